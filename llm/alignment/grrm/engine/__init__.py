@@ -1,0 +1,1 @@
+"""Text generation behind one interface, whatever the back end."""

@@ -1,0 +1,69 @@
+"""The generation interface that rollouts, judges, ranking, translation and evaluation share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How to draw tokens; temperature 0 is greedy. Raises ValueError on impossible values.
+
+    `seed` is a base: completion i draws from its own stream, keyed by (`seed`, `stream_ids[i]`) with `stream_ids`
+    given to `Engine.generate`, so a completion does not depend on what else is in the batch.
+    """
+
+    max_new_tokens: int
+    min_new_tokens: int = 0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0  # 0 = off
+    repetition_penalty: float = 1.0
+    stop_token_ids: tuple[int, ...] = ()
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.max_new_tokens < 1 or not 0 <= self.min_new_tokens <= self.max_new_tokens:
+            raise ValueError(f"need 0 <= min_new_tokens <= max_new_tokens and max_new_tokens >= 1, got {self}")
+        if self.temperature < 0 or not 0 < self.top_p <= 1 or self.top_k < 0 or self.repetition_penalty <= 0:
+            raise ValueError(f"need temperature >= 0, 0 < top_p <= 1, top_k >= 0, repetition_penalty > 0, got {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """Generated tokens, the stop token included when one was drawn.
+
+    `logprobs[t]` is log pi(token_t) of the policy at `temperature` (logits divided by temperature when it is
+    above zero) BEFORE top-k, top-p, repetition penalty and min-length masking: the sampling-independent policy.
+    """
+
+    token_ids: list[int]
+    logprobs: list[float]
+    finish_reason: str  # "stop" or "length"
+
+
+class Engine(Protocol):
+    """Generates token sequences from prompts; order kept."""
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        params: SamplingParams,
+        stream_ids: Sequence[int] | None = None,
+    ) -> list[Completion]:
+        """One completion per prompt. Equal consecutive prompts (a group's samples) may share their prefill."""
+        ...
+
+    def update_weights(self) -> None:
+        """Take over the trainer's current weights (a no-op where the storage is shared)."""
+        ...
+
+    def sleep(self) -> None:
+        """Release the KV cache (and weights, where they are copies) between phases."""
+        ...
+
+    def wake(self) -> None:
+        """Undo `sleep`."""
+        ...

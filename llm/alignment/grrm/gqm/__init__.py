@@ -1,0 +1,1 @@
+"""The group protocol: languages, prompts, answer extraction, verdict grammar, groups. Pure Python."""

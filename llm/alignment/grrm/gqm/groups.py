@@ -1,0 +1,91 @@
+"""The unit of work: a prompt's task, all of its sampled candidates, and the judge's verdict on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Status(str, Enum):
+    """Why a candidate does or does not carry a score; every candidate has exactly one."""
+
+    SCORED = "scored"
+    DUPLICATE = "duplicate"  # same text as an earlier candidate, carries that candidate's score
+    UNPARSABLE_CANDIDATE = "unparsable_candidate"  # no translation could be extracted from the response
+    UNSAFE_CANDIDATE = "unsafe_candidate"  # would break out of its fence in the judge's prompt
+    SINGLE_CANDIDATE = "single_candidate"  # fewer than two distinct translations: nothing to compare
+    TOO_LONG = "too_long"  # the judge's prompt would exceed its limit
+    TOO_MANY_CANDIDATES = "too_many_candidates"  # more distinct translations than identifiers
+    MISSING_REFERENCE = "missing_reference"  # the judge needs a reference and the task has none
+    JUDGE_UNPARSABLE = "judge_unparsable"  # the judge's reply was rejected by the verdict grammar
+    JUDGE_TIMEOUT = "judge_timeout"
+    JUDGE_UNREACHABLE = "judge_unreachable"
+
+    @property
+    def is_scored(self) -> bool:
+        """True when a candidate of this status carries a score."""
+        return self in (Status.SCORED, Status.DUPLICATE)
+
+
+@dataclass(frozen=True, slots=True)
+class TranslationTask:
+    """One source text to translate; languages are two-letter codes or display names."""
+
+    source: str
+    src_lang: str
+    trg_lang: str
+    reference: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One sampled response; `translation` is the extracted answer, None when extraction failed."""
+
+    candidate_id: str
+    response: str
+    translation: str | None
+    n_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """All samples of one prompt, in sampling order. Raises ValueError on a repeated candidate id."""
+
+    group_id: str
+    task: TranslationTask
+    candidates: tuple[Candidate, ...]
+
+    def __post_init__(self) -> None:
+        ids = [candidate.candidate_id for candidate in self.candidates]
+        if len(set(ids)) != len(ids):
+            raise ValueError(f"group {self.group_id!r} repeats a candidate id: {ids}")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A judge's answer for one group, aligned with `group.candidates`.
+
+    `scores[i]` is a number from 0 to 10 exactly when `statuses[i].is_scored`, otherwise None:
+    failure is not zero. `ranking` lists candidate ids in tiers, best first (None when the judge gives
+    none); `analysis` is the judge's text; `attempts` counts generations (0 = the judge was not asked).
+    """
+
+    statuses: tuple[Status, ...]
+    scores: tuple[float | None, ...]
+    ranking: tuple[tuple[str, ...], ...] | None = None
+    analysis: str = ""
+    attempts: int = 0
+
+    def __post_init__(self) -> None:
+        if len(self.statuses) != len(self.scores):
+            raise ValueError(f"{len(self.statuses)} statuses for {len(self.scores)} scores")
+        for status, score in zip(self.statuses, self.scores):
+            if status.is_scored != (score is not None):
+                raise ValueError(f"status {status.value!r} cannot carry score {score!r}")
+            if score is not None and not 0.0 <= score <= 10.0:
+                raise ValueError(f"score {score!r} is outside 0 to 10")
+
+    @classmethod
+    def unscored(cls, n_candidates: int, status: Status, attempts: int = 0, analysis: str = "") -> "Verdict":
+        """A verdict in which no candidate has a score, all for the same reason."""
+        return cls((status,) * n_candidates, (None,) * n_candidates, None, analysis, attempts)

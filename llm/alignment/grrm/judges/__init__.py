@@ -1,0 +1,1 @@
+"""Judge implementations. Pure Python until a model is loaded behind `TextGenerator`."""

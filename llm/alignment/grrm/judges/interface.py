@@ -1,0 +1,48 @@
+"""What a judge is, and what a judge that is a language model needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from grrm.gqm.groups import Group, Verdict
+
+
+class Judge(Protocol):
+    """Scores whole groups; the verdicts come back in the order of the groups."""
+
+    name: str
+
+    def judge(self, groups: Sequence[Group]) -> list[Verdict]:
+        """One verdict per group, each aligned with the group's candidates. Never raises on bad candidates."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedText:
+    """A generated reply; `finish_reason` is "stop" (eos or stop string) or "length"."""
+
+    text: str
+    finish_reason: str
+    n_tokens: int
+
+
+class TextGenerator(Protocol):
+    """Text in, text out, over any engine. Prompts are complete: chat template already applied."""
+
+    def generate_text(
+        self,
+        prompts: Sequence[str],
+        *,
+        temperature: float,
+        top_p: float = 1.0,
+        max_new_tokens: int,
+        seeds: Sequence[int] | None = None,
+    ) -> list[GeneratedText]:
+        """One reply per prompt, order kept; `seeds[i]` makes reply i reproducible."""
+        ...
+
+    def count_tokens(self, prompt: str) -> int:
+        """Length of `prompt` in the judge's tokens (no special tokens added)."""
+        ...

@@ -1,0 +1,46 @@
+"""Packaging of paddle-grrm: `grrm` lives in llm/alignment/grrm, `grrm_reward_server` in reward_server."""
+
+from setuptools import find_packages, setup
+
+CORE = [
+    "numpy>=1.26,<2",
+    "pyyaml>=6",
+    "click>=8.1",
+    "rich>=13",
+    "tqdm>=4.66",
+    "pydantic>=2.10,<3",
+    "requests>=2.32",
+    "tenacity>=9",
+    "pyarrow>=16,<21",
+]
+EXTRAS = {
+    "train": [
+        "paddlepaddle==3.3.1",
+        "paddlenlp==3.0.0b4",
+        "visualdl>=2.5.3",
+        "aistudio-sdk<0.3",
+        "datasets<4",
+        "protobuf<6",
+        "tokenizers>=0.20",
+        "safetensors>=0.4",
+    ],
+    "server": ["flask>=3.1,<3.2", "waitress>=3.0.2"],
+    "metrics": ["sacrebleu>=2.5"],
+    "corpora": ["babel>=2.16", "django>=5.2,<5.3", "polib>=1.2"],
+    "report": ["matplotlib>=3.9", "jinja2>=3.1.5"],
+    "test": ["pytest>=8", "pytest-timeout>=2.3", "pytest-cov>=6", "pytest-xdist>=3.6", "hypothesis>=6.100"],
+    "lint": ["ruff>=0.17,<0.18", "mypy>=2,<3", "import-linter>=2.11", "types-PyYAML", "types-requests"],
+}
+EXTRAS["demo"] = [
+    requirement for name in ("train", "server", "metrics", "corpora", "report") for requirement in EXTRAS[name]
+]
+EXTRAS["dev"] = [requirement for name in ("demo", "test", "lint") for requirement in EXTRAS[name]]
+
+setup(
+    package_dir={"grrm": "llm/alignment/grrm", "grrm_reward_server": "reward_server"},
+    packages=["grrm", *(f"grrm.{name}" for name in find_packages("llm/alignment/grrm")), "grrm_reward_server"],
+    package_data={"grrm": ["**/*.jinja", "py.typed"], "grrm_reward_server": ["templates/*"]},
+    install_requires=CORE,
+    extras_require=EXTRAS,
+    entry_points={"console_scripts": ["grrm = grrm.cli:main"]},
+)
