@@ -1,0 +1,114 @@
+"""chrF and BLEU as sacrebleu defines them, exact matches, and how sure a mean over sentences is.
+
+A hypothesis of None (no translation could be extracted) counts as the empty string: the reader of such an output
+gets no translation, so it earns what an empty translation earns. Callers report its share separately.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+
+from grrm.gqm.groups import TranslationTask
+
+# Japanese and Korean take characters: sacrebleu's MeCab tokenisers need dictionaries that are not installed here.
+_BLEU_TOKENIZERS = {"zh": "zh", "ja": "char", "ko": "char", "th": "char"}
+
+
+@dataclass(frozen=True, slots=True)
+class MetricScore:
+    """A corpus score from 0 to 100 and the sacrebleu signature that says how it was computed."""
+
+    score: float
+    signature: str
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean with its bootstrap confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def bleu_tokenizer(trg_lang: str) -> str:
+    """Sacrebleu's tokeniser for a two-letter target language; "13a" for languages that write spaces."""
+    return _BLEU_TOKENIZERS.get(trg_lang.lower().split("-")[0].split("_")[0], "13a")
+
+
+def corpus_chrf(hypotheses: Sequence[str | None], references: Sequence[str]) -> MetricScore:
+    """chrF2 (Popovic 2015: character 6-grams, beta 2) over the whole corpus, 0 to 100.
+
+    Raises ValueError when there is nothing to score or the lengths differ.
+    """
+    texts = _checked(hypotheses, references)
+    metric = CHRF()
+    score = metric.corpus_score(texts, [list(references)]).score
+    return MetricScore(float(score), str(metric.get_signature()))
+
+
+def corpus_bleu(hypotheses: Sequence[str | None], references: Sequence[str], trg_lang: str) -> MetricScore:
+    """BLEU-4 (Papineni 2002) over the whole corpus, 0 to 100, tokenised for `trg_lang`.
+
+    Raises ValueError when there is nothing to score or the lengths differ.
+    """
+    texts = _checked(hypotheses, references)
+    metric = BLEU(tokenize=bleu_tokenizer(trg_lang))
+    score = metric.corpus_score(texts, [list(references)]).score
+    return MetricScore(float(score), str(metric.get_signature()))
+
+
+def bleu_by_language(
+    hypotheses: Sequence[str | None], tasks: Sequence[TranslationTask], references: Sequence[str]
+) -> dict[str, MetricScore]:
+    """Corpus BLEU of each target language by itself: one tokeniser cannot serve a mixture. Keys sorted."""
+    _checked(hypotheses, references)
+    rows_of: dict[str, list[int]] = {}
+    for row, task in enumerate(tasks):
+        rows_of.setdefault(task.trg_lang, []).append(row)
+    return {
+        language: corpus_bleu([hypotheses[row] for row in rows], [references[row] for row in rows], language)
+        for language, rows in sorted(rows_of.items())
+    }
+
+
+def sentence_chrfs(hypotheses: Sequence[str | None], references: Sequence[str]) -> list[float]:
+    """chrF2 of every sentence by itself, 0 to 100, in order. Raises ValueError as `corpus_chrf` does."""
+    metric = CHRF()
+    texts = _checked(hypotheses, references)
+    return [float(metric.sentence_score(text, [ref]).score) for text, ref in zip(texts, references, strict=True)]
+
+
+def exact_match_rate(hypotheses: Sequence[str | None], references: Sequence[str]) -> float:
+    """Share of hypotheses equal to their reference, ignoring white space at both ends; 0 to 1."""
+    texts = _checked(hypotheses, references)
+    return sum(text.strip() == ref.strip() for text, ref in zip(texts, references, strict=True)) / len(texts)
+
+
+def bootstrap_interval(
+    values: Sequence[float], *, n_resamples: int = 1000, level: float = 0.95, seed: int = 0
+) -> Interval:
+    """Percentile bootstrap (Koehn 2004) of the mean of `values`: rows are drawn with replacement.
+
+    A single value gives an interval of zero width. Raises ValueError on no values.
+    """
+    if not len(values):
+        raise ValueError("cannot resample an empty list of values")
+    values_N = np.asarray(values, dtype=np.float64)
+    rows_RN = np.random.default_rng(seed).integers(0, len(values_N), size=(n_resamples, len(values_N)))
+    means_R = values_N[rows_RN].mean(axis=1)
+    low, high = np.quantile(means_R, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(values_N.mean()), float(low), float(high))
+
+
+def _checked(hypotheses: Sequence[str | None], references: Sequence[str]) -> list[str]:
+    if len(hypotheses) != len(references) or not references:
+        raise ValueError(
+            f"need as many hypotheses as references and at least one, got {len(hypotheses)} and {len(references)}"
+        )
+    return [text or "" for text in hypotheses]

@@ -1,0 +1,82 @@
+"""Text metrics: values worked out by hand or by sacrebleu's own functions, and the degenerate cases."""
+
+import pytest
+import sacrebleu
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grrm.evaluation.text_metrics import (
+    bleu_by_language,
+    bleu_tokenizer,
+    bootstrap_interval,
+    corpus_bleu,
+    corpus_chrf,
+    exact_match_rate,
+    sentence_chrfs,
+)
+from grrm.gqm.groups import TranslationTask
+
+HYPOTHESES = ["der 3. Mai 2021", "zwölf Euro und zehn Cent", "Berlin, Paris und Rom"]
+REFERENCES = ["der 3. Mai 2021", "zwölf Euro und zwanzig Cent", "Berlin, Paris und Rom"]
+
+
+def test_corpus_scores_equal_sacrebleu_and_carry_its_signature():
+    chrf = corpus_chrf(HYPOTHESES, REFERENCES)
+    assert chrf.score == pytest.approx(sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES]).score)
+    assert "nc:6" in chrf.signature
+    assert "version:" in chrf.signature
+    bleu = corpus_bleu(HYPOTHESES, REFERENCES, "de")
+    assert bleu.score == pytest.approx(sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES]).score)
+    assert "tok:13a" in bleu.signature
+
+
+def test_chinese_is_not_scored_as_one_long_word():
+    hypothesis, reference = ["我们今天去北京参观博物馆。"], ["我们明天去北京参观博物馆。"]
+    assert "tok:zh" in corpus_bleu(hypothesis, reference, "zh").signature
+    assert corpus_bleu(hypothesis, reference, "zh").score > 50
+    assert corpus_bleu(hypothesis, reference, "de").score == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize(
+    ("language", "tokenizer"), [("zh", "zh"), ("ZH-CN", "zh"), ("ko", "char"), ("de", "13a"), ("xx", "13a")]
+)
+def test_tokenizer_follows_the_target_language(language, tokenizer):
+    assert bleu_tokenizer(language) == tokenizer
+
+
+def test_bleu_by_language_scores_each_language_with_its_own_rows():
+    tasks = [TranslationTask("s", "en", language) for language in ("zh", "de", "zh")]
+    references = ["今天天气很好啊", "zwei drei vier fünf", "明天去北京玩吧"]
+    scores = bleu_by_language([references[0], "eins", references[2]], tasks, references)
+    assert list(scores) == ["de", "zh"]
+    assert scores["zh"].score == pytest.approx(100.0)
+    assert scores["de"].score < 20
+
+
+def test_a_missing_translation_scores_zero_and_never_matches():
+    assert sentence_chrfs([None, "Rom"], ["Rom", "Rom"]) == pytest.approx([0.0, 100.0])
+    assert exact_match_rate([None, " Rom "], ["Rom", "Rom"]) == 0.5
+
+
+@pytest.mark.parametrize("function", [corpus_chrf, sentence_chrfs, exact_match_rate])
+def test_nothing_to_score_is_an_error_not_a_zero(function):
+    with pytest.raises(ValueError, match="at least one"):
+        function([], [])
+    with pytest.raises(ValueError, match="as many hypotheses"):
+        function(["a"], ["a", "b"])
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=20), st.integers(0, 5))
+def test_bootstrap_interval_lies_within_the_values_and_holds_the_mean(values, seed):
+    interval = bootstrap_interval(values, n_resamples=50, seed=seed)
+    assert min(values) - 1e-9 <= interval.low <= interval.high <= max(values) + 1e-9
+    assert interval.mean == pytest.approx(sum(values) / len(values))
+    assert interval == bootstrap_interval(values, n_resamples=50, seed=seed)
+
+
+def test_bootstrap_interval_has_the_width_of_the_standard_error():
+    values = [0.0, 100.0] * 200
+    interval = bootstrap_interval(values, n_resamples=2000)
+    assert interval.high - interval.low == pytest.approx(2 * 1.96 * 50 / 400**0.5, rel=0.1)
+    with pytest.raises(ValueError, match="empty"):
+        bootstrap_interval([])
