@@ -1,0 +1,147 @@
+"""What a run shows on the console: sample groups as a table, and progress with the time that is left.
+
+On a terminal these are a rich table and a tqdm bar; anywhere else they are plain lines, few enough to read in a log.
+Only rank 0 should show them: pass `enabled=False` elsewhere.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from tqdm import tqdm
+
+_SECONDS_BETWEEN_LINES = 10.0
+_LONGEST_SILENCE_S = 60.0
+
+
+def show_groups(
+    records: Sequence[Mapping[str, Any]], *, max_groups: int = 2, console: Console | None = None, enabled: bool = True
+) -> None:
+    """Print the first `max_groups` records of `rollout_dump.group_record`: every candidate with its numbers.
+
+    Text is shown as it is, never as markup or as control characters.
+    """
+    if not enabled:
+        return
+    console = console or Console()
+    for record in records[:max_groups]:
+        if console.is_terminal:
+            console.print(_table(record))
+        else:
+            for line in _plain_lines(record):
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration for people: "42 s", "3 min 05 s", "2 h 07 min"."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+class StepProgress:
+    """Progress over `total` steps of which `initial` were done by an earlier run.
+
+    Off a terminal it prints a line at the first and the last step, and in between at most every ten seconds: when
+    another 10 % of the steps are done, or after a minute. `clock` is replaceable for tests.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        *,
+        initial: int = 0,
+        description: str = "training",
+        enabled: bool = True,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.total, self.initial, self.description, self.enabled = total, initial, description, enabled
+        self._stream = stream or sys.stderr
+        self._clock = clock
+        self._started_s = self._line_s = clock()
+        self._line_step: int | None = None
+        self._bar: Any = None
+        if enabled and self._stream.isatty():
+            self._bar = tqdm(total=total, initial=initial, desc=description, file=self._stream, dynamic_ncols=True)
+
+    def update(self, step: int, **shown: float | None) -> None:
+        """`step` steps are done in all; `shown` are the few numbers to print beside them (None is left out)."""
+        if not self.enabled:
+            return
+        numbers = {key: f"{value:.4g}" for key, value in shown.items() if value is not None}
+        if self._bar is not None:
+            self._bar.set_postfix(numbers, refresh=False)
+            self._bar.update(step - self._bar.n)
+        elif self._line_is_due(step):
+            self._line_step, self._line_s = step, self._clock()
+            text = " ".join(f"{key} {value}" for key, value in numbers.items())
+            line = f"{self.description}: step {step}/{self.total} {text}".rstrip()
+            print(f"{line}{self._remaining(step)}", file=self._stream, flush=True)
+
+    def close(self) -> None:
+        """Leave the bar as it is and the cursor on a new line."""
+        if self._bar is not None:
+            self._bar.close()
+
+    def _line_is_due(self, step: int) -> bool:
+        if self._line_step is None or step >= self.total:
+            return step != self._line_step
+        waited_s = self._clock() - self._line_s
+        if waited_s < _SECONDS_BETWEEN_LINES:
+            return False
+        return waited_s >= _LONGEST_SILENCE_S or (step - self._line_step) * 10 >= self.total
+
+    def _remaining(self, step: int) -> str:
+        done = step - self.initial
+        if done <= 0 or step >= self.total:
+            return ""
+        left_s = (self._clock() - self._started_s) / done * (self.total - step)
+        return f", {format_seconds(left_s)} left"
+
+
+def _table(record: Mapping[str, Any]) -> Table:
+    title = Text(f"step {record['step']}  {record['src_lang']} → {record['trg_lang']}  {_clean(record['source'])}")
+    reference = record["reference"]
+    caption = Text("no reference" if reference is None else f"reference: {_clean(reference)}")
+    table = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
+    for name in ("id", "translation", "status", "score", "reward", "advantage"):
+        table.add_column(name, justify="left" if name in ("id", "translation", "status") else "right")
+    for candidate in record["candidates"]:
+        table.add_row(*(Text(cell) for cell in _cells(candidate)))
+    return table
+
+
+def _plain_lines(record: Mapping[str, Any]) -> list[str]:
+    head = f"step {record['step']} {record['src_lang']} -> {record['trg_lang']}: {_clean(record['source'])}"
+    reference = "none" if record["reference"] is None else _clean(record["reference"])
+    lines = [head, f"  reference: {reference}"]
+    for candidate in record["candidates"]:
+        identifier, translation, status, score, reward, advantage = _cells(candidate)
+        lines.append(f"  {identifier} [{status}] score {score} reward {reward} advantage {advantage}: {translation}")
+    return lines
+
+
+def _cells(candidate: Mapping[str, Any]) -> list[str]:
+    translation = candidate["translation"]
+    text = f"(no translation) {candidate['response']}" if translation is None else translation
+    numbers = [_number(candidate[name]) for name in ("score", "reward", "advantage")]
+    return [str(candidate["id"]), _clean(text), str(candidate["status"]), *numbers]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _clean(text: str) -> str:
+    """One printable line: control characters (a terminal would obey them) and line breaks become spaces."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
