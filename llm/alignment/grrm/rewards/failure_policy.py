@@ -1,0 +1,135 @@
+"""What the trainer does with a candidate that has no score, and when it stops believing the judge."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+
+from grrm.errors import UserError
+from grrm.gqm.groups import Status, Verdict
+
+
+class RewardFailure(Exception):
+    """Training must stop because rewards are missing; the message is one sentence for the user."""
+
+
+class FailureAction(str, Enum):
+    """The four things that can happen to an unscored candidate."""
+
+    PENALTY = "penalty"  # the fixed `default_reward`: unscaled, without length penalty
+    MASK = "mask"  # no reward: the row leaves baseline and loss
+    DROP_GROUP = "drop_group"  # the whole group leaves the batch
+    ABORT = "abort"  # the run stops
+
+
+# The fault is the policy's only where its own output could not be used: those rows are punished. A group with a
+# single distinct translation may be a perfect unanimous one, and a punishment there would push an algorithm with a
+# batch-wide baseline away from it; the rest are the judge's failures or limits. All of these are masked.
+DEFAULT_ACTIONS: Mapping[Status, FailureAction] = MappingProxyType(
+    {
+        Status.UNPARSABLE_CANDIDATE: FailureAction.PENALTY,
+        Status.UNSAFE_CANDIDATE: FailureAction.PENALTY,
+        Status.SINGLE_CANDIDATE: FailureAction.MASK,
+        Status.TOO_LONG: FailureAction.MASK,
+        Status.TOO_MANY_CANDIDATES: FailureAction.MASK,
+        Status.MISSING_REFERENCE: FailureAction.MASK,
+        Status.JUDGE_UNPARSABLE: FailureAction.MASK,
+        Status.JUDGE_TIMEOUT: FailureAction.MASK,
+        Status.JUDGE_UNREACHABLE: FailureAction.MASK,
+    }
+)
+
+# Statuses that say something about the judge or the set-up rather than about the policy's skill: early in training
+# most candidates may be unparsable and late in training most groups unanimous, and neither is a reason to stop.
+JUDGE_FAILURES = frozenset(DEFAULT_ACTIONS) - {
+    Status.UNPARSABLE_CANDIDATE,
+    Status.UNSAFE_CANDIDATE,
+    Status.SINGLE_CANDIDATE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FailurePolicy:
+    """One action for every status that carries no score; statuses not given take `DEFAULT_ACTIONS`."""
+
+    actions: Mapping[Status, FailureAction] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "actions", MappingProxyType({**DEFAULT_ACTIONS, **self.actions}))
+
+    def action(self, status: Status) -> FailureAction:
+        """The action for `status`. Raises KeyError for a status that carries a score."""
+        return self.actions[status]
+
+    @classmethod
+    def from_mapping(cls, options: Mapping[str, str]) -> FailurePolicy:
+        """Read {status name: action name}. Raises UserError that names the nearest known name."""
+        statuses = [status.value for status in DEFAULT_ACTIONS]
+        actions = [action.value for action in FailureAction]
+        return cls(
+            {
+                Status(_known_name("failure status", name, statuses)): FailureAction(
+                    _known_name("failure action", action, actions)
+                )
+                for name, action in options.items()
+            }
+        )
+
+    @classmethod
+    def reference(cls) -> FailurePolicy:
+        """The reference's behaviour: every candidate without a score gets the default reward."""
+        return cls(dict.fromkeys(DEFAULT_ACTIONS, FailureAction.PENALTY))
+
+
+def _known_name(noun: str, name: str, known: Sequence[str]) -> str:
+    if name in known:
+        return name
+    nearest = difflib.get_close_matches(str(name), known, n=1, cutoff=0.0)[0]
+    raise UserError(f"Unknown {noun} {name!r} in the failure policy; did you mean {nearest!r}?")
+
+
+def count_statuses(verdicts: Iterable[Verdict]) -> dict[str, int]:
+    """Candidates per status name, every status present (0 where none), for logging and for sums over ranks."""
+    counts = Counter(status for verdict in verdicts for status in verdict.statuses)
+    return {status.value: counts[status] for status in Status}
+
+
+@dataclass(slots=True)
+class FailureBudget:
+    """Stops the run once too many candidates went without a score.
+
+    `max_fraction` limits the counted failures among one call's candidates, `max_count` those of the whole run
+    (None = no limit). Only the statuses in `counted` count. `spent` is the run's total so far: save and restore it
+    to resume.
+    """
+
+    max_fraction: float | None = 0.5
+    max_count: int | None = None
+    counted: frozenset[Status] = JUDGE_FAILURES
+    spent: int = 0
+
+    def charge(self, counts: Mapping[str, int]) -> None:
+        """Add one step's `count_statuses`; with counts summed over ranks, every rank raises together.
+
+        Raises RewardFailure when a limit is passed. A step without candidates costs nothing.
+        """
+        failed = {status.value: counts.get(status.value, 0) for status in self.counted}
+        n_failed, n_total = sum(failed.values()), sum(counts.values())
+        self.spent += n_failed
+        if n_failed == 0:
+            return
+        detail = ", ".join(f"{name} {n}" for name, n in sorted(failed.items()) if n)
+        if self.max_fraction is not None and n_failed > self.max_fraction * n_total:
+            raise RewardFailure(
+                f"The judge left {n_failed} of {n_total} candidates without a score in one step ({detail}), more than "
+                f"the allowed fraction of {self.max_fraction:g}; mend the judge and resume."
+            )
+        if self.max_count is not None and self.spent > self.max_count:
+            raise RewardFailure(
+                f"The judge has left {self.spent} candidates without a score in this run (last: {detail}), more than "
+                f"the allowed {self.max_count}; mend the judge and resume."
+            )

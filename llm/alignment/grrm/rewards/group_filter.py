@@ -1,0 +1,90 @@
+"""Dynamic sampling: which groups carry a signal, and why the others do not.
+
+Equality is decided on rewards before length penalties and exactly, never through a float standard deviation: a
+length penalty would make a group of equal scores look informative, and 0.1 + 0.1 + 0.1 over 3 need not be 0.1.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from enum import Enum
+
+import numpy as np
+
+from grrm.gqm.groups import Status
+from grrm.rewards.shaping import ShapedRewards
+
+
+class GroupSignal(str, Enum):
+    """Whether a group can move the policy, and the cause when it cannot."""
+
+    INFORMATIVE = "informative"  # at least two different rewards before length penalties
+    EQUAL_SCORES = "equal_scores"  # different translations, one score
+    IDENTICAL = "identical"  # one distinct translation
+    ALL_FAILED = "all_failed"  # nothing but the fixed penalty
+    TOO_FEW = "too_few"  # fewer than two rows have a reward at all
+    DROPPED = "dropped"  # taken out by the failure policy
+
+
+def classify_group(shaped: ShapedRewards) -> GroupSignal:
+    """The group's signal; a fixed penalty beside a different score counts as a signal (it teaches the format)."""
+    if shaped.dropped:
+        return GroupSignal.DROPPED
+    values = [value for value in shaped.before_penalties if value is not None]
+    if len(set(values)) > 1:
+        return GroupSignal.INFORMATIVE
+    n_distinct_scored = shaped.statuses.count(Status.SCORED)
+    if Status.SINGLE_CANDIDATE in shaped.statuses or (n_distinct_scored == 1 and Status.DUPLICATE in shaped.statuses):
+        return GroupSignal.IDENTICAL
+    if len(values) < 2:
+        return GroupSignal.TOO_FEW
+    return GroupSignal.EQUAL_SCORES if n_distinct_scored else GroupSignal.ALL_FAILED
+
+
+def informative_groups(groups: Sequence[ShapedRewards], rollout_n: int) -> list[int]:
+    """Positions of the groups worth training on, order kept.
+
+    Raises ValueError on a group that does not have `rollout_n` members: a torn group is a defect, not a filter case.
+    """
+    for position, shaped in enumerate(groups):
+        if len(shaped.rewards) != rollout_n:
+            raise ValueError(f"group {position} has {len(shaped.rewards)} members instead of {rollout_n}")
+    return [i for i, shaped in enumerate(groups) if classify_group(shaped) is GroupSignal.INFORMATIVE]
+
+
+def zero_variance_metrics(groups: Sequence[ShapedRewards]) -> dict[str, float]:
+    """`frac_zero_variance` and its split by cause, as fractions of all groups; they add up. All 0 without groups."""
+    causes = Counter(classify_group(shaped) for shaped in groups)
+    n_groups = max(len(groups), 1)
+    silent = [signal for signal in GroupSignal if signal is not GroupSignal.INFORMATIVE]
+    metrics = {f"frac_zero_variance/{signal.value}": causes[signal] / n_groups for signal in silent}
+    return {"frac_zero_variance": sum(causes[signal] for signal in silent) / n_groups, **metrics}
+
+
+def paddlenlp_valid_indices(
+    rewards: Sequence[float], index: Sequence[Hashable], rollout_n: int, variance_threshold: float = 1e-6
+) -> list[int]:
+    """PaddleNLP's rule, for comparison: rows of groups with `rollout_n` members and population variance > threshold.
+
+    It drops a group of small but real differences (0.5 beside 0.5001) and says nothing about torn groups.
+    """
+    kept = {
+        key
+        for key, values in _by_group(rewards, index).items()
+        if len(values) == rollout_n and np.var(values) > variance_threshold
+    }
+    return [row for row, key in enumerate(index) if key in kept]
+
+
+def dapo_kept_groups(rewards: Sequence[float], index: Sequence[Hashable]) -> list[Hashable]:
+    """DAPO's rule, for comparison: groups whose standard deviation is above 0, and singletons; first-seen order."""
+    groups = _by_group(rewards, index)
+    return [key for key, values in groups.items() if len(values) == 1 or np.std(values) > 0]
+
+
+def _by_group(rewards: Sequence[float], index: Sequence[Hashable]) -> dict[Hashable, list[float]]:
+    groups: dict[Hashable, list[float]] = {}
+    for reward, key in zip(rewards, index, strict=True):
+        groups.setdefault(key, []).append(reward)
+    return groups

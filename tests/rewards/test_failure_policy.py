@@ -1,0 +1,89 @@
+import pytest
+
+from grrm.errors import UserError
+from grrm.gqm.groups import Status, Verdict
+from grrm.rewards.failure_policy import (
+    DEFAULT_ACTIONS,
+    FailureAction,
+    FailureBudget,
+    FailurePolicy,
+    RewardFailure,
+    count_statuses,
+)
+
+
+def test_every_status_without_a_score_has_an_action():
+    assert set(DEFAULT_ACTIONS) == {status for status in Status if not status.is_scored}
+
+
+def test_bad_candidates_are_punished_and_judge_failures_masked_by_default():
+    policy = FailurePolicy()
+    assert policy.action(Status.UNPARSABLE_CANDIDATE) is FailureAction.PENALTY
+    assert policy.action(Status.SINGLE_CANDIDATE) is FailureAction.MASK
+    assert policy.action(Status.JUDGE_UNPARSABLE) is FailureAction.MASK
+
+
+def test_mapping_overrides_only_what_it_names():
+    policy = FailurePolicy.from_mapping({"judge_timeout": "drop_group"})
+    assert policy.action(Status.JUDGE_TIMEOUT) is FailureAction.DROP_GROUP
+    assert policy.action(Status.UNPARSABLE_CANDIDATE) is FailureAction.PENALTY
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ({"judge_timout": "mask"}, "'judge_timeout'"),
+        ({"judge_timeout": "masked"}, "'mask'"),
+        ({"scored": "mask"}, "failure status 'scored'"),
+        ({"judge_timeout": 7}, "failure action 7"),
+    ],
+)
+def test_unknown_name_is_an_error_that_suggests_a_known_one(options, hint):
+    with pytest.raises(UserError, match="did you mean") as error:
+        FailurePolicy.from_mapping(options)
+    assert hint in str(error.value)
+
+
+def test_reference_policy_gives_everyone_the_default_reward():
+    policy = FailurePolicy.reference()
+    assert {policy.action(status) for status in DEFAULT_ACTIONS} == {FailureAction.PENALTY}
+
+
+def test_counts_name_every_status():
+    counts = count_statuses(
+        [Verdict((Status.SCORED, Status.DUPLICATE), (1.0, 1.0)), Verdict.unscored(3, Status.TOO_LONG)]
+    )
+    assert set(counts) == {status.value for status in Status}
+    assert (counts["scored"], counts["duplicate"], counts["too_long"], sum(counts.values())) == (1, 1, 3, 5)
+
+
+def test_budget_stops_the_run_when_most_of_a_step_went_unjudged():
+    budget = FailureBudget(max_fraction=0.5)
+    budget.charge({"scored": 5, "judge_timeout": 5})
+    with pytest.raises(RewardFailure, match=r"6 of 10 candidates.*judge_timeout 4, judge_unparsable 2"):
+        budget.charge({"scored": 4, "judge_timeout": 4, "judge_unparsable": 2})
+
+
+def test_budget_accumulates_over_steps():
+    budget = FailureBudget(max_fraction=None, max_count=3)
+    budget.charge({"scored": 1, "judge_unparsable": 2})
+    budget.charge({"scored": 1, "judge_unparsable": 1})
+    budget.charge({"scored": 8})  # at the limit, and nothing new went wrong
+    with pytest.raises(RewardFailure, match="4 candidates"):
+        budget.charge({"scored": 1, "judge_unparsable": 1})
+    assert budget.spent == 4
+
+
+def test_resumed_budget_remembers_what_was_spent():
+    with pytest.raises(RewardFailure):
+        FailureBudget(max_fraction=None, max_count=3, spent=3).charge({"judge_timeout": 1})
+
+
+def test_unskilled_policy_does_not_exhaust_the_budget():
+    budget = FailureBudget(max_fraction=0.0, max_count=0)
+    budget.charge({"unparsable_candidate": 6, "unsafe_candidate": 1, "single_candidate": 9})
+    assert budget.spent == 0
+
+
+def test_empty_step_costs_nothing():
+    FailureBudget(max_fraction=0.0, max_count=0).charge(count_statuses([]))

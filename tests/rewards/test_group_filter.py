@@ -1,0 +1,93 @@
+import pytest
+
+from grrm.gqm.groups import Status
+from grrm.rewards.group_filter import (
+    GroupSignal,
+    classify_group,
+    dapo_kept_groups,
+    informative_groups,
+    paddlenlp_valid_indices,
+    zero_variance_metrics,
+)
+from grrm.rewards.shaping import ShapedRewards
+
+S, D, U = Status.SCORED, Status.DUPLICATE, Status.UNPARSABLE_CANDIDATE
+
+
+def shaped(rewards, statuses, judged=None, penalties=None, dropped=False):
+    if judged is None:
+        judged = [reward if status.is_scored else None for reward, status in zip(rewards, statuses, strict=True)]
+    return ShapedRewards(tuple(rewards), tuple(judged), penalties or (0.0,) * len(rewards), tuple(statuses), dropped)
+
+
+DIFFERENT = shaped([0.1, 0.2], [S, S])
+EQUAL = shaped([0.3, 0.3], [S, S])
+ONE_TEXT = shaped([0.3, 0.3], [S, D])
+NOT_COMPARED = shaped([None, None], [Status.SINGLE_CANDIDATE] * 2)
+FAILED = shaped([-0.04, -0.04], [U, U])
+MASKED = shaped([0.1, None], [S, Status.JUDGE_TIMEOUT])
+DROPPED = shaped([None, None], [S, Status.JUDGE_TIMEOUT], judged=[0.1, None], dropped=True)
+
+
+@pytest.mark.parametrize(
+    ("group", "signal"),
+    [
+        (DIFFERENT, GroupSignal.INFORMATIVE),
+        (EQUAL, GroupSignal.EQUAL_SCORES),
+        (ONE_TEXT, GroupSignal.IDENTICAL),
+        (NOT_COMPARED, GroupSignal.IDENTICAL),
+        (FAILED, GroupSignal.ALL_FAILED),
+        (MASKED, GroupSignal.TOO_FEW),
+        (DROPPED, GroupSignal.DROPPED),
+        (shaped([0.3, 0.3, -0.04], [S, S, U]), GroupSignal.INFORMATIVE),
+        (shaped([0.3], [S]), GroupSignal.TOO_FEW),
+    ],
+)
+def test_cause_of_a_silent_group(group, signal):
+    assert classify_group(group) is signal
+
+
+def test_length_penalty_does_not_make_equal_scores_look_informative():
+    group = shaped([0.3, 0.28], [S, S], judged=[0.3, 0.3], penalties=(0.0, 0.02))
+    assert classify_group(group) is GroupSignal.EQUAL_SCORES
+
+
+def test_float_noise_of_a_mean_does_not_make_equal_scores_look_informative():
+    group = shaped([0.1, 0.1, 0.1], [S, S, S])
+    assert classify_group(group) is GroupSignal.EQUAL_SCORES
+
+
+def test_small_but_real_difference_is_kept():
+    assert informative_groups([shaped([0.5, 0.5001], [S, S])], 2) == [0]
+
+
+def test_only_informative_groups_are_kept_in_order():
+    groups = [EQUAL, DIFFERENT, FAILED, MASKED, DROPPED, DIFFERENT]
+    assert informative_groups(groups, 2) == [1, 5]
+
+
+def test_torn_group_is_an_error_not_a_filter_case():
+    with pytest.raises(ValueError, match="group 1 has 1 members instead of 2"):
+        informative_groups([DIFFERENT, shaped([0.3], [S])], 2)
+
+
+def test_metrics_split_silence_by_cause():
+    metrics = zero_variance_metrics([DIFFERENT, EQUAL, ONE_TEXT, FAILED])
+    assert metrics["frac_zero_variance"] == 0.75
+    assert metrics["frac_zero_variance/equal_scores"] == 0.25
+    assert metrics["frac_zero_variance/identical"] == 0.25
+    assert metrics["frac_zero_variance/all_failed"] == 0.25
+    assert sum(value for name, value in metrics.items() if "/" in name) == metrics["frac_zero_variance"]
+
+
+def test_metrics_of_no_groups_are_zero():
+    assert set(zero_variance_metrics([]).values()) == {0.0}
+
+
+def test_paddlenlp_rule_drops_torn_groups_and_small_differences():
+    rewards, index = [0.1, 0.9, 0.5, 0.5001, 0.7], ["a", "a", "b", "b", "c"]
+    assert paddlenlp_valid_indices(rewards, index, 2) == [0, 1]
+
+
+def test_dapo_rule_keeps_singletons():
+    assert dapo_kept_groups([0.1, 0.1, 0.5, 0.6, 0.7], ["a", "a", "b", "b", "c"]) == ["b", "c"]

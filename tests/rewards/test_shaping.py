@@ -1,0 +1,143 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
+from grrm.rewards.failure_policy import DEFAULT_ACTIONS, FailureAction, FailurePolicy, RewardFailure
+from grrm.rewards.overlong import OverlongConfig
+from grrm.rewards.shaping import ShapingConfig, shape_rewards
+
+TASK = TranslationTask("Hallo", "de", "en", "Hello")
+RECIPE = ShapingConfig(0.01, -0.04, OverlongConfig(max_resp_len=60, buffer_len=20, penalty_factor=0.04))
+
+
+def group_of(texts, lengths=None):
+    lengths = lengths or [5] * len(texts)
+    return Group(
+        "g",
+        TASK,
+        tuple(
+            Candidate(f"c{i}", text or "", text, n_tokens)
+            for i, (text, n_tokens) in enumerate(zip(texts, lengths, strict=True))
+        ),
+    )
+
+
+def scored(*scores):
+    return Verdict((Status.SCORED,) * len(scores), scores)
+
+
+def test_reward_is_the_scaled_score_minus_the_length_penalty():
+    shaped = shape_rewards(group_of(["a", "b"], [5, 50]), scored(8.0, 3.0), RECIPE, FailurePolicy())
+    assert shaped.rewards == pytest.approx((0.08, 0.01))
+    assert shaped.judged == pytest.approx((0.08, 0.03))
+    assert shaped.penalties == pytest.approx((0.0, 0.02))
+
+
+def test_each_duplicate_pays_for_its_own_length():
+    group = group_of(["a", "a", "b"], [5, 60, 5])
+    verdict = Verdict((Status.SCORED, Status.DUPLICATE, Status.SCORED), (8.0, 8.0, 3.0))
+    assert shape_rewards(group, verdict, RECIPE, FailurePolicy()).rewards == pytest.approx((0.08, 0.04, 0.03))
+    reference = ShapingConfig(0.01, -0.04, RECIPE.overlong, duplicates_share_length=True)
+    assert shape_rewards(group, verdict, reference, FailurePolicy()).rewards == pytest.approx((0.08, 0.08, 0.03))
+
+
+def test_unparsable_candidate_gets_the_default_reward_unscaled_and_without_length_penalty():
+    verdict = Verdict((Status.SCORED, Status.UNPARSABLE_CANDIDATE), (8.0, None))
+    shaped = shape_rewards(group_of(["a", None], [5, 60]), verdict, RECIPE, FailurePolicy())
+    assert shaped.rewards == pytest.approx((0.08, -0.04))
+    assert shaped.judged[1] is None
+    assert shaped.penalties == (0.0, 0.0)
+
+
+def test_unparsable_judge_never_becomes_a_reward():
+    verdict = Verdict.unscored(2, Status.JUDGE_UNPARSABLE)
+    shaped = shape_rewards(group_of(["a", "b"]), verdict, RECIPE, FailurePolicy())
+    assert shaped.rewards == (None, None)
+    assert not shaped.dropped
+
+
+def test_drop_group_takes_the_scored_rows_along():
+    verdict = Verdict((Status.SCORED, Status.JUDGE_TIMEOUT), (8.0, None))
+    policy = FailurePolicy.from_mapping({"judge_timeout": "drop_group"})
+    shaped = shape_rewards(group_of(["a", "b"]), verdict, RECIPE, policy)
+    assert shaped.dropped
+    assert shaped.rewards == (None, None)
+
+
+def test_abort_names_group_candidate_and_status():
+    verdict = Verdict((Status.SCORED, Status.JUDGE_UNREACHABLE), (8.0, None))
+    policy = FailurePolicy.from_mapping({"judge_unreachable": "abort"})
+    with pytest.raises(RewardFailure, match=r"'c1' of group 'g'.*judge_unreachable"):
+        shape_rewards(group_of(["a", "b"]), verdict, RECIPE, policy)
+
+
+def test_verdict_of_another_group_is_refused():
+    with pytest.raises(ValueError, match="group 'g' has 3 candidates, its verdict 2"):
+        shape_rewards(group_of(["a", "b", "c"]), scored(1.0, 2.0), RECIPE, FailurePolicy())
+
+
+@st.composite
+def judged_groups(draw):
+    """A group, a consistent verdict (duplicates carry the first copy's score) and a failure policy."""
+    texts = draw(st.lists(st.sampled_from([None, "a", "b", "c", "d"]), min_size=1, max_size=8))
+    lengths = draw(st.lists(st.integers(0, 80), min_size=len(texts), max_size=len(texts)))
+    outcomes = {
+        text: draw(st.one_of(st.floats(0, 10), st.sampled_from(list(DEFAULT_ACTIONS))))
+        for text in sorted({text for text in texts if text is not None})
+    }
+    statuses, scores, seen = [], [], set()
+    for text in texts:
+        outcome = Status.UNPARSABLE_CANDIDATE if text is None else outcomes[text]
+        if isinstance(outcome, Status):
+            statuses.append(outcome)
+            scores.append(None)
+        else:
+            statuses.append(Status.DUPLICATE if text in seen else Status.SCORED)
+            scores.append(outcome)
+        seen.add(text)
+    actions = [action for action in FailureAction if action is not FailureAction.ABORT]
+    policy = FailurePolicy({status: draw(st.sampled_from(actions)) for status in DEFAULT_ACTIONS})
+    return group_of(texts, lengths), Verdict(tuple(statuses), tuple(scores)), policy
+
+
+@given(judged_groups())
+def test_a_row_has_a_reward_exactly_when_it_was_scored_or_is_to_be_punished(case):
+    group, verdict, policy = case
+    shaped = shape_rewards(group, verdict, RECIPE, policy)
+    for status, reward in zip(verdict.statuses, shaped.rewards, strict=True):
+        punished = not status.is_scored and policy.action(status) is FailureAction.PENALTY
+        assert (reward is not None) == (not shaped.dropped and (status.is_scored or punished))
+        if reward is not None:
+            assert math.isfinite(reward)
+            assert not punished or reward == RECIPE.default_reward
+
+
+@given(judged_groups())
+def test_duplicates_differ_only_by_their_own_penalty(case):
+    group, verdict, policy = case
+    shaped = shape_rewards(group, verdict, RECIPE, policy)
+    first = {}
+    for candidate, judged, penalty, before in zip(
+        group.candidates, shaped.judged, shaped.penalties, shaped.before_penalties, strict=True
+    ):
+        assert first.setdefault(candidate.translation, (judged, before)) == (judged, before)
+        assert penalty == 0.0 or judged is not None
+
+
+@given(judged_groups(), st.randoms(use_true_random=False))
+def test_permuting_the_candidates_permutes_the_rewards(case, random):
+    group, verdict, policy = case
+    order = list(range(len(group.candidates)))
+    random.shuffle(order)
+    permuted = shape_rewards(
+        Group("g", TASK, tuple(group.candidates[i] for i in order)),
+        Verdict(tuple(verdict.statuses[i] for i in order), tuple(verdict.scores[i] for i in order)),
+        RECIPE,
+        policy,
+    )
+    shaped = shape_rewards(group, verdict, RECIPE, policy)
+    assert permuted.rewards == tuple(shaped.rewards[i] for i in order)
+    assert permuted.dropped == shaped.dropped
