@@ -1,0 +1,104 @@
+"""What an advantage rule is given, and the few steps every rule shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class AdvantageInputs:
+    """One global batch of judged responses; R indexes responses, T response tokens. No rule modifies it.
+
+    rewards_R: reward of each response, NaN for a response without a usable score. Such a row is left out of
+        every baseline and of whitening, and its advantages are 0.
+    groups_R: integer naming the group (prompt) of each row; members need not be adjacent.
+    mask_RT: 1 on response tokens, 0 on padding.
+    kl_RT: log-probability of each token under the policy minus that under the reference, in nats, or None.
+        What stands on padding is not read.
+    kl_coeff: every token's reward is lowered by ``kl_coeff * kl``; 0 leaves the KL out of the reward.
+    gamma: discount per token; only rules that build returns token by token accept another value than 1.
+    clip_range_score: rewards are clipped to plus or minus this before anything else; None leaves them alone.
+
+    Raises ValueError if shapes disagree, a reward is infinite, or ``kl_coeff`` is set without a finite KL.
+    """
+
+    rewards_R: npt.NDArray[Any]
+    groups_R: npt.NDArray[Any]
+    mask_RT: npt.NDArray[Any]
+    kl_RT: npt.NDArray[Any] | None = None
+    kl_coeff: float = 0.0
+    gamma: float = 1.0
+    clip_range_score: float | None = None
+
+    def __post_init__(self) -> None:
+        n_rows = len(self.rewards_R)
+        if np.shape(self.rewards_R) != (n_rows,) or np.shape(self.groups_R) != (n_rows,):
+            raise ValueError("rewards_R and groups_R must be vectors of one length")
+        if np.ndim(self.mask_RT) != 2 or len(self.mask_RT) != n_rows:
+            raise ValueError(f"mask_RT must have shape [{n_rows}, T], not {np.shape(self.mask_RT)}")
+        if np.isinf(self.rewards_R).any():
+            raise ValueError("rewards_R holds an infinite reward; an unscored row is marked with NaN")
+        self._check_kl()
+
+    def _check_kl(self) -> None:
+        if self.kl_coeff == 0:
+            return
+        if self.kl_RT is None:
+            raise ValueError(f"kl_coeff is {self.kl_coeff} but kl_RT is missing")
+        if np.shape(self.kl_RT) != np.shape(self.mask_RT):
+            raise ValueError(f"kl_RT has shape {np.shape(self.kl_RT)}, mask_RT {np.shape(self.mask_RT)}")
+        if not np.isfinite(np.asarray(self.kl_RT)[self.valid_RT]).all():
+            raise ValueError("kl_RT is not finite on a token of a scored response")
+
+    @property
+    def scores_R(self) -> FloatArray:
+        """Rewards clipped to ``clip_range_score``, NaN where unscored."""
+        rewards_R = np.array(self.rewards_R, dtype=np.float64)
+        if self.clip_range_score is None:
+            return rewards_R
+        return np.clip(rewards_R, -self.clip_range_score, self.clip_range_score)
+
+    @property
+    def valid_RT(self) -> npt.NDArray[np.bool_]:
+        """True on the response tokens of scored rows."""
+        return np.asarray(self.mask_RT).astype(bool) & ~np.isnan(np.asarray(self.rewards_R, dtype=np.float64))[:, None]
+
+    @property
+    def kl_rewards_RT(self) -> FloatArray:
+        """``-kl_coeff * kl`` on the tokens of scored rows, 0 elsewhere."""
+        valid_RT = self.valid_RT
+        if self.kl_coeff == 0 or self.kl_RT is None:
+            return np.zeros(valid_RT.shape)
+        return np.where(valid_RT, -self.kl_coeff * np.asarray(self.kl_RT, dtype=np.float64), 0.0)
+
+
+AdvantageRule = Callable[[AdvantageInputs], FloatArray]
+
+
+def sequence_scores(inputs: AdvantageInputs) -> FloatArray:
+    """Return the undiscounted reward of each whole response [R]: clipped score minus ``kl_coeff`` times its summed KL.
+
+    NaN where unscored. Raises ValueError if ``gamma`` is not 1, which has no meaning for a whole response.
+    """
+    if inputs.gamma != 1:
+        raise ValueError(f"gamma is {inputs.gamma}, but this advantage rule scores whole responses: only 1 is possible")
+    return inputs.scores_R + sum_rows(inputs.kl_rewards_RT)
+
+
+def spread_over_tokens(values_R: FloatArray, mask_RT: npt.NDArray[Any]) -> FloatArray:
+    """Give every response token of a row the row's value [R, T]; rows that are NaN become 0."""
+    return np.where(np.asarray(mask_RT).astype(bool), np.nan_to_num(values_R)[:, None], 0.0)
+
+
+def sum_rows(values_RT: FloatArray) -> FloatArray:
+    """Sum over tokens, left to right, so that more padding does not change the rounding."""
+    if values_RT.shape[1] == 0:
+        return np.zeros(len(values_RT))
+    return np.cumsum(values_RT, axis=1)[:, -1]

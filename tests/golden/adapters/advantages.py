@@ -1,0 +1,105 @@
+"""Golden rows of advantage rules, KL in the reward, returns and normalisation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from grrm.rl.advantages import AdvantageInputs, RunningMoments, grpo, normalize_advantages
+from grrm.rl.advantages.compat import add_final_score_or_first, grpo_with_raw_singletons, round_to_bfloat16
+from grrm.rl.advantages.gae import generalized_advantages
+from grrm.rl.advantages.token_rewards import add_final_score, discounted_returns
+from grrm.rl.advantages.whitening import whiten
+
+
+def _arrays(row: dict[str, Any], *names: str) -> list[Any]:
+    return [np.array(row[name], dtype=np.float64) for name in names]
+
+
+def _group_ids(row: dict[str, Any]) -> Any:
+    return np.unique(row["index"], return_inverse=True)[1]
+
+
+def _grpo_fixed(row: dict[str, Any]) -> Any:
+    rewards_R, mask_RT = _arrays(row, "rewards", "mask")
+    inputs = AdvantageInputs(rewards_R, _group_ids(row), mask_RT)
+    return grpo(inputs, normalize_by_std=row.get("norm_by_std", True), epsilon=row["epsilon"]).tolist()
+
+
+def _grpo_compat(row: dict[str, Any]) -> Any:
+    rewards_R, mask_RT = _arrays(row, "rewards", "mask")
+    by_std, epsilon = row.get("norm_by_std", True), row["epsilon"]
+    return grpo_with_raw_singletons(rewards_R, _group_ids(row), mask_RT, by_std, epsilon).tolist()
+
+
+def _kl_in_reward(row: dict[str, Any], place_score: Any) -> Any:
+    log_probs_RT, ref_RT, scores_R, mask_RT = _arrays(row, "log_probs", "ref_log_probs", "reward_score", "mask")
+    kl_rewards_RT = -row["kl_coeff"] * (log_probs_RT - ref_RT)
+    clipped_R = np.clip(scores_R, -row["clip_range_score"], row["clip_range_score"])
+    rewards_RT = place_score(kl_rewards_RT, clipped_R, mask_RT)
+    return {"rewards_with_kl": rewards_RT.tolist(), "kl_rewards": kl_rewards_RT.tolist()}
+
+
+def _kl_in_reward_fixed(row: dict[str, Any]) -> Any:
+    return _kl_in_reward(row, add_final_score)
+
+
+def _kl_in_reward_compat(row: dict[str, Any]) -> Any:
+    return _kl_in_reward(row, add_final_score_or_first)
+
+
+def _reinforce(row: dict[str, Any]) -> Any:
+    rewards_RT, mask_RT = _arrays(row, "rewards", "mask")
+    returns_RT = discounted_returns(rewards_RT, mask_RT, row["gamma"])
+    return {"advantages": whiten(returns_RT, mask_RT).tolist(), "returns": returns_RT.tolist()}
+
+
+def _gae(row: dict[str, Any]) -> Any:
+    rewards_RT, values_RT, mask_RT = _arrays(row, "rewards", "values", "mask")
+    advantages_RT, returns_RT = generalized_advantages(rewards_RT, values_RT, mask_RT, row["gamma"], row["lam"])
+    return {"advantages": advantages_RT.tolist(), "returns": returns_RT.tolist()}
+
+
+def _round_and_normalize(values: Any, mean: float, std: float) -> Any:
+    return (values - round_to_bfloat16(mean)) / (round_to_bfloat16(std) + 1e-8)
+
+
+def _reward_normalization(row: dict[str, Any]) -> Any:
+    moments, steps = RunningMoments(), []
+    for batch in row["batches"]:
+        batch_R = np.array(batch, dtype=np.float64)
+        moments.update(batch_R)
+        steps.append(
+            {
+                **moments.state_dict(),
+                "normalized": moments.normalize(batch_R).tolist(),
+                "normalized_bf16_stats": _round_and_normalize(batch_R, moments.mean, moments.var**0.5).tolist(),
+            }
+        )
+    return steps
+
+
+def _advantage_normalization(row: dict[str, Any]) -> Any:
+    advantages_RT, mask_RT = _arrays(row, "advantages", "mask")
+    valid_N = advantages_RT[mask_RT > 0]
+    rounded_RT = _round_and_normalize(advantages_RT, valid_N.mean(), valid_N.std(ddof=1)) * mask_RT
+    normalized_RT = normalize_advantages(advantages_RT, mask_RT)
+    return {"normalized": normalized_RT.tolist(), "normalized_bf16_stats": rounded_RT.tolist()}
+
+
+FIXED = {
+    "verl.grpo_advantage": _grpo_fixed,
+    "paddlenlp.grpo_advantage": _grpo_fixed,
+    "paddlenlp.add_kl_divergence_regularization": _kl_in_reward_fixed,
+    "paddlenlp.reinforce_pp_advantage": _reinforce,
+    "verl.reinforce_pp_advantage": _reinforce,
+    "paddlenlp.gae": _gae,
+}
+COMPAT = {
+    "verl.grpo_advantage": _grpo_compat,
+    "paddlenlp.grpo_advantage": _grpo_compat,
+    "paddlenlp.add_kl_divergence_regularization": _kl_in_reward_compat,
+    "paddlenlp.reward_normalization": _reward_normalization,
+    "paddlenlp.advantage_normalization": _advantage_normalization,
+}

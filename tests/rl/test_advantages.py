@@ -1,0 +1,239 @@
+"""Advantage rules: closed forms, loops beside segment reductions, invariances, degenerate batches."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grrm.rl.advantages import ADVANTAGE_RULES, AdvantageInputs
+from grrm.rl.advantages.grpo import grpo
+
+GROUP_RULES = ["grpo", "grpo_no_std", "dr_grpo", "rloo", "reinforce_plus_plus_baseline"]
+rules = pytest.mark.parametrize("rule", ADVANTAGE_RULES.values(), ids=list(ADVANTAGE_RULES))
+group_rules = pytest.mark.parametrize("rule", [ADVANTAGE_RULES[name] for name in GROUP_RULES], ids=GROUP_RULES)
+
+
+def inputs_of(rewards, groups, lengths, width=None, **others):
+    mask_RT = np.arange(width or max(lengths, default=0)) < np.array(lengths, dtype=int)[:, None]
+    return AdvantageInputs(np.array(rewards, dtype=np.float64), np.array(groups), mask_RT, **others)
+
+
+@st.composite
+def batches(draw, unscored=True):
+    n_rows = draw(st.integers(1, 12))
+    reward = st.floats(-10, 10).map(lambda r: round(r, 3))
+    rewards = draw(st.lists(reward | st.just(np.nan) if unscored else reward, min_size=n_rows, max_size=n_rows))
+    groups = draw(st.lists(st.integers(-2, 3), min_size=n_rows, max_size=n_rows))
+    lengths = draw(st.lists(st.integers(0, 5), min_size=n_rows, max_size=n_rows))
+    kl_RT = np.random.default_rng(draw(st.integers(0, 99))).normal(size=(n_rows, 6))
+    return inputs_of(
+        rewards, groups, lengths, width=6, kl_RT=kl_RT, kl_coeff=draw(st.sampled_from([0.0, 0.1])), clip_range_score=8.0
+    )
+
+
+def row_scores(inputs):
+    """Clipped reward minus KL of each row, None where unscored; written as a loop."""
+    scores = []
+    for i, reward in enumerate(inputs.rewards_R):
+        kl = sum(float(k) for k, m in zip(inputs.kl_RT[i], inputs.mask_RT[i], strict=True) if m)
+        scores.append(None if np.isnan(reward) else min(max(reward, -8.0), 8.0) - inputs.kl_coeff * kl)
+    return scores
+
+
+def by_loops(name, inputs):
+    """What each rule's formula says, row by row and token by token."""
+    scores, (n_rows, width) = row_scores(inputs), inputs.mask_RT.shape
+    result = np.zeros((n_rows, width))
+    if name == "reinforce_plus_plus":
+        for i in range(n_rows):
+            running, first = 0.0, True
+            for t in reversed(range(width)):
+                if scores[i] is None or not inputs.mask_RT[i, t]:
+                    continue
+                running += -inputs.kl_coeff * inputs.kl_RT[i, t] + (np.clip(inputs.rewards_R[i], -8, 8) if first else 0)
+                result[i, t], first = running, False
+        return whitened(result, [(i, t) for i, t in np.argwhere(inputs.mask_RT) if scores[i] is not None])
+    compared = []
+    for i in range(n_rows):
+        group = [s for s, g in zip(scores, inputs.groups_R, strict=True) if s is not None and g == inputs.groups_R[i]]
+        if scores[i] is None or len(group) < 2:
+            continue
+        advantage = scores[i] - np.mean(group)
+        if name == "grpo":
+            advantage /= np.std(group, ddof=1) + 1e-6
+        if name == "rloo":
+            advantage = scores[i] - (sum(group) - scores[i]) / (len(group) - 1)
+        result[i, inputs.mask_RT[i]] = advantage
+        compared += [(i, t) for t in np.flatnonzero(inputs.mask_RT[i])]
+    return whitened(result, compared) if name == "reinforce_plus_plus_baseline" else result
+
+
+def whitened(values_RT, tokens):
+    if len(tokens) < 2:
+        return np.zeros_like(values_RT)
+    values = [values_RT[i, t] for i, t in tokens]
+    result = np.zeros_like(values_RT)
+    for i, t in tokens:
+        result[i, t] = (values_RT[i, t] - np.mean(values)) / np.sqrt(np.var(values, ddof=1) + 1e-8)
+    return result
+
+
+@pytest.mark.parametrize("name", list(ADVANTAGE_RULES))
+@settings(max_examples=60, deadline=None)
+@given(inputs=batches())
+def test_rule_equals_its_formula_written_as_loops(name, inputs):
+    actual = ADVANTAGE_RULES[name](inputs)
+    assert actual.dtype == np.float64
+    np.testing.assert_allclose(actual, by_loops(name, inputs), rtol=1e-6, atol=1e-7)
+
+
+@rules
+@settings(max_examples=40, deadline=None)
+@given(inputs=batches(), data=st.data())
+def test_neither_row_order_nor_padding_changes_a_bit(rule, inputs, data):
+    order = data.draw(st.permutations(range(len(inputs.rewards_R))))
+    pad = ((0, 0), (data.draw(st.integers(0, 2)), data.draw(st.integers(0, 40))))
+    moved = dataclasses.replace(
+        inputs,
+        rewards_R=inputs.rewards_R[order],
+        groups_R=inputs.groups_R[order],
+        mask_RT=np.pad(inputs.mask_RT[order], pad),
+        kl_RT=np.pad(inputs.kl_RT[order], pad, constant_values=np.nan),
+    )
+    np.testing.assert_array_equal(rule(moved), np.pad(rule(inputs)[order], pad))
+
+
+@rules
+@settings(max_examples=30, deadline=None)
+@given(inputs=batches())
+def test_unscored_rows_get_zero_and_change_nothing_for_the_others(rule, inputs):
+    before = [np.copy(getattr(inputs, name)) for name in ("rewards_R", "groups_R", "mask_RT", "kl_RT")]
+    advantages_RT = rule(inputs)
+    kept = ~np.isnan(inputs.rewards_R)
+    assert not advantages_RT[~kept].any()
+    assert not advantages_RT[~inputs.mask_RT].any()
+    without = dataclasses.replace(
+        inputs,
+        rewards_R=inputs.rewards_R[kept],
+        groups_R=inputs.groups_R[kept],
+        mask_RT=inputs.mask_RT[kept],
+        kl_RT=inputs.kl_RT[kept],
+    )
+    np.testing.assert_array_equal(rule(without), advantages_RT[kept])
+    for name, array in zip(("rewards_R", "groups_R", "mask_RT", "kl_RT"), before, strict=True):
+        np.testing.assert_array_equal(getattr(inputs, name), array, err_msg=f"{name} was modified")
+
+
+@group_rules
+@settings(max_examples=30, deadline=None)
+@given(inputs=batches(unscored=False), shifts=st.lists(st.integers(-3, 3), min_size=6, max_size=6))
+def test_a_constant_added_to_a_group_changes_nothing(rule, inputs, shifts):
+    inputs = dataclasses.replace(inputs, clip_range_score=None)
+    shifted = dataclasses.replace(inputs, rewards_R=inputs.rewards_R + np.array(shifts)[inputs.groups_R + 2])
+    np.testing.assert_allclose(rule(shifted), rule(inputs), atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("grpo", [-1 / (2**0.5 + 1e-6), 1 / (2**0.5 + 1e-6)]),
+        ("grpo_no_std", [-1.0, 1.0]),
+        ("dr_grpo", [-1.0, 1.0]),
+        ("rloo", [-2.0, 2.0]),
+        ("reinforce_plus_plus", [-1 / np.sqrt(2 + 1e-8), 1 / np.sqrt(2 + 1e-8)]),
+        ("reinforce_plus_plus_baseline", [-1 / np.sqrt(2 + 1e-8), 1 / np.sqrt(2 + 1e-8)]),
+    ],
+)
+def test_two_responses_scored_three_and_five(name, expected):
+    advantages_RT = ADVANTAGE_RULES[name](inputs_of([3, 5], [7, 7], [1, 1], width=2))
+    np.testing.assert_allclose(advantages_RT[:, 0], expected, rtol=1e-12)
+    assert not advantages_RT[:, 1].any()
+
+
+@rules
+@pytest.mark.parametrize("reward", [0.1, -7.3, 1e-12])
+def test_equal_rewards_give_exactly_zero(rule, reward):
+    assert not rule(inputs_of([reward] * 7, [0, 0, 0, 1, 1, 1, 1], [3, 1, 2, 4, 4, 4, 4])).any()
+
+
+@group_rules
+def test_singleton_group_is_zero_not_its_raw_reward(rule):
+    advantages_RT = rule(inputs_of([9, 1, 3, 5, np.nan], [4, 2, 2, 3, 3], [2, 3, 2, 2, 2]))
+    assert not advantages_RT[[0, 3, 4]].any()
+    assert advantages_RT[1, 0] < 0 < advantages_RT[2, 0]
+
+
+@rules
+@pytest.mark.parametrize(
+    ("rewards", "lengths"),
+    [([], []), ([np.nan, np.nan], [2, 3]), ([1.0, 2.0], [0, 0]), ([1.0, np.nan], [1, 2])],
+    ids=["no rows", "all unscored", "no tokens", "one token"],
+)
+def test_batch_with_nothing_to_compare_gives_zeros(rule, rewards, lengths):
+    advantages_RT = rule(inputs_of(rewards, [0] * len(rewards), lengths, width=4))
+    assert advantages_RT.shape == (len(rewards), 4)
+    assert not advantages_RT.any()
+
+
+def test_reinforce_plus_plus_needs_no_groups():
+    alone = ADVANTAGE_RULES["reinforce_plus_plus"](inputs_of([1, 2, 6], [0, 1, 2], [1, 2, 3]))
+    together = ADVANTAGE_RULES["reinforce_plus_plus"](inputs_of([1, 2, 6], [5, 5, 5], [1, 2, 3]))
+    np.testing.assert_array_equal(alone, together)
+    assert np.isclose(alone.sum(), 0)
+    assert np.isclose(np.var(alone[alone != 0], ddof=1), 1)
+
+
+def test_discount_lowers_early_tokens():
+    inputs = inputs_of([4.0, 0.0], [0, 1], [3, 3], gamma=0.5)
+    advantages_RT = ADVANTAGE_RULES["reinforce_plus_plus"](inputs)
+    returns = np.array([1, 2, 4, 0, 0, 0])
+    np.testing.assert_allclose(
+        advantages_RT.ravel(), (returns - returns.mean()) / np.sqrt(returns.var(ddof=1) + 1e-8), rtol=1e-12
+    )
+
+
+def test_score_is_clipped_before_the_baseline():
+    clipped = grpo(inputs_of([50, 2, -40], [0, 0, 0], [1, 1, 1], clip_range_score=10.0), normalize_by_std=False)
+    np.testing.assert_allclose(clipped[:, 0], np.array([10, 2, -10]) - 2 / 3)
+
+
+@rules
+def test_garbage_on_padding_and_unscored_rows_is_not_read(rule):
+    kl_RT = np.array([[0.1, np.nan], [0.2, 0.3], [np.nan, np.inf]])
+    inputs = inputs_of([1, 2, np.nan], [0, 0, 0], [1, 2, 2], kl_RT=kl_RT, kl_coeff=0.5)
+    assert np.isfinite(rule(inputs)).all()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"rewards_R": np.array([1.0, np.inf])}, "infinite"),
+        ({"rewards_R": np.ones((2, 1))}, "vectors of one length"),
+        ({"groups_R": np.zeros(3, dtype=int)}, "vectors of one length"),
+        ({"mask_RT": np.ones((3, 2))}, r"shape \[2, T\]"),
+        ({"kl_coeff": 0.1}, "kl_RT is missing"),
+        ({"kl_coeff": 0.1, "kl_RT": np.ones((2, 5))}, "kl_RT has shape"),
+        ({"kl_coeff": 0.1, "kl_RT": np.full((2, 2), np.nan)}, "not finite"),
+    ],
+)
+def test_inconsistent_inputs_are_refused(changed, message):
+    inputs = inputs_of([1.0, 2.0], [0, 0], [2, 2])
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(inputs, **changed)
+
+
+@group_rules
+def test_discount_is_refused_by_rules_that_score_whole_responses(rule):
+    with pytest.raises(ValueError, match="gamma is"):
+        rule(inputs_of([1, 2], [0, 0], [1, 1], gamma=0.9))
+
+
+def test_advantages_import_without_paddle():
+    code = "import sys, grrm.rl.advantages; sys.exit('paddle' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

@@ -1,0 +1,122 @@
+"""Whitening, running reward moments, advantage normalisation, GAE and the kept departures of the originals."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grrm.rl.advantages.compat import add_final_score_or_first, grpo_with_raw_singletons, round_to_bfloat16
+from grrm.rl.advantages.gae import generalized_advantages
+from grrm.rl.advantages.normalization import RunningMoments, normalize_advantages
+from grrm.rl.advantages.token_rewards import add_final_score, discounted_returns
+from grrm.rl.advantages.whitening import whiten
+
+
+def test_whitening_one_token_has_no_variance():
+    with pytest.raises(ValueError, match="at least two"):
+        whiten(np.ones((2, 3)), np.array([[0, 1, 0], [0, 0, 0]]))
+
+
+def test_whitened_tokens_have_mean_zero_and_variance_one():
+    rng = np.random.default_rng(0)
+    values_RT, mask_RT = rng.normal(3, 5, (6, 9)), rng.random((6, 9)) < 0.6
+    white = whiten(values_RT, mask_RT)
+    assert abs(white[mask_RT].mean()) < 1e-12
+    assert abs(white[mask_RT].var(ddof=1) - 1) < 1e-8
+    assert not white[~mask_RT].any()
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.lists(st.floats(-100, 100), min_size=1, max_size=6), min_size=1, max_size=4))
+def test_running_mean_is_the_mean_of_everything_seen(batches):
+    moments = RunningMoments()
+    for batch in batches:
+        moments.update(np.array([*batch, np.nan]))
+    assert moments.count == sum(map(len, batches))
+    np.testing.assert_allclose(moments.mean, np.mean(np.concatenate(batches)), atol=1e-9)
+
+
+def test_first_batch_is_normalised_by_its_own_moments_and_nan_stays():
+    moments = RunningMoments()
+    rewards_R = np.array([1.0, np.nan, 3.0])
+    moments.update(rewards_R)
+    np.testing.assert_allclose(moments.normalize(rewards_R), [-(0.5**0.5), np.nan, 0.5**0.5], rtol=1e-7)
+
+
+def test_batch_without_scores_leaves_moments_alone_and_one_score_has_no_spread():
+    moments = RunningMoments()
+    moments.update(np.array([np.nan, np.nan]))
+    assert moments == RunningMoments()
+    moments.update(np.array([4.0]))
+    assert moments == RunningMoments(mean=4.0, var=0.0, count=1)
+    assert moments.normalize(np.array([4.0])) == 0
+
+
+def test_resumed_moments_go_on_bit_for_bit():
+    rng = np.random.default_rng(1)
+    straight, first = RunningMoments(), RunningMoments()
+    batches = rng.normal(size=(4, 5))
+    for batch in batches[:2]:
+        straight.update(batch)
+        first.update(batch)
+    resumed = RunningMoments()
+    resumed.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    for batch in batches[2:]:
+        straight.update(batch)
+        resumed.update(batch)
+    assert resumed == straight
+
+
+def test_normalised_advantages_ignore_what_is_masked():
+    advantages_RT, mask_RT = np.array([[1.0, 3.0, np.nan], [5.0, 1e9, 7.0]]), np.array([[1, 1, 0], [1, 0, 1]])
+    expected = (np.array([1, 3, 5, 7]) - 4) / (np.std([1, 3, 5, 7], ddof=1) + 1e-8)
+    normalized_RT = normalize_advantages(advantages_RT, mask_RT)
+    np.testing.assert_allclose(normalized_RT[mask_RT > 0], expected)
+    assert not normalized_RT[mask_RT == 0].any()
+    assert not normalize_advantages(advantages_RT, mask_RT * 0).any()
+
+
+def test_gae_by_loops_and_its_limits():
+    rng = np.random.default_rng(2)
+    rewards_RT, values_RT = rng.normal(size=(2, 3, 5))
+    mask_RT = np.arange(5) < np.array([[5], [3], [0]])
+    advantages_RT, returns_RT = generalized_advantages(rewards_RT, values_RT, mask_RT, gamma=0.9, lam=0.8)
+    for i, length in enumerate([5, 3, 0]):
+        running = 0.0
+        for t in reversed(range(length)):
+            next_value = values_RT[i, t + 1] if t + 1 < length else 0.0
+            running = rewards_RT[i, t] + 0.9 * next_value - values_RT[i, t] + 0.9 * 0.8 * running
+            assert np.isclose(advantages_RT[i, t], running)
+            assert np.isclose(returns_RT[i, t], running + values_RT[i, t])
+        assert not advantages_RT[i, length:].any()
+    undiscounted = generalized_advantages(rewards_RT, values_RT, mask_RT, gamma=1.0, lam=1.0)[1]
+    np.testing.assert_allclose(undiscounted[0], np.cumsum(rewards_RT[0, ::-1])[::-1])
+
+
+def test_returns_do_not_flow_in_from_padding():
+    rewards_RT = np.array([[1.0, 2.0, 100.0]])
+    np.testing.assert_array_equal(discounted_returns(rewards_RT, np.array([[1, 1, 0]])), [[3, 2, 100]])
+
+
+def test_score_goes_to_the_last_token_and_nowhere_without_tokens():
+    mask_RT = np.array([[0, 1, 1, 0], [0, 0, 0, 0]])
+    zeros_RT, scores_R = np.zeros((2, 4)), np.array([5.0, 7.0])
+    np.testing.assert_array_equal(add_final_score(zeros_RT, scores_R, mask_RT), [[0, 0, 5, 0], [0, 0, 0, 0]])
+    np.testing.assert_array_equal(add_final_score_or_first(zeros_RT, scores_R, mask_RT), [[0, 0, 5, 0], [7, 0, 0, 0]])
+    assert not zeros_RT.any()
+
+
+def test_compat_singleton_keeps_its_raw_reward():
+    advantages_RT = grpo_with_raw_singletons(np.array([0.5, 1.0, 3.0]), np.array([0, 1, 1]), np.ones((3, 1)))
+    np.testing.assert_allclose(advantages_RT[:, 0], [0.5 / (1 + 1e-6), -1 / (2**0.5 + 1e-6), 1 / (2**0.5 + 1e-6)])
+
+
+@pytest.mark.parametrize(
+    ("value", "rounded"), [(1.0, 1.0), (1 + 2**-8, 1.0), (1 + 3 * 2**-8, 1 + 2**-6), (-3.14159, -3.140625), (0.0, 0.0)]
+)
+def test_bfloat16_rounds_to_nearest_even(value, rounded):
+    assert round_to_bfloat16(value) == rounded
