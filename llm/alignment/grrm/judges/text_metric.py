@@ -1,0 +1,94 @@
+"""A judge without a model: sentence-level chrF or BLEU against the task's reference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from grrm.errors import UserError
+from grrm.gqm.groups import Group, Status, Verdict
+from grrm.judges.distinct import find_distinct, spread_verdict, tiers_by_score
+
+METRICS = ("chrf", "chrf++", "bleu")
+
+# Languages written without spaces between words (Korean: words carry particles). sacrebleu has a tokenizer of its own
+# for Chinese; the ones for Japanese and Korean need packages of compiled dictionaries, and a score that depends on
+# which packages are installed would not be comparable, so those are scored on characters.
+BLEU_TOKENIZERS = {
+    "zh": "zh",
+    "chinese": "zh",
+    "ja": "char",
+    "japanese": "char",
+    "ko": "char",
+    "korean": "char",
+    "th": "char",
+    "thai": "char",
+}
+DEFAULT_BLEU_TOKENIZER = "13a"
+
+
+@dataclass
+class TextMetricJudge:
+    """Scores 0 to 10: the sentence metric (0 to 100, sacrebleu) divided by 10, no text generated.
+
+    `metric` is "chrf" (characters up to 6-grams, Popović 2015), "chrf++" (with word bigrams) or "bleu" (effective
+    order, exponential smoothing, tokenizer by target language). `round_to_integer` gives whole scores like a
+    generative judge. A task without reference, or with a blank one, leaves its candidates MISSING_REFERENCE. Raises
+    UserError on an unknown metric or when sacrebleu is not installed.
+    """
+
+    metric: str = "chrf"
+    round_to_integer: bool = False
+    name: str = field(init=False)
+    _metrics: dict[str, Any] = field(init=False, repr=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.metric not in METRICS:
+            raise UserError(f"Unknown metric {self.metric!r} for the text-metric judge; choose one of {METRICS}.")
+        if not isinstance(self.round_to_integer, bool):
+            raise UserError(f"Option 'round_to_integer' is {self.round_to_integer!r}; give true or false.")
+        self.name = self.metric
+        self._metric_for("en")  # a missing package is reported when the judge is built, not at the first request
+
+    def judge(self, groups: Sequence[Group]) -> list[Verdict]:
+        """One verdict per group, order kept; each distinct translation is scored once."""
+        return [self._judge_group(group) for group in groups]
+
+    def _judge_group(self, group: Group) -> Verdict:
+        distinct = find_distinct(group)
+        reference = group.task.reference
+        if reference is None or not reference.strip():
+            return spread_verdict(group, distinct, [Status.MISSING_REFERENCE] * len(distinct.texts))
+        metric = self._metric_for(group.task.trg_lang)
+        scores = [self._score(metric, text, reference) for text in distinct.texts]
+        return spread_verdict(group, distinct, scores, tiers=tiers_by_score(scores) or None)
+
+    def _score(self, metric: Any, translation: str, reference: str) -> float:
+        # Rounding in the metric can exceed 100 by an ulp or two.
+        score = min(10.0, float(metric.sentence_score(translation, [reference]).score) / 10)
+        return float(round(score)) if self.round_to_integer else score
+
+    def _metric_for(self, trg_lang: str) -> Any:
+        tokenizer = _bleu_tokenizer(trg_lang) if self.metric == "bleu" else ""
+        if tokenizer not in self._metrics:
+            self._metrics[tokenizer] = _build_metric(self.metric, tokenizer)
+        return self._metrics[tokenizer]
+
+
+def _bleu_tokenizer(trg_lang: str) -> str:
+    language = trg_lang.lower().replace("_", "-").split("-")[0]
+    return BLEU_TOKENIZERS.get(language, DEFAULT_BLEU_TOKENIZER)
+
+
+def _build_metric(metric: str, tokenizer: str) -> Any:
+    try:
+        from sacrebleu.metrics.bleu import BLEU
+        from sacrebleu.metrics.chrf import CHRF
+    except ImportError as error:
+        raise UserError(
+            f"The {metric} judge needs the package sacrebleu; install it with `pip install 'paddle-grrm[metrics]'`."
+        ) from error
+    if metric == "bleu":
+        return BLEU(effective_order=True, tokenize=tokenizer)
+    return CHRF(word_order=2 if metric == "chrf++" else 0)
