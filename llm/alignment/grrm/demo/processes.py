@@ -1,0 +1,132 @@
+"""Child processes that are always stopped, with everything they started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_GRACE_S = 15.0
+_SECONDS_BETWEEN_LOOKS = 1.0
+
+
+class Child:
+    """A command running in its own process group, its output going to the end of `log`.
+
+    Use as a context manager: on the way out the command and all its descendants are stopped.
+    """
+
+    def __init__(self, command: Sequence[str], log: Path, *, cwd: Path, env: Mapping[str, str] | None = None) -> None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self.log = log
+        self.log_start = log.stat().st_size if log.exists() else 0
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=cwd,
+                env=None if env is None else dict(env),
+                start_new_session=True,
+            )
+        self._tree: set[tuple[int, str]] = set()
+        self._looked_s = time.monotonic()
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def poll(self) -> int | None:
+        """Exit status, None while it runs. Call it regularly: it also takes note of the descendants."""
+        if time.monotonic() - self._looked_s >= _SECONDS_BETWEEN_LOOKS:
+            self._looked_s = time.monotonic()
+            self._tree |= descendants(self.process.pid)
+        return self.process.poll()
+
+    def output(self, last_bytes: int = 64_000) -> str:
+        """The end of what this run has written so far."""
+        with self.log.open("rb") as file:
+            file.seek(max(self.log_start, self.log.stat().st_size - last_bytes))
+            return file.read().decode("utf-8", errors="replace")
+
+    def stop(self, grace_s: float = _GRACE_S) -> None:
+        """Ask the whole tree to end (SIGTERM), then kill what is left after `grace_s` seconds.
+
+        Launchers put their workers into sessions of their own, out of reach of a signal to our process group, so the
+        tree is written down while it can be seen. On systems without /proc only the process group is reached.
+        """
+        self._tree |= descendants(self.process.pid)
+        deadline = time.monotonic() + grace_s
+        if self.process.poll() is None:
+            _signal_group(self.process.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(grace_s)
+            self._wait_for_tree(deadline)
+        # What is left has ignored the request or has been abandoned by a parent that is gone.
+        self._tree |= descendants(self.process.pid)
+        _signal_group(self.process.pid, signal.SIGKILL)
+        for who in self._tree:
+            if is_alive(who):
+                _signal(who[0], signal.SIGKILL)
+        self.process.wait(_GRACE_S)
+        self._wait_for_tree(time.monotonic() + _GRACE_S)
+
+    def _wait_for_tree(self, deadline: float) -> None:
+        while any(map(is_alive, self._tree)) and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+
+def descendants(pid: int) -> set[tuple[int, str]]:
+    """(pid, start time) of every living descendant of `pid`; the start time tells a reused pid apart."""
+    children: dict[int, list[tuple[int, str]]] = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        facts = _stat(entry)
+        if facts is not None:
+            children.setdefault(facts[1], []).append((facts[0], facts[2]))
+    found: set[tuple[int, str]] = set()
+    waiting = [pid]
+    while waiting:
+        for child in children.get(waiting.pop(), []):
+            found.add(child)
+            waiting.append(child[0])
+    return found
+
+
+def is_alive(who: tuple[int, str]) -> bool:
+    """True while the process of this pid and start time runs (a zombie does not)."""
+    facts = _stat(Path(f"/proc/{who[0]}/stat"))
+    return facts is not None and facts[2] == who[1]
+
+
+def tail(text: str, n_lines: int = 20) -> list[str]:
+    """The last lines that say something; of a line rewritten with carriage returns, its last state."""
+    lines = [line.rstrip().rpartition("\r")[2] for line in text.split("\n")]
+    return [line for line in lines if line.strip()][-n_lines:]
+
+
+def _stat(path: Path) -> tuple[int, int, str] | None:
+    try:
+        head, _, rest = path.read_text(encoding="utf-8", errors="replace").rpartition(")")
+    except OSError:
+        return None  # it ended while we looked
+    fields = rest.split()
+    if fields[0] in "ZX":
+        return None
+    return int(head.partition(" ")[0]), int(fields[1]), fields[19]
+
+
+def _signal_group(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, number)
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)

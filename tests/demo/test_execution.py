@@ -1,0 +1,137 @@
+"""Running stages: reuse, resume, failure and interruption, with tiny scripts in place of trainers."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+from rich.console import Console
+
+from grrm.demo.execution import StageFailure, StageRunner
+from grrm.demo.stages import Stage
+
+
+def a_runner(tmp_path, server_url=lambda: "http://unused"):
+    console = Console(file=io.StringIO(), force_terminal=False)
+    return StageRunner(tmp_path / "out", tmp_path, console, server_url, poll_s=0.02)
+
+
+def a_stage(tmp_path, code, **changes):
+    folder = tmp_path / "out" / "work"
+    options = {
+        "name": "seed1/sft",
+        "title": "SFT",
+        "folder": folder,
+        "outputs": [folder / "done.txt"],
+        "timeout_s": 30.0,
+    }
+    return Stage(command=[sys.executable, "-c", textwrap.dedent(code), str(folder)], **(options | changes))
+
+
+WRITES = "import pathlib, sys; (pathlib.Path(sys.argv[1]) / 'done.txt').write_text('x'); print('ran')"
+
+
+def test_finished_stages_are_reused(tmp_path):
+    stage = a_stage(tmp_path, WRITES)
+    first, second = a_runner(tmp_path), a_runner(tmp_path)
+    seconds = first.run([stage])
+    assert seconds["seed1/sft"] > 0
+    assert second.run([stage]) == seconds
+    assert second.console.file.getvalue() == "[1/1] SFT: finished earlier\n"
+    assert first.log_of(stage).read_text() == "ran\n"
+
+
+def test_failure_names_stage_status_and_log_and_keeps_the_last_words(tmp_path):
+    code = """
+        import pathlib, sys
+        logs = pathlib.Path(sys.argv[1]) / "rank-logs"
+        logs.mkdir()
+        (logs / "workerlog.1").write_text("chatter\\nerror: server gone\\n")
+        print("starting"); print("error: no such key", file=sys.stderr); sys.exit(7)
+    """
+    runner = a_runner(tmp_path)
+    with pytest.raises(StageFailure, match=r"stage 'seed1/sft' ended with status 7: read .*seed1-sft.log") as failure:
+        runner.run([a_stage(tmp_path, code)])
+    assert failure.value.last_lines[-2:] in (
+        ["error: no such key", "error: server gone"],
+        ["starting", "error: server gone"],
+    )
+    assert "error: no such key" in failure.value.last_lines
+
+
+def test_stage_that_forgets_its_output_is_a_failure(tmp_path):
+    with pytest.raises(StageFailure, match=r"did not write .*done.txt"):
+        a_runner(tmp_path).run([a_stage(tmp_path, "print('nothing')")])
+
+
+def test_failed_stage_resumes_in_its_folder_and_its_time_adds_up(tmp_path):
+    code = """
+        import pathlib, sys, time
+        folder = pathlib.Path(sys.argv[1])
+        checkpoint = folder / "checkpoint"
+        if not checkpoint.exists():
+            checkpoint.write_text("1"); time.sleep(0.3); sys.exit(1)
+        (folder / "done.txt").write_text("resumed")
+    """
+    stage = a_stage(tmp_path, code)
+    with pytest.raises(StageFailure):
+        a_runner(tmp_path).run([stage])
+    seconds = a_runner(tmp_path).run([stage])
+    assert (stage.folder / "done.txt").read_text() == "resumed"
+    assert seconds["seed1/sft"] > 0.3
+
+
+def test_stage_past_its_deadline_is_stopped(tmp_path):
+    with pytest.raises(StageFailure, match="was stopped after 0 s"):
+        a_runner(tmp_path).run([a_stage(tmp_path, "import time; time.sleep(60)", timeout_s=0.2)])
+
+
+def test_only_stages_that_name_the_server_start_it_and_get_its_url(tmp_path):
+    asked = []
+    runner = a_runner(tmp_path, lambda: asked.append(1) or "http://127.0.0.1:9")
+    runner.run([a_stage(tmp_path, WRITES, name="plain")])
+    assert asked == []
+    code = "import pathlib, sys; (pathlib.Path(sys.argv[1]) / 'done.txt').write_text(sys.argv[2])"
+    stage = a_stage(tmp_path, code, name="rl", folder=tmp_path / "out" / "rl", outputs=[])
+    stage = Stage("rl", "RL", [*stage.command[:3], str(stage.folder), "{reward_server}"], stage.folder)
+    runner.run([stage])
+    assert (stage.folder / "done.txt").read_text() == "http://127.0.0.1:9"
+    runner.run([stage])
+    assert asked == [1]
+
+
+def test_interrupt_stops_the_child_before_it_is_passed_on(tmp_path):
+    """Ctrl-C reaches only the foreground process, because stages run in sessions of their own."""
+    script = tmp_path / "script.py"
+    pid_file = tmp_path / "child.pid"
+    child_code = (
+        f"import os, time, pathlib; pathlib.Path({str(pid_file)!r}).write_text(str(os.getpid())); time.sleep(60)"
+    )
+    script.write_text(
+        textwrap.dedent(f"""
+        import sys
+        from pathlib import Path
+        from rich.console import Console
+        from grrm.demo.execution import StageRunner
+        from grrm.demo.stages import Stage
+        here = Path({str(tmp_path)!r})
+        runner = StageRunner(here / "out", here, Console(), lambda: "")
+        try:
+            runner.run([Stage("s", "S", [sys.executable, "-c", {child_code!r}], here / "out" / "s")])
+        except KeyboardInterrupt:
+            sys.exit(130)
+        """)
+    )
+    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 30
+    while not (pid_file.exists() and pid_file.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid_file.read_text()), 0)

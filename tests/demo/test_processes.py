@@ -1,0 +1,70 @@
+"""Children are stopped with everything they started."""
+
+import os
+import signal
+import sys
+import time
+
+import pytest
+
+from grrm.demo.processes import Child, descendants, is_alive, tail
+
+STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
+SPAWNS_A_WORKER_IN_ITS_OWN_SESSION = f"""
+import subprocess, sys, time
+subprocess.Popen([sys.executable, "-c", {STUBBORN!r}], start_new_session=True)
+time.sleep(60)
+"""
+
+
+def wait_for(condition, seconds=20.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
+def test_worker_that_left_the_process_group_and_ignores_sigterm_is_killed_too(tmp_path):
+    with Child([sys.executable, "-c", SPAWNS_A_WORKER_IN_ITS_OWN_SESSION], tmp_path / "log", cwd=tmp_path) as child:
+        wait_for(lambda: "up" in child.output())
+        workers = descendants(child.process.pid)
+        assert len(workers) == 1
+        child.stop(grace_s=0.3)
+    assert not any(is_alive(worker) for worker in workers)
+    assert child.poll() == -signal.SIGTERM
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
+def test_workers_of_a_launcher_that_was_killed_are_not_left_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr("grrm.demo.processes._SECONDS_BETWEEN_LOOKS", 0.0)
+    with Child([sys.executable, "-c", SPAWNS_A_WORKER_IN_ITS_OWN_SESSION], tmp_path / "log", cwd=tmp_path) as child:
+        wait_for(lambda: "up" in child.output() and child.poll() is None)
+        workers = descendants(child.process.pid)
+        child.process.kill()
+        wait_for(lambda: child.poll() is not None)
+        assert all(is_alive(worker) for worker in workers)
+    assert len(workers) == 1
+    assert not any(is_alive(worker) for worker in workers)
+
+
+def test_child_that_ignores_sigterm_is_killed_after_the_deadline(tmp_path):
+    child = Child([sys.executable, "-c", STUBBORN], tmp_path / "log", cwd=tmp_path)
+    wait_for(lambda: "up" in child.output())
+    child.stop(grace_s=0.2)
+    assert child.poll() == -signal.SIGKILL
+
+
+def test_output_is_that_of_this_run_only_and_both_streams(tmp_path):
+    log = tmp_path / "logs" / "stage.log"
+    for word in ("first", "second"):
+        with Child(
+            [sys.executable, "-c", f"import os; os.write(1, b'{word}'); os.write(2, b'!')"], log, cwd=tmp_path
+        ) as child:
+            wait_for(lambda: child.poll() is not None)
+    assert child.output() == "second!"
+    assert log.read_text() == "first!second!"
+
+
+def test_tail_keeps_the_last_state_of_a_rewritten_line():
+    assert tail("a\n\n10%\r20%\r30%\nlast\n", 2) == ["30%", "last"]
