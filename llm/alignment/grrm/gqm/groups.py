@@ -79,13 +79,13 @@ class Verdict:
     def __post_init__(self) -> None:
         if len(self.statuses) != len(self.scores):
             raise ValueError(f"{len(self.statuses)} statuses for {len(self.scores)} scores")
-        for status, score in zip(self.statuses, self.scores):
+        for status, score in zip(self.statuses, self.scores, strict=True):
             if status.is_scored != (score is not None):
                 raise ValueError(f"status {status.value!r} cannot carry score {score!r}")
             if score is not None and not 0.0 <= score <= 10.0:
                 raise ValueError(f"score {score!r} is outside 0 to 10")
 
     @classmethod
-    def unscored(cls, n_candidates: int, status: Status, attempts: int = 0, analysis: str = "") -> "Verdict":
+    def unscored(cls, n_candidates: int, status: Status, attempts: int = 0, analysis: str = "") -> Verdict:
         """A verdict in which no candidate has a score, all for the same reason."""
         return cls((status,) * n_candidates, (None,) * n_candidates, None, analysis, attempts)

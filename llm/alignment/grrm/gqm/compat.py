@@ -1,0 +1,154 @@
+"""The original tools' parsers and extractors, reproduced with their quirks for comparison.
+
+Nothing here guards a training run: scores may lie outside 0 to 10 and identifiers may be wrong or missing. Use
+`grrm.gqm.grammar` and `grrm.gqm.extraction` instead, unless old numbers have to be reproduced.
+None always means what it meant there: the text could not be parsed.
+"""
+
+from __future__ import annotations
+
+import re
+
+from grrm.gqm.languages import CANDIDATE_IDS, MAX_CANDIDATES_TRAINED
+from grrm.gqm.rankings import ranking_to_scores
+
+
+def last_line(text: str) -> str:
+    """The last line of the stripped text, stripped."""
+    return text.strip().rpartition("\n")[2].strip()
+
+
+def _last_line_or_character(text: str) -> str:
+    # Quirk: a text of one line is cut down to its last character.
+    text = text.strip()
+    return last_line(text) if "\n" in text else text[-1:]
+
+
+def _int_or_none(text: str) -> int | None:
+    try:
+        return int(text)
+    except ValueError:
+        return None
+
+
+def parse_score_text(text: str, *, skip_empty: bool = False) -> dict[str, int] | None:
+    """`B: 6, A: 5` as a dictionary. Quirk: of a repeated id the last score wins, and any id will do."""
+    items = [item.split(":") for item in text.strip().split(",") if item.strip() or not skip_empty]
+    scores: dict[str, int] = {}
+    for item in items:
+        score = _int_or_none(item[1]) if len(item) == 2 else None
+        if score is None:
+            return None
+        scores[item[0].strip()] = score
+    return scores
+
+
+def find_ints_in_string(text: str, expected: int | None = None) -> list[int] | None:
+    """All runs of digits, signs and decimal points ignored; None if there are not `expected` of them."""
+    found = [int(digits) for digits in re.findall(r"\d+", text)]
+    return found if expected is None or len(found) == expected else None
+
+
+def get_cand_num(ranking: str) -> int:
+    """Candidates in a ranking line, counted by its length. AssertionError if it is not spaced like `A > B = C`."""
+    n, rest = divmod(len(ranking.strip()) + 3, 4)
+    if rest:
+        raise AssertionError(f"{ranking!r} is not a ranking of one-letter identifiers joined by ' > ' and ' = '")
+    return n
+
+
+def _positional_scores(line: str) -> list[int] | None:
+    # Quirk: whatever stands before the last colon of an item is ignored, so scores go by position.
+    scores = [_int_or_none(item.split(":")[-1]) for item in line.split(",")]
+    return [score for score in scores if score is not None] if None not in scores else None
+
+
+def _ranking_scores(line: str, n_candidates: int, ids: tuple[str, ...]) -> list[int] | None:
+    tiers = [{item.strip() for item in tier.split("=")} for tier in line.split(">")]
+    complete = sum(map(len, tiers)) == n_candidates and all(line.count(id_) == 1 for id_ in ids[:n_candidates])
+    if "<" in line or not complete:
+        return None
+    scores = ranking_to_scores(line)
+    return [scores[id_] for id_ in ids[:n_candidates]] if set(ids[:n_candidates]) <= set(scores) else None
+
+
+def gqm_extract_score(text: str, prompt_type: str, n_candidates: int) -> list[int] | None:
+    """The inference tool's group parser: scores in candidate order, ranking tiers counted from 0."""
+    line, ids = last_line(text), CANDIDATE_IDS[:MAX_CANDIDATES_TRAINED]
+    scores: list[int] | None = None
+    if prompt_type == "score":
+        scores = _positional_scores(line)
+    elif prompt_type == "ranking":
+        scores = _ranking_scores(line, n_candidates, ids)
+    elif prompt_type == "ranking_score":
+        by_id = parse_score_text(line) or {}
+        wanted = ids[: len(by_id)]
+        scores = [by_id[id_] for id_ in wanted] if set(wanted) <= set(by_id) else None
+    return scores if scores is not None and len(scores) == n_candidates else None
+
+
+def group_extract_scores(text: str, prompt_type: str, n_candidates: int) -> list[int] | None:
+    """The trainer's group parser: ranking tiers counted from 1, empty items skipped, extra ids ignored."""
+    line = last_line(text)
+    if prompt_type == "score":
+        scores = _positional_scores(line)
+        return scores if scores is not None and len(scores) == n_candidates else None
+    if prompt_type == "ranking":
+        scores = _ranking_scores(line, n_candidates, CANDIDATE_IDS)
+        return None if scores is None else [score + 1 for score in scores]
+    wanted = CANDIDATE_IDS[:n_candidates]
+    by_id = parse_score_text(line, skip_empty=True) if prompt_type == "ranking_score" else None
+    return [by_id[id_] for id_ in wanted] if by_id is not None and set(wanted) <= set(by_id) else None
+
+
+def sqm_extract_score(text: str) -> int | None:
+    """The score on the last line. Quirk: of a text of one line only the last character is read ("85" gives 5)."""
+    return _int_or_none(_last_line_or_character(text))
+
+
+def qe_extract_score(text: str) -> int | None:
+    """As `sqm_extract_score`, but what follows a decimal point is dropped ("7.5" gives 7)."""
+    return _int_or_none(_last_line_or_character(text).partition(".")[0])
+
+
+def qe_score_reward(text: str, ground_truth: str | int) -> float:
+    """Reward of a single score by its distance from the gold score: 1, 0.8, 0.4, 0.2, then 0; unparsable 0."""
+    score = qe_extract_score(text)
+    return 0.0 if score is None else {0: 1.0, 1: 0.8, 2: 0.4, 3: 0.2}.get(abs(score - int(ground_truth)), 0.0)
+
+
+def _stripped_or_none(text: str) -> str | None:
+    return text.strip() or None
+
+
+def extract_answer(text: str, prompt_type: str) -> str | None:
+    """The translation tool's extractor. Quirks: an info string stays, and an empty answer may be "" or None."""
+    text = text.strip()
+    if prompt_type == "Tower.lastl":
+        return last_line(text)
+    if prompt_type == "codeblock-think":
+        _, opening, content = text.removesuffix("```").rpartition("```")
+        return _stripped_or_none(content) if opening and text.endswith("```") else None
+    if prompt_type == "SSR":
+        _, opening, rest = text.partition("<answer>")
+        content, closing, _ = rest.partition("</answer>")
+        return _stripped_or_none(content) if opening and closing else None
+    if prompt_type == "seedx-cot":
+        return text.partition("[COT]")[0].strip() if text else None
+    return text
+
+
+def extract(text: str, extractor_type: str) -> str | None:
+    """The trainer's extractor. Quirks: an info string stays, and `none` gives "" for an empty response.
+
+    Raises ValueError for an extractor type that does not exist.
+    """
+    if extractor_type == "line":
+        return last_line(text) or None
+    if extractor_type == "codeblock":
+        return extract_answer(text, "codeblock-think") if text.count("```") == 2 else None
+    if extractor_type == "oneline":
+        return None if "\n" in text.strip() else _stripped_or_none(text)
+    if extractor_type == "none":
+        return text.strip()
+    raise ValueError(f"extractor_type: {extractor_type}")

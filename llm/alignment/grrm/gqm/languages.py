@@ -1,0 +1,53 @@
+"""Language names as the judge and translation prompts spell them, and the identifiers of candidates."""
+
+from __future__ import annotations
+
+from string import ascii_uppercase
+
+from grrm.errors import UserError
+
+LANG_NAMES: dict[str, str] = {
+    "en": "English",
+    "zh": "Chinese",
+    "de": "German",
+    "ru": "Russian",
+    "ko": "Korean",
+    "ja": "Japanese",
+    "fr": "French",
+    "es": "Spanish",
+    "pt": "Portuguese",
+    "it": "Italian",
+    "nl": "Dutch",
+    "th": "Thai",
+    "ro": "Romanian",
+    "ar": "Arabic",
+    "el": "Greek",
+    "vi": "Vietnamese",
+    "uk": "Ukrainian",
+}
+LANG_CODES: dict[str, str] = {name: code for code, name in LANG_NAMES.items()}
+
+# The order matters: seeded augmentation draws from this list.
+TOWER_LANGS: tuple[str, ...] = ("en", "de", "fr", "nl", "it", "es", "pt", "ko", "ru", "zh")
+
+CANDIDATE_IDS: tuple[str, ...] = tuple(ascii_uppercase)
+MAX_CANDIDATES_TRAINED = 8  # released judges have seen A to H at most
+
+
+def display_name(lang: str) -> str:
+    """The name a prompt uses for `lang`: two letters are looked up, any other string is a name already.
+
+    Raises UserError for a two-letter code that is not in `LANG_NAMES`.
+    """
+    if len(lang) != 2:
+        return lang
+    if lang not in LANG_NAMES:
+        raise UserError(
+            f"Language code {lang!r} is not one of {' '.join(LANG_NAMES)}: use one of these, or write out the name."
+        )
+    return LANG_NAMES[lang]
+
+
+def language_code(lang: str) -> str:
+    """The two-letter code of a known display name; every other string is returned as it is."""
+    return LANG_CODES.get(lang, lang)

@@ -1,0 +1,83 @@
+"""Translation prompts, byte for byte what the respective models were trained on, and the way back from a prompt."""
+
+from __future__ import annotations
+
+import re
+
+from grrm.errors import UserError
+from grrm.gqm.languages import LANG_NAMES, display_name, language_code
+from grrm.gqm.prompts import fenced
+
+_SSR_PREAMBLE = (
+    "<|startoftext|>A conversation between User and Assistant. The User asks a question, and the Assistant solves it. "
+    "The Assistant first thinks about the reasoning process in the mind and then provides the User with the answer. "
+    "The reasoning process is enclosed within <think> </think> and answer is enclosed within <answer> </answer> tags, "
+    "respectively, i.e., <think> reasoning process here </think> <answer> answer here </answer>.\n\n"
+)
+MT_PROMPT_TYPES: tuple[str, ...] = ("codeblock-think", "Tower", "Tower.lastl", "seedx", "seedx-cot", "SSR")
+
+
+def mt_prompt(source: str, src_lang: str, trg_lang: str, prompt_type: str = "codeblock-think") -> str:
+    """The user turn that asks a policy for a translation; for `SSR` the complete text, to be used without template.
+
+    Languages are codes or display names; `seedx` and `seedx-cot` end with the target's code in angle brackets, so
+    they need a code. The two `Tower` types hold the source on one line: newlines become spaces.
+    Raises UserError for an unknown code or prompt type, or a name where a code is needed.
+    """
+    src, trg = display_name(src_lang), display_name(trg_lang)
+    if prompt_type == "codeblock-think":
+        return (
+            f"Translate the following text from {src} into {trg}. Perform a step by step analysis and output the "
+            f"final translation in a code block.\n\nSource text:\n{fenced(source)}"
+        )
+    if prompt_type in ("Tower", "Tower.lastl"):
+        return tower_prompt(source, src, trg)
+    if prompt_type in ("seedx", "seedx-cot"):
+        if trg_lang not in LANG_NAMES:
+            raise UserError(f"Prompt type {prompt_type!r} needs the target language as a code, not {trg_lang!r}.")
+        explain = " and explain it in detail" if prompt_type == "seedx-cot" else ""
+        return f"Translate the following {src} sentence into {trg}{explain}:\n{source} <{trg_lang}>"
+    if prompt_type == "SSR":
+        return f"{_SSR_PREAMBLE}User:\nTranslate the following text to {trg}:\n{source}\n\nAssistant:\n"
+    raise UserError(
+        f"prompt_type {prompt_type!r} is not a translation prompt: use one of {', '.join(MT_PROMPT_TYPES)}."
+    )
+
+
+def tower_prompt(source: str, src_name: str, trg_name: str) -> str:
+    """The prompt of the `Tower` types and of the preference pipeline, with the language names as they are given."""
+    one_line = source.replace("\n", " ")
+    return f"Translate the following text from {src_name} into {trg_name}:\n{src_name}: {one_line}\n{trg_name}:"
+
+
+_LANG = r"[^\n]{1,64}?"
+_RECOVERABLE = (
+    re.compile(
+        rf"Translate the following text from (?P<src>{_LANG}) into (?P<trg>{_LANG})\. Perform a step by step analysis "
+        r"and output the final translation in a code block\.\n\nSource text:\n```\n(?P<source>.*)\n```\n",
+        re.DOTALL,
+    ),
+    re.compile(
+        rf"Translate the following text from (?P<src>{_LANG}) into (?P<trg>{_LANG}):\n"
+        r"(?P=src): (?P<source>[^\n]*)\n(?P=trg):"
+    ),
+    re.compile(
+        rf"Translate the following (?P<src>{_LANG}) sentence into (?P<trg>{_LANG})(?: and explain it in detail)?:\n"
+        r"(?P<source>.*) <[a-z]{2}>",
+        re.DOTALL,
+    ),
+)
+
+
+def recover_mt_task(prompt_text: str) -> tuple[str, str, str] | None:
+    """(source, source language, target language) of a prompt made by `mt_prompt`, chat-templated or not.
+
+    Languages come back as codes where `LANG_NAMES` knows the name, else as the name that stands in the prompt.
+    None if there is no such prompt in the text; `SSR` prompts do not say the source language and give None.
+    """
+    matches = [match for pattern in _RECOVERABLE if (match := pattern.search(prompt_text))]
+    if not matches:
+        return None
+    # The source may itself quote a translation prompt, but it stands inside ours, so ours starts first.
+    found = min(matches, key=lambda match: match.start())
+    return found["source"], language_code(found["src"]), language_code(found["trg"])

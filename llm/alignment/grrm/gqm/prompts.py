@@ -1,0 +1,109 @@
+"""The judge's prompts, group-wise (GQM) and one translation at a time (SQM), and the replies they ask for.
+
+The wording and every blank line are a wire format: released checkpoints were trained on these bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from grrm.errors import UserError
+from grrm.gqm.languages import CANDIDATE_IDS, display_name
+from grrm.gqm.rankings import ranking_line
+
+FENCE = "```"
+
+GQM_TASKS: dict[str, str] = {
+    "score": "Finally, score the candidates with integer scores on a scale from 0 to 10.",
+    "ranking": "Finally, rank the candidates in order of quality from best to worst.",
+    "ranking_score": "Finally, rank and score the candidates with integer scores on a scale from 0 to 10.",
+}
+GQM_EXAMPLES: dict[str, str] = {
+    "score": "Output the scores on the last line, for example: `A: 4, B: 9, C: 7, D: 9`.",
+    "ranking": "Output the rankings in descending order on the last line, for example: `B > A = D > C`.",
+    "ranking_score": (
+        "At the end section, first output the rankings in descending order, for example: `B > A = D > C`. "
+        "Then, on the last line, output the scores, for example: `B: 9, A: 7, D: 7, C: 2`."
+    ),
+}
+RANKING_HEADER = "### Final Ranking:"
+SCORES_HEADER = "### Scores:"
+
+
+def fenced(text: str) -> str:
+    """`text` between two fence lines, verbatim: see `grrm.gqm.fences` for what must not be put here."""
+    return f"{FENCE}\n{text}\n{FENCE}\n"
+
+
+def check_prompt_type(prompt_type: str) -> str:
+    """`prompt_type` itself; UserError if there is no such GQM prompt."""
+    if prompt_type not in GQM_TASKS:
+        raise UserError(f"prompt_type {prompt_type!r} is not a GQM prompt: use one of {', '.join(GQM_TASKS)}.")
+    return prompt_type
+
+
+def gqm_prompt(
+    source: str,
+    candidates: Sequence[str],
+    src_lang: str,
+    trg_lang: str,
+    prompt_type: str = "ranking_score",
+    add_example: bool = False,
+    *,
+    max_candidates: int = len(CANDIDATE_IDS),
+) -> str:
+    """The user turn that asks for a comparison of all candidates, named A, B, C … in the order given.
+
+    Languages are codes or display names. Raises UserError for an unknown code or prompt type, ValueError for
+    fewer than two candidates (nothing to compare) or more than `max_candidates`.
+    """
+    if not 2 <= len(candidates) <= max_candidates:
+        raise ValueError(f"a group prompt takes 2 to {max_candidates} candidates, not {len(candidates)}")
+    task = GQM_TASKS[check_prompt_type(prompt_type)]
+    if add_example:
+        task = f"{task} {GQM_EXAMPLES[prompt_type]}"
+    head = (
+        f"Given a source text in {display_name(src_lang)} and multiple translation candidates in "
+        f"{display_name(trg_lang)}. Perform a step by step analysis and comparison of the translation quality "
+        f"for the candidates. {task}\n\nSource text:\n{fenced(source)}\n"
+    )
+    return head + "".join(
+        f"Translation {candidate_id}:\n{fenced(text)}"
+        for candidate_id, text in zip(CANDIDATE_IDS, candidates, strict=False)
+    )
+
+
+def sqm_prompt(source: str, translation: str, src_lang: str, trg_lang: str) -> str:
+    """The user turn that asks for a score of one translation. Unlike GQM's there is no blank line before the source.
+
+    Raises UserError for an unknown language code.
+    """
+    return (
+        f"Given a source text in {display_name(src_lang)} and a translation text in {display_name(trg_lang)}. "
+        "Perform a step by step analysis of translation quality and assign a score on a scale from 0 to 10.\n"
+        f"Source text:\n{fenced(source)}\nTranslation text:\n{fenced(translation)}"
+    )
+
+
+def render_response(analysis: str, scores: Sequence[float], prompt_type: str = "ranking_score") -> str:
+    """The reply a judge is trained to give: the analysis as it is, then ranking and scores of candidates A, B, …
+
+    `score` lists the scores in candidate order; `ranking_score` in the order of the ranking. Raises ValueError
+    for more scores than identifiers or a score that is not an integer from 0 to 10, UserError for a prompt type
+    that does not exist.
+    """
+    check_prompt_type(prompt_type)
+    if len(scores) > len(CANDIDATE_IDS) or any(score != int(score) or not 0 <= score <= 10 for score in scores):
+        raise ValueError(f"scores must be at most {len(CANDIDATE_IDS)} integers from 0 to 10, not {list(scores)}")
+    by_id = {candidate_id: int(score) for candidate_id, score in zip(CANDIDATE_IDS, scores, strict=False)}
+    if prompt_type == "score":
+        return f"{analysis}\n\n{_score_line(by_id)}\n"
+    ranked = f"{analysis}\n\n{RANKING_HEADER}\n\n{ranking_line(by_id)}\n"
+    if prompt_type == "ranking":
+        return ranked
+    best_first = dict(sorted(by_id.items(), key=lambda item: (-item[1], item[0])))
+    return f"{ranked}\n{SCORES_HEADER}\n\n{_score_line(best_first)}\n"
+
+
+def _score_line(by_id: dict[str, int]) -> str:
+    return ", ".join(f"{candidate_id}: {score}" for candidate_id, score in by_id.items())
