@@ -1,0 +1,221 @@
+"""The Paddle back end: continuous batching over the slots of a preallocated KV cache."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grrm.engine.decoder import ROW_MULTIPLE, Decoder, round_up
+from grrm.engine.interface import Completion, SamplingParams
+from grrm.engine.kv_cache import KVCache
+from grrm.engine.loading import load_causal_lm
+from grrm.engine.sampling import sample_tokens
+from grrm.engine.slots import Slots
+from grrm.errors import UserError
+
+_REFILL_FRACTION = 4  # waiting sequences enter once a quarter of the slots is free: one prefill for many
+
+
+class PaddleEngine:
+    """Generates with a PaddleNLP Qwen2 or Llama model, sharing its parameters with whoever trains it.
+
+    `max_num_seqs` sequences run at a time, fewer where their KV cache would exceed `max_cache_bytes` (but at least
+    one); `prefill_tokens` bounds the prompt tokens, padding included, in one prefill (a longer prompt runs alone).
+    A prompt and its completion together hold at most the model's `max_position_embeddings` tokens: a completion
+    that reaches the limit ends with finish_reason "length".
+
+    What a sequence draws depends on its prompt, the params and its stream id only. Its logits carry the same bits
+    in any batch as far as BLAS computes a GEMM row independently of the number of rows (see decoder.py); where it
+    does not, they differ in the last bits.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        max_num_seqs: int = 256,
+        max_cache_bytes: int = 4 << 30,
+        prefill_tokens: int = 4096,
+    ) -> None:
+        if min(max_num_seqs, max_cache_bytes, prefill_tokens) < 1:
+            raise UserError("max_num_seqs, max_cache_bytes and prefill_tokens of the Paddle engine must be at least 1.")
+        self.model = model
+        self._decoder = Decoder(model)
+        self._max_num_seqs, self._max_cache_bytes = max_num_seqs, max_cache_bytes
+        self._prefill_tokens = prefill_tokens
+
+    @classmethod
+    def from_pretrained(cls, directory: str | Path, *, dtype: str = "float32", **options: Any) -> PaddleEngine:
+        """Load the model in `directory` (PaddleNLP's or Hugging Face's format); `options` as for the constructor.
+
+        Raises UserError when there is no readable model.
+        """
+        return cls(load_causal_lm(directory, dtype=dtype), **options)
+
+    def update_weights(self) -> None:
+        """Nothing to do: the decoder reads the model's own parameters."""
+
+    def sleep(self) -> None:
+        """Nothing to release: the KV cache lives only while `generate` runs, the weights are the model's."""
+
+    def wake(self) -> None:
+        """Nothing to undo."""
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        params: SamplingParams,
+        stream_ids: Sequence[int] | None = None,
+        on_finished: Callable[[int], None] | None = None,
+    ) -> list[Completion]:
+        """One completion per prompt, order kept; `stream_ids` default to 0, 1, 2, …
+
+        Equal consecutive prompts are prefilled once. `on_finished(i)` is called as completion i ends.
+        Raises UserError for an empty prompt, one that leaves no room for a token, or a token id outside the
+        vocabulary; ValueError when `stream_ids` and `prompts` differ in length; FloatingPointError when the
+        model's logits are not finite.
+        """
+        streams = list(range(len(prompts))) if stream_ids is None else [int(stream_id) for stream_id in stream_ids]
+        if len(streams) != len(prompts):
+            raise ValueError(f"{len(streams)} stream_ids for {len(prompts)} prompts")
+        self._check(prompts, params)
+        if not prompts:
+            return []
+        run = _Run(self._decoder, prompts, params, streams, self._n_slots(prompts, params), self._prefill_tokens)
+        completions: dict[int, Completion] = {}
+        for request, completion in run.finished():
+            completions[request] = completion
+            if on_finished is not None:
+                on_finished(request)
+        return [completions[request] for request in range(len(prompts))]
+
+    def _check(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> None:
+        weights = self._decoder.weights
+        for index, prompt in enumerate(prompts):
+            if len(prompt) == 0:
+                raise UserError(f"Prompt {index} is empty: give it at least one token (a BOS or chat template).")
+            if len(prompt) >= weights.max_positions:
+                raise UserError(
+                    f"Prompt {index} has {len(prompt)} tokens, which leaves no room in the model's "
+                    f"max_position_embeddings of {weights.max_positions}: shorten or filter it."
+                )
+            if min(prompt) < 0 or max(prompt) >= weights.vocab_size:
+                raise UserError(
+                    f"Prompt {index} holds a token id outside the model's vocabulary of {weights.vocab_size}: "
+                    "use the tokenizer that belongs to the model."
+                )
+        if any(not 0 <= stop < weights.vocab_size for stop in params.stop_token_ids):
+            raise UserError(
+                f"Stop token ids {params.stop_token_ids} do not all lie in the model's vocabulary of "
+                f"{weights.vocab_size}: use the tokenizer that belongs to the model."
+            )
+
+    def _n_slots(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> int:
+        longest = _cache_length(prompts, params, self._decoder.weights.max_positions)
+        affordable = max(1, self._max_cache_bytes // (longest * self._decoder.cache_bytes_per_token()))
+        return min(round_up(len(prompts)), self._max_num_seqs, affordable)
+
+
+def _cache_length(prompts: Sequence[Sequence[int]], params: SamplingParams, max_positions: int) -> int:
+    """Positions a slot needs; the last token drawn is never fed, but rounding up makes that moot."""
+    return round_up(min(max(map(len, prompts)) + params.max_new_tokens, max_positions))
+
+
+class _Run:
+    """One `generate` call: requests wait, enter free slots in order, and leave when they end."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        prompts: Sequence[Sequence[int]],
+        params: SamplingParams,
+        stream_ids: Sequence[int],
+        n_slots: int,
+        prefill_tokens: int,
+    ) -> None:
+        self._decoder, self._prompts, self._params = decoder, prompts, params
+        self._stream_ids, self._prefill_tokens = stream_ids, prefill_tokens
+        self._waiting = deque(range(len(prompts)))
+        self._slots = Slots(n_slots, params, decoder.weights.vocab_size)
+        max_len = _cache_length(prompts, params, decoder.weights.max_positions)
+        self._cache: KVCache = decoder.new_cache(n_slots, max_len)
+
+    def finished(self) -> Iterator[tuple[int, Completion]]:
+        """(request, completion) in the order in which they end."""
+        while self._waiting or len(self._slots.busy()):
+            yield from self._refill()
+            busy = self._slots.busy()
+            if len(busy) == 0:
+                continue
+            self._compact(busy)
+            busy = self._slots.busy()
+            logits_SV = self._decoder.decode(*self._slots.next_inputs(), self._cache)
+            yield from self._draw(busy, logits_SV if len(busy) == len(self._slots) else logits_SV[busy])
+
+    def _refill(self) -> Iterator[tuple[int, Completion]]:
+        free = self._slots.free()
+        if not self._waiting or len(free) * _REFILL_FRACTION < len(self._slots):
+            return
+        admitted = [(self._waiting.popleft(), int(slot)) for slot in free[: len(self._waiting)]]
+        for request, slot in admitted:
+            self._admit(request, slot)
+        for batch in self._prefill_batches(admitted):
+            yield from self._prefill(batch)
+
+    def _admit(self, request: int, slot: int) -> None:
+        prompt = self._prompts[request]
+        limit = min(self._params.max_new_tokens, self._decoder.weights.max_positions - len(prompt))
+        self._slots.admit(slot, request, prompt, self._stream_ids[request], limit)
+
+    def _prefill_batches(self, admitted: list[tuple[int, int]]) -> Iterator[list[list[tuple[int, int]]]]:
+        """Groups of equal prompts, batched with those of equal padded length, within the token budget.
+
+        A prompt's padded length depends on itself alone, so its prefill has the same shapes in any company.
+        """
+        by_length: dict[int, list[list[tuple[int, int]]]] = {}
+        previous: Sequence[int] | None = None
+        for request, slot in admitted:
+            prompt = self._prompts[request]
+            groups = by_length.setdefault(round_up(len(prompt)), [])
+            if previous is None or list(prompt) != list(previous):
+                groups.append([])
+            groups[-1].append((request, slot))
+            previous = prompt
+        for length, groups in by_length.items():
+            per_batch = max(1, self._prefill_tokens // length)
+            for start in range(0, len(groups), per_batch):
+                yield groups[start : start + per_batch]
+
+    def _prefill(self, groups: list[list[tuple[int, int]]]) -> Iterator[tuple[int, Completion]]:
+        prompts = [self._prompts[group[0][0]] for group in groups]
+        tokens_RT = np.zeros((len(prompts), round_up(max(map(len, prompts)))), dtype=np.int64)
+        for row, prompt in enumerate(prompts):
+            tokens_RT[row, : len(prompt)] = prompt
+        lengths_R = np.array([len(prompt) for prompt in prompts])
+        slots_N = np.array([slot for group in groups for _, slot in group])
+        sources_N = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+        logits_RV = self._decoder.prefill(tokens_RT, lengths_R, self._cache, slots_N, sources_N)
+        yield from self._draw(slots_N, logits_RV[sources_N])
+
+    def _draw(self, slots_N: NDArray[np.int64], logits_NV: NDArray[np.float32]) -> list[tuple[int, Completion]]:
+        slots = self._slots
+        tokens_N, logprobs_N = sample_tokens(
+            logits_NV, self._params, slots.uniforms(slots_N), slots.generated[slots_N], slots.seen(slots_N)
+        )
+        return slots.record(slots_N, tokens_N, logprobs_N)
+
+    def _compact(self, busy: NDArray[np.int64]) -> None:
+        """Halve the slot array (repeatedly) once nobody waits and half of it is free."""
+        target = len(self._slots)
+        while target // 2 >= max(len(busy), ROW_MULTIPLE):
+            target = round_up(target // 2)
+        if self._waiting or target == len(self._slots):
+            return
+        kept = np.concatenate([busy, self._slots.free()])[:target]
+        self._slots.keep(kept)
+        self._cache.keep(kept)

@@ -1,0 +1,68 @@
+"""Text in, text out, over any engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from grrm.engine.interface import Engine, SamplingParams
+from grrm.errors import UserError
+from grrm.judges.interface import GeneratedText
+
+
+class EngineTextGenerator:
+    """`judges.interface.TextGenerator` over an `Engine` and the tokenizer of its model.
+
+    Prompts are complete (chat template applied), so nothing is added when encoding; special tokens are left out
+    of the reply. `stop_token_ids` default to the tokenizer's eos token. `seed` keys every reply's random stream.
+    Raises UserError when there is no stop token at all.
+    """
+
+    def __init__(
+        self, engine: Engine, tokenizer: Any, *, stop_token_ids: Sequence[int] | None = None, seed: int = 0
+    ) -> None:
+        if stop_token_ids is None:
+            stop_token_ids = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+        if not stop_token_ids:
+            raise UserError("The tokenizer has no eos_token: set it in tokenizer_config.json or give stop_token_ids.")
+        self._engine, self._tokenizer = engine, tokenizer
+        self._stop_token_ids = tuple(stop_token_ids)
+        self._seed = seed
+        self._next_stream = 0
+
+    def generate_text(
+        self,
+        prompts: Sequence[str],
+        *,
+        temperature: float,
+        top_p: float = 1.0,
+        max_new_tokens: int,
+        seeds: Sequence[int] | None = None,
+    ) -> list[GeneratedText]:
+        """One reply per prompt, order kept. Without `seeds` every reply of every call has a stream of its own."""
+        params = SamplingParams(
+            max_new_tokens=max_new_tokens,
+            temperature=temperature,
+            top_p=top_p,
+            stop_token_ids=self._stop_token_ids,
+            seed=self._seed,
+        )
+        if seeds is None:
+            seeds = range(self._next_stream, self._next_stream + len(prompts))
+            self._next_stream += len(prompts)
+        completions = self._engine.generate([self._encode(prompt) for prompt in prompts], params, list(seeds))
+        return [
+            GeneratedText(
+                self._tokenizer.decode(completion.token_ids, skip_special_tokens=True),
+                completion.finish_reason,
+                len(completion.token_ids),
+            )
+            for completion in completions
+        ]
+
+    def count_tokens(self, prompt: str) -> int:
+        """Length of `prompt` in tokens, no special tokens added."""
+        return len(self._encode(prompt))
+
+    def _encode(self, prompt: str) -> list[int]:
+        return list(self._tokenizer(prompt, add_special_tokens=False)["input_ids"])

@@ -1,0 +1,134 @@
+"""References to a PaddleNLP model's parameters, in the shape the decoder wants; nothing is copied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from grrm.errors import UserError
+
+_DECODERS = {"Qwen2ForCausalLM": "qwen2", "LlamaForCausalLM": "llama"}
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """y = x @ weight (+ bias); weight is (in, out)."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWeights:
+    """One decoder layer. `attention_in` is (q, k, v) or one fused projection; `mlp_in` (gate, up) or one fused."""
+
+    input_norm: Tensor
+    attention_in: tuple[Projection, ...]
+    attention_out: Projection
+    mlp_norm: Tensor
+    mlp_in: tuple[Projection, ...]
+    mlp_out: Projection
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderWeights:
+    """All parameters of a causal decoder and the numbers its forward pass needs.
+
+    The tensors are the model's own Parameter objects: an optimizer step or `set_state_dict` on the model is
+    seen by the next forward pass. `cos_PD` and `signed_sin_PD` are rotary tables over positions.
+    """
+
+    embedding_VH: Tensor
+    layers: tuple[LayerWeights, ...]
+    final_norm: Tensor
+    lm_head: Tensor
+    lm_head_is_transposed: bool  # (V, H) where tied to the embedding, else (H, V)
+    cos_PD: Tensor
+    signed_sin_PD: Tensor
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    norm_epsilon: float
+    max_positions: int
+    vocab_size: int
+
+
+def collect_weights(model: Any) -> DecoderWeights:
+    """The parameters of a PaddleNLP `Qwen2ForCausalLM` or `LlamaForCausalLM`.
+
+    Raises UserError for another architecture, or a setting the decoder does not implement.
+    """
+    base = getattr(model, _base_name(model))
+    config = model.config
+    _refuse_unsupported(config)
+    cos_PD, signed_sin_PD = _rotary_tables(base.layers[0].self_attn.rotary_emb, base.embed_tokens.weight.dtype)
+    return DecoderWeights(
+        embedding_VH=base.embed_tokens.weight,
+        layers=tuple(_layer_weights(layer) for layer in base.layers),
+        final_norm=base.norm.weight,
+        lm_head=model.lm_head.weight,
+        lm_head_is_transposed=bool(model.lm_head.transpose_y),
+        cos_PD=cos_PD,
+        signed_sin_PD=signed_sin_PD,
+        n_heads=config.num_attention_heads,
+        n_kv_heads=config.num_key_value_heads,
+        head_dim=config.hidden_size // config.num_attention_heads,
+        norm_epsilon=config.rms_norm_eps,
+        max_positions=config.max_position_embeddings,
+        vocab_size=config.vocab_size,
+    )
+
+
+def _base_name(model: Any) -> str:
+    for cls in type(model).__mro__:
+        if cls.__name__ in _DECODERS:
+            return _DECODERS[cls.__name__]
+    raise UserError(
+        f"The Paddle engine cannot generate with {type(model).__name__}: give it one of {', '.join(_DECODERS)}."
+    )
+
+
+def _refuse_unsupported(config: Any) -> None:
+    problems = {
+        f"tensor_parallel_degree={config.tensor_parallel_degree}": config.tensor_parallel_degree > 1,
+        "alibi=True": getattr(config, "alibi", False),
+        "use_long_sequence_strategies=True": getattr(config, "use_long_sequence_strategies", False),
+        "rope_scaling_type='dynamic_ntk'": config.rope_scaling_type == "dynamic_ntk",
+        f"hidden_act='{getattr(config, 'hidden_act', 'silu')}'": getattr(config, "hidden_act", "silu") != "silu",
+    }
+    for setting, refused in problems.items():
+        if refused:
+            raise UserError(f"The Paddle engine does not support {setting}: change it in the model's config.json.")
+
+
+def _layer_weights(layer: Any) -> LayerWeights:
+    attention, mlp = layer.self_attn, layer.mlp
+    qkv = ("qkv_proj",) if attention.fuse_attention_qkv else ("q_proj", "k_proj", "v_proj")
+    gate_up = ("gate_up_fused_proj",) if mlp.fuse_attention_ffn else ("gate_proj", "up_proj")
+    return LayerWeights(
+        input_norm=layer.input_layernorm.weight,
+        attention_in=tuple(_projection(getattr(attention, name)) for name in qkv),
+        attention_out=_projection(attention.o_proj),
+        mlp_norm=layer.post_attention_layernorm.weight,
+        mlp_in=tuple(_projection(getattr(mlp, name)) for name in gate_up),
+        mlp_out=_projection(mlp.down_proj),
+    )
+
+
+def _projection(linear: Any) -> Projection:
+    return Projection(linear.weight, linear.bias)
+
+
+def _rotary_tables(rotary: Any, dtype: paddle.dtype) -> tuple[Tensor, Tensor]:
+    """The model's own tables (so every static RoPE scaling is included); the sine's first half negated.
+
+    rotate_half(x) * sin == swap_halves(x) * signed_sin, which saves the negation at each step.
+    """
+    cos_PD = rotary.cos_cached.squeeze([0, 2])
+    sin_PD = rotary.sin_cached.squeeze([0, 2])
+    half = sin_PD.shape[-1] // 2
+    signed_sin_PD = paddle.concat([-sin_PD[:, :half], sin_PD[:, half:]], axis=-1)
+    return cos_PD.astype(dtype), signed_sin_PD.astype(dtype)
