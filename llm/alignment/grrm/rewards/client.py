@@ -1,0 +1,279 @@
+"""The trainer's side of the reward server: asks, retries, fails over, and never makes up a reward."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import multiprocessing
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.pool import ThreadPool
+from types import TracebackType
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import ValidationError
+from tenacity import RetryCallState, Retrying, retry_if_exception
+from tenacity.nap import sleep_using_event
+from tenacity.wait import wait_exponential_jitter
+
+from grrm.errors import UserError
+from grrm.gqm.groups import Group, Verdict
+from grrm.rewards.exchange import ExchangeError, HttpExchange
+from grrm.rewards.protocol import (
+    AnswerError,
+    RowsAnswer,
+    clean_text,
+    first_error,
+    request_from_groups,
+    verdicts_from_answer,
+)
+from grrm.rewards.server_pool import ServerPool
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+PROBE_INTERVAL_S = 0.2
+
+
+class RewardServerError(UserError):
+    """No server gave rewards for these groups; carries what the sentence names."""
+
+    def __init__(self, server: str, group_ids: Sequence[str], attempt: int, cause: str) -> None:
+        more = f" and {len(group_ids) - 1} more" if len(group_ids) > 1 else ""
+        super().__init__(
+            f"reward server {server} gave no reward for group {group_ids[0]!r}{more} at attempt {attempt}: {cause}; "
+            "check that it runs and is reachable, then start again"
+        )
+        self.server = server
+        self.group_ids = tuple(group_ids)
+        self.attempt = attempt
+        self.cause = cause
+
+
+@dataclass(frozen=True, slots=True)
+class _Call(Generic[T]):
+    """One request: where it goes, what it carries and how its answer is checked."""
+
+    path: str
+    body: bytes
+    group_ids: tuple[str, ...]
+    parse: Callable[[bytes], T]
+
+
+class RewardClient:
+    """Client of one reward server or of a pool of equal ones.
+
+    `attempts` counts tries per request over all servers; `deadline_s` bounds a whole call, retries included. Requests
+    of `groups_per_request` groups go out over at most `max_connections` connections at once. Failed connections,
+    time-outs, malformed answers and HTTP 408, 429, 502, 503 and 504 are retried, at once on a server that has not just
+    failed, otherwise after an exponentially growing, jittered pause or the server's Retry-After; any other answer is
+    final. Proxies named in the environment are not used. Thread-safe. Raises UserError on settings that cannot work.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        *,
+        protocol: Literal["grrm", "paddlenlp"] = "grrm",
+        token: str | None = None,
+        connect_timeout_s: float = 5.0,
+        read_timeout_s: float = 600.0,
+        deadline_s: float = 1800.0,
+        attempts: int = 6,
+        groups_per_request: int = 64,
+        max_connections: int = 4,
+        backoff_initial_s: float = 0.5,
+        backoff_max_s: float = 30.0,
+        max_answer_bytes: int = 256 * 2**20,
+    ) -> None:
+        if protocol not in ("grrm", "paddlenlp"):
+            raise UserError(f"reward server protocol {protocol!r} is unknown: use 'grrm' or 'paddlenlp'")
+        counts = {"attempts": attempts, "groups_per_request": groups_per_request, "max_connections": max_connections}
+        times = {"connect_timeout_s": connect_timeout_s, "read_timeout_s": read_timeout_s, "deadline_s": deadline_s}
+        for name, value in (counts | times).items():
+            if not (math.isfinite(value) and value > 0 and (name in times or value >= 1)):
+                raise UserError(f"reward client setting {name}={value!r} must be a finite number above zero")
+        self.protocol = protocol
+        self.deadline_s = deadline_s
+        self.attempts = attempts
+        self.groups_per_request = groups_per_request
+        self.max_connections = max_connections
+        self._backoff = wait_exponential_jitter(initial=backoff_initial_s, max=backoff_max_s, jitter=backoff_initial_s)
+        self._pool = ServerPool(urls)
+        self._exchange = HttpExchange(
+            token=token,
+            connect_timeout_s=connect_timeout_s,
+            read_timeout_s=read_timeout_s,
+            max_answer_bytes=max_answer_bytes,
+        )
+
+    def __enter__(self) -> RewardClient:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes idle connections."""
+        self._exchange.close()
+
+    def score(self, groups: Sequence[Group]) -> list[Verdict]:
+        """One verdict per group, order kept, over `POST /v1/score`.
+
+        Every number returned was sent by a server for that very candidate. Raises RewardServerError when some group
+        got no valid verdict within the attempts and the deadline, and ValueError on repeated group ids.
+        """
+        if self.protocol != "grrm":
+            raise UserError("a stock PaddleNLP reward server gives no verdicts: use score_rows or protocol 'grrm'")
+        ids = [group.group_id for group in groups]
+        if len(set(ids)) != len(ids):
+            raise ValueError("a group id occurs more than once")
+        size = self.groups_per_request
+        calls = [_score_call(groups[start : start + size]) for start in range(0, len(groups), size)]
+        return [verdict for verdicts in self._ask_all(calls) for verdict in verdicts]
+
+    def score_rows(self, src: Sequence[str], tgt: Sequence[str], response: Sequence[str]) -> list[float]:
+        """One reward per row over PaddleNLP's `POST /`; the rows go in one request, so that their groups stay whole.
+
+        A stock server answers zeros where its scorer failed on a row, and this protocol has no way to tell those zeros
+        from earned ones; an `error_code` other than 0 is a failure here. Raises RewardServerError like `score`.
+        """
+        if not len(src) == len(tgt) == len(response):
+            raise ValueError(f"src, tgt and response differ in length: {len(src)}, {len(tgt)}, {len(response)}")
+        if not src:
+            return []
+        rows = {"src": list(src), "tgt": list(tgt), "response": list(response)}
+        body = json.dumps({name: [clean_text(text) for text in texts] for name, texts in rows.items()}).encode()
+        call = _Call("/", body, (f"rows 0 to {len(src) - 1}",), partial(_rewards_from_answer, len(src)))
+        return self._ask_all([call])[0]
+
+    def wait_until_ready(self, timeout_s: float) -> None:
+        """Returns once every server of the pool is ready; raises RewardServerError when `timeout_s` passes first.
+
+        Ready means that `GET /readyz` answers 200; for a stock PaddleNLP server, that it speaks HTTP at all.
+        """
+        deadline = time.monotonic() + timeout_s
+        for url in self._pool.urls:
+            attempt = 1
+            while (cause := self._unready_cause(url, deadline)) is not None:
+                if time.monotonic() + PROBE_INTERVAL_S >= deadline:
+                    raise RewardServerError(url, ("readiness probe",), attempt, cause)
+                time.sleep(PROBE_INTERVAL_S)
+                attempt += 1
+
+    def _unready_cause(self, url: str, deadline: float) -> str | None:
+        try:
+            self._exchange.send("GET", url, "/readyz" if self.protocol == "grrm" else "/", None, deadline)
+        except ExchangeError as error:
+            spoke_http = error.http_status is not None
+            return None if self.protocol == "paddlenlp" and spoke_http else str(error)
+        return None
+
+    def _ask_all(self, calls: Sequence[_Call[T]]) -> list[T]:
+        """Answers aligned with `calls`. The threads are daemons: a stuck server cannot keep a failed process alive."""
+        if not calls:
+            return []
+        deadline = time.monotonic() + self.deadline_s
+        stop = threading.Event()
+        ask = partial(self._ask, deadline=deadline, stop=stop)
+        answers: list[T] = []
+        with ThreadPool(min(self.max_connections, len(calls))) as threads:
+            arriving = threads.imap(ask, calls)
+            try:
+                for call in calls:
+                    answers.append(self._next_answer(arriving, call, deadline))
+            finally:
+                stop.set()
+        return answers
+
+    def _next_answer(self, arriving: Any, call: _Call[T], deadline: float) -> T:
+        grace_s = 1.0  # the request's own thread notices the deadline first and knows the cause
+        try:
+            answer: T = arriving.next(max(deadline - time.monotonic(), 0.0) + grace_s)
+        except multiprocessing.TimeoutError:
+            servers = ", ".join(self._pool.urls)
+            cause = f"no answer within the deadline of {self.deadline_s:g} s"
+            raise RewardServerError(servers, call.group_ids, self.attempts, cause) from None
+        return answer
+
+    def _ask(self, call: _Call[T], *, deadline: float, stop: threading.Event) -> T:
+        """One request with its retries; runs in a thread of the pool."""
+        retrying = Retrying(
+            retry=retry_if_exception(lambda error: isinstance(error, ExchangeError) and error.is_retryable),
+            stop=lambda state: (
+                state.attempt_number >= self.attempts
+                or stop.is_set()
+                or time.monotonic() + state.upcoming_sleep >= deadline
+            ),
+            wait=lambda state: self._pool.seconds_until_free(),
+            sleep=sleep_using_event(stop),
+            before_sleep=partial(_log_retry, call.group_ids),
+            reraise=True,
+        )
+        try:
+            for attempt in retrying:
+                with attempt:
+                    return self._ask_once(call, attempt.retry_state, deadline)
+        except ExchangeError as error:
+            number = int(retrying.statistics["attempt_number"])
+            raise RewardServerError(error.server, call.group_ids, number, self._cause(error, number)) from error
+        raise AssertionError("a retry loop ends with an answer or an exception")
+
+    def _ask_once(self, call: _Call[T], state: RetryCallState, deadline: float) -> T:
+        server = self._pool.acquire()
+        rest_s: float | None = self._backoff(state)
+        try:
+            answer = call.parse(self._exchange.send("POST", server.url, call.path, call.body, deadline))
+            rest_s = None
+        except AnswerError as error:
+            raise ExchangeError(server.url, str(error), is_retryable=True) from error
+        except ExchangeError as error:
+            rest_s = error.retry_after_s if error.retry_after_s is not None else rest_s
+            raise
+        finally:
+            self._pool.release(server, rest_s)
+        return answer
+
+    def _cause(self, error: ExchangeError, attempt: int) -> str:
+        if not error.is_retryable:
+            return str(error)
+        if attempt >= self.attempts:
+            return f"{error} (the last of {self.attempts} attempts)"
+        return f"{error} (the deadline of {self.deadline_s:g} s leaves no time for another attempt)"
+
+
+def _score_call(groups: Sequence[Group]) -> _Call[list[Verdict]]:
+    request = request_from_groups(uuid.uuid4().hex, groups)
+    group_ids = tuple(group.group_id for group in groups)
+    body = request.model_dump_json().encode()
+    return _Call("/v1/score", body, group_ids, partial(verdicts_from_answer, request))
+
+
+def _rewards_from_answer(n_rows: int, body: bytes) -> list[float]:
+    try:
+        answer = RowsAnswer.model_validate_json(body)
+    except ValidationError as error:
+        _, place, message = first_error(error)
+        raise AnswerError(f"the answer is malformed at {place or 'its top level'}: {message}") from error
+    if answer.error_code != 0:
+        raise AnswerError(f"it reported error {answer.error_code}: {' '.join(answer.error_msg.split())[:300]}")
+    if len(answer.score) != n_rows:
+        raise AnswerError(f"the answer has {len(answer.score)} scores for {n_rows} rows")
+    return answer.score
+
+
+def _log_retry(group_ids: tuple[str, ...], state: RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome else None
+    logger.warning(
+        "reward server %s, group %r (%d in the request), attempt %d: %s; asking again in %.1f s",
+        error.server if isinstance(error, ExchangeError) else "?",
+        group_ids[0],
+        len(group_ids),
+        state.attempt_number,
+        error,
+        state.upcoming_sleep,
+    )

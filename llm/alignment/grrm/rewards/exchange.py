@@ -1,0 +1,150 @@
+"""One HTTP exchange with a reward server, bounded in time and size; every way it can fail is an ExchangeError."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+
+import requests
+import urllib3
+from pydantic import ValidationError
+
+from grrm.rewards.protocol import Problem
+
+RETRYABLE_STATUSES = frozenset({408, 429, 502, 503, 504})
+READ_BYTES = 65536
+
+
+class ExchangeError(Exception):
+    """A server did not answer as it should; `is_retryable` says whether asking again can help.
+
+    `http_status` and `retry_after_s` are set when it answered at all and when it asked for a pause.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        cause: str,
+        *,
+        is_retryable: bool,
+        http_status: int | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(cause)
+        self.http_status = http_status
+        self.server = server
+        self.is_retryable = is_retryable
+        self.retry_after_s = retry_after_s
+
+
+class HttpExchange:
+    """Sends requests over kept-alive connections. Proxies from the environment are not used: they break loopback."""
+
+    def __init__(self, *, token: str | None, connect_timeout_s: float, read_timeout_s: float, max_answer_bytes: int):
+        self.connect_timeout_s = connect_timeout_s
+        self.read_timeout_s = read_timeout_s
+        self.max_answer_bytes = max_answer_bytes
+        self._session = requests.Session()
+        self._session.trust_env = False
+        self._session.headers.update({"Accept": "application/json", "Accept-Encoding": "identity"})
+        if token is not None:
+            self._session.headers["Authorization"] = f"Bearer {token}"
+
+    def close(self) -> None:
+        """Closes the idle connections."""
+        self._session.close()
+
+    def send(self, method: str, server: str, path: str, body: bytes | None, deadline: float) -> bytes:
+        """The body of a 200 answer, received before `deadline` (on time.monotonic()'s clock).
+
+        Raises ExchangeError on anything else: no connection, no answer in time, another status, too large a body.
+        """
+        remaining_s = deadline - time.monotonic()
+        if remaining_s <= 0:
+            raise ExchangeError(server, "no time was left to ask", is_retryable=True)
+        try:
+            with self._session.request(
+                method,
+                server + path,
+                data=body,
+                headers={"Content-Type": "application/json"} if body is not None else None,
+                timeout=(min(self.connect_timeout_s, remaining_s), min(self.read_timeout_s, remaining_s)),
+                allow_redirects=False,
+                stream=True,
+            ) as response:
+                content = self._content(server, response, deadline)
+        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+            raise ExchangeError(server, _plain_cause(error), is_retryable=True) from error
+        if response.status_code != 200:
+            raise _status_error(server, response, content)
+        return content
+
+    def _content(self, server: str, response: requests.Response, deadline: float) -> bytes:
+        """Reads what has arrived, piece by piece, so that a server that drips cannot outlast the deadline."""
+        pieces: list[bytes] = []
+        n_bytes = 0
+        while piece := response.raw.read1(READ_BYTES):
+            n_bytes += len(piece)
+            if n_bytes > self.max_answer_bytes:
+                raise ExchangeError(server, f"the answer exceeds {self.max_answer_bytes} bytes", is_retryable=False)
+            if time.monotonic() > deadline:
+                raise ExchangeError(server, "the answer was still arriving at the deadline", is_retryable=True)
+            pieces.append(piece)
+        return b"".join(pieces)
+
+
+def parse_retry_after(value: str | None, now: datetime | None = None) -> float | None:
+    """Seconds that a Retry-After header asks to wait (a number or an HTTP date); None when absent or malformed."""
+    if value is None:
+        return None
+    if value.strip().isdecimal():
+        return float(value)
+    try:
+        moment = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=timezone.utc)
+    return max((moment - (now or datetime.now(timezone.utc))).total_seconds(), 0.0)
+
+
+def _status_error(server: str, response: requests.Response, content: bytes) -> ExchangeError:
+    return ExchangeError(
+        server,
+        f"it answered HTTP {response.status_code}{_explanation(content)}",
+        is_retryable=response.status_code in RETRYABLE_STATUSES,
+        http_status=response.status_code,
+        retry_after_s=parse_retry_after(response.headers.get("Retry-After")),
+    )
+
+
+def _explanation(content: bytes) -> str:
+    """What the server says in a Problem body, on one line; empty for any other body."""
+    try:
+        problem = Problem.model_validate_json(content)
+    except ValidationError:
+        return ""
+    message = " ".join(problem.error_msg.split())[:300]
+    place = f" at {problem.field}" if problem.field else ""
+    reference = f" (log reference {problem.reference_id})" if problem.reference_id else ""
+    return f"{place}: {message}{reference}"
+
+
+def _plain_cause(error: Exception) -> str:
+    """The failure in a few words; the libraries' own messages carry object addresses and nesting."""
+    if isinstance(error, requests.ConnectTimeout):
+        return "the connection was not accepted in time"
+    if isinstance(error, requests.Timeout | urllib3.exceptions.TimeoutError):
+        return "no answer came in time"
+    if "Connection refused" in str(error):
+        return "the connection was refused"
+    if isinstance(error, requests.ConnectionError | urllib3.exceptions.ProtocolError | OSError):
+        return f"the connection failed ({_innermost(error)})"
+    return f"the request failed ({_innermost(error)})"
+
+
+def _innermost(error: BaseException) -> str:
+    while (inner := error.__cause__ or error.__context__) is not None:
+        error = inner
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,267 @@
+"""The reward server's wire protocol: the JSON both sides exchange, checked by the same models.
+
+`POST /v1/score` takes a ScoreRequest and answers a ScoreAnswer. `POST /` is PaddleNLP's own protocol: it takes a
+RowsRequest and answers a RowsAnswer. Every failure is a Problem, whatever the route. All types are strict (nothing is
+coerced), numbers are finite, and unknown fields are refused except in PaddleNLP's rows, where the stock server ignores
+them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
+
+from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
+
+Identifier = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class AnswerError(Exception):
+    """The server's answer does not fit the request; the message says where."""
+
+
+class WireModel(BaseModel):
+    """Base of all messages: immutable, strict types, no unknown fields."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class WireCandidate(WireModel):
+    """One sampled response. A `translation` left out is extracted by the server; null means that the client could not
+    extract one, and the server does not try again."""
+
+    candidate_id: Identifier
+    response: str
+    translation: str | None = None
+    n_tokens: Annotated[int, Field(ge=0, le=2**31)] = 0
+
+    @property
+    def has_translation_field(self) -> bool:
+        """True when the sender said what the translation is, null included."""
+        return "translation" in self.model_fields_set
+
+
+class WireGroup(WireModel):
+    """All samples of one prompt."""
+
+    group_id: Identifier
+    source: str
+    src_lang: str
+    trg_lang: str
+    reference: str | None = None
+    candidates: Annotated[list[WireCandidate], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _unique_candidates(self) -> WireGroup:
+        _refuse_repeats("candidate_id", [candidate.candidate_id for candidate in self.candidates])
+        return self
+
+
+class ScoreRequest(WireModel):
+    """Groups to judge. A server answers a repeated `request_id` with the answer it gave first."""
+
+    request_id: Identifier
+    groups: Annotated[list[WireGroup], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _unique_groups(self) -> ScoreRequest:
+        _refuse_repeats("group_id", [group.group_id for group in self.groups])
+        return self
+
+
+class WireScore(WireModel):
+    """One candidate's outcome: `score` is a number from 0 to 10 exactly when the status is a scored one."""
+
+    candidate_id: Identifier
+    status: Annotated[Status, Field(strict=False)]
+    score: Annotated[FiniteFloat, Field(ge=0, le=10)] | None
+
+    @model_validator(mode="after")
+    def _score_fits_status(self) -> WireScore:
+        if self.status.is_scored != (self.score is not None):
+            raise ValueError(f"status {self.status.value!r} cannot carry score {self.score!r}")
+        return self
+
+
+class WireVerdict(WireModel):
+    """The judge's answer for one group, candidates in the order of the request."""
+
+    group_id: Identifier
+    candidates: list[WireScore]
+    ranking: list[list[str]] | None = None
+    analysis: str = ""
+    attempts: Annotated[int, Field(ge=0)] = 0
+
+
+class ScoreAnswer(WireModel):
+    """One verdict per group, in the order of the request."""
+
+    request_id: Identifier
+    verdicts: list[WireVerdict]
+
+
+class RowsRequest(WireModel):
+    """PaddleNLP's rows: templated prompts, labels and responses; the server checks that the lengths are equal."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+    src: list[str]
+    tgt: list[str]
+    response: list[str]
+
+
+class RowsAnswer(WireModel):
+    """PaddleNLP's answer: `error_code` 0 and one number per row; any other code means that the numbers mean nothing."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+    error_code: int
+    error_msg: str
+    score: list[FiniteFloat]
+
+
+class RowTask(WireModel):
+    """What the converters write into `tgt` so that the judge knows the task; other fields are left alone."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+    source: str
+    src_lang: str
+    trg_lang: str
+    reference: str | None = None
+
+
+class Problem(WireModel):
+    """Body of every error answer; `field` points into the request, `reference_id` into the server's log."""
+
+    error_code: int
+    error_msg: str
+    field: str | None = None
+    reference_id: str | None = None
+
+
+def pointer(location: Sequence[int | str]) -> str:
+    """`("groups", 0, "source")` as `groups[0].source`; the empty location as the empty string."""
+    parts = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in location]
+    return "".join(parts).removeprefix(".")
+
+
+def first_error(error: ValidationError) -> tuple[str, str, str]:
+    """Type, pointer and message of the first of a model's errors, without the offending text itself."""
+    detail = error.errors(include_input=False, include_url=False)[0]
+    return detail["type"], pointer(detail["loc"]), detail["msg"].removeprefix("Value error, ")
+
+
+def clean_text(text: str) -> str:
+    """`text` with lone surrogates, which no JSON parser of ours accepts, replaced by U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def request_from_groups(request_id: str, groups: Sequence[Group]) -> ScoreRequest:
+    """The request that asks for verdicts on `groups`. Raises pydantic's ValidationError on repeated or empty ids."""
+    return ScoreRequest(request_id=request_id, groups=[_wire_group(group) for group in groups])
+
+
+def wire_verdict(group: Group, verdict: Verdict) -> WireVerdict:
+    """`verdict` as sent. Raises ValueError when it does not cover the group's candidates or ranks unknown ones."""
+    if len(verdict.statuses) != len(group.candidates):
+        raise ValueError(f"{len(verdict.statuses)} statuses for {len(group.candidates)} candidates")
+    ids = [candidate.candidate_id for candidate in group.candidates]
+    ranking = None if verdict.ranking is None else [list(tier) for tier in verdict.ranking]
+    _check_ranking(ranking, ids)
+    return WireVerdict(
+        group_id=group.group_id,
+        candidates=[
+            WireScore(candidate_id=candidate_id, status=status, score=score)
+            for candidate_id, status, score in zip(ids, verdict.statuses, verdict.scores, strict=True)
+        ],
+        ranking=ranking,
+        analysis=clean_text(verdict.analysis),
+        attempts=verdict.attempts,
+    )
+
+
+def verdicts_from_answer(request: ScoreRequest, body: bytes) -> list[Verdict]:
+    """Verdicts aligned with `request.groups`; the answer may list groups and candidates in any order.
+
+    Raises AnswerError unless the answer is to this request and has exactly its groups and candidates, every score is
+    finite, within 0 to 10 and consistent with its status, and rankings name candidates of their own group only.
+    """
+    try:
+        answer = ScoreAnswer.model_validate_json(body)
+    except ValidationError as error:
+        _, place, message = first_error(error)
+        raise AnswerError(f"the answer is malformed at {place or 'its top level'}: {message}") from error
+    if answer.request_id != request.request_id:
+        raise AnswerError(f"the answer is to request {answer.request_id!r}, not {request.request_id!r}")
+    asked = [group.group_id for group in request.groups]
+    _check_ids("groups", asked, [verdict.group_id for verdict in answer.verdicts])
+    by_group = {verdict.group_id: verdict for verdict in answer.verdicts}
+    return [_verdict(group, by_group[group.group_id]) for group in request.groups]
+
+
+def task_of(group: WireGroup | RowTask) -> TranslationTask:
+    """The translation task that a message carries."""
+    return TranslationTask(group.source, group.src_lang, group.trg_lang, group.reference)
+
+
+def _wire_group(group: Group) -> WireGroup:
+    task = group.task
+    return WireGroup(
+        group_id=group.group_id,
+        source=clean_text(task.source),
+        src_lang=task.src_lang,
+        trg_lang=task.trg_lang,
+        reference=None if task.reference is None else clean_text(task.reference),
+        candidates=[_wire_candidate(candidate) for candidate in group.candidates],
+    )
+
+
+def _wire_candidate(candidate: Candidate) -> WireCandidate:
+    return WireCandidate(
+        candidate_id=candidate.candidate_id,
+        response=clean_text(candidate.response),
+        translation=None if candidate.translation is None else clean_text(candidate.translation),
+        n_tokens=candidate.n_tokens,
+    )
+
+
+def _verdict(group: WireGroup, wire: WireVerdict) -> Verdict:
+    ids = [candidate.candidate_id for candidate in group.candidates]
+    where = f"group {group.group_id!r}"
+    _check_ids(f"candidates of {where}", ids, [score.candidate_id for score in wire.candidates])
+    try:
+        _check_ranking(wire.ranking, ids)
+    except ValueError as error:
+        raise AnswerError(f"{where}: {error}") from error
+    by_id = {score.candidate_id: score for score in wire.candidates}
+    return Verdict(
+        tuple(by_id[candidate_id].status for candidate_id in ids),
+        tuple(by_id[candidate_id].score for candidate_id in ids),
+        None if wire.ranking is None else tuple(tuple(tier) for tier in wire.ranking),
+        wire.analysis,
+        wire.attempts,
+    )
+
+
+def _refuse_repeats(name: str, ids: Sequence[str]) -> None:
+    if len(set(ids)) != len(ids):
+        raise ValueError(f"a {name} occurs more than once")
+
+
+def _check_ids(what: str, asked: Sequence[str], answered: Sequence[str]) -> None:
+    missing, unknown = set(asked) - set(answered), set(answered) - set(asked)
+    if missing:
+        raise AnswerError(f"the answer lacks {len(missing)} of the {what}, for example {min(missing)!r}")
+    if unknown:
+        raise AnswerError(f"the answer has {len(unknown)} unknown {what}, for example {min(unknown)!r}")
+    if len(answered) != len(asked):
+        raise AnswerError(f"the answer repeats some of the {what}")
+
+
+def _check_ranking(ranking: Sequence[Sequence[str]] | None, ids: Sequence[str]) -> None:
+    ranked = [candidate_id for tier in ranking or () for candidate_id in tier]
+    if len(set(ranked)) != len(ranked) or not set(ranked) <= set(ids):
+        raise ValueError("the ranking names a candidate twice or one that is not in the group")

@@ -1,0 +1,73 @@
+"""Answers by request id, so that a client that asks again gets what it would have got the first time."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, TimeoutError
+from dataclasses import dataclass, field
+
+from .problems import RequestProblem
+
+
+@dataclass(slots=True)
+class _Entry:
+    digest: bytes
+    answer: Future[bytes] = field(default_factory=Future)
+    n_bytes: int = 0
+
+
+class AnswerCache:
+    """A bounded, thread-safe cache in which a repeat of a request under way waits for it. Failures are not kept."""
+
+    def __init__(self, *, max_entries: int, max_bytes: int, wait_s: float) -> None:
+        self._max_entries = max_entries
+        self._max_bytes = max_bytes
+        self._wait_s = wait_s
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._n_bytes = 0
+        self._lock = threading.Lock()
+
+    def get_or_compute(self, request_id: str, digest: bytes, compute: Callable[[], bytes]) -> tuple[bytes, bool]:
+        """The answer and whether it is a replay; `digest` identifies the request's content.
+
+        Raises RequestProblem 409 when the id belongs to another content, 503 when the first request takes too long,
+        and whatever `compute` raises, to the repeats waiting for it too.
+        """
+        with self._lock:
+            entry = self._entries.get(request_id)
+            is_first = entry is None
+            if entry is None:
+                entry = self._entries[request_id] = _Entry(digest)
+        if entry.digest != digest:
+            raise RequestProblem(409, "this request_id was used for another request", field="request_id")
+        if is_first:
+            return self._compute(request_id, entry, compute), False
+        try:
+            return entry.answer.result(timeout=self._wait_s), True
+        except TimeoutError as error:
+            raise RequestProblem(503, "the first request of this id is still being judged", retry_after_s=5) from error
+
+    def _compute(self, request_id: str, entry: _Entry, compute: Callable[[], bytes]) -> bytes:
+        try:
+            answer = compute()
+        except BaseException as error:
+            with self._lock:
+                del self._entries[request_id]
+            entry.answer.set_exception(error)
+            raise
+        with self._lock:
+            entry.n_bytes = len(answer)
+            self._n_bytes += len(answer)
+            entry.answer.set_result(answer)
+            self._evict()
+        return answer
+
+    def _evict(self) -> None:
+        """Drops the oldest finished answers until the bounds hold; requests under way are never dropped."""
+        finished = [request_id for request_id, entry in self._entries.items() if entry.answer.done()]
+        for request_id in finished:
+            if len(self._entries) <= self._max_entries and self._n_bytes <= self._max_bytes:
+                break
+            self._n_bytes -= self._entries.pop(request_id).n_bytes

@@ -1,0 +1,220 @@
+"""The Flask application: PaddleNLP's reward protocol at `/`, the group protocol at `/v1/score`, probes and counters."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TypeVar
+
+from flask import Flask, Response, g, request
+from pydantic import BaseModel, ValidationError
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
+
+from grrm.gqm.extraction import extract_translation
+from grrm.gqm.groups import Candidate, Group
+from grrm.judges.interface import Judge
+from grrm.rewards.protocol import RowsAnswer, RowsRequest, ScoreAnswer, ScoreRequest, WireGroup, first_error, task_of
+
+from .access import is_authorized
+from .answer_cache import AnswerCache
+from .limits import check_group_sizes, check_rows, check_score_request
+from .metrics import Metrics
+from .problems import JudgeFailure, RequestProblem, problem_response
+from .rows import Extract, group_rows, rewards_by_row
+from .service import JudgeService
+from .settings import Settings
+
+logger = logging.getLogger(__name__)
+M = TypeVar("M", bound=BaseModel)
+OPEN_ROUTES = frozenset({"/healthz"})
+LENGTHS_DIFFER = "The length of response, tgt, and src should be equal."  # PaddleNLP's own words
+
+
+def create_app(settings: Settings, judge: Judge, token: str | None = None) -> Flask:
+    """The WSGI application that hosts `judge`; with a `token`, every route but /healthz asks for it."""
+    return RewardApp(settings, judge, token).flask
+
+
+class RewardApp:
+    """Routes and what they share. Texts of requests are never logged."""
+
+    def __init__(self, settings: Settings, judge: Judge, token: str | None) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self.service = JudgeService(judge, self.metrics, wait_s=settings.judge_wait_s)
+        self.cache = AnswerCache(
+            max_entries=settings.answer_cache_entries,
+            max_bytes=settings.answer_cache_bytes,
+            wait_s=settings.judge_wait_s,
+        )
+        self.extract: Extract = partial(extract_translation, extractor_type=settings.extractor_type)
+        self.slots = threading.BoundedSemaphore(settings.max_in_flight)
+        self.token = token
+        self.flask = Flask("grrm_reward_server", static_folder=None)
+        self.flask.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
+        self._add_routes()
+
+    def _add_routes(self) -> None:
+        routes: list[tuple[str, str, Callable[[], Response]]] = [
+            ("POST", "/", self.post_rows),
+            ("POST", "/v1/score", self.post_score),
+            ("GET", "/healthz", self.get_healthz),
+            ("GET", "/readyz", self.get_readyz),
+            ("GET", "/metrics", self.get_metrics),
+        ]
+        for method, path, view in routes:
+            self.flask.add_url_rule(path, view.__name__, view, methods=[method])
+        self.flask.before_request(self._admit)
+        self.flask.after_request(self._account)
+        self.flask.register_error_handler(RequestProblem, _answer_problem)
+        self.flask.register_error_handler(JudgeFailure, _answer_judge_failure)
+        self.flask.register_error_handler(HTTPException, self._answer_http_error)
+        self.flask.register_error_handler(Exception, _answer_defect)
+
+    def post_rows(self) -> Response:
+        """PaddleNLP's protocol. A failing judge is HTTP 200 with `error_code` 500 and zeros, as trainers expect."""
+        rows = _parse(RowsRequest, _read_json_body(), invalid_json_status=422)
+        if not len(rows.src) == len(rows.tgt) == len(rows.response):
+            return _rows_failure(LENGTHS_DIFFER, len(rows.tgt))
+        check_rows(rows, self.settings)
+        row_groups = group_rows(rows, self.extract, self.settings.special_tokens)
+        check_group_sizes([len(members) for members in row_groups.rows], self.settings)
+        if row_groups.n_unknown_tasks:
+            logger.warning("%d of %d prompts do not tell their task", row_groups.n_unknown_tasks, len(row_groups.rows))
+        try:
+            with self._slot():
+                verdicts = self.service.judge_groups(row_groups.groups)
+        except JudgeFailure as failure:
+            return _rows_failure(str(failure), len(rows.tgt))
+        rewards, n_defaulted = rewards_by_row(
+            row_groups, verdicts, scale=self.settings.score_scale_factor, default=self.settings.default_reward
+        )
+        self.metrics.add("grrm_rows_defaulted_total", n_defaulted)
+        g.work = f"{len(verdicts)} groups, {len(rewards)} candidates, {n_defaulted} defaulted"
+        return _json(RowsAnswer(error_code=0, error_msg="Success", score=rewards))
+
+    def post_score(self) -> Response:
+        """The group protocol; a repeated request_id is answered with the first answer."""
+        body = _read_json_body()
+        wire = _parse(ScoreRequest, body, invalid_json_status=400)
+        check_score_request(wire, self.settings)
+        digest = hashlib.sha256(body).digest()
+        with self._slot():
+            answer, is_replay = self.cache.get_or_compute(wire.request_id, digest, partial(self._score, wire))
+        self.metrics.add("grrm_replayed_answers_total", is_replay)
+        n_candidates = sum(len(group.candidates) for group in wire.groups)
+        g.work = f"{len(wire.groups)} groups, {n_candidates} candidates{', replayed' if is_replay else ''}"
+        return Response(answer, mimetype="application/json")
+
+    def get_healthz(self) -> Response:
+        """Liveness: the process answers."""
+        return Response('{"status":"alive"}', mimetype="application/json")
+
+    def get_readyz(self) -> Response:
+        """Readiness: the judge answers."""
+        if not self.service.is_ready():
+            return problem_response(503, "the judge does not answer yet", retry_after_s=5)
+        return Response('{"status":"ready"}', mimetype="application/json")
+
+    def get_metrics(self) -> Response:
+        """Counters for Prometheus."""
+        return Response(self.metrics.render(), content_type="text/plain; version=0.0.4; charset=utf-8")
+
+    def _score(self, wire: ScoreRequest) -> bytes:
+        groups = [self._group(group) for group in wire.groups]
+        answer = ScoreAnswer(request_id=wire.request_id, verdicts=self.service.judge_groups(groups))
+        return answer.model_dump_json().encode()
+
+    def _group(self, wire: WireGroup) -> Group:
+        candidates = (
+            Candidate(
+                candidate.candidate_id,
+                candidate.response,
+                candidate.translation if candidate.has_translation_field else self.extract(candidate.response),
+                candidate.n_tokens,
+            )
+            for candidate in wire.candidates
+        )
+        return Group(wire.group_id, task_of(wire), tuple(candidates))
+
+    @contextmanager
+    def _slot(self) -> Iterator[None]:
+        """One of the places for scoring requests; the threads beyond them stay free for the probes."""
+        if not self.slots.acquire(blocking=False):
+            raise RequestProblem(503, "too many requests are being judged", retry_after_s=1)
+        try:
+            yield
+        finally:
+            self.slots.release()
+
+    def _admit(self) -> Response | None:
+        g.start_s = time.perf_counter()
+        if self.token is None or request.path in OPEN_ROUTES:
+            return None
+        if is_authorized(request.headers.get("Authorization"), self.token):
+            return None
+        response = problem_response(401, "this server asks for a token: send the header `Authorization: Bearer ...`")
+        response.headers["WWW-Authenticate"] = "Bearer"
+        return response
+
+    def _account(self, response: Response) -> Response:
+        route = request.url_rule.rule if request.url_rule else "other"
+        self.metrics.add("grrm_requests_total", route=route, code=str(response.status_code))
+        level = logging.DEBUG if request.method == "GET" and response.status_code == 200 else logging.INFO
+        took_ms = (time.perf_counter() - g.start_s) * 1e3
+        work = g.get("work", "")
+        logger.log(level, "%s %s %d %.1f ms %s", request.method, route, response.status_code, took_ms, work)
+        return response
+
+    def _answer_http_error(self, error: HTTPException) -> Response:
+        status = error.code or 500
+        message = error.description or error.name
+        if status == 413:
+            message = f"the body exceeds {self.settings.max_body_bytes} bytes: send fewer groups per request"
+        response = problem_response(status, message)
+        if isinstance(error, MethodNotAllowed):
+            response.headers["Allow"] = ", ".join(sorted(error.valid_methods or ()))
+        return response
+
+
+def _read_json_body() -> bytes:
+    if request.mimetype != "application/json":
+        raise RequestProblem(415, "the body must be JSON: send the header `Content-Type: application/json`")
+    return request.get_data(cache=False)
+
+
+def _parse(model: type[M], body: bytes, *, invalid_json_status: int) -> M:
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        kind, field, message = first_error(error)
+        status = invalid_json_status if kind == "json_invalid" else 422
+        raise RequestProblem(status, message, field=field or None) from error
+
+
+def _json(answer: BaseModel) -> Response:
+    return Response(answer.model_dump_json(), mimetype="application/json")
+
+
+def _rows_failure(message: str, n_rows: int) -> Response:
+    return _json(RowsAnswer(error_code=500, error_msg=message, score=[0.0] * n_rows))
+
+
+def _answer_problem(problem: RequestProblem) -> Response:
+    return problem_response(problem.status, problem.message, field=problem.field, retry_after_s=problem.retry_after_s)
+
+
+def _answer_judge_failure(failure: JudgeFailure) -> Response:
+    return problem_response(500, str(failure), reference_id=failure.reference_id)
+
+
+def _answer_defect(error: Exception) -> Response:
+    reference_id = uuid.uuid4().hex[:12]
+    logger.error("request to %s failed, reference %s", request.path, reference_id, exc_info=error)
+    return problem_response(500, f"the server failed, its log has the details under {reference_id}")

@@ -1,0 +1,50 @@
+"""Bounds on what one request may hold; each refusal points to the place that exceeds its bound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from grrm.rewards.protocol import RowsRequest, ScoreRequest, WireGroup
+
+from .problems import RequestProblem
+from .settings import Settings
+
+
+def check_score_request(request: ScoreRequest, settings: Settings) -> None:
+    """Raises RequestProblem 422 when there are too many groups, too many candidates in one, or a text is too long."""
+    _check_count(len(request.groups), settings.max_groups, "groups", "groups")
+    for index, group in enumerate(request.groups):
+        place = f"groups[{index}]"
+        _check_count(len(group.candidates), settings.max_candidates, f"{place}.candidates", "candidates")
+        _check_texts(group, place, settings.max_text_chars)
+
+
+def check_rows(request: RowsRequest, settings: Settings) -> None:
+    """Raises RequestProblem 422 when a text is too long."""
+    for name, texts in (("src", request.src), ("tgt", request.tgt), ("response", request.response)):
+        for row, text in enumerate(texts):
+            _check_length(text, f"{name}[{row}]", settings.max_text_chars)
+
+
+def check_group_sizes(sizes: Sequence[int], settings: Settings) -> None:
+    """Raises RequestProblem 422 when rows make too many groups or too large a one."""
+    _check_count(len(sizes), settings.max_groups, "src", "different prompts")
+    _check_count(max(sizes, default=0), settings.max_candidates, "src", "rows of one prompt")
+
+
+def _check_texts(group: WireGroup, place: str, max_chars: int) -> None:
+    for name in ("source", "src_lang", "trg_lang", "reference"):
+        _check_length(getattr(group, name), f"{place}.{name}", max_chars)
+    for index, candidate in enumerate(group.candidates):
+        _check_length(candidate.response, f"{place}.candidates[{index}].response", max_chars)
+        _check_length(candidate.translation, f"{place}.candidates[{index}].translation", max_chars)
+
+
+def _check_count(count: int, limit: int, field: str, noun: str) -> None:
+    if count > limit:
+        raise RequestProblem(422, f"{count} {noun} exceed the limit of {limit}", field=field)
+
+
+def _check_length(text: str | None, field: str, max_chars: int) -> None:
+    if text is not None and len(text) > max_chars:
+        raise RequestProblem(422, f"{len(text)} characters exceed the limit of {max_chars}", field=field)

@@ -1,0 +1,96 @@
+"""What can be set on the reward server, from a YAML file and from the command line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, field_validator
+
+from grrm.errors import UserError
+from grrm.gqm.extraction import EXTRACTOR_TYPES
+from grrm.judges.registry import EMBEDDED_JUDGES
+from grrm.rewards.protocol import first_error
+
+Count = Annotated[int, Field(ge=1)]
+SPECIAL_TOKENS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>")
+
+
+class Settings(BaseModel):
+    """All settings with their defaults; the YAML file has the same keys, the command line the commoner ones."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8731
+    judge: str = "chrf"
+    extractor_type: str = "line"
+    default_reward: FiniteFloat = 0.0  # POST /: the reward of an unscored row, neither scaled nor penalised
+    score_scale_factor: FiniteFloat = 0.1  # POST /: reward = score * score_scale_factor
+    special_tokens: list[str] = list(SPECIAL_TOKENS)  # removed from what PaddleNLP's trainer sends
+    log_file: str | None = None
+    token_file: str | None = None
+    token_env: str | None = None
+    max_body_bytes: Count = 64 * 2**20
+    max_groups: Count = 4096
+    max_candidates: Count = 256  # per group
+    max_text_chars: Count = 200_000  # per text
+    max_in_flight: Count = 64  # scoring requests at once; more are told to come back
+    judge_wait_s: Annotated[FiniteFloat, Field(gt=0)] = 1800.0  # how long a request waits for its turn
+    answer_cache_entries: Count = 256
+    answer_cache_bytes: Count = 64 * 2**20
+
+    @field_validator("judge")
+    @classmethod
+    def _known_judge(cls, judge: str) -> str:
+        return _known(judge, EMBEDDED_JUDGES)
+
+    @field_validator("extractor_type")
+    @classmethod
+    def _known_extractor(cls, extractor_type: str) -> str:
+        return _known(extractor_type, EXTRACTOR_TYPES)
+
+
+def load_settings(path: str | None, overrides: Mapping[str, Any]) -> Settings:
+    """Settings from the YAML file at `path` (None: the defaults), overridden by the entries that are not None.
+
+    Raises UserError that names the file, the key and the remedy.
+    """
+    values = {} if path is None else _read_yaml(path)
+    place = "the command line" if path is None else f"{path} or on the command line"
+    values |= {name: value for name, value in overrides.items() if value is not None}
+    for name in values:
+        if name not in Settings.model_fields:
+            nearest = difflib.get_close_matches(str(name), Settings.model_fields, n=1, cutoff=0.0)[0]
+            raise UserError(f"unknown reward server setting {name!r} in {path}: did you mean {nearest!r}?")
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        _, key, message = first_error(error)
+        raise UserError(f"reward server setting {key!r} in {place} is wrong: {message}") from error
+
+
+def _known(name: str, names: Sequence[str]) -> str:
+    if name not in names:
+        raise ValueError(f"{name!r} does not exist, use one of {', '.join(names)}")
+    return name
+
+
+def _read_yaml(path: str) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UserError(f"cannot read the reward server configuration {path}: {reason}") from error
+    except yaml.YAMLError as error:
+        raise UserError(
+            f"the reward server configuration {path} is not YAML: {' '.join(str(error).split())}"
+        ) from error
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise UserError(f"the reward server configuration {path} must be a list of `key: value` lines")
+    return values
