@@ -65,10 +65,3 @@ def spread_verdict(
 def _tier_ids(group: Group, distinct: DistinctCandidates, tier: Sequence[int]) -> tuple[str, ...]:
     positions = sorted(position for index in tier for position in distinct.members[index])
     return tuple(group.candidates[position].candidate_id for position in positions)
-
-
-def tiers_by_score(scores: Sequence[float]) -> list[list[int]]:
-    """Indexes grouped by equal score, best first."""
-    return [
-        [index for index, score in enumerate(scores) if score == value] for value in sorted(set(scores), reverse=True)
-    ]

@@ -8,7 +8,8 @@ from typing import Any
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Group, Status, Verdict
-from grrm.judges.distinct import find_distinct, spread_verdict, tiers_by_score
+from grrm.gqm.rankings import tiers_of
+from grrm.judges.distinct import find_distinct, spread_verdict
 
 METRICS = ("chrf", "chrf++", "bleu")
 
@@ -62,7 +63,7 @@ class TextMetricJudge:
             return spread_verdict(group, distinct, [Status.MISSING_REFERENCE] * len(distinct.texts))
         metric = self._metric_for(group.task.trg_lang)
         scores = [self._score(metric, text, reference) for text in distinct.texts]
-        return spread_verdict(group, distinct, scores, tiers=tiers_by_score(scores) or None)
+        return spread_verdict(group, distinct, scores, tiers=tiers_of(scores) or None)
 
     def _score(self, metric: Any, translation: str, reference: str) -> float:
         # Rounding in the metric can exceed 100 by an ulp or two.

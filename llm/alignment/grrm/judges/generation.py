@@ -1,0 +1,74 @@
+"""Asking a generative judge until its reply can be read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from grrm.gqm.grammar import Rejection
+from grrm.judges.interface import TextGenerator
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeSampling:
+    """How the judge is sampled.
+
+    The first attempt uses `temperature`; replies that cannot be read are drawn again, up to `retries` times, at
+    `retry_temperature` (the ladder of GRRM's inference tool: 0, then always 1). `seed` and a question's key fix every
+    draw, whatever else is in the batch.
+    """
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    max_new_tokens: int = 8192
+    retries: int = 6
+    retry_temperature: float = 1.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[T]):
+    """One complete prompt, the key its seeds are derived from, and how to read the reply."""
+
+    key: str
+    prompt: str
+    parse: Callable[[str], T | Rejection]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply(Generic[T]):
+    """The last reply to a question: its text, what it means, and how many were drawn."""
+
+    text: str
+    parsed: T | Rejection
+    attempts: int
+
+
+def ask(generator: TextGenerator, questions: Sequence[Question[T]], sampling: JudgeSampling) -> list[Reply[T]]:
+    """One reply per question, order kept: a batch for all, then batches of only those not yet readable."""
+    replies: dict[int, Reply[T]] = {}
+    open_questions = list(range(len(questions)))
+    for attempt in range(sampling.retries + 1):
+        if not open_questions:
+            break
+        texts = generator.generate_text(
+            [questions[i].prompt for i in open_questions],
+            temperature=sampling.retry_temperature if attempt else sampling.temperature,
+            top_p=sampling.top_p,
+            max_new_tokens=sampling.max_new_tokens,
+            seeds=[attempt_seed(questions[i].key, attempt, sampling.seed) for i in open_questions],
+        )
+        for i, generated in zip(open_questions, texts, strict=True):
+            replies[i] = Reply(generated.text, questions[i].parse(generated.text), attempt + 1)
+        open_questions = [i for i in open_questions if isinstance(replies[i].parsed, Rejection)]
+    return [replies[i] for i in range(len(questions))]
+
+
+def attempt_seed(key: str, attempt: int, seed: int) -> int:
+    """A 31-bit seed that depends only on the arguments, equal on every machine and in every process."""
+    digest = hashlib.sha256(f"{seed}/{attempt}/{key}".encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:4], "big") >> 1

@@ -1,0 +1,152 @@
+"""The group judge: one prompt per group, all distinct candidates compared in one reply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from grrm.gqm.chat import render_chatml
+from grrm.gqm.fences import is_safe_candidate
+from grrm.gqm.grammar import Mode, Rejection, parse_verdict
+from grrm.gqm.groups import Group, Status, Verdict
+from grrm.gqm.languages import CANDIDATE_IDS
+from grrm.gqm.prompts import gqm_prompt
+from grrm.gqm.rankings import tiers_of
+from grrm.judges.distinct import DistinctCandidates, find_distinct, spread_verdict
+from grrm.judges.generation import JudgeSampling, Question, Reply, ask
+from grrm.judges.interface import TextGenerator
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPrompt:
+    """What a group asks of the judge.
+
+    `dup_map[k]` are the positions in `group.candidates` of the candidate called A, B, … (k = 0, 1, …), and `lens[k]`
+    the response length of its first copy in tokens. `prompt` is None when there is nothing to ask, with the reason in
+    `blocked`.
+    """
+
+    prompt: str | None
+    distinct: DistinctCandidates
+    lens: tuple[int, ...]
+    blocked: Status | None = None
+
+    @property
+    def dup_map(self) -> tuple[tuple[int, ...], ...]:
+        return self.distinct.members
+
+
+def build_group_prompt(
+    group: Group,
+    prompt_type: str = "ranking_score",
+    add_example: bool = False,
+    is_safe: Callable[[str], bool] = is_safe_candidate,
+    render: Callable[[str], str] = render_chatml,
+) -> GroupPrompt:
+    """The judge's prompt for a group, a pure function of it: equal translations merged, unusable ones left out.
+
+    Blocked with SINGLE_CANDIDATE below two distinct translations, with TOO_MANY_CANDIDATES above the identifiers
+    A to Z. Raises what `gqm_prompt` raises on an unknown language or prompt type.
+    """
+    distinct = find_distinct(group, is_safe)
+    lens = tuple(group.candidates[positions[0]].n_tokens for positions in distinct.members)
+    if len(distinct.texts) < 2:
+        return GroupPrompt(None, distinct, lens, Status.SINGLE_CANDIDATE)
+    if len(distinct.texts) > len(CANDIDATE_IDS):
+        return GroupPrompt(None, distinct, lens, Status.TOO_MANY_CANDIDATES)
+    task = group.task
+    user_prompt = gqm_prompt(task.source, distinct.texts, task.src_lang, task.trg_lang, prompt_type, add_example)
+    return GroupPrompt(render(user_prompt), distinct, lens)
+
+
+@dataclass
+class GQMJudge:
+    """Scores groups with a generative group judge (GRRM) behind `generator`.
+
+    `prompt_length` is the longest judge prompt in the judge's tokens: longer groups are TOO_LONG. `mode` is the
+    verdict grammar's (exact, tolerant, compat). `is_safe` says which texts may stand in a fence, `render` applies the
+    judge's chat template. Replies that stay unreadable after all retries are JUDGE_UNPARSABLE; the verdict's
+    `analysis` is the last reply in full.
+    """
+
+    generator: TextGenerator
+    prompt_length: int = 2048
+    prompt_type: str = "ranking_score"
+    add_example: bool = False
+    mode: Mode = "tolerant"
+    sampling: JudgeSampling = field(default_factory=JudgeSampling)
+    is_safe: Callable[[str], bool] = is_safe_candidate
+    render: Callable[[str], str] = render_chatml
+    name: str = "gqm"
+
+    def judge(self, groups: Sequence[Group]) -> list[Verdict]:
+        """One verdict per group, order kept, from one batch of prompts (and one more per round of retries)."""
+        plans = [self.plan(group) for group in groups]
+        asked = [i for i, plan in enumerate(plans) if plan.prompt is not None]
+        replies = ask(self.generator, [self._question(groups[i], plans[i]) for i in asked], self.sampling)
+        verdicts = [_blocked_verdict(group, plan) for group, plan in zip(groups, plans, strict=True)]
+        for i, reply in zip(asked, replies, strict=True):
+            verdicts[i] = _verdict_of_reply(groups[i], plans[i].distinct, reply)
+        return verdicts
+
+    def plan(self, group: Group) -> GroupPrompt:
+        """The group's prompt, blocked with TOO_LONG when it exceeds `prompt_length` tokens."""
+        plan = build_group_prompt(group, self.prompt_type, self.add_example, self.is_safe, self.render)
+        if plan.prompt is not None and self.generator.count_tokens(plan.prompt) > self.prompt_length:
+            return GroupPrompt(None, plan.distinct, plan.lens, Status.TOO_LONG)
+        return plan
+
+    def _question(self, group: Group, plan: GroupPrompt) -> Question[ScoredTiers]:
+        def read(text: str) -> ScoredTiers | Rejection:
+            return read_group_reply(text, len(plan.distinct.texts), self.prompt_type, self.mode)
+
+        return Question(group.group_id, plan.prompt or "", read)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredTiers:
+    """A readable reply: one score (0 to 10) per distinct candidate, and their indexes in tiers, best first."""
+
+    scores: tuple[float, ...]
+    tiers: tuple[tuple[int, ...], ...]
+
+
+def read_group_reply(text: str, n_candidates: int, prompt_type: str, mode: Mode) -> ScoredTiers | Rejection:
+    """The reply's scores through the verdict grammar; a ranking without scores counts its tiers.
+
+    The worst tier scores 1 and every better one 1 more (the reference's training reward); more than ten tiers are
+    squeezed into 10/n … 10. Raises what `parse_verdict` raises on an unknown prompt type or mode.
+    """
+    parsed = parse_verdict(text, n_candidates, prompt_type, mode)
+    if isinstance(parsed, Rejection):
+        return parsed
+    scores = _tier_scores(parsed.ranking or (), n_candidates) if parsed.scores is None else parsed.scores
+    return ScoredTiers(scores, parsed.ranking or tiers_of(scores))
+
+
+def _tier_scores(ranking: Sequence[Sequence[int]], n_candidates: int) -> tuple[float, ...]:
+    scores = [0.0] * n_candidates
+    step = 1.0 if len(ranking) <= 10 else 10.0 / len(ranking)
+    for height, tier in enumerate(reversed(ranking), start=1):
+        for index in tier:
+            scores[index] = height * step
+    return tuple(scores)
+
+
+def _blocked_verdict(group: Group, plan: GroupPrompt) -> Verdict:
+    """The verdict of a group that is not asked about; for one that is, the state before its reply."""
+    return spread_verdict(group, plan.distinct, [plan.blocked or Status.JUDGE_UNPARSABLE] * len(plan.distinct.texts))
+
+
+def _verdict_of_reply(group: Group, distinct: DistinctCandidates, reply: Reply[ScoredTiers]) -> Verdict:
+    if isinstance(reply.parsed, Rejection):
+        outcomes: Sequence[float | Status] = [Status.JUDGE_UNPARSABLE] * len(distinct.texts)
+        return spread_verdict(group, distinct, outcomes, analysis=reply.text, attempts=reply.attempts)
+    return spread_verdict(
+        group,
+        distinct,
+        reply.parsed.scores,
+        tiers=reply.parsed.tiers,
+        analysis=reply.text,
+        attempts=reply.attempts,
+    )

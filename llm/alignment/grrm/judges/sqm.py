@@ -1,0 +1,70 @@
+"""The single judge: one prompt per distinct candidate, scored without seeing the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from grrm.gqm.chat import render_chatml
+from grrm.gqm.fences import is_safe_candidate
+from grrm.gqm.grammar import Mode, Rejection, parse_sqm
+from grrm.gqm.groups import Group, Status, Verdict
+from grrm.gqm.prompts import sqm_prompt
+from grrm.judges.distinct import DistinctCandidates, find_distinct, spread_verdict
+from grrm.judges.generation import JudgeSampling, Question, Reply, ask
+from grrm.judges.interface import TextGenerator
+
+
+@dataclass
+class SQMJudge:
+    """Scores each distinct translation on its own with a generative judge behind `generator`.
+
+    Settings as for the group judge. A candidate whose prompt exceeds `prompt_length` tokens is TOO_LONG, one whose
+    replies stay unreadable JUDGE_UNPARSABLE; the others keep their scores. There is no ranking, and the verdict's
+    `analysis` holds the last reply about each candidate under its id.
+    """
+
+    generator: TextGenerator
+    prompt_length: int = 2048
+    mode: Mode = "tolerant"
+    sampling: JudgeSampling = field(default_factory=JudgeSampling)
+    is_safe: Callable[[str], bool] = is_safe_candidate
+    render: Callable[[str], str] = render_chatml
+    name: str = "sqm"
+
+    def judge(self, groups: Sequence[Group]) -> list[Verdict]:
+        """One verdict per group, order kept, from one batch of all groups' prompts (and one per round of retries)."""
+        plans = [find_distinct(group, self.is_safe) for group in groups]
+        questions = {
+            (g, k): question
+            for g, (group, plan) in enumerate(zip(groups, plans, strict=True))
+            for k in range(len(plan.texts))
+            if (question := self._question(group, plan, k)) is not None
+        }
+        replies = dict(zip(questions, ask(self.generator, list(questions.values()), self.sampling), strict=True))
+        return [
+            _verdict_of_replies(group, plan, [replies.get((g, k)) for k in range(len(plan.texts))])
+            for g, (group, plan) in enumerate(zip(groups, plans, strict=True))
+        ]
+
+    def _question(self, group: Group, plan: DistinctCandidates, k: int) -> Question[float] | None:
+        """The question about distinct translation `k`, None when it is too long to ask."""
+        task = group.task
+        prompt = self.render(sqm_prompt(task.source, plan.texts[k], task.src_lang, task.trg_lang))
+        if self.generator.count_tokens(prompt) > self.prompt_length:
+            return None
+        candidate_id = group.candidates[plan.members[k][0]].candidate_id
+        return Question(f"{group.group_id}/{candidate_id}", prompt, lambda text: parse_sqm(text, self.mode))
+
+
+def _verdict_of_replies(group: Group, plan: DistinctCandidates, replies: Sequence[Reply[float] | None]) -> Verdict:
+    outcomes: list[float | Status] = []
+    analyses: list[str] = []
+    for positions, reply in zip(plan.members, replies, strict=True):
+        if reply is None:
+            outcomes.append(Status.TOO_LONG)
+            continue
+        outcomes.append(Status.JUDGE_UNPARSABLE if isinstance(reply.parsed, Rejection) else reply.parsed)
+        analyses.append(f"[{group.candidates[positions[0]].candidate_id}]\n{reply.text}")
+    attempts = max((reply.attempts for reply in replies if reply is not None), default=0)
+    return spread_verdict(group, plan, outcomes, analysis="\n\n".join(analyses), attempts=attempts)

@@ -1,0 +1,56 @@
+from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
+from grrm.judges.generation import JudgeSampling
+from grrm.judges.sqm import SQMJudge
+
+
+def group_of(texts, group_id="g"):
+    candidates = tuple(Candidate(f"c{i}", text or "?", text, 5) for i, text in enumerate(texts))
+    return Group(group_id, TranslationTask("SRC0", "de", "en"), candidates)
+
+
+def test_each_distinct_translation_is_asked_about_once(scripted):
+    generator = scripted({"\nx\n": ["fine\n7"], "\ny\n": ["poor\n2"]})
+    verdict = SQMJudge(generator).judge([group_of(["x", None, "y", "x"])])[0]
+    assert verdict.scores == (7.0, None, 2.0, 7.0)
+    assert verdict.statuses == (Status.SCORED, Status.UNPARSABLE_CANDIDATE, Status.SCORED, Status.DUPLICATE)
+    assert verdict.analysis == "[c0]\nfine\n7\n\n[c2]\npoor\n2"
+    assert (verdict.ranking, verdict.attempts) == (None, 1)
+
+
+def test_all_groups_share_one_batch_and_only_failures_are_asked_again(scripted):
+    generator = scripted({"\nx\n": ["fine\n7"], "\ny\n": ["eh", "eh", "poor\n2"], "\nz\n": ["good\n9"]})
+    verdicts = SQMJudge(generator).judge([group_of(["x", "y"]), group_of(["z"], "h")])
+    assert [(len(call["prompts"]), call["temperature"]) for call in generator.calls] == [(3, 0.0), (1, 1.0), (1, 1.0)]
+    assert [verdict.scores for verdict in verdicts] == [(7.0, 2.0), (9.0,)]
+    assert verdicts[0].attempts == 3
+
+
+def test_one_unreadable_reply_leaves_the_other_scores(scripted):
+    generator = scripted({"\nx\n": ["fine\n7"], "\ny\n": ["eh"]})
+    verdict = SQMJudge(generator, sampling=JudgeSampling(retries=0)).judge([group_of(["y", "x", "y"])])[0]
+    assert verdict.statuses == (Status.JUDGE_UNPARSABLE, Status.SCORED, Status.JUDGE_UNPARSABLE)
+    assert verdict.scores == (None, 7.0, None)
+
+
+def test_single_line_ten_is_ten_not_its_last_digit(scripted):
+    assert SQMJudge(scripted({"\nx\n": ["10"]})).judge([group_of(["x"])])[0].scores == (10.0,)
+
+
+def test_score_out_of_range_is_refused_in_every_mode(scripted):
+    for mode in ("exact", "tolerant", "compat"):
+        judge = SQMJudge(scripted({"\nx\n": ["wow\n99"]}), mode=mode, sampling=JudgeSampling(retries=0))
+        assert judge.judge([group_of(["x"])])[0].statuses == (Status.JUDGE_UNPARSABLE,)
+
+
+def test_too_long_and_unsafe_candidates_are_not_asked_about(scripted):
+    generator = scripted({"\nx\n": ["fine\n7"]})
+    judge = SQMJudge(generator, prompt_length=400)
+    verdict = judge.judge([group_of(["x", "y" * 400, "a\n```\nb"])])[0]
+    assert verdict.statuses == (Status.SCORED, Status.TOO_LONG, Status.UNSAFE_CANDIDATE)
+    assert len(generator.calls[0]["prompts"]) == 1
+
+
+def test_nothing_usable_asks_nothing(scripted):
+    generator = scripted({})
+    assert SQMJudge(generator).judge([group_of([None])])[0].attempts == 0
+    assert generator.calls == []
