@@ -1,0 +1,133 @@
+"""The decoder against PaddleNLP's full forward pass."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import pytest
+
+from grrm.engine import decoder as decoder_module
+from grrm.engine.decoder import Decoder
+from grrm.errors import UserError
+
+VARIANTS = [
+    ("qwen2", {}),
+    ("qwen2", {"tie_word_embeddings": True}),
+    ("qwen2", {"fuse_attention_qkv": True, "fuse_attention_ffn": True}),
+    ("qwen2", {"num_key_value_heads": 6}),
+    ("qwen2", {"num_key_value_heads": 1}),
+    ("llama", {}),
+    ("llama", {"tie_word_embeddings": True}),
+    ("llama", {"fuse_attention_qkv": True, "fuse_attention_ffn": True}),
+    ("llama", {"rope_scaling_type": "linear", "rope_scaling_factor": 2.0}),
+    (
+        "llama",
+        {
+            "rope_scaling": {
+                "rope_type": "llama3",
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 16,
+            }
+        },
+    ),
+]
+
+
+def errors_of_prefill_and_steps(model, full_forward, lengths, padded, n_steps=8):
+    rng = np.random.default_rng(1)
+    tokens = rng.integers(0, 97, (len(lengths), padded + n_steps))
+    wanted = [full_forward(model, row) for row in tokens]
+    lengths = np.array(lengths)
+    padded_tokens = np.where(np.arange(padded) < lengths[:, None], tokens[:, :padded], 0)
+    # Slots out of order, one prompt in two of them, the rest free.
+    slots, sources = np.array([5, 0, 3, 6]), np.array([0, 1, 2, 1])
+    decoder = Decoder(model)
+    cache = decoder.new_cache(8, padded + n_steps)
+    got = decoder.prefill(padded_tokens, lengths, cache, slots, sources)
+    errors = [np.abs(got[r] - wanted[r][lengths[r] - 1]).max() for r in range(len(lengths))]
+    for step in range(n_steps):
+        inputs, positions = np.zeros(8, np.int64), np.zeros(8, np.int64)
+        inputs[slots] = tokens[sources, lengths[sources] + step]
+        positions[slots] = lengths[sources] + step
+        got = decoder.decode(inputs, positions, cache)
+        errors += [np.abs(got[s] - wanted[r][lengths[r] + step]).max() for s, r in zip(slots, sources, strict=True)]
+    return errors
+
+
+@pytest.mark.parametrize(("architecture", "settings"), VARIANTS)
+def test_prefill_and_every_step_equal_the_full_forward_pass(architecture, settings, make_model, full_forward):
+    model = make_model(architecture, **settings)
+    for name in ("fuse_attention_qkv", "num_key_value_heads"):
+        assert getattr(model.config, name) == settings.get(name, getattr(model.config, name))
+    errors = errors_of_prefill_and_steps(model, full_forward, lengths=[5, 16, 1], padded=16)
+    assert max(errors) < 1e-4
+    assert np.abs(full_forward(model, [1, 2, 3])).max() > 1  # not equal because all is zero
+
+
+def test_fused_weights_are_really_fused(make_model):
+    for architecture in ("qwen2", "llama"):
+        model = make_model(architecture, fuse_attention_qkv=True, fuse_attention_ffn=True)
+        layer = Decoder(model).weights.layers[0]
+        assert (len(layer.attention_in), len(layer.mlp_in)) == (1, 1)
+
+
+def test_long_prompts_attend_in_blocks_of_queries(model, full_forward, monkeypatch):
+    monkeypatch.setattr(decoder_module, "_QUERY_BLOCK", 7)
+    assert max(errors_of_prefill_and_steps(model, full_forward, lengths=[20, 32, 1], padded=32)) < 1e-4
+
+
+def test_stale_cache_of_an_earlier_sequence_is_invisible(model, full_forward):
+    decoder = Decoder(model)
+    cache = decoder.new_cache(2, 32)
+    for prompt in ([9] * 30, [4, 5, 6]):
+        tokens = np.zeros((1, 32), np.int64)
+        tokens[0, : len(prompt)] = prompt
+        decoder.prefill(tokens, np.array([len(prompt)]), cache, np.array([1]), np.array([0]))
+    got = decoder.decode(np.array([0, 8]), np.array([0, 3]), cache)
+    assert np.abs(got[1] - full_forward(model, [4, 5, 6, 8])[-1]).max() < 1e-4
+
+
+def test_kept_slots_keep_their_sequences(model, full_forward):
+    decoder = Decoder(model)
+    cache = decoder.new_cache(4, 16)
+    tokens = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]])
+    decoder.prefill(tokens, np.array([3, 3, 3]), cache, np.array([0, 1, 3]), np.array([0, 1, 2]))
+    cache.keep(np.array([3, 1]))
+    got = decoder.decode(np.array([10, 11]), np.array([3, 3]), cache)
+    for row, sequence in enumerate(([7, 8, 9, 10], [4, 5, 6, 11])):
+        assert np.abs(got[row] - full_forward(model, sequence)[-1]).max() < 1e-4
+
+
+def test_weight_changes_are_seen_without_a_copy(make_model, full_forward):
+    model = make_model("qwen2")
+    decoder = Decoder(model)
+    optimizer = paddle.optimizer.AdamW(0.05, parameters=model.parameters())
+    model(paddle.to_tensor([[1, 2, 3]]))[0].mean().backward()
+    optimizer.step()
+    cache = decoder.new_cache(1, 16)
+    got = decoder.prefill(np.array([[1, 2, 3]]), np.array([3]), cache, np.array([0]), np.array([0]))
+    assert np.abs(got[0] - full_forward(model, [1, 2, 3])[-1]).max() < 1e-4
+    state = {name: tensor * 0.5 for name, tensor in model.state_dict().items()}
+    model.set_state_dict(state)
+    got = decoder.prefill(np.array([[1, 2, 3]]), np.array([3]), cache, np.array([0]), np.array([0]))
+    assert np.abs(got[0] - full_forward(model, [1, 2, 3])[-1]).max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("architecture", "setting"),
+    [
+        ("llama", {"rope_scaling_type": "dynamic_ntk"}),
+        ("llama", {"alibi": True}),
+        ("qwen2", {"hidden_act": "gelu"}),
+    ],
+)
+def test_unsupported_settings_are_refused_by_name(architecture, setting, make_model):
+    with pytest.raises(UserError, match=next(iter(setting))):
+        Decoder(make_model(architecture, **setting))
+
+
+def test_another_architecture_is_refused_by_name():
+    with pytest.raises(UserError, match="Linear"):
+        Decoder(paddle.nn.Linear(2, 2))

@@ -1,0 +1,48 @@
+"""Models from disk, in either library's layout."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from grrm.engine.interface import SamplingParams
+from grrm.engine.paddle_engine import PaddleEngine
+from grrm.errors import UserError
+
+
+def save_as_hugging_face(model, directory):
+    """Rename the prefix, store linear weights (out, in), leave the tied head out: what transformers writes."""
+    tensors = {}
+    for name, tensor in model.state_dict().items():
+        array = tensor.numpy()
+        is_linear = array.ndim == 2 and "embed_tokens" not in name
+        tensors[name.replace("qwen2.", "model.", 1)] = np.ascontiguousarray(array.T if is_linear else array)
+    directory.mkdir()
+    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    config = {**model.config.to_dict(), "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
+    (directory / "config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize("writer", ["paddlenlp", "hugging face"])
+def test_from_pretrained_generates_what_the_saved_model_does(writer, model, tmp_path):
+    directory = tmp_path / "model"
+    if writer == "paddlenlp":
+        model.save_pretrained(str(directory))
+    else:
+        save_as_hugging_face(model, directory)
+    params = SamplingParams(max_new_tokens=6)
+    loaded = PaddleEngine.from_pretrained(directory, max_num_seqs=4).generate([[5, 6]] * 3, params)
+    wanted = PaddleEngine(model, max_num_seqs=4).generate([[5, 6]] * 3, params)
+    assert [c.token_ids for c in loaded] == [c.token_ids for c in wanted]
+    np.testing.assert_allclose(loaded[0].logprobs, wanted[0].logprobs, atol=1e-4)
+
+
+def test_missing_model_is_one_sentence(tmp_path):
+    with pytest.raises(UserError, match=r"config\.json is missing"):
+        PaddleEngine.from_pretrained(tmp_path / "nowhere")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UserError, match="no weights"):
+        PaddleEngine.from_pretrained(tmp_path)

@@ -1,0 +1,229 @@
+"""The engine as its users see it, against a naive loop that runs the whole model for each token."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from grrm.engine.interface import SamplingParams
+from grrm.engine.paddle_engine import PaddleEngine
+from grrm.errors import UserError
+
+STOPS = (0, 1, 2, 3)
+
+
+def naive_pick(logits, params, uniform, history, n_generated):
+    """One token by sorting and looping, in float64; follows the text of SamplingParams and nothing else."""
+    scores = logits.astype(np.float64)
+    if params.repetition_penalty != 1:
+        for token in set(history):
+            scores[token] *= params.repetition_penalty if scores[token] < 0 else 1 / params.repetition_penalty
+    if n_generated < params.min_new_tokens:
+        scores[list(params.stop_token_ids)] = -np.inf
+    if params.temperature == 0:
+        return int(scores.argmax())
+    scores = scores / params.temperature
+    if params.top_k:
+        scores[scores < sorted(scores)[-params.top_k]] = -np.inf
+    probabilities = np.exp(scores - scores.max())
+    probabilities /= probabilities.sum()
+    mass = 0.0
+    for token in sorted(range(len(scores)), key=lambda t: -probabilities[t]):
+        if mass >= params.top_p:
+            probabilities[token] = 0
+        else:
+            mass += probabilities[token]
+    mass, target = 0.0, uniform * probabilities.sum()
+    for token, probability in enumerate(probabilities):
+        mass += probability
+        if mass > target:
+            return token
+    raise AssertionError("the uniform lies beyond the distribution")
+
+
+def naive_generate(model, full_forward, prompt, params, stream_id):
+    key = np.array([params.seed, stream_id], dtype=np.uint64)
+    uniforms = np.random.Generator(np.random.Philox(key=key)).random(params.max_new_tokens)
+    tokens, logprobs = [], []
+    for step in range(params.max_new_tokens):
+        logits = full_forward(model, prompt + tokens)[-1]
+        tokens.append(naive_pick(logits, params, uniforms[step], prompt + tokens, step))
+        scaled = logits.astype(np.float64) / (params.temperature or 1)
+        logprobs.append(scaled[tokens[-1]] - scaled.max() - np.log(np.exp(scaled - scaled.max()).sum()))
+        if tokens[-1] in params.stop_token_ids:
+            return tokens, logprobs, "stop"
+    return tokens, logprobs, "length"
+
+
+@pytest.fixture(scope="module")
+def llama(make_model):
+    return make_model("llama", tie_word_embeddings=True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"temperature": 0},
+        {"temperature": 0, "repetition_penalty": 1.5, "min_new_tokens": 4},
+        {"temperature": 0.6},
+        {"temperature": 1.5, "min_new_tokens": 5},
+        {"top_k": 7},
+        {"top_p": 0.7},
+        {"repetition_penalty": 1.4},
+        {"temperature": 1.3, "top_k": 40, "top_p": 0.9, "repetition_penalty": 1.2, "min_new_tokens": 3},
+    ],
+)
+def test_tokens_and_logprobs_equal_a_naive_loop(options, model, llama, full_forward, prompts):
+    params = SamplingParams(max_new_tokens=7, stop_token_ids=STOPS, seed=5, **options)
+    for tested in (model, llama):
+        # Six slots for fourteen prompts: sequences wait, and enter slots that others have used.
+        completions = PaddleEngine(tested, max_num_seqs=6).generate(prompts, params)
+        for index, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+            tokens, logprobs, reason = naive_generate(tested, full_forward, prompt, params, index)
+            assert (completion.token_ids, completion.finish_reason) == (tokens, reason)
+            np.testing.assert_allclose(completion.logprobs, logprobs, atol=1e-4)
+
+
+def test_completions_do_not_depend_on_the_batch(model, prompts):
+    params = SamplingParams(max_new_tokens=12, stop_token_ids=STOPS, seed=9)
+    prompts = prompts * 5  # 70 sequences
+    streams = list(range(1000, 1000 + len(prompts)))
+    whole = PaddleEngine(model).generate(prompts, params, streams)
+    order = np.random.default_rng(0).permutation(len(prompts)).tolist()
+    batches = {
+        "halves": [range(35), range(35, 70)],
+        "shuffled": [order],
+        "alone": [[index] for index in range(0, 70, 7)],
+        "three slots": [range(70)],
+    }
+    for name, parts in batches.items():
+        engine = PaddleEngine(model, max_num_seqs=3 if name == "three slots" else 32)
+        for part in parts:
+            some = engine.generate([prompts[i] for i in part], params, [streams[i] for i in part])
+            for index, completion in zip(part, some, strict=True):
+                assert completion.token_ids == whole[index].token_ids, name
+                np.testing.assert_allclose(completion.logprobs, whole[index].logprobs, atol=1e-4)
+
+
+def test_same_seed_same_tokens_other_seed_other_tokens(model, prompts):
+    def run(seed, streams=None):
+        params = SamplingParams(max_new_tokens=10, seed=seed)
+        return [c.token_ids for c in PaddleEngine(model).generate(prompts, params, streams)]
+
+    assert run(1) == run(1)
+    assert run(1) == run(1, range(len(prompts)))
+    assert run(1) != run(2)
+    assert run(1) != run(1, range(50, 50 + len(prompts)))
+
+
+def test_samples_of_one_prompt_differ_and_share_one_prefill(model, monkeypatch):
+    engine = PaddleEngine(model)
+    prefilled = []
+    original = engine._decoder.prefill
+    monkeypatch.setattr(engine._decoder, "prefill", lambda t, *rest: prefilled.append(t.shape[0]) or original(t, *rest))
+    completions = engine.generate([[5, 6, 7]] * 8 + [[8, 9]] * 8, SamplingParams(max_new_tokens=10))
+    assert sum(prefilled) == 2
+    assert len({tuple(c.token_ids) for c in completions}) > 8
+
+
+def test_slots_are_refilled_before_the_batch_has_drained(model, monkeypatch):
+    engine = PaddleEngine(model, max_num_seqs=16)
+    events = []
+    prefill, decode = engine._decoder.prefill, engine._decoder.decode
+    monkeypatch.setattr(engine._decoder, "prefill", lambda t, *rest: events.append("prefill") or prefill(t, *rest))
+    monkeypatch.setattr(engine._decoder, "decode", lambda t, p, c: events.append(int((p > 0).sum())) or decode(t, p, c))
+    params = SamplingParams(max_new_tokens=30, stop_token_ids=tuple(range(8)), seed=2)
+    engine.generate([[40 + i] for i in range(48)], params)
+    refills = [i for i, event in enumerate(events) if event == "prefill" and i]
+    assert refills
+    assert any(events[i - 1] not in ("prefill", 0) and events[i + 1] > 4 for i in refills)
+
+
+def test_slot_array_shrinks_when_few_sequences_are_left(model, monkeypatch, full_forward):
+    engine = PaddleEngine(model)
+    sizes = []
+    decode = engine._decoder.decode
+    monkeypatch.setattr(engine._decoder, "decode", lambda t, p, c: sizes.append(len(t)) or decode(t, p, c))
+    params = SamplingParams(max_new_tokens=25, stop_token_ids=tuple(range(30)), seed=3)
+    completions = engine.generate([[40 + i] for i in range(57)], params)
+    assert sizes[0] == 64
+    assert sizes[-1] == 16
+    last = max(range(57), key=lambda i: len(completions[i].token_ids))
+    tokens, _, _ = naive_generate(engine.model, full_forward, [40 + last], params, last)
+    assert completions[last].token_ids == tokens
+
+
+def test_stop_token_is_part_of_the_completion(model, prompts):
+    params = SamplingParams(max_new_tokens=30, stop_token_ids=tuple(range(40)), min_new_tokens=2)
+    for completion in PaddleEngine(model).generate(prompts, params):
+        assert len(completion.token_ids) == len(completion.logprobs) >= 3
+        assert completion.finish_reason == "stop"
+        assert completion.token_ids[-1] < 40
+        assert all(token >= 40 for token in completion.token_ids[:2])
+
+
+def test_length_is_limited_by_max_new_tokens_and_by_the_models_positions(model):
+    completions = PaddleEngine(model).generate([[5] * 10, [5] * 63, [5] * 40], SamplingParams(max_new_tokens=30))
+    assert [len(c.token_ids) for c in completions] == [30, 1, 24]
+    assert {c.finish_reason for c in completions} == {"length"}
+
+
+def test_cache_budget_limits_the_slots_not_the_result(model, prompts, monkeypatch):
+    params = SamplingParams(max_new_tokens=5)
+    engine = PaddleEngine(model, max_cache_bytes=1, prefill_tokens=1)
+    slots = []
+    new_cache = engine._decoder.new_cache
+    monkeypatch.setattr(engine._decoder, "new_cache", lambda n, length: slots.append(n) or new_cache(n, length))
+    tight = engine.generate(prompts, params)
+    assert slots == [1]
+    wide = PaddleEngine(model).generate(prompts, params)
+    assert [c.token_ids for c in tight] == [c.token_ids for c in wide]
+
+
+def test_progress_is_reported_once_per_completion(model, prompts):
+    finished = []
+    PaddleEngine(model, max_num_seqs=4).generate(prompts, SamplingParams(max_new_tokens=3), on_finished=finished.append)
+    assert sorted(finished) == list(range(len(prompts)))
+
+
+def test_sleep_and_wake_change_nothing(model, prompts):
+    engine, params = PaddleEngine(model), SamplingParams(max_new_tokens=3)
+    before = engine.generate(prompts, params)
+    engine.sleep()
+    engine.wake()
+    engine.update_weights()
+    assert engine.generate(prompts, params) == before
+
+
+def test_no_prompts_no_completions(model):
+    assert PaddleEngine(model).generate([], SamplingParams(max_new_tokens=3)) == []
+
+
+@pytest.mark.parametrize(
+    ("prompts", "message"),
+    [
+        ([[1], []], "Prompt 1 is empty"),
+        ([[1] * 64], "64 tokens.*max_position_embeddings of 64"),
+        ([[1, 97]], "outside the model's vocabulary of 97"),
+        ([[-1]], "outside the model's vocabulary of 97"),
+    ],
+)
+def test_bad_prompts_are_refused_in_one_sentence(prompts, message, model):
+    with pytest.raises(UserError, match=message):
+        PaddleEngine(model).generate(prompts, SamplingParams(max_new_tokens=3))
+
+
+def test_stop_token_of_another_tokenizer_is_refused(model):
+    with pytest.raises(UserError, match="Stop token"):
+        PaddleEngine(model).generate([[1]], SamplingParams(max_new_tokens=3, stop_token_ids=(151645,)))
+
+
+def test_stream_ids_must_match_the_prompts(model):
+    with pytest.raises(ValueError, match="1 stream_ids for 2 prompts"):
+        PaddleEngine(model).generate([[1], [2]], SamplingParams(max_new_tokens=3), [0])
+
+
+def test_impossible_engine_sizes_are_refused(model):
+    with pytest.raises(UserError, match="max_num_seqs"):
+        PaddleEngine(model, max_num_seqs=0)

@@ -1,0 +1,196 @@
+"""The sampler: distribution, filters, reproducibility."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from grrm.engine.interface import SamplingParams
+from grrm.engine.sampling import apply_repetition_penalty, draw_uniforms, keep_top_k, keep_top_p, sample_tokens
+
+VOCAB = 150  # more than two search blocks, and not a multiple of their width
+logit_rows = arrays(np.float32, (3, VOCAB), elements=st.floats(-30, 30, width=32))
+
+
+def logits_with_structure(seed=0, rows=1):
+    return np.random.default_rng(seed).normal(0, 2, (rows, VOCAB)).astype(np.float32)
+
+
+def softmax(scores):
+    weights = np.exp(scores.astype(np.float64) - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def draw_many(params, n=40_000, seed=0, seen=None):
+    logits = np.repeat(logits_with_structure(), n, axis=0)
+    uniforms = np.random.default_rng(seed).random(n)
+    seen = None if seen is None else np.repeat(seen, n, axis=0)
+    return sample_tokens(logits, params, uniforms, np.zeros(n, np.int64), seen)
+
+
+def chi_square_is_plausible(tokens, probabilities):
+    """Pearson's statistic over cells of expectation >= 10 (the rest pooled), within five sigmas."""
+    counts = np.bincount(tokens, minlength=len(probabilities))
+    expected = probabilities * len(tokens)
+    big = expected >= 10
+    observed = np.append(counts[big], counts[~big].sum())
+    wanted = np.append(expected[big], expected[~big].sum())
+    observed, wanted = observed[wanted > 0], wanted[wanted > 0]
+    freedom = len(wanted) - 1
+    return ((observed - wanted) ** 2 / wanted).sum() < freedom + 5 * np.sqrt(2 * freedom)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 1.7])
+def test_tokens_follow_the_softmax(temperature):
+    tokens, _ = draw_many(SamplingParams(max_new_tokens=1, temperature=temperature))
+    logits = logits_with_structure()[0]
+    assert chi_square_is_plausible(tokens, softmax(logits / temperature))
+    assert not chi_square_is_plausible(tokens, softmax(logits / (1.15 * temperature)))  # the test has power
+
+
+def test_top_k_and_top_p_renormalise_what_they_keep():
+    tokens, _ = draw_many(SamplingParams(max_new_tokens=1, top_k=9, top_p=0.8))
+    probabilities = softmax(logits_with_structure()[0])
+    order = np.argsort(-probabilities)
+    kept = order[:9]
+    mass = np.cumsum(probabilities[kept]) / probabilities[kept].sum()
+    kept = kept[: 1 + (mass < 0.8).sum()]
+    wanted = np.zeros(VOCAB)
+    wanted[kept] = probabilities[kept] / probabilities[kept].sum()
+    assert set(tokens) == set(kept)
+    assert chi_square_is_plausible(tokens, wanted)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"top_k": 5}, {"top_p": 0.5}, {"repetition_penalty": 1.8}, {"stop_token_ids": (3,), "min_new_tokens": 1}],
+)
+@pytest.mark.parametrize("temperature", [0.0, 0.6, 1.0])
+def test_logprobs_are_of_the_policy_whatever_the_filters(options, temperature):
+    params = SamplingParams(max_new_tokens=2, temperature=temperature, **options)
+    seen = np.zeros((1, VOCAB), bool)
+    seen[0, ::2] = True
+    tokens, logprobs = draw_many(params, n=200, seen=seen)
+    wanted = np.log(softmax(logits_with_structure()[0] / (temperature or 1)))[tokens]
+    np.testing.assert_allclose(logprobs, wanted, atol=1e-5)
+
+
+def test_inverse_cdf_equals_a_plain_cumulative_search():
+    logits = logits_with_structure(rows=5000)
+    uniforms = np.random.default_rng(1).random(5000)
+    tokens, _ = sample_tokens(logits, SamplingParams(max_new_tokens=1), uniforms, np.zeros(5000, np.int64))
+    cdf = np.cumsum(softmax(logits), axis=1)
+    wanted = [np.searchsorted(row, u * row[-1], side="right") for row, u in zip(cdf, uniforms, strict=True)]
+    np.testing.assert_array_equal(tokens, wanted)
+
+
+@pytest.mark.parametrize("uniform", [0.0, np.nextafter(1.0, 0.0)])
+def test_extreme_uniforms_never_draw_an_impossible_token(uniform):
+    logits = np.full((1, VOCAB), -np.inf, np.float32)
+    logits[0, [70, 100]] = 0.0
+    tokens, logprobs = sample_tokens(logits, SamplingParams(max_new_tokens=1), np.array([uniform]), np.zeros(1, int))
+    assert tokens[0] == (70 if uniform == 0 else 100)
+    assert logprobs[0] == pytest.approx(np.log(0.5))
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    logit_rows,
+    st.integers(0, 200),
+    st.floats(0.01, 1),
+    st.floats(0.01, 5),
+    arrays(np.float64, 3, elements=st.floats(0, 1, exclude_max=True)),
+)
+def test_sampled_tokens_lie_in_top_k_and_nucleus(logits, top_k, top_p, temperature, uniforms):
+    params = SamplingParams(max_new_tokens=1, top_k=top_k, top_p=top_p, temperature=temperature)
+    tokens, logprobs = sample_tokens(logits, params, uniforms, np.zeros(3, np.int64))
+    assert np.isfinite(logprobs).all()
+    assert (logprobs < 1e-5).all()
+    for row, token in zip(logits, tokens, strict=True):
+        larger = row > row[token]
+        assert top_k == 0 or larger.sum() < top_k
+        assert softmax(row / np.float32(temperature))[larger].sum() < top_p + 1e-4
+
+
+@settings(max_examples=50, deadline=None)
+@given(logit_rows, st.integers(1, 200), st.floats(0.01, 0.99))
+def test_filters_keep_enough_and_nothing_below_what_they_drop(logits, k, top_p):
+    kept = np.isfinite(keep_top_k(logits, k))
+    assert (kept.sum(axis=1) >= min(k, VOCAB)).all()
+    weights = softmax(logits).astype(np.float32)
+    filtered = keep_top_p(weights, top_p)
+    assert (filtered.sum(axis=1) >= (top_p - 1e-5) * weights.sum(axis=1)).all()
+    for row, weight in zip(filtered, weights, strict=True):
+        assert weight[row == 0].max(initial=0) <= row[row > 0].min()
+
+
+def test_repetition_penalty_divides_positive_and_multiplies_negative_logits():
+    logits = np.array([[2.0, -2.0, 3.0, -3.0]], np.float32)
+    seen = np.array([[True, True, False, False]])
+    np.testing.assert_allclose(apply_repetition_penalty(logits, seen, 1.6), [[1.25, -3.2, 3.0, -3.0]])
+
+
+def test_repetition_penalty_equals_paddlenlp():
+    import paddle
+    from paddlenlp.generation.logits_process import RepetitionPenaltyLogitsProcessor
+
+    logits, ids = logits_with_structure(rows=2), np.array([[3, 8, 8, 149], [0, 1, 2, 3]])
+    seen = np.zeros(logits.shape, bool)
+    np.put_along_axis(seen, ids, True, axis=1)
+    wanted = RepetitionPenaltyLogitsProcessor(1.3)(paddle.to_tensor(ids), paddle.to_tensor(logits))
+    np.testing.assert_allclose(apply_repetition_penalty(logits, seen, 1.3), wanted.numpy(), rtol=1e-6)
+
+
+def test_repetition_penalty_without_history_is_an_error():
+    with pytest.raises(ValueError, match="seen_BV"):
+        draw_many(SamplingParams(max_new_tokens=1, repetition_penalty=2.0), n=1)
+
+
+def test_stop_tokens_are_impossible_before_the_minimum_length_only():
+    logits = np.zeros((4, VOCAB), np.float32)
+    logits[:, [5, 6]] = 20
+    params = SamplingParams(max_new_tokens=9, min_new_tokens=2, stop_token_ids=(5, 6))
+    tokens, _ = sample_tokens(logits, params, np.full(4, 0.3), np.array([0, 1, 2, 3]))
+    assert not set(tokens[:2]) & {5, 6}
+    assert set(tokens[2:]) <= {5, 6}
+
+
+def test_greedy_takes_the_first_of_ties_and_ignores_the_uniform():
+    logits = np.zeros((2, VOCAB), np.float32)
+    logits[:, [40, 90]] = 3
+    tokens, _ = sample_tokens(
+        logits, SamplingParams(max_new_tokens=1, temperature=0), np.array([0, 0.99]), np.zeros(2, int)
+    )
+    assert tokens.tolist() == [40, 40]
+
+
+def test_a_tiny_temperature_is_greedy_and_does_not_overflow():
+    tokens, logprobs = draw_many(SamplingParams(max_new_tokens=1, temperature=1e-30), n=50)
+    assert set(tokens) == {int(logits_with_structure()[0].argmax())}
+    assert np.all(logprobs == 0)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_diverged_logits_stop_generation(bad):
+    logits = logits_with_structure(rows=3)
+    logits[1, 7] = bad
+    with pytest.raises(FloatingPointError, match="1 of 3"):
+        sample_tokens(logits, SamplingParams(max_new_tokens=1), np.zeros(3), np.zeros(3, int))
+
+
+def test_streams_depend_on_seed_and_id_only_and_start_alike():
+    one = draw_uniforms(4, [11, 12], 8)
+    np.testing.assert_array_equal(one[1], draw_uniforms(4, [12], 20)[0, :8])
+    others = [draw_uniforms(5, [11], 8)[0], draw_uniforms(11, [4], 8)[0], one[1]]
+    assert all(not np.array_equal(one[0], other) for other in others)
+    assert draw_uniforms(-1, [-5], 3).shape == (1, 3)
+
+
+def test_neighbouring_streams_are_uncorrelated():
+    uniforms = draw_uniforms(0, range(400), 200)
+    correlation = np.corrcoef(uniforms)[np.triu_indices(400, 1)]
+    assert abs(correlation.mean()) < 5 / np.sqrt(200 * len(correlation))
+    assert np.histogram(uniforms, 10, (0, 1))[0].std() < 5 * np.sqrt(8000)

@@ -1,0 +1,68 @@
+"""Text generation for judges, over a scripted engine and a character tokenizer."""
+
+from __future__ import annotations
+
+import pytest
+
+from grrm.engine.interface import Completion
+from grrm.engine.text import EngineTextGenerator
+from grrm.errors import UserError
+
+
+class CharacterTokenizer:
+    """One token per character; <e> is the eos and the only special token."""
+
+    eos_token_id = 0
+
+    def __call__(self, text, add_special_tokens=True):
+        return {"input_ids": [0] * add_special_tokens + [ord(character) for character in text]}
+
+    def decode(self, token_ids, skip_special_tokens=False):
+        return "".join("<e>" * (not skip_special_tokens) if token == 0 else chr(token) for token in token_ids)
+
+
+class EchoEngine:
+    """Repeats each prompt, then eos where there is room; remembers how it was called."""
+
+    def __init__(self):
+        self.calls = []
+
+    def generate(self, prompts, params, stream_ids=None):
+        self.calls.append((params, stream_ids))
+        replies = [[*prompt, 0][: params.max_new_tokens] for prompt in prompts]
+        return [Completion(reply, [0.0] * len(reply), "stop" if reply[-1] == 0 else "length") for reply in replies]
+
+
+def test_replies_keep_order_and_leave_out_special_tokens():
+    generator = EngineTextGenerator(EchoEngine(), CharacterTokenizer())
+    first, second = generator.generate_text(["ab", "cdef"], temperature=0.5, top_p=0.9, max_new_tokens=4)
+    assert (first.text, first.finish_reason, first.n_tokens) == ("ab", "stop", 3)
+    assert (second.text, second.finish_reason, second.n_tokens) == ("cdef", "length", 4)
+
+
+def test_sampling_options_and_seeds_reach_the_engine():
+    engine = EchoEngine()
+    generator = EngineTextGenerator(engine, CharacterTokenizer(), seed=3)
+    generator.generate_text(["a", "b"], temperature=0.5, top_p=0.9, max_new_tokens=4, seeds=[7, 8])
+    params, streams = engine.calls[0]
+    assert (params.temperature, params.top_p, params.max_new_tokens) == (0.5, 0.9, 4)
+    assert (params.seed, params.stop_token_ids, streams) == (3, (0,), [7, 8])
+
+
+def test_a_retry_without_seeds_does_not_repeat_the_same_reply():
+    engine = EchoEngine()
+    generator = EngineTextGenerator(engine, CharacterTokenizer())
+    for _ in range(2):
+        generator.generate_text(["a", "b"], temperature=1.0, max_new_tokens=4)
+    assert not set(engine.calls[0][1]) & set(engine.calls[1][1])
+
+
+def test_tokens_are_counted_without_special_tokens():
+    assert EngineTextGenerator(EchoEngine(), CharacterTokenizer()).count_tokens("four") == 4
+
+
+def test_a_tokenizer_without_eos_is_refused():
+    tokenizer = CharacterTokenizer()
+    tokenizer.eos_token_id = None
+    with pytest.raises(UserError, match="eos_token"):
+        EngineTextGenerator(EchoEngine(), tokenizer)
