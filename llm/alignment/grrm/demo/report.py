@@ -1,0 +1,96 @@
+"""The demo's report: summary.json for scripts, PNG curves, and one HTML page that needs nothing but itself."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from grrm.demo.figures import Picture, draw_all
+from grrm.demo.results import Results, load_results, summarise
+from grrm.demo.samples import pick_groups, pick_samples
+from grrm.demo.settings import ALGORITHMS, TITLES, DemoSettings
+from grrm.demo.stages import write_json
+from grrm.rl.console import format_seconds
+
+SUMMARY, PAGE, FIGURES = "summary.json", "report.html", "figures"
+_TABLE = (
+    ("chrF, sampled", "chrf", 1.0, 1),
+    ("chrF, greedy", "chrf_greedy", 1.0, 1),
+    ("chrF per sentence, sampled", "chrf_sentence", 1.0, 1),
+    ("chrF per sentence, greedy", "chrf_sentence_greedy", 1.0, 1),
+    ("exact, sampled (%)", "exact_match", 100.0, 1),
+    ("exact, greedy (%)", "exact_match_greedy", 100.0, 1),
+    ("tokens per sample", "response_length", 1.0, 1),
+    ("unparsable (%)", "unparsable", 100.0, 2),
+)
+
+
+def write_report(out: Path, settings: DemoSettings, seconds: Mapping[str, float]) -> dict[str, Any]:
+    """Write `summary.json`, `report.html` and `figures/*.png` into `out` from what the stages left.
+
+    Returns the summary. Absent runs and metrics are shown as not run or not logged.
+    Raises ValueError on a damaged file.
+    """
+    results = load_results(out, settings, seconds)
+    summary = summarise(results)
+    pictures = draw_all(results)
+    for picture in pictures:
+        if picture.light_png is not None:
+            write_bytes(out / FIGURES / f"{picture.name}.png", picture.light_png)
+    write_bytes(out / PAGE, render_page(out, results, summary, pictures).encode())
+    write_json(out / SUMMARY, summary)
+    return summary
+
+
+def render_page(out: Path, results: Results, summary: Mapping[str, Any], pictures: list[Picture]) -> str:
+    """The page as text."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"figure": show_figure, "duration": format_seconds, "number": show_number}
+    return environment.get_template("report.html.jinja").render(
+        summary=summary,
+        titles=TITLES,
+        policies=list(summary["chrf"]),
+        rows=[(label, summary[key], scale, digits) for label, key, scale, digits in _TABLE],
+        verdicts=[(TITLES[name], judged) for name, judged in summary["learned"].items()],
+        not_judged=[TITLES[name] for name in ALGORITHMS if name not in summary["learned"]],
+        pictures=[(picture, _inline(picture.light_png), _inline(picture.dark_png)) for picture in pictures],
+        samples=pick_samples(results),
+        groups=pick_groups(out, results),
+        total_s=sum(summary["seconds"].values()),
+    )
+
+
+def show_figure(figure: Mapping[str, Any] | None, scale: float = 1.0, digits: int = 1) -> str:
+    """A mean with its spread: "61.3 ± 0.4", or "61.3" for one seed, or a dash for none."""
+    if figure is None:
+        return "–"
+    mean = f"{figure['mean'] * scale:.{digits}f}"
+    return mean if figure["sd"] is None else f"{mean} ± {figure['sd'] * scale:.{digits}f}"
+
+
+def show_number(value: float | None, digits: int = 2) -> str:
+    """A number, or a dash for None."""
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file that appears whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_bytes(content)
+    os.replace(temporary, path)
+
+
+def _inline(png: bytes | None) -> str | None:
+    return None if png is None else "data:image/png;base64," + base64.b64encode(png).decode("ascii")

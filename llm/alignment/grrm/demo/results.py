@@ -1,0 +1,157 @@
+"""Reads what the stages left behind, and sums it up over seeds."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from grrm.demo.settings import ALGORITHMS, POLICIES, SFT, DemoSettings
+from grrm.rl.metrics_log import read_metrics
+
+_PACKAGES = ("paddle-grrm", "paddlepaddle", "paddlenlp", "sacrebleu", "babel", "tokenizers", "numpy")
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The demo's results: per policy the scores of every seed that has any, per run the metrics of every seed."""
+
+    settings: DemoSettings
+    seconds: Mapping[str, float]
+    scores: Mapping[str, Mapping[int, dict[str, Any]]]
+    metrics: Mapping[str, Mapping[int, list[dict[str, Any]]]]
+
+
+def seed_folder(out: Path, seed: int) -> Path:
+    """Where everything that depends on the seed lies."""
+    return out / f"seed{seed}"
+
+
+def scores_file(out: Path, seed: int, policy: str) -> Path:
+    """The evaluation of one policy."""
+    return seed_folder(out, seed) / f"eval-{policy}" / "scores.json"
+
+
+def load_results(out: Path, settings: DemoSettings, seconds: Mapping[str, float]) -> Results:
+    """Everything that is there; what has not been run or logged is simply absent. ValueError on damaged files."""
+    scores: dict[str, dict[int, dict[str, Any]]] = {policy: {} for policy in POLICIES}
+    metrics: dict[str, dict[int, list[dict[str, Any]]]] = {run: {} for run in (SFT, *ALGORITHMS)}
+    for seed in settings.seeds:
+        for policy in POLICIES:
+            path = scores_file(out, seed, policy)
+            if path.exists():
+                scores[policy][seed] = json.loads(path.read_text(encoding="utf-8"))
+        for run, by_seed in metrics.items():
+            if records := read_metrics(seed_folder(out, seed) / run):
+                by_seed[seed] = records
+    return Results(settings, seconds, scores, metrics)
+
+
+def over_seeds(values: Sequence[float]) -> dict[str, Any]:
+    """Mean and sample standard deviation over seeds; `sd` is None below two seeds: one value has no spread."""
+    sd = statistics.stdev(values) if len(values) > 1 else None
+    return {"mean": statistics.fmean(values), "sd": sd, "seeds": len(values), "values": list(values)}
+
+
+def policy_figures(results: Results, decoding: str, field: str) -> dict[str, dict[str, Any]]:
+    """`over_seeds` of one field of the scores ("sampled" or "greedy") for every policy that was evaluated."""
+    return {
+        policy: over_seeds([by_seed[seed][decoding][field] for seed in sorted(by_seed)])
+        for policy, by_seed in results.scores.items()
+        if by_seed
+    }
+
+
+def verdict(
+    sft: Mapping[str, Any], trained: Mapping[str, Any], greedy_sft: float, greedy_trained: float
+) -> dict[str, Any]:
+    """Did RL teach anything? `gain` is the rise of sampled chrF, `spread` the larger of the two standard deviations.
+
+    `above_spread` is None with fewer than two seeds, because then the spread is not known.
+    """
+    spreads = [figure["sd"] for figure in (sft, trained) if figure["sd"] is not None]
+    gain = trained["mean"] - sft["mean"]
+    spread = max(spreads) if len(spreads) == 2 else None
+    return {
+        "gain": gain,
+        "spread": spread,
+        "above_spread": None if spread is None else gain > spread,
+        "above_in_every_seed": all(
+            after > before for before, after in zip(sft["values"], trained["values"], strict=True)
+        ),
+        "greedy_not_below": greedy_trained >= greedy_sft,
+    }
+
+
+def summarise(results: Results) -> dict[str, Any]:
+    """The content of summary.json.
+
+    `chrf` is the corpus chrF of samples at temperature 1, `chrf_greedy` that of greedy decoding; `chrf_sentence` and
+    `chrf_sentence_greedy` are means over sentences; all from 0 to 100.
+    """
+    chrf, greedy = policy_figures(results, "sampled", "chrf"), policy_figures(results, "greedy", "chrf")
+    complete = [algorithm for algorithm in ALGORITHMS if _same_seeds(results, SFT, algorithm)]
+    return {
+        "chrf": chrf,
+        "chrf_greedy": greedy,
+        "chrf_sentence": _sentence_figures(results, "sampled"),
+        "chrf_sentence_greedy": _sentence_figures(results, "greedy"),
+        "exact_match": policy_figures(results, "sampled", "exact_match"),
+        "exact_match_greedy": policy_figures(results, "greedy", "exact_match"),
+        "response_length": policy_figures(results, "sampled", "length_mean"),
+        "unparsable": policy_figures(results, "sampled", "unparsable"),
+        "learned": {
+            name: verdict(chrf[SFT], chrf[name], greedy[SFT]["mean"], greedy[name]["mean"]) for name in complete
+        },
+        "seconds": {name: round(spent_s, 2) for name, spent_s in results.seconds.items()},
+        "settings": asdict(results.settings),
+        "signatures": _signatures(results),
+        "versions": versions(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that shape the figures; "not installed" where one is missing."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def mean_curve(by_seed: Mapping[int, list[dict[str, Any]]], key: str) -> dict[int, list[float]]:
+    """Step -> the finite values of `key`, one per seed that logged it; steps in order, empty when nobody did."""
+    values: dict[int, list[float]] = {}
+    for records in by_seed.values():
+        for record in records:
+            value = record.get(key)
+            if isinstance(value, (int, float)) and math.isfinite(value):
+                values.setdefault(int(record["step"]), []).append(float(value))
+    return dict(sorted(values.items()))
+
+
+def _sentence_figures(results: Results, decoding: str) -> dict[str, Any]:
+    return {
+        policy: over_seeds([by_seed[seed][decoding]["chrf_sentence"]["mean"] for seed in sorted(by_seed)])
+        for policy, by_seed in results.scores.items()
+        if by_seed
+    }
+
+
+def _same_seeds(results: Results, one: str, other: str) -> bool:
+    return bool(results.scores[one]) and results.scores[one].keys() == results.scores[other].keys()
+
+
+def _signatures(results: Results) -> dict[str, str]:
+    for by_seed in results.scores.values():
+        for scores in by_seed.values():
+            return dict(scores["signatures"])
+    return {}

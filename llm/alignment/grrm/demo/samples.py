@@ -1,0 +1,133 @@
+"""Picks the texts that the report shows: translations before and after, failures included, and rollout groups."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from grrm.demo.results import Results, seed_folder
+from grrm.demo.settings import ALGORITHMS, POLICIES, SFT, TITLES
+from grrm.evaluation.text_metrics import sentence_chrfs
+from grrm.rl.rollout_dump import read_rollouts
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What one policy made of one source; texts are None when nothing could be extracted."""
+
+    policy: str
+    greedy: str | None
+    greedy_chrf: float
+    sampled: str | None
+    sampled_chrf: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One held-out row and every policy's output; `kind` says why it is shown."""
+
+    kind: str
+    source: str
+    src_lang: str
+    trg_lang: str
+    reference: str
+    outputs: tuple[Output, ...]
+
+
+def pick_samples(results: Results, per_kind: int = 4) -> list[Sample]:
+    """Rows of the first seed: those RL improved most, those it spoilt, those it fails on, and a few by position.
+
+    RL is the first algorithm that was evaluated. Rows are chosen by the chrF of their first sample, except the plain
+    ones, which are taken at equal distances so that nobody has picked them.
+    """
+    examples = _examples_of_first_seed(results)
+    trained = next((name for name in ALGORITHMS if name in examples), None)
+    if trained is None or SFT not in examples:
+        return []
+    n_rows = min(len(rows) for rows in examples.values())
+    samples = [_sample(examples, row) for row in range(n_rows)]
+    gains = [_of(sample, trained) - _of(sample, SFT) for sample in samples]
+    by_gain = sorted(range(n_rows), key=lambda row: (gains[row], row))
+    by_score = sorted(range(n_rows), key=lambda row: (_of(samples[row], trained), row))
+    choices = {
+        "better after RL": [row for row in reversed(by_gain) if gains[row] > 0],
+        "worse after RL": [row for row in by_gain if gains[row] < 0],
+        "still wrong": [row for row in by_score if _of(samples[row], trained) < 100],
+        "picked by position": list(range(0, n_rows, max(1, n_rows // per_kind))),
+    }
+    chosen: dict[int, str] = {}
+    for kind, rows in choices.items():
+        for row in [row for row in rows if row not in chosen][:per_kind]:
+            chosen[row] = kind
+    return [_as_kind(samples[row], kind) for row, kind in chosen.items()]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownGroup:
+    """One rollout group for the report, as `rollout_dump.group_record` wrote it."""
+
+    title: str
+    record: Mapping[str, Any]
+
+
+def pick_groups(out: Path, results: Results) -> list[ShownGroup]:
+    """Per algorithm the most telling group of the first and of the last dumped step of the first seed.
+
+    The most telling group is the one whose rewards differ most; ties go to the one dumped first.
+    """
+    shown = []
+    for algorithm in ALGORITHMS:
+        folder = seed_folder(out, results.settings.first_seed) / algorithm / "rollouts"
+        if not folder.is_dir():
+            continue
+        first, last = _first_and_last(read_rollouts(folder))
+        for group in (first, last):
+            if group is not None:
+                shown.append(ShownGroup(f"{TITLES[algorithm]}, step {group['step']}", group))
+    return shown
+
+
+def _first_and_last(records: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
+    """The most telling groups of the lowest and the highest step; the second is None when there is one step only."""
+    best: dict[int, Mapping[str, Any]] = {}
+    for record in records:
+        step = record["step"]
+        if step not in best or _spread(record) > _spread(best[step]):
+            best[step] = record
+        for between in [known for known in best if min(best) < known < max(best)]:
+            del best[between]
+    if not best:
+        return None, None
+    return best[min(best)], best[max(best)] if len(best) > 1 else None
+
+
+def _spread(record: Mapping[str, Any]) -> float:
+    rewards = [candidate["reward"] for candidate in record["candidates"] if candidate["reward"] is not None]
+    return statistics.pstdev(rewards) if rewards else 0.0
+
+
+def _examples_of_first_seed(results: Results) -> dict[str, Sequence[Mapping[str, Any]]]:
+    seed = results.settings.first_seed
+    scores = {policy: results.scores[policy].get(seed) for policy in POLICIES}
+    return {policy: found["examples"] for policy, found in scores.items() if found and found.get("examples")}
+
+
+def _sample(examples: Mapping[str, Sequence[Mapping[str, Any]]], row: int) -> Sample:
+    facts = next(iter(examples.values()))[row]
+    outputs = []
+    for policy, rows in examples.items():
+        greedy, sampled = rows[row]["greedy"], rows[row]["sampled"][0]
+        chrfs = sentence_chrfs([greedy, sampled], [facts["reference"]] * 2)
+        outputs.append(Output(policy, greedy, chrfs[0], sampled, chrfs[1]))
+    return Sample("", facts["source"], facts["src_lang"], facts["trg_lang"], facts["reference"], tuple(outputs))
+
+
+def _as_kind(sample: Sample, kind: str) -> Sample:
+    return Sample(kind, sample.source, sample.src_lang, sample.trg_lang, sample.reference, sample.outputs)
+
+
+def _of(sample: Sample, policy: str) -> float:
+    return next(output.sampled_chrf for output in sample.outputs if output.policy == policy)

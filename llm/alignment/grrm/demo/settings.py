@@ -1,0 +1,41 @@
+"""Every number of the demo in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BASE, SFT = "base", "sft"
+ALGORITHMS = ("grpo", "reinforce_plus_plus")
+POLICIES = (BASE, SFT, *ALGORITHMS)
+TITLES = {BASE: "untrained", SFT: "SFT", "grpo": "GRPO", "reinforce_plus_plus": "REINFORCE++"}
+
+
+@dataclass(frozen=True, slots=True)
+class DemoSettings:
+    """What the demo trains and on what; None leaves a number to the recipe's YAML file.
+
+    Seeds are `first_seed`, `first_seed + 1`, …; the corpus and the tokenizer are the same for all of them.
+    """
+
+    n_seeds: int = 1
+    first_seed: int = 1
+    languages: tuple[str, ...] = ("en", "de", "fr", "nl", "it", "es", "pt", "ko", "ru", "zh")
+    train_rows: int = 40_000
+    heldout_rows: int = 400
+    corpus_seed: int = 0
+    vocab_size: int = 2048
+    hidden_size: int = 192
+    n_layers: int = 3
+    n_heads: int = 4
+    max_positions: int = 512
+    sft_steps: int | None = None
+    rl_steps: int | None = None
+    eval_samples: int = 2
+    eval_max_new_tokens: int = 96
+    judge: str = "metric"
+    nproc: int = 2
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds of the study."""
+        return [self.first_seed + index for index in range(self.n_seeds)]

@@ -1,0 +1,116 @@
+"""The report and its summary, from invented but well-formed results."""
+
+import json
+import re
+import shutil
+import statistics
+from html.parser import HTMLParser
+
+import pytest
+
+from grrm.demo.report import show_figure, write_report
+from grrm.demo.results import over_seeds, scores_file, seed_folder, verdict
+from grrm.demo.settings import DemoSettings
+
+SECONDS = {"corpus": 3.0, "seed1/sft": 160.4}
+
+
+class Links(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.targets, self.tags = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.targets += [value for name, value in attrs if name in ("src", "srcset", "href")]
+
+
+def test_summary_has_the_figures_scripts_ask_for(finished_demo):
+    out, settings = finished_demo
+    write_report(out, settings, SECONDS)
+    summary = json.loads((out / "summary.json").read_text())
+    assert set(summary["chrf"]) == set(summary["chrf_greedy"]) == {"base", "sft", "grpo", "reinforce_plus_plus"}
+    sft = summary["chrf"]["sft"]
+    assert sft["values"] == pytest.approx([59.2, 59.4, 59.6])
+    assert sft["mean"] == pytest.approx(59.4)
+    assert sft["sd"] == pytest.approx(statistics.stdev([59.2, 59.4, 59.6]))
+    assert sft["seeds"] == 3
+    assert summary["chrf_greedy"]["grpo"]["mean"] == pytest.approx(63.5 + 12 + 0.2)
+    assert summary["seconds"] == SECONDS
+    learned = summary["learned"]["grpo"]
+    assert learned["gain"] == pytest.approx(4.5)
+    assert learned["above_spread"] is True
+    assert learned["greedy_not_below"] is True
+    assert summary["settings"]["n_seeds"] == 3
+    assert "nc:6" in summary["signatures"]["chrf"]
+
+
+def test_page_needs_nothing_but_itself_and_shows_text_as_text(finished_demo):
+    out, settings = finished_demo
+    write_report(out, settings, SECONDS)
+    page = (out / "report.html").read_text(encoding="utf-8")
+    links = Links()
+    links.feed(page)
+    assert links.targets
+    assert all(target.startswith("data:image/png;base64,") for target in links.targets)
+    assert "script" not in links.tags
+    assert "url(" not in page
+    assert "Germany, Japan &lt;b&gt;&amp; Peru&lt;/b&gt;" in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert "德国、日本和秘鲁" in page
+    for kind in ("better after RL", "worse after RL", "still wrong", "picked by position"):
+        assert kind in page
+    assert "GRPO, step 1 " in page
+    assert "GRPO, step 120 " in page
+    assert "59.4 ± 0.2" in page
+    assert len(links.targets) == 16
+
+
+def test_metrics_that_were_not_logged_are_named_and_the_rest_is_drawn(finished_demo):
+    out, settings = finished_demo
+    write_report(out, settings, SECONDS)
+    page = re.sub(r"\s+", " ", (out / "report.html").read_text(encoding="utf-8"))
+    assert "(not logged: GRPO, REINFORCE++)" in page  # entropy
+    names = {path.name for path in (out / "figures").iterdir()}
+    assert names == {
+        f"{name}.png" for name in ("chrf", "reward", "length", "kl", "groups", "logprob_gap", "loss", "sft_loss")
+    }
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in (out / "figures").iterdir())
+
+
+def test_report_of_a_run_that_has_only_begun(tmp_path):
+    summary = write_report(tmp_path, DemoSettings(), {})
+    assert summary["chrf"] == {}
+    page = (tmp_path / "report.html").read_text()
+    assert "not evaluated" in page
+    assert "No rollout groups were dumped." in page
+
+
+def test_algorithm_with_fewer_seeds_than_sft_is_not_judged(finished_demo):
+    out, settings = finished_demo
+    shutil.rmtree(scores_file(out, 2, "grpo").parent)
+    shutil.rmtree(seed_folder(out, 1) / "grpo")
+    summary = write_report(out, settings, SECONDS)
+    assert set(summary["learned"]) == {"reinforce_plus_plus"}
+    assert summary["chrf"]["grpo"]["seeds"] == 2
+    assert "Not evaluated for the same seeds as SFT." in (out / "report.html").read_text()
+
+
+def test_one_seed_has_no_spread_and_makes_no_claim_about_it():
+    one, better = over_seeds([59.0]), over_seeds([62.0])
+    assert one == {"mean": 59.0, "sd": None, "seeds": 1, "values": [59.0]}
+    assert verdict(one, better, 70.0, 69.0) == {
+        "gain": 3.0,
+        "spread": None,
+        "above_spread": None,
+        "above_in_every_seed": True,
+        "greedy_not_below": False,
+    }
+    assert show_figure(one) == "59.0"
+    assert show_figure(None) == "–"
+
+
+def test_gain_within_the_spread_is_not_learning():
+    sft, trained = over_seeds([58.0, 60.0, 62.0]), over_seeds([59.0, 61.0, 63.0])
+    assert verdict(sft, trained, 70.0, 70.0)["above_spread"] is False
+    assert verdict(sft, trained, 70.0, 70.0)["above_in_every_seed"] is True
