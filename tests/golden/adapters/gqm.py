@@ -2,7 +2,7 @@
 
 from grrm.errors import UserError
 from grrm.gqm import compat, languages, prompts
-from grrm.gqm.grammar import ParsedVerdict, parse_verdict
+from grrm.gqm.grammar import Rejection, RejectReason, parse_verdict
 from grrm.gqm.rankings import ranking_line, ranking_to_scores
 
 
@@ -43,11 +43,17 @@ def trainer_prompt(row):
     return named_prompt(row, len(languages.CANDIDATE_IDS))
 
 
-def compat_prompt(row):
+def compat_prompt(build):
     """The original formats an empty group without complaint; ours refuses it."""
-    if row["mt_texts"]:
-        return inference_prompt(row)
-    return inference_prompt(row | {"mt_texts": ["x", "y"]}).partition("Translation A:")[0]
+
+    def call(row):
+        if row["mt_texts"]:
+            return build(row)
+        return build(row | {"mt_texts": ["x", "y"]}).removesuffix(
+            "Translation A:\n```\nx\n```\nTranslation B:\n```\ny\n```\n"
+        )
+
+    return call
 
 
 def built_prompt(row):
@@ -65,8 +71,12 @@ def parse_exact(row, worst_tier):
         parsed = parse_verdict(row["output_text"], row["expected_num"], row["prompt_type"])
     except UserError:
         return None  # the original answers an unknown prompt type like an unparsable reply
-    if not isinstance(parsed, ParsedVerdict):
-        return None
+    if isinstance(parsed, Rejection):
+        # The original never compares the ranking with the scores; ours must, so here the two differ on purpose.
+        compared = parsed.reason is RejectReason.CONTRADICTION
+        return (
+            compat.gqm_extract_score(row["output_text"], row["prompt_type"], row["expected_num"]) if compared else None
+        )
     if parsed.scores is not None:
         return parsed.scores
     height = {index: worst_tier + h for h, tier in enumerate(reversed(parsed.ranking)) for index in tier}
@@ -85,7 +95,9 @@ FIXED = {
 }
 
 COMPAT = {
-    "gqm.get_prompt": compat_prompt,
+    "gqm.get_prompt": compat_prompt(inference_prompt),
+    "rm_lib.group_get_prompt": compat_prompt(trainer_prompt),
+    "gqm.build_prompt": compat_prompt(built_prompt),
     "gqm.extract_score": lambda row: compat.gqm_extract_score(
         row["output_text"], row["prompt_type"], row["expected_num"]
     ),

@@ -83,7 +83,7 @@ def parse_verdict(
         return scores
     if prompt_type == "score":
         return ParsedVerdict(scores, None, "\n".join(lines[:-1]).strip())
-    return _with_ranking(scores, lines[:-1], ids, mode)
+    return _with_ranking(scores, lines[:-1], ids)
 
 
 def parse_sqm(text: str, mode: Mode = "exact") -> float | Rejection:
@@ -187,13 +187,14 @@ def _check_ids(names: list[str], ids: tuple[str, ...]) -> Rejection | None:
     return Rejection(RejectReason.MISSING_ID, ", ".join(missing)) if missing else None
 
 
-def _with_ranking(
-    scores: tuple[float, ...], before: list[str], ids: tuple[str, ...], mode: str
-) -> ParsedVerdict | Rejection:
-    """Look for the ranking in the two text lines before the scores: one of them is usually the scores' header."""
+def _with_ranking(scores: tuple[float, ...], before: list[str], ids: tuple[str, ...]) -> ParsedVerdict | Rejection:
+    """Look for the ranking in the two text lines before the scores: one of them is usually the scores' header.
+
+    Decorations are looked through in every mode, or a bold ranking could contradict the scores unnoticed.
+    """
     filled = [index for index, line in enumerate(before) if line.strip()]
     for index in reversed(filled[-2:]):
-        tiers = _parse_ranking(before[index], ids, mode)
+        tiers = _parse_ranking(before[index], ids, "tolerant")
         if isinstance(tiers, Rejection):
             continue
         if tiers != tiers_of(scores):

@@ -1,0 +1,47 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grrm.gqm import compat
+
+PIECES = ["A", "B", "C", ":", ",", " > ", " = ", "\n", "8", "-1", ".5", "```", "<answer>", "</answer>", "[COT]", " "]
+TEXTS = st.one_of(st.text(), st.lists(st.sampled_from(PIECES), max_size=16).map("".join))
+
+
+@given(TEXTS, st.integers(0, 27), st.sampled_from(["score", "ranking", "ranking_score", "bogus"]))
+def test_group_parsers_answer_one_score_per_candidate_or_none(text, n, prompt_type):
+    for parse in (compat.gqm_extract_score, compat.group_extract_scores):
+        scores = parse(text, prompt_type, n)
+        assert scores is None or prompt_type != "bogus"
+        assert scores is None or len(scores) == min(n, 26)
+
+
+@given(TEXTS)
+def test_the_other_parsers_take_any_text(text):
+    single, truncated = compat.sqm_extract_score(text), compat.qe_extract_score(text)
+    assert single is None or single == truncated
+    assert compat.qe_score_reward(text, 5) in (0.0, 0.2, 0.4, 0.8, 1.0)
+    for kind in ("Tower", "Tower.lastl", "codeblock-think", "SSR", "seedx-cot"):
+        assert (compat.extract_answer(text, kind) or "") in text
+    for kind in ("line", "codeblock", "oneline", "none"):
+        assert (compat.extract(text, kind) or "") in text
+
+
+def test_quirks_that_the_grammar_does_not_share():
+    assert compat.group_extract_scores("why\nB: 9, A: 4", "score", 2) == [9, 4]
+    assert compat.group_extract_scores("why\nA: 999, B: -5, Z: 1,", "ranking_score", 2) == [999, -5]
+    assert compat.gqm_extract_score("A: 8, A: 7, B: 3", "ranking_score", 2) == [7, 3]
+    assert compat.gqm_extract_score("A > B", "ranking", 2) == [1, 0]
+    assert compat.group_extract_scores("A > B", "ranking", 2) == [2, 1]
+    assert compat.sqm_extract_score("85") == 5
+    assert compat.extract("```zh\n你好\n```", "codeblock") == "zh\n你好"
+
+
+def test_helpers():
+    assert compat.find_ints_in_string("-3 4.5", expected=3) == [3, 4, 5]
+    assert compat.find_ints_in_string("-3 4.5", expected=2) is None
+    assert compat.get_cand_num("A > B = C") == 3
+    with pytest.raises(AssertionError, match="'A>B' is not a ranking"):
+        compat.get_cand_num("A>B")
+    with pytest.raises(ValueError, match="extractor_type: block"):
+        compat.extract("x", "block")
