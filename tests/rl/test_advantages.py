@@ -181,6 +181,13 @@ def test_batch_with_nothing_to_compare_gives_zeros(rule, rewards, lengths):
     assert not advantages_RT.any()
 
 
+@rules
+def test_batch_without_token_columns_stays_empty(rule):
+    no_tokens = np.zeros((2, 0))
+    inputs = AdvantageInputs(np.array([1.0, 2.0]), np.array([0, 0]), no_tokens, kl_RT=no_tokens, kl_coeff=0.1)
+    assert rule(inputs).shape == (2, 0)
+
+
 def test_reinforce_plus_plus_needs_no_groups():
     alone = ADVANTAGE_RULES["reinforce_plus_plus"](inputs_of([1, 2, 6], [0, 1, 2], [1, 2, 3]))
     together = ADVANTAGE_RULES["reinforce_plus_plus"](inputs_of([1, 2, 6], [5, 5, 5], [1, 2, 3]))

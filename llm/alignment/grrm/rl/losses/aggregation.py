@@ -1,0 +1,101 @@
+"""From a loss per token to one number, so that any split of the batch adds up to the same number.
+
+Averaging inside each micro-batch and then over micro-batches weights tokens by how the batch happened to be cut.
+Here the denominators are counted over the whole batch beforehand, and each micro-batch contributes its share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import paddle
+
+from .interface import keep
+
+
+@dataclass(frozen=True)
+class Denominators:
+    """What the batch of one optimizer step holds, over all micro-batches and ranks.
+
+    tokens: response tokens. sequences: responses with at least one token.
+    sft_tokens, sft_sequences: the same, counting only tokens with a positive advantage.
+    width: response positions including padding; divisor of seq-mean-token-sum-norm.
+    """
+
+    tokens: float
+    sequences: float
+    sft_tokens: float
+    sft_sequences: float
+    width: float
+
+    def of(self, mode: str) -> float:
+        """Return the divisor of an aggregation mode; ValueError for an unknown one."""
+        return _divisor(mode, self.tokens, self.sequences, self.width)
+
+    def of_sft(self, mode: str) -> float:
+        """Return the divisor of the same mode for the SFT term."""
+        return _divisor(mode, self.sft_tokens, self.sft_sequences, self.width)
+
+    @staticmethod
+    def combine(parts: Sequence[Denominators]) -> Denominators:
+        """Return the whole's denominators from those of disjoint sets of rows: sums, and the greatest width."""
+        return Denominators(
+            tokens=sum(part.tokens for part in parts),
+            sequences=sum(part.sequences for part in parts),
+            sft_tokens=sum(part.sft_tokens for part in parts),
+            sft_sequences=sum(part.sft_sequences for part in parts),
+            width=max((part.width for part in parts), default=0),
+        )
+
+
+def count_denominators(
+    mask_BT: npt.NDArray[Any], advantages_BT: npt.NDArray[Any], width: float | None = None
+) -> Denominators:
+    """Count what ``mask_BT`` holds. ``width`` defaults to T; give it where micro-batches are padded differently."""
+    mask_BT = np.asarray(mask_BT).astype(bool)
+    positive_BT = mask_BT & (np.asarray(advantages_BT) > 0)
+    return Denominators(
+        tokens=float(mask_BT.sum()),
+        sequences=float(mask_BT.any(axis=1).sum()),
+        sft_tokens=float(positive_BT.sum()),
+        sft_sequences=float(positive_BT.any(axis=1).sum()),
+        width=float(mask_BT.shape[1] if width is None else width),
+    )
+
+
+def aggregate(
+    loss_BT: paddle.Tensor, mask_BT: paddle.Tensor, mode: str, denominator: float | None = None
+) -> paddle.Tensor:
+    """Return the loss over masked tokens as a scalar.
+
+    token-mean: sum / tokens. seq-mean-token-sum: sum / sequences. seq-mean-token-mean: sum over rows of the row's mean
+    / sequences. seq-mean-token-sum-norm: sum / width (Dr. GRPO, arXiv 2503.20783). A row without tokens is not a
+    sequence. ``denominator`` replaces the divisor counted from this mask, see :class:`Denominators`: partial losses
+    then add up to the loss of the whole batch. Where a trainer divides the loss by its accumulation steps or averages
+    gradients over ranks, it has to be multiplied by those numbers.
+
+    Degenerate: no tokens at all give 0 with zero gradient. Raises ValueError for an unknown mode.
+    """
+    mask_BT = mask_BT.astype(loss_BT.dtype)
+    lengths_B = mask_BT.sum(axis=1)
+    if denominator is None:
+        n_sequences = float((lengths_B > 0).astype(loss_BT.dtype).sum())
+        denominator = _divisor(mode, float(lengths_B.sum()), n_sequences, float(loss_BT.shape[1]))
+    total_B = keep(loss_BT, mask_BT).sum(axis=1)
+    if mode == "seq-mean-token-mean":
+        total_B = total_B / paddle.clip(lengths_B, min=1.0)
+    return total_B.sum() / max(denominator, 1.0)
+
+
+def _divisor(mode: str, tokens: float, sequences: float, width: float) -> float:
+    if mode == "token-mean":
+        return tokens
+    if mode in ("seq-mean-token-sum", "seq-mean-token-mean"):
+        return sequences
+    if mode == "seq-mean-token-sum-norm":
+        return width
+    raise ValueError(f"unknown aggregation mode {mode!r}")

@@ -1,0 +1,70 @@
+"""Settings of the policy objective."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+
+from ...errors import UserError
+
+POLICY_LOSS_NAMES = ("token_clip", "gspo")
+AGGREGATION_MODES = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
+KL_ALIASES = {"kl": "k1", "mse": "k2", "low_var_kl": "k3"}
+KL_TYPES = ("k1", "abs", "k2", "k3", "k1+", "abs+", "k3+", *KL_ALIASES, "low_var_kl+")
+
+
+@dataclass(frozen=True)
+class PolicyLossConfig:
+    """What :func:`grrm.rl.losses.policy_objective` computes.
+
+    policy_loss: "token_clip" (PPO's ratio per token) or "gspo" (one ratio per sequence).
+    clip_low, clip_high: the ratio is clipped to [1 - clip_low, 1 + clip_high].
+    dual_clip: bound of ``ratio`` for negative advantages, above 1; None for none. token_clip only.
+    log_ratio_clamp: bound of the absolute log ratio per token against overflow, None for none. gspo has its own of 10.
+    loss_agg_mode: how tokens become one number; with gspo only for the other terms, its own is seq-mean-token-mean.
+    pg_loss_coeff, kl_loss_coeff, entropy_coeff, sft_coeff: weights of the terms; entropy is subtracted.
+    kl_type: estimator of the KL to the reference, see ``kl.py``.
+    clip_range_score: bound of the k3 estimate per token, in nats.
+
+    Raises UserError for a value outside its range.
+    """
+
+    policy_loss: str = "token_clip"
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    dual_clip: float | None = None
+    log_ratio_clamp: float | None = 20.0
+    loss_agg_mode: str = "token-mean"
+    pg_loss_coeff: float = 1.0
+    kl_loss_coeff: float = 0.0
+    kl_type: str = "k3"
+    clip_range_score: float = 10.0
+    entropy_coeff: float = 0.0
+    sft_coeff: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_known("policy_loss", self.policy_loss, POLICY_LOSS_NAMES)
+        require_known("loss_agg_mode", self.loss_agg_mode, AGGREGATION_MODES)
+        require_known("kl_type", self.kl_type, KL_TYPES)
+        _require("clip_low", self.clip_low, 0 <= self.clip_low <= 1, "between 0 and 1")
+        _require("clip_high", self.clip_high, self.clip_high >= 0, "0 or more")
+        _require("clip_range_score", self.clip_range_score, self.clip_range_score > 0, "above 0")
+        if self.dual_clip is not None:
+            _require("dual_clip", self.dual_clip, self.dual_clip > 1, "above 1, or left out")
+            remedy = "left out with policy_loss gspo, which has no dual clip"
+            _require("dual_clip", self.dual_clip, self.policy_loss != "gspo", remedy)
+        if self.log_ratio_clamp is not None:
+            _require("log_ratio_clamp", self.log_ratio_clamp, self.log_ratio_clamp > 0, "above 0, or left out")
+
+
+def require_known(name: str, value: str, known: tuple[str, ...]) -> None:
+    """Raise UserError naming the setting, the choices and the nearest of them, unless the value is known."""
+    if value not in known:
+        near = difflib.get_close_matches(value, known, n=1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise UserError(f"{name} is {value!r}, but must be one of {', '.join(known)}{hint}.")
+
+
+def _require(name: str, value: float, is_right: bool, demand: str) -> None:
+    if not is_right:
+        raise UserError(f"{name} is {value}, but must be {demand}.")

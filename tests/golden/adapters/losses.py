@@ -1,0 +1,105 @@
+"""Golden rows of policy losses with their gradients, aggregation, the SFT term and KL estimators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import paddle
+
+from grrm.rl.losses import (
+    LossInputs,
+    PolicyLossConfig,
+    aggregate,
+    kl_penalty,
+    policy_objective,
+    positive_advantage_nll,
+)
+
+
+def _tensor(values: Any) -> paddle.Tensor:
+    return paddle.to_tensor(np.array(values, dtype=np.float64))
+
+
+def _trainable(values: Any) -> paddle.Tensor:
+    tensor = _tensor(values)
+    tensor.stop_gradient = False
+    return tensor
+
+
+def _gradient(loss: paddle.Tensor, logprobs_BT: paddle.Tensor) -> list[list[float]]:
+    loss.backward()
+    return logprobs_BT.grad.tolist()
+
+
+def _objective(row: dict[str, Any], names: tuple[str, str], metrics: dict[str, str], **settings: Any) -> dict[str, Any]:
+    logprobs_BT = _trainable(row[names[0]])
+    ref_BT = _tensor(row["ref_log_prob"]) if "ref_log_prob" in row else None
+    inputs = LossInputs(
+        logprobs_BT, _tensor(row[names[1]]), _tensor(row["advantages"]), _tensor(row["mask"]), ref_logprobs_BT=ref_BT
+    )
+    output = policy_objective(inputs, PolicyLossConfig(**settings))
+    result = {"loss": float(output.loss), f"grad_{names[0]}": _gradient(output.loss, logprobs_BT)}
+    return result | {name: float(output.metrics[ours]) for name, ours in metrics.items()}
+
+
+def _verl_objective(row: dict[str, Any], metrics: dict[str, str], **settings: Any) -> dict[str, Any]:
+    clips = {"clip_low": row["clip_ratio_low"], "clip_high": row["clip_ratio_high"]}
+    return _objective(row, ("log_prob", "old_log_prob"), metrics, **clips, **settings)
+
+
+def _agg_loss(row: dict[str, Any]) -> float:
+    return float(aggregate(_tensor(row["loss_mat"]), _tensor(row["mask"]), row["mode"]))
+
+
+def _gspo_loss(row: dict[str, Any]) -> dict[str, Any]:
+    return _verl_objective(row, {"pg_clipfrac": "pg_clipfrac", "ppo_kl": "ppo_kl"}, policy_loss="gspo")
+
+
+def _ppo_loss(row: dict[str, Any]) -> dict[str, Any]:
+    metrics = {name: name for name in ("pg_clipfrac", "ppo_kl", "pg_clipfrac_lower")}
+    return _verl_objective(row, metrics, dual_clip=row["clip_ratio_c"], loss_agg_mode=row["mode"])
+
+
+def _actor_total_loss(row: dict[str, Any]) -> dict[str, Any]:
+    return _verl_objective(
+        row,
+        {"pg_loss": "pg_loss", "sft_loss": "sft_loss", "kl_loss": "kl"},
+        policy_loss="gspo",
+        loss_agg_mode=row["mode"],
+        sft_coeff=row["sft_coef"],
+        kl_loss_coeff=row["kl_loss_coef"],
+        kl_type=row["kl_loss_type"],
+    )
+
+
+def _paddlenlp_actor_loss(row: dict[str, Any]) -> dict[str, Any]:
+    clips = {"clip_low": row["clip_low"], "clip_high": row["clip_high"]}
+    return _objective(row, ("log_probs", "old_log_probs"), {}, **clips, log_ratio_clamp=None)
+
+
+def _sft_loss(row: dict[str, Any]) -> dict[str, Any]:
+    logprobs_BT = _trainable(row["log_prob"])
+    loss = positive_advantage_nll(logprobs_BT, _tensor(row["advantages"]), _tensor(row["mask"]), row["mode"])
+    return {"loss": float(loss), "grad_log_prob": _gradient(loss, logprobs_BT)}
+
+
+def _kl_penalty(row: dict[str, Any]) -> list[list[float]]:
+    return kl_penalty(_tensor(row["logprob"]), _tensor(row["ref_logprob"]), row["kind"]).tolist()
+
+
+def _kl_loss(row: dict[str, Any]) -> float:
+    kl_BT = kl_penalty(_tensor(row["log_probs"]), _tensor(row["ref_log_probs"]), "k3", row["clip_range_score"])
+    return float(aggregate(kl_BT, _tensor(row["mask"]), "token-mean"))
+
+
+FIXED = {
+    "verl.agg_loss": _agg_loss,
+    "verl.gspo_loss": _gspo_loss,
+    "verl.ppo_loss": _ppo_loss,
+    "verl.actor_total_loss": _actor_total_loss,
+    "verl.policy_sft_loss": _sft_loss,
+    "verl.kl_penalty": _kl_penalty,
+    "paddlenlp.ppo_actor_loss": _paddlenlp_actor_loss,
+    "paddlenlp.kl_loss": _kl_loss,
+}

@@ -1,0 +1,66 @@
+"""Aggregation in closed form, the SFT term, and settings that are refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import pytest
+
+from grrm.errors import UserError
+from grrm.rl.losses import PolicyLossConfig, aggregate, positive_advantage_nll
+
+LOSS_BT = np.array([[1.0, 2.0, 99.0], [3.0, 5.0, 7.0], [np.nan, np.inf, 99.0]])
+MASK_BT = np.array([[1, 1, 0], [1, 1, 1], [0, 0, 0]])
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("token-mean", 18 / 5),
+        ("seq-mean-token-sum", 18 / 2),
+        ("seq-mean-token-mean", (1.5 + 5) / 2),
+        ("seq-mean-token-sum-norm", 18 / 3),
+    ],
+)
+def test_aggregation_skips_padding_and_empty_rows(mode, expected):
+    loss_BT = paddle.to_tensor(LOSS_BT, stop_gradient=False)
+    loss = aggregate(loss_BT, paddle.to_tensor(MASK_BT), mode)
+    loss.backward()
+    assert float(loss) == pytest.approx(expected, rel=1e-12)
+    assert (loss_BT.grad.numpy() != 0).tolist() == (MASK_BT > 0).tolist()
+    share = aggregate(paddle.to_tensor(LOSS_BT), paddle.to_tensor(MASK_BT), mode, denominator=50.0)
+    assert float(share) == pytest.approx((1.5 + 5 if mode == "seq-mean-token-mean" else 18) / 50, rel=1e-12)
+
+
+def test_unknown_aggregation_is_refused():
+    with pytest.raises(ValueError, match="unknown aggregation"):
+        aggregate(paddle.ones([1, 1]), paddle.ones([1, 1]), "mean")
+
+
+def test_sft_term_learns_from_better_than_average_responses_only():
+    logprobs_BT = paddle.to_tensor(np.array([[-1.0, -2.0], [-3.0, -4.0], [-5.0, -6.0]]), stop_gradient=False)
+    advantages_BT = paddle.to_tensor(np.array([[2.0, 2.0], [-1.0, -1.0], [0.0, 0.0]]))
+    loss = positive_advantage_nll(logprobs_BT, advantages_BT, paddle.ones([3, 2]), "seq-mean-token-sum")
+    loss.backward()
+    assert float(loss) == 6.0
+    np.testing.assert_array_equal(logprobs_BT.grad.numpy(), [[-2, -2], [0, 0], [0, 0]])
+
+
+@pytest.mark.parametrize(
+    ("settings_", "message"),
+    [
+        ({"policy_loss": "gsp"}, "policy_loss is 'gsp'.*did you mean gspo"),
+        ({"loss_agg_mode": "mean"}, "loss_agg_mode is 'mean', but must be one of token-mean"),
+        ({"kl_type": "k4"}, "kl_type is 'k4'"),
+        ({"clip_low": 1.5}, "clip_low is 1.5, but must be between 0 and 1"),
+        ({"clip_high": -0.1}, "clip_high"),
+        ({"clip_range_score": 0.0}, "clip_range_score"),
+        ({"dual_clip": 0.9}, "dual_clip is 0.9, but must be above 1"),
+        ({"policy_loss": "gspo", "dual_clip": 3.0}, "which has no dual clip"),
+        ({"log_ratio_clamp": 0.0}, "log_ratio_clamp"),
+    ],
+)
+def test_settings_out_of_range_are_one_clear_sentence(settings_, message):
+    with pytest.raises(UserError, match=message) as caught:
+        PolicyLossConfig(**settings_)
+    assert "\n" not in str(caught.value)
