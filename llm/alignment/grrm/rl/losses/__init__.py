@@ -5,7 +5,6 @@ from .config import PolicyLossConfig
 from .gspo import gspo
 from .interface import LossInputs, LossOutput, merge_metrics
 from .kl import kl_penalty
-from .mismatch import logprob_gap
 from .objective import POLICY_LOSSES, policy_objective
 from .sft import positive_advantage_nll
 from .token_clip import token_clip
@@ -20,7 +19,6 @@ __all__ = [
     "count_denominators",
     "gspo",
     "kl_penalty",
-    "logprob_gap",
     "merge_metrics",
     "policy_objective",
     "positive_advantage_nll",
