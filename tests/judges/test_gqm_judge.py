@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
 from grrm.gqm.prompts import render_response
-from grrm.judges.generation import JudgeSampling
+from grrm.judges.generation import JudgeSampling, attempt_seed
 from grrm.judges.gqm import GQMJudge, build_group_prompt
 from grrm.judges.interface import GeneratedText
 
@@ -60,9 +60,13 @@ def test_bad_candidates_of_an_unjudged_group_keep_their_own_status(scripted):
     assert verdict.statuses == (Status.SINGLE_CANDIDATE, Status.UNPARSABLE_CANDIDATE, Status.UNSAFE_CANDIDATE)
 
 
-def test_too_long_a_prompt_is_not_sent(scripted):
-    verdict = GQMJudge(scripted({}), prompt_length=100).judge([group_of(["x", "y"])])[0]
-    assert verdict.statuses == (Status.TOO_LONG, Status.TOO_LONG)
+def test_prompt_one_token_over_the_limit_is_not_sent(scripted):
+    group = group_of(["x", "y"])
+    n_tokens = len(build_group_prompt(group).prompt)
+    fitting = GQMJudge(scripted({"SRC0": [REPLY]}), prompt_length=n_tokens).judge([group])[0]
+    assert fitting.scores == (8.0, 3.0)
+    too_long = GQMJudge(scripted({}), prompt_length=n_tokens - 1).judge([group])[0]
+    assert too_long.statuses == (Status.TOO_LONG, Status.TOO_LONG)
 
 
 def test_more_candidates_than_identifiers_do_not_kill_the_batch(scripted):
@@ -125,6 +129,10 @@ def test_seeds_depend_on_group_and_attempt_but_not_on_the_batch(scripted):
     together = seeds_of([group_of(["x", "y"], "SRC1", "h"), group_of(["x", "y"])])
     assert [alone[0][0], alone[1][0]] == [together[0][1], together[1][0]]
     assert len({together[0][0], together[0][1], together[1][0]}) == 3
+
+
+def test_base_seed_changes_every_draw():
+    assert attempt_seed("g", 0, seed=1) != attempt_seed("g", 0, seed=2)
 
 
 def test_unknown_language_is_the_users_to_mend(scripted):

@@ -1,4 +1,6 @@
+from grrm.gqm.chat import render_chatml
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
+from grrm.gqm.prompts import sqm_prompt
 from grrm.judges.generation import JudgeSampling
 from grrm.judges.sqm import SQMJudge
 
@@ -44,8 +46,9 @@ def test_score_out_of_range_is_refused_in_every_mode(scripted):
 
 def test_too_long_and_unsafe_candidates_are_not_asked_about(scripted):
     generator = scripted({"\nx\n": ["fine\n7"]})
-    judge = SQMJudge(generator, prompt_length=400)
-    verdict = judge.judge([group_of(["x", "y" * 400, "a\n```\nb"])])[0]
+    limit = len(render_chatml(sqm_prompt("SRC0", "x", "de", "en")))
+    judge = SQMJudge(generator, prompt_length=limit)
+    verdict = judge.judge([group_of(["x", "yy", "a\n```\nb"])])[0]
     assert verdict.statuses == (Status.SCORED, Status.TOO_LONG, Status.UNSAFE_CANDIDATE)
     assert len(generator.calls[0]["prompts"]) == 1
 

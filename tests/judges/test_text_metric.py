@@ -64,6 +64,10 @@ def test_copies_share_a_score_and_a_tier():
     assert verdict.ranking == (("c0", "c1"), ("c2",))
 
 
+def test_tier_lists_its_candidates_in_sampling_order():
+    assert judge_one(["xx", "yy", "xx"]).ranking == (("c0", "c1", "c2"),)
+
+
 def test_candidate_without_extraction_is_unparsable_not_zero():
     verdict = judge_one([None, "the cat"])
     assert verdict.statuses == (Status.UNPARSABLE_CANDIDATE, Status.SCORED)

@@ -35,6 +35,7 @@ DROPPED = shaped([None, None], [S, Status.JUDGE_TIMEOUT], judged=[0.1, None], dr
         (DIFFERENT, GroupSignal.INFORMATIVE),
         (EQUAL, GroupSignal.EQUAL_SCORES),
         (ONE_TEXT, GroupSignal.IDENTICAL),
+        (shaped([0.3, 0.3, 0.3], [S, D, S]), GroupSignal.EQUAL_SCORES),
         (NOT_COMPARED, GroupSignal.IDENTICAL),
         (FAILED, GroupSignal.ALL_FAILED),
         (MASKED, GroupSignal.TOO_FEW),

@@ -45,6 +45,7 @@ def test_uncapped_form_has_no_floor():
 def test_options_of_the_recipe_are_read():
     options = {"enable": True, "max_resp_len": 4096, "len": 2048, "penalty_factor": 0.04}
     assert OverlongConfig.from_mapping(options) == OverlongConfig(4096, 2048, 0.04)
+    assert not OverlongConfig.from_mapping({key: options[key] for key in options if key != "enable"}).is_active
     assert OverlongConfig.from_mapping({}) is None
     assert OverlongConfig.from_mapping(None) is None
 
