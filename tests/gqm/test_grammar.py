@@ -155,6 +155,11 @@ def test_a_ranking_right_above_the_scores_is_compared_too():
     assert reason("why\nB > A\nA: 8, B: 3") is RejectReason.CONTRADICTION
 
 
+def test_a_ranking_considered_earlier_in_the_analysis_is_not_the_verdict():
+    text = "At first sight:\nB > A\nBut B omits the date.\n### Scores:\nA: 8, B: 3"
+    assert parse_verdict(text, 2).analysis == "At first sight:\nB > A\nBut B omits the date."
+
+
 @pytest.mark.parametrize("ranking", ["X", "A >", "A > B > C", ""])
 def test_text_that_ranks_nobody_leaves_the_scores_alone(ranking):
     parsed = parse_verdict(tail("A: 8, B: 3", ranking), 2)
