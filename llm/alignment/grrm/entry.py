@@ -1,0 +1,32 @@
+"""How every entry point ends: a user's mistake is one line and exit status 2, a defect keeps its traceback."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+from grrm.errors import UserError
+from grrm.rewards.failure_policy import RewardFailure
+
+
+def run_main(main: Callable[[], int | None]) -> NoReturn:
+    """Run `main` and exit with its status (None = 0).
+
+    2: a UserError; 3: training stopped because rewards are missing, so mend the judge and resume; 130: interrupted
+    from the keyboard. Each is one line on stderr.
+    """
+    try:
+        status = main()
+    except UserError as error:
+        status = _complain(error, 2)
+    except RewardFailure as error:
+        status = _complain(error, 3)
+    except KeyboardInterrupt:
+        status = _complain("interrupted", 130)
+    sys.exit(status or 0)
+
+
+def _complain(message: object, status: int) -> int:
+    print(f"error: {' '.join(str(message).split())}", file=sys.stderr, flush=True)
+    return status

@@ -1,0 +1,212 @@
+"""What makes each key take effect, in one place: no key that is accepted is silently ignored.
+
+A key is either read by this package, or by PaddleNLP's Trainer and TrainingArguments, or a performance switch that
+changes no result (where it does nothing, one log line says so), or refused, with the reason and the remedy, unless
+it has the value that means "off". A test compares these tables with the fields of RLArguments and SFTArguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from grrm.errors import UserError
+
+
+class By(Enum):
+    """Who honours a key."""
+
+    OURS = "this package"
+    PADDLENLP = "PaddleNLP's Trainer"
+    SWITCH = "performance switch"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Honour:
+    """`accepted` are the values that mean "off"; `note` is the reason of a refusal or what happens instead."""
+
+    by: By
+    accepted: tuple[Any, ...] = ()
+    note: str = ""
+    on_gpu: bool = False  # a switch that a GPU run passes to the model
+
+
+_OURS = """
+device do_train do_eval evaluation_strategy eval_steps per_device_eval_batch_size num_train_epochs max_steps seed
+overwrite_output_dir resume_from_checkpoint per_device_train_batch_size gradient_accumulation_steps
+train_datasets eval_datasets prompt_key response_key max_length dataloader_shuffle dataloader_drop_last
+recompute_granularity recompute_use_reentrant tensor_parallel_output
+"""
+_RL_OURS = """
+rl_algorithm actor_model_name_or_path use_rm_server reward_server max_prompt_len balance_batch
+rollout_n max_dec_len min_dec_len top_p temperature repetition_penalty eos_token rollout_max_num_seqs
+global_batch_size global_gen_batch_size global_mini_batch_size update_iters per_device_logprob_batch_size
+kl_coeff kl_loss_coeff pg_loss_coeff entropy_coeff clip_range_ratio clip_range_ratio_low clip_range_ratio_high
+clip_range_score normalize_reward normalize_advantage enable_overlong_reward_buffer overlong_reward_buffer
+overlong_penalty_factor dynamic_sampling max_gen_batches early_stopping early_stopping_patience
+early_stopping_threshold advantage_rule norm_adv_by_std policy_loss loss_agg_mode dual_clip_ratio sft_coeff kl_type
+gamma allow_biased_sampling logprob_gap_limit rollout_seed score_scale_factor default_reward extractor_type
+failure_policy max_unscored_fraction reward_protocol reward_token_file reward_connect_timeout_s
+reward_read_timeout_s reward_deadline_s reward_attempts reward_groups_per_request dump_rollouts dump_format
+console_groups eval_samples
+"""
+_SFT_OURS = "model_name_or_path init_from_config tokenizer_name_or_path"
+_PADDLENLP = """
+output_dir learning_rate weight_decay adam_beta1 adam_beta2 adam_epsilon max_grad_norm lr_scheduler_type warmup_ratio
+warmup_steps num_cycles lr_end power optim logging_dir output_signal_dir logging_strategy logging_first_step
+logging_steps save_strategy save_steps save_total_limit save_on_each_node bf16 fp16 fp16_opt_level amp_master_grad
+amp_custom_black_list amp_custom_white_list scale_loss sharding sharding_parallel_degree sharding_comm_buffer_size_MB
+sharding_parallel_config save_sharded_model load_sharded_model tensor_parallel_degree tensor_parallel_config
+sequence_parallel sequence_parallel_config fuse_sequence_parallel_allreduce data_parallel_config
+hybrid_parallel_topo_order recompute refined_recompute local_rank run_name disable_tqdm load_best_model_at_end
+metric_for_best_model greater_is_better ignore_data_skip report_to ddp_find_unused_parameters wandb_api_key
+wandb_http_proxy skip_memory_metrics use_async_save ordered_save_group_size metrics_output_path skip_profile_timer
+unified_checkpoint unified_checkpoint_config ckpt_quant_stage ignore_load_lr_and_optim ignore_save_lr_and_optim
+force_reshard_pp release_grads offload_optim save_sharding_stage1_model_include_freeze_params
+"""
+# PaddleNLP's own data loader and evaluation loop read these; the RL trainer replaces both.
+_LOADER = {
+    "prediction_loss_only": (False,),
+    "eval_accumulation_steps": (None,),
+    "minimum_eval_times": (None,),
+    "max_evaluate_steps": (-1,),
+    "dataloader_num_workers": (0,),
+    "past_index": (-1,),
+    "remove_unused_columns": (True, False, None),
+    "label_names": (None,),
+    "distributed_dataloader": (False, None),
+    "skip_data_intervals": (None,),
+    "count_trained_tokens": (False,),
+    "pad_token_id": (0,),
+}
+_LOADER_REASON = "the RL trainer has its own data loader and evaluation loop; remove the key"
+
+_ELSEWHERE = "this trainer does not do that; remove the key"
+_PARALLEL = "only data, sharding, tensor and sequence parallelism are supported; remove the key"
+_REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
+    "do_predict": ((False,), "use `grrm translate` on the saved model; remove the key"),
+    "do_export": ((False,), "the saved checkpoint is already a PaddleNLP model folder; remove the key"),
+    "no_cuda": ((False,), "PaddleNLP does not read it; set device: cpu"),
+    "log_on_each_node": ((True,), "PaddleNLP does not read it; remove the key"),
+    "bf16_full_eval": ((False,), "PaddleNLP does not read it; set bf16"),
+    "fp16_full_eval": ((False,), "PaddleNLP does not read it; set fp16"),
+    "lazy_data_processing": ((True, None), "the data are held in memory; remove the key"),
+    "sharding_degree": ((-1,), "it is PaddleNLP's retired name; use sharding_parallel_degree"),
+    "sharding_parallel_mesh_dimension": (("dp",), "it belongs to automatic parallelism; remove the key"),
+    "pipeline_parallel_degree": ((-1, 1), _PARALLEL),
+    "pipeline_parallel_config": (("",), _PARALLEL),
+    "sep_parallel_degree": ((-1, 1), _PARALLEL),
+    "context_parallel_degree": ((-1, 1), _PARALLEL),
+    "split_inputs_sequence_dim": ((True,), _PARALLEL),
+    "expert_parallel_degree": ((-1, 1), _PARALLEL),
+    "expert_tensor_parallel_degree": ((-1, 1), _PARALLEL),
+    "use_expert_parallel": ((False, None), _PARALLEL),
+    "expert_max_capacity": ((4294967296, None), _PARALLEL),
+    "expert_min_capacity": ((1, None), _PARALLEL),
+    "enable_auto_parallel": ((False, None), _PARALLEL),
+    "auto_parallel_resume_form_hybrid_parallel": ((False, None), _PARALLEL),
+    "to_static": ((False, None), "training runs in dynamic mode only; remove the key"),
+    "flatten_param_grads": ((False, None), "PaddleNLP has it for NPU devices only; remove the key"),
+    "pdc_download_ckpt": ((False, None), _ELSEWHERE),
+    "pdc_download_timeout": ((300, None), _ELSEWHERE),
+}
+_CRITIC = "there is no critic; remove the key, or use rl_algorithm grpo or reinforce_plus_plus"
+_SCHEDULE = "PaddleNLP 3.0.0b4's schedules have no such bound; use lr_scheduler_type constant or polynomial with lr_end"
+_DROPOUT = "dropout makes the policy that is trained differ from the one that is sampled; set 0"
+_RL_REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
+    **{key: (accepted, _LOADER_REASON) for key, accepted in _LOADER.items()},
+    "reward_model_name_or_path": ((None,), "judges run behind the reward server; start it and set reward_server"),
+    "use_rule_reward": (
+        (False,),
+        "rewards come from judges; set use_rm_server: true and reward_server, or leave both out for the text metric",
+    ),
+    "critic_model_name_or_path": ((None,), _CRITIC),
+    "critic_tokenizer_alpha": ((None,), _CRITIC),
+    "critic_learning_rate": ((None,), _CRITIC),
+    "critic_weight_decay": ((None,), _CRITIC),
+    "critic_lr_scheduler_type": ((None,), _CRITIC),
+    "critic_warmup_ratio": ((None,), _CRITIC),
+    "critic_recompute": ((None, False), _CRITIC),
+    "critic_recompute_granularity": (("full",), _CRITIC),
+    "critic_min_learning_rate": ((None,), _CRITIC),
+    "critic_decay_steps": ((None,), _CRITIC),
+    "clip_range_value": ((5.0,), _CRITIC),
+    "use_tgt_len_value": ((False,), _CRITIC),
+    "actor_tokenizer_alpha": ((None, 0.0), "Qwen2.5 tokenizers have no such factor; remove the key"),
+    "reward_tokenizer_alpha": ((None, 0.0), "the reward server has its own tokenizer; remove the key"),
+    "chat_template": (("none", ""), "prompts are written with their chat template by `grrm data`; remove the key"),
+    "stage": (("PPO", "RL"), "this script only does RL; use run_sft.py for the supervised stage"),
+    "max_src_len": ((None,), "PaddleNLP overwrites it with max_prompt_len; set max_prompt_len"),
+    "rollout_quant_type": (("",), "the rollout engine does not quantise; remove the key"),
+    "rollout_tensor_parallel_degree": ((-1,), "rollouts use the trainer's tensor_parallel_degree; remove the key"),
+    "ptx_coeff": ((0.0,), "there is no pre-training loss; sft_coeff is the likelihood term of the GRRM recipe"),
+    "use_fp32_compute": ((True,), "rewards, advantages and losses are always computed in float32; remove the key"),
+    "min_learning_rate": ((None,), _SCHEDULE),
+    "decay_steps": ((None,), _SCHEDULE),
+    "virtual_pp_degree": ((1,), _PARALLEL),
+    "hidden_dropout_prob": ((0.0,), _DROPOUT),
+    "attention_probs_dropout_prob": ((0.0,), _DROPOUT),
+    "dropout_warmup_steps": ((0,), _DROPOUT),
+    "autotuner_benchmark": ((False,), _ELSEWHERE),
+}
+_GPU_SWITCHES = ("use_flash_attention", "use_fused_rms_norm", "use_fused_rope", "use_fused_linear")
+_RL_SWITCHES: dict[str, tuple[tuple[Any, ...], str]] = {
+    "use_fused_head_and_loss_fn": ((False,), "the head and the loss are separate"),
+    "use_fusemt": ((False,), "the rollout engine has its own kernels"),
+    "use_remove_padding": ((False,), "batches are padded to their longest row"),
+    "per_device_rollout_batch_size": ((-1,), "the engine keeps rollout_max_num_seqs rows in flight"),
+    "per_device_reward_batch_size": ((-1,), "rewards are asked for reward_groups_per_request groups at a time"),
+    "per_device_value_batch_size": ((-1,), "there is no critic"),
+    "per_device_prompt_batch_size": ((), "global_batch_size decides how many prompts a rollout draws"),
+    "offload_level": (("",), "nothing is offloaded"),
+    "eval_mode": ((None,), "evaluation samples from the policy that is being trained"),
+}
+
+
+def _table(
+    ours: str,
+    paddlenlp: str,
+    refused: Mapping[str, tuple[tuple[Any, ...], str]],
+    switches: Mapping[str, tuple[tuple[Any, ...], str]],
+) -> dict[str, Honour]:
+    gpu = {key: Honour(By.SWITCH, (False,), "it needs a GPU", on_gpu=True) for key in _GPU_SWITCHES}
+    return {
+        **{key: Honour(By.OURS) for key in ours.split()},
+        **{key: Honour(By.PADDLENLP) for key in paddlenlp.split()},
+        **{key: Honour(By.SWITCH, *entry) for key, entry in switches.items()},
+        **{key: Honour(By.REFUSED, *entry) for key, entry in refused.items()},
+        **gpu,
+    }
+
+
+HONOURED: Mapping[str, Mapping[str, Honour]] = {
+    "RL": _table(_OURS + _RL_OURS, _PADDLENLP, {**_REFUSED, **_RL_REFUSED}, _RL_SWITCHES),
+    "SFT": _table(_OURS + _SFT_OURS, _PADDLENLP + " ".join(_LOADER), _REFUSED, {}),
+}
+
+
+def refuse_unsupported(kind: str, values: Mapping[str, Any]) -> None:
+    """Raises UserError for the first refused key whose value is not one of those that mean "off"."""
+    for key, value in values.items():
+        honour = HONOURED[kind][key]
+        if honour.by is By.REFUSED and value not in honour.accepted:
+            raise UserError(f"{key}: {value} is not supported: {honour.note}.")
+
+
+def switches_without_effect(kind: str, given: Mapping[str, Any], device: str) -> str | None:
+    """One sentence on the performance switches in the file that do nothing here; None when there are none.
+
+    `given` holds only the keys of the file and the command line, so that defaults are not reported.
+    """
+    idle: dict[str, list[str]] = {}
+    for key, value in given.items():
+        honour = HONOURED[kind][key]
+        if honour.by is By.SWITCH and value not in honour.accepted and not (honour.on_gpu and device == "gpu"):
+            idle.setdefault(honour.note, []).append(key)
+    if not idle:
+        return None
+    reasons = "; ".join(f"{', '.join(keys)} ({note})" for note, keys in idle.items())
+    return f"These performance switches have no effect here and change no result: {reasons}."

@@ -1,0 +1,175 @@
+"""Batch arithmetic of a run, worked out before any model is loaded.
+
+One rollout draws `global_batch_size` prompts and samples each `rollout_n` times. Its rows are then used for
+`global_batch_size / global_mini_batch_size * update_iters` optimizer steps, each over `global_mini_batch_size`
+prompts spread over the data ranks and cut into micro-batches of `per_device_train_batch_size` rows. A prompt's rows
+stay on one rank. `max_steps` counts optimizer steps.
+
+PaddleNLP multiplies its default for `global_mini_batch_size` (-1) by `rollout_n` once more, so that one optimizer step
+spans several rollouts; here -1 means `global_batch_size`, one step per rollout.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from grrm.errors import UserError
+
+
+class BatchSettings(Protocol):
+    """The settings the arithmetic reads; RLArguments has them all."""
+
+    global_batch_size: int
+    global_mini_batch_size: int
+    global_gen_batch_size: int
+    update_iters: int
+    rollout_n: int
+    per_device_train_batch_size: int
+    max_prompt_len: int
+    max_dec_len: int
+    max_steps: int
+    num_train_epochs: float
+    dynamic_sampling: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """Counts of one run; rows are sampled responses, updates are optimizer steps.
+
+    `optimizer_steps` and `rollouts` are None when `max_steps` leaves the length to the epochs and the number of
+    prompts is not known.
+    """
+
+    data_ranks: int
+    prompts_per_rollout: int
+    prompts_per_rollout_per_rank: int
+    prompts_generated_per_pass: int
+    rows_per_rollout: int
+    rows_per_rank: int
+    prompts_per_update: int
+    rows_per_update: int
+    micro_batch_rows: int
+    micro_batches_per_update: int
+    updates_per_rollout: int
+    rollouts: int | None
+    optimizer_steps: int | None
+    max_tokens_per_row: int
+
+    @property
+    def gradient_accumulation_steps(self) -> int:
+        """Micro-batches a rank adds up before one optimizer step."""
+        return self.micro_batches_per_update
+
+    @property
+    def max_tokens_per_rollout(self) -> int:
+        """Upper bound of prompt and response tokens over all ranks."""
+        return self.rows_per_rollout * self.max_tokens_per_row
+
+    @property
+    def max_tokens_per_micro_batch(self) -> int:
+        """Upper bound of the tokens one rank holds in a forward pass."""
+        return self.micro_batch_rows * self.max_tokens_per_row
+
+
+def batch_plan(settings: BatchSettings, data_ranks: int, n_train_prompts: int | None = None) -> BatchPlan:
+    """Work out the plan for `data_ranks` ranks (data times sharding degree).
+
+    Raises UserError, naming the nearest values that fit, when something does not divide.
+    """
+    for key in ("global_batch_size", "update_iters", "rollout_n", "per_device_train_batch_size"):
+        if getattr(settings, key) < 1:
+            raise UserError(f"{key} is {getattr(settings, key)}, it must be at least 1.")
+    prompts = settings.global_batch_size
+    _divide("global_batch_size", prompts, data_ranks, f"the {data_ranks} data-parallel ranks")
+    mini = _mini_batch(settings, data_ranks)
+    generated = _generated(settings, data_ranks)
+    rows_per_update_per_rank = mini // data_ranks * settings.rollout_n
+    micro = settings.per_device_train_batch_size
+    if rows_per_update_per_rank % micro:
+        near = nearest_values(micro, lambda rows: rows_per_update_per_rank % rows == 0, rows_per_update_per_rank)
+        raise UserError(
+            f"per_device_train_batch_size {micro} does not divide the {rows_per_update_per_rank} rows a rank has per "
+            f"update ({mini} prompts x rollout_n {settings.rollout_n} over {data_ranks} ranks); use {near}."
+        )
+    updates = prompts // mini * settings.update_iters
+    rollouts = _rollouts(settings, updates, n_train_prompts)
+    return BatchPlan(
+        data_ranks=data_ranks,
+        prompts_per_rollout=prompts,
+        prompts_per_rollout_per_rank=prompts // data_ranks,
+        prompts_generated_per_pass=generated,
+        rows_per_rollout=prompts * settings.rollout_n,
+        rows_per_rank=prompts // data_ranks * settings.rollout_n,
+        prompts_per_update=mini,
+        rows_per_update=mini * settings.rollout_n,
+        micro_batch_rows=micro,
+        micro_batches_per_update=rows_per_update_per_rank // micro,
+        updates_per_rollout=updates,
+        rollouts=rollouts,
+        optimizer_steps=None if rollouts is None else rollouts * updates,
+        max_tokens_per_row=settings.max_prompt_len + settings.max_dec_len,
+    )
+
+
+def _mini_batch(settings: BatchSettings, data_ranks: int) -> int:
+    prompts, mini = settings.global_batch_size, settings.global_mini_batch_size
+    if mini == -1:
+        return prompts
+    if mini >= 1 and prompts % mini == 0 and mini % data_ranks == 0:
+        return mini
+    near = nearest_values(mini, lambda value: prompts % value == 0 and value % data_ranks == 0, prompts)
+    raise UserError(
+        f"global_mini_batch_size {mini} must divide global_batch_size {prompts} and be a multiple of the {data_ranks} "
+        f"data-parallel ranks; use {near}, or -1 for one update per rollout."
+    )
+
+
+def _generated(settings: BatchSettings, data_ranks: int) -> int:
+    generated = settings.global_gen_batch_size
+    if generated == -1:
+        return settings.global_batch_size
+    if not settings.dynamic_sampling and generated != settings.global_batch_size:
+        raise UserError(
+            f"global_gen_batch_size {generated} differs from global_batch_size {settings.global_batch_size}, which "
+            "only dynamic_sampling can use; set dynamic_sampling true or remove the key."
+        )
+    if generated < 1:
+        raise UserError(f"global_gen_batch_size is {generated}, it must be at least 1, or -1 for global_batch_size.")
+    _divide("global_gen_batch_size", generated, data_ranks, f"the {data_ranks} data-parallel ranks")
+    return generated
+
+
+def _divide(key: str, value: int, divisor: int, what: str) -> None:
+    if value % divisor:
+        near = nearest_values(value, lambda other: other % divisor == 0, value + divisor)
+        raise UserError(f"{key} {value} is not a multiple of {what}; use {near}.")
+
+
+def _rollouts(settings: BatchSettings, updates: int, n_train_prompts: int | None) -> int | None:
+    if settings.max_steps > 0:
+        if settings.max_steps % updates:
+            near = nearest_values(settings.max_steps, lambda steps: steps % updates == 0, settings.max_steps + updates)
+            raise UserError(
+                f"max_steps {settings.max_steps} would stop in the middle of a rollout, which has {updates} optimizer "
+                f"steps; use {near}."
+            )
+        return settings.max_steps // updates
+    if n_train_prompts is None:
+        return None
+    rollouts = math.floor(n_train_prompts * settings.num_train_epochs) // settings.global_batch_size
+    if rollouts == 0:
+        raise UserError(
+            f"{n_train_prompts} prompts for {settings.num_train_epochs:g} epochs do not fill one rollout of "
+            f"global_batch_size {settings.global_batch_size}; add data or lower global_batch_size."
+        )
+    return rollouts
+
+
+def nearest_values(value: int, fits: Callable[[int], bool], upper: int) -> str:
+    """The closest fitting values at or below and above `value` in 1..`upper`, as text: "12 or 16"."""
+    below = next((other for other in range(min(value, upper), 0, -1) if fits(other)), None)
+    above = next((other for other in range(max(value, 0) + 1, upper + 1) if fits(other)), None)
+    return " or ".join(str(other) for other in (below, above) if other is not None) or "another size"
