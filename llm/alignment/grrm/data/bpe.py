@@ -1,0 +1,98 @@
+"""A small byte-level BPE tokenizer for the tiny models, in the layout `AutoTokenizer.from_pretrained` reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from grrm.data.atomic import atomic_path
+from grrm.data.parquet import read_rows
+from grrm.errors import UserError
+from grrm.gqm.mt_prompts import mt_prompt
+
+PAD, START, EOS = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+SPECIAL_TOKENS = (PAD, START, EOS)
+SMALLEST_VOCABULARY = 256 + len(SPECIAL_TOKENS)
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+# A word with the space before it; each digit by itself, which makes numbers easy to copy; runs of marks; spaces.
+_PIECES = r" ?\p{L}[\p{L}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+
+
+def train_bpe(texts: Iterable[str], out_dir: Path, vocab_size: int = 2048) -> Path:
+    """Train on `texts` and write tokenizer.json, tokenizer_config.json and special_tokens_map.json into `out_dir`.
+
+    The vocabulary holds every byte, so any text can be encoded and comes back unchanged; encoding adds no special
+    tokens. The chat template is bare ChatML; eos is <|im_end|>, padding is <|endoftext|>. It is smaller than
+    `vocab_size` when the texts have too few pieces to merge. Raises UserError for no text or a size under 259.
+    """
+    if vocab_size < SMALLEST_VOCABULARY:
+        raise UserError(
+            f"vocab_size {vocab_size} is too small; it must be at least {SMALLEST_VOCABULARY} (bytes, marks)"
+        )
+    iterator = iter(texts)
+    first = next(iterator, None)
+    if first is None:
+        raise UserError(f"there is no text to train the tokenizer {out_dir} on; give a corpus with at least one row")
+    tokenizer = _untrained()
+    tokenizer.train_from_iterator(chain((first,), iterator), _trainer(vocab_size))
+    _write(out_dir / "tokenizer.json", json.loads(tokenizer.to_str()))
+    _write(out_dir / "special_tokens_map.json", {"eos_token": EOS, "pad_token": PAD})
+    _write(out_dir / "tokenizer_config.json", _config(tokenizer))
+    return out_dir
+
+
+def corpus_texts(parquet: Path, prompt_type: str = "Tower") -> Iterator[str]:
+    """What a policy reads and writes for each row, each under its ChatML role. Errors as in `read_rows`."""
+    for row in read_rows(parquet):
+        yield "user\n" + mt_prompt(row.src_text, row.src_lang, row.trg_lang, prompt_type)
+        yield "assistant\n" + row.trg_text
+
+
+def _untrained() -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_PIECES), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _trainer(vocab_size: int) -> trainers.BpeTrainer:
+    return trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(SPECIAL_TOKENS),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+
+
+def _config(tokenizer: Tokenizer) -> dict[str, Any]:
+    mark = {"lstrip": False, "rstrip": False, "normalized": False, "single_word": False, "special": True}
+    return {
+        "tokenizer_class": "PretrainedTokenizerFast",
+        "added_tokens_decoder": {
+            str(tokenizer.token_to_id(token)): {"content": token, **mark} for token in SPECIAL_TOKENS
+        },
+        "eos_token": EOS,
+        "pad_token": PAD,
+        "chat_template": CHAT_TEMPLATE,
+        "clean_up_tokenization_spaces": False,
+    }
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,164 @@
+"""From TowerBlocks-MT parquet to the `src`/`tgt` JSON lines PaddleNLP trains on.
+
+For RL, `src` is the complete chat-templated prompt and `tgt` is the task as compact JSON, so that a reward server
+which is sent nothing but `src`, `tgt` and `response` knows source, languages and reference. For SFT, `tgt` is the
+response the policy should give.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from grrm.data.atomic import atomic_path
+from grrm.data.parquet import COLUMNS, count_rows, iter_raw_rows
+from grrm.errors import UserError
+from grrm.gqm.chat import render_chatml
+from grrm.gqm.groups import TranslationTask
+from grrm.gqm.mt_prompts import MT_PROMPT_TYPES, mt_prompt
+
+logger = logging.getLogger(__name__)
+
+_CONTROL_TOKENS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
+_TRAILING_CONTROL_TOKENS = re.compile(r"(?:\s|<\|[^|<>]*\|>)*")
+_FENCE = "```"
+_TGT_KEYS = ("source", "src_lang", "trg_lang", "reference")
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedRow:
+    """A row that was left out: its number in the parquet file (from 1) and why."""
+
+    row: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionReport:
+    """What a conversion wrote to `path` and which rows it left out."""
+
+    path: Path
+    written: int
+    rejected: tuple[RejectedRow, ...]
+
+    def summary(self) -> str:
+        """One line: rows written, rows left out by reason."""
+        counts = Counter(row.reason for row in self.rejected)
+        reasons = ", ".join(f"{count} x {reason}" for reason, count in counts.most_common())
+        return f"{self.path}: {self.written} rows written, {len(self.rejected)} left out" + (
+            f" ({reasons})" if reasons else ""
+        )
+
+
+def convert_to_src_tgt(parquet: Path, out_jsonl: Path, prompt_type: str = "codeblock-think") -> ConversionReport:
+    """Write `{"src": prompt, "tgt": task as JSON}` lines for RL; rows that cannot be used are left out and reported.
+
+    Raises UserError for an unknown prompt type, an unreadable or empty parquet file, or one without a usable row.
+    """
+    return _convert(parquet, out_jsonl, prompt_type, render_tgt)
+
+
+def convert_to_sft(parquet: Path, out_jsonl: Path, prompt_type: str = "codeblock-think") -> ConversionReport:
+    """Write `{"src": prompt, "tgt": response}` lines for the cold start; otherwise like `convert_to_src_tgt`."""
+    return _convert(parquet, out_jsonl, prompt_type, lambda task: render_response(task.reference or "", prompt_type))
+
+
+def render_prompt(task: TranslationTask, prompt_type: str) -> str:
+    """The complete text a policy continues: chat-templated, except `SSR`, which is its own template."""
+    prompt = mt_prompt(task.source, task.src_lang, task.trg_lang, prompt_type)
+    return prompt if prompt_type == "SSR" else render_chatml(prompt)
+
+
+def render_response(translation: str, prompt_type: str) -> str:
+    """The shortest response whose extracted translation is `translation` (without the end token)."""
+    if prompt_type == "codeblock-think":
+        return f"{_FENCE}\n{translation}\n{_FENCE}"
+    return f"<answer>{translation}</answer>" if prompt_type == "SSR" else translation
+
+
+def render_tgt(task: TranslationTask) -> str:
+    """The task as compact JSON with exactly the keys source, src_lang, trg_lang, reference."""
+    fields = {name: getattr(task, name) for name in _TGT_KEYS}
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+
+
+def parse_tgt(tgt: str) -> TranslationTask | None:
+    """The task in a `tgt` made by `render_tgt`, None when it is anything else.
+
+    Control tokens after the JSON are ignored: PaddleNLP decodes labels with special tokens kept. Unknown keys are
+    ignored; a missing or null reference gives a task without one.
+    """
+    text = tgt.lstrip()
+    fields: Any
+    try:
+        fields, end = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(fields, dict) or not _TRAILING_CONTROL_TOKENS.fullmatch(text, end):
+        return None
+    values: list[Any] = [fields.get(name) for name in _TGT_KEYS]
+    if not all(isinstance(value, str) and value for value in values[:3]) or not isinstance(values[3], str | None):
+        return None
+    return TranslationTask(*values)
+
+
+def _convert(
+    parquet: Path, out_jsonl: Path, prompt_type: str, make_tgt: Callable[[TranslationTask], str]
+) -> ConversionReport:
+    if prompt_type not in MT_PROMPT_TYPES:
+        raise UserError(f"prompt type {prompt_type!r} does not exist; use one of {', '.join(MT_PROMPT_TYPES)}")
+    rejected: list[RejectedRow] = []
+    written = 0
+    total = count_rows(parquet)
+    with atomic_path(out_jsonl) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as out:
+        rows = tqdm(iter_raw_rows(parquet), total=total, desc=f"convert {parquet.name}", unit="row", disable=None)
+        for number, values in rows:
+            line = _line(values, prompt_type, make_tgt)
+            if isinstance(line, dict):
+                out.write(json.dumps(line, ensure_ascii=False) + "\n")
+                written += 1
+            else:
+                rejected.append(RejectedRow(number, line))
+                logger.warning("%s row %d left out: %s", parquet, number, line)
+        if written == 0:
+            raise UserError(
+                f"{parquet} has no usable row, the first is left out because of: {rejected[0].reason}; mend the file"
+            )
+    return ConversionReport(out_jsonl, written, tuple(rejected))
+
+
+def _line(
+    values: tuple[Any, ...], prompt_type: str, make_tgt: Callable[[TranslationTask], str]
+) -> dict[str, str] | str:
+    """The line of one row, or the reason why there is none."""
+    reason = _fault(values, prompt_type)
+    if reason is not None:
+        return reason
+    source, reference, src_lang, trg_lang = values
+    task = TranslationTask(source, src_lang, trg_lang, reference)
+    try:
+        prompt = render_prompt(task, prompt_type)
+    except UserError as error:  # a language the prompt cannot name; the other rows are fine
+        return str(error)
+    return {"src": prompt, "tgt": make_tgt(task)}
+
+
+def _fault(values: tuple[Any, ...], prompt_type: str) -> str | None:
+    for name, value in zip(COLUMNS, values, strict=True):
+        if not isinstance(value, str):
+            return f"{name} is not text"
+        if not value.strip():
+            return f"{name} is empty"
+        if any(token in value for token in _CONTROL_TOKENS):
+            return f"{name} contains a control token of the chat template"
+    if prompt_type == "codeblock-think" and _FENCE in values[1]:
+        return "trg_text contains a code fence"
+    return None

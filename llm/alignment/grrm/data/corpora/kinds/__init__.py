@@ -1,0 +1,1 @@
+"""The kinds of phrases; each module offers functions `Draws -> Phrase`."""

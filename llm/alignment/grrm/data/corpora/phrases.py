@@ -1,0 +1,103 @@
+"""The `phrases` corpus: dates, times, money, measures, durations, percentages and places, worded in two languages.
+
+The wording is Unicode CLDR's (see `cldr`), so both sides were written by people; the content is drawn at random,
+so there is as much of it as one likes. Held-out rows are made only of values (days, amounts, lists of places...)
+that no training row of this or any other build contains, and share no text with the training rows either.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from tqdm import tqdm
+
+from grrm.data.corpora.cldr import LANGUAGES
+from grrm.data.corpora.kinds import combined, dates, places, quantities
+from grrm.data.corpora.pairs import CorpusFiles, language_pairs, texts_of, unseen, write_corpus
+from grrm.data.corpora.phrase import Draws, Phrase
+from grrm.data.parquet import TranslationRow
+from grrm.errors import UserError
+
+KINDS: dict[str, tuple[Callable[[Draws], Phrase], int]] = {
+    "date": (dates.date, 10),
+    "month": (dates.month, 5),
+    "span": (dates.span, 6),
+    "time": (dates.time, 4),
+    "moment": (dates.moment, 8),
+    "money": (quantities.money, 11),
+    "measure": (quantities.measure, 12),
+    "duration": (quantities.duration, 8),
+    "relative_time": (quantities.relative_time, 3),
+    "percentage": (quantities.percentage, 1),
+    "places": (places.places, 14),
+    "entry": (combined.entry, 8),
+    "caption": (combined.caption, 6),
+    "share": (combined.share, 4),
+    "pair": (combined.pair, 6),
+}
+MOST_REJECTED_IN_A_ROW = 2_000
+
+
+def build_phrases(
+    out_dir: Path,
+    train_rows: int = 40_000,
+    heldout_rows: int = 1_000,
+    languages: Sequence[str] = LANGUAGES,
+    seed: int = 0,
+    pairs: str = "hub",
+) -> CorpusFiles:
+    """Write `train.parquet` and `heldout.parquet` (TowerBlocks-MT schema) into `out_dir`.
+
+    The same arguments give the same rows. Every row has a random ordered pair of `languages`: with English on one
+    side (`pairs="hub"`) or any two (`"all"`). Raises UserError for fewer than one row, languages that cannot be
+    paired, or more rows than there are different phrases.
+    """
+    for name, count in (("train_rows", train_rows), ("heldout_rows", heldout_rows)):
+        if count < 1:
+            raise UserError(f"{name} is {count}; ask for at least one row")
+    ordered_pairs = language_pairs(languages, pairs)
+    train = _take(phrase_rows(ordered_pairs, seed, held_out=False), train_rows, "train phrases")
+    seen = texts_of(train)
+    heldout = _take(unseen(phrase_rows(ordered_pairs, seed, held_out=True), seen), heldout_rows, "held-out phrases")
+    return write_corpus(out_dir, train, heldout)
+
+
+def phrase_rows(ordered_pairs: Sequence[tuple[str, str]], seed: int, held_out: bool) -> Iterator[TranslationRow]:
+    """Different rows of one side of the split without end, or until `MOST_REJECTED_IN_A_ROW` draws bring nothing new.
+
+    A draw is rejected when a language has a gap, when both sides read the same (nothing to translate), or when the
+    row came before.
+    """
+    rng = random.Random(f"{seed} {'held-out' if held_out else 'train'}")
+    draws = Draws(rng, held_out)
+    makers, weights = zip(*KINDS.values(), strict=True)
+    seen: set[TranslationRow] = set()
+    rejected = 0
+    while rejected < MOST_REJECTED_IN_A_ROW:
+        phrase = rng.choices(makers, weights)[0](draws)
+        row = _row(phrase, *rng.choice(ordered_pairs))
+        if row is None or row in seen:
+            rejected += 1
+            continue
+        rejected = 0
+        seen.add(row)
+        yield row
+
+
+def _row(phrase: Phrase, src_lang: str, trg_lang: str) -> TranslationRow | None:
+    src_text, trg_text = phrase.render(src_lang), phrase.render(trg_lang)
+    if src_text is None or trg_text is None or src_text == trg_text:
+        return None
+    return TranslationRow(src_text, trg_text, src_lang, trg_lang)
+
+
+def _take(rows: Iterator[TranslationRow], wanted: int, what: str) -> list[TranslationRow]:
+    taken = list(tqdm(islice(rows, wanted), total=wanted, desc=what, unit="row", disable=None))
+    if len(taken) < wanted:
+        raise UserError(
+            f"only {len(taken)} different {what} were found where {wanted} were asked for; ask for fewer rows"
+        )
+    return taken

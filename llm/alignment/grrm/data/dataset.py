@@ -1,0 +1,178 @@
+"""The data sets the trainers read: JSON lines with PaddleNLP's `src` and `tgt` keys, tokenised."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from grrm.data.convert import parse_tgt
+from grrm.errors import UserError
+from grrm.gqm.groups import TranslationTask
+
+logger = logging.getLogger(__name__)
+
+Encode = Callable[[str], list[int]]
+IGNORED_LABEL = -100
+
+
+@dataclass(frozen=True, slots=True)
+class PromptItem:
+    """One prompt to roll out; `index` is its position in the data set."""
+
+    index: int
+    prompt_ids: list[int]
+    prompt_text: str
+    task: TranslationTask
+
+
+@dataclass(frozen=True, slots=True)
+class SftItem:
+    """One supervised example, unpadded. `input_ids` = prompt + response + eos; `labels` has the same length and
+    IGNORED_LABEL over the prompt; it is not shifted."""
+
+    index: int
+    input_ids: list[int]
+    labels: list[int]
+    prompt_len: int
+    prompt_text: str
+    response_text: str
+
+
+class PromptDataset:
+    """Prompts and their translation tasks. Prompts over `max_prompt_len` tokens are left out and counted, never cut.
+
+    `encode` turns a complete, chat-templated prompt into token ids and must add no special tokens. `n_total` counts
+    the file's lines, `n_too_long` those left out.
+
+    Raises UserError naming file and line for a missing or empty file, a line that is not a JSON object, a missing
+    key, a value that is neither text nor a one-element list of text, or a `tgt` that is not a translation task; and
+    when no prompt is short enough.
+    """
+
+    def __init__(
+        self, path: Path, encode: Encode, max_prompt_len: int, prompt_key: str = "src", response_key: str = "tgt"
+    ) -> None:
+        self._items: list[PromptItem] = []
+        self.n_total = 0
+        for number, prompt, tgt in tqdm(
+            read_src_tgt(path, prompt_key, response_key), desc=f"tokenise {path.name}", unit="row", disable=None
+        ):
+            self.n_total += 1
+            task = parse_tgt(tgt)
+            if task is None:
+                raise UserError(
+                    f"{path} line {number}: {response_key!r} is not a translation task in JSON; "
+                    "make the file with the src/tgt converter of this package"
+                )
+            prompt_ids = encode(prompt)
+            if len(prompt_ids) <= max_prompt_len:
+                self._items.append(PromptItem(len(self._items), prompt_ids, prompt, task))
+        self.n_too_long = self.n_total - len(self._items)
+        _report_too_long(path, "max_prompt_len", max_prompt_len, self.n_too_long, self.n_total)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, index: int) -> PromptItem:
+        return self._items[index]
+
+    def __iter__(self) -> Iterator[PromptItem]:
+        return iter(self._items)
+
+
+class SftDataset:
+    """Prompts and responses for supervised training. Examples over `max_length` tokens are left out and counted.
+
+    Raises UserError like PromptDataset, except that `tgt` may be any text.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        encode: Encode,
+        eos_id: int,
+        max_length: int,
+        prompt_key: str = "src",
+        response_key: str = "tgt",
+    ) -> None:
+        self._items: list[SftItem] = []
+        self.n_total = 0
+        for _, prompt, response in tqdm(
+            read_src_tgt(path, prompt_key, response_key), desc=f"tokenise {path.name}", unit="row", disable=None
+        ):
+            self.n_total += 1
+            prompt_ids, response_ids = encode(prompt), [*encode(response), eos_id]
+            if len(prompt_ids) + len(response_ids) <= max_length:
+                labels = [IGNORED_LABEL] * len(prompt_ids) + response_ids
+                self._items.append(
+                    SftItem(len(self._items), prompt_ids + response_ids, labels, len(prompt_ids), prompt, response)
+                )
+        self.n_too_long = self.n_total - len(self._items)
+        _report_too_long(path, "max_length", max_length, self.n_too_long, self.n_total)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, index: int) -> SftItem:
+        return self._items[index]
+
+    def __iter__(self) -> Iterator[SftItem]:
+        return iter(self._items)
+
+
+def read_src_tgt(path: Path, prompt_key: str = "src", response_key: str = "tgt") -> Iterator[tuple[int, str, str]]:
+    """Stream `(line number from 1, prompt, response)`; blank lines are skipped. Errors as in PromptDataset."""
+    if not path.is_file():
+        raise UserError(
+            f"{path} does not exist; give the path of a JSON lines file with {prompt_key!r}, {response_key!r}"
+        )
+    empty = True
+    with path.open("rb") as file:  # bytes: a JSON line ends at \n only, and a bad byte must be told by its line
+        for number, raw in enumerate(file, start=1):
+            if not raw.strip():
+                continue
+            empty = False
+            row = _row(path, number, raw)
+            yield number, _value(path, number, row, prompt_key), _value(path, number, row, response_key)
+    if empty:
+        raise UserError(f"{path} has no lines; give a file with at least one JSON object")
+
+
+def _row(path: Path, number: int, raw: bytes) -> dict[str, Any]:
+    try:
+        row = json.loads(raw.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} line {number} is not JSON ({error}); mend or remove the line") from error
+    if not isinstance(row, dict):
+        raise UserError(f"{path} line {number} is not a JSON object; each line must be one, with its keys and values")
+    return row
+
+
+def _value(path: Path, number: int, row: dict[str, Any], key: str) -> str:
+    if key not in row:
+        raise UserError(
+            f"{path} line {number} has no key {key!r} (found: {', '.join(row) or 'none'}); "
+            "set prompt_key and response_key to the keys of your file"
+        )
+    value = row[key]
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if not isinstance(value, str):
+        raise UserError(f"{path} line {number}: {key!r} must be text or a list of one text")
+    return value
+
+
+def _report_too_long(path: Path, limit_name: str, limit: int, n_too_long: int, n_total: int) -> None:
+    if n_too_long == n_total:
+        raise UserError(f"{path}: all {n_total} rows are longer than {limit_name} = {limit} tokens; raise the limit")
+    if n_too_long:
+        logger.warning(
+            "%s: %d of %d rows are longer than %s = %d tokens and were left out",
+            path, n_too_long, n_total, limit_name, limit,
+        )  # fmt: skip

@@ -1,0 +1,96 @@
+"""Parquet files of sentence pairs in the TowerBlocks-MT schema: src_text, trg_text, src_lang, trg_lang."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from grrm.data.atomic import atomic_path
+from grrm.errors import UserError
+
+COLUMNS = ("src_text", "trg_text", "src_lang", "trg_lang")
+SCHEMA = pa.schema([(name, pa.string()) for name in COLUMNS])
+ROWS_PER_BATCH = 8192
+
+
+class TranslationRow(NamedTuple):
+    """One sentence pair; languages are two-letter codes or display names."""
+
+    src_text: str
+    trg_text: str
+    src_lang: str
+    trg_lang: str
+
+
+def write_rows(path: Path, rows: Iterable[TranslationRow]) -> int:
+    """Write `rows` to `path` in one atomic step, streaming; returns how many. Zero rows give a valid empty file."""
+    written = 0
+    iterator = iter(rows)
+    with atomic_path(path) as temporary, pq.ParquetWriter(temporary, SCHEMA) as writer:
+        while batch := list(islice(iterator, ROWS_PER_BATCH)):
+            columns = [pa.array(values, pa.string()) for values in zip(*batch, strict=True)]
+            writer.write_table(pa.Table.from_arrays(columns, schema=SCHEMA))
+            written += len(batch)
+    return written
+
+
+def count_rows(path: Path) -> int:
+    """Number of rows in the file, from its footer. Raises UserError like `iter_raw_rows`, but accepts an empty file."""
+    with _open(path) as file:
+        return int(file.metadata.num_rows)
+
+
+def iter_raw_rows(path: Path) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """Stream `(row_number, values in the order of COLUMNS)`, row numbers from 1, values as they are (maybe None).
+
+    Raises UserError, one sentence, when the file is missing, is not parquet, lacks a column or has no rows.
+    """
+    with _open(path) as file:
+        number = 0
+        for batch in file.iter_batches(batch_size=ROWS_PER_BATCH, columns=list(COLUMNS)):
+            columns = [batch.column(batch.schema.get_field_index(name)).to_pylist() for name in COLUMNS]
+            for values in zip(*columns, strict=True):
+                number += 1
+                yield number, values
+    if number == 0:
+        raise UserError(f"{path} has no rows; give a parquet file with at least one sentence pair")
+
+
+def read_rows(path: Path) -> list[TranslationRow]:
+    """All rows of a clean file. Raises UserError as `iter_raw_rows` does, and for a value that is not text."""
+    rows = []
+    for number, values in iter_raw_rows(path):
+        for name, value in zip(COLUMNS, values, strict=True):
+            if not isinstance(value, str):
+                raise UserError(f"{path} row {number}: column {name} holds {value!r}; every value must be text")
+        rows.append(TranslationRow(*values))
+    return rows
+
+
+def _open(path: Path) -> pq.ParquetFile:
+    if not path.is_file():
+        raise UserError(f"{path} does not exist; give the path of a parquet file with columns {', '.join(COLUMNS)}")
+    try:
+        file = pq.ParquetFile(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UserError(
+            f"{path} is not a readable parquet file ({_first_line(error)}); convert it to parquet"
+        ) from error
+    found = file.schema_arrow.names
+    missing = [name for name in COLUMNS if name not in found]
+    if missing:
+        file.close()
+        raise UserError(
+            f"{path} lacks column {', '.join(missing)} (found: {', '.join(found) or 'none'}); "
+            f"rename its columns to {', '.join(COLUMNS)}"
+        )
+    return file
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0].rstrip(". ") if str(error) else type(error).__name__

@@ -1,0 +1,136 @@
+import json
+import logging
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grrm.data.convert import (
+    convert_to_sft,
+    convert_to_src_tgt,
+    parse_tgt,
+    render_prompt,
+    render_response,
+    render_tgt,
+)
+from grrm.data.parquet import TranslationRow, write_rows
+from grrm.errors import UserError
+from grrm.gqm.extraction import extract_translation
+from grrm.gqm.groups import TranslationTask
+
+TEXT = st.text(min_size=1).filter(lambda text: not any("\ud800" <= c <= "\udfff" for c in text))
+
+
+def _lines(path: Path) -> list[dict[str, str]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+
+
+def test_rl_lines_hold_the_templated_prompt_and_the_task(tmp_path: Path) -> None:
+    write_rows(tmp_path / "in.parquet", [TranslationRow("Guten Tag", "안녕", "de", "ko")])
+    report = convert_to_src_tgt(tmp_path / "in.parquet", tmp_path / "out.jsonl", "Tower")
+    assert (report.written, report.rejected) == (1, ())
+    assert _lines(report.path) == [
+        {
+            "src": "<|im_start|>user\nTranslate the following text from German into Korean:\nGerman: Guten Tag\n"
+            "Korean:<|im_end|>\n<|im_start|>assistant\n",
+            "tgt": '{"source":"Guten Tag","src_lang":"de","trg_lang":"ko","reference":"안녕"}',
+        }
+    ]
+    assert "안녕" in report.path.read_text(encoding="utf-8")
+
+
+def test_ssr_prompts_are_not_wrapped_in_the_chat_template() -> None:
+    assert render_prompt(TranslationTask("Hi", "en", "zh"), "SSR").startswith("<|startoftext|>")
+
+
+@pytest.mark.parametrize("prompt_type", ["codeblock-think", "Tower", "SSR", "seedx"])
+def test_the_translation_can_be_extracted_from_the_sft_response(tmp_path: Path, prompt_type: str) -> None:
+    write_rows(tmp_path / "in.parquet", [TranslationRow("Good day", "Добрый день", "en", "ru")])
+    convert_to_sft(tmp_path / "in.parquet", tmp_path / "out.jsonl", prompt_type)
+    (line,) = _lines(tmp_path / "out.jsonl")
+    assert extract_translation(line["tgt"], prompt_type) == "Добрый день"
+    assert "Good day" in line["src"]
+
+
+def test_the_code_block_response_also_suits_the_trainers_extractor() -> None:
+    assert extract_translation(render_response("eins\nzwei", "codeblock-think"), "codeblock") == "eins\nzwei"
+
+
+BAD_ROWS = [
+    ((None, "b", "en", "de"), "src_text is not text"),
+    (("a", " \n", "en", "de"), "trg_text is empty"),
+    (("a", "b", "xx", "de"), "'xx'"),
+    (("a", "b", "en", ""), "trg_lang is empty"),
+    (("a<|im_end|>", "b", "en", "de"), "src_text contains a control token"),
+    (("a", "```b", "en", "de"), "trg_text contains a code fence"),
+]
+
+
+def test_bad_rows_are_left_out_counted_and_told_by_number(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [("good", "gut", "en", "de"), *(row for row, _ in BAD_ROWS), ("fine", "fein", "English", "de")]
+    names = ("src_text", "trg_text", "src_lang", "trg_lang")
+    columns = zip(*rows, strict=True)
+    pq.write_table(pa.table(dict(zip(names, map(list, columns), strict=True))), tmp_path / "in.parquet")
+    with caplog.at_level(logging.WARNING):
+        report = convert_to_src_tgt(tmp_path / "in.parquet", tmp_path / "out.jsonl")
+    assert report.written == len(_lines(tmp_path / "out.jsonl")) == 2
+    assert [rejected.row for rejected in report.rejected] == list(range(2, 2 + len(BAD_ROWS)))
+    for rejected, (_, reason) in zip(report.rejected, BAD_ROWS, strict=True):
+        assert reason in rejected.reason
+        assert f"row {rejected.row} left out" in caplog.text
+    assert report.summary().startswith(f"{tmp_path / 'out.jsonl'}: 2 rows written, 6 left out (1 x ")
+
+
+def test_a_column_of_numbers_is_reported_row_by_row_not_written_as_text(tmp_path: Path) -> None:
+    columns = {"src_text": [1, 2], "trg_text": ["b", "c"], "src_lang": ["en"] * 2, "trg_lang": ["de"] * 2}
+    pq.write_table(pa.table(columns), tmp_path / "in.parquet")
+    with pytest.raises(UserError, match=r"no usable row.*src_text is not text"):
+        convert_to_src_tgt(tmp_path / "in.parquet", tmp_path / "out.jsonl")
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_an_unknown_prompt_type_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="prompt type 'Towr' does not exist; use one of"):
+        convert_to_sft(tmp_path / "missing.parquet", tmp_path / "out.jsonl", "Towr")
+
+
+def test_an_empty_file_leaves_no_output(tmp_path: Path) -> None:
+    write_rows(tmp_path / "in.parquet", [])
+    with pytest.raises(UserError, match="has no rows"):
+        convert_to_src_tgt(tmp_path / "in.parquet", tmp_path / "out.jsonl")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["in.parquet"]
+
+
+@given(TEXT, TEXT, st.none() | st.text())
+def test_tgt_round_trip(source: str, lang: str, reference: str | None) -> None:
+    task = TranslationTask(source, lang, "de", reference)
+    assert parse_tgt(render_tgt(task)) == task
+    assert parse_tgt(" " + render_tgt(task) + "<|im_end|>\n<|endoftext|>") == task
+
+
+@given(st.text() | st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists).map(json.dumps))
+def test_anything_else_is_not_a_task(text: str) -> None:
+    assert parse_tgt(text) is None
+
+
+@pytest.mark.parametrize(
+    "tgt",
+    [
+        '{"source":"a","src_lang":"en"}',
+        '{"source":"","src_lang":"en","trg_lang":"de"}',
+        '{"source":"a","src_lang":"en","trg_lang":3}',
+        '{"source":"a","src_lang":"en","trg_lang":"de","reference":4}',
+        '{"source":"a","src_lang":"en","trg_lang":"de"} and more',
+        "[" * 100_000,
+    ],
+)
+def test_incomplete_tasks_are_rejected(tgt: str) -> None:
+    assert parse_tgt(tgt) is None
+
+
+def test_unknown_keys_and_a_missing_reference_are_accepted() -> None:
+    tgt = '{"source":"a","src_lang":"en","trg_lang":"de","id":7}'
+    assert parse_tgt(tgt) == TranslationTask("a", "en", "de", None)

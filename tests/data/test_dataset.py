@@ -1,0 +1,103 @@
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from grrm.data.convert import render_tgt
+from grrm.data.dataset import IGNORED_LABEL, PromptDataset, SftDataset
+from grrm.errors import UserError
+from grrm.gqm.groups import TranslationTask
+
+TASK = TranslationTask("Hi", "en", "de", "Hallo")
+EOS = 2
+
+
+def encode(text: str) -> list[int]:
+    return list(text.encode())
+
+
+def _write(path: Path, *rows: object) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def _row(prompt: object, tgt: object | None = None) -> dict[str, object]:
+    return {"src": prompt, "tgt": render_tgt(TASK) if tgt is None else tgt, "extra": 1}
+
+
+def test_prompts_come_with_ids_text_and_task(tmp_path: Path) -> None:
+    path = _write(tmp_path / "x.jsonl", _row("ab"), _row(["cd"], [render_tgt(TASK)]))
+    dataset = PromptDataset(path, encode, max_prompt_len=5)
+    assert [(i.index, i.prompt_ids, i.prompt_text, i.task) for i in dataset] == [
+        (0, [97, 98], "ab", TASK),
+        (1, [99, 100], "cd", TASK),
+    ]
+    assert len(dataset) == 2
+    assert dataset[1].prompt_text == "cd"
+
+
+def test_over_long_prompts_are_left_out_and_counted_never_cut(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = _write(tmp_path / "x.jsonl", _row("abc"), _row("abcd"), _row("ab"))
+    with caplog.at_level(logging.WARNING):
+        dataset = PromptDataset(path, encode, max_prompt_len=3)
+    assert [item.prompt_text for item in dataset] == ["abc", "ab"]
+    assert [item.index for item in dataset] == [0, 1]
+    assert (dataset.n_total, dataset.n_too_long) == (3, 1)
+    assert "1 of 3 rows are longer than max_prompt_len = 3" in caplog.text
+
+
+def test_other_keys_can_be_chosen(tmp_path: Path) -> None:
+    path = _write(tmp_path / "x.jsonl", {"prompt": "ab", "label": render_tgt(TASK)})
+    assert len(PromptDataset(path, encode, 9, prompt_key="prompt", response_key="label")) == 1
+
+
+def test_sft_labels_are_masked_on_the_prompt_and_end_with_eos(tmp_path: Path) -> None:
+    dataset = SftDataset(_write(tmp_path / "x.jsonl", _row("ab", "xy")), encode, EOS, max_length=5)
+    item = dataset[0]
+    assert item.input_ids == [97, 98, 120, 121, EOS]
+    assert item.labels == [IGNORED_LABEL, IGNORED_LABEL, 120, 121, EOS]
+    assert (item.prompt_len, item.prompt_text, item.response_text, item.index) == (2, "ab", "xy", 0)
+
+
+def test_sft_counts_the_end_token_in_the_length(tmp_path: Path) -> None:
+    path = _write(tmp_path / "x.jsonl", _row("ab", "xy"), _row("a", "x"))
+    dataset = SftDataset(path, encode, EOS, max_length=4)
+    assert [item.prompt_text for item in dataset] == ["a"]
+    assert (len(dataset), dataset.n_total, dataset.n_too_long) == (1, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "has no lines"),
+        (b"\n \n", "has no lines"),
+        (b'{"src": "a"\n', "line 1 is not JSON"),
+        (b'{"src": "\xff", "tgt": ""}\n', "line 1 is not JSON"),
+        (b"[1]\n", "line 1 is not a JSON object"),
+        (b'{"src": "a"}\n', r"line 1 has no key 'tgt' \(found: src\)"),
+        (b'\n{"src": ["a", "b"], "tgt": ""}\n', "line 2: 'src' must be text"),
+        (b'{"src": "a", "tgt": "plain"}\n', "line 1: 'tgt' is not a translation task"),
+    ],
+)
+def test_a_bad_file_is_one_sentence_with_file_and_line(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=message) as error:
+        PromptDataset(path, encode, 100)
+    assert str(error.value).startswith(str(path))
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_file_and_all_too_long_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="does not exist"):
+        SftDataset(tmp_path / "no.jsonl", encode, EOS, 10)
+    path = _write(tmp_path / "x.jsonl", _row("abc"))
+    with pytest.raises(UserError, match="all 1 rows are longer than max_prompt_len = 2 tokens; raise the limit"):
+        PromptDataset(path, encode, 2)
+
+
+def test_unicode_line_separators_inside_text_do_not_split_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text(json.dumps(_row("a\u2028b\x85c"), ensure_ascii=False) + "\n", encoding="utf-8")
+    assert PromptDataset(path, encode, 100)[0].prompt_text == "a\u2028b\x85c"
