@@ -1,0 +1,1 @@
+"""Group-relative reinforcement learning on PaddleNLP's Trainer."""

@@ -1,0 +1,57 @@
+"""Gathering plain records from every data rank, whatever the parallel topology around them."""
+
+from __future__ import annotations
+
+import faulthandler
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+@contextmanager
+def deadline(seconds: float) -> Iterator[None]:
+    """Abort the process with the stacks of all threads when the block does not finish in time.
+
+    A collective whose partner has died can block inside C++ where no Python exception arrives; a process that ends with
+    a stack trace lets the launcher stop the others.
+    """
+    faulthandler.dump_traceback_later(seconds, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+@dataclass(frozen=True)
+class DataRanks:
+    """This process's place among the ranks that see different data (data parallel x sharding)."""
+
+    rank: int
+    size: int
+    world_size: int = 1
+    timeout_s: float = 1800.0
+
+    @classmethod
+    def of(cls, args: Any, timeout_s: float = 1800.0) -> DataRanks:
+        """Read the topology off PaddleNLP's training arguments."""
+        return cls(args.dataset_rank, args.dataset_world_size, max(1, args.world_size), timeout_s)
+
+    def gather(self, record: T) -> list[T]:
+        """Every data rank's record, in rank order, on every process.
+
+        Tensor- and pipeline-parallel peers hold the same data; the first of each data rank speaks for it.
+        """
+        if self.world_size == 1:
+            return [record]
+        import paddle.distributed as dist
+
+        gathered: list[tuple[int, T]] = []
+        with deadline(self.timeout_s):
+            dist.all_gather_object(gathered, (self.rank, record))
+        by_rank: dict[int, T] = {}
+        for rank, item in gathered:
+            by_rank.setdefault(rank, item)
+        return [by_rank[rank] for rank in range(self.size)]

@@ -1,0 +1,67 @@
+"""Checkpoints that are whole: a marker is written last, and resuming looks for the marker."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from grrm.errors import UserError
+
+MARKER = "grrm_state.json"
+
+
+def write_marker(checkpoint: Path, state: dict[str, Any]) -> None:
+    """Record `state` in the finished checkpoint directory; its presence says that everything before it was written."""
+    path = checkpoint / MARKER
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(state), encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def read_marker(checkpoint: Path) -> dict[str, Any]:
+    """The state written by `write_marker`. Raises UserError when the checkpoint has none."""
+    try:
+        return json.loads((checkpoint / MARKER).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"checkpoint '{checkpoint}' has no {MARKER}: it is incomplete, use an earlier one") from None
+
+
+def last_complete_checkpoint(output_dir: str | Path) -> Path | None:
+    """The newest `checkpoint-N` with a marker, None when there is none. Interrupted saves are passed over."""
+    found = [
+        (int(path.name.rpartition("-")[2]), path)
+        for path in Path(output_dir).glob("checkpoint-*")
+        if path.name.rpartition("-")[2].isdigit() and (path / MARKER).exists()
+    ]
+    return max(found)[1] if found else None
+
+
+def save_final(trainer: Any, directory: str | Path) -> None:
+    """Leave the trained model (safetensors, no pickle) and its tokenizer in `directory`; every rank must call it."""
+    args = trainer.args
+    if args.world_size > 1:
+        import paddle
+
+        paddle.distributed.barrier()
+    merge = args.tensor_parallel_degree > 1
+    if trainer.is_world_process_zero() or (merge and args.dataset_rank == 0):
+        trainer.model.save_pretrained(
+            str(directory),
+            safe_serialization=True,
+            merge_tensor_parallel=merge,
+            is_main_process=trainer.is_world_process_zero(),
+        )
+    if trainer.is_world_process_zero():
+        trainer.tokenizer.save_pretrained(str(directory))
+
+
+def resume_point(args: Any) -> Path | None:
+    """Where to resume: `resume_from_checkpoint` when given, else the newest complete checkpoint in `output_dir`."""
+    if args.resume_from_checkpoint:
+        path = Path(args.resume_from_checkpoint)
+        if not path.is_dir():
+            raise UserError(f"resume_from_checkpoint '{path}' is not a directory: name a checkpoint-N folder")
+        return path
+    return None if args.overwrite_output_dir else last_complete_checkpoint(args.output_dir)

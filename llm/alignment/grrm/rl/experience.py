@@ -1,0 +1,100 @@
+"""From judged groups to training rows: one canonical table that is equal on every rank, then each rank's share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from grrm.rl.advantages.interface import AdvantageInputs
+from grrm.rl.rollout import RolledGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One sample ready for the loss; arrays are indexed by response token (T)."""
+
+    prompt_ids: list[int]
+    token_ids: list[int]
+    advantages_T: np.ndarray
+    mask_T: np.ndarray
+    engine_logprobs_T: np.ndarray
+    old_logprobs_T: np.ndarray | None
+    ref_logprobs_T: np.ndarray | None
+
+    @property
+    def length(self) -> int:
+        """Prompt and response tokens."""
+        return len(self.prompt_ids) + len(self.token_ids)
+
+
+def ragged(rows: Sequence[Sequence[float] | np.ndarray], width: int) -> np.ndarray:
+    """Right-pad rows with zeros to a float64 [R, width] array."""
+    table_RT = np.zeros((len(rows), width))
+    for i, row in enumerate(rows):
+        table_RT[i, : len(row)] = row
+    return table_RT
+
+
+def advantage_inputs(
+    groups: Sequence[RolledGroup], *, kl_coeff: float, gamma: float, clip_range_score: float | None
+) -> AdvantageInputs:
+    """The global table of one rollout, rows in canonical order: position of the prompt, then sample number.
+
+    Rows without a reward carry NaN. KL terms (policy minus reference log-probability) are included when every group has
+    both. Raises ValueError when a group has not been judged.
+    """
+    rewards, index, lengths, kl_rows = [], [], [], []
+    for position, rolled in enumerate(groups):
+        if rolled.shaped is None:
+            raise ValueError(f"group {rolled.group.group_id} reached the advantage stage without a verdict")
+        rewards += [np.nan if reward is None else reward for reward in rolled.shaped.rewards]
+        index += [position] * len(rolled.token_ids)
+        lengths += [len(tokens) for tokens in rolled.token_ids]
+        if rolled.policy_logprobs is not None and rolled.ref_logprobs is not None:
+            kl_rows += [
+                policy.astype(np.float64) - ref
+                for policy, ref in zip(rolled.policy_logprobs, rolled.ref_logprobs, strict=True)
+            ]
+    width = max(lengths)
+    mask_RT = np.arange(width)[None, :] < np.asarray(lengths)[:, None]
+    return AdvantageInputs(
+        rewards_R=np.asarray(rewards, dtype=np.float64),
+        groups_R=np.asarray(index, dtype=np.int64),
+        mask_RT=mask_RT,
+        kl_RT=ragged(kl_rows, width) if len(kl_rows) == len(rewards) else None,
+        kl_coeff=kl_coeff,
+        gamma=gamma,
+        clip_range_score=clip_range_score,
+    )
+
+
+def training_rows(groups: Sequence[RolledGroup], advantages_RT: np.ndarray) -> list[list[Row]]:
+    """Rows per group, in the order of `groups`; a row without a reward keeps its place with an empty mask."""
+    rows: list[list[Row]] = []
+    start = 0
+    for rolled in groups:
+        members = []
+        for i, tokens in enumerate(rolled.token_ids):
+            has_reward = rolled.shaped is not None and rolled.shaped.rewards[i] is not None
+            members.append(
+                Row(
+                    prompt_ids=rolled.prompt_ids,
+                    token_ids=tokens,
+                    advantages_T=advantages_RT[start + i, : len(tokens)],
+                    mask_T=np.full(len(tokens), float(has_reward)),
+                    engine_logprobs_T=rolled.engine_logprobs[i],
+                    old_logprobs_T=None if rolled.policy_logprobs is None else rolled.policy_logprobs[i],
+                    ref_logprobs_T=None if rolled.ref_logprobs is None else rolled.ref_logprobs[i],
+                )
+            )
+        rows.append(members)
+        start += len(rolled.token_ids)
+    return rows
+
+
+def mean_reward(groups: Sequence[RolledGroup]) -> tuple[float, float]:
+    """Mean and standard deviation over all rows that have a reward; NaN, NaN when none has."""
+    rewards = [reward for rolled in groups if rolled.shaped for reward in rolled.shaped.rewards if reward is not None]
+    return (float(np.mean(rewards)), float(np.std(rewards))) if rewards else (float("nan"), float("nan"))

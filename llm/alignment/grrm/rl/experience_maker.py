@@ -1,0 +1,179 @@
+"""One rollout from prompts to training rows, in the order that keeps groups whole: sample, judge, gather, compare."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from grrm.data.dataset import PromptItem
+from grrm.data.prompt_sampler import PromptSampler
+from grrm.errors import UserError
+from grrm.parallel.balance import assign_groups
+from grrm.parallel.collective import run_together
+from grrm.parallel.data_ranks import DataRanks
+from grrm.rewards.client import RewardServerError
+from grrm.rewards.failure_policy import FailureBudget, RewardFailure, count_statuses
+from grrm.rewards.group_filter import informative_groups
+from grrm.rl.advantages.interface import AdvantageInputs, FloatArray
+from grrm.rl.batch_plan import BatchPlan
+from grrm.rl.experience import Row, advantage_inputs, ragged, training_rows
+from grrm.rl.losses.aggregation import Denominators, count_denominators
+from grrm.rl.reward_stage import RewardStage
+from grrm.rl.rollout import RolledGroup, RolloutWorker, check_complete
+
+TokenScorer = Callable[[Sequence[RolledGroup]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutSettings:
+    """The few settings a rollout needs beside its plan."""
+
+    rollout_n: int
+    seed: int
+    shuffle: bool
+    balance: bool
+    dynamic_sampling: bool
+    max_gen_batches: int
+    kl_coeff: float
+    gamma: float
+    clip_range_score: float | None
+    max_dec_len: int
+
+
+@dataclass(slots=True)
+class Experience:
+    """One rollout, ready to train on.
+
+    `micro_batches[u][m]` are this rank's rows for micro-batch m of update u; `denominators[u]` are the counts over all
+    ranks that make the micro-batch losses of update u add up to the loss of the whole mini-batch. `groups` and
+    `advantages_RT` cover the global batch, equal on every rank. `seconds` holds the time per phase on this rank.
+    """
+
+    micro_batches: list[list[list[Row]]]
+    denominators: list[Denominators]
+    groups: list[RolledGroup]
+    advantages_RT: FloatArray
+    seconds: dict[str, float]
+    generations: int
+
+
+@dataclass(slots=True)
+class ExperienceMaker:
+    """Produces `Experience`s; `generation` counts generation batches drawn so far and is all the state there is."""
+
+    prompts: Sequence[PromptItem]
+    worker: RolloutWorker
+    reward_stage: RewardStage
+    advantage_rule: Callable[[AdvantageInputs], FloatArray]
+    score_tokens: TokenScorer
+    plan: BatchPlan
+    settings: RolloutSettings
+    ranks: DataRanks
+    budget: FailureBudget
+    generation: int = 0
+    _seconds: dict[str, float] = field(default_factory=dict)
+
+    def make(self) -> Experience:
+        """Draw,
+
+        Judge and compare the next rollout. raises collectivefailure or rewardfailure on every rank together.
+        """
+        self._seconds = {}
+        first = self.generation
+        groups = (
+            self._informative() if self.settings.dynamic_sampling else self._generate(self.plan.prompts_per_rollout)
+        )
+        inputs = advantage_inputs(
+            groups,
+            kl_coeff=self.settings.kl_coeff,
+            gamma=self.settings.gamma,
+            clip_range_score=self.settings.clip_range_score,
+        )
+        advantages_RT = self.advantage_rule(inputs)
+        rows = training_rows(groups, advantages_RT)
+        micro_batches, denominators = self._schedule(groups, rows)
+        return Experience(micro_batches, denominators, groups, advantages_RT, self._seconds, self.generation - first)
+
+    def _generate(self, n_prompts: int) -> list[RolledGroup]:
+        """One generation batch: all of its groups, judged, in canonical order, on every rank."""
+        sampler = PromptSampler(len(self.prompts))
+        indices = sampler.batch_for(self.generation, n_prompts, self.settings.seed, self.settings.shuffle)
+        share = n_prompts // self.ranks.size
+        positions = list(range(self.ranks.rank * share, (self.ranks.rank + 1) * share))
+        items = [self.prompts[indices[position]] for position in positions]
+        groups = self._timed("rollout", lambda: self.worker.roll_out(items, positions, self.generation))
+        expected = (RewardServerError, RewardFailure, UserError)
+        self._timed(
+            "judge", lambda: run_together("judging", lambda: self.reward_stage.reward(groups), self.ranks, expected)
+        )
+        self._timed("logprob", lambda: self.score_tokens(groups))
+        gathered = self._timed("gather", lambda: self.ranks.gather(groups))
+        self.generation += 1
+        ordered = check_complete([rolled for part in gathered for rolled in part], n_prompts, self.settings.rollout_n)
+        self.budget.charge(count_statuses([rolled.verdict for rolled in ordered if rolled.verdict is not None]))
+        return ordered
+
+    def _informative(self) -> list[RolledGroup]:
+        """Dynamic sampling: generate until enough groups carry a signal (DAPO, arXiv 2503.14476, section 3.2)."""
+        kept: list[RolledGroup] = []
+        for _ in range(self.settings.max_gen_batches):
+            batch = self._generate(self.plan.prompts_generated_per_pass)
+            shaped = [rolled.shaped for rolled in batch if rolled.shaped is not None]
+            kept += [batch[i] for i in informative_groups(shaped, self.settings.rollout_n)]
+            if len(kept) >= self.plan.prompts_per_rollout:
+                return kept[: self.plan.prompts_per_rollout]
+        raise RewardFailure(
+            f"only {len(kept)} of {self.plan.prompts_per_rollout} groups carried a signal after "
+            f"{self.settings.max_gen_batches} generation batches: raise max_gen_batches or global_gen_batch_size, or "
+            "use prompts on which the samples differ"
+        )
+
+    def _schedule(
+        self, groups: Sequence[RolledGroup], rows: Sequence[Sequence[Row]]
+    ) -> tuple[list[list[list[Row]]], list[Denominators]]:
+        """Cut the global batch into mini-batches, each mini-batch into ranks' shares, each share into micro-batches.
+
+        Mini-batches are cut before ranks are assigned, so an update sees the same groups with any number of ranks.
+        """
+        size, micro = self.plan.prompts_per_update, self.plan.micro_batch_rows
+        updates: list[list[list[Row]]] = []
+        denominators: list[Denominators] = []
+        for start in range(0, len(groups), size):
+            members = range(start, start + size)
+            work = [groups[i].n_tokens for i in members]
+            mine = assign_groups(work, self.ranks.size, self.settings.balance)[self.ranks.rank]
+            # Rows of similar length share a micro-batch: less padding, same sums.
+            share = sorted((row for i in mine for row in rows[start + i]), key=lambda row: row.length)
+            updates.append([share[i : i + micro] for i in range(0, len(share), micro)])
+            denominators.append(self._denominators([row for i in members for row in rows[i]]))
+        repeats = self.plan.updates_per_rollout // len(updates)
+        return updates * repeats, denominators * repeats
+
+    def _denominators(self, rows: Sequence[Row]) -> Denominators:
+        width = max(len(row.token_ids) for row in rows)
+        return count_denominators(
+            ragged([row.mask_T for row in rows], width),
+            ragged([row.advantages_T for row in rows], width),
+            width=self.settings.max_dec_len,
+        )
+
+    def _timed(self, phase: str, work: Callable[[], object]):  # type: ignore[no-untyped-def]
+        started = time.perf_counter()
+        result = work()
+        self._seconds[phase] = self._seconds.get(phase, 0.0) + time.perf_counter() - started
+        return result
+
+
+def row_advantages(experience: Experience) -> list[np.ndarray]:
+    """Mean advantage of each sample, group by group: what the dump and the console show ([G] per group)."""
+    means: list[np.ndarray] = []
+    start = 0
+    for rolled in experience.groups:
+        lengths = [len(tokens) for tokens in rolled.token_ids]
+        rows = experience.advantages_RT[start : start + len(lengths)]
+        means.append(np.asarray([row[:length].mean() for row, length in zip(rows, lengths, strict=True)]))
+        start += len(lengths)
+    return means

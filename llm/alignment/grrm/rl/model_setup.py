@@ -1,0 +1,86 @@
+"""Loading what a run needs: tokenizer, policy, reference, and the engine that samples from the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from grrm.engine.paddle_engine import PaddleEngine
+from grrm.errors import UserError
+from grrm.rl.micro_batch import score_responses
+from grrm.rl.policy import load_policy
+from grrm.rl.rollout import RolledGroup
+
+
+def load_tokenizer(directory: str) -> Any:
+    """The checkpoint's tokenizer, with the pad and eos tokens that rollouts need. Raises UserError without them."""
+    from paddlenlp.transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(directory)
+    except (OSError, ValueError, RuntimeError) as error:
+        first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"no tokenizer could be loaded from '{directory}' ({first_line}): add its files") from error
+    if tokenizer.eos_token_id is None:
+        raise UserError(f"the tokenizer in '{directory}' names no eos_token: set it in tokenizer_config.json")
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def encoder(tokenizer: Any) -> Callable[[str], list[int]]:
+    """Text to ids without special tokens added: prompts are rendered from the chat template already."""
+    return lambda text: list(tokenizer(text, add_special_tokens=False, return_attention_mask=False)["input_ids"])
+
+
+def response_decoder(tokenizer: Any) -> Callable[[Sequence[int]], str]:
+    """Ids to the response's text, special tokens left out."""
+    return lambda ids: tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+
+def stop_tokens(tokenizer: Any, eos_token: str) -> tuple[int, ...]:
+    """The ids that end a response: the tokenizer's eos and the argument file's `eos_token`."""
+    ids = {int(tokenizer.eos_token_id)}
+    if eos_token:
+        extra = tokenizer.convert_tokens_to_ids(eos_token)
+        if extra is None or extra == tokenizer.unk_token_id:
+            raise UserError(f"eos_token {eos_token!r} is not a token of this tokenizer: correct it or remove the key")
+        ids.add(int(extra))
+    return tuple(sorted(ids))
+
+
+def build_engine(model: Any, args: Any) -> PaddleEngine:
+    """The engine on the policy's own weights."""
+    return PaddleEngine(model, max_num_seqs=args.rollout_max_num_seqs)
+
+
+class TokenScorer:
+    """Fills `policy_logprobs` and `ref_logprobs` of groups, each only where the algorithm needs it.
+
+    `batch_size` rows per forward pass. Groups are scored one by one when a group has at least that many rows, so the
+    same group gives the same numbers whatever rank holds it.
+    """
+
+    def __init__(self, policy: Any | None, reference: Any | None, *, pad_id: int, batch_size: int, temperature: float):
+        self.policy, self.reference = policy, reference
+        self._options = {"pad_id": pad_id, "batch_size": batch_size, "temperature": temperature}
+
+    def __call__(self, groups: Sequence[RolledGroup]) -> None:
+        """Score every response of every group."""
+        prompts = [rolled.prompt_ids for rolled in groups for _ in rolled.token_ids]
+        responses = [tokens for rolled in groups for tokens in rolled.token_ids]
+        for name, model in (("policy_logprobs", self.policy), ("ref_logprobs", self.reference)):
+            if model is None:
+                continue
+            scored = iter(score_responses(model, prompts, responses, **self._options))
+            for rolled in groups:
+                setattr(rolled, name, [next(scored) for _ in rolled.token_ids])
+
+
+def load_reference(directory: str, config: dict[str, Any]) -> Any:
+    """A frozen copy of the starting policy."""
+    reference = load_policy(directory, **config)
+    reference.eval()
+    for parameter in reference.parameters():
+        parameter.stop_gradient = True
+    return reference

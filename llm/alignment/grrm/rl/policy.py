@@ -1,0 +1,100 @@
+"""The policy: a PaddleNLP causal language model whose forward can answer with token log-probabilities."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import paddle
+import paddle.nn.functional as F
+from paddlenlp.transformers import LlamaForCausalLM, Qwen2ForCausalLM
+
+from grrm.errors import UserError
+
+POLICY_BASES = {"qwen2": Qwen2ForCausalLM, "llama": LlamaForCausalLM}
+
+
+class TokenScores(NamedTuple):
+    """Per valid response token, flattened row by row (N): log-probability and, detached, entropy in nats."""
+
+    logprobs_N: paddle.Tensor
+    entropy_N: paddle.Tensor
+
+
+class _ScoresTokens:
+    """Mixin: `forward(input_ids, positions=…, labels=…)` returns `TokenScores`, anything else is the base's forward."""
+
+    def forward(self, input_ids=None, *args: Any, positions_N=None, labels_N=None, temperature: float = 1.0, **kwargs):
+        """Score `labels_N` at flat positions `positions_N` of the [B*T] hidden states that predict them.
+
+        The LM head runs on those positions only: prompts and padding, most of a batch, never meet the vocabulary. Rows
+        are right-padded, so causal attention alone keeps real tokens from seeing padding and no mask is needed.
+        """
+        if positions_N is None:
+            return super().forward(input_ids, *args, **kwargs)
+        hidden = getattr(self, self.base_model_prefix)(input_ids)[0]
+        hidden_N = paddle.gather(hidden.reshape([-1, hidden.shape[-1]]), positions_N)
+        logits_NV = self.lm_head(hidden_N)
+        if temperature not in (0.0, 1.0):
+            logits_NV = logits_NV / temperature
+        return score_tokens(logits_NV, labels_N)
+
+
+def score_tokens(logits_NV: paddle.Tensor, labels_N: paddle.Tensor) -> TokenScores:
+    """log softmax(logits)[label] and the entropy of softmax(logits), both [N] float32.
+
+    Entropy is lse - sum(p * logits) with lse = logit[label] - logprob[label]: no logarithm over the vocabulary.
+    """
+    labels_N1 = labels_N.unsqueeze(-1)
+    nll_N1, probs_NV = F.softmax_with_cross_entropy(logits_NV.astype("float32"), labels_N1, return_softmax=True)
+    logprobs_N = -nll_N1.squeeze(-1)
+    with paddle.no_grad():
+        chosen_N = paddle.take_along_axis(logits_NV, labels_N1, axis=1).squeeze(-1)
+        entropy_N = chosen_N - logprobs_N.detach() - (probs_NV.detach() * logits_NV.detach()).sum(-1)
+    return TokenScores(logprobs_N, entropy_N)
+
+
+def policy_class(model_type: str) -> type:
+    """The policy class for a `model_type` of config.json;
+
+    Keeps the base's name so checkpoints stay loadable anywhere.
+    """
+    base = POLICY_BASES.get(model_type)
+    if base is None:
+        raise UserError(f"model_type {model_type!r} is not supported: use a checkpoint of {', '.join(POLICY_BASES)}")
+    return type(base.__name__, (_ScoresTokens, base), {"__module__": base.__module__})
+
+
+def load_policy(directory: str | Path, **config_overrides: Any) -> Any:
+    """Load a Paddle or Hugging Face checkpoint directory as a policy, in float32 unless `dtype` says otherwise.
+
+    Raises UserError when the directory has no readable config.json or no weights.
+    """
+    path = Path(directory)
+    try:
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"model directory '{path}' has no config.json: pass a checkpoint directory") from None
+    except (NotADirectoryError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise UserError(f"'{path}/config.json' is not readable JSON ({error}): pass a checkpoint directory") from None
+    weights = sorted([*path.glob("*.safetensors"), *path.glob("*.pdparams")])
+    if not weights:
+        raise UserError(
+            f"model directory '{path}' has no weights (*.safetensors, *.pdparams): pass a checkpoint directory"
+        )
+    overrides = {"dtype": "float32", "use_cache": False, **config_overrides}
+    if _is_hugging_face(weights):
+        overrides["convert_from_torch"] = True
+    return policy_class(config.get("model_type", "")).from_pretrained(str(path), **overrides)
+
+
+def _is_hugging_face(weights: list[Path]) -> bool:
+    """True when the safetensors were written by transformers (metadata format "pt")."""
+    from safetensors import safe_open
+
+    for path in weights:
+        if path.suffix == ".safetensors":
+            with safe_open(str(path), framework="np") as tensors:
+                return (tensors.metadata() or {}).get("format") == "pt"
+    return False

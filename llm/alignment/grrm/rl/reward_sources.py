@@ -1,0 +1,91 @@
+"""Where rewards come from: a reward server over the group protocol, a stock PaddleNLP server, or a judge in process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from grrm.data.convert import render_tgt
+from grrm.errors import UserError
+from grrm.gqm.groups import Group, Status, Verdict
+from grrm.judges.text_metric import TextMetricJudge
+from grrm.rewards.client import RewardClient
+from grrm.rewards.failure_policy import FailurePolicy
+from grrm.rewards.overlong import overlong_penalty
+from grrm.rewards.shaping import ShapedRewards, ShapingConfig
+from grrm.rl.reward_stage import RewardStage
+from grrm.rl.rollout import RolledGroup
+
+
+@dataclass(slots=True)
+class ServerJudge:
+    """A reward server as a judge."""
+
+    client: RewardClient
+    name: str = "reward server"
+
+    def judge(self, groups: Sequence[Group]) -> list[Verdict]:
+        """One verdict per group. Raises RewardServerError when no server answers within attempts and deadline."""
+        return self.client.score(groups)
+
+
+@dataclass(slots=True)
+class RowRewardStage:
+    """Rewards from a server that speaks PaddleNLP's row protocol only.
+
+    Its numbers are taken as they are (no score scale): the protocol has no statuses, so a failure that the server
+    reports as 0 cannot be told from a score of 0. Overlong penalties are subtracted as usual.
+    """
+
+    client: RewardClient
+    shaping: ShapingConfig
+    eos_text: str
+
+    def reward(self, groups: Sequence[RolledGroup]) -> None:
+        """Fill `shaped`; there is no verdict."""
+        rows = [(rolled, candidate) for rolled in groups for candidate in rolled.group.candidates]
+        scores = iter(
+            self.client.score_rows(
+                src=[rolled.prompt_text for rolled, _ in rows],
+                tgt=[render_tgt(rolled.group.task) for rolled, _ in rows],
+                response=[candidate.response + self.eos_text for _, candidate in rows],
+            )
+        )
+        for rolled in groups:
+            judged = tuple(next(scores) for _ in rolled.group.candidates)
+            penalties = tuple(overlong_penalty(c.n_tokens, self.shaping.overlong) for c in rolled.group.candidates)
+            rewards = tuple(score - penalty for score, penalty in zip(judged, penalties, strict=True))
+            rolled.shaped = ShapedRewards(rewards, judged, penalties, (Status.SCORED,) * len(judged))
+
+
+def build_reward_stage(
+    args: Any, shaping: ShapingConfig, policy: FailurePolicy, eos_text: str
+) -> RewardStage | RowRewardStage:
+    """The reward stage that the argument file asks for."""
+    if not args.use_rm_server:
+        return RewardStage(TextMetricJudge(), shaping, policy)
+    urls = [args.reward_server] if isinstance(args.reward_server, str) else list(args.reward_server)
+    client = RewardClient(
+        urls,
+        protocol=args.reward_protocol,
+        token=_token(args.reward_token_file),
+        connect_timeout_s=args.reward_connect_timeout_s,
+        read_timeout_s=args.reward_read_timeout_s,
+        deadline_s=args.reward_deadline_s,
+        attempts=args.reward_attempts,
+        groups_per_request=args.reward_groups_per_request,
+    )
+    if args.reward_protocol == "paddlenlp":
+        return RowRewardStage(client, shaping, eos_text)
+    return RewardStage(ServerJudge(client), shaping, policy)
+
+
+def _token(path: str | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise UserError(f"reward_token_file '{path}' cannot be read ({error.strerror}): give a readable file") from None

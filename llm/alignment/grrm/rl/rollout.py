@@ -1,0 +1,110 @@
+"""Rollout: all samples of each of this rank's prompts, as whole groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from grrm.data.dataset import PromptItem
+from grrm.engine.interface import Completion, Engine, SamplingParams
+from grrm.gqm.groups import Candidate, Group, Verdict
+from grrm.rewards.shaping import ShapedRewards
+
+
+@dataclass(slots=True)
+class RolledGroup:
+    """One prompt's samples on their way from the engine to the loss; plain data, so it can travel between ranks.
+
+    `position` is the prompt's place in the global batch. Per sample i: `token_ids[i]` with the log-probabilities
+    `engine_logprobs[i]` the engine drew them with; `policy_logprobs[i]` and `ref_logprobs[i]` under the trainer's
+    policy and the reference, where the algorithm asks for them. `verdict` and `shaped` are filled by the reward stage.
+    """
+
+    position: int
+    group: Group
+    prompt_text: str
+    prompt_ids: list[int]
+    token_ids: list[list[int]]
+    engine_logprobs: list[np.ndarray]
+    finish_reasons: list[str]
+    policy_logprobs: list[np.ndarray] | None = None
+    ref_logprobs: list[np.ndarray] | None = None
+    verdict: Verdict | None = None
+    shaped: ShapedRewards | None = None
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens that training on this group costs: prompts and responses of all samples."""
+        return sum(len(self.prompt_ids) + len(tokens) for tokens in self.token_ids)
+
+
+@dataclass(slots=True)
+class RolloutWorker:
+    """Draws `rollout_n` samples per prompt through an engine.
+
+    `extract` turns a response's text into its translation (None when there is none). The random stream of a sample is
+    keyed by the sampling seed, the generation batch, the prompt's position in it and the sample's number: the same
+    samples come out whichever rank draws them, in whatever batch.
+    """
+
+    engine: Engine
+    decode: Callable[[Sequence[int]], str]
+    extract: Callable[[str], str | None]
+    sampling: SamplingParams
+    rollout_n: int
+    streams_per_batch: int = field(default=1 << 24)
+
+    def roll_out(self, items: Sequence[PromptItem], positions: Sequence[int], generation: int) -> list[RolledGroup]:
+        """Sample every item; `positions` are their places in generation batch number `generation`."""
+        prompts = [item.prompt_ids for item in items for _ in range(self.rollout_n)]
+        streams = [
+            generation * self.streams_per_batch + position * self.rollout_n + sample
+            for position in positions
+            for sample in range(self.rollout_n)
+        ]
+        self.engine.wake()
+        self.engine.update_weights()
+        completions = self.engine.generate(prompts, self.sampling, stream_ids=streams)
+        self.engine.sleep()
+        return [
+            self._group(item, position, generation, completions[i * self.rollout_n : (i + 1) * self.rollout_n])
+            for i, (item, position) in enumerate(zip(items, positions, strict=True))
+        ]
+
+    def _group(
+        self, item: PromptItem, position: int, generation: int, completions: Sequence[Completion]
+    ) -> RolledGroup:
+        candidates = []
+        for sample, completion in enumerate(completions):
+            response = self.decode(completion.token_ids)
+            candidates.append(
+                Candidate(str(sample), response, self.extract(response), n_tokens=len(completion.token_ids))
+            )
+        return RolledGroup(
+            position=position,
+            group=Group(f"{generation}-{position}", item.task, tuple(candidates)),
+            prompt_text=item.prompt_text,
+            prompt_ids=list(item.prompt_ids),
+            token_ids=[completion.token_ids for completion in completions],
+            engine_logprobs=[np.asarray(completion.logprobs, dtype=np.float32) for completion in completions],
+            finish_reasons=[completion.finish_reason for completion in completions],
+        )
+
+
+def check_complete(groups: Sequence[RolledGroup], n_prompts: int, rollout_n: int) -> list[RolledGroup]:
+    """The groups in canonical order (by position); the whole batch is there, once, or ValueError is raised.
+
+    A torn, lost or repeated group would silently corrupt every group-relative baseline.
+    """
+    ordered = sorted(groups, key=lambda rolled: rolled.position)
+    positions = [rolled.position for rolled in ordered]
+    if positions != list(range(n_prompts)):
+        raise ValueError(f"expected groups 0 to {n_prompts - 1} once each, got positions {positions}")
+    for rolled in ordered:
+        if len(rolled.group.candidates) != rollout_n or len(rolled.token_ids) != rollout_n:
+            raise ValueError(
+                f"group {rolled.group.group_id} has {len(rolled.token_ids)} members instead of {rollout_n}"
+            )
+    return ordered

@@ -1,0 +1,77 @@
+"""The traces of a run: metrics.jsonl, the dump of every rollout group, sample groups and progress on the console."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from grrm.parallel.data_ranks import DataRanks
+from grrm.rl.console import StepProgress, show_groups
+from grrm.rl.experience_maker import Experience, row_advantages
+from grrm.rl.metrics_log import MetricsLog
+from grrm.rl.rollout_dump import RolloutDump, group_record
+
+PROGRESS_METRICS = ("loss", "reward_mean", "kl", "frac_zero_variance")
+
+
+@dataclass(slots=True)
+class RunRecord:
+    """Written by the first rank only: the gathered batch is whole there."""
+
+    metrics_log: MetricsLog | None
+    dump: RolloutDump | None
+    progress: StepProgress | None
+    console_groups: int
+    show_every: int = 1
+
+    @classmethod
+    def open(cls, args: Any, ranks: DataRanks, total_steps: int, first_step: int) -> RunRecord:
+        """Open the files below `args.output_dir`; `first_step` is the first step that this run will take."""
+        if ranks.rank != 0 or getattr(args, "process_index", 0) != 0:
+            return cls(None, None, None, 0)
+        folder = Path(args.output_dir)
+        return cls(
+            metrics_log=MetricsLog(folder, first_step),
+            dump=RolloutDump(folder / "rollouts", args.dump_format, first_step=first_step)
+            if args.dump_rollouts
+            else None,
+            progress=StepProgress(total_steps, initial=first_step - 1, description=args.rl_algorithm),
+            console_groups=args.console_groups,
+            show_every=max(1, total_steps // 10),
+        )
+
+    def rollout(self, step: int, experience: Experience) -> None:
+        """Dump the rollout that step `step` starts with, and show a few of its groups now and then."""
+        if self.dump is None and not self.console_groups:
+            return
+        records = [
+            group_record(step, rolled.group, rolled.verdict, rolled.shaped.rewards, _shown(rolled, advantages))
+            for rolled, advantages in zip(experience.groups, row_advantages(experience), strict=True)
+            if rolled.verdict is not None and rolled.shaped is not None
+        ]
+        if self.dump is not None:
+            self.dump.write(step, records)
+        if self.console_groups and (step - 1) % self.show_every == 0:
+            show_groups(records, max_groups=self.console_groups)
+
+    def metrics(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Write one step's metrics and move the progress bar."""
+        if self.metrics_log is not None:
+            self.metrics_log.log(step, metrics)
+        if self.progress is not None:
+            self.progress.update(step, **{name: metrics.get(name) for name in PROGRESS_METRICS})
+
+    def close(self) -> None:
+        """Finish the progress bar."""
+        if self.progress is not None:
+            self.progress.close()
+
+
+def _shown(rolled: Any, advantages: Any) -> list[float | None]:
+    """Advantages for the dump: None where the row had no reward."""
+    return [
+        None if reward is None else float(advantage)
+        for reward, advantage in zip(rolled.shaped.rewards, advantages, strict=True)
+    ]

@@ -1,0 +1,61 @@
+"""The cold start: supervised fine-tuning on response tokens, on PaddleNLP's Trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import paddle
+from paddlenlp.trainer import Trainer
+
+from grrm.rl.checkpoints import write_marker
+from grrm.rl.console import StepProgress
+from grrm.rl.metrics_log import MetricsLog
+from grrm.rl.micro_batch import index_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class SftCollator:
+    """`SftItem`s to one right-padded batch."""
+
+    pad_id: int
+
+    def __call__(self, items: Sequence[Any]) -> dict[str, paddle.Tensor]:
+        prompts = [item.input_ids[: item.prompt_len] for item in items]
+        responses = [item.input_ids[item.prompt_len :] for item in items]
+        index = index_tokens(prompts, responses, self.pad_id)
+        return {"input_ids": index.input_ids, "positions_N": index.positions_N, "labels_N": index.labels_N}
+
+
+class SftTrainer(Trainer):
+    """Token-mean negative log-likelihood of the responses; logs to `metrics.jsonl` and a progress bar on rank 0."""
+
+    def __init__(self, *, metrics_log: MetricsLog | None, progress: StepProgress | None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.metrics_log, self.progress = metrics_log, progress
+
+    def compute_loss(self, model: Any, inputs: Mapping[str, paddle.Tensor], return_outputs: bool = False) -> Any:
+        """Mean over this micro-batch's response tokens."""
+        scores = model(inputs["input_ids"], positions_N=inputs["positions_N"], labels_N=inputs["labels_N"])
+        loss = -scores.logprobs_N.mean()
+        return (loss, scores) if return_outputs else loss
+
+    def log(self, logs: dict[str, float], **kwargs: Any) -> None:
+        """Keep our own record beside the trackers'."""
+        if "loss" in logs:
+            if self.metrics_log is not None:
+                self.metrics_log.log(self.state.global_step, logs)
+            if self.progress is not None:
+                self.progress.update(self.state.global_step, loss=logs["loss"])
+        super().log(logs, **kwargs)
+
+    def _save_checkpoint(self, model: Any, metrics: Any = None) -> None:
+        """Save as Trainer does, then mark the checkpoint as whole."""
+        super()._save_checkpoint(model, metrics)
+        if self.args.world_size > 1:
+            paddle.distributed.barrier()
+        if self.is_world_process_zero():
+            folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+            write_marker(folder, {"step": self.state.global_step})

@@ -1,0 +1,77 @@
+"""Assembling a supervised run from its arguments; `run_sft.py` is a thin shell around `train`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import paddle
+
+from grrm.data.dataset import SftDataset
+from grrm.errors import UserError
+from grrm.parallel.data_ranks import DataRanks
+from grrm.rl.checkpoints import read_marker, resume_point, save_final
+from grrm.rl.console import StepProgress
+from grrm.rl.cpu_layers import use_cpu_layers
+from grrm.rl.metrics_log import MetricsLog
+from grrm.rl.model_setup import encoder, load_tokenizer
+from grrm.rl.policy import load_policy, policy_class
+from grrm.rl.sft_trainer import SftCollator, SftTrainer
+
+
+def train(args: Any) -> None:
+    """Run the SFT stage that `args` (SFTArguments) describe, resuming at the last complete checkpoint in `output_dir`.
+
+    The trained model and its tokenizer are left in `output_dir` itself.
+    """
+    use_cpu_layers()
+    tokenizer = load_tokenizer(args.tokenizer_name_or_path or args.model_name_or_path)
+    dataset = SftDataset(
+        Path(args.train_datasets),
+        encoder(tokenizer),
+        tokenizer.eos_token_id,
+        args.max_length,
+        prompt_key=args.prompt_key,
+        response_key=args.response_key,
+    )
+    checkpoint = resume_point(args)
+    done = read_marker(checkpoint)["step"] if checkpoint else 0
+    model = build_model(args, len(tokenizer))
+    if args.recompute:
+        model.recompute_enable()
+    is_first = DataRanks.of(args).rank == 0
+    trainer = SftTrainer(
+        model=model,
+        args=args,
+        train_dataset=dataset,
+        data_collator=SftCollator(tokenizer.pad_token_id),
+        tokenizer=tokenizer,
+        metrics_log=MetricsLog(Path(args.output_dir), done + 1) if is_first else None,
+        progress=StepProgress(args.max_steps, initial=done, description="sft") if is_first else None,
+    )
+    if done < args.max_steps:
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    if trainer.progress is not None:
+        trainer.progress.close()
+    save_final(trainer, args.output_dir)
+
+
+def build_model(args: Any, vocab_size: int) -> Any:
+    """The checkpoint in `model_name_or_path`,
+
+    Or a freshly initialised model of `init_from_config`, seeded by `seed`.
+    """
+    if not args.init_from_config:
+        return load_policy(args.model_name_or_path)
+    path = Path(args.init_from_config)
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"init_from_config '{path}' is not a readable JSON file ({error}): give a model config"
+        ) from None
+    paddle.seed(args.seed)
+    cls = policy_class(settings.pop("model_type", ""))
+    config = cls.config_class(**{**settings, "vocab_size": vocab_size, "dtype": "float32"})
+    return cls(config)

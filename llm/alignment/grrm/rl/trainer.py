@@ -1,0 +1,120 @@
+"""The RL trainer: PaddleNLP's Trainer with rollout, judging and advantages in input preparation.
+
+Optimizer, sharding, accumulation, mixed precision, checkpoints, callbacks and trackers stay PaddleNLP's. The trainer
+does not know which advantage rule or policy loss is in use.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import paddle
+from paddlenlp.trainer import Trainer
+
+from grrm.rl.batch_plan import BatchPlan
+from grrm.rl.checkpoints import write_marker
+from grrm.rl.experience_maker import Experience, ExperienceMaker
+from grrm.rl.losses.config import PolicyLossConfig
+from grrm.rl.losses.interface import LossInputs
+from grrm.rl.losses.objective import policy_objective
+from grrm.rl.micro_batch import MicroBatch, make_micro_batch
+from grrm.rl.rollout_metrics import rollout_metrics
+from grrm.rl.run_record import RunRecord
+from grrm.rl.schedule import Ticket, TicketLoader
+from grrm.rl.step_metrics import StepMetrics, logprob_gap
+
+
+class GroupPolicyTrainer(Trainer):
+    """Trains a policy on `Experience`s. `args` are `RLArguments`; `record` writes metrics, dumps and the console."""
+
+    def __init__(
+        self,
+        *,
+        model: Any,
+        args: Any,
+        maker: ExperienceMaker,
+        plan: BatchPlan,
+        loss_config: PolicyLossConfig,
+        record: RunRecord,
+        tokenizer: Any,
+        callbacks: list[Any] | None = None,
+    ) -> None:
+        super().__init__(model=model, args=args, train_dataset=maker.prompts, tokenizer=tokenizer, callbacks=callbacks)
+        self.maker, self.plan, self.loss_config, self.record = maker, plan, loss_config, record
+        self.pad_id = tokenizer.pad_token_id
+        self.step_metrics = StepMetrics(maker.ranks, plan.micro_batches_per_update)
+        self._experience: Experience | None = None
+        self._rollout = -1
+        self._update_started = 0.0
+
+    def get_train_dataloader(self) -> TicketLoader:
+        """Tickets instead of data: see `TicketLoader`."""
+        return TicketLoader(self.plan.updates_per_rollout, self.plan.micro_batches_per_update)
+
+    def _prepare_inputs(self, inputs: Ticket) -> dict[str, Any]:
+        """Turn a ticket into tensors, making a new rollout when the ticket opens one."""
+        if inputs.rollout != self._rollout:
+            self._experience = self.maker.make()
+            self._rollout = inputs.rollout
+            self.step_metrics.set(rollout_metrics(self._experience))
+            self.record.rollout(self.state.global_step + 1, self._experience)
+            self._update_started = time.perf_counter()
+        assert self._experience is not None
+        batch = make_micro_batch(self._experience.micro_batches[inputs.update][inputs.micro], self.pad_id)
+        return {"batch": batch, "denominators": self._experience.denominators[inputs.update]}
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> Any:
+        """This micro-batch's part of the mini-batch loss, scaled so that Trainer's means add the parts up.
+
+        Trainer divides by the accumulation steps and averages gradients over data ranks, while the parts are already
+        normalised by counts over all micro-batches and ranks; the factor undoes both means.
+        """
+        batch: MicroBatch = inputs["batch"]
+        scores = model(
+            batch.index.input_ids,
+            positions_N=batch.index.positions_N,
+            labels_N=batch.index.labels_N,
+            temperature=self.args.temperature,
+        )
+        logprobs_BR = batch.index.to_rows(scores.logprobs_N)
+        old_BR = logprobs_BR.detach() if batch.old_logprobs_BR is None else batch.old_logprobs_BR
+        output = policy_objective(
+            LossInputs(
+                logprobs_BT=logprobs_BR,
+                old_logprobs_BT=old_BR,
+                advantages_BT=batch.advantages_BR,
+                mask_BT=batch.mask_BR,
+                ref_logprobs_BT=batch.ref_logprobs_BR,
+                entropy_BT=batch.index.to_rows(scores.entropy_N),
+            ),
+            self.loss_config,
+            inputs["denominators"],
+        )
+        self.step_metrics.add(output.metrics, logprob_gap(logprobs_BR, batch.engine_logprobs_BR, batch.mask_BR))
+        loss = output.loss * (self.plan.micro_batches_per_update * self.maker.ranks.size)
+        return (loss, output) if return_outputs else loss
+
+    def log(self, logs: dict[str, float], **kwargs: Any) -> None:
+        """Add the rollout's and the loss's metrics to what Trainer logs, and keep a record of our own."""
+        if "loss" in logs:
+            logs.update(self.step_metrics.collect())
+            logs["seconds_update"] = time.perf_counter() - self._update_started
+            self._update_started = time.perf_counter()
+            self.record.metrics(self.state.global_step, logs)
+        super().log(logs, **kwargs)
+
+    def _save_checkpoint(self, model: Any, metrics: Any = None) -> None:
+        """Save as Trainer does, then mark the checkpoint as whole and note where the prompts stand."""
+        super()._save_checkpoint(model, metrics)
+        if self.args.world_size > 1:
+            paddle.distributed.barrier()
+        if self.is_world_process_zero():
+            folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+            state = {
+                "step": self.state.global_step,
+                "generation": self.maker.generation,
+                "failures": self.maker.budget.spent,
+            }
+            write_marker(folder, state)

@@ -1,0 +1,161 @@
+"""Assembling an RL run from its arguments; `run_rl.py` is a thin shell around `train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from grrm.data.dataset import PromptDataset
+from grrm.engine.interface import SamplingParams
+from grrm.gqm.extraction import extract_translation
+from grrm.parallel.data_ranks import DataRanks
+from grrm.rewards.failure_policy import FailureBudget, FailurePolicy
+from grrm.rewards.overlong import OverlongConfig
+from grrm.rewards.shaping import ShapingConfig
+from grrm.rl.advantages import ADVANTAGE_RULES
+from grrm.rl.batch_plan import BatchPlan, batch_plan
+from grrm.rl.checkpoints import read_marker, resume_point, save_final
+from grrm.rl.cpu_layers import use_cpu_layers
+from grrm.rl.experience_maker import ExperienceMaker, RolloutSettings
+from grrm.rl.losses.config import PolicyLossConfig
+from grrm.rl.model_setup import (
+    TokenScorer,
+    build_engine,
+    encoder,
+    load_reference,
+    load_tokenizer,
+    response_decoder,
+    stop_tokens,
+)
+from grrm.rl.policy import load_policy
+from grrm.rl.reward_sources import build_reward_stage
+from grrm.rl.rollout import RolloutWorker
+from grrm.rl.run_record import RunRecord
+from grrm.rl.trainer import GroupPolicyTrainer
+
+
+def train(args: Any) -> None:
+    """Run the RL stage that `args` (RLArguments) describe, resuming at the last complete checkpoint in `output_dir`.
+
+    The trained policy and its tokenizer are left in `output_dir` itself.
+    """
+    use_cpu_layers()
+    ranks = DataRanks.of(args)
+    tokenizer = load_tokenizer(args.actor_model_name_or_path)
+    prompts = PromptDataset(
+        Path(args.train_datasets),
+        encoder(tokenizer),
+        max_prompt_len=args.max_prompt_len,
+        prompt_key=args.prompt_key,
+        response_key=args.response_key,
+    )
+    plan = batch_plan(args, ranks.size, len(prompts))
+    args.gradient_accumulation_steps = plan.gradient_accumulation_steps
+    args.max_steps = plan.optimizer_steps
+    checkpoint = resume_point(args)
+    state = read_marker(checkpoint) if checkpoint else {"step": 0, "generation": 0, "failures": 0}
+    model_config = {} if args.tensor_parallel_degree <= 1 else {"tensor_parallel_degree": args.tensor_parallel_degree}
+    model = load_policy(args.actor_model_name_or_path, **model_config)
+    if args.recompute:
+        model.recompute_enable()
+    maker = build_maker(args, ranks, plan, tokenizer, prompts, model, model_config)
+    maker.generation, maker.budget.spent = state["generation"], state["failures"]
+    record = RunRecord.open(args, ranks, plan.optimizer_steps, first_step=state["step"] + 1)
+    trainer = GroupPolicyTrainer(
+        model=model,
+        args=args,
+        maker=maker,
+        plan=plan,
+        loss_config=loss_config(args),
+        record=record,
+        tokenizer=tokenizer,
+    )
+    if state["step"] < plan.optimizer_steps:
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    record.close()
+    save_final(trainer, args.output_dir)
+
+
+def build_maker(
+    args: Any, ranks: DataRanks, plan: BatchPlan, tokenizer: Any, prompts: Any, model: Any, model_config: dict[str, Any]
+) -> ExperienceMaker:
+    """Wire sampling, judging and scoring; the reference policy is loaded only when some KL term needs it."""
+    seed = args.seed if args.rollout_seed is None else args.rollout_seed
+    worker = RolloutWorker(
+        engine=build_engine(model, args),
+        decode=response_decoder(tokenizer),
+        extract=lambda response: extract_translation(response, args.extractor_type),
+        sampling=SamplingParams(
+            max_new_tokens=args.max_dec_len,
+            min_new_tokens=args.min_dec_len,
+            temperature=args.temperature,
+            top_p=args.top_p,
+            repetition_penalty=args.repetition_penalty,
+            stop_token_ids=stop_tokens(tokenizer, args.eos_token),
+            seed=seed,
+        ),
+        rollout_n=args.rollout_n,
+    )
+    in_reward = bool(args.kl_coeff)
+    reference = None
+    if in_reward or args.kl_loss_coeff:
+        reference = load_reference(args.actor_model_name_or_path, model_config)
+    scorer = TokenScorer(
+        policy=model if in_reward or plan.updates_per_rollout > 1 else None,
+        reference=reference,
+        pad_id=tokenizer.pad_token_id,
+        batch_size=args.per_device_logprob_batch_size,
+        temperature=args.temperature,
+    )
+    return ExperienceMaker(
+        prompts=prompts,
+        worker=worker,
+        reward_stage=build_reward_stage(
+            args, shaping_config(args), FailurePolicy.from_mapping(args.failure_policy), tokenizer.eos_token
+        ),
+        advantage_rule=ADVANTAGE_RULES[args.advantage_rule],
+        score_tokens=scorer,
+        plan=plan,
+        settings=RolloutSettings(
+            rollout_n=args.rollout_n,
+            seed=seed,
+            shuffle=args.dataloader_shuffle,
+            balance=args.balance_batch,
+            dynamic_sampling=args.dynamic_sampling,
+            max_gen_batches=args.max_gen_batches,
+            kl_coeff=args.kl_coeff,
+            gamma=args.gamma,
+            clip_range_score=args.clip_range_score,
+            max_dec_len=args.max_dec_len,
+        ),
+        ranks=ranks,
+        budget=FailureBudget(max_fraction=args.max_unscored_fraction),
+    )
+
+
+def shaping_config(args: Any) -> ShapingConfig:
+    """Reward shaping as the argument file says; the overlong buffer counts response tokens."""
+    overlong = OverlongConfig(
+        max_resp_len=args.max_dec_len,
+        buffer_len=args.overlong_reward_buffer,
+        penalty_factor=args.overlong_penalty_factor,
+        enable=args.enable_overlong_reward_buffer,
+    )
+    return ShapingConfig(args.score_scale_factor, args.default_reward, overlong)
+
+
+def loss_config(args: Any) -> PolicyLossConfig:
+    """The policy loss as the argument file says."""
+    return PolicyLossConfig(
+        policy_loss=args.policy_loss,
+        clip_low=args.clip_range_ratio_low,
+        clip_high=args.clip_range_ratio_high,
+        dual_clip=args.dual_clip_ratio,
+        loss_agg_mode=args.loss_agg_mode,
+        pg_loss_coeff=args.pg_loss_coeff,
+        kl_loss_coeff=args.kl_loss_coeff,
+        kl_type=args.kl_type,
+        clip_range_score=args.clip_range_score,
+        entropy_coeff=args.entropy_coeff,
+        sft_coeff=args.sft_coeff,
+    )

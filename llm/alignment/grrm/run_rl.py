@@ -1,0 +1,29 @@
+"""Reinforcement learning of a translation policy.
+
+python -m paddle.distributed.launch --nproc_per_node 2 run_rl.py grpo_grrm_tiny_argument.yaml [--key value ...]
+python run_rl.py grpo_grrm_tiny_argument.yaml
+"""
+
+from __future__ import annotations
+
+import sys
+
+from grrm.entry import run_main
+from grrm.startup import configure_process
+
+
+def main() -> None:
+    """Read the argument file named on the command line and train."""
+    from grrm.errors import UserError
+
+    if len(sys.argv) < 2:
+        raise UserError("no argument file was given: run_rl.py ARGUMENTS.yaml [--key value ...]")
+    configure_process()
+    from grrm.rl.arguments import load_arguments
+    from grrm.rl.training import train
+
+    train(load_arguments(sys.argv[1], sys.argv[2:]))
+
+
+if __name__ == "__main__":
+    run_main(main)

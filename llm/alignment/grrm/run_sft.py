@@ -1,0 +1,29 @@
+"""Supervised cold start of a translation policy.
+
+python -m paddle.distributed.launch --nproc_per_node 2 run_sft.py sft_tiny_argument.yaml [--key value ...]
+python run_sft.py sft_tiny_argument.yaml
+"""
+
+from __future__ import annotations
+
+import sys
+
+from grrm.entry import run_main
+from grrm.startup import configure_process
+
+
+def main() -> None:
+    """Read the argument file named on the command line and train."""
+    from grrm.errors import UserError
+
+    if len(sys.argv) < 2:
+        raise UserError("no argument file was given: run_sft.py ARGUMENTS.yaml [--key value ...]")
+    configure_process()
+    from grrm.rl.arguments import load_sft_arguments
+    from grrm.rl.sft_training import train
+
+    train(load_sft_arguments(sys.argv[1], sys.argv[2:]))
+
+
+if __name__ == "__main__":
+    run_main(main)
