@@ -217,4 +217,6 @@ def _answer_judge_failure(failure: JudgeFailure) -> Response:
 def _answer_defect(error: Exception) -> Response:
     reference_id = uuid.uuid4().hex[:12]
     logger.error("request to %s failed, reference %s", request.path, reference_id, exc_info=error)
-    return problem_response(500, f"the server failed, its log has the details under {reference_id}")
+    return problem_response(
+        500, f"the server failed, its log has the details under {reference_id}", reference_id=reference_id
+    )

@@ -29,12 +29,6 @@ class Metrics:
         with self._lock:
             self._values[name][key] += amount
 
-    def value(self, name: str, **labels: str) -> float:
-        """The counter's present value, 0 when it was never added to."""
-        key = ",".join(f'{label}="{value}"' for label, value in labels.items())
-        with self._lock:
-            return self._values[name].get(key, 0.0)
-
     def render(self) -> str:
         """All counters as text exposition format, version 0.0.4."""
         lines = []

@@ -1,0 +1,130 @@
+"""The cache of answers by request id."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from grrm_reward_server.answer_cache import AnswerCache
+from grrm_reward_server.problems import RequestProblem
+
+
+def make_cache(**bounds):
+    return AnswerCache(**({"max_entries": 2, "max_bytes": 100, "wait_s": 10.0} | bounds))
+
+
+def put(cache, name, size=1):
+    return cache.get_or_compute(name, b"", lambda: b"x" * size)
+
+
+def never():
+    raise AssertionError("must not be computed")
+
+
+def is_kept(cache, name):
+    return cache.get_or_compute(name, b"", lambda: b"new")[1]
+
+
+def test_oldest_answer_is_dropped_beyond_the_number_of_entries():
+    cache = make_cache()
+    for name in "abc":
+        put(cache, name)
+    assert is_kept(cache, "c")
+    assert is_kept(cache, "b")
+    assert not is_kept(cache, "a")
+
+
+def test_oldest_answers_are_dropped_beyond_the_number_of_bytes():
+    cache = make_cache(max_entries=10)
+    for name in "abc":
+        put(cache, name, size=40)
+    assert is_kept(cache, "c")
+    assert not is_kept(cache, "a")
+
+
+def test_answer_larger_than_the_cache_is_given_but_not_kept():
+    cache = make_cache()
+    assert put(cache, "a", size=101) == (b"x" * 101, False)
+    assert not is_kept(cache, "a")
+
+
+def test_other_content_under_the_same_id_is_a_conflict():
+    cache = make_cache()
+    put(cache, "a")
+    with pytest.raises(RequestProblem) as caught:
+        cache.get_or_compute("a", b"other", never)
+    assert caught.value.status == 409
+
+
+class Blocked:
+    """A computation that waits to be released; `outcome()` decides how it ends."""
+
+    def __init__(self, outcome):
+        self.started, self.released, self.outcome = threading.Event(), threading.Event(), outcome
+
+    def __call__(self):
+        self.started.set()
+        assert self.released.wait(10)
+        return self.outcome()
+
+
+def test_repeats_of_a_request_under_way_wait_and_share_its_answer():
+    cache, compute = make_cache(), Blocked(lambda: b"answer")
+    with ThreadPoolExecutor(3) as threads:
+        first = threads.submit(cache.get_or_compute, "a", b"", compute)
+        assert compute.started.wait(10)
+        repeats = [threads.submit(cache.get_or_compute, "a", b"", never) for _ in range(2)]
+        assert not any(repeat.done() for repeat in repeats)
+        compute.released.set()
+        assert first.result(10) == (b"answer", False)
+        assert [repeat.result(10) for repeat in repeats] == [(b"answer", True)] * 2
+
+
+def test_repeats_share_a_failure_and_later_ones_try_again():
+    cache, compute = make_cache(), Blocked(lambda: 1 / 0)
+    entry_seen = threading.Event()
+
+    def repeat():
+        entry_seen.set()
+        return cache.get_or_compute("a", b"", lambda: b"second try")
+
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(cache.get_or_compute, "a", b"", compute)
+        assert compute.started.wait(10)
+        waiting = threads.submit(repeat)
+        assert entry_seen.wait(10)
+        compute.released.set()
+        with pytest.raises(ZeroDivisionError):
+            first.result(10)
+        # The repeat either waited and shares the failure, or came after it and computed afresh.
+        if waiting.exception(10) is None:
+            assert waiting.result() == (b"second try", False)
+        else:
+            assert isinstance(waiting.exception(), ZeroDivisionError)
+    assert cache.get_or_compute("a", b"", lambda: b"later")[0] in (b"second try", b"later")
+
+
+def test_repeat_does_not_wait_for_ever():
+    cache, compute = make_cache(wait_s=0.05), Blocked(lambda: b"answer")
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(cache.get_or_compute, "a", b"", compute)
+        assert compute.started.wait(10)
+        with pytest.raises(RequestProblem) as caught:
+            cache.get_or_compute("a", b"", never)
+        compute.released.set()
+        assert first.result(10)[0] == b"answer"
+    assert (caught.value.status, caught.value.retry_after_s) == (503, 5)
+
+
+def test_request_under_way_is_never_dropped():
+    cache, compute = make_cache(max_entries=1), Blocked(lambda: b"answer")
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(cache.get_or_compute, "slow", b"", compute)
+        assert compute.started.wait(10)
+        for name in "abc":
+            put(cache, name)
+        compute.released.set()
+        assert first.result(10)[0] == b"answer"
+    assert is_kept(cache, "slow")

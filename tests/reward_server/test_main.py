@@ -1,0 +1,234 @@
+"""The server as users start it: a process, real sockets, one sentence per mistake."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import requests
+from click.testing import CliRunner
+
+from grrm_reward_server import main as main_module
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "reward_server" / "reward_server.py"
+BODY = {
+    "request_id": "r",
+    "groups": [
+        {
+            "group_id": "g",
+            "source": "Hallo",
+            "src_lang": "de",
+            "trg_lang": "en",
+            "reference": "Hello",
+            "candidates": [{"candidate_id": "a", "response": "Hello"}, {"candidate_id": "b", "response": "zzz"}],
+        }
+    ],
+}
+
+
+@contextmanager
+def running(*options, **environment):
+    """(process, URL) of a server on a free port; checks that it ends on SIGTERM."""
+    command = [sys.executable, str(SCRIPT), "--port", "0", *options]
+    env = os.environ | environment
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    try:
+        line = process.stdout.readline()
+        assert line.startswith("listening on http://"), process.stderr.read()
+        yield process, line.split()[-1]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+        process.stdout.close()
+        process.stderr.close()
+
+
+def run_to_end(*options):
+    return subprocess.run([sys.executable, str(SCRIPT), *options], capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("server with spaces")
+    (folder / "settings.yaml").write_text("max_body_bytes: 5000\nscore_scale_factor: 1.0\n")
+    log = folder / "server.log"
+    with running("--config", str(folder / "settings.yaml"), "--log_file", str(log)) as (process, url):
+        yield process, url, log
+
+
+def test_server_needs_no_model_and_serves_both_protocols(server):
+    _, url, log = server
+    assert requests.get(f"{url}/readyz", timeout=10).json() == {"status": "ready"}
+    verdict = requests.post(f"{url}/v1/score", json=BODY, timeout=10).json()["verdicts"][0]
+    assert verdict["candidates"][0]["score"] == 10.0
+    rows = {"src": ["s"], "tgt": ["Hello"], "response": ["Hello<|im_end|>"]}
+    assert requests.post(url, json=rows, timeout=10).json() == {
+        "error_code": 0,
+        "error_msg": "Success",
+        "score": [10.0],
+    }
+    assert "POST /v1/score 200" in log.read_text()
+
+
+@pytest.mark.parametrize("n_bytes", [5001, 9000])
+def test_large_body_is_413_over_a_real_socket(server, n_bytes):
+    _, url, _ = server
+    answer = requests.post(url, data=b" " * n_bytes, headers={"Content-Type": "application/json"}, timeout=10)
+    assert (answer.status_code, answer.json()["error_code"]) == (413, 413)
+
+
+def test_large_chunked_body_is_413_too(server):
+    _, url, _ = server
+    pieces = (b" " * 1000 for _ in range(9))
+    answer = requests.post(url, data=pieces, headers={"Content-Type": "application/json"}, timeout=10)
+    assert answer.status_code == 413
+
+
+def test_half_a_request_does_not_stop_the_others(server):
+    _, url, _ = server
+    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as half:
+        half.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        assert requests.get(f"{url}/healthz", timeout=10).status_code == 200
+
+
+def test_port_in_use_is_one_sentence_and_exit_2(server):
+    _, url, _ = server
+    port = url.rpartition(":")[2]
+    done = run_to_end("--port", port)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: cannot listen on 127.0.0.1 port {port}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_token_is_asked_for_and_the_server_stops_on_sigterm(tmp_path):
+    (tmp_path / "token").write_text("s3cret\n")
+    with running("--host", "0.0.0.0", "--token-file", str(tmp_path / "token")) as (process, url):
+        address = url.replace("0.0.0.0", "127.0.0.1")
+        assert requests.get(f"{address}/healthz", timeout=10).status_code == 200
+        assert requests.post(f"{address}/v1/score", json=BODY, timeout=10).status_code == 401
+        headers = {"Authorization": "Bearer s3cret"}
+        assert requests.post(f"{address}/v1/score", json=BODY, headers=headers, timeout=10).status_code == 200
+    assert process.returncode == 0
+
+
+def test_open_address_without_token_does_not_start():
+    done = run_to_end("--host", "0.0.0.0", "--port", "0")
+    assert done.returncode == 2
+    assert "--token-file" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_server_and_client_import_without_paddle():
+    code = (
+        "import sys; import grrm_reward_server.main, grrm_reward_server.app, grrm.rewards.client; "
+        "print([name for name in ('paddle', 'paddlenlp', 'torch') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_no_module_beside_the_script_hides_one_of_the_standard_library():
+    names = {path.stem for path in (ROOT / "reward_server").glob("*.py")}
+    assert names & sys.stdlib_module_names == set()
+
+
+def test_judged_text_survives_the_wire_byte_for_byte(server):
+    _, url, _ = server
+    odd = 'two words "quoted" \\ back 日本語 \U0001f600 \x00 </s>'
+    rows = {"src": ["s"], "tgt": [odd], "response": [odd]}
+    assert requests.post(url, json=rows, timeout=10).json()["score"] == [10.0]
+
+
+# --- in process
+
+
+class FakeServer:
+    """Stands in for the WSGI server: remembers its settings and returns at once."""
+
+    def __init__(self, app, **settings):
+        self.app, self.settings = app, settings
+
+    def run(self):
+        self.settings["sockets"][0].close()
+
+
+@pytest.fixture
+def started(monkeypatch):
+    servers = []
+
+    def build(app, **settings):
+        servers.append(FakeServer(app, **settings))
+        return servers[-1]
+
+    handlers = logging.getLogger().handlers[:]
+    level = logging.getLogger().level
+    old = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("waitress.server.create_server", build)
+    yield servers
+    signal.signal(signal.SIGTERM, old)
+    logging.basicConfig(handlers=handlers, level=level, force=True)
+
+
+def invoke(*options):
+    return CliRunner().invoke(main_module.main, list(options))
+
+
+def test_command_line_reaches_the_application(started, monkeypatch):
+    monkeypatch.setenv("REWARD_TOKEN", "abc")
+    done = invoke("--port", "0", "--judge", "bleu", "--default-reward", "-1", "--token-env", "REWARD_TOKEN")
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith("listening on http://127.0.0.1:")
+    client = started[0].app.test_client()
+    assert client.post("/", json={"src": [], "tgt": [], "response": []}).status_code == 401
+    rows = {"src": ["s"], "tgt": [""], "response": ["a"]}
+    answer = client.post("/", json=rows, headers={"Authorization": "Bearer abc"})
+    assert answer.get_json()["score"] == [-1.0]
+
+
+def test_ipv6_loopback_is_printed_as_a_url(started):
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6 loopback")
+    assert invoke("--host", "::1", "--port", "0").output.startswith("listening on http://[::1]:")
+
+
+def test_sigterm_ends_the_serving_loop(started):
+    invoke("--port", "0")
+    with pytest.raises(SystemExit) as caught:
+        signal.getsignal(signal.SIGTERM)(signal.SIGTERM, None)
+    assert caught.value.code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--config", "/nowhere/x.yaml"], "error: cannot read the reward server configuration /nowhere/x.yaml"),
+        (["--log-file", "/nowhere/x.log"], "error: cannot write the log file /nowhere/x.log"),
+        (["--port", "70000"], "error: reward server setting 'port'"),
+        (["--token-file", "/nowhere/t"], "error: cannot read the token file"),
+        (["--judge", "oracle"], "oracle"),
+        (["--extractor-type", "magic"], "magic"),
+    ],
+)
+def test_mistakes_end_with_one_sentence_and_exit_2(started, options, message):
+    done = invoke(*options)
+    assert done.exit_code == 2
+    assert message in done.output
+    assert "Traceback" not in done.output
+    assert started == []
+
+
+def test_missing_server_packages_are_named(started, monkeypatch):
+    monkeypatch.setitem(sys.modules, "waitress.server", None)
+    done = invoke("--port", "0")
+    assert done.exit_code == 2
+    assert "pip install 'paddle-grrm[server]'" in done.output
