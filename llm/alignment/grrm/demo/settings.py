@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from grrm.data.corpora.cldr import LANGUAGES
+
 BASE, SFT = "base", "sft"
 ALGORITHMS = ("grpo", "reinforce_plus_plus")
 POLICIES = (BASE, SFT, *ALGORITHMS)
@@ -14,24 +16,25 @@ TITLES = {BASE: "untrained", SFT: "SFT", "grpo": "GRPO", "reinforce_plus_plus": 
 class DemoSettings:
     """What the demo trains and on what; None leaves a number to the recipe's YAML file.
 
-    Seeds are `first_seed`, `first_seed + 1`, …; the corpus and the tokenizer are the same for all of them.
+    Seeds are `first_seed`, `first_seed + 1`, …; the corpus and the tokenizer are the same for all of them. The SFT
+    batch of `sft_batch_rows` rows is divided among the `nproc` processes.
     """
 
     n_seeds: int = 1
     first_seed: int = 1
-    languages: tuple[str, ...] = ("en", "de", "fr", "nl", "it", "es", "pt", "ko", "ru", "zh")
+    languages: tuple[str, ...] = LANGUAGES
     train_rows: int = 40_000
     heldout_rows: int = 400
     corpus_seed: int = 0
     vocab_size: int = 2048
-    hidden_size: int = 192
-    n_layers: int = 3
-    n_heads: int = 4
-    max_positions: int = 512
+    model_config: str = "llm/config/qwen/tiny_model_config.json"
+    prompt_type: str = "Tower"
+    extractor_type: str = "oneline"
+    sft_batch_rows: int = 96
     sft_steps: int | None = None
     rl_steps: int | None = None
     eval_samples: int = 2
-    eval_max_new_tokens: int = 96
+    eval_max_new_tokens: int = 64
     judge: str = "metric"
     nproc: int = 2
 

@@ -1,0 +1,180 @@
+"""`run_demo`: everything from the corpus to the report, with what is finished reused."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+import grrm
+from grrm.demo.execution import StageFailure, StageRunner, child_environment
+from grrm.demo.plan import Plan
+from grrm.demo.reward_service import RewardService
+from grrm.demo.settings import TITLES, DemoSettings
+from grrm.errors import UserError
+from grrm.rl.console import format_seconds
+
+_NEEDED = ("paddle", "paddlenlp", "visualdl", "babel", "tokenizers", "sacrebleu", "flask", "waitress", "matplotlib")
+_JUDGES = {"metric": "text_metric"}
+_OURS = ("stages", "data", "seed[0-9]*", "logs", "figures", "report.html", "summary.json")
+
+
+def run_demo(
+    seeds: int = 1, fresh: bool = False, out: Path = Path("runs/demo"), judge: str = "metric", nproc: int = 2
+) -> int:
+    """Train and evaluate `seeds` policies per algorithm below `out` and write the report; returns the exit status.
+
+    Finished stages are reused and interrupted ones resumed; `fresh` starts over. `judge` is "metric" or the name of
+    another judge that the reward server embeds. 0: done; 1: a stage failed (its last lines are printed); 130:
+    interrupted. Raises UserError for settings that cannot work.
+    """
+    if seeds < 1 or nproc < 1:
+        raise UserError(f"the demo needs at least one seed and one process, not {seeds} and {nproc}: correct the call")
+    return run_settings(DemoSettings(n_seeds=seeds, judge=judge, nproc=nproc), fresh=fresh, out=out)
+
+
+def run_settings(settings: DemoSettings, *, fresh: bool, out: Path) -> int:
+    """`run_demo` for any settings."""
+    console = Console()
+    root = checkout()
+    check_judge(settings.judge)
+    out = out.resolve()
+    with only_run_in(out), sigterm_as_interrupt():
+        if fresh:
+            start_over(out)
+        try:
+            summary = _run_stages(settings, root, out, console)
+        except StageFailure as failure:
+            for line in failure.last_lines:
+                _say(console, f"  | {line}")
+            print(f"error: {failure}", file=sys.stderr, flush=True)
+            return 1
+        except KeyboardInterrupt:
+            print("interrupted: everything is stopped; run the demo again to resume", file=sys.stderr, flush=True)
+            return 130
+    show_summary(console, summary, out)
+    return 0
+
+
+def _run_stages(settings: DemoSettings, root: Path, out: Path, console: Console) -> dict[str, Any]:
+    stages = Plan(settings, root, out).stages()
+    environment = child_environment()
+    server = [sys.executable, str(root / "reward_server" / "reward_server.py"), "--port", "0"]
+    server += ["--judge", _JUDGES.get(settings.judge, settings.judge)]
+    with RewardService(server, out / "logs" / "reward_server.log", cwd=root, env=environment) as service:
+        runner = StageRunner(
+            out=out,
+            root=root,
+            console=console,
+            server_url=service.url,
+            placeholders={str(out): "{out}", str(root): "{root}", sys.executable: "{python}"},
+            env=environment,
+        )
+        _say(console, f"{len(stages)} stages, seeds {settings.seeds}, logs in {out / 'logs'}")
+        seconds = runner.run(stages)
+    from grrm.demo.report import write_report  # the plotting libraries are not needed until here
+
+    return write_report(out, settings, seconds)
+
+
+def show_summary(console: Console, summary: Mapping[str, Any], out: Path) -> None:
+    """Print the scores of every policy and where to look further."""
+    table = Table(title="Held-out chrF", title_justify="left")
+    for column in ("policy", "sampled", "greedy"):
+        table.add_column(column, justify="left" if column == "policy" else "right")
+    for policy, sampled in summary["chrf"].items():
+        table.add_row(TITLES[policy], _figure(sampled), _figure(summary["chrf_greedy"][policy]))
+    console.print(table)
+    _say(console, f"time of all stages: {format_seconds(sum(summary['seconds'].values()))}")
+    _say(console, f"report:  {out / 'report.html'}")
+    _say(console, f"figures: {out / 'summary.json'}")
+    _say(console, f"curves:  {Path(sys.executable).parent / 'visualdl'} --logdir '{out}'")
+
+
+def checkout() -> Path:
+    """The checkout with the recipes and the reward server. Raises UserError when grrm is installed without one."""
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UserError(f"the demo needs {', '.join(missing)}: install them with pip install 'paddle-grrm[demo]'")
+    root = Path(grrm.__file__).resolve().parents[3]
+    if not (root / "llm" / "config" / "qwen").is_dir():
+        raise UserError(f"the demo needs the recipes of a checkout and {root} has none: clone the repository")
+    return root
+
+
+def check_judge(judge: str) -> None:
+    """Raises UserError for a judge that the reward server does not embed."""
+    from grrm.judges.registry import EMBEDDED_JUDGES
+
+    known = [*_JUDGES, *EMBEDDED_JUDGES]
+    if judge not in known:
+        raise UserError(f"judge {judge!r} cannot run inside the demo's reward server: choose among {', '.join(known)}")
+
+
+@contextmanager
+def only_run_in(out: Path) -> Iterator[None]:
+    """Holds the lock of the output folder.
+
+    Raises UserError when another demo runs there, when the folder holds something else, or cannot be written.
+    """
+    try:
+        if out.is_dir() and any(out.iterdir()) and not (out / "stages").is_dir():
+            raise UserError(f"{out} is not empty and not a demo's output: give another folder")
+        (out / "stages").mkdir(parents=True, exist_ok=True)
+        lock = (out / "stages" / ".lock").open("w")
+    except OSError as error:
+        raise UserError(f"cannot write to {out} ({error.strerror}): give another folder") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"another demo is running in {out}: wait for it or give another folder") from None
+        yield
+
+
+def start_over(out: Path) -> None:
+    """Remove what earlier demos left in `out`, and nothing else."""
+    for path in [path for pattern in _OURS for path in out.glob(pattern)]:
+        if path.name == "stages":
+            for mark in path.glob("*.json"):
+                mark.unlink()
+        elif path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+@contextmanager
+def sigterm_as_interrupt() -> Iterator[None]:
+    """While inside, SIGTERM ends the demo as Ctrl-C does, so that children are stopped."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _figure(figure: Mapping[str, Any]) -> str:
+    return f"{figure['mean']:.1f}" + ("" if figure["sd"] is None else f" ± {figure['sd']:.1f}")
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

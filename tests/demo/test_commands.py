@@ -1,0 +1,74 @@
+"""The commands behind the small stages."""
+
+import json
+
+from click.testing import CliRunner
+
+from grrm.demo.evaluate_checkpoint import generator, scores_record
+from grrm.demo.prepare import main as prepare
+from grrm.engine.interface import Completion
+from grrm.evaluation.policy_eval import PolicyCodec, evaluate
+from grrm.gqm.groups import TranslationTask
+
+
+def run(*arguments):
+    result = CliRunner().invoke(prepare, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_corpus_tokenizer_and_training_files_follow_from_one_another(tmp_path):
+    sizes = ("--train-rows", 60, "--heldout-rows", 7)
+    assert "60 training rows, 7 held-out rows" in run(
+        "corpus", "--out", tmp_path / "corpus", *sizes, "--languages", "en,de,zh", "--seed", 1
+    )
+    data = ("--data", tmp_path / "corpus" / "train.parquet", "--prompt-type", "Tower")
+    run("tokenizer", *data, "--out", tmp_path / "tokenizer", "--vocab-size", 300)
+    assert (tmp_path / "tokenizer" / "tokenizer.json").exists()
+    assert "60 rows written" in run("convert", *data, "--out", tmp_path / "converted")
+    rl, sft = (
+        (tmp_path / "converted" / f"{name}.jsonl").read_text(encoding="utf-8").split("\n")[0] for name in ("rl", "sft")
+    )
+    assert json.loads(rl)["src"] == json.loads(sft)["src"]
+    assert json.loads(json.loads(rl)["tgt"])["reference"] == json.loads(sft)["tgt"]
+
+
+class EchoEngine:
+    """Repeats its prompt and the stop token; remembers what it was asked."""
+
+    def __init__(self):
+        self.params = []
+
+    def generate(self, prompts, params, stream_ids=None):
+        self.params.append(params)
+        return [Completion([*prompt, 0], [0.0] * (len(prompt) + 1), "stop") for prompt in prompts]
+
+
+def test_scores_of_a_checkpoint_carry_what_the_report_reads():
+    codec = PolicyCodec(
+        build_prompt=lambda task: task.source,
+        encode=lambda text: [ord(letter) for letter in text],
+        decode=lambda ids: "".join(chr(i) for i in ids if i),
+        extract=lambda text: text,
+    )
+    engine = EchoEngine()
+    scores = evaluate(
+        generator(engine, 5, (0,)), codec, [TranslationTask("Rom", "it", "de", "Rom")], n_samples=1, seed=3
+    )
+    record = json.loads(json.dumps(scores_record(scores)))
+    assert record["examples"] == [
+        {
+            "source": "Rom",
+            "src_lang": "it",
+            "trg_lang": "de",
+            "reference": "Rom",
+            "greedy": "Rom",
+            "sampled": ["Rom"],
+            "greedy_response": "Rom",
+        }
+    ]
+    assert record["sampled"]["exact_match"] == 1.0
+    assert record["greedy"]["chrf_sentence"]["mean"] == 100.0
+    assert [
+        (params.temperature, params.max_new_tokens, params.stop_token_ids, params.seed) for params in engine.params
+    ] == [(0.0, 5, (0,), 3), (1.0, 5, (0,), 3)]

@@ -1,0 +1,78 @@
+"""The demo's plan: every stage gets what it reads from an earlier one, and the recipes know every key it sets."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+import grrm
+from grrm.demo.plan import Plan
+from grrm.demo.settings import DemoSettings
+from grrm.demo.stages import fingerprint_of
+from grrm.rl.arguments.schema import RL_SCHEMA, SFT_SCHEMA, typed_values
+
+ROOT = Path(grrm.__file__).resolve().parents[3]
+
+
+def stages(tmp_path, **changes):
+    return Plan(DemoSettings(**changes), ROOT, tmp_path / "out").stages()
+
+
+def test_three_seeds_share_the_data_and_train_everything_else_anew(tmp_path):
+    names = [stage.name for stage in stages(tmp_path, n_seeds=3)]
+    assert names[:3] == ["corpus", "tokenizer", "convert"]
+    assert len(names) == len(set(names)) == 3 + 3 * 8
+    assert names[:11] == [stage.name for stage in stages(tmp_path, n_seeds=1)]
+
+
+def test_every_input_is_in_the_checkout_or_made_by_an_earlier_stage(tmp_path):
+    folders = []
+    for stage in stages(tmp_path):
+        for path in stage.inputs:
+            assert path.exists() or any(path.is_relative_to(folder) for folder in folders), (stage.name, path)
+        assert all(path.is_relative_to(stage.folder) for path in stage.outputs)
+        assert stage.folder not in folders
+        folders.append(stage.folder)
+
+
+@pytest.mark.parametrize("nproc", [1, 2])
+def test_training_commands_set_only_keys_that_the_recipes_know(tmp_path, nproc):
+    trained = [stage for stage in stages(tmp_path, nproc=nproc, sft_steps=5, rl_steps=3) if stage.metrics]
+    assert len(trained) == 3
+    for stage in trained:
+        command = list(stage.command)
+        assert ("paddle.distributed.launch" in command) == (nproc == 2)
+        script = next(index for index, word in enumerate(command) if word.endswith(("run_sft.py", "run_rl.py")))
+        assert Path(command[script]).is_file()
+        schema = SFT_SCHEMA if command[script].endswith("run_sft.py") else RL_SCHEMA
+        options = command[script + 2 :]
+        overrides = dict(zip([key.removeprefix("--") for key in options[::2]], options[1::2], strict=True))
+        recipe = yaml.safe_load(Path(command[script + 1]).read_text(encoding="utf-8"))
+        values = typed_values(schema, {**recipe, **overrides})
+        assert values["max_steps"] == stage.total_steps
+        assert values["output_dir"] == str(stage.folder)
+        assert values["seed"] == 1
+
+
+def test_steps_of_the_recipe_feed_the_progress_line(tmp_path):
+    by_name = {stage.name: stage for stage in stages(tmp_path)}
+    recipe = yaml.safe_load((ROOT / "llm/config/qwen/grpo_grrm_tiny_argument.yaml").read_text(encoding="utf-8"))
+    assert by_name["seed1/grpo"].total_steps == recipe["max_steps"]
+    assert by_name["seed1/grpo"].needs_server
+    assert not by_name["seed1/sft"].needs_server
+
+
+def test_two_processes_share_the_sft_batch(tmp_path):
+    for nproc, rows in ((1, "96"), (2, "48")):
+        command = next(stage.command for stage in stages(tmp_path, nproc=nproc) if stage.name == "seed1/sft")
+        assert command[command.index("--per_device_train_batch_size") + 1] == rows
+
+
+def test_other_settings_rerun_only_the_stages_they_concern(tmp_path):
+    def corpus_and_untrained(**changes):
+        corpus = stages(tmp_path, **changes)[0]
+        return fingerprint_of(corpus, {})
+
+    assert corpus_and_untrained(judge="bleu") == corpus_and_untrained()
+    assert corpus_and_untrained(n_seeds=3) == corpus_and_untrained()
+    assert corpus_and_untrained(train_rows=7) != corpus_and_untrained()

@@ -1,0 +1,125 @@
+"""`run_demo` from outside: exit status, lock, starting over, what it refuses."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from grrm.demo import runner
+from grrm.demo.results import scores_file
+from grrm.demo.settings import POLICIES
+from grrm.demo.stages import Stage, write_json
+from grrm.errors import UserError
+
+COPY = "import pathlib, shutil, sys; shutil.copy(sys.argv[1], sys.argv[2]); print('copied')"
+
+
+@pytest.fixture
+def small_demo(monkeypatch, tmp_path, finished_demo):
+    """A demo whose only stages copy invented scores into place."""
+    invented, _ = finished_demo
+
+    class CopyPlan:
+        def __init__(self, settings, root, out):
+            self.out = out
+
+        def stages(self):
+            for policy in POLICIES:
+                target = scores_file(self.out, 1, policy)
+                command = [sys.executable, "-c", COPY, str(scores_file(invented, 1, policy)), str(target)]
+                yield Stage(f"eval-{policy}", policy, command, target.parent, outputs=[target])
+
+    monkeypatch.setattr(
+        runner, "Plan", lambda *arguments: type("P", (), {"stages": lambda self: list(CopyPlan(*arguments).stages())})()
+    )
+    return tmp_path / "runs" / "demo"
+
+
+def test_demo_ends_with_a_table_and_the_report_and_is_reused(small_demo, capsys):
+    assert runner.run_demo(out=small_demo) == 0
+    printed = capsys.readouterr().out
+    assert "REINFORCE++" in printed
+    assert str(small_demo / "report.html") in printed
+    assert "visualdl --logdir" in printed
+    first = json.loads((small_demo / "summary.json").read_text())
+    assert first["chrf"]["sft"]["mean"] == pytest.approx(59.2)
+
+    assert runner.run_demo(out=small_demo) == 0
+    assert capsys.readouterr().out.count("finished earlier") == 4
+    assert json.loads((small_demo / "summary.json").read_text())["seconds"] == first["seconds"]
+
+
+def test_fresh_starts_over_and_leaves_other_files_alone(small_demo, capsys):
+    runner.run_demo(out=small_demo)
+    (small_demo / "notes.txt").write_text("mine")
+    capsys.readouterr()
+    assert runner.run_demo(out=small_demo, fresh=True) == 0
+    assert "finished earlier" not in capsys.readouterr().out
+    assert (small_demo / "notes.txt").read_text() == "mine"
+
+
+def test_failed_stage_is_one_sentence_with_the_last_words_before_it(monkeypatch, tmp_path, capsys):
+    stage = Stage(
+        "sft", "SFT", [sys.executable, "-c", "import sys; sys.exit('error: no such key')"], tmp_path / "o" / "sft"
+    )
+    monkeypatch.setattr(runner, "Plan", lambda *arguments: type("P", (), {"stages": lambda self: [stage]})())
+    assert runner.run_demo(out=tmp_path / "o") == 1
+    printed = capsys.readouterr()
+    assert "  | error: no such key" in printed.out
+    assert printed.err.startswith("error: stage 'sft' ended with status 1: read ")
+    assert len(printed.err.splitlines()) == 1
+
+
+def test_interruption_ends_with_130_and_stops_the_server(monkeypatch, tmp_path, capsys):
+    stopped = []
+
+    def interrupted(self, stages):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner.StageRunner, "run", interrupted)
+    monkeypatch.setattr(runner.RewardService, "stop", lambda self: stopped.append(1))
+    assert runner.run_demo(out=tmp_path / "o") == 130
+    assert "run the demo again to resume" in capsys.readouterr().err
+    assert stopped == [1]
+
+
+def test_folder_with_other_things_in_it_is_refused_and_untouched(tmp_path):
+    (tmp_path / "thesis.tex").write_text("work of years")
+    with pytest.raises(UserError, match="not a demo's output"):
+        runner.run_demo(out=tmp_path, fresh=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_two_demos_cannot_share_a_folder(tmp_path):
+    with (
+        runner.only_run_in(tmp_path / "o"),
+        pytest.raises(UserError, match="another demo is running"),
+        runner.only_run_in(tmp_path / "o"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"seeds": 0}, "at least one seed"), ({"nproc": 0}, "one process"), ({"judge": "oracle"}, "judge 'oracle'")],
+)
+def test_impossible_settings_are_refused_before_anything_runs(tmp_path, options, message):
+    with pytest.raises(UserError, match=message):
+        runner.run_demo(out=tmp_path / "o", **options)
+    assert not (tmp_path / "o").exists()
+
+
+def test_missing_package_and_missing_checkout_are_named(monkeypatch):
+    monkeypatch.setattr(runner, "_NEEDED", ("json", "no_such_package"))
+    with pytest.raises(UserError, match=r"needs no_such_package: install"):
+        runner.checkout()
+    monkeypatch.setattr(runner, "_NEEDED", ())
+    monkeypatch.setattr(runner.grrm, "__file__", str(Path("/usr/lib/python3/site-packages/grrm/__init__.py")))
+    with pytest.raises(UserError, match="needs the recipes of a checkout"):
+        runner.checkout()
+
+
+def test_write_json_leaves_no_temporary_file(tmp_path):
+    write_json(tmp_path / "a" / "b.json", {"x": 1})
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["b.json"]
