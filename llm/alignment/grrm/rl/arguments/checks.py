@@ -85,8 +85,6 @@ def check_common(values: Mapping[str, Any]) -> None:
     unknown = set(stages) - {"stage1", "stage2", "stage3", "offload"}
     if unknown or stages == ["offload"] or len(set(stages) - {"offload"}) > 1:
         raise UserError(f"sharding is {values['sharding']!r}; give one of stage1, stage2, stage3, or nothing.")
-    if values["sequence_parallel"] and values["tensor_parallel_degree"] <= 1:
-        raise UserError("sequence_parallel needs tensor_parallel_degree above 1; set it or remove sequence_parallel.")
 
 
 def check_rl(values: Mapping[str, Any], given: Mapping[str, Any]) -> None:

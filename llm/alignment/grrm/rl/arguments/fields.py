@@ -23,6 +23,7 @@ class CommonFields:
     """Keys of TrainingArguments whose default differs here."""
 
     device: Literal["cpu", "gpu"] | None = None  # None = the GPU when there is one
+    do_train: bool = True
     report_to: list[Tracker] = field(default_factory=lambda: ["visualdl"])
 
 

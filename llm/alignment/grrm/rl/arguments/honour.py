@@ -31,17 +31,15 @@ class Honour:
     by: By
     accepted: tuple[Any, ...] = ()
     note: str = ""
-    on_gpu: bool = False  # a switch that a GPU run passes to the model
 
 
 _OURS = """
-device do_train do_eval evaluation_strategy eval_steps per_device_eval_batch_size num_train_epochs max_steps seed
-overwrite_output_dir resume_from_checkpoint per_device_train_batch_size gradient_accumulation_steps
-train_datasets eval_datasets prompt_key response_key max_length dataloader_shuffle dataloader_drop_last
-recompute_granularity recompute_use_reentrant tensor_parallel_output
+device num_train_epochs max_steps seed overwrite_output_dir resume_from_checkpoint per_device_train_batch_size
+gradient_accumulation_steps train_datasets prompt_key response_key max_length dataloader_drop_last
 """
 _RL_OURS = """
-rl_algorithm actor_model_name_or_path use_rm_server reward_server max_prompt_len balance_batch
+eval_datasets dataloader_shuffle rl_algorithm actor_model_name_or_path use_rm_server reward_server max_prompt_len
+balance_batch
 rollout_n max_dec_len min_dec_len top_p temperature repetition_penalty eos_token rollout_max_num_seqs
 global_batch_size global_gen_batch_size global_mini_batch_size update_iters per_device_logprob_batch_size
 kl_coeff kl_loss_coeff pg_loss_coeff entropy_coeff clip_range_ratio clip_range_ratio_low clip_range_ratio_high
@@ -60,13 +58,14 @@ warmup_steps num_cycles lr_end power optim logging_dir output_signal_dir logging
 logging_steps save_strategy save_steps save_total_limit save_on_each_node bf16 fp16 fp16_opt_level amp_master_grad
 amp_custom_black_list amp_custom_white_list scale_loss sharding sharding_parallel_degree sharding_comm_buffer_size_MB
 sharding_parallel_config save_sharded_model load_sharded_model tensor_parallel_degree tensor_parallel_config
-sequence_parallel sequence_parallel_config fuse_sequence_parallel_allreduce data_parallel_config
-hybrid_parallel_topo_order recompute refined_recompute local_rank run_name disable_tqdm load_best_model_at_end
+data_parallel_config
+hybrid_parallel_topo_order recompute local_rank run_name disable_tqdm load_best_model_at_end
 metric_for_best_model greater_is_better ignore_data_skip report_to ddp_find_unused_parameters wandb_api_key
 wandb_http_proxy skip_memory_metrics use_async_save ordered_save_group_size metrics_output_path skip_profile_timer
 unified_checkpoint unified_checkpoint_config ckpt_quant_stage ignore_load_lr_and_optim ignore_save_lr_and_optim
 force_reshard_pp release_grads offload_optim save_sharding_stage1_model_include_freeze_params
 """
+_RL_PADDLENLP = "do_eval evaluation_strategy eval_steps"
 # PaddleNLP's own data loader and evaluation loop read these; the RL trainer replaces both.
 _LOADER = {
     "prediction_loss_only": (False,),
@@ -85,8 +84,9 @@ _LOADER = {
 _LOADER_REASON = "the RL trainer has its own data loader and evaluation loop; remove the key"
 
 _ELSEWHERE = "this trainer does not do that; remove the key"
-_PARALLEL = "only data, sharding, tensor and sequence parallelism are supported; remove the key"
+_PARALLEL = "only data, sharding and tensor parallelism are supported; remove the key"
 _REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
+    "do_train": ((True,), "run_rl.py and run_sft.py always train; remove the key"),
     "do_predict": ((False,), "use `grrm translate` on the saved model; remove the key"),
     "do_export": ((False,), "the saved checkpoint is already a PaddleNLP model folder; remove the key"),
     "no_cuda": ((False,), "PaddleNLP does not read it; set device: cpu"),
@@ -98,6 +98,9 @@ _REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "sharding_parallel_mesh_dimension": (("dp",), "it belongs to automatic parallelism; remove the key"),
     "pipeline_parallel_degree": ((-1, 1), _PARALLEL),
     "pipeline_parallel_config": (("",), _PARALLEL),
+    "sequence_parallel": ((False,), _PARALLEL),
+    "sequence_parallel_config": (("",), _PARALLEL),
+    "fuse_sequence_parallel_allreduce": ((False,), _PARALLEL),
     "sep_parallel_degree": ((-1, 1), _PARALLEL),
     "context_parallel_degree": ((-1, 1), _PARALLEL),
     "split_inputs_sequence_dim": ((True,), _PARALLEL),
@@ -108,6 +111,7 @@ _REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "expert_min_capacity": ((1, None), _PARALLEL),
     "enable_auto_parallel": ((False, None), _PARALLEL),
     "auto_parallel_resume_form_hybrid_parallel": ((False, None), _PARALLEL),
+    "refined_recompute": (("",), "the policy's layers do not have it; use recompute"),
     "to_static": ((False, None), "training runs in dynamic mode only; remove the key"),
     "flatten_param_grads": ((False, None), "PaddleNLP has it for NPU devices only; remove the key"),
     "pdc_download_ckpt": ((False, None), _ELSEWHERE),
@@ -152,7 +156,16 @@ _RL_REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "dropout_warmup_steps": ((0,), _DROPOUT),
     "autotuner_benchmark": ((False,), _ELSEWHERE),
 }
-_GPU_SWITCHES = ("use_flash_attention", "use_fused_rms_norm", "use_fused_rope", "use_fused_linear")
+_LAYERS = "the policy is built from PaddleNLP's plain layers"
+_SWITCHES: dict[str, tuple[tuple[Any, ...], str]] = {
+    "use_flash_attention": ((False,), _LAYERS),
+    "use_fused_rms_norm": ((False,), _LAYERS),
+    "use_fused_rope": ((False,), _LAYERS),
+    "use_fused_linear": ((False,), _LAYERS),
+    "tensor_parallel_output": ((True,), "the policy's scoring needs its logits that way"),
+    "recompute_granularity": (("full",), "recompute covers whole layers"),
+    "recompute_use_reentrant": ((False,), "recompute covers whole layers"),
+}
 _RL_SWITCHES: dict[str, tuple[tuple[Any, ...], str]] = {
     "use_fused_head_and_loss_fn": ((False,), "the head and the loss are separate"),
     "use_fusemt": ((False,), "the rollout engine has its own kernels"),
@@ -160,6 +173,7 @@ _RL_SWITCHES: dict[str, tuple[tuple[Any, ...], str]] = {
     "per_device_rollout_batch_size": ((-1,), "the engine keeps rollout_max_num_seqs rows in flight"),
     "per_device_reward_batch_size": ((-1,), "rewards are asked for reward_groups_per_request groups at a time"),
     "per_device_value_batch_size": ((-1,), "there is no critic"),
+    "per_device_eval_batch_size": ((8,), "evaluation keeps rollout_max_num_seqs rows in flight"),
     "per_device_prompt_batch_size": ((), "global_batch_size decides how many prompts a rollout draws"),
     "offload_level": (("",), "nothing is offloaded"),
     "eval_mode": ((None,), "evaluation samples from the policy that is being trained"),
@@ -172,19 +186,29 @@ def _table(
     refused: Mapping[str, tuple[tuple[Any, ...], str]],
     switches: Mapping[str, tuple[tuple[Any, ...], str]],
 ) -> dict[str, Honour]:
-    gpu = {key: Honour(By.SWITCH, (False,), "it needs a GPU", on_gpu=True) for key in _GPU_SWITCHES}
     return {
         **{key: Honour(By.OURS) for key in ours.split()},
         **{key: Honour(By.PADDLENLP) for key in paddlenlp.split()},
         **{key: Honour(By.SWITCH, *entry) for key, entry in switches.items()},
         **{key: Honour(By.REFUSED, *entry) for key, entry in refused.items()},
-        **gpu,
     }
 
 
+_SFT_REASON = "run_sft.py does not evaluate; score its model with the evaluation of grrm and remove the key"
+_SFT_REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
+    "eval_datasets": ((None,), _SFT_REASON),
+    "do_eval": ((False,), _SFT_REASON),
+    "evaluation_strategy": (("no",), _SFT_REASON),
+    "eval_steps": ((None,), _SFT_REASON),
+    "per_device_eval_batch_size": ((8,), _SFT_REASON),
+    "dataloader_shuffle": ((True,), "PaddleNLP's loader always shuffles; remove the key"),
+}
+
 HONOURED: Mapping[str, Mapping[str, Honour]] = {
-    "RL": _table(_OURS + _RL_OURS, _PADDLENLP, {**_REFUSED, **_RL_REFUSED}, _RL_SWITCHES),
-    "SFT": _table(_OURS + _SFT_OURS, _PADDLENLP + " ".join(_LOADER), _REFUSED, {}),
+    "RL": _table(
+        _OURS + _RL_OURS, _PADDLENLP + _RL_PADDLENLP, {**_REFUSED, **_RL_REFUSED}, {**_SWITCHES, **_RL_SWITCHES}
+    ),
+    "SFT": _table(_OURS + _SFT_OURS, _PADDLENLP + " ".join(_LOADER), {**_REFUSED, **_SFT_REFUSED}, _SWITCHES),
 }
 
 
@@ -196,15 +220,15 @@ def refuse_unsupported(kind: str, values: Mapping[str, Any]) -> None:
             raise UserError(f"{key}: {value} is not supported: {honour.note}.")
 
 
-def switches_without_effect(kind: str, given: Mapping[str, Any], device: str) -> str | None:
-    """One sentence on the performance switches in the file that do nothing here; None when there are none.
+def switches_without_effect(kind: str, given: Mapping[str, Any]) -> str | None:
+    """One sentence on the performance switches in the file that do nothing; None when there are none.
 
     `given` holds only the keys of the file and the command line, so that defaults are not reported.
     """
     idle: dict[str, list[str]] = {}
     for key, value in given.items():
         honour = HONOURED[kind][key]
-        if honour.by is By.SWITCH and value not in honour.accepted and not (honour.on_gpu and device == "gpu"):
+        if honour.by is By.SWITCH and value not in honour.accepted:
             idle.setdefault(honour.note, []).append(key)
     if not idle:
         return None

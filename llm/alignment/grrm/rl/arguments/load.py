@@ -93,25 +93,32 @@ def prepare(
     launch: Launch | None = None,
     check_machine: bool = True,
     n_prompts: int | None = None,
+    check_on_device: bool = True,
 ) -> Prepared:
     """Read, type, derive and check one argument file of `kind` "RL" or "SFT".
 
-    `launch` None leaves out what depends on the device and takes one process; `check_machine` False leaves out
-    whether files, model folders and trackers exist here. Raises UserError naming the file and the key.
+    `launch` None takes the smallest number of processes that fits, and with it, or with `check_on_device` False, what
+    depends on the device is left out; `check_machine` False leaves out whether files, model folders and trackers exist
+    here. `n_prompts` is needed only to turn epochs into steps. Raises UserError naming the file and the key.
     """
     schema = RL_SCHEMA if kind == "RL" else SFT_SCHEMA
     raw = read_yaml(path)
     try:
         given = typed_values(schema, raw)
         given.update(typed_values(schema, parse_overrides(overrides)))
-        return _checked(schema, given, launch, check_machine, n_prompts)
+        prepared = _checked(schema, given, launch, n_prompts)
+        values = prepared.values
+        if launch is not None and check_on_device:
+            values["device"] = values["device"] or launch.device
+            check_device(values, launch.device)
+        if check_machine:
+            check_files(values, ("actor_model_name_or_path", "model_name_or_path", "tokenizer_name_or_path"))
+        return prepared
     except UserError as error:
         raise UserError(f"{os.fspath(path)}: {error}") from error
 
 
-def _checked(
-    schema: Schema, given: dict[str, Any], launch: Launch | None, check_machine: bool, n_prompts: int | None
-) -> Prepared:
+def _checked(schema: Schema, given: dict[str, Any], launch: Launch | None, n_prompts: int | None) -> Prepared:
     values = {**schema.fresh_defaults(), **given}
     refuse_unsupported(schema.kind, values)
     if schema.kind == "RL":
@@ -123,17 +130,11 @@ def _checked(
     else:
         check_sft(values)
     data_ranks = check_launch(values, launch or Launch("cpu", _smallest_world(values)))
-    if launch is not None:
-        values["device"] = values["device"] or launch.device
-        check_device(values, launch.device)
     plan = None
     if schema.kind == "RL":
         plan = check_batches(values, data_ranks, n_prompts, given)
         values["gradient_accumulation_steps"] = plan.gradient_accumulation_steps
-    if check_machine:
-        check_files(values, ("actor_model_name_or_path", "model_name_or_path", "tokenizer_name_or_path"))
-    notice = switches_without_effect(schema.kind, given, values["device"]) if launch else None
-    return Prepared(values, given, plan, notice)
+    return Prepared(values, given, plan, switches_without_effect(schema.kind, given))
 
 
 def _smallest_world(values: Mapping[str, Any]) -> int:

@@ -53,6 +53,7 @@ def build(cls: type[_Arguments], kind: str, yaml_path: str | os.PathLike[str], o
     prepared = prepare(kind, yaml_path, overrides, launch)
     if prepared.notice and os.environ.get("PADDLE_TRAINER_ID", "0") == "0":
         logger.info(prepared.notice)
+    paddle.set_device(prepared.values["device"])
     try:
         return cls(**prepared.values)
     except (ValueError, AssertionError) as error:

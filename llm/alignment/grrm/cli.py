@@ -1,0 +1,127 @@
+"""The `grrm` command. Each subcommand imports what it needs when it runs, so that `grrm --help` is instant."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from grrm.entry import run_main
+from grrm.errors import UserError
+
+FILE = click.Path(path_type=Path)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="paddle-grrm", prog_name="grrm")
+def grrm() -> None:
+    """Train translation policies against group judges on PaddlePaddle."""
+
+
+@grrm.command()
+@click.option("--output-dir", type=FILE, default=Path(), help="Folder whose disk is measured.  [default: .]")
+def doctor(output_dir: Path) -> int:
+    """Say what is installed, what is missing, and what each missing thing disables."""
+    from grrm.doctor import examine, show
+
+    findings = examine(output_dir)
+    show(findings, sys.stdout)
+    return 1 if any(finding.level == "broken" for finding in findings) else 0
+
+
+@grrm.command(context_settings={"ignore_unknown_options": True})
+@click.argument("arguments_yaml")
+@click.option("--nproc", type=click.IntRange(min=1), default=1, show_default=True, help="Processes, over all nodes.")
+@click.argument("overrides", nargs=-1, type=click.UNPROCESSED)
+def plan(arguments_yaml: str, nproc: int, overrides: tuple[str, ...]) -> None:
+    """Print prompts, rows, updates and tokens of ARGUMENTS_YAML without loading a model.
+
+    Further `--key value` override the file, as they do for run_rl.py.
+    """
+    from grrm.plan_table import show_plan
+
+    show_plan(arguments_yaml, nproc, overrides)
+
+
+@grrm.command()
+@click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Runs of each algorithm.")
+@click.option("--fresh", is_flag=True, help="Start over instead of reusing finished stages.")
+@click.option("--out", type=FILE, default=Path("runs/demo"), show_default=True, help="Where everything is written.")
+@click.option("--judge", default="metric", show_default=True, help="Judge that the reward server embeds.")
+@click.option("--nproc", type=click.IntRange(min=1), default=2, show_default=True, help="Processes of the RL stages.")
+def demo(seeds: int, fresh: bool, out: Path, judge: str, nproc: int) -> int:
+    """Train a small policy against a judge, from corpus to report."""
+    from grrm.demo.runner import run_demo
+
+    return run_demo(seeds=seeds, fresh=fresh, out=out, judge=judge, nproc=nproc)
+
+
+@grrm.group()
+def data() -> None:
+    """Build corpora, tokenizers and training files."""
+
+
+@data.command()
+@click.argument("name", type=click.Choice(["phrases", "terms"]))
+@click.argument("out_dir", type=FILE)
+@click.option("--train-rows", type=int, help="Rows for training.  [default: 40000 of phrases, all terms]")
+@click.option("--heldout-rows", type=int, default=1000, show_default=True, help="Rows that occur nowhere in train.")
+@click.option("--languages", help="Codes separated by commas.  [default: all ten]")
+@click.option("--pairs", type=click.Choice(["hub", "all"]), default="hub", show_default=True, help="English or any.")
+@click.option("--seed", type=int, default=0, show_default=True)
+def corpus(name: str, out_dir: Path, languages: str | None, **options: int | str | None) -> None:
+    """Write train.parquet and heldout.parquet in the TowerBlocks-MT schema."""
+    from grrm.data.corpora.phrases import build_phrases
+    from grrm.data.corpora.terms import build_terms
+
+    settings = {key: value for key, value in options.items() if value is not None}
+    if languages:
+        settings["languages"] = languages.replace(",", " ").split()  # type: ignore[assignment]
+    files = (build_phrases if name == "phrases" else build_terms)(out_dir, **settings)  # type: ignore[arg-type]
+    click.echo(f"{files.train}\n{files.heldout}")
+
+
+@data.command()
+@click.argument("parquet", type=FILE)
+@click.argument("out_dir", type=FILE)
+@click.option("--vocab-size", type=int, default=2048, show_default=True)
+@click.option("--prompt-type", default="Tower", show_default=True, help="Prompt whose words the tokenizer must know.")
+def tokenizer(parquet: Path, out_dir: Path, vocab_size: int, prompt_type: str) -> None:
+    """Train a byte-level BPE on the texts of PARQUET."""
+    from grrm.data.bpe import corpus_texts, train_bpe
+
+    click.echo(train_bpe(corpus_texts(parquet, prompt_type), out_dir, vocab_size))
+
+
+@data.command()
+@click.argument("parquet", type=FILE)
+@click.argument("out_jsonl", type=FILE)
+@click.option("--to", "target", type=click.Choice(["rl", "sft"]), required=True, help="Task or translation in `tgt`.")
+@click.option("--prompt-type", default="codeblock-think", show_default=True)
+def convert(parquet: Path, out_jsonl: Path, target: str, prompt_type: str) -> None:
+    """Turn parquet rows into the chat-templated `src`/`tgt` lines that run_rl.py and run_sft.py read."""
+    from grrm.data.convert import convert_to_sft, convert_to_src_tgt
+
+    report = (convert_to_src_tgt if target == "rl" else convert_to_sft)(parquet, out_jsonl, prompt_type)
+    click.echo(report.summary())
+
+
+def main() -> NoReturn:
+    """Run the command line; a mistake in it is one sentence, like every other mistake."""
+
+    def invoke() -> int | None:
+        try:
+            return grrm.main(standalone_mode=False)  # type: ignore[no-any-return]
+        except click.ClickException as error:
+            message = error.format_message().rstrip(".")
+            raise UserError(f"{message}; `grrm --help` lists commands and options.") from error
+        except click.Abort as error:
+            raise KeyboardInterrupt from error
+
+    run_main(invoke)
+
+
+if __name__ == "__main__":
+    main()
