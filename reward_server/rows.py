@@ -54,7 +54,8 @@ def find_task(src: str, tgt: str, special_tokens: Sequence[str]) -> TranslationT
     reference: str | None = label or None
     if label.startswith("{") and '"source"' in label:
         try:
-            return task_of(RowTask.model_validate_json(label))
+            # A tokenizer of another family ends the label with a token that is not among ours.
+            return task_of(RowTask.model_validate_json(label[: label.rfind("}") + 1]))
         except ValidationError:
             reference = None
     prompt = _user_text(src, special_tokens)

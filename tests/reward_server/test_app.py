@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from grrm.gqm.groups import Status, Verdict
+from grrm.data.convert import render_tgt
+from grrm.gqm.groups import Status, TranslationTask, Verdict
 from grrm.judges.registry import build_judge
 from grrm_reward_server.app import RewardApp, create_app
 from grrm_reward_server.settings import Settings
@@ -325,12 +326,12 @@ def test_rows_reward_is_the_scaled_score_and_the_default_is_not_scaled():
     assert "grrm_rows_defaulted_total 1" in client.get("/metrics").text
 
 
-def test_rows_carry_the_task_in_tgt():
+@pytest.mark.parametrize("end", ["", "<|im_end|>", "<|im_end|>\n", "<end_of_turn>"])
+def test_rows_carry_the_task_in_tgt_as_our_converter_writes_it(end):
     judge = RecordingJudge()
-    task = {"source": "Hallo", "src_lang": "de", "trg_lang": "en", "reference": "Hello"}
-    make_client(judge).post("/", json=rows_body(1, tgt=[json.dumps(task) + "<|im_end|>"]))
-    seen = judge.calls[0][0].task
-    assert (seen.source, seen.src_lang, seen.trg_lang, seen.reference) == ("Hallo", "de", "en", "Hello")
+    task = TranslationTask('Hallo {"Welt"}', "de", "en", 'Hello {"world"}')
+    make_client(judge).post("/", json=rows_body(1, tgt=[render_tgt(task) + end]))
+    assert judge.calls[0][0].task == task
 
 
 def test_rows_of_a_stock_dataset_recover_the_task_from_the_prompt():

@@ -26,7 +26,7 @@ class ServerPool:
     def __init__(self, urls: Sequence[str]) -> None:
         if not urls:
             raise UserError("no reward server is named: set its URL, for example http://127.0.0.1:8731")
-        self._servers = [Server(_checked_url(url)) for url in dict.fromkeys(urls)]
+        self._servers = [Server(url) for url in dict.fromkeys(_checked_url(url) for url in urls)]
         self._lock = threading.Lock()
 
     @property
