@@ -4,7 +4,7 @@ import json
 
 from click.testing import CliRunner
 
-from grrm.demo.evaluate_checkpoint import generator, scores_record
+from grrm.demo.evaluate_checkpoint import EngineGenerator, scores_record
 from grrm.demo.prepare import main as prepare
 from grrm.engine.interface import Completion
 from grrm.evaluation.policy_eval import PolicyCodec, evaluate
@@ -52,9 +52,8 @@ def test_scores_of_a_checkpoint_carry_what_the_report_reads():
         extract=lambda text: text,
     )
     engine = EchoEngine()
-    scores = evaluate(
-        generator(engine, 5, (0,)), codec, [TranslationTask("Rom", "it", "de", "Rom")], n_samples=1, seed=3
-    )
+    generate = EngineGenerator(engine, 5, (0,))
+    scores = evaluate(generate, codec, [TranslationTask("Rom", "it", "de", "Rom")], n_samples=1, seed=3)
     record = json.loads(json.dumps(scores_record(scores)))
     assert record["examples"] == [
         {
@@ -72,3 +71,4 @@ def test_scores_of_a_checkpoint_carry_what_the_report_reads():
     assert [
         (params.temperature, params.max_new_tokens, params.stop_token_ids, params.seed) for params in engine.params
     ] == [(0.0, 5, (0,), 3), (1.0, 5, (0,), 3)]
+    assert [list(prompt) for prompt, _ in generate.sampled] == [[82, 111, 109]]

@@ -42,6 +42,8 @@ def test_summary_has_the_figures_scripts_ask_for(finished_demo):
     assert learned["above_spread"] is True
     assert learned["greedy_not_below"] is True
     assert summary["settings"]["n_seeds"] == 3
+    assert summary["kl_to_sft"]["grpo"]["mean"] == pytest.approx(0.02)
+    assert "sft" not in summary["kl_to_sft"]
     assert "nc:6" in summary["signatures"]["chrf"]
 
 
@@ -70,7 +72,7 @@ def test_metrics_that_were_not_logged_are_named_and_the_rest_is_drawn(finished_d
     out, settings = finished_demo
     write_report(out, settings, SECONDS)
     page = re.sub(r"\s+", " ", (out / "report.html").read_text(encoding="utf-8"))
-    assert "(not logged: GRPO, REINFORCE++)" in page  # entropy
+    assert "Entropy: not logged: GRPO, REINFORCE++." in page
     names = {path.name for path in (out / "figures").iterdir()}
     assert names == {
         f"{name}.png" for name in ("chrf", "reward", "length", "kl", "groups", "logprob_gap", "loss", "sft_loss")

@@ -14,7 +14,7 @@ from grrm.data.parquet import read_rows
 from grrm.demo.stages import write_json
 from grrm.engine.interface import Completion, Engine, SamplingParams
 from grrm.entry import run_main
-from grrm.evaluation.policy_eval import Generate, PolicyCodec, PolicyScores, evaluate
+from grrm.evaluation.policy_eval import PolicyCodec, PolicyScores, evaluate
 from grrm.gqm.extraction import extract_translation
 from grrm.gqm.groups import TranslationTask
 from grrm.startup import configure_process
@@ -30,6 +30,7 @@ _PAYLOAD = ("greedy", "sampled", "greedy_response")
 @click.option("--extractor-type", required=True)
 @click.option("--samples", type=int, default=2, show_default=True)
 @click.option("--max-new-tokens", type=int, default=64, show_default=True)
+@click.option("--reference", type=click.Path(path_type=Path, file_okay=False), help="Measure the KL to this policy.")
 @click.option("--seed", type=int, default=0, show_default=True)
 def main(
     model: Path,
@@ -39,6 +40,7 @@ def main(
     extractor_type: str,
     samples: int,
     max_new_tokens: int,
+    reference: Path | None,
     seed: int,
 ) -> None:
     """Write the scores of the policy in MODEL on the rows of DATA (TowerBlocks-MT parquet) to OUT."""
@@ -53,30 +55,65 @@ def main(
         decode=response_decoder(tokenizer),
         extract=lambda response: extract_translation(response, extractor_type),
     )
+    generate = EngineGenerator(PaddleEngine.from_pretrained(model), max_new_tokens, stop_tokens(tokenizer, ""))
     scores = evaluate(
-        generator(PaddleEngine.from_pretrained(model), max_new_tokens, stop_tokens(tokenizer, "")),
+        generate,
         codec,
         tasks,
         n_samples=samples,
         seed=seed,
         progress=lambda done, total: click.echo(f"pass {done}/{total}"),
     )
-    write_json(out, scores_record(scores))
+    record = scores_record(scores)
+    if reference is not None:
+        record["kl_to_reference"] = kl_to(reference, generate, tokenizer.pad_token_id)
+    write_json(out, record)
     click.echo(f"chrF sampled {scores.sampled.chrf:.2f}, greedy {scores.greedy.chrf:.2f} on {scores.n_rows} rows")
 
 
-def generator(engine: Engine, max_new_tokens: int, stop_token_ids: tuple[int, ...]) -> Generate:
-    """The engine as the evaluation calls it."""
+class EngineGenerator:
+    """The engine as the evaluation calls it; keeps the prompts and completions that were sampled."""
 
-    def generate(
-        prompts: Sequence[Sequence[int]], *, temperature: float, seed: int, stream_ids: Sequence[int]
+    def __init__(self, engine: Engine, max_new_tokens: int, stop_token_ids: tuple[int, ...]) -> None:
+        self._engine, self._max_new_tokens, self._stop_token_ids = engine, max_new_tokens, stop_token_ids
+        self.sampled: list[tuple[Sequence[int], Completion]] = []
+
+    def __call__(
+        self, prompts: Sequence[Sequence[int]], *, temperature: float, seed: int, stream_ids: Sequence[int]
     ) -> list[Completion]:
         params = SamplingParams(
-            max_new_tokens=max_new_tokens, temperature=temperature, stop_token_ids=stop_token_ids, seed=seed
+            max_new_tokens=self._max_new_tokens,
+            temperature=temperature,
+            stop_token_ids=self._stop_token_ids,
+            seed=seed,
         )
-        return engine.generate(prompts, params, stream_ids)
+        completions = self._engine.generate(prompts, params, stream_ids)
+        if temperature > 0:
+            self.sampled += zip(prompts, completions, strict=True)
+        return completions
 
-    return generate
+
+def kl_to(reference: Path, generate: EngineGenerator, pad_id: int) -> float:
+    """KL(policy || reference) in nats per token: mean of log pi - log pi_ref over the sampled tokens (estimator k1).
+
+    Raises UserError when the folder holds no policy.
+    """
+    from grrm.rl.cpu_layers import use_cpu_layers
+    from grrm.rl.micro_batch import score_responses
+    from grrm.rl.policy import load_policy
+
+    use_cpu_layers()
+    responses = [completion.token_ids for _, completion in generate.sampled]
+    logprobs = score_responses(
+        load_policy(reference),
+        [prompt for prompt, _ in generate.sampled],
+        responses,
+        pad_id=pad_id,
+        batch_size=64,
+        temperature=1.0,
+    )
+    policy = sum(sum(completion.logprobs) for _, completion in generate.sampled)
+    return float(policy - sum(float(row_T.sum()) for row_T in logprobs)) / sum(map(len, responses))
 
 
 def scores_record(scores: PolicyScores) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from grrm.demo.results import Results, mean_curve, policy_figures
 from grrm.demo.settings import ALGORITHMS, SFT, TITLES
@@ -28,6 +29,7 @@ class Theme:
 
 LIGHT = Theme("#ffffff", "#2b3038", "#e3e6ea", ("#2f6fb5", "#c8641c", "#3d8b57", "#8a5aa8"))
 DARK = Theme("#1b1f26", "#d5dae1", "#343b45", ("#7db3ee", "#f0a060", "#7fca98", "#c3a0dd"))
+_LOGARITHMIC = ("logprob_gap",)  # its mean and its maximum lie orders of magnitude apart
 _STYLES = ("-", "--", "-.", ":")
 
 
@@ -154,6 +156,9 @@ def _chart(results: Results, name: str, title: str, unit: str, caption: str, cur
         for index, (curve, points) in enumerate(drawn):
             _draw_curve(axes, points, curve.label, theme.series[index % 4], _STYLES[index % 4])
         axes.set_xlabel("step")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        if name in _LOGARITHMIC:
+            axes.set_yscale("log", nonpositive="mask")
         axes.set_ylabel(unit)
 
     return _picture(name, title, caption, draw, note)
@@ -191,7 +196,7 @@ def _render(draw: Callable[[Axes, Theme], None], theme: Theme) -> bytes:
     for text in (axes.xaxis.label, axes.yaxis.label, *axes.texts):
         text.set_color(theme.ink)
     if len(axes.get_legend_handles_labels()[1]) > 1:
-        figure.legend(loc="outside upper left", ncols=2, fontsize=8, frameon=False, labelcolor=theme.ink)
+        figure.legend(loc="outside upper left", ncols=2, fontsize=9, frameon=False, labelcolor=theme.ink)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", facecolor=theme.background, metadata={"Software": None})
     return buffer.getvalue()

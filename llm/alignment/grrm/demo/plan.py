@@ -145,6 +145,10 @@ class Plan:
         settings, model = self.settings, self._model(policy, seed)
         data, scores = self._data / "corpus" / "heldout.parquet", scores_file(self.out, seed, policy)
         options: list[object] = ["--prompt-type", settings.prompt_type, "--extractor-type", settings.extractor_type]
+        inputs = [model / _WEIGHTS, model / "config.json", self._data / "tokenizer", data]
+        if policy in ALGORITHMS:
+            options += ["--reference", self._model(SFT, seed)]
+            inputs.append(self._model(SFT, seed) / _WEIGHTS)
         options += ["--samples", settings.eval_samples, "--max-new-tokens", settings.eval_max_new_tokens]
         return Stage(
             name=f"seed{seed}/eval-{policy}",
@@ -153,7 +157,7 @@ class Plan:
                 "evaluate_checkpoint", "--model", model, "--data", data, "--out", scores, "--seed", seed, *options
             ),
             folder=scores.parent,
-            inputs=[model / _WEIGHTS, model / "config.json", self._data / "tokenizer", data],
+            inputs=inputs,
             outputs=[scores],
         )
 

@@ -68,6 +68,15 @@ def policy_figures(results: Results, decoding: str, field: str) -> dict[str, dic
     }
 
 
+def kl_figures(results: Results) -> dict[str, dict[str, Any]]:
+    """`over_seeds` of the KL divergence to the SFT policy, nats per sampled token, where it was measured."""
+    measured = {
+        policy: [by_seed[seed]["kl_to_reference"] for seed in sorted(by_seed) if "kl_to_reference" in by_seed[seed]]
+        for policy, by_seed in results.scores.items()
+    }
+    return {policy: over_seeds(values) for policy, values in measured.items() if values}
+
+
 def verdict(
     sft: Mapping[str, Any], trained: Mapping[str, Any], greedy_sft: float, greedy_trained: float
 ) -> dict[str, Any]:
@@ -106,6 +115,7 @@ def summarise(results: Results) -> dict[str, Any]:
         "exact_match_greedy": policy_figures(results, "greedy", "exact_match"),
         "response_length": policy_figures(results, "sampled", "length_mean"),
         "unparsable": policy_figures(results, "sampled", "unparsable"),
+        "kl_to_sft": kl_figures(results),
         "learned": {
             name: verdict(chrf[SFT], chrf[name], greedy[SFT]["mean"], greedy[name]["mean"]) for name in complete
         },
