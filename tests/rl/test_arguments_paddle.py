@@ -83,6 +83,19 @@ def test_load_arguments_hands_everything_to_paddlenlp(rl_file):
     assert args.to_dict()["advantage_rule"] == "grpo"
 
 
+def test_the_number_of_launched_processes_counts_before_anything_starts(rl_file, monkeypatch):
+    monkeypatch.setenv("PADDLE_TRAINERS_NUM", "3")
+    with pytest.raises(
+        UserError, match="global_batch_size 8 is not a multiple of the 3 data-parallel ranks; use 6 or 9"
+    ):
+        load_arguments(rl_file)
+
+
+def test_bf16_on_a_cpu_is_refused_because_it_would_do_nothing(rl_file):
+    with pytest.raises(UserError, match="bf16 has no effect on a CPU"):
+        load_arguments(rl_file, ["--bf16", "true"])
+
+
 def test_what_only_paddlenlp_checks_becomes_one_sentence(rl_file):
     with pytest.raises(UserError, match="PaddleNLP refuses these settings: Found unknown unified_checkpoint config"):
         load_arguments(rl_file, ["--unified_checkpoint", "--unified_checkpoint_config", "nonsense"])

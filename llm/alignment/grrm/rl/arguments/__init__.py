@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from grrm.rl.arguments.checks import Launch
-from grrm.rl.arguments.load import Prepared, prepare
+from grrm.rl.arguments.load import Prepared, launched_processes, prepare
 
 if TYPE_CHECKING:
     from grrm.rl.arguments.training import RLArguments, SFTArguments
@@ -25,7 +25,7 @@ def load_arguments(yaml_path: str | os.PathLike[str], overrides: Sequence[str] =
     `overrides` are `--key value` or `--key=value` from the command line. Raises UserError, one sentence, before any
     process group is started or model loaded.
     """
-    prepare("RL", yaml_path, overrides)  # most mistakes are told before the seconds that importing paddle takes
+    _check_early("RL", yaml_path, overrides)
     from grrm.rl.arguments import training
 
     return training.build(training.RLArguments, "RL", yaml_path, overrides)
@@ -33,10 +33,15 @@ def load_arguments(yaml_path: str | os.PathLike[str], overrides: Sequence[str] =
 
 def load_sft_arguments(yaml_path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> SFTArguments:
     """`load_arguments` for run_sft.py."""
-    prepare("SFT", yaml_path, overrides)
+    _check_early("SFT", yaml_path, overrides)
     from grrm.rl.arguments import training
 
     return training.build(training.SFTArguments, "SFT", yaml_path, overrides)
+
+
+def _check_early(kind: str, yaml_path: str | os.PathLike[str], overrides: Sequence[str]) -> None:
+    """Tell most mistakes before the seconds that importing paddle takes; the device is looked at after that."""
+    prepare(kind, yaml_path, overrides, Launch("cpu", launched_processes()), check_on_device=False)
 
 
 def __getattr__(name: str) -> Any:

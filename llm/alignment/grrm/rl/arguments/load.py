@@ -86,6 +86,11 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, str]:
     return parsed
 
 
+def launched_processes() -> int:
+    """How many processes paddle.distributed.launch started over all nodes; 1 without it."""
+    return int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
+
+
 def prepare(
     kind: str,
     path: str | os.PathLike[str],

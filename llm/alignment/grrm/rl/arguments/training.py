@@ -14,7 +14,7 @@ from paddlenlp.utils.log import logger
 from grrm.errors import UserError
 from grrm.rl.arguments.checks import Launch
 from grrm.rl.arguments.fields import CommonFields, RLFields, SFTFields
-from grrm.rl.arguments.load import prepare
+from grrm.rl.arguments.load import launched_processes, prepare
 from grrm.rl.batch_plan import BatchPlan, batch_plan
 
 
@@ -49,7 +49,7 @@ _Arguments = TypeVar("_Arguments", RLArguments, SFTArguments)
 
 def build(cls: type[_Arguments], kind: str, yaml_path: str | os.PathLike[str], overrides: Sequence[str]) -> _Arguments:
     """Check the file for this launch and construct `cls`; `kind` is "RL" or "SFT". Raises UserError, one sentence."""
-    launch = Launch(available_device(), int(os.environ.get("PADDLE_TRAINERS_NUM", "1")))
+    launch = Launch(available_device(), launched_processes())
     prepared = prepare(kind, yaml_path, overrides, launch)
     if prepared.notice and os.environ.get("PADDLE_TRAINER_ID", "0") == "0":
         logger.info(prepared.notice)
