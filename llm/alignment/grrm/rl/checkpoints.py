@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import paddle
+
 from grrm.errors import UserError
 
 MARKER = "grrm_state.json"
@@ -42,8 +44,6 @@ def save_final(trainer: Any, directory: str | Path) -> None:
     """Leave the trained model (safetensors, no pickle) and its tokenizer in `directory`; every rank must call it."""
     args = trainer.args
     if args.world_size > 1:
-        import paddle
-
         paddle.distributed.barrier()
     merge = args.tensor_parallel_degree > 1
     if trainer.is_world_process_zero() or (merge and args.dataset_rank == 0):
@@ -55,6 +55,8 @@ def save_final(trainer: Any, directory: str | Path) -> None:
         )
     if trainer.is_world_process_zero():
         trainer.tokenizer.save_pretrained(str(directory))
+    if args.world_size > 1:
+        paddle.distributed.barrier()
 
 
 def resume_point(args: Any) -> Path | None:

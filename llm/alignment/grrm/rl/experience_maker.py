@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -18,10 +19,11 @@ from grrm.rewards.client import RewardServerError
 from grrm.rewards.failure_policy import FailureBudget, RewardFailure, count_statuses
 from grrm.rewards.group_filter import informative_groups
 from grrm.rl.advantages.interface import AdvantageInputs, FloatArray
+from grrm.rl.advantages.normalization import RunningMoments, normalize_advantages
 from grrm.rl.batch_plan import BatchPlan
 from grrm.rl.experience import Row, advantage_inputs, ragged, training_rows
 from grrm.rl.losses.aggregation import Denominators, count_denominators
-from grrm.rl.reward_stage import RewardStage
+from grrm.rl.reward_stage import Rewarder
 from grrm.rl.rollout import RolledGroup, RolloutWorker, check_complete
 
 TokenScorer = Callable[[Sequence[RolledGroup]], None]
@@ -34,6 +36,7 @@ class RolloutSettings:
     rollout_n: int
     seed: int
     shuffle: bool
+    drop_last: bool
     balance: bool
     dynamic_sampling: bool
     max_gen_batches: int
@@ -66,13 +69,15 @@ class ExperienceMaker:
 
     prompts: Sequence[PromptItem]
     worker: RolloutWorker
-    reward_stage: RewardStage
+    rewarder: Rewarder
     advantage_rule: Callable[[AdvantageInputs], FloatArray]
     score_tokens: TokenScorer
     plan: BatchPlan
     settings: RolloutSettings
     ranks: DataRanks
     budget: FailureBudget
+    moments: RunningMoments | None = None
+    normalize_advantage: bool = False
     generation: int = 0
     _seconds: dict[str, float] = field(default_factory=dict)
 
@@ -92,14 +97,33 @@ class ExperienceMaker:
             gamma=self.settings.gamma,
             clip_range_score=self.settings.clip_range_score,
         )
-        advantages_RT = self.advantage_rule(inputs)
+        advantages_RT = self._advantages(inputs)
         rows = training_rows(groups, advantages_RT)
         micro_batches, denominators = self._schedule(groups, rows)
         return Experience(micro_batches, denominators, groups, advantages_RT, self._seconds, self.generation - first)
 
+    def _advantages(self, inputs: AdvantageInputs) -> FloatArray:
+        """The rule, between PaddleNLP's optional normalisations of rewards (running) and advantages (batch)."""
+        if self.moments is not None:
+            self.moments.update(inputs.rewards_R)
+            inputs = replace(inputs, rewards_R=self.moments.normalize(inputs.rewards_R))
+        advantages_RT = self.advantage_rule(inputs)
+        return normalize_advantages(advantages_RT, inputs.valid_RT) if self.normalize_advantage else advantages_RT
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint must keep beside the model, as JSON."""
+        moments = None if self.moments is None else self.moments.state_dict()
+        return {"generation": self.generation, "failures": self.budget.spent, "moments": moments}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self.generation, self.budget.spent = state["generation"], state["failures"]
+        if self.moments is not None and state["moments"] is not None:
+            self.moments.load_state_dict(state["moments"])
+
     def _generate(self, n_prompts: int) -> list[RolledGroup]:
         """One generation batch: all of its groups, judged, in canonical order, on every rank."""
-        sampler = PromptSampler(len(self.prompts))
+        sampler = PromptSampler(len(self.prompts), drop_last=self.settings.drop_last)
         indices = sampler.batch_for(self.generation, n_prompts, self.settings.seed, self.settings.shuffle)
         share = n_prompts // self.ranks.size
         positions = list(range(self.ranks.rank * share, (self.ranks.rank + 1) * share))
@@ -107,7 +131,7 @@ class ExperienceMaker:
         groups = self._timed("rollout", lambda: self.worker.roll_out(items, positions, self.generation))
         expected = (RewardServerError, RewardFailure, UserError)
         self._timed(
-            "judge", lambda: run_together("judging", lambda: self.reward_stage.reward(groups), self.ranks, expected)
+            "judge", lambda: run_together("judging", lambda: self.rewarder.reward(groups), self.ranks, expected)
         )
         self._timed("logprob", lambda: self.score_tokens(groups))
         gathered = self._timed("gather", lambda: self.ranks.gather(groups))

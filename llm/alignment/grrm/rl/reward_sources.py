@@ -15,7 +15,7 @@ from grrm.rewards.client import RewardClient
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.overlong import overlong_penalty
 from grrm.rewards.shaping import ShapedRewards, ShapingConfig
-from grrm.rl.reward_stage import RewardStage
+from grrm.rl.reward_stage import Rewarder, RewardStage
 from grrm.rl.rollout import RolledGroup
 
 
@@ -60,9 +60,7 @@ class RowRewardStage:
             rolled.shaped = ShapedRewards(rewards, judged, penalties, (Status.SCORED,) * len(judged))
 
 
-def build_reward_stage(
-    args: Any, shaping: ShapingConfig, policy: FailurePolicy, eos_text: str
-) -> RewardStage | RowRewardStage:
+def build_rewarder(args: Any, shaping: ShapingConfig, policy: FailurePolicy, eos_text: str) -> Rewarder:
     """The reward stage that the argument file asks for."""
     if not args.use_rm_server:
         return RewardStage(TextMetricJudge(), shaping, policy)

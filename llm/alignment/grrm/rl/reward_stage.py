@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from grrm.judges.interface import Judge
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.shaping import ShapingConfig, shape_rewards
 from grrm.rl.rollout import RolledGroup
+
+
+class Rewarder(Protocol):
+    """Anything that gives groups their rewards."""
+
+    def reward(self, groups: Sequence[RolledGroup]) -> None:
+        """Fill `shaped` of every group, and `verdict` where there is one."""
+        ...
 
 
 @dataclass(slots=True)

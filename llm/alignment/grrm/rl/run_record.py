@@ -63,6 +63,11 @@ class RunRecord:
         if self.progress is not None:
             self.progress.update(step, **{name: metrics.get(name) for name in PROGRESS_METRICS})
 
+    def evaluation(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Write one evaluation as a line of its own."""
+        if self.metrics_log is not None:
+            self.metrics_log.log(step, metrics)
+
     def close(self) -> None:
         """Finish the progress bar."""
         if self.progress is not None:

@@ -13,9 +13,11 @@ from typing import Any
 import paddle
 from paddlenlp.trainer import Trainer
 
+from grrm.errors import UserError
 from grrm.rl.batch_plan import BatchPlan
 from grrm.rl.checkpoints import write_marker
 from grrm.rl.experience_maker import Experience, ExperienceMaker
+from grrm.rl.held_out import HeldOut
 from grrm.rl.losses.config import PolicyLossConfig
 from grrm.rl.losses.interface import LossInputs
 from grrm.rl.losses.objective import policy_objective
@@ -39,10 +41,12 @@ class GroupPolicyTrainer(Trainer):
         loss_config: PolicyLossConfig,
         record: RunRecord,
         tokenizer: Any,
+        held_out: HeldOut | None = None,
         callbacks: list[Any] | None = None,
     ) -> None:
         super().__init__(model=model, args=args, train_dataset=maker.prompts, tokenizer=tokenizer, callbacks=callbacks)
         self.maker, self.plan, self.loss_config, self.record = maker, plan, loss_config, record
+        self.held_out = held_out
         self.pad_id = tokenizer.pad_token_id
         self.step_metrics = StepMetrics(maker.ranks, plan.micro_batches_per_update)
         self._experience: Experience | None = None
@@ -96,14 +100,33 @@ class GroupPolicyTrainer(Trainer):
         loss = output.loss * (self.plan.micro_batches_per_update * self.maker.ranks.size)
         return (loss, output) if return_outputs else loss
 
+    def evaluate(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> dict[str, float]:
+        """Translate and judge the held-out prompts; the metrics go to the trackers and to metrics.jsonl."""
+        assert self.held_out is not None
+        metrics = self.held_out.evaluate()
+        self.record.evaluation(self.state.global_step, metrics)
+        self.log(dict(metrics))
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
     def log(self, logs: dict[str, float], **kwargs: Any) -> None:
         """Add the rollout's and the loss's metrics to what Trainer logs, and keep a record of our own."""
         if "loss" in logs:
             logs.update(self.step_metrics.collect())
+            self._check_gap(logs["logprob_gap_mean"])
             logs["seconds_update"] = time.perf_counter() - self._update_started
             self._update_started = time.perf_counter()
             self.record.metrics(self.state.global_step, logs)
         super().log(logs, **kwargs)
+
+    def _check_gap(self, gap: float) -> None:
+        """Stop, on every rank, when engine and trainer disagree about the policy by more than the limit."""
+        limit = self.args.logprob_gap_limit
+        if limit is not None and gap > limit and self.plan.updates_per_rollout == 1:
+            raise UserError(
+                f"engine and trainer log-probabilities differ by {gap:.3g} per token on average at step "
+                f"{self.state.global_step}, more than logprob_gap_limit {limit:g}: use a more precise rollout engine"
+            )
 
     def _save_checkpoint(self, model: Any, metrics: Any = None) -> None:
         """Save as Trainer does, then mark the checkpoint as whole and note where the prompts stand."""
@@ -112,9 +135,4 @@ class GroupPolicyTrainer(Trainer):
             paddle.distributed.barrier()
         if self.is_world_process_zero():
             folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
-            state = {
-                "step": self.state.global_step,
-                "generation": self.maker.generation,
-                "failures": self.maker.budget.spent,
-            }
-            write_marker(folder, state)
+            write_marker(folder, {"step": self.state.global_step, **self.maker.state()})

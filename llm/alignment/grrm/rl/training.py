@@ -12,11 +12,12 @@ from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.failure_policy import FailureBudget, FailurePolicy
 from grrm.rewards.overlong import OverlongConfig
 from grrm.rewards.shaping import ShapingConfig
-from grrm.rl.advantages import ADVANTAGE_RULES
+from grrm.rl.advantages import ADVANTAGE_RULES, RunningMoments
 from grrm.rl.batch_plan import BatchPlan, batch_plan
 from grrm.rl.checkpoints import read_marker, resume_point, save_final
 from grrm.rl.cpu_layers import use_cpu_layers
 from grrm.rl.experience_maker import ExperienceMaker, RolloutSettings
+from grrm.rl.held_out import HeldOut, StopWhenNoBetter
 from grrm.rl.losses.config import PolicyLossConfig
 from grrm.rl.model_setup import (
     TokenScorer,
@@ -28,7 +29,7 @@ from grrm.rl.model_setup import (
     stop_tokens,
 )
 from grrm.rl.policy import load_policy
-from grrm.rl.reward_sources import build_reward_stage
+from grrm.rl.reward_sources import build_rewarder
 from grrm.rl.rollout import RolloutWorker
 from grrm.rl.run_record import RunRecord
 from grrm.rl.trainer import GroupPolicyTrainer
@@ -42,24 +43,19 @@ def train(args: Any) -> None:
     use_cpu_layers()
     ranks = DataRanks.of(args)
     tokenizer = load_tokenizer(args.actor_model_name_or_path)
-    prompts = PromptDataset(
-        Path(args.train_datasets),
-        encoder(tokenizer),
-        max_prompt_len=args.max_prompt_len,
-        prompt_key=args.prompt_key,
-        response_key=args.response_key,
-    )
+    prompts = read_prompts(args, args.train_datasets, tokenizer)
     plan = batch_plan(args, ranks.size, len(prompts))
     args.gradient_accumulation_steps = plan.gradient_accumulation_steps
     args.max_steps = plan.optimizer_steps
     checkpoint = resume_point(args)
-    state = read_marker(checkpoint) if checkpoint else {"step": 0, "generation": 0, "failures": 0}
+    state = read_marker(checkpoint) if checkpoint else {"step": 0}
     model_config = {} if args.tensor_parallel_degree <= 1 else {"tensor_parallel_degree": args.tensor_parallel_degree}
     model = load_policy(args.actor_model_name_or_path, **model_config)
     if args.recompute:
         model.recompute_enable()
     maker = build_maker(args, ranks, plan, tokenizer, prompts, model, model_config)
-    maker.generation, maker.budget.spent = state["generation"], state["failures"]
+    if checkpoint:
+        maker.restore(state)
     record = RunRecord.open(args, ranks, plan.optimizer_steps, first_step=state["step"] + 1)
     trainer = GroupPolicyTrainer(
         model=model,
@@ -69,11 +65,39 @@ def train(args: Any) -> None:
         loss_config=loss_config(args),
         record=record,
         tokenizer=tokenizer,
+        held_out=build_held_out(args, ranks, tokenizer, maker),
+        callbacks=stopping(args),
     )
     if state["step"] < plan.optimizer_steps:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     record.close()
     save_final(trainer, args.output_dir)
+
+
+def read_prompts(args: Any, path: str, tokenizer: Any) -> PromptDataset:
+    """The prompts of a `src`/`tgt` file, tokenised; over-long ones are left out and counted."""
+    return PromptDataset(
+        Path(path),
+        encoder(tokenizer),
+        max_prompt_len=args.max_prompt_len,
+        prompt_key=args.prompt_key,
+        response_key=args.response_key,
+    )
+
+
+def build_held_out(args: Any, ranks: DataRanks, tokenizer: Any, maker: ExperienceMaker) -> HeldOut | None:
+    """What evaluation during training needs; None when the argument file asks for none."""
+    if not args.eval_datasets:
+        return None
+    prompts = read_prompts(args, args.eval_datasets, tokenizer)
+    return HeldOut(prompts, maker.worker, maker.rewarder, args.eval_samples, ranks)
+
+
+def stopping(args: Any) -> list[StopWhenNoBetter]:
+    """The early-stopping callback, when asked for."""
+    if not args.early_stopping:
+        return []
+    return [StopWhenNoBetter(args.early_stopping_patience, args.early_stopping_threshold)]
 
 
 def build_maker(
@@ -110,7 +134,7 @@ def build_maker(
     return ExperienceMaker(
         prompts=prompts,
         worker=worker,
-        reward_stage=build_reward_stage(
+        rewarder=build_rewarder(
             args, shaping_config(args), FailurePolicy.from_mapping(args.failure_policy), tokenizer.eos_token
         ),
         advantage_rule=ADVANTAGE_RULES[args.advantage_rule],
@@ -120,6 +144,7 @@ def build_maker(
             rollout_n=args.rollout_n,
             seed=seed,
             shuffle=args.dataloader_shuffle,
+            drop_last=args.dataloader_drop_last,
             balance=args.balance_batch,
             dynamic_sampling=args.dynamic_sampling,
             max_gen_batches=args.max_gen_batches,
@@ -130,6 +155,8 @@ def build_maker(
         ),
         ranks=ranks,
         budget=FailureBudget(max_fraction=args.max_unscored_fraction),
+        moments=RunningMoments() if args.normalize_reward else None,
+        normalize_advantage=args.normalize_advantage,
     )
 
 

@@ -1,0 +1,36 @@
+"""A policy small enough to train in a test, its tokenizer and data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.rl_processes import MODEL, TinyWorld
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> TinyWorld:
+    """A corpus of a few hundred phrases, its BPE, and a randomly initialised policy."""
+    from grrm.data.bpe import corpus_texts, train_bpe
+    from grrm.data.convert import convert_to_src_tgt
+    from grrm.data.corpora.phrases import build_phrases
+
+    folder = tmp_path_factory.mktemp("world")
+    build_phrases(folder, 200, 20, ["en", "de", "es"], seed=1)
+    train_bpe(corpus_texts(folder / "train.parquet"), folder / "policy", vocab_size=512)
+    convert_to_src_tgt(folder / "train.parquet", folder / "rl.jsonl", "Tower")
+    _save_policy(folder / "policy")
+    return TinyWorld(folder, folder / "policy", folder / "rl.jsonl")
+
+
+def _save_policy(folder: Path) -> None:
+    import paddle
+
+    from grrm.rl.model_setup import load_tokenizer
+    from grrm.rl.policy import policy_class
+
+    paddle.seed(3)
+    cls = policy_class("qwen2")
+    settings = {key: value for key, value in MODEL.items() if key not in ("model_type", "architectures")}
+    model = cls(cls.config_class(**settings, vocab_size=len(load_tokenizer(str(folder)))))
+    model.save_pretrained(str(folder), safe_serialization=True)

@@ -1,0 +1,44 @@
+"""With the same seeds, the number of ranks changes nothing that matters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.rl_processes import TinyWorld, entry_command, metrics_of, one_rank, rollouts_of, run, two_ranks
+
+pytestmark = pytest.mark.slow
+
+VARIANTS = {
+    "grpo balanced in mini-batches": {
+        "balance_batch": "true",
+        "global_mini_batch_size": "2",
+        "max_steps": "4",
+        "save_steps": "4",
+        "per_device_train_batch_size": "4",
+    },
+    "reinforce++ sharded": {
+        "yaml": "reinforce_plus_plus_grrm_tiny_argument.yaml",
+        "sharding": "stage1",
+        "kl_coeff": "0",
+    },
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_one_and_two_ranks_give_the_same_groups_rewards_advantages_and_loss(
+    name: str, world: TinyWorld, tmp_path: Path
+) -> None:
+    settings = dict(VARIANTS[name])
+    alone = {key: value for key, value in settings.items() if key != "sharding"}
+    run(one_rank(entry_command(world, tmp_path / "one", **alone)))
+    run(two_ranks(entry_command(world, tmp_path / "two", **settings), tmp_path / "logs"))
+
+    assert rollouts_of(tmp_path / "one") == rollouts_of(tmp_path / "two")
+    one, two = metrics_of(tmp_path / "one"), metrics_of(tmp_path / "two")
+    assert len(one) == int(settings.get("max_steps", "3"))
+    for left, right in zip(one, two, strict=True):
+        assert left["loss"] == pytest.approx(right["loss"], abs=1e-5)
+        assert left["reward_mean"] == right["reward_mean"]
+        assert left["entropy"] == pytest.approx(right["entropy"], abs=1e-4)
+    assert any(group["candidates"][0]["advantage"] for group in rollouts_of(tmp_path / "one"))

@@ -1,0 +1,101 @@
+"""The RL entry script as processes, with settings small enough for a test."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = ROOT / "llm/alignment/grrm"
+CONFIGS = ROOT / "llm/config/qwen"
+MODEL = {
+    "architectures": ["Qwen2ForCausalLM"],
+    "model_type": "qwen2",
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "tie_word_embeddings": True,
+}
+RL_SETTINGS = {
+    "use_rm_server": "false",
+    "reward_server": "null",
+    "report_to": "none",
+    "max_steps": "3",
+    "save_steps": "3",
+    "global_batch_size": "4",
+    "rollout_n": "4",
+    "per_device_train_batch_size": "8",
+    "max_dec_len": "12",
+    "max_length": "108",
+    "console_groups": "0",
+    "learning_rate": "0.01",
+}
+
+
+@dataclass(frozen=True)
+class TinyWorld:
+    """Where the pieces of a run lie."""
+
+    folder: Path
+    policy: Path
+    rl_data: Path
+
+
+def entry_command(
+    world: TinyWorld, output: Path, yaml: str = "grpo_grrm_tiny_argument.yaml", **settings: str
+) -> list[str]:
+    """The command line of one RL run, without interpreter or launcher."""
+    values = {
+        **RL_SETTINGS,
+        "actor_model_name_or_path": str(world.policy),
+        "train_datasets": str(world.rl_data),
+        "output_dir": str(output),
+        **settings,
+    }
+    overrides = [text for key, value in values.items() for text in (f"--{key}", value)]
+    return [str(SCRIPTS / "run_rl.py"), str(CONFIGS / yaml), *overrides]
+
+
+def one_rank(command: list[str]) -> list[str]:
+    """Run on one process."""
+    return [sys.executable, *command]
+
+
+def two_ranks(command: list[str], logs: Path) -> list[str]:
+    """Run on two processes through Paddle's launcher."""
+    launcher = [sys.executable, "-m", "paddle.distributed.launch", "--nproc_per_node", "2", "--log_dir", str(logs)]
+    return [*launcher, *command]
+
+
+def environment() -> dict[str, str]:
+    """One thread per process: the same arithmetic with one rank and with two."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+
+
+def run(command: list[str], timeout_s: float = 240, expect: int | None = 0) -> subprocess.CompletedProcess[str]:
+    """Run to the end; the output is shown when the status is not the expected one."""
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=timeout_s, env=environment(), cwd=ROOT, check=False
+    )
+    if expect is not None and done.returncode != expect:
+        pytest.fail(f"exit status {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
+    return done
+
+
+def metrics_of(output: Path) -> list[dict]:
+    """The run's metrics.jsonl."""
+    return [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+
+
+def rollouts_of(output: Path) -> list[dict]:
+    """Every dumped rollout group."""
+    return [json.loads(line) for line in (output / "rollouts/rollouts-rank000.jsonl").read_text().splitlines()]
