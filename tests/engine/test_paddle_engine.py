@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -127,17 +129,19 @@ def test_samples_of_one_prompt_differ_and_share_one_prefill(model, monkeypatch):
     assert len({tuple(c.token_ids) for c in completions}) > 8
 
 
-def test_slots_are_refilled_before_the_batch_has_drained(model, monkeypatch):
+def test_sequences_enter_while_others_are_still_running(model, monkeypatch):
     engine = PaddleEngine(model, max_num_seqs=16)
     events = []
     prefill, decode = engine._decoder.prefill, engine._decoder.decode
-    monkeypatch.setattr(engine._decoder, "prefill", lambda t, *rest: events.append("prefill") or prefill(t, *rest))
-    monkeypatch.setattr(engine._decoder, "decode", lambda t, p, c: events.append(int((p > 0).sum())) or decode(t, p, c))
+    monkeypatch.setattr(engine._decoder, "prefill", lambda t, *rest: events.append(("in", len(t))) or prefill(t, *rest))
+    monkeypatch.setattr(
+        engine._decoder, "decode", lambda t, p, c: events.append(("run", int((p > 0).sum()))) or decode(t, p, c)
+    )
     params = SamplingParams(max_new_tokens=30, stop_token_ids=tuple(range(8)), seed=2)
     engine.generate([[40 + i] for i in range(48)], params)
-    refills = [i for i, event in enumerate(events) if event == "prefill" and i]
-    assert refills
-    assert any(events[i - 1] not in ("prefill", 0) and events[i + 1] > 4 for i in refills)
+    pairs = [(before[1], after[1]) for before, after in itertools.pairwise(events) if before[0] == "in"]
+    assert sum(entered for entered, _ in pairs) == 48
+    assert any(running > entered for entered, running in pairs)
 
 
 def test_slot_array_shrinks_when_few_sequences_are_left(model, monkeypatch, full_forward):

@@ -169,8 +169,8 @@ def _causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     blocks = []
     for start in range(0, length, _QUERY_BLOCK):
         end = min(start + _QUERY_BLOCK, length)
-        bias = np.triu(np.full((end - start, end), -np.inf, np.float32), k=start + 1)
-        bias = paddle.to_tensor(np.tile(bias, (group, 1))).expand([rows, kv_heads, group * (end - start), end])
+        future = np.triu(np.full((end - start, end), -np.inf, np.float32), k=start + 1)
+        bias = paddle.to_tensor(np.tile(future, (group, 1))).expand([rows, kv_heads, group * (end - start), end])
         queries = q[:, :, :, start:end].reshape([rows, kv_heads, -1, head_dim])
         attended = _attend(queries, k[:, :, 0, :end], v[:, :, 0, :end], bias.contiguous())
         blocks.append(attended.reshape([rows, kv_heads, group, end - start, head_dim]))
