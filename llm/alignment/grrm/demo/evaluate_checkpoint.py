@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from grrm.data.convert import render_prompt
 from grrm.data.parquet import read_rows
@@ -94,8 +95,9 @@ class EngineGenerator:
 
 
 def kl_to(reference: Path, generate: EngineGenerator, pad_id: int) -> float:
-    """KL(policy || reference) in nats per token: mean of log pi - log pi_ref over the sampled tokens (estimator k1).
+    """KL(policy || reference) in nats per token, over the sampled tokens.
 
+    Mean of exp(-d) - 1 + d with d = log pi - log pi_ref (Schulman's k3): unbiased like the mean of d, never negative.
     Raises UserError when the folder holds no policy.
     """
     from grrm.rl.cpu_layers import use_cpu_layers
@@ -112,8 +114,9 @@ def kl_to(reference: Path, generate: EngineGenerator, pad_id: int) -> float:
         batch_size=64,
         temperature=1.0,
     )
-    policy = sum(sum(completion.logprobs) for _, completion in generate.sampled)
-    return float(policy - sum(float(row_T.sum()) for row_T in logprobs)) / sum(map(len, responses))
+    policy_N = np.concatenate([np.asarray(completion.logprobs) for _, completion in generate.sampled])
+    gap_N = policy_N - np.concatenate(logprobs).astype(np.float64)
+    return float(np.mean(np.expm1(-gap_N) + gap_N))
 
 
 def scores_record(scores: PolicyScores) -> dict[str, Any]:
