@@ -70,7 +70,7 @@ class PromptDataset:
                     f"{path} line {number}: {response_key!r} is not a translation task in JSON; "
                     "make the file with the src/tgt converter of this package"
                 )
-            prompt_ids = encode(prompt)
+            prompt_ids = _encode_prompt(path, number, prompt, encode)
             if len(prompt_ids) <= max_prompt_len:
                 self._items.append(PromptItem(len(self._items), prompt_ids, prompt, task))
         self.n_too_long = self.n_total - len(self._items)
@@ -103,11 +103,12 @@ class SftDataset:
     ) -> None:
         self._items: list[SftItem] = []
         self.n_total = 0
-        for _, prompt, response in tqdm(
+        for number, prompt, response in tqdm(
             read_src_tgt(path, prompt_key, response_key), desc=f"tokenise {path.name}", unit="row", disable=None
         ):
             self.n_total += 1
-            prompt_ids, response_ids = encode(prompt), [*encode(response), eos_id]
+            prompt_ids = _encode_prompt(path, number, prompt, encode)
+            response_ids = [*encode(response), eos_id]
             if len(prompt_ids) + len(response_ids) <= max_length:
                 labels = [IGNORED_LABEL] * len(prompt_ids) + response_ids
                 self._items.append(
@@ -142,6 +143,13 @@ def read_src_tgt(path: Path, prompt_key: str = "src", response_key: str = "tgt")
             yield number, _value(path, number, row, prompt_key), _value(path, number, row, response_key)
     if empty:
         raise UserError(f"{path} has no lines; give a file with at least one JSON object")
+
+
+def _encode_prompt(path: Path, number: int, prompt: str, encode: Encode) -> list[int]:
+    prompt_ids = encode(prompt)
+    if not prompt_ids:  # nothing would be there to predict the first token of the response from
+        raise UserError(f"{path} line {number} has an empty prompt; write the prompt or remove the line")
+    return prompt_ids
 
 
 def _row(path: Path, number: int, raw: bytes) -> dict[str, Any]:

@@ -15,9 +15,16 @@ class CollectiveFailure(UserError):
     """At least one rank failed at a named stage; every rank raises this with the same message."""
 
 
-def run_together(stage: str, work: Callable[[], T], ranks: DataRanks, expected: tuple[type[Exception], ...]) -> T:
-    """Run `work` on every rank; when it raises one of `expected` anywhere, raise the same failure everywhere.
+def run_together(
+    stage: str,
+    work: Callable[[], T],
+    ranks: DataRanks,
+    expected: tuple[type[Exception], ...],
+    failure: type[Exception] = CollectiveFailure,
+) -> T:
+    """Run `work` on every rank; when it raises one of `expected` anywhere, raise one `failure` on every rank.
 
+    Every rank's message is the same: the stage, the first rank that failed and what it said.
     The outcome is exchanged before anyone raises, so no rank is left waiting in a later collective. An exception
     outside `expected` is a defect: it propagates at once and the launcher ends the job.
     """
@@ -33,5 +40,5 @@ def run_together(stage: str, work: Callable[[], T], ranks: DataRanks, expected: 
     if failed:
         rank, message = failed[0]
         others = f" ({len(failed)} of {ranks.size} ranks failed)" if ranks.size > 1 else ""
-        raise CollectiveFailure(f"{stage} failed on rank {rank}{others}: {message}") from cause
+        raise failure(f"{stage} failed on rank {rank}{others}: {message}") from cause
     return result  # type: ignore[return-value]

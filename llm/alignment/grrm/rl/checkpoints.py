@@ -14,6 +14,17 @@ from grrm.errors import UserError
 MARKER = "grrm_state.json"
 
 
+def claim_output_dir(directory: str | Path) -> None:
+    """Make the output folder now, so that one that cannot be written is told before the work and not after it."""
+    try:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        is_writable = os.access(directory, os.W_OK | os.X_OK)
+    except OSError as error:
+        raise UserError(f"output_dir '{directory}' cannot be made ({error.strerror}): name another folder") from None
+    if not is_writable:
+        raise UserError(f"output_dir '{directory}' cannot be written: name another folder or mend its permissions")
+
+
 def write_marker(checkpoint: Path, state: dict[str, Any]) -> None:
     """Record `state` in the finished checkpoint directory; its presence says that everything before it was written."""
     path = checkpoint / MARKER
@@ -23,11 +34,14 @@ def write_marker(checkpoint: Path, state: dict[str, Any]) -> None:
 
 
 def read_marker(checkpoint: Path) -> dict[str, Any]:
-    """The state written by `write_marker`. Raises UserError when the checkpoint has none."""
+    """The state written by `write_marker`. Raises UserError when the checkpoint has none that can be read."""
     try:
-        return json.loads((checkpoint / MARKER).read_text(encoding="utf-8"))
+        state = json.loads((checkpoint / MARKER).read_text(encoding="utf-8"))
+        return {**state, "step": int(state["step"])}
     except FileNotFoundError:
         raise UserError(f"checkpoint '{checkpoint}' has no {MARKER}: it is incomplete, use an earlier one") from None
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(f"{MARKER} in checkpoint '{checkpoint}' is damaged: use an earlier checkpoint") from None
 
 
 def last_complete_checkpoint(output_dir: str | Path) -> Path | None:

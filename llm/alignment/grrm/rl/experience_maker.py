@@ -82,10 +82,7 @@ class ExperienceMaker:
     _seconds: dict[str, float] = field(default_factory=dict)
 
     def make(self) -> Experience:
-        """Draw,
-
-        Judge and compare the next rollout. raises collectivefailure or rewardfailure on every rank together.
-        """
+        """Draw, judge and compare the next rollout. Raises RewardFailure on every rank together."""
         self._seconds = {}
         first = self.generation
         groups = (
@@ -131,7 +128,8 @@ class ExperienceMaker:
         groups = self._timed("rollout", lambda: self.worker.roll_out(items, positions, self.generation))
         expected = (RewardServerError, RewardFailure, UserError)
         self._timed(
-            "judge", lambda: run_together("judging", lambda: self.rewarder.reward(groups), self.ranks, expected)
+            "judge",
+            lambda: run_together("judging", lambda: self.rewarder.reward(groups), self.ranks, expected, RewardFailure),
         )
         self._timed("logprob", lambda: self.score_tokens(groups))
         gathered = self._timed("gather", lambda: self.ranks.gather(groups))

@@ -42,7 +42,8 @@ class HeldOut:
         items = [self.prompts[i] for i in mine]
         groups = self._translate(items, list(mine))
         expected = (UserError, RewardFailure)
-        run_together("judging held-out translations", lambda: self._judge(groups), self.ranks, expected)
+        stage = "judging held-out translations"
+        run_together(stage, lambda: self._judge(groups), self.ranks, expected, RewardFailure)
         rewards = [rolled.shaped.rewards for rolled in groups if rolled.shaped is not None]
         everything = [row for part in self.ranks.gather(rewards) for row in part]
         greedy = [row[0] for row in everything]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from grrm.engine.paddle_engine import PaddleEngine
@@ -16,9 +17,17 @@ def load_tokenizer(directory: str) -> Any:
     """The checkpoint's tokenizer, with the pad and eos tokens that rollouts need. Raises UserError without them."""
     from paddlenlp.transformers import AutoTokenizer
 
+    # Not a folder would be a model hub's name to AutoTokenizer, and a download that may wait for long.
+    if not Path(directory).is_dir():
+        raise UserError(
+            f"no tokenizer could be loaded from '{directory}': it is not a folder; download the model first"
+        )
     try:
         tokenizer = AutoTokenizer.from_pretrained(directory)
-    except (OSError, ValueError, RuntimeError) as error:
+    except Exception as error:
+        # The tokenizers library raises plain Exception on a file it cannot read.
+        if not isinstance(error, (OSError, ValueError, RuntimeError, KeyError)) and type(error) is not Exception:
+            raise
         first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"no tokenizer could be loaded from '{directory}' ({first_line}): add its files") from error
     if tokenizer.eos_token_id is None:
@@ -26,6 +35,24 @@ def load_tokenizer(directory: str) -> Any:
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
+
+
+def check_fit(tokenizer: Any, config: Any, longest: int) -> None:
+    """Raises UserError when the model has no row for a token, or no position for row of `longest` tokens.
+
+    Either would otherwise surface as an index error in the middle of a run, at the first row that gets there.
+    """
+    if len(tokenizer) > config.vocab_size:
+        raise UserError(
+            f"the tokenizer has {len(tokenizer)} tokens but the model only {config.vocab_size} (vocab_size in its "
+            "config.json): use the tokenizer the model was trained with"
+        )
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is not None and longest > positions:
+        raise UserError(
+            f"rows may have {longest} tokens but the model has only {positions} positions (max_position_embeddings in "
+            "its config.json): lower the length limits of the argument file"
+        )
 
 
 def encoder(tokenizer: Any) -> Callable[[str], list[int]]:

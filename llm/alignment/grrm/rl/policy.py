@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import paddle
 import paddle.nn.functional as F
 from paddlenlp.transformers import LlamaForCausalLM, Qwen2ForCausalLM
+from safetensors import SafetensorError
 
 from grrm.errors import UserError
 
@@ -23,7 +24,18 @@ class TokenScores(NamedTuple):
 
 
 class _ScoresTokens:
-    """Mixin: `forward(input_ids, positions=…, labels=…)` returns `TokenScores`, anything else is the base's forward."""
+    """Mixin: `forward(input_ids, positions_N=…, labels_N=…)` returns `TokenScores`, else it is the base's forward."""
+
+    @classmethod
+    def _load_pretrained_model(cls, *args: Any, **kwargs: Any) -> Any:
+        """Refuse a checkpoint with holes, which PaddleNLP fills with random numbers and a warning."""
+        loaded = super()._load_pretrained_model(*args, **kwargs)
+        model, missing = loaded[0], set(loaded[1])
+        if model.config.tie_word_embeddings:
+            missing.discard("lm_head.weight")
+        if missing:
+            raise ValueError(f"it lacks {', '.join(sorted(missing)[:3])}{' and more' if len(missing) > 3 else ''}")
+        return loaded
 
     def forward(self, input_ids=None, *args: Any, positions_N=None, labels_N=None, temperature: float = 1.0, **kwargs):
         """Score `labels_N` at flat positions `positions_N` of the [B*T] hidden states that predict them.
@@ -56,10 +68,7 @@ def score_tokens(logits_NV: paddle.Tensor, labels_N: paddle.Tensor) -> TokenScor
 
 
 def policy_class(model_type: str) -> type:
-    """The policy class for a `model_type` of config.json;
-
-    Keeps the base's name so checkpoints stay loadable anywhere.
-    """
+    """The policy class for a `model_type` of config.json; it keeps the base's name, so checkpoints load anywhere."""
     base = POLICY_BASES.get(model_type)
     if base is None:
         raise UserError(f"model_type {model_type!r} is not supported: use a checkpoint of {', '.join(POLICY_BASES)}")
@@ -69,24 +78,39 @@ def policy_class(model_type: str) -> type:
 def load_policy(directory: str | Path, **config_overrides: Any) -> Any:
     """Load a Paddle or Hugging Face checkpoint directory as a policy, in float32 unless `dtype` says otherwise.
 
-    Raises UserError when the directory has no readable config.json or no weights.
+    Raises UserError when the directory has no readable config.json, or weights that are not whole or do not fit it.
     """
     path = Path(directory)
-    try:
-        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"model directory '{path}' has no config.json: pass a checkpoint directory") from None
-    except (NotADirectoryError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise UserError(f"'{path}/config.json' is not readable JSON ({error}): pass a checkpoint directory") from None
+    cls = policy_class(read_config(path).get("model_type", ""))
     weights = sorted([*path.glob("*.safetensors"), *path.glob("*.pdparams")])
     if not weights:
         raise UserError(
             f"model directory '{path}' has no weights (*.safetensors, *.pdparams): pass a checkpoint directory"
         )
     overrides = {"dtype": "float32", "use_cache": False, **config_overrides}
-    if _is_hugging_face(weights):
-        overrides["convert_from_torch"] = True
-    return policy_class(config.get("model_type", "")).from_pretrained(str(path), **overrides)
+    try:
+        if _is_hugging_face(weights):
+            overrides["convert_from_torch"] = True
+        return cls.from_pretrained(str(path), **overrides)
+    except (OSError, ValueError, RuntimeError, KeyError, TypeError, AssertionError, SafetensorError) as error:
+        cause = " ".join(str(error).split())[:300] or type(error).__name__
+        raise UserError(
+            f"the model in '{path}' cannot be loaded ({cause}): its weights are damaged or do not fit its config.json"
+        ) from error
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """The checkpoint's config.json. Raises UserError when there is none or it is not a JSON object."""
+    place = f"'{directory}/config.json'"
+    try:
+        config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(f"model directory '{directory}' has no config.json: pass a checkpoint directory") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{place} is not readable JSON ({error}): pass a checkpoint directory") from None
+    if not isinstance(config, dict):
+        raise UserError(f"{place} is not a JSON object: pass a checkpoint directory")
+    return config
 
 
 def _is_hugging_face(weights: list[Path]) -> bool:

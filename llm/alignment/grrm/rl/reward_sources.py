@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +12,17 @@ from grrm.data.convert import render_tgt
 from grrm.errors import UserError
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.judges.text_metric import TextMetricJudge
-from grrm.rewards.client import RewardClient
+from grrm.parallel.collective import run_together
+from grrm.parallel.data_ranks import DataRanks
+from grrm.rewards.client import RewardClient, RewardServerError
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.overlong import overlong_penalty
 from grrm.rewards.shaping import ShapedRewards, ShapingConfig
 from grrm.rl.reward_stage import Rewarder, RewardStage
 from grrm.rl.rollout import RolledGroup
+
+logger = logging.getLogger(__name__)
+STARTUP_S = 15.0
 
 
 @dataclass(slots=True)
@@ -64,8 +70,16 @@ def build_rewarder(args: Any, shaping: ShapingConfig, policy: FailurePolicy, eos
     """The reward stage that the argument file asks for."""
     if not args.use_rm_server:
         return RewardStage(TextMetricJudge(), shaping, policy)
+    client = reward_client(args)
+    if args.reward_protocol == "paddlenlp":
+        return RowRewardStage(client, shaping, eos_text)
+    return RewardStage(ServerJudge(client), shaping, policy)
+
+
+def reward_client(args: Any) -> RewardClient:
+    """The client of the servers that the argument file names. Raises UserError when its settings cannot work."""
     urls = [args.reward_server] if isinstance(args.reward_server, str) else list(args.reward_server)
-    client = RewardClient(
+    return RewardClient(
         urls,
         protocol=args.reward_protocol,
         token=_token(args.reward_token_file),
@@ -75,9 +89,38 @@ def build_rewarder(args: Any, shaping: ShapingConfig, policy: FailurePolicy, eos
         attempts=args.reward_attempts,
         groups_per_request=args.reward_groups_per_request,
     )
-    if args.reward_protocol == "paddlenlp":
-        return RowRewardStage(client, shaping, eos_text)
-    return RewardStage(ServerJudge(client), shaping, policy)
+
+
+def await_reward_server(args: Any, ranks: DataRanks) -> None:
+    """Return once every reward server is ready, before anything slow is done for a run that could not go on.
+
+    A wrong address is told after STARTUP_S at most. Raises CollectiveFailure on every rank together.
+    """
+    if not args.use_rm_server:
+        return
+
+    def wait() -> None:
+        with reward_client(args) as client:
+            _wait_until_ready(client, min(STARTUP_S, args.reward_deadline_s))
+
+    run_together("looking for the reward server", wait, ranks, (UserError,))
+
+
+def _wait_until_ready(client: RewardClient, timeout_s: float) -> None:
+    at_once_s = min(1.0, timeout_s)
+    try:
+        client.wait_until_ready(at_once_s)
+    except RewardServerError as error:
+        logger.warning("reward server %s is not ready (%s); waiting up to %g s", error.server, error.cause, timeout_s)
+    else:
+        return
+    try:
+        client.wait_until_ready(max(timeout_s - at_once_s, at_once_s))
+    except RewardServerError as error:
+        raise UserError(
+            f"reward server {error.server} was not ready within {timeout_s:g} s ({error.cause}): start it, or correct "
+            "reward_server"
+        ) from error
 
 
 def _token(path: str | None) -> str | None:

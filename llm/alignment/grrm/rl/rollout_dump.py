@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from grrm.errors import UserError
-from grrm.gqm.groups import Group, Verdict
+from grrm.gqm.groups import Group, Status, Verdict
 from grrm.rl.step_lines import StepLines, finite, read_step_lines
 
 _CANDIDATE = pa.struct(
@@ -50,16 +50,20 @@ _SCHEMA = pa.schema(
 def group_record(
     step: int,
     group: Group,
-    verdict: Verdict,
+    verdict: Verdict | None,
     rewards_G: Sequence[float | None],
     advantages_G: Sequence[float | None],
+    statuses_G: Sequence[Status] = (),
 ) -> dict[str, Any]:
     """One group as a JSON-ready object.
 
     `rewards_G` and `advantages_G` are aligned with `group.candidates`; None marks a candidate that got none (masked
-    or dropped). A sequence-level advantage is one number per candidate. Raises ValueError when lengths differ.
+    or dropped). A sequence-level advantage is one number per candidate. Where rewards came without a verdict (the row
+    protocol), `statuses_G` says what is known and there are no scores. Raises ValueError when lengths differ.
     """
-    columns = (group.candidates, verdict.statuses, verdict.scores, rewards_G, advantages_G)
+    statuses = statuses_G if verdict is None else verdict.statuses
+    scores = (None,) * len(group.candidates) if verdict is None else verdict.scores
+    columns = (group.candidates, statuses, scores, rewards_G, advantages_G)
     if len({len(column) for column in columns}) != 1:
         raise ValueError(f"group {group.group_id!r} has columns of lengths {[len(column) for column in columns]}")
     return {
@@ -82,7 +86,9 @@ def group_record(
             }
             for candidate, status, score, reward, advantage in zip(*columns, strict=True)
         ],
-        "verdict": {
+        "verdict": None
+        if verdict is None
+        else {
             "analysis": verdict.analysis,
             "ranking": None if verdict.ranking is None else [list(tier) for tier in verdict.ranking],
             "attempts": verdict.attempts,

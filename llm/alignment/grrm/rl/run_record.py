@@ -47,9 +47,16 @@ class RunRecord:
         if self.dump is None and not self.console_groups:
             return
         records = [
-            group_record(step, rolled.group, rolled.verdict, rolled.shaped.rewards, _shown(rolled, advantages))
+            group_record(
+                step,
+                rolled.group,
+                rolled.verdict,
+                rolled.shaped.rewards,
+                _shown(rolled, advantages),
+                statuses_G=rolled.shaped.statuses,
+            )
             for rolled, advantages in zip(experience.groups, row_advantages(experience), strict=True)
-            if rolled.verdict is not None and rolled.shaped is not None
+            if rolled.shaped is not None
         ]
         if self.dump is not None:
             self.dump.write(step, records)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,11 @@ import paddle
 
 from grrm.data.dataset import SftDataset
 from grrm.errors import UserError
-from grrm.parallel.data_ranks import DataRanks
-from grrm.rl.checkpoints import read_marker, resume_point, save_final
+from grrm.rl.checkpoints import claim_output_dir, read_marker, resume_point, save_final
 from grrm.rl.console import StepProgress
 from grrm.rl.cpu_layers import use_cpu_layers
 from grrm.rl.metrics_log import MetricsLog
-from grrm.rl.model_setup import encoder, load_tokenizer
+from grrm.rl.model_setup import check_fit, encoder, load_tokenizer
 from grrm.rl.policy import load_policy, policy_class
 from grrm.rl.sft_trainer import SftCollator, SftTrainer
 
@@ -26,6 +26,7 @@ def train(args: Any) -> None:
     The trained model and its tokenizer are left in `output_dir` itself.
     """
     use_cpu_layers()
+    claim_output_dir(args.output_dir)
     tokenizer = load_tokenizer(args.tokenizer_name_or_path or args.model_name_or_path)
     dataset = SftDataset(
         Path(args.train_datasets),
@@ -38,9 +39,11 @@ def train(args: Any) -> None:
     checkpoint = resume_point(args)
     done = read_marker(checkpoint)["step"] if checkpoint else 0
     model = build_model(args, len(tokenizer))
+    check_fit(tokenizer, model.config, args.max_length)
     if args.recompute:
         model.recompute_enable()
-    is_first = DataRanks.of(args).rank == 0
+    args.max_steps = total_steps(args, len(dataset))
+    is_first = args.process_index == 0
     trainer = SftTrainer(
         model=model,
         args=args,
@@ -57,11 +60,27 @@ def train(args: Any) -> None:
     save_final(trainer, args.output_dir)
 
 
-def build_model(args: Any, vocab_size: int) -> Any:
-    """The checkpoint in `model_name_or_path`,
+def total_steps(args: Any, n_examples: int) -> int:
+    """`max_steps`, or the optimizer steps in `num_train_epochs`, counted as Trainer counts them.
 
-    Or a freshly initialised model of `init_from_config`, seeded by `seed`.
+    Raises UserError when that is not a single step.
     """
+    if args.max_steps > 0:
+        return int(args.max_steps)
+    per_rank = math.ceil(n_examples / args.dataset_world_size)
+    batches = per_rank / args.per_device_train_batch_size
+    whole = math.floor(batches) if args.dataloader_drop_last else math.ceil(batches)
+    steps = int(max(whole // args.gradient_accumulation_steps, 1) * args.num_train_epochs) if whole else 0
+    if steps < 1:
+        raise UserError(
+            f"{n_examples} examples for {args.num_train_epochs:g} epochs are not one optimizer step: add data, lower "
+            "per_device_train_batch_size or set max_steps"
+        )
+    return steps
+
+
+def build_model(args: Any, vocab_size: int) -> Any:
+    """The checkpoint in `model_name_or_path`, or a fresh model of `init_from_config`, initialised from `seed`."""
     if not args.init_from_config:
         return load_policy(args.model_name_or_path)
     path = Path(args.init_from_config)

@@ -7,6 +7,7 @@ from typing import Any
 
 from grrm.data.dataset import PromptDataset
 from grrm.engine.interface import SamplingParams
+from grrm.errors import UserError
 from grrm.gqm.extraction import extract_translation
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.failure_policy import FailureBudget, FailurePolicy
@@ -14,7 +15,7 @@ from grrm.rewards.overlong import OverlongConfig
 from grrm.rewards.shaping import ShapingConfig
 from grrm.rl.advantages import ADVANTAGE_RULES, RunningMoments
 from grrm.rl.batch_plan import BatchPlan, batch_plan
-from grrm.rl.checkpoints import read_marker, resume_point, save_final
+from grrm.rl.checkpoints import claim_output_dir, read_marker, resume_point, save_final
 from grrm.rl.cpu_layers import use_cpu_layers
 from grrm.rl.experience_maker import ExperienceMaker, RolloutSettings
 from grrm.rl.held_out import HeldOut, StopWhenNoBetter
@@ -22,6 +23,7 @@ from grrm.rl.losses.config import PolicyLossConfig
 from grrm.rl.model_setup import (
     TokenScorer,
     build_engine,
+    check_fit,
     encoder,
     load_reference,
     load_tokenizer,
@@ -29,10 +31,13 @@ from grrm.rl.model_setup import (
     stop_tokens,
 )
 from grrm.rl.policy import load_policy
-from grrm.rl.reward_sources import build_rewarder
+from grrm.rl.reward_sources import await_reward_server, build_rewarder
 from grrm.rl.rollout import RolloutWorker
 from grrm.rl.run_record import RunRecord
 from grrm.rl.trainer import GroupPolicyTrainer
+
+# How long one rank may roll out or update while the others wait for it, beside the time its reward server may take.
+LONGEST_PHASE_S = 1800.0
 
 
 def train(args: Any) -> None:
@@ -41,8 +46,10 @@ def train(args: Any) -> None:
     The trained policy and its tokenizer are left in `output_dir` itself.
     """
     use_cpu_layers()
-    ranks = DataRanks.of(args)
+    ranks = DataRanks.of(args, timeout_s=LONGEST_PHASE_S + args.reward_deadline_s)
+    claim_output_dir(args.output_dir)
     tokenizer = load_tokenizer(args.actor_model_name_or_path)
+    await_reward_server(args, ranks)
     prompts = read_prompts(args, args.train_datasets, tokenizer)
     plan = batch_plan(args, ranks.size, len(prompts))
     args.gradient_accumulation_steps = plan.gradient_accumulation_steps
@@ -51,11 +58,12 @@ def train(args: Any) -> None:
     state = read_marker(checkpoint) if checkpoint else {"step": 0}
     model_config = {} if args.tensor_parallel_degree <= 1 else {"tensor_parallel_degree": args.tensor_parallel_degree}
     model = load_policy(args.actor_model_name_or_path, **model_config)
+    check_fit(tokenizer, model.config, args.max_prompt_len + args.max_dec_len)
     if args.recompute:
         model.recompute_enable()
     maker = build_maker(args, ranks, plan, tokenizer, prompts, model, model_config)
     if checkpoint:
-        maker.restore(state)
+        restore(maker, state, checkpoint)
     record = RunRecord.open(args, ranks, plan.optimizer_steps, first_step=state["step"] + 1)
     trainer = GroupPolicyTrainer(
         model=model,
@@ -72,6 +80,17 @@ def train(args: Any) -> None:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     record.close()
     save_final(trainer, args.output_dir)
+
+
+def restore(maker: ExperienceMaker, state: dict[str, Any], checkpoint: Path) -> None:
+    """Go on where `checkpoint` was saved. Raises UserError when it is not one of this kind of training."""
+    try:
+        maker.restore(state)
+    except KeyError as error:
+        raise UserError(
+            f"checkpoint '{checkpoint}' is not of an RL run (no {error} in its state): give its folder as "
+            "actor_model_name_or_path to start from its weights"
+        ) from None
 
 
 def read_prompts(args: Any, path: str, tokenizer: Any) -> PromptDataset:

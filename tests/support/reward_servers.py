@@ -1,0 +1,77 @@
+"""Reward servers as processes: the real script, and one whose judge fails on demand."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from support.rl_processes import ROOT, environment
+
+SCRIPT = ROOT / "reward_server/reward_server.py"
+FAULTY = """
+import sys
+from grrm.gqm.groups import Status, Verdict
+from grrm.judges.text_metric import TextMetricJudge
+from grrm_reward_server.main import serve
+from grrm_reward_server.settings import Settings
+
+fault, group_id = sys.argv[1:]
+
+
+class FaultyJudge(TextMetricJudge):
+    def judge(self, groups):
+        verdicts = super().judge(groups)
+        for i, group in enumerate(groups):
+            if group.group_id == group_id:
+                if fault == "raise":
+                    raise RuntimeError("out of memory")
+                verdicts[i] = Verdict.unscored(len(group.candidates), Status.JUDGE_UNPARSABLE)
+        return verdicts
+
+
+serve(Settings(port=0), FaultyJudge(), None)
+"""
+
+
+@contextmanager
+def reward_server(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The real server and its URL; `arguments` are its command line, by default a free port."""
+    with _serving([str(SCRIPT), *(arguments or ("--port", "0"))]) as served:
+        yield served
+
+
+@contextmanager
+def faulty_server(fault: str, group_id: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server whose judge scores by chrF but for one group: it leaves that unscored ("unscored") or fails ("raise")."""
+    with _serving(["-c", FAULTY, fault, group_id]) as served:
+        yield served
+
+
+@contextmanager
+def _serving(command: list[str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    process = subprocess.Popen(
+        [sys.executable, *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment(),
+    )
+    assert process.stdout is not None
+    try:
+        yield process, re.sub(r"^listening on ", "", process.stdout.readline().strip())
+    finally:
+        process.kill()
+        process.wait(10)
+        process.stdout.close()
+
+
+def error_lines(logs: Path) -> list[list[str]]:
+    """The `error:` lines of every rank, in rank order."""
+    files = sorted(logs.glob("workerlog.*"))
+    return [
+        [line for line in path.read_text(errors="replace").splitlines() if line.startswith("error:")] for path in files
+    ]
