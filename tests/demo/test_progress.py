@@ -44,6 +44,15 @@ def test_off_a_terminal_lines_come_at_most_every_ten_seconds_and_tell_the_time_l
     assert len(lines) == 5
 
 
+def test_time_left_of_a_resumed_stage_ignores_its_start_up():
+    now, console = [0.0], Console(file=io.StringIO(), force_terminal=False)
+    with StageLine(console, "GRPO", clock=lambda: now[0]) as line:
+        for seconds, step in ((0, 20), (40, 20), (100, 21), (102, 22), (161, 51)):
+            now[0] = float(seconds)
+            line.show(StepSeen(step, 100))
+    assert console.file.getvalue().splitlines()[-1] == "GRPO  step 51/100  1 min 40 s left"
+
+
 def test_stage_without_progress_still_gives_a_sign_of_life_each_minute():
     now, console = [0.0], Console(file=io.StringIO(), force_terminal=False)
     with StageLine(console, "corpus", clock=lambda: now[0]) as line:

@@ -80,6 +80,8 @@ class StageLine:
         self._started_s = self._line_s = clock()
         self._line_step = 0
         self._first: tuple[int, float] | None = None
+        self._stale_step: int | None = None
+        self._is_new = True
         self._live: Live | None = None
 
     def __enter__(self) -> StageLine:
@@ -96,7 +98,9 @@ class StageLine:
 
     def show(self, seen: StepSeen | None) -> None:
         """Bring the line up to date."""
-        if seen is not None and self._first is None:
+        if self._is_new:  # a step that is there already was made by an earlier attempt and tells nothing about the pace
+            self._is_new, self._stale_step = False, seen.step if seen else None
+        if seen is not None and self._first is None and seen.step != self._stale_step:
             self._first = (seen.step, self._clock())
         if self._live is not None:
             self._live.update(Text(self._text(seen), no_wrap=True, overflow="ellipsis"))
