@@ -1,32 +1,43 @@
-# make demo | test | lint | bench | clean -- each sets up .venv first when it is missing or out of date.
+# Every target sets up .venv first when it is missing or out of date: a bare clone and one of these is all it takes.
 SHELL := /bin/sh
 PY := .venv/bin/python
 JOBS ?= 2
 SEEDS ?= 1
 FRESH ?= 0
+MIN_COVERAGE := 95
 
-.PHONY: demo test lint format bench clean install
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint format bench clean
 
-install: .venv/.installed
+help: ## show this list
+	@echo "usage: make TARGET [NAME=value ...]"
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' Makefile
+	@echo "PYTHON=/path/to/python3.12 picks the interpreter (3.10, 3.11 or 3.12) that .venv is made with."
 
-.venv/.installed: setup.py pyproject.toml constraints.txt tools/bootstrap.sh
+install: ## set up .venv with the tested versions, if that is still to be done
 	@sh tools/bootstrap.sh
 
-demo: .venv/.installed
+demo: install ## train a small policy against a judge, from corpus to report (SEEDS=3: error bars, FRESH=1: start over)
 	@$(PY) -m grrm.cli demo --seeds $(SEEDS) $(if $(filter 1,$(FRESH)),--fresh)
 
-test: .venv/.installed
-	@$(PY) -m pytest -n $(JOBS) --dist worksteal tests
+test: install ## run all tests and check the coverage of the packages that do without paddle (JOBS=2 processes)
+	@$(PY) -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term:skip-covered \
+		--cov-fail-under=$(MIN_COVERAGE) tests
 
-lint: .venv/.installed
+lint: install ## check style, types and the direction of imports; changes nothing
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
-	@$(PY) -m importlinter.cli lint || .venv/bin/lint-imports
+	@$(PY) -c 'from importlinter.cli import lint_imports_command as lint; lint()'
 
-format: .venv/.installed
+format: install ## put the code into the style that lint checks
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
 
-clean:
-	@rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+bench: install ## measure generation and training of the tiny model; results in benchmarks/results (under a minute)
+	@$(PY) benchmarks/tiny_step.py
+
+clean: ## remove .venv, caches and build products; runs/ stays
+	@rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis \
+		.coverage .coverage.*
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -10,8 +10,10 @@ CORE = [
     "tqdm>=4.66",
     "pydantic>=2.10,<3",
     "requests>=2.32",
+    "urllib3>=2.2",
     "tenacity>=9",
     "pyarrow>=16,<21",
+    "packaging>=24",
 ]
 EXTRAS = {
     "train": [

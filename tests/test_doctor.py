@@ -76,6 +76,14 @@ def test_other_versions_than_the_tested_ones_are_a_warning(tmp_path, monkeypatch
     assert examine()["flask"].level == "ok"
 
 
+def test_a_pin_for_another_python_is_not_the_tested_version(tmp_path, monkeypatch):
+    pins = tmp_path / "constraints.txt"
+    pins.write_text('flask==3.1.3; python_version >= "3.10"\nflask==2.0.0; python_version < "3.10"\n')
+    monkeypatch.setattr(doctor, "constraints_file", lambda: pins)
+    assert examine({**HEALTHY, "flask": "3.1.3"})["flask"].level == "ok"
+    assert "tested with 3.1.3" in examine({**HEALTHY, "flask": "2.0.0"})["flask"].effect
+
+
 def test_a_port_in_use_is_a_warning_with_a_remedy():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

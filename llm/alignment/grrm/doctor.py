@@ -18,6 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TextIO
 
+from packaging.requirements import Requirement
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -135,8 +136,13 @@ def constraints_file() -> Path:
 def _pins(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
-    pins = (line.split("==") for line in path.read_text(encoding="utf-8").splitlines() if "==" in line)
-    return {name.strip().lower(): version.strip() for name, version in pins}
+    lines = (line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())
+    pins = [Requirement(line) for line in lines if line]
+    return {
+        pin.name.lower(): str(pin.specifier).removeprefix("==")
+        for pin in pins
+        if pin.marker is None or pin.marker.evaluate()
+    }
 
 
 def _python(version: tuple[int, ...]) -> Finding:
