@@ -1,0 +1,181 @@
+"""How long the two halves of an RL step take with the demo's model: generating a rollout, and training on it.
+
+    python benchmarks/tiny_step.py [--repeats 5] [--out FILE]
+
+The model has the demo's shape and random weights; prompts are random token ids and nothing ends early, so every repeat
+does the same work. Medians are reported, with the fastest and the slowest repeat; the first, which warms up, is left
+out. Nothing is compared with anything: the file is there to see a change of this code on one and the same machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from grrm.startup import configure_process
+
+if "paddle" not in sys.modules:
+    configure_process()
+
+import numpy as np
+import paddle
+from machine import describe_machine
+
+from grrm.data.atomic import atomic_path
+from grrm.engine.interface import Completion, SamplingParams
+from grrm.engine.paddle_engine import PaddleEngine
+from grrm.rl.cpu_layers import use_cpu_layers
+from grrm.rl.experience import Row
+from grrm.rl.losses.config import PolicyLossConfig
+from grrm.rl.losses.interface import LossInputs
+from grrm.rl.losses.objective import policy_objective
+from grrm.rl.micro_batch import make_micro_batch
+from grrm.rl.policy import policy_class
+
+ROOT = Path(__file__).resolve().parents[1]
+MODEL_CONFIG = ROOT / "llm/config/qwen/tiny_model_config.json"
+RESULT = ROOT / "benchmarks/results/tiny_step.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One rollout of `n_prompts` groups, and one optimizer step on all of its rows, `micro_batch_rows` at a time."""
+
+    n_prompts: int = 32
+    rollout_n: int = 8
+    prompt_tokens: int = 40
+    new_tokens: int = 24
+    micro_batch_rows: int = 64
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=5, help="measurements of each half, after one to warm up")
+    parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    if options.repeats < 1:
+        parser.error("--repeats must be at least 1")
+    result = measure(Workload(), options.repeats)
+    with atomic_path(options.out) as temporary:
+        temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    for name in ("generate", "train"):
+        part = result[name]
+        print(f"{name:<9} {part['median_s']:.3f} s, {part['tokens_per_s']:,} tokens/s (median of {options.repeats})")
+    print(f"written to {options.out}")
+
+
+def measure(workload: Workload, repeats: int) -> dict[str, Any]:
+    """Time both halves; see the module's description."""
+    machine = describe_machine()
+    use_cpu_layers()
+    model = build_model()
+    prompts = random_prompts(workload, model.config.vocab_size)
+    engine = PaddleEngine(model, max_num_seqs=len(prompts))
+    params = SamplingParams(max_new_tokens=workload.new_tokens, seed=1)
+    completions, generating = timed(lambda: engine.generate(prompts, params), repeats)
+    step = training_step(model, prompts, completions, workload.micro_batch_rows)
+    _, training = timed(step, repeats)
+    n_new = sum(len(completion.token_ids) for completion in completions)
+    n_all = n_new + sum(map(len, prompts))
+    return {
+        "workload": {**asdict(workload), "parameters": sum(int(p.size) for p in model.parameters())},
+        "generate": summary(generating, n_new, "generated"),
+        "train": summary(training, n_all, "prompt and generated, forward, backward and AdamW"),
+        "machine": machine,
+    }
+
+
+def build_model() -> Any:
+    """The demo's architecture with seeded random weights."""
+    settings = json.loads(MODEL_CONFIG.read_text(encoding="utf-8"))
+    cls = policy_class(settings.pop("model_type"))
+    paddle.seed(1)
+    return cls(cls.config_class(**settings, dtype="float32"))
+
+
+def random_prompts(workload: Workload, vocab_size: int) -> list[list[int]]:
+    """`rollout_n` equal prompts after one another per group, as a rollout asks for them."""
+    ids_PT = np.random.default_rng(1).integers(0, vocab_size, (workload.n_prompts, workload.prompt_tokens))
+    return [ids_T.tolist() for ids_T in ids_PT for _ in range(workload.rollout_n)]
+
+
+def training_step(
+    model: Any, prompts: list[list[int]], completions: list[Completion], micro_batch_rows: int
+) -> Callable[[], None]:
+    """One optimizer step on all rows with advantages of +1 and -1, as a function to call repeatedly."""
+    rows = [
+        row_of(prompt, completion, 1.0 if index % 2 else -1.0)
+        for index, (prompt, completion) in enumerate(zip(prompts, completions, strict=True))
+    ]
+    optimizer = paddle.optimizer.AdamW(1e-4, parameters=model.parameters())
+
+    def step() -> None:
+        for start in range(0, len(rows), micro_batch_rows):
+            loss_of(model, rows[start : start + micro_batch_rows]).backward()
+        optimizer.step()
+        optimizer.clear_grad()
+
+    return step
+
+
+def row_of(prompt: list[int], completion: Completion, advantage: float) -> Row:
+    """A training row of one sample."""
+    n_tokens = len(completion.token_ids)
+    return Row(
+        prompt_ids=prompt,
+        token_ids=completion.token_ids,
+        advantages_T=np.full(n_tokens, advantage),
+        mask_T=np.ones(n_tokens),
+        engine_logprobs_T=np.asarray(completion.logprobs),
+        old_logprobs_T=None,
+        ref_logprobs_T=None,
+    )
+
+
+def loss_of(model: Any, rows: list[Row]) -> Any:
+    """The clipped policy loss of one micro-batch, as the trainer computes it on its own rollout."""
+    batch = make_micro_batch(rows, pad_id=0)
+    scores = model(batch.index.input_ids, positions_N=batch.index.positions_N, labels_N=batch.index.labels_N)
+    logprobs_BR = batch.index.to_rows(scores.logprobs_N)
+    inputs = LossInputs(
+        logprobs_BT=logprobs_BR,
+        old_logprobs_BT=logprobs_BR.detach(),
+        advantages_BT=batch.advantages_BR,
+        mask_BT=batch.mask_BR,
+        ref_logprobs_BT=None,
+        entropy_BT=batch.index.to_rows(scores.entropy_N),
+    )
+    return policy_objective(inputs, PolicyLossConfig()).loss
+
+
+def timed(work: Callable[[], Any], repeats: int) -> tuple[Any, list[float]]:
+    """What the last call returned, and the seconds of each call but the first, which warms up."""
+    seconds = []
+    for _ in range(repeats + 1):
+        start = time.perf_counter()
+        result = work()
+        seconds.append(time.perf_counter() - start)
+    return result, seconds[1:]
+
+
+def summary(seconds: list[float], n_tokens: int, counted: str) -> dict[str, Any]:
+    """Median, range and rate; `counted` says which tokens the rate counts."""
+    return {
+        "median_s": round(median(seconds), 4),
+        "fastest_s": round(min(seconds), 4),
+        "slowest_s": round(max(seconds), 4),
+        "repeats": len(seconds),
+        "tokens_per_s": round(n_tokens / median(seconds)),
+        "tokens_counted": counted,
+    }
+
+
+if __name__ == "__main__":
+    main()
