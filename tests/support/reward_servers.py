@@ -46,7 +46,7 @@ def reward_server(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]
 
 @contextmanager
 def faulty_server(fault: str, group_id: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server whose judge scores by chrF but for one group: it leaves that unscored ("unscored") or fails ("raise")."""
+    """A server that judges by chrF, but leaves one group "unscored" or fails with a "raise" on it."""
     with _serving(["-c", FAULTY, fault, group_id]) as served:
         yield served
 

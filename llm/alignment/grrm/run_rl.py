@@ -20,9 +20,12 @@ def main() -> None:
         raise UserError("no argument file was given: run_rl.py ARGUMENTS.yaml [--key value ...]")
     configure_process()
     from grrm.rl.arguments import load_arguments
+
+    arguments = load_arguments(sys.argv[1], sys.argv[2:])
+    # Only now: this loads paddle, and mistakes in the argument file should not have to wait for that.
     from grrm.rl.training import train
 
-    train(load_arguments(sys.argv[1], sys.argv[2:]))
+    train(arguments)
 
 
 if __name__ == "__main__":

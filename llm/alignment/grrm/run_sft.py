@@ -20,9 +20,12 @@ def main() -> None:
         raise UserError("no argument file was given: run_sft.py ARGUMENTS.yaml [--key value ...]")
     configure_process()
     from grrm.rl.arguments import load_sft_arguments
+
+    arguments = load_sft_arguments(sys.argv[1], sys.argv[2:])
+    # Only now: this loads paddle, and mistakes in the argument file should not have to wait for that.
     from grrm.rl.sft_training import train
 
-    train(load_sft_arguments(sys.argv[1], sys.argv[2:]))
+    train(arguments)
 
 
 if __name__ == "__main__":

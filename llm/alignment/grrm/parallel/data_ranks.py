@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import faulthandler
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from grrm.parallel.meeting import meet
+
 T = TypeVar("T")
+# For the exchange itself, once everyone is there.
+EXCHANGE_S = 300.0
 
 
 @contextmanager
@@ -16,9 +21,10 @@ def deadline(seconds: float) -> Iterator[None]:
     """Abort the process with the stacks of all threads when the block does not finish in time.
 
     A collective whose partner has died can block inside C++ where no Python exception arrives; a process that ends with
-    a stack trace lets the launcher stop the others.
+    a stack trace lets the launcher stop the others. There is one alarm per process: do not nest deadlines.
     """
-    faulthandler.dump_traceback_later(seconds, exit=True)
+    # A replaced sys.stderr, as in a notebook, may have no file descriptor.
+    faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__ or sys.stderr)
     try:
         yield
     finally:
@@ -42,14 +48,16 @@ class DataRanks:
     def gather(self, record: T) -> list[T]:
         """Every data rank's record, in rank order, on every process.
 
-        Tensor- and pipeline-parallel peers hold the same data; the first of each data rank speaks for it.
+        Tensor- and pipeline-parallel peers hold the same data; the first of each data rank speaks for it. Raises
+        UserError when not all processes come within `timeout_s`.
         """
         if self.world_size == 1:
             return [record]
         import paddle.distributed as dist
 
+        meet(self.world_size, self.timeout_s)
         gathered: list[tuple[int, T]] = []
-        with deadline(self.timeout_s):
+        with deadline(EXCHANGE_S):
             dist.all_gather_object(gathered, (self.rank, record))
         by_rank: dict[int, T] = {}
         for rank, item in gathered:

@@ -7,9 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-import paddle
-
 from grrm.errors import UserError
+from grrm.parallel.meeting import barrier
 
 MARKER = "grrm_state.json"
 
@@ -57,8 +56,7 @@ def last_complete_checkpoint(output_dir: str | Path) -> Path | None:
 def save_final(trainer: Any, directory: str | Path) -> None:
     """Leave the trained model (safetensors, no pickle) and its tokenizer in `directory`; every rank must call it."""
     args = trainer.args
-    if args.world_size > 1:
-        paddle.distributed.barrier()
+    barrier(max(1, args.world_size))
     merge = args.tensor_parallel_degree > 1
     if trainer.is_world_process_zero() or (merge and args.dataset_rank == 0):
         trainer.model.save_pretrained(
@@ -69,8 +67,7 @@ def save_final(trainer: Any, directory: str | Path) -> None:
         )
     if trainer.is_world_process_zero():
         trainer.tokenizer.save_pretrained(str(directory))
-    if args.world_size > 1:
-        paddle.distributed.barrier()
+    barrier(max(1, args.world_size))
 
 
 def resume_point(args: Any) -> Path | None:

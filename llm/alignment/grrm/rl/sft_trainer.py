@@ -10,6 +10,7 @@ from typing import Any
 import paddle
 from paddlenlp.trainer import Trainer
 
+from grrm.parallel.meeting import barrier
 from grrm.rl.checkpoints import write_marker
 from grrm.rl.console import StepProgress
 from grrm.rl.metrics_log import MetricsLog
@@ -54,8 +55,7 @@ class SftTrainer(Trainer):
     def _save_checkpoint(self, model: Any, metrics: Any = None) -> None:
         """Save as Trainer does, then mark the checkpoint as whole."""
         super()._save_checkpoint(model, metrics)
-        if self.args.world_size > 1:
-            paddle.distributed.barrier()
+        barrier(max(1, self.args.world_size))
         if self.is_world_process_zero():
             folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
             write_marker(folder, {"step": self.state.global_step})

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import paddle
 from paddlenlp.trainer import Trainer
 
 from grrm.errors import UserError
+from grrm.parallel.meeting import barrier
 from grrm.rl.batch_plan import BatchPlan
 from grrm.rl.checkpoints import write_marker
 from grrm.rl.experience_maker import Experience, ExperienceMaker
@@ -131,8 +131,7 @@ class GroupPolicyTrainer(Trainer):
     def _save_checkpoint(self, model: Any, metrics: Any = None) -> None:
         """Save as Trainer does, then mark the checkpoint as whole and note where the prompts stand."""
         super()._save_checkpoint(model, metrics)
-        if self.args.world_size > 1:
-            paddle.distributed.barrier()
+        barrier(max(1, self.args.world_size))
         if self.is_world_process_zero():
             folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
             write_marker(folder, {"step": self.state.global_step, **self.maker.state()})

@@ -1,0 +1,90 @@
+"""An error on one rank is the same error on all of them."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from grrm.errors import UserError
+from grrm.parallel.collective import CollectiveFailure, run_together
+from grrm.parallel.data_ranks import DataRanks
+
+
+class Meeting:
+    """Ranks as threads that meet at a barrier: a rank that does not come makes the others fail, not wait."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.records = size, [None] * size
+        self.barrier = threading.Barrier(size, timeout=5)
+
+    def rank(self, rank: int) -> ThreadRank:
+        return ThreadRank(self, rank)
+
+
+class ThreadRank:
+    def __init__(self, meeting: Meeting, rank: int) -> None:
+        self.meeting, self.rank, self.size = meeting, rank, meeting.size
+
+    def gather(self, record):
+        self.meeting.records[self.rank] = record
+        self.meeting.barrier.wait()
+        return list(self.meeting.records)
+
+
+def on_every_rank(works, **options):
+    """Results and exceptions of `run_together`, one thread per rank."""
+    meeting, outcomes = Meeting(len(works)), [None] * len(works)
+
+    def run(rank: int) -> None:
+        try:
+            outcomes[rank] = run_together("judging", works[rank], meeting.rank(rank), (ValueError, OSError), **options)
+        except Exception as error:  # noqa: BLE001 - handed to the assertions
+            outcomes[rank] = error
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(len(works))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    return outcomes
+
+
+def raising(error: Exception):
+    def work():
+        raise error
+
+    return work
+
+
+def test_each_rank_gets_its_own_result_when_nothing_fails():
+    assert on_every_rank([lambda: "a", lambda: None, lambda: "c"]) == ["a", None, "c"]
+
+
+def test_one_failure_is_raised_on_every_rank_with_the_same_words():
+    outcomes = on_every_rank([lambda: 1, raising(OSError("server gone")), raising(ValueError("later"))])
+    assert {type(outcome) for outcome in outcomes} == {CollectiveFailure}
+    assert {str(outcome) for outcome in outcomes} == {"judging failed on rank 1 (2 of 3 ranks failed): server gone"}
+    assert isinstance(outcomes[0], UserError)
+    assert [type(outcome.__cause__) for outcome in outcomes] == [type(None), OSError, ValueError]
+
+
+def test_failure_without_words_is_still_a_failure():
+    outcomes = on_every_rank([lambda: 1, raising(ValueError())])
+    assert [type(outcome) for outcome in outcomes] == [CollectiveFailure, CollectiveFailure]
+
+
+def test_caller_chooses_what_is_raised():
+    outcomes = on_every_rank([raising(ValueError("no")), lambda: 1], failure=RuntimeError)
+    assert [type(outcome) for outcome in outcomes] == [RuntimeError, RuntimeError]
+
+
+def test_defect_is_not_turned_into_a_sentence():
+    with pytest.raises(KeyError, match="defect"):
+        run_together("judging", raising(KeyError("defect")), DataRanks(0, 1), (ValueError,))
+
+
+def test_one_process_needs_no_others():
+    with pytest.raises(CollectiveFailure, match=r"^judging failed on rank 0: gone$"):
+        run_together("judging", raising(ValueError("gone")), DataRanks(0, 1), (ValueError,))
+    assert DataRanks(0, 1).gather({"a": 1}) == [{"a": 1}]

@@ -1,0 +1,79 @@
+"""Only whole checkpoints are resumed from."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from grrm.errors import UserError
+from grrm.rl.checkpoints import (
+    MARKER,
+    claim_output_dir,
+    last_complete_checkpoint,
+    read_marker,
+    resume_point,
+    write_marker,
+)
+
+
+def checkpoint(folder, step, state=None):
+    path = folder / f"checkpoint-{step}"
+    path.mkdir(parents=True)
+    if state is not None:
+        write_marker(path, state)
+    return path
+
+
+def test_marker_comes_back_and_leaves_nothing_beside_it(tmp_path):
+    path = checkpoint(tmp_path, 3, {"step": 3, "generation": 5, "moments": None})
+    assert read_marker(path) == {"step": 3, "generation": 5, "moments": None}
+    assert [file.name for file in path.iterdir()] == [MARKER]
+
+
+def test_newest_whole_checkpoint_is_found_by_number_and_others_are_passed_over(tmp_path):
+    assert last_complete_checkpoint(tmp_path) is None
+    assert last_complete_checkpoint(tmp_path / "none") is None
+    for step in (9, 10):
+        checkpoint(tmp_path, step, {"step": step})
+    checkpoint(tmp_path, 11)
+    checkpoint(tmp_path, "best", {"step": 99})
+    assert last_complete_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
+
+
+def test_where_to_resume(tmp_path):
+    newest = checkpoint(tmp_path, 4, {"step": 4})
+    named = checkpoint(tmp_path / "elsewhere", 2, {"step": 2})
+
+    def args(**changes):
+        settings = {"resume_from_checkpoint": None, "overwrite_output_dir": False, "output_dir": str(tmp_path)}
+        return SimpleNamespace(**{**settings, **changes})
+
+    assert resume_point(args()) == newest
+    assert resume_point(args(overwrite_output_dir=True)) is None
+    assert resume_point(args(resume_from_checkpoint=str(named))) == named
+    with pytest.raises(UserError, match="is not a directory: name a checkpoint-N folder"):
+        resume_point(args(resume_from_checkpoint=str(tmp_path / "none")))
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", '{"generation": 1}', '{"step": null}', b"\xff\xfe"])
+def test_damaged_marker_is_told(tmp_path, content):
+    path = checkpoint(tmp_path, 1)
+    (path / MARKER).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError, match=f"{MARKER} in checkpoint '.*' is damaged"):
+        read_marker(path)
+
+
+def test_output_folder_is_made_or_refused(tmp_path):
+    claim_output_dir(tmp_path / "a/b")
+    claim_output_dir(tmp_path / "a/b")
+    assert (tmp_path / "a/b").is_dir()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be made"):
+        claim_output_dir(tmp_path / "file")
+
+
+def test_folder_that_cannot_be_written_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr("grrm.rl.checkpoints.os.access", lambda path, mode: False)  # root may write anywhere
+    with pytest.raises(UserError, match="cannot be written: name another folder or mend its permissions"):
+        claim_output_dir(tmp_path)

@@ -1,0 +1,63 @@
+"""From judged groups to rows: rows without a reward keep their place and teach nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.rolled import rolled_group
+
+from grrm.rl.advantages import ADVANTAGE_RULES
+from grrm.rl.experience import advantage_inputs, mean_reward, ragged, training_rows
+
+OPTIONS = {"kl_coeff": 0.0, "gamma": 1.0, "clip_range_score": None}
+
+
+def test_table_has_one_row_per_sample_in_canonical_order():
+    groups = [rolled_group(0, [2, 3], [4.0, None]), rolled_group(1, [1], [10.0])]
+    inputs = advantage_inputs(groups, **OPTIONS)
+    np.testing.assert_allclose(inputs.rewards_R, [0.4, np.nan, 1.0])
+    np.testing.assert_array_equal(inputs.groups_R, [0, 0, 1])
+    np.testing.assert_array_equal(inputs.mask_RT, [[1, 1, 0], [1, 1, 1], [1, 0, 0]])
+    assert inputs.kl_RT is None
+
+
+def test_kl_is_policy_minus_reference_where_every_group_has_both():
+    groups = [rolled_group(0, [2, 1], [1.0, 2.0]), rolled_group(1, [1], [3.0])]
+    for group in groups:
+        group.policy_logprobs = [np.full(len(t), -1.0, dtype=np.float32) for t in group.token_ids]
+        group.ref_logprobs = [np.full(len(t), -1.25, dtype=np.float32) for t in group.token_ids]
+    inputs = advantage_inputs(groups, kl_coeff=0.1, gamma=1.0, clip_range_score=None)
+    np.testing.assert_allclose(inputs.kl_RT, [[0.25, 0.25], [0.25, 0], [0.25, 0]])
+    groups[1].ref_logprobs = None
+    assert advantage_inputs(groups, **OPTIONS).kl_RT is None
+
+
+def test_unjudged_group_is_refused():
+    with pytest.raises(ValueError, match="group 0-1 reached the advantage stage without a verdict"):
+        advantage_inputs([rolled_group(0, [1], [1.0]), rolled_group(1, [1])], **OPTIONS)
+
+
+def test_rows_without_a_reward_keep_their_place_with_an_empty_mask():
+    groups = [rolled_group(0, [2, 3, 1], [4.0, None, 8.0]), rolled_group(1, [1, 2], [1.0, 3.0])]
+    advantages_RT = ADVANTAGE_RULES["dr_grpo"](advantage_inputs(groups, **OPTIONS))
+    rows = training_rows(groups, advantages_RT)
+    assert [[row.token_ids for row in members] for members in rows] == [group.token_ids for group in groups]
+    assert [[row.mask_T.tolist() for row in members] for members in rows] == [
+        [[1, 1], [0, 0, 0], [1]],
+        [[1], [1, 1]],
+    ]
+    flat = [row.advantages_T for members in rows for row in members]
+    for row, expected in zip(flat, [[-0.2] * 2, [0] * 3, [0.2], [-0.1], [0.1] * 2], strict=True):
+        np.testing.assert_allclose(row, expected, atol=1e-12)
+    assert rows[0][1].length == 3 + 3
+    assert rows[0][0].old_logprobs_T is None
+
+
+def test_ragged_pads_with_zeros():
+    np.testing.assert_array_equal(ragged([[1.0], [2.0, 3.0], []], 3), [[1, 0, 0], [2, 3, 0], [0, 0, 0]])
+
+
+def test_mean_reward_is_over_scored_rows_and_nan_without_any():
+    mean, std = mean_reward([rolled_group(0, [1, 1, 1], [2.0, None, 4.0])])
+    assert (mean, std) == (pytest.approx(0.3), pytest.approx(0.1))
+    assert all(np.isnan(value) for value in mean_reward([rolled_group(0, [1], [None])]))

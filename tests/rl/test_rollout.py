@@ -1,0 +1,95 @@
+"""Groups are rolled out whole, with the same samples whoever draws them, and a batch is checked to be complete."""
+
+from __future__ import annotations
+
+import pytest
+from support.rolled import TASK, rolled_group
+
+from grrm.data.dataset import PromptItem
+from grrm.engine.interface import Completion, SamplingParams
+from grrm.rl.rollout import RolloutWorker, check_complete
+
+
+class EchoEngine:
+    """Answers each prompt with its stream number."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def wake(self) -> None:
+        self.events.append("wake")
+
+    def update_weights(self) -> None:
+        self.events.append("update_weights")
+
+    def sleep(self) -> None:
+        self.events.append("sleep")
+
+    def generate(self, prompts, params, *, stream_ids):
+        self.events.append("generate")
+        return [Completion([stream], [-1.0], "stop") for stream in stream_ids]
+
+
+def worker(rollout_n: int = 3) -> RolloutWorker:
+    return RolloutWorker(
+        engine=EchoEngine(),
+        decode=lambda ids: f"[{ids[0]}]",
+        extract=lambda response: response.strip("[]"),
+        sampling=SamplingParams(max_new_tokens=4),
+        rollout_n=rollout_n,
+    )
+
+
+def items(n: int) -> list[PromptItem]:
+    return [PromptItem(i, [i, i], f"prompt {i}", TASK) for i in range(n)]
+
+
+def test_groups_carry_their_prompt_samples_and_log_probabilities():
+    rolling = worker()
+    (group,) = rolling.roll_out(items(1), [5], generation=2)
+    assert rolling.engine.events == ["wake", "update_weights", "generate", "sleep"]
+    assert (group.position, group.group.group_id, group.prompt_ids) == (5, "2-5", [0, 0])
+    assert [candidate.candidate_id for candidate in group.group.candidates] == ["0", "1", "2"]
+    assert [candidate.translation for candidate in group.group.candidates] == [str(t[0]) for t in group.token_ids]
+    assert [list(row) for row in group.engine_logprobs] == [[-1.0]] * 3
+    assert group.n_tokens == 3 * (2 + 1)
+
+
+def test_samples_do_not_depend_on_which_rank_draws_them_and_never_share_a_stream():
+    together = worker().roll_out(items(4), [0, 1, 2, 3], generation=7)
+    apart = [g for p in range(4) for g in worker().roll_out(items(4)[p : p + 1], [p], generation=7)]
+    assert [group.token_ids for group in together] == [group.token_ids for group in apart]
+    other = worker().roll_out(items(4), [0, 1, 2, 3], generation=8)
+    streams = [tokens[0] for group in together + other for tokens in group.token_ids]
+    assert len(set(streams)) == len(streams) == 24
+
+
+def test_complete_batch_comes_back_in_order():
+    groups = [rolled_group(position, [1, 2]) for position in (2, 0, 1)]
+    assert [group.position for group in check_complete(groups, 3, 2)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("positions", "sentence"),
+    [
+        ([0, 2], r"expected groups 0 to 2 once each, got positions \[0, 2\]"),
+        ([0, 1, 1], r"got positions \[0, 1, 1\]"),
+        ([0, 1, 2, 2], r"got positions \[0, 1, 2, 2\]"),
+        ([0, 1, 3], r"got positions \[0, 1, 3\]"),
+        ([], r"got positions \[\]"),
+    ],
+    ids=["lost", "one for another", "repeated", "of another batch", "nothing"],
+)
+def test_lost_or_repeated_groups_are_named(positions, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        check_complete([rolled_group(position, [1, 2]) for position in positions], 3, 2)
+
+
+def test_torn_group_is_named():
+    groups = [rolled_group(0, [1, 2]), rolled_group(1, [1])]
+    with pytest.raises(ValueError, match="group 0-1 has 1 members instead of 2"):
+        check_complete(groups, 2, 2)
+    groups[1] = rolled_group(1, [1, 2])
+    groups[1].token_ids.pop()
+    with pytest.raises(ValueError, match="group 0-1 has 1 members"):
+        check_complete(groups, 2, 2)

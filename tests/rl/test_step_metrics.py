@@ -1,0 +1,117 @@
+"""What is logged for a step and for a rollout: sums of shares, and honest numbers where nothing was scored."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+import paddle
+import pytest
+from support.rolled import rolled_group
+
+from grrm.gqm.groups import Status
+from grrm.parallel.data_ranks import DataRanks
+from grrm.rewards.shaping import ShapedRewards
+from grrm.rl.experience_maker import Experience
+from grrm.rl.rollout_dump import read_rollouts
+from grrm.rl.rollout_metrics import rollout_metrics
+from grrm.rl.run_record import RunRecord
+from grrm.rl.step_metrics import StepMetrics, logprob_gap
+
+NO_GAP = (0.0, 0.0, 1.0)
+
+
+class Ranks(DataRanks):
+    """This rank beside one that reports the same things ten times as large."""
+
+    def gather(self, record):
+        metrics, gaps = record
+        other = {name: 10 * value for name, value in metrics.items()}
+        return [(metrics, gaps), (other, [tuple(10 * value for value in gap) for gap in gaps])]
+
+
+def test_shares_add_up_over_micro_batches_and_average_over_updates():
+    metrics = StepMetrics(DataRanks(0, 1), micro_batches_per_update=2)
+    for value in (1.0, 2.0, 3.0, 4.0):
+        metrics.add({"kl": value, "ratio_max": value}, NO_GAP)
+    collected = metrics.collect()
+    assert collected["kl"] == 5.0
+    assert collected["ratio_max"] == 4.0
+
+
+def test_ranks_add_their_shares_and_rollout_metrics_pass_through():
+    metrics = StepMetrics(Ranks(0, 2), micro_batches_per_update=1)
+    metrics.set({"reward_mean": 0.5})
+    metrics.add({"kl": paddle.to_tensor(1.0), "ratio_max": 3.0}, (2.0, 1.5, 4.0))
+    collected = metrics.collect()
+    assert collected["reward_mean"] == 0.5
+    assert (collected["kl"], collected["ratio_max"]) == (11.0, 30.0)
+    assert collected["logprob_gap_mean"] == pytest.approx(22 / 44)
+    assert collected["logprob_gap_max"] == 15.0
+
+
+def test_collecting_starts_anew_but_keeps_the_rollout():
+    metrics = StepMetrics(DataRanks(0, 1), micro_batches_per_update=1)
+    metrics.set({"reward_mean": 0.5})
+    metrics.add({"kl": 1.0}, NO_GAP)
+    metrics.collect()
+    assert metrics.collect() == {"reward_mean": 0.5, "logprob_gap_mean": 0.0, "logprob_gap_max": 0.0}
+
+
+def test_gap_is_measured_on_valid_tokens_only():
+    logprobs_BT = paddle.to_tensor([[-1.0, -2.0], [-3.0, -9.0]], stop_gradient=False)
+    engine_BT = paddle.to_tensor([[-1.5, -2.0], [-2.0, 0.0]])
+    assert logprob_gap(logprobs_BT, engine_BT, paddle.to_tensor([[1.0, 1.0], [1.0, 0.0]])) == (1.5, 1.0, 3.0)
+
+
+def experience(*groups) -> Experience:
+    n_rows = sum(len(group.token_ids) for group in groups)
+    return Experience([], [], list(groups), np.zeros((n_rows, 4)), {"judge": 2.0}, 1)
+
+
+def by_row_server(position: int, *rewards: float):
+    """A group as the row protocol leaves it: rewards and no verdict."""
+    group = rolled_group(position, [2] * len(rewards))
+    group.shaped = ShapedRewards(rewards, rewards, (0.0,) * len(rewards), (Status.SCORED,) * len(rewards))
+    return group
+
+
+def test_rollout_metrics_count_what_was_scored():
+    groups = [rolled_group(0, [1, 4], [2.0, None]), rolled_group(1, [2, 3], [4.0, 6.0])]
+    groups[0].finish_reasons = ["length", "stop"]
+    metrics = rollout_metrics(experience(*groups))
+    assert metrics["reward_mean"] == pytest.approx(0.4)
+    assert metrics["score_mean"] == pytest.approx(4.0)
+    assert (metrics["response_length_mean"], metrics["response_length_max"]) == (2.5, 4.0)
+    assert (metrics["frac_truncated"], metrics["frac_unscored"]) == (0.25, 0.25)
+    assert (metrics["status/scored"], metrics["status/judge_unparsable"]) == (0.75, 0.25)
+    assert metrics["seconds_judge"] == 2.0
+
+
+def test_rollout_in_which_nothing_was_scored_has_no_mean():
+    metrics = rollout_metrics(experience(rolled_group(0, [1, 1], [None, None])))
+    assert math.isnan(metrics["reward_mean"])
+    assert math.isnan(metrics["score_mean"])
+    assert metrics["frac_unscored"] == 1.0
+
+
+def test_rewards_without_verdicts_are_not_called_unscored():
+    metrics = rollout_metrics(experience(by_row_server(0, 0.25, 0.75)))
+    assert metrics["frac_unscored"] == 0.0
+    assert metrics["status/scored"] == 1.0
+    assert metrics["reward_mean"] == 0.5
+    assert math.isnan(metrics["score_mean"])
+
+
+@pytest.mark.parametrize("file_format", ["jsonl", "parquet"])
+def test_rewards_without_verdicts_are_dumped_and_shown(tmp_path, file_format, capsys):
+    from grrm.rl.rollout_dump import RolloutDump
+
+    record = RunRecord(None, RolloutDump(tmp_path, file_format), None, console_groups=1)
+    record.rollout(1, experience(by_row_server(0, 0.25, 0.75)))
+    (dumped,) = read_rollouts(tmp_path)
+    assert dumped["verdict"] is None
+    assert [c["reward"] for c in dumped["candidates"]] == [0.25, 0.75]
+    assert Counter((c["status"], c["score"]) for c in dumped["candidates"]) == {("scored", None): 2}
+    assert "reward 0.250" in capsys.readouterr().out
