@@ -41,11 +41,12 @@ class _ScoresTokens:
         """Score `labels_N` at flat positions `positions_N` of the [B*T] hidden states that predict them.
 
         The LM head runs on those positions only: prompts and padding, most of a batch, never meet the vocabulary. Rows
-        are right-padded, so causal attention alone keeps real tokens from seeing padding and no mask is needed.
+        are right-padded, so causal attention alone keeps real tokens from seeing padding; `position_ids` and
+        `attention_mask` are for packed rows.
         """
         if positions_N is None:
             return super().forward(input_ids, *args, **kwargs)
-        hidden = getattr(self, self.base_model_prefix)(input_ids)[0]
+        hidden = getattr(self, self.base_model_prefix)(input_ids, **kwargs)[0]
         hidden_N = paddle.gather(hidden.reshape([-1, hidden.shape[-1]]), positions_N)
         logits_NV = self.lm_head(hidden_N)
         if temperature not in (0.0, 1.0):
@@ -57,6 +58,7 @@ def score_tokens(logits_NV: paddle.Tensor, labels_N: paddle.Tensor) -> TokenScor
     """log softmax(logits)[label] and the entropy of softmax(logits), both [N] float32.
 
     Entropy is lse - sum(p * logits) with lse = logit[label] - logprob[label]: no logarithm over the vocabulary.
+    Paddle's CPU kernel clamps log-probabilities at -64, so below that both are approximate; the gradient is exact.
     """
     labels_N1 = labels_N.unsqueeze(-1)
     nll_N1, probs_NV = F.softmax_with_cross_entropy(logits_NV.astype("float32"), labels_N1, return_softmax=True)

@@ -1,0 +1,145 @@
+"""Where rewards come from: the group protocol, a stock PaddleNLP server, a judge in process; and waiting for them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+
+import pytest
+from support.rolled import rolled_group
+
+from grrm.data.convert import parse_tgt
+from grrm.errors import UserError
+from grrm.gqm.groups import Status
+from grrm.parallel.data_ranks import DataRanks
+from grrm.rewards.client import RewardServerError
+from grrm.rewards.failure_policy import FailurePolicy
+from grrm.rewards.overlong import OverlongConfig
+from grrm.rewards.shaping import ShapingConfig
+from grrm.rl import reward_sources
+from grrm.rl.reward_sources import RowRewardStage, await_reward_server, build_rewarder
+from grrm.rl.reward_stage import RewardStage
+
+
+@pytest.fixture
+def row_server():
+    """A stock PaddleNLP reward server that answers with `server.answer(rows)`; `server.seen` keeps the requests."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            rows = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            server.seen.append(rows)
+            body = json.dumps(server.answer(rows)).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.seen, server.answer = [], lambda rows: success([len(text) for text in rows["response"]])
+    server.url = f"http://127.0.0.1:{server.server_address[1]}"
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def success(scores: list[float]) -> dict:
+    return {"error_code": 0, "error_msg": "Success", "score": scores}
+
+
+def settings(**changes):
+    values = {
+        "use_rm_server": True,
+        "reward_server": ["http://127.0.0.1:9"],
+        "reward_protocol": "paddlenlp",
+        "reward_token_file": None,
+        "reward_connect_timeout_s": 1.0,
+        "reward_read_timeout_s": 2.0,
+        "reward_deadline_s": 3.0,
+        "reward_attempts": 2,
+        "reward_groups_per_request": 8,
+    }
+    return SimpleNamespace(**{**values, **changes})
+
+
+def stage(args, overlong: OverlongConfig | None = None):
+    return build_rewarder(args, ShapingConfig(0.1, 0.0, overlong), FailurePolicy(), "<eos>")
+
+
+def test_rows_of_all_groups_go_in_one_request_and_their_numbers_are_taken_as_they_are(row_server):
+    rewarder = stage(settings(reward_server=row_server.url))
+    assert isinstance(rewarder, RowRewardStage)
+    groups = [rolled_group(0, [1, 2]), rolled_group(1, [3])]
+    row_server.answer = lambda rows: success([0.5, -2.0, 70.0])
+    rewarder.reward(groups)
+    (rows,) = row_server.seen
+    assert rows["response"] == ["r0<eos>", "r1<eos>", "r0<eos>"]
+    assert rows["src"] == ["say zwei"] * 3
+    assert parse_tgt(rows["tgt"][0]) == groups[0].group.task
+    assert [group.shaped.rewards for group in groups] == [(0.5, -2.0), (70.0,)]
+    assert groups[0].shaped.statuses == (Status.SCORED,) * 2
+    assert groups[0].verdict is None
+
+
+def test_overlong_penalties_are_subtracted_from_row_rewards(row_server):
+    overlong = OverlongConfig(max_resp_len=10, buffer_len=4, penalty_factor=1.0, enable=True)
+    group = rolled_group(0, [6, 8, 10])
+    row_server.answer = lambda rows: success([1.0, 1.0, 1.0])
+    stage(settings(reward_server=row_server.url), overlong).reward([group])
+    assert group.shaped.penalties == (0.0, 0.5, 1.0)
+    assert group.shaped.rewards == (1.0, 0.5, 0.0)
+
+
+def test_error_code_of_a_row_server_is_a_failure_not_zeros(row_server):
+    row_server.answer = lambda rows: {"error_code": 500, "error_msg": "judge broke", "score": [0.0]}
+    group = rolled_group(0, [1])
+    with pytest.raises(RewardServerError, match="judge broke"):
+        stage(settings(reward_server=row_server.url)).reward([group])
+    assert group.shaped is None
+
+
+def test_argument_file_chooses_the_source():
+    assert isinstance(stage(settings(reward_protocol="grrm")), RewardStage)
+    inside = stage(settings(use_rm_server=False, reward_server=None))
+    assert isinstance(inside, RewardStage)
+    group = rolled_group(0, [1, 1])
+    inside.reward([group])
+    assert group.verdict.statuses == (Status.SCORED,) * 2
+
+
+def test_token_file_that_cannot_be_read_is_told(tmp_path):
+    with pytest.raises(UserError, match=r"reward_token_file '.*none' cannot be read \(No such file or directory\)"):
+        stage(settings(reward_token_file=str(tmp_path / "none")))
+
+
+def test_judge_that_answers_too_few_verdicts_is_a_defect():
+    judge = SimpleNamespace(name="short", judge=lambda groups: [])
+    with pytest.raises(ValueError, match="0 verdicts for 1 groups"):
+        RewardStage(judge, ShapingConfig(), FailurePolicy()).reward([rolled_group(0, [1])])
+
+
+def test_ready_server_is_not_waited_for_and_none_is_looked_for_without_one(row_server, caplog):
+    await_reward_server(settings(reward_server=row_server.url), DataRanks(0, 1))
+    await_reward_server(settings(use_rm_server=False, reward_server=None), DataRanks(0, 1))
+    assert not caplog.records
+
+
+def test_server_that_starts_late_is_waited_for_with_a_word(row_server, monkeypatch, caplog):
+    attempts = []
+    real = reward_sources.RewardClient.wait_until_ready
+
+    def late(client, timeout_s):
+        attempts.append(timeout_s)
+        if len(attempts) == 1:
+            raise RewardServerError(row_server.url, ("readiness probe",), 3, "the connection was refused")
+        real(client, timeout_s)
+
+    monkeypatch.setattr(reward_sources.RewardClient, "wait_until_ready", late)
+    await_reward_server(settings(reward_server=row_server.url), DataRanks(0, 1))
+    assert "is not ready (the connection was refused); waiting up to 3 s" in caplog.text
+    assert attempts == [1.0, 2.0]

@@ -1,0 +1,102 @@
+"""Process set-up before paddle is imported: the right BLAS dispatch, and the user's own variables left alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from grrm import startup
+
+OURS = ("MKL_DEBUG_CPU_TYPE", "OMP_NUM_THREADS", "FLAGS_use_stride_kernel", "GLOG_minloglevel")
+
+
+@pytest.mark.parametrize(
+    ("vendor", "flags", "value"),
+    [
+        ("AuthenticAMD", {"sse2", "avx2", "avx512f"}, "7"),
+        ("AuthenticAMD", {"sse2", "avx2"}, "5"),
+        ("AuthenticAMD", {"sse2"}, None),
+        ("GenuineIntel", {"avx2", "avx512f"}, None),
+        ("unknown", set(), None),
+    ],
+)
+def test_dispatch_is_forced_on_amd_only_and_never_beyond_what_the_cpu_has(vendor, flags, value):
+    assert startup.mkl_dispatch(vendor, frozenset(flags)) == value
+
+
+def test_cpu_facts_without_proc_are_unknown(monkeypatch):
+    def missing(self, **options):
+        raise FileNotFoundError
+
+    monkeypatch.setattr(startup.Path, "read_text", missing)
+    assert startup.cpu_facts() == ("unknown", frozenset())
+
+
+def test_cores_are_divided_among_the_ranks_of_this_host(monkeypatch):
+    monkeypatch.setattr(startup.os, "sched_getaffinity", lambda pid: set(range(6)), raising=False)
+    monkeypatch.delenv("PADDLE_LOCAL_SIZE", raising=False)
+    monkeypatch.delenv("PADDLE_TRAINERS_NUM", raising=False)
+    assert startup.threads_per_process() == 6
+    monkeypatch.setenv("PADDLE_TRAINERS_NUM", "4")
+    assert startup.threads_per_process() == 1
+    monkeypatch.setenv("PADDLE_LOCAL_SIZE", "2")
+    assert startup.threads_per_process() == 3
+    monkeypatch.setenv("PADDLE_LOCAL_SIZE", "64")
+    assert startup.threads_per_process() == 1
+
+
+def configured(monkeypatch, **preset: str) -> dict[str, str | None]:
+    """What configure_process() leaves in the environment of a fresh process."""
+    for name in OURS:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in preset.items():
+        monkeypatch.setenv(name, value)
+    code = (
+        "import json, os, sys\nfrom grrm import startup\n"
+        "startup.cpu_facts = lambda: ('AuthenticAMD', frozenset({'avx2'}))\n"
+        "startup.configure_process()\n"
+        f"print(json.dumps({{name: os.environ.get(name) for name in {OURS}}}))\n"
+        "assert 'paddle' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+def test_process_is_configured_before_paddle(monkeypatch):
+    monkeypatch.setenv("PADDLE_TRAINERS_NUM", "1000")
+    monkeypatch.delenv("PADDLE_LOCAL_SIZE", raising=False)
+    assert configured(monkeypatch) == {
+        "MKL_DEBUG_CPU_TYPE": "5",
+        "OMP_NUM_THREADS": "1",
+        "FLAGS_use_stride_kernel": "0",
+        "GLOG_minloglevel": "2",
+    }
+
+
+def test_variables_of_the_user_are_left_alone(monkeypatch):
+    preset = dict.fromkeys(OURS, "1")
+    assert configured(monkeypatch, **preset) == preset
+
+
+def test_too_late_is_said_and_changes_nothing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "paddle", object())
+    for name in OURS:
+        monkeypatch.delenv(name, raising=False)
+    with pytest.warns(UserWarning, match="after paddle was imported and changes nothing"):
+        startup.configure_process()
+    assert not any(name in startup.os.environ for name in OURS)
+
+
+def test_description_names_every_setting(monkeypatch):
+    monkeypatch.setattr(startup, "cpu_facts", lambda: ("AuthenticAMD", frozenset({"avx2", "sse2"})))
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.delenv("MKL_DEBUG_CPU_TYPE", raising=False)
+    described = startup.describe()
+    assert described["cpu"] == "AuthenticAMD"
+    assert described["instruction sets"] == "avx2"
+    assert described["OMP_NUM_THREADS"] == "3"
+    assert described["MKL_DEBUG_CPU_TYPE"] == "not set"
