@@ -1,0 +1,56 @@
+"""Rollouts that teach nothing leave the policy as it was, or stop the run with a sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from support.rl_processes import CONFIGS, TinyWorld, entry_command, rollouts_of
+from support.sentences import ends_with_a_sentence
+
+from grrm.rl import training
+from grrm.rl.arguments import load_arguments
+from grrm.rl.metrics_log import read_metrics
+
+
+@pytest.fixture(autouse=True)
+def _layers_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "use_cpu_layers", lambda: None)
+
+
+def unparsable(world: TinyWorld, tmp_path: Path, **settings: str):
+    """Arguments of a run in which no response can be read, and such rows are masked."""
+    text = (CONFIGS / "grpo_grrm_tiny_argument.yaml").read_text()
+    path = tmp_path / "arguments.yaml"
+    path.write_text(text + "\nfailure_policy: {unparsable_candidate: mask}\n")
+    command = entry_command(
+        world, tmp_path / "out", yaml=str(path), **{"max_steps": "2", "save_steps": "2", **settings}
+    )
+    return load_arguments(command[1], command[2:])
+
+
+@pytest.mark.parametrize("rule", ["grpo", "reinforce_plus_plus"])
+def test_rollout_without_a_single_reward_changes_no_weight(
+    world: TinyWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: str
+) -> None:
+    monkeypatch.setattr(training, "extract_translation", lambda response, kind: None)
+    training.train(unparsable(world, tmp_path, rl_algorithm=rule))
+    metrics = read_metrics(tmp_path / "out")
+    assert [(line["step"], line["loss"], line["frac_unscored"], line["reward_mean"]) for line in metrics] == [
+        (1, 0.0, 1.0, None),
+        (2, 0.0, 1.0, None),
+    ]
+    before, after = (load_file(folder / "model.safetensors") for folder in (world.policy, tmp_path / "out"))
+    assert all(np.array_equal(before[name], after[name]) for name in after)
+    assert {c["reward"] for group in rollouts_of(tmp_path / "out") for c in group["candidates"]} == {None}
+
+
+def test_dynamic_sampling_that_finds_no_signal_stops_with_a_sentence(
+    world: TinyWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(training, "extract_translation", lambda response, kind: None)
+    args = unparsable(world, tmp_path, dynamic_sampling="true", max_gen_batches="2")
+    said = ends_with_a_sentence(lambda: training.train(args), capsys, status=3)
+    assert said.startswith("only 0 of 4 groups carried a signal after 2 generation batches")
