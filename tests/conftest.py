@@ -1,9 +1,14 @@
-"""Set up this process, and through the environment those that tests start, as the entry scripts set up theirs."""
+"""Set up this process, and through what they inherit those that tests start, as the entry scripts set up theirs."""
 
 import os
+import signal
 
 from grrm.startup import configure_process
 
 # Tests run side by side and start ranks of their own: one thread each, or they take turns on the same cores.
 os.environ["OMP_NUM_THREADS"] = "1"
 configure_process()
+
+# What a shell starts in the background ignores Ctrl-C, and so would the processes that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
