@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grrm.rl.experience import Row
-from grrm.rl.micro_batch import index_tokens, make_micro_batch, score_responses
+from grrm.rl.micro_batch import make_micro_batch, score_responses
 from grrm.rl.policy import TokenScores
+from grrm.rl.token_index import index_tokens
 
 PAD = 9
 ids = st.lists(st.integers(10, 99), min_size=1, max_size=5)
@@ -75,7 +76,7 @@ class Countdown(paddle.nn.Layer):
         super().__init__()
         self.batches: list[int] = []
 
-    def forward(self, input_ids, positions_N, labels_N, temperature):
+    def forward(self, input_ids, positions_N, labels_N, temperature, **kwargs):
         assert not self.training
         self.batches.append(input_ids.shape[0])
         scores_N = -labels_N.astype("float32") / temperature

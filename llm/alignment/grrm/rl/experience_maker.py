@@ -167,8 +167,9 @@ class ExperienceMaker:
             members = range(start, start + size)
             work = [groups[i].n_tokens for i in members]
             mine = assign_groups(work, self.ranks.size, self.settings.balance)[self.ranks.rank]
-            # Rows of similar length share a micro-batch: less padding, same sums.
-            share = sorted((row for i in mine for row in rows[start + i]), key=lambda row: row.length)
+            # Groups of similar length share a micro-batch: less padding, same sums. A group's rows stay neighbours.
+            mine.sort(key=lambda i: work[i])
+            share = [row for i in mine for row in rows[start + i]]
             updates.append([share[i : i + micro] for i in range(0, len(share), micro)])
             denominators.append(self._denominators([row for i in members for row in rows[i]]))
         repeats = self.plan.updates_per_rollout // len(updates)

@@ -88,9 +88,23 @@ class TokenScorer:
     same group gives the same numbers whatever rank holds it.
     """
 
-    def __init__(self, policy: Any | None, reference: Any | None, *, pad_id: int, batch_size: int, temperature: float):
+    def __init__(
+        self,
+        policy: Any | None,
+        reference: Any | None,
+        *,
+        pad_id: int,
+        batch_size: int,
+        temperature: float,
+        pack_tokens: int = 0,
+    ):
         self.policy, self.reference = policy, reference
-        self._options = {"pad_id": pad_id, "batch_size": batch_size, "temperature": temperature}
+        self._options = {
+            "pad_id": pad_id,
+            "batch_size": batch_size,
+            "temperature": temperature,
+            "pack_tokens": pack_tokens,
+        }
 
     def __call__(self, groups: Sequence[RolledGroup]) -> None:
         """Score every response of every group."""

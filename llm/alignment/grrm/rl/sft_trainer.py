@@ -14,7 +14,7 @@ from grrm.parallel.meeting import barrier
 from grrm.rl.checkpoints import write_marker
 from grrm.rl.console import StepProgress
 from grrm.rl.metrics_log import MetricsLog
-from grrm.rl.micro_batch import index_tokens
+from grrm.rl.token_index import index_tokens
 
 
 @dataclass(frozen=True, slots=True)

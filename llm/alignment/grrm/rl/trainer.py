@@ -21,7 +21,7 @@ from grrm.rl.held_out import HeldOut
 from grrm.rl.losses.config import PolicyLossConfig
 from grrm.rl.losses.interface import LossInputs
 from grrm.rl.losses.objective import policy_objective
-from grrm.rl.micro_batch import MicroBatch, make_micro_batch
+from grrm.rl.micro_batch import MicroBatch, make_micro_batch, pack_tokens
 from grrm.rl.rollout_metrics import rollout_metrics
 from grrm.rl.run_record import RunRecord
 from grrm.rl.schedule import Ticket, TicketLoader
@@ -66,7 +66,8 @@ class GroupPolicyTrainer(Trainer):
             self.record.rollout(self.state.global_step + 1, self._experience)
             self._update_started = time.perf_counter()
         assert self._experience is not None
-        batch = make_micro_batch(self._experience.micro_batches[inputs.update][inputs.micro], self.pad_id)
+        rows = self._experience.micro_batches[inputs.update][inputs.micro]
+        batch = make_micro_batch(rows, self.pad_id, pack_tokens(self.args))
         return {"batch": batch, "denominators": self._experience.denominators[inputs.update]}
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> Any:
@@ -76,12 +77,7 @@ class GroupPolicyTrainer(Trainer):
         normalised by counts over all micro-batches and ranks; the factor undoes both means.
         """
         batch: MicroBatch = inputs["batch"]
-        scores = model(
-            batch.index.input_ids,
-            positions_N=batch.index.positions_N,
-            labels_N=batch.index.labels_N,
-            temperature=self.args.temperature,
-        )
+        scores = model(**batch.index.model_inputs(), temperature=self.args.temperature)
         logprobs_BR = batch.index.to_rows(scores.logprobs_N)
         old_BR = logprobs_BR.detach() if batch.old_logprobs_BR is None else batch.old_logprobs_BR
         output = policy_objective(

@@ -20,6 +20,7 @@ from grrm.rl.cpu_layers import use_cpu_layers
 from grrm.rl.experience_maker import ExperienceMaker, RolloutSettings
 from grrm.rl.held_out import HeldOut, StopWhenNoBetter
 from grrm.rl.losses.config import PolicyLossConfig
+from grrm.rl.micro_batch import pack_tokens
 from grrm.rl.model_setup import (
     TokenScorer,
     build_engine,
@@ -149,6 +150,7 @@ def build_maker(
         pad_id=tokenizer.pad_token_id,
         batch_size=args.per_device_logprob_batch_size,
         temperature=args.temperature,
+        pack_tokens=pack_tokens(args),
     )
     return ExperienceMaker(
         prompts=prompts,

@@ -1,0 +1,81 @@
+"""Packed rows give what separate rows give, with less work."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.rl_processes import MODEL
+
+from grrm.rl.cpu_layers import use_cpu_layers
+from grrm.rl.packing import index_packed
+from grrm.rl.policy import policy_class
+from grrm.rl.token_index import index_tokens
+
+PAD = 0
+
+
+@pytest.fixture(scope="module", params=["qwen2", "llama"])
+def model(request: pytest.FixtureRequest):
+    use_cpu_layers()
+    paddle.seed(5)
+    cls = policy_class(request.param)
+    sizes = {key: value for key, value in MODEL.items() if key not in ("model_type", "architectures")}
+    return cls(cls.config_class(**sizes, vocab_size=64))
+
+
+def groups(seed: int, n_groups: int, n_samples: int) -> tuple[list[list[int]], list[list[int]]]:
+    rng = np.random.default_rng(seed)
+    prompts, responses = [], []
+    for _ in range(n_groups):
+        prompt = rng.integers(1, 64, rng.integers(1, 9)).tolist()
+        for _ in range(n_samples):
+            prompts.append(prompt)
+            responses.append(rng.integers(1, 64, rng.integers(1, 7)).tolist())
+    return prompts, responses
+
+
+def losses_and_gradients(model, index, weights_BR):
+    scores = model(**index.model_inputs())
+    rows_BR = index.to_rows(scores.logprobs_N)
+    (rows_BR * weights_BR).sum().backward()
+    gradients = {name: p.grad.numpy() for name, p in model.named_parameters() if p.grad is not None}
+    model.clear_gradients()
+    return rows_BR.numpy(), index.to_rows(scores.entropy_N).numpy(), gradients
+
+
+@pytest.mark.parametrize("max_tokens", [1, 12, 1000])
+def test_logprobs_entropies_and_gradients_equal_those_of_separate_rows(model, max_tokens):
+    prompts, responses = groups(seed=max_tokens, n_groups=3, n_samples=4)
+    packed = index_packed(prompts, responses, PAD, max_tokens)
+    separate = index_tokens(prompts, responses, PAD)
+    weights_BR = paddle.to_tensor(np.random.default_rng(1).normal(size=separate.scatter_BR.shape).astype("float32"))
+    for left, right in zip(
+        losses_and_gradients(model, packed, weights_BR), losses_and_gradients(model, separate, weights_BR), strict=True
+    ):
+        if isinstance(left, dict):
+            assert left.keys() == right.keys()
+            for name in left:
+                np.testing.assert_allclose(left[name], right[name], atol=2e-5, err_msg=name)
+        else:
+            np.testing.assert_allclose(left, right, atol=2e-5)
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 99), n_samples=st.integers(1, 5), max_tokens=st.integers(1, 40))
+def test_no_packed_row_is_longer_than_allowed_unless_one_response_is(seed, n_samples, max_tokens):
+    prompts, responses = groups(seed, 3, n_samples)
+    index = index_packed(prompts, responses, PAD, max_tokens)
+    longest_alone = max(len(p) + len(r) - 1 for p, r in zip(prompts, responses, strict=True))
+    assert index.input_ids.shape[1] <= max(max_tokens, longest_alone)
+    assert index.labels_N.tolist() == [token for response in responses for token in response]
+    assert index.scatter_BR.tolist() == index_tokens(prompts, responses, PAD).scatter_BR.tolist()
+
+
+def test_a_group_needs_one_copy_of_its_prompt():
+    index = index_packed([[1, 2, 3]] * 4, [[5, 6], [7], [8, 9, 4], [5, 6]], PAD, 100)
+    assert index.input_ids.tolist() == [[1, 2, 3, 5, 8, 9, 5]]
+    assert index.position_ids.tolist() == [[0, 1, 2, 3, 3, 4, 3]]
+    assert index.positions_N.tolist() == [2, 3, 2, 2, 4, 5, 2, 6]
