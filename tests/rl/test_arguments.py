@@ -353,7 +353,9 @@ def test_a_tracker_that_is_not_installed_is_named(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rl.jsonl").write_text("{}\n")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert "report_to names wandb, which is not installed" in refusal(run, {"report_to": "wandb"}, check_machine=True)
+    for tracker, package in (("wandb", "wandb"), ("tensorboard", "tensorboardX"), ("visualdl", "visualdl")):
+        told = refusal(run, {"report_to": tracker}, check_machine=True)
+        assert f"report_to names {tracker}, whose package is not installed; run pip install {package}" in told
     assert run({"report_to": "none"}, check_machine=True).values["report_to"] == ["none"]
 
 

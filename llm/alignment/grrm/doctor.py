@@ -62,7 +62,7 @@ _NEEDED = {
 }
 _OPTIONAL = {
     "visualdl": "curves in VisualDL (report_to: visualdl)",
-    "tensorboard": "report_to: tensorboard",
+    "tensorboardX": "report_to: tensorboard",
     "wandb": "report_to: wandb",
     "matplotlib": "curves in the demo's report",
     "Jinja2": "the demo's report.html",

@@ -17,6 +17,7 @@ from grrm.rl.cpu_layers import use_cpu_layers
 from grrm.rl.metrics_log import MetricsLog
 from grrm.rl.model_setup import check_fit, encoder, load_tokenizer
 from grrm.rl.policy import load_policy, policy_class
+from grrm.rl.quiet import quiet_paddlenlp
 from grrm.rl.sft_trainer import SftCollator, SftTrainer
 
 
@@ -27,6 +28,7 @@ def train(args: Any) -> None:
     """
     use_cpu_layers()
     claim_output_dir(args.output_dir)
+    quiet_paddlenlp(args.output_dir, args.process_index == 0)
     tokenizer = load_tokenizer(args.tokenizer_name_or_path or args.model_name_or_path)
     dataset = SftDataset(
         Path(args.train_datasets),

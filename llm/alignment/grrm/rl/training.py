@@ -32,6 +32,7 @@ from grrm.rl.model_setup import (
     stop_tokens,
 )
 from grrm.rl.policy import load_policy
+from grrm.rl.quiet import quiet_paddlenlp
 from grrm.rl.reward_sources import await_reward_server, build_rewarder
 from grrm.rl.rollout import RolloutWorker
 from grrm.rl.run_record import RunRecord
@@ -49,6 +50,7 @@ def train(args: Any) -> None:
     use_cpu_layers()
     ranks = DataRanks.of(args, timeout_s=LONGEST_PHASE_S + args.reward_deadline_s)
     claim_output_dir(args.output_dir)
+    quiet_paddlenlp(args.output_dir, args.process_index == 0)
     tokenizer = load_tokenizer(args.actor_model_name_or_path)
     await_reward_server(args, ranks)
     prompts = read_prompts(args, args.train_datasets, tokenizer)

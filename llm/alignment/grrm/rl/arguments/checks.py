@@ -24,6 +24,7 @@ class Launch:
 
 
 # key -> (smallest, largest, whether the smallest itself is allowed)
+_TRACKER_PACKAGES = {"tensorboard": "tensorboardX"}  # the writer that PaddleNLP uses
 _RANGES: dict[str, tuple[float, float, bool]] = {
     "temperature": (0, 100, False),
     "top_p": (0, 1, False),
@@ -220,8 +221,11 @@ def check_files(values: Mapping[str, Any], model_keys: tuple[str, ...]) -> None:
         if path and not Path(path).is_dir() and not _is_hub_name(path):
             raise UserError(f"{key} names the folder {path!r}, which does not exist; train it first or mend the path.")
     for tracker in values["report_to"]:
-        if tracker not in ("none", "all") and importlib.util.find_spec(tracker) is None:
-            raise UserError(f"report_to names {tracker}, which is not installed; run pip install {tracker} or drop it.")
+        package = _TRACKER_PACKAGES.get(tracker, tracker)
+        if tracker not in ("none", "all") and importlib.util.find_spec(package) is None:
+            raise UserError(
+                f"report_to names {tracker}, whose package is not installed; run pip install {package} or drop it."
+            )
 
 
 def _is_hub_name(path: str) -> bool:
