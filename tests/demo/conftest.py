@@ -60,6 +60,7 @@ def invented_scores(policy: str, seed: int) -> dict:
         "greedy": decoding(CHRF[policy] + 12 + seed * 0.1),
         "n_rows": len(examples),
         **({"kl_to_reference": 0.02} if policy in ALGORITHMS else {}),
+        "extra": {"terms": {"sampled": decoding(CHRF[policy] / 7), "greedy": decoding(CHRF[policy] / 6)}},
         "signatures": {"chrf": "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0"},
         "examples": examples,
     }

@@ -4,8 +4,10 @@ import json
 
 from click.testing import CliRunner
 
+from grrm.data.parquet import TranslationRow, read_rows, write_rows
 from grrm.demo.evaluate_checkpoint import EngineGenerator, scores_record
 from grrm.demo.prepare import main as prepare
+from grrm.demo.prepare import words_of
 from grrm.engine.interface import Completion
 from grrm.evaluation.policy_eval import PolicyCodec, evaluate
 from grrm.gqm.groups import TranslationTask
@@ -31,6 +33,23 @@ def test_corpus_tokenizer_and_training_files_follow_from_one_another(tmp_path):
     )
     assert json.loads(rl)["src"] == json.loads(sft)["src"]
     assert json.loads(json.loads(rl)["tgt"])["reference"] == json.loads(sft)["tgt"]
+
+
+def test_terms_hold_words_that_training_does_not(tmp_path):
+    known = [
+        TranslationRow("Ancient Macedonian", "altmakedonisch", "en", "de"),
+        TranslationRow("Turkish", "x", "en", "de"),
+    ]
+    write_rows(tmp_path / "train.parquet", known)
+    options = ("--rows", 40, "--max-letters", 25, "--languages", "en,de", "--seed", 1)
+    said = run("terms", "--train", tmp_path / "train.parquet", "--out", tmp_path / "terms", *options)
+    assert "40 held-out rows of terms" in said
+    rows = read_rows(tmp_path / "terms" / "heldout.parquet")
+    assert len(rows) == 40
+    for row in rows:
+        english = row.src_text if row.src_lang == "en" else row.trg_text
+        assert words_of(english) - {"ancient", "macedonian", "turkish", "altmakedonisch", "x"}
+        assert max(len(row.src_text), len(row.trg_text)) <= 25
 
 
 class EchoEngine:

@@ -45,6 +45,14 @@ def test_finished_stages_are_reused(tmp_path):
     assert first.log_of(stage).read_text() == "ran\n"
 
 
+def test_result_is_shown_where_it_is_worth_it(tmp_path):
+    runner, silent = a_runner(tmp_path), a_runner(tmp_path)
+    runner.run([a_stage(tmp_path, WRITES, ends_with_result=True)])
+    assert runner.console.file.getvalue().splitlines()[-1].endswith(" s: ran")
+    silent.run([a_stage(tmp_path, WRITES, name="other")])
+    assert "ran" not in silent.console.file.getvalue()
+
+
 def test_failure_names_stage_status_and_log_and_keeps_the_last_words(tmp_path):
     code = """
         import pathlib, sys

@@ -20,9 +20,9 @@ def stages(tmp_path, **changes):
 
 def test_three_seeds_share_the_data_and_train_everything_else_anew(tmp_path):
     names = [stage.name for stage in stages(tmp_path, n_seeds=3)]
-    assert names[:3] == ["corpus", "tokenizer", "convert"]
-    assert len(names) == len(set(names)) == 3 + 3 * 8
-    assert names[:11] == [stage.name for stage in stages(tmp_path, n_seeds=1)]
+    assert names[:4] == ["corpus", "terms", "tokenizer", "convert"]
+    assert len(names) == len(set(names)) == 4 + 3 * 8
+    assert names[:12] == [stage.name for stage in stages(tmp_path, n_seeds=1)]
 
 
 def test_every_input_is_in_the_checkout_or_made_by_an_earlier_stage(tmp_path):

@@ -36,6 +36,9 @@ def test_summary_has_the_figures_scripts_ask_for(finished_demo):
     assert sft["sd"] == pytest.approx(statistics.stdev([59.2, 59.4, 59.6]))
     assert sft["seeds"] == 3
     assert summary["chrf_greedy"]["grpo"]["mean"] == pytest.approx(63.5 + 12 + 0.2)
+    assert summary["chrf_terms"]["sft"]["mean"] == pytest.approx(59.0 / 7)
+    assert summary["chrf_terms_greedy"]["sft"]["seeds"] == 3
+    assert summary["chrf_terms"].keys() == summary["chrf"].keys()
     assert summary["seconds"] == SECONDS
     learned = summary["learned"]["grpo"]
     assert learned["gain"] == pytest.approx(4.5)
@@ -86,6 +89,22 @@ def test_report_of_a_run_that_has_only_begun(tmp_path):
     page = (tmp_path / "report.html").read_text()
     assert "not evaluated" in page
     assert "No rollout groups were dumped." in page
+
+
+def test_scores_on_terms_are_shown_and_explained_but_have_no_part_in_the_verdict(finished_demo):
+    out, settings = finished_demo
+    verdicts = write_report(out, settings, SECONDS)["learned"]
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "terms: chrF, sampled" in page
+    assert "no policy was trained on: 500 names" in page
+    for path in out.glob("seed*/eval-*/scores.json"):
+        scores = json.loads(path.read_text())
+        del scores["extra"]
+        path.write_text(json.dumps(scores))
+    summary = write_report(out, settings, SECONDS)
+    assert summary["chrf_terms"] == {}
+    assert summary["learned"] == verdicts
+    assert "no policy was trained on" not in (out / "report.html").read_text(encoding="utf-8")
 
 
 def test_algorithm_with_fewer_seeds_than_sft_is_not_judged(finished_demo):

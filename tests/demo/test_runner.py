@@ -40,6 +40,7 @@ def test_demo_ends_with_a_table_and_the_report_and_is_reused(small_demo, capsys)
     assert runner.run_demo(out=small_demo) == 0
     printed = capsys.readouterr().out
     assert "REINFORCE++" in printed
+    assert "terms, greedy" in printed
     assert str(small_demo / "report.html") in printed
     assert "visualdl --logdir" in printed
     first = json.loads((small_demo / "summary.json").read_text())

@@ -27,6 +27,7 @@ _PAYLOAD = ("greedy", "sampled", "greedy_response")
 @click.option("--model", type=click.Path(path_type=Path, file_okay=False), required=True)
 @click.option("--data", type=click.Path(path_type=Path, dir_okay=False), required=True)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True)
+@click.option("--extra-data", multiple=True, metavar="NAME=FILE", help="Further rows, scored under their own name.")
 @click.option("--prompt-type", required=True)
 @click.option("--extractor-type", required=True)
 @click.option("--samples", type=int, default=2, show_default=True)
@@ -37,6 +38,7 @@ def main(
     model: Path,
     data: Path,
     out: Path,
+    extra_data: tuple[str, ...],
     prompt_type: str,
     extractor_type: str,
     samples: int,
@@ -44,11 +46,15 @@ def main(
     reference: Path | None,
     seed: int,
 ) -> None:
-    """Write the scores of the policy in MODEL on the rows of DATA (TowerBlocks-MT parquet) to OUT."""
+    """Write the scores of the policy in MODEL on the rows of DATA (TowerBlocks-MT parquet) to OUT.
+
+    The scores on each file of EXTRA_DATA are in OUT too, under "extra" and the file's NAME.
+    """
     from grrm.engine.paddle_engine import PaddleEngine
     from grrm.rl.model_setup import encoder, load_tokenizer, response_decoder, stop_tokens
 
-    tasks = [TranslationTask(row.src_text, row.src_lang, row.trg_lang, row.trg_text) for row in read_rows(data)]
+    extra = {name: read_tasks(Path(path)) for name, _, path in (text.partition("=") for text in extra_data)}
+    tasks = read_tasks(data)
     tokenizer = load_tokenizer(str(model))
     codec = PolicyCodec(
         build_prompt=lambda task: render_prompt(task, prompt_type),
@@ -56,20 +62,37 @@ def main(
         decode=response_decoder(tokenizer),
         extract=lambda response: extract_translation(response, extractor_type),
     )
-    generate = EngineGenerator(PaddleEngine.from_pretrained(model), max_new_tokens, stop_tokens(tokenizer, ""))
-    scores = evaluate(
-        generate,
-        codec,
-        tasks,
-        n_samples=samples,
-        seed=seed,
-        progress=lambda done, total: click.echo(f"pass {done}/{total}"),
-    )
-    record = scores_record(scores)
+    engine, stops = PaddleEngine.from_pretrained(model), stop_tokens(tokenizer, "")
+    generate = EngineGenerator(engine, max_new_tokens, stops)
+    show = PassCounter((samples + 1) * (1 + len(extra)))
+    scores = evaluate(generate, codec, tasks, n_samples=samples, seed=seed, progress=show)
+    record = scores_record(scores) | {"extra": {}}
+    for name, others in extra.items():
+        # A generator of its own: the KL is measured on the samples of DATA only.
+        found = evaluate(
+            EngineGenerator(engine, max_new_tokens, stops), codec, others, n_samples=samples, seed=seed, progress=show
+        )
+        record["extra"][name] = scores_record(found)
     if reference is not None:
-        record["kl_to_reference"] = kl_to(reference, generate, tokenizer.pad_token_id)
+        record["kl_to_reference"] = kl_to(reference, generate.sampled[: len(tasks)], tokenizer.pad_token_id)
     write_json(out, record)
     click.echo(f"chrF sampled {scores.sampled.chrf:.2f}, greedy {scores.greedy.chrf:.2f} on {scores.n_rows} rows")
+
+
+def read_tasks(path: Path) -> list[TranslationTask]:
+    """The rows of a TowerBlocks-MT parquet file as tasks with references. Raises UserError when it is not one."""
+    return [TranslationTask(row.src_text, row.src_lang, row.trg_lang, row.trg_text) for row in read_rows(path)]
+
+
+class PassCounter:
+    """Prints "pass 3/10", counting the passes over all files."""
+
+    def __init__(self, total: int) -> None:
+        self.done, self.total = 0, total
+
+    def __call__(self, done: int, total: int) -> None:
+        self.done += 1
+        click.echo(f"pass {self.done}/{self.total}")
 
 
 class EngineGenerator:
@@ -94,8 +117,8 @@ class EngineGenerator:
         return completions
 
 
-def kl_to(reference: Path, generate: EngineGenerator, pad_id: int) -> float:
-    """KL(policy || reference) in nats per token, over the sampled tokens.
+def kl_to(reference: Path, sampled: Sequence[tuple[Sequence[int], Completion]], pad_id: int) -> float:
+    """KL(policy || reference) in nats per token, over the tokens of `sampled` (prompts and what the policy drew).
 
     Mean of exp(-d) - 1 + d with d = log pi - log pi_ref (Schulman's k3): unbiased like the mean of d, never negative.
     Raises UserError when the folder holds no policy.
@@ -105,16 +128,16 @@ def kl_to(reference: Path, generate: EngineGenerator, pad_id: int) -> float:
     from grrm.rl.policy import load_policy
 
     use_cpu_layers()
-    responses = [completion.token_ids for _, completion in generate.sampled]
+    responses = [completion.token_ids for _, completion in sampled]
     logprobs = score_responses(
         load_policy(reference),
-        [prompt for prompt, _ in generate.sampled],
+        [prompt for prompt, _ in sampled],
         responses,
         pad_id=pad_id,
         batch_size=64,
         temperature=1.0,
     )
-    policy_N = np.concatenate([np.asarray(completion.logprobs) for _, completion in generate.sampled])
+    policy_N = np.concatenate([np.asarray(completion.logprobs) for _, completion in sampled])
     gap_N = policy_N - np.concatenate(logprobs).astype(np.float64)
     return float(np.mean(np.expm1(-gap_N) + gap_N))
 

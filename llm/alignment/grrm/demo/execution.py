@@ -63,7 +63,7 @@ class StageRunner:
                 self._say(f"{label}: finished earlier")
             else:
                 spent_s = self._run_one(stage, fingerprint, label)
-                self._say(f"{label}: done in {format_seconds(spent_s)}")
+                self._say(f"{label}: done in {format_seconds(spent_s)}{self._result(stage)}")
             mark = self.marks.done(stage.name)
             seconds[stage.name] = mark.seconds if mark else 0.0
         return seconds
@@ -95,6 +95,10 @@ class StageRunner:
         if status != 0:
             ended = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
             raise self._failure(stage, child, ended)
+
+    def _result(self, stage: Stage) -> str:
+        lines = tail(self.log_of(stage).read_text(encoding="utf-8", errors="replace"), 1)
+        return f": {lines[0]}" if stage.ends_with_result and lines else ""
 
     def _failure(self, stage: Stage, child: Child, happened: str) -> StageFailure:
         lines = tail(child.output())

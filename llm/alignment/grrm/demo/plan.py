@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from grrm.demo.results import scores_file, seed_folder
-from grrm.demo.settings import ALGORITHMS, BASE, SFT, TITLES, DemoSettings
+from grrm.demo.settings import ALGORITHMS, BASE, SFT, TERMS, TITLES, DemoSettings
 from grrm.demo.stages import SERVER_PLACEHOLDER, Stage
 from grrm.rl.metrics_log import FILE_NAME as METRICS_FILE
 
@@ -32,7 +32,7 @@ class Plan:
 
     def stages(self) -> list[Stage]:
         """All stages in the order in which they run."""
-        stages = [self._corpus(), self._tokenizer(), self._convert()]
+        stages = [self._corpus(), self._terms(), self._tokenizer(), self._convert()]
         for seed in self.settings.seeds:
             stages += [self._untrained(seed), self._evaluate(BASE, seed), self._sft(seed), self._evaluate(SFT, seed)]
             for algorithm in ALGORITHMS:
@@ -47,6 +47,10 @@ class Plan:
     def _train_parquet(self) -> Path:
         return self._data / "corpus" / "train.parquet"
 
+    @property
+    def _terms_heldout(self) -> Path:
+        return self._data / TERMS / "heldout.parquet"
+
     def _corpus(self) -> Stage:
         settings, folder = self.settings, self._data / "corpus"
         rows = ["--train-rows", settings.train_rows, "--heldout-rows", settings.heldout_rows]
@@ -57,6 +61,21 @@ class Plan:
             command=self._module("prepare", "corpus", "--out", folder, *rows, *draw),
             folder=folder,
             outputs=[self._train_parquet, folder / "heldout.parquet"],
+            ends_with_result=True,
+        )
+
+    def _terms(self) -> Stage:
+        settings, folder = self.settings, self._terms_heldout.parent
+        draw = ["--languages", ",".join(settings.languages), "--seed", settings.corpus_seed]
+        rows = ["--train", self._train_parquet, "--rows", settings.terms_rows]
+        return Stage(
+            name=TERMS,
+            title="corpus of terms",
+            command=self._module("prepare", "terms", "--out", folder, *rows, *draw),
+            folder=folder,
+            inputs=[self._train_parquet],
+            outputs=[self._terms_heldout],
+            ends_with_result=True,
         )
 
     def _tokenizer(self) -> Stage:
@@ -149,16 +168,20 @@ class Plan:
         if policy in ALGORITHMS:
             options += ["--reference", self._model(SFT, seed)]
             inputs.append(self._model(SFT, seed) / _WEIGHTS)
+        options += ["--extra-data", f"{TERMS}={self._terms_heldout}"]
+        inputs.append(self._terms_heldout)
         options += ["--samples", settings.eval_samples, "--max-new-tokens", settings.eval_max_new_tokens]
+        title = "the untrained policy" if policy == BASE else TITLES[policy]
         return Stage(
             name=f"seed{seed}/eval-{policy}",
-            title=f"evaluation of {TITLES[policy]}, seed {seed}",
+            title=f"evaluation of {title}, seed {seed}",
             command=self._module(
                 "evaluate_checkpoint", "--model", model, "--data", data, "--out", scores, "--seed", seed, *options
             ),
             folder=scores.parent,
             inputs=inputs,
             outputs=[scores],
+            ends_with_result=True,
         )
 
     def _model(self, policy: str, seed: int) -> Path:

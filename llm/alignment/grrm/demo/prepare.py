@@ -1,7 +1,8 @@
-"""The demo's small stages as commands: `python -m grrm.demo.prepare corpus|tokenizer|convert|untrained …`."""
+"""The demo's small stages as commands: `python -m grrm.demo.prepare corpus|terms|tokenizer|… …`."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import click
@@ -30,6 +31,35 @@ def corpus(out: Path, train_rows: int, heldout_rows: int, languages: str, seed: 
 
     files = build_phrases(out, train_rows, heldout_rows, tuple(languages.split(",")), seed)
     click.echo(f"{files.n_train} training rows, {files.n_heldout} held-out rows")
+
+
+@main.command()
+@click.option("--train", type=FILE, required=True, help="Rows that the policies are trained on.")
+@click.option("--out", type=FOLDER, required=True)
+@click.option("--rows", type=int, required=True)
+@click.option("--max-letters", type=int, default=60, show_default=True, help="Longer texts are left out.")
+@click.option("--languages", required=True, help="Two-letter codes, separated by commas.")
+@click.option("--seed", type=int, required=True)
+def terms(train: Path, out: Path, rows: int, max_letters: int, languages: str, seed: int) -> None:
+    """Pick held-out names and interface texts, each with an English word that no row of TRAIN has: heldout.parquet."""
+    from grrm.data.corpora.terms import build_terms
+    from grrm.data.parquet import read_rows, write_rows
+
+    known = {word for row in read_rows(train) for text in row[:2] for word in words_of(text)}
+    files = build_terms(out, heldout_rows=None, languages=tuple(languages.split(",")), seed=seed)
+    new = [
+        row
+        for row in read_rows(files.heldout)
+        if max(len(row.src_text), len(row.trg_text)) <= max_letters
+        and words_of(row.src_text if row.src_lang == "en" else row.trg_text) - known
+    ]
+    write_rows(files.heldout, new[:rows])
+    click.echo(f"{len(new[:rows])} held-out rows of terms")
+
+
+def words_of(text: str) -> set[str]:
+    """The words of a text, letter case aside."""
+    return set(re.findall(r"\w+", text.casefold()))
 
 
 @main.command()

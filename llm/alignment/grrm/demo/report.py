@@ -25,6 +25,8 @@ _TABLE = (
     ("chrF per sentence, greedy", "chrf_sentence_greedy", 1.0, 1),
     ("exact, sampled (%)", "exact_match", 100.0, 1),
     ("exact, greedy (%)", "exact_match_greedy", 100.0, 1),
+    ("terms: chrF, sampled", "chrf_terms", 1.0, 1),
+    ("terms: chrF, greedy", "chrf_terms_greedy", 1.0, 1),
     ("tokens per sample", "response_length", 1.0, 1),
     ("KL to SFT, nats per token", "kl_to_sft", 1.0, 4),
     ("unparsable (%)", "unparsable", 100.0, 2),

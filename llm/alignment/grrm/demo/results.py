@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from grrm.demo.settings import ALGORITHMS, POLICIES, SFT, DemoSettings
+from grrm.demo.settings import ALGORITHMS, POLICIES, SFT, TERMS, DemoSettings
 from grrm.rl.metrics_log import read_metrics
 
 _PACKAGES = ("paddle-grrm", "paddlepaddle", "paddlenlp", "sacrebleu", "babel", "tokenizers", "numpy")
@@ -68,6 +68,17 @@ def policy_figures(results: Results, decoding: str, field: str) -> dict[str, dic
     }
 
 
+def terms_figures(results: Results, decoding: str) -> dict[str, dict[str, Any]]:
+    """`over_seeds` of the corpus chrF on terms, for every policy that was evaluated on them."""
+    measured = {
+        policy: [
+            by_seed[seed]["extra"][TERMS][decoding]["chrf"] for seed in sorted(by_seed) if _has_terms(by_seed[seed])
+        ]
+        for policy, by_seed in results.scores.items()
+    }
+    return {policy: over_seeds(values) for policy, values in measured.items() if values}
+
+
 def kl_figures(results: Results) -> dict[str, dict[str, Any]]:
     """`over_seeds` of the KL divergence to the SFT policy, nats per sampled token, where it was measured."""
     measured = {
@@ -102,13 +113,16 @@ def summarise(results: Results) -> dict[str, Any]:
     """The content of summary.json.
 
     `chrf` is the corpus chrF of samples at temperature 1, `chrf_greedy` that of greedy decoding; `chrf_sentence` and
-    `chrf_sentence_greedy` are means over sentences; all from 0 to 100.
+    `chrf_sentence_greedy` are means over sentences; `chrf_terms` and `chrf_terms_greedy` are corpus chrF on the corpus
+    that nothing was trained on; all from 0 to 100.
     """
     chrf, greedy = policy_figures(results, "sampled", "chrf"), policy_figures(results, "greedy", "chrf")
     complete = [algorithm for algorithm in ALGORITHMS if _same_seeds(results, SFT, algorithm)]
     return {
         "chrf": chrf,
         "chrf_greedy": greedy,
+        "chrf_terms": terms_figures(results, "sampled"),
+        "chrf_terms_greedy": terms_figures(results, "greedy"),
         "chrf_sentence": _sentence_figures(results, "sampled"),
         "chrf_sentence_greedy": _sentence_figures(results, "greedy"),
         "exact_match": policy_figures(results, "sampled", "exact_match"),
@@ -146,6 +160,10 @@ def mean_curve(by_seed: Mapping[int, list[dict[str, Any]]], key: str) -> dict[in
             if isinstance(value, (int, float)) and math.isfinite(value):
                 values.setdefault(int(record["step"]), []).append(float(value))
     return dict(sorted(values.items()))
+
+
+def _has_terms(scores: Mapping[str, Any]) -> bool:
+    return TERMS in scores.get("extra", {})
 
 
 def _sentence_figures(results: Results, decoding: str) -> dict[str, Any]:

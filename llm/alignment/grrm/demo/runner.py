@@ -27,6 +27,12 @@ from grrm.rl.console import format_seconds
 
 _NEEDED = ("paddle", "paddlenlp", "visualdl", "babel", "tokenizers", "sacrebleu", "flask", "waitress", "matplotlib")
 _JUDGES = {"metric": "text_metric"}
+_COLUMNS = {
+    "sampled": "chrf",
+    "greedy": "chrf_greedy",
+    "terms, sampled": "chrf_terms",
+    "terms, greedy": "chrf_terms_greedy",
+}
 _OURS = ("stages", "data", "seed[0-9]*", "logs", "figures", "report.html", "summary.json")
 
 
@@ -91,10 +97,11 @@ def _run_stages(settings: DemoSettings, root: Path, out: Path, console: Console)
 def show_summary(console: Console, summary: Mapping[str, Any], out: Path) -> None:
     """Print the scores of every policy and where to look further."""
     table = Table(title="Held-out chrF", title_justify="left")
-    for column in ("policy", "sampled", "greedy"):
-        table.add_column(column, justify="left" if column == "policy" else "right")
-    for policy, sampled in summary["chrf"].items():
-        table.add_row(TITLES[policy], _figure(sampled), _figure(summary["chrf_greedy"][policy]))
+    table.add_column("policy")
+    for column in _COLUMNS:
+        table.add_column(column, justify="right")
+    for policy in summary["chrf"]:
+        table.add_row(TITLES[policy], *(_figure(summary[key].get(policy)) for key in _COLUMNS.values()))
     console.print(table)
     _say(console, f"time of all stages: {format_seconds(sum(summary['seconds'].values()))}")
     _say(console, f"report:  {out / 'report.html'}")
@@ -172,7 +179,9 @@ def sigterm_as_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _figure(figure: Mapping[str, Any]) -> str:
+def _figure(figure: Mapping[str, Any] | None) -> str:
+    if figure is None:
+        return "–"
     return f"{figure['mean']:.1f}" + ("" if figure["sd"] is None else f" ± {figure['sd']:.1f}")
 
 

@@ -10,6 +10,7 @@ BASE, SFT = "base", "sft"
 ALGORITHMS = ("grpo", "reinforce_plus_plus")
 POLICIES = (BASE, SFT, *ALGORITHMS)
 TITLES = {BASE: "untrained", SFT: "SFT", "grpo": "GRPO", "reinforce_plus_plus": "REINFORCE++"}
+TERMS = "terms"  # the harder corpus that every policy is scored on as well
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,8 @@ class DemoSettings:
     first_seed: int = 1
     languages: tuple[str, ...] = LANGUAGES
     train_rows: int = 40_000
-    heldout_rows: int = 400
+    heldout_rows: int = 1_000
+    terms_rows: int = 500
     corpus_seed: int = 0
     vocab_size: int = 2048
     model_config: str = "llm/config/qwen/tiny_model_config.json"
@@ -33,7 +35,7 @@ class DemoSettings:
     sft_batch_rows: int = 96
     sft_steps: int | None = None
     rl_steps: int | None = None
-    eval_samples: int = 2
+    eval_samples: int = 4
     eval_max_new_tokens: int = 64
     judge: str = "metric"
     nproc: int = 2

@@ -27,7 +27,8 @@ class Stage:
     `name` is unique and may contain "/"; `command` is an argument list in which `{reward_server}` stands for the
     server's URL; `settings` and the contents of `inputs` (files, or folders with all files in them) make the
     fingerprint together with the command; `outputs` must exist afterwards. `metrics` (a metrics.jsonl) and
-    `total_steps` feed the progress line, which shows the keys in `shown`. `timeout_s` is the deadline of one run.
+    `total_steps` feed the progress line, which shows the keys in `shown`. `ends_with_result`
+    says that the last line of output is worth showing when the stage is done. `timeout_s` is the deadline of one run.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Stage:
     metrics: Path | None = None
     total_steps: int | None = None
     shown: Sequence[str] = ("loss",)
+    ends_with_result: bool = False
     timeout_s: float = 3600.0
 
     @property
