@@ -1,0 +1,246 @@
+"""What the documentation says is there, is there: links, files, commands, options, keys, statuses and examples."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from grrm.cli import grrm
+from grrm.gqm.groups import Status
+from grrm.judges.registry import build_judge
+from grrm.plan_table import show_plan
+from grrm.rewards.failure_policy import DEFAULT_ACTIONS, FailurePolicy
+from grrm.rl.arguments.fields import RLFields
+from grrm.rl.arguments.load import parse_overrides
+from grrm.rl.arguments.schema import RL_SCHEMA, SFT_SCHEMA, typed_values
+from grrm_reward_server.app import create_app
+from grrm_reward_server.main import main as reward_server
+from grrm_reward_server.settings import Settings
+
+ROOT = Path(__file__).parents[1]
+ENGLISH, CHINESE = ROOT / "README.md", ROOT / "README_zh.md"
+PAGES = [ENGLISH, CHINESE, *sorted((ROOT / "docs").glob("*.md"))]
+PICTURES_TO_COME = {ROOT / "docs/images/demo_report.png"}
+FIRST_OWN_KEY = "advantage_rule"  # from here on, the fields of RLFields are this project's own
+SCRIPT_SCHEMAS = {"run_rl.py": RL_SCHEMA, "run_sft.py": SFT_SCHEMA}
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+INLINE_CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+HEADING = re.compile(r"^(#+) ", re.MULTILINE)
+REPOSITORY_PATH = re.compile(r"(?:llm|reward_server|tests|docs|benchmarks|tools|csrc|\.ci)/[\w./-]*")
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def prose_of(page: Path) -> str:
+    return FENCE.sub("", text_of(page))
+
+
+def blocks_of(page: Path, language: str) -> list[str]:
+    return [body for name, body in FENCE.findall(text_of(page)) if name == language]
+
+
+def commands_of(page: Path) -> list[str]:
+    """Command lines in shell blocks, and inline code that starts like one."""
+    lines = [line for block in blocks_of(page, "bash") for line in block.replace("\\\n", " ").splitlines()]
+    starts = ("grrm ", "make ", "python ")
+    return [line for line in lines if line.strip()] + [
+        code for code in INLINE_CODE.findall(prose_of(page)) if code.startswith(starts)
+    ]
+
+
+def words_after(command: str, program: str) -> list[str] | None:
+    """The arguments of `program` where the command line runs it, else None."""
+    words = shlex.split(command)
+    names = [Path(word).name for word in words]
+    return words[names.index(program) + 1 :] if program in names else None
+
+
+def section(page: Path, heading: str) -> str:
+    """The text below a second-level heading, up to the next one."""
+    _, found, rest = text_of(page).partition(f"\n## {heading}\n")
+    assert found, f"{page.name} has no section {heading!r}"
+    return rest.partition("\n## ")[0]
+
+
+def table_rows(text: str) -> Iterator[list[str]]:
+    """Cells of the table rows that start with inline code."""
+    for line in text.splitlines():
+        if line.startswith("| `"):
+            yield [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def long_options(command: click.Command) -> set[str]:
+    return {name for parameter in command.params for name in parameter.opts if name.startswith("--")}
+
+
+@every_page
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    for target in LINK.findall(prose_of(page)):
+        path = (page.parent / target.partition("#")[0]).resolve()
+        assert target.startswith(("http://", "https://")) or path.exists() or path in PICTURES_TO_COME, target
+
+
+@every_page
+def test_every_file_of_the_repository_that_is_named_exists(page: Path) -> None:
+    named = [code for code in INLINE_CODE.findall(prose_of(page)) if REPOSITORY_PATH.fullmatch(code)]
+    named += [word for command in commands_of(page) for word in shlex.split(command) if REPOSITORY_PATH.match(word)]
+    for path in named:
+        assert (ROOT / path).exists(), path
+
+
+@every_page
+def test_every_grrm_command_exists_with_its_options(page: Path) -> None:
+    for line in commands_of(page):
+        words = words_after(line, "grrm")
+        if words is None:
+            continue
+        command: click.Command = grrm
+        while isinstance(command, click.Group) and words:
+            name = words.pop(0)
+            assert name in command.commands, line
+            command = command.commands[name]
+        known = long_options(command)
+        if command.name == "plan":
+            known |= {f"--{key}" for key in RL_SCHEMA.types}
+        assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known, line
+
+
+@every_page
+def test_every_make_target_and_variable_exists(page: Path) -> None:
+    makefile = text_of(ROOT / "Makefile") + text_of(ROOT / "tools/bootstrap.sh")
+    for line in commands_of(page):
+        for word in words_after(line, "make") or []:
+            name, is_variable, _ = word.partition("=")
+            pattern = rf"\$[({{]{name}\b|\({name}\)|,{name}\b|\$\{{{name}:|^{name} \?=" if is_variable else rf"^{name}:"
+            assert re.search(pattern, makefile, re.MULTILINE), line
+
+
+@every_page
+@pytest.mark.parametrize("script", SCRIPT_SCHEMAS)
+def test_every_override_of_a_training_command_is_a_key(page: Path, script: str) -> None:
+    for line in commands_of(page):
+        words = words_after(line, script) or []
+        typed_values(SCRIPT_SCHEMAS[script], parse_overrides(words[1:]))  # the first word is the argument file
+
+
+@every_page
+def test_every_option_of_the_reward_server_exists(page: Path) -> None:
+    for line in commands_of(page):
+        words = words_after(line, "reward_server.py") or []
+        assert {word for word in words if word.startswith("--")} <= long_options(reward_server), line
+
+
+@every_page
+def test_every_yaml_block_loads(page: Path) -> None:
+    for block in blocks_of(page, "yaml"):
+        values = yaml.safe_load(block)
+        if "host" in values:
+            Settings.model_validate(values)
+            continue
+        FailurePolicy.from_mapping(typed_values(RL_SCHEMA, values).get("failure_policy", {}))
+
+
+def test_both_readmes_have_the_same_sections_blocks_links_and_figures() -> None:
+    english, chinese = text_of(ENGLISH), text_of(CHINESE)
+    assert HEADING.findall(FENCE.sub("", english)) == HEADING.findall(FENCE.sub("", chinese))
+    assert FENCE.findall(english) == FENCE.findall(chinese)
+    assert COMMENT.findall(english) == COMMENT.findall(chinese)
+    twins = {"README.md": "README_zh.md"}
+    assert [twins.get(link, link) for link in LINK.findall(english)] == [
+        twins.get(link, link) for link in LINK.findall(chinese)
+    ]
+    results = [re.search(r"<!-- results -->(.*?)<!-- /results -->", text, re.DOTALL) for text in (english, chinese)]
+    assert all(results)
+    english_figures, chinese_figures = (re.findall(r"\d+(?:\.\d+)?", found[1]) for found in results if found)
+    assert english_figures == chinese_figures
+
+
+def test_readmes_have_equally_many_table_rows_with_the_same_code() -> None:
+    rows = [[INLINE_CODE.findall(row[0]) for row in table_rows(text_of(page))] for page in (ENGLISH, CHINESE)]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) > 10
+
+
+def test_every_algorithm_is_in_the_readme() -> None:
+    choices = RL_SCHEMA.types["rl_algorithm"].__args__
+    shown = {INLINE_CODE.findall(row[0])[0] for row in table_rows(section(ENGLISH, "Algorithms"))}
+    assert shown == {"rl_algorithm", *choices} - {"ppo"}
+
+
+def test_own_keys_are_all_documented_and_their_defaults_are_right() -> None:
+    rows = {
+        row[0].strip("`"): row[1].strip("`")
+        for row in table_rows(section(ROOT / "docs/arguments.md", "Keys of this project"))
+    }
+    names = [field.name for field in fields(RLFields)]
+    assert list(rows) == names[names.index(FIRST_OWN_KEY) :]
+    defaults = RL_SCHEMA.fresh_defaults()
+    for key, shown in rows.items():
+        default = defaults[key]
+        if isinstance(default, bool):
+            assert shown == str(default).lower(), key
+        elif isinstance(default, float | int):
+            assert float(shown) == default, key
+        elif isinstance(default, str):
+            assert shown == default, key
+        else:
+            assert shown.startswith(("none", "from", "what", "seed", "see")), key
+
+
+def test_recipe_table_shows_what_the_argument_file_says() -> None:
+    recipe = yaml.safe_load(text_of(ROOT / "llm/config/qwen/grpo_grrm_argument.yaml"))
+    text = section(ROOT / "docs/arguments.md", "The 7B files and the GRRM recipe")
+    shown = [code for code in INLINE_CODE.findall(text) if ": " in code]
+    assert len(shown) > 15
+    for code in shown:
+        for key, value in yaml.safe_load(code).items():
+            assert recipe[key] == value, key
+
+
+def test_plan_shown_is_the_plan_printed() -> None:
+    page = ROOT / "docs/arguments.md"
+    (line,) = [line for block in blocks_of(page, "bash") for line in block.splitlines() if line.startswith("grrm plan")]
+    _, _, recipe, _, nproc = shlex.split(line)
+    printed = io.StringIO()
+    show_plan(str(ROOT / recipe), int(nproc), out=printed)
+    assert blocks_of(page, "text") == [printed.getvalue()]
+
+
+def test_status_table_is_the_failure_policy() -> None:
+    rows = list(table_rows(section(ROOT / "docs/reward_protocols.md", "Statuses and what the trainer does")))
+    shown = {row[0].strip("`"): row[2].strip("`") for row in rows}
+    expected = {status.value: DEFAULT_ACTIONS[status].value if status in DEFAULT_ACTIONS else "–" for status in Status}
+    assert shown == expected
+
+
+@pytest.mark.parametrize("route", ["/", "/v1/score"])
+def test_answer_shown_for_a_request_is_the_servers(route: str) -> None:
+    request, answer = (example(f"POST {route} {part}") for part in ("request", "answer"))
+    client = create_app(Settings(), build_judge("chrf")).test_client()
+    assert client.post(route, json=request).get_json() == answer
+
+
+def example(title: str) -> Any:
+    text = text_of(ROOT / "docs/reward_protocols.md")
+    _, found, rest = text.partition(f"<!-- example: {title} -->\n")
+    assert found, title
+    block = FENCE.match(rest)
+    assert block is not None, title
+    return json.loads(block[2])
