@@ -46,13 +46,17 @@ RESULT = ROOT / "benchmarks/results/tiny_step.json"
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One rollout of `n_prompts` groups, and one optimizer step on all of its rows, `micro_batch_rows` at a time."""
+    """One rollout of `n_prompts` groups, and one optimizer step on all of its rows, `micro_batch_rows` at a time.
+
+    `pack_tokens` as in `make_micro_batch`: responses share their prompt's row up to that length.
+    """
 
     n_prompts: int = 32
     rollout_n: int = 8
     prompt_tokens: int = 40
     new_tokens: int = 24
     micro_batch_rows: int = 64
+    pack_tokens: int = 136
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -80,14 +84,14 @@ def measure(workload: Workload, repeats: int) -> dict[str, Any]:
     engine = PaddleEngine(model, max_num_seqs=len(prompts))
     params = SamplingParams(max_new_tokens=workload.new_tokens, seed=1)
     completions, generating = timed(lambda: engine.generate(prompts, params), repeats)
-    step = training_step(model, prompts, completions, workload.micro_batch_rows)
+    step = training_step(model, prompts, completions, workload)
     _, training = timed(step, repeats)
     n_new = sum(len(completion.token_ids) for completion in completions)
     n_all = n_new + sum(map(len, prompts))
     return {
         "workload": {**asdict(workload), "parameters": sum(int(p.size) for p in model.parameters())},
         "generate": summary(generating, n_new, "generated"),
-        "train": summary(training, n_all, "prompt and generated, forward, backward and AdamW"),
+        "train": summary(training, n_all, "prompt and generated of every row; forward, backward and AdamW"),
         "machine": machine,
     }
 
@@ -107,7 +111,7 @@ def random_prompts(workload: Workload, vocab_size: int) -> list[list[int]]:
 
 
 def training_step(
-    model: Any, prompts: list[list[int]], completions: list[Completion], micro_batch_rows: int
+    model: Any, prompts: list[list[int]], completions: list[Completion], workload: Workload
 ) -> Callable[[], None]:
     """One optimizer step on all rows with advantages of +1 and -1, as a function to call repeatedly."""
     rows = [
@@ -117,8 +121,8 @@ def training_step(
     optimizer = paddle.optimizer.AdamW(1e-4, parameters=model.parameters())
 
     def step() -> None:
-        for start in range(0, len(rows), micro_batch_rows):
-            loss_of(model, rows[start : start + micro_batch_rows]).backward()
+        for start in range(0, len(rows), workload.micro_batch_rows):
+            loss_of(model, rows[start : start + workload.micro_batch_rows], workload.pack_tokens).backward()
         optimizer.step()
         optimizer.clear_grad()
 
@@ -139,10 +143,10 @@ def row_of(prompt: list[int], completion: Completion, advantage: float) -> Row:
     )
 
 
-def loss_of(model: Any, rows: list[Row]) -> Any:
+def loss_of(model: Any, rows: list[Row], pack_tokens: int) -> Any:
     """The clipped policy loss of one micro-batch, as the trainer computes it on its own rollout."""
-    batch = make_micro_batch(rows, pad_id=0)
-    scores = model(batch.index.input_ids, positions_N=batch.index.positions_N, labels_N=batch.index.labels_N)
+    batch = make_micro_batch(rows, pad_id=0, pack_tokens=pack_tokens)
+    scores = model(**batch.index.model_inputs())
     logprobs_BR = batch.index.to_rows(scores.logprobs_N)
     inputs = LossInputs(
         logprobs_BT=logprobs_BR,

@@ -42,7 +42,7 @@ def test_the_training_step_changes_the_weights(tiny_step):
     prompts = [[1, 2, 3], [1, 2, 3]]
     completions = [tiny_step.Completion([4, 5], [-1.0, -1.0], "length"), tiny_step.Completion([6], [-1.0], "length")]
     before = [parameter.numpy().copy() for parameter in model.parameters()]
-    tiny_step.training_step(model, prompts, completions, 1)()
+    tiny_step.training_step(model, prompts, completions, tiny_step.Workload())()
     changed = [(old != new.numpy()).any() for old, new in zip(before, model.parameters(), strict=True)]
     assert all(changed)
 
