@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 import time
 
 import pytest
@@ -33,6 +34,21 @@ def test_worker_that_left_the_process_group_and_ignores_sigterm_is_killed_too(tm
         child.stop(grace_s=0.3)
     assert not any(is_alive(worker) for worker in workers)
     assert child.poll() == -signal.SIGTERM
+
+
+def test_second_interrupt_while_stopping_leaves_nothing_behind(tmp_path):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    impatient = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    try:
+        with Child([sys.executable, "-c", STUBBORN], tmp_path / "log", cwd=tmp_path) as child:
+            wait_for(lambda: "up" in child.output())
+            impatient.start()
+            child.stop(grace_s=0.6)
+        impatient.join()
+        assert child.poll() == -signal.SIGKILL
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")

@@ -41,6 +41,8 @@ def test_demo_ends_with_a_table_and_the_report_and_is_reused(small_demo, capsys)
     printed = capsys.readouterr().out
     assert "REINFORCE++" in printed
     assert "terms, greedy" in printed
+    assert "GRPO: sampled chrF +4.50 against SFT (one seed" in printed
+    assert "4 stages, seed 1; logs in " in printed
     assert str(small_demo / "report.html") in printed
     assert "visualdl --logdir" in printed
     first = json.loads((small_demo / "summary.json").read_text())
@@ -49,6 +51,24 @@ def test_demo_ends_with_a_table_and_the_report_and_is_reused(small_demo, capsys)
     assert runner.run_demo(out=small_demo) == 0
     assert capsys.readouterr().out.count("finished earlier") == 4
     assert json.loads((small_demo / "summary.json").read_text())["seconds"] == first["seconds"]
+
+
+@pytest.mark.parametrize(
+    ("judged", "line"),
+    [
+        (
+            {"gain": 3.1, "spread": None, "above_spread": None, "greedy_not_below": True},
+            "GRPO: sampled chrF +3.10 against SFT (one seed, so the spread over seeds is not known); "
+            "greedy chrF not below SFT",
+        ),
+        (
+            {"gain": -0.2, "spread": 0.5, "above_spread": False, "greedy_not_below": False},
+            "GRPO: sampled chrF -0.20 against SFT (NOT more than the spread over seeds, 0.50); greedy chrF BELOW SFT",
+        ),
+    ],
+)
+def test_verdict_is_a_sentence_that_does_not_flatter(judged, line):
+    assert runner.verdict_line("GRPO", judged) == line
 
 
 def test_fresh_starts_over_and_leaves_other_files_alone(small_demo, capsys):

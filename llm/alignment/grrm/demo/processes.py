@@ -6,8 +6,9 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 _GRACE_S = 15.0
@@ -61,7 +62,12 @@ class Child:
 
         Launchers put their workers into sessions of their own, out of reach of a signal to our process group, so the
         tree is written down while it can be seen. On systems without /proc only the process group is reached.
+        Interrupts wait: an impatient second Ctrl-C would otherwise leave processes behind.
         """
+        with interrupts_ignored():
+            self._stop(grace_s)
+
+    def _stop(self, grace_s: float) -> None:
         self._tree |= descendants(self.process.pid)
         deadline = time.monotonic() + grace_s
         if self.process.poll() is None:
@@ -81,6 +87,20 @@ class Child:
     def _wait_for_tree(self, deadline: float) -> None:
         while any(map(is_alive, self._tree)) and time.monotonic() < deadline:
             time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def interrupts_ignored() -> Iterator[None]:
+    """While inside, SIGINT and SIGTERM do nothing; has no effect outside the main thread, which gets no signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def descendants(pid: int) -> set[tuple[int, str]]:

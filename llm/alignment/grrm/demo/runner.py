@@ -87,7 +87,9 @@ def _run_stages(settings: DemoSettings, root: Path, out: Path, console: Console)
             placeholders={str(out): "{out}", str(root): "{root}", sys.executable: "{python}"},
             env=environment,
         )
-        _say(console, f"{len(stages)} stages, seeds {settings.seeds}, logs in {out / 'logs'}")
+        seeds = f"seed{'s' if settings.n_seeds > 1 else ''} {', '.join(map(str, settings.seeds))}"
+        _say(console, f"{len(stages)} stages, {seeds}; logs in {out / 'logs'}")
+        _say(console, "Ctrl-C stops everything, and the same command goes on from there")
         seconds = runner.run(stages)
     from grrm.demo.report import write_report  # the plotting libraries are not needed until here
 
@@ -96,17 +98,29 @@ def _run_stages(settings: DemoSettings, root: Path, out: Path, console: Console)
 
 def show_summary(console: Console, summary: Mapping[str, Any], out: Path) -> None:
     """Print the scores of every policy and where to look further."""
-    table = Table(title="Held-out chrF", title_justify="left")
+    table = Table(title="Held-out chrF (0 to 100, higher is better)", title_justify="left")
     table.add_column("policy")
     for column in _COLUMNS:
         table.add_column(column, justify="right")
     for policy in summary["chrf"]:
         table.add_row(TITLES[policy], *(_figure(summary[key].get(policy)) for key in _COLUMNS.values()))
     console.print(table)
+    for name, judged in summary["learned"].items():
+        _say(console, verdict_line(TITLES[name], judged))
     _say(console, f"time of all stages: {format_seconds(sum(summary['seconds'].values()))}")
     _say(console, f"report:  {out / 'report.html'}")
     _say(console, f"figures: {out / 'summary.json'}")
     _say(console, f"curves:  {Path(sys.executable).parent / 'visualdl'} --logdir '{out}'")
+
+
+def verdict_line(title: str, judged: Mapping[str, Any]) -> str:
+    """What `results.verdict` found, as a sentence: "GRPO: sampled chrF +3.10 over SFT, more than …"."""
+    spread = "one seed, so the spread over seeds is not known"
+    if judged["above_spread"] is not None:
+        more = "more" if judged["above_spread"] else "NOT more"
+        spread = f"{more} than the spread over seeds, {judged['spread']:.2f}"
+    greedy = "not below" if judged["greedy_not_below"] else "BELOW"
+    return f"{title}: sampled chrF {judged['gain']:+.2f} against SFT ({spread}); greedy chrF {greedy} SFT"
 
 
 def checkout() -> Path:
