@@ -83,6 +83,20 @@ def test_metrics_that_were_not_logged_are_named_and_the_rest_is_drawn(finished_d
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in (out / "figures").iterdir())
 
 
+def test_one_seed_is_shown_without_words_about_spread_and_blank_output_as_empty(finished_demo):
+    out, _ = finished_demo
+    path = scores_file(out, 1, "sft")
+    scores = json.loads(path.read_text())
+    for example in scores["examples"]:
+        example["greedy"] = " "
+    path.write_text(json.dumps(scores))
+    write_report(out, DemoSettings(n_seeds=1), SECONDS)
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "standard deviation" not in page
+    assert "One seed, so the spread over seeds is not known." in page
+    assert '<span class="none">empty</span>' in page
+
+
 def test_report_of_a_run_that_has_only_begun(tmp_path):
     summary = write_report(tmp_path, DemoSettings(), {})
     assert summary["chrf"] == {}

@@ -120,7 +120,9 @@ def draw_all(results: Results) -> list[Picture]:
 
 def _bars(results: Results) -> Picture:
     sampled, greedy = policy_figures(results, "sampled", "chrf"), policy_figures(results, "greedy", "chrf")
-    title, caption = "Held-out chrF", "Corpus chrF on held-out text; error bars are the standard deviation over seeds."
+    title, caption = "Held-out chrF", "Corpus chrF on held-out text."
+    if results.settings.n_seeds > 1:
+        caption = "Corpus chrF on held-out text; error bars are the standard deviation over seeds."
     if not sampled:
         return Picture("chrf", title, caption, None, None, "not evaluated")
 
@@ -134,7 +136,12 @@ def _bars(results: Results) -> Picture:
             axes.bar(places, means, width=0.36, color=theme.series[offset], label=label, **options)
             for place, mean, spread in zip(places, means, spreads, strict=True):
                 axes.annotate(
-                    f"{mean:.1f}", (place, mean + spread), (0, 2), textcoords="offset points", ha="center", fontsize=8
+                    f"{mean:.1f}",
+                    (place, mean + spread),
+                    (0, 4 if several else 2),
+                    textcoords="offset points",
+                    ha="center",
+                    fontsize=8,
                 )
         axes.set_xticks(range(len(sampled)), [TITLES[policy] for policy in sampled])
         axes.set_ylim(0, 100)
