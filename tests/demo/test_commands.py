@@ -1,6 +1,7 @@
 """The commands behind the small stages."""
 
 import json
+from types import SimpleNamespace
 
 from click.testing import CliRunner
 
@@ -61,6 +62,39 @@ class EchoEngine:
     def generate(self, prompts, params, stream_ids=None):
         self.params.append(params)
         return [Completion([*prompt, 0], [0.0] * (len(prompt) + 1), "stop") for prompt in prompts]
+
+
+def test_further_rows_are_scored_in_the_same_process_under_their_own_name(tmp_path, monkeypatch):
+    from grrm.demo import evaluate_checkpoint
+    from grrm.engine.paddle_engine import PaddleEngine
+    from grrm.rl import model_setup
+
+    engine, measured = EchoEngine(), []
+    monkeypatch.setattr(PaddleEngine, "from_pretrained", lambda path: engine)
+    monkeypatch.setattr(model_setup, "load_tokenizer", lambda path: SimpleNamespace(pad_token_id=0))
+    monkeypatch.setattr(model_setup, "encoder", lambda tokenizer: lambda text: [ord(letter) for letter in text])
+    monkeypatch.setattr(
+        model_setup, "response_decoder", lambda tokenizer: lambda ids: "".join(chr(i) for i in ids if i)
+    )
+    monkeypatch.setattr(model_setup, "stop_tokens", lambda tokenizer, word: (0,))
+    monkeypatch.setattr(
+        evaluate_checkpoint, "kl_to", lambda reference, sampled, pad_id: measured.append(len(sampled)) or 0.5
+    )
+    write_rows(tmp_path / "main.parquet", [TranslationRow("Rom", "Rom", "it", "de")] * 3)
+    write_rows(tmp_path / "terms.parquet", [TranslationRow("Datei", "File", "de", "en")] * 2)
+    options = ["--model", tmp_path, "--data", tmp_path / "main.parquet", "--out", tmp_path / "scores.json"]
+    options += ["--extra-data", f"terms={tmp_path / 'terms.parquet'}", "--reference", tmp_path, "--samples", 2]
+    options += ["--prompt-type", "Tower", "--extractor-type", "oneline"]
+    result = CliRunner().invoke(evaluate_checkpoint.main, [str(option) for option in options])
+    assert result.exit_code == 0, result.output
+    assert [line for line in result.output.splitlines() if "pass" in line] == [f"pass {i}/6" for i in range(1, 7)]
+    scores = json.loads((tmp_path / "scores.json").read_text(encoding="utf-8"))
+    assert scores["n_rows"] == 3
+    assert scores["kl_to_reference"] == 0.5
+    assert measured == [3], "the KL is measured on one sample of each main row"
+    assert scores["extra"]["terms"]["n_rows"] == 2
+    assert scores["extra"]["terms"]["sampled"]["n_samples"] == 2
+    assert scores["extra"]["terms"]["examples"][0]["source"] == "Datei"
 
 
 def test_scores_of_a_checkpoint_carry_what_the_report_reads():
