@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from grrm.demo.plan import Plan
+from grrm.demo.settings import DemoSettings
 from grrm.rl.arguments import Launch, prepare
 from grrm.rl.arguments.load import read_yaml
 
-FOLDER = Path(__file__).parents[2] / "llm" / "config" / "qwen"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "llm" / "config" / "qwen"
 FILES = sorted(FOLDER.glob("*.yaml"))
 
 
@@ -84,11 +87,16 @@ def test_both_recipes_share_data_and_reward():
     assert plus["advantage_rule"] == "reinforce_plus_plus"
 
 
-def test_tiny_twins_start_from_the_supervised_policy_and_differ_in_algorithm_and_output():
+def test_tiny_twins_start_from_what_the_demo_leaves_and_differ_in_algorithm_and_output():
     grpo, plus = (read_yaml(FOLDER / f"{name}_grrm_tiny_argument.yaml") for name in ("grpo", "reinforce_plus_plus"))
     assert grpo["actor_model_name_or_path"] == plus["actor_model_name_or_path"]
-    assert grpo["actor_model_name_or_path"].startswith(read_yaml(FOLDER / "sft_tiny_argument.yaml")["output_dir"])
+    stages = {stage.name: stage for stage in Plan(DemoSettings(), ROOT, ROOT / "runs/demo").stages()}
+    assert ROOT / grpo["actor_model_name_or_path"] == stages["seed1/sft"].folder
+    assert ROOT / grpo["train_datasets"] in stages["convert"].outputs
     assert grpo["train_datasets"] == plus["train_datasets"]
+    sft = read_yaml(FOLDER / "sft_tiny_argument.yaml")
+    assert ROOT / sft["train_datasets"] in stages["convert"].outputs
+    assert ROOT / sft["tokenizer_name_or_path"] == stages["tokenizer"].folder
     assert grpo["rl_algorithm"] != plus["rl_algorithm"]
     assert grpo["output_dir"] != plus["output_dir"]
 
