@@ -73,7 +73,7 @@ def test_grpo_recipe_of_grrm():
         "overlong_reward_buffer": 2048,
         "overlong_penalty_factor": 0.04,
         "use_rm_server": True,
-        "tensor_parallel_degree": 2,
+        "tensor_parallel_degree": 1,
         "sharding": "stage1",
     }
     assert {key: values[key] for key in expected} == expected

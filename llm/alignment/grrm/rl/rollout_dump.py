@@ -1,7 +1,7 @@
 """Every rollout group on disk: what was asked, what was sampled, what the judge said, what the trainer made of it.
 
-Each rank writes its own groups, so no rank waits for another. `jsonl`: one file per rank, appended. `parquet`: one
-file per rank and step, written atomically.
+A trainer lets its first rank write, which holds the whole gathered batch. `jsonl`: one file per writing rank, appended.
+`parquet`: one file per writing rank and step, written atomically.
 """
 
 from __future__ import annotations

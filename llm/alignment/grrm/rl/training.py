@@ -59,7 +59,7 @@ def train(args: Any) -> None:
     args.max_steps = plan.optimizer_steps
     checkpoint = resume_point(args)
     state = read_marker(checkpoint) if checkpoint else {"step": 0}
-    model_config = {} if args.tensor_parallel_degree <= 1 else {"tensor_parallel_degree": args.tensor_parallel_degree}
+    model_config = model_options(args)
     model = load_policy(args.actor_model_name_or_path, **model_config)
     check_fit(tokenizer, model.config, args.max_prompt_len + args.max_dec_len)
     if args.recompute:
@@ -94,6 +94,14 @@ def restore(maker: ExperienceMaker, state: dict[str, Any], checkpoint: Path) -> 
             f"checkpoint '{checkpoint}' is not of an RL run (no {error} in its state): give its folder as "
             "actor_model_name_or_path to start from its weights"
         ) from None
+
+
+def model_options(args: Any) -> dict[str, Any]:
+    """How policy and reference are loaded: bf16 weights with `bf16` at level O2, and the tensor-parallel share."""
+    options: dict[str, Any] = {"dtype": "bfloat16" if args.bf16 and args.fp16_opt_level == "O2" else "float32"}
+    if args.tensor_parallel_degree > 1:
+        options["tensor_parallel_degree"] = args.tensor_parallel_degree
+    return options
 
 
 def read_prompts(args: Any, path: str, tokenizer: Any) -> PromptDataset:

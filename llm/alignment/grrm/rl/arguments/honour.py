@@ -87,7 +87,7 @@ _ELSEWHERE = "this trainer does not do that; remove the key"
 _PARALLEL = "only data, sharding and tensor parallelism are supported; remove the key"
 _REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "do_train": ((True,), "run_rl.py and run_sft.py always train; remove the key"),
-    "do_predict": ((False,), "use `grrm translate` on the saved model; remove the key"),
+    "do_predict": ((False,), "this script only trains; remove the key"),
     "do_export": ((False,), "the saved checkpoint is already a PaddleNLP model folder; remove the key"),
     "no_cuda": ((False,), "PaddleNLP does not read it; set device: cpu"),
     "log_on_each_node": ((True,), "PaddleNLP does not read it; remove the key"),
