@@ -120,6 +120,16 @@ def test_tolerant_looks_through_decorations_that_exact_rejects(line):
     assert parse_verdict(tail(line, "**A > B**"), 2, mode="tolerant").scores == (8.0, 3.0)
 
 
+@pytest.mark.parametrize("line", ["A: 1_0, B: 3", "A: 1**0**, B: 3", "A: 1`0`, B: 3"])
+def test_a_mark_inside_a_number_does_not_make_another_number(line):
+    assert reason(line, mode="tolerant") is RejectReason.MALFORMED_SCORES
+
+
+@pytest.mark.parametrize("mode", ["exact", "tolerant"])
+def test_minus_zero_is_zero(mode):
+    assert str(parse_verdict("A: -0, B: 3", 2, mode=mode).scores[0]) == "0.0"
+
+
 def test_tolerant_keeps_decimals():
     assert parse_verdict(tail("A: 8.5, B: 3"), 2, mode="tolerant").scores == (8.5, 3.0)
 
@@ -160,7 +170,13 @@ def test_a_ranking_considered_earlier_in_the_analysis_is_not_the_verdict():
     assert parse_verdict(text, 2).analysis == "At first sight:\nB > A\nBut B omits the date."
 
 
-@pytest.mark.parametrize("ranking", ["X", "A >", "A > B > C", ""])
+@pytest.mark.parametrize("ranking", ["A > B > C", "A > C", "A > B > B", "**A＞C**"])
+def test_a_ranking_of_other_candidates_than_the_scored_ones_contradicts_them(ranking):
+    for mode in ("exact", "tolerant"):
+        assert reason(tail("A: 8, B: 3", ranking), mode=mode) is RejectReason.CONTRADICTION
+
+
+@pytest.mark.parametrize("ranking", ["X", "A >", "A", ""])
 def test_text_that_ranks_nobody_leaves_the_scores_alone(ranking):
     parsed = parse_verdict(tail("A: 8, B: 3", ranking), 2)
     assert (parsed.scores, parsed.ranking) == ((8.0, 3.0), None)

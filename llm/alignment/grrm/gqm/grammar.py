@@ -62,8 +62,8 @@ def parse_verdict(
 ) -> ParsedVerdict | Rejection:
     """The verdict in a group judge's reply on candidates A, B, … (`n_candidates` of them, 1 to 26).
 
-    A text in the place of the ranking that does not rank every candidate once is taken for analysis; scores alone are
-    enough for `ranking_score`. Raises UserError for an unknown prompt type, ValueError for an unknown mode or a number
+    Scores alone are enough for `ranking_score`, and a text in the place of the ranking that is none is taken for
+    analysis; a ranking there of other candidates than the scored ones contradicts them. Raises UserError for an unknown prompt type, ValueError for an unknown mode or a number
     of candidates that has no identifiers; never raises because of `text`.
     """
     check_prompt_type(prompt_type)
@@ -122,7 +122,8 @@ def _lines(text: str, mode: str) -> list[str]:
 
 # Full-width forms are what a judge writing Chinese or Japanese produces.
 _FULL_WIDTH = {code + 0xFEE0: code for code in range(0x21, 0x7F)} | {ord("。"): ".", ord("、"): ",", 0x3000: " "}
-_MARKS = re.compile(r"[*_`]+")
+# Whole runs of marks, but not inside a number: `1_0` is not 10.
+_MARKS = re.compile(r"(?<![*_`])(?:(?<![0-9])[*_`]+|[*_`]+(?![0-9*_`]))")
 _LABEL = re.compile(r"^\W*(?:final\s+)?(?:scores?|rankings?)\s*:", re.IGNORECASE)
 
 
@@ -147,7 +148,7 @@ def _number(text: str, mode: str) -> float | None:
 def _in_range(score: float | None, line: str) -> float | Rejection:
     if score is None:
         return Rejection(RejectReason.MALFORMED_SCORES, line)
-    return score if 0.0 <= score <= MAX_SCORE else Rejection(RejectReason.OUT_OF_RANGE, line)
+    return abs(score) if 0.0 <= score <= MAX_SCORE else Rejection(RejectReason.OUT_OF_RANGE, line)  # abs: -0 is 0
 
 
 def _parse_scores(line: str, ids: tuple[str, ...], mode: str) -> tuple[float, ...] | Rejection:
@@ -195,12 +196,17 @@ def _with_ranking(scores: tuple[float, ...], before: list[str], ids: tuple[str, 
     filled = [index for index, line in enumerate(before) if line.strip()]
     for index in reversed(filled[-2:]):
         tiers = _parse_ranking(before[index], ids, "tolerant")
-        if isinstance(tiers, Rejection):
+        if isinstance(tiers, Rejection) and not _ranks_others(tiers, before[index]):
             continue
         if tiers != tiers_of(scores):
             return Rejection(RejectReason.CONTRADICTION, before[index].strip())
         return ParsedVerdict(scores, tiers, _analysis(before[:index]))
     return ParsedVerdict(scores, None, _analysis(before))
+
+
+def _ranks_others(rejection: Rejection, line: str) -> bool:
+    """True for a ranking with unknown, repeated or missing ids, False for text that is no ranking (or a lone `A`)."""
+    return rejection.reason is not RejectReason.MALFORMED_RANKING and re.search("[>=]", _plain(line)) is not None
 
 
 _HEADER = re.compile(r"\W*(?:final\s+)?(?:scores?|rankings?)\W*", re.IGNORECASE)
