@@ -6,7 +6,8 @@ from grrm.judges.interface import GeneratedText
 class ScriptedGenerator:
     """Stands in for a language model: a prompt gets the next reply of the first key that occurs in it.
 
-    One character is one token; every call is recorded. Running out of replies is an IndexError.
+    One character is one token; every call is recorded. Running out of replies is an IndexError. A reply that ends
+    with "[cut]" hits the length limit there.
     """
 
     def __init__(self, script):
@@ -15,10 +16,14 @@ class ScriptedGenerator:
 
     def generate_text(self, prompts, *, temperature, top_p=1.0, max_new_tokens, seeds=None):
         self.calls.append({"prompts": list(prompts), "temperature": temperature, "top_p": top_p, "seeds": list(seeds)})
-        return [GeneratedText(self._reply(prompt), "stop", 1) for prompt in prompts]
+        return [self._generated(self._reply(prompt)) for prompt in prompts]
 
     def _reply(self, prompt):
         return next(replies for key, replies in self.script.items() if key in prompt).pop(0)
+
+    def _generated(self, reply):
+        text = reply.removesuffix("[cut]")
+        return GeneratedText(text, "stop" if text == reply else "length", 1)
 
     def count_tokens(self, prompt):
         return len(prompt)

@@ -44,6 +44,13 @@ def test_score_out_of_range_is_refused_in_every_mode(scripted):
         assert judge.judge([group_of(["x"])])[0].statuses == (Status.JUDGE_UNPARSABLE,)
 
 
+def test_a_reply_cut_off_in_the_middle_of_a_number_is_not_a_score(scripted):
+    generator = scripted({"\nx\n": ["perfect\n1[cut]", "perfect\n10"], "\ny\n": ["good\n1[cut]", "good\n1[cut]"]})
+    verdict = SQMJudge(generator, sampling=JudgeSampling(retries=1)).judge([group_of(["x", "y"])])[0]
+    assert verdict.scores == (10.0, None)
+    assert verdict.statuses == (Status.SCORED, Status.JUDGE_UNPARSABLE)
+
+
 def test_too_long_and_unsafe_candidates_are_not_asked_about(scripted):
     generator = scripted({"\nx\n": ["fine\n7"]})
     limit = len(render_chatml(sqm_prompt("SRC0", "x", "de", "en")))

@@ -28,6 +28,7 @@ class RejectReason(str, Enum):
     """Why a judge's reply gives no verdict."""
 
     EMPTY = "empty"
+    TRUNCATED = "truncated"  # it reached the length limit, so that `10` may have become `1`
     MALFORMED_SCORES = "malformed_scores"  # the last line is not a list of scores
     MALFORMED_RANKING = "malformed_ranking"  # the last line is not a ranking
     OUT_OF_RANGE = "out_of_range"
@@ -63,8 +64,9 @@ def parse_verdict(
     """The verdict in a group judge's reply on candidates A, B, … (`n_candidates` of them, 1 to 26).
 
     Scores alone are enough for `ranking_score`, and a text in the place of the ranking that is none is taken for
-    analysis; a ranking there of other candidates than the scored ones contradicts them. Raises UserError for an unknown prompt type, ValueError for an unknown mode or a number
-    of candidates that has no identifiers; never raises because of `text`.
+    analysis; a ranking there of other candidates than the scored ones contradicts them. Raises UserError for an
+    unknown prompt type, ValueError for an unknown mode or a number of candidates that has no identifiers; never raises
+    because of `text`.
     """
     check_prompt_type(prompt_type)
     if not 1 <= n_candidates <= len(CANDIDATE_IDS):

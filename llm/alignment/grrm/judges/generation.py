@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from grrm.gqm.grammar import Rejection
-from grrm.judges.interface import TextGenerator
+from grrm.gqm.grammar import Rejection, RejectReason
+from grrm.judges.interface import GeneratedText, TextGenerator
 
 T = TypeVar("T")
 
@@ -49,7 +49,10 @@ class Reply(Generic[T]):
 
 
 def ask(generator: TextGenerator, questions: Sequence[Question[T]], sampling: JudgeSampling) -> list[Reply[T]]:
-    """One reply per question, order kept: a batch for all, then batches of only those not yet readable."""
+    """One reply per question, order kept: a batch for all, then batches of only those not yet readable.
+
+    A reply that was cut off at `max_new_tokens` is not readable, whatever it says.
+    """
     replies: dict[int, Reply[T]] = {}
     open_questions = list(range(len(questions)))
     for attempt in range(sampling.retries + 1):
@@ -63,9 +66,15 @@ def ask(generator: TextGenerator, questions: Sequence[Question[T]], sampling: Ju
             seeds=[attempt_seed(questions[i].key, attempt, sampling.seed) for i in open_questions],
         )
         for i, generated in zip(open_questions, texts, strict=True):
-            replies[i] = Reply(generated.text, questions[i].parse(generated.text), attempt + 1)
+            replies[i] = Reply(generated.text, _read(questions[i], generated), attempt + 1)
         open_questions = [i for i in open_questions if isinstance(replies[i].parsed, Rejection)]
     return [replies[i] for i in range(len(questions))]
+
+
+def _read(question: Question[T], generated: GeneratedText) -> T | Rejection:
+    if generated.finish_reason == "length":
+        return Rejection(RejectReason.TRUNCATED, generated.text[-80:])
+    return question.parse(generated.text)
 
 
 def attempt_seed(key: str, attempt: int, seed: int) -> int:
