@@ -38,14 +38,15 @@ class JudgeService:
         self._has_answered = False
 
     def judge_groups(self, groups: Sequence[Group]) -> list[WireVerdict]:
-        """One verdict per group, order kept.
+        """One verdict per group, order kept; waits for its turn.
 
         Raises RequestProblem 503 when the judge is not free in time and JudgeFailure when it raises, answers another
         number of groups or of candidates, or ranks candidates that are not there.
         """
-        if not groups:
-            return []
-        if not self._turn.acquire(timeout=self._wait_s):
+        return self._judge_in_turn(groups, self._wait_s) if groups else []
+
+    def _judge_in_turn(self, groups: Sequence[Group], wait_s: float) -> list[WireVerdict]:
+        if not self._turn.acquire(timeout=wait_s):
             raise RequestProblem(503, "the judge is busy", retry_after_s=5)
         try:
             return self._judge_checked(groups)
@@ -53,10 +54,13 @@ class JudgeService:
             self._turn.release()
 
     def is_ready(self) -> bool:
-        """True when the judge scored its last groups; one that has not yet, or failed, is given a known group."""
+        """True when the judge scored its last groups; one that has not yet, or failed, is given a known group.
+
+        A judge that is at its first groups is not ready: waiting for it here would use up the threads of all probes.
+        """
         if not self._has_answered:
             try:
-                self.judge_groups([CANARY])
+                self._judge_in_turn([CANARY], wait_s=0.0)
             except (JudgeFailure, RequestProblem):
                 return False
         return self._has_answered

@@ -487,6 +487,26 @@ def test_readiness_follows_the_judge():
     assert client.get("/readyz").status_code == 503
 
 
+def test_readiness_probes_do_not_queue_behind_a_judge_that_has_not_answered_yet():
+    release, started = threading.Event(), threading.Event()
+
+    def hold():
+        started.set()
+        assert release.wait(10)
+
+    app = create_app(Settings(), RecordingJudge(hold))
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(lambda: app.test_client().post("/v1/score", json=score_body()))
+        assert started.wait(10)
+        probe = threads.submit(lambda: app.test_client().get("/readyz").status_code)
+        try:
+            assert probe.result(5) == 503
+        finally:
+            release.set()
+        assert first.result(10).status_code == 200
+    assert app.test_client().get("/readyz").status_code == 200
+
+
 def test_metrics_count_requests_and_statuses():
     client = make_client()
     client.post(
