@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from grrm.evaluation.text_metrics import (
     bleu_by_language,
-    bleu_tokenizer,
     bootstrap_interval,
     corpus_bleu,
     corpus_chrf,
@@ -38,10 +37,11 @@ def test_chinese_is_not_scored_as_one_long_word():
 
 
 @pytest.mark.parametrize(
-    ("language", "tokenizer"), [("zh", "zh"), ("ZH-CN", "zh"), ("ko", "char"), ("de", "13a"), ("xx", "13a")]
+    ("language", "tokenizer"),
+    [("zh", "zh"), ("ZH-CN", "zh"), ("Chinese", "zh"), ("ko", "char"), ("de", "13a"), ("xx", "13a")],
 )
-def test_tokenizer_follows_the_target_language(language, tokenizer):
-    assert bleu_tokenizer(language) == tokenizer
+def test_tokenizer_follows_the_target_language_given_as_code_or_as_name(language, tokenizer):
+    assert f"tok:{tokenizer}|" in corpus_bleu(["eins"], ["eins"], language).signature
 
 
 def test_bleu_by_language_scores_each_language_with_its_own_rows():

@@ -14,9 +14,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 from grrm.gqm.groups import TranslationTask
-
-# Japanese and Korean take characters: sacrebleu's MeCab tokenisers need dictionaries that are not installed here.
-_BLEU_TOKENIZERS = {"zh": "zh", "ja": "char", "ko": "char", "th": "char"}
+from grrm.judges.text_metric import bleu_tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +32,6 @@ class Interval:
     mean: float
     low: float
     high: float
-
-
-def bleu_tokenizer(trg_lang: str) -> str:
-    """Sacrebleu's tokeniser for a two-letter target language; "13a" for languages that write spaces."""
-    return _BLEU_TOKENIZERS.get(trg_lang.lower().split("-")[0].split("_")[0], "13a")
 
 
 def corpus_chrf(hypotheses: Sequence[str | None], references: Sequence[str]) -> MetricScore:

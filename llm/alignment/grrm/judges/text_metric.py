@@ -71,13 +71,14 @@ class TextMetricJudge:
         return float(round(score)) if self.round_to_integer else score
 
     def _metric_for(self, trg_lang: str) -> Any:
-        tokenizer = _bleu_tokenizer(trg_lang) if self.metric == "bleu" else ""
+        tokenizer = bleu_tokenizer(trg_lang) if self.metric == "bleu" else ""
         if tokenizer not in self._metrics:
             self._metrics[tokenizer] = _build_metric(self.metric, tokenizer)
         return self._metrics[tokenizer]
 
 
-def _bleu_tokenizer(trg_lang: str) -> str:
+def bleu_tokenizer(trg_lang: str) -> str:
+    """Sacrebleu's tokenizer for a target language, a code or a name; "13a" where words are written apart."""
     language = trg_lang.lower().replace("_", "-").split("-")[0]
     return BLEU_TOKENIZERS.get(language, DEFAULT_BLEU_TOKENIZER)
 
