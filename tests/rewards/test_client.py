@@ -565,6 +565,7 @@ def test_stock_server_is_ready_once_it_speaks_http(start):
         ("Fri, 20 Nov 2026 06:00:30 GMT", 30.0),
         ("Fri, 20 Nov 2026 06:00:30", 30.0),
         ("Fri, 20 Nov 2020 06:00:30 GMT", 0.0),
+        ("Fri, 20 Nov 99999999999999999999 06:00:30 GMT", None),
     ],
 )
 def test_retry_after_forms(value, seconds):

@@ -102,7 +102,7 @@ def parse_retry_after(value: str | None, now: datetime | None = None) -> float |
         return float(value)
     try:
         moment = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):  # no date, or one with a year of twenty digits
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=timezone.utc)
