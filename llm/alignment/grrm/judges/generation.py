@@ -66,15 +66,15 @@ def ask(generator: TextGenerator, questions: Sequence[Question[T]], sampling: Ju
             seeds=[attempt_seed(questions[i].key, attempt, sampling.seed) for i in open_questions],
         )
         for i, generated in zip(open_questions, texts, strict=True):
-            replies[i] = Reply(generated.text, _read(questions[i], generated), attempt + 1)
+            parsed = _rejection_if_cut(generated) or questions[i].parse(generated.text)
+            replies[i] = Reply(generated.text, parsed, attempt + 1)
         open_questions = [i for i in open_questions if isinstance(replies[i].parsed, Rejection)]
     return [replies[i] for i in range(len(questions))]
 
 
-def _read(question: Question[T], generated: GeneratedText) -> T | Rejection:
-    if generated.finish_reason == "length":
-        return Rejection(RejectReason.TRUNCATED, generated.text[-80:])
-    return question.parse(generated.text)
+def _rejection_if_cut(generated: GeneratedText) -> Rejection | None:
+    is_cut = generated.finish_reason == "length"
+    return Rejection(RejectReason.TRUNCATED, generated.text[-80:]) if is_cut else None
 
 
 def attempt_seed(key: str, attempt: int, seed: int) -> int:
