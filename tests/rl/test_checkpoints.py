@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +11,9 @@ import pytest
 from grrm.errors import UserError
 from grrm.rl.checkpoints import (
     MARKER,
+    MarksCheckpoints,
     claim_output_dir,
+    drop_old_checkpoints,
     last_complete_checkpoint,
     read_marker,
     resume_point,
@@ -77,3 +81,60 @@ def test_folder_that_cannot_be_written_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr("grrm.rl.checkpoints.os.access", lambda path, mode: False)  # root may write anywhere
     with pytest.raises(UserError, match="cannot be written: name another folder or mend its permissions"):
         claim_output_dir(tmp_path)
+
+
+def test_only_checkpoints_marked_last_are_kept(tmp_path):
+    for age, step in enumerate((90, 10, 20, 30)):  # 90 was left by an earlier run in the same folder
+        path = checkpoint(tmp_path, step, {"step": step})
+        os.utime(path / MARKER, (1000 + age, 1000 + age))
+    checkpoint(tmp_path, 25)
+    checkpoint(tmp_path, "best", {"step": 1})
+    drop_old_checkpoints(tmp_path, None)
+    drop_old_checkpoints(tmp_path, 0)
+    assert len(list(tmp_path.iterdir())) == 6
+    drop_old_checkpoints(tmp_path, 2, spare="out/checkpoint-10")
+    assert {path.name for path in tmp_path.iterdir()} == {f"checkpoint-{n}" for n in (10, 20, 30, "best")}
+    drop_old_checkpoints(tmp_path, 1)
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-30", "checkpoint-best"}
+
+
+class SavingTrainer:
+    """As PaddleNLP's Trainer: writes the new checkpoint, then asks for the old ones to be deleted."""
+
+    def __init__(self, folder, interrupted=False):
+        self.args = SimpleNamespace(output_dir=str(folder), world_size=1, save_total_limit=1)
+        self.state = SimpleNamespace(global_step=2, best_model_checkpoint=None)
+        self.interrupted = interrupted
+
+    def is_world_process_zero(self):
+        return True
+
+    def _rotate_checkpoints(self, *args, **kwargs):
+        pytest.fail("older checkpoints were deleted before the new one was whole")
+
+    def _save_checkpoint(self, model, metrics=None):
+        checkpoint(Path(self.args.output_dir), self.state.global_step)
+        self._rotate_checkpoints(use_mtime=True)
+        if self.interrupted:
+            raise KeyboardInterrupt
+
+
+class MarkingTrainer(MarksCheckpoints, SavingTrainer):
+    """What the trainers of this package are."""
+
+    def marker_state(self):
+        return {"generation": 7}
+
+
+def test_save_cut_short_leaves_the_checkpoint_before_it(tmp_path):
+    checkpoint(tmp_path, 1, {"step": 1})
+    with pytest.raises(KeyboardInterrupt):
+        MarkingTrainer(tmp_path, interrupted=True)._save_checkpoint(None)
+    assert last_complete_checkpoint(tmp_path) == tmp_path / "checkpoint-1"
+
+
+def test_whole_save_is_marked_and_replaces_the_one_before_it(tmp_path):
+    checkpoint(tmp_path, 1, {"step": 1})
+    MarkingTrainer(tmp_path)._save_checkpoint(None)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-2"]
+    assert read_marker(tmp_path / "checkpoint-2") == {"step": 2, "generation": 7}

@@ -115,3 +115,18 @@ def test_training_stops_after_evaluations_without_improvement():
         callback.on_evaluate(None, None, control, {"eval_reward": reward})
         stops.append(control.should_training_stop)
     assert stops == [False, False, False, False, True, True]
+
+
+def test_early_stopping_goes_on_counting_where_a_checkpoint_left_it():
+    control = SimpleNamespace(should_training_stop=False)
+    first = StopWhenNoBetter(patience=2, threshold=0.0)
+    assert first.state() == {"best": None, "misses": 0}
+    for reward in (0.5, 0.4):
+        first.on_evaluate(None, None, control, {"eval_reward": reward})
+    resumed = StopWhenNoBetter(patience=2, threshold=0.0)
+    resumed.restore(None)
+    resumed.restore(first.state())
+    assert not resumed.is_done
+    resumed.on_evaluate(None, None, control, {"eval_reward": 0.45})
+    assert control.should_training_stop
+    assert resumed.is_done

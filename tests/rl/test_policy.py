@@ -44,6 +44,16 @@ def test_gradient_is_that_of_log_softmax_and_entropy_has_none():
     np.testing.assert_allclose(logits_NV.grad.numpy()[0], expected, atol=1e-6)
 
 
+def test_entropy_has_its_own_gradient_where_it_is_asked_for():
+    logits_NV = paddle.to_tensor([[1.0, 2.0, 0.5]], stop_gradient=False)
+    scores = score_tokens(logits_NV, paddle.to_tensor([1]), entropy_gradient=True)
+    scores.entropy_N.sum().backward()
+    logprobs = log_softmax(np.array([1.0, 2.0, 0.5]))
+    entropy = -(np.exp(logprobs) * logprobs).sum()
+    np.testing.assert_allclose(scores.entropy_N.numpy(), [entropy], atol=1e-6)
+    np.testing.assert_allclose(logits_NV.grad.numpy()[0], -np.exp(logprobs) * (logprobs + entropy), atol=1e-6)
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_packed_forward_equals_the_log_softmax_of_full_logits_row_by_row(world: TinyWorld, temperature: float):
     policy = load_policy(world.policy)

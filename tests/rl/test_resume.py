@@ -50,3 +50,15 @@ def test_a_checkpoint_cut_short_by_a_crash_is_passed_over(world: TinyWorld, tmp_
     done = run(one_rank(entry_command(world, tmp_path, **{**steps, "max_steps": "2"})))
     assert [line["step"] for line in metrics_of(tmp_path)] == [1, 2]
     assert "checkpoint-7" not in done.stderr
+
+
+def test_a_finished_run_started_again_keeps_its_weights(world: TinyWorld, tmp_path: Path) -> None:
+    command = one_rank(entry_command(world, tmp_path, max_steps="2", save_steps="2", warmup_steps="0"))
+    run(command)
+    trained = weights(tmp_path)
+    assert any(not np.array_equal(trained[name], before) for name, before in weights(world.policy).items())
+    next(tmp_path.glob("*.safetensors")).unlink()  # as when it was stopped after its last checkpoint
+    run(command)
+    again = weights(tmp_path)
+    assert again.keys() == trained.keys()
+    assert all(np.array_equal(again[name], trained[name]) for name in trained)

@@ -52,6 +52,8 @@ def test_supervised_epochs_are_trained_and_a_finished_run_is_left_alone(
     assert any((before[name] != after[name]).any() for name in after)
     monkeypatch.setattr(sft_training.SftTrainer, "train", lambda *args, **options: pytest.fail("trained again"))
     sft_training.train(load_sft_arguments(CONFIGS / "sft_tiny_argument.yaml", overrides))
+    again = load_file(tmp_path / "out" / "model.safetensors")
+    assert all((again[name] == after[name]).all() for name in after)
 
 
 @pytest.mark.parametrize(

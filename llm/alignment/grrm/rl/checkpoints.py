@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,55 @@ def last_complete_checkpoint(output_dir: str | Path) -> Path | None:
         if path.name.rpartition("-")[2].isdigit() and (path / MARKER).exists()
     ]
     return max(found)[1] if found else None
+
+
+def drop_old_checkpoints(output_dir: str | Path, limit: int | None, spare: str | None = None) -> None:
+    """Leave the `limit` checkpoints marked last and the one named `spare`; interrupted saves go as well.
+
+    None or 0 leaves all. A marker is removed before its folder, so a deletion cut short leaves no false claim.
+    """
+    if not limit:
+        return
+    folders = [path for path in Path(output_dir).glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
+    marked = [path for path in folders if (path / MARKER).exists()]
+    marked.sort(key=lambda path: ((path / MARKER).stat().st_mtime_ns, int(path.name.rpartition("-")[2])))
+    kept = {path.name for path in marked[-limit:]} | {Path(spare or "").name}
+    for path in folders:
+        if path.name not in kept:
+            (path / MARKER).unlink(missing_ok=True)
+            shutil.rmtree(path, ignore_errors=True)
+
+
+class MarksCheckpoints:
+    """Mixin over PaddleNLP's Trainer: a checkpoint is marked when every rank has written its part of it.
+
+    Older checkpoints are deleted after that. Trainer deletes them before, so that a run stopped in between would have
+    nothing to resume from, and with a single process not at all.
+    """
+
+    def marker_state(self) -> dict[str, Any]:
+        """What the marker holds beside the step."""
+        return {}
+
+    def _save_checkpoint(self, model: Any, metrics: Any = None) -> None:
+        super()._save_checkpoint(model, metrics)  # type: ignore[misc]  # Trainer comes next in the method order
+        trainer: Any = self
+        barrier(max(1, trainer.args.world_size))
+        if trainer.is_world_process_zero():
+            output_dir, step = Path(trainer.args.output_dir), trainer.state.global_step
+            write_marker(output_dir / f"checkpoint-{step}", {"step": step, **self.marker_state()})
+            drop_old_checkpoints(output_dir, trainer.args.save_total_limit, trainer.state.best_model_checkpoint)
+
+    def _rotate_checkpoints(self, *args: Any, **kwargs: Any) -> None:
+        """Left to `_save_checkpoint`."""
+
+
+def load_trained(trainer: Any, checkpoint: Path) -> None:
+    """Give the trainer's model the weights of a run that has nothing left to train; they are what is saved next."""
+    if trainer.args.load_best_model_at_end:
+        best = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8")).get("best_model_checkpoint")
+        checkpoint = Path(best) if best and Path(best).is_dir() else checkpoint
+    trainer._load_from_checkpoint(str(checkpoint))
 
 
 def save_final(trainer: Any, directory: str | Path) -> None:

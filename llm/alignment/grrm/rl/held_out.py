@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -99,5 +100,20 @@ class StopWhenNoBetter(TrainerCallback):
             self.best, self.misses = reward, 0
             return
         self.misses += 1
-        if self.misses >= self.patience:
+        if self.is_done:
             control.should_training_stop = True
+
+    @property
+    def is_done(self) -> bool:
+        """True once training was to stop."""
+        return self.misses >= self.patience
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint must keep, as JSON."""
+        return {"best": self.best if math.isfinite(self.best) else None, "misses": self.misses}
+
+    def restore(self, state: dict[str, Any] | None) -> None:
+        """Go on where `state` was taken; None, from a run that did not stop early, changes nothing."""
+        if state is not None:
+            self.best = float("-inf") if state["best"] is None else float(state["best"])
+            self.misses = int(state["misses"])

@@ -17,7 +17,10 @@ POLICY_BASES = {"qwen2": Qwen2ForCausalLM, "llama": LlamaForCausalLM}
 
 
 class TokenScores(NamedTuple):
-    """Per valid response token, flattened row by row (N): log-probability and, detached, entropy in nats."""
+    """Per valid response token, flattened row by row (N): log-probability, and entropy in nats.
+
+    The entropy has a gradient only where it was asked for.
+    """
 
     logprobs_N: paddle.Tensor
     entropy_N: paddle.Tensor
@@ -37,7 +40,16 @@ class _ScoresTokens:
             raise ValueError(f"it lacks {', '.join(sorted(missing)[:3])}{' and more' if len(missing) > 3 else ''}")
         return loaded
 
-    def forward(self, input_ids=None, *args: Any, positions_N=None, labels_N=None, temperature: float = 1.0, **kwargs):
+    def forward(
+        self,
+        input_ids=None,
+        *args: Any,
+        positions_N=None,
+        labels_N=None,
+        temperature: float = 1.0,
+        entropy_gradient: bool = False,
+        **kwargs,
+    ):
         """Score `labels_N` at flat positions `positions_N` of the [B*T] hidden states that predict them.
 
         The LM head runs on those positions only: prompts and padding, most of a batch, never meet the vocabulary. Rows
@@ -51,18 +63,23 @@ class _ScoresTokens:
         logits_NV = self.lm_head(hidden_N)
         if temperature not in (0.0, 1.0):
             logits_NV = logits_NV / temperature
-        return score_tokens(logits_NV, labels_N)
+        return score_tokens(logits_NV, labels_N, entropy_gradient)
 
 
-def score_tokens(logits_NV: paddle.Tensor, labels_N: paddle.Tensor) -> TokenScores:
+def score_tokens(logits_NV: paddle.Tensor, labels_N: paddle.Tensor, entropy_gradient: bool = False) -> TokenScores:
     """log softmax(logits)[label] and the entropy of softmax(logits), both [N] float32.
 
-    Entropy is lse - sum(p * logits) with lse = logit[label] - logprob[label]: no logarithm over the vocabulary.
+    Entropy is lse - sum(p * logits) with lse = logit[label] - logprob[label]: no logarithm over the vocabulary, and no
+    gradient. With `entropy_gradient` it is -sum(p * log p), with its gradient, at the price of another softmax.
     Paddle's CPU kernel clamps log-probabilities at -64, so below that both are approximate; the gradient is exact.
     """
     labels_N1 = labels_N.unsqueeze(-1)
     nll_N1, probs_NV = F.softmax_with_cross_entropy(logits_NV.astype("float32"), labels_N1, return_softmax=True)
     logprobs_N = -nll_N1.squeeze(-1)
+    if entropy_gradient:
+        # The softmax returned above passes no gradient on.
+        all_logprobs_NV = F.log_softmax(logits_NV.astype("float32"), axis=-1)
+        return TokenScores(logprobs_N, -(paddle.exp(all_logprobs_NV) * all_logprobs_NV).sum(-1))
     with paddle.no_grad():
         chosen_N = paddle.take_along_axis(logits_NV, labels_N1, axis=1).squeeze(-1)
         entropy_N = chosen_N - logprobs_N.detach() - (probs_NV.detach() * logits_NV.detach()).sum(-1)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import paddle
 from paddlenlp.trainer import Trainer
 
-from grrm.parallel.meeting import barrier
-from grrm.rl.checkpoints import write_marker
+from grrm.rl.checkpoints import MarksCheckpoints
 from grrm.rl.console import StepProgress
 from grrm.rl.metrics_log import MetricsLog
 from grrm.rl.token_index import index_tokens
@@ -30,7 +28,7 @@ class SftCollator:
         return {"input_ids": index.input_ids, "positions_N": index.positions_N, "labels_N": index.labels_N}
 
 
-class SftTrainer(Trainer):
+class SftTrainer(MarksCheckpoints, Trainer):
     """Token-mean negative log-likelihood of the responses; logs to `metrics.jsonl` and a progress bar on rank 0."""
 
     def __init__(self, *, metrics_log: MetricsLog | None, progress: StepProgress | None, **kwargs: Any) -> None:
@@ -51,11 +49,3 @@ class SftTrainer(Trainer):
             if self.progress is not None:
                 self.progress.update(self.state.global_step, loss=logs["loss"])
         super().log(logs, **kwargs)
-
-    def _save_checkpoint(self, model: Any, metrics: Any = None) -> None:
-        """Save as Trainer does, then mark the checkpoint as whole."""
-        super()._save_checkpoint(model, metrics)
-        barrier(max(1, self.args.world_size))
-        if self.is_world_process_zero():
-            folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
-            write_marker(folder, {"step": self.state.global_step})

@@ -11,7 +11,7 @@ import paddle
 
 from grrm.data.dataset import SftDataset
 from grrm.errors import UserError
-from grrm.rl.checkpoints import claim_output_dir, read_marker, resume_point, save_final
+from grrm.rl.checkpoints import claim_output_dir, load_trained, read_marker, resume_point, save_final
 from grrm.rl.console import StepProgress
 from grrm.rl.cpu_layers import use_cpu_layers
 from grrm.rl.metrics_log import MetricsLog
@@ -55,7 +55,9 @@ def train(args: Any) -> None:
         metrics_log=MetricsLog(Path(args.output_dir), done + 1) if is_first else None,
         progress=StepProgress(args.max_steps, initial=done, description="sft") if is_first else None,
     )
-    if done < args.max_steps:
+    if checkpoint and done >= args.max_steps:
+        load_trained(trainer, checkpoint)
+    else:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if trainer.progress is not None:
         trainer.progress.close()

@@ -16,8 +16,7 @@ def logprob_gap(
 ) -> tuple[float, float, float]:
     """Sum and maximum of |trainer - engine| log-probability over valid tokens, and their number.
 
-    On the first update of a rollout this is the mismatch between the two forward passes; on later ones it also holds
-    the policy's own movement.
+    Both are of the policy that sampled, so this is the mismatch between the two forward passes on every update.
     """
     gap_BT = paddle.abs(logprobs_BT.detach() - engine_BT) * mask_BT
     return float(gap_BT.sum()), float(gap_BT.max()), float(mask_BT.sum())

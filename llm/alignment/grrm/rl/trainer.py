@@ -7,17 +7,15 @@ does not know which advantage rule or policy loss is in use.
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 from paddlenlp.trainer import Trainer
 
 from grrm.errors import UserError
-from grrm.parallel.meeting import barrier
 from grrm.rl.batch_plan import BatchPlan
-from grrm.rl.checkpoints import write_marker
+from grrm.rl.checkpoints import MarksCheckpoints
 from grrm.rl.experience_maker import Experience, ExperienceMaker
-from grrm.rl.held_out import HeldOut
+from grrm.rl.held_out import HeldOut, StopWhenNoBetter
 from grrm.rl.losses.config import PolicyLossConfig
 from grrm.rl.losses.interface import LossInputs
 from grrm.rl.losses.objective import policy_objective
@@ -28,7 +26,7 @@ from grrm.rl.schedule import Ticket, TicketLoader
 from grrm.rl.step_metrics import StepMetrics, logprob_gap
 
 
-class GroupPolicyTrainer(Trainer):
+class GroupPolicyTrainer(MarksCheckpoints, Trainer):
     """Trains a policy on `Experience`s. `args` are `RLArguments`; `record` writes metrics, dumps and the console."""
 
     def __init__(
@@ -42,11 +40,12 @@ class GroupPolicyTrainer(Trainer):
         record: RunRecord,
         tokenizer: Any,
         held_out: HeldOut | None = None,
-        callbacks: list[Any] | None = None,
+        stopper: StopWhenNoBetter | None = None,
     ) -> None:
+        callbacks = None if stopper is None else [stopper]
         super().__init__(model=model, args=args, train_dataset=maker.prompts, tokenizer=tokenizer, callbacks=callbacks)
         self.maker, self.plan, self.loss_config, self.record = maker, plan, loss_config, record
-        self.held_out = held_out
+        self.held_out, self.stopper = held_out, stopper
         self.pad_id = tokenizer.pad_token_id
         self.step_metrics = StepMetrics(maker.ranks, plan.micro_batches_per_update)
         self._experience: Experience | None = None
@@ -77,7 +76,11 @@ class GroupPolicyTrainer(Trainer):
         normalised by counts over all micro-batches and ranks; the factor undoes both means.
         """
         batch: MicroBatch = inputs["batch"]
-        scores = model(**batch.index.model_inputs(), temperature=self.args.temperature)
+        scores = model(
+            **batch.index.model_inputs(),
+            temperature=self.args.temperature,
+            entropy_gradient=self.loss_config.entropy_coeff != 0,
+        )
         logprobs_BR = batch.index.to_rows(scores.logprobs_N)
         old_BR = logprobs_BR.detach() if batch.old_logprobs_BR is None else batch.old_logprobs_BR
         output = policy_objective(
@@ -92,7 +95,7 @@ class GroupPolicyTrainer(Trainer):
             self.loss_config,
             inputs["denominators"],
         )
-        self.step_metrics.add(output.metrics, logprob_gap(logprobs_BR, batch.engine_logprobs_BR, batch.mask_BR))
+        self.step_metrics.add(output.metrics, logprob_gap(old_BR, batch.engine_logprobs_BR, batch.mask_BR))
         loss = output.loss * (self.plan.micro_batches_per_update * self.maker.ranks.size)
         return (loss, output) if return_outputs else loss
 
@@ -118,16 +121,12 @@ class GroupPolicyTrainer(Trainer):
     def _check_gap(self, gap: float) -> None:
         """Stop, on every rank, when engine and trainer disagree about the policy by more than the limit."""
         limit = self.args.logprob_gap_limit
-        if limit is not None and gap > limit and self.plan.updates_per_rollout == 1:
+        if limit is not None and gap > limit:
             raise UserError(
                 f"engine and trainer log-probabilities differ by {gap:.3g} per token on average at step "
                 f"{self.state.global_step}, more than logprob_gap_limit {limit:g}: use a more precise rollout engine"
             )
 
-    def _save_checkpoint(self, model: Any, metrics: Any = None) -> None:
-        """Save as Trainer does, then mark the checkpoint as whole and note where the prompts stand."""
-        super()._save_checkpoint(model, metrics)
-        barrier(max(1, self.args.world_size))
-        if self.is_world_process_zero():
-            folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
-            write_marker(folder, {"step": self.state.global_step, **self.maker.state()})
+    def marker_state(self) -> dict[str, Any]:
+        """Where the prompts stand, and what early stopping has seen."""
+        return {**self.maker.state(), "stopping": None if self.stopper is None else self.stopper.state()}

@@ -15,7 +15,7 @@ from grrm.rewards.overlong import OverlongConfig
 from grrm.rewards.shaping import ShapingConfig
 from grrm.rl.advantages import ADVANTAGE_RULES, RunningMoments
 from grrm.rl.batch_plan import BatchPlan, batch_plan
-from grrm.rl.checkpoints import claim_output_dir, read_marker, resume_point, save_final
+from grrm.rl.checkpoints import claim_output_dir, load_trained, read_marker, resume_point, save_final
 from grrm.rl.cpu_layers import use_cpu_layers
 from grrm.rl.experience_maker import ExperienceMaker, RolloutSettings
 from grrm.rl.held_out import HeldOut, StopWhenNoBetter
@@ -67,6 +67,7 @@ def train(args: Any) -> None:
     maker = build_maker(args, ranks, plan, tokenizer, prompts, model, model_config)
     if checkpoint:
         restore(maker, state, checkpoint)
+    stopper = build_stopper(args, state)
     record = RunRecord.open(args, ranks, plan.optimizer_steps, first_step=state["step"] + 1)
     trainer = GroupPolicyTrainer(
         model=model,
@@ -77,9 +78,11 @@ def train(args: Any) -> None:
         record=record,
         tokenizer=tokenizer,
         held_out=build_held_out(args, ranks, tokenizer, maker),
-        callbacks=stopping(args),
+        stopper=stopper,
     )
-    if state["step"] < plan.optimizer_steps:
+    if checkpoint and (state["step"] >= plan.optimizer_steps or (stopper is not None and stopper.is_done)):
+        load_trained(trainer, checkpoint)
+    else:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     record.close()
     save_final(trainer, args.output_dir)
@@ -123,11 +126,13 @@ def build_held_out(args: Any, ranks: DataRanks, tokenizer: Any, maker: Experienc
     return HeldOut(prompts, maker.worker, maker.rewarder, args.eval_samples, ranks)
 
 
-def stopping(args: Any) -> list[StopWhenNoBetter]:
-    """The early-stopping callback, when asked for."""
+def build_stopper(args: Any, state: dict[str, Any]) -> StopWhenNoBetter | None:
+    """The early-stopping callback, when asked for, as a checkpoint's `state` left it."""
     if not args.early_stopping:
-        return []
-    return [StopWhenNoBetter(args.early_stopping_patience, args.early_stopping_threshold)]
+        return None
+    stopper = StopWhenNoBetter(args.early_stopping_patience, args.early_stopping_threshold)
+    stopper.restore(state.get("stopping"))
+    return stopper
 
 
 def build_maker(
