@@ -56,6 +56,26 @@ def test_the_status_of_main_is_the_exit_status(returned, status):
     assert caught.value.code == status
 
 
+@pytest.mark.parametrize(("module", "extra"), [("polib", "corpora"), ("paddle", "train")])
+def test_a_package_that_is_not_installed_is_one_sentence_with_the_command_that_installs_it(capsys, module, extra):
+    def main():
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    with pytest.raises(SystemExit) as caught:
+        entry.run_main(main)
+    assert caught.value.code == 2
+    assert f"pip install 'paddle-grrm[{extra}]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("module", ["grrm.nowhere", "paddle.nowhere"])
+def test_a_part_of_an_installed_package_that_is_missing_is_a_defect(module):
+    def main():
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    with pytest.raises(ModuleNotFoundError):
+        entry.run_main(main)
+
+
 def test_a_defect_keeps_its_traceback():
     with pytest.raises(ZeroDivisionError):
         entry.run_main(lambda: 1 // 0)
@@ -97,7 +117,7 @@ def test_plan_on_a_terminal_is_a_table():
 def test_plan_of_a_gpu_recipe_works_on_a_laptop():
     out = io.StringIO()
     show_plan(str(CONFIGS / "grpo_grrm_argument.yaml"), 8, out=out)
-    assert "tensor parallel 2, sharding stage1" in out.getvalue()
+    assert "8  (tensor parallel 1, sharding stage1)" in out.getvalue()
 
 
 @pytest.mark.parametrize(

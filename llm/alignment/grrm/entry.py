@@ -10,17 +10,37 @@ from typing import NoReturn
 from grrm.errors import UserError
 from grrm.rewards.failure_policy import RewardFailure
 
+# What the core does without: import name -> the extra that installs it.
+_EXTRAS = {
+    "paddle": "train",
+    "paddlenlp": "train",
+    "tokenizers": "train",
+    "visualdl": "train",
+    "sacrebleu": "metrics",
+    "babel": "corpora",
+    "polib": "corpora",
+    "flask": "server",
+    "waitress": "server",
+    "matplotlib": "report",
+    "jinja2": "report",
+}
+
 
 def run_main(main: Callable[[], int | None]) -> NoReturn:
     """Run `main` and exit with its status (None = 0).
 
-    2: a UserError; 3: training stopped because rewards are missing, so mend the judge and resume; 130: interrupted
-    from the keyboard. Each is one line on stderr.
+    2: a UserError, or a package of an extra is not installed; 3: training stopped because rewards are missing, so mend
+    the judge and resume; 130: interrupted from the keyboard. Each is one line on stderr.
     """
     try:
         status = main()
     except UserError as error:
         status = _complain(error, 2)
+    except ModuleNotFoundError as error:
+        if error.name not in _EXTRAS:
+            raise
+        remedy = f"run `pip install 'paddle-grrm[{_EXTRAS[error.name]}]'`; `grrm doctor` lists what is missing"
+        status = _complain(f"the package {error.name} is not installed: {remedy}.", 2)
     except RewardFailure as error:
         status = _complain(error, 3)
     except KeyboardInterrupt:
