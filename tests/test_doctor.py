@@ -29,6 +29,12 @@ def test_a_healthy_machine_has_nothing_broken():
     assert findings["port 0"].level == "ok"
 
 
+def test_the_tools_of_make_test_and_make_lint_are_looked_for():
+    findings = examine()
+    tools = {name: findings[name].effect for name in ("hypothesis", "pytest-xdist", "mypy", "import-linter")}
+    assert set(tools.values()) == {"disables make test", "disables make lint"}
+
+
 def test_a_missing_main_package_is_broken_and_says_what_it_disables():
     finding = examine({key: value for key, value in HEALTHY.items() if key != "flask"})["flask"]
     assert (finding.level, finding.detail, finding.effect) == ("broken", "not installed", "disables the reward server")
@@ -108,8 +114,8 @@ def test_scarce_memory_and_disk_are_warnings(monkeypatch, tmp_path):
 
 def test_missing_tools_say_what_they_disable():
     compiler, nvcc = doctor._tools(lambda name: None)
-    assert "csrc" in compiler.effect
-    assert "CUDA" in nvcc.effect
+    assert compiler.effect == nvcc.effect
+    assert "no operators of its own" in compiler.effect
     assert [finding.level for finding in doctor._tools(lambda name: f"/usr/bin/{name}")] == ["ok", "ok"]
 
 

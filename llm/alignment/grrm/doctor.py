@@ -69,10 +69,11 @@ _OPTIONAL = {
     "Django": "the `terms` corpus",
     "polib": "the `terms` corpus",
     "paddlepaddle-gpu": "training on GPUs (install it from Paddle's own index; PyPI stops at 2.6.2)",
-    "fastdeploy-gpu": "the in-process FastDeploy engine (from Paddle's own index)",
-    "pytest": "make test",
-    "ruff": "make lint",
+    **dict.fromkeys(("pytest", "pytest-cov", "pytest-timeout", "pytest-xdist", "hypothesis"), "make test"),
+    **dict.fromkeys(("ruff", "mypy", "import-linter"), "make lint"),
 }
+# Said of compilers: what they would be for.
+_NO_OPERATORS = "this version builds no operators of its own, on CPU or CUDA"
 # Distribution -> (first version that breaks something, what it breaks).
 _TRAPS = {
     "numpy": ((2,), "paddlenlp 3.0.0b4 needs NumPy 1.26: pip install 'numpy<2'"),
@@ -224,12 +225,12 @@ def _tools(which: Callable[[str], str | None]) -> Iterable[Finding]:
     if compiler:
         yield Finding("ok", "C++ compiler", compiler)
     else:
-        yield Finding("note", "C++ compiler", "not found", "disables building csrc: Paddle's own operators are used")
+        yield Finding("note", "C++ compiler", "not found", f"disables nothing: {_NO_OPERATORS}")
     nvcc = which("nvcc")
     if nvcc:
         yield Finding("ok", "nvcc", nvcc)
     else:
-        yield Finding("note", "nvcc", "not found", "disables the CUDA operators of csrc; the CPU ones do not need it")
+        yield Finding("note", "nvcc", "not found", f"disables nothing: {_NO_OPERATORS}")
 
 
 def _port(port: int) -> Finding:
