@@ -59,6 +59,19 @@ def test_the_code_block_response_also_suits_the_trainers_extractor() -> None:
     assert extract_translation(render_response("eins\nzwei", "codeblock-think"), "codeblock") == "eins\nzwei"
 
 
+@pytest.mark.parametrize(
+    ("prompt_type", "translation"), [("Tower.lastl", "eins\nzwei"), ("SSR", "a</answer>b"), ("seedx-cot", "a [COT] b")]
+)
+def test_a_translation_that_the_extractor_would_cut_is_left_out(
+    tmp_path: Path, prompt_type: str, translation: str
+) -> None:
+    rows = [TranslationRow("a b", translation, "en", "de"), TranslationRow("good", "gut", "en", "de")]
+    write_rows(tmp_path / "in.parquet", rows)
+    report = convert_to_sft(tmp_path / "in.parquet", tmp_path / "out.jsonl", prompt_type)
+    assert [rejected.row for rejected in report.rejected] == [1]
+    assert "cannot be taken out" in report.rejected[0].reason
+
+
 BAD_ROWS = [
     ((None, "b", "en", "de"), "src_text is not text"),
     (("a", " \n", "en", "de"), "trg_text is empty"),

@@ -22,6 +22,7 @@ from grrm.data.atomic import atomic_path
 from grrm.data.parquet import COLUMNS, count_rows, iter_raw_rows
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
+from grrm.gqm.extraction import extract_translation
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.mt_prompts import MT_PROMPT_TYPES, mt_prompt
 
@@ -161,4 +162,7 @@ def _fault(values: tuple[Any, ...], prompt_type: str) -> str | None:
             return f"{name} contains a control token of the chat template"
     if prompt_type == "codeblock-think" and _FENCE in values[1]:
         return "trg_text contains a code fence"
+    # Several lines under Tower.lastl, a closing tag under SSR: the extractor would take another text out again.
+    if extract_translation(render_response(values[1], prompt_type), prompt_type) != values[1].strip():
+        return f"trg_text cannot be taken out of a {prompt_type} response whole"
     return None
