@@ -37,7 +37,7 @@ def test_heldout_rows_share_no_text_with_training(corpus: tuple[list[Translation
 
 
 def test_the_two_sides_never_draw_the_same_content_whatever_the_seed() -> None:
-    """A day trained on within a longer phrase must not be held out by itself, so single values are compared."""
+    """A day trained on in a caption or a moment must not be held out by itself, so single values are compared."""
     values: dict[bool, set[str]] = {True: set(), False: set()}
     for held_out, seed in ((False, 0), (False, 1), (True, 0), (True, 1)):
         draws = Draws(random.Random(seed), held_out)

@@ -2,7 +2,8 @@
 
 The wording is Unicode CLDR's (see `cldr`), so both sides were written by people; the content is drawn at random,
 so there is as much of it as one likes. Held-out rows are made only of values (days, amounts, lists of places...)
-that no training row of this or any other build contains, and share no text with the training rows either.
+that are drawn for no training row of this or any other build, and none of their texts is a training row's text. A
+short one may still be a part of a longer value: "May 28" of a date, "25 minutes" of "4 hours, 25 minutes".
 """
 
 from __future__ import annotations
