@@ -127,6 +127,8 @@ def test_unknown_key_names_the_nearest_known_one(run):
         ({"failure_policy": {"judge_timeout": "ignore"}}, "Unknown failure action 'ignore'"),
         ({"temperature": 0}, "temperature is 0; it must be above 0"),
         ({"dual_clip_ratio": 0.5}, "dual_clip_ratio is 0.5; it must be above 1"),
+        ({"logging_steps": 0}, "logging_steps is 0; it must be at least 1"),
+        ({"seed": -1}, "seed is -1; it must be at least 0"),
         ({"max_unscored_fraction": 1.5}, "max_unscored_fraction is 1.5; it must be at least 0 and at most 1"),
     ],
 )
@@ -191,6 +193,16 @@ def test_a_value_of_the_wrong_type_or_range_is_one_sentence(run, changes, messag
         ),
         ({"global_batch_size": 6, "global_mini_batch_size": 4}, "global_mini_batch_size 4 must divide"),
         ({"do_eval": True}, "eval_datasets"),
+        ({"eval_datasets": "e.jsonl"}, "eval_datasets needs evaluations; set evaluation_strategy: steps"),
+        ({"early_stopping": True}, "early_stopping needs evaluations"),
+        ({"save_strategy": "epoch"}, "save_strategy epoch is not supported, an RL run counts optimizer steps"),
+        (
+            {"load_best_model_at_end": True, "evaluation_strategy": "steps", "eval_datasets": "e.jsonl"},
+            "metric_for_best_model is None, but evaluations give eval_reward,",
+        ),
+        ({"use_async_save": True}, "use_async_save: True is not supported"),
+        ({"unified_checkpoint_config": "async_save"}, "unified_checkpoint_config async_save is not supported"),
+        ({"ignore_load_lr_and_optim": True}, "ignore_load_lr_and_optim: True is not supported"),
     ],
 )
 def test_what_cannot_take_effect_is_refused_with_the_reason(run, changes, message):
@@ -359,7 +371,14 @@ def test_a_tracker_that_is_not_installed_is_named(run, tmp_path, monkeypatch):
     assert run({"report_to": "none"}, check_machine=True).values["report_to"] == ["none"]
 
 
+def test_best_model_is_chosen_by_a_metric_of_the_evaluation(run):
+    evaluated = {"evaluation_strategy": "steps", "eval_datasets": "e.jsonl", "load_best_model_at_end": True}
+    for metric in ("reward", "eval_reward_greedy"):
+        assert run({**evaluated, "metric_for_best_model": metric}).values["load_best_model_at_end"]
+
+
 def test_sft_files(run):
+    assert "gradient_accumulation_steps is 0" in refusal(run, {"gradient_accumulation_steps": 0}, kind="SFT")
     values = run(kind="SFT").values
     assert (values["max_length"], values["prompt_key"], values["gradient_accumulation_steps"]) == (2048, "src", 1)
     assert "give either model_name_or_path" in refusal(run, {"init_from_config": "c.json"}, kind="SFT")

@@ -12,11 +12,13 @@ from grrm.errors import UserError
 from grrm.rl.checkpoints import (
     MARKER,
     MarksCheckpoints,
+    check_resumable,
     claim_output_dir,
     drop_old_checkpoints,
     last_complete_checkpoint,
     read_marker,
     resume_point,
+    start_over,
     write_marker,
 )
 
@@ -138,3 +140,24 @@ def test_whole_save_is_marked_and_replaces_the_one_before_it(tmp_path):
     MarkingTrainer(tmp_path)._save_checkpoint(None)
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-2"]
     assert read_marker(tmp_path / "checkpoint-2") == {"step": 2, "generation": 7}
+
+
+def test_starting_over_forgets_the_checkpoints_of_the_run_before(tmp_path):
+    earlier = checkpoint(tmp_path, 400, {"step": 400})
+    args = SimpleNamespace(overwrite_output_dir=True, output_dir=str(tmp_path))
+    start_over(args, earlier)
+    start_over(SimpleNamespace(overwrite_output_dir=False, output_dir=str(tmp_path)), None)
+    assert last_complete_checkpoint(tmp_path) == earlier
+    start_over(args, None)
+    newer = checkpoint(tmp_path, 50, {"step": 50})
+    assert last_complete_checkpoint(tmp_path) == newer
+
+
+def test_checkpoint_that_training_cannot_go_on_from_is_told(tmp_path):
+    path = checkpoint(tmp_path, 6, {"step": 6})
+    with pytest.raises(UserError, match=r"has no optimizer state \(ignore_save_lr_and_optim\)"):
+        check_resumable(path, 6)
+    (path / "optimizer.pdopt").write_bytes(b"")
+    check_resumable(path, 6, updates_per_rollout=3)
+    with pytest.raises(UserError, match="saved after step 6, in the middle of what are rollouts of 4 optimizer steps"):
+        check_resumable(path, 6, updates_per_rollout=4)

@@ -56,6 +56,18 @@ def test_resumed_run_does_not_leave_its_repeated_steps_twice(tmp_path, file_form
     assert steps == {(1, "old-rank0"), (2, "new-rank0"), (1, "old-rank1"), (2, "old-rank1"), (3, "old-rank1")}
 
 
+@pytest.mark.parametrize(("before", "after"), [("jsonl", "parquet"), ("parquet", "jsonl")])
+def test_steps_repeated_in_another_format_are_there_once(tmp_path, before, after):
+    dump = RolloutDump(tmp_path, before)
+    for step in (1, 2):
+        dump.write(step, [a_record(step, "old")])
+    RolloutDump(tmp_path, after, first_step=2).write(2, [a_record(2, "new")])
+    assert sorted((record["step"], record["group_id"]) for record in read_rollouts(tmp_path)) == [
+        (1, "old"),
+        (2, "new"),
+    ]
+
+
 def test_line_cut_short_by_a_kill_does_not_spoil_the_file(tmp_path):
     dump = RolloutDump(tmp_path)
     dump.write(1, [a_record(1)])

@@ -64,6 +64,7 @@ def test_supervised_epochs_are_trained_and_a_finished_run_is_left_alone(
         ({"prompt_key": "source"}, "line 1 has no key 'source'"),
         ({"max_length": "1"}, "all 10 rows are longer than max_length = 1 tokens"),
         ({"model_name_or_path": "null", "init_from_config": "{tmp}/broken.json"}, "is not a readable JSON file"),
+        ({"model_name_or_path": "null", "init_from_config": "{tmp}/list.json"}, "is not a JSON object"),
         ({"model_name_or_path": "null", "init_from_config": "{tmp}/bert.json"}, "model_type 'bert' is not supported"),
     ],
 )
@@ -71,6 +72,7 @@ def test_supervised_stage_tells_its_mistakes(
     world: TinyWorld, tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: dict[str, str], sentence: str
 ) -> None:
     (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "list.json").write_text("[]")
     (tmp_path / "bert.json").write_text('{"model_type": "bert"}')
     settings = {key: value.format(tmp=tmp_path) for key, value in settings.items()}
     overrides = sft_settings(world, tmp_path, **settings)

@@ -121,6 +121,27 @@ def save_final(trainer: Any, directory: str | Path) -> None:
     barrier(max(1, args.world_size))
 
 
+def start_over(args: Any, checkpoint: Path | None) -> None:
+    """With `overwrite_output_dir`, unmark the checkpoints of earlier runs: a later one would resume from the newest."""
+    if args.overwrite_output_dir and checkpoint is None:
+        for path in Path(args.output_dir).glob(f"checkpoint-*/{MARKER}"):
+            path.unlink(missing_ok=True)
+
+
+def check_resumable(checkpoint: Path, step: int, updates_per_rollout: int = 1) -> None:
+    """Raises UserError when training cannot go on from `checkpoint`, which was saved after `step`."""
+    if not any(checkpoint.glob("optimizer*")):
+        raise UserError(
+            f"checkpoint '{checkpoint}' has no optimizer state (ignore_save_lr_and_optim), so training cannot go on: "
+            "set overwrite_output_dir to start over, or give the checkpoint as the model to start from its weights"
+        )
+    if step % updates_per_rollout:
+        raise UserError(
+            f"checkpoint '{checkpoint}' was saved after step {step}, in the middle of what are rollouts of "
+            f"{updates_per_rollout} optimizer steps now: resume with the batch sizes it was saved with"
+        )
+
+
 def resume_point(args: Any) -> Path | None:
     """Where to resume: `resume_from_checkpoint` when given, else the newest complete checkpoint in `output_dir`."""
     if args.resume_from_checkpoint:

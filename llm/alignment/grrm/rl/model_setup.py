@@ -84,8 +84,8 @@ def build_engine(model: Any, args: Any) -> PaddleEngine:
 class TokenScorer:
     """Fills `policy_logprobs` and `ref_logprobs` of groups, each only where the algorithm needs it.
 
-    `batch_size` rows per forward pass. Groups are scored one by one when a group has at least that many rows, so the
-    same group gives the same numbers whatever rank holds it.
+    `batch_size` rows per forward pass, in the order of the groups. Groups that share a pass are padded to the same
+    width, so with another division of the groups among ranks their numbers may differ in the last bits.
     """
 
     def __init__(

@@ -127,6 +127,11 @@ def _token(path: str | None) -> str | None:
     if path is None:
         return None
     try:
-        return Path(path).read_text(encoding="utf-8").strip()
+        token = Path(path).read_text(encoding="utf-8").strip()
     except OSError as error:
         raise UserError(f"reward_token_file '{path}' cannot be read ({error.strerror}): give a readable file") from None
+    except UnicodeDecodeError:
+        token = ""
+    if not token or not token.isascii() or not token.isprintable():
+        raise UserError(f"reward_token_file '{path}' does not hold one line of ASCII text: write the token into it")
+    return token

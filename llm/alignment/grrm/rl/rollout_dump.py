@@ -109,11 +109,10 @@ class RolloutDump:
         if file_format not in ("jsonl", "parquet"):
             raise UserError(f"rollout dumps can be 'jsonl' or 'parquet', not {file_format!r}: change the setting")
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._lines: StepLines | None = None
-        if file_format == "jsonl":
-            self._lines = StepLines(self.folder / f"rollouts-rank{rank:03d}.jsonl", first_step)
-        else:
-            _remove_parquet_from(self.folder, rank, first_step)
+        # In both formats: the interrupted run may have written the other one.
+        lines = StepLines(self.folder / f"rollouts-rank{rank:03d}.jsonl", first_step)
+        _remove_parquet_from(self.folder, rank, first_step)
+        self._lines = lines if file_format == "jsonl" else None
 
     def write(self, step: int, records: Sequence[Mapping[str, Any]]) -> None:
         """Write the `group_record`s of one step; they are on disk when this returns. No records, no file.

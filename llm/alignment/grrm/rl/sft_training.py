@@ -11,7 +11,15 @@ import paddle
 
 from grrm.data.dataset import SftDataset
 from grrm.errors import UserError
-from grrm.rl.checkpoints import claim_output_dir, load_trained, read_marker, resume_point, save_final
+from grrm.rl.checkpoints import (
+    check_resumable,
+    claim_output_dir,
+    load_trained,
+    read_marker,
+    resume_point,
+    save_final,
+    start_over,
+)
 from grrm.rl.console import StepProgress
 from grrm.rl.cpu_layers import use_cpu_layers
 from grrm.rl.metrics_log import MetricsLog
@@ -45,6 +53,9 @@ def train(args: Any) -> None:
     if args.recompute:
         model.recompute_enable()
     args.max_steps = total_steps(args, len(dataset))
+    if checkpoint and done < args.max_steps:
+        check_resumable(checkpoint, done)
+    start_over(args, checkpoint)
     is_first = args.process_index == 0
     trainer = SftTrainer(
         model=model,
@@ -94,6 +105,8 @@ def build_model(args: Any, vocab_size: int) -> Any:
         raise UserError(
             f"init_from_config '{path}' is not a readable JSON file ({error}): give a model config"
         ) from None
+    if not isinstance(settings, dict):
+        raise UserError(f"init_from_config '{path}' is not a JSON object: give a model config")
     paddle.seed(args.seed)
     cls = policy_class(settings.pop("model_type", ""))
     config = cls.config_class(**{**settings, "vocab_size": vocab_size, "dtype": "float32"})

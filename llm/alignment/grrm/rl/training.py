@@ -15,7 +15,15 @@ from grrm.rewards.overlong import OverlongConfig
 from grrm.rewards.shaping import ShapingConfig
 from grrm.rl.advantages import ADVANTAGE_RULES, RunningMoments
 from grrm.rl.batch_plan import BatchPlan, batch_plan
-from grrm.rl.checkpoints import claim_output_dir, load_trained, read_marker, resume_point, save_final
+from grrm.rl.checkpoints import (
+    check_resumable,
+    claim_output_dir,
+    load_trained,
+    read_marker,
+    resume_point,
+    save_final,
+    start_over,
+)
 from grrm.rl.cpu_layers import use_cpu_layers
 from grrm.rl.experience_maker import ExperienceMaker, RolloutSettings
 from grrm.rl.held_out import HeldOut, StopWhenNoBetter
@@ -68,6 +76,10 @@ def train(args: Any) -> None:
     if checkpoint:
         restore(maker, state, checkpoint)
     stopper = build_stopper(args, state)
+    is_finished = state["step"] >= plan.optimizer_steps or (stopper is not None and stopper.is_done)
+    if checkpoint and not is_finished:
+        check_resumable(checkpoint, state["step"], plan.updates_per_rollout)
+    start_over(args, checkpoint)
     record = RunRecord.open(args, ranks, plan.optimizer_steps, first_step=state["step"] + 1)
     trainer = GroupPolicyTrainer(
         model=model,
@@ -80,7 +92,7 @@ def train(args: Any) -> None:
         held_out=build_held_out(args, ranks, tokenizer, maker),
         stopper=stopper,
     )
-    if checkpoint and (state["step"] >= plan.optimizer_steps or (stopper is not None and stopper.is_done)):
+    if checkpoint and is_finished:
         load_trained(trainer, checkpoint)
     else:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)

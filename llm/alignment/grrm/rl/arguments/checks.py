@@ -23,14 +23,24 @@ class Launch:
     world_size: int = 1
 
 
-# key -> (smallest, largest, whether the smallest itself is allowed)
 _TRACKER_PACKAGES = {"tensorboard": "tensorboardX"}  # the writer that PaddleNLP uses
+_HELD_OUT_METRICS = ("eval_reward", "eval_reward_greedy", "eval_frac_unrewarded")
+# key -> (smallest, largest, whether the smallest itself is allowed)
 _RANGES: dict[str, tuple[float, float, bool]] = {
     "temperature": (0, 100, False),
     "top_p": (0, 1, False),
     "repetition_penalty": (0, 100, False),
     "learning_rate": (0, 10, True),
     "warmup_ratio": (0, 1, True),
+    "warmup_steps": (0, 10**9, True),
+    "per_device_train_batch_size": (1, 10**6, True),
+    "gradient_accumulation_steps": (1, 10**6, True),
+    "logging_steps": (1, 10**9, True),
+    "eval_steps": (1, 10**9, True),
+    "save_total_limit": (0, 10**6, True),
+    "seed": (0, 2**32 - 1, True),  # NumPy takes no other
+    "rollout_seed": (0, 2**63 - 1, True),
+    "early_stopping_patience": (1, 10**6, True),
     "max_prompt_len": (1, 10**7, True),
     "max_dec_len": (1, 10**7, True),
     "min_dec_len": (0, 10**7, True),
@@ -87,6 +97,12 @@ def check_common(values: Mapping[str, Any]) -> None:
     if unknown or stages == ["offload"] or len(set(stages) - {"offload"}) > 1:
         raise UserError(f"sharding is {values['sharding']!r}; give one of stage1, stage2, stage3, or nothing.")
 
+    if "async_save" in (values["unified_checkpoint_config"] or ""):
+        raise UserError(
+            "unified_checkpoint_config async_save is not supported: a checkpoint could be taken for whole while it is "
+            "still being written; remove it."
+        )
+
 
 def check_rl(values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Checks of an RL file after derivation; `given` holds the keys the user wrote. Raises UserError."""
@@ -95,6 +111,7 @@ def check_rl(values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     _check_lengths(values)
     _check_sampling(values)
     _check_reward(values, given)
+    _check_intervals(values)
     if "stage3" in values["sharding"]:
         raise UserError("sharding stage3 is not supported: rollouts need whole weights on each rank; use stage1.")
 
@@ -122,6 +139,23 @@ def _check_sampling(values: Mapping[str, Any]) -> None:
                 f"{key} {values[key]:g} samples from another distribution than the one whose probabilities enter the "
                 "policy ratio; set it to 1, or set allow_biased_sampling: true to accept the bias."
             )
+
+
+def _check_intervals(values: Mapping[str, Any]) -> None:
+    """Logging, saving and evaluation, and what depends on the latter."""
+    for key in ("logging_strategy", "save_strategy", "evaluation_strategy"):
+        if values[key] == "epoch":
+            raise UserError(f"{key} epoch is not supported, an RL run counts optimizer steps; use steps or no.")
+    if values["evaluation_strategy"] == "no":
+        for key in ("eval_datasets", "do_eval", "early_stopping", "load_best_model_at_end"):
+            if values[key]:
+                raise UserError(f"{key} needs evaluations; set evaluation_strategy: steps, or remove the key.")
+    best = values["metric_for_best_model"]
+    if best is None and not values["load_best_model_at_end"]:
+        return
+    if f"eval_{str(best).removeprefix('eval_')}" not in _HELD_OUT_METRICS:
+        known = ", ".join(_HELD_OUT_METRICS)
+        raise UserError(f"metric_for_best_model is {best}, but evaluations give {known}; name one of them.")
 
 
 def _check_reward(values: Mapping[str, Any], given: Mapping[str, Any]) -> None:

@@ -61,8 +61,8 @@ sharding_parallel_config save_sharded_model load_sharded_model tensor_parallel_d
 data_parallel_config
 hybrid_parallel_topo_order recompute local_rank run_name disable_tqdm load_best_model_at_end
 metric_for_best_model greater_is_better ignore_data_skip report_to ddp_find_unused_parameters wandb_api_key
-wandb_http_proxy skip_memory_metrics use_async_save ordered_save_group_size metrics_output_path skip_profile_timer
-unified_checkpoint unified_checkpoint_config ckpt_quant_stage ignore_load_lr_and_optim ignore_save_lr_and_optim
+wandb_http_proxy skip_memory_metrics ordered_save_group_size metrics_output_path skip_profile_timer
+unified_checkpoint unified_checkpoint_config ckpt_quant_stage ignore_save_lr_and_optim
 force_reshard_pp release_grads offload_optim save_sharding_stage1_model_include_freeze_params
 """
 _RL_PADDLENLP = "do_eval evaluation_strategy eval_steps"
@@ -114,6 +114,14 @@ _REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "refined_recompute": (("",), "the policy's layers do not have it; use recompute"),
     "to_static": ((False, None), "training runs in dynamic mode only; remove the key"),
     "flatten_param_grads": ((False, None), "PaddleNLP has it for NPU devices only; remove the key"),
+    "use_async_save": (
+        (False, None),
+        "a checkpoint could be taken for whole while it is still being written; remove the key",
+    ),
+    "ignore_load_lr_and_optim": (
+        (False, None),
+        "a resumed run goes on with its optimizer; give the checkpoint as the model to start from its weights alone",
+    ),
     "pdc_download_ckpt": ((False, None), _ELSEWHERE),
     "pdc_download_timeout": ((300, None), _ELSEWHERE),
 }
