@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from grrm.data.atomic import atomic_path
 from grrm.demo.figures import Picture, draw_all
 from grrm.demo.results import Results, load_results, summarise
 from grrm.demo.samples import pick_groups, pick_samples
@@ -89,10 +89,8 @@ def show_number(value: float | None, digits: int = 2) -> str:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file that appears whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(content)
-    os.replace(temporary, path)
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(content)
 
 
 def _inline(png: bytes | None) -> str | None:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from grrm.data.atomic import atomic_path
 
 SERVER_PLACEHOLDER = "{reward_server}"
 
@@ -138,10 +139,8 @@ def digest_of(path: Path) -> str:
 
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as JSON; the file appears whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def _sha(file: Any) -> str:
