@@ -56,6 +56,12 @@ def test_supervised_epochs_are_trained_and_a_finished_run_is_left_alone(
     assert all((again[name] == after[name]).all() for name in after)
 
 
+def test_last_step_is_logged_between_the_logging_steps(world: TinyWorld, tmp_path: Path) -> None:
+    overrides = sft_settings(world, tmp_path, max_steps="3", logging_steps="2", save_steps="3")
+    sft_training.train(load_sft_arguments(CONFIGS / "sft_tiny_argument.yaml", overrides))
+    assert [line["step"] for line in read_metrics(tmp_path / "out")] == [2, 3]
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [

@@ -11,6 +11,7 @@ from paddlenlp.trainer import Trainer
 
 from grrm.rl.checkpoints import MarksCheckpoints
 from grrm.rl.console import StepProgress
+from grrm.rl.last_step import LogLastStep
 from grrm.rl.metrics_log import MetricsLog
 from grrm.rl.token_index import index_tokens
 
@@ -32,7 +33,7 @@ class SftTrainer(MarksCheckpoints, Trainer):
     """Token-mean negative log-likelihood of the responses; logs to `metrics.jsonl` and a progress bar on rank 0."""
 
     def __init__(self, *, metrics_log: MetricsLog | None, progress: StepProgress | None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        super().__init__(callbacks=[LogLastStep()], **kwargs)
         self.metrics_log, self.progress = metrics_log, progress
 
     def compute_loss(self, model: Any, inputs: Mapping[str, paddle.Tensor], return_outputs: bool = False) -> Any:

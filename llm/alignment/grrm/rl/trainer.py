@@ -16,6 +16,7 @@ from grrm.rl.batch_plan import BatchPlan
 from grrm.rl.checkpoints import MarksCheckpoints
 from grrm.rl.experience_maker import Experience, ExperienceMaker
 from grrm.rl.held_out import HeldOut, StopWhenNoBetter
+from grrm.rl.last_step import LogLastStep
 from grrm.rl.losses.config import PolicyLossConfig
 from grrm.rl.losses.interface import LossInputs
 from grrm.rl.losses.objective import policy_objective
@@ -42,7 +43,7 @@ class GroupPolicyTrainer(MarksCheckpoints, Trainer):
         held_out: HeldOut | None = None,
         stopper: StopWhenNoBetter | None = None,
     ) -> None:
-        callbacks = None if stopper is None else [stopper]
+        callbacks = [LogLastStep(), *([] if stopper is None else [stopper])]
         super().__init__(model=model, args=args, train_dataset=maker.prompts, tokenizer=tokenizer, callbacks=callbacks)
         self.maker, self.plan, self.loss_config, self.record = maker, plan, loss_config, record
         self.held_out, self.stopper = held_out, stopper
