@@ -1,0 +1,270 @@
+"""`POST /v1/score` in process: answers, idempotency, errors, limits."""
+
+from __future__ import annotations
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.reward_app import RecordingJudge, fail, group, make_client, rows_body, score_body
+
+from grrm.gqm.groups import Status, Verdict
+from grrm.judges.registry import build_judge
+from grrm_reward_server.app import create_app
+from grrm_reward_server.settings import Settings
+
+
+def test_score_answers_every_group_and_candidate_in_order():
+    client = make_client()
+    answer = client.post("/v1/score", json=score_body(group("x", "a", "bb"), group("y", "ccc"))).get_json()
+    assert answer["request_id"] == "r"
+    assert [v["group_id"] for v in answer["verdicts"]] == ["x", "y"]
+    assert answer["verdicts"][0]["candidates"] == [
+        {"candidate_id": "c0", "status": "scored", "score": 1.0},
+        {"candidate_id": "c1", "status": "scored", "score": 2.0},
+    ]
+
+
+def test_score_with_the_embedded_judge():
+    client = make_client(build_judge("chrf"))
+    verdict = client.post("/v1/score", json=score_body(group("x", "Hello", "Hallo", "Hello"))).get_json()["verdicts"][0]
+    assert [c["status"] for c in verdict["candidates"]] == ["scored", "scored", "duplicate"]
+    assert [c["score"] for c in verdict["candidates"]][::2] == [10.0, 10.0]
+    assert verdict["ranking"] == [["c0", "c2"], ["c1"]]
+
+
+def test_given_translation_is_trusted_absent_is_extracted_null_means_failed():
+    judge = RecordingJudge()
+    candidates = [
+        {"candidate_id": "given", "response": "steps\nlast", "translation": "mine"},
+        {"candidate_id": "absent", "response": "steps\nlast"},
+        {"candidate_id": "failed", "response": "steps\nlast", "translation": None, "n_tokens": 5},
+    ]
+    answer = make_client(judge).post("/v1/score", json=score_body(group(candidates=candidates))).get_json()
+    seen = judge.calls[0][0].candidates
+    assert [candidate.translation for candidate in seen] == ["mine", "last", None]
+    assert seen[2].n_tokens == 5
+    assert answer["verdicts"][0]["candidates"][2] == {
+        "candidate_id": "failed",
+        "status": "unparsable_candidate",
+        "score": None,
+    }
+
+
+def test_repeated_request_is_answered_without_judging_again():
+    judge = RecordingJudge()
+    client = make_client(judge)
+    first = client.post("/v1/score", json=score_body())
+    again = client.post("/v1/score", json=score_body())
+    assert again.data == first.data
+    assert len(judge.calls) == 1
+    assert "grrm_replayed_answers_total 1" in client.get("/metrics").text
+    client.post("/v1/score", json=score_body(request_id="another"))
+    assert len(judge.calls) == 2
+
+
+def test_request_id_with_another_body_is_a_conflict():
+    client = make_client()
+    client.post("/v1/score", json=score_body())
+    answer = client.post("/v1/score", json=score_body(group("other")))
+    assert answer.status_code == 409
+    assert answer.get_json()["field"] == "request_id"
+
+
+def test_concurrent_repeat_waits_for_the_first():
+    release, started = threading.Event(), threading.Event()
+
+    def hold():
+        started.set()
+        assert release.wait(10)
+
+    judge = RecordingJudge(hold)
+    app = create_app(Settings(), judge)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(lambda: app.test_client().post("/v1/score", json=score_body()))
+        assert started.wait(10)
+        repeat = threads.submit(lambda: app.test_client().post("/v1/score", json=score_body()))
+        release.set()
+        assert first.result(10).data == repeat.result(10).data
+    assert len(judge.calls) == 1
+
+
+def test_failed_judgement_is_not_cached():
+    failures = [fail]
+    judge = RecordingJudge(lambda: failures.pop()() if failures else None)
+    client = make_client(judge)
+    assert client.post("/v1/score", json=score_body()).status_code == 500
+    assert client.post("/v1/score", json=score_body()).status_code == 200
+
+
+def test_judge_failure_is_a_clean_500_with_the_reference_of_the_log(caplog):
+    answer = make_client(RecordingJudge(fail)).post("/v1/score", json=score_body())
+    problem = answer.get_json()
+    assert answer.status_code == 500
+    assert "Traceback" not in answer.text
+    assert "out of memory" not in answer.text
+    assert problem["reference_id"] in caplog.text
+    assert "out of memory" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "verdicts",
+    [
+        [],
+        [Verdict((Status.SCORED,), (1.0,))] * 2,
+        [Verdict((Status.SCORED, Status.SCORED), (1.0, 2.0))],
+        [Verdict((Status.SCORED,), (1.0,), (("stranger",),))],
+        [Verdict((Status.SCORED,), (1.0,), (("c0",), ("c0",)))],
+    ],
+)
+def test_judge_that_breaks_its_contract_is_a_failure(verdicts):
+    class Careless:
+        name = "careless"
+
+        def judge(self, groups):
+            return verdicts
+
+    assert make_client(Careless()).post("/v1/score", json=score_body()).status_code == 500
+
+
+INVALID = [
+    (b"{", 400, None),
+    (b"\xff\xfe", 400, None),
+    (b"[" * 10_000, 400, None),
+    (b"", 400, None),
+    (b'{"request_id":"r","groups":[NaN]}', 422, "groups[0]"),
+    (b'{"request_id":"r","groups":NaN}', 422, "groups"),
+    (b"NaN", 422, None),
+    (b"[]", 422, None),
+    (b'{"request_id":"r","groups":[]}', 422, "groups"),
+    (b'{"request_id":"","groups":[]}', 422, "request_id"),
+    (b'{"groups":[]}', 422, "request_id"),
+    (json.dumps(score_body(group(source=3))).encode(), 422, "groups[0].source"),
+    (json.dumps(score_body(group(candidates=[]))).encode(), 422, "groups[0].candidates"),
+    (json.dumps(score_body(group(extra=1))).encode(), 422, "groups[0].extra"),
+    (json.dumps(score_body(group("a"), group("a"))).encode(), 422, None),
+    (
+        json.dumps(score_body(group("a"), group(candidates=[{"response": "x"}]))).encode(),
+        422,
+        "groups[1].candidates[0].candidate_id",
+    ),
+    (
+        json.dumps(score_body(group(candidates=[{"candidate_id": "c", "response": "x", "n_tokens": -1}]))).encode(),
+        422,
+        "groups[0].candidates[0].n_tokens",
+    ),
+    (json.dumps(score_body(group(candidates=[{"candidate_id": "c", "response": "x"}] * 2))).encode(), 422, "groups[0]"),
+    (json.dumps(score_body(group(source="\ud800"))).encode(), 400, None),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "field"), INVALID)
+def test_invalid_request_is_a_clean_error_with_a_pointer(body, status, field):
+    answer = make_client().post("/v1/score", data=body, content_type="application/json")
+    problem = answer.get_json()
+    assert answer.status_code == status
+    assert problem["error_code"] == status
+    assert problem["error_msg"]
+    assert problem["field"] == field
+
+
+@given(
+    st.binary(max_size=200)
+    | st.recursive(
+        st.none() | st.booleans() | st.floats() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(["request_id", "groups", "src", "tgt", "response", "candidates"]), inner)
+        ),
+        max_leaves=8,
+    ).map(lambda value: json.dumps(value).encode())
+)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_no_body_makes_the_server_fail(body):
+    client = make_client()
+    for path in ("/", "/v1/score"):
+        answer = client.post(path, data=body, content_type="application/json")
+        assert answer.status_code in (200, 400, 422)
+        assert isinstance(answer.get_json(), dict)
+
+
+LIMITS = {"max_groups": 2, "max_candidates": 3, "max_text_chars": 10, "max_body_bytes": 2000}
+LONG = "x" * 11
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "field"),
+    [
+        ("/v1/score", score_body(group("a"), group("b"), group("c")), 422, "groups"),
+        ("/v1/score", score_body(group("a"), group("b", "1", "2", "3", "4")), 422, "groups[1].candidates"),
+        ("/v1/score", score_body(group("a", source=LONG)), 422, "groups[0].source"),
+        ("/v1/score", score_body(group("a", reference=LONG)), 422, "groups[0].reference"),
+        ("/v1/score", score_body(group("a", "1", LONG)), 422, "groups[0].candidates[1].response"),
+        (
+            "/v1/score",
+            score_body(group(candidates=[{"candidate_id": "c", "response": "x", "translation": LONG}])),
+            422,
+            "groups[0].candidates[0].translation",
+        ),
+        ("/v1/score", score_body(group("a", "x" * 2000)), 413, None),
+        ("/", rows_body(2, src=["s", LONG]), 422, "src[1]"),
+        ("/", rows_body(2, tgt=["s", LONG]), 422, "tgt[1]"),
+        ("/", rows_body(2, response=[LONG, "a"]), 422, "response[0]"),
+        ("/", rows_body(4), 422, "src"),
+        ("/", rows_body(3, src=["a", "b", "c"]), 422, "src"),
+        ("/", rows_body(400), 413, None),
+    ],
+)
+def test_limits_answer_413_or_422_with_a_pointer(path, body, status, field):
+    judge = RecordingJudge()
+    answer = make_client(judge, **LIMITS).post(path, json=body)
+    assert (answer.status_code, answer.get_json()["field"]) == (status, field)
+    assert judge.calls == []
+
+
+def test_request_just_within_the_limits_is_served():
+    body = score_body(group("a", "x" * 10, "b", "c"), group("b"))
+    assert make_client(**LIMITS).post("/v1/score", json=body).status_code == 200
+
+
+def test_full_server_says_come_back_and_still_answers_probes():
+    release, started = threading.Event(), threading.Event()
+
+    def hold():
+        started.set()
+        assert release.wait(10)
+
+    app = create_app(Settings(max_in_flight=1), RecordingJudge(hold))
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(lambda: app.test_client().post("/v1/score", json=score_body()))
+        assert started.wait(10)
+        refused = app.test_client().post("/v1/score", json=score_body(request_id="second"))
+        assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+        assert app.test_client().post("/", json=rows_body()).status_code == 503
+        assert app.test_client().get("/healthz").status_code == 200
+        release.set()
+        assert first.result(10).status_code == 200
+    assert app.test_client().post("/v1/score", json=score_body(request_id="third")).status_code == 200
+
+
+def test_request_that_waits_too_long_for_the_judge_is_told_to_come_back():
+    release, started = threading.Event(), threading.Event()
+
+    def hold():
+        started.set()
+        assert release.wait(10)
+
+    app = create_app(Settings(judge_wait_s=0.05), RecordingJudge(hold))
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(lambda: app.test_client().post("/v1/score", json=score_body()))
+        assert started.wait(10)
+        waiting = app.test_client().post("/v1/score", json=score_body(request_id="second"))
+        repeat = app.test_client().post("/v1/score", json=score_body())
+        assert app.test_client().get("/readyz").status_code == 503
+        release.set()
+        assert first.result(10).status_code == 200
+    assert (waiting.status_code, waiting.headers["Retry-After"]) == (503, "5")
+    assert (repeat.status_code, repeat.headers["Retry-After"]) == (503, "5")

@@ -1,0 +1,88 @@
+"""Answers that do not fit the request: never a number, always asked again."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from support.scripted_server import (
+    check_right,
+    client,
+    edited,
+    make_groups,
+    ok,
+    raw,
+    truncated,
+)
+
+from grrm.rewards.client import RewardServerError
+
+
+def set_score(value):
+    return lambda answer: answer["verdicts"][0]["candidates"][0].update(score=value)
+
+
+def drop_candidate(answer):
+    answer["verdicts"][1]["candidates"].pop()
+
+
+def drop_group(answer):
+    answer["verdicts"].pop()
+
+
+def add_group(answer):
+    answer["verdicts"].append(answer["verdicts"][0] | {"group_id": "stranger"})
+
+
+def repeat_candidate(answer):
+    answer["verdicts"][0]["candidates"].append(answer["verdicts"][0]["candidates"][0])
+
+
+def rank_stranger(answer):
+    answer["verdicts"][0]["ranking"] = [["c0"], ["c9"]]
+
+
+BAD_ANSWERS = {
+    "garbage": (raw(b"<html>hello</html>"), "malformed"),
+    "empty": (raw(b""), "malformed"),
+    "json of another kind": (raw(b"[1, 2]"), "malformed"),
+    "not utf-8": (raw(b'"\xff\xfe"'), "malformed"),
+    "truncated": (truncated, "connection failed|malformed"),
+    "NaN score": (edited(set_score(math.nan)), r"verdicts\[0\].candidates\[0\].score"),
+    "infinite score": (edited(set_score(math.inf)), "score"),
+    "text score": (edited(set_score("7")), "score"),
+    "boolean score": (edited(set_score(True)), "score"),
+    "score out of range": (edited(set_score(10.5)), "score"),
+    "negative score": (edited(set_score(-0.1)), "score"),
+    "null score of a scored candidate": (edited(set_score(None)), "cannot carry"),
+    "number for a failed candidate": (
+        edited(lambda a: a["verdicts"][0]["candidates"][0].update(status="judge_timeout")),
+        "cannot carry",
+    ),
+    "unknown status": (edited(lambda a: a["verdicts"][0]["candidates"][0].update(status="fine")), "status"),
+    "missing candidate": (edited(drop_candidate), "lacks 1 of the candidates of group 'g1', for example 'c1'"),
+    "repeated candidate": (edited(repeat_candidate), "repeats"),
+    "missing group": (edited(drop_group), "lacks 1 of the groups, for example 'g1'"),
+    "unknown group": (edited(add_group), "unknown groups, for example 'stranger'"),
+    "wrong request id": (edited(lambda a: a.update(request_id="other")), "request 'other'"),
+    "ranking of a stranger": (edited(rank_stranger), "group 'g0': the ranking"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ANSWERS)
+def test_bad_answer_is_retried_and_then_an_error_never_a_number(start, name):
+    step, message = BAD_ANSWERS[name]
+    server = start(step)
+    with pytest.raises(RewardServerError, match=message) as caught:
+        client(server.url).score(make_groups(2))
+    assert len(server.requests) == 3
+    assert caught.value.attempt == 3
+    assert caught.value.server == server.url
+    assert caught.value.group_ids == ("g0", "g1")
+
+
+@pytest.mark.parametrize("name", BAD_ANSWERS)
+def test_bad_answer_then_a_right_one_gives_the_right_scores(start, name):
+    server = start(BAD_ANSWERS[name][0], ok)
+    groups = make_groups(2)
+    check_right(groups, client(server.url).score(groups))

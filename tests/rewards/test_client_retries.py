@@ -1,0 +1,127 @@
+"""Failures that pass, failures that last, and servers of a pool that take over."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import pytest
+from support.scripted_server import (
+    check_right,
+    client,
+    hang_up_early,
+    make_groups,
+    ok,
+    reset_mid_answer,
+    send,
+    slow,
+    status,
+)
+
+from grrm.errors import UserError
+from grrm.rewards.client import RewardServerError
+
+
+@pytest.mark.parametrize("step", [reset_mid_answer, hang_up_early, slow, status(408), status(429), status(502)])
+def test_passing_failures_are_retried_with_the_same_request(start, step):
+    server = start(step, step, ok)
+    groups = make_groups(3)
+    check_right(groups, client(server.url).score(groups))
+    assert len({body for _, body, _ in server.requests}) == 1
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("step", "cause"),
+    [
+        (reset_mid_answer, "connection failed"),
+        (hang_up_early, "connection failed"),
+        (slow, "no answer came in time"),
+        (status(503, "the judge\n is busy"), r"HTTP 503 at groups\[0\]: the judge is busy \(log reference r1\)"),
+    ],
+)
+def test_lasting_failure_names_server_group_attempt_and_cause(start, step, cause):
+    server = start(step)
+    with pytest.raises(RewardServerError, match=cause) as caught:
+        client(server.url).score(make_groups(2))
+    sentence = str(caught.value)
+    assert server.url in sentence
+    assert "'g0' and 1 more" in sentence
+    assert "attempt 3" in sentence
+    assert "\n" not in sentence
+
+
+@pytest.mark.parametrize("code", [400, 401, 403, 404, 409, 413, 415, 422, 500, 501, 302, 204])
+def test_final_statuses_are_not_retried(start, code):
+    server = start(status(code) if code != 204 else lambda handler, body: send(handler, 204, b""))
+    with pytest.raises(RewardServerError, match=f"HTTP {code}") as caught:
+        client(server.url).score(make_groups(1))
+    assert len(server.requests) == 1
+    assert caught.value.attempt == 1
+
+
+def test_status_without_our_error_body_is_named_all_the_same(start):
+    def from_proxy(handler, body):
+        send(handler, 500, b"<html>Bad gateway</html>")
+
+    with pytest.raises(RewardServerError, match="it answered HTTP 500; check"):
+        client(start(from_proxy).url).score(make_groups(1))
+
+
+def test_unanswered_connection_attempt_is_named():
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        port = full.getsockname()[1]
+        waiting = [socket.socket() for _ in range(4)]
+        for one in waiting:
+            one.setblocking(False)
+            one.connect_ex(("127.0.0.1", port))
+        with pytest.raises(RewardServerError, match="connection was not accepted in time"):
+            client(f"http://127.0.0.1:{port}", connect_timeout_s=0.1, attempts=1).score(make_groups(1))
+        for one in waiting:
+            one.close()
+
+
+def test_connection_refused_is_retried_and_then_named():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(RewardServerError, match="connection was refused") as caught:
+            client(url).score(make_groups(1))
+    assert caught.value.attempt == 3
+    assert isinstance(caught.value, UserError)
+
+
+def test_retry_after_is_honoured(start, caplog):
+    groups = make_groups(1)
+    check_right(groups, client(start(status(429, Retry_After="1"), ok).url).score(groups))
+    assert "group 'g0' (1 in the request), attempt 1: it answered HTTP 429" in caplog.text
+    assert "asking again in 1.0 s" in caplog.text
+
+
+def test_retry_after_beyond_the_deadline_gives_up_at_once(start):
+    server = start(status(503, Retry_After="3600"))
+    with pytest.raises(RewardServerError, match="deadline of 10 s leaves no time"):
+        client(server.url).score(make_groups(1))
+    assert len(server.requests) == 1
+
+
+def test_failed_server_is_left_for_another_at_once(start):
+    bad, good = start(status(503, Retry_After="3600")), start(ok)
+    groups = make_groups(20)
+    check_right(groups, client(bad.url, good.url, groups_per_request=1, max_connections=1).score(groups))
+    assert len(bad.requests) == 1
+    assert len(good.requests) == 20
+
+
+def test_requests_spread_over_the_pool(start):
+    def slowish(handler, body):
+        time.sleep(0.02)
+        ok(handler, body)
+
+    servers = [start(slowish), start(slowish)]
+    groups = make_groups(12)
+    check_right(groups, client(*(s.url for s in servers), groups_per_request=1, max_connections=4).score(groups))
+    assert all(server.requests for server in servers)
+    assert sum(len(server.requests) for server in servers) == 12
