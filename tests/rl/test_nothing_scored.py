@@ -36,7 +36,7 @@ def test_rollout_without_a_single_reward_changes_no_weight(
     world: TinyWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: str
 ) -> None:
     monkeypatch.setattr(training, "extract_translation", lambda response, kind: None)
-    training.train(unparsable(world, tmp_path, rl_algorithm=rule))
+    training.train(unparsable(world, tmp_path, rl_algorithm=rule, norm_adv_by_std="null"))
     metrics = read_metrics(tmp_path / "out")
     assert [(line["step"], line["loss"], line["frac_unscored"], line["reward_mean"]) for line in metrics] == [
         (1, 0.0, 1.0, None),
