@@ -96,6 +96,16 @@ def test_rollout_in_which_nothing_was_scored_has_no_mean():
     assert metrics["frac_unscored"] == 1.0
 
 
+def test_groups_that_dynamic_sampling_left_out_are_counted():
+    kept, equal, failed = (rolled_group(0, [1, 1], scores) for scores in ([2.0, 4.0], [3.0, 3.0], [None, None]))
+    rollout = experience(kept)
+    assert rollout_metrics(rollout)["frac_zero_variance"] == 0.0
+    rollout.judged = [kept.shaped, equal.shaped, failed.shaped, kept.shaped]
+    metrics = rollout_metrics(rollout)
+    assert metrics["frac_zero_variance"] == 0.5
+    assert (metrics["frac_unscored"], metrics["reward_mean"]) == (0.25, pytest.approx(0.3))
+
+
 def test_rewards_without_verdicts_are_not_called_unscored():
     metrics = rollout_metrics(experience(by_row_server(0, 0.25, 0.75)))
     assert metrics["frac_unscored"] == 0.0

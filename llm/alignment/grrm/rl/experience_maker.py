@@ -18,6 +18,7 @@ from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.client import RewardServerError
 from grrm.rewards.failure_policy import FailureBudget, RewardFailure, count_statuses
 from grrm.rewards.group_filter import informative_groups
+from grrm.rewards.shaping import ShapedRewards
 from grrm.rl.advantages.interface import AdvantageInputs, FloatArray
 from grrm.rl.advantages.normalization import RunningMoments, normalize_advantages
 from grrm.rl.batch_plan import BatchPlan
@@ -53,6 +54,7 @@ class Experience:
     `micro_batches[u][m]` are this rank's rows for micro-batch m of update u; `denominators[u]` are the counts over all
     ranks that make the micro-batch losses of update u add up to the loss of the whole mini-batch. `groups` and
     `advantages_RT` cover the global batch, equal on every rank. `seconds` holds the time per phase on this rank.
+    `judged` has the rewards of every group that was generated for it, with those that dynamic sampling left out.
     """
 
     micro_batches: list[list[list[Row]]]
@@ -61,6 +63,7 @@ class Experience:
     advantages_RT: FloatArray
     seconds: dict[str, float]
     generations: int
+    judged: list[ShapedRewards] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -80,10 +83,11 @@ class ExperienceMaker:
     normalize_advantage: bool = False
     generation: int = 0
     _seconds: dict[str, float] = field(default_factory=dict)
+    _judged: list[ShapedRewards] = field(default_factory=list)
 
     def make(self) -> Experience:
         """Draw, judge and compare the next rollout. Raises RewardFailure on every rank together."""
-        self._seconds = {}
+        self._seconds, self._judged = {}, []
         first = self.generation
         groups = (
             self._informative() if self.settings.dynamic_sampling else self._generate(self.plan.prompts_per_rollout)
@@ -97,7 +101,9 @@ class ExperienceMaker:
         advantages_RT = self._advantages(inputs)
         rows = training_rows(groups, advantages_RT)
         micro_batches, denominators = self._schedule(groups, rows)
-        return Experience(micro_batches, denominators, groups, advantages_RT, self._seconds, self.generation - first)
+        return Experience(
+            micro_batches, denominators, groups, advantages_RT, self._seconds, self.generation - first, self._judged
+        )
 
     def _advantages(self, inputs: AdvantageInputs) -> FloatArray:
         """The rule, between PaddleNLP's optional normalisations of rewards (running) and advantages (batch)."""
@@ -135,6 +141,7 @@ class ExperienceMaker:
         gathered = self._timed("gather", lambda: self.ranks.gather(groups))
         self.generation += 1
         ordered = check_complete([rolled for part in gathered for rolled in part], n_prompts, self.settings.rollout_n)
+        self._judged += [rolled.shaped for rolled in ordered if rolled.shaped is not None]
         self.budget.charge(count_statuses([rolled.verdict for rolled in ordered if rolled.verdict is not None]))
         return ordered
 

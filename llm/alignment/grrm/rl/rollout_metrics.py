@@ -15,13 +15,16 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
     """Rewards, scores, lengths, statuses and zero-variance groups of one rollout; NaN where nothing was scored.
 
     A server of the row protocol gives rewards and no verdicts: `score_mean` is NaN then, and every row is scored.
+    Statuses and zero-variance groups are counted over all that was generated, the rest over what is trained on:
+    dynamic sampling leaves out the groups without a signal.
     """
     groups = experience.groups
     reward_mean, reward_std = mean_reward(groups)
     scores = [s for rolled in groups if rolled.verdict for s in rolled.verdict.scores if s is not None]
     lengths = [len(tokens) for rolled in groups for tokens in rolled.token_ids]
     reasons = [reason for rolled in groups for reason in rolled.finish_reasons]
-    statuses = Counter(status for rolled in groups if rolled.shaped for status in rolled.shaped.statuses)
+    judged = experience.judged or [rolled.shaped for rolled in groups if rolled.shaped]
+    statuses = Counter(status for shaped in judged for status in shaped.statuses)
     n_rows = max(sum(statuses.values()), 1)
     n_scored = sum(count for status, count in statuses.items() if status.is_scored)
     return {
@@ -33,7 +36,7 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
         "frac_truncated": reasons.count("length") / len(reasons),
         "frac_unscored": 1.0 - n_scored / n_rows,
         "generation_batches": float(experience.generations),
-        **zero_variance_metrics([rolled.shaped for rolled in groups if rolled.shaped]),
+        **zero_variance_metrics(judged),
         **{f"status/{status.value}": count / n_rows for status, count in sorted(statuses.items())},
         **{f"seconds_{phase}": seconds for phase, seconds in experience.seconds.items()},
     }
