@@ -70,6 +70,7 @@ def test_text_without_a_final_block_has_no_translation(extractor_type, response)
         ("none", " two\nlines ", "two\nlines"),
         ("SSR", "<think>r</think><answer> a </answer><answer>b</answer>", "a"),
         ("SSR", "<answer>open", None),
+        ("SSR", "a</answer><answer>", None),
         ("seedx-cot", "answer\n[COT] why [COT]", "answer"),
         ("seedx-cot", "answer", "answer"),
     ],

@@ -15,7 +15,6 @@ from grrm.gqm.prompts import FENCE
 
 # What Markdown calls an info string: one bare word on the opening fence's own line, with lines after it.
 _INFO_STRING = re.compile(r"[A-Za-z][A-Za-z0-9_+#-]*[ \t\r]*\n")
-_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 
 
 def extract_translation(response: str, extractor_type: str, *, strip_info_string: bool = True) -> str | None:
@@ -53,8 +52,8 @@ def _only_block(text: str) -> str | None:
 
 
 def _answer_tag(text: str) -> str | None:
-    found = _ANSWER.search(text)
-    return found.group(1) if found else None
+    content, closing, _ = text.partition("<answer>")[2].partition("</answer>")
+    return content if closing else None
 
 
 def _before_cot(text: str) -> str:
