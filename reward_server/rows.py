@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pydantic import ValidationError
 
+from grrm.gqm.chat import EOS_TEXT, USER_START
 from grrm.gqm.groups import Candidate, Group, TranslationTask
 from grrm.gqm.mt_prompts import recover_mt_task
 from grrm.rewards.protocol import RowsRequest, RowTask, WireVerdict, task_of
 
 Extract = Callable[[str], str | None]
-USER_TURN = re.compile(r"<\|im_start\|>user\n(.*?)<\|im_end\|>", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,5 +83,7 @@ def rewards_by_row(
 
 
 def _user_text(src: str, special_tokens: Sequence[str]) -> str:
-    turns = USER_TURN.findall(src)
-    return str(turns[-1]) if turns else remove_tokens(src, special_tokens)
+    """The last user turn of a ChatML prompt; all of another prompt."""
+    _, opening, rest = src.rpartition(USER_START)
+    turn, closing, _ = rest.partition(EOS_TEXT)
+    return turn if opening and closing else remove_tokens(src, special_tokens)

@@ -126,3 +126,11 @@ def test_unknown_fields_beside_the_rows_are_ignored_like_by_the_stock_server():
 
 def test_no_rows_no_scores():
     assert make_client().post("/", json=rows_body(0)).get_json()["score"] == []
+
+
+def test_the_task_of_a_conversation_is_in_its_last_user_turn():
+    judge = RecordingJudge()
+    turns = ["Hello.", "Translate the following text from German into English:\nGerman: Danke.\nEnglish:"]
+    src = "".join(f"<|im_start|>user\n{turn}<|im_end|>\n<|im_start|>assistant\n" for turn in turns)
+    make_client(judge).post("/", json=rows_body(1, src=[src], tgt=["Thanks."]))
+    assert judge.calls[0][0].task == TranslationTask("Danke.", "de", "en", "Thanks.")
