@@ -178,8 +178,14 @@ def test_a_value_of_the_wrong_type_or_range_is_one_sentence(run, changes, messag
         ({"sharding": "stage2"}, "sharding stage2 needs GPUs"),
         ({"sequence_parallel": True}, "sequence_parallel: True is not supported"),
         ({"do_train": False}, "run_rl.py and run_sft.py always train"),
-        ({"tensor_parallel_degree": 2}, "does not divide the 1 process(es); start a multiple of 2"),
-        ({"sharding_parallel_degree": 1, "sharding": "stage1", "tensor_parallel_degree": 3}, "tensor_parallel_degree"),
+        (
+            {"tensor_parallel_degree": 2},
+            "tensor_parallel_degree 2 is not supported: scoring and rollouts need",
+        ),
+        (
+            {"sharding_parallel_degree": 2, "sharding": "stage1"},
+            "does not divide the 1 process(es); start a multiple of 2",
+        ),
         ({"fp16": True}, "fp16 is not supported on a CPU"),
         ({"bf16": True}, "bf16 has no effect on a CPU"),
         ({"offload_optim": True}, "offload_optim has nowhere to offload"),
@@ -228,7 +234,7 @@ dataloader_drop_last: true
 dataloader_shuffle: false
 balance_batch: true
 use_remove_padding: true
-tensor_parallel_degree: 2
+tensor_parallel_degree: 1
 sharding_parallel_degree: -1
 sharding: stage1
 sharding_parallel_config: enable_release_grads
@@ -318,6 +324,9 @@ def test_a_paddlenlp_argument_file_works_as_it_is(tmp_path):
     assert (values["weight_decay"], values["adam_epsilon"]) == (0.01, 1e-8)
     assert prepared.plan.updates_per_rollout == 1
     assert "offload_level (nothing is offloaded)" in prepared.notice
+    path.write_text(PADDLENLP_SAMPLE.replace("tensor_parallel_degree: 1", "tensor_parallel_degree: 2"))
+    with pytest.raises(UserError, match="set it to 1 and use sharding: stage1"):
+        prepare("RL", path)
     path.write_text(PADDLENLP_SAMPLE + "kl_coeff: 0.001\n")
     with pytest.raises(UserError, match="set kl_coeff: 0 and use kl_loss_coeff"):
         prepare("RL", path)
@@ -341,7 +350,7 @@ def test_performance_switches_without_effect_are_reported_once(run):
 
 
 def test_data_ranks_come_from_the_launch(run):
-    plan = run({"tensor_parallel_degree": 2, "sharding": "stage1"}, launch=Launch("gpu", 8)).plan
+    plan = run({"sharding_parallel_degree": 2, "sharding": "stage1"}, launch=Launch("gpu", 4)).plan
     assert plan.data_ranks == 4
 
 

@@ -92,6 +92,11 @@ def check_common(values: Mapping[str, Any]) -> None:
     evaluates = values["do_eval"] or values["evaluation_strategy"] != "no"
     if evaluates and not values["eval_datasets"]:
         raise UserError("do_eval needs eval_datasets; give the JSONL file of held-out rows or set do_eval: false.")
+    if values["tensor_parallel_degree"] > 1:
+        raise UserError(
+            f"tensor_parallel_degree {values['tensor_parallel_degree']} is not supported: scoring and rollouts need "
+            "whole weights on each rank; set it to 1 and use sharding: stage1 for more than one process."
+        )
     stages = values["sharding"].split()
     unknown = set(stages) - {"stage1", "stage2", "stage3", "offload"}
     if unknown or stages == ["offload"] or len(set(stages) - {"offload"}) > 1:

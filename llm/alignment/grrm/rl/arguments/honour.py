@@ -84,7 +84,7 @@ _LOADER = {
 _LOADER_REASON = "the RL trainer has its own data loader and evaluation loop; remove the key"
 
 _ELSEWHERE = "this trainer does not do that; remove the key"
-_PARALLEL = "only data, sharding and tensor parallelism are supported; remove the key"
+_PARALLEL = "only data and sharding parallelism are supported; remove the key"
 _REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "do_train": ((True,), "run_rl.py and run_sft.py always train; remove the key"),
     "do_predict": ((False,), "this script only trains; remove the key"),
@@ -153,7 +153,7 @@ _RL_REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "stage": (("PPO", "RL"), "this script only does RL; use run_sft.py for the supervised stage"),
     "max_src_len": ((None,), "PaddleNLP overwrites it with max_prompt_len; set max_prompt_len"),
     "rollout_quant_type": (("",), "the rollout engine does not quantise; remove the key"),
-    "rollout_tensor_parallel_degree": ((-1,), "rollouts use the trainer's tensor_parallel_degree; remove the key"),
+    "rollout_tensor_parallel_degree": ((-1,), "rollouts need whole weights on each rank; remove the key"),
     "ptx_coeff": ((0.0,), "there is no pre-training loss; sft_coeff is the likelihood term of the GRRM recipe"),
     "use_fp32_compute": ((True,), "rewards, advantages and losses are always computed in float32; remove the key"),
     "min_learning_rate": ((None,), _SCHEDULE),
