@@ -155,9 +155,16 @@ def test_starting_over_forgets_the_checkpoints_of_the_run_before(tmp_path):
 
 def test_checkpoint_that_training_cannot_go_on_from_is_told(tmp_path):
     path = checkpoint(tmp_path, 6, {"step": 6})
+    args = SimpleNamespace(sharding_parallel_degree=-1, load_sharded_model=False)
     with pytest.raises(UserError, match=r"has no optimizer state \(ignore_save_lr_and_optim\)"):
-        check_resumable(path, 6)
+        check_resumable(args, path, 6)
     (path / "optimizer.pdopt").write_bytes(b"")
-    check_resumable(path, 6, updates_per_rollout=3)
+    check_resumable(args, path, 6, updates_per_rollout=3)
     with pytest.raises(UserError, match="saved after step 6, in the middle of what are rollouts of 4 optimizer steps"):
-        check_resumable(path, 6, updates_per_rollout=4)
+        check_resumable(args, path, 6, updates_per_rollout=4)
+    (path / "optimizer.pdopt").rename(path / "optimizer.shard00.pdopt")
+    (path / "optimizer.shard01.pdopt").write_bytes(b"")
+    with pytest.raises(UserError, match=r"holds the optimizer in 2 part\(s\) but this run has a sharding degree of 1"):
+        check_resumable(args, path, 6)
+    args.sharding_parallel_degree = 2
+    check_resumable(args, path, 6)

@@ -128,12 +128,19 @@ def start_over(args: Any, checkpoint: Path | None) -> None:
             path.unlink(missing_ok=True)
 
 
-def check_resumable(checkpoint: Path, step: int, updates_per_rollout: int = 1) -> None:
+def check_resumable(args: Any, checkpoint: Path, step: int, updates_per_rollout: int = 1) -> None:
     """Raises UserError when training cannot go on from `checkpoint`, which was saved after `step`."""
     if not any(checkpoint.glob("optimizer*")):
         raise UserError(
             f"checkpoint '{checkpoint}' has no optimizer state (ignore_save_lr_and_optim), so training cannot go on: "
             "set overwrite_output_dir to start over, or give the checkpoint as the model to start from its weights"
+        )
+    # Unified checkpoints have other files, and both they and load_sharded_model divide the state anew.
+    written, shards = len(list(checkpoint.glob("optimizer*.pdopt"))), max(args.sharding_parallel_degree, 1)
+    if written and written != shards and not args.load_sharded_model:
+        raise UserError(
+            f"checkpoint '{checkpoint}' holds the optimizer in {written} part(s) but this run has a sharding degree of "
+            f"{shards}: start as many processes as wrote it"
         )
     if step % updates_per_rollout:
         raise UserError(

@@ -54,7 +54,7 @@ def train(args: Any) -> None:
         model.recompute_enable()
     args.max_steps = total_steps(args, len(dataset))
     if checkpoint and done < args.max_steps:
-        check_resumable(checkpoint, done)
+        check_resumable(args, checkpoint, done)
     start_over(args, checkpoint)
     is_first = args.process_index == 0
     trainer = SftTrainer(

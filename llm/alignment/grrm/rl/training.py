@@ -78,7 +78,7 @@ def train(args: Any) -> None:
     stopper = build_stopper(args, state)
     is_finished = state["step"] >= plan.optimizer_steps or (stopper is not None and stopper.is_done)
     if checkpoint and not is_finished:
-        check_resumable(checkpoint, state["step"], plan.updates_per_rollout)
+        check_resumable(args, checkpoint, state["step"], plan.updates_per_rollout)
     start_over(args, checkpoint)
     record = RunRecord.open(args, ranks, plan.optimizer_steps, first_step=state["step"] + 1)
     trainer = GroupPolicyTrainer(
