@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from grrm.data.corpora.cldr import LANGUAGES
+from grrm.data.corpora.pairs import SeenTexts
 from grrm.data.corpora.phrase import Draws
 from grrm.data.corpora.phrases import KINDS, build_phrases, phrase_rows
 from grrm.data.parquet import TranslationRow, read_rows
@@ -120,3 +121,33 @@ def test_more_rows_than_phrases_is_an_error_not_an_endless_loop(
     assert next(phrase_rows([("en", "de")], seed=0, held_out=False)).src_text.endswith("%")
     with pytest.raises(UserError, match=r"only \d+ different train phrases were found where 5000 were asked for"):
         build_phrases(tmp_path, train_rows=5_000, languages=("en", "de"))
+
+
+def test_no_held_out_text_stands_inside_a_training_text(tmp_path):
+    files = build_phrases(tmp_path, 3000, 200, ["en", "de", "zh"], seed=4)
+    training = {text for row in read_rows(files.train) for text in (row.src_text, row.trg_text)}
+    for row in read_rows(files.heldout):
+        for text in (row.src_text, row.trg_text):
+            whole = re.compile(rf"(?<![0-9A-Za-zÀ-ɏ]){re.escape(text)}(?![0-9A-Za-zÀ-ɏ])")
+            assert not any(whole.search(other) for other in training if text in other), text
+
+
+@pytest.mark.parametrize(
+    ("text", "is_seen"),
+    [
+        ("May 28", True),  # on its own inside a date
+        ("May 2", False),  # cuts a number
+        ("15 miles", True),
+        ("5 miles", False),
+        ("5月28日", True),  # no blanks, so nothing to cut
+        ("15 mile", False),
+        ("июня", True),
+        ("июн", False),
+    ],
+)
+def test_text_inside_another_counts_as_seen_unless_it_cuts_a_word(text, is_seen):
+    rows = [
+        TranslationRow("May 28, 2031", "2031年5月28日", "en", "zh"),
+        TranslationRow("15 miles", "8 июня", "en", "ru"),
+    ]
+    assert (text in SeenTexts(rows)) is is_seen

@@ -30,7 +30,7 @@ def save_as_hugging_face(model, directory):
 def test_from_pretrained_generates_what_the_saved_model_does(writer, model, tmp_path):
     directory = tmp_path / "model"
     if writer == "paddlenlp":
-        model.save_pretrained(str(directory))
+        model.save_pretrained(str(directory), safe_serialization=True)
     else:
         save_as_hugging_face(model, directory)
     params = SamplingParams(max_new_tokens=6)
@@ -41,8 +41,24 @@ def test_from_pretrained_generates_what_the_saved_model_does(writer, model, tmp_
 
 
 def test_missing_model_is_one_sentence(tmp_path):
-    with pytest.raises(UserError, match=r"config\.json is missing"):
+    with pytest.raises(UserError, match=r"has no config\.json"):
         PaddleEngine.from_pretrained(tmp_path / "nowhere")
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(UserError, match="no weights"):
+        PaddleEngine.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["model_state.pdparams", "pytorch_model.bin"])
+def test_pickled_weights_are_refused_before_they_are_opened(tmp_path, name):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / name).write_bytes(b"cos\nsystem\n(S'exit 1'\ntR.")
+    with pytest.raises(UserError, match=rf"holds pickled weights only \({name}\), which could run code"):
+        PaddleEngine.from_pretrained(tmp_path)
+
+
+def test_weights_cut_short_are_one_sentence(model, tmp_path):
+    model.save_pretrained(str(tmp_path), safe_serialization=True)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:50])
+    with pytest.raises(UserError, match=r"cannot be loaded .*its weights are damaged"):
         PaddleEngine.from_pretrained(tmp_path)

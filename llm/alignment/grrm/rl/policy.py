@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ import paddle.nn.functional as F
 from paddlenlp.transformers import LlamaForCausalLM, Qwen2ForCausalLM
 from safetensors import SafetensorError
 
+from grrm.engine.checkpoint import is_hugging_face, read_config, weight_files
 from grrm.errors import UserError
 
 POLICY_BASES = {"qwen2": Qwen2ForCausalLM, "llama": LlamaForCausalLM}
@@ -101,43 +101,13 @@ def load_policy(directory: str | Path, **config_overrides: Any) -> Any:
     """
     path = Path(directory)
     cls = policy_class(read_config(path).get("model_type", ""))
-    weights = sorted([*path.glob("*.safetensors"), *path.glob("*.pdparams")])
-    if not weights:
-        raise UserError(
-            f"model directory '{path}' has no weights (*.safetensors, *.pdparams): pass a checkpoint directory"
-        )
     overrides = {"dtype": "float32", "use_cache": False, **config_overrides}
+    if is_hugging_face(weight_files(path)):
+        overrides["convert_from_torch"] = True
     try:
-        if _is_hugging_face(weights):
-            overrides["convert_from_torch"] = True
         return cls.from_pretrained(str(path), **overrides)
     except (OSError, ValueError, RuntimeError, KeyError, TypeError, AssertionError, SafetensorError) as error:
         cause = " ".join(str(error).split())[:300] or type(error).__name__
         raise UserError(
             f"the model in '{path}' cannot be loaded ({cause}): its weights are damaged or do not fit its config.json"
         ) from error
-
-
-def read_config(directory: Path) -> dict[str, Any]:
-    """The checkpoint's config.json. Raises UserError when there is none or it is not a JSON object."""
-    place = f"'{directory}/config.json'"
-    try:
-        config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise UserError(f"model directory '{directory}' has no config.json: pass a checkpoint directory") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{place} is not readable JSON ({error}): pass a checkpoint directory") from None
-    if not isinstance(config, dict):
-        raise UserError(f"{place} is not a JSON object: pass a checkpoint directory")
-    return config
-
-
-def _is_hugging_face(weights: list[Path]) -> bool:
-    """True when the safetensors were written by transformers (metadata format "pt")."""
-    from safetensors import safe_open
-
-    for path in weights:
-        if path.suffix == ".safetensors":
-            with safe_open(str(path), framework="np") as tensors:
-                return (tensors.metadata() or {}).get("format") == "pt"
-    return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from grrm.data.parquet import TranslationRow, write_rows
 from grrm.errors import UserError
 
 PAIRS = ("hub", "all")
+_WORD = "0-9A-Za-z\u00c0-\u024f\u0400-\u04ff"  # digits, Latin and Cyrillic letters
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +53,24 @@ def write_corpus(out_dir: Path, train: Sequence[TranslationRow], heldout: Sequen
     return files
 
 
-def texts_of(rows: Iterable[TranslationRow]) -> set[str]:
-    """Every text of either side."""
-    return set(itertools.chain.from_iterable((row.src_text, row.trg_text) for row in rows))
+class SeenTexts:
+    """Every text of either side of some rows, and whether another text stands among them or inside one of them.
+
+    A text stands inside another where neither of its ends cuts a word or a number: "May 28" in "May 28, 2031", but
+    not "5 miles" in "15 miles". Scripts without blanks have no words to cut.
+    """
+
+    def __init__(self, rows: Iterable[TranslationRow]) -> None:
+        texts = set(itertools.chain.from_iterable((row.src_text, row.trg_text) for row in rows))
+        self._joined = "\n".join(sorted(texts))
+
+    def __contains__(self, text: str) -> bool:
+        if text not in self._joined:  # nearly always, and much faster than the pattern
+            return False
+        whole = rf"(?<![{_WORD}]){re.escape(text)}(?![{_WORD}])"
+        return re.search(whole, self._joined) is not None
 
 
-def unseen(rows: Iterable[TranslationRow], seen_texts: set[str]) -> Iterator[TranslationRow]:
-    """The rows neither of whose texts was seen, in any language."""
-    return (row for row in rows if row.src_text not in seen_texts and row.trg_text not in seen_texts)
+def unseen(rows: Iterable[TranslationRow], seen: SeenTexts) -> Iterator[TranslationRow]:
+    """The rows neither of whose texts was seen, on its own or inside a longer text, in any language."""
+    return (row for row in rows if row.src_text not in seen and row.trg_text not in seen)

@@ -2,8 +2,8 @@
 
 The wording is Unicode CLDR's (see `cldr`), so both sides were written by people; the content is drawn at random,
 so there is as much of it as one likes. Held-out rows are made only of values (days, amounts, lists of places...)
-that are drawn for no training row of this or any other build, and none of their texts is a training row's text. A
-short one may still be a part of a longer value: "May 28" of a date, "25 minutes" of "4 hours, 25 minutes".
+that are drawn for no training row of this or any other build, and none of their texts is a training row's text or
+stands inside one: no "May 28" whose date of some year is in the training rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from grrm.data.corpora.cldr import LANGUAGES
 from grrm.data.corpora.kinds import combined, dates, places, quantities
-from grrm.data.corpora.pairs import CorpusFiles, language_pairs, texts_of, unseen, write_corpus
+from grrm.data.corpora.pairs import CorpusFiles, SeenTexts, language_pairs, unseen, write_corpus
 from grrm.data.corpora.phrase import Draws, Phrase
 from grrm.data.parquet import TranslationRow
 from grrm.errors import UserError
@@ -61,7 +61,7 @@ def build_phrases(
             raise UserError(f"{name} is {count}; ask for at least one row")
     ordered_pairs = language_pairs(languages, pairs)
     train = _take(phrase_rows(ordered_pairs, seed, held_out=False), train_rows, "train phrases")
-    seen = texts_of(train)
+    seen = SeenTexts(train)
     heldout = _take(unseen(phrase_rows(ordered_pairs, seed, held_out=True), seen), heldout_rows, "held-out phrases")
     return write_corpus(out_dir, train, heldout)
 

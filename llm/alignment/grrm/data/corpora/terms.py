@@ -17,7 +17,7 @@ import polib
 from tqdm import tqdm
 
 from grrm.data.corpora.cldr import LANGUAGES, locale_of, tidy
-from grrm.data.corpora.pairs import CorpusFiles, language_pairs, texts_of, unseen, write_corpus
+from grrm.data.corpora.pairs import CorpusFiles, SeenTexts, language_pairs, unseen, write_corpus
 from grrm.data.corpora.phrase import is_held_out
 from grrm.data.parquet import TranslationRow
 from grrm.errors import UserError
@@ -57,8 +57,8 @@ def build_terms(
         sides[is_held_out(f"term:{entry['en'].casefold()}", HELD_OUT_SHARE)].append(entry)
     train = _rows(sides[0], ordered_pairs, seed, train_rows)
     # A held-out term may still read like a trained one in another language ("Mode" and "Modus" in German).
-    all_train_texts = texts_of(_pair_rows(sides[0], ordered_pairs))
-    heldout = list(unseen(_rows(sides[1], ordered_pairs, seed, None), all_train_texts))[:heldout_rows]
+    seen = SeenTexts(_pair_rows(sides[0], ordered_pairs))
+    heldout = list(unseen(_rows(sides[1], ordered_pairs, seed, None), seen))[:heldout_rows]
     return write_corpus(out_dir, train, heldout)
 
 
