@@ -131,7 +131,7 @@ class ExperienceMaker:
         share = n_prompts // self.ranks.size
         positions = list(range(self.ranks.rank * share, (self.ranks.rank + 1) * share))
         items = [self.prompts[indices[position]] for position in positions]
-        groups = self._timed("rollout", lambda: self.worker.roll_out(items, positions, self.generation))
+        groups = self._timed("rollout", lambda: self._roll_out(items, positions))
         expected = (RewardServerError, RewardFailure, UserError)
         self._timed(
             "judge",
@@ -144,6 +144,15 @@ class ExperienceMaker:
         self._judged += [rolled.shaped for rolled in ordered if rolled.shaped is not None]
         self.budget.charge(count_statuses([rolled.verdict for rolled in ordered if rolled.verdict is not None]))
         return ordered
+
+    def _roll_out(self, items: list[PromptItem], positions: list[int]) -> list[RolledGroup]:
+        """Sample on every rank, or fail on every rank: a diverged policy has logits that are no numbers."""
+        return run_together(
+            "sampling",
+            lambda: self.worker.roll_out(items, positions, self.generation),
+            self.ranks,
+            (FloatingPointError, UserError),
+        )
 
     def _informative(self) -> list[RolledGroup]:
         """Dynamic sampling: generate until enough groups carry a signal (DAPO, arXiv 2503.14476, section 3.2)."""

@@ -11,6 +11,7 @@ from paddlenlp.trainer import Trainer
 
 from grrm.rl.checkpoints import MarksCheckpoints
 from grrm.rl.console import StepProgress
+from grrm.rl.divergence import StopsAtDivergence
 from grrm.rl.last_step import LogLastStep
 from grrm.rl.metrics_log import MetricsLog
 from grrm.rl.token_index import index_tokens
@@ -29,7 +30,7 @@ class SftCollator:
         return {"input_ids": index.input_ids, "positions_N": index.positions_N, "labels_N": index.labels_N}
 
 
-class SftTrainer(MarksCheckpoints, Trainer):
+class SftTrainer(MarksCheckpoints, StopsAtDivergence, Trainer):
     """Token-mean negative log-likelihood of the responses; logs to `metrics.jsonl` and a progress bar on rank 0."""
 
     def __init__(self, *, metrics_log: MetricsLog | None, progress: StepProgress | None, **kwargs: Any) -> None:

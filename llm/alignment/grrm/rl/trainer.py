@@ -14,6 +14,7 @@ from paddlenlp.trainer import Trainer
 from grrm.errors import UserError
 from grrm.rl.batch_plan import BatchPlan
 from grrm.rl.checkpoints import MarksCheckpoints
+from grrm.rl.divergence import StopsAtDivergence
 from grrm.rl.experience_maker import Experience, ExperienceMaker
 from grrm.rl.held_out import HeldOut, StopWhenNoBetter
 from grrm.rl.last_step import LogLastStep
@@ -27,7 +28,7 @@ from grrm.rl.schedule import Ticket, TicketLoader
 from grrm.rl.step_metrics import StepMetrics, logprob_gap
 
 
-class GroupPolicyTrainer(MarksCheckpoints, Trainer):
+class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, Trainer):
     """Trains a policy on `Experience`s. `args` are `RLArguments`; `record` writes metrics, dumps and the console."""
 
     def __init__(
