@@ -106,19 +106,12 @@ def load_trained(trainer: Any, checkpoint: Path) -> None:
 
 def save_final(trainer: Any, directory: str | Path) -> None:
     """Leave the trained model (safetensors, no pickle) and its tokenizer in `directory`; every rank must call it."""
-    args = trainer.args
-    barrier(max(1, args.world_size))
-    merge = args.tensor_parallel_degree > 1
-    if trainer.is_world_process_zero() or (merge and args.dataset_rank == 0):
-        trainer.model.save_pretrained(
-            str(directory),
-            safe_serialization=True,
-            merge_tensor_parallel=merge,
-            is_main_process=trainer.is_world_process_zero(),
-        )
+    world_size = max(1, trainer.args.world_size)
+    barrier(world_size)
     if trainer.is_world_process_zero():
+        trainer.model.save_pretrained(str(directory), safe_serialization=True)
         trainer.tokenizer.save_pretrained(str(directory))
-    barrier(max(1, args.world_size))
+    barrier(world_size)
 
 
 def start_over(args: Any, checkpoint: Path | None) -> None:

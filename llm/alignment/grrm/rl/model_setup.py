@@ -118,9 +118,14 @@ class TokenScorer:
                 setattr(rolled, name, [next(scored) for _ in rolled.token_ids])
 
 
-def load_reference(directory: str, config: dict[str, Any]) -> Any:
+def weights_dtype(args: Any) -> str:
+    """The type the weights are loaded in: bfloat16 with `bf16` at level O2, else float32."""
+    return "bfloat16" if args.bf16 and args.fp16_opt_level == "O2" else "float32"
+
+
+def load_reference(directory: str, dtype: str) -> Any:
     """A frozen copy of the starting policy."""
-    reference = load_policy(directory, **config)
+    reference = load_policy(directory, dtype=dtype)
     reference.eval()
     for parameter in reference.parameters():
         parameter.stop_gradient = True

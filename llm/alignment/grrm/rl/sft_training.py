@@ -23,7 +23,7 @@ from grrm.rl.checkpoints import (
 from grrm.rl.console import StepProgress
 from grrm.rl.cpu_layers import use_cpu_layers
 from grrm.rl.metrics_log import MetricsLog
-from grrm.rl.model_setup import check_fit, encoder, load_tokenizer
+from grrm.rl.model_setup import check_fit, encoder, load_tokenizer, weights_dtype
 from grrm.rl.policy import load_policy, policy_class
 from grrm.rl.quiet import quiet_paddlenlp
 from grrm.rl.sft_trainer import SftCollator, SftTrainer
@@ -97,7 +97,7 @@ def total_steps(args: Any, n_examples: int) -> int:
 def build_model(args: Any, vocab_size: int) -> Any:
     """The checkpoint in `model_name_or_path`, or a fresh model of `init_from_config`, initialised from `seed`."""
     if not args.init_from_config:
-        return load_policy(args.model_name_or_path)
+        return load_policy(args.model_name_or_path, dtype=weights_dtype(args))
     path = Path(args.init_from_config)
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))

@@ -38,6 +38,7 @@ from grrm.rl.model_setup import (
     load_tokenizer,
     response_decoder,
     stop_tokens,
+    weights_dtype,
 )
 from grrm.rl.policy import load_policy
 from grrm.rl.quiet import quiet_paddlenlp
@@ -67,12 +68,11 @@ def train(args: Any) -> None:
     args.max_steps = plan.optimizer_steps
     checkpoint = resume_point(args)
     state = read_marker(checkpoint) if checkpoint else {"step": 0}
-    model_config = model_options(args)
-    model = load_policy(args.actor_model_name_or_path, **model_config)
+    model = load_policy(args.actor_model_name_or_path, dtype=weights_dtype(args))
     check_fit(tokenizer, model.config, args.max_prompt_len + args.max_dec_len)
     if args.recompute:
         model.recompute_enable()
-    maker = build_maker(args, ranks, plan, tokenizer, prompts, model, model_config)
+    maker = build_maker(args, ranks, plan, tokenizer, prompts, model)
     if checkpoint:
         restore(maker, state, checkpoint)
     stopper = build_stopper(args, state)
@@ -111,14 +111,6 @@ def restore(maker: ExperienceMaker, state: dict[str, Any], checkpoint: Path) -> 
         ) from None
 
 
-def model_options(args: Any) -> dict[str, Any]:
-    """How policy and reference are loaded: bf16 weights with `bf16` at level O2, and the tensor-parallel share."""
-    options: dict[str, Any] = {"dtype": "bfloat16" if args.bf16 and args.fp16_opt_level == "O2" else "float32"}
-    if args.tensor_parallel_degree > 1:
-        options["tensor_parallel_degree"] = args.tensor_parallel_degree
-    return options
-
-
 def read_prompts(args: Any, path: str, tokenizer: Any) -> PromptDataset:
     """The prompts of a `src`/`tgt` file, tokenised; over-long ones are left out and counted."""
     return PromptDataset(
@@ -148,7 +140,7 @@ def build_stopper(args: Any, state: dict[str, Any]) -> StopWhenNoBetter | None:
 
 
 def build_maker(
-    args: Any, ranks: DataRanks, plan: BatchPlan, tokenizer: Any, prompts: Any, model: Any, model_config: dict[str, Any]
+    args: Any, ranks: DataRanks, plan: BatchPlan, tokenizer: Any, prompts: Any, model: Any
 ) -> ExperienceMaker:
     """Wire sampling, judging and scoring; the reference policy is loaded only when some KL term needs it."""
     seed = args.seed if args.rollout_seed is None else args.rollout_seed
@@ -170,7 +162,7 @@ def build_maker(
     in_reward = bool(args.kl_coeff)
     reference = None
     if in_reward or args.kl_loss_coeff:
-        reference = load_reference(args.actor_model_name_or_path, model_config)
+        reference = load_reference(args.actor_model_name_or_path, weights_dtype(args))
     scorer = TokenScorer(
         policy=model if in_reward or plan.updates_per_rollout > 1 else None,
         reference=reference,
