@@ -1,0 +1,203 @@
+"""Rule rewards that train a judge: how well the ranking and the scores it wrote agree with gold ones.
+
+An answer is checked strictly first: a judge is only rewarded for what its readers will be able to parse. `compat`
+restores what the original accepted beyond that: identifiers scored twice (the last score counts), scores outside 0 to
+10, any number that Python's `int` reads, and other blanks than one space around `>` and `=`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Protocol
+
+from grrm.errors import UserError
+from grrm.gqm.compat import last_line, parse_score_text
+from grrm.gqm.grammar import Rejection, parse_verdict
+from grrm.gqm.languages import CANDIDATE_IDS
+from grrm.gqm.rankings import Tiers, ranking_to_scores, tiers_of
+from grrm.rewards.ranking_ground_truth import GroundTruth, gold_ranking, gold_scores
+
+MARGIN_CREDIT: Mapping[float, float] = {0: 1.0, 1: 0.6, 2: 0.2}  # by error of the score difference; others earn 0
+MIN_ANALYSIS_CHARS = 50  # per candidate, for `ranking_reward_zero`
+
+
+@dataclass(frozen=True, slots=True)
+class RankingReward:
+    """The reward of one answer and its parts; all 0 for an answer that is not valid.
+
+    `ranking_reward` and `score_reward` lie in [0, 1]; `score` is what to train on: their sum times the scale, or the
+    ranking's alone where no scores are asked for.
+    """
+
+    score: float
+    valid_answer: bool
+    ranking_reward: float = 0.0
+    score_reward: float = 0.0
+
+
+INVALID = RankingReward(0.0, False)
+
+
+def ordering_agreement(test: Mapping[str, float], reference: Mapping[str, float]) -> float:
+    """The fraction of candidate pairs that stand in the same relation (above, below, tied) in both.
+
+    A tie against a strict order is an error. 0 unless both hold the same candidates, at least two.
+    """
+    return _mean_over_pairs(test, reference, lambda of_test, of_ref: float(_sign(of_test) == _sign(of_ref)))
+
+
+def margin_agreement(test: Mapping[str, float], reference: Mapping[str, float]) -> float:
+    """The mean over candidate pairs of the credit for the difference of their scores.
+
+    Credit 1, 0.6, 0.2 where the differences are 0, 1, 2 apart, else 0, so that a shift of all scores costs nothing.
+    0 unless both hold the same candidates, at least two.
+    """
+    return _mean_over_pairs(test, reference, lambda of_test, of_ref: MARGIN_CREDIT.get(abs(of_test - of_ref), 0.0))
+
+
+def _sign(difference: float) -> int:
+    return (difference > 0) - (difference < 0)
+
+
+def _mean_over_pairs(
+    test: Mapping[str, float], reference: Mapping[str, float], credit: Callable[[float, float], float]
+) -> float:
+    pairs = list(combinations(sorted(reference), 2))
+    if not pairs or set(test) != set(reference):
+        return 0.0
+    return sum(credit(test[a] - test[b], reference[a] - reference[b]) for a, b in pairs) / len(pairs)
+
+
+def is_ranking_of(line: str, n_candidates: int, *, compat: bool = False) -> bool:
+    """True if `line` ranks the candidates A, B, … (at least two), each once, spaced like `B > A = C`.
+
+    `compat` checks, as the original did, the length and the identifiers instead of each blank.
+    """
+    names = [name.strip() for tier in line.split(">") for name in tier.split("=")]
+    if n_candidates < 2 or sorted(names) != list(CANDIDATE_IDS[:n_candidates]):
+        return False
+    if compat:
+        return len(line.strip()) == n_candidates + 3 * (n_candidates - 1)
+    return re.fullmatch("[A-Z](?: [>=] [A-Z])*", line) is not None
+
+
+def ranking_score_reward(
+    response: str, ground_truth: GroundTruth, *, score_scale_factor: float = 1.0, compat: bool = False
+) -> RankingReward:
+    """Reward in [0, 2] times the scale for a response of analysis, header, ranking, header and scores.
+
+    At least five lines that are not blank, the last of them the scores and the third from the end the ranking, which
+    has to be the order of the scores; what the headers say is free, as is the order within a tie.
+    score = (ordering_agreement + margin_agreement) * score_scale_factor (GRRM, reward of the judge's second stage).
+    Raises UserError for a ground truth that is not scores.
+    """
+    gold = gold_scores(ground_truth)
+    lines = [line.strip() for line in response.split("\n") if line.strip()]
+    if len(lines) < 5:
+        return INVALID
+    return _reward_of_scores(lines[-3], lines[-1], gold, score_scale_factor, compat)
+
+
+def ranking_score_reward_no_cot(
+    response: str, ground_truth: GroundTruth, *, score_scale_factor: float = 1.0, compat: bool = False
+) -> RankingReward:
+    """As `ranking_score_reward`, for a response of exactly two lines: the ranking and the scores."""
+    gold = gold_scores(ground_truth)
+    lines = [line.strip() for line in response.strip().split("\n")]
+    if len(lines) != 2:
+        return INVALID
+    return _reward_of_scores(lines[0], lines[1], gold, score_scale_factor, compat)
+
+
+def _reward_of_scores(
+    ranking_line: str, score_line: str, gold: Mapping[str, int], scale: float, compat: bool
+) -> RankingReward:
+    scores = _read_scores(score_line, len(gold), compat)
+    if scores is None or not is_ranking_of(ranking_line, len(gold), compat=compat):
+        return INVALID
+    if _tiers(ranking_to_scores(ranking_line)) != _tiers(scores):
+        return INVALID
+    ordering, margin = ordering_agreement(scores, gold), margin_agreement(scores, gold)
+    return RankingReward((ordering + margin) * scale, True, ordering, margin)
+
+
+def _read_scores(line: str, n_candidates: int, compat: bool) -> Mapping[str, float] | None:
+    ids = CANDIDATE_IDS[:n_candidates]
+    if compat:
+        by_id = parse_score_text(line)
+        return by_id if by_id is not None and set(by_id) == set(ids) else None
+    verdict = parse_verdict(line, n_candidates, "score")
+    if isinstance(verdict, Rejection) or verdict.scores is None:
+        return None
+    return dict(zip(ids, verdict.scores, strict=True))
+
+
+def _tiers(scores: Mapping[str, float]) -> Tiers:
+    return tiers_of([scores[candidate_id] for candidate_id in sorted(scores)])
+
+
+def ranking_reward(
+    response: str, ground_truth: GroundTruth, *, score_scale_factor: float = 1.0, compat: bool = False
+) -> RankingReward:
+    """Reward in [0, 1] times the scale for the ranking on the last line, whatever stands before it.
+
+    score = ordering_agreement * score_scale_factor. The ground truth is a ranking, or scores that imply one.
+    `compat` takes the whole response for the ranking, as the original did, so that any analysis makes it invalid.
+    Raises UserError for a ground truth that is neither.
+    """
+    line = response if compat else last_line(response)
+    return ranking_reward_no_cot(line, ground_truth, score_scale_factor=score_scale_factor, compat=compat)
+
+
+def ranking_reward_no_cot(
+    response: str, ground_truth: GroundTruth, *, score_scale_factor: float = 1.0, compat: bool = False
+) -> RankingReward:
+    """As `ranking_reward`, for a response that is one line: the ranking."""
+    gold = gold_ranking(ground_truth)
+    line = response.strip()
+    if not is_ranking_of(line, len(gold), compat=compat):
+        return INVALID
+    ordering = ordering_agreement(ranking_to_scores(line), gold)
+    return RankingReward(ordering * score_scale_factor, True, ordering)
+
+
+def ranking_reward_zero(
+    response: str, ground_truth: GroundTruth, *, score_scale_factor: float = 1.0, compat: bool = False
+) -> RankingReward:
+    """As `ranking_reward`, for training without a first stage, where an analysis has to be provoked.
+
+    Before the ranking must stand at least 50 characters per candidate, and the ranking must occur only once.
+    """
+    line = last_line(response)
+    analysis = response.strip().removesuffix(line).strip()
+    is_too_short = len(analysis) < MIN_ANALYSIS_CHARS * len(gold_ranking(ground_truth))
+    if is_too_short or response.count(line) != 1:
+        return INVALID
+    return ranking_reward_no_cot(line, ground_truth, score_scale_factor=score_scale_factor, compat=compat)
+
+
+class RankingRewardFunction(Protocol):
+    """What all rewards of this module look like."""
+
+    def __call__(
+        self, response: str, ground_truth: GroundTruth, *, score_scale_factor: float = 1.0, compat: bool = False
+    ) -> RankingReward: ...
+
+
+RANKING_REWARDS: Mapping[str, RankingRewardFunction] = {
+    "ranking_score": ranking_score_reward,
+    "ranking_score_no_cot": ranking_score_reward_no_cot,
+    "ranking": ranking_reward,
+    "ranking_no_cot": ranking_reward_no_cot,
+    "ranking_zero": ranking_reward_zero,
+}
+
+
+def ranking_reward_function(name: str) -> RankingRewardFunction:
+    """The reward of a settings file's `name`. Raises UserError for one that does not exist."""
+    if name not in RANKING_REWARDS:
+        raise UserError(f"The ranking reward {name!r} does not exist; use one of {', '.join(RANKING_REWARDS)}.")
+    return RANKING_REWARDS[name]

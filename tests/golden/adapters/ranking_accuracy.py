@@ -1,0 +1,66 @@
+"""Rewards that train the judge: FIXED reads answers strictly, COMPAT as the original did."""
+
+import json
+
+from grrm.errors import UserError
+from grrm.gqm.rankings import ranking_to_scores
+from grrm.rewards import ranking_accuracy as ours
+from grrm.rewards.ranking_ground_truth import gold_ranking
+
+
+def with_scores(reward, *, compat):
+    def run(row):
+        scale = row.get("score_scale_factor", 1.0)
+        try:
+            found = reward(row["solution_str"], row["ground_truth"], score_scale_factor=scale, compat=compat)
+        except UserError as error:  # ours names the mistake; the original's is the parser's
+            raise json.JSONDecodeError(str(error), str(row["ground_truth"]), 0) from error
+        return {
+            "score": found.score,
+            "valid_answer": int(found.valid_answer),
+            "ranking_reward": found.ranking_reward,
+            "score_reward": found.score_reward,
+        }
+
+    return run
+
+
+def without_scores(reward, *, compat):
+    def run(row):
+        found = reward(row["solution_str"], row["ground_truth"], compat=compat)
+        assert found.score == found.ranking_reward
+        assert found.score_reward == 0
+        return {"score": found.score, "valid_answer": int(found.valid_answer)}
+
+    return run
+
+
+def validate(*, compat):
+    return lambda row: ours.is_ranking_of(row["test"], len(gold_ranking(row["ref"])), compat=compat)
+
+
+def compare_orderings(row):
+    return ours.ordering_agreement(ranking_to_scores(row["test"]), ranking_to_scores(row["ref"]))
+
+
+def compare_ranking_scores(row):
+    return ours.margin_agreement(row["test"], row["ref"])
+
+
+def adapters(*, compat):
+    return {
+        "ranking_score_reward_fn": with_scores(ours.ranking_score_reward, compat=compat),
+        "ranking_score_reward_fn_no_cot": with_scores(ours.ranking_score_reward_no_cot, compat=compat),
+        "ranking_reward_fn": without_scores(ours.ranking_reward, compat=compat),
+        "ranking_reward_fn_no_cot": without_scores(ours.ranking_reward_no_cot, compat=compat),
+        "ranking_reward_fn_zero": without_scores(ours.ranking_reward_zero, compat=compat),
+        "validate_ranking": validate(compat=compat),
+    }
+
+
+FIXED = {
+    **adapters(compat=False),
+    "compare_orderings": compare_orderings,
+    "compare_ranking_scores": compare_ranking_scores,
+}
+COMPAT = adapters(compat=True)
