@@ -24,6 +24,7 @@ from grrm.rewards.ranking_accuracy import (
 from grrm.rewards.ranking_ground_truth import gold_ranking, gold_scores
 
 GOLD = {"A": 8, "B": 3}
+ALL_AND_A = " > ".join((*CANDIDATE_IDS, "A"))
 
 
 def scores_of(n):
@@ -131,6 +132,7 @@ def test_scale_applies_to_the_score_and_not_to_its_parts():
         "c\nh\nA > C\nh\nA: 8, C: 3",  # another candidate
         "c\nh\nA > B > C\nh\nA: 8, B: 3, C: 1",  # one too many
         "c\nh\nA\nh\nA: 8",
+        "c\nh\nA > B\nh\nA: 8, C: 3",  # the ranking and the scores name different candidates
         "c\nh\nA>B\nh\nA: 8, B: 3",
         "c\nh\nA > B\nh\nA: 8, B: 3,",
         "c\nh\nA > B\nh\nA: 8, B: 3.",
@@ -160,6 +162,7 @@ def test_what_no_reader_of_judges_accepts_is_rewarded_in_compat_mode_only(text):
 def test_two_line_reward_wants_exactly_two_lines():
     assert ranking_score_reward_no_cot("\nA > B\nA: 8, B: 3\n", GOLD).score == 2.0
     assert ranking_score_reward_no_cot("A > B\n\nA: 8, B: 3", GOLD) == INVALID
+    assert ranking_score_reward_no_cot("A > B\nA: 8, B: 3\nDone.", GOLD) == INVALID
     assert ranking_score_reward_no_cot(answer(GOLD), GOLD) == INVALID
 
 
@@ -234,7 +237,7 @@ def test_bad_gold_scores_stop_with_one_sentence_even_if_the_answer_is_bad_too(gr
     assert len(str(raised.value)) < 500
 
 
-@pytest.mark.parametrize("ground_truth", ["", "A >", "A < B", "A > C", "A > A", "good", '{"A": 8, "C": 3}'])
+@pytest.mark.parametrize("ground_truth", ["", "A >", "A < B", "A > C", "A > A", "good", '{"A": 8, "C": 3}', ALL_AND_A])
 def test_bad_gold_ranking_stops_with_one_sentence(ground_truth):
     for reward in (ranking_reward, ranking_reward_no_cot, ranking_reward_zero):
         with pytest.raises(UserError, match=r"The ground truth .* without a gap"):
