@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -12,6 +13,10 @@ from grrm.entry import run_main
 from grrm.errors import UserError
 
 FILE = click.Path(path_type=Path)
+SHUFFLE_SEED = click.option(
+    "--seed", type=click.IntRange(0, 2**32 - 1), default=114514, show_default=True, help="Of every random choice."
+)
+COMPAT = click.option("--compat", is_flag=True, help="Reproduce the original's rows with its mistakes.")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -106,6 +111,80 @@ def convert(parquet: Path, out_jsonl: Path, target: str, prompt_type: str) -> No
 
     report = (convert_to_src_tgt if target == "rl" else convert_to_sft)(parquet, out_jsonl, prompt_type)
     click.echo(report.summary())
+
+
+def group_options(prompt_types: tuple[str, ...]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The options that both converters of annotated groups have."""
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        for option in (
+            click.option("--add-example", is_flag=True, help="Show the judge an example of a verdict."),
+            click.option("--prompt-type", type=click.Choice(prompt_types), default="ranking_score", show_default=True),
+            click.option("--analysis-key", default="analysis", show_default=True, help="Column of the analyses."),
+            click.option("--score-key", default="scores", show_default=True, help="Column of the lists of scores."),
+            click.option("--mt-key", default="mt_texts", show_default=True, help="Column of the lists of candidates."),
+        ):
+            command = option(command)
+        return command
+
+    return add
+
+
+@data.command()
+@click.argument("parquet", type=FILE)
+@click.argument("out_parquet", type=FILE)
+@group_options(("score", "ranking", "ranking_score"))
+@SHUFFLE_SEED
+def sft_gqm(parquet: Path, out_parquet: Path, **settings: Any) -> None:
+    """Turn annotated groups into conversations for the cold start of a group judge."""
+    from grrm.data.converters.sft_gqm import convert_sft_gqm
+
+    click.echo(convert_sft_gqm(parquet, out_parquet, **settings).summary())
+
+
+@data.command()
+@click.argument("parquet", type=FILE)
+@click.argument("out_parquet", type=FILE)
+@group_options(("ranking", "ranking_score"))
+@click.option(
+    "--subgroup-augment", type=click.IntRange(min=0), default=0, show_default=True, help="Sub-groups of each."
+)
+@click.option(
+    "--shuffle-augment", type=click.IntRange(min=0), default=0, show_default=True, help="Reorderings of each."
+)
+@COMPAT
+@SHUFFLE_SEED
+def rl_gqm(parquet: Path, out_parquet: Path, **settings: Any) -> None:
+    """Turn annotated groups into prompts and true rankings for reinforcement learning of a group judge."""
+    from grrm.data.converters.rl_gqm import convert_rl_gqm
+
+    click.echo(convert_rl_gqm(parquet, out_parquet, **settings).summary())
+
+
+@data.command()
+@click.argument("parquet", type=FILE)
+@click.argument("out_parquet", type=FILE)
+@click.option("--response-key", default="response", show_default=True, help="Column of the responses to learn.")
+@SHUFFLE_SEED
+def sft_mt(parquet: Path, out_parquet: Path, **settings: Any) -> None:
+    """Turn step-by-step translations into conversations for the cold start of a policy."""
+    from grrm.data.converters.sft_mt import convert_sft_mt
+
+    click.echo(convert_sft_mt(parquet, out_parquet, **settings).summary())
+
+
+@data.command()
+@click.argument("parquet", type=FILE)
+@click.argument("out_parquet", type=FILE)
+@click.option("--cross-lingual", is_flag=True, help="Add each row once more with a target drawn from ten languages.")
+@click.option("--testset", is_flag=True, help="Add the column reward_model and leave the rows in order.")
+@COMPAT
+@SHUFFLE_SEED
+def rl_mt(parquet: Path, out_parquet: Path, **settings: Any) -> None:
+    """Turn sentence pairs into prompts for reinforcement learning of a policy."""
+    from grrm.data.converters.rl_mt import convert_rl_mt
+
+    click.echo(convert_rl_mt(parquet, out_parquet, **settings).summary())
 
 
 def main() -> NoReturn:

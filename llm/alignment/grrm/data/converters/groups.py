@@ -1,0 +1,50 @@
+"""Annotated groups as rows of a parquet file: several translations of a source with a score each and one analysis."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from grrm.data.converters.intake import Intake, Kind, read_usable
+from grrm.errors import UserError
+from grrm.gqm.languages import MAX_CANDIDATES_TRAINED
+from grrm.gqm.prompts import check_prompt_type
+
+
+def read_groups(parquet: Path, mt_key: str, score_key: str, analysis_key: str) -> Intake:
+    """Usable groups with columns src_text, src_lang, trg_lang, mt_texts, scores, analysis (renamed from the keys).
+
+    A group has 2 to 8 candidates and as many scores, which are numbers from 0 to 10 once their decimals are cut off.
+    The analysis may be empty. Raises UserError as `read_usable` does, and when two keys name the same column.
+    """
+    kinds: dict[str, Kind] = {"src_text": "text", "src_lang": "language", "trg_lang": "language"}
+    keys: dict[str, Kind] = {mt_key: "texts", score_key: "numbers", analysis_key: "text or empty"}
+    if len(kinds | keys) < 6:
+        raise UserError(f"keys {mt_key}, {score_key}, {analysis_key} must name three columns beside {', '.join(kinds)}")
+
+    def fault(row: dict[str, Any]) -> str | None:
+        return _group_fault(row[mt_key], row[score_key])
+
+    intake = read_usable(parquet, kinds | keys, fault)
+    return Intake(intake.table.rename_columns([*kinds, "mt_texts", "scores", "analysis"]), intake.rejected)
+
+
+def check_choice(prompt_type: str, choices: tuple[str, ...]) -> None:
+    """UserError unless `prompt_type` is one of `choices`."""
+    if check_prompt_type(prompt_type) not in choices:
+        raise UserError(f"prompt_type {prompt_type!r} cannot be used here: use one of {', '.join(choices)}.")
+
+
+def whole_scores(scores: list[float]) -> list[int]:
+    """Scores without their decimals: 7.9 becomes 7, as the released judges were trained."""
+    return [int(score) for score in scores]
+
+
+def _group_fault(candidates: list[str], scores: list[float]) -> str | None:
+    if len(candidates) != len(scores):
+        return f"{len(candidates)} candidates but {len(scores)} scores"
+    if not 2 <= len(candidates) <= MAX_CANDIDATES_TRAINED:
+        return f"{len(candidates)} candidates instead of 2 to {MAX_CANDIDATES_TRAINED}"
+    if not all(-1 < score < 11 for score in scores):
+        return "a score is not from 0 to 10"
+    return None

@@ -1,0 +1,178 @@
+"""The usable rows of a parquet file as one table, and the reasons why the others are left out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from tqdm import tqdm
+
+from grrm.data.convert import RejectedRow
+from grrm.data.parquet import ROWS_PER_BATCH
+from grrm.errors import UserError
+from grrm.gqm.languages import display_name
+
+logger = logging.getLogger(__name__)
+
+Kind = Literal["text", "text or empty", "language", "texts", "numbers"]
+RowFault = Callable[[dict[str, Any]], "str | None"]
+
+# Any of these inside a text would end the turn it stands in.
+_CONTROL_TOKENS = r"<\|(?:im_start|im_end|endoftext)\|>"
+
+
+@dataclass(frozen=True)
+class Intake:
+    """The usable rows in the file's order, texts as large_string in one chunk per column, and the rejected rows."""
+
+    table: pa.Table
+    rejected: tuple[RejectedRow, ...]
+
+
+def read_usable(path: Path, kinds: Mapping[str, Kind], row_fault: RowFault | None = None) -> Intake:
+    """Read the columns of `kinds` and keep the rows without fault.
+
+    A fault is a null, an empty text (where the kind does not allow it), a control token of the chat template, an
+    unknown language code, or whatever reason `row_fault` gives for a row's values. Each is logged with its row
+    number, from 1. Holds the columns once, twice for a moment while their chunks are joined.
+    Raises UserError when the file is missing, is not parquet, lacks a column or has one of another type, or has no
+    usable row.
+    """
+    with _open(path, kinds) as file:
+        rejected: list[RejectedRow] = []
+        kept = list(_usable_batches(file, path, kinds, row_fault, rejected))
+    for row in rejected:
+        logger.warning("%s row %d left out: %s", path, row.row, row.reason)
+    if not any(table.num_rows for table in kept):
+        why = f", the first is left out because of: {rejected[0].reason}" if rejected else ""
+        raise UserError(f"{path} has no usable row{why}; mend the file")
+    return Intake(pa.concat_tables(kept).combine_chunks(), tuple(rejected))
+
+
+def _usable_batches(
+    file: pq.ParquetFile, path: Path, kinds: Mapping[str, Kind], row_fault: RowFault | None, rejected: list[RejectedRow]
+) -> Iterator[pa.Table]:
+    first = 1
+    with tqdm(total=file.metadata.num_rows, desc=f"read {path.name}", unit="row", disable=None) as progress:
+        for batch in file.iter_batches(batch_size=ROWS_PER_BATCH, columns=list(kinds)):
+            table = pa.Table.from_batches([batch]).select(list(kinds))
+            table = table.cast(pa.schema([(name, _wide(table.schema.field(name).type, kinds[name])) for name in kinds]))
+            faults = _faults(table, kinds, row_fault)
+            rejected.extend(RejectedRow(first + at, faults[at]) for at in sorted(faults))
+            if faults:
+                table = table.filter(pa.array([at not in faults for at in range(table.num_rows)]))
+            yield table
+            first += batch.num_rows
+            progress.update(batch.num_rows)
+
+
+def _faults(table: pa.Table, kinds: Mapping[str, Kind], row_fault: RowFault | None) -> dict[int, str]:
+    """Position in the batch -> the first reason to leave the row out."""
+    faults: dict[int, str] = {}
+    for name, kind in kinds.items():
+        column = table.column(name).combine_chunks()
+        for reason, mask in _column_faults(name, kind, column):
+            for at in pc.indices_nonzero(pc.fill_null(mask, False)).to_pylist():
+                faults.setdefault(at, reason)
+    if row_fault is not None:
+        for at, values in enumerate(table.to_pylist()):
+            complaint = None if at in faults else row_fault(values)
+            if complaint is not None:
+                faults[at] = complaint
+    return faults
+
+
+def _column_faults(name: str, kind: Kind, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    """Reasons and the rows they apply to; null in a mask means no."""
+    if kind in ("texts", "numbers"):
+        yield f"{name} is not a list of {kind}", pc.is_null(column)
+        values, rows = column.flatten(), pc.list_parent_indices(column)
+        for reason, mask in _value_faults(name, kind, values):
+            yield (
+                reason,
+                pc.is_in(pa.array(range(len(column)), rows.type), rows.filter(mask, null_selection_behavior="drop")),
+            )
+        return
+    yield f"{name} is not text", pc.is_null(column)
+    if kind != "text or empty":
+        yield f"{name} is empty", pc.equal(pc.utf8_trim_whitespace(column), "")
+    yield f"{name} contains a control token of the chat template", pc.match_substring_regex(column, _CONTROL_TOKENS)
+    if kind == "language":
+        for language in pc.unique(column).drop_null().to_pylist():
+            complaint = _unknown_language(language)
+            if complaint is not None:
+                yield f"{name}: {complaint}", pc.equal(column, language)
+
+
+def _value_faults(name: str, kind: Kind, values: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    noun = kind.removesuffix("s")
+    yield f"{name} holds a value that is not a {noun}", pc.is_null(values, nan_is_null=True)
+    if kind == "texts":
+        yield f"{name} contains a control token of the chat template", pc.match_substring_regex(values, _CONTROL_TOKENS)
+
+
+def _unknown_language(language: str) -> str | None:
+    if not language.isprintable():
+        return f"{language!r} is not the name of a language"
+    try:
+        display_name(language)
+    except UserError as error:
+        return str(error).rstrip(".")
+    return None
+
+
+def _wide(found: pa.DataType, kind: Kind) -> pa.DataType:
+    """The type a column is held in: 64-bit offsets, because a joined column may exceed 2 GiB of text."""
+    if kind == "texts":
+        return pa.list_(pa.large_string())
+    return found if kind == "numbers" else pa.large_string()
+
+
+def _open(path: Path, kinds: Mapping[str, Kind]) -> pq.ParquetFile:
+    if not path.is_file():
+        raise UserError(f"{path} does not exist; give the path of a parquet file with columns {', '.join(kinds)}")
+    try:
+        file = pq.ParquetFile(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(". ")
+        raise UserError(f"{path} is not a readable parquet file ({reason}); convert it to parquet") from error
+    complaint = _complaint(file.schema_arrow, kinds)
+    if complaint:
+        file.close()
+        raise UserError(f"{path} {complaint}")
+    return file
+
+
+def _complaint(schema: pa.Schema, kinds: Mapping[str, Kind]) -> str | None:
+    missing = [name for name in kinds if name not in schema.names]
+    if missing:
+        return (
+            f"lacks column {', '.join(missing)} (found: {', '.join(schema.names) or 'none'}); "
+            "rename its columns or name yours with the options"
+        )
+    for name, kind in kinds.items():
+        if not _suits(schema.field(name).type, kind):
+            wanted = f"lists of {kind}" if kind in ("texts", "numbers") else "text"
+            return f"has {schema.field(name).type} in column {name}; it must hold {wanted}"
+    return None
+
+
+def _suits(found: pa.DataType, kind: Kind) -> bool:
+    if pa.types.is_null(found):  # a column of nothing but nulls: each row is reported
+        return kind != "numbers"
+    if kind not in ("texts", "numbers"):
+        return _is_text(found.value_type if pa.types.is_dictionary(found) else found)
+    if not (pa.types.is_list(found) or pa.types.is_large_list(found)):
+        return False
+    value = found.value_type
+    return _is_text(value) if kind == "texts" else bool(pa.types.is_integer(value) or pa.types.is_floating(value))
+
+
+def _is_text(found: pa.DataType) -> bool:
+    return bool(pa.types.is_string(found) or pa.types.is_large_string(found))

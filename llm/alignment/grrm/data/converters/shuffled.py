@@ -1,0 +1,59 @@
+"""Seeded order of the rows, and the output file that has them in that order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tqdm import tqdm
+
+from grrm.data.atomic import atomic_path
+from grrm.data.parquet import ROWS_PER_BATCH
+from grrm.errors import UserError
+
+DEFAULT_SEED = 114514
+Order = npt.NDArray[np.int64]
+
+MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+
+
+def shuffled_order(n_rows: int, seed: int = DEFAULT_SEED) -> Order:
+    """A permutation of `n_rows` rows by numpy's RandomState, the one of pandas' `sample(frac=1, random_state=seed)`.
+
+    Zero rows give an empty order. Raises UserError for a seed that is not from 0 to 2**32 - 1.
+    """
+    if not 0 <= seed < 2**32:
+        raise UserError(f"seed {seed} is not from 0 to {2**32 - 1}; choose one that is")
+    return np.random.RandomState(seed).permutation(n_rows).astype(np.int64)
+
+
+def write_in_order(path: Path, schema: pa.Schema, order_N: Order, build: Callable[[Order], pa.Table]) -> int:
+    """Write the rows of `order_N` to `path` in one atomic step, `build` making a batch of them at a time.
+
+    Returns how many rows were written. Raises UserError when the folder cannot be written to.
+    """
+    with (
+        atomic_path(path) as temporary,
+        pq.ParquetWriter(temporary, schema) as writer,
+        tqdm(total=len(order_N), desc=f"write {path.name}", unit="row", disable=None) as progress,
+    ):
+        for start in range(0, len(order_N), ROWS_PER_BATCH):
+            rows_B = order_N[start : start + ROWS_PER_BATCH]
+            writer.write_table(build(rows_B).cast(schema))
+            progress.update(len(rows_B))
+    return len(order_N)
+
+
+def conversation(*turns: pa.Array) -> pa.Array:
+    """One list of messages per row from one text column per turn: user first, then assistant."""
+    n_rows, n_turns = len(turns[0]), len(turns)
+    content = pa.concat_arrays([turn.cast(pa.string()) for turn in turns])
+    by_row = np.arange(n_rows * n_turns).reshape(n_turns, n_rows).T.ravel()  # turns of a row side by side
+    roles = pa.array(["user", "assistant"][:n_turns] * n_rows, pa.string())
+    messages = pa.StructArray.from_arrays([roles, content.take(pa.array(by_row))], ["role", "content"])
+    offsets = np.arange(0, n_rows * n_turns + 1, n_turns, dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), messages)
