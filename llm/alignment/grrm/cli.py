@@ -16,6 +16,7 @@ FILE = click.Path(path_type=Path)
 SHUFFLE_SEED = click.option(
     "--seed", type=click.IntRange(0, 2**32 - 1), default=114514, show_default=True, help="Of every random choice."
 )
+LLAMA_FACTORY = click.option("--llama-factory", is_flag=True, help="Enter the file into dataset_info.json beside it.")
 COMPAT = click.option("--compat", is_flag=True, help="Reproduce the original's rows with its mistakes.")
 
 
@@ -132,19 +133,26 @@ def group_options(prompt_types: tuple[str, ...]) -> Callable[[Callable[..., None
 
 @data.command()
 @click.argument("parquet", type=FILE)
-@click.argument("out_parquet", type=FILE)
+@click.argument("out", type=FILE)
 @group_options(("score", "ranking", "ranking_score"))
+@LLAMA_FACTORY
 @SHUFFLE_SEED
-def sft_gqm(parquet: Path, out_parquet: Path, **settings: Any) -> None:
-    """Turn annotated groups into conversations for the cold start of a group judge."""
+def sft_gqm(parquet: Path, out: Path, llama_factory: bool, **settings: Any) -> None:
+    """Turn annotated groups into conversations for the cold start of a group judge.
+
+    OUT is a .parquet file, or a .jsonl file of `src` and `tgt` lines.
+    """
+    from grrm.data.converters.dataset_info import enter_dataset
     from grrm.data.converters.sft_gqm import convert_sft_gqm
 
-    click.echo(convert_sft_gqm(parquet, out_parquet, **settings).summary())
+    click.echo(convert_sft_gqm(parquet, out, **settings).summary())
+    if llama_factory:
+        click.echo(enter_dataset(out))
 
 
 @data.command()
 @click.argument("parquet", type=FILE)
-@click.argument("out_parquet", type=FILE)
+@click.argument("out", type=FILE)
 @group_options(("ranking", "ranking_score"))
 @click.option(
     "--subgroup-augment", type=click.IntRange(min=0), default=0, show_default=True, help="Sub-groups of each."
@@ -154,37 +162,50 @@ def sft_gqm(parquet: Path, out_parquet: Path, **settings: Any) -> None:
 )
 @COMPAT
 @SHUFFLE_SEED
-def rl_gqm(parquet: Path, out_parquet: Path, **settings: Any) -> None:
-    """Turn annotated groups into prompts and true rankings for reinforcement learning of a group judge."""
+def rl_gqm(parquet: Path, out: Path, **settings: Any) -> None:
+    """Turn annotated groups into prompts and true rankings for reinforcement learning of a group judge.
+
+    OUT is a .parquet file, or a .jsonl file of `src` and `tgt` lines.
+    """
     from grrm.data.converters.rl_gqm import convert_rl_gqm
 
-    click.echo(convert_rl_gqm(parquet, out_parquet, **settings).summary())
+    click.echo(convert_rl_gqm(parquet, out, **settings).summary())
 
 
 @data.command()
 @click.argument("parquet", type=FILE)
-@click.argument("out_parquet", type=FILE)
+@click.argument("out", type=FILE)
 @click.option("--response-key", default="response", show_default=True, help="Column of the responses to learn.")
+@LLAMA_FACTORY
 @SHUFFLE_SEED
-def sft_mt(parquet: Path, out_parquet: Path, **settings: Any) -> None:
-    """Turn step-by-step translations into conversations for the cold start of a policy."""
+def sft_mt(parquet: Path, out: Path, llama_factory: bool, **settings: Any) -> None:
+    """Turn step-by-step translations into conversations for the cold start of a policy.
+
+    OUT is a .parquet file, or a .jsonl file of `src` and `tgt` lines.
+    """
+    from grrm.data.converters.dataset_info import enter_dataset
     from grrm.data.converters.sft_mt import convert_sft_mt
 
-    click.echo(convert_sft_mt(parquet, out_parquet, **settings).summary())
+    click.echo(convert_sft_mt(parquet, out, **settings).summary())
+    if llama_factory:
+        click.echo(enter_dataset(out))
 
 
 @data.command()
 @click.argument("parquet", type=FILE)
-@click.argument("out_parquet", type=FILE)
+@click.argument("out", type=FILE)
 @click.option("--cross-lingual", is_flag=True, help="Add each row once more with a target drawn from ten languages.")
 @click.option("--testset", is_flag=True, help="Add the column reward_model and leave the rows in order.")
 @COMPAT
 @SHUFFLE_SEED
-def rl_mt(parquet: Path, out_parquet: Path, **settings: Any) -> None:
-    """Turn sentence pairs into prompts for reinforcement learning of a policy."""
+def rl_mt(parquet: Path, out: Path, **settings: Any) -> None:
+    """Turn sentence pairs into prompts for reinforcement learning of a policy.
+
+    OUT is a .parquet file, or a .jsonl file of `src` and `tgt` lines.
+    """
     from grrm.data.converters.rl_mt import convert_rl_mt
 
-    click.echo(convert_rl_mt(parquet, out_parquet, **settings).summary())
+    click.echo(convert_rl_mt(parquet, out, **settings).summary())
 
 
 def main() -> NoReturn:

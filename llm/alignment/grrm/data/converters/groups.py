@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from grrm.data.converters.intake import Intake, Kind, read_usable
 from grrm.errors import UserError
@@ -22,10 +25,10 @@ def read_groups(parquet: Path, mt_key: str, score_key: str, analysis_key: str) -
     if len(kinds | keys) < 6:
         raise UserError(f"keys {mt_key}, {score_key}, {analysis_key} must name three columns beside {', '.join(kinds)}")
 
-    def fault(row: dict[str, Any]) -> str | None:
-        return _group_fault(row[mt_key], row[score_key])
+    def faults(batch: pa.Table) -> Iterator[str | None]:
+        return map(_group_fault, pc.list_value_length(batch[mt_key]).to_pylist(), batch[score_key].to_pylist())
 
-    intake = read_usable(parquet, kinds | keys, fault)
+    intake = read_usable(parquet, kinds | keys, faults)
     return Intake(intake.table.rename_columns([*kinds, "mt_texts", "scores", "analysis"]), intake.rejected)
 
 
@@ -40,11 +43,13 @@ def whole_scores(scores: list[float]) -> list[int]:
     return [int(score) for score in scores]
 
 
-def _group_fault(candidates: list[str], scores: list[float]) -> str | None:
-    if len(candidates) != len(scores):
-        return f"{len(candidates)} candidates but {len(scores)} scores"
-    if not 2 <= len(candidates) <= MAX_CANDIDATES_TRAINED:
-        return f"{len(candidates)} candidates instead of 2 to {MAX_CANDIDATES_TRAINED}"
-    if not all(-1 < score < 11 for score in scores):
+def _group_fault(n_candidates: int | None, scores: list[float | None] | None) -> str | None:
+    if n_candidates is None or scores is None:
+        return None  # reported already, as is a null among the scores
+    if n_candidates != len(scores):
+        return f"{n_candidates} candidates but {len(scores)} scores"
+    if not 2 <= n_candidates <= MAX_CANDIDATES_TRAINED:
+        return f"{n_candidates} candidates instead of 2 to {MAX_CANDIDATES_TRAINED}"
+    if not all(score is None or -1 < score < 11 for score in scores):
         return "a score is not from 0 to 10"
     return None

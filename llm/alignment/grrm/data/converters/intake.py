@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,7 +21,7 @@ from grrm.gqm.languages import display_name
 logger = logging.getLogger(__name__)
 
 Kind = Literal["text", "text or empty", "language", "texts", "numbers"]
-RowFault = Callable[[dict[str, Any]], "str | None"]
+RowFaults = Callable[[pa.Table], "Iterable[str | None]"]  # for each row of a batch a reason to leave it out, or None
 
 # Any of these inside a text would end the turn it stands in.
 _CONTROL_TOKENS = r"<\|(?:im_start|im_end|endoftext)\|>"
@@ -35,18 +35,18 @@ class Intake:
     rejected: tuple[RejectedRow, ...]
 
 
-def read_usable(path: Path, kinds: Mapping[str, Kind], row_fault: RowFault | None = None) -> Intake:
+def read_usable(path: Path, kinds: Mapping[str, Kind], row_faults: RowFaults | None = None) -> Intake:
     """Read the columns of `kinds` and keep the rows without fault.
 
     A fault is a null, an empty text (where the kind does not allow it), a control token of the chat template, an
-    unknown language code, or whatever reason `row_fault` gives for a row's values. Each is logged with its row
-    number, from 1. Holds the columns once, twice for a moment while their chunks are joined.
+    unknown language code, or whatever reason `row_faults` gives, which sees the rows with other faults too. Each is
+    logged with its row number, from 1. Holds the columns once, twice for a moment while their chunks are joined.
     Raises UserError when the file is missing, is not parquet, lacks a column or has one of another type, or has no
     usable row.
     """
     with _open(path, kinds) as file:
         rejected: list[RejectedRow] = []
-        kept = list(_usable_batches(file, path, kinds, row_fault, rejected))
+        kept = list(_usable_batches(file, path, kinds, row_faults, rejected))
     for row in rejected:
         logger.warning("%s row %d left out: %s", path, row.row, row.reason)
     if not any(table.num_rows for table in kept):
@@ -56,14 +56,18 @@ def read_usable(path: Path, kinds: Mapping[str, Kind], row_fault: RowFault | Non
 
 
 def _usable_batches(
-    file: pq.ParquetFile, path: Path, kinds: Mapping[str, Kind], row_fault: RowFault | None, rejected: list[RejectedRow]
+    file: pq.ParquetFile,
+    path: Path,
+    kinds: Mapping[str, Kind],
+    row_faults: RowFaults | None,
+    rejected: list[RejectedRow],
 ) -> Iterator[pa.Table]:
     first = 1
     with tqdm(total=file.metadata.num_rows, desc=f"read {path.name}", unit="row", disable=None) as progress:
         for batch in file.iter_batches(batch_size=ROWS_PER_BATCH, columns=list(kinds)):
             table = pa.Table.from_batches([batch]).select(list(kinds))
             table = table.cast(pa.schema([(name, _wide(table.schema.field(name).type, kinds[name])) for name in kinds]))
-            faults = _faults(table, kinds, row_fault)
+            faults = _faults(table, kinds, row_faults)
             rejected.extend(RejectedRow(first + at, faults[at]) for at in sorted(faults))
             if faults:
                 table = table.filter(pa.array([at not in faults for at in range(table.num_rows)]))
@@ -72,7 +76,7 @@ def _usable_batches(
             progress.update(batch.num_rows)
 
 
-def _faults(table: pa.Table, kinds: Mapping[str, Kind], row_fault: RowFault | None) -> dict[int, str]:
+def _faults(table: pa.Table, kinds: Mapping[str, Kind], row_faults: RowFaults | None) -> dict[int, str]:
     """Position in the batch -> the first reason to leave the row out."""
     faults: dict[int, str] = {}
     for name, kind in kinds.items():
@@ -80,11 +84,10 @@ def _faults(table: pa.Table, kinds: Mapping[str, Kind], row_fault: RowFault | No
         for reason, mask in _column_faults(name, kind, column):
             for at in pc.indices_nonzero(pc.fill_null(mask, False)).to_pylist():
                 faults.setdefault(at, reason)
-    if row_fault is not None:
-        for at, values in enumerate(table.to_pylist()):
-            complaint = None if at in faults else row_fault(values)
+    if row_faults is not None:
+        for at, complaint in enumerate(row_faults(table)):
             if complaint is not None:
-                faults[at] = complaint
+                faults.setdefault(at, complaint)
     return faults
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from grrm.data.atomic import atomic_path
+from grrm.data.converters.src_tgt import src_tgt
 from grrm.data.parquet import ROWS_PER_BATCH
 from grrm.errors import UserError
 
@@ -34,18 +37,36 @@ def shuffled_order(n_rows: int, seed: int = DEFAULT_SEED) -> Order:
 def write_in_order(path: Path, schema: pa.Schema, order_N: Order, build: Callable[[Order], pa.Table]) -> int:
     """Write the rows of `order_N` to `path` in one atomic step, `build` making a batch of them at a time.
 
-    Returns how many rows were written. Raises UserError when the folder cannot be written to.
+    The columns as they are to `.parquet`; their `src` and `tgt` as JSON lines to `.jsonl`. Returns how many rows were
+    written. Raises UserError for another suffix and when the folder cannot be written to.
     """
+    if path.suffix not in (".parquet", ".jsonl"):
+        raise UserError(f"{path} ends neither with .parquet nor with .jsonl; choose one of these")
+    lines = path.suffix == ".jsonl"
     with (
         atomic_path(path) as temporary,
-        pq.ParquetWriter(temporary, schema) as writer,
+        _line_writer(temporary) if lines else _table_writer(temporary, schema) as write,
         tqdm(total=len(order_N), desc=f"write {path.name}", unit="row", disable=None) as progress,
     ):
         for start in range(0, len(order_N), ROWS_PER_BATCH):
             rows_B = order_N[start : start + ROWS_PER_BATCH]
-            writer.write_table(build(rows_B).cast(schema))
+            write(build(rows_B).cast(schema))
             progress.update(len(rows_B))
     return len(order_N)
+
+
+@contextmanager
+def _table_writer(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
+    with pq.ParquetWriter(path, schema) as writer:
+        yield writer.write_table
+
+
+@contextmanager
+def _line_writer(path: Path) -> Iterator[Callable[[pa.Table], None]]:
+    with path.open("w", encoding="utf-8", newline="\n") as out:
+        yield lambda table: out.writelines(
+            json.dumps(src_tgt(row), ensure_ascii=False) + "\n" for row in table.to_pylist()
+        )
 
 
 def conversation(*turns: pa.Array) -> pa.Array:
