@@ -1,6 +1,4 @@
-import json
 from collections import Counter
-from collections.abc import Callable
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -8,50 +6,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from support.converter_rows import Converter, Row, converted, group, pair, rows_of, write
 
-from grrm.cli import grrm
-from grrm.data.convert import ConversionReport, parse_tgt
-from grrm.data.converters.dataset_info import enter_dataset
+from grrm.data.converters.prompt_columns import mt_prompt_column
 from grrm.data.converters.rl_gqm import convert_rl_gqm
 from grrm.data.converters.rl_mt import convert_rl_mt
 from grrm.data.converters.sft_gqm import convert_sft_gqm, without_verdict
 from grrm.data.converters.sft_mt import convert_sft_mt
 from grrm.errors import UserError
-from grrm.gqm.chat import render_chatml
-from grrm.gqm.groups import TranslationTask
 from grrm.gqm.languages import TOWER_LANGS
 from grrm.gqm.mt_prompts import mt_prompt
-from grrm.gqm.prompts import gqm_prompt
 
 STORED = Path(__file__).parents[1] / "golden/data/parquet"
-Converter = Callable[..., ConversionReport]
-Row = dict[str, Any]
-
-
-def write(path: Path, rows: list[Row]) -> Path:
-    pq.write_table(pa.Table.from_pylist(rows), path)
-    return path
-
-
-def converted(convert: Converter, rows: list[Row], folder: Path, **settings: Any) -> list[Row]:
-    return rows_of(convert(write(folder / "in.parquet", rows), folder / "out.parquet", **settings))
-
-
-def rows_of(report: ConversionReport) -> list[Row]:
-    rows: list[Row] = pq.read_table(report.path).to_pylist()
-    assert len(rows) == report.written
-    return rows
-
-
-def group(**changed: Any) -> Row:
-    row = {"src_text": "Hi", "src_lang": "en", "trg_lang": "de", "mt_texts": ["a", "b", "c"], "scores": [3, 9, 9]}
-    return row | {"analysis": "They differ."} | changed
-
-
-def pair(**changed: Any) -> Row:
-    row = {"src_text": "Hi", "trg_text": "Hallo", "src_lang": "en", "trg_lang": "de", "response": "```\nHallo\n```"}
-    return row | changed
 
 
 def stored_cases() -> list[Any]:
@@ -176,6 +144,13 @@ def test_prompts_of_a_column_are_the_prompts_of_its_texts(tmp_path: Path, source
     assert prompts == {mt_prompt(row["src_text"], row["src_lang"], row["trg_lang"]) for row in rows}
 
 
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1), st.permutations(["en", "German", "zh"]))
+def test_a_column_of_any_texts_gives_the_prompts_of_each(texts: list[str], languages: list[str]) -> None:
+    pairs = [(languages[at % 3], languages[(at + 1) % 3]) for at in range(len(texts))]
+    prompts = mt_prompt_column(pa.array(texts), *(pa.array(names) for names in zip(*pairs, strict=True)))
+    assert prompts.to_pylist() == [mt_prompt(text, *names) for text, names in zip(texts, pairs, strict=True)]
+
+
 def test_added_cross_lingual_rows_have_no_reference_in_another_language(tmp_path: Path) -> None:
     rows = [pair(src_text=f"text {number}") for number in range(40)]
     out = converted(convert_rl_mt, rows, tmp_path, cross_lingual=True, testset=True)
@@ -267,79 +242,3 @@ def test_impossible_settings_are_one_sentence(tmp_path: Path, settings: Row, sen
 )
 def test_the_annotators_own_verdict_is_cut_off(analysis: str, left: str) -> None:
     assert without_verdict(analysis) == left
-
-
-def lines_of(convert: Converter, rows: list[Row], folder: Path, **settings: Any) -> list[Row]:
-    report = convert(write(folder / "in.parquet", rows), folder / "out.jsonl", **settings)
-    return [json.loads(line) for line in report.path.read_text(encoding="utf-8").split("\n")[:-1]]
-
-
-def test_jsonl_output_holds_the_templated_prompt_and_what_training_needs(tmp_path: Path) -> None:
-    (sft,) = lines_of(convert_sft_mt, [pair(trg_lang="zh", response=" 你好\n")], tmp_path)
-    assert sft == {"src": render_chatml(mt_prompt("Hi", "en", "zh")), "tgt": "你好"}
-    assert "你好" in (tmp_path / "out.jsonl").read_text(encoding="utf-8")
-    (ranked,) = lines_of(convert_rl_gqm, [group()], tmp_path)
-    assert ranked["tgt"] == '{"A": 3, "B": 9, "C": 9}'
-    assert ranked["src"] == render_chatml(gqm_prompt("Hi", ["a", "b", "c"], "en", "de"))
-
-
-def test_jsonl_tasks_can_be_read_back_with_and_without_reference(tmp_path: Path) -> None:
-    lines = lines_of(convert_rl_mt, [pair()], tmp_path, cross_lingual=True)
-    tasks = [parse_tgt(line["tgt"]) for line in lines]
-    assert TranslationTask("Hi", "en", "de", "Hallo") in tasks
-    assert sorted(task is not None and task.reference is None for task in tasks) == [False, True]
-
-
-def test_an_output_of_another_suffix_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"out.json ends neither with .parquet nor with .jsonl"):
-        convert_sft_mt(write(tmp_path / "in.parquet", [pair()]), tmp_path / "out.json")
-
-
-def test_dataset_info_keeps_the_other_entries(tmp_path: Path) -> None:
-    (tmp_path / "dataset_info.json").write_text('{"other": {"file_name": "x.json"}}')
-    source = write(tmp_path / "in.parquet", [pair()])
-    arguments = ["data", "sft-mt", str(source), str(tmp_path / "cot.parquet"), "--llama-factory"]
-    assert CliRunner().invoke(grrm, arguments).exception is None
-    entries = json.loads((tmp_path / "dataset_info.json").read_text())
-    assert entries["other"] == {"file_name": "x.json"}
-    assert entries["cot"]["file_name"] == "cot.parquet"
-    assert entries["cot"]["formatting"] == "sharegpt"
-    (message, _) = rows_of(ConversionReport(tmp_path / "cot.parquet", 1, ()))[0]["messages"]
-    tags = entries["cot"]["tags"]
-    assert message[tags["role_tag"]] == tags["user_tag"]
-    assert message[tags["content_tag"]].startswith("Translate")
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "sentence"),
-    [
-        ("a.parquet", "{", "cannot be read as JSON"),
-        ("a.parquet", "[]", "does not hold a JSON object"),
-        ("a.jsonl", "{}", "cannot be entered into dataset_info.json"),
-    ],
-)
-def test_a_dataset_info_that_cannot_be_extended_is_left_as_it_is(
-    tmp_path: Path, name: str, content: str, sentence: str
-) -> None:
-    (tmp_path / "dataset_info.json").write_text(content)
-    with pytest.raises(UserError, match=sentence):
-        enter_dataset(tmp_path / name)
-    assert (tmp_path / "dataset_info.json").read_text() == content
-
-
-COMMANDS = {
-    "sft-gqm": (group(), ["--prompt-type", "score", "--add-example", "--llama-factory"], 1),
-    "rl-gqm": (group(), ["--subgroup-augment", "1", "--shuffle-augment", "1"], 4),
-    "sft-mt": (pair(), ["--response-key", "trg_text"], 1),
-    "rl-mt": (pair(), ["--cross-lingual", "--testset"], 2),
-}
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_the_commands_convert_and_say_what_they_wrote(tmp_path: Path, command: str) -> None:
-    row, options, count = COMMANDS[command]
-    source, out = write(tmp_path / "in.parquet", [row]), tmp_path / "new" / "out.parquet"
-    result = CliRunner().invoke(grrm, ["data", command, str(source), str(out), *options])
-    assert result.exception is None, result.output
-    assert f"{out}: {count} rows written, 0 left out" in result.output
-    assert pq.read_metadata(out).num_rows == count
