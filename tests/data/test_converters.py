@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.converter_rows import Converter, Row, converted, group, pair, rows_of, write
 
-from grrm.data.converters.prompt_columns import mt_prompt_column
+from grrm.data.converters.prompt_columns import gqm_prompt_column, mt_prompt_column
 from grrm.data.converters.rl_gqm import convert_rl_gqm
 from grrm.data.converters.rl_mt import convert_rl_mt
 from grrm.data.converters.sft_gqm import convert_sft_gqm, without_verdict
@@ -18,6 +18,7 @@ from grrm.data.converters.sft_mt import convert_sft_mt
 from grrm.errors import UserError
 from grrm.gqm.languages import TOWER_LANGS
 from grrm.gqm.mt_prompts import mt_prompt
+from grrm.gqm.prompts import gqm_prompt
 
 STORED = Path(__file__).parents[1] / "golden/data/parquet"
 
@@ -100,6 +101,20 @@ def test_row_numbers_count_on_over_batches(tmp_path: Path, convert: Converter, m
     assert texts == Counter(row["src_text"] for row in rows if row["src_text"])
 
 
+@pytest.mark.parametrize("target", ["sft_gqm_ranking_score_0", "rl_gqm_ranking_score_4_4"])
+def test_groups_of_several_batches_are_not_mixed_up(
+    tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grrm.data.converters.intake.ROWS_PER_BATCH", 2)
+    monkeypatch.setattr("grrm.data.converters.shuffled.ROWS_PER_BATCH", 7)
+    source, out = STORED / "ranking_in.parquet", tmp_path / "out.parquet"
+    if target.startswith("sft"):
+        report = convert_sft_gqm(source, out)
+    else:
+        report = convert_rl_gqm(source, out, subgroup_augment=4, shuffle_augment=4, compat=True)
+    assert rows_of(report) == pq.read_table(STORED / f"{target}.parquet").to_pylist()
+
+
 @pytest.mark.parametrize(
     ("rows", "sentence"),
     [
@@ -149,6 +164,18 @@ def test_a_column_of_any_texts_gives_the_prompts_of_each(texts: list[str], langu
     pairs = [(languages[at % 3], languages[(at + 1) % 3]) for at in range(len(texts))]
     prompts = mt_prompt_column(pa.array(texts), *(pa.array(names) for names in zip(*pairs, strict=True)))
     assert prompts.to_pylist() == [mt_prompt(text, *names) for text, names in zip(texts, pairs, strict=True)]
+
+
+@given(st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=2, max_size=8), min_size=1))
+def test_a_column_of_any_groups_gives_the_prompts_of_each(groups: list[list[str]]) -> None:
+    sources = [texts[-1] for texts in groups]
+    languages = [["en", "German"][len(texts) % 2] for texts in groups]
+    lists = pa.array(groups, pa.list_(pa.string()))
+    prompts = gqm_prompt_column(pa.array(sources), pa.array(languages), pa.array(languages), lists, "score", True)
+    expected = [
+        gqm_prompt(sources[at], texts, languages[at], languages[at], "score", True) for at, texts in enumerate(groups)
+    ]
+    assert prompts.to_pylist() == expected
 
 
 def test_added_cross_lingual_rows_have_no_reference_in_another_language(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -38,9 +40,9 @@ def check_choice(prompt_type: str, choices: tuple[str, ...]) -> None:
         raise UserError(f"prompt_type {prompt_type!r} cannot be used here: use one of {', '.join(choices)}.")
 
 
-def whole_scores(scores: list[float]) -> list[int]:
-    """Scores without their decimals: 7.9 becomes 7, as the released judges were trained."""
-    return [int(score) for score in scores]
+def whole_scores(scores: pa.ListArray) -> npt.NDArray[np.int8]:
+    """All scores one after the other without their decimals: 7.9 becomes 7, as the released judges were trained."""
+    return np.asarray(scores.flatten().to_numpy(zero_copy_only=False)).astype(np.int8)
 
 
 def _group_fault(n_candidates: int | None, scores: list[float | None] | None) -> str | None:

@@ -1,21 +1,66 @@
-"""Translation prompts for whole columns of texts."""
+"""Prompts for whole columns of texts."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from grrm.gqm.languages import MAX_CANDIDATES_TRAINED
 from grrm.gqm.mt_prompts import mt_prompt
+from grrm.gqm.prompts import gqm_prompt
 
-_HOLE = "\0"  # stands for the source while the words around it are rendered, once per pair of languages
+_HOLE = "\0"  # stands for a text while the words around it are rendered, once per pair of languages
 
 
 def mt_prompt_column(source: pa.Array, src_lang: pa.Array, trg_lang: pa.Array) -> pa.Array:
     """`mt_prompt(…, "codeblock-think")` of every row. All three are arrays of one text type and length without nulls.
 
-    Raises UserError for an unknown language code.
+    There must be at least one row. Raises UserError for an unknown language code.
     """
-    pairs = pc.binary_join_element_wise(src_lang, trg_lang, pa.scalar(_HOLE, source.type)).dictionary_encode()
-    around = [mt_prompt(_HOLE, *pair.split(_HOLE)).split(_HOLE) for pair in pairs.dictionary.to_pylist()]
-    before, after = (pa.array([pieces[side] for pieces in around], source.type).take(pairs.indices) for side in (0, 1))
-    return pc.binary_join_element_wise(before, source, after, pa.scalar("", source.type))
+    around, pair_ids = _around_holes(src_lang, trg_lang, lambda src, trg: mt_prompt(_HOLE, src, trg))
+    before = pa.array([pieces[0] for pieces in around], source.type).take(pair_ids)
+    return pc.binary_join_element_wise(before, source, pa.scalar(around[0][1], source.type), pa.scalar("", source.type))
+
+
+def gqm_prompt_column(
+    source: pa.Array,
+    src_lang: pa.Array,
+    trg_lang: pa.Array,
+    candidates: pa.ListArray,
+    prompt_type: str,
+    add_example: bool,
+) -> pa.Array:
+    """`gqm_prompt` of every row, whose candidates are a list of at most 8 texts; otherwise like `mt_prompt_column`."""
+    holes = [_HOLE] * MAX_CANDIDATES_TRAINED
+    around, pair_ids = _around_holes(
+        src_lang, trg_lang, lambda src, trg: gqm_prompt(_HOLE, holes, src, trg, prompt_type, add_example)
+    )
+    lengths_B = pc.list_value_length(candidates).to_numpy()
+    offsets_B = list_offsets(lengths_B)
+    places_C = np.arange(offsets_B[-1]) - np.repeat(offsets_B[:-1], lengths_B)
+    texts = candidates.flatten()
+    nothing = pa.scalar("", source.type)
+    labels = pa.array(around[0][1:-1], source.type).take(pa.array(places_C))
+    labelled = pc.binary_join_element_wise(labels, texts, nothing)
+    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets_B), labelled), nothing)
+    before = pa.array([pieces[0] for pieces in around], source.type).take(pair_ids)
+    return pc.binary_join_element_wise(before, source, joined, pa.scalar(around[0][-1], source.type), nothing)
+
+
+def _around_holes(
+    src_lang: pa.Array, trg_lang: pa.Array, render: Callable[[str, str], str]
+) -> tuple[list[list[str]], pa.Array]:
+    """The prompt's pieces for each pair of languages (they differ in the first piece only), and each row's pair."""
+    pairs = pc.binary_join_element_wise(src_lang, trg_lang, pa.scalar(_HOLE, src_lang.type)).dictionary_encode()
+    around = [render(*pair.split(_HOLE)).split(_HOLE) for pair in pairs.dictionary.to_pylist()]
+    return around, pairs.indices
+
+
+def list_offsets(lengths_B: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    """Where lists of these lengths begin in their flat values, and where the last one ends."""
+    return np.asarray(np.concatenate([[0], np.cumsum(lengths_B)]), dtype=np.int32)

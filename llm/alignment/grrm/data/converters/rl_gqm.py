@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Iterator
-from functools import cache
-from itertools import combinations
+from functools import cache, lru_cache
+from itertools import combinations, pairwise
 from math import factorial
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +17,10 @@ import pyarrow.compute as pc
 
 from grrm.data.convert import ConversionReport
 from grrm.data.converters.groups import check_choice, read_groups, whole_scores
-from grrm.data.converters.shuffled import DEFAULT_SEED, MESSAGES, Order, shuffled_order, write_in_order
+from grrm.data.converters.prompt_columns import gqm_prompt_column, list_offsets
+from grrm.data.converters.shuffled import DEFAULT_SEED, MESSAGES, Order, conversation, shuffled_order, write_in_order
 from grrm.errors import UserError
-from grrm.gqm.languages import CANDIDATE_IDS, display_name
-from grrm.gqm.prompts import gqm_prompt
+from grrm.gqm.languages import CANDIDATE_IDS, MAX_CANDIDATES_TRAINED, display_name
 from grrm.gqm.rankings import ranking_line
 
 PROMPT_TYPES = ("ranking", "ranking_score")
@@ -74,17 +73,57 @@ def convert_rl_gqm(
     intake = read_groups(parquet, mt_key, score_key, analysis_key)
     sizes = pc.list_value_length(intake.table["scores"]).to_pylist()
     groups_N, shape_ids_N, shapes = _plan(sizes, subgroup_augment, shuffle_augment, seed)
+    shown = _Shown(intake.table, shapes)
 
     def build(rows_B: Order) -> pa.Table:
-        groups = intake.table.take(groups_N[rows_B]).to_pylist()
-        rows = [
-            _row(group, shapes[shape_id], prompt_type, add_example, compat)
-            for group, shape_id in zip(groups, shape_ids_N[rows_B].tolist(), strict=True)
+        candidates, scores, indices = shown.of(groups_N[rows_B], shape_ids_N[rows_B])
+        batch = intake.table.select(["src_text", "src_lang", "trg_lang", "analysis"]).take(groups_N[rows_B])
+        source, src_lang, trg_lang, analysis = (column.combine_chunks() for column in batch.columns)
+        prompts = gqm_prompt_column(source, src_lang, trg_lang, candidates, prompt_type, add_example)
+        truths = pa.array([_ground_truth(key, prompt_type) for key in scores], pa.string())
+        if compat:
+            reordered = pa.array(shown.reordered_S[shape_ids_N[rows_B]])
+            candidates = pc.if_else(reordered, pa.scalar(None, candidates.type), candidates)
+        extra = [_display_names(src_lang), _display_names(trg_lang), analysis, candidates, indices]
+        columns = [
+            pa.repeat(pa.scalar(f"TowerBlocks-MT-Ranking.{prompt_type}"), len(rows_B)),
+            conversation(prompts),
+            pa.repeat(pa.scalar("ranking"), len(rows_B)),
+            pa.StructArray.from_arrays([truths], ["ground_truth"]),
+            pa.StructArray.from_arrays(extra, [field.name for field in _EXTRA_INFO]),
         ]
-        return pa.Table.from_pylist(rows, schema=SCHEMA)
+        return pa.table(columns, names=SCHEMA.names)
 
     written = write_in_order(out, SCHEMA, shuffled_order(len(groups_N), seed), build)
     return ConversionReport(out, written, intake.rejected)
+
+
+class _Shown:
+    """The candidates of groups as prompts show them: picked and ordered by shape, a batch of output rows at once."""
+
+    def __init__(self, table: pa.Table, shapes: list[Shape]) -> None:
+        texts, scores = (table[name].combine_chunks() for name in ("mt_texts", "scores"))
+        self._texts, self._scores = texts.flatten(), whole_scores(scores)
+        self._starts_G = np.concatenate([[0], np.cumsum(pc.list_value_length(texts).to_numpy())]).astype(np.int64)
+        self._lengths_S = np.array([len(order) for _, order in shapes], dtype=np.int64)
+        self._order_SK = np.zeros((len(shapes), MAX_CANDIDATES_TRAINED), dtype=np.int64)
+        self._picked_SK = np.zeros_like(self._order_SK)
+        for shape, (members, order) in enumerate(shapes):
+            self._order_SK[shape, : len(order)] = order
+            self._picked_SK[shape, : len(order)] = [members[place] for place in order]
+        self.reordered_S = np.array([order != tuple(range(len(order))) for _, order in shapes])
+
+    def of(self, groups_B: Order, shape_ids_B: Order) -> tuple[pa.ListArray, list[bytes], pa.ListArray]:
+        """Lists of candidate texts, whole scores as one byte each, and lists of places in the (sub-)group."""
+        lengths_B = self._lengths_S[shape_ids_B]
+        filled_BK = np.arange(MAX_CANDIDATES_TRAINED) < lengths_B[:, None]
+        picked_C = (self._starts_G[groups_B][:, None] + self._picked_SK[shape_ids_B])[filled_BK]
+        offsets_B = list_offsets(lengths_B)
+        lists = pa.array(offsets_B)
+        texts = pa.ListArray.from_arrays(lists, self._texts.take(pa.array(picked_C)))
+        scores = self._scores[picked_C].tobytes()
+        keys = [scores[start:end] for start, end in pairwise(offsets_B.tolist())]
+        return texts, keys, pa.ListArray.from_arrays(lists, pa.array(self._order_SK[shape_ids_B][filled_BK]))
 
 
 def _plan(sizes: list[int], subgroups: int, shuffles: int, seed: int) -> tuple[Order, Order, list[Shape]]:
@@ -129,35 +168,13 @@ def _orders(size: int, shuffles: int, draw: Random) -> Iterator[tuple[int, ...]]
             yield tuple(order)
 
 
-def _row(
-    group: dict[str, Any],
-    shape: Shape,
-    prompt_type: str,
-    add_example: bool,
-    compat: bool,
-) -> dict[str, Any]:
-    members, order = shape
-    shown = [members[place] for place in order]
-    texts = [group["mt_texts"][index] for index in shown]
-    scores = whole_scores([group["scores"][index] for index in shown])
-    prompt = gqm_prompt(group["src_text"], texts, group["src_lang"], group["trg_lang"], prompt_type, add_example)
-    reordered = order != tuple(range(len(order)))
-    return {
-        "data_source": f"TowerBlocks-MT-Ranking.{prompt_type}",
-        "prompt": [{"role": "user", "content": prompt}],
-        "ability": "ranking",
-        "reward_model": {"ground_truth": _ground_truth(scores, prompt_type)},
-        "extra_info": {
-            "src_lang": display_name(group["src_lang"]),
-            "trg_lang": display_name(group["trg_lang"]),
-            "analysis": group["analysis"],
-            "mt_texts": None if compat and reordered else texts,
-            "shuffle_indices": order,
-        },
-    }
+def _display_names(languages: pa.Array) -> pa.Array:
+    coded = languages.dictionary_encode()
+    return pa.array([display_name(language) for language in coded.dictionary.to_pylist()]).take(coded.indices)
 
 
-def _ground_truth(scores: list[int], prompt_type: str) -> str:
+@lru_cache(maxsize=65536)
+def _ground_truth(scores: bytes, prompt_type: str) -> str:
     """What the ranking reward compares a verdict with: a ranking line, or the scores by identifier as JSON."""
     by_id = dict(zip(CANDIDATE_IDS, scores, strict=False))
     return ranking_line(by_id) if prompt_type == "ranking" else json.dumps(by_id)
