@@ -72,15 +72,23 @@ def read_rows(path: Path) -> list[TranslationRow]:
     return rows
 
 
-def _open(path: Path) -> pq.ParquetFile:
+def open_parquet(path: Path, columns: Iterable[str]) -> pq.ParquetFile:
+    """The opened file; `columns` only tell the user what it should hold.
+
+    Raises UserError when the file is missing or is not parquet.
+    """
     if not path.is_file():
-        raise UserError(f"{path} does not exist; give the path of a parquet file with columns {', '.join(COLUMNS)}")
+        raise UserError(f"{path} does not exist; give the path of a parquet file with columns {', '.join(columns)}")
     try:
-        file = pq.ParquetFile(path)
+        return pq.ParquetFile(path)
     except (pa.ArrowInvalid, OSError) as error:
         raise UserError(
             f"{path} is not a readable parquet file ({_first_line(error)}); convert it to parquet"
         ) from error
+
+
+def _open(path: Path) -> pq.ParquetFile:
+    file = open_parquet(path, COLUMNS)
     found = file.schema_arrow.names
     missing = [name for name in COLUMNS if name not in found]
     if missing:
@@ -93,4 +101,4 @@ def _open(path: Path) -> pq.ParquetFile:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0].rstrip(". ") if str(error) else type(error).__name__
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(". ")

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from grrm.data.convert import RejectedRow
-from grrm.data.parquet import ROWS_PER_BATCH
+from grrm.data.parquet import ROWS_PER_BATCH, open_parquet
 from grrm.errors import UserError
 from grrm.gqm.languages import display_name
 
@@ -138,13 +138,7 @@ def _wide(found: pa.DataType, kind: Kind) -> pa.DataType:
 
 
 def _open(path: Path, kinds: Mapping[str, Kind]) -> pq.ParquetFile:
-    if not path.is_file():
-        raise UserError(f"{path} does not exist; give the path of a parquet file with columns {', '.join(kinds)}")
-    try:
-        file = pq.ParquetFile(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(". ")
-        raise UserError(f"{path} is not a readable parquet file ({reason}); convert it to parquet") from error
+    file = open_parquet(path, kinds)
     complaint = _complaint(file.schema_arrow, kinds)
     if complaint:
         file.close()
