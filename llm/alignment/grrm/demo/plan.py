@@ -170,7 +170,8 @@ class Plan:
             inputs.append(self._model(SFT, seed) / _WEIGHTS)
         options += ["--extra-data", f"{TERMS}={self._terms_heldout}"]
         inputs.append(self._terms_heldout)
-        options += ["--samples", settings.eval_samples, "--max-new-tokens", settings.eval_max_new_tokens]
+        samples = settings.untrained_samples if policy == BASE else settings.eval_samples
+        options += ["--samples", samples, "--max-new-tokens", settings.eval_max_new_tokens]
         title = "the untrained policy" if policy == BASE else TITLES[policy]
         return Stage(
             name=f"seed{seed}/eval-{policy}",

@@ -36,6 +36,7 @@ class DemoSettings:
     sft_steps: int | None = None
     rl_steps: int | None = None
     eval_samples: int = 4
+    untrained_samples: int = 1  # the untrained policy always writes up to the limit: slow, and the same every time
     eval_max_new_tokens: int = 64
     judge: str = "metric"
     nproc: int = 2
