@@ -64,3 +64,8 @@ def test_prompts_that_do_not_exist_are_refused_in_one_sentence(arguments, messag
 
 def test_tower_prompt_takes_names_as_they_are():
     assert tower_prompt("a\nb", "xx", "German") == "Translate the following text from xx into German:\nxx: a b\nGerman:"
+
+
+def test_many_heads_without_an_end_do_not_take_quadratic_time() -> None:
+    text = "Translate the following English sentence into German:\n" * 20_000  # one backtracking pattern needs an hour
+    assert recover_mt_task(text) is None

@@ -51,21 +51,26 @@ def tower_prompt(source: str, src_name: str, trg_name: str) -> str:
 
 
 _LANG = r"[^\n]{1,64}?"
-_RECOVERABLE = (
-    re.compile(
-        rf"Translate the following text from (?P<src>{_LANG}) into (?P<trg>{_LANG})\. Perform a step by step analysis "
-        r"and output the final translation in a code block\.\n\nSource text:\n```\n(?P<source>.*)\n```\n",
-        re.DOTALL,
+# A prompt is what stands between the first head and the last end of its kind: searched for one after the other, since a
+# single pattern takes quadratic time on a text of many heads and no end.
+_HEADS_AND_ENDS = (
+    (
+        re.compile(
+            rf"Translate the following text from (?P<src>{_LANG}) into (?P<trg>{_LANG})\. Perform a step by step "
+            r"analysis and output the final translation in a code block\.\n\nSource text:\n```\n"
+        ),
+        re.compile(r"\n```(?=\n)"),
     ),
-    re.compile(
-        rf"Translate the following text from (?P<src>{_LANG}) into (?P<trg>{_LANG}):\n"
-        r"(?P=src): (?P<source>[^\n]*)\n(?P=trg):"
+    (
+        re.compile(
+            rf"Translate the following (?P<src>{_LANG}) sentence into (?P<trg>{_LANG})(?: and explain it in detail)?:\n"
+        ),
+        re.compile(r" <[a-z]{2}>"),
     ),
-    re.compile(
-        rf"Translate the following (?P<src>{_LANG}) sentence into (?P<trg>{_LANG})(?: and explain it in detail)?:\n"
-        r"(?P<source>.*) <[a-z]{2}>",
-        re.DOTALL,
-    ),
+)
+_ONE_LINE = re.compile(
+    rf"Translate the following text from (?P<src>{_LANG}) into (?P<trg>{_LANG}):\n"
+    r"(?P=src): (?P<source>[^\n]*)\n(?P=trg):"
 )
 
 
@@ -75,9 +80,19 @@ def recover_mt_task(prompt_text: str) -> tuple[str, str, str] | None:
     Languages come back as codes where `LANG_NAMES` knows the name, else as the name that stands in the prompt.
     None if there is no such prompt in the text; `SSR` prompts do not say the source language and give None.
     """
-    matches = [match for pattern in _RECOVERABLE if (match := pattern.search(prompt_text))]
-    if not matches:
+    found = [_between(prompt_text, head, end) for head, end in _HEADS_AND_ENDS]
+    if line := _ONE_LINE.search(prompt_text):
+        found.append((line, line["source"]))
+    prompts = [prompt for prompt in found if prompt is not None]
+    if not prompts:
         return None
     # The source may itself quote a translation prompt, but it stands inside ours, so ours starts first.
-    found = min(matches, key=lambda match: match.start())
-    return found["source"], language_code(found["src"]), language_code(found["trg"])
+    head, source = min(prompts, key=lambda prompt: prompt[0].start())
+    return source, language_code(head["src"]), language_code(head["trg"])
+
+
+def _between(text: str, head: re.Pattern[str], end: re.Pattern[str]) -> tuple[re.Match[str], str] | None:
+    """The first head in the text and what stands between it and the last end behind it."""
+    first = head.search(text)
+    ends = [match.start() for match in end.finditer(text, first.end())] if first else []
+    return (first, text[first.end() : ends[-1]]) if first and ends else None
