@@ -41,7 +41,7 @@ EXTRAS["dev"] = [requirement for name in ("demo", "test", "lint") for requiremen
 setup(
     package_dir={"grrm": "llm/alignment/grrm", "grrm_reward_server": "reward_server"},
     packages=["grrm", *(f"grrm.{name}" for name in find_packages("llm/alignment/grrm")), "grrm_reward_server"],
-    package_data={"grrm": ["**/*.jinja", "py.typed"], "grrm_reward_server": ["templates/*"]},
+    package_data={"grrm": ["**/*.jinja", "py.typed"]},
     install_requires=CORE,
     extras_require=EXTRAS,
     entry_points={"console_scripts": ["grrm = grrm.cli:main"]},
