@@ -18,6 +18,7 @@ from grrm.rl.checkpoints import (
     last_complete_checkpoint,
     read_marker,
     resume_point,
+    save_final,
     start_over,
     write_marker,
 )
@@ -168,3 +169,34 @@ def test_checkpoint_that_training_cannot_go_on_from_is_told(tmp_path):
         check_resumable(args, path, 6)
     args.sharding_parallel_degree = 2
     check_resumable(args, path, 6)
+
+
+class Saved:
+    """A model or tokenizer that writes `files` and then fails when told to."""
+
+    def __init__(self, files, fails=False):
+        self.files, self.fails = files, fails
+
+    def save_pretrained(self, folder, safe_serialization=True):
+        for name, text in self.files.items():
+            (Path(folder) / name).write_text(text)
+        if self.fails:
+            raise OSError("disk full")
+
+
+def trainer_that_saves(text, fails=False):
+    return SimpleNamespace(
+        args=SimpleNamespace(world_size=1),
+        is_world_process_zero=lambda: True,
+        model=Saved({"model.safetensors": text, "config.json": text}, fails),
+        tokenizer=Saved({"tokenizer.json": text}),
+    )
+
+
+def test_a_save_that_fails_half_way_leaves_the_earlier_model_whole(tmp_path):
+    save_final(trainer_that_saves("old"), tmp_path)
+    with pytest.raises(OSError, match="disk full"):
+        save_final(trainer_that_saves("new", fails=True), tmp_path)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(
+        ("model.safetensors", "config.json", "tokenizer.json"), "old"
+    )

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -105,12 +106,21 @@ def load_trained(trainer: Any, checkpoint: Path) -> None:
 
 
 def save_final(trainer: Any, directory: str | Path) -> None:
-    """Leave the trained model (safetensors, no pickle) and its tokenizer in `directory`; every rank must call it."""
+    """Leave the trained model (safetensors, no pickle) and its tokenizer in `directory`; every rank must call it.
+
+    Each file appears whole, the weights last: an interrupted save leaves what was there before.
+    """
     world_size = max(1, trainer.args.world_size)
     barrier(world_size)
     if trainer.is_world_process_zero():
-        trainer.model.save_pretrained(str(directory), safe_serialization=True)
-        trainer.tokenizer.save_pretrained(str(directory))
+        with tempfile.TemporaryDirectory(prefix=".saving-", dir=directory) as unfinished:
+            trainer.tokenizer.save_pretrained(unfinished)
+            trainer.model.save_pretrained(unfinished, safe_serialization=True)
+            files = [path for path in Path(unfinished).rglob("*") if path.is_file()]
+            for path in sorted(files, key=lambda path: path.suffix == ".safetensors"):
+                place = Path(directory) / path.relative_to(unfinished)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(path, place)
     barrier(world_size)
 
 
