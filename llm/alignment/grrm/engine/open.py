@@ -1,0 +1,123 @@
+"""Opening what generates text: a checkpoint folder with the Paddle engine, or a pool of OpenAI-compatible servers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from grrm.engine.model_tokenizer import chat_renderer, load_tokenizer
+from grrm.engine.text import EngineTextGenerator
+from grrm.errors import UserError
+from grrm.gqm.chat import EOS_TEXT
+from grrm.judges.interface import TextGenerator
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedGenerator:
+    """A generator with what belongs to its model.
+
+    `render` applies the chat template to a user's turn. `max_prompt_tokens` is the longest prompt that leaves room for
+    one token, None where only the server knows. `counts_tokens` is False where `generator.count_tokens` is no more
+    than an upper bound.
+    """
+
+    generator: TextGenerator
+    render: Callable[[str], str]
+    max_prompt_tokens: int | None
+    counts_tokens: bool = True
+
+
+def open_generator(
+    model: str | Path | None,
+    *,
+    urls: Sequence[str] = (),
+    chat_template: str = "chatml",
+    dtype: str = "float32",
+    max_num_seqs: int = 256,
+    seed: int = 0,
+    tokenizer_path: str | Path | None = None,
+    **server_settings: Any,
+) -> OpenedGenerator:
+    """`open_servers` when `urls` are given, with `model` as the model's name there; else `open_checkpoint`."""
+    if urls:
+        name = None if model is None else str(model)
+        return open_servers(urls, name, chat_template, tokenizer_path=tokenizer_path, **server_settings)
+    if model is None:
+        raise UserError("no model is named: give the folder of a checkpoint, or the URL of a server")
+    if tokenizer_path is not None or server_settings:
+        named = ["tokenizer_path"] * (tokenizer_path is not None) + sorted(server_settings)
+        raise UserError(f"{', '.join(named)} only apply to a server: give its URL, or leave them out")
+    return open_checkpoint(model, chat_template=chat_template, dtype=dtype, max_num_seqs=max_num_seqs, seed=seed)
+
+
+def open_checkpoint(
+    directory: str | Path,
+    *,
+    chat_template: str = "chatml",
+    dtype: str = "float32",
+    max_num_seqs: int = 256,
+    seed: int = 0,
+) -> OpenedGenerator:
+    """The model in a checkpoint folder, behind the Paddle engine.
+
+    What can be refused without the weights is refused before they are loaded. Raises UserError, one sentence, for a
+    folder that is missing, of another architecture, without tokenizer or without the chat template asked for, whose
+    weights are not whole, and for a tokenizer with more tokens than the model.
+    """
+    from grrm.engine.whole_checkpoint import check_checkpoint, load_whole_model
+
+    directory = Path(directory)
+    if dtype not in DTYPES:
+        raise UserError(f"dtype {dtype!r} does not exist: use one of {', '.join(DTYPES)}")
+    check_checkpoint(directory)
+    if "paddle" not in sys.modules:
+        from grrm.startup import configure_process
+
+        configure_process()
+    tokenizer = load_tokenizer(directory)
+    render = chat_renderer(chat_template, tokenizer, directory)
+    model = load_whole_model(directory, dtype)
+    if len(tokenizer) > model.config.vocab_size:
+        raise UserError(
+            f"the tokenizer in '{directory}' has {len(tokenizer)} tokens but the model only {model.config.vocab_size} "
+            "(vocab_size in its config.json): use the tokenizer the model was trained with"
+        )
+    from grrm.engine.paddle_engine import PaddleEngine
+
+    engine = PaddleEngine(model, max_num_seqs=max_num_seqs)
+    generator = EngineTextGenerator(engine, tokenizer, stop_token_ids=_stop_ids(tokenizer), seed=seed)
+    return OpenedGenerator(generator, render, int(model.config.max_position_embeddings) - 1)
+
+
+def open_servers(
+    urls: Sequence[str],
+    model: str | None = None,
+    chat_template: str = "chatml",
+    *,
+    tokenizer_path: str | Path | None = None,
+    **settings: Any,
+) -> OpenedGenerator:
+    """A pool of OpenAI-compatible servers of one model; `settings` as for `OpenAITextGenerator`.
+
+    The tokenizer folder is needed for the checkpoint's own chat template and for limits on prompts in tokens.
+    Raises UserError for a malformed URL and as `load_tokenizer` and `chat_renderer` do.
+    """
+    from grrm.engine.openai_text import OpenAITextGenerator
+
+    tokenizer = None if tokenizer_path is None else load_tokenizer(Path(tokenizer_path))
+    render = chat_renderer(chat_template, tokenizer, None if tokenizer_path is None else Path(tokenizer_path))
+    stop = (EOS_TEXT,) if chat_template == "chatml" else ()
+    generator = OpenAITextGenerator(urls, model, stop=stop, tokenizer=tokenizer, **settings)
+    return OpenedGenerator(generator, render, None, tokenizer is not None)
+
+
+def _stop_ids(tokenizer: Any) -> list[int]:
+    """The tokenizer's eos, and <|im_end|> where it is a token of its own: stock Qwen tokenizers name another eos."""
+    turn_end = tokenizer.convert_tokens_to_ids(EOS_TEXT)
+    is_known = turn_end is not None and turn_end != tokenizer.unk_token_id
+    return sorted({int(tokenizer.eos_token_id)} | ({int(turn_end)} if is_known else set()))

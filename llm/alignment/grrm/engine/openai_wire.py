@@ -1,0 +1,148 @@
+"""The OpenAI completions protocol: what is asked, what an answer must hold, and what a refusal says."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import requests
+from pydantic import BaseModel, Field, ValidationError
+from requests.adapters import HTTPAdapter
+
+from grrm.judges.interface import GeneratedText
+from grrm.rewards.exchange import RETRYABLE_STATUSES, ExchangeError, HttpExchange, parse_retry_after
+from grrm.rewards.protocol import AnswerError, clean_text, first_error
+
+COMPLETIONS_PATH = "/v1/completions"
+MODELS_PATH = "/v1/models"
+
+
+class _Choice(BaseModel):
+    text: str
+    finish_reason: str | None = None
+
+
+class _Usage(BaseModel):
+    completion_tokens: Annotated[int, Field(ge=0)]
+
+
+class _Completion(BaseModel):
+    choices: Annotated[list[_Choice], Field(min_length=1, max_length=1)]
+    usage: _Usage
+
+
+class _Model(BaseModel):
+    id: str
+
+
+class _Models(BaseModel):
+    data: Annotated[list[_Model], Field(min_length=1)]
+
+
+class _Complaint(BaseModel):
+    message: str
+
+
+class _Refusal(BaseModel):
+    error: _Complaint | str | None = None
+    message: str = ""
+
+
+def completion_body(
+    model: str,
+    prompt: str,
+    *,
+    temperature: float,
+    top_p: float,
+    max_tokens: int,
+    stop: tuple[str, ...],
+    seed: int | None,
+) -> bytes:
+    """The request for one reply to one complete prompt; `seed` and `stop` are left out where there are none."""
+    body: dict[str, object] = {
+        "model": model,
+        "prompt": clean_text(prompt),
+        "n": 1,
+        "temperature": temperature,
+        "top_p": top_p,
+        "max_tokens": max_tokens,
+    }
+    if stop:
+        body["stop"] = list(stop)
+    if seed is not None:
+        body["seed"] = seed
+    return json.dumps(body).encode()
+
+
+def read_completion(content: bytes) -> GeneratedText:
+    """The reply in a completions answer.
+
+    Raises AnswerError when the answer is malformed or the reply did not end by itself or at its limit: a reply that
+    the server broke off is no reply.
+    """
+    try:
+        answer = _Completion.model_validate_json(content)
+    except ValidationError as error:
+        raise _malformed(error) from error
+    choice = answer.choices[0]
+    if choice.finish_reason not in ("stop", "length"):
+        raise AnswerError(f"the reply ended with finish_reason {choice.finish_reason!r}, not 'stop' or 'length'")
+    return GeneratedText(choice.text, choice.finish_reason, answer.usage.completion_tokens)
+
+
+def read_model_name(content: bytes) -> str:
+    """The first model that a server lists. Raises AnswerError when it lists none."""
+    try:
+        return _Models.model_validate_json(content).data[0].id
+    except ValidationError as error:
+        raise _malformed(error) from error
+
+
+def _malformed(error: ValidationError) -> AnswerError:
+    _, place, message = first_error(error)
+    return AnswerError(f"the answer is malformed at {place or 'its top level'}: {message}")
+
+
+class CompletionsExchange(HttpExchange):
+    """`HttpExchange` that quotes the reason these servers give for a refusal, over up to `max_connections` at once."""
+
+    def __init__(
+        self,
+        *,
+        token: str | None,
+        connect_timeout_s: float,
+        read_timeout_s: float,
+        max_answer_bytes: int,
+        max_connections: int,
+    ) -> None:
+        super().__init__(
+            token=token,
+            connect_timeout_s=connect_timeout_s,
+            read_timeout_s=read_timeout_s,
+            max_answer_bytes=max_answer_bytes,
+        )
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, HTTPAdapter(pool_maxsize=max_connections))
+
+    def _content(self, server: str, response: requests.Response, deadline: float) -> bytes:
+        content = super()._content(server, response, deadline)
+        reason = "" if response.status_code == 200 else refusal_reason(content)
+        if not reason:
+            return content
+        raise ExchangeError(
+            server,
+            f"it answered HTTP {response.status_code}: {reason}",
+            is_retryable=response.status_code in RETRYABLE_STATUSES,
+            http_status=response.status_code,
+            retry_after_s=parse_retry_after(response.headers.get("Retry-After")),
+        )
+
+
+def refusal_reason(content: bytes) -> str:
+    """What an error body says, on one line of at most 300 characters; empty for a body of another form."""
+    try:
+        refusal = _Refusal.model_validate_json(content)
+    except ValidationError:
+        return ""
+    error = refusal.error.message if isinstance(refusal.error, _Complaint) else refusal.error
+    return " ".join((error or refusal.message).split())[:300].rstrip(".")

@@ -1,0 +1,217 @@
+"""Opening checkpoint folders: what works, and one sentence for each way in which a folder can be wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file, save_file
+from support.tiny_checkpoint import write_tiny_checkpoint
+
+from grrm.engine.open import open_generator, open_servers
+from grrm.engine.whole_checkpoint import load_whole_model, missing_parameters
+from grrm.errors import UserError
+from grrm.gqm.chat import render_chatml
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory) -> Path:
+    return write_tiny_checkpoint(tmp_path_factory.mktemp("checkpoint") / "tiny")
+
+
+@pytest.fixture
+def checkpoint(original, tmp_path) -> Path:
+    """A copy to be damaged."""
+    return Path(shutil.copytree(original, tmp_path / "checkpoint"))
+
+
+def edit_json(path: Path, **values: object) -> None:
+    content = json.loads(path.read_text()) | values
+    path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+
+
+def test_an_opened_checkpoint_answers_in_its_own_template(original):
+    opened = open_generator(original, chat_template="checkpoint")
+    assert opened.render("Hallo") == render_chatml("Hallo")
+    assert opened.max_prompt_tokens == 1023
+    prompts = [opened.render("Hallo"), opened.render("Guten Morgen")]
+    first = opened.generator.generate_text(prompts, temperature=1.0, max_new_tokens=6, seeds=[1, 2])
+    again = opened.generator.generate_text(prompts[1:], temperature=1.0, max_new_tokens=6, seeds=[2])
+    assert first[1] == again[0]
+    assert all(reply.n_tokens <= 6 for reply in first)
+
+
+@pytest.mark.parametrize(("template", "rendered"), [("chatml", render_chatml("Hallo")), ("none", "Hallo")])
+def test_templates_that_need_no_tokenizer(template, rendered):
+    assert open_servers(["http://127.0.0.1:1"], chat_template=template).render("Hallo") == rendered
+
+
+def test_a_template_of_the_checkpoints_own_is_used_as_it_is(checkpoint):
+    template = "{% for message in messages %}[{{ message['content'] }}]{% endfor %}"
+    edit_json(checkpoint / "tokenizer_config.json", chat_template=template)
+    assert open_generator(checkpoint, chat_template="checkpoint").render("Hallo <b>") == "[Hallo <b>]"
+
+
+def missing_folder(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+def file_instead(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.write_text("model")
+
+
+def no_config(folder: Path) -> None:
+    (folder / "config.json").unlink()
+
+
+def other_architecture(folder: Path) -> None:
+    edit_json(folder / "config.json", model_type="gpt2", architectures=["GPT2LMHeadModel"])
+
+
+def no_architecture(folder: Path) -> None:
+    edit_json(folder / "config.json", model_type=None)
+
+
+def no_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+
+
+def truncated(folder: Path) -> None:
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+
+
+def shard_missing(folder: Path) -> None:
+    index = {"metadata": {}, "weight_map": {"a": "model.safetensors", "b": "model-00002-of-00002.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def index_broken(folder: Path) -> None:
+    (folder / "model.safetensors.index.json").write_text("[]")
+
+
+def tensor_missing(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["qwen2.layers.0.mlp.up_proj.weight"]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "np"})
+
+
+def wrong_shape(folder: Path) -> None:
+    edit_json(folder / "config.json", intermediate_size=64)
+
+
+def no_tokenizer(folder: Path) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        (folder / name).unlink()
+
+
+def tokenizer_broken(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text("{")
+
+
+def no_template(folder: Path) -> None:
+    edit_json(folder / "tokenizer_config.json", chat_template=None)
+
+
+def template_broken(folder: Path) -> None:
+    edit_json(folder / "tokenizer_config.json", chat_template="{{ messages[0]['content'] + 1 }}")
+
+
+def template_without_text(folder: Path) -> None:
+    edit_json(folder / "tokenizer_config.json", chat_template="assistant:")
+
+
+def small_vocabulary(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    for name in ("qwen2.embed_tokens.weight", "lm_head.weight"):
+        tensors[name] = tensors[name][:200]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "np"})
+    edit_json(folder / "config.json", vocab_size=200)
+
+
+DAMAGES = {
+    missing_folder: "does not exist: give the folder of a model",
+    file_instead: "is not a folder",
+    no_config: "has no config.json",
+    other_architecture: "is of architecture 'gpt2', which cannot be opened here: give a checkpoint of qwen2",
+    no_architecture: "is of architecture None",
+    no_weights: "has no weights (*.safetensors)",
+    truncated: "its weights are damaged, get them again",
+    shard_missing: "lacks 1 of 2 files of weights, first model-00002-of-00002.safetensors",
+    index_broken: "is not a readable index of weights",
+    tensor_missing: "lack layers.0.mlp.up_proj.weight: they are not whole",
+    wrong_shape: "do not fit its config.json",
+    no_tokenizer: "has no tokenizer that can be read",
+    tokenizer_broken: "has no tokenizer that can be read",
+    no_template: "has no chat template: add chat_template to its tokenizer_config.json",
+    template_broken: "cannot be rendered",
+    template_without_text: "leaves out the user's text",
+    small_vocabulary: "tokens but the model only 200",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_a_folder_that_cannot_be_opened_is_one_sentence_that_names_it(checkpoint, damage):
+    damage(checkpoint)
+    with pytest.raises(UserError) as caught:
+        open_generator(checkpoint, chat_template="checkpoint")
+    assert DAMAGES[damage] in str(caught.value)
+    assert str(checkpoint) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_checkpoint_without_template_opens_where_none_is_asked_for(checkpoint):
+    no_template(checkpoint)
+    assert open_generator(checkpoint).render("Hallo") == render_chatml("Hallo")
+
+
+def test_a_model_with_a_head_of_its_own_needs_it(tmp_path):
+    folder = write_tiny_checkpoint(tmp_path / "untied", tie=False)
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["lm_head.weight"]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "np"})
+    with pytest.raises(UserError, match=r"lack lm_head\.weight"):
+        load_whole_model(folder, "float32")
+
+
+def test_names_of_both_libraries_and_fused_projections_are_the_same_parameters():
+    needed = ["qwen2.layers.0.self_attn.q_proj.bias", "qwen2.layers.0.mlp.gate_up_fused_proj.weight", "lm_head.weight"]
+    stored = [
+        "model.layers.0.self_attn.qkv_proj.bias",
+        "model.layers.0.mlp.gate_proj.weight",
+        "model.layers.0.mlp.up_proj.weight",
+    ]
+    assert missing_parameters(needed, stored, has_tied_head=True) == []
+    assert missing_parameters(needed, stored[:2], has_tied_head=False) == [
+        "layers.0.mlp.up_proj.weight",
+        "lm_head.weight",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"model": None}, "no model is named"),
+        ({"model": "x", "tokenizer_path": "y", "attempts": 2}, "tokenizer_path, attempts only apply to a server"),
+        ({"model": "x", "dtype": "int4"}, "dtype 'int4' does not exist"),
+        ({"model": None, "urls": ["http://h:1"], "chat_template": "checkpoint"}, "needs the folder of its tokenizer"),
+        ({"model": None, "urls": ["http://h:1"], "chat_template": "jinja"}, "chat template 'jinja' does not exist"),
+        ({"model": None, "urls": ["http://h:1"], "tokenizer_path": "nowhere"}, "'nowhere' does not exist"),
+    ],
+)
+def test_requests_that_make_no_sense_are_one_sentence(arguments, message):
+    with pytest.raises(UserError, match=message):
+        open_generator(arguments.pop("model"), **arguments)
+
+
+def test_servers_are_opened_without_paddle():
+    code = (
+        "import sys; from grrm.engine.open import open_generator; import grrm; grrm.rank; grrm.translate; "
+        "open_generator(None, urls=['http://127.0.0.1:1']); sys.exit('paddle' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

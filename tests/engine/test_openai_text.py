@@ -1,0 +1,212 @@
+"""Text from OpenAI-compatible servers over real sockets: order, pools, retries, deadlines, and what is refused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.completions_server import MODEL, CompletionsServer, Refuse, Script, completion
+
+from grrm.engine.openai_text import GenerationServerError, OpenAITextGenerator
+from grrm.errors import UserError
+
+FAST = {"connect_timeout_s": 2.0, "read_timeout_s": 2.0, "deadline_s": 20.0, "attempts": 3, "backoff_initial_s": 0.01}
+
+
+def echo(body: dict[str, Any], number: int) -> str:
+    return f"<{body['prompt']}>"
+
+
+@pytest.fixture
+def start() -> Iterator[Any]:
+    servers: list[CompletionsServer] = []
+
+    def build(script: Script = echo) -> CompletionsServer:
+        servers.append(CompletionsServer(script))
+        return servers[-1]
+
+    yield build
+    for server in servers:
+        server.close()
+
+
+def generator(*servers: CompletionsServer, **settings: Any) -> OpenAITextGenerator:
+    return OpenAITextGenerator([server.url for server in servers], **{**FAST, **settings})
+
+
+def replies(source: OpenAITextGenerator, *prompts: str, **options: Any) -> list[str]:
+    return [reply.text for reply in source.generate_text(prompts, temperature=0.0, max_new_tokens=8, **options)]
+
+
+def test_replies_keep_the_order_of_the_prompts_however_they_arrive(start):
+    def later_first(body, number):
+        time.sleep(0.01 * (20 - int(body["prompt"])) / 20)
+        return echo(body, number)
+
+    prompts = [str(i) for i in range(20)]
+    assert replies(generator(start(later_first)), *prompts) == [f"<{prompt}>" for prompt in prompts]
+
+
+def test_the_request_carries_everything_that_was_asked_for(start):
+    server = start()
+    source = generator(server, stop=("<|im_end|>",), token="s3cret")
+    source.generate_text(["a\ud800b"], temperature=0.7, top_p=0.9, max_new_tokens=5, seeds=[11])
+    assert server.requests == [
+        {
+            "model": MODEL,
+            "prompt": "a\ufffdb",
+            "n": 1,
+            "temperature": 0.7,
+            "top_p": 0.9,
+            "max_tokens": 5,
+            "stop": ["<|im_end|>"],
+            "seed": 11,
+        }
+    ]
+    assert server.tokens == ["Bearer s3cret"]
+
+
+def test_the_servers_are_asked_for_their_model_once_and_only_if_none_is_named(start):
+    server = start()
+    source = generator(server)
+    replies(source, "a")
+    replies(source, "b")
+    assert server.paths.count("/v1/models") == 1
+    other = start()
+    replies(generator(other, model="mine"), "a")
+    assert "/v1/models" not in other.paths
+    assert other.requests[0]["model"] == "mine"
+
+
+def test_reason_and_length_of_a_reply_are_the_servers(start):
+    source = generator(start(lambda body, number: completion("cut", "length", 8)))
+    (reply,) = source.generate_text(["a"], temperature=1.0, max_new_tokens=8)
+    assert (reply.finish_reason, reply.n_tokens) == ("length", 8)
+
+
+def test_an_address_may_be_given_with_v1(start):
+    server = start()
+    assert replies(OpenAITextGenerator([f"{server.url}/v1/"], **FAST), "a") == ["<a>"]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        Refuse(503, {"error": {"message": "loading"}}),
+        Refuse(429, {"error": {"message": "slow down"}}, Retry_After="0"),
+        b"{",
+        {"choices": [], "usage": {"completion_tokens": 1}},
+        {"choices": [{"text": "no usage", "finish_reason": "stop"}]},
+        completion("broken off", "abort"),
+        completion("no reason", None),
+    ],
+    ids=["503", "429", "not JSON", "no choice", "no usage", "aborted", "no reason"],
+)
+def test_a_failed_answer_is_asked_for_again(start, failure):
+    server = start(lambda body, number: failure if number == 0 else "fine")
+    assert replies(generator(server), "a") == ["fine"]
+    assert len(server.requests) == 2
+
+
+def test_a_pool_shares_the_work_and_goes_on_without_a_server_that_fails(start):
+    good, bad = start(), start(lambda body, number: Refuse(503))
+    prompts = [str(i) for i in range(12)]
+    assert replies(generator(good, bad, model="m"), *prompts) == [f"<{prompt}>" for prompt in prompts]
+    assert len(good.requests) == 12
+    assert bad.requests
+    first, second = start(slow_echo), start(slow_echo)
+    replies(generator(first, second, model="m"), *prompts)
+    assert first.requests
+    assert second.requests
+
+
+def slow_echo(body: dict[str, Any], number: int) -> str:
+    time.sleep(0.05)
+    return echo(body, number)
+
+
+def test_a_pool_goes_on_without_a_server_that_is_gone(start):
+    gone, good = start(), start()
+    gone.close()
+    assert replies(generator(gone, good), "a", "b") == ["<a>", "<b>"]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"error": {"message": "maximum context length is 32 tokens.", "code": 400}}, ": maximum context length is 32"),
+        ({"object": "error", "message": "too\nlong", "code": 400}, ": too long"),
+        ({"error": "no such model"}, ": no such model"),
+        (b"<html>", ""),
+    ],
+)
+def test_a_refusal_is_final_and_its_reason_is_quoted(start, body, reason):
+    server = start(lambda request, number: Refuse(400, body))
+    with pytest.raises(GenerationServerError) as caught:
+        replies(generator(server, model="m"), "a")
+    assert f"generation server {server.url} did not answer prompt 0 at attempt 1: it answered HTTP 400{reason}" in str(
+        caught.value
+    )
+    assert len(server.requests) == 1
+
+
+def test_attempts_are_counted_and_the_last_cause_is_told(start):
+    server = start(lambda body, number: b"[]")
+    with pytest.raises(GenerationServerError, match=r"attempt 3: the answer is malformed.*last of 3 attempts"):
+        replies(generator(server), "a")
+    assert len(server.requests) == 3
+
+
+def test_nothing_waits_beyond_the_deadline(start):
+    def hang(body, number):
+        time.sleep(3)
+        return "late"
+
+    with pytest.raises(GenerationServerError, match="no answer came in time"):
+        replies(generator(start(hang), model="m", deadline_s=0.3, read_timeout_s=60.0, attempts=1), "a")
+
+
+def test_a_server_that_is_not_there_is_one_sentence(start):
+    server = start()
+    server.close()
+    with pytest.raises(UserError, match="did not answer which model it has at attempt 3: the connection was refused"):
+        replies(generator(server), "a")
+
+
+def test_no_prompts_ask_nobody(start):
+    server = start()
+    assert replies(generator(server)) == []
+    assert server.paths == []
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "http://", "ftp://host", "http://host:0", "http://[::1"])
+def test_malformed_addresses_are_refused(url):
+    with pytest.raises(UserError, match="generation server URL"):
+        OpenAITextGenerator([url])
+
+
+def test_a_pool_of_nobody_is_refused():
+    with pytest.raises(UserError, match="no generation server is named"):
+        OpenAITextGenerator([])
+
+
+@pytest.mark.parametrize("setting", ["attempts", "max_connections", "deadline_s", "read_timeout_s"])
+def test_settings_that_cannot_work_are_refused(setting):
+    with pytest.raises(UserError, match=setting):
+        OpenAITextGenerator(["http://127.0.0.1:1"], **{setting: 0})
+
+
+def test_as_many_seeds_as_prompts(start):
+    with pytest.raises(ValueError, match="1 seeds for 2 prompts"):
+        replies(generator(start()), "a", "b", seeds=[1])
+
+
+def test_tokens_are_counted_by_the_tokenizer_or_bounded_by_bytes(start):
+    class Words:
+        def __call__(self, text, add_special_tokens):
+            return {"input_ids": text.split()}
+
+    assert generator(start(), tokenizer=Words()).count_tokens("zwei Wörter") == 2
+    assert generator(start()).count_tokens("zwei Wörter") == len("zwei Wörter".encode())

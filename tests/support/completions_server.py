@@ -1,0 +1,79 @@
+"""An OpenAI-compatible completions server on a real socket whose replies a test writes."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+MODEL = "judge-7b"
+Script = Callable[[dict[str, Any], int], Any]
+
+
+def completion(text: str, finish_reason: str | None = "stop", n_tokens: int = 3) -> dict[str, Any]:
+    choice = {"index": 0, "text": text, "finish_reason": finish_reason, "logprobs": None}
+    return {"id": "c", "object": "text_completion", "choices": [choice], "usage": {"completion_tokens": n_tokens}}
+
+
+class Refuse:
+    """Answers with an HTTP status; `body` is sent as JSON."""
+
+    def __init__(self, status: int, body: Any = None, **headers: str) -> None:
+        self.status, self.body, self.headers = status, body, headers
+
+
+class CompletionsServer:
+    """Answers request k (0, 1, …) to /v1/completions with `script(request, k)`.
+
+    That is a reply's text, a whole answer, `Refuse`, or bytes to send as they are. `requests` keeps what was asked.
+    """
+
+    def __init__(self, script: Script) -> None:
+        self.requests: list[dict[str, Any]] = []
+        self.paths: list[str] = []
+        self.tokens: list[str | None] = []
+        lock = threading.Lock()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                outer.paths.append(self.path)
+                self.reply(200, {"object": "list", "data": [{"id": MODEL}]})
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                with lock:
+                    number = len(outer.requests)
+                    outer.requests.append(body)
+                    outer.paths.append(self.path)
+                    outer.tokens.append(self.headers.get("Authorization"))
+                answer = script(body, number)
+                if isinstance(answer, Refuse):
+                    self.reply(answer.status, answer.body, **answer.headers)
+                else:
+                    self.reply(200, completion(answer) if isinstance(answer, str) else answer)
+
+            def reply(self, status: int, body: Any, **headers: str) -> None:
+                content = body if isinstance(body, bytes) else json.dumps(body).encode()
+                self.send_response(status)
+                for name, value in {"Content-Length": str(len(content)), **headers}.items():
+                    self.send_header(name.replace("_", "-"), value)
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *args: Any) -> None:
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http.daemon_threads = True
+        self.http.handle_error = lambda *args: None  # type: ignore[method-assign]  # clients hang up on purpose
+        self.url = f"http://127.0.0.1:{self.http.server_port}"
+        threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
+
+    def close(self) -> None:
+        self.http.shutdown()
+        self.http.server_close()

@@ -1,0 +1,29 @@
+"""A Qwen2 checkpoint folder of a few kilobytes with random weights and a byte-level tokenizer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from grrm.data.bpe import train_bpe
+
+
+def write_tiny_checkpoint(folder: Path, *, max_positions: int = 1024, tie: bool = True) -> Path:
+    """Write the checkpoint and return its folder; the same numbers every time."""
+    import paddle
+    from paddlenlp.transformers import Qwen2Config, Qwen2ForCausalLM
+
+    train_bpe(["user\nTranslate Guten Morgen\nassistant\nGood morning"], folder, 300)
+    config = Qwen2Config(
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=320,
+        max_position_embeddings=max_positions,
+        tie_word_embeddings=tie,
+    )
+    paddle.seed(5)
+    model = Qwen2ForCausalLM(config)
+    model.save_pretrained(str(folder), safe_serialization=True)
+    return folder
