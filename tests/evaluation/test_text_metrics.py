@@ -2,12 +2,9 @@
 
 import pytest
 import sacrebleu
-from hypothesis import given
-from hypothesis import strategies as st
 
 from grrm.evaluation.text_metrics import (
     bleu_by_language,
-    bootstrap_interval,
     corpus_bleu,
     corpus_chrf,
     exact_match_rate,
@@ -64,19 +61,3 @@ def test_nothing_to_score_is_an_error_not_a_zero(function):
         function([], [])
     with pytest.raises(ValueError, match="as many hypotheses"):
         function(["a"], ["a", "b"])
-
-
-@given(st.lists(st.floats(0, 100), min_size=1, max_size=20), st.integers(0, 5))
-def test_bootstrap_interval_lies_within_the_values_and_holds_the_mean(values, seed):
-    interval = bootstrap_interval(values, n_resamples=50, seed=seed)
-    assert min(values) - 1e-9 <= interval.low <= interval.high <= max(values) + 1e-9
-    assert interval.mean == pytest.approx(sum(values) / len(values))
-    assert interval == bootstrap_interval(values, n_resamples=50, seed=seed)
-
-
-def test_bootstrap_interval_has_the_width_of_the_standard_error():
-    values = [0.0, 100.0] * 200
-    interval = bootstrap_interval(values, n_resamples=2000)
-    assert interval.high - interval.low == pytest.approx(2 * 1.96 * 50 / 400**0.5, rel=0.1)
-    with pytest.raises(ValueError, match="empty"):
-        bootstrap_interval([])

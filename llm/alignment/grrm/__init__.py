@@ -6,11 +6,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from grrm.engine.rank import rank as rank
-    from grrm.engine.translate import translate as translate
+from typing import Any
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "rank", "translate"]

@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from grrm.evaluation.bootstrap import Interval, bootstrap_interval
 from grrm.evaluation.text_metrics import (
-    Interval,
     bleu_by_language,
-    bootstrap_interval,
     corpus_chrf,
     exact_match_rate,
     sentence_chrfs,

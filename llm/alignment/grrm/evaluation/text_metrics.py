@@ -1,4 +1,4 @@
-"""chrF and BLEU as sacrebleu defines them, exact matches, and how sure a mean over sentences is.
+"""chrF and BLEU as sacrebleu defines them, and exact matches.
 
 A hypothesis of None (no translation could be extracted) counts as the empty string: the reader of such an output
 gets no translation, so it earns what an empty translation earns. Callers report its share separately.
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
@@ -23,15 +22,6 @@ class MetricScore:
 
     score: float
     signature: str
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A mean with its bootstrap confidence interval."""
-
-    mean: float
-    low: float
-    high: float
 
 
 def corpus_chrf(hypotheses: Sequence[str | None], references: Sequence[str]) -> MetricScore:
@@ -81,22 +71,6 @@ def exact_match_rate(hypotheses: Sequence[str | None], references: Sequence[str]
     """Share of hypotheses equal to their reference, ignoring white space at both ends; 0 to 1."""
     texts = _checked(hypotheses, references)
     return sum(text.strip() == ref.strip() for text, ref in zip(texts, references, strict=True)) / len(texts)
-
-
-def bootstrap_interval(
-    values: Sequence[float], *, n_resamples: int = 1000, level: float = 0.95, seed: int = 0
-) -> Interval:
-    """Percentile bootstrap (Koehn 2004) of the mean of `values`: rows are drawn with replacement.
-
-    A single value gives an interval of zero width. Raises ValueError on no values.
-    """
-    if not len(values):
-        raise ValueError("cannot resample an empty list of values")
-    values_N = np.asarray(values, dtype=np.float64)
-    rows_RN = np.random.default_rng(seed).integers(0, len(values_N), size=(n_resamples, len(values_N)))
-    means_R = values_N[rows_RN].mean(axis=1)
-    low, high = np.quantile(means_R, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(values_N.mean()), float(low), float(high))
 
 
 def _checked(hypotheses: Sequence[str | None], references: Sequence[str]) -> list[str]:

@@ -1,0 +1,64 @@
+"""How sure a number over sentences or groups is: percentile bootstrap, rows drawn with replacement (Koehn 2004)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+_DRAWS_PER_BLOCK = 1 << 22  # bounds the memory of the drawn row numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean with its bootstrap confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def bootstrap_interval(
+    values: Sequence[float], *, n_resamples: int = 1000, level: float = 0.95, seed: int = 0
+) -> Interval:
+    """The mean of `values`, rows resampled.
+
+    A single value gives an interval of zero width. Raises ValueError on no values.
+    """
+    return bootstrap_ratio(values, [1.0] * len(values), n_resamples=n_resamples, level=level, seed=seed)
+
+
+def bootstrap_ratio(
+    numerators: Sequence[float],
+    denominators: Sequence[float],
+    *,
+    n_resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Interval:
+    """sum(numerators) / sum(denominators), whole rows resampled: for counts that come in groups.
+
+    A single row gives an interval of zero width. Raises ValueError on no rows, lists of different lengths, or a
+    denominator that is not above zero: a row that counts for nothing has to be left out.
+    """
+    if not len(numerators):
+        raise ValueError("cannot resample an empty list of values")
+    tops_N, bottoms_N = (np.asarray(values, dtype=np.float64) for values in (numerators, denominators))
+    if len(tops_N) != len(bottoms_N) or not (bottoms_N > 0).all():
+        raise ValueError("need one denominator above zero per numerator")
+    ratios = [
+        tops_N[rows_RN].sum(axis=1) / bottoms_N[rows_RN].sum(axis=1)
+        for rows_RN in _draws(len(tops_N), n_resamples, seed)
+    ]
+    low, high = np.quantile(np.concatenate(ratios), [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(tops_N.sum() / bottoms_N.sum()), float(low), float(high))
+
+
+def _draws(n_rows: int, n_resamples: int, seed: int) -> Iterator[NDArray[np.int64]]:
+    """Row numbers of all resamples (R, N), block by block; the block size does not change them."""
+    generator = np.random.default_rng(seed)
+    per_block = max(1, _DRAWS_PER_BLOCK // n_rows)
+    for start in range(0, n_resamples, per_block):
+        yield generator.integers(0, n_rows, size=(min(per_block, n_resamples - start), n_rows))

@@ -1,0 +1,91 @@
+"""Scores of translations against references, per language pair, with sacrebleu's signatures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from grrm.evaluation.bootstrap import Interval, bootstrap_interval
+from grrm.evaluation.text_metrics import MetricScore, corpus_bleu, corpus_chrf, sentence_chrfs
+from grrm.gqm.groups import TranslationTask
+from grrm.judges.text_metric import bleu_tokenizer
+
+ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class TranslationScores:
+    """Scores of some translations.
+
+    `chrf` and `bleu` are corpus scores from 0 to 100; `bleu` is None over target languages that are tokenised
+    differently, which no BLEU is defined for. `chrf_sentence` is the mean over sentences with its interval, and so are
+    the scores in `neural`, by scorer. `n_missing` rows have no translation and are scored as empty ones.
+    """
+
+    n_rows: int
+    n_missing: int
+    chrf: MetricScore
+    chrf_sentence: Interval
+    bleu: MetricScore | None
+    neural: Mapping[str, Interval]
+
+
+def score_translations(
+    tasks: Sequence[TranslationTask],
+    hypotheses: Sequence[str | None],
+    neural: Mapping[str, Sequence[float]] | None = None,
+    *,
+    n_resamples: int = 1000,
+    seed: int = 0,
+) -> dict[str, TranslationScores]:
+    """Scores of each language pair, sorted, and of `all` rows at the end.
+
+    `neural` holds one score per row by scorer. Raises ValueError when there are no rows, the lengths differ, or a task
+    has no reference.
+    """
+    neural = neural or {}
+    if any(len(column) != len(tasks) for column in (hypotheses, *neural.values())):
+        raise ValueError(f"need one translation and one score of each scorer for each of {len(tasks)} rows")
+    rows_of: dict[str, list[int]] = {}
+    for row, task in enumerate(tasks):
+        rows_of.setdefault(f"{task.src_lang}-{task.trg_lang}", []).append(row)
+    everything = list(range(len(tasks)))
+    return {
+        name: _score_rows(
+            [tasks[row] for row in rows],
+            [hypotheses[row] for row in rows],
+            {scorer: [scores[row] for row in rows] for scorer, scores in neural.items()},
+            n_resamples,
+            seed,
+        )
+        for name, rows in [*sorted(rows_of.items()), (ALL, everything)]
+    }
+
+
+def _score_rows(
+    tasks: Sequence[TranslationTask],
+    hypotheses: Sequence[str | None],
+    neural: Mapping[str, Sequence[float]],
+    n_resamples: int,
+    seed: int,
+) -> TranslationScores:
+    references = [_reference(task) for task in tasks]
+    is_one_bleu = len({bleu_tokenizer(task.trg_lang) for task in tasks}) == 1
+
+    def interval(values: Sequence[float]) -> Interval:
+        return bootstrap_interval(values, n_resamples=n_resamples, seed=seed)
+
+    return TranslationScores(
+        n_rows=len(tasks),
+        n_missing=sum(text is None for text in hypotheses),
+        chrf=corpus_chrf(hypotheses, references),
+        chrf_sentence=interval(sentence_chrfs(hypotheses, references)),
+        bleu=corpus_bleu(hypotheses, references, tasks[0].trg_lang) if is_one_bleu else None,
+        neural={scorer: interval(scores) for scorer, scores in neural.items()},
+    )
+
+
+def _reference(task: TranslationTask) -> str:
+    if task.reference is None:
+        raise ValueError(f"cannot score a row without a reference: {task.source!r}")
+    return task.reference

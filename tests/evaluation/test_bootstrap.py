@@ -1,0 +1,55 @@
+"""Bootstrap intervals: they hold the mean, have the width they should, and resample whole rows."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grrm.evaluation import bootstrap
+from grrm.evaluation.bootstrap import bootstrap_interval, bootstrap_ratio
+
+ROWS = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), min_size=1, max_size=15)
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=20), st.integers(0, 5))
+def test_bootstrap_interval_lies_within_the_values_and_holds_the_mean(values, seed):
+    interval = bootstrap_interval(values, n_resamples=50, seed=seed)
+    assert min(values) - 1e-9 <= interval.low <= interval.high <= max(values) + 1e-9
+    assert interval.mean == pytest.approx(sum(values) / len(values))
+    assert interval == bootstrap_interval(values, n_resamples=50, seed=seed)
+
+
+def test_bootstrap_interval_has_the_width_of_the_standard_error():
+    values = [0.0, 100.0] * 200
+    interval = bootstrap_interval(values, n_resamples=2000)
+    assert interval.high - interval.low == pytest.approx(2 * 1.96 * 50 / 400**0.5, rel=0.1)
+    with pytest.raises(ValueError, match="empty"):
+        bootstrap_interval([])
+
+
+@given(ROWS, st.integers(0, 3))
+def test_a_ratio_is_of_the_sums_and_lies_between_the_rows(rows, seed):
+    tops, bottoms = zip(*rows, strict=True)
+    interval = bootstrap_ratio(tops, bottoms, n_resamples=50, seed=seed)
+    ratios = [top / bottom for top, bottom in rows]
+    assert interval.mean == pytest.approx(sum(tops) / sum(bottoms))
+    assert min(ratios) - 1e-9 <= interval.low <= interval.high <= max(ratios) + 1e-9
+
+
+def test_rows_that_belong_together_are_drawn_together():
+    independent = bootstrap_ratio([0.0, 1.0] * 100, [1.0] * 200)
+    in_groups = bootstrap_ratio([0.0, 20.0] * 5, [20.0] * 10)
+    assert in_groups.mean == independent.mean
+    assert in_groups.high - in_groups.low > 2 * (independent.high - independent.low)
+
+
+def test_the_size_of_a_block_changes_nothing(monkeypatch):
+    values = [float(i * i % 17) for i in range(40)]
+    whole = bootstrap_interval(values, n_resamples=100)
+    monkeypatch.setattr(bootstrap, "_DRAWS_PER_BLOCK", 90)
+    assert bootstrap_interval(values, n_resamples=100) == whole
+
+
+@pytest.mark.parametrize(("tops", "bottoms"), [([1.0], [0.0]), ([1.0, 2.0], [1.0])])
+def test_a_row_that_counts_for_nothing_is_refused(tops, bottoms):
+    with pytest.raises(ValueError, match="denominator above zero"):
+        bootstrap_ratio(tops, bottoms)
