@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,6 +33,13 @@ def test_incomplete_configuration_is_off(config):
 def test_penalty_never_falls_with_length_and_stays_in_range(shorter, longer):
     shorter, longer = sorted((shorter, longer))
     assert 0.0 <= overlong_penalty(shorter, RAMP) <= overlong_penalty(longer, RAMP) <= 0.04
+
+
+@given(st.integers(0, 200))
+def test_without_the_cap_the_ramp_rises_on_as_in_dapo(n_tokens):
+    uncapped = replace(RAMP, capped=False)
+    assert overlong_penalty(n_tokens, uncapped) == pytest.approx(-uncapped_overlong_reward(n_tokens, 60, 20, 0.04))
+    assert overlong_penalty(n_tokens, uncapped) >= overlong_penalty(n_tokens, RAMP)
 
 
 @given(st.integers(0, 60))

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -50,6 +51,19 @@ def test_unparsable_candidate_gets_the_default_reward_unscaled_and_without_lengt
     assert shaped.rewards == pytest.approx((0.08, -0.04))
     assert shaped.judged[1] is None
     assert shaped.penalties == (0.0, 0.0)
+
+
+def test_unscored_candidates_pay_for_their_length_where_that_is_asked_for():
+    verdict = Verdict((Status.UNPARSABLE_CANDIDATE,) * 3, (None,) * 3)
+    group = group_of([None] * 3, [5, 50, 60])
+    shaped = shape_rewards(group, verdict, replace(RECIPE, unscored_pay_length=True), FailurePolicy())
+    assert shaped.rewards == pytest.approx((-0.04, -0.06, -0.08))
+    assert shaped.penalties == pytest.approx((0.0, 0.02, 0.04))
+    assert shaped.before_penalties == (-0.04,) * 3  # exactly: a group of failures carries no signal
+    assert shaped.judged == (None,) * 3
+    masked = FailurePolicy.from_mapping({"unparsable_candidate": "mask"})
+    shaped = shape_rewards(group, verdict, replace(RECIPE, unscored_pay_length=True), masked)
+    assert shaped.rewards == shaped.before_penalties == (None,) * 3
 
 
 def test_unparsable_judge_never_becomes_a_reward():

@@ -1,7 +1,7 @@
 """Length penalties for responses that approach or pass the generation limit.
 
-Three forms of the same ramp are kept apart on purpose: ours (subtracted, capped), and the two that PaddleNLP and
-DAPO add to the reward without a cap, which are here only so that runs can be compared with theirs.
+Three forms of the same ramp are kept apart on purpose: ours (subtracted, capped unless told otherwise), and the two
+that PaddleNLP and DAPO add to the reward without a cap, which are here only so that runs can be compared with theirs.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from grrm.errors import UserError
 class OverlongConfig:
     """The ramp: 0 up to `max_resp_len - buffer_len` tokens, then linear up to `penalty_factor` at `max_resp_len`.
 
-    A configuration with `enable` false, no `max_resp_len`, or a buffer or factor that is not positive is off.
+    Beyond that it stays there if `capped`, and rises on as it does in DAPO if not. A configuration with `enable`
+    false, no `max_resp_len`, or a buffer or factor that is not positive is off.
     """
 
     max_resp_len: int | None
     buffer_len: int
     penalty_factor: float = 1.0
     enable: bool = True
+    capped: bool = True
 
     @property
     def is_active(self) -> bool:
@@ -54,16 +56,18 @@ def _number(options: Mapping[str, object], key: str) -> float:
 
 
 def overlong_penalty(n_tokens: int, config: OverlongConfig | None) -> float:
-    """What to subtract from the reward of a response of `n_tokens` tokens: 0 to `penalty_factor`.
+    """What to subtract from the reward of a response of `n_tokens` tokens: 0 to `penalty_factor`, or more if uncapped.
 
-    factor * min(1, (L - (max_resp_len - len)) / len) above the threshold, else 0 (GRRM's recipe). 0 when off.
+    factor * min(1, (L - (max_resp_len - len)) / len) above the threshold, else 0 (GRRM's recipe); without `capped` the
+    ramp has no such end (DAPO, arXiv 2503.14476, as GRRM's trainer has it). 0 when off.
     """
     if config is None or not config.is_active or config.max_resp_len is None:
         return 0.0
     excess = n_tokens - (config.max_resp_len - config.buffer_len)
     if excess <= 0:
         return 0.0
-    return config.penalty_factor * min(1.0, excess / config.buffer_len)
+    ramp = excess / config.buffer_len
+    return config.penalty_factor * (min(1.0, ramp) if config.capped else ramp)
 
 
 def uncapped_overlong_reward(n_tokens: int, max_resp_len: int, buffer_len: int, penalty_factor: float) -> float:

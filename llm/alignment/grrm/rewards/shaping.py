@@ -14,13 +14,15 @@ class ShapingConfig:
     """reward = score * `score_scale_factor` - length penalty; `default_reward` is the fixed one of the failure policy.
 
     `duplicates_share_length` reproduces the reference, where all copies of a translation pay the penalty of the
-    first copy; by default every response pays for its own length.
+    first copy; by default every response pays for its own length. With `unscored_pay_length` the penalty comes off the
+    fixed reward as well, as in DAPO: else an answer cut off at the limit might do better than one that just made it.
     """
 
     score_scale_factor: float = 0.1
     default_reward: float = 0.0
     overlong: OverlongConfig | None = None
     duplicates_share_length: bool = False
+    unscored_pay_length: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,8 @@ class ShapedRewards:
 
     `rewards[i]` is None where the row must leave baseline and loss, and for every row when the group is `dropped`.
     `judged[i]` is the scaled score before penalties (None without a score); `penalties[i]` >= 0 was subtracted from
-    it (0 where there was no score).
+    it (0 where there was no score, unless such rows pay for their length). `fixed_reward` is what rows without a score
+    got before penalties; None says that they paid none.
     """
 
     rewards: tuple[float | None, ...]
@@ -37,14 +40,20 @@ class ShapedRewards:
     penalties: tuple[float, ...]
     statuses: tuple[Status, ...]
     dropped: bool = False
+    fixed_reward: float | None = None
 
     @property
     def before_penalties(self) -> tuple[float | None, ...]:
         """The rewards without their length penalties: what decides whether a group carries a signal."""
         return tuple(
-            None if reward is None else (reward if judged is None else judged)
+            None if reward is None else self._before_penalty(reward, judged)
             for reward, judged in zip(self.rewards, self.judged, strict=True)
         )
+
+    def _before_penalty(self, reward: float, judged: float | None) -> float:
+        if judged is not None:
+            return judged
+        return reward if self.fixed_reward is None else self.fixed_reward
 
 
 def shape_rewards(group: Group, verdict: Verdict, config: ShapingConfig, policy: FailurePolicy) -> ShapedRewards:
@@ -61,7 +70,7 @@ def shape_rewards(group: Group, verdict: Verdict, config: ShapingConfig, policy:
     _abort_if_told(group, verdict, actions)
     dropped = FailureAction.DROP_GROUP in actions
     penalties = tuple(
-        0.0 if value is None else overlong_penalty(n_tokens, config.overlong)
+        0.0 if value is None and not config.unscored_pay_length else overlong_penalty(n_tokens, config.overlong)
         for value, n_tokens in zip(judged, _penalised_lengths(group, config), strict=True)
     )
     rewards: list[float | None] = []
@@ -69,10 +78,11 @@ def shape_rewards(group: Group, verdict: Verdict, config: ShapingConfig, policy:
         if dropped or action is FailureAction.MASK:
             rewards.append(None)
         elif value is None:
-            rewards.append(config.default_reward)
+            rewards.append(config.default_reward - penalty)
         else:
             rewards.append(value - penalty)
-    return ShapedRewards(tuple(rewards), judged, penalties, verdict.statuses, dropped)
+    fixed_reward = config.default_reward if config.unscored_pay_length else None
+    return ShapedRewards(tuple(rewards), judged, penalties, verdict.statuses, dropped, fixed_reward)
 
 
 def _abort_if_told(group: Group, verdict: Verdict, actions: list[FailureAction | None]) -> None:
