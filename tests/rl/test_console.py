@@ -54,6 +54,14 @@ def test_groups_show_every_candidate_and_text_cannot_act_as_markup(terminal):
     assert "10.000" in text
 
 
+def test_text_that_nobody_reads_in_passing_is_cut():
+    console = Console(file=io.StringIO(), width=10_000)
+    show_groups([{**RECORD, "source": "long " * 1000}], console=console)
+    source = console.file.getvalue().splitlines()[0]
+    assert source.endswith("long …")
+    assert len(source) < 500
+
+
 def test_other_ranks_show_nothing(capsys):
     show_groups([RECORD], enabled=False)
     progress = StepProgress(10, enabled=False)

@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 _SECONDS_BETWEEN_LINES = 10.0
 _LONGEST_SILENCE_S = 60.0
+_LONGEST_TEXT = 400
 
 
 def show_groups(
@@ -143,5 +144,9 @@ def _number(value: float | None) -> str:
 
 
 def _clean(text: str) -> str:
-    """One printable line: control characters (a terminal would obey them) and line breaks become spaces."""
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    """One printable line: control characters (a terminal would obey them) and line breaks become spaces.
+
+    What is too long to be read in passing, like the prompt of a judge, is cut; the dump has it whole.
+    """
+    line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    return line if len(line) <= _LONGEST_TEXT else f"{line[:_LONGEST_TEXT].rstrip()} …"
