@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> TinyWorld:
     return TinyWorld(folder, folder / "policy", folder / "rl.jsonl")
 
 
-def _save_policy(folder: Path) -> None:
+@pytest.fixture(scope="session")
+def save_policy() -> Callable[..., None]:
+    """Save a randomly initialised policy beside the tokenizer of a folder; further arguments change its shape."""
+    return _save_policy
+
+
+def _save_policy(folder: Path, **changes: int) -> None:
     import paddle
 
     from grrm.rl.model_setup import load_tokenizer
@@ -31,6 +38,6 @@ def _save_policy(folder: Path) -> None:
 
     paddle.seed(3)
     cls = policy_class("qwen2")
-    settings = {key: value for key, value in MODEL.items() if key not in ("model_type", "architectures")}
+    settings = {key: value for key, value in MODEL.items() if key not in ("model_type", "architectures")} | changes
     model = cls(cls.config_class(**settings, vocab_size=len(load_tokenizer(str(folder)))))
     model.save_pretrained(str(folder), safe_serialization=True)

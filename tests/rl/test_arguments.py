@@ -141,7 +141,6 @@ def test_a_value_of_the_wrong_type_or_range_is_one_sentence(run, changes, messag
     [
         ({"rl_algorithm": "ppo"}, "rl_algorithm ppo is not supported because there is no critic; use grpo"),
         ({"critic_learning_rate": 1e-6}, "critic_learning_rate: 1e-06 is not supported: there is no critic"),
-        ({"use_rule_reward": True}, "use_rule_reward: True is not supported"),
         ({"pipeline_parallel_degree": 2}, "pipeline_parallel_degree: 2 is not supported"),
         ({"no_cuda": True}, "set device: cpu"),
         ({"ptx_coeff": 0.1}, "ptx_coeff: 0.1 is not supported"),

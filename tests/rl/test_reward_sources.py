@@ -54,6 +54,7 @@ def success(scores: list[float]) -> dict:
 
 def settings(**changes):
     values = {
+        "use_rule_reward": False,
         "use_rm_server": True,
         "reward_server": ["http://127.0.0.1:9"],
         "reward_protocol": "paddlenlp",

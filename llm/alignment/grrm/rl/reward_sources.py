@@ -1,4 +1,4 @@
-"""Where rewards come from: a reward server over the group protocol, a stock PaddleNLP server, or a judge in process."""
+"""Where rewards come from: a server of the group protocol or a stock PaddleNLP one, a judge in process, or a rule."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.client import RewardClient, RewardServerError
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.overlong import overlong_penalty
+from grrm.rewards.ranking_accuracy import ranking_reward_function
 from grrm.rewards.shaping import ShapedRewards, ShapingConfig
 from grrm.rl.reward_stage import Rewarder, RewardStage
 from grrm.rl.rollout import RolledGroup
+from grrm.rl.rule_reward import RuleRewardStage
 
 logger = logging.getLogger(__name__)
 STARTUP_S = 15.0
@@ -68,6 +70,8 @@ class RowRewardStage:
 
 def build_rewarder(args: Any, shaping: ShapingConfig, policy: FailurePolicy, eos_text: str) -> Rewarder:
     """The reward stage that the argument file asks for."""
+    if args.use_rule_reward:
+        return RuleRewardStage(ranking_reward_function(args.rule_reward), shaping, policy)
     if not args.use_rm_server:
         return RewardStage(TextMetricJudge(), shaping, policy)
     client = reward_client(args)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,7 +19,8 @@ class RolledGroup:
 
     `position` is the prompt's place in the global batch. Per sample i: `token_ids[i]` with the log-probabilities
     `engine_logprobs[i]` the engine drew them with; `policy_logprobs[i]` and `ref_logprobs[i]` under the trainer's
-    policy and the reference, where the algorithm asks for them. `verdict` and `shaped` are filled by the reward stage.
+    policy and the reference, where the algorithm asks for them. `verdict` and `shaped` are filled by the reward stage,
+    and so are `measures`: numbers per sample of which a run logs the means, None where a sample has none.
     """
 
     position: int
@@ -33,6 +34,7 @@ class RolledGroup:
     ref_logprobs: list[np.ndarray] | None = None
     verdict: Verdict | None = None
     shaped: ShapedRewards | None = None
+    measures: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
 
     @property
     def n_tokens(self) -> int:

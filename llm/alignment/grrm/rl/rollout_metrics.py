@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
 from grrm.rewards.group_filter import zero_variance_metrics
 from grrm.rl.experience import mean_reward
 from grrm.rl.experience_maker import Experience
+from grrm.rl.rollout import RolledGroup
 
 
 def rollout_metrics(experience: Experience) -> dict[str, float]:
-    """Rewards, scores, lengths, statuses and zero-variance groups of one rollout; NaN where nothing was scored.
+    """Rewards, scores, measures, lengths, statuses and zero-variance groups; NaN where nothing was scored.
 
     A server of the row protocol gives rewards and no verdicts: `score_mean` is NaN then, and every row is scored.
     Statuses and zero-variance groups are counted over all that was generated, the rest over what is trained on:
@@ -30,7 +32,8 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
     return {
         "reward_mean": reward_mean,
         "reward_std": reward_std,
-        "score_mean": float(np.mean(scores)) if scores else float("nan"),
+        "score_mean": _mean(scores),
+        **_measure_means(groups),
         "response_length_mean": float(np.mean(lengths)),
         "response_length_max": float(np.max(lengths)),
         "frac_truncated": reasons.count("length") / len(reasons),
@@ -40,3 +43,16 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
         **{f"status/{status.value}": count / n_rows for status, count in sorted(statuses.items())},
         **{f"seconds_{phase}": seconds for phase, seconds in experience.seconds.items()},
     }
+
+
+def _measure_means(groups: Sequence[RolledGroup]) -> dict[str, float]:
+    """`NAME_mean` of every measure that the reward stage took, over the samples that have it."""
+    names = sorted({name for rolled in groups for name in rolled.measures})
+    return {
+        f"{name}_mean": _mean([v for rolled in groups for v in rolled.measures.get(name, ()) if v is not None])
+        for name in names
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else float("nan")

@@ -18,6 +18,7 @@ from grrm.rl.divergence import StopsAtDivergence
 from grrm.rl.experience_maker import Experience, ExperienceMaker
 from grrm.rl.held_out import HeldOut, StopWhenNoBetter
 from grrm.rl.last_step import LogLastStep
+from grrm.rl.learning_rate import DecaysToFloor
 from grrm.rl.losses.config import PolicyLossConfig
 from grrm.rl.losses.interface import LossInputs
 from grrm.rl.losses.objective import policy_objective
@@ -28,7 +29,7 @@ from grrm.rl.schedule import Ticket, TicketLoader
 from grrm.rl.step_metrics import StepMetrics, logprob_gap
 
 
-class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, Trainer):
+class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Trainer):
     """Trains a policy on `Experience`s. `args` are `RLArguments`; `record` writes metrics, dumps and the console."""
 
     def __init__(

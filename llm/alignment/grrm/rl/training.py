@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from grrm.data.dataset import PromptDataset
+from grrm.data.ranking_prompts import RankingPromptDataset
 from grrm.engine.interface import SamplingParams
 from grrm.errors import UserError
 from grrm.gqm.extraction import extract_translation
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.failure_policy import FailureBudget, FailurePolicy
 from grrm.rewards.overlong import OverlongConfig
+from grrm.rewards.ranking_accuracy import ranking_reward_function
 from grrm.rewards.shaping import ShapingConfig
 from grrm.rl.advantages import ADVANTAGE_RULES, RunningMoments
 from grrm.rl.batch_plan import BatchPlan, batch_plan
@@ -111,14 +113,15 @@ def restore(maker: ExperienceMaker, state: dict[str, Any], checkpoint: Path) -> 
         ) from None
 
 
-def read_prompts(args: Any, path: str, tokenizer: Any) -> PromptDataset:
+def read_prompts(args: Any, path: str, tokenizer: Any) -> PromptDataset | RankingPromptDataset:
     """The prompts of a `src`/`tgt` file, tokenised; over-long ones are left out and counted."""
-    return PromptDataset(
-        Path(path),
-        encoder(tokenizer),
-        max_prompt_len=args.max_prompt_len,
-        prompt_key=args.prompt_key,
-        response_key=args.response_key,
+    columns = {"prompt_key": args.prompt_key, "response_key": args.response_key}
+    if not args.use_rule_reward:
+        return PromptDataset(Path(path), encoder(tokenizer), args.max_prompt_len, **columns)
+    rule = ranking_reward_function(args.rule_reward)
+    # Every rule reads the ground truth before it looks at the response.
+    return RankingPromptDataset(
+        Path(path), encoder(tokenizer), args.max_prompt_len, check=lambda truth: rule("", truth), **columns
     )
 
 
@@ -203,12 +206,15 @@ def build_maker(
 def shaping_config(args: Any) -> ShapingConfig:
     """Reward shaping as the argument file says; the overlong buffer counts response tokens."""
     overlong = OverlongConfig(
-        max_resp_len=args.max_dec_len,
+        max_resp_len=args.overlong_max_resp_len,
         buffer_len=args.overlong_reward_buffer,
         penalty_factor=args.overlong_penalty_factor,
         enable=args.enable_overlong_reward_buffer,
+        capped=args.overlong_penalty_capped,
     )
-    return ShapingConfig(args.score_scale_factor, args.default_reward, overlong)
+    return ShapingConfig(
+        args.score_scale_factor, args.default_reward, overlong, unscored_pay_length=args.use_rule_reward
+    )
 
 
 def loss_config(args: Any) -> PolicyLossConfig:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from grrm.errors import UserError
 from grrm.rewards.failure_policy import FailurePolicy
+from grrm.rl.arguments.reward_checks import check_overlong, check_rule_reward
 from grrm.rl.batch_plan import BatchPlan, batch_plan, nearest_values
 
 
@@ -64,6 +65,7 @@ _RANGES: dict[str, tuple[float, float, bool]] = {
     "max_unscored_fraction": (0, 1, True),
     "overlong_reward_buffer": (1, 10**7, True),
     "overlong_penalty_factor": (0, 10**6, True),
+    "overlong_max_resp_len": (1, 10**7, True),
     "reward_connect_timeout_s": (0, 10**6, False),
     "reward_read_timeout_s": (0, 10**6, False),
     "reward_deadline_s": (0, 10**7, False),
@@ -116,6 +118,8 @@ def check_rl(values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     _check_lengths(values)
     _check_sampling(values)
     _check_reward(values, given)
+    check_rule_reward(values, given)
+    _check_schedule(values)
     _check_intervals(values)
     if "stage3" in values["sharding"]:
         raise UserError("sharding stage3 is not supported: rollouts need whole weights on each rank; use stage1.")
@@ -130,11 +134,7 @@ def _check_lengths(values: Mapping[str, Any]) -> None:
         )
     if values["min_dec_len"] > values["max_dec_len"]:
         raise UserError(f"min_dec_len {values['min_dec_len']} is above max_dec_len {values['max_dec_len']}; lower it.")
-    if values["enable_overlong_reward_buffer"] and values["overlong_reward_buffer"] > values["max_dec_len"]:
-        raise UserError(
-            f"overlong_reward_buffer {values['overlong_reward_buffer']} is longer than a response of max_dec_len "
-            f"{values['max_dec_len']}; use at most {values['max_dec_len']}."
-        )
+    check_overlong(values)
 
 
 def _check_sampling(values: Mapping[str, Any]) -> None:
@@ -144,6 +144,22 @@ def _check_sampling(values: Mapping[str, Any]) -> None:
                 f"{key} {values[key]:g} samples from another distribution than the one whose probabilities enter the "
                 "policy ratio; set it to 1, or set allow_biased_sampling: true to accept the bias."
             )
+
+
+def _check_schedule(values: Mapping[str, Any]) -> None:
+    floor = values["min_learning_rate"]
+    if floor is None:
+        return
+    if values["lr_scheduler_type"] != "cosine":
+        raise UserError(
+            f"min_learning_rate is not supported with lr_scheduler_type {values['lr_scheduler_type']}; use cosine, or "
+            "polynomial with lr_end."
+        )
+    if not 0 <= floor <= values["learning_rate"]:
+        raise UserError(
+            f"min_learning_rate is {floor:g}; it must be at least 0 and at most learning_rate "
+            f"{values['learning_rate']:g}."
+        )
 
 
 def _check_intervals(values: Mapping[str, Any]) -> None:

@@ -27,6 +27,8 @@ def derive_rl(values: dict[str, Any]) -> None:
     _clips(values)
     if values["max_length"] is None:
         values["max_length"] = values["max_prompt_len"] + values["max_dec_len"]
+    if values["overlong_max_resp_len"] is None:
+        values["overlong_max_resp_len"] = values["max_dec_len"]
     if values["rollout_seed"] is None:
         values["rollout_seed"] = values["seed"]
     if values["per_device_logprob_batch_size"] == -1:

@@ -15,6 +15,7 @@ AdvantageRule = Literal[
 ]  # fmt: skip
 Tracker = Literal["visualdl", "tensorboard", "wandb", "all", "none"]
 KlType = Literal["k1", "abs", "k2", "k3", "k1+", "abs+", "k3+", "kl", "mse", "low_var_kl", "low_var_kl+"]
+RuleReward = Literal["ranking_score", "ranking_score_no_cot", "ranking", "ranking_no_cot", "ranking_zero"]
 Aggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 
 
@@ -38,7 +39,7 @@ class RLFields(CommonFields):
     critic_model_name_or_path: str | None = None
     use_rm_server: bool = False  # false = the text-metric judge inside the trainer, against the references
     reward_server: list[str] | None = None  # one URL, or several that are a pool
-    use_rule_reward: bool = False
+    use_rule_reward: bool = False  # true = ranking accuracy against the ground truths in the data: trains a judge
     actor_tokenizer_alpha: float | None = None
     reward_tokenizer_alpha: float | None = None
     critic_tokenizer_alpha: float | None = None
@@ -103,7 +104,7 @@ class RLFields(CommonFields):
     ptx_coeff: float = 0.0
 
     # Optimizer keys beyond TrainingArguments
-    min_learning_rate: float | None = None
+    min_learning_rate: float | None = None  # what the cosine schedule comes down to; None = 0
     decay_steps: int | None = None
     critic_learning_rate: float | None = None
     critic_weight_decay: float | None = None
@@ -151,11 +152,14 @@ class RLFields(CommonFields):
     share_prompt: bool = True  # pack a group's responses behind one copy of their prompt, up to max_length tokens a row
 
     # Ours: reward
+    rule_reward: RuleReward = "ranking_score"  # what use_rule_reward asks of a response
     score_scale_factor: float = 0.1
     default_reward: float = 0.0
     extractor_type: Literal["line", "oneline", "codeblock", "none"] = "line"
     failure_policy: dict[str, str] = field(default_factory=dict)  # status -> penalty | mask | drop_group | abort
     max_unscored_fraction: float | None = 0.5
+    overlong_max_resp_len: int | None = None  # tokens at which the overlong penalty is whole; None = max_dec_len
+    overlong_penalty_capped: bool = True  # false = it rises on beyond that, as in DAPO
     reward_protocol: Literal["grrm", "paddlenlp"] = "grrm"
     reward_token_file: str | None = None
     reward_connect_timeout_s: float = 5.0

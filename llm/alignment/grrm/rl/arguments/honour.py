@@ -38,16 +38,18 @@ device num_train_epochs max_steps seed overwrite_output_dir resume_from_checkpoi
 gradient_accumulation_steps train_datasets prompt_key response_key max_length dataloader_drop_last
 """
 _RL_OURS = """
-eval_datasets dataloader_shuffle rl_algorithm actor_model_name_or_path use_rm_server reward_server max_prompt_len
-balance_batch
+eval_datasets dataloader_shuffle rl_algorithm actor_model_name_or_path use_rm_server reward_server use_rule_reward
+max_prompt_len balance_batch min_learning_rate
 rollout_n max_dec_len min_dec_len top_p temperature repetition_penalty eos_token rollout_max_num_seqs
 global_batch_size global_gen_batch_size global_mini_batch_size update_iters per_device_logprob_batch_size
 kl_coeff kl_loss_coeff pg_loss_coeff entropy_coeff clip_range_ratio clip_range_ratio_low clip_range_ratio_high
 clip_range_score normalize_reward normalize_advantage enable_overlong_reward_buffer overlong_reward_buffer
-overlong_penalty_factor dynamic_sampling max_gen_batches early_stopping early_stopping_patience
-early_stopping_threshold advantage_rule norm_adv_by_std policy_loss loss_agg_mode dual_clip_ratio sft_coeff kl_type
-gamma allow_biased_sampling logprob_gap_limit rollout_seed share_prompt score_scale_factor default_reward extractor_type
-failure_policy max_unscored_fraction reward_protocol reward_token_file reward_connect_timeout_s
+overlong_penalty_factor overlong_max_resp_len overlong_penalty_capped dynamic_sampling max_gen_batches
+early_stopping early_stopping_patience early_stopping_threshold
+advantage_rule norm_adv_by_std policy_loss loss_agg_mode dual_clip_ratio sft_coeff kl_type
+gamma allow_biased_sampling logprob_gap_limit rollout_seed share_prompt rule_reward score_scale_factor
+default_reward extractor_type failure_policy max_unscored_fraction reward_protocol reward_token_file
+reward_connect_timeout_s
 reward_read_timeout_s reward_deadline_s reward_attempts reward_groups_per_request dump_rollouts dump_format
 console_groups eval_samples
 """
@@ -126,15 +128,10 @@ _REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "pdc_download_timeout": ((300, None), _ELSEWHERE),
 }
 _CRITIC = "there is no critic; remove the key, or use rl_algorithm grpo or reinforce_plus_plus"
-_SCHEDULE = "PaddleNLP 3.0.0b4's schedules have no such bound; use lr_scheduler_type constant or polynomial with lr_end"
 _DROPOUT = "dropout makes the policy that is trained differ from the one that is sampled; set 0"
 _RL_REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     **{key: (accepted, _LOADER_REASON) for key, accepted in _LOADER.items()},
     "reward_model_name_or_path": ((None,), "judges run behind the reward server; start it and set reward_server"),
-    "use_rule_reward": (
-        (False,),
-        "rewards come from judges; set use_rm_server: true and reward_server, or leave both out for the text metric",
-    ),
     "critic_model_name_or_path": ((None,), _CRITIC),
     "critic_tokenizer_alpha": ((None,), _CRITIC),
     "critic_learning_rate": ((None,), _CRITIC),
@@ -156,8 +153,7 @@ _RL_REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "rollout_tensor_parallel_degree": ((-1,), "rollouts need whole weights on each rank; remove the key"),
     "ptx_coeff": ((0.0,), "there is no pre-training loss; sft_coeff is the likelihood term of the GRRM recipe"),
     "use_fp32_compute": ((True,), "rewards, advantages and losses are always computed in float32; remove the key"),
-    "min_learning_rate": ((None,), _SCHEDULE),
-    "decay_steps": ((None,), _SCHEDULE),
+    "decay_steps": ((None,), "schedules span the whole run; remove the key"),
     "virtual_pp_degree": ((1,), _PARALLEL),
     "hidden_dropout_prob": ((0.0,), _DROPOUT),
     "attention_probs_dropout_prob": ((0.0,), _DROPOUT),

@@ -88,7 +88,7 @@ def convert(key: str, value: Any, hint: Any) -> Any:
         except (ValueError, TypeError):
             continue
     wanted = " or ".join(_describe(option) for option in options if option is not type(None))
-    raise UserError(f"{key} is {value!r}; give {wanted}.")
+    raise UserError(f"{key} is {value!r}; give {wanted}{_nearest(value, options)}.")
 
 
 def _is_null(value: Any) -> bool:
@@ -157,6 +157,13 @@ def _as_text(value: Any) -> str:
 
 
 _SCALARS: dict[Any, Callable[[Any], Any]] = {bool: _as_bool, int: _as_int, float: _as_float, str: _as_text}
+
+
+def _nearest(value: Any, options: Iterable[Any]) -> str:
+    """The choice that `value` looks like a misspelling of, in brackets; empty where there is none."""
+    choices = [choice for option in options if get_origin(option) is Literal for choice in get_args(option)]
+    near = difflib.get_close_matches(str(value), choices, n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def _describe(hint: Any) -> str:

@@ -1,0 +1,37 @@
+"""The cosine schedule that ends at a floor instead of 0, which PaddleNLP's Trainer lacks."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from paddle.optimizer.lr import LambdaDecay
+
+
+def floored_cosine(step: int, warmup: int, total: int, floor: float, num_cycles: float = 0.5) -> float:
+    """The factor on the learning rate in `step` (from 0) of `total`: up from 0 over `warmup` steps, down to `floor`.
+
+    floor + (1 - floor) * (1 + cos(2 pi num_cycles p)) / 2 with p from 0 to 1 after the warmup; num_cycles 0.5 is half
+    a wave. With floor 0 it is PaddleNLP's cosine schedule, with floor 0.2 that of GRRM's recipe for its judge.
+    """
+    if step < warmup:
+        return step / warmup
+    progress = (step - warmup) / max(1, total - warmup)
+    return floor + (1 - floor) * 0.5 * (1 + math.cos(2 * math.pi * num_cycles * progress))
+
+
+class DecaysToFloor:
+    """Mixin over PaddleNLP's Trainer that honours `min_learning_rate`; without it the schedules are PaddleNLP's."""
+
+    def create_scheduler(self, num_training_steps: int) -> Any:
+        """Set up the schedule of a run of `num_training_steps` optimizer steps."""
+        trainer: Any = self
+        args = trainer.args
+        if args.min_learning_rate is None or trainer.lr_scheduler is not None:
+            return super().create_scheduler(num_training_steps)  # type: ignore[misc]
+        warmup = args.warmup_steps if args.warmup_steps > 0 else int(args.warmup_ratio * num_training_steps)
+        floor = args.min_learning_rate / args.learning_rate if args.learning_rate else 0.0
+        trainer.lr_scheduler = LambdaDecay(
+            args.learning_rate, lambda step: floored_cosine(step, warmup, num_training_steps, floor, args.num_cycles)
+        )
+        return trainer.lr_scheduler

@@ -1,0 +1,86 @@
+"""Judge prompts with ground truths, as the RL trainer reads them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.converter_rows import group, write
+
+from grrm.data.converters.rl_gqm import convert_rl_gqm
+from grrm.data.ranking_prompts import RankingPromptDataset
+from grrm.errors import UserError
+from grrm.rewards.ranking_accuracy import RANKING_REWARDS
+
+PROMPT = "Given a source text in English and multiple translation candidates in German. Perform"
+
+
+def encode(text: str) -> list[int]:
+    return [ord(letter) for letter in text]
+
+
+def written(folder: Path, *rows: dict) -> Path:
+    path = folder / "rl_gqm.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def read(path: Path, max_prompt_len: int = 10_000, rule: str = "ranking_score") -> RankingPromptDataset:
+    return RankingPromptDataset(path, encode, max_prompt_len, lambda truth: RANKING_REWARDS[rule]("", truth))
+
+
+@pytest.mark.parametrize("prompt_type", ["ranking", "ranking_score"])
+def test_lines_of_the_converter_are_read(tmp_path: Path, prompt_type: str) -> None:
+    source = write(tmp_path / "in.parquet", [group(), group(src_text="Bye", trg_lang="zh")])
+    lines = convert_rl_gqm(source, tmp_path / "out.jsonl", prompt_type=prompt_type, subgroup_augment=1)
+    dataset = read(lines.path, rule=prompt_type)
+    assert len(dataset) == 4
+    assert [item.index for item in dataset] == [0, 1, 2, 3]
+    assert {(item.task.src_lang, item.task.trg_lang) for item in dataset} == {
+        ("English", "German"),
+        ("English", "Chinese"),
+    }
+    for item, line in zip(dataset, lines.path.read_text(encoding="utf-8").splitlines(), strict=True):
+        row = json.loads(line)
+        assert (item.prompt_text, item.task.source, item.task.reference) == (row["src"], row["src"], row["tgt"])
+        assert item.prompt_ids == encode(row["src"])
+
+
+def test_prompt_of_other_words_names_no_languages(tmp_path: Path) -> None:
+    task = read(written(tmp_path, {"src": "Rank these.", "tgt": '{"A": 1, "B": 2}'}))[0].task
+    assert (task.src_lang, task.trg_lang, task.source) == ("", "", "Rank these.")
+
+
+def test_overlong_prompts_are_left_out_and_counted(tmp_path: Path, caplog) -> None:
+    rows = [{"src": PROMPT * n, "tgt": '{"A": 1, "B": 2}'} for n in (1, 2)]
+    dataset = read(written(tmp_path, *rows), max_prompt_len=len(PROMPT))
+    assert (len(dataset), dataset.n_total, dataset.n_too_long) == (1, 2, 1)
+    assert "1 of 2 rows are longer than max_prompt_len" in caplog.text
+    with pytest.raises(UserError, match="all 2 rows are longer than max_prompt_len = 3 tokens; raise the limit"):
+        read(written(tmp_path, *rows), max_prompt_len=3)
+
+
+@pytest.mark.parametrize(
+    ("tgt", "rule", "sentence"),
+    [
+        ('{"source":"x","src_lang":"en","trg_lang":"de","reference":"y"}', "ranking_score", "does not name the"),
+        ("A > B", "ranking_score", "cannot be read as JSON"),
+        ('{"A": 11, "B": 2}', "ranking_score_no_cot", "holds 11 where a whole score from 0 to 10 must be"),
+        ("A > C", "ranking", "does not name the candidates"),
+        ("", "ranking_zero", "does not name the candidates"),
+        ("A ? B", "ranking_no_cot", "does not name the candidates"),
+    ],
+)
+def test_ground_truth_that_the_rule_cannot_use_is_told_with_its_line(
+    tmp_path: Path, tgt: str, rule: str, sentence: str
+) -> None:
+    good = {"src": PROMPT, "tgt": '{"A": 1, "B": 2}'}
+    with pytest.raises(UserError, match=rf"rl_gqm.jsonl line 2: The ground truth .* {sentence}") as caught:
+        read(written(tmp_path, good, {"src": PROMPT, "tgt": tgt}), rule=rule)
+    assert "\n" not in str(caught.value)
+
+
+def test_empty_prompt_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="line 1 has an empty prompt"):
+        read(written(tmp_path, {"src": "", "tgt": '{"A": 1, "B": 2}'}))

@@ -1,0 +1,124 @@
+"""The reward that trains a judge: its verdict against the ground truth of its row."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import get_args
+
+import numpy as np
+import pytest
+from support.rolled import rolled_group
+
+from grrm.errors import UserError
+from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
+from grrm.rewards.failure_policy import FailurePolicy, RewardFailure
+from grrm.rewards.group_filter import GroupSignal, classify_group
+from grrm.rewards.overlong import OverlongConfig
+from grrm.rewards.ranking_accuracy import RANKING_REWARDS
+from grrm.rewards.shaping import ShapingConfig
+from grrm.rl.arguments.fields import RuleReward
+from grrm.rl.experience_maker import Experience
+from grrm.rl.reward_sources import build_rewarder
+from grrm.rl.rollout_metrics import rollout_metrics
+from grrm.rl.rule_reward import RuleRewardStage
+
+GOLD = '{"A": 8, "B": 3, "C": 3}'
+RIGHT = "A is better.\n\n### Final Ranking:\n\nA > B = C\n\n### Scores:\n\nA: 8, B: 3, C: 3\n"
+SHIFTED = "A is better.\n\n### Final Ranking:\n\nA > B = C\n\n### Scores:\n\nA: 9, B: 3, C: 3\n"
+CONTRADICTING = "A is better.\n\n### Final Ranking:\n\nB > A = C\n\n### Scores:\n\nA: 8, B: 3, C: 3\n"
+CUT_OFF = "A is better.\n\n### Final Ranking:\n\nA > B"
+SHAPING = ShapingConfig(1.0, 0.0, unscored_pay_length=True)
+
+
+def judged(*responses: str, ground_truth: str | None = GOLD, lengths: list[int] | None = None):
+    lengths = lengths or [5] * len(responses)
+    rolled = rolled_group(0, lengths)
+    candidates = tuple(
+        Candidate(str(i), response, response, n_tokens)
+        for i, (response, n_tokens) in enumerate(zip(responses, lengths, strict=True))
+    )
+    rolled.group = Group("0-0", TranslationTask("prompt", "English", "German", ground_truth), candidates)
+    return rolled
+
+
+def rewarded(
+    rolled, shaping: ShapingConfig = SHAPING, rule: str = "ranking_score", policy: FailurePolicy | None = None
+):
+    RuleRewardStage(RANKING_REWARDS[rule], shaping, policy or FailurePolicy()).reward([rolled])
+    return rolled
+
+
+def test_argument_file_chooses_the_rule():
+    args = SimpleNamespace(use_rule_reward=True, rule_reward="ranking", use_rm_server=False)
+    stage = build_rewarder(args, SHAPING, FailurePolicy(), "<eos>")
+    rolled = judged("it is\nA > B = C", ground_truth="A > B = C")
+    stage.reward([rolled])
+    assert rolled.shaped.rewards == (1.0,)
+
+
+def test_every_ranking_reward_can_be_chosen():
+    assert set(get_args(RuleReward)) == set(RANKING_REWARDS)
+
+
+def test_verdict_is_rewarded_for_its_ordering_and_its_margins():
+    rolled = rewarded(judged(RIGHT, SHIFTED, CONTRADICTING))
+    assert rolled.shaped.rewards == pytest.approx((2.0, 1.0 + (0.6 + 0.6 + 1.0) / 3, 0.0))
+    assert rolled.verdict.statuses == (Status.SCORED, Status.SCORED, Status.UNPARSABLE_CANDIDATE)
+    assert rolled.verdict.scores[2] is None
+    assert rolled.measures == {"ranking_reward": [1.0, 1.0, None]}
+
+
+def test_scale_and_default_reward_are_those_of_the_argument_file():
+    rolled = rewarded(judged(RIGHT, CONTRADICTING), replace(SHAPING, score_scale_factor=0.5, default_reward=-1.0))
+    assert rolled.shaped.rewards == (1.0, -1.0)
+
+
+def test_failure_policy_decides_what_an_invalid_verdict_gets():
+    masked = FailurePolicy.from_mapping({"unparsable_candidate": "mask"})
+    assert rewarded(judged(RIGHT, CUT_OFF), policy=masked).shaped.rewards == (2.0, None)
+    abort = FailurePolicy.from_mapping({"unparsable_candidate": "abort"})
+    with pytest.raises(RewardFailure, match="Candidate '1' of group '0-0' has no score"):
+        rewarded(judged(RIGHT, CUT_OFF), policy=abort)
+
+
+def test_every_response_pays_for_its_length_and_failures_alone_carry_no_signal():
+    shaping = replace(SHAPING, overlong=OverlongConfig(max_resp_len=10, buffer_len=4, penalty_factor=1.0))
+    rolled = rewarded(judged(RIGHT, CUT_OFF, CUT_OFF, lengths=[8, 8, 12]), shaping)
+    assert rolled.shaped.rewards == (1.5, -0.5, -1.0)
+    assert classify_group(rolled.shaped) is GroupSignal.INFORMATIVE
+    failures = rewarded(judged(CUT_OFF, CUT_OFF, lengths=[8, 12]), shaping)
+    assert classify_group(failures.shaped) is GroupSignal.ALL_FAILED
+
+
+def test_uncapped_penalty_is_that_of_dapo():
+    overlong = OverlongConfig(max_resp_len=10, buffer_len=4, penalty_factor=1.0, capped=False)
+    rolled = rewarded(judged(RIGHT, RIGHT, lengths=[10, 18]), replace(SHAPING, overlong=overlong))
+    assert rolled.shaped.rewards == (1.0, -1.0)
+
+
+def test_unusable_ground_truth_stops_the_run_and_invents_no_reward():
+    rolled = judged(RIGHT, ground_truth='{"A": 8, "C": 3}')
+    with pytest.raises(UserError, match="does not name the candidates A, B, … without a gap"):
+        rewarded(rolled)
+    assert rolled.shaped is None
+    with pytest.raises(ValueError, match="group '0-0' has no ground truth"):
+        rewarded(judged(RIGHT, ground_truth=None))
+
+
+def metrics_of(*groups) -> dict[str, float]:
+    n_rows = sum(len(rolled.token_ids) for rolled in groups)
+    return rollout_metrics(Experience([], [], list(groups), np.zeros((n_rows, 8)), {}, 1))
+
+
+def test_ranking_accuracy_is_logged_over_valid_verdicts():
+    reversed_order = RIGHT.replace("A > B = C", "B = C > A").replace("A: 8, B: 3, C: 3", "A: 3, B: 8, C: 8")
+    metrics = metrics_of(rewarded(judged(RIGHT, CUT_OFF)), rewarded(judged(reversed_order, CUT_OFF)))
+    assert metrics["ranking_reward_mean"] == pytest.approx((1 + 1 / 3) / 2)
+    assert metrics["status/unparsable_candidate"] == 0.5
+    assert math.isnan(metrics_of(rewarded(judged(CUT_OFF)))["ranking_reward_mean"])
+
+
+def test_other_rewards_log_no_measures():
+    assert "ranking_reward_mean" not in metrics_of(rolled_group(0, [1, 2], [3.0, 4.0]))
