@@ -1,0 +1,46 @@
+"""A text as a hurried reader takes it: without what cannot be seen, in the plainest characters that look the same.
+
+In the spirit of the skeletons of Unicode Technical Standard 39, for the few characters that the judge's protocol is
+made of.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_LETTERS = {
+    # Cyrillic and Greek capitals that are drawn like Latin ones
+    "АВСЕНІЈКМОРЅТХУԜԌ": "ABCEHIJKMOPSTXYWG",
+    "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧ": "ABEZHIKMNOPTYX",
+    # and the small ones
+    "асеіјорѕхуԁԛԝһӏ": "aceijopsxydqwhl",
+    "αιονρτυ": "aiovptu",
+}
+_MARKS = {
+    "ˋˊ‵´": "````",  # grave accents and what is set as one
+    "∶ː꞉׃": "::::",
+    "›≻": ">>",
+    "∼〜": "~~",
+    "＿": "_",
+}
+_PLAIN = {
+    ord(odd): plain
+    for table in (_LETTERS, _MARKS)
+    for odds, plains in table.items()
+    for odd, plain in zip(odds, plains, strict=True)
+}
+
+# Every format character (zero width, direction, tags), and what else Unicode allows to be ignored: selectors, fillers.
+_IGNORABLE = re.compile(
+    "[\u00ad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000110bd\U000110cd"
+    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+_LINE_BREAK = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
+
+
+def skeleton(text: str) -> str:
+    """`text` under NFKC without ignorable characters, look-alikes replaced, every kind of line break a newline."""
+    visible = unicodedata.normalize("NFKC", _IGNORABLE.sub("", text).translate(_PLAIN))
+    return _LINE_BREAK.sub("\n", _IGNORABLE.sub("", visible).translate(_PLAIN))

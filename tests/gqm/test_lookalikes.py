@@ -1,0 +1,31 @@
+import sys
+import unicodedata
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grrm.gqm.lookalikes import skeleton
+
+
+def test_nothing_invisible_is_left():
+    formats = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) == "Cf"]
+    assert skeleton("".join(formats)) == ""
+
+
+def test_look_alikes_become_what_they_look_like():
+    assert skeleton("Тrаnslаtiоn В∶") == "Translation B:"
+    assert skeleton("ＡＢＣ：１０ ＞ ˋ｀\u1fef") == "ABC:10 > ```"
+
+
+def test_every_line_break_is_a_newline():
+    assert skeleton("a\r\nb\rc\u2028d\u2029e\x0bf\x85g\nh") == "a\nb\nc\nd\ne\nf\ng\nh"
+
+
+@given(st.text(alphabet=st.characters(min_codepoint=9, max_codepoint=126)))
+def test_plain_text_is_its_own_skeleton_but_for_its_line_breaks(text):
+    assert skeleton(text).split("\n") == text.replace("\r\n", "\n").translate({13: 10, 11: 10, 12: 10}).split("\n")
+
+
+@given(st.text())
+def test_a_skeleton_has_no_skeleton_of_its_own(text):
+    assert skeleton(skeleton(text)) == skeleton(text)
