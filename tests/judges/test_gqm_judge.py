@@ -8,7 +8,8 @@ from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
 from grrm.gqm.prompts import render_response
 from grrm.judges.generation import JudgeSampling, attempt_seed
-from grrm.judges.gqm import GQMJudge, build_group_prompt
+from grrm.judges.gqm import GQMJudge
+from grrm.judges.group_prompt import build_group_prompt
 from grrm.judges.interface import GeneratedText
 
 REPLY = render_response("B loses the verb.", [8, 3])
@@ -119,7 +120,7 @@ def test_ranking_of_more_than_ten_tiers_stays_within_ten(scripted):
     assert len(set(verdict.scores)) == 12
 
 
-def test_seeds_depend_on_group_and_attempt_but_not_on_the_batch(scripted):
+def test_seeds_depend_on_content_and_attempt_but_not_on_ids_or_the_batch(scripted):
     def seeds_of(groups):
         generator = scripted({"SRC0": ["no", REPLY], "SRC1": [REPLY]})
         GQMJudge(generator).judge(groups)
@@ -129,6 +130,7 @@ def test_seeds_depend_on_group_and_attempt_but_not_on_the_batch(scripted):
     together = seeds_of([group_of(["x", "y"], "SRC1", "h"), group_of(["x", "y"])])
     assert [alone[0][0], alone[1][0]] == [together[0][1], together[1][0]]
     assert len({together[0][0], together[0][1], together[1][0]}) == 3
+    assert alone == seeds_of([group_of(["x", "y"], group_id="other")])
 
 
 def test_base_seed_changes_every_draw():

@@ -35,6 +35,22 @@ def find_distinct(group: Group, is_safe: Callable[[str], bool] | None = None) ->
     return DistinctCandidates(tuple(members), tuple(tuple(positions) for positions in members.values()), excluded)
 
 
+def without_longest(distinct: DistinctCandidates) -> DistinctCandidates:
+    """The same without the translation that takes most bytes in UTF-8, whose copies become TOO_LONG.
+
+    Bytes come closer to tokens than characters do. Between equals it is the one that sorts last, so that the choice
+    does not depend on the order. Needs at least one translation.
+    """
+    sizes = [(len(text.encode("utf-8", "surrogatepass")), text) for text in distinct.texts]
+    longest = sizes.index(max(sizes))
+    excluded = distinct.excluded | dict.fromkeys(distinct.members[longest], Status.TOO_LONG)
+    return DistinctCandidates(
+        distinct.texts[:longest] + distinct.texts[longest + 1 :],
+        distinct.members[:longest] + distinct.members[longest + 1 :],
+        excluded,
+    )
+
+
 def spread_verdict(
     group: Group,
     distinct: DistinctCandidates,

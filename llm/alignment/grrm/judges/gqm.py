@@ -4,69 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.fences import is_safe_candidate
 from grrm.gqm.grammar import Mode, Rejection, parse_verdict
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.gqm.languages import CANDIDATE_IDS
-from grrm.gqm.prompts import gqm_prompt
 from grrm.gqm.rankings import tiers_of
-from grrm.judges.distinct import DistinctCandidates, find_distinct, spread_verdict
+from grrm.judges.distinct import DistinctCandidates, find_distinct, spread_verdict, without_longest
 from grrm.judges.generation import JudgeSampling, Question, Reply, ask
+from grrm.judges.group_prompt import GroupPrompt, prompt_for
 from grrm.judges.interface import TextGenerator
 
-
-@dataclass(frozen=True, slots=True)
-class GroupPrompt:
-    """What a group asks of the judge.
-
-    `dup_map[k]` are the positions in `group.candidates` of the candidate called A, B, … (k = 0, 1, …), and `lens[k]`
-    the response length of its first copy in tokens. `prompt` is None when there is nothing to ask, with the reason in
-    `blocked`.
-    """
-
-    prompt: str | None
-    distinct: DistinctCandidates
-    lens: tuple[int, ...]
-    blocked: Status | None = None
-
-    @property
-    def dup_map(self) -> tuple[tuple[int, ...], ...]:
-        return self.distinct.members
-
-
-def build_group_prompt(
-    group: Group,
-    prompt_type: str = "ranking_score",
-    add_example: bool = False,
-    is_safe: Callable[[str], bool] = is_safe_candidate,
-    render: Callable[[str], str] = render_chatml,
-) -> GroupPrompt:
-    """The judge's prompt for a group, a pure function of it: equal translations merged, unusable ones left out.
-
-    Blocked with SINGLE_CANDIDATE below two distinct translations, with TOO_MANY_CANDIDATES above the identifiers
-    A to Z. Raises what `gqm_prompt` raises on an unknown language or prompt type.
-    """
-    distinct = find_distinct(group, is_safe)
-    lens = tuple(group.candidates[positions[0]].n_tokens for positions in distinct.members)
-    if len(distinct.texts) < 2:
-        return GroupPrompt(None, distinct, lens, Status.SINGLE_CANDIDATE)
-    if len(distinct.texts) > len(CANDIDATE_IDS):
-        return GroupPrompt(None, distinct, lens, Status.TOO_MANY_CANDIDATES)
-    task = group.task
-    user_prompt = gqm_prompt(task.source, distinct.texts, task.src_lang, task.trg_lang, prompt_type, add_example)
-    return GroupPrompt(render(user_prompt), distinct, lens)
+TooLong = Literal["refuse", "drop_longest"]
 
 
 @dataclass
 class GQMJudge:
     """Scores groups with a generative group judge (GRRM) behind `generator`.
 
-    `prompt_length` is the longest judge prompt in the judge's tokens: longer groups are TOO_LONG. `mode` is the
-    verdict grammar's (exact, tolerant, compat). `is_safe` says which texts may stand in a fence, `render` applies the
-    judge's chat template. Replies that stay unreadable after all retries are JUDGE_UNPARSABLE; the verdict's
-    `analysis` is the last reply in full.
+    `prompt_length` is the longest judge prompt in the judge's tokens, counted by `count_tokens` (default: by the
+    generator). A group that exceeds it is TOO_LONG as a whole, or with `too_long` "drop_longest" its longest
+    candidates are, one after the other until the prompt fits; a text is never cut. More than `max_candidates` distinct
+    translations are TOO_MANY_CANDIDATES. `mode` is the verdict grammar's (exact, tolerant, compat). `is_safe` says
+    which texts may stand in a fence, `render` applies the judge's chat template. Replies that stay unreadable after
+    all retries are JUDGE_UNPARSABLE; the verdict's `analysis` is the last reply in full. A verdict depends on what the
+    prompt says, not on ids or on the rest of the batch.
     """
 
     generator: TextGenerator
@@ -78,29 +42,41 @@ class GQMJudge:
     is_safe: Callable[[str], bool] = is_safe_candidate
     render: Callable[[str], str] = render_chatml
     name: str = "gqm"
+    max_candidates: int = len(CANDIDATE_IDS)
+    too_long: TooLong = "refuse"
+    count_tokens: Callable[[str], int] | None = None
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept, from one batch of prompts (and one more per round of retries)."""
         plans = [self.plan(group) for group in groups]
         asked = [i for i, plan in enumerate(plans) if plan.prompt is not None]
-        replies = ask(self.generator, [self._question(groups[i], plans[i]) for i in asked], self.sampling)
+        replies = ask(self.generator, [self._question(plans[i]) for i in asked], self.sampling)
         verdicts = [_blocked_verdict(group, plan) for group, plan in zip(groups, plans, strict=True)]
         for i, reply in zip(asked, replies, strict=True):
             verdicts[i] = _verdict_of_reply(groups[i], plans[i].distinct, reply)
         return verdicts
 
     def plan(self, group: Group) -> GroupPrompt:
-        """The group's prompt, blocked with TOO_LONG when it exceeds `prompt_length` tokens."""
-        plan = build_group_prompt(group, self.prompt_type, self.add_example, self.is_safe, self.render)
-        if plan.prompt is not None and self.generator.count_tokens(plan.prompt) > self.prompt_length:
-            return GroupPrompt(None, plan.distinct, plan.lens, Status.TOO_LONG)
+        """The group's prompt, blocked with TOO_LONG when no two of its candidates fit into `prompt_length` tokens."""
+        whole = plan = self._prompt(group, find_distinct(group, self.is_safe))
+        while plan.prompt is not None and self._n_tokens(plan.prompt) > self.prompt_length:
+            if self.too_long == "refuse" or len(plan.distinct.texts) == 2:
+                return GroupPrompt(None, whole.distinct, whole.lens, Status.TOO_LONG)
+            plan = self._prompt(group, without_longest(plan.distinct))
         return plan
 
-    def _question(self, group: Group, plan: GroupPrompt) -> Question[ScoredTiers]:
+    def _prompt(self, group: Group, distinct: DistinctCandidates) -> GroupPrompt:
+        return prompt_for(group, distinct, self.prompt_type, self.add_example, self.render, self.max_candidates)
+
+    def _n_tokens(self, prompt: str) -> int:
+        return (self.count_tokens or self.generator.count_tokens)(prompt)
+
+    def _question(self, plan: GroupPrompt) -> Question[ScoredTiers]:
         def read(text: str) -> ScoredTiers | Rejection:
             return read_group_reply(text, len(plan.distinct.texts), self.prompt_type, self.mode)
 
-        return Question(group.group_id, plan.prompt or "", read)
+        prompt = plan.prompt or ""
+        return Question(prompt, prompt, read)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ class SQMJudge:
     is_safe: Callable[[str], bool] = is_safe_candidate
     render: Callable[[str], str] = render_chatml
     name: str = "sqm"
+    count_tokens: Callable[[str], int] | None = None
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept, from one batch of all groups' prompts (and one per round of retries)."""
@@ -51,10 +52,9 @@ class SQMJudge:
         """The question about distinct translation `k`, None when it is too long to ask."""
         task = group.task
         prompt = self.render(sqm_prompt(task.source, plan.texts[k], task.src_lang, task.trg_lang))
-        if self.generator.count_tokens(prompt) > self.prompt_length:
+        if (self.count_tokens or self.generator.count_tokens)(prompt) > self.prompt_length:
             return None
-        candidate_id = group.candidates[plan.members[k][0]].candidate_id
-        return Question(f"{group.group_id}/{candidate_id}", prompt, lambda text: parse_sqm(text, self.mode))
+        return Question(prompt, prompt, lambda text: parse_sqm(text, self.mode))
 
 
 def _verdict_of_replies(group: Group, plan: DistinctCandidates, replies: Sequence[Reply[float] | None]) -> Verdict:
