@@ -1,0 +1,38 @@
+"""What judges count while they work: cache hits, discarded orders, how far the orders of a group agree."""
+
+from __future__ import annotations
+
+import threading
+
+COUNTERS: dict[str, str] = {
+    "cache_hits": "Groups answered from an earlier verdict on the same content.",
+    "cache_misses": "Groups that the cache had no verdict for.",
+    "order_failures": "Orders of a group left out of its mean because the judge did not score all candidates in them.",
+    "agreement_groups": "Groups whose orders could be compared.",
+    "agreement_sum": "Sum over these groups of the mean Kendall tau-b between their orders.",
+    "chunked_groups": "Groups judged in overlapping chunks.",
+}
+
+
+class JudgeMetrics:
+    """Counters named in `COUNTERS`; they start at zero and are thread-safe."""
+
+    def __init__(self) -> None:
+        self._values = dict.fromkeys(COUNTERS, 0.0)
+        self._lock = threading.Lock()
+
+    def add(self, name: str, amount: float = 1.0) -> None:
+        """Adds `amount` to counter `name`. Raises KeyError on an unknown name."""
+        with self._lock:
+            self._values[name] += amount
+
+    def values(self) -> dict[str, float]:
+        """Every counter as it stands."""
+        with self._lock:
+            return dict(self._values)
+
+    def mean_agreement(self) -> float | None:
+        """Mean tau-b between the orders of a group (-1 to 1), None before any group could be compared."""
+        values = self.values()
+        n_groups = values["agreement_groups"]
+        return values["agreement_sum"] / n_groups if n_groups else None

@@ -1,0 +1,51 @@
+"""Groups to judge, and judge models whose scores are known beforehand."""
+
+from __future__ import annotations
+
+import re
+
+from grrm.gqm.groups import Candidate, Group, TranslationTask
+from grrm.gqm.prompts import render_response
+from grrm.judges.interface import GeneratedText
+
+
+def group_of(texts, group_id="g", source="SRC", id_prefix="c"):
+    """A group of translations; None is a response without one."""
+    candidates = tuple(Candidate(f"{id_prefix}{i}", text or "?", text, 5) for i, text in enumerate(texts))
+    return Group(group_id, TranslationTask(source, "de", "en"), candidates)
+
+
+def shown_in(prompt):
+    """The candidates of a group prompt, in their order there."""
+    return re.findall(r"Translation [A-Z]:\n```\n(.*)\n```\n", prompt)
+
+
+class ModelOf:
+    """A judge model that scores the candidates it is shown by `score(place, text)`, None for an unreadable reply.
+
+    `score_all(texts)` in its place sees all of them at once. One character is one token; prompts and seeds are kept.
+    """
+
+    def __init__(self, score=None, score_all=None):
+        self._score_all = score_all or (lambda texts: [score(place, text) for place, text in enumerate(texts)])
+        self.prompts = []
+        self.seeds = []
+        self.calls = 0
+
+    def generate_text(self, prompts, *, temperature, top_p=1.0, max_new_tokens, seeds=None):
+        self.calls += 1
+        self.prompts += prompts
+        self.seeds += seeds
+        return [GeneratedText(self._reply(prompt), "stop", 1) for prompt in prompts]
+
+    def _reply(self, prompt):
+        scores = self._score_all(shown_in(prompt))
+        return "I cannot say." if None in scores else render_response("Read.", scores)
+
+    def count_tokens(self, prompt):
+        return len(prompt)
+
+
+def by_length(place, text):
+    """A judge without bias: a point per character."""
+    return len(text)
