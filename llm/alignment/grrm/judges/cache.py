@@ -1,0 +1,120 @@
+"""Remembering what a judge said about the same translations of the same text."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from grrm.gqm.fences import is_safe_candidate
+from grrm.gqm.groups import Group, Status, Verdict
+from grrm.judges.distinct import DistinctCandidates, find_distinct, spread_verdict
+from grrm.judges.interface import Judge
+from grrm.judges.metrics import JudgeMetrics
+from grrm.judges.shown import TextVerdict, content_digest, read_shown, show
+
+# What leaves a candidate unscored for the sake of its own text, and would do so again.
+_FAULTS_OF_CANDIDATES = frozenset({Status.UNPARSABLE_CANDIDATE, Status.UNSAFE_CANDIDATE, Status.TOO_LONG})
+
+
+class VerdictCache:
+    """The `max_entries` verdicts used last, by content; thread-safe, and may be shared by judges."""
+
+    def __init__(self, max_entries: int) -> None:
+        if max_entries < 1:
+            raise ValueError(f"a cache needs room for at least one verdict, got max_entries {max_entries}")
+        self._max_entries = max_entries
+        self._entries: OrderedDict[str, TextVerdict] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> TextVerdict | None:
+        """The verdict under `key`, None if there is none (any more)."""
+        with self._lock:
+            if key in self._entries:
+                self._entries.move_to_end(key)
+            return self._entries.get(key)
+
+    def put(self, key: str, verdict: TextVerdict) -> None:
+        """Remembers a verdict, and forgets those used longest ago beyond `max_entries`."""
+        with self._lock:
+            self._entries[key] = verdict
+            self._entries.move_to_end(key)
+            while len(self._entries) > self._max_entries:
+                self._entries.popitem(last=False)
+
+    @property
+    def n_entries(self) -> int:
+        """Verdicts remembered at the moment."""
+        with self._lock:
+            return len(self._entries)
+
+
+@dataclass
+class CachedJudge:
+    """Asks `inner` only about content that `cache` does not know: task, distinct safe translations in order, settings.
+
+    Ids do not matter, nor copies, nor candidates that are never shown. `settings` must name everything else that the
+    scores depend on, the model included, where several judges share a cache. Only verdicts with scores are kept, and
+    only those in which no candidate lacks one because the judge failed: a failure is asked about again. A group with
+    the content of an earlier one in the same call is asked about once. A verdict from the cache has the analysis of
+    the first time and 0 `attempts`: the judge was not asked. Two threads that miss the same content at the same time
+    both ask.
+    """
+
+    inner: Judge
+    cache: VerdictCache
+    settings: str = ""
+    is_safe: Callable[[str], bool] = is_safe_candidate
+    metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
+    name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.name = self.inner.name
+
+    def judge(self, groups: Sequence[Group]) -> list[Verdict]:
+        """One verdict per group, order kept."""
+        plans = [find_distinct(group, self.is_safe) for group in groups]
+        keys = [
+            content_digest(group.task, plan.texts, self.settings) for group, plan in zip(groups, plans, strict=True)
+        ]
+        known = {key: found for key in set(keys) if (found := self.cache.get(key)) is not None}
+        first: dict[str, int] = {}
+        for g, key in enumerate(keys):
+            if key not in known:
+                first.setdefault(key, g)
+        fresh = self._ask([groups[g] for g in first.values()], [plans[g] for g in first.values()])
+        for key, verdict in zip(first, fresh, strict=True):
+            if _is_scored(verdict):
+                self.cache.put(key, verdict)
+            known[key] = verdict
+        self.metrics.add("cache_hits", len(groups) - len(first))
+        self.metrics.add("cache_misses", len(first))
+        return [
+            _spread(group, plan, known[key] if first.get(key) == g else replace(known[key], attempts=0))
+            for g, (group, plan, key) in enumerate(zip(groups, plans, keys, strict=True))
+        ]
+
+    def _ask(self, groups: Sequence[Group], plans: Sequence[DistinctCandidates]) -> list[TextVerdict]:
+        orders = [range(len(plan.texts)) for plan in plans]
+        shown = [show(group, plan, order) for group, plan, order in zip(groups, plans, orders, strict=True)]
+        return [
+            read_shown(part, verdict, order)
+            for part, verdict, order in zip(shown, self.inner.judge(shown), orders, strict=True)
+        ]
+
+
+def _is_scored(verdict: TextVerdict) -> bool:
+    failures = {outcome for outcome in verdict.outcomes.values() if isinstance(outcome, Status)}
+    return bool(verdict.scores) and failures <= _FAULTS_OF_CANDIDATES
+
+
+def _spread(group: Group, plan: DistinctCandidates, verdict: TextVerdict) -> Verdict:
+    return spread_verdict(
+        group,
+        plan,
+        [verdict.outcomes[k] for k in range(len(plan.texts))],
+        tiers=verdict.tiers,
+        analysis=verdict.analysis,
+        attempts=verdict.attempts,
+    )

@@ -1,0 +1,124 @@
+import threading
+
+import pytest
+from support.judged_groups import ModelOf, by_length, group_of
+
+from grrm.gqm.groups import Status
+from grrm.judges.cache import CachedJudge, VerdictCache
+from grrm.judges.generation import JudgeSampling
+from grrm.judges.gqm import GQMJudge
+from grrm.judges.metrics import JudgeMetrics
+
+
+def cached(model, cache=None, settings="", metrics=None, retries=0):
+    judge = GQMJudge(model, sampling=JudgeSampling(retries=retries))
+    return CachedJudge(judge, cache or VerdictCache(8), settings, metrics=metrics or JudgeMetrics())
+
+
+def test_same_content_under_other_ids_is_not_asked_about_again():
+    model, metrics = ModelOf(by_length), JudgeMetrics()
+    judge = cached(model, metrics=metrics)
+    first = judge.judge([group_of(["a", "bb"])])[0]
+    again = judge.judge([group_of(["a", None, "bb", "a", "```"], "other", id_prefix="z")])[0]
+    assert len(model.prompts) == 1
+    assert first.scores == (1.0, 2.0)
+    assert again.scores == (1.0, None, 2.0, 1.0, None)
+    assert again.ranking == (("z2",), ("z0", "z3"))
+    assert (first.attempts, again.attempts) == (1, 0)
+    assert again.analysis == first.analysis
+    assert (metrics.values()["cache_hits"], metrics.values()["cache_misses"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [group_of(["bb", "a"]), group_of(["a", "bbb"]), group_of(["a", "bb"], source="other"), group_of(["a", "bb", "c"])],
+)
+def test_other_content_is_asked_about(other):
+    model = ModelOf(by_length)
+    judge = cached(model)
+    judge.judge([group_of(["a", "bb"])])
+    judge.judge([other])
+    assert len(model.prompts) == 2
+
+
+def test_judges_with_other_settings_do_not_share_verdicts():
+    cache, model = VerdictCache(8), ModelOf(by_length)
+    for settings in ("one", "two", "one"):
+        cached(model, cache, settings).judge([group_of(["a", "bb"])])
+    assert len(model.prompts) == 2
+
+
+def test_the_same_content_twice_in_one_call_is_asked_about_once():
+    model, metrics = ModelOf(by_length), JudgeMetrics()
+    groups = [group_of(["a", "bb"]), group_of(["x"], "lone"), group_of(["a", "bb", "bb"], "h")]
+    verdicts = cached(model, metrics=metrics).judge(groups)
+    assert len(model.prompts) == 1
+    assert [verdict.scores for verdict in verdicts] == [(1.0, 2.0), (None,), (1.0, 2.0, 2.0)]
+    assert metrics.values()["cache_hits"] == 1
+
+
+def test_failures_are_asked_about_again():
+    replies = iter([None, 5])
+    model = ModelOf(score_all=lambda texts: [next_score] * 2 if (next_score := next(replies)) else [None])
+    cache = VerdictCache(8)
+    judge = cached(model, cache)
+    assert set(judge.judge([group_of(["a", "bb"])])[0].statuses) == {Status.JUDGE_UNPARSABLE}
+    assert cache.n_entries == 0
+    assert judge.judge([group_of(["a", "bb"])])[0].scores == (5.0, 5.0)
+    assert cache.n_entries == 1
+
+
+def test_groups_without_any_score_take_no_room():
+    cache = VerdictCache(8)
+    cached(ModelOf(by_length), cache).judge([group_of(["a"]), group_of([None]), group_of([])])
+    assert cache.n_entries == 0
+
+
+def test_the_verdict_used_longest_ago_goes_first():
+    model, cache = ModelOf(by_length), VerdictCache(2)
+    judge = cached(model, cache)
+    first, second, third = (group_of(["a", text]) for text in ("bb", "ccc", "dddd"))
+    for group in (first, second, first, third):
+        judge.judge([group])
+    assert (cache.n_entries, len(model.prompts)) == (2, 3)
+    judge.judge([first])
+    assert len(model.prompts) == 3
+    judge.judge([second])
+    assert len(model.prompts) == 4
+
+
+def test_more_groups_than_the_cache_holds_still_get_their_verdicts():
+    groups = [group_of(["a", "b" * (i + 2)]) for i in range(5)]
+    verdicts = cached(ModelOf(by_length), VerdictCache(1)).judge([*groups, *groups])
+    assert [verdict.scores[1] for verdict in verdicts] == [2.0, 3.0, 4.0, 5.0, 6.0] * 2
+
+
+def test_threads_share_a_cache():
+    metrics, cache = JudgeMetrics(), VerdictCache(3)
+    judge = cached(ModelOf(by_length), cache, metrics=metrics)
+    wrong = []
+
+    def work(offset):
+        for i in range(60):
+            length = 2 + (i + offset) % 6
+            if judge.judge([group_of(["a", "b" * length])])[0].scores != (1.0, float(length)):
+                wrong.append(length)
+
+    threads = [threading.Thread(target=work, args=(offset,)) for offset in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    values = metrics.values()
+    assert (wrong, cache.n_entries) == ([], 3)
+    assert values["cache_hits"] + values["cache_misses"] == 240
+
+
+def test_a_cache_without_room_is_refused():
+    with pytest.raises(ValueError, match="at least one"):
+        VerdictCache(0)
+
+
+def test_unknown_counter_is_a_defect():
+    with pytest.raises(KeyError):
+        JudgeMetrics().add("cache_hit")
