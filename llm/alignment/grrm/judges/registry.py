@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from grrm.errors import UserError
 from grrm.judges.interface import Judge
+from grrm.judges.options import require_known
 from grrm.judges.text_metric import METRICS, TextMetricJudge
 
 EMBEDDED_JUDGES = ("text_metric", *METRICS)
@@ -18,7 +18,7 @@ def build_judge(name: str = "text_metric", options: Mapping[str, object] | None 
 
     `options` are the judge's constructor arguments. Raises UserError that names the nearest known name or option.
     """
-    _require_known("judge", name, EMBEDDED_JUDGES)
+    require_known("judge", name, EMBEDDED_JUDGES)
     chosen = dict(options or {})
     if name != "text_metric":
         chosen.setdefault("metric", name)
@@ -26,12 +26,5 @@ def build_judge(name: str = "text_metric", options: Mapping[str, object] | None 
             raise UserError(f"Judge {name!r} cannot take metric {chosen['metric']!r}; leave out one of the two.")
     known = [option.name for option in dataclasses.fields(TextMetricJudge) if option.init]
     for option in chosen:
-        _require_known(f"option of judge {name!r}", option, known)
+        require_known(f"option of judge {name!r}", option, known)
     return TextMetricJudge(**chosen)  # type: ignore[arg-type]
-
-
-def _require_known(noun: str, name: str, known: Iterable[str]) -> None:
-    known = list(known)
-    if name not in known:
-        nearest = difflib.get_close_matches(str(name), known, n=1, cutoff=0.0)[0]
-        raise UserError(f"Unknown {noun} {name!r}; did you mean {nearest!r}? Known: {', '.join(known)}.")

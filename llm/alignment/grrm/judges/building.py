@@ -1,0 +1,79 @@
+"""Generative judges put together from options, over any text generator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from grrm.gqm.chat import render_chatml
+from grrm.gqm.fences import guard_for
+from grrm.judges.cache import CachedJudge, VerdictCache
+from grrm.judges.chunked import ChunkedJudge
+from grrm.judges.gqm import GQMJudge
+from grrm.judges.interface import Judge, TextGenerator
+from grrm.judges.metrics import JudgeMetrics
+from grrm.judges.options import GQMOptions, SQMOptions
+from grrm.judges.reordered import ReorderedJudge
+from grrm.judges.sqm import SQMJudge
+
+DEFAULT_GQM, DEFAULT_SQM = GQMOptions(), SQMOptions()
+
+
+def build_gqm_judge(
+    generator: TextGenerator,
+    options: GQMOptions = DEFAULT_GQM,
+    *,
+    count_tokens: Callable[[str], int] | None = None,
+    render: Callable[[str], str] = render_chatml,
+    special_tokens: Iterable[str] = (),
+    metrics: JudgeMetrics | None = None,
+) -> Judge:
+    """The group judge with all that the options ask for around it.
+
+    From the outside in: chunks, several orders, cache, prompt. So every chunk is averaged over orders of its own, in
+    which the anchor changes its place like all others and of which one may fail without spoiling the other chunks;
+    and the cache holds one entry per prompt, so that only what failed is asked about again.
+    `count_tokens` counts the judge's tokens where the generator cannot; `render` applies the judge's chat template;
+    `special_tokens` of its tokenizer may not occur in a candidate; what the judge counts is added to `metrics`.
+    """
+    metrics = JudgeMetrics() if metrics is None else metrics
+    is_safe = guard_for(special_tokens)
+    judge: Judge = GQMJudge(
+        generator,
+        prompt_length=options.prompt_length,
+        prompt_type=options.prompt_type,
+        add_example=options.add_example,
+        mode=options.mode,
+        sampling=options.sampling(),
+        is_safe=is_safe,
+        render=render,
+        max_candidates=options.max_candidates,
+        too_long=options.too_long,
+        count_tokens=count_tokens,
+    )
+    if options.cache_size:
+        judge = CachedJudge(judge, VerdictCache(options.cache_size), repr(options), is_safe, metrics)
+    if options.shuffle or options.permutations > 1:
+        judge = ReorderedJudge(judge, options.permutations, options.shuffle, options.seed, is_safe, metrics)
+    if options.too_many == "chunk":
+        judge = ChunkedJudge(judge, options.max_candidates, is_safe, metrics)
+    return judge
+
+
+def build_sqm_judge(
+    generator: TextGenerator,
+    options: SQMOptions = DEFAULT_SQM,
+    *,
+    count_tokens: Callable[[str], int] | None = None,
+    render: Callable[[str], str] = render_chatml,
+    special_tokens: Iterable[str] = (),
+) -> Judge:
+    """The single judge; the arguments mean what they mean for the group judge."""
+    return SQMJudge(
+        generator,
+        prompt_length=options.prompt_length,
+        mode=options.mode,
+        sampling=options.sampling(),
+        is_safe=guard_for(special_tokens),
+        render=render,
+        count_tokens=count_tokens,
+    )

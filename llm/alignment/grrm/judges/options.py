@@ -1,0 +1,118 @@
+"""What can be set on generative judges, as plain values from a YAML file or a command line, checked when read."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from grrm.errors import UserError
+from grrm.gqm.grammar import Mode
+from grrm.gqm.languages import CANDIDATE_IDS
+from grrm.judges.generation import JudgeSampling
+
+MAX_PERMUTATIONS = 64
+
+
+@dataclass(frozen=True)
+class SQMOptions:
+    """Options of every generative judge; a wrong type or value raises UserError.
+
+    `prompt_length` and `max_new_tokens` limit the judge's prompt and its reply, in its tokens: a longer prompt is a
+    status, a longer reply is drawn again. `mode` is the grammar replies are read with. A first reply is drawn at
+    `temperature`, up to `retries` more at `retry_temperature`.
+    """
+
+    prompt_length: int = 2048
+    max_new_tokens: int = 8192
+    mode: Mode = "tolerant"
+    temperature: float = 0.0
+    top_p: float = 1.0
+    retries: int = 6
+    retry_temperature: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, expected in get_type_hints(type(self)).items():
+            object.__setattr__(self, name, _checked(name, getattr(self, name), expected))
+        self._require_range("prompt_length", 1)
+        self._require_range("max_new_tokens", 1)
+        self._require_range("temperature", 0)
+        self._require_range("retry_temperature", 0)
+        self._require_range("retries", 0)
+        self._require_range("top_p", 0, 1)
+        if self.top_p == 0:
+            raise UserError("Judge option 'top_p' is 0; give a number above 0, at most 1.")
+
+    def sampling(self) -> JudgeSampling:
+        """The part of the options that says how replies are drawn."""
+        return JudgeSampling(
+            self.temperature, self.top_p, self.max_new_tokens, self.retries, self.retry_temperature, self.seed
+        )
+
+    def _require_range(self, name: str, low: float, high: float | None = None) -> None:
+        value = getattr(self, name)
+        if not low <= value <= (sys.float_info.max if high is None else high):
+            limits = f"at least {low}" if high is None else f"from {low} to {high}"
+            raise UserError(f"Judge option {name!r} is {value!r}; give a number {limits}.")
+
+
+@dataclass(frozen=True)
+class GQMOptions(SQMOptions):
+    """Options of the group judge.
+
+    `shuffle` and `permutations` work against position bias (see `ReorderedJudge`), `cache_size` is the number of
+    verdicts remembered, 0 for none. Above `max_candidates` distinct translations a group is judged in chunks or gets
+    a status (`too_many`: "chunk" or "refuse"); where the prompt is too long, the longest candidates are left out or
+    the whole group gets the status (`too_long`: "drop_longest" or "refuse").
+    """
+
+    prompt_type: Literal["ranking_score", "score", "ranking"] = "ranking_score"
+    add_example: bool = False
+    shuffle: bool = False
+    permutations: int = 1
+    cache_size: int = 0
+    max_candidates: int = len(CANDIDATE_IDS)
+    too_many: Literal["chunk", "refuse"] = "chunk"
+    too_long: Literal["drop_longest", "refuse"] = "drop_longest"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require_range("permutations", 1, MAX_PERMUTATIONS)
+        self._require_range("cache_size", 0)
+        self._require_range("max_candidates", 2, len(CANDIDATE_IDS))
+
+
+Options = TypeVar("Options", bound=SQMOptions)
+
+
+def read_options(kind: type[Options], values: Mapping[str, object]) -> Options:
+    """`kind` from plain values by name. Raises UserError that names the nearest known option or the value wanted."""
+    for name in values:
+        require_known("judge option", name, [field.name for field in dataclasses.fields(kind)])
+    return kind(**values)  # type: ignore[arg-type]
+
+
+def require_known(noun: str, name: str, known: Iterable[str]) -> None:
+    """Raises UserError that names the nearest of the `known` names unless `name` is one of them."""
+    known = list(known)
+    if name not in known:
+        nearest = difflib.get_close_matches(str(name), known, n=1, cutoff=0.0)[0]
+        raise UserError(f"Unknown {noun} {name!r}; did you mean {nearest!r}? Known: {', '.join(known)}.")
+
+
+def _checked(name: str, value: object, expected: type) -> object:
+    """`value` as the option's type: a whole number is also a float, true and false are no numbers."""
+    if get_origin(expected) is Literal:
+        if value not in get_args(expected):
+            raise UserError(f"Judge option {name!r} is {value!r}; give one of {', '.join(get_args(expected))}.")
+        return value
+    if expected is float and type(value) is int:
+        return float(value)
+    if type(value) is not expected:
+        wanted = {bool: "true or false", int: "a whole number", float: "a number"}[expected]
+        raise UserError(f"Judge option {name!r} is {value!r}; give {wanted}.")
+    return value
