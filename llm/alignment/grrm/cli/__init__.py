@@ -1,0 +1,80 @@
+"""The `grrm` command. Each subcommand imports what it needs when it runs, so that `grrm --help` is instant."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from grrm.cli.commands.data import data
+from grrm.cli.commands.evaluate import evaluate
+from grrm.cli.commands.rank import rank
+from grrm.cli.commands.translate import translate
+from grrm.cli.options import FILE
+from grrm.entry import run_main
+from grrm.errors import UserError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="paddle-grrm", prog_name="grrm")
+def grrm() -> None:
+    """Train translation policies against group judges on PaddlePaddle."""
+
+
+@grrm.command()
+@click.option("--output-dir", type=FILE, default=Path(), help="Folder whose disk is measured.  [default: .]")
+def doctor(output_dir: Path) -> int:
+    """Say what is installed, what is missing, and what each missing thing disables."""
+    from grrm.doctor import examine, show
+
+    findings = examine(output_dir)
+    show(findings, sys.stdout)
+    return 1 if any(finding.level == "broken" for finding in findings) else 0
+
+
+@grrm.command(context_settings={"ignore_unknown_options": True})
+@click.argument("arguments_yaml")
+@click.option("--nproc", type=click.IntRange(min=1), default=1, show_default=True, help="Processes, over all nodes.")
+@click.argument("overrides", nargs=-1, type=click.UNPROCESSED)
+def plan(arguments_yaml: str, nproc: int, overrides: tuple[str, ...]) -> None:
+    """Print prompts, rows, updates and tokens of ARGUMENTS_YAML without loading a model.
+
+    Further `--key value` override the file, as they do for run_rl.py.
+    """
+    from grrm.plan_table import show_plan
+
+    show_plan(arguments_yaml, nproc, overrides)
+
+
+@grrm.command()
+@click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Runs of each algorithm.")
+@click.option("--fresh", is_flag=True, help="Start over instead of reusing finished stages.")
+@click.option("--out", type=FILE, default=Path("runs/demo"), show_default=True, help="Where everything is written.")
+@click.option("--judge", default="metric", show_default=True, help="Judge that the reward server embeds.")
+@click.option("--nproc", type=click.IntRange(min=1), default=2, show_default=True, help="Processes of the RL stages.")
+def demo(seeds: int, fresh: bool, out: Path, judge: str, nproc: int) -> int:
+    """Train a small policy against a judge, from corpus to report."""
+    from grrm.demo.runner import run_demo
+
+    return run_demo(seeds=seeds, fresh=fresh, out=out, judge=judge, nproc=nproc)
+
+
+for command in (data, rank, translate, evaluate):
+    grrm.add_command(command)
+
+
+def main() -> NoReturn:
+    """Run the command line; a mistake in it is one sentence, like every other mistake."""
+
+    def invoke() -> int | None:
+        try:
+            return grrm.main(standalone_mode=False)  # type: ignore[no-any-return]
+        except click.ClickException as error:
+            message = error.format_message().rstrip(".")
+            raise UserError(f"{message}; `grrm --help` lists commands and options.") from error
+        except click.Abort as error:
+            raise KeyboardInterrupt from error
+
+    run_main(invoke)

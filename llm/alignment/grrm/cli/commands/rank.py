@@ -1,0 +1,147 @@
+"""`grrm rank`: a judge's scores and ranking of the candidates of each source."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from grrm.cli.options import (
+    COUNT,
+    FILE,
+    ModelOptions,
+    input_options,
+    model_options,
+    sampling_options,
+    take_model_options,
+)
+
+if TYPE_CHECKING:
+    from grrm.cli.results import Columns
+    from grrm.engine.rank import RankSettings
+    from grrm.gqm.groups import Group
+
+
+@click.command()
+@click.argument("rows", type=FILE)
+@model_options
+@input_options
+@sampling_options(temperature=0.0, max_new_tokens=8192, retry=6)
+@click.option(
+    "--judge", type=click.Choice(["gqm", "sqm"]), default="gqm", show_default=True, help="Together or singly."
+)
+@click.option("--mt-key", default="mt_texts", show_default=True, help="Column of the lists of candidates.")
+@click.option(
+    "--prompt-type",
+    type=click.Choice(["score", "ranking", "ranking_score"]),
+    default="ranking_score",
+    show_default=True,
+    help="What the judge is asked for.",
+)
+@click.option("--add-example", is_flag=True, help="Show the judge an example of a verdict.")
+@click.option("--prompt-length", type=COUNT, help="Longest judge prompt in tokens.  [default: what the model takes]")
+@click.option(
+    "--grammar",
+    "mode",
+    type=click.Choice(["exact", "tolerant", "compat"]),
+    default="tolerant",
+    show_default=True,
+    help="How verdicts are read.",
+)
+def rank(rows: Path, out: Path | None, chat_template: str, batch_rows: int, **options: Any) -> None:
+    """Score and rank the candidates of each of ROWS with a judge.
+
+    ROWS is a .parquet or .jsonl file with the columns src_text, src_lang, trg_lang and mt_texts, or text (`-` is
+    standard input) with a source and its candidates per line, separated by tabs. Added are judge_scores,
+    judge_statuses, judge_ranking (positions, best first), judge_response and judge_attempts.
+    """
+    from grrm.cli.records import languages, read_records, text, texts
+    from grrm.cli.results import result_sink
+    from grrm.engine.rank import check_rank_settings, group_of
+    from grrm.gqm.groups import TranslationTask
+
+    model = take_model_options(options)
+    records = read_records(rows, _source_and_candidates)
+    tasks = map(
+        TranslationTask,
+        records.column("src_text", text, "text"),
+        languages(records, "src_lang", options.pop("src_lang")),
+        languages(records, "trg_lang", options.pop("trg_lang")),
+    )
+    lists = records.column(options.pop("mt_key"), texts, "a list of texts")
+    groups = [group_of(row, *both) for row, both in enumerate(zip(tasks, lists, strict=True))]
+    settings = _settings(**options)
+    check_rank_settings(settings, groups)
+    with result_sink(out, records, _types(), lambda columns: _show(groups, columns)) as write:
+        write(_judge(model, chat_template, groups, settings, batch_rows))
+
+
+def _source_and_candidates(line: str) -> dict[str, Any]:
+    source, *candidates = line.split("\t")
+    if not candidates:
+        raise ValueError("holds no candidate; separate source and candidates by tabs")
+    return {"src_text": source, "mt_texts": candidates}
+
+
+def _settings(
+    temperature: float, top_p: float, max_new_tokens: int, retry: int, seed: int, **options: Any
+) -> RankSettings:
+    from grrm.engine.rank import RankSettings
+    from grrm.judges.generation import JudgeSampling
+
+    return RankSettings(JudgeSampling(temperature, top_p, max_new_tokens, retry, seed=seed), **options)
+
+
+def _types() -> dict[str, Any]:
+    import pyarrow as pa
+
+    return {
+        "judge_scores": pa.list_(pa.float64()),
+        "judge_statuses": pa.list_(pa.string()),
+        "judge_ranking": pa.list_(pa.list_(pa.int64())),
+        "judge_response": pa.string(),
+        "judge_attempts": pa.int64(),
+    }
+
+
+def _judge(
+    model: ModelOptions, chat_template: str, groups: Sequence[Group], settings: RankSettings, batch_rows: int
+) -> Columns:
+    from grrm.engine.rank import rank_groups, result_of
+    from grrm.rl.console import StepProgress
+
+    opened = model.open(chat_template)
+    progress = StepProgress(len(groups), description="ranking")
+    try:
+        verdicts = rank_groups(
+            opened, groups, settings, batch_rows=batch_rows, progress=lambda done, total: progress.update(done)
+        )
+    finally:
+        progress.close()
+    result = result_of(verdicts)
+    counts = Counter(status for statuses in result["statuses"] for status in statuses)
+    click.echo(", ".join(f"{status} {count}" for status, count in sorted(counts.items())), err=True)
+    return {
+        "judge_scores": [list(verdict.scores) for verdict in verdicts],
+        "judge_statuses": result["statuses"],
+        "judge_ranking": result["rankings"],
+        "judge_response": result["responses"],
+        "judge_attempts": result["attempts"],
+    }
+
+
+def _show(groups: Sequence[Group], columns: Columns) -> None:
+    from grrm.cli.results import show_table
+
+    rows: list[list[str] | None] = []
+    for number, group in enumerate(groups):
+        scores, statuses = columns["judge_scores"][number], columns["judge_statuses"][number]
+        best_first = sorted(range(len(scores)), key=lambda i: (scores[i] is None, -(scores[i] or 0.0), i))
+        rows += [None, [str(number + 1), "", "", group.task.source]]
+        for i in best_first:
+            score = "-" if scores[i] is None else f"{scores[i]:g}"
+            rows.append(["", score, statuses[i], group.candidates[i].translation or ""])
+    show_table("Verdicts", ["row #", "score #", "status", "source and candidates"], rows)

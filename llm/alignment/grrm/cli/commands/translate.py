@@ -1,0 +1,108 @@
+"""`grrm translate`: a policy's translations of each source."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from grrm.cli.options import COUNT, FILE, input_options, model_options, sampling_options, take_model_options
+
+if TYPE_CHECKING:
+    from grrm.cli.results import Columns
+    from grrm.engine.translate import DrawnTranslation, TranslateSettings
+
+# Spelt out, so that `--help` need not import them; a test compares them with the prompts' own list.
+PROMPT_TYPES = ("codeblock-think", "Tower", "Tower.lastl", "seedx", "seedx-cot", "SSR")
+
+
+@click.command()
+@click.argument("rows", type=FILE)
+@model_options
+@input_options
+@sampling_options(temperature=0.0, max_new_tokens=4096, retry=4)
+@click.option(
+    "--prompt-type",
+    type=click.Choice(PROMPT_TYPES),
+    default="codeblock-think",
+    show_default=True,
+    help="Prompt the model knows.",
+)
+@click.option("-n", "--sampling-n", type=COUNT, default=1, show_default=True, help="Translations per source.")
+def translate(rows: Path, out: Path | None, chat_template: str, batch_rows: int, **options: Any) -> None:
+    """Translate each of ROWS with a model.
+
+    ROWS is a .parquet or .jsonl file with the columns src_text, src_lang and trg_lang, or text (`-` is standard input)
+    with a source per line. Added are translation, status and raw_output; with several per source the lists mt_texts,
+    mt_statuses and raw_outputs, which `grrm rank` reads. A row without a translation has null there.
+    """
+    from grrm.cli.records import languages, read_records, text
+    from grrm.cli.results import result_sink
+    from grrm.engine.translate import TranslateSettings, template_for, translate_prompts, user_prompts
+    from grrm.gqm.groups import TranslationTask
+    from grrm.rl.console import StepProgress
+
+    model = take_model_options(options)
+    records = read_records(rows, lambda line: {"src_text": line})
+    sources = records.column("src_text", text, "text")
+    src_langs = languages(records, "src_lang", options.pop("src_lang"))
+    trg_langs = languages(records, "trg_lang", options.pop("trg_lang"))
+    settings = TranslateSettings(**options)
+    prompts = user_prompts(list(map(TranslationTask, sources, src_langs, trg_langs)), settings)
+    with result_sink(out, records, _types(settings), lambda columns: _show(sources, columns)) as write:
+        opened = model.open(template_for(settings, chat_template))
+        progress = StepProgress(len(prompts), description="translating")
+        try:
+            drawn = translate_prompts(
+                opened, prompts, settings, batch_rows=batch_rows, progress=lambda done, total: progress.update(done)
+            )
+        finally:
+            progress.close()
+        _summarize(drawn)
+        write(_columns(drawn, settings))
+
+
+def _names(settings: TranslateSettings) -> tuple[str, str, str]:
+    one, several = ("translation", "status", "raw_output"), ("mt_texts", "mt_statuses", "raw_outputs")
+    return one if settings.sampling_n == 1 else several
+
+
+def _types(settings: TranslateSettings) -> dict[str, Any]:
+    import pyarrow as pa
+
+    kind = pa.string() if settings.sampling_n == 1 else pa.list_(pa.string())
+    return dict.fromkeys(_names(settings), kind)
+
+
+def _columns(drawn: Sequence[Sequence[DrawnTranslation]], settings: TranslateSettings) -> Columns:
+    fields: list[list[list[Any]]] = [
+        [[reply.translation for reply in replies] for replies in drawn],
+        [[reply.status.value for reply in replies] for replies in drawn],
+        [[reply.raw_output for reply in replies] for replies in drawn],
+    ]
+    flat: list[list[Any]] = [[row[0] for row in rows] if settings.sampling_n == 1 else rows for rows in fields]
+    return dict(zip(_names(settings), flat, strict=True))
+
+
+def _summarize(drawn: Sequence[Sequence[DrawnTranslation]]) -> None:
+    counts = Counter(reply.status.value for replies in drawn for reply in replies)
+    click.echo(", ".join(f"{status} {count}" for status, count in sorted(counts.items())), err=True)
+
+
+def _show(sources: Sequence[str], columns: Columns) -> None:
+    from grrm.cli.results import show_table
+
+    texts, statuses, _ = columns.values()
+    rows: list[list[str] | None] = []
+    for number, source in enumerate(sources):
+        rows += [None, [str(number + 1), "", source]]
+        replies = zip(_as_list(texts[number]), _as_list(statuses[number]), strict=True)
+        rows += [["", status, text or ""] for text, status in replies]
+    show_table("Translations", ["row #", "status", "source and translations"], rows)
+
+
+def _as_list(replies: Any) -> list[Any]:
+    return replies if isinstance(replies, list) else [replies]

@@ -1,0 +1,166 @@
+"""Rows of the files that commands read: lines of text, JSON lines or parquet; every bad row named by its number."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from grrm.data.parquet import open_parquet
+from grrm.errors import UserError
+from grrm.gqm.languages import display_name
+
+STDIN = Path("-")
+T = TypeVar("T")
+Row = dict[str, Any]
+ReadLine = Callable[[str], Row]  # raises ValueError that says what is wrong with the line
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Rows by column, the name of where they are from, and the columns' types where the file says them."""
+
+    place: str
+    rows: list[Row]
+    schema: pa.Schema | None = None
+
+    def column(self, name: str, check: Callable[[Any], T], wanted: str) -> list[T]:
+        """Every row's value of `name`, as `check` returns it.
+
+        `check` raises ValueError on a value it refuses, and gets None where the row has none; `wanted` says what the
+        user should put there. Raises UserError that names the place, the row and the column.
+        """
+        values = []
+        for number, row in enumerate(self.rows, start=1):
+            try:
+                values.append(check(row.get(name)))
+            except ValueError as error:
+                held = f"holds {_shortened(row[name])}" if name in row else "is missing"
+                raise UserError(f"{self.place} row {number}: column {name} {held}; it must be {wanted}") from error
+        return values
+
+
+def read_records(path: Path, read_line: ReadLine | None = None) -> Records:
+    """The rows of a .parquet or .jsonl file, or with `read_line` of a text file, `-` being standard input.
+
+    Raises UserError when the file is missing, cannot be read, or has no rows.
+    """
+    if path.suffix == ".parquet":
+        records = _read_parquet(path)
+    elif path.suffix == ".jsonl":
+        records = Records(str(path), [_json_row(path, *line) for line in _lines(path)])
+    elif read_line is not None:
+        place = "standard input" if path == STDIN else str(path)
+        records = Records(place, [_text_row(place, read_line, *line) for line in _lines(path)])
+    else:
+        raise UserError(f"{path} is neither a .jsonl nor a .parquet file: give one of these")
+    if not records.rows:
+        raise UserError(f"{records.place} has no rows; give at least one")
+    return records
+
+
+def languages(records: Records, name: str, given: str | None) -> list[str]:
+    """The language of each row: the one given on the command line, else the column's.
+
+    Raises UserError for a row without one, or one that has no name.
+    """
+    wanted = f"a language (or give --{name.replace('_', '-')})"
+    found = [given] * len(records.rows) if given else records.column(name, text, wanted)
+    for language in dict.fromkeys(found):
+        display_name(language)
+    return found
+
+
+def text(value: Any) -> str:
+    """`value` if it is text that is not blank; ValueError else."""
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError
+    return value
+
+
+def text_or_none(value: Any) -> str | None:
+    """`value` if it is text or None; ValueError else."""
+    if value is not None and not isinstance(value, str):
+        raise ValueError
+    return value
+
+
+def texts(value: Any) -> list[str | None]:
+    """`value` if it is a list of texts, None standing for one that is missing; ValueError else."""
+    if not isinstance(value, list):
+        raise ValueError
+    return [text_or_none(item) for item in value]
+
+
+def scores(value: Any) -> list[float | None]:
+    """`value` if it is a list of finite numbers, None standing for one that is missing; ValueError else."""
+    if not isinstance(value, list):
+        raise ValueError
+    return [None if item is None else _finite(item) for item in value]
+
+
+def _finite(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError
+    return float(value)
+
+
+def _read_parquet(path: Path) -> Records:
+    with open_parquet(path, ()) as file:
+        try:
+            table = file.read()
+        except (pa.ArrowException, OSError) as error:
+            raise UserError(f"{path} cannot be read to its end; get the file again") from error
+    return Records(str(path), table.to_pylist(), table.schema)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Line numbers and lines; only a line feed ends a line, as other separators occur within sentences."""
+    try:
+        content = sys.stdin.buffer.read() if path == STDIN else path.read_bytes()
+        lines = content.decode("utf-8-sig").split("\n")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}); give the path of a file") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text; convert it") from error
+    if lines[-1] == "":
+        lines.pop()
+    yield from enumerate((line.removesuffix("\r") for line in lines), start=1)
+
+
+def _json_row(path: Path, number: int, line: str) -> Row:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} line {number} is not JSON; write one object per line") from error
+    if not isinstance(row, dict):
+        raise UserError(f"{path} line {number} is not a JSON object; write one object per line")
+    return row
+
+
+def _text_row(place: str, read_line: ReadLine, number: int, line: str) -> Row:
+    if not line.strip():
+        raise UserError(f"{place} line {number} is empty; remove it, or its translation could not be told from others'")
+    try:
+        return read_line(line)
+    except ValueError as error:
+        raise UserError(f"{place} line {number} {error}") from error
+
+
+def _shortened(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 80 else f"{shown[:77]}..."
+
+
+def check_lengths(records: Records, name: str, columns: Sequence[Sequence[Any]]) -> None:
+    """Raises UserError for the first row whose lists differ in length; `name` says which lists."""
+    for number, lists in enumerate(zip(*columns, strict=True), start=1):
+        if len({len(items) for items in lists}) > 1:
+            counts = " and ".join(str(len(items)) for items in lists)
+            raise UserError(f"{records.place} row {number}: {name} have {counts} entries; they must be as many")

@@ -1,0 +1,140 @@
+"""Where results go: a .jsonl or .parquet file that appears whole or not at all, a table, or JSON lines in a pipe."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from grrm.cli.records import Records
+from grrm.data.atomic import atomic_path
+from grrm.errors import UserError
+
+SUFFIXES = (".jsonl", ".parquet")
+Types = Mapping[str, pa.DataType]
+Columns = Mapping[str, Sequence[Any]]
+Cells = Sequence[str]
+
+
+@contextmanager
+def result_sink(
+    out: Path | None, records: Records, types: Types, show: Callable[[Columns], None]
+) -> Iterator[Callable[[Columns], None]]:
+    """Yield what takes the new columns (of these `types`) once they are there; the input's own stay beside them.
+
+    Without `out` a terminal gets `show(columns)` and a pipe JSON lines. A path that cannot be written is refused on
+    entry, before hours of work. Raises UserError for another suffix than .jsonl and .parquet, or new columns that would
+    replace the input's.
+    """
+    taken = sorted({name for row in records.rows for name in row} & set(types))
+    if taken:
+        raise UserError(
+            f"{records.place} has a column {', '.join(taken)} already; rename it, or give the original file"
+        )
+    if out is None:
+        yield show if sys.stdout.isatty() else lambda columns: _print_lines(_joined(records.rows, columns))
+        return
+    if out.suffix not in SUFFIXES:
+        raise UserError(f"--out {out} must end in {' or '.join(SUFFIXES)}; rename it")
+    with atomic_path(out) as temporary:
+
+        def write(columns: Columns) -> None:
+            if out.suffix == ".parquet":
+                pq.write_table(_table(out, records, columns, types), temporary)
+            else:
+                temporary.write_bytes(b"".join(map(json_line, _joined(records.rows, columns))))
+
+        yield write
+
+
+def json_line(row: Mapping[str, Any]) -> bytes:
+    """One line of JSON in UTF-8, escaped where the text holds half a character."""
+    try:
+        return (json.dumps(row, ensure_ascii=False, default=str) + "\n").encode()
+    except UnicodeEncodeError:
+        return (json.dumps(row, default=str) + "\n").encode()
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write `content` as an indented JSON file in one step."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
+def show_table(
+    title: str,
+    headers: Sequence[str],
+    rows: Sequence[Cells | None],
+    notes: Sequence[str] = (),
+    out: TextIO | None = None,
+) -> None:
+    """A table for people; None is a line between rows, and a column whose header ends in ` #` holds numbers.
+
+    Where `out` is not a terminal it is plain text. Text is shown as it is, never as markup or control characters.
+    """
+    out = out or sys.stdout
+    names = [header.removesuffix(" #") for header in headers]
+    if not out.isatty():
+        _print_plain(title, names, [row for row in rows if row is not None], notes, out)
+        return
+    table = Table(title=Text(title), title_justify="left")
+    for header, name in zip(headers, names, strict=True):
+        table.add_column(name, justify="right" if header.endswith(" #") else "left", overflow="fold")
+    for row in rows:
+        if row is None:
+            table.add_section()
+        else:
+            table.add_row(*(Text(printable(cell)) for cell in row))
+    console = Console(file=out)
+    console.print(table)
+    for note in notes:
+        console.print(note, markup=False, highlight=False)
+
+
+def printable(cell: str) -> str:
+    """One line without control characters, which a terminal would obey."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in cell).split())
+
+
+def _print_plain(title: str, names: Sequence[str], rows: Sequence[Cells], notes: Sequence[str], out: TextIO) -> None:
+    lines = [names, *([printable(cell) for cell in row] for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(names))]
+    print(title, file=out)
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip(), file=out)
+    for note in notes:
+        print(note, file=out)
+
+
+def _joined(rows: Sequence[Mapping[str, Any]], columns: Columns) -> Iterator[dict[str, Any]]:
+    for index, row in enumerate(rows):
+        yield {**row, **{name: values[index] for name, values in columns.items()}}
+
+
+def _print_lines(rows: Iterator[Mapping[str, Any]]) -> None:
+    for row in rows:
+        sys.stdout.buffer.write(json_line(row))
+    sys.stdout.buffer.flush()
+
+
+def _table(out: Path, records: Records, columns: Columns, types: Types) -> pa.Table:
+    known = {} if records.schema is None else {field.name: field.type for field in records.schema}
+    values = {
+        name: [row.get(name) for row in records.rows] for name in dict.fromkeys(n for r in records.rows for n in r)
+    }
+    arrays = {}
+    for name, column in {**values, **columns}.items():
+        try:
+            arrays[name] = pa.array(column, types.get(name, known.get(name)))
+        except (pa.ArrowException, UnicodeEncodeError, OverflowError, TypeError) as error:
+            raise UserError(f"column {name} cannot be written to {out} as one type; write a .jsonl file") from error
+    return pa.table(arrays)

@@ -1,0 +1,144 @@
+"""`grrm eval` as users start it: real processes, tables, JSON and charts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sacrebleu
+from matplotlib.image import imread
+
+RANKED = [
+    {"src_lang": "de", "trg_lang": "en", "scores": [1, 2, 3], "judge_scores": [1, 5, 5]},
+    {"src_lang": "de", "trg_lang": "en", "scores": [1, 2], "judge_scores": [None, None]},
+    {"src_lang": "zh", "trg_lang": "en", "scores": [7, 7], "judge_scores": [4, 4]},
+]
+TRANSLATED = [
+    {"src_text": source, "src_lang": "en", "trg_lang": language, "trg_text": reference, "translation": translation}
+    for source, language, reference, translation in (
+        ("one", "de", "eins zwei drei vier", "eins zwei drei"),
+        ("two", "zh", "今天天气很好啊", "今天天气很好啊"),
+        ("six", "zh", "明天去北京玩吧", None),
+    )
+]
+
+
+def evaluate(*arguments: object) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "grrm.cli", "eval", *map(str, arguments)],
+        capture_output=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+    )
+
+
+def rows_file(folder: Path, rows: list[dict]) -> Path:
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def results(path: Path) -> dict:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("rules", "accuracy"),
+    [
+        ([], 2 / 3),
+        (["--ties", "half"], 2.5 / 3),
+        (["--ties", "skip"], 1.0),
+        (["--unscored", "wrong"], 2 / 4),
+    ],
+)
+def test_ranking_accuracy_counts_ties_and_missing_scores_as_it_is_told(tmp_path, rules, accuracy):
+    out = tmp_path / "out.json"
+    done = evaluate("ranking", rows_file(tmp_path, RANKED), *rules, "--json", out)
+    assert done.returncode == 0, done.stderr
+    found = results(out)["results"]
+    german = found["de-en"]
+    assert german["accuracy"]["mean"] == pytest.approx(accuracy)
+    assert german["accuracy"]["low"] <= accuracy <= german["accuracy"]["high"]
+    assert (german["n_groups"], german["n_pairs"], german["coverage"], german["tied"]) == (
+        2,
+        4,
+        0.75,
+        pytest.approx(1 / 3),
+    )
+    assert (found["zh-en"]["accuracy"], found["zh-en"]["zero_variance"]) == (None, 1.0)
+    assert found["all"]["zero_variance"] == 0.5
+
+
+def test_ranking_table_says_what_was_counted_and_shows_no_accuracy_where_there_is_none(tmp_path):
+    done = evaluate("ranking", rows_file(tmp_path, RANKED), "--chart", tmp_path / "chart.png")
+    assert done.returncode == 0, done.stderr
+    table = {line.split()[0]: line.split() for line in done.stdout.splitlines() if line.strip()}
+    assert table["de-en"][1] == "0.667"
+    assert table["zh-en"][1:3] == ["-", "-"]
+    assert "a judge's ties: wrong; pairs it did not score: skip" in done.stdout
+    assert imread(tmp_path / "chart.png").ndim == 3
+
+
+def test_translations_are_scored_with_signatures(tmp_path):
+    out, chart = tmp_path / "out.json", tmp_path / "chart.png"
+    done = evaluate("mt", rows_file(tmp_path, TRANSLATED), "--json", out, "--chart", chart)
+    assert done.returncode == 0, done.stderr
+    found = results(out)["results"]
+    chinese = [row["trg_text"] for row in TRANSLATED[1:]]
+    expected = sacrebleu.corpus_bleu(["今天天气很好啊", ""], [chinese], tokenize="zh")
+    assert found["en-zh"]["bleu"]["score"] == pytest.approx(expected.score)
+    assert "tok:zh" in found["en-zh"]["bleu"]["signature"]
+    assert (found["en-zh"]["n_missing"], found["all"]["bleu"], found["all"]["n_rows"]) == (1, None, 3)
+    assert found["en-zh"]["bleu"]["signature"] in done.stdout
+    assert imread(chart).ndim == 3
+
+
+def test_comet_runs_in_its_own_environment_and_joins_the_report(tmp_path):
+    environment, out = tmp_path / "comet", tmp_path / "out.json"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True, timeout=60)
+    (packages,) = environment.glob("lib/python3*/site-packages")
+    (packages / "torch.py").write_text("class cuda:\n    is_available = staticmethod(lambda: False)\n")
+    (packages / "comet.py").write_text(
+        "def download_model(name): return name\n"
+        "class Found: pass\n"
+        "class Model:\n"
+        "    def predict(self, rows, **options):\n"
+        "        found = Found()\n"
+        "        found.scores = [float(row['mt'] == row['ref']) for row in rows]\n"
+        "        return found\n"
+        "def load_from_checkpoint(name): return Model()\n"
+    )
+    options = ["--comet", "--comet-env", environment, "--json", out]
+    done = evaluate("mt", rows_file(tmp_path, TRANSLATED), *options)
+    assert done.returncode == 0, done.stderr
+    means = {name: scores["neural"]["comet"]["mean"] for name, scores in results(out)["results"].items()}
+    assert means == {"en-de": 0.0, "en-zh": 0.5, "all": pytest.approx(1 / 3)}
+    assert "COMET" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rows", "message"),
+    [
+        (["mt", "--comet", "--comet-env", "nowhere"], TRANSLATED, "create it with `python3 -m venv nowhere && nowhere"),
+        (
+            ["mt", "--reference-key", "gold"],
+            TRANSLATED,
+            "row 1: column gold is missing; it must be text, the reference",
+        ),
+        (["mt"], RANKED, "column translation is missing; it must be text or null; run `grrm translate` first"),
+        (["ranking"], TRANSLATED, "column scores is missing"),
+        (["ranking", "--gold-key", "judge_scores"], [{"judge_scores": [1]}], "column src_lang is missing"),
+        (["ranking", "--score-key", "other"], RANKED, "run `grrm rank` first"),
+        (["ranking"], [RANKED[0] | {"judge_scores": [1]}], "scores and judge_scores have 3 and 1 entries"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_status_2(tmp_path, arguments, rows, message):
+    command, *rest = arguments
+    done = evaluate(command, rows_file(tmp_path, rows), *rest)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1

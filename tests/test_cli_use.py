@@ -1,0 +1,265 @@
+"""`grrm rank` and `grrm translate` as users start them: real processes, a tiny random checkpoint, a scripted server."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import shutil
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from safetensors.numpy import load_file, save_file
+from support.completions_server import CompletionsServer, Refuse
+from support.tiny_checkpoint import write_tiny_checkpoint
+
+GRRM = [sys.executable, "-m", "grrm.cli"]
+LANGUAGES = ["--src-lang", "de", "--trg-lang", "en"]
+VERDICT = "B is best.\n\n### Final Ranking:\n\nB > A\n\n### Scores:\n\nB: 9, A: 4\n"
+ROWS = [
+    {"src_text": "Hallo", "src_lang": "de", "trg_lang": "en", "mt_texts": ["Bye", "Hello"], "scores": [2, 9]},
+    {
+        "src_text": "Danke",
+        "src_lang": "de",
+        "trg_lang": "en",
+        "mt_texts": ["Thanks", None, "Please"],
+        "scores": [9, 0, 1],
+    },
+]
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory) -> Path:
+    return write_tiny_checkpoint(tmp_path_factory.mktemp("checkpoint") / "tiny")
+
+
+@pytest.fixture
+def judge():
+    """A server whose judge always finds B best."""
+    server = CompletionsServer(lambda body, number: VERDICT)
+    yield server
+    server.close()
+
+
+def grrm(*arguments: object, stdin: str = "", **environment: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [*GRRM, *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+        env=os.environ | environment,
+    )
+
+
+def lines(text: str) -> list[dict]:
+    return [json.loads(line) for line in text.split("\n") if line]  # other separators occur within texts
+
+
+def write_jsonl(path: Path, rows: list[dict]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_judge_that_says_nothing_readable_gives_statuses_and_no_numbers(original, tmp_path):
+    rows = write_jsonl(tmp_path / "rows.jsonl", ROWS)
+    done = grrm("rank", rows, "--model", original, "--max-new-tokens", 8, "--retry", 1)
+    assert done.returncode == 0, done.stderr
+    found = lines(done.stdout)
+    assert [row["judge_scores"] for row in found] == [[None, None], [None, None, None]]
+    assert found[0]["judge_statuses"] == ["judge_unparsable"] * 2
+    assert found[1]["judge_statuses"] == ["judge_unparsable", "unparsable_candidate", "judge_unparsable"]
+    assert [row["judge_attempts"] for row in found] == [2, 2]
+    assert [row["scores"] for row in found] == [row["scores"] for row in ROWS]
+    assert "judge_unparsable 4, unparsable_candidate 1" in done.stderr
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_a_servers_verdicts_are_written_beside_the_rows(judge, tmp_path, suffix):
+    rows, out = tmp_path / "rows.parquet", tmp_path / "new" / f"out.{suffix}"
+    pq.write_table(pa.Table.from_pylist(ROWS), rows)
+    done = grrm("rank", rows, "--url", judge.url, "--out", out)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    found = pq.read_table(out).to_pylist() if suffix == "parquet" else lines(out.read_text())
+    assert [row["judge_scores"] for row in found] == [[4, 9], [4, None, 9]]
+    assert [row["judge_ranking"] for row in found] == [[[1], [0]], [[2], [0]]]
+    assert [row["judge_response"] for row in found] == [VERDICT] * 2
+    assert [{name: row[name] for name in ROWS[0]} for row in found] == ROWS
+    assert list(out.parent.iterdir()) == [out]
+
+
+def test_text_comes_in_by_lines_and_tabs(judge):
+    done = grrm("rank", "-", *LANGUAGES, "--url", judge.url, "--model", "mine", stdin="Hallo\tBye\tHello\n")
+    assert done.returncode == 0, done.stderr
+    assert lines(done.stdout)[0]["judge_scores"] == [4, 9]
+    assert judge.requests[0]["model"] == "mine"
+    assert judge.requests[0]["temperature"] == 0.0
+
+
+def test_a_token_is_read_from_the_environment(judge):
+    arguments = ["rank", "-", *LANGUAGES, "--url", judge.url, "--token-env", "JUDGE_TOKEN"]
+    assert grrm(*arguments, stdin="a\tb\tc\n", JUDGE_TOKEN="s3cret\n").returncode == 0
+    assert judge.tokens == ["Bearer s3cret"]
+    done = grrm(*arguments, stdin="a\tb\tc\n", JUDGE_TOKEN="")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: the environment variable JUDGE_TOKEN holds no token: set it, or leave out --token-env\n",
+    )
+
+
+def on_a_terminal(*arguments: object) -> str:
+    """What a person would see, both streams, on a terminal 100 columns wide."""
+    controller, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+    env = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
+    process = subprocess.Popen([*GRRM, *map(str, arguments)], stdin=terminal, stdout=terminal, stderr=terminal, env=env)
+    os.close(terminal)
+    seen = b""
+    try:
+        while piece := os.read(controller, 65536):
+            seen += piece
+    except OSError:  # Linux says so when the last writer has gone
+        pass
+    finally:
+        os.close(controller)
+    assert process.wait(60) == 0, seen
+    return seen.decode()
+
+
+def test_a_person_at_a_terminal_sees_a_bar_and_a_table(judge, tmp_path):
+    rows = write_jsonl(tmp_path / "rows.jsonl", ROWS)
+    seen = on_a_terminal("rank", rows, "--url", judge.url, "--batch-rows", 1)
+    assert "ranking: 100%" in seen
+    assert "2/2 [" in seen
+    best, worst = seen.rindex("Hello"), seen.rindex("Bye")
+    assert best < worst
+    assert "source and candidates" in seen
+
+
+def test_candidates_cannot_command_the_terminal(judge, tmp_path):
+    row = ROWS[0] | {"mt_texts": ["[red]a[/red]", "b\u009b31m"]}
+    seen = on_a_terminal("rank", write_jsonl(tmp_path / "rows.jsonl", [row]), "--url", judge.url)
+    assert "[red]a[/red]" in seen
+    assert "\u009b" not in seen
+
+
+def test_translations_are_ranked_as_they_come(original, judge, tmp_path):
+    translated, ranked = tmp_path / "translated.jsonl", tmp_path / "ranked.jsonl"
+    options = ["--prompt-type", "Tower", "-n", 3, "--temperature", 1, "--max-new-tokens", 6, "--retry", 0]
+    done = grrm(
+        "translate", "-", *LANGUAGES, "--model", original, *options, "--out", translated, stdin="Hallo\nDanke\n"
+    )
+    assert done.returncode == 0, done.stderr
+    found = lines(translated.read_text())
+    assert [row["src_text"] for row in found] == ["Hallo", "Danke"]
+    for row in found:
+        assert len(row["mt_texts"]) == len(row["mt_statuses"]) == len(row["raw_outputs"]) == 3
+        for text, status in zip(row["mt_texts"], row["mt_statuses"], strict=True):
+            assert (text is None) == (status == "no_translation")
+    done = grrm("rank", translated, *LANGUAGES, "--url", judge.url, "--out", ranked)
+    assert done.returncode == 0, done.stderr
+    assert all(len(row["judge_statuses"]) == 3 for row in lines(ranked.read_text()))
+
+
+def test_the_same_seed_gives_the_same_translations_in_any_batch(original):
+    options = ["--prompt-type", "Tower", "--temperature", 1, "--max-new-tokens", 6, "--model", original, *LANGUAGES]
+    one, other = (
+        grrm("translate", "-", *options, "--batch-rows", size, stdin="Hallo\nDanke\n\u2028Guten Tag\n")
+        for size in (1, 3)
+    )
+    assert one.returncode == 0, one.stderr
+    assert lines(one.stdout) == lines(other.stdout)
+    assert len(lines(one.stdout)) == 3
+
+
+def test_what_no_translation_can_be_extracted_from_is_null(tmp_path):
+    server = CompletionsServer(lambda body, number: "```\nHello\n```" if "Hallo" in body["prompt"] else "no block")
+    out = tmp_path / "out.parquet"
+    try:
+        done = grrm(
+            "translate", "-", *LANGUAGES, "--url", server.url, "--retry", 2, "--out", out, stdin="Hallo\r\nDanke\n"
+        )
+    finally:
+        server.close()
+    assert done.returncode == 0, done.stderr
+    found = pq.read_table(out).to_pylist()
+    assert [(row["src_text"], row["translation"], row["status"]) for row in found] == [
+        ("Hallo", "Hello", "translated"),
+        ("Danke", None, "no_translation"),
+    ]
+    assert "no_translation 1, translated 1" in done.stderr
+    assert [round(body["temperature"], 1) for body in server.requests[2:]] == [0.1, 0.2]
+
+
+def no_template(folder: Path) -> None:
+    path = folder / "tokenizer_config.json"
+    config = json.loads(path.read_text())
+    del config["chat_template"]
+    path.write_text(json.dumps(config))
+
+
+def truncated(folder: Path) -> None:
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+
+
+def other_architecture(folder: Path) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_type": "gpt2"}))
+
+
+def no_tokenizer(folder: Path) -> None:
+    for path in folder.glob("*token*"):
+        path.unlink()
+
+
+def tensor_missing(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["qwen2.norm.weight"]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "np"})
+
+
+DAMAGES = {
+    shutil.rmtree: "does not exist",
+    truncated: "its weights are damaged, get them again",
+    other_architecture: "is of architecture 'gpt2'",
+    no_tokenizer: "has no tokenizer that can be read",
+    no_template: "has no chat template",
+    tensor_missing: "lack norm.weight",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_a_checkpoint_that_cannot_be_opened_is_one_sentence_and_status_2(original, tmp_path, damage):
+    checkpoint = Path(shutil.copytree(original, tmp_path / "checkpoint"))
+    damage(checkpoint)
+    out = tmp_path / "out.jsonl"
+    arguments = ["--model", checkpoint, "--chat-template", "checkpoint", "--out", out]
+    done = grrm("rank", "-", *LANGUAGES, *arguments, stdin="a\tb\tc\n")
+    assert done.returncode == 2
+    assert DAMAGES[damage] in done.stderr
+    assert str(checkpoint) in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert not list(tmp_path.glob("*out.jsonl*"))
+
+
+def test_a_server_that_refuses_is_one_sentence_and_leaves_no_file(tmp_path):
+    server = CompletionsServer(lambda body, number: Refuse(404, {"error": {"message": "no such model"}}))
+    try:
+        arguments = ["--url", server.url, "--model", "x", "--out", tmp_path / "out.jsonl"]
+        done = grrm("translate", "-", *LANGUAGES, *arguments, stdin="Hallo\n")
+    finally:
+        server.close()
+    assert done.returncode == 2
+    assert "did not answer prompt 0 at attempt 1: it answered HTTP 404: no such model" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
