@@ -128,7 +128,9 @@ def test_the_row_that_is_named_is_the_first_that_is_wrong():
 def test_a_column_that_is_missing_is_called_missing():
     with pytest.raises(UserError, match="row 1: column src_lang is missing; it must be a language"):
         languages(records({"src_text": "a"}), "src_lang", None)
-    assert languages(records({}, {}), "src_lang", "de") == ["de", "de"]
+    rows = records({}, {"src_lang": "fr"})
+    assert languages(rows, "src_lang", "de") == ["de", "de"]
+    assert rows.rows == [{"src_lang": "de"}] * 2
     with pytest.raises(UserError, match="Language code 'xx'"):
         languages(records({"src_lang": "xx"}), "src_lang", None)
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import paddle
 import pytest
 from safetensors.numpy import load_file, save_file
 from support.tiny_checkpoint import write_tiny_checkpoint
@@ -207,6 +208,13 @@ def test_names_of_both_libraries_and_fused_projections_are_the_same_parameters()
 def test_requests_that_make_no_sense_are_one_sentence(arguments, message):
     with pytest.raises(UserError, match=message):
         open_generator(arguments.pop("model"), **arguments)
+
+
+def test_a_dtype_the_processor_cannot_run_is_one_sentence(original):
+    if paddle.device.is_compiled_with_cuda():
+        pytest.skip("this Paddle may have a GPU")
+    with pytest.raises(UserError, match="dtype 'bfloat16' needs a GPU"):
+        open_generator(original, dtype="bfloat16")
 
 
 def test_servers_are_opened_without_paddle():

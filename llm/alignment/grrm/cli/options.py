@@ -18,7 +18,7 @@ FILE = click.Path(path_type=Path)
 COUNT = click.IntRange(min=1)
 # Spelt out, so that `--help` need not import an engine; a test compares them with the engine's own lists.
 CHAT_TEMPLATES = ("chatml", "checkpoint", "none")
-DTYPES = ("float32", "bfloat16", "float16")
+DTYPES = ("float32", "bfloat16")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _INPUT = (

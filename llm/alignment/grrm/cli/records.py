@@ -68,12 +68,15 @@ def read_records(path: Path, read_line: ReadLine | None = None) -> Records:
 def languages(records: Records, name: str, given: str | None) -> list[str]:
     """The language of each row: the one given on the command line, else the column's.
 
-    Raises UserError for a row without one, or one that has no name.
+    The rows are changed to say it, so that results carry the languages that were used. Raises UserError for a row
+    without one, or one that has no name.
     """
     wanted = f"a language (or give --{name.replace('_', '-')})"
     found = [given] * len(records.rows) if given else records.column(name, text, wanted)
     for language in dict.fromkeys(found):
         display_name(language)
+    for row, language in zip(records.rows, found, strict=True):
+        row[name] = language
     return found
 
 

@@ -14,7 +14,7 @@ from grrm.errors import UserError
 from grrm.gqm.chat import EOS_TEXT
 from grrm.judges.interface import TextGenerator
 
-DTYPES = ("float32", "bfloat16", "float16")
+DTYPES = ("float32", "bfloat16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def open_checkpoint(
 
     What can be refused without the weights is refused before they are loaded. Raises UserError, one sentence, for a
     folder that is missing, of another architecture, without tokenizer or without the chat template asked for, whose
-    weights are not whole, and for a tokenizer with more tokens than the model.
+    weights are not whole, for a tokenizer with more tokens than the model, and for a dtype this device cannot run.
     """
     from grrm.engine.whole_checkpoint import check_checkpoint, load_whole_model
 
@@ -79,6 +79,10 @@ def open_checkpoint(
         from grrm.startup import configure_process
 
         configure_process()
+    import paddle
+
+    if dtype != "float32" and paddle.device.get_device() == "cpu":
+        raise UserError(f"dtype {dtype!r} needs a GPU, and the Paddle installed here has none: use 'float32'")
     tokenizer = load_tokenizer(directory)
     render = chat_renderer(chat_template, tokenizer, directory)
     model = load_whole_model(directory, dtype)
