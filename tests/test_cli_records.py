@@ -231,6 +231,13 @@ def test_bad_command_lines_are_one_sentence(arguments, message, tmp_path, monkey
     assert message in run(*arguments)
 
 
+def test_without_paddle_a_checkpoint_is_one_sentence_that_names_the_other_way(tmp_path, monkeypatch):
+    monkeypatch.setattr("grrm.cli.options.find_spec", lambda name: None)
+    (tmp_path / "rows.txt").write_text("Hallo\n")
+    told = run("translate", tmp_path / "rows.txt", "--src-lang", "de", "--trg-lang", "en", "--model", tmp_path)
+    assert "pip install 'paddle-grrm[train]'`, or ask a server with --url" in told
+
+
 @pytest.mark.parametrize("command", [["rank"], ["translate"], ["eval"], ["eval", "ranking"], ["eval", "mt"]])
 def test_help_is_there_for_every_command(command):
     result = CliRunner().invoke(cli.grrm, [*command, "--help"])

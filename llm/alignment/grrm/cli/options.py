@@ -7,6 +7,7 @@ import io
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -57,7 +58,6 @@ class ModelOptions:
     def open(self, chat_template: str) -> Any:
         """The opened generator. Raises UserError as `open_generator` does, or for a token that is not there."""
         from grrm.engine.open import open_generator
-        from grrm.engine.whole_checkpoint import check_checkpoint
 
         if self.urls:
             settings = {"token": self._token(), "deadline_s": self.deadline, "tokenizer_path": self.tokenizer}
@@ -68,6 +68,12 @@ class ModelOptions:
             raise UserError("no model is named: give --model FOLDER, or --url of a server")
         if self.tokenizer or self.token_env or self.deadline:
             raise UserError("--tokenizer, --token-env and --deadline are for servers: add --url, or leave them out")
+        if find_spec("paddle") is None or find_spec("safetensors") is None:
+            raise UserError(
+                "a checkpoint needs Paddle: `pip install 'paddle-grrm[train]'`, or ask a server with --url"
+            )
+        from grrm.engine.whole_checkpoint import check_checkpoint
+
         check_checkpoint(Path(self.model))  # before paddle is loaded, which takes its time
         self._quiet_paddlenlp(True)
         return open_generator(self.model, chat_template=chat_template, dtype=self.dtype)
