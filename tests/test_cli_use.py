@@ -115,6 +115,18 @@ def test_a_token_is_read_from_the_environment(judge):
     )
 
 
+def test_candidates_are_judged_singly_or_in_several_orders_on_request():
+    server = CompletionsServer(lambda body, number: VERDICT if "multiple" in body["prompt"] else "good\n7")
+    try:
+        arguments = ["rank", "-", *LANGUAGES, "--url", server.url]
+        single = grrm(*arguments, "--judge", "sqm", stdin="a\tb\tc\n")
+        averaged = grrm(*arguments, "--permutations", 2, "--shuffle", stdin="a\tb\tc\n")
+    finally:
+        server.close()
+    assert lines(single.stdout)[0]["judge_scores"] == [7, 7], single.stderr
+    assert lines(averaged.stdout)[0]["judge_scores"] == [6.5, 6.5], averaged.stderr
+
+
 def on_a_terminal(*arguments: object) -> str:
     """What a person would see, both streams, on a terminal 100 columns wide."""
     controller, terminal = pty.openpty()

@@ -16,7 +16,6 @@ from grrm.engine.rank import RankSettings, build_generative_judge, group_of, ran
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.groups import TranslationTask
-from grrm.judges.generation import JudgeSampling
 from grrm.judges.interface import GeneratedText
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "retry.jsonl"
@@ -128,6 +127,26 @@ def test_each_candidate_by_itself(open_script):
     assert script.calls[0]["n_prompts"] == 2
 
 
+def test_orders_are_averaged_against_position_bias(open_script):
+    script = open_script(Script({"S": [VERDICT]}))
+    result = grrm.rank("model", ["S"], [["bad", "good"]], "de", "en", permutations=2)
+    assert sum(call["n_prompts"] for call in script.calls) == 2
+    assert result["scores"] == [[6.5, 6.5]]
+
+
+def test_more_candidates_than_letters_do_not_crash(open_script):
+    open_script(Script({"S": ["no idea"]}))
+    result = grrm.rank("model", ["S"], [[f"text {i}" for i in range(30)]], "de", "en", retry=0)
+    assert result["scores"] == [None]
+    assert len(result["statuses"][0]) == 30
+
+
+def test_special_tokens_of_the_tokenizer_may_not_occur_in_a_candidate(open_script):
+    open_script(Script({"S": [VERDICT]}), special_tokens=("[END]",))
+    result = grrm.rank("model", ["S"], [["bad", "good", "a [END] b"]], "de", "en")
+    assert result["statuses"] == [["scored", "scored", "unsafe_candidate"]]
+
+
 def test_lists_of_different_lengths_are_refused():
     with pytest.raises(ValueError, match="2 lists of candidates for 1 sources"):
         grrm.rank("model", ["a"], [["b", "c"], ["d", "e"]], "de", "en")
@@ -138,8 +157,10 @@ def test_lists_of_different_lengths_are_refused():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"judge": "oracle"}, "judge 'oracle' does not exist"),
-        ({"prompt_type": "stars"}, "prompt_type 'stars'"),
+        ({"judge": "oracle"}, "Unknown judge 'oracle'"),
+        ({"prompt_type": "stars"}, "'prompt_type' is 'stars'"),
+        ({"permutations": 0}, "'permutations' is 0"),
+        ({"temperature": -1}, "'temperature' is -1"),
         ({"trg_langs": "xx"}, "Language code 'xx'"),
     ],
 )
@@ -152,7 +173,7 @@ def test_mistakes_are_found_before_a_model_is_opened(options, message):
 def test_a_limit_in_tokens_needs_something_that_counts_them():
     opened = OpenedGenerator(Script({}), render_chatml, None, counts_tokens=False)
     with pytest.raises(UserError, match="needs the folder of the tokenizer"):
-        build_generative_judge(opened, RankSettings(JudgeSampling(), prompt_length=100))
+        build_generative_judge(opened, RankSettings(prompt_length=100))
 
 
 def test_an_open_engine_and_its_tokenizer_are_used_as_they_are():
@@ -199,7 +220,7 @@ def test_a_batch_of_no_rows_is_refused():
     opened = OpenedGenerator(Script({}), render_chatml, None)
     groups = [group_of(0, TranslationTask("a", "de", "en"), ["b", "c"])]
     with pytest.raises(ValueError, match="at least one row"):
-        rank_groups(opened, groups, RankSettings(JudgeSampling()), batch_rows=0)
+        rank_groups(opened, groups, RankSettings(), batch_rows=0)
 
 
 def test_importing_the_package_loads_nothing_else():

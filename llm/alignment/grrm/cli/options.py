@@ -69,9 +69,7 @@ class ModelOptions:
         if self.tokenizer or self.token_env or self.deadline:
             raise UserError("--tokenizer, --token-env and --deadline are for servers: add --url, or leave them out")
         if find_spec("paddle") is None or find_spec("safetensors") is None:
-            raise UserError(
-                "a checkpoint needs Paddle: `pip install 'paddle-grrm[train]'`, or ask a server with --url"
-            )
+            raise UserError("a checkpoint needs Paddle: `pip install 'paddle-grrm[train]'`, or ask a server with --url")
         from grrm.engine.whole_checkpoint import check_checkpoint
 
         check_checkpoint(Path(self.model))  # before paddle is loaded, which takes its time

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from grrm.engine.interface import Engine
-from grrm.engine.model_tokenizer import chat_renderer
+from grrm.engine.model_tokenizer import chat_renderer, special_tokens
 from grrm.engine.open import OpenedGenerator, open_generator
 from grrm.engine.text import EngineTextGenerator
 
@@ -32,7 +32,8 @@ def generator_for(
     if model is None or tokenizer is None or opening:
         raise ValueError("model and tokenizer go together, without settings for opening a model")
     render = chat_renderer(chat_template, tokenizer, None if model_path is None else Path(model_path))
-    return OpenedGenerator(EngineTextGenerator(model, tokenizer), render, None)
+    generator = EngineTextGenerator(model, tokenizer)
+    return OpenedGenerator(generator, render, None, special_tokens=special_tokens(tokenizer))
 
 
 def one_per_row(languages: str | Sequence[str], n_rows: int) -> list[str]:

@@ -38,6 +38,11 @@ def load_tokenizer(directory: Path) -> Any:
     return tokenizer
 
 
+def special_tokens(tokenizer: Any) -> tuple[str, ...]:
+    """The texts that the tokenizer turns into special tokens; none for a tokenizer that does not say."""
+    return tuple(getattr(tokenizer, "all_special_tokens", ()))
+
+
 def chat_renderer(chat_template: str, tokenizer: Any, directory: Path | None) -> Callable[[str], str]:
     """What turns a user's turn into the complete text the model continues.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grrm.engine.model_tokenizer import chat_renderer, load_tokenizer
+from grrm.engine.model_tokenizer import chat_renderer, load_tokenizer, special_tokens
 from grrm.engine.text import EngineTextGenerator
 from grrm.errors import UserError
 from grrm.gqm.chat import EOS_TEXT
@@ -23,13 +23,14 @@ class OpenedGenerator:
 
     `render` applies the chat template to a user's turn. `max_prompt_tokens` is the longest prompt that leaves room for
     one token, None where only the server knows. `counts_tokens` is False where `generator.count_tokens` is no more
-    than an upper bound.
+    than an upper bound. `special_tokens` of the tokenizer may not occur in what a judge is shown.
     """
 
     generator: TextGenerator
     render: Callable[[str], str]
     max_prompt_tokens: int | None
     counts_tokens: bool = True
+    special_tokens: tuple[str, ...] = ()
 
 
 def open_generator(
@@ -95,7 +96,8 @@ def open_checkpoint(
 
     engine = PaddleEngine(model, max_num_seqs=max_num_seqs)
     generator = EngineTextGenerator(engine, tokenizer, stop_token_ids=_stop_ids(tokenizer), seed=seed)
-    return OpenedGenerator(generator, render, int(model.config.max_position_embeddings) - 1)
+    longest = int(model.config.max_position_embeddings) - 1
+    return OpenedGenerator(generator, render, longest, special_tokens=special_tokens(tokenizer))
 
 
 def open_servers(
@@ -117,7 +119,8 @@ def open_servers(
     render = chat_renderer(chat_template, tokenizer, None if tokenizer_path is None else Path(tokenizer_path))
     stop = (EOS_TEXT,) if chat_template == "chatml" else ()
     generator = OpenAITextGenerator(urls, model, stop=stop, tokenizer=tokenizer, **settings)
-    return OpenedGenerator(generator, render, None, tokenizer is not None)
+    known = () if tokenizer is None else special_tokens(tokenizer)
+    return OpenedGenerator(generator, render, None, tokenizer is not None, known)
 
 
 def _stop_ids(tokenizer: Any) -> list[int]:

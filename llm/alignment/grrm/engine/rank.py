@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -15,13 +15,11 @@ from grrm.errors import UserError
 from grrm.gqm.grammar import Mode
 from grrm.gqm.groups import Candidate, Group, TranslationTask, Verdict
 from grrm.gqm.languages import display_name
-from grrm.gqm.prompts import check_prompt_type
-from grrm.judges.generation import JudgeSampling
-from grrm.judges.gqm import GQMJudge
+from grrm.judges.building import build_gqm_judge, build_sqm_judge
 from grrm.judges.interface import Judge
-from grrm.judges.sqm import SQMJudge
+from grrm.judges.options import GQMOptions, SQMOptions, read_options, require_known
 
-JUDGES = ("gqm", "sqm")
+KINDS: Mapping[str, type[SQMOptions]] = {"gqm": GQMOptions, "sqm": SQMOptions}
 
 
 class RankResult(TypedDict):
@@ -44,17 +42,18 @@ class RankResult(TypedDict):
 class RankSettings:
     """How the judge is asked.
 
-    `judge` is "gqm" (all candidates in one prompt) or "sqm" (each by itself, without `prompt_type` and `add_example`).
-    `prompt_length` is the longest judge prompt in tokens, None as long as the model allows. `mode` is the verdict
-    grammar's (exact, tolerant, compat).
+    `judge` is "gqm" (all candidates in one prompt) or "sqm" (each by itself); `options` are values of `GQMOptions` or
+    `SQMOptions` by name. `prompt_length` is the longest judge prompt in tokens, None as long as the model allows.
     """
 
-    sampling: JudgeSampling
-    prompt_type: str = "ranking_score"
-    add_example: bool = False
     judge: str = "gqm"
     prompt_length: int | None = None
-    mode: Mode = "tolerant"
+    options: Mapping[str, object] = field(default_factory=dict)
+
+    def read(self, longest_prompt: int) -> GQMOptions | SQMOptions:
+        """The judge's options, with this limit on prompts. Raises UserError for a judge or an option that is wrong."""
+        require_known("judge", self.judge, KINDS)
+        return read_options(KINDS[self.judge], {**self.options, "prompt_length": longest_prompt})
 
 
 def rank(
@@ -76,6 +75,8 @@ def rank(
     chat_template: str = "chatml",
     prompt_length: int | None = None,
     mode: Mode = "tolerant",
+    shuffle: bool = False,
+    permutations: int = 1,
     seed: int = 0,
     batch_rows: int = BATCH_ROWS,
     progress: Progress | None = None,
@@ -86,7 +87,8 @@ def rank(
     The positional arguments are those of GRRM's inference tool. `model_path` is a checkpoint folder, or with
     `urls=[…]` the model's name on OpenAI-compatible servers (None: the first they have); further `opening` settings
     are `open_generator`'s. `model` and `tokenizer` replace opening one. Replies that cannot be read are drawn again up
-    to `retry` times at temperature 1. Equal candidates are judged once; a candidate of None has no translation.
+    to `retry` times at temperature 1. `permutations` orders of the candidates, the first shuffled with `shuffle`, are
+    averaged against position bias. Equal candidates are judged once; a candidate of None has no translation.
     Same arguments, same result, whatever `batch_rows`. Recommended for evaluation: temperature 0, max_new_tokens 8192.
     Raises ValueError for lists of different lengths and UserError as `open_generator` and the judge do.
     """
@@ -98,14 +100,18 @@ def rank(
         group_of(row, TranslationTask(source, *pair), texts)
         for row, (source, texts, pair) in enumerate(zip(src_list, mt_list, languages, strict=True))
     ]
-    settings = RankSettings(
-        JudgeSampling(temperature, top_p, max_new_tokens, retry, seed=seed),
-        prompt_type,
-        add_example,
-        judge,
-        prompt_length,
-        mode,
-    )
+    options: dict[str, object] = {
+        "temperature": temperature,
+        "top_p": top_p,
+        "max_new_tokens": max_new_tokens,
+        "retries": retry,
+        "seed": seed,
+        "mode": mode,
+    }
+    if judge != "sqm":
+        options |= {"prompt_type": prompt_type, "add_example": add_example}
+        options |= {"shuffle": shuffle, "permutations": permutations}
+    settings = RankSettings(judge, prompt_length, options)
     check_rank_settings(settings, groups)
     opened = generator_for(model_path, model, tokenizer, chat_template, opening)
     return result_of(rank_groups(opened, groups, settings, batch_rows=batch_rows, progress=progress))
@@ -119,9 +125,7 @@ def group_of(row: int, task: TranslationTask, texts: Sequence[str | None]) -> Gr
 
 def check_rank_settings(settings: RankSettings, groups: Sequence[Group]) -> None:
     """Raises UserError for what the judge would refuse, before a model is loaded for it."""
-    if settings.judge not in JUDGES:
-        raise UserError(f"judge {settings.judge!r} does not exist: use one of {', '.join(JUDGES)}")
-    check_prompt_type(settings.prompt_type)
+    settings.read(sys.maxsize if settings.prompt_length is None else settings.prompt_length)
     for group in groups:
         display_name(group.task.src_lang), display_name(group.task.trg_lang)
 
@@ -147,15 +151,11 @@ def build_generative_judge(opened: OpenedGenerator, settings: RankSettings) -> J
     if settings.prompt_length is not None and not opened.counts_tokens:
         raise UserError("a limit on the prompt's tokens needs the folder of the tokenizer: name it, or set no limit")
     limits = [limit for limit in (settings.prompt_length, opened.max_prompt_tokens) if limit is not None]
-    shared: dict[str, Any] = {
-        "prompt_length": min(limits, default=sys.maxsize),
-        "mode": settings.mode,
-        "sampling": settings.sampling,
-        "render": opened.render,
-    }
-    if settings.judge == "sqm":
-        return SQMJudge(opened.generator, **shared)
-    return GQMJudge(opened.generator, prompt_type=settings.prompt_type, add_example=settings.add_example, **shared)
+    options = settings.read(min(limits, default=sys.maxsize))
+    shared: dict[str, Any] = {"render": opened.render, "special_tokens": opened.special_tokens}
+    if isinstance(options, GQMOptions):
+        return build_gqm_judge(opened.generator, options, **shared)
+    return build_sqm_judge(opened.generator, options, **shared)
 
 
 def result_of(verdicts: Sequence[Verdict]) -> RankResult:

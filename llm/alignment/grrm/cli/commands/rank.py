@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     help="What the judge is asked for.",
 )
 @click.option("--add-example", is_flag=True, help="Show the judge an example of a verdict.")
+@click.option("--shuffle", is_flag=True, help="Show the candidates in a seeded random order.")
+@click.option("--permutations", type=COUNT, default=1, show_default=True, help="Orders to judge in and average over.")
 @click.option("--prompt-length", type=COUNT, help="Longest judge prompt in tokens.  [default: what the model takes]")
 @click.option(
     "--grammar",
@@ -86,13 +88,13 @@ def _source_and_candidates(line: str) -> dict[str, Any]:
     return {"src_text": source, "mt_texts": candidates}
 
 
-def _settings(
-    temperature: float, top_p: float, max_new_tokens: int, retry: int, seed: int, **options: Any
-) -> RankSettings:
+def _settings(judge: str, prompt_length: int | None, retry: int, **options: Any) -> RankSettings:
     from grrm.engine.rank import RankSettings
-    from grrm.judges.generation import JudgeSampling
 
-    return RankSettings(JudgeSampling(temperature, top_p, max_new_tokens, retry, seed=seed), **options)
+    if judge == "sqm":
+        for name in ("prompt_type", "add_example", "shuffle", "permutations"):
+            del options[name]
+    return RankSettings(judge, prompt_length, {**options, "retries": retry})
 
 
 def _types() -> dict[str, Any]:
