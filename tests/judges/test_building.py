@@ -4,6 +4,7 @@ from support.judged_groups import ModelOf, by_length, group_of, shown_in
 from grrm.errors import UserError
 from grrm.gqm.groups import Status
 from grrm.judges.building import build_gqm_judge, build_sqm_judge
+from grrm.judges.group_prompt import build_group_prompt
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.options import GQMOptions, SQMOptions, read_options
 
@@ -131,6 +132,15 @@ def test_longest_candidates_are_left_out_until_the_prompt_fits():
     assert [verdict.statuses[i] for i in (1, 3, 4)] == [Status.TOO_LONG] * 3
     assert shown_in(model.prompts[0]) == ["a", "bb"]
     assert set(judged(model, texts, too_long="refuse").statuses) == {Status.TOO_LONG}
+
+
+def test_longest_is_what_takes_most_bytes():
+    verdict = judged(ModelOf(by_length), ["a", "x" * 9, "好" * 8, "bb"], prompt_length=len(PROMPT_OF_FOUR) - 1)
+    assert verdict.statuses[2] is Status.TOO_LONG
+    assert verdict.scores == (1.0, 9.0, None, 2.0)
+
+
+PROMPT_OF_FOUR = build_group_prompt(group_of(["a", "x" * 9, "好" * 8, "bb"])).prompt
 
 
 def test_verdict_without_the_longest_candidates_is_remembered():

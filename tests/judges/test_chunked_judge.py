@@ -97,6 +97,13 @@ def test_unreadable_chunk_costs_only_its_own_candidates():
     assert verdict.ranking == (("c4",), ("c3",), ("c2",))
 
 
+@pytest.mark.parametrize("failing", ["a", "eeeee"])
+def test_anchor_keeps_the_score_that_one_chunk_gave_it(failing):
+    texts = ["a", "bb", "ccc", "dddd", "eeeee"]
+    model = ModelOf(score_all=lambda shown: [None if failing in shown else len(text) for text in shown])
+    assert chunked(model).judge([group_of(texts)])[0].scores[2] == 3.0
+
+
 def test_group_none_of_whose_chunks_can_be_read_is_unscored():
     verdict = chunked(ModelOf(lambda place, text: None)).judge([group_of(list("abcde"))])[0]
     assert set(verdict.statuses) == {Status.JUDGE_UNPARSABLE}

@@ -117,8 +117,11 @@ class Scripted:
         return [self._verdict(group, self.scores.pop(0)) for group in groups]
 
     def _verdict(self, group, scores):
-        found = [scores.get(candidate.candidate_id) for candidate in group.candidates]
-        return Verdict(tuple(Status.JUDGE_TIMEOUT if score is None else Status.SCORED for score in found), tuple(found))
+        found = [scores.get(candidate.candidate_id, Status.JUDGE_TIMEOUT) for candidate in group.candidates]
+        return Verdict(
+            tuple(outcome if isinstance(outcome, Status) else Status.SCORED for outcome in found),
+            tuple(None if isinstance(outcome, Status) else outcome for outcome in found),
+        )
 
 
 def test_an_order_with_a_hole_is_left_out_for_all_candidates():
@@ -130,6 +133,22 @@ def test_an_order_with_a_hole_is_left_out_for_all_candidates():
 def test_candidates_scored_in_turn_but_never_together_have_no_mean():
     verdict = ReorderedJudge(Scripted([{"c0": 2.0}, {"c1": 6.0}]), 2).judge([group_of(["a", "b"])])[0]
     assert verdict.statuses == (Status.JUDGE_TIMEOUT, Status.JUDGE_TIMEOUT)
+
+
+def test_candidates_of_an_unscored_group_have_the_first_status_of_their_own():
+    orders = [{"c0": 2.0, "c1": Status.TOO_LONG}, {"c0": Status.JUDGE_UNREACHABLE, "c1": 3.0}]
+    verdict = ReorderedJudge(Scripted(orders), 2).judge([group_of(["a", "b"])])[0]
+    assert verdict.statuses == (Status.JUDGE_UNREACHABLE, Status.TOO_LONG)
+
+
+def test_one_order_takes_over_what_the_judge_says():
+    metrics = JudgeMetrics()
+    orders = [{"c0": 2.0, "c1": 3.0}, {"c0": 2.0}, {}]
+    ranked, partial, failed = ReorderedJudge(Scripted(orders), metrics=metrics).judge([group_of(["a", "b"])] * 3)
+    assert (ranked.scores, ranked.ranking) == ((2.0, 3.0), None)  # this judge ranks nothing
+    assert (partial.scores, partial.statuses[1]) == ((2.0, None), Status.JUDGE_TIMEOUT)
+    assert failed.statuses == (Status.JUDGE_TIMEOUT,) * 2
+    assert set(metrics.values().values()) == {0.0}
 
 
 def test_a_candidate_that_no_order_scores_keeps_its_status_and_the_others_their_mean():

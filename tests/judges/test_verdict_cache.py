@@ -8,6 +8,7 @@ from grrm.judges.cache import CachedJudge, VerdictCache
 from grrm.judges.generation import JudgeSampling
 from grrm.judges.gqm import GQMJudge
 from grrm.judges.metrics import JudgeMetrics
+from grrm.judges.sqm import SQMJudge
 
 
 def cached(model, cache=None, settings="", metrics=None, retries=0):
@@ -65,6 +66,21 @@ def test_failures_are_asked_about_again():
     assert set(judge.judge([group_of(["a", "bb"])])[0].statuses) == {Status.JUDGE_UNPARSABLE}
     assert cache.n_entries == 0
     assert judge.judge([group_of(["a", "bb"])])[0].scores == (5.0, 5.0)
+    assert cache.n_entries == 1
+
+
+def test_a_verdict_with_a_hole_that_the_judge_left_is_not_kept():
+    cache = VerdictCache(8)
+    replies = iter(["fine\n7", "no idea", "fine\n7", "fine\n5"])
+
+    class Model(ModelOf):
+        def _reply(self, prompt):
+            return next(replies)
+
+    judge = CachedJudge(SQMJudge(Model(), sampling=JudgeSampling(retries=0)), cache)
+    assert judge.judge([group_of(["a", "bb"])])[0].scores == (7.0, None)
+    assert cache.n_entries == 0
+    assert judge.judge([group_of(["a", "bb"])])[0].scores == (7.0, 5.0)
     assert cache.n_entries == 1
 
 

@@ -102,8 +102,8 @@ def aligned_outcomes(chunks: Sequence[TextVerdict], anchor: int) -> dict[int, Ou
         for k, outcome in chunk.outcomes.items():
             if not isinstance(outcome, Status):
                 outcomes[k] = here if isinstance(here, Status) else align_score(outcome, here, level)
-            elif k != anchor or not anchors:
-                outcomes.setdefault(k, outcome)
+            else:
+                outcomes.setdefault(k, outcome)  # the anchor may have its score from another chunk
     return outcomes
 
 
