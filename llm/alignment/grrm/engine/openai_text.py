@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing.pool import ThreadPool
-from typing import Any, Generic, TypeVar
+from multiprocessing.pool import AsyncResult, ThreadPool
+from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from tenacity import RetryCallState, Retrying, retry_if_exception
@@ -25,6 +25,7 @@ from grrm.engine.openai_wire import (
     completion_body,
     read_completion,
     read_model_name,
+    unanswered_because,
 )
 from grrm.errors import UserError
 from grrm.judges.interface import GeneratedText
@@ -34,12 +35,16 @@ from grrm.rewards.server_pool import ServerPool
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+Answer = TypeVar("Answer", covariant=True)
 
 
 class GenerationServerError(UserError):
-    """No server gave a reply; carries what the sentence names."""
+    """No server gave a reply; carries what the sentence names.
 
-    def __init__(self, server: str, question: str, attempt: int, cause: str) -> None:
+    `unanswered` is "timeout" or "unreachable" where no server took or finished the request, None where one refused it.
+    """
+
+    def __init__(self, server: str, question: str, attempt: int, cause: str, unanswered: str | None = None) -> None:
         super().__init__(
             f"generation server {server} did not answer {question} at attempt {attempt}: {cause}; check the server and "
             "the request, then start again"
@@ -47,17 +52,18 @@ class GenerationServerError(UserError):
         self.server = server
         self.attempt = attempt
         self.cause = cause
+        self.unanswered = unanswered
 
 
 @dataclass(frozen=True, slots=True)
-class _Call(Generic[T]):
+class _Call(Generic[Answer]):
     """One request: what people call it, how it is sent, and how its answer is checked."""
 
     question: str
     method: str
     path: str
     body: bytes | None
-    parse: Callable[[bytes], T]
+    parse: Callable[[bytes], Answer]
 
 
 class OpenAITextGenerator:
@@ -68,7 +74,10 @@ class OpenAITextGenerator:
     `deadline_s` bounds a whole `generate_text` call, retries included. Failed connections, time-outs, malformed
     answers and HTTP 408, 429, 502, 503 and 504 are retried, at once on a server that has not just failed, otherwise
     after an exponentially growing, jittered pause or the server's Retry-After; any other answer is final. `stop` are
-    strings that end a reply, `token` is sent as bearer token. Raises UserError on settings that cannot work.
+    strings that end a reply, `token` is sent as bearer token. `seconds_left` is asked at every call for a limit tighter
+    than `deadline_s`. With `unanswered` "mark" a prompt that no server took or finished in time does not raise, but is
+    marked as `GeneratedText` describes, so that the others keep their replies. Raises UserError on settings that cannot
+    work.
     """
 
     def __init__(
@@ -87,6 +96,8 @@ class OpenAITextGenerator:
         backoff_initial_s: float = 0.5,
         backoff_max_s: float = 30.0,
         max_answer_bytes: int = 16 * 2**20,
+        unanswered: Literal["raise", "mark"] = "raise",
+        seconds_left: Callable[[], float] = lambda: math.inf,
     ) -> None:
         if not urls:
             raise UserError("no generation server is named: set its URL, for example http://127.0.0.1:8000")
@@ -97,6 +108,7 @@ class OpenAITextGenerator:
                 raise UserError(f"generation server setting {name}={value!r} must be a finite number above zero")
         self._pool = ServerPool([_checked_url(url) for url in urls])
         self._model, self._stop, self._tokenizer = model, tuple(stop), tokenizer
+        self._unanswered, self._seconds_left = unanswered, seconds_left
         self.deadline_s, self.attempts, self.max_connections = deadline_s, attempts, max_connections
         self._backoff = wait_exponential_jitter(initial=backoff_initial_s, max=backoff_max_s, jitter=backoff_initial_s)
         self._exchange = CompletionsExchange(
@@ -123,35 +135,39 @@ class OpenAITextGenerator:
         """One reply per prompt, order kept. Without `seeds` the servers draw as they like.
 
         Every reply was sent by a server for that very prompt. Raises GenerationServerError when some prompt got none
-        within the attempts and the deadline, and ValueError when `seeds` and `prompts` differ in length.
+        within the attempts and the deadline (or marks it, see above), and ValueError when `seeds` and `prompts` differ
+        in length.
         """
         if seeds is not None and len(seeds) != len(prompts):
             raise ValueError(f"{len(seeds)} seeds for {len(prompts)} prompts")
         if not prompts:
             return []
-        deadline = time.monotonic() + self.deadline_s
+        deadline = time.monotonic() + min(self.deadline_s, self._seconds_left())
         if self._model is None:
-            call = _Call("which model it has", "GET", MODELS_PATH, None, read_model_name)
-            (self._model,) = self._ask_all([call], deadline)
+            (found,) = self._ask_all([_Call("which model it has", "GET", MODELS_PATH, None, read_model_name)], deadline)
+            if isinstance(found, GenerationServerError):
+                return _with_marks([found] * len(prompts))
+            self._model = found
+        body = partial(
+            completion_body,
+            self._model,
+            temperature=temperature,
+            top_p=top_p,
+            max_tokens=max_new_tokens,
+            stop=self._stop,
+        )
         calls = [
             _Call(
                 f"prompt {index}",
                 "POST",
                 COMPLETIONS_PATH,
-                completion_body(
-                    self._model,
-                    prompt,
-                    temperature=temperature,
-                    top_p=top_p,
-                    max_tokens=max_new_tokens,
-                    stop=self._stop,
-                    seed=None if seeds is None else seeds[index],
-                ),
+                body(prompt, seed=None if seeds is None else seeds[index]),
                 read_completion,
             )
             for index, prompt in enumerate(prompts)
         ]
-        return self._ask_all(calls, deadline)
+        answers = self._ask_all(calls, deadline)
+        return _with_marks(answers)
 
     def count_tokens(self, prompt: str) -> int:
         """Length of `prompt` in tokens; without a tokenizer in UTF-8 bytes, which no byte-level tokenizer exceeds."""
@@ -159,26 +175,30 @@ class OpenAITextGenerator:
             return len(prompt.encode("utf-8", "surrogatepass"))
         return len(self._tokenizer(prompt, add_special_tokens=False)["input_ids"])
 
-    def _ask_all(self, calls: Sequence[_Call[T]], deadline: float) -> list[T]:
+    def _ask_all(self, calls: Sequence[_Call[T]], deadline: float) -> list[T | GenerationServerError]:
         """Answers aligned with `calls`. The threads are daemons: a stuck server cannot keep a failed process alive."""
         stop = threading.Event()
         ask = partial(self._ask, deadline=deadline, stop=stop)
         with ThreadPool(min(self.max_connections, len(calls))) as threads:
-            arriving = threads.imap(ask, calls)
+            arriving = [threads.apply_async(ask, (call,)) for call in calls]
             try:
-                return [self._next_answer(arriving, call, deadline) for call in calls]
+                return [self._answer(*both, deadline) for both in zip(arriving, calls, strict=True)]
             finally:
                 stop.set()
 
-    def _next_answer(self, arriving: Any, call: _Call[T], deadline: float) -> T:
+    def _answer(self, arriving: AsyncResult[T], call: _Call[T], deadline: float) -> T | GenerationServerError:
+        """The answer to one call, or the failure that is to be marked."""
         grace_s = 1.0  # the request's own thread notices the deadline first and knows the cause
         try:
-            answer: T = arriving.next(max(deadline - time.monotonic(), 0.0) + grace_s)
+            return arriving.get(max(deadline - time.monotonic(), 0.0) + grace_s)
         except multiprocessing.TimeoutError:
             cause = f"no answer within the deadline of {self.deadline_s:g} s"
-            servers = ", ".join(self._pool.urls)
-            raise GenerationServerError(servers, call.question, self.attempts, cause) from None
-        return answer
+            error = GenerationServerError(", ".join(self._pool.urls), call.question, self.attempts, cause, "timeout")
+        except GenerationServerError as failure:
+            error = failure
+        if self._unanswered == "mark" and error.unanswered is not None:
+            return error
+        raise error from None
 
     def _ask(self, call: _Call[T], *, deadline: float, stop: threading.Event) -> T:
         """One request with its retries; runs in a thread of the pool."""
@@ -200,7 +220,8 @@ class OpenAITextGenerator:
                     return self._ask_once(call, attempt.retry_state, deadline)
         except ExchangeError as error:
             number = int(retrying.statistics["attempt_number"])
-            raise GenerationServerError(error.server, call.question, number, self._cause(error, number)) from error
+            cause, unanswered = self._cause(error, number), unanswered_because(error)
+            raise GenerationServerError(error.server, call.question, number, cause, unanswered) from error
         raise AssertionError("a retry loop ends with an answer or an exception")
 
     def _ask_once(self, call: _Call[T], state: RetryCallState, deadline: float) -> T:
@@ -224,6 +245,19 @@ class OpenAITextGenerator:
         if attempt >= self.attempts:
             return f"{error} (the last of {self.attempts} attempts)"
         return f"{error} (the deadline of {self.deadline_s:g} s leaves no time for another attempt)"
+
+
+def _with_marks(answers: Sequence[GeneratedText | GenerationServerError]) -> list[GeneratedText]:
+    """The replies, and in the place of each failure its mark; the log names the first failure."""
+    failures = [answer for answer in answers if isinstance(answer, GenerationServerError)]
+    if failures:
+        logger.warning("%d of %d prompts without a reply, first: %s", len(failures), len(answers), failures[0])
+    return [
+        GeneratedText("", answer.unanswered or "unreachable", 0)
+        if isinstance(answer, GenerationServerError)
+        else answer
+        for answer in answers
+    ]
 
 
 def _checked_url(url: str) -> str:

@@ -6,6 +6,7 @@ import json
 from typing import Annotated
 
 import requests
+import urllib3
 from pydantic import BaseModel, Field, ValidationError
 from requests.adapters import HTTPAdapter
 
@@ -13,6 +14,8 @@ from grrm.judges.interface import GeneratedText
 from grrm.rewards.exchange import RETRYABLE_STATUSES, ExchangeError, HttpExchange, parse_retry_after
 from grrm.rewards.protocol import AnswerError, clean_text, first_error
 
+# What HTTP says when the model behind a gateway took too long.
+_LATE_STATUSES = frozenset({408, 504})
 COMPLETIONS_PATH = "/v1/completions"
 MODELS_PATH = "/v1/models"
 
@@ -146,3 +149,19 @@ def refusal_reason(content: bytes) -> str:
         return ""
     error = refusal.error.message if isinstance(refusal.error, _Complaint) else refusal.error
     return " ".join((error or refusal.message).split())[:300].rstrip(".")
+
+
+def unanswered_because(error: ExchangeError) -> str | None:
+    """ "timeout" or "unreachable" for a request that no server took or finished; None for one that was answered.
+
+    A refusal that asking again cannot mend, and an answer that is malformed, are answers.
+    """
+    cause = error.__cause__
+    if not error.is_retryable or isinstance(cause, AnswerError):
+        return None
+    if error.http_status is not None:
+        return "timeout" if error.http_status in _LATE_STATUSES else "unreachable"
+    if isinstance(cause, requests.ConnectTimeout):
+        return "unreachable"
+    is_late = cause is None or isinstance(cause, requests.Timeout | urllib3.exceptions.TimeoutError)
+    return "timeout" if is_late else "unreachable"

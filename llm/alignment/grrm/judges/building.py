@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.fences import guard_for
@@ -16,6 +16,8 @@ from grrm.judges.reordered import ReorderedJudge
 from grrm.judges.sqm import SQMJudge
 
 DEFAULT_GQM, DEFAULT_SQM = GQMOptions(), SQMOptions()
+# Judges that need a model, by the names they are chosen with, and their options.
+GENERATIVE_JUDGES: Mapping[str, type[SQMOptions]] = {"gqm": GQMOptions, "grrm": GQMOptions, "sqm": SQMOptions}
 
 
 def build_gqm_judge(
@@ -49,6 +51,7 @@ def build_gqm_judge(
         max_candidates=options.max_candidates,
         too_long=options.too_long,
         count_tokens=count_tokens,
+        metrics=metrics,
     )
     if options.cache_size:
         judge = CachedJudge(judge, VerdictCache(options.cache_size), repr(options), is_safe, metrics)
@@ -66,6 +69,7 @@ def build_sqm_judge(
     count_tokens: Callable[[str], int] | None = None,
     render: Callable[[str], str] = render_chatml,
     special_tokens: Iterable[str] = (),
+    metrics: JudgeMetrics | None = None,
 ) -> Judge:
     """The single judge; the arguments mean what they mean for the group judge."""
     return SQMJudge(
@@ -76,4 +80,5 @@ def build_sqm_judge(
         is_safe=guard_for(special_tokens),
         render=render,
         count_tokens=count_tokens,
+        metrics=JudgeMetrics() if metrics is None else metrics,
     )

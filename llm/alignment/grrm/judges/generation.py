@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from grrm.gqm.grammar import Rejection, RejectReason
+from grrm.gqm.groups import Status
 from grrm.judges.interface import GeneratedText, TextGenerator
+from grrm.judges.metrics import JudgeMetrics
 
 T = TypeVar("T")
+# What a generator that marks failures says in `finish_reason`, and what that makes of the candidates.
+UNANSWERED = {"timeout": Status.JUDGE_TIMEOUT, "unreachable": Status.JUDGE_UNREACHABLE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,23 +45,36 @@ class Question(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Reply(Generic[T]):
-    """The last reply to a question: its text, what it means, and how many were drawn."""
+    """The last reply to a question: its text, what it means, and how many were drawn.
+
+    `parsed` is a Status where the model's time was over, or it was not reached, before a reply could be read; `text`
+    is then the last unreadable one, if any.
+    """
 
     text: str
-    parsed: T | Rejection
+    parsed: T | Rejection | Status
     attempts: int
 
 
-def ask(generator: TextGenerator, questions: Sequence[Question[T]], sampling: JudgeSampling) -> list[Reply[T]]:
+def ask(
+    generator: TextGenerator,
+    questions: Sequence[Question[T]],
+    sampling: JudgeSampling,
+    metrics: JudgeMetrics | None = None,
+) -> list[Reply[T]]:
     """One reply per question, order kept: a batch for all, then batches of only those not yet readable.
 
-    A reply that was cut off at `max_new_tokens` is not readable, whatever it says.
+    A reply that was cut off at `max_new_tokens` is not readable, whatever it says. A question that the generator marks
+    as unanswered is not asked again. Counts are added to `metrics`.
     """
+    metrics = JudgeMetrics() if metrics is None else metrics
+    metrics.add("questions", len(questions))
     replies: dict[int, Reply[T]] = {}
     open_questions = list(range(len(questions)))
     for attempt in range(sampling.retries + 1):
         if not open_questions:
             break
+        metrics.add("retries", len(open_questions) if attempt else 0)
         texts = generator.generate_text(
             [questions[i].prompt for i in open_questions],
             temperature=sampling.retry_temperature if attempt else sampling.temperature,
@@ -66,10 +83,23 @@ def ask(generator: TextGenerator, questions: Sequence[Question[T]], sampling: Ju
             seeds=[attempt_seed(questions[i].key, attempt, sampling.seed) for i in open_questions],
         )
         for i, generated in zip(open_questions, texts, strict=True):
-            parsed = _rejection_if_cut(generated) or questions[i].parse(generated.text)
-            replies[i] = Reply(generated.text, parsed, attempt + 1)
+            replies[i] = _reply(questions[i], generated, replies.get(i))
         open_questions = [i for i in open_questions if isinstance(replies[i].parsed, Rejection)]
+    metrics.add("unanswered", sum(isinstance(reply.parsed, Status) for reply in replies.values()))
     return [replies[i] for i in range(len(questions))]
+
+
+def status_of(failure: Rejection | Status) -> Status:
+    """The status of candidates whose question has no readable reply."""
+    return failure if isinstance(failure, Status) else Status.JUDGE_UNPARSABLE
+
+
+def _reply(question: Question[T], generated: GeneratedText, before: Reply[T] | None) -> Reply[T]:
+    attempts = before.attempts if before else 0
+    failure = UNANSWERED.get(generated.finish_reason)
+    if failure is not None:
+        return Reply(before.text if before else "", failure, attempts)
+    return Reply(generated.text, _rejection_if_cut(generated) or question.parse(generated.text), attempts + 1)
 
 
 def _rejection_if_cut(generated: GeneratedText) -> Rejection | None:

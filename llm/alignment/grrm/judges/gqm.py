@@ -13,9 +13,10 @@ from grrm.gqm.groups import Group, Status, Verdict
 from grrm.gqm.languages import CANDIDATE_IDS
 from grrm.gqm.rankings import tiers_of
 from grrm.judges.distinct import DistinctCandidates, find_distinct, spread_verdict, without_longest
-from grrm.judges.generation import JudgeSampling, Question, Reply, ask
+from grrm.judges.generation import JudgeSampling, Question, Reply, ask, status_of
 from grrm.judges.group_prompt import GroupPrompt, prompt_for
 from grrm.judges.interface import TextGenerator
+from grrm.judges.metrics import JudgeMetrics
 
 TooLong = Literal["refuse", "drop_longest"]
 
@@ -29,8 +30,9 @@ class GQMJudge:
     candidates are, one after the other until the prompt fits; a text is never cut. More than `max_candidates` distinct
     translations are TOO_MANY_CANDIDATES. `mode` is the verdict grammar's (exact, tolerant, compat). `is_safe` says
     which texts may stand in a fence, `render` applies the judge's chat template. Replies that stay unreadable after
-    all retries are JUDGE_UNPARSABLE; the verdict's `analysis` is the last reply in full. A verdict depends on what the
-    prompt says, not on ids or on the rest of the batch.
+    all retries are JUDGE_UNPARSABLE, those that a generator marks as failed JUDGE_TIMEOUT or JUDGE_UNREACHABLE; the
+    verdict's `analysis` is the last reply in full. A verdict depends on what the prompt says, not on ids or on the
+    rest of the batch.
     """
 
     generator: TextGenerator
@@ -45,12 +47,13 @@ class GQMJudge:
     max_candidates: int = len(CANDIDATE_IDS)
     too_long: TooLong = "refuse"
     count_tokens: Callable[[str], int] | None = None
+    metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept, from one batch of prompts (and one more per round of retries)."""
         plans = [self.plan(group) for group in groups]
         asked = [i for i, plan in enumerate(plans) if plan.prompt is not None]
-        replies = ask(self.generator, [self._question(plans[i]) for i in asked], self.sampling)
+        replies = ask(self.generator, [self._question(plans[i]) for i in asked], self.sampling, self.metrics)
         verdicts = [_blocked_verdict(group, plan) for group, plan in zip(groups, plans, strict=True)]
         for i, reply in zip(asked, replies, strict=True):
             verdicts[i] = _verdict_of_reply(groups[i], plans[i].distinct, reply)
@@ -115,8 +118,8 @@ def _blocked_verdict(group: Group, plan: GroupPrompt) -> Verdict:
 
 
 def _verdict_of_reply(group: Group, distinct: DistinctCandidates, reply: Reply[ScoredTiers]) -> Verdict:
-    if isinstance(reply.parsed, Rejection):
-        outcomes: Sequence[float | Status] = [Status.JUDGE_UNPARSABLE] * len(distinct.texts)
+    if isinstance(reply.parsed, Rejection | Status):
+        outcomes: Sequence[float | Status] = [status_of(reply.parsed)] * len(distinct.texts)
         return spread_verdict(group, distinct, outcomes, analysis=reply.text, attempts=reply.attempts)
     return spread_verdict(
         group,

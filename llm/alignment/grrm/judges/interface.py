@@ -21,7 +21,11 @@ class Judge(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GeneratedText:
-    """A generated reply; `finish_reason` is "stop" (eos or stop string) or "length"."""
+    """A generated reply; `finish_reason` is "stop" (eos or stop string) or "length".
+
+    A generator that is told to mark failures instead of raising answers a prompt it has no reply for with an empty
+    text and the reason "timeout" (its time was over) or "unreachable" (no server took the prompt).
+    """
 
     text: str
     finish_reason: str

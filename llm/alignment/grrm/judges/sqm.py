@@ -11,8 +11,9 @@ from grrm.gqm.grammar import Mode, Rejection, parse_sqm
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.gqm.prompts import sqm_prompt
 from grrm.judges.distinct import DistinctCandidates, find_distinct, spread_verdict
-from grrm.judges.generation import JudgeSampling, Question, Reply, ask
+from grrm.judges.generation import JudgeSampling, Question, Reply, ask, status_of
 from grrm.judges.interface import TextGenerator
+from grrm.judges.metrics import JudgeMetrics
 
 
 @dataclass
@@ -20,8 +21,9 @@ class SQMJudge:
     """Scores each distinct translation on its own with a generative judge behind `generator`.
 
     Settings as for the group judge. A candidate whose prompt exceeds `prompt_length` tokens is TOO_LONG, one whose
-    replies stay unreadable JUDGE_UNPARSABLE; the others keep their scores. There is no ranking, and the verdict's
-    `analysis` holds the last reply about each candidate under its id.
+    replies stay unreadable JUDGE_UNPARSABLE, one that a generator marks as failed JUDGE_TIMEOUT or JUDGE_UNREACHABLE;
+    the others keep their scores. There is no ranking, and the verdict's `analysis` holds the last reply about each
+    candidate under its id.
     """
 
     generator: TextGenerator
@@ -32,6 +34,7 @@ class SQMJudge:
     render: Callable[[str], str] = render_chatml
     name: str = "sqm"
     count_tokens: Callable[[str], int] | None = None
+    metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept, from one batch of all groups' prompts (and one per round of retries)."""
@@ -42,7 +45,8 @@ class SQMJudge:
             for k in range(len(plan.texts))
             if (question := self._question(group, plan, k)) is not None
         }
-        replies = dict(zip(questions, ask(self.generator, list(questions.values()), self.sampling), strict=True))
+        asked = ask(self.generator, list(questions.values()), self.sampling, self.metrics)
+        replies = dict(zip(questions, asked, strict=True))
         return [
             _verdict_of_replies(group, plan, [replies.get((g, k)) for k in range(len(plan.texts))])
             for g, (group, plan) in enumerate(zip(groups, plans, strict=True))
@@ -64,7 +68,7 @@ def _verdict_of_replies(group: Group, plan: DistinctCandidates, replies: Sequenc
         if reply is None:
             outcomes.append(Status.TOO_LONG)
             continue
-        outcomes.append(Status.JUDGE_UNPARSABLE if isinstance(reply.parsed, Rejection) else reply.parsed)
+        outcomes.append(status_of(reply.parsed) if isinstance(reply.parsed, Rejection | Status) else reply.parsed)
         analyses.append(f"[{group.candidates[positions[0]].candidate_id}]\n{reply.text}")
     attempts = max((reply.attempts for reply in replies if reply is not None), default=0)
     return spread_verdict(group, plan, outcomes, analysis="\n\n".join(analyses), attempts=attempts)

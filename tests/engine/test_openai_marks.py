@@ -1,0 +1,100 @@
+"""A pool of servers whose failures are marked prompt by prompt: late, unreachable, or a mistake that is raised."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+from support.completions_server import CompletionsServer, Refuse, completion
+
+from grrm.engine.openai_text import GenerationServerError, OpenAITextGenerator
+
+FAST = {"connect_timeout_s": 2.0, "read_timeout_s": 0.3, "deadline_s": 10.0, "attempts": 2, "backoff_initial_s": 0.01}
+
+
+@pytest.fixture
+def start():
+    servers = []
+
+    def run(script):
+        servers.append(CompletionsServer(script))
+        return servers[-1]
+
+    yield run
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture
+def closed_url():
+    """An address that refuses connections."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+def outcomes(urls, *prompts, **settings):
+    values = FAST | {"model": "m", "unanswered": "mark"} | settings
+    replies = OpenAITextGenerator(urls, **values).generate_text(prompts, temperature=0.0, max_new_tokens=5)
+    return [(reply.text, reply.finish_reason) for reply in replies]
+
+
+@pytest.mark.parametrize("status", [429, 502, 503])
+def test_one_prompt_that_no_server_takes_leaves_the_others_their_replies(start, status):
+    server = start(lambda body, _: Refuse(status) if body["prompt"] == "b" else f"<{body['prompt']}>")
+    assert outcomes([server.url], "a", "b", "c") == [("<a>", "stop"), ("", "unreachable"), ("<c>", "stop")]
+
+
+@pytest.mark.parametrize("status", [408, 504])
+def test_a_gateway_that_gave_up_waiting_is_a_timeout(start, status):
+    server = start(lambda body, _: Refuse(status))
+    assert outcomes([server.url], "a") == [("", "timeout")]
+
+
+def test_no_server_at_all_is_unreachable_with_and_without_a_model_name(closed_url):
+    assert outcomes([closed_url], "a", "b") == [("", "unreachable")] * 2
+    assert outcomes([closed_url], "a", "b", model=None) == [("", "unreachable")] * 2
+
+
+def test_a_reply_that_does_not_come_in_time_is_a_timeout(start):
+    hold = threading.Event()
+    server = start(lambda body, _: hold.wait(10) and "late" if body["prompt"] == "b" else "<a>")
+    try:
+        assert outcomes([server.url], "a", "b") == [("<a>", "stop"), ("", "timeout")]
+    finally:
+        hold.set()
+
+
+def test_the_tighter_limit_is_asked_for_at_every_call(start):
+    server = start(lambda body, _: "fine")
+    left = [0.0, 10.0]
+    generator = OpenAITextGenerator([server.url], "m", unanswered="mark", seconds_left=lambda: left.pop(0), **FAST)
+    first, second = (generator.generate_text(["a"], temperature=0.0, max_new_tokens=5)[0] for _ in range(2))
+    assert (first.finish_reason, second.text) == ("timeout", "fine")
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("answer", [Refuse(404, {"error": {"message": "no such model"}}), {"choices": []}])
+def test_a_mistake_and_a_malformed_answer_are_still_raised(start, answer):
+    server = start(lambda body, _: answer)
+    with pytest.raises(GenerationServerError) as caught:
+        outcomes([server.url], "a")
+    assert caught.value.unanswered is None
+
+
+def test_an_answer_broken_off_by_the_server_is_raised(start):
+    server = start(lambda body, _: completion("half", "abort"))
+    with pytest.raises(GenerationServerError, match="abort"):
+        outcomes([server.url], "a")
+
+
+def test_without_marks_the_failure_names_its_kind(closed_url):
+    with pytest.raises(GenerationServerError) as caught:
+        outcomes([closed_url], "a", unanswered="raise")
+    assert caught.value.unanswered == "unreachable"
+
+
+def test_the_log_counts_the_prompts_without_a_reply(closed_url, caplog):
+    outcomes([closed_url], "a", "b")
+    assert "2 of 2 prompts without a reply, first: generation server" in caplog.text

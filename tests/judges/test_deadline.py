@@ -1,0 +1,188 @@
+"""Time limits on a judge's model: what is late is marked, what is in time counts, nothing is made up."""
+
+from __future__ import annotations
+
+import math
+import threading
+
+import pytest
+from support.judged_groups import ModelOf, by_length, group_of
+
+from grrm.gqm.groups import Status
+from grrm.judges.building import build_gqm_judge, build_sqm_judge
+from grrm.judges.deadline import Deadline, TimedGenerator
+from grrm.judges.interface import GeneratedText
+from grrm.judges.metrics import JudgeMetrics
+from grrm.judges.options import GQMOptions, SQMOptions
+
+
+class Gate:
+    """A model that replies once it is let; keeps the threads it ran in."""
+
+    def __init__(self):
+        self.started, self.opened = threading.Event(), threading.Event()
+        self.threads = []
+
+    def generate_text(self, prompts, **sampling):
+        self.threads.append(threading.current_thread())
+        self.started.set()
+        assert self.opened.wait(10)
+        return [GeneratedText(prompt.upper(), "stop", 1) for prompt in prompts]
+
+    def count_tokens(self, prompt):
+        return len(prompt)
+
+
+class Marking:
+    """Answers by source text; a reply "timeout" or "unreachable" is a mark, the last reply is for ever."""
+
+    def __init__(self, **replies):
+        self.replies = {source: list(texts) for source, texts in replies.items()}
+        self.n_prompts = []
+
+    def generate_text(self, prompts, **sampling):
+        self.n_prompts.append(len(prompts))
+        return [self._generated(self._reply(prompt)) for prompt in prompts]
+
+    def _reply(self, prompt):
+        script = next(script for source, script in self.replies.items() if source in prompt)
+        return script.pop(0) if len(script) > 1 else script[0]
+
+    def _generated(self, reply):
+        is_mark = reply in ("timeout", "unreachable")
+        return GeneratedText("", reply, 0) if is_mark else GeneratedText(reply, "stop", 1)
+
+    def count_tokens(self, prompt):
+        return len(prompt)
+
+
+def draw(generator, *prompts):
+    return generator.generate_text(prompts, temperature=0.0, max_new_tokens=5)
+
+
+def test_a_deadline_holds_inside_and_nothing_does_outside():
+    deadline = Deadline()
+    assert deadline.seconds_left() == math.inf
+    with deadline.within(60.0):
+        assert 0.0 < deadline.seconds_left() <= 60.0
+    with deadline.within(0.0):
+        assert deadline.seconds_left() == 0.0
+    assert deadline.seconds_left() == math.inf
+
+
+def test_a_deadline_ends_with_what_it_was_for_even_if_that_fails():
+    deadline = Deadline()
+    with pytest.raises(ZeroDivisionError), deadline.within(60.0):
+        raise ZeroDivisionError
+    assert deadline.seconds_left() == math.inf
+
+
+def test_replies_in_time_are_the_models_own_from_one_thread():
+    model = Gate()
+    model.opened.set()
+    timed = TimedGenerator(model, lambda: 10.0)
+    assert [reply.text for reply in draw(timed, "a", "b")] == ["A", "B"]
+    assert draw(timed, "c")[0].finish_reason == "stop"
+    assert len(set(model.threads)) == 1
+    assert model.threads[0] is not threading.current_thread()
+    assert timed.count_tokens("four") == 4
+
+
+def test_late_replies_are_marked_and_idleness_is_told_when_it_comes():
+    model, idle = Gate(), threading.Event()
+    seconds = [0.05, 0.0, 10.0]
+    timed = TimedGenerator(model, lambda: seconds.pop(0))
+    assert [(r.text, r.finish_reason) for r in draw(timed, "a", "b")] == [("", "timeout")] * 2
+    assert draw(timed, "never begun")[0].finish_reason == "timeout"
+    timed.when_idle(idle.set)
+    assert not idle.is_set()
+    model.opened.set()
+    assert idle.wait(10)
+    assert draw(timed, "c")[0].text == "C"
+    assert len(model.threads) == 2, "what had not begun at its deadline is not begun later"
+
+
+def test_a_model_that_is_idle_says_so_at_once():
+    model, calls = Gate(), []
+    model.opened.set()
+    timed = TimedGenerator(model, lambda: 10.0)
+    timed.when_idle(lambda: calls.append("new"))
+    draw(timed, "a")
+    timed.when_idle(lambda: calls.append("done"))
+    assert calls == ["new", "done"]
+
+
+def test_an_error_of_the_model_is_the_callers_and_the_next_call_works():
+    class Fails(Gate):
+        def generate_text(self, prompts, **sampling):
+            if "bad" in prompts:
+                raise FloatingPointError("not finite")
+            return super().generate_text(prompts, **sampling)
+
+    model = Fails()
+    model.opened.set()
+    timed = TimedGenerator(model, lambda: 10.0)
+    with pytest.raises(FloatingPointError, match="not finite"):
+        draw(timed, "bad")
+    assert draw(timed, "good")[0].text == "GOOD"
+
+
+def test_a_judge_past_its_deadline_says_so_instead_of_waiting():
+    model = Gate()
+    deadline = Deadline()
+    judge = build_gqm_judge(TimedGenerator(model, deadline.seconds_left))
+    with deadline.within(0.05):
+        (verdict,) = judge.judge([group_of(["a", "bb", "a", None])])
+    model.opened.set()
+    expected = (Status.JUDGE_TIMEOUT,) * 3 + (Status.UNPARSABLE_CANDIDATE,)
+    assert (verdict.statuses, verdict.scores, verdict.attempts) == (expected, (None,) * 4, 0)
+
+
+@pytest.mark.parametrize(
+    ("mark", "status"), [("timeout", Status.JUDGE_TIMEOUT), ("unreachable", Status.JUDGE_UNREACHABLE)]
+)
+def test_marked_groups_have_the_status_and_the_others_their_scores(mark, status):
+    model, metrics = Marking(LATE=[mark], FINE=["A: 7, B: 2"]), JudgeMetrics()
+    judge = build_gqm_judge(model, metrics=metrics)
+    late, fine = judge.judge([group_of(["a", "bb"], "g", "LATE"), group_of(["a", "bb"], "h", "FINE")])
+    assert (late.statuses, late.scores) == ((status,) * 2, (None, None))
+    assert fine.scores == (7.0, 2.0)
+    assert model.n_prompts == [2], "a failure of the model is not a reply to ask for again"
+    counted = metrics.values()
+    assert (counted["questions"], counted["retries"], counted["unanswered"]) == (2, 0, 1)
+
+
+def test_time_that_ends_during_retries_is_a_timeout_with_the_last_unreadable_reply():
+    metrics = JudgeMetrics()
+    judge = build_gqm_judge(Marking(SRC=["Hm.", "Well.", "timeout"]), GQMOptions(retries=6), metrics=metrics)
+    (verdict,) = judge.judge([group_of(["a", "bb"])])
+    assert set(verdict.statuses) == {Status.JUDGE_TIMEOUT}
+    assert (verdict.analysis, verdict.attempts) == ("Well.", 2)
+    assert (metrics.values()["retries"], metrics.values()["unanswered"]) == (2, 1)
+
+
+def test_single_judge_marks_candidates_one_by_one():
+    class OneLate(ModelOf):
+        def generate_text(self, prompts, **sampling):
+            return [
+                GeneratedText("", "timeout", 0) if "\nbb\n" in p else GeneratedText("7", "stop", 1) for p in prompts
+            ]
+
+    metrics = JudgeMetrics()
+    (verdict,) = build_sqm_judge(OneLate(by_length), SQMOptions(), metrics=metrics).judge([group_of(["a", "bb", "bb"])])
+    assert verdict.scores == (7.0, None, None)
+    assert verdict.statuses == (Status.SCORED, Status.JUDGE_TIMEOUT, Status.JUDGE_TIMEOUT)
+    assert (metrics.values()["questions"], metrics.values()["unanswered"]) == (2, 1)
+
+
+def test_what_timed_out_is_not_remembered():
+    model = Marking(SRC=["timeout", "A: 7, B: 2"])
+    judge = build_gqm_judge(model, GQMOptions(cache_size=4))
+    assert set(judge.judge([group_of(["a", "bb"])])[0].statuses) == {Status.JUDGE_TIMEOUT}
+    assert judge.judge([group_of(["a", "bb"])])[0].scores == (7.0, 2.0)
+
+
+def test_an_order_that_timed_out_is_left_out_of_the_mean():
+    replies = ["A: 7, B: 2", "timeout"]
+    judge = build_gqm_judge(Marking(SRC=replies), GQMOptions(permutations=2))
+    assert judge.judge([group_of(["a", "bb"])])[0].scores == (7.0, 2.0)
