@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import threading
 import time
@@ -23,8 +24,9 @@ from grrm.rewards.protocol import RowsAnswer, RowsRequest, ScoreAnswer, ScoreReq
 
 from .access import is_authorized
 from .answer_cache import AnswerCache
-from .limits import check_group_sizes, check_rows, check_score_request
-from .metrics import Metrics
+from .hosting import HostedJudge
+from .limits import check_group_sizes, check_rows, check_score_request, check_tasks
+from .metrics import Metrics, render_judge
 from .problems import JudgeFailure, RequestProblem, problem_response
 from .rows import Extract, group_rows, rewards_by_row
 from .service import JudgeService
@@ -36,7 +38,7 @@ OPEN_ROUTES = frozenset({"/healthz"})
 LENGTHS_DIFFER = "The length of response, tgt, and src should be equal."  # PaddleNLP's own words
 
 
-def create_app(settings: Settings, judge: Judge, token: str | None = None) -> Flask:
+def create_app(settings: Settings, judge: Judge | HostedJudge, token: str | None = None) -> Flask:
     """The WSGI application that hosts `judge`; with a `token`, every route but /healthz asks for it."""
     return RewardApp(settings, judge, token).flask
 
@@ -44,10 +46,13 @@ def create_app(settings: Settings, judge: Judge, token: str | None = None) -> Fl
 class RewardApp:
     """Routes and what they share. Texts of requests are never logged."""
 
-    def __init__(self, settings: Settings, judge: Judge, token: str | None) -> None:
+    def __init__(self, settings: Settings, judge: Judge | HostedJudge, token: str | None) -> None:
         self.settings = settings
+        self.hosted = judge if isinstance(judge, HostedJudge) else HostedJudge(judge)
         self.metrics = Metrics()
-        self.service = JudgeService(judge, self.metrics, wait_s=settings.judge_wait_s)
+        self.service = JudgeService(
+            self.hosted, self.metrics, wait_s=settings.judge_wait_s, max_groups=settings.max_groups
+        )
         self.cache = AnswerCache(
             max_entries=settings.answer_cache_entries,
             max_bytes=settings.answer_cache_bytes,
@@ -85,6 +90,10 @@ class RewardApp:
         check_rows(rows, self.settings)
         row_groups = group_rows(rows, self.extract, self.settings.special_tokens)
         check_group_sizes([len(members) for members in row_groups.rows], self.settings)
+        check_tasks(
+            ((f"tgt[{rows[0]}]", group.task) for rows, group in zip(row_groups.rows, row_groups.groups, strict=True)),
+            self.hosted.check_task,
+        )
         if row_groups.n_unknown_tasks:
             logger.warning("%d of %d prompts do not tell their task", row_groups.n_unknown_tasks, len(row_groups.rows))
         try:
@@ -104,6 +113,8 @@ class RewardApp:
         body = _read_json_body()
         wire = _parse(ScoreRequest, body, invalid_json_status=400)
         check_score_request(wire, self.settings)
+        tasks = ((f"groups[{index}]", task_of(group)) for index, group in enumerate(wire.groups))
+        check_tasks(tasks, self.hosted.check_task)
         digest = hashlib.sha256(body).digest()
         with self._slot():
             answer, is_replay = self.cache.get_or_compute(wire.request_id, digest, partial(self._score, wire))
@@ -113,8 +124,12 @@ class RewardApp:
         return Response(answer, mimetype="application/json")
 
     def get_healthz(self) -> Response:
-        """Liveness: the process answers."""
-        return Response('{"status":"alive"}', mimetype="application/json")
+        """Liveness: the process answers, and says which judge it hosts and what that has counted."""
+        judge: dict[str, object] = {"name": self.hosted.judge.name, "model": self.hosted.model}
+        if self.hosted.counters is not None:
+            judge["counters"] = self.hosted.counters.values()
+            judge["mean_agreement"] = self.hosted.counters.mean_agreement()
+        return Response(json.dumps({"status": "alive", "judge": judge}), mimetype="application/json")
 
     def get_readyz(self) -> Response:
         """Readiness: the judge answers."""
@@ -124,7 +139,8 @@ class RewardApp:
 
     def get_metrics(self) -> Response:
         """Counters for Prometheus."""
-        return Response(self.metrics.render(), content_type="text/plain; version=0.0.4; charset=utf-8")
+        text = self.metrics.render() + render_judge(self.hosted.judge.name, self.hosted.model, self.hosted.counters)
+        return Response(text, content_type="text/plain; version=0.0.4; charset=utf-8")
 
     def _score(self, wire: ScoreRequest) -> bytes:
         groups = [self._group(group) for group in wire.groups]

@@ -1,9 +1,11 @@
-"""Bounds on what one request may hold; each refusal points to the place that exceeds its bound."""
+"""Bounds on what one request may hold; each refusal points to the place that is at fault."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from grrm.errors import UserError
+from grrm.gqm.groups import TranslationTask
 from grrm.rewards.protocol import RowsRequest, ScoreRequest, WireGroup
 
 from .problems import RequestProblem
@@ -30,6 +32,15 @@ def check_group_sizes(sizes: Sequence[int], settings: Settings) -> None:
     """Raises RequestProblem 422 when rows make too many groups or too large a one."""
     _check_count(len(sizes), settings.max_groups, "src", "different prompts")
     _check_count(max(sizes, default=0), settings.max_candidates, "src", "rows of one prompt")
+
+
+def check_tasks(tasks: Iterable[tuple[str, TranslationTask]], check: Callable[[TranslationTask], None]) -> None:
+    """Raises RequestProblem 422 for the first (place, task) that `check` refuses with a UserError."""
+    for place, task in tasks:
+        try:
+            check(task)
+        except UserError as error:
+            raise RequestProblem(422, str(error), field=place) from error
 
 
 def _check_texts(group: WireGroup, place: str, max_chars: int) -> None:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import socket
 import sys
+import threading
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
 import click
+import yaml
 
+from grrm.entry import run_main
 from grrm.errors import UserError
 from grrm.gqm.extraction import EXTRACTOR_TYPES
 from grrm.judges.interface import Judge
-from grrm.judges.registry import EMBEDDED_JUDGES, build_judge
 
 from .access import bind, read_token
-from .settings import Settings, load_settings
+from .hosting import HostedJudge, build_hosted_judge
+from .settings import CHAT_TEMPLATES, DTYPES, JUDGES, Settings, load_settings
 
 SPARE_THREADS = 4  # beyond the scoring requests, for probes and refusals
 IDLE_CONNECTIONS = 1000
@@ -26,7 +32,25 @@ IDLE_CONNECTIONS = 1000
 @click.option("--host", help="Address to listen on; any other than loopback needs a token.  [default: 127.0.0.1]")
 @click.option("--port", type=int, help="Port to listen on, 0 for a free one.  [default: 8731]")
 @click.option("--config", metavar="FILE", help="YAML file of settings; the options here override it.")
-@click.option("--judge", type=click.Choice(EMBEDDED_JUDGES), help="Judge to host.  [default: chrf]")
+@click.option(
+    "--judge", type=click.Choice(JUDGES), help="Judge to host; gqm (or grrm) and sqm need a model.  [default: chrf]"
+)
+@click.option("--model", help="Folder of the judge's checkpoint; with --openai-url the model's name there.")
+@click.option(
+    "--openai-url", "openai_urls", multiple=True, help="OpenAI-compatible server of the model; several are a pool."
+)
+@click.option("--openai-token-env", metavar="NAME", help="Environment variable with the bearer token of these servers.")
+@click.option("--tokenizer", metavar="FOLDER", help="With --openai-url: the model's tokenizer.")
+@click.option("--chat-template", type=click.Choice(CHAT_TEMPLATES), help="Chat format of the model.  [default: chatml]")
+@click.option("--dtype", type=click.Choice(DTYPES), help="Of the checkpoint's weights.  [default: float32]")
+@click.option("--judge-deadline-s", type=float, help="Seconds that a model may take for one call.  [default: 600]")
+@click.option(
+    "--judge-option",
+    "judge_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Option of the judge, such as permutations=2; may be given several times.",
+)
 @click.option(
     "--extractor-type",
     type=click.Choice(EXTRACTOR_TYPES),
@@ -37,22 +61,42 @@ IDLE_CONNECTIONS = 1000
 @click.option("--log-file", "--log_file", metavar="FILE", help="Write the log there as well as to stderr.")
 @click.option("--token-file", metavar="FILE", help="File with the token that clients must send.")
 @click.option("--token-env", metavar="NAME", help="Environment variable with the token that clients must send.")
-def main(config: str | None, **options: Any) -> None:
+def main(config: str | None, openai_urls: tuple[str, ...], judge_options: tuple[str, ...], **options: Any) -> None:
     """Serve a judge to trainers: PaddleNLP's reward protocol at POST /, the group protocol at POST /v1/score."""
-    try:
-        run(load_settings(config, options))
-    except UserError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(2)
+
+    def serve_configured() -> None:
+        given = options | {"openai_urls": list(openai_urls) or None, "judge_options": read_assignments(judge_options)}
+        run(load_settings(config, given))
+
+    run_main(serve_configured)
 
 
 def run(settings: Settings) -> None:
     """Serves the judge that the settings name until SIGTERM or SIGINT. Raises UserError when it cannot start."""
     configure_logging(settings.log_file)
-    serve(settings, build_judge(settings.judge), read_token(settings.token_file, settings.token_env))
+    token = read_token(settings.token_file, settings.token_env)
+    # A port that is taken is told before the model is loaded, which may take minutes; early clients wait.
+    with bind(settings.host, settings.port, token) as listener:
+        serve(settings, build_hosted_judge(settings), token, listener)
 
 
-def serve(settings: Settings, judge: Judge, token: str | None) -> None:
+def read_assignments(assignments: Sequence[str]) -> dict[str, Any] | None:
+    """`NAME=VALUE` by name, each value as in YAML; None without any. Raises UserError for one of another form."""
+    values = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not (name and equals):
+            raise UserError(f"judge option {assignment!r} has no value: write it as NAME=VALUE")
+        try:
+            values[name.replace("-", "_")] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise UserError(f"judge option {assignment!r} has a value that cannot be read: quote it") from error
+    return values or None
+
+
+def serve(
+    settings: Settings, judge: Judge | HostedJudge, token: str | None, listener: socket.socket | None = None
+) -> None:
     """Serves `judge` until SIGTERM or SIGINT; prints `listening on URL` once connections are accepted."""
     try:
         from waitress.server import create_server
@@ -62,7 +106,7 @@ def serve(settings: Settings, judge: Judge, token: str | None) -> None:
         raise UserError(
             f"the reward server needs the package {error.name}: install it with `pip install 'paddle-grrm[server]'`"
         ) from error
-    listener = bind(settings.host, settings.port, token)
+    listener = listener or bind(settings.host, settings.port, token)
     server = create_server(
         create_app(settings, judge, token),
         sockets=[listener],
@@ -76,6 +120,8 @@ def serve(settings: Settings, judge: Judge, token: str | None) -> None:
     signal.signal(signal.SIGTERM, _stop)
     click.echo(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}")
     server.run()
+    if isinstance(judge, HostedJudge):
+        _leave_if_busy(judge)
 
 
 def configure_logging(log_file: str | None) -> None:
@@ -89,6 +135,16 @@ def configure_logging(log_file: str | None) -> None:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", handlers=handlers, force=True
     )
+
+
+def _leave_if_busy(hosted: HostedJudge) -> None:
+    """End the process at once while a model is at work: its thread would make Python's teardown abort."""
+    idle = threading.Event()
+    hosted.when_idle(idle.set)
+    if not idle.is_set():
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(0)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

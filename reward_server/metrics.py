@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 
+from grrm.judges.metrics import COUNTERS, JudgeMetrics
+
 HELP = {
     "grrm_requests_total": "Requests answered, by route and HTTP status.",
     "grrm_groups_total": "Groups judged.",
     "grrm_candidates_total": "Candidates judged, by outcome.",
     "grrm_rows_defaulted_total": "Unscored rows of PaddleNLP's protocol that got the default reward.",
     "grrm_replayed_answers_total": "Requests answered from an earlier request with the same id.",
+    "grrm_judge_calls_total": "Calls of the judge; one call may serve several requests.",
     "grrm_judge_failures_total": "Calls of the judge that raised or broke its contract.",
     "grrm_judge_seconds_total": "Time spent in the judge.",
 }
@@ -38,3 +41,20 @@ class Metrics:
                 for key, value in self._values[name].items():
                     lines.append(f"{name}{{{key}}} {value:.17g}" if key else f"{name} {value:.17g}")
         return "\n".join(lines) + "\n"
+
+
+def render_judge(name: str, model: str | None, counters: JudgeMetrics | None) -> str:
+    """Which judge is hosted, and what it counted itself, in the same format."""
+    labels = ",".join(f'{label}="{_escaped(value)}"' for label, value in (("judge", name), ("model", model or "")))
+    lines = ["# HELP grrm_judge_info The judge that is hosted.", "# TYPE grrm_judge_info gauge"]
+    lines.append(f"grrm_judge_info{{{labels}}} 1")
+    for counter, value in (counters.values() if counters else {}).items():
+        # The agreement is negative for some groups, so its sum is no counter.
+        kind, suffix = ("gauge", "") if counter == "agreement_sum" else ("counter", "_total")
+        metric = f"grrm_judge_{counter}{suffix}"
+        lines += [f"# HELP {metric} {COUNTERS[counter]}", f"# TYPE {metric} {kind}", f"{metric} {value:.17g}"]
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -1,21 +1,22 @@
-"""The judge behind a gate: one call at a time, its answers checked, its failures named."""
+"""The judge behind a gate: its answers checked, its failures named and counted."""
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
 import uuid
 from collections.abc import Sequence
 
-from grrm.gqm.groups import Candidate, Group, TranslationTask
-from grrm.judges.interface import Judge
+from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
 from grrm.rewards.protocol import WireVerdict, wire_verdict
 
+from .hosting import HostedJudge
 from .metrics import Metrics
-from .problems import JudgeFailure, RequestProblem
+from .problems import JudgeFailure
+from .turns import Turns
 
 logger = logging.getLogger(__name__)
+PROBE_S = 5.0  # what a model may take for one token
 
 CANARY = Group(
     "canary",
@@ -28,13 +29,13 @@ CANARY = Group(
 
 
 class JudgeService:
-    """Gives every judge the same manners. Judges need not be thread-safe: callers take turns."""
+    """Gives every judge the same manners. Judges need not be thread-safe: callers take turns, and share them."""
 
-    def __init__(self, judge: Judge, metrics: Metrics, *, wait_s: float) -> None:
-        self._judge = judge
+    def __init__(self, hosted: HostedJudge, metrics: Metrics, *, wait_s: float, max_groups: int) -> None:
+        self._hosted = hosted
         self._metrics = metrics
         self._wait_s = wait_s
-        self._turn = threading.Lock()
+        self._turns = Turns(self._judge_checked, hosted.when_idle, max_groups)
         self._has_answered = False
 
     def judge_groups(self, groups: Sequence[Group]) -> list[WireVerdict]:
@@ -43,38 +44,43 @@ class JudgeService:
         Raises RequestProblem 503 when the judge is not free in time and JudgeFailure when it raises, answers another
         number of groups or of candidates, or ranks candidates that are not there.
         """
-        return self._judge_in_turn(groups, self._wait_s) if groups else []
-
-    def _judge_in_turn(self, groups: Sequence[Group], wait_s: float) -> list[WireVerdict]:
-        if not self._turn.acquire(timeout=wait_s):
-            raise RequestProblem(503, "the judge is busy", retry_after_s=5)
-        try:
-            return self._judge_checked(groups)
-        finally:
-            self._turn.release()
+        return self._turns.judge(groups, self._wait_s) if groups else []
 
     def is_ready(self) -> bool:
-        """True when the judge scored its last groups; one that has not yet, or failed, is given a known group.
+        """True when the judge, or the model behind it, answered last time; one that has not yet is tried out.
 
         A judge that is at its first groups is not ready: waiting for it here would use up the threads of all probes.
         """
         if not self._has_answered:
-            try:
-                self._judge_in_turn([CANARY], wait_s=0.0)
-            except (JudgeFailure, RequestProblem):
-                return False
+            self._turns.try_now(self._try_out)
         return self._has_answered
+
+    def _try_out(self) -> None:
+        """A token from the model, or a verdict on a known group from a judge without one."""
+        try:
+            if self._hosted.answers is None:
+                self._judge_checked([CANARY])
+                return
+            with self._hosted.deadline.within(PROBE_S):
+                self._has_answered = self._hosted.answers()
+        except JudgeFailure:
+            return
+        except Exception:
+            logger.exception("the model of judge %s does not answer", self._hosted.judge.name)
 
     def _judge_checked(self, groups: Sequence[Group]) -> list[WireVerdict]:
         start_s = time.perf_counter()
+        judge = self._hosted.judge
+        self._metrics.add("grrm_judge_calls_total")
         try:
-            verdicts = self._judge.judge(groups)
+            with self._hosted.deadline.within(self._hosted.deadline_s):
+                verdicts = judge.judge(groups)
             answers = [wire_verdict(group, verdict) for group, verdict in zip(groups, verdicts, strict=True)]
         except Exception as error:
             reference_id = uuid.uuid4().hex[:12]
             self._has_answered = False
             self._metrics.add("grrm_judge_failures_total")
-            logger.exception("judge %s failed on %d groups, reference %s", self._judge.name, len(groups), reference_id)
+            logger.exception("judge %s failed on %d groups, reference %s", judge.name, len(groups), reference_id)
             raise JudgeFailure(reference_id) from error
         self._metrics.add("grrm_judge_seconds_total", time.perf_counter() - start_s)
         self._count(answers)
@@ -82,7 +88,10 @@ class JudgeService:
 
     def _count(self, answers: Sequence[WireVerdict]) -> None:
         statuses = [candidate.status for answer in answers for candidate in answer.candidates]
-        self._has_answered = self._has_answered or any(status.is_scored for status in statuses)
+        if any(status.is_scored or status is Status.JUDGE_UNPARSABLE for status in statuses):
+            self._has_answered = True
+        elif any(status in (Status.JUDGE_TIMEOUT, Status.JUDGE_UNREACHABLE) for status in statuses):
+            self._has_answered = False
         self._metrics.add("grrm_groups_total", len(answers))
         for status in statuses:
             self._metrics.add("grrm_candidates_total", status=status.value)

@@ -12,10 +12,15 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError,
 
 from grrm.errors import UserError
 from grrm.gqm.extraction import EXTRACTOR_TYPES
+from grrm.judges.building import GENERATIVE_JUDGES
 from grrm.judges.registry import EMBEDDED_JUDGES
 from grrm.rewards.protocol import first_error
 
 Count = Annotated[int, Field(ge=1)]
+JUDGES = (*EMBEDDED_JUDGES, *GENERATIVE_JUDGES)
+# Spelt out, so that settings are checked without an engine; a test compares them with the engine's own lists.
+CHAT_TEMPLATES = ("chatml", "checkpoint", "none")
+DTYPES = ("float32", "bfloat16")
 SPECIAL_TOKENS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>")
 
 
@@ -27,6 +32,15 @@ class Settings(BaseModel):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8731
     judge: str = "chrf"
+    judge_options: dict[str, Any] = {}  # the judge's own: GQMOptions, SQMOptions or those of a text metric
+    model: str | None = None  # folder of a generative judge's checkpoint; with openai_urls its name there
+    openai_urls: list[str] = []  # OpenAI-compatible servers of the model, a pool of equals
+    openai_token_env: str | None = None  # environment variable with their bearer token
+    tokenizer: str | None = None  # with openai_urls: folder of the model's tokenizer
+    chat_template: str = "chatml"
+    dtype: str = "float32"
+    max_num_seqs: Count = 256  # replies that a checkpoint writes at once
+    judge_deadline_s: Annotated[FiniteFloat, Field(gt=0)] = 600.0  # what a model may take for one call of the judge
     extractor_type: str = "line"
     default_reward: FiniteFloat = 0.0  # POST /: the reward of an unscored row, neither scaled nor penalised
     score_scale_factor: FiniteFloat = 0.1  # POST /: reward = score * score_scale_factor
@@ -46,7 +60,17 @@ class Settings(BaseModel):
     @field_validator("judge")
     @classmethod
     def _known_judge(cls, judge: str) -> str:
-        return _known(judge, EMBEDDED_JUDGES)
+        return _known(judge, JUDGES)
+
+    @field_validator("chat_template")
+    @classmethod
+    def _known_template(cls, chat_template: str) -> str:
+        return _known(chat_template, CHAT_TEMPLATES)
+
+    @field_validator("dtype")
+    @classmethod
+    def _known_dtype(cls, dtype: str) -> str:
+        return _known(dtype, DTYPES)
 
     @field_validator("extractor_type")
     @classmethod
@@ -57,11 +81,15 @@ class Settings(BaseModel):
 def load_settings(path: str | None, overrides: Mapping[str, Any]) -> Settings:
     """Settings from the YAML file at `path` (None: the defaults), overridden by the entries that are not None.
 
-    Raises UserError that names the file, the key and the remedy.
+    `judge_options` among the overrides replace single options of the file. Raises UserError that names the file, the
+    key and the remedy.
     """
     values = {} if path is None else _read_yaml(path)
     place = "the command line" if path is None else f"{path} or on the command line"
-    values |= {name: value for name, value in overrides.items() if value is not None}
+    given = {name: value for name, value in overrides.items() if value is not None}
+    if isinstance(values.get("judge_options"), dict) and "judge_options" in given:
+        given["judge_options"] = values["judge_options"] | given["judge_options"]
+    values |= given
     for name in values:
         if name not in Settings.model_fields:
             nearest = difflib.get_close_matches(str(name), Settings.model_fields, n=1, cutoff=0.0)[0]

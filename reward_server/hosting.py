@@ -1,0 +1,104 @@
+"""The judge that the settings name, ready to be served."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from grrm.errors import UserError
+from grrm.gqm.groups import TranslationTask
+from grrm.gqm.languages import display_name
+from grrm.judges.building import GENERATIVE_JUDGES, build_gqm_judge, build_sqm_judge
+from grrm.judges.deadline import Deadline, TimedGenerator
+from grrm.judges.interface import Judge, TextGenerator
+from grrm.judges.metrics import JudgeMetrics
+from grrm.judges.options import GQMOptions, SQMOptions, read_options
+from grrm.judges.registry import build_judge
+
+from .model import check_model_settings, model_name, open_model
+from .settings import Settings
+
+_UNLIMITED = sys.maxsize
+
+
+def _any_task(task: TranslationTask) -> None:
+    """A judge without a prompt takes any task."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostedJudge:
+    """A judge, and what its host has to know about the model behind it; the defaults are those of a judge without one.
+
+    `answers` asks the model for one token, or is None where the judge itself is cheap to ask. `when_idle(act)` calls
+    `act` once the model is free for the next call. `check_task` raises UserError for a task that no prompt can be made
+    of. Each call of the judge has `deadline_s` seconds on `deadline`.
+    """
+
+    judge: Judge
+    model: str | None = None
+    counters: JudgeMetrics | None = None
+    deadline: Deadline = field(default_factory=Deadline)
+    deadline_s: float = math.inf
+    answers: Callable[[], bool] | None = None
+    when_idle: Callable[[Callable[[], None]], None] = lambda act: act()
+    check_task: Callable[[TranslationTask], None] = _any_task
+
+
+def build_hosted_judge(settings: Settings) -> HostedJudge:
+    """The judge, its model opened. Raises UserError for settings that do not go together, and for a model or an option
+    that cannot be used: all that can be told without the weights before they are loaded."""
+    check_model_settings(settings)
+    if settings.judge not in GENERATIVE_JUDGES:
+        return HostedJudge(build_judge(settings.judge, settings.judge_options))
+    _read_options(settings, _UNLIMITED)
+    deadline, counters = Deadline(), JudgeMetrics()
+    opened, generator = open_model(settings, deadline)
+    limit = settings.judge_options.get("prompt_length")
+    if limit is not None and not opened.counts_tokens:
+        raise UserError(
+            "judge option 'prompt_length' counts tokens, which needs the folder of the tokenizer: set tokenizer, or "
+            "leave the option out"
+        )
+    longest = min(limit or _UNLIMITED, opened.max_prompt_tokens or _UNLIMITED)
+    options = _read_options(settings, longest)
+    parts = {"render": opened.render, "special_tokens": opened.special_tokens, "metrics": counters}
+    return HostedJudge(
+        _build(generator, options, **parts),
+        model=model_name(settings),
+        counters=counters,
+        deadline=deadline,
+        deadline_s=settings.judge_deadline_s,
+        answers=lambda: _answers(generator, opened.render),
+        when_idle=generator.when_idle if isinstance(generator, TimedGenerator) else lambda act: act(),
+        check_task=_check_languages,
+    )
+
+
+def _read_options(settings: Settings, longest_prompt: int) -> SQMOptions:
+    """The judge's options; without a `prompt_length` a prompt may be as long as the model takes."""
+    values = {"prompt_length": longest_prompt, **settings.judge_options}
+    options = read_options(GENERATIVE_JUDGES[settings.judge], values)
+    if options.prompt_length > longest_prompt:
+        options = read_options(type(options), {**values, "prompt_length": longest_prompt})
+    return options
+
+
+def _build(generator: TextGenerator, options: SQMOptions, **parts: Any) -> Judge:
+    if isinstance(options, GQMOptions):
+        return build_gqm_judge(generator, options, **parts)
+    return build_sqm_judge(generator, options, **parts)
+
+
+def _answers(generator: TextGenerator, render: Callable[[str], str]) -> bool:
+    (reply,) = generator.generate_text([render("Good morning")], temperature=0.0, max_new_tokens=1, seeds=[0])
+    return reply.finish_reason in ("stop", "length")
+
+
+def _check_languages(task: TranslationTask) -> None:
+    for language in (task.src_lang, task.trg_lang):
+        if not language.strip():
+            raise UserError("the languages are not told, and the judge's prompt names them: send src_lang and trg_lang")
+        display_name(language)

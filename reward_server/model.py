@@ -1,0 +1,102 @@
+"""The model of a generative judge: which settings it takes, and how it is opened."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from grrm.errors import UserError
+from grrm.judges.building import GENERATIVE_JUDGES
+from grrm.judges.deadline import Deadline, TimedGenerator
+from grrm.judges.interface import TextGenerator
+
+from .settings import Settings
+
+_OF_SERVERS = ("openai_token_env", "tokenizer")
+_OF_CHECKPOINTS = ("dtype", "max_num_seqs")
+_OF_MODELS = ("model", "openai_urls", *_OF_SERVERS, "chat_template", *_OF_CHECKPOINTS, "judge_deadline_s")
+
+
+def check_model_settings(settings: Settings) -> None:
+    """Raises UserError for settings that would have no effect, and for a model that is missing."""
+    given = settings.model_fields_set
+    if settings.judge not in GENERATIVE_JUDGES:
+        _refuse(given, _OF_MODELS, f"judge {settings.judge!r} has no model", "use judge gqm or sqm")
+    elif settings.openai_urls:
+        _refuse(given, _OF_CHECKPOINTS, "the model runs on the servers of openai_urls", "set it there")
+    else:
+        _refuse(given, _OF_SERVERS, "the model is a checkpoint", "name servers with openai_urls")
+        if settings.model is None:
+            raise UserError(
+                f"judge {settings.judge!r} needs a model: give the folder of a checkpoint with --model, or a server "
+                "with --openai-url"
+            )
+
+
+def open_model(settings: Settings, deadline: Deadline) -> tuple[Any, TextGenerator]:
+    """What the engine knows of the opened model, and its generator under the deadline.
+
+    The engine is imported by name: the server as such does without paddle, and so does a pool of model servers.
+    Raises UserError, one sentence, for a checkpoint, an address, a tokenizer or a token that cannot be used.
+    """
+    if settings.openai_urls:
+        if settings.tokenizer is not None:
+            _quiet_paddlenlp()
+        opened = import_module("grrm.engine.open").open_servers(
+            settings.openai_urls,
+            settings.model,
+            settings.chat_template,
+            tokenizer_path=settings.tokenizer,
+            token=_token(settings.openai_token_env),
+            deadline_s=settings.judge_deadline_s,
+            read_timeout_s=settings.judge_deadline_s,
+            unanswered="mark",
+            seconds_left=deadline.seconds_left,
+        )
+        return opened, opened.generator
+    if find_spec("paddle") is None or find_spec("safetensors") is None:
+        raise UserError(
+            "a checkpoint needs Paddle: `pip install 'paddle-grrm[train]'`, or name a server with --openai-url"
+        )
+    directory = Path(str(settings.model))
+    import_module("grrm.engine.whole_checkpoint").check_checkpoint(directory)  # paddle takes its time to load
+    _quiet_paddlenlp()
+    opened = import_module("grrm.engine.open").open_checkpoint(
+        directory, chat_template=settings.chat_template, dtype=settings.dtype, max_num_seqs=settings.max_num_seqs
+    )
+    return opened, TimedGenerator(opened.generator, deadline.seconds_left)
+
+
+def model_name(settings: Settings) -> str:
+    """What probes and counters call the model: never a path."""
+    if settings.openai_urls:
+        return settings.model or "the first of the servers"
+    return Path(str(settings.model)).resolve().name
+
+
+def _refuse(given: set[str], names: tuple[str, ...], reason: str, remedy: str) -> None:
+    for name in names:
+        if name in given:
+            raise UserError(f"reward server setting {name!r} has no effect, as {reason}: leave it out, or {remedy}")
+
+
+def _quiet_paddlenlp() -> None:
+    """Keep PaddleNLP's log of every file it reads out of the server's own, and of the one sentence of an error."""
+    import_module("grrm.startup").configure_process()
+    with contextlib.redirect_stderr(io.StringIO()):  # paddle's advice about threads that are set already
+        quiet = import_module("grrm.rl.quiet")
+    quiet.quiet_paddlenlp("", is_first=False)
+
+
+def _token(name: str | None) -> str | None:
+    if name is None:
+        return None
+    token = os.environ.get(name, "").strip()
+    if not token:
+        raise UserError(f"the environment variable {name} of openai_token_env holds no token: set it, or leave it out")
+    return token

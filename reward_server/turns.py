@@ -1,0 +1,111 @@
+"""Requests taking turns at a judge that serves one at a time: whoever's turn it is brings along those that wait."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from grrm.gqm.groups import Group
+from grrm.rewards.protocol import WireVerdict
+
+from .problems import JudgeFailure, RequestProblem
+
+T = TypeVar("T")
+Act = Callable[[], None]
+
+
+@dataclass(eq=False, slots=True)
+class _Request:
+    groups: Sequence[Group]
+    answer: Future[list[WireVerdict]] = field(default_factory=Future)
+
+
+class Turns:
+    """Calls `judge` from one thread at a time, with the groups of all requests that wait.
+
+    A call has at most `max_groups` groups, unless a single request has more. Where a call for several requests fails,
+    each of them is judged by itself, so that it can only fail by its own groups. After a call `when_idle(act)` says,
+    by calling `act`, when the next one may begin.
+    """
+
+    def __init__(
+        self, judge: Callable[[Sequence[Group]], list[WireVerdict]], when_idle: Callable[[Act], None], max_groups: int
+    ) -> None:
+        self._judge = judge
+        self._when_idle = when_idle
+        self._max_groups = max_groups
+        self._waiting: list[_Request] = []
+        self._is_taken = False
+        self._changed = threading.Condition()
+
+    def judge(self, groups: Sequence[Group], wait_s: float) -> list[WireVerdict]:
+        """One verdict per group, order kept.
+
+        Raises RequestProblem 503 when no turn comes within `wait_s`, and the JudgeFailure of its own groups.
+        """
+        request = _Request(groups)
+        batch = self._wait(request, wait_s)
+        if batch:
+            try:
+                self._serve(batch)
+            finally:
+                for member in batch:
+                    member.answer.cancel()  # no effect but after a defect, which must not leave the others waiting
+                with self._changed:
+                    self._changed.notify_all()  # the answers are there, though the judge may not be idle yet
+                self._when_idle(self._free)
+        return request.answer.result()
+
+    def try_now(self, work: Callable[[], T]) -> T | None:
+        """What `work` returns, or None when the judge is not free at once."""
+        with self._changed:
+            if self._is_taken:
+                return None
+            self._is_taken = True
+        try:
+            return work()
+        finally:
+            self._when_idle(self._free)
+
+    def _wait(self, request: _Request, wait_s: float) -> list[_Request]:
+        """The requests to serve when it is this one's turn; none when another turn serves or served it."""
+        with self._changed:
+            self._waiting.append(request)
+            has_turn = self._changed.wait_for(lambda: request.answer.done() or not self._is_taken, wait_s)
+            if request not in self._waiting:
+                return []
+            if not has_turn:
+                self._waiting.remove(request)
+                raise RequestProblem(503, "the judge is busy", retry_after_s=5)
+            self._is_taken = True
+            return self._take(request)
+
+    def _take(self, first: _Request) -> list[_Request]:
+        batch, n_groups = [first], len(first.groups)
+        for request in self._waiting:
+            if request is not first and n_groups + len(request.groups) <= self._max_groups:
+                batch.append(request)
+                n_groups += len(request.groups)
+        self._waiting = [request for request in self._waiting if request not in batch]
+        return batch
+
+    def _serve(self, batch: Sequence[_Request]) -> None:
+        try:
+            verdicts = iter(self._judge([group for request in batch for group in request.groups]))
+        except JudgeFailure as failure:
+            if len(batch) == 1:
+                batch[0].answer.set_exception(failure)
+                return
+            for request in batch:
+                self._serve([request])
+            return
+        for request in batch:
+            request.answer.set_result([next(verdicts) for _ in request.groups])
+
+    def _free(self) -> None:
+        with self._changed:
+            self._is_taken = False
+            self._changed.notify_all()

@@ -1,0 +1,135 @@
+"""A generative judge in the real server process: from a checkpoint, and from servers of its model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import requests
+from support.completions_server import CompletionsServer
+from support.tiny_checkpoint import write_tiny_checkpoint
+
+pytestmark = pytest.mark.slow
+SCRIPT = Path(__file__).parents[2] / "reward_server" / "reward_server.py"
+TASK = {"source": "Guten Morgen", "src_lang": "de", "trg_lang": "en"}
+CANDIDATES = [
+    {"candidate_id": "a", "response": "Good morning"},
+    {"candidate_id": "b", "response": "Bye"},
+    {"candidate_id": "c", "response": "Good morning"},
+]
+BODY = {"request_id": "r", "groups": [{"group_id": "g", **TASK, "candidates": CANDIDATES}]}
+ROWS = {"src": ["s"] * 3, "tgt": [json.dumps(TASK)] * 3, "response": [c["response"] for c in CANDIDATES]}
+VERDICT = "A is right, B is not.\n\n### Final Ranking:\n\nA > B\n\n### Scores:\n\nA: 9, B: 1"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory) -> Path:
+    return write_tiny_checkpoint(tmp_path_factory.mktemp("judge") / "tiny-grrm")
+
+
+def command(*options: str) -> list[str]:
+    return [sys.executable, str(SCRIPT), "--port", "0", *options]
+
+
+@contextmanager
+def running(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    process = subprocess.Popen(command(*options), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline()
+        assert line.startswith("listening on "), process.stderr.read()
+        yield process, line.split()[-1]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+        process.stdout.close()
+        process.stderr.close()
+
+
+def post(url: str, body: dict, route: str = "") -> dict:
+    return requests.post(url + route, json=body, timeout=60).json()
+
+
+def statuses_of(answer: dict) -> list[tuple[str, float | None]]:
+    return [(c["status"], c["score"]) for c in answer["verdicts"][0]["candidates"]]
+
+
+def test_an_untrained_checkpoint_is_hosted_and_no_score_is_made_up(checkpoint):
+    options = ["--judge", "gqm", "--model", str(checkpoint), "--default-reward", "-0.5"]
+    options += ["--judge-option", "max_new_tokens=24", "--judge-option", "retries=1"]
+    with running(*options) as (process, url):
+        assert requests.get(f"{url}/readyz", timeout=60).status_code == 200
+        verdict = post(url, BODY, "/v1/score")
+        assert statuses_of(verdict) == [("judge_unparsable", None)] * 3
+        assert verdict["verdicts"][0]["attempts"] == 2
+        assert post(url, ROWS) == {"error_code": 0, "error_msg": "Success", "score": [-0.5] * 3}
+        judge = requests.get(f"{url}/healthz", timeout=10).json()["judge"]
+        assert (judge["name"], judge["model"], judge["counters"]["retries"]) == ("gqm", "tiny-grrm", 2)
+    assert process.returncode == 0
+
+
+def test_verdicts_of_a_model_server_become_scores_in_both_protocols():
+    model = CompletionsServer(lambda body, _: VERDICT)
+    try:
+        options = ["--judge", "grrm", "--openai-url", model.url, "--score-scale-factor", "0.01"]
+        with running(*options, "--judge-option", "cache_size=8") as (_, url):
+            assert requests.get(f"{url}/readyz", timeout=60).status_code == 200
+            answer = post(url, BODY, "/v1/score")
+            assert statuses_of(answer) == [("scored", 9.0), ("scored", 1.0), ("duplicate", 9.0)]
+            assert answer["verdicts"][0]["ranking"] == [["a", "c"], ["b"]]
+            assert answer["verdicts"][0]["analysis"].startswith("A is right")
+            assert post(url, ROWS)["score"] == pytest.approx([0.09, 0.01, 0.09])
+            assert "grrm_judge_cache_hits_total 1" in requests.get(f"{url}/metrics", timeout=10).text
+    finally:
+        model.close()
+
+
+def test_a_generation_past_its_deadline_is_a_status_and_the_server_still_ends_cleanly(checkpoint):
+    options = ["--judge", "gqm", "--model", str(checkpoint), "--judge-deadline-s", "0.05"]
+    with running(*options, "--judge-option", "max_new_tokens=900") as (process, url):
+        assert statuses_of(post(url, BODY, "/v1/score")) == [("judge_timeout", None)] * 3
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        assert "FATAL" not in process.stderr.read()
+
+
+def cut_short(folder: Path) -> None:
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+
+
+def other_architecture(folder: Path) -> None:
+    config = folder / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"model_type": "gpt2"}))
+
+
+def no_tokenizer(folder: Path) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        (folder / name).unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (cut_short, "its weights are damaged, get them again"),
+        (other_architecture, "is of architecture 'gpt2'"),
+        (no_tokenizer, "has no tokenizer that can be read"),
+        (shutil.rmtree, "does not exist"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_opened_is_one_sentence_and_exit_2(checkpoint, tmp_path, damage, message):
+    folder = Path(shutil.copytree(checkpoint, tmp_path / "damaged"))
+    damage(folder)
+    done = subprocess.run(
+        command("--judge", "gqm", "--model", str(folder)), capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1

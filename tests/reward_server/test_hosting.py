@@ -1,0 +1,270 @@
+"""Which judges the settings build, what they refuse, and what the application says about the judge it hosts."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+from support.completions_server import CompletionsServer
+from support.judged_groups import ModelOf, by_length
+from support.reward_app import RecordingJudge, group, make_client, rows_body, score_body
+
+from grrm.engine import model_tokenizer
+from grrm.engine import open as opening
+from grrm.errors import UserError
+from grrm.judges.building import GENERATIVE_JUDGES, build_gqm_judge
+from grrm.judges.deadline import Deadline, TimedGenerator
+from grrm.judges.interface import GeneratedText
+from grrm.judges.metrics import COUNTERS, JudgeMetrics
+from grrm.judges.options import GQMOptions
+from grrm_reward_server.app import create_app
+from grrm_reward_server.hosting import HostedJudge, build_hosted_judge
+from grrm_reward_server.main import read_assignments
+from grrm_reward_server.settings import CHAT_TEMPLATES, DTYPES, Settings, load_settings
+
+NOWHERE = "http://127.0.0.1:1"
+
+
+def scored(body, _):
+    """A group verdict, or for a single translation a score."""
+    return "A: 7, B: 2" if "Translation A" in body["prompt"] else "Fine.\n7"
+
+
+@pytest.fixture
+def model_server():
+    server = CompletionsServer(scored)
+    yield server
+    server.close()
+
+
+def hosted(**values):
+    return build_hosted_judge(Settings(**values))
+
+
+def hosting(model, judge=None, **values):
+    """A group judge on `model` as the server hosts it."""
+    counters, deadline = JudgeMetrics(), Deadline()
+    judge = judge or build_gqm_judge(model, GQMOptions(**values), metrics=counters)
+    return HostedJudge(judge, "tiny", counters, deadline)
+
+
+def test_names_of_templates_and_types_are_the_engines():
+    assert CHAT_TEMPLATES == model_tokenizer.CHAT_TEMPLATES
+    assert DTYPES == opening.DTYPES
+
+
+@pytest.mark.parametrize("name", GENERATIVE_JUDGES)
+def test_every_generative_judge_scores_with_a_server_of_its_model(model_server, name):
+    app = create_app(Settings(), hosted(judge=name, openai_urls=[model_server.url], model="judge-7b"))
+    answer = app.test_client().post("/v1/score", json=score_body(group("g", "one", "two"))).get_json()
+    expected = [7.0, 2.0] if name != "sqm" else [7.0, 7.0]
+    assert [candidate["score"] for candidate in answer["verdicts"][0]["candidates"]] == expected
+    assert {request["model"] for request in model_server.requests} == {"judge-7b"}
+
+
+def test_options_template_and_token_reach_the_model_server(model_server, monkeypatch):
+    monkeypatch.setenv("JUDGE_TOKEN", "s3cret")
+    options = {"temperature": 0.3, "top_p": 0.9, "max_new_tokens": 77, "add_example": True, "prompt_type": "score"}
+    values = {"judge_options": options, "chat_template": "none", "openai_token_env": "JUDGE_TOKEN"}
+    judge = hosted(judge="gqm", openai_urls=[model_server.url], **values)
+    create_app(Settings(), judge).test_client().post("/v1/score", json=score_body(group("g", "one", "two")))
+    request = model_server.requests[0]
+    assert (request["temperature"], request["top_p"], request["max_tokens"]) == (0.3, 0.9, 77)
+    assert request["prompt"].startswith("Given a source text in German")
+    assert "for example" in request["prompt"]
+    assert model_server.tokens[0] == "Bearer s3cret"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"judge": "gqm"}, "judge 'gqm' needs a model: .*--model, or a server with --openai-url"),
+        ({"judge": "chrf", "model": "x"}, "'model' has no effect, as judge 'chrf' has no model"),
+        ({"judge": "chrf", "judge_deadline_s": 5.0}, "'judge_deadline_s' has no effect"),
+        ({"judge": "sqm", "model": "x", "tokenizer": "y"}, "'tokenizer' has no effect, as the model is a checkpoint"),
+        ({"judge": "gqm", "openai_urls": [NOWHERE], "dtype": "float32"}, "'dtype' has no effect, as the model runs on"),
+        ({"judge": "gqm", "openai_urls": ["judge"]}, "URL 'judge' is not of the form"),
+        ({"judge": "gqm", "openai_urls": [NOWHERE], "openai_token_env": "NO_SUCH"}, "NO_SUCH of openai_token_env"),
+        (
+            {"judge": "gqm", "openai_urls": [NOWHERE], "chat_template": "checkpoint"},
+            "needs the folder of its tokenizer",
+        ),
+        ({"judge": "gqm", "model": "/nowhere"}, "checkpoint folder '/nowhere' does not exist"),
+        ({"judge": "gqm", "model": "/nowhere", "judge_options": {"permutation": 2}}, "did you mean 'permutations'"),
+        ({"judge": "sqm", "model": "/nowhere", "judge_options": {"shuffle": True}}, "Unknown judge option 'shuffle'"),
+        ({"judge": "gqm", "model": "/nowhere", "judge_options": {"retries": -1}}, "'retries' is -1"),
+        ({"judge": "gqm", "openai_urls": [NOWHERE], "judge_options": {"prompt_length": 9}}, "needs the folder of the"),
+        ({"judge": "chrf", "judge_options": {"round": True}}, "did you mean 'round_to_integer'"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_one_sentence(values, message):
+    with pytest.raises(UserError, match=message) as caught:
+        hosted(**values)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_paddle_is_named_with_the_way_around_it(monkeypatch, tmp_path):
+    monkeypatch.setattr("grrm_reward_server.model.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install 'paddle-grrm\[train\]'.*--openai-url"):
+        hosted(judge="gqm", model=str(tmp_path))
+
+
+def test_text_metrics_take_their_options_too():
+    answer = make_client(hosted(judge="chrf", judge_options={"round_to_integer": True}).judge)
+    verdict = answer.post("/v1/score", json=score_body(group("g", "Hella"))).get_json()["verdicts"][0]
+    score = verdict["candidates"][0]["score"]
+    assert score == round(score)
+
+
+def test_options_on_the_command_line_replace_single_ones_of_the_file(tmp_path):
+    path = tmp_path / "server.yaml"
+    path.write_text("judge: gqm\njudge_options:\n  permutations: 4\n  cache_size: 10\n")
+    settings = load_settings(str(path), {"judge_options": read_assignments(["permutations=2", "prompt-type=score"])})
+    assert settings.judge_options == {"permutations": 2, "cache_size": 10, "prompt_type": "score"}
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"), [("x", "has no value"), ("=1", "has no value"), ("x=[", "quote it")]
+)
+def test_assignments_of_another_form_are_refused(assignment, message):
+    with pytest.raises(UserError, match=message):
+        read_assignments([assignment])
+
+
+def test_the_server_hosts_servers_of_a_model_without_importing_paddle():
+    code = (
+        "import sys; from grrm_reward_server.settings import Settings; from grrm_reward_server import hosting; "
+        f"hosting.build_hosted_judge(Settings(judge='gqm', openai_urls=['{NOWHERE}'])); "
+        "print([name for name in ('paddle', 'paddlenlp', 'torch') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_a_server_that_is_not_there_is_not_ready_and_leaves_the_status_unreachable():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        client = create_app(Settings(), hosted(judge="gqm", openai_urls=[url], judge_deadline_s=0.2)).test_client()
+        assert client.get("/readyz").status_code == 503
+        answer = client.post("/v1/score", json=score_body(group("g", "one", "two"))).get_json()
+    candidates = answer["verdicts"][0]["candidates"]
+    assert [(c["status"], c["score"]) for c in candidates] == [("judge_unreachable", None)] * 2
+
+
+def test_readiness_asks_the_model_for_one_token_once(model_server):
+    client = create_app(Settings(), hosted(judge="gqm", openai_urls=[model_server.url])).test_client()
+    assert [client.get("/readyz").status_code for _ in range(2)] == [200, 200]
+    assert [request["max_tokens"] for request in model_server.requests] == [1]
+
+
+def test_a_model_that_refuses_the_probe_is_not_ready_and_the_log_says_why(caplog):
+    client = create_app(Settings(), HostedJudge(RecordingJudge(), "m", answers=lambda: 1 / 0)).test_client()
+    assert client.get("/readyz").status_code == 503
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_unreadable_replies_are_answers_and_silence_is_not():
+    class Mute(ModelOf):
+        def generate_text(self, prompts, **sampling):
+            return [GeneratedText("", "timeout", 0) for _ in prompts]
+
+    body = score_body(group("g", "one", "two"))
+    talking = create_app(Settings(), hosting(ModelOf(lambda place, text: None), retries=0)).test_client()
+    assert talking.post("/v1/score", json=body).status_code == 200
+    assert talking.get("/readyz").status_code == 200
+    mute = create_app(Settings(), HostedJudge(build_gqm_judge(Mute(by_length)), answers=lambda: False)).test_client()
+    mute.post("/v1/score", json=body)
+    assert mute.get("/readyz").status_code == 503
+
+
+def test_a_call_past_its_deadline_answers_timeouts_and_the_next_request_is_told_to_come_back():
+    opened = threading.Event()
+
+    class Slow(ModelOf):
+        def generate_text(self, prompts, **sampling):
+            assert opened.wait(10)
+            return super().generate_text(prompts, **sampling)
+
+    deadline = Deadline()
+    timed = TimedGenerator(Slow(by_length), deadline.seconds_left)
+    judge = HostedJudge(
+        build_gqm_judge(timed), deadline=deadline, deadline_s=0.05, answers=lambda: True, when_idle=timed.when_idle
+    )
+    client = create_app(Settings(judge_wait_s=0.05), judge).test_client()
+    answer = client.post("/v1/score", json=score_body(group("g", "one", "three"))).get_json()
+    assert [c["status"] for c in answer["verdicts"][0]["candidates"]] == ["judge_timeout"] * 2
+    busy = client.post("/v1/score", json=score_body(group("g", "one", "three"), request_id="second"))
+    assert (busy.status_code, busy.headers["Retry-After"]) == (503, "5")
+    idle = threading.Event()
+    timed.when_idle(idle.set)
+    opened.set()
+    assert idle.wait(10)
+    rows = rows_body(2, response=["one", "three"], tgt=['{"source":"a","src_lang":"de","trg_lang":"en"}'] * 2)
+    assert client.post("/", json=rows).get_json()["score"] == pytest.approx([0.3, 0.5])
+
+
+@pytest.mark.parametrize(("languages", "message"), [(("qq", "en"), "'qq' is not one of"), (("de", " "), "not told")])
+def test_a_task_that_no_prompt_can_be_made_of_is_422_before_the_judge_is_asked(languages, message):
+    model = ModelOf(by_length)
+    judge = hosting(model)
+    served = HostedJudge(judge.judge, check_task=hosted(judge="gqm", openai_urls=[NOWHERE]).check_task)
+    client = create_app(Settings(), served).test_client()
+    fields = dict(zip(("src_lang", "trg_lang"), languages, strict=True))
+    bad = client.post("/v1/score", json=score_body(group("f", "one", "two"), group("g", "one", "two", **fields)))
+    rows = client.post("/", json=rows_body(2, tgt=[json.dumps({"source": "a", **fields})] * 2))
+    for answer, place in ((bad, "groups[1]"), (rows, "tgt[0]")):
+        assert (answer.status_code, answer.get_json()["field"]) == (422, place)
+        assert re.search(message, answer.get_json()["error_msg"])
+    assert model.prompts == []
+
+
+def test_probes_name_judge_and_model_and_show_what_it_counted():
+    client = create_app(Settings(), hosting(ModelOf(by_length), permutations=2, cache_size=9)).test_client()
+    before = client.get("/healthz").get_json()
+    assert before["judge"]["mean_agreement"] is None
+    for request_id in ("1", "2"):
+        client.post("/v1/score", json=score_body(group("g", "one", "three"), request_id=request_id))
+    shown = client.get("/healthz").get_json()["judge"]
+    assert (shown["name"], shown["model"], shown["mean_agreement"]) == ("gqm", "tiny", 1.0)
+    assert shown["counters"].keys() == COUNTERS.keys()
+    assert (shown["counters"]["questions"], shown["counters"]["cache_hits"]) == (2, 2)
+    lines = client.get("/metrics").text.splitlines()
+    for line in ('grrm_judge_info{judge="gqm",model="tiny"} 1', "grrm_judge_cache_hits_total 2"):
+        assert line in lines
+    assert "grrm_judge_agreement_sum 2" in lines
+    assert lines.count("# TYPE grrm_judge_agreement_sum gauge") == 1
+
+
+def test_a_judge_without_a_model_has_a_name_and_no_counters():
+    client = make_client()
+    assert client.get("/healthz").get_json() == {"status": "alive", "judge": {"name": "recording", "model": None}}
+    assert 'grrm_judge_info{judge="recording",model=""} 1' in client.get("/metrics").text
+
+
+def test_odd_model_names_do_not_break_the_counters():
+    client = create_app(Settings(), HostedJudge(RecordingJudge(), 'a"b\\c\nd')).test_client()
+    assert r'grrm_judge_info{judge="recording",model="a\"b\\c\nd"} 1' in client.get("/metrics").text.splitlines()
+
+
+def test_a_checkpoint_is_called_by_its_folder_not_by_its_path(monkeypatch, tmp_path):
+    opened = opening.OpenedGenerator(ModelOf(by_length), str, 1000)
+    monkeypatch.setattr("grrm_reward_server.hosting.open_model", lambda *_: (opened, opened.generator))
+    assert hosted(judge="gqm", model=str(tmp_path / "grrm-7b") + "/").model == "grrm-7b"
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(None, "scored"), (10, "too_long"), (5000, "scored")])
+def test_the_prompt_limit_is_the_tighter_of_the_models_and_the_options(monkeypatch, limit, expected):
+    opened = opening.OpenedGenerator(ModelOf(by_length), str, 900)
+    monkeypatch.setattr("grrm_reward_server.hosting.open_model", lambda *_: (opened, opened.generator))
+    options = {} if limit is None else {"prompt_length": limit}
+    client = create_app(Settings(), hosted(judge="gqm", model="m", judge_options=options)).test_client()
+    near = client.post("/v1/score", json=score_body(group("g", "one", "two"))).get_json()
+    far = client.post("/v1/score", json=score_body(group("g", "x" * 500, "y" * 600), request_id="far")).get_json()
+    assert near["verdicts"][0]["candidates"][0]["status"] == expected
+    assert far["verdicts"][0]["candidates"][0]["status"] == "too_long"

@@ -1,0 +1,132 @@
+"""Turns at a judge that serves one at a time: shared, isolated from each other's failures, never waited for in vain."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+
+import pytest
+from support.judged_groups import group_of
+
+from grrm.rewards.protocol import WireVerdict
+from grrm_reward_server.problems import JudgeFailure, RequestProblem
+from grrm_reward_server.turns import Turns
+
+
+class Judge:
+    """Answers with the groups' ids; its first call waits to be released; a group called `bad` fails."""
+
+    def __init__(self, bad=None):
+        self.calls, self.bad = [], bad
+        self.started, self.released = threading.Event(), threading.Event()
+
+    def __call__(self, groups):
+        self.calls.append([group.group_id for group in groups])
+        if len(self.calls) == 1:
+            self.started.set()
+            assert self.released.wait(10)
+        if self.bad in self.calls[-1]:
+            raise JudgeFailure("ref")
+        return [WireVerdict(group_id=group.group_id, candidates=[]) for group in groups]
+
+
+def at_once(act):
+    act()
+
+
+def groups(*ids):
+    return [group_of(["a"], group_id) for group_id in ids]
+
+
+def ids_of(verdicts):
+    return [verdict.group_id for verdict in verdicts]
+
+
+def serve_together(judge, *requests, max_groups=100):
+    """Outcomes of requests that all wait while a first one, `x`, is judged."""
+    turns = Turns(judge, at_once, max_groups)
+    with ThreadPoolExecutor(len(requests) + 1) as threads:
+        first = threads.submit(turns.judge, groups("x"), 10.0)
+        assert judge.started.wait(10)
+        waiting = []
+        for request in requests:
+            waiting.append(threads.submit(turns.judge, groups(*request), 10.0))
+            while len(turns._waiting) < len(waiting):
+                threading.Event().wait(0.001)
+        judge.released.set()
+        assert ids_of(first.result(10)) == ["x"]
+        return [future.exception(10) or ids_of(future.result(10)) for future in waiting]
+
+
+def test_requests_that_wait_are_judged_in_one_call_and_each_gets_its_own():
+    judge = Judge()
+    assert serve_together(judge, ["a", "b"], ["c"], ["a"]) == [["a", "b"], ["c"], ["a"]]
+    assert len(judge.calls) == 2
+    assert sorted(judge.calls[1]) == ["a", "a", "b", "c"]
+
+
+def test_a_call_has_no_more_groups_than_the_limit():
+    judge = Judge()
+    assert serve_together(judge, ["a", "b"], ["c", "d", "e"], ["f"], max_groups=3) == [
+        ["a", "b"],
+        ["c", "d", "e"],
+        ["f"],
+    ]
+    assert max(map(len, judge.calls)) <= 3
+    assert sorted(name for call in judge.calls for name in call) == list("abcdefx")
+
+
+def test_a_request_fails_by_its_own_groups_only():
+    judge = Judge(bad="b")
+    fine, failed, other = serve_together(judge, ["a"], ["b"], ["c"])
+    assert (fine, other) == (["a"], ["c"])
+    assert isinstance(failed, JudgeFailure)
+
+
+def test_a_defect_in_a_shared_call_leaves_nobody_waiting():
+    class Defective(Judge):
+        def __call__(self, groups):
+            verdicts = super().__call__(groups)
+            if len(self.calls) > 1:
+                raise ZeroDivisionError
+            return verdicts
+
+    outcomes = serve_together(Defective(), ["a"], ["b"])
+    assert {type(outcome) for outcome in outcomes} == {ZeroDivisionError, CancelledError}
+
+
+def test_a_turn_that_does_not_come_is_told_and_forgotten():
+    judge = Judge()
+    turns = Turns(judge, at_once, 100)
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(turns.judge, groups("x"), 10.0)
+        assert judge.started.wait(10)
+        with pytest.raises(RequestProblem) as caught:
+            turns.judge(groups("late"), 0.02)
+        judge.released.set()
+        first.result(10)
+    assert (caught.value.status, caught.value.retry_after_s) == (503, 5)
+    assert ids_of(turns.judge(groups("next"), 10.0)) == ["next"]
+    assert judge.calls == [["x"], ["next"]]
+
+
+def test_the_next_turn_begins_when_the_judge_is_idle_but_the_answers_are_given_before():
+    acts = []
+    judge = Judge()
+    judge.released.set()
+    turns = Turns(judge, acts.append, 100)
+    assert ids_of(turns.judge(groups("x"), 10.0)) == ["x"]
+    assert turns.try_now(lambda: "work") is None
+    with pytest.raises(RequestProblem):
+        turns.judge(groups("early"), 0.02)
+    acts.pop()()
+    assert turns.try_now(lambda: "work") == "work"
+    acts.pop()()
+    assert ids_of(turns.judge(groups("y"), 10.0)) == ["y"]
+
+
+def test_work_that_fails_gives_its_turn_back():
+    turns = Turns(Judge(), at_once, 100)
+    with pytest.raises(ZeroDivisionError):
+        turns.try_now(lambda: 1 / 0)
+    assert turns.try_now(lambda: "free") == "free"
