@@ -15,6 +15,7 @@ _EXTRAS = {
     "paddle": "train",
     "paddlenlp": "train",
     "tokenizers": "train",
+    "safetensors": "train",
     "visualdl": "train",
     "sacrebleu": "metrics",
     "babel": "corpora",
