@@ -16,7 +16,7 @@ from .problems import JudgeFailure
 from .turns import Turns
 
 logger = logging.getLogger(__name__)
-PROBE_S = 5.0  # what a model may take for one token
+PROBE_S = 30.0  # what a model may take for one token; a large one on a CPU needs seconds
 
 CANARY = Group(
     "canary",
