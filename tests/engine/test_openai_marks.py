@@ -52,6 +52,28 @@ def test_a_gateway_that_gave_up_waiting_is_a_timeout(start, status):
     assert outcomes([server.url], "a") == [("", "timeout")]
 
 
+TOO_LONG = "This model's maximum context length is 4096 tokens. However, you requested 9000 tokens (808 in the prompt)"
+
+
+@pytest.mark.parametrize("unanswered", ["raise", "mark"])
+@pytest.mark.parametrize(
+    "reason", [TOO_LONG, "Input text is too long, length of prompt token(9000) >= max_model_len(4096)"]
+)
+def test_a_prompt_too_long_for_the_servers_model_does_not_fail_the_others(start, unanswered, reason):
+    refusal = Refuse(400, {"object": "error", "message": reason, "code": 400})
+    server = start(lambda body, _: refusal if body["prompt"] == "b" else f"<{body['prompt']}>")
+    found = outcomes([server.url], "a", "b", "c", unanswered=unanswered)
+    assert found == [("<a>", "stop"), ("", "too_long"), ("<c>", "stop")]
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 500])
+def test_another_refusal_is_never_taken_for_a_prompt_that_is_too_long(start, status):
+    server = start(lambda body, _: Refuse(status, {"message": "max_tokens must be positive"}))
+    with pytest.raises(GenerationServerError, match="max_tokens must be positive"):
+        outcomes([server.url], "a")
+
+
 def test_no_server_at_all_is_unreachable_with_and_without_a_model_name(closed_url):
     assert outcomes([closed_url], "a", "b") == [("", "unreachable")] * 2
     assert outcomes([closed_url], "a", "b", model=None) == [("", "unreachable")] * 2

@@ -136,7 +136,7 @@ def test_a_pool_goes_on_without_a_server_that_is_gone(start):
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ({"error": {"message": "maximum context length is 32 tokens.", "code": 400}}, ": maximum context length is 32"),
+        ({"error": {"message": "best_of must be at least n.", "code": 400}}, ": best_of must be at least n"),
         ({"object": "error", "message": "too\nlong", "code": 400}, ": too long"),
         ({"error": "no such model"}, ": no such model"),
         (b"<html>", ""),

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support.completions_server import CompletionsServer, Refuse
 
 import grrm
 from grrm.engine.open import OpenedGenerator
@@ -138,3 +139,19 @@ def test_no_rows_ask_nobody(open_script):
     script = open_script({})
     assert grrm.translate("m", [], "de", "en")["responses"] == []
     assert script.calls == []
+
+
+def test_a_source_that_a_server_has_no_room_for_is_too_long_and_the_others_are_translated():
+    def reply(body, _):
+        if "Danke" in body["prompt"]:
+            return Refuse(400, {"error": {"message": "the prompt exceeds the available context size"}})
+        return BLOCK
+
+    server = CompletionsServer(reply)
+    try:
+        result = grrm.translate(None, ["Hallo", "Danke"], "de", "en", urls=[server.url], retry=1)
+    finally:
+        server.close()
+    assert result["statuses"] == ["translated", "too_long"]
+    assert result["responses"] == ["T", "Translation Failed."]
+    assert result["raw_outputs"] == [BLOCK, None]

@@ -10,7 +10,7 @@ import sys
 import threading
 
 import pytest
-from support.completions_server import CompletionsServer
+from support.completions_server import CompletionsServer, Refuse
 from support.judged_groups import ModelOf, by_length
 from support.reward_app import RecordingJudge, group, make_client, rows_body, score_body
 
@@ -268,3 +268,22 @@ def test_the_prompt_limit_is_the_tighter_of_the_models_and_the_options(monkeypat
     far = client.post("/v1/score", json=score_body(group("g", "x" * 500, "y" * 600), request_id="far")).get_json()
     assert near["verdicts"][0]["candidates"][0]["status"] == expected
     assert far["verdicts"][0]["candidates"][0]["status"] == "too_long"
+
+
+def test_one_group_too_long_for_the_servers_model_costs_no_other_group_its_scores():
+    def reply(body, _):
+        long = len(body["prompt"]) > 3000
+        return Refuse(400, {"message": "maximum context length is 512 tokens"}) if long else "A: 7, B: 2"
+
+    server = CompletionsServer(reply)
+    try:
+        settings = Settings(judge="gqm", openai_urls=[server.url], judge_options={"prompt_type": "score"})
+        client = create_app(settings, build_hosted_judge(settings)).test_client()
+        languages = {"src_lang": "de", "trg_lang": "en"}
+        groups = [group("short", "a", "b", **languages), group("long", "a" * 4000, "b", **languages)]
+        answer = client.post("/v1/score", json=score_body(*groups))
+    finally:
+        server.close()
+    assert answer.status_code == 200
+    short, long = ([c["status"] for c in verdict["candidates"]] for verdict in answer.json["verdicts"])
+    assert (short, long) == (["scored", "scored"], ["too_long", "too_long"])

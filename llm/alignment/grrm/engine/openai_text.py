@@ -41,7 +41,8 @@ Answer = TypeVar("Answer", covariant=True)
 class GenerationServerError(UserError):
     """No server gave a reply; carries what the sentence names.
 
-    `unanswered` is "timeout" or "unreachable" where no server took or finished the request, None where one refused it.
+    `unanswered` is "timeout" or "unreachable" where no server took or finished the request, "too_long" where one has
+    no room for the prompt, None where one refused it for another reason.
     """
 
     def __init__(self, server: str, question: str, attempt: int, cause: str, unanswered: str | None = None) -> None:
@@ -76,8 +77,8 @@ class OpenAITextGenerator:
     after an exponentially growing, jittered pause or the server's Retry-After; any other answer is final. `stop` are
     strings that end a reply, `token` is sent as bearer token. `seconds_left` is asked at every call for a limit tighter
     than `deadline_s`. With `unanswered` "mark" a prompt that no server took or finished in time does not raise, but is
-    marked as `GeneratedText` describes, so that the others keep their replies. Raises UserError on settings that cannot
-    work.
+    marked as `GeneratedText` describes, so that the others keep their replies. A prompt too long for the model always
+    is marked. Raises UserError on settings that cannot work.
     """
 
     def __init__(
@@ -196,7 +197,7 @@ class OpenAITextGenerator:
             error = GenerationServerError(", ".join(self._pool.urls), call.question, self.attempts, cause, "timeout")
         except GenerationServerError as failure:
             error = failure
-        if self._unanswered == "mark" and error.unanswered is not None:
+        if error.unanswered == "too_long" or (self._unanswered == "mark" and error.unanswered is not None):
             return error
         raise error from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Annotated
 
 import requests
@@ -16,6 +17,11 @@ from grrm.rewards.protocol import AnswerError, clean_text, first_error
 
 # What HTTP says when the model behind a gateway took too long.
 _LATE_STATUSES = frozenset({408, 504})
+# How servers refuse a prompt that leaves their model no room for the reply; there is no status for it alone.
+_REFUSED_STATUSES = frozenset({400, 413, 422})
+_NO_ROOM = re.compile(
+    r"context[ _](?:length|size|window)|max_model_len|(?:prompt|input)\b.{0,80}\btoo long", re.IGNORECASE
+)
 COMPLETIONS_PATH = "/v1/completions"
 MODELS_PATH = "/v1/models"
 
@@ -152,10 +158,13 @@ def refusal_reason(content: bytes) -> str:
 
 
 def unanswered_because(error: ExchangeError) -> str | None:
-    """ "timeout" or "unreachable" for a request that no server took or finished; None for one that was answered.
+    """ "too_long" for a prompt that the model has no room for, "timeout" or "unreachable" for one that no server took
+    or finished; None for one that was answered.
 
-    A refusal that asking again cannot mend, and an answer that is malformed, are answers.
+    Any other refusal that asking again cannot mend, and an answer that is malformed, are answers.
     """
+    if error.http_status in _REFUSED_STATUSES and _NO_ROOM.search(str(error)):
+        return "too_long"
     cause = error.__cause__
     if not error.is_retryable or isinstance(cause, AnswerError):
         return None

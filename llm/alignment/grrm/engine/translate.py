@@ -27,7 +27,7 @@ class TranslationStatus(str, Enum):
     TRANSLATED = "translated"
     CUT_OFF = "cut_off"  # it reached max_new_tokens, so what was extracted may lack its end
     NO_TRANSLATION = "no_translation"  # nothing could be extracted, after all retries
-    TOO_LONG = "too_long"  # the prompt leaves the model no room; it was not asked
+    TOO_LONG = "too_long"  # the prompt leaves the model no room; it was not asked, or its server refused
 
 
 class TranslateResult(TypedDict):
@@ -172,6 +172,8 @@ def _translate_batch(
 
 
 def _drawn(reply: GeneratedText, translation: str | None) -> DrawnTranslation:
+    if reply.finish_reason == TranslationStatus.TOO_LONG.value:
+        return DrawnTranslation(None, TranslationStatus.TOO_LONG, None)
     if translation is None:
         return DrawnTranslation(None, TranslationStatus.NO_TRANSLATION, reply.text)
     is_cut = reply.finish_reason == "length"

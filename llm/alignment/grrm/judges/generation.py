@@ -14,7 +14,11 @@ from grrm.judges.metrics import JudgeMetrics
 
 T = TypeVar("T")
 # What a generator that marks failures says in `finish_reason`, and what that makes of the candidates.
-UNANSWERED = {"timeout": Status.JUDGE_TIMEOUT, "unreachable": Status.JUDGE_UNREACHABLE}
+UNANSWERED = {
+    "timeout": Status.JUDGE_TIMEOUT,
+    "unreachable": Status.JUDGE_UNREACHABLE,
+    "too_long": Status.TOO_LONG,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +51,8 @@ class Question(Generic[T]):
 class Reply(Generic[T]):
     """The last reply to a question: its text, what it means, and how many were drawn.
 
-    `parsed` is a Status where the model's time was over, or it was not reached, before a reply could be read; `text`
-    is then the last unreadable one, if any.
+    `parsed` is a Status where the model's time was over, it was not reached, or it has no room for the prompt, before a
+    reply could be read; `text` is then the last unreadable one, if any.
     """
 
     text: str

@@ -24,7 +24,8 @@ class GeneratedText:
     """A generated reply; `finish_reason` is "stop" (eos or stop string) or "length".
 
     A generator that is told to mark failures instead of raising answers a prompt it has no reply for with an empty
-    text and the reason "timeout" (its time was over) or "unreachable" (no server took the prompt).
+    text and the reason "timeout" (its time was over) or "unreachable" (no server took the prompt). "too_long" is such a
+    mark too, told or not: only the server knows how long a prompt may be.
     """
 
     text: str
