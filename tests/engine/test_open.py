@@ -39,6 +39,9 @@ def test_an_opened_checkpoint_answers_in_its_own_template(original):
     opened = open_generator(original, chat_template="checkpoint")
     assert opened.render("Hallo") == render_chatml("Hallo")
     assert opened.max_prompt_tokens == 1023
+    too_long = opened.render("a" * 1023)
+    with pytest.raises(UserError, match="no room"):
+        opened.generator.generate_text([too_long], temperature=1.0, max_new_tokens=1)
     prompts = [opened.render("Hallo"), opened.render("Guten Morgen")]
     first = opened.generator.generate_text(prompts, temperature=1.0, max_new_tokens=6, seeds=[1, 2])
     again = opened.generator.generate_text(prompts[1:], temperature=1.0, max_new_tokens=6, seeds=[2])

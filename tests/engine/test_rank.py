@@ -11,6 +11,7 @@ import pytest
 from support.completions_server import CompletionsServer
 
 import grrm
+from grrm.engine.interface import Completion
 from grrm.engine.open import OpenedGenerator
 from grrm.engine.rank import RankSettings, build_generative_judge, group_of, rank_groups
 from grrm.errors import UserError
@@ -176,27 +177,50 @@ def test_a_limit_in_tokens_needs_something_that_counts_them():
         build_generative_judge(opened, RankSettings(prompt_length=100))
 
 
+class Characters:
+    """A tokenizer of characters; like Qwen's, its end of text is not the end of a turn."""
+
+    eos_token_id, unk_token_id = 0, None
+
+    def __call__(self, text, add_special_tokens):
+        return {"input_ids": [ord(letter) for letter in text]}
+
+    def decode(self, token_ids, skip_special_tokens):
+        return "".join(map(chr, token_ids))
+
+    def convert_tokens_to_ids(self, token):
+        return 1 if token == "<|im_end|>" else None
+
+
+class Engine:
+    """Always finds B best; keeps the settings it was asked with."""
+
+    def generate(self, prompts, params, stream_ids):
+        self.params = params
+        reply = [ord(letter) for letter in VERDICT]
+        return [Completion(reply, [0.0] * len(reply), "stop") for _ in prompts]
+
+
 def test_an_open_engine_and_its_tokenizer_are_used_as_they_are():
-    class Characters:
-        eos_token_id = 0
-
-        def __call__(self, text, add_special_tokens):
-            return {"input_ids": [ord(letter) for letter in text]}
-
-        def decode(self, token_ids, skip_special_tokens):
-            return "".join(map(chr, token_ids))
-
-    class Engine:
-        def generate(self, prompts, params, stream_ids):
-            from grrm.engine.interface import Completion
-
-            reply = [ord(letter) for letter in VERDICT]
-            return [Completion(reply, [0.0] * len(reply), "stop") for _ in prompts]
-
     result = grrm.rank(None, ["a"], [["b", "c"]], "de", "en", model=Engine(), tokenizer=Characters())
     assert result["scores"] == [[4, 9]]
     with pytest.raises(ValueError, match="go together"):
         grrm.rank(None, ["a"], [["b", "c"]], "de", "en", model=Engine())
+
+
+def test_an_open_engine_stops_at_the_end_of_the_turn_like_one_that_is_opened_by_its_path():
+    engine = Engine()
+    grrm.rank(None, ["a"], [["b", "c"]], "de", "en", model=engine, tokenizer=Characters())
+    assert engine.params.stop_token_ids == (0, 1)
+
+
+def test_a_prompt_beyond_an_open_engines_limit_is_a_status_and_no_exception():
+    engine = Engine()
+    engine.max_prompt_tokens = 2000
+    candidates = [["b", "c"], ["b" * 2000, "c"]]
+    result = grrm.rank(None, ["a", "a"], candidates, "de", "en", model=engine, tokenizer=Characters())
+    assert result["scores"] == [[4, 9], None]
+    assert result["statuses"][1] == ["too_long", "too_long"]
 
 
 def test_servers_rank_too():

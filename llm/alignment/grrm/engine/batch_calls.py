@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from grrm.engine.interface import Engine
-from grrm.engine.model_tokenizer import chat_renderer, special_tokens
-from grrm.engine.open import OpenedGenerator, open_generator
-from grrm.engine.text import EngineTextGenerator
+from grrm.engine.model_tokenizer import chat_renderer
+from grrm.engine.open import OpenedGenerator, open_generator, over_engine
 
 BATCH_ROWS = 256
 Progress = Callable[[int, int], None]  # rows done, rows in all
@@ -32,8 +31,7 @@ def generator_for(
     if model is None or tokenizer is None or opening:
         raise ValueError("model and tokenizer go together, without settings for opening a model")
     render = chat_renderer(chat_template, tokenizer, None if model_path is None else Path(model_path))
-    generator = EngineTextGenerator(model, tokenizer)
-    return OpenedGenerator(generator, render, None, special_tokens=special_tokens(tokenizer))
+    return over_engine(model, tokenizer, render)
 
 
 def one_per_row(languages: str | Sequence[str], n_rows: int) -> list[str]:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grrm.engine.interface import Engine
 from grrm.engine.model_tokenizer import chat_renderer, load_tokenizer, special_tokens
 from grrm.engine.text import EngineTextGenerator
 from grrm.errors import UserError
-from grrm.gqm.chat import EOS_TEXT
+from grrm.gqm.chat import EOS_TEXT, render_chatml
 from grrm.judges.interface import TextGenerator
 
 DTYPES = ("float32", "bfloat16")
@@ -94,9 +95,19 @@ def open_checkpoint(
         )
     from grrm.engine.paddle_engine import PaddleEngine
 
-    engine = PaddleEngine(model, max_num_seqs=max_num_seqs)
+    return over_engine(PaddleEngine(model, max_num_seqs=max_num_seqs), tokenizer, render, seed=seed)
+
+
+def over_engine(
+    engine: Engine, tokenizer: Any, render: Callable[[str], str] = render_chatml, *, seed: int = 0
+) -> OpenedGenerator:
+    """A generator over an engine that is open already and the tokenizer of its model.
+
+    Its `max_prompt_tokens` is the limit on prompts, if it has any. Raises UserError for a tokenizer without a token to
+    stop at.
+    """
     generator = EngineTextGenerator(engine, tokenizer, stop_token_ids=_stop_ids(tokenizer), seed=seed)
-    longest = int(model.config.max_position_embeddings) - 1
+    longest = getattr(engine, "max_prompt_tokens", None)
     return OpenedGenerator(generator, render, longest, special_tokens=special_tokens(tokenizer))
 
 
@@ -126,5 +137,5 @@ def open_servers(
 def _stop_ids(tokenizer: Any) -> list[int]:
     """The tokenizer's eos, and <|im_end|> where it is a token of its own: stock Qwen tokenizers name another eos."""
     turn_end = tokenizer.convert_tokens_to_ids(EOS_TEXT)
-    is_known = turn_end is not None and turn_end != tokenizer.unk_token_id
-    return sorted({int(tokenizer.eos_token_id)} | ({int(turn_end)} if is_known else set()))
+    found = {tokenizer.eos_token_id, None if turn_end == tokenizer.unk_token_id else turn_end}
+    return sorted(int(token_id) for token_id in found if token_id is not None)

@@ -58,6 +58,11 @@ class PaddleEngine:
         """
         return cls(load_causal_lm(directory, dtype=dtype), **options)
 
+    @property
+    def max_prompt_tokens(self) -> int:
+        """The longest prompt that leaves room for one token."""
+        return int(self._decoder.weights.max_positions) - 1
+
     def update_weights(self) -> None:
         """Nothing to do: the decoder reads the model's own parameters."""
 
