@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-import os
 import socket
-from pathlib import Path
 
 from grrm.errors import UserError
+from grrm.rewards.bearer import token_from_env, token_from_file
 
 
 def read_token(token_file: str | None, token_env: str | None) -> str | None:
@@ -17,20 +16,8 @@ def read_token(token_file: str | None, token_env: str | None) -> str | None:
     if token_file is not None and token_env is not None:
         raise UserError("both --token-file and --token-env are given: use one of them")
     if token_file is not None:
-        place = f"token file {token_file}"
-        try:
-            token = Path(token_file).read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not ASCII"
-            raise UserError(f"cannot read the {place}: {reason}") from error
-    elif token_env is not None:
-        place = f"environment variable {token_env}"
-        token = os.environ.get(token_env, "").strip()
-    else:
-        return None
-    if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise UserError(f"the {place} holds no token: put one line of printable ASCII without spaces there")
-    return token
+        return token_from_file(token_file, f"token file {token_file}")
+    return None if token_env is None else token_from_env(token_env, f"environment variable {token_env}")
 
 
 def is_authorized(header: str | None, token: str) -> bool:

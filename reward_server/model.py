@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +13,7 @@ from grrm.errors import UserError
 from grrm.judges.building import GENERATIVE_JUDGES
 from grrm.judges.deadline import Deadline, TimedGenerator
 from grrm.judges.interface import TextGenerator
+from grrm.rewards.bearer import token_from_env
 
 from .settings import Settings
 
@@ -94,9 +94,4 @@ def _quiet_paddlenlp() -> None:
 
 
 def _token(name: str | None) -> str | None:
-    if name is None:
-        return None
-    token = os.environ.get(name, "").strip()
-    if not token:
-        raise UserError(f"the environment variable {name} of openai_token_env holds no token: set it, or leave it out")
-    return token
+    return None if name is None else token_from_env(name, f"environment variable {name} of openai_token_env")

@@ -114,14 +114,14 @@ def test_argument_file_chooses_the_source():
 
 
 def test_token_file_that_cannot_be_read_is_told(tmp_path):
-    with pytest.raises(UserError, match=r"reward_token_file '.*none' cannot be read \(No such file or directory\)"):
+    with pytest.raises(UserError, match=r"cannot read the reward_token_file '.*none' \(No such file or directory\)"):
         stage(settings(reward_token_file=str(tmp_path / "none")))
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"\xff\xfe\x00", b"one\ntwo\n", "gehe\u00edm".encode()])
 def test_token_file_without_one_usable_line_is_told(tmp_path, content):
     (tmp_path / "token").write_bytes(content)
-    with pytest.raises(UserError, match=r"reward_token_file '.*token' does not hold one line of ASCII text"):
+    with pytest.raises(UserError, match=r"reward_token_file '.*token' holds no token: put one line of printable ASCII"):
         stage(settings(reward_token_file=str(tmp_path / "token")))
 
 

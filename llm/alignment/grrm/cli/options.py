@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -14,6 +14,18 @@ from typing import Any, TypeVar
 import click
 
 from grrm.errors import UserError
+
+
+class FiniteRange(click.FloatRange):
+    """A range without NaN, which click finds within any bounds, and without infinity."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number. Fails as click does for one that is not finite or out of range."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
+
 
 FILE = click.Path(path_type=Path)
 COUNT = click.IntRange(min=1)
@@ -32,9 +44,7 @@ _MODEL = (
     click.option("--url", "urls", multiple=True, help="OpenAI-compatible server to ask; several are a pool."),
     click.option("--tokenizer", type=FILE, help="With --url: folder of the model's tokenizer."),
     click.option("--token-env", metavar="NAME", help="With --url: environment variable with the bearer token."),
-    click.option(
-        "--deadline", type=click.FloatRange(0, min_open=True), help="With --url: seconds per round of a batch."
-    ),
+    click.option("--deadline", type=FiniteRange(0, min_open=True), help="With --url: seconds per round of a batch."),
     click.option(
         "--chat-template", type=click.Choice(CHAT_TEMPLATES), default="chatml", show_default=True, help="Chat format."
     ),
@@ -77,14 +87,10 @@ class ModelOptions:
         return open_generator(self.model, chat_template=chat_template, dtype=self.dtype)
 
     def _token(self) -> str | None:
-        if self.token_env is None:
-            return None
-        token = os.environ.get(self.token_env, "").strip()
-        if not token:
-            raise UserError(
-                f"the environment variable {self.token_env} holds no token: set it, or leave out --token-env"
-            )
-        return token
+        from grrm.rewards.bearer import token_from_env
+
+        name = self.token_env
+        return None if name is None else token_from_env(name, f"environment variable {name} of --token-env")
 
     @staticmethod
     def _quiet_paddlenlp(is_used: bool) -> None:
@@ -112,8 +118,8 @@ def model_options(command: Command) -> Command:
 def sampling_options(temperature: float, max_new_tokens: int, retry: int) -> Callable[[Command], Command]:
     """--temperature, --top-p, --max-new-tokens and --retry with these defaults."""
     options = (
-        click.option("--temperature", type=click.FloatRange(min=0), default=temperature, show_default=True),
-        click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), default=1.0, show_default=True),
+        click.option("--temperature", type=FiniteRange(min=0), default=temperature, show_default=True),
+        click.option("--top-p", type=FiniteRange(0, 1, min_open=True), default=1.0, show_default=True),
         click.option("--max-new-tokens", type=COUNT, default=max_new_tokens, show_default=True),
         click.option(
             "--retry", type=click.IntRange(min=0), default=retry, show_default=True, help="Rounds for failed replies."

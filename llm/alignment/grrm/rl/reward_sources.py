@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from grrm.data.convert import render_tgt
@@ -14,6 +13,7 @@ from grrm.gqm.groups import Group, Status, Verdict
 from grrm.judges.text_metric import TextMetricJudge
 from grrm.parallel.collective import run_together
 from grrm.parallel.data_ranks import DataRanks
+from grrm.rewards.bearer import token_from_file
 from grrm.rewards.client import RewardClient, RewardServerError
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.overlong import overlong_penalty
@@ -128,14 +128,4 @@ def _wait_until_ready(client: RewardClient, timeout_s: float) -> None:
 
 
 def _token(path: str | None) -> str | None:
-    if path is None:
-        return None
-    try:
-        token = Path(path).read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise UserError(f"reward_token_file '{path}' cannot be read ({error.strerror}): give a readable file") from None
-    except UnicodeDecodeError:
-        token = ""
-    if not token or not token.isascii() or not token.isprintable():
-        raise UserError(f"reward_token_file '{path}' does not hold one line of ASCII text: write the token into it")
-    return token
+    return None if path is None else token_from_file(path, f"reward_token_file '{path}'")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grrm.cli.options import COUNT, FILE, Command
+from grrm.cli.options import COUNT, FILE, Command, FiniteRange
 
 if TYPE_CHECKING:
     from grrm.evaluation.bootstrap import Interval
@@ -127,7 +127,7 @@ def scorer_options(name: str, title: str, model_help: str) -> Callable[[Command]
 @scorer_options("bleurt", "BLEURT", "Folder of a checkpoint.")
 @click.option(
     "--scorer-deadline",
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteRange(0, min_open=True),
     default=7200.0,
     show_default=True,
     help="Seconds that COMET or BLEURT may take.",
