@@ -6,22 +6,18 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.languages import display_name
-from grrm.judges.building import GENERATIVE_JUDGES, build_gqm_judge, build_sqm_judge
+from grrm.judges.building import GENERATIVE_JUDGES, build_from_options, options_of
 from grrm.judges.deadline import Deadline, TimedGenerator
 from grrm.judges.interface import Judge, TextGenerator
 from grrm.judges.metrics import JudgeMetrics
-from grrm.judges.options import GQMOptions, SQMOptions, read_options
 from grrm.judges.registry import build_judge
 
 from .model import check_model_settings, model_name, open_model
 from .settings import Settings
-
-_UNLIMITED = sys.maxsize
 
 
 def _any_task(task: TranslationTask) -> None:
@@ -53,20 +49,18 @@ def build_hosted_judge(settings: Settings) -> HostedJudge:
     check_model_settings(settings)
     if settings.judge not in GENERATIVE_JUDGES:
         return HostedJudge(build_judge(settings.judge, settings.judge_options))
-    _read_options(settings, _UNLIMITED)
+    options_of(settings.judge, settings.judge_options)  # a mistake in them is told before the model is opened
     deadline, counters = Deadline(), JudgeMetrics()
     opened, generator = open_model(settings, deadline)
-    limit = settings.judge_options.get("prompt_length")
-    if limit is not None and not opened.counts_tokens:
+    if "prompt_length" in settings.judge_options and not opened.counts_tokens:
         raise UserError(
             "judge option 'prompt_length' counts tokens, which needs the folder of the tokenizer: set tokenizer, or "
             "leave the option out"
         )
-    longest = min(limit or _UNLIMITED, opened.max_prompt_tokens or _UNLIMITED)
-    options = _read_options(settings, longest)
+    options = options_of(settings.judge, settings.judge_options, opened.max_prompt_tokens or sys.maxsize)
     parts = {"render": opened.render, "special_tokens": opened.special_tokens, "metrics": counters}
     return HostedJudge(
-        _build(generator, options, **parts),
+        build_from_options(generator, options, **parts),
         model=model_name(settings),
         counters=counters,
         deadline=deadline,
@@ -75,21 +69,6 @@ def build_hosted_judge(settings: Settings) -> HostedJudge:
         when_idle=generator.when_idle if isinstance(generator, TimedGenerator) else lambda act: act(),
         check_task=_check_languages,
     )
-
-
-def _read_options(settings: Settings, longest_prompt: int) -> SQMOptions:
-    """The judge's options; without a `prompt_length` a prompt may be as long as the model takes."""
-    values = {"prompt_length": longest_prompt, **settings.judge_options}
-    options = read_options(GENERATIVE_JUDGES[settings.judge], values)
-    if options.prompt_length > longest_prompt:
-        options = read_options(type(options), {**values, "prompt_length": longest_prompt})
-    return options
-
-
-def _build(generator: TextGenerator, options: SQMOptions, **parts: Any) -> Judge:
-    if isinstance(options, GQMOptions):
-        return build_gqm_judge(generator, options, **parts)
-    return build_sqm_judge(generator, options, **parts)
 
 
 def _answers(generator: TextGenerator, render: Callable[[str], str]) -> bool:

@@ -75,7 +75,8 @@ def open_model(settings: Settings, deadline: Deadline) -> tuple[Any, TextGenerat
 def model_name(settings: Settings) -> str:
     """What probes and counters call the model: never a path."""
     if settings.openai_urls:
-        return settings.model or "the first of the servers"
+        name = settings.model or "the first of the servers"
+        return Path(name).name if Path(name).is_absolute() else name
     return Path(str(settings.model)).resolve().name
 
 

@@ -21,11 +21,11 @@ from grrm.cli.records import Records, check_lengths, languages, read_records, sc
 from grrm.cli.results import json_line, printable, result_sink, show_table
 from grrm.engine.model_tokenizer import CHAT_TEMPLATES
 from grrm.engine.open import DTYPES
-from grrm.engine.rank import KINDS
 from grrm.errors import UserError
 from grrm.evaluation.ranking import TIE_RULES, UNSCORED_RULES
 from grrm.gqm.mt_prompts import MT_PROMPT_TYPES
 from grrm.gqm.prompts import GQM_TASKS
+from grrm.judges.building import GENERATIVE_JUDGES
 
 TYPES = {"new": pa.int64()}
 
@@ -47,7 +47,7 @@ def test_choices_on_the_command_line_are_those_there_are():
     assert options.CHAT_TEMPLATES == CHAT_TEMPLATES
     assert options.DTYPES == DTYPES
     assert translate_command.PROMPT_TYPES == MT_PROMPT_TYPES
-    assert tuple(rank["judge"].choices) == tuple(KINDS)
+    assert tuple(rank["judge"].choices) == tuple(GENERATIVE_JUDGES)
     assert tuple(rank["prompt_type"].choices) == tuple(GQM_TASKS)
     assert (tuple(ranking["ties"].choices), tuple(ranking["unscored"].choices)) == (TIE_RULES, UNSCORED_RULES)
 

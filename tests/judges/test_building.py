@@ -3,7 +3,7 @@ from support.judged_groups import ModelOf, by_length, group_of, shown_in
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Status
-from grrm.judges.building import build_gqm_judge, build_sqm_judge
+from grrm.judges.building import build_gqm_judge, build_sqm_judge, options_of
 from grrm.judges.group_prompt import build_group_prompt
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.options import GQMOptions, SQMOptions, read_options
@@ -188,3 +188,17 @@ def test_response_limit_and_sampling_reach_the_generator():
 
     judged(Recorder(by_length), max_new_tokens=77, temperature=0.3, top_p=0.9)
     assert seen == [{"temperature": 0.3, "top_p": 0.9, "max_new_tokens": 77}]
+
+
+@pytest.mark.parametrize(("given", "longest", "used"), [(None, 700, 700), (500, 700, 500), (900, 700, 700)])
+def test_the_model_and_the_option_both_limit_the_prompt(given, longest, used):
+    values = {} if given is None else {"prompt_length": given}
+    assert options_of("sqm", values, longest).prompt_length == used
+
+
+def test_options_of_one_judge_are_not_anothers():
+    assert options_of("grrm", {"permutations": 2}) == options_of("gqm", {"permutations": 2})
+    with pytest.raises(UserError, match="Unknown judge option 'permutations'"):
+        options_of("sqm", {"permutations": 2})
+    with pytest.raises(UserError, match="did you mean 'sqm'"):
+        options_of("sqn", {})

@@ -270,6 +270,15 @@ def test_the_prompt_limit_is_the_tighter_of_the_models_and_the_options(monkeypat
     assert far["verdicts"][0]["candidates"][0]["status"] == "too_long"
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("/srv/models/grrm-7b", "grrm-7b"), ("org/grrm-7b", "org/grrm-7b"), (None, "the first of the servers")],
+)
+def test_the_open_probe_never_shows_a_path_that_a_model_server_calls_its_model(name, shown):
+    judge = hosted(judge="gqm", openai_urls=[NOWHERE], model=name)
+    assert create_app(Settings(), judge).test_client().get("/healthz").get_json()["judge"]["model"] == shown
+
+
 def test_one_group_too_long_for_the_servers_model_costs_no_other_group_its_scores():
     def reply(body, _):
         long = len(body["prompt"]) > 3000

@@ -15,11 +15,9 @@ from grrm.errors import UserError
 from grrm.gqm.grammar import Mode
 from grrm.gqm.groups import Candidate, Group, TranslationTask, Verdict
 from grrm.gqm.languages import display_name
-from grrm.judges.building import build_gqm_judge, build_sqm_judge
+from grrm.judges.building import build_from_options, options_of
 from grrm.judges.interface import Judge
-from grrm.judges.options import GQMOptions, SQMOptions, read_options, require_known
-
-KINDS: Mapping[str, type[SQMOptions]] = {"gqm": GQMOptions, "sqm": SQMOptions}
+from grrm.judges.options import SQMOptions
 
 
 class RankResult(TypedDict):
@@ -50,10 +48,10 @@ class RankSettings:
     prompt_length: int | None = None
     options: Mapping[str, object] = field(default_factory=dict)
 
-    def read(self, longest_prompt: int) -> GQMOptions | SQMOptions:
-        """The judge's options, with this limit on prompts. Raises UserError for a judge or an option that is wrong."""
-        require_known("judge", self.judge, KINDS)
-        return read_options(KINDS[self.judge], {**self.options, "prompt_length": longest_prompt})
+    def read(self, longest_prompt: int = sys.maxsize) -> SQMOptions:
+        """The judge's options for a model that takes prompts of this length. Raises UserError as `options_of`."""
+        limit = {} if self.prompt_length is None else {"prompt_length": self.prompt_length}
+        return options_of(self.judge, {**self.options, **limit}, longest_prompt)
 
 
 def rank(
@@ -125,7 +123,7 @@ def group_of(row: int, task: TranslationTask, texts: Sequence[str | None]) -> Gr
 
 def check_rank_settings(settings: RankSettings, groups: Sequence[Group]) -> None:
     """Raises UserError for what the judge would refuse, before a model is loaded for it."""
-    settings.read(sys.maxsize if settings.prompt_length is None else settings.prompt_length)
+    settings.read()
     for group in groups:
         display_name(group.task.src_lang), display_name(group.task.trg_lang)
 
@@ -150,12 +148,8 @@ def build_generative_judge(opened: OpenedGenerator, settings: RankSettings) -> J
     """The judge on an opened generator. Raises UserError for a limit in tokens where nothing counts them."""
     if settings.prompt_length is not None and not opened.counts_tokens:
         raise UserError("a limit on the prompt's tokens needs the folder of the tokenizer: name it, or set no limit")
-    limits = [limit for limit in (settings.prompt_length, opened.max_prompt_tokens) if limit is not None]
-    options = settings.read(min(limits, default=sys.maxsize))
-    shared: dict[str, Any] = {"render": opened.render, "special_tokens": opened.special_tokens}
-    if isinstance(options, GQMOptions):
-        return build_gqm_judge(opened.generator, options, **shared)
-    return build_sqm_judge(opened.generator, options, **shared)
+    options = settings.read(opened.max_prompt_tokens or sys.maxsize)
+    return build_from_options(opened.generator, options, render=opened.render, special_tokens=opened.special_tokens)
 
 
 def result_of(verdicts: Sequence[Verdict]) -> RankResult:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.fences import guard_for
@@ -11,13 +14,31 @@ from grrm.judges.chunked import ChunkedJudge
 from grrm.judges.gqm import GQMJudge
 from grrm.judges.interface import Judge, TextGenerator
 from grrm.judges.metrics import JudgeMetrics
-from grrm.judges.options import GQMOptions, SQMOptions
+from grrm.judges.options import GQMOptions, SQMOptions, read_options, require_known
 from grrm.judges.reordered import ReorderedJudge
 from grrm.judges.sqm import SQMJudge
 
 DEFAULT_GQM, DEFAULT_SQM = GQMOptions(), SQMOptions()
 # Judges that need a model, by the names they are chosen with, and their options.
 GENERATIVE_JUDGES: Mapping[str, type[SQMOptions]] = {"gqm": GQMOptions, "grrm": GQMOptions, "sqm": SQMOptions}
+
+
+def options_of(name: str, values: Mapping[str, object], longest_prompt: int = sys.maxsize) -> SQMOptions:
+    """The options of the generative judge called `name` from plain values.
+
+    `prompt_length` is at most `longest_prompt`, and is that where it is not given. Raises UserError for a judge, an
+    option or a value that is wrong.
+    """
+    require_known("judge", name, GENERATIVE_JUDGES)
+    options = read_options(GENERATIVE_JUDGES[name], {"prompt_length": longest_prompt, **values})
+    return replace(options, prompt_length=min(options.prompt_length, longest_prompt))
+
+
+def build_from_options(generator: TextGenerator, options: SQMOptions, **parts: Any) -> Judge:
+    """`build_gqm_judge` or `build_sqm_judge` with these `parts`, whichever the options are for."""
+    if isinstance(options, GQMOptions):
+        return build_gqm_judge(generator, options, **parts)
+    return build_sqm_judge(generator, options, **parts)
 
 
 def build_gqm_judge(

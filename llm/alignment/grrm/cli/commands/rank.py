@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 @input_options
 @sampling_options(temperature=0.0, max_new_tokens=8192, retry=6)
 @click.option(
-    "--judge", type=click.Choice(["gqm", "sqm"]), default="gqm", show_default=True, help="Together or singly."
+    "--judge",
+    type=click.Choice(["gqm", "grrm", "sqm"]),
+    default="gqm",
+    show_default=True,
+    help="Together (gqm, also called grrm) or singly (sqm).",
 )
 @click.option("--mt-key", default="mt_texts", show_default=True, help="Column of the lists of candidates.")
 @click.option(
