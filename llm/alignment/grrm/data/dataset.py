@@ -70,11 +70,11 @@ class PromptDataset:
                     f"{path} line {number}: {response_key!r} is not a translation task in JSON; "
                     "make the file with the src/tgt converter of this package"
                 )
-            prompt_ids = _encode_prompt(path, number, prompt, encode)
+            prompt_ids = encode_prompt(path, number, prompt, encode)
             if len(prompt_ids) <= max_prompt_len:
                 self._items.append(PromptItem(len(self._items), prompt_ids, prompt, task))
         self.n_too_long = self.n_total - len(self._items)
-        _report_too_long(path, "max_prompt_len", max_prompt_len, self.n_too_long, self.n_total)
+        report_too_long(path, "max_prompt_len", max_prompt_len, self.n_too_long, self.n_total)
 
     def __len__(self) -> int:
         return len(self._items)
@@ -107,7 +107,7 @@ class SftDataset:
             read_src_tgt(path, prompt_key, response_key), desc=f"tokenise {path.name}", unit="row", disable=None
         ):
             self.n_total += 1
-            prompt_ids = _encode_prompt(path, number, prompt, encode)
+            prompt_ids = encode_prompt(path, number, prompt, encode)
             response_ids = [*encode(response), eos_id]
             if len(prompt_ids) + len(response_ids) <= max_length:
                 labels = [IGNORED_LABEL] * len(prompt_ids) + response_ids
@@ -115,7 +115,7 @@ class SftDataset:
                     SftItem(len(self._items), prompt_ids + response_ids, labels, len(prompt_ids), prompt, response)
                 )
         self.n_too_long = self.n_total - len(self._items)
-        _report_too_long(path, "max_length", max_length, self.n_too_long, self.n_total)
+        report_too_long(path, "max_length", max_length, self.n_too_long, self.n_total)
 
     def __len__(self) -> int:
         return len(self._items)
@@ -145,7 +145,8 @@ def read_src_tgt(path: Path, prompt_key: str = "src", response_key: str = "tgt")
         raise UserError(f"{path} has no lines; give a file with at least one JSON object")
 
 
-def _encode_prompt(path: Path, number: int, prompt: str, encode: Encode) -> list[int]:
+def encode_prompt(path: Path, number: int, prompt: str, encode: Encode) -> list[int]:
+    """The prompt's token ids. Raises UserError naming file and line for one that has none."""
     prompt_ids = encode(prompt)
     if not prompt_ids:  # nothing would be there to predict the first token of the response from
         raise UserError(f"{path} line {number} has an empty prompt; write the prompt or remove the line")
@@ -176,7 +177,8 @@ def _value(path: Path, number: int, row: dict[str, Any], key: str) -> str:
     return value
 
 
-def _report_too_long(path: Path, limit_name: str, limit: int, n_too_long: int, n_total: int) -> None:
+def report_too_long(path: Path, limit_name: str, limit: int, n_too_long: int, n_total: int) -> None:
+    """Logs how many rows were left out. Raises UserError when all were."""
     if n_too_long == n_total:
         raise UserError(f"{path}: all {n_total} rows are longer than {limit_name} = {limit} tokens; raise the limit")
     if n_too_long:

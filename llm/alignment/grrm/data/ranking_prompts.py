@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tqdm import tqdm
 
-from grrm.data.dataset import Encode, PromptItem, read_src_tgt
+from grrm.data.dataset import Encode, PromptItem, encode_prompt, read_src_tgt, report_too_long
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
-
-logger = logging.getLogger(__name__)
 
 _LANGUAGES = re.compile(r"Given a source text in (.+?) and multiple translation candidates in (.+?)\. ")
 
@@ -43,13 +40,11 @@ class RankingPromptDataset:
         for number, prompt, ground_truth in tqdm(rows, desc=f"tokenise {path.name}", unit="row", disable=None):
             self.n_total += 1
             _check_row(path, number, ground_truth, check)
-            prompt_ids = encode(prompt)
-            if not prompt_ids:
-                raise UserError(f"{path} line {number} has an empty prompt; write the prompt or remove the line")
+            prompt_ids = encode_prompt(path, number, prompt, encode)
             if len(prompt_ids) <= max_prompt_len:
                 self._items.append(PromptItem(len(self._items), prompt_ids, prompt, _task(prompt, ground_truth)))
         self.n_too_long = self.n_total - len(self._items)
-        self._report_too_long(path, max_prompt_len)
+        report_too_long(path, "max_prompt_len", max_prompt_len, self.n_too_long, self.n_total)
 
     def __len__(self) -> int:
         return len(self._items)
@@ -59,17 +54,6 @@ class RankingPromptDataset:
 
     def __iter__(self) -> Iterator[PromptItem]:
         return iter(self._items)
-
-    def _report_too_long(self, path: Path, limit: int) -> None:
-        if not self._items:
-            raise UserError(
-                f"{path}: all {self.n_total} rows are longer than max_prompt_len = {limit} tokens; raise the limit"
-            )
-        if self.n_too_long:
-            logger.warning(
-                "%s: %d of %d rows are longer than max_prompt_len = %d tokens and were left out",
-                path, self.n_too_long, self.n_total, limit,
-            )  # fmt: skip
 
 
 def _check_row(path: Path, number: int, ground_truth: str, check: Callable[[str], object]) -> None:
