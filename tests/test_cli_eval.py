@@ -142,3 +142,19 @@ def test_mistakes_are_one_sentence_and_status_2(tmp_path, arguments, rows, messa
     assert done.returncode == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("option", ["--json", "--chart"])
+def test_a_result_that_cannot_be_written_is_refused_before_anything_is_scored(tmp_path, option):
+    done = evaluate("mt", rows_file(tmp_path, TRANSLATED), option, tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"error: cannot write {tmp_path}")
+
+
+def test_a_refused_evaluation_leaves_nothing_where_its_results_would_have_been(tmp_path):
+    out = tmp_path / "out.json"
+    done = evaluate("ranking", rows_file(tmp_path, [{**RANKED[0], "scores": [10**400, 1, 2]}]), "--json", out)
+    assert done.returncode == 2
+    assert "row 1: column scores holds [1000" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]

@@ -110,28 +110,6 @@ def test_a_token_is_read_from_the_environment(judge):
     assert judge.tokens == ["Bearer s3cret"]
 
 
-@pytest.mark.parametrize("token", ["", "two\nlines", "тайна"])
-def test_a_token_that_no_header_can_carry_is_one_sentence_before_anything_is_asked(judge, token):
-    arguments = ["rank", "-", *LANGUAGES, "--url", judge.url, "--token-env", "JUDGE_TOKEN"]
-    done = grrm(*arguments, stdin="a\tb\tc\n", JUDGE_TOKEN=token)
-    assert done.returncode == 2
-    assert done.stderr == (
-        "error: the environment variable JUDGE_TOKEN of --token-env holds no token: put one line of printable ASCII "
-        "without spaces there\n"
-    )
-    assert judge.paths == []
-
-
-@pytest.mark.parametrize(
-    ("option", "value"), [("--temperature", "nan"), ("--top-p", "nan"), ("--deadline", "inf"), ("--temperature", "inf")]
-)
-def test_what_is_no_finite_number_is_refused(judge, option, value):
-    done = grrm("translate", "-", *LANGUAGES, "--url", judge.url, option, value, stdin="Hallo\n")
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"error: Invalid value for '{option}'")
-    assert judge.paths == []
-
-
 def test_candidates_are_judged_singly_or_in_several_orders_on_request():
     server = CompletionsServer(lambda body, number: VERDICT if "multiple" in body["prompt"] else "good\n7")
     try:

@@ -163,6 +163,7 @@ def test_lists_of_different_lengths_are_refused():
         ({"permutations": 0}, "'permutations' is 0"),
         ({"temperature": -1}, "'temperature' is -1"),
         ({"trg_langs": "xx"}, "Language code 'xx'"),
+        ({"judge": "sqm", "shuffle": True}, "Unknown judge option 'shuffle'"),
     ],
 )
 def test_mistakes_are_found_before_a_model_is_opened(options, message):

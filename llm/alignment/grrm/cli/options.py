@@ -70,6 +70,7 @@ class ModelOptions:
         from grrm.engine.open import open_generator
 
         if self.urls:
+            refuse_given(("dtype",), "with --url, as the model's server loads the weights")
             settings = {"token": self._token(), "deadline_s": self.deadline, "tokenizer_path": self.tokenizer}
             given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
             self._quiet_paddlenlp(self.tokenizer is not None)
@@ -126,6 +127,14 @@ def sampling_options(temperature: float, max_new_tokens: int, retry: int) -> Cal
         ),
     )
     return lambda command: _add(options, command)
+
+
+def refuse_given(names: tuple[str, ...], reason: str) -> None:
+    """Raises UserError for the first of these options that stands on the command line: it would have no effect."""
+    context = click.get_current_context()
+    for name in names:
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise UserError(f"--{name.replace('_', '-')} has no effect {reason}; leave it out")
 
 
 def take_model_options(options: dict[str, Any]) -> ModelOptions:

@@ -109,9 +109,15 @@ def scores(value: Any) -> list[float | None]:
 
 
 def _finite(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        raise ValueError from None
+    if not math.isfinite(number):
+        raise ValueError
+    return number
 
 
 def _read_parquet(path: Path) -> Records:

@@ -25,6 +25,11 @@ def atomic_path(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def check_writable(path: Path) -> None:
+    """Raises UserError now if `atomic_path` would: before hours of work, not after them."""
+    _temporary_beside(path).unlink()
+
+
 def _temporary_beside(path: Path) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from grrm.errors import UserError
 from grrm.gqm.grammar import Mode
 from grrm.gqm.groups import Candidate, Group, TranslationTask, Verdict
 from grrm.gqm.languages import display_name
-from grrm.judges.building import build_from_options, options_of
+from grrm.judges.building import DEFAULT_GQM, build_from_options, options_of
 from grrm.judges.interface import Judge
 from grrm.judges.options import SQMOptions
 
@@ -106,9 +106,14 @@ def rank(
         "seed": seed,
         "mode": mode,
     }
-    if judge != "sqm":
-        options |= {"prompt_type": prompt_type, "add_example": add_example}
-        options |= {"shuffle": shuffle, "permutations": permutations}
+    of_groups = {
+        "prompt_type": prompt_type,
+        "add_example": add_example,
+        "shuffle": shuffle,
+        "permutations": permutations,
+    }
+    # The single judge has none of them; one that is not at its default is refused with the others by name.
+    options |= of_groups if judge != "sqm" else {k: v for k, v in of_groups.items() if v != getattr(DEFAULT_GQM, k)}
     settings = RankSettings(judge, prompt_length, options)
     check_rank_settings(settings, groups)
     opened = generator_for(model_path, model, tokenizer, chat_template, opening)

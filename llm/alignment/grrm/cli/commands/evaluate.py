@@ -58,6 +58,7 @@ def ranking(
     from grrm.cli.results import write_json
     from grrm.evaluation.ranking import JudgedGroup, score_by_language_pair
 
+    _check_outputs(json_file, chart)
     records = read_records(rows)
     gold = records.column(gold_key, scores, "a list of numbers")
     judged = records.column(score_key, scores, "a list of numbers, null where there is none; run `grrm rank` first")
@@ -99,6 +100,17 @@ def _show_ranking(found: Mapping[str, RankingScores], ties: str, unscored: str) 
             "zero variance: groups of two scored candidates or more that all have the same score",
         ],
     )
+
+
+def _check_outputs(json_file: Path | None, chart: Path | None) -> None:
+    """Refuse what could not be written, or drawn, before anything is scored."""
+    from grrm.data.atomic import check_writable
+
+    for path in (json_file, chart):
+        if path is not None:
+            check_writable(path)
+    if chart is not None:
+        import matplotlib  # noqa: F401
 
 
 def scorer_options(name: str, title: str, model_help: str) -> Callable[[Command], Command]:
@@ -153,6 +165,7 @@ def mt(
     from grrm.evaluation.mt_scores import score_translations
     from grrm.gqm.groups import TranslationTask
 
+    _check_outputs(json_file, chart)
     scorers = _scorers(**scorer_settings)
     records = read_records(rows)
     if not any(hypothesis_key in row for row in records.rows):

@@ -15,6 +15,7 @@ from grrm.cli.options import (
     ModelOptions,
     input_options,
     model_options,
+    refuse_given,
     sampling_options,
     take_model_options,
 )
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from grrm.cli.results import Columns
     from grrm.engine.rank import RankSettings
     from grrm.gqm.groups import Group
+
+
+OF_GROUPS = ("prompt_type", "add_example", "shuffle", "permutations")
 
 
 @click.command()
@@ -96,8 +100,8 @@ def _settings(judge: str, prompt_length: int | None, retry: int, **options: Any)
     from grrm.engine.rank import RankSettings
 
     if judge == "sqm":
-        for name in ("prompt_type", "add_example", "shuffle", "permutations"):
-            del options[name]
+        refuse_given(OF_GROUPS, "with --judge sqm, which sees one candidate at a time")
+        options = {name: value for name, value in options.items() if name not in OF_GROUPS}
     return RankSettings(judge, prompt_length, {**options, "retries": retry})
 
 

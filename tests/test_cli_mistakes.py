@@ -1,0 +1,57 @@
+"""What `grrm rank` and `grrm translate` refuse before they ask a server for anything."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner, Result
+from support.completions_server import CompletionsServer
+
+from grrm import cli
+from grrm.errors import UserError
+
+
+@pytest.fixture
+def server():
+    server = CompletionsServer(lambda body, number: "unused")
+    yield server
+    server.close()
+
+
+def run(server: CompletionsServer, command: str, *options: object, **environment: str) -> Result:
+    arguments = [command, "-", "--src-lang", "de", "--trg-lang", "en", "--url", server.url, *options]
+    found = CliRunner().invoke(cli.grrm, [*map(str, arguments)], input="a\tb\tc\n", env=environment)
+    assert server.paths == []
+    return found
+
+
+@pytest.mark.parametrize("token", ["", "two\nlines", "тайна"])
+def test_a_token_that_no_header_can_carry_is_a_sentence(server, token):
+    found = run(server, "rank", "--token-env", "JUDGE_TOKEN", JUDGE_TOKEN=token)
+    assert isinstance(found.exception, UserError)
+    assert str(found.exception) == (
+        "the environment variable JUDGE_TOKEN of --token-env holds no token: put one line of printable ASCII without "
+        "spaces there"
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--temperature", "nan"), ("--top-p", "nan"), ("--deadline", "inf"), ("--temperature", "inf")]
+)
+def test_what_is_no_finite_number_is_refused(server, option, value):
+    found = run(server, "translate", option, value)
+    assert found.exit_code == 2
+    assert f"Invalid value for '{option}'" in found.output
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        (["--judge", "sqm", "--permutations", 2], "--permutations"),
+        (["--judge", "sqm", "--shuffle"], "--shuffle"),
+        (["--dtype", "float32"], "--dtype"),
+    ],
+)
+def test_an_option_that_would_have_no_effect_is_refused(server, options, name):
+    found = run(server, "rank", *options)
+    assert isinstance(found.exception, UserError)
+    assert str(found.exception).startswith(f"{name} has no effect with ")
