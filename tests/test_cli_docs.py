@@ -37,7 +37,7 @@ def test_statuses_are_those_there_are():
 
 def test_options_are_those_that_open_a_model():
     shown = {name.removeprefix("--").replace("-", "_") for name in table("option | meaning")}
-    fields = set(options.ModelOptions.__dataclass_fields__) - {"dtype", "urls"}
+    fields = set(options.ModelOptions.__dataclass_fields__) - {"urls"}
     assert shown == fields | {"url", "chat_template"}
 
 
