@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -87,11 +85,7 @@ def _refuse(given: set[str], names: tuple[str, ...], reason: str, remedy: str) -
 
 
 def _quiet_paddlenlp() -> None:
-    """Keep PaddleNLP's log of every file it reads out of the server's own, and of the one sentence of an error."""
-    import_module("grrm.startup").configure_process()
-    with contextlib.redirect_stderr(io.StringIO()):  # paddle's advice about threads that are set already
-        quiet = import_module("grrm.rl.quiet")
-    quiet.quiet_paddlenlp("", is_first=False)
+    import_module("grrm.rl.quiet_loading").load_paddlenlp_quietly()
 
 
 def _token(name: str | None) -> str | None:

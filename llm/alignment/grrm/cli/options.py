@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -68,12 +66,14 @@ class ModelOptions:
     def open(self, chat_template: str) -> Any:
         """The opened generator. Raises UserError as `open_generator` does, or for a token that is not there."""
         from grrm.engine.open import open_generator
+        from grrm.rl.quiet_loading import load_paddlenlp_quietly
 
         if self.urls:
             refuse_given(("dtype",), "with --url, as the model's server loads the weights")
             settings = {"token": self._token(), "deadline_s": self.deadline, "tokenizer_path": self.tokenizer}
             given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
-            self._quiet_paddlenlp(self.tokenizer is not None)
+            if self.tokenizer is not None:
+                load_paddlenlp_quietly()
             return open_generator(self.model, urls=self.urls, chat_template=chat_template, **given)
         if self.model is None:
             raise UserError("no model is named: give --model FOLDER, or --url of a server")
@@ -84,7 +84,7 @@ class ModelOptions:
         from grrm.engine.whole_checkpoint import check_checkpoint
 
         check_checkpoint(Path(self.model))  # before paddle is loaded, which takes its time
-        self._quiet_paddlenlp(True)
+        load_paddlenlp_quietly()
         return open_generator(self.model, chat_template=chat_template, dtype=self.dtype)
 
     def _token(self) -> str | None:
@@ -92,18 +92,6 @@ class ModelOptions:
 
         name = self.token_env
         return None if name is None else token_from_env(name, f"environment variable {name} of --token-env")
-
-    @staticmethod
-    def _quiet_paddlenlp(is_used: bool) -> None:
-        """Keep PaddleNLP's log of every file it reads out of the way of results and the one sentence of an error."""
-        if is_used:
-            from grrm.startup import configure_process
-
-            configure_process()
-            with contextlib.redirect_stderr(io.StringIO()):  # paddle's advice about threads that are set already
-                from grrm.rl.quiet import quiet_paddlenlp
-
-            quiet_paddlenlp("", is_first=False)
 
 
 def input_options(command: Command) -> Command:
