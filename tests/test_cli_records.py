@@ -243,3 +243,14 @@ def test_help_is_there_for_every_command(command):
     result = CliRunner().invoke(cli.grrm, [*command, "--help"])
     assert result.exit_code == 0
     assert "Usage:" in result.output
+
+
+@pytest.mark.parametrize("values", [(1, "x"), ({}, {}), (2**70, 1), ("\ud800", "a")])
+def test_input_that_parquet_cannot_hold_is_refused_before_the_work_and_not_after_it(tmp_path, values):
+    records = Records("rows.jsonl", [{"a": value} for value in values])
+    with (
+        pytest.raises(UserError, match=r"cannot be written to .*out\.parquet.*write a \.jsonl file"),
+        result_sink(tmp_path / "out.parquet", records, TYPES, print),
+    ):
+        pytest.fail("the work was done for nothing")
+    assert not list(tmp_path.iterdir())

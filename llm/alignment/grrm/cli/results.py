@@ -31,9 +31,9 @@ def result_sink(
 ) -> Iterator[Callable[[Columns], None]]:
     """Yield what takes the new columns (of these `types`) once they are there; the input's own stay beside them.
 
-    Without `out` a terminal gets `show(columns)` and a pipe JSON lines. A path that cannot be written is refused on
-    entry, before hours of work. Raises UserError for another suffix than .jsonl and .parquet, or new columns that would
-    replace the input's.
+    Without `out` a terminal gets `show(columns)` and a pipe JSON lines. What cannot be written, the path or columns of
+    the input that do not fit the format, is refused on entry, before hours of work. Raises UserError for that, another
+    suffix than .jsonl and .parquet, or new columns that would replace the input's.
     """
     taken = sorted({name for row in records.rows for name in row} & set(types))
     if taken:
@@ -46,10 +46,12 @@ def result_sink(
     if out.suffix not in SUFFIXES:
         raise UserError(f"--out {out} must end in {' or '.join(SUFFIXES)}; rename it")
     with atomic_path(out) as temporary:
+        if out.suffix == ".parquet":  # the input's own columns may be what cannot be written
+            _write_parquet(out, records, {}, {}, temporary)
 
         def write(columns: Columns) -> None:
             if out.suffix == ".parquet":
-                pq.write_table(_table(out, records, columns, types), temporary)
+                _write_parquet(out, records, columns, types, temporary)
             else:
                 temporary.write_bytes(b"".join(map(json_line, _joined(records.rows, columns))))
 
@@ -124,6 +126,13 @@ def _print_lines(rows: Iterator[Mapping[str, Any]]) -> None:
     for row in rows:
         sys.stdout.buffer.write(json_line(row))
     sys.stdout.buffer.flush()
+
+
+def _write_parquet(out: Path, records: Records, columns: Columns, types: Types, place: Path) -> None:
+    try:
+        pq.write_table(_table(out, records, columns, types), place)
+    except pa.ArrowException as error:  # a column of empty objects, for one
+        raise UserError(f"{records.place} cannot be written to {out} ({error}); write a .jsonl file") from error
 
 
 def _table(out: Path, records: Records, columns: Columns, types: Types) -> pa.Table:
