@@ -31,6 +31,7 @@ LIGHT = Theme("#ffffff", "#2b3038", "#e3e6ea", ("#2f6fb5", "#c8641c", "#3d8b57",
 DARK = Theme("#1b1f26", "#d5dae1", "#343b45", ("#7db3ee", "#f0a060", "#7fca98", "#c3a0dd"))
 _LOGARITHMIC = ("logprob_gap",)  # its mean and its maximum lie orders of magnitude apart
 _STYLES = ("-", "--", "-.", ":")
+_STEPS_PER_WINDOW = 20  # a curve is smoothed over a twentieth of its steps; single steps stay visible as a thin line
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +175,23 @@ def _chart(results: Results, name: str, title: str, unit: str, caption: str, cur
 def _draw_curve(axes: Axes, points: Mapping[int, Sequence[float]], label: str, colour: str, style: str) -> None:
     steps = list(points)
     means = [statistics.fmean(values) for values in points.values()]
-    axes.plot(steps, means, style, color=colour, label=label, linewidth=1.6, marker="o" if len(steps) == 1 else "")
+    window = len(steps) // _STEPS_PER_WINDOW
+    if window > 1:
+        axes.plot(steps, means, "-", color=colour, linewidth=0.6, alpha=0.35)
+    smooth = moving_average(means, window)
+    axes.plot(steps, smooth, style, color=colour, label=label, linewidth=1.6, marker="o" if len(steps) == 1 else "")
     if any(len(values) > 1 for values in points.values()):
         spreads = [statistics.stdev(values) if len(values) > 1 else 0.0 for values in points.values()]
-        low = [mean - spread for mean, spread in zip(means, spreads, strict=True)]
-        high = [mean + spread for mean, spread in zip(means, spreads, strict=True)]
+        spreads = moving_average(spreads, window)
+        low = [mean - spread for mean, spread in zip(smooth, spreads, strict=True)]
+        high = [mean + spread for mean, spread in zip(smooth, spreads, strict=True)]
         axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
+
+
+def moving_average(values: Sequence[float], window: int) -> list[float]:
+    """The mean of about `window` neighbours around each value, fewer at both ends; a window below 2 changes nothing."""
+    half = max(window, 1) // 2
+    return [statistics.fmean(values[max(0, i - half) : i + half + 1]) for i in range(len(values))]
 
 
 def _picture(
