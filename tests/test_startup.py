@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import subprocess
 import sys
 
@@ -100,3 +101,28 @@ def test_description_names_every_setting(monkeypatch):
     assert described["instruction sets"] == "avx2"
     assert described["OMP_NUM_THREADS"] == "3"
     assert described["MKL_DEBUG_CPU_TYPE"] == "not set"
+
+
+DENORMAL = """
+from grrm import startup
+import numpy as np
+before = float(np.float32(1e-30) * np.float32(1e-10))
+flushed = startup.flush_denormals()
+after = np.array([1e-30], dtype="float32") * np.array([1e-10], dtype="float32")
+import threading
+seen = []
+thread = threading.Thread(target=lambda: seen.append(np.array([1e-30], "float32") * np.array([1e-10], "float32")))
+thread.start(); thread.join()
+print(flushed, before > 0, float(after[0]), float(seen[0][0]))
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the control register is x86's")
+def test_products_too_small_for_a_float_are_zero_here_and_in_later_threads():
+    done = subprocess.run([sys.executable, "-c", DENORMAL], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["True", "True", "0.0", "0.0"]
+
+
+def test_denormals_stay_where_nobody_knows_how_to_flush_them(monkeypatch):
+    monkeypatch.setattr(startup.platform, "machine", lambda: "riscv64")
+    assert startup.flush_denormals() is False

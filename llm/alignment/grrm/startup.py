@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import sys
 import warnings
 from pathlib import Path
@@ -60,6 +61,26 @@ def keep_freed_memory() -> bool:
     return bool(mallopt(m_mmap_threshold, 1 << 30)) and bool(mallopt(m_trim_threshold, (1 << 31) - 1))
 
 
+def flush_denormals() -> bool:
+    """Let this thread, and threads it starts, round numbers below 1e-38 to zero; False where that is not known how.
+
+    Gradients of attention scores lie there by the thousand, and an Intel core takes a hundred cycles for each
+    product that needs such a number: matrix products of a backward pass run at a quarter of their speed.
+    """
+    try:
+        libm = ctypes.CDLL("libm.so.6")
+    except OSError:
+        return False
+    if platform.machine() != "x86_64":
+        return False
+    environment = (ctypes.c_uint32 * 8)()  # glibc's fenv_t: 28 bytes for the x87, then the SSE control register
+    flush_to_zero, denormals_are_zero = 1 << 15, 1 << 6
+    if libm.fegetenv(environment) != 0:
+        return False
+    environment[7] |= flush_to_zero | denormals_are_zero
+    return bool(libm.fesetenv(environment) == 0)
+
+
 def configure_process() -> None:
     """Set what paddle reads once at import. Has no effect, and says so, when paddle is loaded already."""
     if "paddle" in sys.modules:
@@ -74,6 +95,8 @@ def configure_process() -> None:
     os.environ.setdefault("GLOG_minloglevel", "2")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     keep_freed_memory()
+    flush_denormals()
+    warnings.filterwarnings("ignore", message="The value of the smallest subnormal")
     warnings.filterwarnings("ignore", message=r"(?s).*softmax_with_cross_entropy")
     warnings.filterwarnings("ignore", message="No ccache found")
     warnings.filterwarnings("ignore", message="Setuptools is replacing distutils")

@@ -14,20 +14,19 @@ from grrm.rl.console import StepProgress
 from grrm.rl.divergence import StopsAtDivergence
 from grrm.rl.last_step import LogLastStep
 from grrm.rl.metrics_log import MetricsLog
-from grrm.rl.token_index import index_tokens
+from grrm.rl.packing import index_packed
 
 
 @dataclass(frozen=True, slots=True)
 class SftCollator:
-    """`SftItem`s to one right-padded batch."""
+    """`SftItem`s to one batch of packed rows, none longer than the longest item."""
 
     pad_id: int
 
     def __call__(self, items: Sequence[Any]) -> dict[str, paddle.Tensor]:
         prompts = [item.input_ids[: item.prompt_len] for item in items]
         responses = [item.input_ids[item.prompt_len :] for item in items]
-        index = index_tokens(prompts, responses, self.pad_id)
-        return {"input_ids": index.input_ids, "positions_N": index.positions_N, "labels_N": index.labels_N}
+        return index_packed(prompts, responses, self.pad_id, max_tokens=0).model_inputs()
 
 
 class SftTrainer(MarksCheckpoints, StopsAtDivergence, Trainer):
@@ -39,7 +38,7 @@ class SftTrainer(MarksCheckpoints, StopsAtDivergence, Trainer):
 
     def compute_loss(self, model: Any, inputs: Mapping[str, paddle.Tensor], return_outputs: bool = False) -> Any:
         """Mean over this micro-batch's response tokens."""
-        scores = model(inputs["input_ids"], positions_N=inputs["positions_N"], labels_N=inputs["labels_N"])
+        scores = model(**inputs)
         loss = -scores.logprobs_N.mean()
         return (loss, scores) if return_outputs else loss
 

@@ -1,0 +1,27 @@
+"""Puts the CPU forms in the place of PaddleNLP's."""
+
+from __future__ import annotations
+
+import paddle
+from paddlenlp.transformers.llama import modeling as llama
+from paddlenlp.transformers.qwen2 import modeling as qwen2
+
+from grrm.rl.cpu_layers.attention import attention, repeat_kv
+from grrm.rl.cpu_layers.feed_forward import swiglu
+from grrm.rl.cpu_layers.norm import rms_norm
+from grrm.rl.cpu_layers.projection import linear
+from grrm.rl.cpu_layers.rotary import rotate
+
+
+def use_cpu_layers() -> None:
+    """Install the CPU forms for models built from here on; does nothing when a GPU is in use."""
+    if not paddle.get_device().startswith("cpu"):
+        return
+    qwen2.Qwen2RMSNorm.forward = rms_norm
+    llama.LlamaRMSNorm.forward = rms_norm
+    for modeling in (qwen2, llama):
+        modeling.apply_rotary_pos_emb = rotate
+        modeling.fusion_ops.swiglu = swiglu
+        modeling.repeat_kv = repeat_kv
+    paddle.nn.Linear.forward = linear
+    qwen2.scaled_dot_product_attention = attention
