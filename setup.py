@@ -1,4 +1,4 @@
-"""Packaging of paddle-grrm: `grrm` lives in llm/alignment/grrm, `grrm_reward_server` in reward_server."""
+"""Packaging of paddle-grrm: `grrm` is llm/alignment/grrm, `grrm_reward_server` reward_server, `grrm_csrc` csrc."""
 
 from setuptools import find_packages, setup
 
@@ -39,9 +39,14 @@ EXTRAS["demo"] = [
 EXTRAS["dev"] = [requirement for name in ("demo", "test", "lint") for requirement in EXTRAS[name]]
 
 setup(
-    package_dir={"grrm": "llm/alignment/grrm", "grrm_reward_server": "reward_server"},
-    packages=["grrm", *(f"grrm.{name}" for name in find_packages("llm/alignment/grrm")), "grrm_reward_server"],
-    package_data={"grrm": ["**/*.jinja", "py.typed"]},
+    package_dir={"grrm": "llm/alignment/grrm", "grrm_reward_server": "reward_server", "grrm_csrc": "csrc"},
+    packages=[
+        "grrm",
+        *(f"grrm.{name}" for name in find_packages("llm/alignment/grrm")),
+        "grrm_reward_server",
+        "grrm_csrc",
+    ],
+    package_data={"grrm": ["**/*.jinja", "py.typed"], "grrm_csrc": ["*/*.h", "*/*.cpp"]},
     install_requires=CORE,
     extras_require=EXTRAS,
     entry_points={"console_scripts": ["grrm = grrm.cli:main"]},

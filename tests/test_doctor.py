@@ -114,9 +114,15 @@ def test_scarce_memory_and_disk_are_warnings(monkeypatch, tmp_path):
 
 def test_missing_tools_say_what_they_disable():
     compiler, nvcc = doctor._tools(lambda name: None)
-    assert compiler.effect == nvcc.effect
-    assert "no operators of its own" in compiler.effect
+    assert "plain Paddle operators" in compiler.effect
+    assert "no CUDA operators of its own" in nvcc.effect
     assert [finding.level for finding in doctor._tools(lambda name: f"/usr/bin/{name}")] == ["ok", "ok"]
+
+
+def test_kernels_that_could_not_be_compiled_are_a_note_with_the_reason():
+    finding = doctor._kernels(doctor.Kernels(None, "c++ failed: no room"))
+    assert (finding.level, finding.detail) == ("note", "c++ failed: no room")
+    assert "plain Paddle operators" in finding.effect
 
 
 def test_a_cpu_without_vector_units_is_told_what_it_costs(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -59,10 +60,12 @@ print(json.dumps(float(np.abs(before["plain"][0] - before["positions"][0]).max()
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kernels", ["on", "off"])
 @pytest.mark.parametrize("family", ["qwen2", "llama"])
-def test_logits_and_gradients_equal_the_originals(family: str) -> None:
+def test_logits_and_gradients_equal_the_originals(family: str, kernels: str) -> None:
     command = [sys.executable, "-c", COMPARE, family]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    environment = os.environ | {"GRRM_KERNELS": kernels}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     differences, position_effect = (json.loads(line) for line in done.stdout.splitlines()[-2:])
     for name, values in differences.items():

@@ -24,6 +24,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from grrm import startup
+from grrm_csrc.build import COMPILERS, Kernels, kernels
 
 DEFAULT_PORT = 8731
 GIB = 2**30
@@ -72,8 +73,9 @@ _OPTIONAL = {
     **dict.fromkeys(("pytest", "pytest-cov", "pytest-timeout", "pytest-xdist", "hypothesis"), "make test"),
     **dict.fromkeys(("ruff", "mypy", "import-linter"), "make lint"),
 }
-# Said of compilers: what they would be for.
-_NO_OPERATORS = "this version builds no operators of its own, on CPU or CUDA"
+# Said of nvcc: what it would be for.
+_NO_OPERATORS = "this version builds no CUDA operators of its own"
+_WITHOUT_KERNELS = "training uses plain Paddle operators: 1.5 times slower on short rows, 3 times on long ones"
 # Distribution -> (first version that breaks something, what it breaks).
 _TRAPS = {
     "numpy": ((2,), "paddlenlp 3.0.0b4 needs NumPy 1.26: pip install 'numpy<2'"),
@@ -103,6 +105,7 @@ def examine(
         _memory(),
         _disk(folder),
         *_tools(shutil.which),
+        _kernels(kernels()),
         _port(port),
     ]
 
@@ -221,16 +224,22 @@ def _disk(folder: Path) -> Finding:
 
 
 def _tools(which: Callable[[str], str | None]) -> Iterable[Finding]:
-    compiler = next((path for name in ("c++", "g++", "clang++") if (path := which(name))), None)
+    compiler = next((path for name in COMPILERS if (path := which(name))), None)
     if compiler:
         yield Finding("ok", "C++ compiler", compiler)
     else:
-        yield Finding("note", "C++ compiler", "not found", f"disables nothing: {_NO_OPERATORS}")
+        yield Finding("note", "C++ compiler", "not found", _WITHOUT_KERNELS)
     nvcc = which("nvcc")
     if nvcc:
         yield Finding("ok", "nvcc", nvcc)
     else:
         yield Finding("note", "nvcc", "not found", f"disables nothing: {_NO_OPERATORS}")
+
+
+def _kernels(found: Kernels) -> Finding:
+    if found.library is not None:
+        return Finding("ok", "CPU kernels", "compiled")
+    return Finding("note", "CPU kernels", found.reason, _WITHOUT_KERNELS)
 
 
 def _port(port: int) -> Finding:

@@ -41,16 +41,15 @@ def index_packed(
     n_rows = _place(packs, width)
     ids_BT = np.full((n_rows, width), pad_id, dtype=np.int64)
     positions_BT = np.zeros((n_rows, width), dtype=np.int64)
-    packs_BT = np.full((n_rows, width), -1, dtype=np.int64)
-    segments_BT = np.zeros((n_rows, width), dtype=np.int64)
+    visible_3BT = np.zeros((3, n_rows, width), dtype=np.int32)
+    visible_3BT[2] = np.arange(width) + 1  # padding, until a pack is put there
     predictors: list[np.ndarray] = []
-    for number, pack in enumerate(packs):
+    for pack in packs:
         here = slice(pack.start, pack.start + pack.n_tokens)
         parts = [pack.prompt, *(responses[member][:-1] for member in pack.members)]
         ids_BT[pack.row, here] = np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
         positions_BT[pack.row, here] = _positions(parts)
-        packs_BT[pack.row, here] = number
-        segments_BT[pack.row, here] = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        visible_3BT[:, pack.row, here] = _visible(pack.start, [len(part) for part in parts])
         first = pack.row * width + pack.start
         predictors += _predictors(first, len(pack.prompt), [responses[member] for member in pack.members])
     return TokenIndex(
@@ -59,7 +58,7 @@ def index_packed(
         labels_N=paddle.to_tensor(np.concatenate([np.asarray(response, dtype=np.int64) for response in responses])),
         scatter_BR=paddle.to_tensor(scatter_index([len(response) for response in responses])),
         position_ids=paddle.to_tensor(positions_BT),
-        attention_mask=paddle.to_tensor(_visible(packs_BT, segments_BT)),
+        visible_3BT=paddle.to_tensor(visible_3BT),
     )
 
 
@@ -108,10 +107,9 @@ def _predictors(first: int, n_prompt: int, answers: Sequence[Sequence[int]]) -> 
             start = end
 
 
-def _visible(packs_BT: np.ndarray, segments_BT: np.ndarray) -> np.ndarray:
-    """[B, T, T] mask: token i sees token j <= i of its pack's prompt (segment 0) or of its own response."""
-    width = packs_BT.shape[1]
-    own_pack_BTT = packs_BT[:, :, None] == packs_BT[:, None, :]
-    own_BTT = segments_BT[:, :, None] == segments_BT[:, None, :]
-    prompt_B1T = segments_BT[:, None, :] == 0
-    return own_pack_BTT & (own_BTT | prompt_B1T) & np.tril(np.ones((width, width), dtype=bool))[None]
+def _visible(start: int, lengths: Sequence[int]) -> np.ndarray:
+    """[3, tokens of the pack]: the range of the prompt for each response's tokens, and the begin of their segment."""
+    n_prompt, *n_answers = lengths
+    own = np.repeat(start + np.cumsum([0, *lengths[:-1]]), lengths)
+    prompt_end = np.repeat([start, *[start + n_prompt] * len(n_answers)], lengths)
+    return np.stack([np.full(sum(lengths), start), prompt_end, own])

@@ -12,6 +12,9 @@ from safetensors import SafetensorError
 
 from grrm.engine.checkpoint import is_hugging_face, read_config, weight_files
 from grrm.errors import UserError
+from grrm.rl.cpu_layers import takes_ranges
+from grrm.rl.cpu_layers.fused import FusedTokenScores, available
+from grrm.rl.visibility import dense_mask
 
 POLICY_BASES = {"qwen2": Qwen2ForCausalLM, "llama": LlamaForCausalLM}
 
@@ -46,6 +49,7 @@ class _ScoresTokens:
         *args: Any,
         positions_N=None,
         labels_N=None,
+        visible_3BT=None,
         temperature: float = 1.0,
         entropy_gradient: bool = False,
         **kwargs,
@@ -54,16 +58,26 @@ class _ScoresTokens:
 
         The LM head runs on those positions only: prompts and padding, most of a batch, never meet the vocabulary. Rows
         are right-padded, so causal attention alone keeps real tokens from seeing padding; `position_ids` and
-        `attention_mask` are for packed rows.
+        `visible_3BT` (see grrm.rl.visibility) are for packed rows.
         """
         if positions_N is None:
             return super().forward(input_ids, *args, **kwargs)
+        kwargs |= self._visibility(input_ids, visible_3BT)
         hidden = getattr(self, self.base_model_prefix)(input_ids, **kwargs)[0]
         hidden_N = paddle.gather(hidden.reshape([-1, hidden.shape[-1]]), positions_N)
         logits_NV = self.lm_head(hidden_N)
         if temperature not in (0.0, 1.0):
             logits_NV = logits_NV / temperature
         return score_tokens(logits_NV, labels_N, entropy_gradient)
+
+    def _visibility(self, input_ids: paddle.Tensor, visible_3BT: paddle.Tensor | None) -> dict[str, Any]:
+        """What tells the base which tokens see each other: ranges where its attention reads them, else a mask."""
+        if not takes_ranges(self.config.model_type):
+            return {} if visible_3BT is None else {"attention_mask": dense_mask(visible_3BT)}
+        if visible_3BT is None:
+            visible_3BT = paddle.zeros([3, *input_ids.shape], dtype="int32")
+        # The base passes this argument of flash attention on as it is and builds no mask of its own beside it.
+        return {"attn_mask_startend_row_indices": visible_3BT}
 
 
 def score_tokens(logits_NV: paddle.Tensor, labels_N: paddle.Tensor, entropy_gradient: bool = False) -> TokenScores:
@@ -73,6 +87,8 @@ def score_tokens(logits_NV: paddle.Tensor, labels_N: paddle.Tensor, entropy_grad
     gradient. With `entropy_gradient` it is -sum(p * log p), with its gradient, at the price of another softmax.
     Paddle's CPU kernel clamps log-probabilities at -64, so below that both are approximate; the gradient is exact.
     """
+    if not entropy_gradient and logits_NV.place.is_cpu_place() and available():
+        return TokenScores(*FusedTokenScores.apply(logits_NV.astype("float32"), labels_N))
     labels_N1 = labels_N.unsqueeze(-1)
     nll_N1, probs_NV = F.softmax_with_cross_entropy(logits_NV.astype("float32"), labels_N1, return_softmax=True)
     logprobs_N = -nll_N1.squeeze(-1)

@@ -15,8 +15,8 @@ class TokenIndex:
     """Where the response tokens of a [B, T] batch sit, flattened (N) and back to [B, R].
 
     `positions_N` are indices into the [B*T] hidden states that predict `labels_N`; `scatter_BR` indexes an [N + 1]
-    vector whose last element is the padding value. Packed rows (packing.py) need `position_ids` [B, T] and a bool
-    `attention_mask` [B, T, T]; without them rows are plain causal sequences.
+    vector whose last element is the padding value. Packed rows (packing.py) need `position_ids` [B, T] and
+    `visible_3BT` (visibility.py); without them rows are plain causal sequences.
     """
 
     input_ids: paddle.Tensor
@@ -24,14 +24,14 @@ class TokenIndex:
     labels_N: paddle.Tensor
     scatter_BR: paddle.Tensor
     position_ids: paddle.Tensor | None = None
-    attention_mask: paddle.Tensor | None = None
+    visible_3BT: paddle.Tensor | None = None
 
     def model_inputs(self) -> dict[str, Any]:
         """Keyword arguments of the policy's scoring forward."""
         return {
             "input_ids": self.input_ids,
             "position_ids": self.position_ids,
-            "attention_mask": self.attention_mask,
+            "visible_3BT": self.visible_3BT,
             "positions_N": self.positions_N,
             "labels_N": self.labels_N,
         }

@@ -9,6 +9,9 @@ import paddle
 import paddle.nn.functional as F
 from paddle.autograd import PyLayer
 
+from grrm.rl.cpu_layers.fused import FusedAttention
+from grrm.rl.visibility import additive_mask
+
 
 class SoftmaxAttention(PyLayer):
     """softmax(q k^T / sqrt(D) + mask) v over [B, H, T, D] queries and [B, H, S, D] keys and values.
@@ -77,20 +80,27 @@ def attention(
     value: paddle.Tensor,
     attention_mask: paddle.Tensor | None,
     output_attentions: bool,
-    *extras: Any,
+    attn_mask_startend_row_indices: paddle.Tensor | None = None,
     training: bool = True,
     sequence_parallel: bool = False,
     **options: Any,
 ) -> Any:
-    """Causal attention over [B, T, H, D] with an additive mask [B, 1, T, S]; signature as PaddleNLP's.
+    """Attention over [B, T, H, D]; signature as PaddleNLP's, with ranges (see `visibility`) in place of flash masks.
 
-    Returning the attention weights, or dropping some of them, asks for the plain operators.
+    Without ranges the mask [B, 1, T, T] is additive, and no mask is the causal one. Returning the attention weights,
+    or dropping some of them, asks for the plain operators and a mask.
     """
+    visible_3BT = attn_mask_startend_row_indices
     batch, length, heads, width = query.shape
+    dropout = getattr(config, "attention_dropout", 0.0) if training else 0.0
+    shape = [batch * length, heads * width] if sequence_parallel else [batch, length, heads * width]
+    if visible_3BT is not None and not (output_attentions or dropout):
+        return FusedAttention.apply(query, key, value, visible_3BT).reshape(shape)
+    if visible_3BT is not None:
+        attention_mask = additive_mask(visible_3BT)
     q, k, v = (x.transpose([0, 2, 1, 3]) for x in (query, key, value))
     mask = _causal_mask(length) if attention_mask is None else attention_mask.reshape([batch, 1, length, -1])
     mask = mask.expand([batch, heads, length, k.shape[2]])
-    dropout = getattr(config, "attention_dropout", 0.0) if training else 0.0
     weights = None
     if output_attentions or dropout:
         scores = paddle.matmul(q * (1.0 / math.sqrt(width)), k, transpose_y=True) + mask
@@ -98,6 +108,5 @@ def attention(
         mixed = paddle.matmul(weights, v)
     else:
         mixed = SoftmaxAttention.apply(q, k, v, mask)
-    mixed = mixed.transpose([0, 2, 1, 3])
-    mixed = mixed.reshape([batch * length, heads * width] if sequence_parallel else [batch, length, heads * width])
+    mixed = mixed.transpose([0, 2, 1, 3]).reshape(shape)
     return (mixed, weights) if output_attentions else mixed

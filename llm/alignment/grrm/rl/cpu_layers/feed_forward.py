@@ -8,6 +8,8 @@ import paddle
 import paddle.nn.functional as F
 from paddle.autograd import PyLayer
 
+from grrm.rl.cpu_layers.fused import FusedSwiGLU, available
+
 
 class SwiGLU(PyLayer):
     """silu(gate) * up, operands of equal shape."""
@@ -30,4 +32,4 @@ def swiglu(gate: paddle.Tensor, up: paddle.Tensor | None = None) -> paddle.Tenso
     """silu(gate) * up; one fused tensor is split in halves."""
     if up is None:
         gate, up = gate.chunk(2, axis=-1)
-    return SwiGLU.apply(gate, up)
+    return (FusedSwiGLU if available() else SwiGLU).apply(gate, up)

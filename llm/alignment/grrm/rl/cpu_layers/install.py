@@ -8,15 +8,25 @@ from paddlenlp.transformers.qwen2 import modeling as qwen2
 
 from grrm.rl.cpu_layers.attention import attention, repeat_kv
 from grrm.rl.cpu_layers.feed_forward import swiglu
+from grrm.rl.cpu_layers.fused import available
 from grrm.rl.cpu_layers.norm import rms_norm
 from grrm.rl.cpu_layers.projection import linear
 from grrm.rl.cpu_layers.rotary import rotate
+
+_in_use = False
+
+
+def takes_ranges(model_type: str) -> bool:
+    """True where attention reads ranges of visible tokens (see grrm.rl.visibility) instead of a mask."""
+    return _in_use and model_type == "qwen2" and available()
 
 
 def use_cpu_layers() -> None:
     """Install the CPU forms for models built from here on; does nothing when a GPU is in use."""
     if not paddle.get_device().startswith("cpu"):
         return
+    global _in_use
+    _in_use = True
     qwen2.Qwen2RMSNorm.forward = rms_norm
     llama.LlamaRMSNorm.forward = rms_norm
     for modeling in (qwen2, llama):

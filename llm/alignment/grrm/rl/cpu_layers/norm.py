@@ -7,6 +7,8 @@ from typing import Any
 import paddle
 from paddle.autograd import PyLayer
 
+from grrm.rl.cpu_layers.fused import FusedRMSNorm, available
+
 
 class RMSNorm(PyLayer):
     """x / sqrt(mean(x^2) + eps) * w over rows [N, H], w [H]; float32."""
@@ -35,5 +37,6 @@ def rms_norm(self: Any, hidden_states: paddle.Tensor) -> paddle.Tensor:
     """`forward` of PaddleNLP's RMSNorm layers."""
     width = hidden_states.shape[-1]
     rows_NH = hidden_states.astype("float32").reshape([-1, width])
-    normed_NH = RMSNorm.apply(rows_NH, self.weight.astype("float32"), self.variance_epsilon)
+    norm = FusedRMSNorm if available() else RMSNorm
+    normed_NH = norm.apply(rows_NH, self.weight.astype("float32"), self.variance_epsilon)
     return normed_NH.reshape(hidden_states.shape).astype(self.weight.dtype)

@@ -8,6 +8,8 @@ from typing import Any
 import paddle
 from paddle.autograd import PyLayer
 
+from grrm.rl.cpu_layers.fused import FusedRotation, available
+
 
 @lru_cache(maxsize=8)
 def _half_turn(width: int) -> paddle.Tensor:
@@ -38,6 +40,10 @@ def rotate(q: paddle.Tensor, k: paddle.Tensor, cos: paddle.Tensor, sin: paddle.T
     """Rotary embedding of queries and keys [B, T, heads, D]; `position_ids` None means 0, 1, 2, …"""
     width = q.shape[-1]
     cos, sin = (table.reshape([-1, width]) for table in (cos, sin))
+    if available():
+        if position_ids is None:
+            position_ids = paddle.arange(q.shape[1], dtype="int64").expand(q.shape[:2])
+        return tuple(FusedRotation.apply(x, cos, sin, position_ids) for x in (q, k))
     if position_ids is None:
         cos, sin = (table[: q.shape[1]].reshape([1, -1, 1, width]) for table in (cos, sin))
     else:

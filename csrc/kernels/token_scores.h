@@ -1,0 +1,47 @@
+// Per row of logits [N, V]: log softmax at the label, and the entropy of the softmax.
+#pragma once
+
+#include <cmath>
+
+#include "simd.h"
+
+namespace grrm {
+
+// `lse` keeps log(sum(exp(logits))) for the backward pass; entropy = lse - sum(p * logits), in nats.
+GRRM_CLONES
+static void score_token_rows(const float* logits, const int64_t* labels, float* logprobs, float* entropy, float* lse,
+                             int64_t begin, int64_t end, int64_t vocab) {
+  for (int64_t row = begin; row < end; ++row) {
+    const float* z = logits + row * vocab;
+    float top = z[0];
+#pragma omp simd reduction(max : top)
+    for (int64_t i = 0; i < vocab; ++i) top = z[i] > top ? z[i] : top;
+    float sum = 0.0f, weighted = 0.0f;
+#pragma omp simd reduction(+ : sum, weighted)
+    for (int64_t i = 0; i < vocab; ++i) {
+      const float e = exp_approx(z[i] - top);
+      sum += e;
+      weighted += e * (z[i] - top);
+    }
+    const float log_sum = std::log(sum);
+    lse[row] = log_sum + top;
+    logprobs[row] = z[labels[row]] - top - log_sum;
+    entropy[row] = log_sum - weighted / sum;
+  }
+}
+
+// dlogits = g * (onehot(label) - softmax(logits)).
+GRRM_CLONES
+static void score_token_backward_rows(const float* logits, const int64_t* labels, const float* lse, const float* g,
+                                      float* dlogits, int64_t begin, int64_t end, int64_t vocab) {
+  for (int64_t row = begin; row < end; ++row) {
+    const float* z = logits + row * vocab;
+    float* d = dlogits + row * vocab;
+    const float scale = -g[row], shift = lse[row];
+#pragma omp simd
+    for (int64_t i = 0; i < vocab; ++i) d[i] = scale * exp_approx(z[i] - shift);
+    d[labels[row]] += g[row];
+  }
+}
+
+}  // namespace grrm

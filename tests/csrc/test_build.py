@@ -1,0 +1,72 @@
+"""The kernels are compiled once, loaded whole or not at all, and their absence has a reason."""
+
+from __future__ import annotations
+
+import stat
+import sys
+
+import pytest
+
+from grrm_csrc import build
+
+pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler here")
+
+
+@pytest.fixture
+def load(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return build.kernels.__wrapped__
+
+
+def compiler(folder, script: str) -> str:
+    path = folder / "compiler"
+    path.write_text(f"#!{sys.executable}\nimport sys\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def test_the_library_is_compiled_once(load, tmp_path, monkeypatch):
+    assert load().library is not None
+    monkeypatch.setattr(build, "compile_to", lambda *_: pytest.fail("compiled again"))
+    assert load().library is not None
+    (made,) = (tmp_path / "paddle-grrm").iterdir()
+    assert made.suffix == ".so"
+
+
+def test_another_compiler_or_source_gives_another_name(monkeypatch, tmp_path):
+    compiler_path = build.find_compiler()
+    before = build.fingerprint(compiler_path)
+    assert build.fingerprint(compiler(tmp_path, "print('another 1.0')")) != before
+    source = tmp_path / "kernels" / "new.h"
+    source.parent.mkdir()
+    source.write_text("// new")
+    monkeypatch.setattr(build, "_SOURCES", tmp_path)
+    assert build.fingerprint(compiler_path) != before
+
+
+@pytest.mark.parametrize(
+    ("environment", "reason"),
+    [({"GRRM_KERNELS": "off"}, "GRRM_KERNELS is off"), ({"CXX": "no-such-compiler"}, "no C++ compiler")],
+)
+def test_kernels_that_are_not_wanted_or_cannot_be_made_say_why(load, monkeypatch, environment, reason):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    found = load()
+    assert found.library is None
+    assert reason in found.reason
+
+
+def test_a_compiler_that_fails_leaves_nothing_behind(load, monkeypatch, tmp_path):
+    script = "sys.exit(0) if '--version' in sys.argv else sys.exit('x.h:1: error: no room on this disk')"
+    monkeypatch.setenv("CXX", compiler(tmp_path, script))
+    found = load()
+    assert found.library is None
+    assert "no room on this disk" in found.reason
+    assert not list((tmp_path / "paddle-grrm").iterdir())
+
+
+def test_a_cache_that_cannot_be_written_is_a_reason_not_a_crash(load, monkeypatch, tmp_path):
+    (tmp_path / "paddle-grrm").write_text("a file where the folder should be")
+    found = load()
+    assert found.library is None
+    assert "cannot be written" in found.reason

@@ -1,0 +1,204 @@
+"""The kernels against plain NumPy in float64, values and gradients, for shapes that are and are not whole vectors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import paddle
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grrm.rl.cpu_layers.fused import (
+    FusedAttention,
+    FusedRMSNorm,
+    FusedRotation,
+    FusedSwiGLU,
+    FusedTokenScores,
+    available,
+)
+from grrm.rl.packing import index_packed
+from grrm.rl.visibility import dense_mask
+
+pytestmark = pytest.mark.skipif(not available(), reason="there is no C++ compiler here")
+EPSILON = 1e-6
+
+
+def tensor(array) -> paddle.Tensor:
+    made = paddle.to_tensor(np.asarray(array, dtype=np.float32))
+    made.stop_gradient = False
+    return made
+
+
+def pull(output: paddle.Tensor, weights: np.ndarray, *inputs: paddle.Tensor) -> list[np.ndarray]:
+    (output * paddle.to_tensor(weights.astype(np.float32))).sum().backward()
+    return [one.grad.numpy() for one in inputs]
+
+
+def slopes(function, weights: np.ndarray, *inputs: np.ndarray, step: float = 1e-5) -> list[np.ndarray]:
+    """Central differences of sum(function(*inputs) * weights) in float64."""
+    found = []
+    for number, one in enumerate(inputs):
+        gradient = np.zeros_like(one)
+        for place in np.ndindex(one.shape):
+            both = []
+            for sign in (1, -1):
+                moved = [array.copy() for array in inputs]
+                moved[number][place] += sign * step
+                both.append(float((function(*moved) * weights).sum()))
+            gradient[place] = (both[0] - both[1]) / (2 * step)
+        found.append(gradient)
+    return found
+
+
+def norm(x, w):
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + EPSILON) * w
+
+
+def gated(gate, up):
+    return gate / (1 + np.exp(-gate)) * up
+
+
+def attended(q, k, v, mask_BTT):
+    """Reference over [B, T, H, D]; rows of the mask without a True are padding, whose output is 0."""
+    group = q.shape[2] // k.shape[2]
+    k, v = (np.repeat(x, group, axis=2) for x in (k, v))
+    scores = np.einsum("bihd,bjhd->bhij", q, k) / np.sqrt(q.shape[-1])
+    scores = np.where(mask_BTT[:, None], scores, -np.inf)
+    top = scores.max(-1, keepdims=True)
+    raised = np.exp(scores - np.where(np.isfinite(top), top, 0))
+    weights = raised / np.maximum(raised.sum(-1, keepdims=True), 1e-300)
+    return np.einsum("bhij,bjhd->bihd", weights, v)
+
+
+@pytest.mark.parametrize("width", [3, 16, 50])
+def test_rms_norm(width):
+    rng = np.random.default_rng(width)
+    x, w, g = rng.normal(size=(5, width)), rng.normal(size=width), rng.normal(size=(5, width))
+    xt, wt = tensor(x), tensor(w)
+    y = FusedRMSNorm.apply(xt, wt, EPSILON)
+    np.testing.assert_allclose(y.numpy(), norm(x, w), atol=2e-6)
+    for found, expected in zip(pull(y, g, xt, wt), slopes(norm, g, x, w), strict=True):
+        np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+def test_a_norm_of_zeros_is_zero_and_has_a_finite_gradient():
+    x, w = tensor(np.zeros((2, 4))), tensor(np.ones(4))
+    y = FusedRMSNorm.apply(x, w, EPSILON)
+    assert y.numpy().tolist() == np.zeros((2, 4)).tolist()
+    assert np.isfinite(pull(y, np.ones((2, 4)), x, w)[0]).all()
+
+
+def test_swiglu_also_where_the_exponential_would_overflow():
+    rng = np.random.default_rng(0)
+    gate, up, g = rng.normal(size=(7, 9)) * 4, rng.normal(size=(7, 9)), rng.normal(size=(7, 9))
+    gate[0, :4] = [-1e4, 1e4, -90.0, 90.0]
+    gt, ut = tensor(gate), tensor(up)
+    y = FusedSwiGLU.apply(gt, ut)
+    with np.errstate(over="ignore"):
+        np.testing.assert_allclose(y.numpy(), gated(gate, up), rtol=1e-5, atol=1e-5)
+        expected = slopes(gated, g, gate, up)
+    for found, slope in zip(pull(y, g, gt, ut), expected, strict=True):
+        np.testing.assert_allclose(found, slope, rtol=1e-4, atol=1e-4)
+
+
+def test_rotation_and_its_gradient_which_is_the_rotation_back():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2, 5, 3, 8))
+    angles = rng.normal(size=(6, 4))
+    cos, sin = (np.concatenate([table, table], -1) for table in (np.cos(angles), np.sin(angles)))
+    positions = rng.integers(0, 6, (2, 5))
+    c, s = cos[positions][:, :, None], sin[positions][:, :, None]
+    expected = x * c + np.concatenate([-x[..., 4:], x[..., :4]], -1) * s
+    xt = tensor(x)
+    y = FusedRotation.apply(
+        xt, *(paddle.to_tensor(t.astype("float32")) for t in (cos, sin)), paddle.to_tensor(positions)
+    )
+    np.testing.assert_allclose(y.numpy(), expected, atol=1e-6)
+    (back,) = pull(y, expected, xt)
+    np.testing.assert_allclose(back, x, atol=2e-6)
+
+
+@pytest.mark.parametrize("vocab", [2, 33, 512])
+def test_token_scores_and_the_gradient_of_their_logprobs(vocab):
+    rng = np.random.default_rng(vocab)
+    logits, labels, g = rng.normal(size=(4, vocab)) * 5, rng.integers(0, vocab, 4), rng.normal(size=4)
+    logits[0, 0] = 300.0  # far above the rest: probabilities of 0 and 1
+
+    def logprobs(z):
+        shifted = z - z.max(-1, keepdims=True)
+        return (shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)))[np.arange(4), labels]
+
+    lt = tensor(logits)
+    found, entropy = FusedTokenScores.apply(lt, paddle.to_tensor(labels))
+    np.testing.assert_allclose(found.numpy(), logprobs(logits), rtol=1e-5, atol=1e-5)
+    p = np.exp(logits - logits.max(-1, keepdims=True))
+    p /= p.sum(-1, keepdims=True)
+    np.testing.assert_allclose(entropy.numpy(), -(p * np.log(p + 1e-300)).sum(-1), atol=1e-5)
+    (gradient,) = pull(found, g, lt)
+    onehot = np.eye(vocab)[labels]
+    np.testing.assert_allclose(gradient, (onehot - p) * g[:, None], atol=1e-5)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    seed=st.integers(0, 10**6),
+    width=st.sampled_from([2, 8, 16, 24, 48, 64]),
+    key_heads=st.integers(1, 2),
+    group=st.integers(1, 3),
+    longest=st.integers(1, 40),
+)
+def test_attention_over_packed_rows(seed, width, key_heads, group, longest):
+    rng = np.random.default_rng(seed)
+    prompts = [[1] * rng.integers(1, longest + 1) for _ in range(3)]
+    members = [prompt for prompt in prompts for _ in range(rng.integers(1, 4))]
+    answers = [[2] * rng.integers(1, longest + 1) for _ in members]
+    index = index_packed(members, answers, 0, int(rng.integers(1, 3 * longest)))
+    visible = index.visible_3BT
+    batch, length = index.input_ids.shape
+    padding = visible.numpy()[2] > np.arange(length)
+    mask = dense_mask(visible).numpy() & ~padding[:, :, None]
+    q, g = rng.normal(size=(2, batch, length, key_heads * group, width)) * 2
+    k, v = rng.normal(size=(2, batch, length, key_heads, width)) * 2
+    qt, kt, vt = tensor(q), tensor(k), tensor(v)
+    out = FusedAttention.apply(qt, kt, vt, visible)
+    np.testing.assert_allclose(out.numpy(), attended(q, k, v, mask), atol=2e-5)
+    gradients = pull(out, g, qt, kt, vt)
+    # The slope along a random direction, in float64.
+    directions = [rng.normal(size=x.shape) for x in (q, k, v)]
+    step = 1e-5
+    ends = [
+        (attended(*(x + sign * step * d for x, d in zip((q, k, v), directions, strict=True)), mask) * g).sum()
+        for sign in (1, -1)
+    ]
+    expected = (ends[0] - ends[1]) / (2 * step)
+    found = sum(float((x * d).sum()) for x, d in zip(gradients, directions, strict=True))
+    scale = sum(float(np.abs(x * d).sum()) for x, d in zip(gradients, directions, strict=True))
+    assert abs(found - expected) <= 1e-5 * max(scale, 1.0)
+
+
+THREADS = """
+import numpy as np, paddle
+from grrm.rl.cpu_layers.fused import FusedAttention, FusedRMSNorm
+rng = np.random.default_rng(0)
+q, k, v, x, w = (
+    paddle.to_tensor(rng.normal(size=s).astype("float32"))
+    for s in [(3, 50, 4, 16), (3, 50, 2, 16), (3, 50, 2, 16), (60, 32), (32,)]
+)
+for t in (q, k, v, x, w):
+    t.stop_gradient = False
+(FusedAttention.apply(q, k, v, paddle.zeros([3, 3, 50], dtype="int32")) ** 2).sum().backward()
+(FusedRMSNorm.apply(x, w, 1e-6) ** 2).sum().backward()
+print(" ".join(t.grad.numpy().tobytes().hex() for t in (q, k, v, x)), w.grad.numpy().round(3).tolist())
+"""
+
+
+def test_results_do_not_depend_on_the_number_of_threads(monkeypatch):
+    outputs = []
+    for threads in ("1", "2", "5"):
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, timeout=120, check=True)
+        outputs.append(done.stdout)
+    assert len(set(outputs)) == 1
