@@ -123,6 +123,7 @@ def test_products_too_small_for_a_float_are_zero_here_and_in_later_threads():
     assert done.stdout.split() == ["True", "True", "0.0", "0.0"]
 
 
-def test_denormals_stay_where_nobody_knows_how_to_flush_them(monkeypatch):
-    monkeypatch.setattr(startup.platform, "machine", lambda: "riscv64")
-    assert startup.flush_denormals() is False
+def test_denormals_stay_where_nobody_knows_how_to_flush_them():
+    code = "from grrm import startup; startup.platform.machine = lambda: 'riscv64'; print(startup.flush_denormals())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "False"

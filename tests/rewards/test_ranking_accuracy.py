@@ -9,20 +9,20 @@ from grrm.gqm.languages import CANDIDATE_IDS
 from grrm.gqm.rankings import ranking_line
 from grrm.rewards.ranking_accuracy import (
     INVALID,
-    RANKING_REWARDS,
     RankingReward,
     is_ranking_of,
     margin_agreement,
     ordering_agreement,
     ranking_reward,
-    ranking_reward_function,
     ranking_reward_no_cot,
     ranking_reward_zero,
     ranking_score_reward,
     ranking_score_reward_no_cot,
 )
 from grrm.rewards.ranking_ground_truth import gold_ranking, gold_scores
+from grrm.rewards.rule_rewards import RULE_REWARDS
 
+RANKING_REWARDS = [reward for name, reward in RULE_REWARDS.items() if name != "single_score"]
 GOLD = {"A": 8, "B": 3}
 ALL_AND_A = " > ".join((*CANDIDATE_IDS, "A"))
 
@@ -96,7 +96,7 @@ def test_swapping_answer_and_gold_changes_neither_agreement(pair):
 
 @given(st.text(alphabet="AB>=:,<\n 0189x", max_size=60), st.booleans())
 def test_no_text_raises_or_leaves_the_range(text, compat):
-    for reward in RANKING_REWARDS.values():
+    for reward in RANKING_REWARDS:
         assert 0 <= reward(text, GOLD, compat=compat).score <= 2
 
 
@@ -187,7 +187,7 @@ def test_reward_without_first_stage_wants_fifty_characters_per_candidate_and_the
     assert ranking_reward_zero("", "A > B") == INVALID
 
 
-@pytest.mark.parametrize("reward", RANKING_REWARDS.values())
+@pytest.mark.parametrize("reward", RANKING_REWARDS)
 @pytest.mark.parametrize("text", ["A: 8", "A", answer({"A": 8}), "x" * 60 + "\nA"])
 def test_a_single_candidate_has_no_pair_to_reward(reward, text):
     assert reward(text, {"A": 8}) == INVALID
@@ -248,9 +248,3 @@ def test_gold_is_read_as_whole_scores_and_heights():
     assert gold_scores('{"B": 3.0, "A": 8}') == {"A": 8, "B": 3}
     assert gold_ranking("B > A = C") == {"B": 1, "A": 0, "C": 0}
     assert gold_ranking(' {"A": 8, "B": 3}') == {"A": 8, "B": 3}
-
-
-def test_rewards_are_chosen_by_name():
-    assert ranking_reward_function("ranking_score") is ranking_score_reward
-    with pytest.raises(UserError, match="'rank' does not exist; use one of ranking_score, "):
-        ranking_reward_function("rank")

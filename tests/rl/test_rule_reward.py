@@ -16,7 +16,7 @@ from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
 from grrm.rewards.failure_policy import FailurePolicy, RewardFailure
 from grrm.rewards.group_filter import GroupSignal, classify_group
 from grrm.rewards.overlong import OverlongConfig
-from grrm.rewards.ranking_accuracy import RANKING_REWARDS
+from grrm.rewards.rule_rewards import RULE_REWARDS
 from grrm.rewards.shaping import ShapingConfig
 from grrm.rl.arguments.fields import RuleReward
 from grrm.rl.experience_maker import Experience
@@ -46,7 +46,7 @@ def judged(*responses: str, ground_truth: str | None = GOLD, lengths: list[int] 
 def rewarded(
     rolled, shaping: ShapingConfig = SHAPING, rule: str = "ranking_score", policy: FailurePolicy | None = None
 ):
-    RuleRewardStage(RANKING_REWARDS[rule], shaping, policy or FailurePolicy()).reward([rolled])
+    RuleRewardStage(RULE_REWARDS[rule], shaping, policy or FailurePolicy()).reward([rolled])
     return rolled
 
 
@@ -59,7 +59,7 @@ def test_argument_file_chooses_the_rule():
 
 
 def test_every_ranking_reward_can_be_chosen():
-    assert set(get_args(RuleReward)) == set(RANKING_REWARDS)
+    assert set(get_args(RuleReward)) == set(RULE_REWARDS)
 
 
 def test_verdict_is_rewarded_for_its_ordering_and_its_margins():
@@ -67,7 +67,8 @@ def test_verdict_is_rewarded_for_its_ordering_and_its_margins():
     assert rolled.shaped.rewards == pytest.approx((2.0, 1.0 + (0.6 + 0.6 + 1.0) / 3, 0.0))
     assert rolled.verdict.statuses == (Status.SCORED, Status.SCORED, Status.UNPARSABLE_CANDIDATE)
     assert rolled.verdict.scores[2] is None
-    assert rolled.measures == {"ranking_reward": [1.0, 1.0, None]}
+    assert rolled.measures["ranking_reward"] == [1.0, 1.0, None]
+    assert rolled.measures["score_reward"] == [1.0, pytest.approx(2.2 / 3), None]
 
 
 def test_scale_and_default_reward_are_those_of_the_argument_file():

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Protocol
 
-from grrm.errors import UserError
 from grrm.gqm.compat import last_line, parse_score_text
 from grrm.gqm.grammar import Rejection, parse_verdict
 from grrm.gqm.languages import CANDIDATE_IDS
@@ -29,12 +28,12 @@ class RankingReward:
     """The reward of one answer and its parts; all 0 for an answer that is not valid.
 
     `ranking_reward` and `score_reward` lie in [0, 1]; `score` is what to train on: their sum times the scale, or the
-    ranking's alone where no scores are asked for.
+    ranking's alone where no scores are asked for. `ranking_reward` is None where there is nothing to rank.
     """
 
     score: float
     valid_answer: bool
-    ranking_reward: float = 0.0
+    ranking_reward: float | None = 0.0
     score_reward: float = 0.0
 
 
@@ -185,19 +184,3 @@ class RankingRewardFunction(Protocol):
     def __call__(
         self, response: str, ground_truth: GroundTruth, *, score_scale_factor: float = 1.0, compat: bool = False
     ) -> RankingReward: ...
-
-
-RANKING_REWARDS: Mapping[str, RankingRewardFunction] = {
-    "ranking_score": ranking_score_reward,
-    "ranking_score_no_cot": ranking_score_reward_no_cot,
-    "ranking": ranking_reward,
-    "ranking_no_cot": ranking_reward_no_cot,
-    "ranking_zero": ranking_reward_zero,
-}
-
-
-def ranking_reward_function(name: str) -> RankingRewardFunction:
-    """The reward of a settings file's `name`. Raises UserError for one that does not exist."""
-    if name not in RANKING_REWARDS:
-        raise UserError(f"The ranking reward {name!r} does not exist; use one of {', '.join(RANKING_REWARDS)}.")
-    return RANKING_REWARDS[name]

@@ -17,7 +17,7 @@ from grrm.rewards.bearer import token_from_file
 from grrm.rewards.client import RewardClient, RewardServerError
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.overlong import overlong_penalty
-from grrm.rewards.ranking_accuracy import ranking_reward_function
+from grrm.rewards.rule_rewards import rule_reward_function
 from grrm.rewards.shaping import ShapedRewards, ShapingConfig
 from grrm.rl.reward_stage import Rewarder, RewardStage
 from grrm.rl.rollout import RolledGroup
@@ -71,7 +71,7 @@ class RowRewardStage:
 def build_rewarder(args: Any, shaping: ShapingConfig, policy: FailurePolicy, eos_text: str) -> Rewarder:
     """The reward stage that the argument file asks for."""
     if args.use_rule_reward:
-        return RuleRewardStage(ranking_reward_function(args.rule_reward), shaping, policy)
+        return RuleRewardStage(rule_reward_function(args.rule_reward), shaping, policy)
     if not args.use_rm_server:
         return RewardStage(TextMetricJudge(), shaping, policy)
     client = reward_client(args)

@@ -17,8 +17,9 @@ class RuleRewardStage:
     """Rewards by ranking accuracy (RLVR); the group's reference is the ground truth, the gold scores or ranking.
 
     A response that is no valid verdict has no score but the status UNPARSABLE_CANDIDATE, so that the failure policy
-    decides what it gets: by default the fixed reward, which is 0 unless set, as in the reference. The measure
-    `ranking_reward` is the share of candidate pairs that a valid response orders as the ground truth does.
+    decides what it gets: by default the fixed reward, which is 0 unless set, as in the reference. Of valid responses,
+    the measure `ranking_reward` is the share of candidate pairs that they order as the ground truth does, and
+    `score_reward` the credit for their scores.
     """
 
     rule: RankingRewardFunction
@@ -35,7 +36,10 @@ class RuleRewardStage:
             found = [self.rule(candidate.response, ground_truth) for candidate in rolled.group.candidates]
             rolled.verdict = _verdict(found)
             rolled.shaped = shape_rewards(rolled.group, rolled.verdict, self.shaping, self.policy)
-            rolled.measures = {"ranking_reward": [one.ranking_reward if one.valid_answer else None for one in found]}
+            rolled.measures = {
+                "ranking_reward": [one.ranking_reward if one.valid_answer else None for one in found],
+                "score_reward": [one.score_reward if one.valid_answer else None for one in found],
+            }
 
 
 def _ground_truth(group: Group) -> str:

@@ -13,7 +13,7 @@ from grrm.gqm.extraction import extract_translation
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.failure_policy import FailureBudget, FailurePolicy
 from grrm.rewards.overlong import OverlongConfig
-from grrm.rewards.ranking_accuracy import ranking_reward_function
+from grrm.rewards.rule_rewards import rule_reward_function
 from grrm.rewards.shaping import ShapingConfig
 from grrm.rl.advantages import ADVANTAGE_RULES, RunningMoments
 from grrm.rl.batch_plan import BatchPlan, batch_plan
@@ -118,7 +118,7 @@ def read_prompts(args: Any, path: str, tokenizer: Any) -> PromptDataset | Rankin
     columns = {"prompt_key": args.prompt_key, "response_key": args.response_key}
     if not args.use_rule_reward:
         return PromptDataset(Path(path), encoder(tokenizer), args.max_prompt_len, **columns)
-    rule = ranking_reward_function(args.rule_reward)
+    rule = rule_reward_function(args.rule_reward)
     # Every rule reads the ground truth before it looks at the response.
     return RankingPromptDataset(
         Path(path), encoder(tokenizer), args.max_prompt_len, check=lambda truth: rule("", truth), **columns

@@ -15,7 +15,9 @@ AdvantageRule = Literal[
 ]  # fmt: skip
 Tracker = Literal["visualdl", "tensorboard", "wandb", "all", "none"]
 KlType = Literal["k1", "abs", "k2", "k3", "k1+", "abs+", "k3+", "kl", "mse", "low_var_kl", "low_var_kl+"]
-RuleReward = Literal["ranking_score", "ranking_score_no_cot", "ranking", "ranking_no_cot", "ranking_zero"]
+RuleReward = Literal[
+    "ranking_score", "ranking_score_no_cot", "ranking", "ranking_no_cot", "ranking_zero", "single_score"
+]
 Aggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 
 

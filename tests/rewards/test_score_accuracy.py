@@ -1,0 +1,48 @@
+"""The reward of a single-translation judge falls with the distance of its score from the gold one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grrm.errors import UserError
+from grrm.rewards.ranking_accuracy import INVALID, ranking_score_reward
+from grrm.rewards.rule_rewards import rule_reward_function
+from grrm.rewards.score_accuracy import single_score_reward
+
+GOLD = '{"A": 7}'
+
+
+@pytest.mark.parametrize(("score", "credit"), [("7", 1.0), ("8", 0.8), ("5", 0.4), ("10", 0.2), ("3", 0.0), ("0", 0.0)])
+def test_credit_falls_with_the_distance(score, credit):
+    found = single_score_reward(f"The amount is wrong.\n\n{score}", GOLD, score_scale_factor=2.0)
+    assert (found.score, found.score_reward, found.valid_answer) == (2 * credit, credit, True)
+    assert found.ranking_reward is None
+
+
+def test_a_score_of_one_line_is_read_whole():
+    assert single_score_reward("10", '{"A": 10}').score == 1.0
+    assert single_score_reward("10", '{"A": 0}', compat=True).score == 1.0  # the original reads the last character
+
+
+@pytest.mark.parametrize("text", ["", "good", "Score: 7 of 10", "11", "-1", "7.5"])
+def test_what_is_no_whole_score_from_0_to_10_earns_nothing(text):
+    assert single_score_reward(text, GOLD) == INVALID
+
+
+@given(st.text(max_size=40), st.booleans())
+def test_no_text_raises_or_leaves_the_range(text, compat):
+    assert 0 <= single_score_reward(text, GOLD, compat=compat).score <= 1
+
+
+@pytest.mark.parametrize("truth", ['{"A": 7, "B": 3}', "{}", "A > B", '{"A": 11}'])
+def test_a_ground_truth_that_is_not_one_score_is_an_error(truth):
+    with pytest.raises(UserError, match="ground truth"):
+        single_score_reward("7", truth)
+
+
+def test_rewards_are_chosen_by_name():
+    assert rule_reward_function("ranking_score") is ranking_score_reward
+    with pytest.raises(UserError, match="'rank' does not exist; use one of ranking_score, "):
+        rule_reward_function("rank")
