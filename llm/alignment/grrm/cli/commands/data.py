@@ -67,6 +67,26 @@ def convert(parquet: Path, out_jsonl: Path, target: str, prompt_type: str) -> No
     click.echo(report.summary())
 
 
+@data.command()
+@click.argument("parquet", type=FILE)
+@click.argument("out", type=FILE)
+@click.option("--group-size", type=int, default=4, show_default=True, help="Translations shown together.")
+@click.option("--groups-per-row", type=int, default=1, show_default=True, help="Drawn from the same samples.")
+@click.option("--mixed-share", type=float, default=0.0, show_default=True, help="Groups with damaged references.")
+@click.option("--scale", type=FILE, help="Scale of the gold scores, made with --fit-scale.  [default: chrF / 10]")
+@click.option("--fit-scale", type=FILE, help="Spread the scores evenly over these groups; write the scale here.")
+@click.option("--seed", type=int, default=0, show_default=True)
+def groups(parquet: Path, out: Path, **settings: Any) -> None:
+    """Form groups of sampled translations, with gold scores by chrF and analyses, for training a judge.
+
+    PARQUET is what `grrm translate --sampling-n 8` makes of rows with references; OUT is input of `grrm data sft-gqm`,
+    `grrm data rl-gqm`, `grrm rank` and `grrm eval ranking`.
+    """
+    from grrm.data.annotation.groups import annotate_groups
+
+    click.echo(annotate_groups(parquet, out, **settings).summary())
+
+
 def group_options(prompt_types: tuple[str, ...]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """The options that both converters of annotated groups have."""
 

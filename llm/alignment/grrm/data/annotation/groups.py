@@ -1,0 +1,170 @@
+"""Groups of sampled translations with gold scores and analyses: the parquet file that the judge's converters read."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tqdm import tqdm
+
+from grrm.data.annotation.analysis import analyse_group
+from grrm.data.annotation.damage import damage
+from grrm.data.annotation.gold import GoldScale, chrf_scorer
+from grrm.data.atomic import atomic_path
+from grrm.data.convert import ConversionReport, RejectedRow
+from grrm.data.parquet import COLUMNS, ROWS_PER_BATCH, open_parquet
+from grrm.errors import UserError
+from grrm.gqm.fences import is_safe_candidate
+from grrm.gqm.languages import MAX_CANDIDATES_TRAINED
+
+SCHEMA = pa.schema(
+    [
+        *((name, pa.string()) for name in COLUMNS),
+        ("mt_texts", pa.list_(pa.string())),
+        ("scores", pa.list_(pa.int64())),
+        ("analysis", pa.string()),
+    ]
+)
+_SAMPLED = (*COLUMNS, "mt_texts")
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredGroup:
+    """A row's values, and some of its translations with their chrF."""
+
+    row: tuple[str, str, str, str]
+    candidates: tuple[tuple[str, float], ...]
+
+
+def annotate_groups(
+    parquet: Path,
+    out: Path,
+    *,
+    group_size: int = 4,
+    groups_per_row: int = 1,
+    mixed_share: float = 0.0,
+    scale: Path | None = None,
+    fit_scale: Path | None = None,
+    seed: int = 0,
+) -> ConversionReport:
+    """Form groups from sampled translations and score them with chrF against the reference.
+
+    Reads src_text, trg_text, src_lang, trg_lang and mt_texts (as `grrm translate --sampling-n` writes them); writes
+    the same columns with one row per group, and its scores and analysis. A group has `group_size` different
+    translations that a judge may be shown, fewer (at least two) where there are no more. In a share `mixed_share` of
+    the groups, half of them are not the policy's: the reference, damaged references, the source as it is. Scores are
+    linear in chrF, on the scale of the file `scale`, or spread evenly over this file's groups, which writes that scale
+    to `fit_scale`. The same arguments give the same groups. Rows that give none are left out and counted.
+    Raises UserError for settings that cannot work, and for a file that cannot be read, scored or written.
+    """
+    _check(group_size, groups_per_row, mixed_share, scale, fit_scale)
+    fixed = GoldScale.linear() if scale is None else GoldScale.load(scale)
+    rejected: list[RejectedRow] = []
+    maker = _GroupMaker(group_size, groups_per_row, mixed_share, seed)
+    groups = list(maker.groups(_rows(parquet), rejected))
+    if not groups:
+        why = f", the first is left out because of: {rejected[0].reason}" if rejected else ""
+        raise UserError(f"{parquet} has no row to make a group of{why}; sample more translations")
+    if fit_scale is not None:
+        fixed = GoldScale.spread(chrf for group in groups for _, chrf in group.candidates)
+        fixed.save(fit_scale)
+    _write(out, (_annotated(group, fixed) for group in groups))
+    return ConversionReport(out, len(groups), tuple(rejected))
+
+
+def _check(
+    group_size: int, groups_per_row: int, mixed_share: float, scale: Path | None, fit_scale: Path | None
+) -> None:
+    if not 2 <= group_size <= MAX_CANDIDATES_TRAINED:
+        raise UserError(f"group_size {group_size} is not from 2 to {MAX_CANDIDATES_TRAINED}; choose one that is")
+    if groups_per_row < 1 or not 0 <= mixed_share <= 1:
+        raise UserError("groups_per_row must be at least 1 and mixed_share from 0 to 1")
+    if scale is not None and fit_scale is not None:
+        raise UserError("scale and fit_scale exclude each other: read a scale, or fit one to this file")
+
+
+def _rows(parquet: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    with open_parquet(parquet, _SAMPLED) as file:
+        missing = [name for name in _SAMPLED if name not in file.schema_arrow.names]
+        if missing:
+            raise UserError(f"{parquet} lacks column {', '.join(missing)}; sample it with grrm translate --sampling-n")
+        number = 0
+        with tqdm(total=file.metadata.num_rows, desc=f"score {parquet.name}", unit="row", disable=None) as progress:
+            for batch in file.iter_batches(batch_size=256, columns=list(_SAMPLED)):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
+                progress.update(batch.num_rows)
+
+
+class _GroupMaker:
+    """Draws the groups of one row after the other; remembers each language's last reference to borrow words from."""
+
+    def __init__(self, group_size: int, groups_per_row: int, mixed_share: float, seed: int) -> None:
+        self._group_size, self._groups_per_row, self._mixed_share = group_size, groups_per_row, mixed_share
+        self._rng = random.Random(seed)
+        self._chrf = chrf_scorer()
+        self._last_reference: dict[str, str] = {}
+
+    def groups(self, rows: Iterator[tuple[int, dict[str, Any]]], rejected: list[RejectedRow]) -> Iterator[ScoredGroup]:
+        for number, row in rows:
+            fault = _fault(row)
+            if fault is None:
+                values = (row["src_text"], row["trg_text"], row["src_lang"], row["trg_lang"])
+                sampled = _showable(row["mt_texts"])
+                for _ in range(self._groups_per_row):
+                    texts = self._draw(values, sampled)
+                    if len(texts) < 2:
+                        fault = "fewer than two different translations that a judge may be shown"
+                        break
+                    yield ScoredGroup(values, tuple((text, self._chrf(text, values[1])) for text in texts))
+                self._last_reference[values[3]] = values[1]
+            if fault is not None:
+                rejected.append(RejectedRow(number, fault))
+
+    def _draw(self, values: tuple[str, str, str, str], sampled: Sequence[str]) -> list[str]:
+        if self._rng.random() >= self._mixed_share:
+            return self._rng.sample(sampled, min(self._group_size, len(sampled)))
+        source, reference, _, trg_lang = values
+        other = self._last_reference.get(trg_lang, reference)
+        foreign = _showable([reference, source, *(damage(reference, other, self._rng) for _ in range(3))])
+        n_foreign = min(len(foreign), max(2, self._group_size // 2))
+        chosen = self._rng.sample(foreign, n_foreign)
+        own = [text for text in sampled if text not in chosen]
+        chosen += self._rng.sample(own, min(self._group_size - n_foreign, len(own)))
+        self._rng.shuffle(chosen)
+        return chosen
+
+
+def _showable(texts: Sequence[str | None]) -> list[str]:
+    """The different texts that may stand in a judge's prompt, in their order."""
+    stripped = (text.strip() for text in texts if text is not None)
+    return [text for text in dict.fromkeys(stripped) if text and is_safe_candidate(text)]
+
+
+def _fault(row: dict[str, Any]) -> str | None:
+    for name in COLUMNS:
+        if not isinstance(row[name], str) or not row[name].strip():
+            return f"{name} is empty"
+    return None if isinstance(row["mt_texts"], list) else "mt_texts is not a list"
+
+
+def _annotated(group: ScoredGroup, scale: GoldScale) -> tuple[Any, ...]:
+    texts = [text for text, _ in group.candidates]
+    scores = [scale.score(chrf) for _, chrf in group.candidates]
+    return (*group.row, texts, scores, analyse_group(group.row[1], texts, scores))
+
+
+def _write(out: Path, rows: Iterator[tuple[Any, ...]]) -> None:
+    with atomic_path(out) as temporary, pq.ParquetWriter(temporary, SCHEMA) as writer:
+        while batch := list(islice(rows, ROWS_PER_BATCH)):
+            columns = [
+                pa.array(values, field.type) for values, field in zip(zip(*batch, strict=True), SCHEMA, strict=True)
+            ]
+            writer.write_table(pa.Table.from_arrays(columns, schema=SCHEMA))
