@@ -79,8 +79,8 @@ def convert(parquet: Path, out_jsonl: Path, target: str, prompt_type: str) -> No
 def groups(parquet: Path, out: Path, **settings: Any) -> None:
     """Form groups of sampled translations, with gold scores by chrF and analyses, for training a judge.
 
-    PARQUET is what `grrm translate --sampling-n 8` makes of rows with references; OUT is input of `grrm data sft-gqm`,
-    `grrm data rl-gqm`, `grrm rank` and `grrm eval ranking`.
+    PARQUET is what `grrm translate --sampling-n 8` makes of rows with references; OUT is input of `grrm data sft-gqm`
+    and `rl-gqm`, `sft-sqm` and `rl-sqm`, `grrm rank` and `grrm eval ranking`.
     """
     from grrm.data.annotation.groups import annotate_groups
 
@@ -143,6 +143,39 @@ def rl_gqm(parquet: Path, out: Path, **settings: Any) -> None:
     from grrm.data.converters.rl_gqm import convert_rl_gqm
 
     click.echo(convert_rl_gqm(parquet, out, **settings).summary())
+
+
+@data.command()
+@click.argument("parquet", type=FILE)
+@click.argument("out", type=FILE)
+@click.option("--mt-key", default="mt_texts", show_default=True, help="Column of the lists of candidates.")
+@click.option("--score-key", default="scores", show_default=True, help="Column of the lists of scores.")
+@click.option("--analyses-key", default="analyses", show_default=True, help="Column of the lists of analyses.")
+@SHUFFLE_SEED
+def sft_sqm(parquet: Path, out: Path, **settings: Any) -> None:
+    """Turn each candidate of annotated groups into a conversation for the cold start of a single judge.
+
+    OUT is a .parquet file, or a .jsonl file of `src` and `tgt` lines.
+    """
+    from grrm.data.converters.sqm import convert_sft_sqm
+
+    click.echo(convert_sft_sqm(parquet, out, **settings).summary())
+
+
+@data.command()
+@click.argument("parquet", type=FILE)
+@click.argument("out", type=FILE)
+@click.option("--mt-key", default="mt_texts", show_default=True, help="Column of the lists of candidates.")
+@click.option("--score-key", default="scores", show_default=True, help="Column of the lists of scores.")
+@SHUFFLE_SEED
+def rl_sqm(parquet: Path, out: Path, **settings: Any) -> None:
+    """Turn each candidate of annotated groups into a prompt and its true score, for the rule reward single_score.
+
+    OUT is a .parquet file, or a .jsonl file of `src` and `tgt` lines.
+    """
+    from grrm.data.converters.sqm import convert_rl_sqm
+
+    click.echo(convert_rl_sqm(parquet, out, **settings).summary())
 
 
 @data.command()

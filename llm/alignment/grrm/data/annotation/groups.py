@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from grrm.data.annotation.analysis import analyse_group
+from grrm.data.annotation.analysis import analyse_group, analyse_one
 from grrm.data.annotation.damage import damage
 from grrm.data.annotation.gold import GoldScale, chrf_scorer
 from grrm.data.atomic import atomic_path
@@ -29,6 +29,7 @@ SCHEMA = pa.schema(
         ("mt_texts", pa.list_(pa.string())),
         ("scores", pa.list_(pa.int64())),
         ("analysis", pa.string()),
+        ("analyses", pa.list_(pa.string())),
     ]
 )
 _SAMPLED = (*COLUMNS, "mt_texts")
@@ -56,7 +57,8 @@ def annotate_groups(
     """Form groups from sampled translations and score them with chrF against the reference.
 
     Reads src_text, trg_text, src_lang, trg_lang and mt_texts (as `grrm translate --sampling-n` writes them); writes
-    the same columns with one row per group, and its scores and analysis. A group has `group_size` different
+    the same columns with one row per group, its scores, its analysis, and one analysis per candidate for a judge that
+    sees no other. A group has `group_size` different
     translations that a judge may be shown, fewer (at least two) where there are no more. In a share `mixed_share` of
     the groups, half of them are not the policy's: the reference, damaged references, the source as it is. Scores are
     linear in chrF, on the scale of the file `scale`, or spread evenly over this file's groups, which writes that scale
@@ -158,7 +160,9 @@ def _fault(row: dict[str, Any]) -> str | None:
 def _annotated(group: ScoredGroup, scale: GoldScale) -> tuple[Any, ...]:
     texts = [text for text, _ in group.candidates]
     scores = [scale.score(chrf) for _, chrf in group.candidates]
-    return (*group.row, texts, scores, analyse_group(group.row[1], texts, scores))
+    reference = group.row[1]
+    singly = [analyse_one(reference, text) for text in texts]
+    return (*group.row, texts, scores, analyse_group(reference, texts, scores), singly)
 
 
 def _write(out: Path, rows: Iterator[tuple[Any, ...]]) -> None:

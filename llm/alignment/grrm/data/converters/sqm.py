@@ -1,0 +1,120 @@
+"""Both stages of a single-translation judge (SQM): one row per candidate of annotated groups."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from grrm.data.convert import ConversionReport
+from grrm.data.converters.groups import whole_scores
+from grrm.data.converters.intake import Intake, Kind, read_usable
+from grrm.data.converters.shuffled import DEFAULT_SEED, MESSAGES, Order, conversation, shuffled_order, write_in_order
+from grrm.errors import UserError
+from grrm.gqm.prompts import sqm_prompt
+
+SFT_SCHEMA = pa.schema([("messages", MESSAGES)])
+RL_SCHEMA = pa.schema(
+    [
+        ("data_source", pa.string()),
+        ("prompt", MESSAGES),
+        ("ability", pa.string()),
+        ("reward_model", pa.struct([("ground_truth", pa.string())])),
+    ]
+)
+_TASK: dict[str, Kind] = {"src_text": "text", "src_lang": "language", "trg_lang": "language"}
+
+
+def convert_sft_sqm(
+    parquet: Path,
+    out: Path,
+    *,
+    mt_key: str = "mt_texts",
+    score_key: str = "scores",
+    analyses_key: str = "analyses",
+    seed: int = DEFAULT_SEED,
+) -> ConversionReport:
+    """Write `messages` for every candidate: the single prompt as user, its analysis and its score as assistant.
+
+    `analyses_key` names a list of one analysis per candidate. Scores lose their decimals. The rows are shuffled. Raises
+    UserError as `read_usable` does, and when two keys name the same column.
+    """
+    intake = _read(parquet, mt_key, score_key, analyses_key)
+    rows_C, places_C, prompts, scores_C = _candidates(intake.table, mt_key, score_key)
+    analyses = intake.table[analyses_key].combine_chunks().flatten().to_pylist()
+
+    def build(chosen_B: Order) -> pa.Table:
+        responses = [f"{analyses[at].strip()}\n\n{scores_C[at]}" for at in chosen_B.tolist()]
+        asked = [prompts(int(rows_C[at]), int(places_C[at])) for at in chosen_B.tolist()]
+        return pa.table([conversation(pa.array(asked), pa.array(responses, pa.string()))], schema=SFT_SCHEMA)
+
+    written = write_in_order(out, SFT_SCHEMA, shuffled_order(len(rows_C), seed), build)
+    return ConversionReport(out, written, intake.rejected)
+
+
+def convert_rl_sqm(
+    parquet: Path, out: Path, *, mt_key: str = "mt_texts", score_key: str = "scores", seed: int = DEFAULT_SEED
+) -> ConversionReport:
+    """Write the prompt and the true score, `{"A": 7}`, of every candidate, for the rule reward `single_score`.
+
+    Raises UserError as `convert_sft_sqm`.
+    """
+    intake = _read(parquet, mt_key, score_key, None)
+    rows_C, places_C, prompts, scores_C = _candidates(intake.table, mt_key, score_key)
+
+    def build(chosen_B: Order) -> pa.Table:
+        asked = [prompts(int(rows_C[at]), int(places_C[at])) for at in chosen_B.tolist()]
+        truths = pa.array([json.dumps({"A": int(scores_C[at])}) for at in chosen_B.tolist()], pa.string())
+        columns = [
+            pa.repeat(pa.scalar("single_score"), len(chosen_B)),
+            conversation(pa.array(asked)),
+            pa.repeat(pa.scalar("ranking"), len(chosen_B)),
+            pa.StructArray.from_arrays([truths], ["ground_truth"]),
+        ]
+        return pa.table(columns, names=RL_SCHEMA.names)
+
+    written = write_in_order(out, RL_SCHEMA, shuffled_order(len(rows_C), seed), build)
+    return ConversionReport(out, written, intake.rejected)
+
+
+def _read(parquet: Path, mt_key: str, score_key: str, analyses_key: str | None) -> Intake:
+    lists: dict[str, Kind] = {mt_key: "texts", score_key: "numbers"}
+    if analyses_key is not None:
+        lists[analyses_key] = "texts"
+    if len(_TASK | lists) < len(_TASK) + 2 + (analyses_key is not None):
+        raise UserError(f"keys {', '.join(lists)} must name different columns beside {', '.join(_TASK)}")
+
+    def faults(batch: pa.Table) -> Iterator[str | None]:
+        lengths = [pc.list_value_length(batch[name]).to_pylist() for name in lists]
+        for scores, *counts in zip(batch[score_key].to_pylist(), *lengths, strict=True):
+            yield _fault(scores, counts, list(lists))
+
+    return read_usable(parquet, _TASK | lists, faults)
+
+
+def _fault(scores: list[float | None] | None, counts: list[int | None], names: list[str]) -> str | None:
+    if scores is None or None in counts:
+        return None  # reported already
+    if len(set(counts)) > 1:
+        return "different lengths of " + ", ".join(f"{name} ({n})" for name, n in zip(names, counts, strict=True))
+    if not all(score is None or -1 < score < 11 for score in scores):
+        return "a score is not from 0 to 10"
+    return None
+
+
+def _candidates(table: pa.Table, mt_key: str, score_key: str) -> tuple[Any, Any, Any, Any]:
+    """Of every candidate: its row, its place in all texts, (row, place) to its prompt, and its whole score."""
+    lists = table[mt_key].combine_chunks()
+    rows_C = np.asarray(pc.list_parent_indices(lists))
+    texts = lists.flatten().to_pylist()
+    source, src_lang, trg_lang = (table[name].to_pylist() for name in _TASK)
+
+    def prompt(row: int, place: int) -> str:
+        return sqm_prompt(source[row], texts[place], src_lang[row], trg_lang[row])
+
+    return rows_C, np.arange(len(texts)), prompt, whole_scores(table[score_key].combine_chunks())

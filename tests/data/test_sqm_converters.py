@@ -1,0 +1,83 @@
+"""Each candidate of a group becomes a row for a single judge."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from grrm.cli import grrm
+from grrm.data.converters.sqm import convert_rl_sqm, convert_sft_sqm
+from grrm.errors import UserError
+from grrm.gqm.chat import render_chatml
+from grrm.gqm.grammar import parse_sqm
+from grrm.gqm.prompts import sqm_prompt
+from grrm.rewards.score_accuracy import single_score_reward
+
+GROUP = {
+    "src_text": "Hallo",
+    "src_lang": "de",
+    "trg_lang": "en",
+    "mt_texts": ["Hello", "Hi", "Bye"],
+    "scores": [10.0, 7.9, 0.0],
+    "analyses": ["right\n", "near", "wrong"],
+}
+PROMPTS = [render_chatml(sqm_prompt("Hallo", text, "de", "en")) for text in ("Hello", "Hi", "Bye")]
+
+
+def written(folder, *rows: dict):
+    path = folder / "groups.parquet"
+    pq.write_table(pa.Table.from_pylist([GROUP | row for row in rows]), path)
+    return path
+
+
+def lines(report) -> dict[str, str]:
+    rows = map(json.loads, report.path.read_text(encoding="utf-8").splitlines())
+    return {row["src"]: row["tgt"] for row in rows}
+
+
+def test_conversations_end_in_the_whole_score(tmp_path):
+    found = lines(convert_sft_sqm(written(tmp_path, {}), tmp_path / "out.jsonl"))
+    assert found == dict(zip(PROMPTS, ["right\n\n10", "near\n\n7", "wrong\n\n0"], strict=True))
+    assert [parse_sqm(found[prompt]) for prompt in PROMPTS] == [10, 7, 0]
+
+
+def test_ground_truths_are_what_the_rule_reads(tmp_path):
+    found = lines(convert_rl_sqm(written(tmp_path, {}), tmp_path / "out.jsonl"))
+    assert [found[prompt] for prompt in PROMPTS] == ['{"A": 10}', '{"A": 7}', '{"A": 0}']
+    assert single_score_reward("near\n\n7", found[PROMPTS[1]]).score == 1.0
+
+
+def test_rows_are_shuffled_by_the_seed(tmp_path):
+    source = written(tmp_path, *[{"src_text": f"Hallo {i}"} for i in range(10)])
+    orders = [
+        list(lines(convert_rl_sqm(source, tmp_path / f"{i}.jsonl", seed=seed))) for i, seed in enumerate((1, 1, 2))
+    ]
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(orders[0]) == sorted(orders[2])
+    assert len(orders[0]) == 30
+
+
+def test_faulty_rows_are_left_out_with_their_reasons(tmp_path):
+    rows = [{}, {"scores": [1.0]}, {"scores": [11.0, 1.0, 1.0]}, {"analyses": ["a", None, "c"]}, {"trg_lang": "xx"}]
+    report = convert_sft_sqm(written(tmp_path, *rows), tmp_path / "out.parquet")
+    assert report.written == 3
+    assert [row.row for row in report.rejected] == [2, 3, 4, 5]
+    assert report.rejected[0].reason == "different lengths of mt_texts (3), scores (1), analyses (3)"
+    assert report.rejected[1].reason == "a score is not from 0 to 10"
+
+
+def test_keys_that_name_one_column_twice_are_refused(tmp_path):
+    with pytest.raises(UserError, match="must name different columns"):
+        convert_sft_sqm(written(tmp_path, {}), tmp_path / "out.jsonl", analyses_key="mt_texts")
+
+
+@pytest.mark.parametrize("command", ["sft-sqm", "rl-sqm"])
+def test_the_commands_write_files(tmp_path, command):
+    out = tmp_path / "out.jsonl"
+    result = CliRunner().invoke(grrm, ["data", command, str(written(tmp_path, {})), str(out)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert len(out.read_text(encoding="utf-8").splitlines()) == 3
