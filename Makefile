@@ -35,8 +35,10 @@ format: install ## put the code into the style that lint checks
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
 
-bench: install ## measure generation and training of the tiny model; results in benchmarks/results (under a minute)
+bench: install ## measure generation, training and the converters; results in benchmarks/results (some ten minutes)
 	@$(PY) benchmarks/tiny_step.py
+	@$(PY) benchmarks/training_forms.py
+	@$(PY) benchmarks/convert_rows.py
 
 clean: ## remove .venv, caches and build products; runs/ stays
 	@rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis \

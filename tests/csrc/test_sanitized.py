@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from grrm_csrc.build import find_compiler
 
 SOURCE = Path(__file__).with_name("sanitized.cpp")

@@ -1,0 +1,42 @@
+"""The converter benchmark compares conversions of the same rows, and notices when they are not the same."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def convert_rows(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    yield importlib.import_module("convert_rows")
+    for name in ("convert_rows", "machine"):
+        sys.modules.pop(name)
+
+
+def test_both_forms_of_every_converter_write_the_same_rows_and_are_measured(convert_rows, tmp_path, capsys):
+    convert_rows.main(["--rows", "50", "--repeats", "1", "--out", str(tmp_path / "result.json")])
+    result = json.loads((tmp_path / "result.json").read_text())
+    for name in convert_rows.CONVERTERS:
+        part = result[name]
+        assert part["speed_up"] > 0
+        assert all(part[form]["rows_per_cpu_s"] > 0 and part[form]["peak_mb"] > 0 for form in ("row", "column"))
+    assert result["rows"] == 50
+    assert "rows per CPU-second" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("other", [[1, 3], [1]])
+def test_different_rows_are_an_error(convert_rows, tmp_path, other):
+    paths = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    for path, values in zip(paths, ([1, 2], other), strict=True):
+        pq.write_table(pa.table({"value": values}), path)
+    with pytest.raises(ValueError, match="differ"):
+        convert_rows.require_same_rows(*paths)
