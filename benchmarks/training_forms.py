@@ -1,6 +1,6 @@
 """A supervised step of the demo's model in its three forms on a CPU, one process after the other in turn.
 
-    python benchmarks/training_forms.py [--repeats 5] [--out FILE]
+    python benchmarks/training_forms.py [--repeats 3] [--out FILE]
 
 `stock` is PaddleNLP's model as it is, with numbers below 1e-38 kept; `plain` has this project's layers in Paddle
 operators; `kernels` has them in C++. Each measurement is a process with one thread that repeats forward, backward and

@@ -11,9 +11,11 @@ import ctypes
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -42,28 +44,45 @@ def kernels() -> Kernels:
         return Kernels(None, f"{SWITCH} is off")
     compiler = find_compiler()
     if compiler is None:
-        return Kernels(None, f"no C++ compiler ({', '.join(COMPILERS)}) is on PATH")
+        named = os.environ.get("CXX")
+        wanted = f"CXX={named}" if named else f"C++ compiler ({', '.join(COMPILERS)})"
+        return Kernels(None, f"no {wanted} is on PATH")
     try:
-        path = cache_folder() / f"kernels-{fingerprint(compiler)}.so"
-        if not path.exists():
-            compile_to(path, compiler)
-        library = ctypes.CDLL(str(path))
-    except subprocess.TimeoutExpired:
-        return Kernels(None, f"{compiler} did not finish in {_COMPILE_TIMEOUT_S:.0f} s")
+        return Kernels(_load(cache_folder() / f"kernels-{fingerprint(compiler)}.so", compiler))
+    except subprocess.TimeoutExpired as error:
+        return Kernels(None, f"{compiler[0]} did not finish in {error.timeout:.0f} s")
     except subprocess.CalledProcessError as error:
-        return Kernels(None, f"{compiler} failed: {_first_error(error.stderr)}")
-    except OSError as error:
+        return Kernels(None, f"{compiler[0]} failed: {_first_error(error.stderr)}")
+    except (OSError, RuntimeError, AttributeError) as error:  # RuntimeError: there is no home folder
         return Kernels(None, f"the library cannot be written or loaded: {error}")
+
+
+def _load(path: Path, compiler: Sequence[str]) -> ctypes.CDLL:
+    """The library, compiled where it is missing, and once more where it cannot be loaded (cut short, another libc)."""
+    if path.exists():
+        try:
+            return _checked(path)
+        except (OSError, AttributeError):
+            path.unlink(missing_ok=True)
+    compile_to(path, compiler)
+    return _checked(path)
+
+
+def _checked(path: Path) -> ctypes.CDLL:
+    library = ctypes.CDLL(str(path))
     if library.grrm_abi() != _ABI:
-        return Kernels(None, f"{path} does not belong to this version: remove it")
-    return Kernels(library)
+        raise OSError(f"{path} does not belong to this version")
+    return library
 
 
-def find_compiler() -> str | None:
-    """The compiler named by CXX, else the first of the usual ones on PATH."""
-    named = os.environ.get("CXX")
-    candidates = [named] if named else list(COMPILERS)
-    return next((found for name in candidates if (found := shutil.which(name))), None)
+def find_compiler() -> list[str] | None:
+    """The compiler named by CXX, with its arguments, else the first of the usual ones on PATH; None without one."""
+    named = shlex.split(os.environ.get("CXX", ""))
+    for command in [named] if named else [[name] for name in COMPILERS]:
+        found = shutil.which(command[0])
+        if found is not None:
+            return [found, *command[1:]]
+    return None
 
 
 def cache_folder() -> Path:
@@ -72,21 +91,23 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "paddle-grrm"
 
 
-def fingerprint(compiler: str) -> str:
-    """Changes with everything that the library is made of."""
-    version = subprocess.run([compiler, "--version"], capture_output=True, timeout=30, check=True).stdout
-    digest = hashlib.sha256(b"\0".join([version, " ".join(_FLAGS).encode(), platform.machine().encode()]))
+def fingerprint(compiler: Sequence[str]) -> str:
+    """Changes with everything that the library is made of. Raises CalledProcessError, TimeoutExpired or OSError."""
+    command = [*compiler, "--version"]
+    version = subprocess.run(command, capture_output=True, text=True, timeout=30.0, check=True).stdout
+    parts = [version, " ".join([*compiler[1:], *_FLAGS]), platform.machine()]
+    digest = hashlib.sha256("\0".join(parts).encode())
     for path in sorted(_SOURCES.glob("*/*.h")) + sorted(_SOURCES.glob("*/*.cpp")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def compile_to(path: Path, compiler: str) -> None:
+def compile_to(path: Path, compiler: Sequence[str]) -> None:
     """Compile the library; it appears whole or not at all. Raises CalledProcessError, TimeoutExpired or OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".build-") as folder:
         made = Path(folder) / "kernels.so"
-        command = [compiler, *_FLAGS, str(_SOURCES / _MAIN), "-o", str(made)]
+        command = [*compiler, *_FLAGS, str(_SOURCES / _MAIN), "-o", str(made)]
         subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_TIMEOUT_S, check=True)
         made.replace(path)
 

@@ -36,7 +36,8 @@ def test_the_library_is_compiled_once(load, tmp_path, monkeypatch):
 def test_another_compiler_or_source_gives_another_name(monkeypatch, tmp_path):
     compiler_path = build.find_compiler()
     before = build.fingerprint(compiler_path)
-    assert build.fingerprint(compiler(tmp_path, "print('another 1.0')")) != before
+    assert build.fingerprint([compiler(tmp_path, "print('another 1.0')")]) != before
+    assert build.fingerprint([*compiler_path, "-march=native"]) != before
     source = tmp_path / "kernels" / "new.h"
     source.parent.mkdir()
     source.write_text("// new")
@@ -46,7 +47,10 @@ def test_another_compiler_or_source_gives_another_name(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(
     ("environment", "reason"),
-    [({"GRRM_KERNELS": "off"}, "GRRM_KERNELS is off"), ({"CXX": "no-such-compiler"}, "no C++ compiler")],
+    [
+        ({"GRRM_KERNELS": "off"}, "GRRM_KERNELS is off"),
+        ({"CXX": "no-such-compiler"}, "no CXX=no-such-compiler is on PATH"),
+    ],
 )
 def test_kernels_that_are_not_wanted_or_cannot_be_made_say_why(load, monkeypatch, environment, reason):
     for name, value in environment.items():
@@ -70,3 +74,34 @@ def test_a_cache_that_cannot_be_written_is_a_reason_not_a_crash(load, monkeypatc
     found = load()
     assert found.library is None
     assert "cannot be written" in found.reason
+
+
+@pytest.mark.parametrize("script", ["sys.exit('no licence')", "sys.exit(3)"])
+def test_a_compiler_that_does_not_even_tell_its_version_is_a_reason(load, monkeypatch, tmp_path, script):
+    monkeypatch.setenv("CXX", compiler(tmp_path, script))
+    found = load()
+    assert found.library is None
+    assert "compiler failed: " in found.reason
+
+
+def test_a_user_without_a_home_is_a_reason(load, monkeypatch):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(build.Path, "home", homeless)
+    assert "home directory" in load().reason
+
+
+def test_a_library_that_was_cut_short_is_compiled_again(load):
+    path = build.cache_folder() / f"kernels-{build.fingerprint(build.find_compiler())}.so"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"")
+    assert load().library is not None
+    assert path.stat().st_size > 10_000
+
+
+def test_arguments_of_the_compiler_are_kept(monkeypatch):
+    name = build.find_compiler()[0]
+    monkeypatch.setenv("CXX", f"{name} -DNDEBUG")
+    assert build.find_compiler() == [name, "-DNDEBUG"]

@@ -20,10 +20,10 @@ def test_no_kernel_leaves_its_arrays_or_does_what_is_undefined(tmp_path):
         pytest.skip("there is no C++ compiler here")
     program = tmp_path / "sanitized"
     # Functions that the loader chooses run before the sanitizer is ready, so the plain version is what is checked.
-    command = [compiler, *FLAGS, "-DGRRM_NO_CLONES", str(SOURCE), "-o", str(program)]
+    command = [*compiler, *FLAGS, "-DGRRM_NO_CLONES", str(SOURCE), "-o", str(program)]
     made = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    if "cannot find" in made.stderr:
-        pytest.skip("the compiler has no sanitizer libraries here")
+    if any(sign in made.stderr for sign in ("cannot find", "libclang_rt", "'omp.h' file not found")):
+        pytest.skip("the compiler has no sanitizer or OpenMP libraries here")
     assert made.returncode == 0, made.stderr[-2000:]
     done = subprocess.run([str(program)], capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "clean"), done.stderr[-3000:]

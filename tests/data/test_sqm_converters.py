@@ -70,6 +70,12 @@ def test_faulty_rows_are_left_out_with_their_reasons(tmp_path):
     assert report.rejected[1].reason == "a score is not from 0 to 10"
 
 
+def test_a_row_without_candidates_is_left_out_and_counted(tmp_path):
+    rows = [{}, {"mt_texts": [], "scores": [], "analyses": []}]
+    report = convert_rl_sqm(written(tmp_path, *rows), tmp_path / "out.jsonl")
+    assert (report.written, [row.reason for row in report.rejected]) == (3, ["no candidates"])
+
+
 def test_keys_that_name_one_column_twice_are_refused(tmp_path):
     with pytest.raises(UserError, match="must name different columns"):
         convert_sft_sqm(written(tmp_path, {}), tmp_path / "out.jsonl", analyses_key="mt_texts")

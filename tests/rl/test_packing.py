@@ -63,6 +63,21 @@ def test_logprobs_entropies_and_gradients_equal_those_of_separate_rows(model, ma
             np.testing.assert_allclose(left, right, atol=2e-5)
 
 
+def test_a_policy_with_frozen_lower_layers_trains_the_others(model):
+    frozen = [p for name, p in model.named_parameters() if "layers.0." in name or "embed" in name]
+    for parameter in frozen:
+        parameter.stop_gradient = True
+    prompts, responses = groups(seed=3, n_groups=2, n_samples=2)
+    index = index_packed(prompts, responses, PAD, 40)
+    weights_BR = paddle.ones(index.scatter_BR.shape)
+    gradients = losses_and_gradients(model, index, weights_BR)[2]
+    for parameter in frozen:
+        parameter.stop_gradient = False
+    moved = {name for name, gradient in gradients.items() if gradient.any()}
+    assert any("layers.1." in name for name in moved)
+    assert not any("layers.0." in name for name in moved)
+
+
 @settings(deadline=None)
 @given(seed=st.integers(0, 99), n_samples=st.integers(1, 5), max_tokens=st.integers(1, 40))
 def test_no_packed_row_is_longer_than_allowed_unless_one_response_is(seed, n_samples, max_tokens):

@@ -121,5 +121,12 @@ def test_ranking_accuracy_is_logged_over_valid_verdicts():
     assert math.isnan(metrics_of(rewarded(judged(CUT_OFF)))["ranking_reward_mean"])
 
 
+def test_only_what_a_rule_asks_for_is_measured():
+    ranked = rewarded(judged("it is\nA > B = C", CUT_OFF, ground_truth="A > B = C"), rule="ranking")
+    assert ranked.measures == {"ranking_reward": [1.0, None]}
+    single = rewarded(judged("near\n\n7", "no score", ground_truth='{"A": 8}'), rule="single_score")
+    assert single.measures == {"score_reward": [0.8, None]}
+
+
 def test_other_rewards_log_no_measures():
     assert "ranking_reward_mean" not in metrics_of(rolled_group(0, [1, 2], [3.0, 4.0]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -224,7 +225,8 @@ def _disk(folder: Path) -> Finding:
 
 
 def _tools(which: Callable[[str], str | None]) -> Iterable[Finding]:
-    compiler = next((path for name in COMPILERS if (path := which(name))), None)
+    names = shlex.split(os.environ.get("CXX", ""))[:1] or COMPILERS
+    compiler = next((path for name in names if (path := which(name))), None)
     if compiler:
         yield Finding("ok", "C++ compiler", compiler)
     else:

@@ -75,6 +75,7 @@ def test_rows_that_give_no_group_are_left_out_and_counted(tmp_path):
         {"mt_texts": None},
         {"trg_text": " "},
         {"mt_texts": ["```", "Translation A:", "one", "two"]},
+        {"trg_lang": "xx"},
     ]
     report = annotate_groups(sampled(tmp_path, *rows), tmp_path / "out.parquet")
     (row,) = rows_of(report.path)
@@ -83,7 +84,39 @@ def test_rows_that_give_no_group_are_left_out_and_counted(tmp_path):
         (1, "fewer"),
         (2, "mt_texts"),
         (3, "trg_text"),
+        (5, "trg_lang:"),
     ]
+
+
+def test_no_row_has_the_same_group_twice(tmp_path):
+    source = sampled(tmp_path, {"mt_texts": SAMPLED[:3]})
+    report = annotate_groups(source, tmp_path / "out.parquet", group_size=3, groups_per_row=5)
+    assert (report.written, report.rejected) == (1, ())
+
+
+def test_numbers_in_place_of_texts_are_a_fault_not_a_traceback(tmp_path):
+    path = sampled(tmp_path, {})
+    table = pq.read_table(path).to_pydict() | {"mt_texts": [[1, 2, 3]]}
+    pq.write_table(pa.table(table), path)
+    with pytest.raises(UserError, match="mt_texts is not a list of texts"):
+        annotate_groups(path, tmp_path / "out.parquet")
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_mixed_groups_of_any_size_keep_samples_of_the_policy(tmp_path, size):
+    texts = ["a sample", "another sample", "a third", "a fourth"]
+    report = annotate_groups(
+        sampled(tmp_path, {"mt_texts": texts}), tmp_path / "out.parquet", mixed_share=1.0, group_size=size
+    )
+    (row,) = rows_of(report.path)
+    assert len(set(row["mt_texts"]) & set(texts)) == size - size // 2
+
+
+@pytest.mark.parametrize("names", [("out.jsonl", None), ("out.parquet", "out.parquet")])
+def test_outputs_that_cannot_be_are_refused(tmp_path, names):
+    out, scale = (None if name is None else tmp_path / name for name in names)
+    with pytest.raises(UserError, match=r"out\.(jsonl|parquet) (does not end|cannot hold)"):
+        annotate_groups(sampled(tmp_path, {}), out, fit_scale=scale)
 
 
 def test_a_fitted_scale_spreads_the_scores_and_fits_other_groups(tmp_path):
@@ -93,9 +126,9 @@ def test_a_fitted_scale_spreads_the_scores_and_fits_other_groups(tmp_path):
     read = rows_of(annotate_groups(source, tmp_path / "b.parquet", scale=scale).path)
     assert fitted == read
     linear = rows_of(annotate_groups(source, tmp_path / "c.parquet").path)
-    assert len({score for row in fitted for score in row["scores"]}) >= len(
-        {score for row in linear for score in row["scores"]}
-    )
+    n_fitted, n_linear = (len({score for row in rows for score in row["scores"]}) for rows in (fitted, linear))
+    assert n_fitted == 6  # as many as there are different samples
+    assert n_linear < n_fitted
 
 
 @pytest.mark.parametrize(
@@ -112,7 +145,17 @@ def test_settings_that_cannot_work_are_one_sentence(tmp_path, settings, sentence
         annotate_groups(sampled(tmp_path, {}), tmp_path / "out.parquet", **settings)
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"bounds": [1, 2]}', '{"bounds": [9, 8, 7, 6, 5, 4, 3, 2, 1, 0]}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        '{"bounds": "0123456789"}',
+        '{"bounds": [NaN, NaN, NaN, NaN, NaN, NaN, NaN, NaN, NaN, NaN]}',
+        '{"bounds": [1, 2]}',
+        '{"bounds": [9, 8, 7, 6, 5, 4, 3, 2, 1, 0]}',
+    ],
+)
 def test_a_file_that_is_no_scale_is_told(tmp_path, content):
     path = tmp_path / "scale.json"
     path.write_text(content)
@@ -172,6 +215,7 @@ def test_analysis_holds_each_piece_against_each_candidate():
     assert text == "3 mai 2024\n3: A+ B+\n mai: A+ B-\n 2024: A- B+\n\nA 7 B 5"
     assert analyse_one("3 mai 2024", "3 juin 2024") == "3 mai 2024\n3: +\n mai: -\n 2024: +"
     assert pieces("2024年3月, 5 %") == ["2024", "年", "3", "月", " 5", " %"]
+    assert pieces("AI技术") == ["AI", "技", "术"]
 
 
 @pytest.mark.parametrize("damaged", DAMAGES)

@@ -25,7 +25,7 @@ MIN_ANALYSIS_CHARS = 50  # per candidate, for `ranking_reward_zero`
 
 @dataclass(frozen=True, slots=True)
 class RankingReward:
-    """The reward of one answer and its parts; all 0 for an answer that is not valid.
+    """The reward of one answer and its parts; none is above 0 for an answer that is not valid.
 
     `ranking_reward` and `score_reward` lie in [0, 1]; `score` is what to train on: their sum times the scale, or the
     ranking's alone where no scores are asked for. `ranking_reward` is None where there is nothing to rank.

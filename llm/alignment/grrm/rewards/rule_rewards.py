@@ -30,3 +30,12 @@ def rule_reward_function(name: str) -> RankingRewardFunction:
     if name not in RULE_REWARDS:
         raise UserError(f"The rule reward {name!r} does not exist; use one of {', '.join(RULE_REWARDS)}.")
     return RULE_REWARDS[name]
+
+
+def parts_of(rule: RankingRewardFunction) -> tuple[str, ...]:
+    """The parts of a `RankingReward` that the rule fills."""
+    if rule is single_score_reward:
+        return ("score_reward",)
+    if rule in (ranking_reward, ranking_reward_no_cot, ranking_reward_zero):
+        return ("ranking_reward",)
+    return ("ranking_reward", "score_reward")

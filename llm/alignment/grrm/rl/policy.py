@@ -32,6 +32,11 @@ class TokenScores(NamedTuple):
 class _ScoresTokens:
     """Mixin: `forward(input_ids, positions_N=…, labels_N=…)` returns `TokenScores`, else it is the base's forward."""
 
+    def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(config, *args, **kwargs)
+        # Asked once: layers keep the attention function that was in place when they were built.
+        self.reads_ranges = takes_ranges(config.model_type)
+
     @classmethod
     def _load_pretrained_model(cls, *args: Any, **kwargs: Any) -> Any:
         """Refuse a checkpoint with holes, which PaddleNLP fills with random numbers and a warning."""
@@ -72,7 +77,7 @@ class _ScoresTokens:
 
     def _visibility(self, input_ids: paddle.Tensor, visible_3BT: paddle.Tensor | None) -> dict[str, Any]:
         """What tells the base which tokens see each other: ranges where its attention reads them, else a mask."""
-        if not takes_ranges(self.config.model_type):
+        if not self.reads_ranges:
             return {} if visible_3BT is None else {"attention_mask": dense_mask(visible_3BT)}
         if visible_3BT is None:
             visible_3BT = paddle.zeros([3, *input_ids.shape], dtype="int32")

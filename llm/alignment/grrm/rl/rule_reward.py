@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.ranking_accuracy import RankingReward, RankingRewardFunction
+from grrm.rewards.rule_rewards import parts_of
 from grrm.rewards.shaping import ShapingConfig, shape_rewards
 from grrm.rl.rollout import RolledGroup
 
@@ -19,7 +20,7 @@ class RuleRewardStage:
     A response that is no valid verdict has no score but the status UNPARSABLE_CANDIDATE, so that the failure policy
     decides what it gets: by default the fixed reward, which is 0 unless set, as in the reference. Of valid responses,
     the measure `ranking_reward` is the share of candidate pairs that they order as the ground truth does, and
-    `score_reward` the credit for their scores.
+    `score_reward` the credit for their scores, where the rule asks for either.
     """
 
     rule: RankingRewardFunction
@@ -37,8 +38,8 @@ class RuleRewardStage:
             rolled.verdict = _verdict(found)
             rolled.shaped = shape_rewards(rolled.group, rolled.verdict, self.shaping, self.policy)
             rolled.measures = {
-                "ranking_reward": [one.ranking_reward if one.valid_answer else None for one in found],
-                "score_reward": [one.score_reward if one.valid_answer else None for one in found],
+                part: [getattr(one, part) if one.valid_answer else None for one in found]
+                for part in parts_of(self.rule)
             }
 
 

@@ -79,8 +79,8 @@ def convert(parquet: Path, out_jsonl: Path, target: str, prompt_type: str) -> No
 def groups(parquet: Path, out: Path, **settings: Any) -> None:
     """Form groups of sampled translations, with gold scores by chrF and analyses, for training a judge.
 
-    PARQUET is what `grrm translate --sampling-n 8` makes of rows with references; OUT is input of `grrm data sft-gqm`
-    and `rl-gqm`, `sft-sqm` and `rl-sqm`, `grrm rank` and `grrm eval ranking`.
+    PARQUET is what `grrm translate --sampling-n 8` makes of rows with references; OUT, a .parquet file, is input of
+    `grrm data sft-gqm` and `rl-gqm`, `sft-sqm` and `rl-sqm`, and of `grrm rank`.
     """
     from grrm.data.annotation.groups import annotate_groups
 

@@ -20,7 +20,7 @@ from grrm.gqm.languages import CANDIDATE_IDS
 
 # A word, a number or a sign of money or measure, with the space before it, so that it is the same token as in the
 # candidates; Chinese is taken character by character.
-_PIECE = re.compile(r" ?\d+| ?[\u4e00-\u9fff]| ?[^\W\d_]+| ?[€$£¥₩%°′″]+")
+_PIECE = re.compile(r" ?\d+| ?[\u4e00-\u9fff]| ?[^\W\d_\u4e00-\u9fff]+| ?[€$£¥₩%°′″]+")
 
 
 def pieces(text: str) -> list[str]:

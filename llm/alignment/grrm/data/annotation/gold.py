@@ -42,10 +42,11 @@ class GoldScale:
     def load(cls, path: Path) -> GoldScale:
         """The scale in a file of `save`. Raises UserError for anything else."""
         try:
-            bounds = tuple(map(float, json.loads(path.read_text(encoding="utf-8"))["bounds"]))
+            values = json.loads(path.read_text(encoding="utf-8"))["bounds"]
+            bounds = tuple(float(value) for value in values if not isinstance(value, str))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path} is not a scale of gold scores ({error}): make one with --fit-scale") from error
-        if len(bounds) != TOP or any(after < before for before, after in pairwise(bounds)):
+        if len(bounds) != TOP or any(not before <= after for before, after in pairwise(bounds)):
             raise UserError(f"{path} does not hold ten ascending bounds: make a scale with --fit-scale")
         return cls(bounds)
 

@@ -16,12 +16,12 @@ from tqdm import tqdm
 from grrm.data.annotation.analysis import analyse_group, analyse_one
 from grrm.data.annotation.damage import damage
 from grrm.data.annotation.gold import GoldScale, chrf_scorer
-from grrm.data.atomic import atomic_path
+from grrm.data.atomic import atomic_path, check_writable
 from grrm.data.convert import ConversionReport, RejectedRow
 from grrm.data.parquet import COLUMNS, ROWS_PER_BATCH, open_parquet
 from grrm.errors import UserError
 from grrm.gqm.fences import is_safe_candidate
-from grrm.gqm.languages import MAX_CANDIDATES_TRAINED
+from grrm.gqm.languages import MAX_CANDIDATES_TRAINED, display_name
 
 SCHEMA = pa.schema(
     [
@@ -59,13 +59,15 @@ def annotate_groups(
     Reads src_text, trg_text, src_lang, trg_lang and mt_texts (as `grrm translate --sampling-n` writes them); writes
     the same columns with one row per group, its scores, its analysis, and one analysis per candidate for a judge that
     sees no other. A group has `group_size` different
-    translations that a judge may be shown, fewer (at least two) where there are no more. In a share `mixed_share` of
+    translations that a judge may be shown, fewer (at least two) where there are no more; no row has the same group
+    twice. In a share `mixed_share` of
     the groups, half of them are not the policy's: the reference, damaged references, the source as it is. Scores are
     linear in chrF, on the scale of the file `scale`, or spread evenly over this file's groups, which writes that scale
     to `fit_scale`. The same arguments give the same groups. Rows that give none are left out and counted.
     Raises UserError for settings that cannot work, and for a file that cannot be read, scored or written.
     """
     _check(group_size, groups_per_row, mixed_share, scale, fit_scale)
+    _check_output(out, fit_scale)
     fixed = GoldScale.linear() if scale is None else GoldScale.load(scale)
     rejected: list[RejectedRow] = []
     maker = _GroupMaker(group_size, groups_per_row, mixed_share, seed)
@@ -89,6 +91,15 @@ def _check(
         raise UserError("groups_per_row must be at least 1 and mixed_share from 0 to 1")
     if scale is not None and fit_scale is not None:
         raise UserError("scale and fit_scale exclude each other: read a scale, or fit one to this file")
+
+
+def _check_output(out: Path, fit_scale: Path | None) -> None:
+    if out.suffix != ".parquet":
+        raise UserError(f"{out} does not end with .parquet; groups are written as parquet only")
+    for path in [out] if fit_scale is None else [out, fit_scale]:
+        check_writable(path)
+    if fit_scale is not None and fit_scale.resolve() == out.resolve():
+        raise UserError(f"{out} cannot hold the groups and their scale; give two files")
 
 
 def _rows(parquet: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -120,12 +131,15 @@ class _GroupMaker:
             if fault is None:
                 values = (row["src_text"], row["trg_text"], row["src_lang"], row["trg_lang"])
                 sampled = _showable(row["mt_texts"])
+                drawn: set[frozenset[str]] = set()
                 for _ in range(self._groups_per_row):
                     texts = self._draw(values, sampled)
-                    if len(texts) < 2:
-                        fault = "fewer than two different translations that a judge may be shown"
-                        break
+                    if len(texts) < 2 or frozenset(texts) in drawn:
+                        continue
+                    drawn.add(frozenset(texts))
                     yield ScoredGroup(values, tuple((text, self._chrf(text, values[1])) for text in texts))
+                if not drawn:
+                    fault = "fewer than two different translations that a judge may be shown"
                 self._last_reference[values[3]] = values[1]
             if fault is not None:
                 rejected.append(RejectedRow(number, fault))
@@ -136,7 +150,7 @@ class _GroupMaker:
         source, reference, _, trg_lang = values
         other = self._last_reference.get(trg_lang, reference)
         foreign = _showable([reference, source, *(damage(reference, other, self._rng) for _ in range(3))])
-        n_foreign = min(len(foreign), max(2, self._group_size // 2))
+        n_foreign = min(len(foreign), self._group_size // 2)
         chosen = self._rng.sample(foreign, n_foreign)
         own = [text for text in sampled if text not in chosen]
         chosen += self._rng.sample(own, min(self._group_size - n_foreign, len(own)))
@@ -154,7 +168,15 @@ def _fault(row: dict[str, Any]) -> str | None:
     for name in COLUMNS:
         if not isinstance(row[name], str) or not row[name].strip():
             return f"{name} is empty"
-    return None if isinstance(row["mt_texts"], list) else "mt_texts is not a list"
+    for name in ("src_lang", "trg_lang"):
+        try:
+            display_name(row[name])
+        except UserError as error:
+            return f"{name}: {str(error).rstrip('.')}"
+    texts = row["mt_texts"]
+    if not isinstance(texts, list) or not all(text is None or isinstance(text, str) for text in texts):
+        return "mt_texts is not a list of texts"
+    return None
 
 
 def _annotated(group: ScoredGroup, scale: GoldScale) -> tuple[Any, ...]:

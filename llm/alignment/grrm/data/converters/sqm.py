@@ -100,6 +100,8 @@ def _read(parquet: Path, mt_key: str, score_key: str, analyses_key: str | None) 
 def _fault(scores: list[float | None] | None, counts: list[int | None], names: list[str]) -> str | None:
     if scores is None or None in counts:
         return None  # reported already
+    if not any(counts):
+        return "no candidates"
     if len(set(counts)) > 1:
         return "different lengths of " + ", ".join(f"{name} ({n})" for name, n in zip(names, counts, strict=True))
     if not all(score is None or -1 < score < 11 for score in scores):

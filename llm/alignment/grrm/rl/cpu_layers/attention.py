@@ -10,6 +10,7 @@ import paddle.nn.functional as F
 from paddle.autograd import PyLayer
 
 from grrm.rl.cpu_layers.fused import FusedAttention
+from grrm.rl.cpu_layers.wanted import note_inputs, only_wanted
 from grrm.rl.visibility import additive_mask
 
 
@@ -26,18 +27,19 @@ class SoftmaxAttention(PyLayer):
         raised = paddle.exp(scores - scores.max(-1, keepdim=True).expand_as(scores))
         weights = raised * (1.0 / _row_sums(raised)).expand_as(raised)
         ctx.scale = scale
+        note_inputs(ctx, q, k, v, mask)
         ctx.save_for_backward(q, k, v, weights)
         return paddle.matmul(weights, v)
 
     @staticmethod
-    def backward(ctx: Any, grad: paddle.Tensor) -> tuple[paddle.Tensor, paddle.Tensor, paddle.Tensor, None]:
+    def backward(ctx: Any, grad: paddle.Tensor) -> Any:
         """With weights p: dv = p^T g; ds = p * (g v^T - sum(g v^T * p)); dq = ds k / sqrt(D); dk = ds^T q / sqrt(D)."""
         q, k, v, weights = ctx.saved_tensor()
         pulled = paddle.matmul(grad, v, transpose_y=True) * weights
         grad_scores = pulled - weights * _row_sums(pulled).expand_as(weights)
         grad_q = paddle.matmul(grad_scores, k) * ctx.scale
         grad_k = paddle.matmul(grad_scores, q, transpose_x=True) * ctx.scale
-        return grad_q, grad_k, paddle.matmul(weights, grad, transpose_x=True), None
+        return only_wanted(ctx, grad_q, grad_k, paddle.matmul(weights, grad, transpose_x=True), None)
 
 
 def _row_sums(x: paddle.Tensor) -> paddle.Tensor:

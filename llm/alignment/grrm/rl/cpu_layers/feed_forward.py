@@ -9,6 +9,7 @@ import paddle.nn.functional as F
 from paddle.autograd import PyLayer
 
 from grrm.rl.cpu_layers.fused import FusedSwiGLU, available
+from grrm.rl.cpu_layers.wanted import note_inputs, only_wanted
 
 
 class SwiGLU(PyLayer):
@@ -18,14 +19,15 @@ class SwiGLU(PyLayer):
     def forward(ctx: Any, gate: paddle.Tensor, up: paddle.Tensor) -> paddle.Tensor:
         open_ = F.sigmoid(gate)
         passed = gate * open_
+        note_inputs(ctx, gate, up)
         ctx.save_for_backward(up, open_, passed)
         return passed * up
 
     @staticmethod
-    def backward(ctx: Any, grad: paddle.Tensor) -> tuple[paddle.Tensor, paddle.Tensor]:
+    def backward(ctx: Any, grad: paddle.Tensor) -> Any:
         """With s = sigmoid(gate): d silu = s + silu * (1 - s)."""
         up, open_, passed = ctx.saved_tensor()
-        return grad * up * (open_ + passed - passed * open_), grad * passed
+        return only_wanted(ctx, grad * up * (open_ + passed - passed * open_), grad * passed)
 
 
 def swiglu(gate: paddle.Tensor, up: paddle.Tensor | None = None) -> paddle.Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 import paddle
 from paddle.autograd import PyLayer
 
+from grrm.rl.cpu_layers.wanted import note_inputs, only_wanted
 from grrm_csrc.build import kernels
 
 
@@ -16,17 +17,39 @@ def available() -> bool:
     return kernels().library is not None
 
 
+# What each argument of a kernel is: f, i and l are tensors of float32, int32 and int64, n is a whole number, x any.
+_SIGNATURES = {
+    "grrm_rms_norm": "ffffnnx",
+    "grrm_rms_norm_backward": "ffffffnn",
+    "grrm_swiglu": "fffn",
+    "grrm_swiglu_backward": "fffffn",
+    "grrm_rotate": "ffflfnnnx",
+    "grrm_score_tokens": "flfffnn",
+    "grrm_score_tokens_backward": "flfffnn",
+    "grrm_attention": "fffiiiffnnnnn",
+    "grrm_attention_backward": "fffiiiffffffnnnnn",
+}
+_DTYPES = {"f": paddle.float32, "i": paddle.int32, "l": paddle.int64}
+_NUMBERS = {"n": ctypes.c_int64, "x": ctypes.c_float}
+
+
 def _call(name: str, *arguments: Any) -> None:
-    """Call a kernel: tensors go by address, whole numbers as int64, others as float32."""
+    """Call a kernel, tensors by address. Raises TypeError for a tensor of another type or on another device."""
     kept: list[paddle.Tensor] = []  # temporary copies have to live until the call returns
+    passed: list[Any] = []
+    for kind, argument in zip(_SIGNATURES[name], arguments, strict=True):
+        if kind in _NUMBERS:
+            passed.append(_NUMBERS[kind](argument))
+            continue
+        if argument.dtype != _DTYPES[kind] or not argument.place.is_cpu_place():
+            raise TypeError(f"{name} takes {_DTYPES[kind]} on the CPU, not {argument.dtype} on {argument.place}")
+        kept.append(argument if argument.is_contiguous() else argument.contiguous())
+        passed.append(ctypes.c_void_p(kept[-1].data_ptr()))
+    getattr(kernels().library, name)(*passed)
 
-    def converted(argument: Any) -> Any:
-        if isinstance(argument, paddle.Tensor):
-            kept.append(argument if argument.is_contiguous() else argument.contiguous())
-            return ctypes.c_void_p(kept[-1].data_ptr())
-        return ctypes.c_int64(argument) if isinstance(argument, int) else ctypes.c_float(argument)
 
-    getattr(kernels().library, name)(*map(converted, arguments))
+def _new(*shape: int) -> paddle.Tensor:
+    return paddle.empty(list(shape), dtype="float32")
 
 
 class FusedRMSNorm(PyLayer):
@@ -35,18 +58,19 @@ class FusedRMSNorm(PyLayer):
     @staticmethod
     def forward(ctx: Any, x_NH: paddle.Tensor, weight_H: paddle.Tensor, epsilon: float) -> paddle.Tensor:
         rows, width = x_NH.shape
-        y_NH, inverse_N = paddle.empty([rows, width]), paddle.empty([rows])
+        y_NH, inverse_N = _new(rows, width), _new(rows)
         _call("grrm_rms_norm", x_NH, weight_H, y_NH, inverse_N, rows, width, float(epsilon))
+        note_inputs(ctx, x_NH, weight_H)
         ctx.save_for_backward(x_NH, weight_H, inverse_N)
         return y_NH
 
     @staticmethod
-    def backward(ctx: Any, grad_NH: paddle.Tensor) -> tuple[paddle.Tensor, paddle.Tensor]:
+    def backward(ctx: Any, grad_NH: paddle.Tensor) -> Any:
         x_NH, weight_H, inverse_N = ctx.saved_tensor()
         rows, width = x_NH.shape
-        grad_x_NH, grad_weight_H = paddle.empty([rows, width]), paddle.empty([width])
+        grad_x_NH, grad_weight_H = _new(rows, width), _new(width)
         _call("grrm_rms_norm_backward", x_NH, weight_H, inverse_N, grad_NH, grad_x_NH, grad_weight_H, rows, width)
-        return grad_x_NH, grad_weight_H
+        return only_wanted(ctx, grad_x_NH, grad_weight_H)
 
 
 class FusedSwiGLU(PyLayer):
@@ -54,17 +78,18 @@ class FusedSwiGLU(PyLayer):
 
     @staticmethod
     def forward(ctx: Any, gate: paddle.Tensor, up: paddle.Tensor) -> paddle.Tensor:
-        y = paddle.empty(gate.shape)
+        y = _new(*gate.shape)
         _call("grrm_swiglu", gate, up, y, gate.size)
+        note_inputs(ctx, gate, up)
         ctx.save_for_backward(gate, up)
         return y
 
     @staticmethod
-    def backward(ctx: Any, grad: paddle.Tensor) -> tuple[paddle.Tensor, paddle.Tensor]:
+    def backward(ctx: Any, grad: paddle.Tensor) -> Any:
         gate, up = ctx.saved_tensor()
-        grad_gate, grad_up = paddle.empty(gate.shape), paddle.empty(gate.shape)
+        grad_gate, grad_up = _new(*gate.shape), _new(*gate.shape)
         _call("grrm_swiglu_backward", gate, up, grad, grad_gate, grad_up, gate.size)
-        return grad_gate, grad_up
+        return only_wanted(ctx, grad_gate, grad_up)
 
 
 class FusedRotation(PyLayer):
@@ -78,7 +103,7 @@ class FusedRotation(PyLayer):
         return _rotated(x, cos_PD, sin_PD, positions_BT, 1.0)
 
     @staticmethod
-    def backward(ctx: Any, grad: paddle.Tensor) -> tuple[paddle.Tensor, None, None, None]:
+    def backward(ctx: Any, grad: paddle.Tensor) -> Any:
         return _rotated(grad, *ctx.saved_tensor(), -1.0), None, None, None
 
 
@@ -86,7 +111,7 @@ def _rotated(
     x: paddle.Tensor, cos_PD: paddle.Tensor, sin_PD: paddle.Tensor, positions_BT: paddle.Tensor, direction: float
 ) -> paddle.Tensor:
     batch, length, heads, width = x.shape
-    y = paddle.empty(x.shape)
+    y = _new(*x.shape)
     _call("grrm_rotate", x, cos_PD, sin_PD, positions_BT, y, batch * length, heads, width, direction)
     return y
 
@@ -103,23 +128,24 @@ class FusedAttention(PyLayer):
         ctx: Any, q: paddle.Tensor, k: paddle.Tensor, v: paddle.Tensor, visible_3BT: paddle.Tensor
     ) -> paddle.Tensor:
         batch, length, heads, width = q.shape
-        out, lse = paddle.empty(q.shape), paddle.empty([batch, heads, length])
+        out, lse = _new(*q.shape), _new(batch, heads, length)
         sizes = (batch, length, heads, k.shape[2], width)
         _call("grrm_attention", q, k, v, *_ranges(visible_3BT), out, lse, *sizes)
         ctx.sizes = sizes
+        note_inputs(ctx, q, k, v, visible_3BT)
         ctx.save_for_backward(q, k, v, visible_3BT, out, lse)
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: paddle.Tensor) -> tuple[paddle.Tensor, paddle.Tensor, paddle.Tensor, None]:
+    def backward(ctx: Any, grad: paddle.Tensor) -> Any:
         q, k, v, visible_3BT, out, lse = ctx.saved_tensor()
-        dq, dk, dv = paddle.empty(q.shape), paddle.empty(k.shape), paddle.empty(v.shape)
+        dq, dk, dv = _new(*q.shape), _new(*k.shape), _new(*v.shape)
         arguments = (q, k, v, *_ranges(visible_3BT), out, lse, grad, dq, dk, dv, *ctx.sizes)
         _call("grrm_attention_backward", *arguments)
-        return dq, dk, dv, None
+        return only_wanted(ctx, dq, dk, dv, None)
 
 
-def _ranges(visible_3BT: paddle.Tensor) -> tuple[paddle.Tensor, paddle.Tensor, paddle.Tensor]:
+def _ranges(visible_3BT: paddle.Tensor) -> Any:
     return visible_3BT[0], visible_3BT[1], visible_3BT[2]
 
 
@@ -127,9 +153,11 @@ class FusedTokenScores(PyLayer):
     """log softmax(logits)[label] and the entropy of the softmax, both [N]; the entropy has no gradient."""
 
     @staticmethod
-    def forward(ctx: Any, logits_NV: paddle.Tensor, labels_N: paddle.Tensor) -> tuple[paddle.Tensor, paddle.Tensor]:
+    def forward(ctx: Any, logits_NV: paddle.Tensor, labels_N: paddle.Tensor) -> Any:
         rows, vocab = logits_NV.shape
-        logprobs_N, entropy_N, lse_N = paddle.empty([rows]), paddle.empty([rows]), paddle.empty([rows])
+        if rows and not (int(labels_N.min()) >= 0 and int(labels_N.max()) < vocab):
+            raise ValueError(f"labels from {int(labels_N.min())} to {int(labels_N.max())} of a vocabulary of {vocab}")
+        logprobs_N, entropy_N, lse_N = _new(rows), _new(rows), _new(rows)
         _call("grrm_score_tokens", logits_NV, labels_N, logprobs_N, entropy_N, lse_N, rows, vocab)
         ctx.save_for_backward(logits_NV, labels_N, lse_N)
         entropy_N.stop_gradient = True
@@ -137,9 +165,9 @@ class FusedTokenScores(PyLayer):
         return logprobs_N, entropy_N
 
     @staticmethod
-    def backward(ctx: Any, grad_N: paddle.Tensor, *_: Any) -> tuple[paddle.Tensor, None]:
+    def backward(ctx: Any, grad_N: paddle.Tensor, *_: Any) -> Any:
         logits_NV, labels_N, lse_N = ctx.saved_tensor()
         rows, vocab = logits_NV.shape
-        grad_NV = paddle.empty([rows, vocab])
+        grad_NV = _new(rows, vocab)
         _call("grrm_score_tokens_backward", logits_NV, labels_N, lse_N, grad_N, grad_NV, rows, vocab)
         return grad_NV, None

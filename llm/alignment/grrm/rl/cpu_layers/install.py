@@ -10,14 +10,14 @@ from grrm.rl.cpu_layers.attention import attention, repeat_kv
 from grrm.rl.cpu_layers.feed_forward import swiglu
 from grrm.rl.cpu_layers.fused import available
 from grrm.rl.cpu_layers.norm import rms_norm
-from grrm.rl.cpu_layers.projection import linear
+from grrm.rl.cpu_layers.projection import CpuLinear
 from grrm.rl.cpu_layers.rotary import rotate
 
 _in_use = False
 
 
 def takes_ranges(model_type: str) -> bool:
-    """True where attention reads ranges of visible tokens (see grrm.rl.visibility) instead of a mask."""
+    """True where the attention of models built now reads ranges of visible tokens (grrm.rl.visibility), not a mask."""
     return _in_use and model_type == "qwen2" and available()
 
 
@@ -33,5 +33,5 @@ def use_cpu_layers() -> None:
         modeling.apply_rotary_pos_emb = rotate
         modeling.fusion_ops.swiglu = swiglu
         modeling.repeat_kv = repeat_kv
-    paddle.nn.Linear.forward = linear
+        modeling.Linear = CpuLinear
     qwen2.scaled_dot_product_attention = attention
