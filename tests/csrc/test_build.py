@@ -19,8 +19,10 @@ def load(monkeypatch, tmp_path):
 
 
 def compiler(folder, script: str) -> str:
+    """A program that runs the script; its first line names no interpreter, whose path may hold blanks."""
+    (folder / "compiler.py").write_text(f"import sys\n{script}\n")
     path = folder / "compiler"
-    path.write_text(f"#!{sys.executable}\nimport sys\n{script}\n")
+    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{folder / "compiler.py"}" "$@"\n')
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return str(path)
 
