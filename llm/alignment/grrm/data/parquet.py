@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,34 +27,38 @@ class TranslationRow(NamedTuple):
     trg_lang: str
 
 
-def write_rows(path: Path, rows: Iterable[TranslationRow]) -> int:
-    """Write `rows` to `path` in one atomic step, streaming; returns how many. Zero rows give a valid empty file."""
+def write_rows(path: Path, rows: Iterable[tuple[Any, ...]], schema: pa.Schema = SCHEMA) -> int:
+    """Write `rows`, values in the order of `schema`, to `path` in one atomic step, streaming; returns how many.
+
+    Zero rows give a valid empty file.
+    """
     written = 0
     iterator = iter(rows)
-    with atomic_path(path) as temporary, pq.ParquetWriter(temporary, SCHEMA) as writer:
+    with atomic_path(path) as temporary, pq.ParquetWriter(temporary, schema) as writer:
         while batch := list(islice(iterator, ROWS_PER_BATCH)):
-            columns = [pa.array(values, pa.string()) for values in zip(*batch, strict=True)]
-            writer.write_table(pa.Table.from_arrays(columns, schema=SCHEMA))
+            columns = zip(zip(*batch, strict=True), schema.types, strict=True)
+            arrays = [pa.array(values, kind) for values, kind in columns]
+            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
             written += len(batch)
     return written
 
 
-def count_rows(path: Path) -> int:
+def count_rows(path: Path, columns: Sequence[str] = COLUMNS) -> int:
     """Number of rows in the file, from its footer. Raises UserError like `iter_raw_rows`, but accepts an empty file."""
-    with _open(path) as file:
+    with _open(path, columns) as file:
         return int(file.metadata.num_rows)
 
 
-def iter_raw_rows(path: Path) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    """Stream `(row_number, values in the order of COLUMNS)`, row numbers from 1, values as they are (maybe None).
+def iter_raw_rows(path: Path, columns: Sequence[str] = COLUMNS) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """Stream `(row_number, values in the order of columns)`, row numbers from 1, values as they are (maybe None).
 
     Raises UserError, one sentence, when the file is missing, is not parquet, lacks a column or has no rows.
     """
-    with _open(path) as file:
+    with _open(path, columns) as file:
         number = 0
-        for batch in file.iter_batches(batch_size=ROWS_PER_BATCH, columns=list(COLUMNS)):
-            columns = [batch.column(batch.schema.get_field_index(name)).to_pylist() for name in COLUMNS]
-            for values in zip(*columns, strict=True):
+        for batch in file.iter_batches(batch_size=ROWS_PER_BATCH, columns=list(columns)):
+            values_of = [batch.column(batch.schema.get_field_index(name)).to_pylist() for name in columns]
+            for values in zip(*values_of, strict=True):
                 number += 1
                 yield number, values
     if number == 0:
@@ -87,15 +91,15 @@ def open_parquet(path: Path, columns: Iterable[str]) -> pq.ParquetFile:
         ) from error
 
 
-def _open(path: Path) -> pq.ParquetFile:
-    file = open_parquet(path, COLUMNS)
+def _open(path: Path, columns: Sequence[str] = COLUMNS) -> pq.ParquetFile:
+    file = open_parquet(path, columns)
     found = file.schema_arrow.names
-    missing = [name for name in COLUMNS if name not in found]
+    missing = [name for name in columns if name not in found]
     if missing:
         file.close()
         raise UserError(
             f"{path} lacks column {', '.join(missing)} (found: {', '.join(found) or 'none'}); "
-            f"rename its columns to {', '.join(COLUMNS)}"
+            f"rename its columns to {', '.join(columns)}"
         )
     return file
 

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from grrm.data.annotation.analysis import analyse_group, analyse_one
 from grrm.data.annotation.damage import damage
 from grrm.data.annotation.gold import GoldScale, chrf_scorer
-from grrm.data.atomic import atomic_path, check_writable
+from grrm.data.atomic import check_writable
 from grrm.data.convert import ConversionReport, RejectedRow
-from grrm.data.parquet import COLUMNS, ROWS_PER_BATCH, open_parquet
+from grrm.data.parquet import COLUMNS, TranslationRow, count_rows, iter_raw_rows, write_rows
 from grrm.errors import UserError
 from grrm.gqm.fences import is_safe_candidate
 from grrm.gqm.languages import MAX_CANDIDATES_TRAINED, display_name
@@ -39,7 +37,7 @@ _SAMPLED = (*COLUMNS, "mt_texts")
 class ScoredGroup:
     """A row's values, and some of its translations with their chrF."""
 
-    row: tuple[str, str, str, str]
+    row: TranslationRow
     candidates: tuple[tuple[str, float], ...]
 
 
@@ -58,27 +56,33 @@ def annotate_groups(
 
     Reads src_text, trg_text, src_lang, trg_lang and mt_texts (as `grrm translate --sampling-n` writes them); writes
     the same columns with one row per group, its scores, its analysis, and one analysis per candidate for a judge that
-    sees no other. A group has `group_size` different
-    translations that a judge may be shown, fewer (at least two) where there are no more; no row has the same group
-    twice. In a share `mixed_share` of
-    the groups, half of them are not the policy's: the reference, damaged references, the source as it is. Scores are
-    linear in chrF, on the scale of the file `scale`, or spread evenly over this file's groups, which writes that scale
-    to `fit_scale`. The same arguments give the same groups. Rows that give none are left out and counted.
-    Raises UserError for settings that cannot work, and for a file that cannot be read, scored or written.
+    sees no other. A group has `group_size` different translations that a judge may be shown, fewer (at least two) where
+    there are no more; no row has the same group twice. In a share `mixed_share` of the groups, half of the translations
+    are not the policy's: the reference, damaged references, the source as it is. Scores are linear in chrF, on the
+    scale of the file `scale`, or spread evenly over this file's groups, which writes that scale to `fit_scale`. The
+    same arguments give the same groups. Rows that give none are left out and counted. Raises
+    UserError for settings that cannot work, and for a file that cannot be read, scored or written.
     """
     _check(group_size, groups_per_row, mixed_share, scale, fit_scale)
     _check_output(out, fit_scale)
     fixed = GoldScale.linear() if scale is None else GoldScale.load(scale)
     rejected: list[RejectedRow] = []
     maker = _GroupMaker(group_size, groups_per_row, mixed_share, seed)
-    groups = list(maker.groups(_rows(parquet), rejected))
+    rows = tqdm(
+        iter_raw_rows(parquet, _SAMPLED),
+        total=count_rows(parquet, _SAMPLED),
+        desc=f"score {parquet.name}",
+        unit="row",
+        disable=None,
+    )
+    groups = list(maker.groups(rows, rejected))
     if not groups:
         why = f", the first is left out because of: {rejected[0].reason}" if rejected else ""
         raise UserError(f"{parquet} has no row to make a group of{why}; sample more translations")
     if fit_scale is not None:
         fixed = GoldScale.spread(chrf for group in groups for _, chrf in group.candidates)
         fixed.save(fit_scale)
-    _write(out, (_annotated(group, fixed) for group in groups))
+    write_rows(out, (_annotated(group, fixed) for group in groups), SCHEMA)
     return ConversionReport(out, len(groups), tuple(rejected))
 
 
@@ -102,20 +106,6 @@ def _check_output(out: Path, fit_scale: Path | None) -> None:
         raise UserError(f"{out} cannot hold the groups and their scale; give two files")
 
 
-def _rows(parquet: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    with open_parquet(parquet, _SAMPLED) as file:
-        missing = [name for name in _SAMPLED if name not in file.schema_arrow.names]
-        if missing:
-            raise UserError(f"{parquet} lacks column {', '.join(missing)}; sample it with grrm translate --sampling-n")
-        number = 0
-        with tqdm(total=file.metadata.num_rows, desc=f"score {parquet.name}", unit="row", disable=None) as progress:
-            for batch in file.iter_batches(batch_size=256, columns=list(_SAMPLED)):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, row
-                progress.update(batch.num_rows)
-
-
 class _GroupMaker:
     """Draws the groups of one row after the other; remembers each language's last reference to borrow words from."""
 
@@ -125,26 +115,26 @@ class _GroupMaker:
         self._chrf = chrf_scorer()
         self._last_reference: dict[str, str] = {}
 
-    def groups(self, rows: Iterator[tuple[int, dict[str, Any]]], rejected: list[RejectedRow]) -> Iterator[ScoredGroup]:
-        for number, row in rows:
-            fault = _fault(row)
+    def groups(self, rows: Iterable[tuple[int, tuple[Any, ...]]], rejected: list[RejectedRow]) -> Iterator[ScoredGroup]:
+        for number, (*texts_and_languages, translations) in rows:
+            values = TranslationRow(*texts_and_languages)
+            fault = _fault(values, translations)
             if fault is None:
-                values = (row["src_text"], row["trg_text"], row["src_lang"], row["trg_lang"])
-                sampled = _showable(row["mt_texts"])
+                sampled = _showable(translations)
                 drawn: set[frozenset[str]] = set()
                 for _ in range(self._groups_per_row):
                     texts = self._draw(values, sampled)
                     if len(texts) < 2 or frozenset(texts) in drawn:
                         continue
                     drawn.add(frozenset(texts))
-                    yield ScoredGroup(values, tuple((text, self._chrf(text, values[1])) for text in texts))
+                    yield ScoredGroup(values, tuple((text, self._chrf(text, values.trg_text)) for text in texts))
                 if not drawn:
                     fault = "fewer than two different translations that a judge may be shown"
-                self._last_reference[values[3]] = values[1]
+                self._last_reference[values.trg_lang] = values.trg_text
             if fault is not None:
                 rejected.append(RejectedRow(number, fault))
 
-    def _draw(self, values: tuple[str, str, str, str], sampled: Sequence[str]) -> list[str]:
+    def _draw(self, values: TranslationRow, sampled: Sequence[str]) -> list[str]:
         if self._rng.random() >= self._mixed_share:
             return self._rng.sample(sampled, min(self._group_size, len(sampled)))
         source, reference, _, trg_lang = values
@@ -164,17 +154,16 @@ def _showable(texts: Sequence[str | None]) -> list[str]:
     return [text for text in dict.fromkeys(stripped) if text and is_safe_candidate(text)]
 
 
-def _fault(row: dict[str, Any]) -> str | None:
-    for name in COLUMNS:
-        if not isinstance(row[name], str) or not row[name].strip():
+def _fault(values: TranslationRow, translations: Any) -> str | None:
+    for name, value in zip(COLUMNS, values, strict=True):
+        if not isinstance(value, str) or not value.strip():
             return f"{name} is empty"
     for name in ("src_lang", "trg_lang"):
         try:
-            display_name(row[name])
+            display_name(getattr(values, name))
         except UserError as error:
             return f"{name}: {str(error).rstrip('.')}"
-    texts = row["mt_texts"]
-    if not isinstance(texts, list) or not all(text is None or isinstance(text, str) for text in texts):
+    if not isinstance(translations, list) or not all(text is None or isinstance(text, str) for text in translations):
         return "mt_texts is not a list of texts"
     return None
 
@@ -182,15 +171,6 @@ def _fault(row: dict[str, Any]) -> str | None:
 def _annotated(group: ScoredGroup, scale: GoldScale) -> tuple[Any, ...]:
     texts = [text for text, _ in group.candidates]
     scores = [scale.score(chrf) for _, chrf in group.candidates]
-    reference = group.row[1]
+    reference = group.row.trg_text
     singly = [analyse_one(reference, text) for text in texts]
     return (*group.row, texts, scores, analyse_group(reference, texts, scores), singly)
-
-
-def _write(out: Path, rows: Iterator[tuple[Any, ...]]) -> None:
-    with atomic_path(out) as temporary, pq.ParquetWriter(temporary, SCHEMA) as writer:
-        while batch := list(islice(rows, ROWS_PER_BATCH)):
-            columns = [
-                pa.array(values, field.type) for values, field in zip(zip(*batch, strict=True), SCHEMA, strict=True)
-            ]
-            writer.write_table(pa.Table.from_arrays(columns, schema=SCHEMA))
