@@ -14,6 +14,8 @@ SHUFFLE_SEED = click.option(
     "--seed", type=click.IntRange(0, 2**32 - 1), default=114514, show_default=True, help="Of every random choice."
 )
 LLAMA_FACTORY = click.option("--llama-factory", is_flag=True, help="Enter the file into dataset_info.json beside it.")
+MT_KEY = click.option("--mt-key", default="mt_texts", show_default=True, help="Column of the lists of candidates.")
+SCORE_KEY = click.option("--score-key", default="scores", show_default=True, help="Column of the lists of scores.")
 COMPAT = click.option("--compat", is_flag=True, help="Reproduce the original's rows with its mistakes.")
 
 
@@ -95,8 +97,8 @@ def group_options(prompt_types: tuple[str, ...]) -> Callable[[Callable[..., None
             click.option("--add-example", is_flag=True, help="Show the judge an example of a verdict."),
             click.option("--prompt-type", type=click.Choice(prompt_types), default="ranking_score", show_default=True),
             click.option("--analysis-key", default="analysis", show_default=True, help="Column of the analyses."),
-            click.option("--score-key", default="scores", show_default=True, help="Column of the lists of scores."),
-            click.option("--mt-key", default="mt_texts", show_default=True, help="Column of the lists of candidates."),
+            SCORE_KEY,
+            MT_KEY,
         ):
             command = option(command)
         return command
@@ -148,8 +150,8 @@ def rl_gqm(parquet: Path, out: Path, **settings: Any) -> None:
 @data.command()
 @click.argument("parquet", type=FILE)
 @click.argument("out", type=FILE)
-@click.option("--mt-key", default="mt_texts", show_default=True, help="Column of the lists of candidates.")
-@click.option("--score-key", default="scores", show_default=True, help="Column of the lists of scores.")
+@MT_KEY
+@SCORE_KEY
 @click.option("--analyses-key", default="analyses", show_default=True, help="Column of the lists of analyses.")
 @SHUFFLE_SEED
 def sft_sqm(parquet: Path, out: Path, **settings: Any) -> None:
@@ -165,8 +167,8 @@ def sft_sqm(parquet: Path, out: Path, **settings: Any) -> None:
 @data.command()
 @click.argument("parquet", type=FILE)
 @click.argument("out", type=FILE)
-@click.option("--mt-key", default="mt_texts", show_default=True, help="Column of the lists of candidates.")
-@click.option("--score-key", default="scores", show_default=True, help="Column of the lists of scores.")
+@MT_KEY
+@SCORE_KEY
 @SHUFFLE_SEED
 def rl_sqm(parquet: Path, out: Path, **settings: Any) -> None:
     """Turn each candidate of annotated groups into a prompt and its true score, for the rule reward single_score.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -45,15 +45,15 @@ def convert_sft_sqm(
     UserError as `read_usable` does, and when two keys name the same column.
     """
     intake = _read(parquet, mt_key, score_key, analyses_key)
-    rows_C, places_C, prompts, scores_C = _candidates(intake.table, mt_key, score_key)
+    prompt_of, scores_C = _candidates(intake.table, mt_key, score_key)
     analyses = intake.table[analyses_key].combine_chunks().flatten().to_pylist()
 
     def build(chosen_B: Order) -> pa.Table:
         responses = [f"{analyses[at].strip()}\n\n{scores_C[at]}" for at in chosen_B.tolist()]
-        asked = [prompts(int(rows_C[at]), int(places_C[at])) for at in chosen_B.tolist()]
+        asked = [prompt_of(at) for at in chosen_B.tolist()]
         return pa.table([conversation(pa.array(asked), pa.array(responses, pa.string()))], schema=SFT_SCHEMA)
 
-    written = write_in_order(out, SFT_SCHEMA, shuffled_order(len(rows_C), seed), build)
+    written = write_in_order(out, SFT_SCHEMA, shuffled_order(len(scores_C), seed), build)
     return ConversionReport(out, written, intake.rejected)
 
 
@@ -65,10 +65,10 @@ def convert_rl_sqm(
     Raises UserError as `convert_sft_sqm`.
     """
     intake = _read(parquet, mt_key, score_key, None)
-    rows_C, places_C, prompts, scores_C = _candidates(intake.table, mt_key, score_key)
+    prompt_of, scores_C = _candidates(intake.table, mt_key, score_key)
 
     def build(chosen_B: Order) -> pa.Table:
-        asked = [prompts(int(rows_C[at]), int(places_C[at])) for at in chosen_B.tolist()]
+        asked = [prompt_of(at) for at in chosen_B.tolist()]
         truths = pa.array([json.dumps({"A": int(scores_C[at])}) for at in chosen_B.tolist()], pa.string())
         columns = [
             pa.repeat(pa.scalar("single_score"), len(chosen_B)),
@@ -78,7 +78,7 @@ def convert_rl_sqm(
         ]
         return pa.table(columns, names=RL_SCHEMA.names)
 
-    written = write_in_order(out, RL_SCHEMA, shuffled_order(len(rows_C), seed), build)
+    written = write_in_order(out, RL_SCHEMA, shuffled_order(len(scores_C), seed), build)
     return ConversionReport(out, written, intake.rejected)
 
 
@@ -109,14 +109,14 @@ def _fault(scores: list[float | None] | None, counts: list[int | None], names: l
     return None
 
 
-def _candidates(table: pa.Table, mt_key: str, score_key: str) -> tuple[Any, Any, Any, Any]:
-    """Of every candidate: its row, its place in all texts, (row, place) to its prompt, and its whole score."""
+def _candidates(table: pa.Table, mt_key: str, score_key: str) -> tuple[Callable[[int], str], npt.NDArray[np.int8]]:
+    """Of all candidates, counted through the rows: what makes the prompt of one, and their whole scores."""
     lists = table[mt_key].combine_chunks()
-    rows_C = np.asarray(pc.list_parent_indices(lists))
-    texts = lists.flatten().to_pylist()
+    rows_C, texts = pc.list_parent_indices(lists).to_pylist(), lists.flatten().to_pylist()
     source, src_lang, trg_lang = (table[name].to_pylist() for name in _TASK)
 
-    def prompt(row: int, place: int) -> str:
-        return sqm_prompt(source[row], texts[place], src_lang[row], trg_lang[row])
+    def prompt_of(candidate: int) -> str:
+        row = rows_C[candidate]
+        return sqm_prompt(source[row], texts[candidate], src_lang[row], trg_lang[row])
 
-    return rows_C, np.arange(len(texts)), prompt, whole_scores(table[score_key].combine_chunks())
+    return prompt_of, whole_scores(table[score_key].combine_chunks())
