@@ -15,7 +15,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -24,7 +24,7 @@ SWITCH = "GRRM_KERNELS"  # "off" does without them
 _SOURCES = Path(__file__).resolve().parent
 _MAIN = "bindings/c_api.cpp"
 _FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math")
-COMPILERS = ("c++", "g++", "clang++")
+_COMPILERS = ("c++", "g++", "clang++")
 _COMPILE_TIMEOUT_S = 180.0
 _ABI = 1
 
@@ -45,7 +45,7 @@ def kernels() -> Kernels:
     compiler = find_compiler()
     if compiler is None:
         named = os.environ.get("CXX")
-        wanted = f"CXX={named}" if named else f"C++ compiler ({', '.join(COMPILERS)})"
+        wanted = f"CXX={named}" if named else f"C++ compiler ({', '.join(_COMPILERS)})"
         return Kernels(None, f"no {wanted} is on PATH")
     try:
         return Kernels(_load(cache_folder() / f"kernels-{fingerprint(compiler)}.so", compiler))
@@ -75,11 +75,11 @@ def _checked(path: Path) -> ctypes.CDLL:
     return library
 
 
-def find_compiler() -> list[str] | None:
+def find_compiler(which: Callable[[str], str | None] = shutil.which) -> list[str] | None:
     """The compiler named by CXX, with its arguments, else the first of the usual ones on PATH; None without one."""
     named = shlex.split(os.environ.get("CXX", ""))
-    for command in [named] if named else [[name] for name in COMPILERS]:
-        found = shutil.which(command[0])
+    for command in [named] if named else [[name] for name in _COMPILERS]:
+        found = which(command[0])
         if found is not None:
             return [found, *command[1:]]
     return None

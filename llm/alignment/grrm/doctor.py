@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 import socket
 import subprocess
@@ -25,7 +24,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from grrm import startup
-from grrm_csrc.build import COMPILERS, Kernels, kernels
+from grrm_csrc.build import Kernels, find_compiler, kernels
 
 DEFAULT_PORT = 8731
 GIB = 2**30
@@ -76,7 +75,7 @@ _OPTIONAL = {
 }
 # Said of nvcc: what it would be for.
 _NO_OPERATORS = "this version builds no CUDA operators of its own"
-_WITHOUT_KERNELS = "training uses plain Paddle operators: 1.5 times slower on short rows, 3 times on long ones"
+_WITHOUT_KERNELS = "training uses plain Paddle operators: 1.1 times slower on short rows, up to 3 times on long ones"
 # Distribution -> (first version that breaks something, what it breaks).
 _TRAPS = {
     "numpy": ((2,), "paddlenlp 3.0.0b4 needs NumPy 1.26: pip install 'numpy<2'"),
@@ -225,10 +224,9 @@ def _disk(folder: Path) -> Finding:
 
 
 def _tools(which: Callable[[str], str | None]) -> Iterable[Finding]:
-    names = shlex.split(os.environ.get("CXX", ""))[:1] or COMPILERS
-    compiler = next((path for name in names if (path := which(name))), None)
+    compiler = find_compiler(which)
     if compiler:
-        yield Finding("ok", "C++ compiler", compiler)
+        yield Finding("ok", "C++ compiler", " ".join(compiler))
     else:
         yield Finding("note", "C++ compiler", "not found", _WITHOUT_KERNELS)
     nvcc = which("nvcc")
