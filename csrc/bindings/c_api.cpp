@@ -91,7 +91,7 @@ void grrm_score_tokens_backward(const float* logits, const int64_t* labels, cons
 void grrm_attention(const float* q, const float* k, const float* v, const int32_t* prompt_begin,
                     const int32_t* prompt_end, const int32_t* own_begin, float* out, float* lse, int64_t batch,
                     int64_t length, int64_t heads, int64_t key_heads, int64_t width) {
-  const grrm::AttentionShape shape{batch, length, heads, key_heads, width};
+  const grrm::AttentionShape shape{length, heads, key_heads, width};
   const grrm::Visible visible{prompt_begin, prompt_end, own_begin};
   over_ranges(batch * key_heads, [&](int64_t, int64_t begin, int64_t end) {
     grrm::HeadBuffers head(length, width, false);
@@ -104,7 +104,7 @@ void grrm_attention_backward(const float* q, const float* k, const float* v, con
                              const int32_t* prompt_end, const int32_t* own_begin, const float* out, const float* lse,
                              const float* grad, float* dq, float* dk, float* dv, int64_t batch, int64_t length,
                              int64_t heads, int64_t key_heads, int64_t width) {
-  const grrm::AttentionShape shape{batch, length, heads, key_heads, width};
+  const grrm::AttentionShape shape{length, heads, key_heads, width};
   const grrm::Visible visible{prompt_begin, prompt_end, own_begin};
   over_ranges(batch * key_heads, [&](int64_t, int64_t begin, int64_t end) {
     grrm::HeadBuffers head(length, width, true);

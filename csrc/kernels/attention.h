@@ -14,7 +14,7 @@
 namespace grrm {
 
 struct AttentionShape {
-  int64_t batch, length, heads, key_heads, width;
+  int64_t length, heads, key_heads, width;
 };
 
 struct Visible {

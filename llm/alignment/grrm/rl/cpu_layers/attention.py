@@ -71,7 +71,11 @@ def _causal_mask(length: int) -> paddle.Tensor:
 
 
 def repeat_kv(hidden_states: paddle.Tensor, n_rep: int) -> paddle.Tensor:
-    """Keys or values for every query head; signature as PaddleNLP's."""
+    """Keys or values for every query head; signature as PaddleNLP's.
+
+    The layers call it before they know which attention follows. The kernels could read one key head for several query
+    heads, but the plain operators, and Llama's attention, need one each; so the copies remain.
+    """
     return hidden_states if n_rep == 1 else RepeatedHeads.apply(hidden_states, n_rep)
 
 

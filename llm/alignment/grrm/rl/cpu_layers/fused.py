@@ -145,7 +145,7 @@ class FusedAttention(PyLayer):
         return only_wanted(ctx, dq, dk, dv, None)
 
 
-def _ranges(visible_3BT: paddle.Tensor) -> Any:
+def _ranges(visible_3BT: paddle.Tensor) -> tuple[paddle.Tensor, paddle.Tensor, paddle.Tensor]:
     return visible_3BT[0], visible_3BT[1], visible_3BT[2]
 
 
@@ -155,8 +155,10 @@ class FusedTokenScores(PyLayer):
     @staticmethod
     def forward(ctx: Any, logits_NV: paddle.Tensor, labels_N: paddle.Tensor) -> Any:
         rows, vocab = logits_NV.shape
-        if rows and not (int(labels_N.min()) >= 0 and int(labels_N.max()) < vocab):
-            raise ValueError(f"labels from {int(labels_N.min())} to {int(labels_N.max())} of a vocabulary of {vocab}")
+        if rows:
+            first, last = int(labels_N.min()), int(labels_N.max())
+            if first < 0 or last >= vocab:
+                raise ValueError(f"labels from {first} to {last} of a vocabulary of {vocab}")
         logprobs_N, entropy_N, lse_N = _new(rows), _new(rows), _new(rows)
         _call("grrm_score_tokens", logits_NV, labels_N, logprobs_N, entropy_N, lse_N, rows, vocab)
         ctx.save_for_backward(logits_NV, labels_N, lse_N)

@@ -44,10 +44,9 @@ def rotate(q: paddle.Tensor, k: paddle.Tensor, cos: paddle.Tensor, sin: paddle.T
         if position_ids is None:
             position_ids = paddle.arange(q.shape[1], dtype="int64").unsqueeze(0)
         positions_BT = position_ids.astype("int64").expand(q.shape[:2])
-        if int(positions_BT.max()) >= cos.shape[0] or int(positions_BT.min()) < 0:
-            raise ValueError(
-                f"position ids from {int(positions_BT.min())} to {int(positions_BT.max())} of {cos.shape[0]}"
-            )
+        first, last = int(positions_BT.min()), int(positions_BT.max())
+        if first < 0 or last >= cos.shape[0]:
+            raise ValueError(f"position ids from {first} to {last} of {cos.shape[0]}")
         return tuple(FusedRotation.apply(x, cos, sin, positions_BT) for x in (q, k))
     if position_ids is None:
         cos, sin = (table[: q.shape[1]].reshape([1, -1, 1, width]) for table in (cos, sin))
