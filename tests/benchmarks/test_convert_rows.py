@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture
-def convert_rows(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    yield importlib.import_module("convert_rows")
-    for name in ("convert_rows", "machine"):
-        sys.modules.pop(name)
+def convert_rows(import_benchmark):
+    return import_benchmark("convert_rows")
 
 
 def test_both_forms_of_every_converter_write_the_same_rows_and_are_measured(convert_rows, tmp_path, capsys):

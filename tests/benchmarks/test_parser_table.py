@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import random
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,11 +14,8 @@ RESULT = json.loads((ROOT / "benchmarks/results/parser_table.json").read_text(en
 
 
 @pytest.fixture
-def table(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    yield importlib.import_module("parser_table")
-    for name in ("parser_table", "parser_mutations"):
-        sys.modules.pop(name)
+def table(import_benchmark):
+    return import_benchmark("parser_table")
 
 
 def counts(result):

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture
-def tiny_step(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    yield importlib.import_module("tiny_step")
-    for name in ("tiny_step", "machine"):
-        sys.modules.pop(name)
+def tiny_step(import_benchmark):
+    return import_benchmark("tiny_step")
 
 
 def test_the_result_counts_every_token_and_names_the_machine(tiny_step, tmp_path, monkeypatch, capsys):

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture
-def training_forms(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    yield importlib.import_module("training_forms")
-    for name in ("training_forms", "machine"):
-        sys.modules.pop(name, None)
+def training_forms(import_benchmark):
+    return import_benchmark("training_forms")
 
 
 def test_forms_are_measured_in_turn_and_compared_with_stock(training_forms, tmp_path, monkeypatch, capsys):
