@@ -65,7 +65,7 @@ class JudgeService:
                 self._has_answered = self._hosted.answers()
         except JudgeFailure:
             return
-        except Exception:
+        except Exception:  # whatever the model raises means "not ready", and a probe is no place to fail
             logger.exception("the model of judge %s does not answer", self._hosted.judge.name)
 
     def _judge_checked(self, groups: Sequence[Group]) -> list[WireVerdict]:
