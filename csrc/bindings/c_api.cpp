@@ -1,44 +1,63 @@
 // The kernels behind a C interface: pointers to contiguous float32 and int64 arrays, as `ctypes` passes them.
 //
-// Work is divided among OpenMP threads by rows or heads; no sum is shared by two threads except where `partial` holds
-// one for each, so results do not depend on the timing of threads.
+// Work is divided among OpenMP threads by rows or heads; where threads add up the same numbers, each has a `partial` sum
+// of its own, so results do not depend on their timing.
 
 #include <cstdint>
 #include <vector>
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
 #include "../kernels/attention.h"
+#include "../kernels/decoder.h"
 #include "../kernels/rms_norm.h"
 #include "../kernels/rotary.h"
+#include "../kernels/sampling.h"
 #include "../kernels/swiglu.h"
+#include "../kernels/threads.h"
 #include "../kernels/token_scores.h"
+
+using grrm::n_threads;
+using grrm::over_ranges;
 
 namespace {
 
-int64_t n_threads() {
-#ifdef _OPENMP
-  return omp_get_max_threads();
-#else
-  return 1;
-#endif
-}
+// What `grrm_decode` and its kin are told of sizes, in this order.
+struct Sizes {
+  int64_t hidden, heads, key_heads, width, inner, vocabulary, head_is_transposed, layers, slots, length;
 
-// Calls run(part, begin, end) for one range per thread.
-template <typename Run>
-void over_ranges(int64_t n, Run run) {
-  const int64_t parts = n_threads();
-#pragma omp parallel for schedule(static, 1) if (parts > 1)
-  for (int64_t part = 0; part < parts; ++part) run(part, n * part / parts, n * (part + 1) / parts);
+  grrm::CacheShape cache() const { return {slots, key_heads, width, length}; }
+};
+
+// The model behind a list of addresses: sgemm, embedding, cosines, sines, final norm, head, then 16 for each layer.
+grrm::Decoder decoder_at(const Sizes& s, float epsilon, const void* const* addresses) {
+  grrm::Decoder decoder{};
+  decoder.hidden = s.hidden;
+  decoder.heads = s.heads;
+  decoder.key_heads = s.key_heads;
+  decoder.width = s.width;
+  decoder.inner = s.inner;
+  decoder.vocabulary = s.vocabulary;
+  decoder.epsilon = epsilon;
+  decoder.sgemm = reinterpret_cast<grrm::Sgemm>(const_cast<void*>(addresses[0]));
+  const auto* numbers = reinterpret_cast<const float* const*>(addresses);
+  decoder.embedding = numbers[1];
+  decoder.cos = numbers[2];
+  decoder.sin = numbers[3];
+  decoder.final_norm = numbers[4];
+  decoder.head = numbers[5];
+  decoder.head_is_transposed = s.head_is_transposed != 0;
+  for (int64_t i = 0; i < s.layers; ++i) {
+    const float* const* at = numbers + 6 + 16 * i;
+    decoder.layers.push_back({at[0], {at[1], at[2]}, {at[3], at[4]}, {at[5], at[6]}, {at[7], at[8]}, at[9],
+                              {at[10], at[11]}, {at[12], at[13]}, {at[14], at[15]}});
+  }
+  return decoder;
 }
 
 }  // namespace
 
 extern "C" {
 
-int32_t grrm_abi() { return 1; }
+int32_t grrm_abi() { return 2; }
 
 void grrm_rms_norm(const float* x, const float* w, float* y, float* inverse, int64_t rows, int64_t width,
                    float epsilon) {
@@ -112,6 +131,61 @@ void grrm_attention_backward(const float* q, const float* k, const float* v, con
       grrm::attention_backward_head(shape, visible, q, k, v, out, lse, grad, dq, dk, dv, i / key_heads, i % key_heads,
                                     head);
   });
+}
+
+// Numbers that the keys and the values of one cache need.
+void grrm_cache_sizes(const int64_t* sizes, int64_t* keys, int64_t* values) {
+  const Sizes& s = *reinterpret_cast<const Sizes*>(sizes);
+  *keys = s.layers * s.cache().keys_per_layer();
+  *values = s.layers * s.cache().values_per_layer();
+}
+
+// Runs n tokens through the model and leaves the logits of the tokens `wanted`, which has room for a multiple of 16.
+void grrm_decode(const int64_t* sizes, float epsilon, const void* const* addresses, const int64_t* tokens,
+                 const int64_t* slots, const int64_t* positions, int64_t n, const int64_t* wanted, int64_t n_wanted,
+                 float* keys, float* values, float* logits) {
+  const Sizes& s = *reinterpret_cast<const Sizes*>(sizes);
+  const grrm::Decoder decoder = decoder_at(s, epsilon, addresses);
+  const grrm::CacheShape cache = s.cache();
+  grrm::DecoderPass(decoder, cache, tokens, slots, positions, n).run(keys, values, wanted, n_wanted, logits);
+}
+
+// Copies the first counts[i] positions of slot from[i] to slot to[i], over all layers.
+void grrm_copy_slots(const int64_t* sizes, float* keys, float* values, const int64_t* from, const int64_t* to,
+                     const int64_t* counts, int64_t n) {
+  const Sizes& s = *reinterpret_cast<const Sizes*>(sizes);
+  const grrm::CacheShape cache = s.cache();
+  over_ranges(s.layers, [&](int64_t, int64_t begin, int64_t end) {
+    for (int64_t layer = begin; layer < end; ++layer) {
+      const grrm::CacheLayer part{cache, keys + layer * cache.keys_per_layer(),
+                                  values + layer * cache.values_per_layer()};
+      for (int64_t i = 0; i < n; ++i) grrm::copy_slot(part, from[i], to[i], counts[i]);
+    }
+  });
+}
+
+// Draws one token per row. `seen` [rows, vocabulary] may be null; rows marked `too_short` may not draw `stops`. Returns
+// how many rows hold no numbers to draw from.
+int64_t grrm_sample(const float* logits, int64_t rows, int64_t vocabulary, float temperature, int64_t top_k,
+                    double top_p, float repetition_penalty, const uint8_t* seen, const uint8_t* too_short,
+                    const int64_t* stops, int64_t n_stops, const double* uniforms, int64_t* tokens, double* logprobs) {
+  const grrm::SamplingOptions options{temperature, top_k, top_p, repetition_penalty};
+  std::vector<int64_t> bad(n_threads(), 0);
+  over_ranges(rows, [&](int64_t part, int64_t begin, int64_t end) {
+    grrm::SamplingBuffers buffers(vocabulary);
+    for (int64_t i = begin; i < end; ++i) {
+      grrm::Drawn drawn{0, 0.0};
+      const uint8_t* marks = seen == nullptr ? nullptr : seen + i * vocabulary;
+      if (!grrm::sample_row(logits + i * vocabulary, vocabulary, options, marks, stops, too_short[i] ? n_stops : 0,
+                            uniforms[i], buffers, drawn))
+        ++bad[part];
+      tokens[i] = drawn.token;
+      logprobs[i] = drawn.logprob;
+    }
+  });
+  int64_t found = 0;
+  for (int64_t count : bad) found += count;
+  return found;
 }
 
 }  // extern "C"

@@ -6,7 +6,7 @@
 namespace grrm {
 
 // `cos` and `sin` are tables [P, D] whose halves are equal, `positions` [N] names a row of them for each token.
-// `direction` 1 rotates, -1 rotates back, which is the gradient.
+// `direction` 1 rotates, -1 rotates back, which is the gradient. `y` may be `x`.
 GRRM_CLONES
 static void rotate_rows(const float* x, const float* cos, const float* sin, const int64_t* positions, float* y,
                         int64_t begin, int64_t end, int64_t heads, int64_t width, float direction) {
@@ -19,9 +19,9 @@ static void rotate_rows(const float* x, const float* cos, const float* sin, cons
       float* out = y + (row * heads + head) * width;
 #pragma omp simd
       for (int64_t i = 0; i < half; ++i) {
-        const float turn = s[i] * direction;
-        out[i] = a[i] * c[i] - a[i + half] * turn;
-        out[i + half] = a[i + half] * c[i] + a[i] * turn;
+        const float turn = s[i] * direction, low = a[i], high = a[i + half];
+        out[i] = low * c[i] - high * turn;
+        out[i + half] = high * c[i] + low * turn;
       }
     }
   }

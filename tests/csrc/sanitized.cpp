@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <initializer_list>
 #include <vector>
 
 #include "../../csrc/bindings/c_api.cpp"
@@ -66,6 +67,56 @@ void attention(int64_t batch, int64_t length, int64_t heads, int64_t key_heads, 
                           g.data(), dq.data(), dk.data(), dv.data(), batch, length, heads, key_heads, width);
 }
 
+// Row-major product, as slow as it is plain.
+void plain_sgemm(int, int, int transpose_b, int m, int n, int k, float alpha, const float* a, int lda, const float* b,
+                 int ldb, float beta, float* c, int ldc) {
+  for (int i = 0; i < m; ++i) {
+    for (int j = 0; j < n; ++j) {
+      float sum = 0.0f;
+      for (int l = 0; l < k; ++l) sum += a[i * lda + l] * (transpose_b == 112 ? b[j * ldb + l] : b[l * ldb + j]);
+      c[i * ldc + j] = alpha * sum + (beta == 0.0f ? 0.0f : beta * c[i * ldc + j]);
+    }
+  }
+}
+
+// Two prompts into slots 2 and 0, the first copied to slot 1, then a step of all three; drawn with every filter.
+void decoding(int64_t heads, int64_t key_heads, int64_t width, bool tied) {
+  const int64_t hidden = 10, inner = 7, vocabulary = 130, layers = 2, length = 9;
+  const int64_t sizes[] = {hidden, heads, key_heads, width, inner, vocabulary, tied, layers, 3, length};
+  const Floats table = numbers(vocabulary * hidden), rotary = numbers(length * width), norm = numbers(hidden);
+  const Floats q = numbers(hidden * heads * width), k = numbers(hidden * key_heads * width), mlp = numbers(hidden * inner);
+  const Floats q_bias = numbers(heads * width), k_bias = numbers(key_heads * width);
+  std::vector<const void*> at = {reinterpret_cast<const void*>(&plain_sgemm), table.data(), rotary.data(),
+                                 rotary.data(), norm.data(), table.data()};
+  for (int64_t i = 0; i < layers; ++i)
+    for (const void* one : std::initializer_list<const void*>{
+             norm.data(), q.data(), q_bias.data(), k.data(), k_bias.data(), k.data(), nullptr, q.data(), nullptr,
+             norm.data(), mlp.data(), nullptr, mlp.data(), nullptr, mlp.data(), norm.data()})
+      at.push_back(one);
+  int64_t n_keys = 0, n_values = 0;
+  grrm_cache_sizes(sizes, &n_keys, &n_values);
+  Floats keys(n_keys), values(n_values), logits(16 * vocabulary);
+  const std::vector<int64_t> tokens = {1, 2, 3, 4, 5, 6, 129}, slots = {2, 2, 2, 2, 0, 0, 0},
+                             positions = {0, 1, 2, 3, 0, 1, 2}, wanted = {3, 6};
+  grrm_decode(sizes, 1e-6f, at.data(), tokens.data(), slots.data(), positions.data(), 7, wanted.data(), 2, keys.data(),
+              values.data(), logits.data());
+  const std::vector<int64_t> from = {2}, to = {1}, counts = {4};
+  grrm_copy_slots(sizes, keys.data(), values.data(), from.data(), to.data(), counts.data(), 1);
+  const std::vector<int64_t> all = {0, 1, 2}, next = {3, 4, length - 1};
+  grrm_decode(sizes, 1e-6f, at.data(), all.data(), all.data(), next.data(), 3, all.data(), 3, keys.data(),
+              values.data(), logits.data());
+  const std::vector<uint8_t> seen(3 * vocabulary, 1), too_short = {1, 0, 1};
+  const std::vector<int64_t> stops = {0, vocabulary - 1};
+  const std::vector<double> uniforms = {0.0, 0.5, 1.0 - 1e-16};
+  std::vector<int64_t> drawn(3);
+  std::vector<double> logprobs(3);
+  for (float temperature : {0.0f, 0.7f})
+    for (int64_t top_k : {0, 1, 5})
+      for (double top_p : {1.0, 0.5, 1e-9})
+        grrm_sample(logits.data(), 3, vocabulary, temperature, top_k, top_p, 1.3f, seen.data(), too_short.data(),
+                    stops.data(), 2, uniforms.data(), drawn.data(), logprobs.data());
+}
+
 }  // namespace
 
 int main() {
@@ -73,6 +124,11 @@ int main() {
   for (int64_t width : {2, 8, 48}) rotation(3, 2, width);
   for (int64_t width : {2, 16, 24, 48, 64, 80})
     for (int64_t length : {1, 2, 5, 31, 32, 33, 70}) attention(2, length, 4, 2, width);
+  for (int64_t width : {2, 16, 20})
+    for (bool tied : {true, false}) {
+      decoding(4, 4, width, tied);
+      decoding(7, 1, width, tied);
+    }
   std::puts("clean");
   return 0;
 }

@@ -8,6 +8,7 @@ import pytest
 
 from grrm.engine import decoder as decoder_module
 from grrm.engine.decoder import Decoder
+from grrm.engine.native_decoder import NativeDecoder
 from grrm.errors import UserError
 
 VARIANTS = [
@@ -35,7 +36,17 @@ VARIANTS = [
 ]
 
 
-def errors_of_prefill_and_steps(model, full_forward, lengths, padded, n_steps=8):
+@pytest.fixture(params=["paddle", "native"])
+def decoder_class(request):
+    return {"paddle": Decoder, "native": NativeDecoder}[request.param]
+
+
+def skip_unless_it_runs(decoder_class, model):
+    if decoder_class is NativeDecoder and not NativeDecoder.runs(model):
+        pytest.skip("the C++ decoder does not run this here")
+
+
+def errors_of_prefill_and_steps(decoder_class, model, full_forward, lengths, padded, n_steps=8):
     rng = np.random.default_rng(1)
     tokens = rng.integers(0, 97, (len(lengths), padded + n_steps))
     wanted = [full_forward(model, row) for row in tokens]
@@ -43,25 +54,25 @@ def errors_of_prefill_and_steps(model, full_forward, lengths, padded, n_steps=8)
     padded_tokens = np.where(np.arange(padded) < lengths[:, None], tokens[:, :padded], 0)
     # Slots out of order, one prompt in two of them, the rest free.
     slots, sources = np.array([5, 0, 3, 6]), np.array([0, 1, 2, 1])
-    decoder = Decoder(model)
+    skip_unless_it_runs(decoder_class, model)
+    decoder = decoder_class(model)
     cache = decoder.new_cache(8, padded + n_steps)
     got = decoder.prefill(padded_tokens, lengths, cache, slots, sources)
     errors = [np.abs(got[r] - wanted[r][lengths[r] - 1]).max() for r in range(len(lengths))]
     for step in range(n_steps):
-        inputs, positions = np.zeros(8, np.int64), np.zeros(8, np.int64)
-        inputs[slots] = tokens[sources, lengths[sources] + step]
-        positions[slots] = lengths[sources] + step
-        got = decoder.decode(inputs, positions, cache)
-        errors += [np.abs(got[s] - wanted[r][lengths[r] + step]).max() for s, r in zip(slots, sources, strict=True)]
+        got = decoder.decode(slots, tokens[sources, lengths[sources] + step], lengths[sources] + step, cache)
+        errors += [np.abs(got[i] - wanted[r][lengths[r] + step]).max() for i, r in enumerate(sources)]
     return errors
 
 
 @pytest.mark.parametrize(("architecture", "settings"), VARIANTS)
-def test_prefill_and_every_step_equal_the_full_forward_pass(architecture, settings, make_model, full_forward):
+def test_prefill_and_every_step_equal_the_full_forward_pass(
+    architecture, settings, decoder_class, make_model, full_forward
+):
     model = make_model(architecture, **settings)
     for name in ("fuse_attention_qkv", "num_key_value_heads"):
         assert getattr(model.config, name) == settings.get(name, getattr(model.config, name))
-    errors = errors_of_prefill_and_steps(model, full_forward, lengths=[5, 16, 1], padded=16)
+    errors = errors_of_prefill_and_steps(decoder_class, model, full_forward, lengths=[5, 16, 1], padded=16)
     assert max(errors) < 1e-4
     assert np.abs(full_forward(model, [1, 2, 3])).max() > 1  # not equal because all is zero
 
@@ -75,18 +86,19 @@ def test_fused_weights_are_really_fused(make_model):
 
 def test_long_prompts_attend_in_blocks_of_queries(model, full_forward, monkeypatch):
     monkeypatch.setattr(decoder_module, "_QUERY_BLOCK", 7)
-    assert max(errors_of_prefill_and_steps(model, full_forward, lengths=[20, 32, 1], padded=32)) < 1e-4
+    assert max(errors_of_prefill_and_steps(Decoder, model, full_forward, lengths=[20, 32, 1], padded=32)) < 1e-4
 
 
-def test_stale_cache_of_an_earlier_sequence_is_invisible(model, full_forward):
-    decoder = Decoder(model)
+def test_stale_cache_of_an_earlier_sequence_is_invisible(decoder_class, model, full_forward):
+    skip_unless_it_runs(decoder_class, model)
+    decoder = decoder_class(model)
     cache = decoder.new_cache(2, 32)
     for prompt in ([9] * 30, [4, 5, 6]):
         tokens = np.zeros((1, 32), np.int64)
         tokens[0, : len(prompt)] = prompt
         decoder.prefill(tokens, np.array([len(prompt)]), cache, np.array([1]), np.array([0]))
-    got = decoder.decode(np.array([0, 8]), np.array([0, 3]), cache)
-    assert np.abs(got[1] - full_forward(model, [4, 5, 6, 8])[-1]).max() < 1e-4
+    got = decoder.decode(np.array([1]), np.array([8]), np.array([3]), cache)
+    assert np.abs(got[0] - full_forward(model, [4, 5, 6, 8])[-1]).max() < 1e-4
 
 
 def test_kept_slots_keep_their_sequences(model, full_forward):
@@ -95,14 +107,15 @@ def test_kept_slots_keep_their_sequences(model, full_forward):
     tokens = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9]])
     decoder.prefill(tokens, np.array([3, 3, 3]), cache, np.array([0, 1, 3]), np.array([0, 1, 2]))
     cache.keep(np.array([3, 1]))
-    got = decoder.decode(np.array([10, 11]), np.array([3, 3]), cache)
+    got = decoder.decode(np.array([0, 1]), np.array([10, 11]), np.array([3, 3]), cache)
     for row, sequence in enumerate(([7, 8, 9, 10], [4, 5, 6, 11])):
         assert np.abs(got[row] - full_forward(model, sequence)[-1]).max() < 1e-4
 
 
-def test_weight_changes_are_seen_without_a_copy(make_model, full_forward):
+def test_weight_changes_are_seen_without_a_copy(decoder_class, make_model, full_forward):
     model = make_model("qwen2")
-    decoder = Decoder(model)
+    skip_unless_it_runs(decoder_class, model)
+    decoder = decoder_class(model)
     optimizer = paddle.optimizer.AdamW(0.05, parameters=model.parameters())
     model(paddle.to_tensor([[1, 2, 3]]))[0].mean().backward()
     optimizer.step()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from grrm.engine.interface import SamplingParams
+from grrm.engine.native_decoder import NativeDecoder
 from grrm.engine.paddle_engine import PaddleEngine
 from grrm.errors import UserError
 
@@ -134,9 +135,7 @@ def test_sequences_enter_while_others_are_still_running(model, monkeypatch):
     events = []
     prefill, decode = engine._decoder.prefill, engine._decoder.decode
     monkeypatch.setattr(engine._decoder, "prefill", lambda t, *rest: events.append(("in", len(t))) or prefill(t, *rest))
-    monkeypatch.setattr(
-        engine._decoder, "decode", lambda t, p, c: events.append(("run", int((p > 0).sum()))) or decode(t, p, c)
-    )
+    monkeypatch.setattr(engine._decoder, "decode", lambda s, *rest: events.append(("run", len(s))) or decode(s, *rest))
     params = SamplingParams(max_new_tokens=30, stop_token_ids=tuple(range(8)), seed=2)
     engine.generate([[40 + i] for i in range(48)], params)
     pairs = [(before[1], after[1]) for before, after in itertools.pairwise(events) if before[0] == "in"]
@@ -145,10 +144,11 @@ def test_sequences_enter_while_others_are_still_running(model, monkeypatch):
 
 
 def test_slot_array_shrinks_when_few_sequences_are_left(model, monkeypatch, full_forward):
+    monkeypatch.setattr(NativeDecoder, "runs", lambda _: False)
     engine = PaddleEngine(model)
     sizes = []
     decode = engine._decoder.decode
-    monkeypatch.setattr(engine._decoder, "decode", lambda t, p, c: sizes.append(len(t)) or decode(t, p, c))
+    monkeypatch.setattr(engine._decoder, "decode", lambda s, t, p, c: sizes.append(c.n_slots) or decode(s, t, p, c))
     params = SamplingParams(max_new_tokens=25, stop_token_ids=tuple(range(30)), seed=3)
     completions = engine.generate([[40 + i] for i in range(57)], params)
     assert sizes[0] == 64

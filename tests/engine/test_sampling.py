@@ -8,11 +8,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from grrm.engine import native_sampling, sampling
 from grrm.engine.interface import SamplingParams
-from grrm.engine.sampling import apply_repetition_penalty, draw_uniforms, keep_top_k, keep_top_p, sample_tokens
+from grrm.engine.sampling import apply_repetition_penalty, draw_uniforms, keep_top_k, keep_top_p
 
 VOCAB = 150  # more than two search blocks, and not a multiple of their width
 logit_rows = arrays(np.float32, (3, VOCAB), elements=st.floats(-30, 30, width=32))
+
+
+SAMPLERS = {"numpy": sampling, "native": native_sampling}
+in_use = sampling
+
+
+@pytest.fixture(scope="module", params=list(SAMPLERS), autouse=True)
+def sampler(request):
+    """Every test runs with both samplers; `sample_tokens` is the one in use."""
+    global in_use
+    if request.param == "native" and not native_sampling.available():
+        pytest.skip("there is no C++ compiler here")
+    in_use = SAMPLERS[request.param]
+
+
+def sample_tokens(*arguments):
+    return in_use.sample_tokens(*arguments)
 
 
 def logits_with_structure(seed=0, rows=1):
@@ -203,3 +221,21 @@ def test_neighbouring_streams_are_uncorrelated():
     correlation = np.corrcoef(uniforms)[np.triu_indices(400, 1)]
     assert abs(correlation.mean()) < 5 / np.sqrt(200 * len(correlation))
     assert np.histogram(uniforms, 10, (0, 1))[0].std() < 5 * np.sqrt(8000)
+
+
+@pytest.mark.parametrize("filters", [{}, {"top_k": 7}, {"top_p": 0.7}, {"top_k": 20, "top_p": 0.4}])
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
+@pytest.mark.parametrize("penalty", [1.0, 1.3])
+def test_both_samplers_draw_the_same(filters, temperature, penalty):
+    rows = 3000
+    rng = np.random.default_rng(1)
+    logits = rng.normal(0, 2, (rows, VOCAB)).astype(np.float32)
+    params = SamplingParams(
+        2, 1, temperature=temperature, repetition_penalty=penalty, stop_token_ids=(3, 90), **filters
+    )
+    arguments = (logits, params, rng.random(rows), rng.integers(0, 2, rows), rng.random((rows, VOCAB)) < 0.2)
+    wanted, wanted_logprobs = sampling.sample_tokens(*arguments)
+    tokens, logprobs = sample_tokens(*arguments)
+    same = tokens == wanted
+    assert same.mean() > 0.999  # a number on the border of two tokens may fall to either
+    assert np.abs(logprobs - wanted_logprobs)[same].max() < 1e-5

@@ -5,7 +5,9 @@ Call `configure_process()` first thing in every entry point. A variable the user
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import gc
 import os
 import platform
 import sys
@@ -96,6 +98,10 @@ def configure_process() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     keep_freed_memory()
     flush_denormals()
+    # Imports make a million objects that stay: looking through them again and again for garbage took a tenth of a
+    # process's start, and a fifth of the time that generation takes.
+    gc.set_threshold(100_000, 50, 50)
+    atexit.register(gc.freeze)  # the last look for garbage, as the process ends, takes a second and frees nothing
     warnings.filterwarnings("ignore", message="The value of the smallest subnormal")
     warnings.filterwarnings("ignore", message=r"(?s).*softmax_with_cross_entropy")
     warnings.filterwarnings("ignore", message="No ccache found")

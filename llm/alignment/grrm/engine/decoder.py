@@ -35,6 +35,8 @@ class Decoder:
     Raises UserError, on construction, for a model it does not implement.
     """
 
+    computes_free_slots = True
+
     def __init__(self, model: Any) -> None:
         self.weights: DecoderWeights = collect_weights(model)
         self._group = self.weights.n_heads // self.weights.n_kv_heads
@@ -77,14 +79,25 @@ class Decoder:
         last = np.resize(np.arange(rows) * length + lengths_R - 1, round_up(rows))
         return self._logits(paddle.gather(hidden, paddle.to_tensor(last)))[:rows]
 
-    @paddle.no_grad()
     def decode(
+        self,
+        slots_N: NDArray[np.int64],
+        tokens_N: NDArray[np.int64],
+        positions_N: NDArray[np.int64],
+        cache: KVCache,
+    ) -> NDArray[np.float32]:
+        """Feed one token to each of `slots_N` at its position, return the next token's logits (N, V).
+
+        Shapes are fixed: the other slots take part with a token at position 0.
+        """
+        tokens_S, positions_S = np.zeros(cache.n_slots, np.int64), np.zeros(cache.n_slots, np.int64)
+        tokens_S[slots_N], positions_S[slots_N] = tokens_N, positions_N
+        return self._decode_all(tokens_S, positions_S, cache)[slots_N]
+
+    @paddle.no_grad()
+    def _decode_all(
         self, tokens_S: NDArray[np.int64], positions_S: NDArray[np.int64], cache: KVCache
     ) -> NDArray[np.float32]:
-        """Feed one token to every slot at its position, return the next token's logits (S, V).
-
-        Free slots take part (fixed shapes); give them any token at position 0.
-        """
         n_slots, w = cache.n_slots, self.weights
         cache_rows = cache.row_indices(np.arange(n_slots), positions_S[:, None])
         visible_SL = np.arange(cache.max_len) <= positions_S[:, None]

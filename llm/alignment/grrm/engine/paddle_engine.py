@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from grrm.engine import native_sampling, sampling
 from grrm.engine.decoder import ROW_MULTIPLE, Decoder, round_up
 from grrm.engine.interface import Completion, SamplingParams
-from grrm.engine.kv_cache import KVCache
 from grrm.engine.loading import load_causal_lm
-from grrm.engine.sampling import sample_tokens
+from grrm.engine.native_decoder import NativeDecoder
 from grrm.engine.slots import Slots
 from grrm.errors import UserError
 
@@ -46,7 +46,7 @@ class PaddleEngine:
         if min(max_num_seqs, max_cache_bytes, prefill_tokens) < 1:
             raise UserError("max_num_seqs, max_cache_bytes and prefill_tokens of the Paddle engine must be at least 1.")
         self.model = model
-        self._decoder = Decoder(model)
+        self._decoder = NativeDecoder(model) if NativeDecoder.runs(model) else Decoder(model)
         self._max_num_seqs, self._max_cache_bytes = max_num_seqs, max_cache_bytes
         self._prefill_tokens = prefill_tokens
 
@@ -137,7 +137,7 @@ class _Run:
 
     def __init__(
         self,
-        decoder: Decoder,
+        decoder: Decoder | NativeDecoder,
         prompts: Sequence[Sequence[int]],
         params: SamplingParams,
         stream_ids: Sequence[int],
@@ -149,7 +149,7 @@ class _Run:
         self._waiting = deque(range(len(prompts)))
         self._slots = Slots(n_slots, params, decoder.weights.vocab_size)
         max_len = _cache_length(prompts, params, decoder.weights.max_positions)
-        self._cache: KVCache = decoder.new_cache(n_slots, max_len)
+        self._cache = decoder.new_cache(n_slots, max_len)
 
     def finished(self) -> Iterator[tuple[int, Completion]]:
         """(request, completion) in the order in which they end."""
@@ -158,10 +158,11 @@ class _Run:
             busy = self._slots.busy()
             if len(busy) == 0:
                 continue
-            self._compact(busy)
-            busy = self._slots.busy()
-            logits_SV = self._decoder.decode(*self._slots.next_inputs(), self._cache)
-            yield from self._draw(busy, logits_SV if len(busy) == len(self._slots) else logits_SV[busy])
+            if self._decoder.computes_free_slots:
+                self._compact(busy)
+                busy = self._slots.busy()
+            logits_NV = self._decoder.decode(busy, *self._slots.next_inputs(busy), self._cache)
+            yield from self._draw(busy, logits_NV)
 
     def _refill(self) -> Iterator[tuple[int, Completion]]:
         free = self._slots.free()
@@ -210,7 +211,8 @@ class _Run:
 
     def _draw(self, slots_N: NDArray[np.int64], logits_NV: NDArray[np.float32]) -> list[tuple[int, Completion]]:
         slots = self._slots
-        tokens_N, logprobs_N = sample_tokens(
+        sample = native_sampling.sample_tokens if native_sampling.available() else sampling.sample_tokens
+        tokens_N, logprobs_N = sample(
             logits_NV, self._params, slots.uniforms(slots_N), slots.generated[slots_N], slots.seen(slots_N)
         )
         return slots.record(slots_N, tokens_N, logprobs_N)

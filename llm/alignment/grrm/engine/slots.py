@@ -49,12 +49,9 @@ class Slots:
             self._seen[slot] = False
             self._seen[slot, list(prompt)] = True
 
-    def next_inputs(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Last token and its position for every slot; (0, 0) for free ones."""
-        rows = np.arange(len(self))
-        busy = self.requests != _FREE
-        tokens = np.where(busy, self._tokens[rows, self.generated - 1], 0)
-        return tokens, np.where(busy, self.lengths - 1, 0)
+    def next_inputs(self, slots_N: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Last token and its position, for busy slots."""
+        return self._tokens[slots_N, self.generated[slots_N] - 1], self.lengths[slots_N] - 1
 
     def uniforms(self, slots_N: NDArray[np.int64]) -> NDArray[np.float64]:
         """The number each slot's next token is drawn with."""

@@ -1,0 +1,183 @@
+// One forward pass of a Llama-family decoder (Qwen2, Llama) over a cache: tokens of any slots at any positions, so that
+// prefill, decoding and a mix of both are the same call. Matrix products are left to a BLAS, which the caller brings.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "cached_attention.h"
+#include "rms_norm.h"
+#include "rotary.h"
+#include "swiglu.h"
+#include "threads.h"
+
+namespace grrm {
+
+// cblas_sgemm, row-major.
+using Sgemm = void (*)(int layout, int transpose_a, int transpose_b, int m, int n, int k, float alpha, const float* a,
+                       int lda, const float* b, int ldb, float beta, float* c, int ldc);
+
+// y = x W + b with W [in, out]; no bias where it is null.
+struct Projection {
+  const float* weight;
+  const float* bias;
+};
+
+struct DecoderLayer {
+  const float* attention_norm;
+  Projection q, k, v, o;
+  const float* mlp_norm;
+  Projection gate, up, down;
+};
+
+struct Decoder {
+  int64_t hidden, heads, key_heads, width, inner, vocabulary;
+  float epsilon;
+  const float* embedding;  // [V, H]
+  const float* cos;        // [positions, D], halves equal
+  const float* sin;        // [positions, D], the first half negated
+  const float* final_norm;
+  const float* head;  // [V, H] where head_is_transposed, else [H, V]
+  bool head_is_transposed;
+  std::vector<DecoderLayer> layers;
+  Sgemm sgemm;
+};
+
+// BLAS computes a row with the same bits whatever the other rows are only where their number is a multiple of this.
+constexpr int64_t kRows = 16;
+
+GRRM_INLINE int64_t whole_rows(int64_t n) { return (n + kRows - 1) / kRows * kRows; }
+
+// The tokens of one pass, and what the pass writes on the way; buffers have whole_rows(n) rows.
+class DecoderPass {
+ public:
+  DecoderPass(const Decoder& decoder, const CacheShape& cache, const int64_t* tokens, const int64_t* slots,
+              const int64_t* positions, int64_t n)
+      : d_(decoder), cache_(cache), slots_(slots, slots + n), positions_(positions, positions + n), n_(n) {
+    const int64_t rows = whole_rows(n);
+    hidden_.assign(rows * d_.hidden, 0.0f);
+    for (int64_t i = 0; i < n; ++i)
+      std::copy_n(d_.embedding + tokens[i] * d_.hidden, d_.hidden, hidden_.data() + i * d_.hidden);
+    normed_.assign(rows * d_.hidden, 0.0f);
+    inverse_.resize(rows);
+    q_.assign(rows * d_.heads * d_.width, 0.0f);
+    k_.resize(rows * d_.key_heads * d_.width);
+    v_.resize(rows * d_.key_heads * d_.width);
+    attended_.assign(rows * d_.heads * d_.width, 0.0f);
+    gate_.resize(rows * d_.inner);
+    up_.resize(rows * d_.inner);
+  }
+
+  // Logits [whole_rows(n_wanted), V] of the tokens `wanted`; the last layer computes nothing for others but their keys
+  // and values.
+  void run(float* keys, float* values, const int64_t* wanted, int64_t n_wanted, float* logits) {
+    for (size_t index = 0; index < d_.layers.size(); ++index) {
+      const DecoderLayer& layer = d_.layers[index];
+      const CacheLayer cache{cache_, keys + index * cache_.keys_per_layer(),
+                             values + index * cache_.values_per_layer()};
+      project_attention(layer, cache);
+      if (index + 1 == d_.layers.size()) keep(wanted, n_wanted);
+      attend(layer, cache);
+      feed_forward(layer);
+    }
+    norm(d_.final_norm);
+    if (d_.head_is_transposed) {
+      product(normed_.data(), d_.hidden, d_.head, d_.vocabulary, 0.0f, logits, true);
+    } else {
+      product(normed_.data(), d_.hidden, d_.head, d_.vocabulary, 0.0f, logits);
+    }
+  }
+
+ private:
+  void norm(const float* weight) {
+    over_ranges(n_, [&](int64_t, int64_t begin, int64_t end) {
+      rms_norm_rows(hidden_.data(), weight, normed_.data(), inverse_.data(), begin, end, d_.hidden, d_.epsilon);
+    });
+  }
+
+  void product(const float* x, int64_t in, const float* weight, int64_t out, float beta, float* y,
+               bool transposed = false) const {
+    constexpr int kRowMajor = 101, kPlain = 111, kTransposed = 112;
+    d_.sgemm(kRowMajor, kPlain, transposed ? kTransposed : kPlain, static_cast<int>(whole_rows(n_)),
+             static_cast<int>(out), static_cast<int>(in), 1.0f, x, static_cast<int>(in), weight,
+             static_cast<int>(transposed ? in : out), beta, y, static_cast<int>(out));
+  }
+
+  void project(const std::vector<float>& x, int64_t in, const Projection& p, int64_t out, std::vector<float>& y) const {
+    if (p.bias != nullptr)
+      for (int64_t row = 0; row < whole_rows(n_); ++row) std::copy_n(p.bias, out, y.data() + row * out);
+    product(x.data(), in, p.weight, out, p.bias == nullptr ? 0.0f : 1.0f, y.data());
+  }
+
+  // hidden += x W + b
+  void add_projected(const std::vector<float>& x, int64_t in, const Projection& p) {
+    if (p.bias != nullptr)
+      for (int64_t row = 0; row < n_; ++row)
+        for (int64_t i = 0; i < d_.hidden; ++i) hidden_[row * d_.hidden + i] += p.bias[i];
+    product(x.data(), in, p.weight, d_.hidden, 1.0f, hidden_.data());
+  }
+
+  void project_attention(const DecoderLayer& layer, const CacheLayer& cache) {
+    norm(layer.attention_norm);
+    project(normed_, d_.hidden, layer.q, d_.heads * d_.width, q_);
+    project(normed_, d_.hidden, layer.k, d_.key_heads * d_.width, k_);
+    project(normed_, d_.hidden, layer.v, d_.key_heads * d_.width, v_);
+    over_ranges(n_, [&](int64_t, int64_t begin, int64_t end) {
+      // The sign of the table's first half is the direction.
+      rotate_rows(q_.data(), d_.cos, d_.sin, positions_.data(), q_.data(), begin, end, d_.heads, d_.width, -1.0f);
+      rotate_rows(k_.data(), d_.cos, d_.sin, positions_.data(), k_.data(), begin, end, d_.key_heads, d_.width, -1.0f);
+      for (int64_t i = begin; i < end; ++i)
+        cache_token(cache, k_.data() + i * d_.key_heads * d_.width, v_.data() + i * d_.key_heads * d_.width, slots_[i],
+                    positions_[i]);
+    });
+  }
+
+  void attend(const DecoderLayer& layer, const CacheLayer& cache) {
+    over_ranges(n_, [&](int64_t, int64_t begin, int64_t end) {
+      cached_attention_tokens(cache, q_.data(), slots_.data(), positions_.data(), d_.heads, begin, end,
+                              attended_.data());
+    });
+    add_projected(attended_, d_.heads * d_.width, layer.o);
+  }
+
+  void feed_forward(const DecoderLayer& layer) {
+    norm(layer.mlp_norm);
+    project(normed_, d_.hidden, layer.gate, d_.inner, gate_);
+    project(normed_, d_.hidden, layer.up, d_.inner, up_);
+    over_ranges(whole_rows(n_) * d_.inner, [&](int64_t, int64_t begin, int64_t end) {
+      swiglu_range(gate_.data(), up_.data(), gate_.data(), begin, end);
+    });
+    add_projected(gate_, d_.inner, layer.down);
+  }
+
+  // Goes on with the tokens `wanted`, in that order, alone.
+  void keep(const int64_t* wanted, int64_t n_wanted) {
+    const std::vector<float> hidden = hidden_, q = q_;
+    const std::vector<int64_t> slots = slots_, positions = positions_;
+    const int64_t queries = d_.heads * d_.width, rows = whole_rows(n_wanted);
+    hidden_.assign(rows * d_.hidden, 0.0f);
+    q_.assign(rows * queries, 0.0f);
+    normed_.assign(rows * d_.hidden, 0.0f);
+    attended_.assign(rows * queries, 0.0f);
+    gate_.resize(rows * d_.inner);
+    up_.resize(rows * d_.inner);
+    slots_.resize(n_wanted);
+    positions_.resize(n_wanted);
+    for (int64_t i = 0; i < n_wanted; ++i) {
+      std::copy_n(hidden.data() + wanted[i] * d_.hidden, d_.hidden, hidden_.data() + i * d_.hidden);
+      std::copy_n(q.data() + wanted[i] * queries, queries, q_.data() + i * queries);
+      slots_[i] = slots[wanted[i]];
+      positions_[i] = positions[wanted[i]];
+    }
+    n_ = n_wanted;
+    inverse_.resize(rows);
+  }
+
+  const Decoder& d_;
+  const CacheShape& cache_;
+  std::vector<int64_t> slots_, positions_;
+  int64_t n_;
+  std::vector<float> hidden_, normed_, inverse_, q_, k_, v_, attended_, gate_, up_;
+};
+
+}  // namespace grrm
