@@ -1,4 +1,4 @@
-"""Drawing tokens from logits in C++ (csrc/kernels/sampling.h): no sorting, one pass over the vocabulary where possible."""
+"""Drawing tokens from logits in C++ (csrc/kernels/sampling.h), where nothing is sorted."""
 
 from __future__ import annotations
 

@@ -57,6 +57,9 @@ def check_fit(tokenizer: Any, config: Any, longest: int) -> None:
 
 def encoder(tokenizer: Any) -> Callable[[str], list[int]]:
     """Text to ids without special tokens added: prompts are rendered from the chat template already."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:  # the wrapper around it takes a third of the time
+        return lambda text: list(backend.encode(text, add_special_tokens=False).ids)
     return lambda text: list(tokenizer(text, add_special_tokens=False, return_attention_mask=False)["input_ids"])
 
 
