@@ -4,7 +4,7 @@
 
 The model has the demo's shape and random weights; prompts are random token ids and nothing ends early, so every repeat
 does the same work. Medians are reported, with the fastest and the slowest repeat; the first, which warms up, is left
-out. Nothing is compared with anything: the file is there to see a change of this code on one and the same machine.
+out. Generation is measured in C++ kernels and, turn by turn with them, in Paddle operators (`generate_plain`).
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     result = measure(Workload(), options.repeats)
     with atomic_path(options.out) as temporary:
         temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    for name in ("generate", "train"):
+    for name in ("generate", "generate_plain", "train"):
         part = result[name]
-        print(f"{name:<9} {part['median_s']:.3f} s, {part['tokens_per_s']:,} tokens/s (median of {options.repeats})")
+        print(f"{name:<14} {part['median_s']:.3f} s, {part['tokens_per_s']:,} tokens/s (median of {options.repeats})")
     print(f"written to {options.out}")
 
 
@@ -81,16 +81,19 @@ def measure(workload: Workload, repeats: int) -> dict[str, Any]:
     use_cpu_layers()
     model = build_model()
     prompts = random_prompts(workload, model.config.vocab_size)
-    engine = PaddleEngine(model, max_num_seqs=len(prompts))
     params = SamplingParams(max_new_tokens=workload.new_tokens, seed=1)
-    completions, generating = timed(lambda: engine.generate(prompts, params), repeats)
+    engines = [PaddleEngine(model, max_num_seqs=len(prompts), use_kernels=kernels) for kernels in (True, False)]
+    (completions, generating), (_, generating_plain) = timed_in_turn(
+        [lambda engine=engine: engine.generate(prompts, params) for engine in engines], repeats
+    )
     step = training_step(model, prompts, completions, workload)
-    _, training = timed(step, repeats)
+    ((_, training),) = timed_in_turn([step], repeats)
     n_new = sum(len(completion.token_ids) for completion in completions)
     n_all = n_new + sum(map(len, prompts))
     return {
         "workload": {**asdict(workload), "parameters": sum(int(p.size) for p in model.parameters())},
         "generate": summary(generating, n_new, "generated"),
+        "generate_plain": summary(generating_plain, n_new, "generated"),
         "train": summary(training, n_all, "prompt and generated of every row; forward, backward and AdamW"),
         "machine": machine,
     }
@@ -159,14 +162,16 @@ def loss_of(model: Any, rows: list[Row], pack_tokens: int) -> Any:
     return policy_objective(inputs, PolicyLossConfig()).loss
 
 
-def timed(work: Callable[[], Any], repeats: int) -> tuple[Any, list[float]]:
-    """What the last call returned, and the seconds of each call but the first, which warms up."""
-    seconds = []
+def timed_in_turn(works: Sequence[Callable[[], Any]], repeats: int) -> list[tuple[Any, list[float]]]:
+    """For each work what its last call returned, and the seconds of each call but the first, which warms up."""
+    results: list[Any] = [None] * len(works)
+    seconds: list[list[float]] = [[] for _ in works]
     for _ in range(repeats + 1):
-        start = time.perf_counter()
-        result = work()
-        seconds.append(time.perf_counter() - start)
-    return result, seconds[1:]
+        for index, work in enumerate(works):
+            start = time.perf_counter()
+            results[index] = work()
+            seconds[index].append(time.perf_counter() - start)
+    return [(result, times[1:]) for result, times in zip(results, seconds, strict=True)]
 
 
 def summary(seconds: list[float], n_tokens: int, counted: str) -> dict[str, Any]:

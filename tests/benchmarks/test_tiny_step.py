@@ -17,7 +17,7 @@ def test_the_result_counts_every_token_and_names_the_machine(tiny_step, tmp_path
     monkeypatch.setattr(tiny_step, "Workload", lambda: small)
     tiny_step.main(["--repeats", "2", "--out", str(tmp_path / "new/result.json")])
     result = json.loads((tmp_path / "new/result.json").read_text())
-    for name, n_tokens in (("generate", 2 * 2 * 3), ("train", 2 * 2 * (5 + 3))):
+    for name, n_tokens in (("generate", 2 * 2 * 3), ("generate_plain", 2 * 2 * 3), ("train", 2 * 2 * (5 + 3))):
         part = result[name]
         assert part["repeats"] == 2
         assert 0 < part["fastest_s"] <= part["median_s"] <= part["slowest_s"]
@@ -41,5 +41,7 @@ def test_the_training_step_changes_the_weights(tiny_step):
 
 def test_warming_up_is_not_counted(tiny_step):
     calls = []
-    result, seconds = tiny_step.timed(lambda: calls.append(1) or len(calls), 3)
-    assert (result, len(seconds)) == (4, 3)
+    works = [lambda: calls.append("a") or len(calls), lambda: calls.append("b") or len(calls)]
+    (first, seconds), (second, _) = tiny_step.timed_in_turn(works, 3)
+    assert (first, second, len(seconds)) == (7, 8, 3)
+    assert "".join(calls) == "abababab"

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from grrm.engine.interface import SamplingParams
-from grrm.engine.native_decoder import NativeDecoder
 from grrm.engine.paddle_engine import PaddleEngine
 from grrm.errors import UserError
 
@@ -144,8 +143,7 @@ def test_sequences_enter_while_others_are_still_running(model, monkeypatch):
 
 
 def test_slot_array_shrinks_when_few_sequences_are_left(model, monkeypatch, full_forward):
-    monkeypatch.setattr(NativeDecoder, "runs", lambda _: False)
-    engine = PaddleEngine(model)
+    engine = PaddleEngine(model, use_kernels=False)
     sizes = []
     decode = engine._decoder.decode
     monkeypatch.setattr(engine._decoder, "decode", lambda s, t, p, c: sizes.append(c.n_slots) or decode(s, t, p, c))

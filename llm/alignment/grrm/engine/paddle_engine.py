@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grrm.engine import native_sampling, sampling
+from grrm.engine import native_sampling
 from grrm.engine.decoder import ROW_MULTIPLE, Decoder, round_up
 from grrm.engine.interface import Completion, SamplingParams
 from grrm.engine.loading import load_causal_lm
 from grrm.engine.native_decoder import NativeDecoder
+from grrm.engine.sampling import sample_tokens
 from grrm.engine.slots import Slots
 from grrm.errors import UserError
 
@@ -26,6 +27,8 @@ class PaddleEngine:
 
     `max_num_seqs` sequences run at a time, fewer where their KV cache would exceed `max_cache_bytes` (but at least
     one); `prefill_tokens` bounds the prompt tokens, padding included, in one prefill (a longer prompt runs alone).
+    A float32 model on the CPU runs in C++ kernels where they can be built, unless `use_kernels` is false; else in
+    Paddle operators.
     A prompt and its completion together hold at most the model's `max_position_embeddings` tokens: a completion
     that reaches the limit ends with finish_reason "length".
 
@@ -42,11 +45,13 @@ class PaddleEngine:
         max_num_seqs: int = 256,
         max_cache_bytes: int = 4 << 30,
         prefill_tokens: int = 4096,
+        use_kernels: bool = True,
     ) -> None:
         if min(max_num_seqs, max_cache_bytes, prefill_tokens) < 1:
             raise UserError("max_num_seqs, max_cache_bytes and prefill_tokens of the Paddle engine must be at least 1.")
         self.model = model
-        self._decoder = NativeDecoder(model) if NativeDecoder.runs(model) else Decoder(model)
+        self._decoder = NativeDecoder(model) if use_kernels and NativeDecoder.runs(model) else Decoder(model)
+        self._sample = native_sampling.sample_tokens if use_kernels and native_sampling.available() else sample_tokens
         self._max_num_seqs, self._max_cache_bytes = max_num_seqs, max_cache_bytes
         self._prefill_tokens = prefill_tokens
 
@@ -92,7 +97,8 @@ class PaddleEngine:
         self._check(prompts, params)
         if not prompts:
             return []
-        run = _Run(self._decoder, prompts, params, streams, self._n_slots(prompts, params), self._prefill_tokens)
+        n_slots = self._n_slots(prompts, params)
+        run = _Run(self._decoder, self._sample, prompts, params, streams, n_slots, self._prefill_tokens)
         completions: dict[int, Completion] = {}
         for request, completion in run.finished():
             completions[request] = completion
@@ -138,13 +144,14 @@ class _Run:
     def __init__(
         self,
         decoder: Decoder | NativeDecoder,
+        sample: Callable[..., tuple[NDArray[np.int64], NDArray[np.float64]]],
         prompts: Sequence[Sequence[int]],
         params: SamplingParams,
         stream_ids: Sequence[int],
         n_slots: int,
         prefill_tokens: int,
     ) -> None:
-        self._decoder, self._prompts, self._params = decoder, prompts, params
+        self._decoder, self._sample, self._prompts, self._params = decoder, sample, prompts, params
         self._stream_ids, self._prefill_tokens = stream_ids, prefill_tokens
         self._waiting = deque(range(len(prompts)))
         self._slots = Slots(n_slots, params, decoder.weights.vocab_size)
@@ -211,8 +218,7 @@ class _Run:
 
     def _draw(self, slots_N: NDArray[np.int64], logits_NV: NDArray[np.float32]) -> list[tuple[int, Completion]]:
         slots = self._slots
-        sample = native_sampling.sample_tokens if native_sampling.available() else sampling.sample_tokens
-        tokens_N, logprobs_N = sample(
+        tokens_N, logprobs_N = self._sample(
             logits_NV, self._params, slots.uniforms(slots_N), slots.generated[slots_N], slots.seen(slots_N)
         )
         return slots.record(slots_N, tokens_N, logprobs_N)

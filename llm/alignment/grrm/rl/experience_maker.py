@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -133,11 +134,11 @@ class ExperienceMaker:
         items = [self.prompts[indices[position]] for position in positions]
         groups = self._timed("rollout", lambda: self._roll_out(items, positions))
         expected = (RewardServerError, RewardFailure, UserError)
-        self._timed(
-            "judge",
-            lambda: run_together("judging", lambda: self.rewarder.reward(groups), self.ranks, expected, RewardFailure),
-        )
-        self._timed("logprob", lambda: self.score_tokens(groups))
+        # A judge in another process works while this one scores tokens; neither reads what the other writes.
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="judging") as judge:
+            verdicts = judge.submit(self._timed, "judge", lambda: self.rewarder.reward(groups))
+            self._timed("logprob", lambda: self.score_tokens(groups))
+            run_together("judging", verdicts.result, self.ranks, expected, RewardFailure)
         gathered = self._timed("gather", lambda: self.ranks.gather(groups))
         self.generation += 1
         ordered = check_complete([rolled for part in gathered for rolled in part], n_prompts, self.settings.rollout_n)
