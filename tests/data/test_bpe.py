@@ -6,11 +6,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from grrm.data.bpe import EOS, PAD, SPECIAL_TOKENS, START, corpus_texts, train_bpe
+from grrm.data.bpe import EOS, PAD, SPECIAL_TOKENS, START, corpus_texts, prompt_frames, train_bpe
 from grrm.data.convert import render_prompt
 from grrm.data.corpora.phrases import build_phrases
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
+from grrm.gqm.mt_prompts import MT_PROMPT_TYPES
 
 PROBES = [
     "",
@@ -20,13 +21,14 @@ PROBES = [
     "<|im_start|>user\nHallo<|im_end|>\n<|im_start|>assistant\n",
     "<|im_end|><|endoftext|>",
 ]
+PAIRS = [("Hi there", "en", "fr"), ("Guten Tag: 1", "de", "zh"), ("안녕", "ko", "en")]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("bpe")
     files = build_phrases(root, train_rows=1_500, heldout_rows=10, seed=1)
-    return train_bpe(corpus_texts(files.train), root / "tokenizer", vocab_size=700)
+    return train_bpe(corpus_texts(files.train), root / "tokenizer", 700, prompt_frames())
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +68,19 @@ def test_every_digit_is_a_token_of_its_own(tokenizer: Tokenizer, digits: str) ->
 def test_the_roles_and_the_prompt_take_few_tokens(tokenizer: Tokenizer) -> None:
     prompt = render_prompt(TranslationTask("X", "en", "de"), "Tower")
     pieces = [tokenizer.id_to_token(i) for i in _ids(tokenizer, prompt)]
-    assert {"user", "assistant", "Translate"} <= set(pieces)
-    assert len(pieces) < 35
+    assert pieces[0] == "<|im_start|>user\nTranslate the following text from"
+    assert pieces[-1] == ":<|im_end|>\n<|im_start|>assistant\n"
+    assert len(pieces) < 15
+    assert tokenizer.decode(_ids(tokenizer, prompt), skip_special_tokens=False) == prompt
     assert tokenizer.get_vocab_size() == 700
+
+
+@pytest.mark.parametrize("prompt_type", MT_PROMPT_TYPES)
+def test_frames_are_what_prompts_of_a_type_share(prompt_type: str) -> None:
+    prompts = [render_prompt(TranslationTask(text, *pair), prompt_type) for text, *pair in PAIRS]
+    for frame in prompt_frames(prompt_type):
+        assert len(frame) > 3
+        assert all(prompt.count(frame) == 1 for prompt in prompts)
 
 
 def test_training_is_reproducible(tmp_path: Path, folder: Path) -> None:

@@ -46,10 +46,10 @@ def losses_and_gradients(model, index, weights_BR):
     return rows_BR.numpy(), index.to_rows(scores.entropy_N).numpy(), gradients
 
 
-@pytest.mark.parametrize("max_tokens", [1, 12, 1000])
-def test_logprobs_entropies_and_gradients_equal_those_of_separate_rows(model, max_tokens):
+@pytest.mark.parametrize(("max_tokens", "row_tokens"), [(1, 0), (12, 0), (1000, 0), (1, 64)])
+def test_logprobs_entropies_and_gradients_equal_those_of_separate_rows(model, max_tokens, row_tokens):
     prompts, responses = groups(seed=max_tokens, n_groups=3, n_samples=4)
-    packed = index_packed(prompts, responses, PAD, max_tokens)
+    packed = index_packed(prompts, responses, PAD, max_tokens, row_tokens)
     separate = index_tokens(prompts, responses, PAD)
     weights_BR = paddle.to_tensor(np.random.default_rng(1).normal(size=separate.scatter_BR.shape).astype("float32"))
     for left, right in zip(
@@ -94,3 +94,14 @@ def test_a_group_needs_one_copy_of_its_prompt():
     assert index.input_ids.tolist() == [[1, 2, 3, 5, 8, 9, 5]]
     assert index.position_ids.tolist() == [[0, 1, 2, 3, 3, 4, 3]]
     assert index.positions_N.tolist() == [2, 3, 2, 2, 4, 5, 2, 6]
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 99), row_tokens=st.integers(0, 200))
+def test_long_rows_hold_several_packs_but_no_more_padding_than_they_need(seed, row_tokens):
+    prompts, responses = groups(seed, 5, 1)
+    packs = [len(p) + len(r) - 1 for p, r in zip(prompts, responses, strict=True)]
+    n_rows, width = index_packed(prompts, responses, PAD, 0, row_tokens).input_ids.shape
+    assert width == max(*packs, min(row_tokens, sum(packs)))
+    assert (n_rows - 1) * (width - max(packs)) <= sum(packs)  # all rows but one lack less than the longest pack
+    assert n_rows <= len(packs)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from grrm.data.atomic import atomic_path
+from grrm.data.convert import render_prompt
 from grrm.data.parquet import read_rows
 from grrm.errors import UserError
+from grrm.gqm.groups import TranslationTask
 from grrm.gqm.mt_prompts import mt_prompt
 
 PAD, START, EOS = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
@@ -28,26 +30,28 @@ CHAT_TEMPLATE = (
 _PIECES = r" ?\p{L}[\p{L}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
-def train_bpe(texts: Iterable[str], out_dir: Path, vocab_size: int = 2048) -> Path:
+def train_bpe(texts: Iterable[str], out_dir: Path, vocab_size: int = 2048, frames: Sequence[str] = ()) -> Path:
     """Train on `texts` and write tokenizer.json, tokenizer_config.json and special_tokens_map.json into `out_dir`.
 
     The vocabulary holds every byte, so any text can be encoded and comes back unchanged; encoding adds no special
-    tokens. The chat template is bare ChatML; eos is <|im_end|>, padding is <|endoftext|>. It is smaller than
-    `vocab_size` when the texts have too few pieces to merge. Raises UserError for no text or a size under 259.
+    tokens. The chat template is bare ChatML; eos is <|im_end|>, padding is <|endoftext|>. Each of `frames` becomes one
+    token wherever it stands: what all prompts have in common (`prompt_frames`) is half of a short prompt's tokens
+    otherwise. It is smaller than `vocab_size` when the texts have too few pieces to merge. Raises UserError for no text
+    or a size under 259 and the frames.
     """
-    if vocab_size < SMALLEST_VOCABULARY:
-        raise UserError(
-            f"vocab_size {vocab_size} is too small; it must be at least {SMALLEST_VOCABULARY} (bytes, marks)"
-        )
+    smallest = SMALLEST_VOCABULARY + len(frames)
+    if vocab_size < smallest:
+        raise UserError(f"vocab_size {vocab_size} is too small; it must be at least {smallest} (bytes, marks)")
     iterator = iter(texts)
     first = next(iterator, None)
     if first is None:
         raise UserError(f"there is no text to train the tokenizer {out_dir} on; give a corpus with at least one row")
     tokenizer = _untrained()
-    tokenizer.train_from_iterator(chain((first,), iterator), _trainer(vocab_size))
+    tokenizer.train_from_iterator(chain((first,), iterator), _trainer(vocab_size - len(frames)))
+    tokenizer.add_tokens([AddedToken(frame, normalized=False) for frame in frames])
     _write(out_dir / "tokenizer.json", json.loads(tokenizer.to_str()))
     _write(out_dir / "special_tokens_map.json", {"eos_token": EOS, "pad_token": PAD})
-    _write(out_dir / "tokenizer_config.json", _config(tokenizer))
+    _write(out_dir / "tokenizer_config.json", _config(tokenizer, frames))
     return out_dir
 
 
@@ -56,6 +60,20 @@ def corpus_texts(parquet: Path, prompt_type: str = "Tower") -> Iterator[str]:
     for row in read_rows(parquet):
         yield "user\n" + mt_prompt(row.src_text, row.src_lang, row.trg_lang, prompt_type)
         yield "assistant\n" + row.trg_text
+
+
+def prompt_frames(prompt_type: str = "Tower") -> list[str]:
+    """What every chat-templated prompt of this type begins and ends with, without spaces at the seams."""
+    tasks = [TranslationTask("1", "en", "de"), TranslationTask("Hallo", "de", "zh"), TranslationTask("?", "ko", "en")]
+    prompts = [render_prompt(task, prompt_type) for task in tasks]
+    begin = _shared_begin(prompts)
+    end = _shared_begin([prompt[len(begin) :][::-1] for prompt in prompts])[::-1]
+    return [frame for frame in (begin.rstrip(), end.lstrip()) if frame]
+
+
+def _shared_begin(texts: Sequence[str]) -> str:
+    shared = takewhile(lambda letters: len(set(letters)) == 1, zip(*texts, strict=False))
+    return "".join(letters[0] for letters in shared)
 
 
 def _untrained() -> Tokenizer:
@@ -79,12 +97,14 @@ def _trainer(vocab_size: int) -> trainers.BpeTrainer:
     )
 
 
-def _config(tokenizer: Tokenizer) -> dict[str, Any]:
-    mark = {"lstrip": False, "rstrip": False, "normalized": False, "single_word": False, "special": True}
+def _config(tokenizer: Tokenizer, frames: Sequence[str]) -> dict[str, Any]:
+    mark = {"lstrip": False, "rstrip": False, "normalized": False, "single_word": False}
+    added = [(token, True) for token in SPECIAL_TOKENS] + [(frame, False) for frame in frames]
     return {
         "tokenizer_class": "PretrainedTokenizerFast",
         "added_tokens_decoder": {
-            str(tokenizer.token_to_id(token)): {"content": token, **mark} for token in SPECIAL_TOKENS
+            str(tokenizer.token_to_id(token)): {"content": token, **mark, "special": special}
+            for token, special in added
         },
         "eos_token": EOS,
         "pad_token": PAD,

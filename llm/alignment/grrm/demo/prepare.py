@@ -69,9 +69,9 @@ def words_of(text: str) -> set[str]:
 @click.option("--prompt-type", required=True)
 def tokenizer(data: Path, out: Path, vocab_size: int, prompt_type: str) -> None:
     """Train a byte-level BPE on the training rows."""
-    from grrm.data.bpe import corpus_texts, train_bpe
+    from grrm.data.bpe import corpus_texts, prompt_frames, train_bpe
 
-    train_bpe(corpus_texts(data, prompt_type), out, vocab_size)
+    train_bpe(corpus_texts(data, prompt_type), out, vocab_size, prompt_frames(prompt_type))
 
 
 @main.command()

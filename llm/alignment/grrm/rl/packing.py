@@ -29,15 +29,22 @@ class _Pack:
 
 
 def index_packed(
-    prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]], pad_id: int, max_tokens: int
+    prompts: Sequence[Sequence[int]],
+    responses: Sequence[Sequence[int]],
+    pad_id: int,
+    max_tokens: int,
+    row_tokens: int = 0,
 ) -> TokenIndex:
-    """Lay out rows with neighbours of equal prompt packed together, no packed row longer than `max_tokens`.
+    """Lay out rows with neighbours of equal prompt packed together, no pack longer than `max_tokens`.
 
-    A response's last token predicts nothing and is left out of the input. A row that is longer than `max_tokens` on its
-    own stays as long as it is. `scatter_BR` keeps one row per response, in the given order, as in `index_tokens`.
+    Packs share rows of `row_tokens`, or as long as the longest pack where that is more: the longer the rows, the less
+    is padding. A response's last token predicts nothing and is left out of the input. A response that is longer than
+    `max_tokens` with its prompt stays as long as it is. `scatter_BR` keeps one row per response, in the given order, as
+    in `index_tokens`.
     """
     packs = _packs(prompts, responses, max_tokens)
-    width = max(pack.n_tokens for pack in packs)
+    n_tokens = [pack.n_tokens for pack in packs]
+    width = max(min(row_tokens, sum(n_tokens)), *n_tokens)
     n_rows = _place(packs, width)
     ids_BT = np.full((n_rows, width), pad_id, dtype=np.int64)
     positions_BT = np.zeros((n_rows, width), dtype=np.int64)

@@ -19,14 +19,15 @@ from grrm.rl.packing import index_packed
 
 @dataclass(frozen=True, slots=True)
 class SftCollator:
-    """`SftItem`s to one batch of packed rows, none longer than the longest item."""
+    """`SftItem`s to one batch of packed rows of `row_tokens` tokens, or as long as the longest item."""
 
     pad_id: int
+    row_tokens: int = 0
 
     def __call__(self, items: Sequence[Any]) -> dict[str, paddle.Tensor]:
         prompts = [item.input_ids[: item.prompt_len] for item in items]
         responses = [item.input_ids[item.prompt_len :] for item in items]
-        return index_packed(prompts, responses, self.pad_id, max_tokens=0).model_inputs()
+        return index_packed(prompts, responses, self.pad_id, max_tokens=0, row_tokens=self.row_tokens).model_inputs()
 
 
 class SftTrainer(MarksCheckpoints, StopsAtDivergence, Trainer):

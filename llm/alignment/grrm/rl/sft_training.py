@@ -61,7 +61,7 @@ def train(args: Any) -> None:
         model=model,
         args=args,
         train_dataset=dataset,
-        data_collator=SftCollator(tokenizer.pad_token_id),
+        data_collator=SftCollator(tokenizer.pad_token_id, args.max_length),
         tokenizer=tokenizer,
         metrics_log=MetricsLog(Path(args.output_dir), done + 1) if is_first else None,
         progress=StepProgress(args.max_steps, initial=done, description="sft") if is_first else None,

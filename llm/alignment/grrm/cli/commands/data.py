@@ -51,9 +51,9 @@ def corpus(name: str, out_dir: Path, languages: str | None, **options: int | str
 @click.option("--prompt-type", default="Tower", show_default=True, help="Prompt whose words the tokenizer must know.")
 def tokenizer(parquet: Path, out_dir: Path, vocab_size: int, prompt_type: str) -> None:
     """Train a byte-level BPE on the texts of PARQUET."""
-    from grrm.data.bpe import corpus_texts, train_bpe
+    from grrm.data.bpe import corpus_texts, prompt_frames, train_bpe
 
-    click.echo(train_bpe(corpus_texts(parquet, prompt_type), out_dir, vocab_size))
+    click.echo(train_bpe(corpus_texts(parquet, prompt_type), out_dir, vocab_size, prompt_frames(prompt_type)))
 
 
 @data.command()
