@@ -32,7 +32,7 @@ class DemoSettings:
     model_config: str = "llm/config/qwen/tiny_model_config.json"
     prompt_type: str = "Tower"
     extractor_type: str = "oneline"
-    sft_batch_rows: int = 96
+    sft_batch_rows: int = 48
     sft_steps: int | None = None
     rl_steps: int | None = None
     eval_samples: int = 4
