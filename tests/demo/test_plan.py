@@ -63,7 +63,7 @@ def test_steps_of_the_recipe_feed_the_progress_line(tmp_path):
 
 
 def test_two_processes_share_the_sft_batch(tmp_path):
-    for nproc, rows in ((1, "96"), (2, "48")):
+    for nproc, rows in ((1, "48"), (2, "24")):
         command = next(stage.command for stage in stages(tmp_path, nproc=nproc) if stage.name == "seed1/sft")
         assert command[command.index("--per_device_train_batch_size") + 1] == rows
 
