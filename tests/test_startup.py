@@ -11,7 +11,14 @@ import pytest
 
 from grrm import startup
 
-OURS = ("MKL_DEBUG_CPU_TYPE", "OMP_NUM_THREADS", "FLAGS_use_stride_kernel", "GLOG_minloglevel")
+OURS = (
+    "MKL_DEBUG_CPU_TYPE",
+    "OMP_NUM_THREADS",
+    "KMP_BLOCKTIME",
+    "GOMP_SPINCOUNT",
+    "FLAGS_use_stride_kernel",
+    "GLOG_minloglevel",
+)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +80,8 @@ def test_process_is_configured_before_paddle(monkeypatch):
     assert configured(monkeypatch) == {
         "MKL_DEBUG_CPU_TYPE": "5",
         "OMP_NUM_THREADS": "1",
+        "KMP_BLOCKTIME": "0",
+        "GOMP_SPINCOUNT": "0",
         "FLAGS_use_stride_kernel": "0",
         "GLOG_minloglevel": "2",
     }
