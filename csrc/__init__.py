@@ -1,1 +1,1 @@
-"""CPU kernels in C++ that know nothing of Paddle, compiled on first use, and their functions for `ctypes`."""
+"""CPU kernels in C++ without Paddle, compiled on first use, and the BLAS they are given."""

@@ -120,9 +120,16 @@ def test_missing_tools_say_what_they_disable():
 
 
 def test_kernels_that_could_not_be_compiled_are_a_note_with_the_reason():
-    finding = doctor._kernels(doctor.Kernels(None, "c++ failed: no room"))
+    finding = doctor._kernels(doctor.Kernels(None, "c++ failed: no room"), has_blas=True)
     assert (finding.level, finding.detail) == ("note", "c++ failed: no room")
     assert "plain Paddle operators" in finding.effect
+
+
+def test_kernels_without_a_blas_are_a_note_that_says_what_is_slow():
+    finding = doctor._kernels(doctor.Kernels(object()), has_blas=False)
+    assert finding.level == "note"
+    assert "generation uses plain Paddle operators" in finding.effect
+    assert doctor._kernels(doctor.Kernels(object()), has_blas=True).level == "ok"
 
 
 def test_a_cpu_without_vector_units_is_told_what_it_costs(monkeypatch):

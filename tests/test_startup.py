@@ -136,3 +136,16 @@ def test_denormals_stay_where_nobody_knows_how_to_flush_them():
     code = "from grrm import startup; startup.platform.machine = lambda: 'riscv64'; print(startup.flush_denormals())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_what_was_imported_is_not_looked_through_for_garbage_again():
+    code = (
+        "import gc\nfrom grrm import startup\nstartup.configure_process()\n"
+        "assert gc.isenabled() and gc.get_threshold()[0] > 10_000\n"
+        "import json.tool\nstartup.settle()\n"
+        "assert gc.get_freeze_count() > 1_000 and gc.get_threshold() == (700, 10, 10)\n"
+        "class Node: pass\n"
+        "import weakref\nnode = Node()\nnode.self = node\nseen = weakref.ref(node)\ndel node\ngc.collect()\n"
+        "assert seen() is None"
+    )
+    subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

@@ -1,9 +1,12 @@
-// The kernels behind a C interface: pointers to contiguous float32 and int64 arrays, as `ctypes` passes them.
+// The kernels behind a C interface: pointers to contiguous arrays, as `ctypes` passes them.
 //
 // Work is divided among OpenMP threads by rows or heads; where threads add up the same numbers, each has a `partial` sum
 // of its own, so results do not depend on their timing.
 
 #include <cstdint>
+#include <new>
+#include <numeric>
+#include <stdexcept>
 #include <vector>
 
 #include "../kernels/attention.h"
@@ -53,11 +56,25 @@ grrm::Decoder decoder_at(const Sizes& s, float epsilon, const void* const* addre
   return decoder;
 }
 
+// What the work answers, or kOutOfMemory: no exception may leave a C function.
+constexpr int64_t kOutOfMemory = -1;
+
+template <typename Work>
+int64_t within_memory(Work work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return kOutOfMemory;
+  } catch (const std::length_error&) {
+    return kOutOfMemory;
+  }
+}
+
 }  // namespace
 
 extern "C" {
 
-int32_t grrm_abi() { return 2; }
+int32_t grrm_abi() { return 3; }
 
 void grrm_rms_norm(const float* x, const float* w, float* y, float* inverse, int64_t rows, int64_t width,
                    float epsilon) {
@@ -134,24 +151,29 @@ void grrm_attention_backward(const float* q, const float* k, const float* v, con
 }
 
 // Numbers that the keys and the values of one cache need.
-void grrm_cache_sizes(const int64_t* sizes, int64_t* keys, int64_t* values) {
+int64_t grrm_cache_sizes(const int64_t* sizes, int64_t* counts) {
   const Sizes& s = *reinterpret_cast<const Sizes*>(sizes);
-  *keys = s.layers * s.cache().keys_per_layer();
-  *values = s.layers * s.cache().values_per_layer();
+  counts[0] = s.layers * s.cache().keys_per_layer();
+  counts[1] = s.layers * s.cache().values_per_layer();
+  return 0;
 }
 
-// Runs n tokens through the model and leaves the logits of the tokens `wanted`, which has room for a multiple of 16.
-void grrm_decode(const int64_t* sizes, float epsilon, const void* const* addresses, const int64_t* tokens,
+// Runs n tokens through the model and leaves the logits of the tokens `wanted`; `logits` has room for a multiple of 16
+// rows.
+int64_t grrm_decode(const int64_t* sizes, float epsilon, const void* const* addresses, const int64_t* tokens,
                  const int64_t* slots, const int64_t* positions, int64_t n, const int64_t* wanted, int64_t n_wanted,
                  float* keys, float* values, float* logits) {
   const Sizes& s = *reinterpret_cast<const Sizes*>(sizes);
-  const grrm::Decoder decoder = decoder_at(s, epsilon, addresses);
-  const grrm::CacheShape cache = s.cache();
-  grrm::DecoderPass(decoder, cache, tokens, slots, positions, n).run(keys, values, wanted, n_wanted, logits);
+  return within_memory([&] {
+    const grrm::Decoder decoder = decoder_at(s, epsilon, addresses);
+    const grrm::CacheShape cache = s.cache();
+    grrm::DecoderPass(decoder, cache, tokens, slots, positions, n).run(keys, values, wanted, n_wanted, logits);
+    return int64_t{0};
+  });
 }
 
 // Copies the first counts[i] positions of slot from[i] to slot to[i], over all layers.
-void grrm_copy_slots(const int64_t* sizes, float* keys, float* values, const int64_t* from, const int64_t* to,
+int64_t grrm_copy_slots(const int64_t* sizes, float* keys, float* values, const int64_t* from, const int64_t* to,
                      const int64_t* counts, int64_t n) {
   const Sizes& s = *reinterpret_cast<const Sizes*>(sizes);
   const grrm::CacheShape cache = s.cache();
@@ -162,6 +184,7 @@ void grrm_copy_slots(const int64_t* sizes, float* keys, float* values, const int
       for (int64_t i = 0; i < n; ++i) grrm::copy_slot(part, from[i], to[i], counts[i]);
     }
   });
+  return 0;
 }
 
 // Draws one token per row. `seen` [rows, vocabulary] may be null; rows marked `too_short` may not draw `stops`. Returns
@@ -170,22 +193,22 @@ int64_t grrm_sample(const float* logits, int64_t rows, int64_t vocabulary, float
                     double top_p, float repetition_penalty, const uint8_t* seen, const uint8_t* too_short,
                     const int64_t* stops, int64_t n_stops, const double* uniforms, int64_t* tokens, double* logprobs) {
   const grrm::SamplingOptions options{temperature, top_k, top_p, repetition_penalty};
-  std::vector<int64_t> bad(n_threads(), 0);
-  over_ranges(rows, [&](int64_t part, int64_t begin, int64_t end) {
-    grrm::SamplingBuffers buffers(vocabulary);
-    for (int64_t i = begin; i < end; ++i) {
-      grrm::Drawn drawn{0, 0.0};
-      const uint8_t* marks = seen == nullptr ? nullptr : seen + i * vocabulary;
-      if (!grrm::sample_row(logits + i * vocabulary, vocabulary, options, marks, stops, too_short[i] ? n_stops : 0,
-                            uniforms[i], buffers, drawn))
-        ++bad[part];
-      tokens[i] = drawn.token;
-      logprobs[i] = drawn.logprob;
-    }
+  return within_memory([&] {
+    std::vector<int64_t> bad(n_threads(), 0);
+    std::vector<grrm::SamplingBuffers> buffers(n_threads(), grrm::SamplingBuffers(vocabulary));
+    over_ranges(rows, [&](int64_t part, int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        grrm::Drawn drawn{0, 0.0};
+        const uint8_t* marks = seen == nullptr ? nullptr : seen + i * vocabulary;
+        if (!grrm::sample_row(logits + i * vocabulary, vocabulary, options, marks, stops, too_short[i] ? n_stops : 0,
+                              uniforms[i], buffers[part], drawn))
+          ++bad[part];
+        tokens[i] = drawn.token;
+        logprobs[i] = drawn.logprob;
+      }
+    });
+    return std::accumulate(bad.begin(), bad.end(), int64_t{0});
   });
-  int64_t found = 0;
-  for (int64_t count : bad) found += count;
-  return found;
 }
 
 }  // extern "C"

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <new>
 #include <vector>
 
 #include "cached_attention.h"
@@ -47,6 +48,21 @@ struct Decoder {
 constexpr int64_t kRows = 16;
 
 GRRM_INLINE int64_t whole_rows(int64_t n) { return (n + kRows - 1) / kRows * kRows; }
+
+// Memory that starts on a whole cache line: how a BLAS rounds may depend on where its operands begin.
+template <typename T>
+struct OnCacheLines {
+  using value_type = T;
+  static constexpr std::align_val_t kLine{64};
+  OnCacheLines() = default;
+  template <typename U>
+  OnCacheLines(const OnCacheLines<U>&) {}
+  T* allocate(size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), kLine)); }
+  void deallocate(T* memory, size_t) { ::operator delete(memory, kLine); }
+  bool operator==(const OnCacheLines&) const { return true; }
+  bool operator!=(const OnCacheLines&) const { return false; }
+};
+using Floats = std::vector<float, OnCacheLines<float>>;
 
 // The tokens of one pass, and what the pass writes on the way; buffers have whole_rows(n) rows.
 class DecoderPass {
@@ -103,14 +119,14 @@ class DecoderPass {
              static_cast<int>(transposed ? in : out), beta, y, static_cast<int>(out));
   }
 
-  void project(const std::vector<float>& x, int64_t in, const Projection& p, int64_t out, std::vector<float>& y) const {
+  void project(const Floats& x, int64_t in, const Projection& p, int64_t out, Floats& y) const {
     if (p.bias != nullptr)
       for (int64_t row = 0; row < whole_rows(n_); ++row) std::copy_n(p.bias, out, y.data() + row * out);
     product(x.data(), in, p.weight, out, p.bias == nullptr ? 0.0f : 1.0f, y.data());
   }
 
   // hidden += x W + b
-  void add_projected(const std::vector<float>& x, int64_t in, const Projection& p) {
+  void add_projected(const Floats& x, int64_t in, const Projection& p) {
     if (p.bias != nullptr)
       for (int64_t row = 0; row < n_; ++row)
         for (int64_t i = 0; i < d_.hidden; ++i) hidden_[row * d_.hidden + i] += p.bias[i];
@@ -152,7 +168,10 @@ class DecoderPass {
 
   // Goes on with the tokens `wanted`, in that order, alone.
   void keep(const int64_t* wanted, int64_t n_wanted) {
-    const std::vector<float> hidden = hidden_, q = q_;
+    bool is_all = n_wanted == n_;
+    for (int64_t i = 0; is_all && i < n_; ++i) is_all = wanted[i] == i;
+    if (is_all) return;
+    const Floats hidden = hidden_, q = q_;
     const std::vector<int64_t> slots = slots_, positions = positions_;
     const int64_t queries = d_.heads * d_.width, rows = whole_rows(n_wanted);
     hidden_.assign(rows * d_.hidden, 0.0f);
@@ -177,7 +196,7 @@ class DecoderPass {
   const CacheShape& cache_;
   std::vector<int64_t> slots_, positions_;
   int64_t n_;
-  std::vector<float> hidden_, normed_, inverse_, q_, k_, v_, attended_, gate_, up_;
+  Floats hidden_, normed_, inverse_, q_, k_, v_, attended_, gate_, up_;
 };
 
 }  // namespace grrm

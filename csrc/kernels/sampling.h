@@ -17,6 +17,7 @@ struct SamplingOptions {
   float repetition_penalty;
 };
 
+constexpr float kLargest = 3.4028235e38f;
 constexpr int64_t kBlock = 64;  // weights are added up in blocks: in float within one, in double among them
 
 GRRM_INLINE int64_t whole_blocks(int64_t n) { return (n + kBlock - 1) / kBlock; }
@@ -87,7 +88,7 @@ static float nucleus_threshold(const float* weights, int64_t n, double mass, std
 GRRM_INLINE int64_t invert_cdf(const float* weights, const double* sums, int64_t n, double total, double uniform) {
   const double target = uniform * total;
   double before = 0.0;
-  int64_t last = 0;  // rounding may carry the target past the end: then the last one that can be drawn
+  int64_t last = 0;
   for (int64_t block = 0; block < whole_blocks(n); ++block) {
     if (sums[block] > 0.0) last = block;
     if (before + sums[block] > target) break;
@@ -110,7 +111,7 @@ struct SamplingBuffers {
   std::vector<double> sums;
 
   explicit SamplingBuffers(int64_t vocabulary)
-      : shaped(vocabulary), weights(vocabulary), sums(whole_blocks(vocabulary)) {}
+      : shaped(vocabulary), weights(vocabulary), left(vocabulary), sums(whole_blocks(vocabulary)) {}
 };
 
 struct Drawn {
@@ -120,7 +121,7 @@ struct Drawn {
 
 // Order: repetition penalty on the tokens `seen` (null without one), `banned` tokens, temperature, top-k, top-p. The
 // log-probability is that of the logits as they came, at the temperature (1 where it is 0). Returns false where they
-// hold NaN, +inf or nothing but -inf.
+// hold NaN, +inf or nothing but -inf, or where the penalty or a ban leaves nothing else to draw from.
 GRRM_CLONES
 static bool sample_row(const float* logits, int64_t vocabulary, const SamplingOptions& options, const uint8_t* seen,
                        const int64_t* banned, int64_t n_banned, double uniform, SamplingBuffers& buffers,
@@ -131,7 +132,7 @@ static bool sample_row(const float* logits, int64_t vocabulary, const SamplingOp
   double* sums = buffers.sums.data();
   const float top = largest_logit(logits, vocabulary);
   double total = exponential_weights(logits, vocabulary, top, inverse, weights, sums);
-  if (!(total > 0.0 && total <= 1e300) || !(std::fabs(top) <= 3.4028235e38f)) return false;
+  if (!(total > 0.0 && total <= 1e300) || !(std::fabs(top) <= kLargest)) return false;
   const double log_total = std::log(total);
   const float* z = logits;
   if (seen != nullptr || n_banned > 0) {
@@ -146,7 +147,11 @@ static bool sample_row(const float* logits, int64_t vocabulary, const SamplingOp
   if (options.temperature == 0.0f) {
     drawn.token = std::max_element(z, z + vocabulary) - z;
   } else {
-    if (z != logits) total = exponential_weights(z, vocabulary, largest_logit(z, vocabulary), inverse, weights, sums);
+    if (z != logits) {
+      const float shaped_top = largest_logit(z, vocabulary);
+      if (!(std::fabs(shaped_top) <= kLargest)) return false;
+      total = exponential_weights(z, vocabulary, shaped_top, inverse, weights, sums);
+    }
     if (options.top_k > 0 && options.top_k < vocabulary) {
       buffers.left.assign(z, z + vocabulary);
       const auto kth = buffers.left.begin() + (options.top_k - 1);

@@ -93,9 +93,9 @@ void decoding(int64_t heads, int64_t key_heads, int64_t width, bool tied) {
              norm.data(), q.data(), q_bias.data(), k.data(), k_bias.data(), k.data(), nullptr, q.data(), nullptr,
              norm.data(), mlp.data(), nullptr, mlp.data(), nullptr, mlp.data(), norm.data()})
       at.push_back(one);
-  int64_t n_keys = 0, n_values = 0;
-  grrm_cache_sizes(sizes, &n_keys, &n_values);
-  Floats keys(n_keys), values(n_values), logits(16 * vocabulary);
+  int64_t counts_of_cache[2];
+  grrm_cache_sizes(sizes, counts_of_cache);
+  Floats keys(counts_of_cache[0]), values(counts_of_cache[1]), logits(16 * vocabulary);
   const std::vector<int64_t> tokens = {1, 2, 3, 4, 5, 6, 129}, slots = {2, 2, 2, 2, 0, 0, 0},
                              positions = {0, 1, 2, 3, 0, 1, 2}, wanted = {3, 6};
   grrm_decode(sizes, 1e-6f, at.data(), tokens.data(), slots.data(), positions.data(), 7, wanted.data(), 2, keys.data(),

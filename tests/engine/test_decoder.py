@@ -42,7 +42,7 @@ def decoder_class(request):
 
 
 def skip_unless_it_runs(decoder_class, model):
-    if decoder_class is NativeDecoder and not NativeDecoder.runs(model):
+    if decoder_class is NativeDecoder and NativeDecoder.obstacle(model):
         pytest.skip("the C++ decoder does not run this here")
 
 
@@ -87,6 +87,39 @@ def test_fused_weights_are_really_fused(make_model):
 def test_long_prompts_attend_in_blocks_of_queries(model, full_forward, monkeypatch):
     monkeypatch.setattr(decoder_module, "_QUERY_BLOCK", 7)
     assert max(errors_of_prefill_and_steps(Decoder, model, full_forward, lengths=[20, 32, 1], padded=32)) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("slots", "tokens", "positions", "message"),
+    [
+        ([2], [1], [0], "slots"),
+        ([0], [97], [0], "tokens"),
+        ([0], [1], [16], "positions"),
+        ([0], [1], [-1], "positions"),
+    ],
+)
+def test_the_native_decoder_refuses_what_lies_outside_its_arrays(slots, tokens, positions, message, model):
+    skip_unless_it_runs(NativeDecoder, model)
+    decoder = NativeDecoder(model)
+    with pytest.raises(ValueError, match=message):
+        decoder.decode(np.array(slots), np.array(tokens), np.array(positions), decoder.new_cache(2, 16))
+
+
+def test_the_native_decoder_names_what_it_cannot_run(make_model):
+    skip_unless_it_runs(NativeDecoder, make_model("qwen2"))
+    assert "fused" in NativeDecoder.obstacle(make_model("qwen2", fuse_attention_qkv=True))
+    narrow = make_model("qwen2")
+    narrow.lm_head.weight = paddle.create_parameter([48, 90], "float32")
+    assert NativeDecoder.obstacle(narrow) == "the head has the shape [48, 90], not [48, 97]"
+    with pytest.raises(ValueError, match="the head"):
+        NativeDecoder(narrow)
+
+
+def test_the_native_cache_takes_the_memory_it_is_said_to(model):
+    skip_unless_it_runs(NativeDecoder, model)
+    decoder = NativeDecoder(model)
+    cache = decoder.new_cache(3, 20)
+    assert cache.keys.nbytes + cache.values.nbytes == 3 * decoder.cache_bytes(20)
 
 
 def test_stale_cache_of_an_earlier_sequence_is_invisible(decoder_class, model, full_forward):

@@ -80,18 +80,23 @@ def test_tokens_and_logprobs_equal_a_naive_loop(options, model, llama, full_forw
     params = SamplingParams(max_new_tokens=7, stop_token_ids=STOPS, seed=5, **options)
     for tested in (model, llama):
         # Six slots for fourteen prompts: sequences wait, and enter slots that others have used.
-        completions = PaddleEngine(tested, max_num_seqs=6).generate(prompts, params)
-        for index, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+        by_kernels, by_operators = (
+            PaddleEngine(tested, max_num_seqs=6, use_kernels=kernels).generate(prompts, params)
+            for kernels in (True, False)
+        )
+        for index, prompt in enumerate(prompts):
             tokens, logprobs, reason = naive_generate(tested, full_forward, prompt, params, index)
-            assert (completion.token_ids, completion.finish_reason) == (tokens, reason)
-            np.testing.assert_allclose(completion.logprobs, logprobs, atol=1e-4)
+            for completion in (by_kernels[index], by_operators[index]):
+                assert (completion.token_ids, completion.finish_reason) == (tokens, reason)
+                np.testing.assert_allclose(completion.logprobs, logprobs, atol=1e-4)
 
 
-def test_completions_do_not_depend_on_the_batch(model, prompts):
+@pytest.mark.parametrize("use_kernels", [True, False])
+def test_completions_do_not_depend_on_the_batch(use_kernels, model, prompts):
     params = SamplingParams(max_new_tokens=12, stop_token_ids=STOPS, seed=9)
     prompts = prompts * 5  # 70 sequences
     streams = list(range(1000, 1000 + len(prompts)))
-    whole = PaddleEngine(model).generate(prompts, params, streams)
+    whole = PaddleEngine(model, use_kernels=use_kernels).generate(prompts, params, streams)
     order = np.random.default_rng(0).permutation(len(prompts)).tolist()
     batches = {
         "halves": [range(35), range(35, 70)],
@@ -100,7 +105,7 @@ def test_completions_do_not_depend_on_the_batch(model, prompts):
         "three slots": [range(70)],
     }
     for name, parts in batches.items():
-        engine = PaddleEngine(model, max_num_seqs=3 if name == "three slots" else 32)
+        engine = PaddleEngine(model, max_num_seqs=3 if name == "three slots" else 32, use_kernels=use_kernels)
         for part in parts:
             some = engine.generate([prompts[i] for i in part], params, [streams[i] for i in part])
             for index, completion in zip(part, some, strict=True):

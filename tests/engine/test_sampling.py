@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from grrm.engine import native_sampling, sampling
+from grrm.engine import native, native_sampling, sampling
 from grrm.engine.interface import SamplingParams
 from grrm.engine.sampling import apply_repetition_penalty, draw_uniforms, keep_top_k, keep_top_p
 
@@ -24,7 +24,7 @@ in_use = sampling
 def sampler(request):
     """Every test runs with both samplers; `sample_tokens` is the one in use."""
     global in_use
-    if request.param == "native" and not native_sampling.available():
+    if request.param == "native" and not native.available():
         pytest.skip("there is no C++ compiler here")
     in_use = SAMPLERS[request.param]
 
@@ -206,6 +206,15 @@ def test_diverged_logits_stop_generation(bad):
     logits[1, 7] = bad
     with pytest.raises(FloatingPointError, match="1 of 3"):
         sample_tokens(logits, SamplingParams(max_new_tokens=1), np.zeros(3), np.zeros(3, int))
+
+
+@pytest.mark.parametrize("filters", [{}, {"top_p": 0.5}, {"top_k": 3}])
+def test_nothing_left_to_draw_stops_generation_instead_of_hanging(filters):
+    logits = np.full((1, VOCAB), -np.inf, np.float32)
+    logits[0, [3, 5]] = 1.0
+    params = SamplingParams(max_new_tokens=2, min_new_tokens=1, stop_token_ids=(3, 5), **filters)
+    with pytest.raises(FloatingPointError):
+        sample_tokens(logits, params, np.array([0.5]), np.array([0]))
 
 
 def test_streams_depend_on_seed_and_id_only_and_start_alike():

@@ -98,10 +98,16 @@ def test_a_group_needs_one_copy_of_its_prompt():
 
 @settings(deadline=None)
 @given(seed=st.integers(0, 99), row_tokens=st.integers(0, 200))
-def test_long_rows_hold_several_packs_but_no_more_padding_than_they_need(seed, row_tokens):
+def test_long_rows_never_need_more_tokens_than_short_ones(seed, row_tokens):
     prompts, responses = groups(seed, 5, 1)
     packs = [len(p) + len(r) - 1 for p, r in zip(prompts, responses, strict=True)]
     n_rows, width = index_packed(prompts, responses, PAD, 0, row_tokens).input_ids.shape
-    assert width == max(*packs, min(row_tokens, sum(packs)))
+    assert max(packs) <= width <= max(row_tokens, *packs)
     assert (n_rows - 1) * (width - max(packs)) <= sum(packs)  # all rows but one lack less than the longest pack
-    assert n_rows <= len(packs)
+    alone = index_packed(prompts, responses, PAD, 0).input_ids.shape
+    assert n_rows * width <= alone[0] * alone[1]
+
+
+def test_four_long_items_do_not_leave_a_second_long_row_nearly_empty():
+    prompts, responses = [[number] * 25 for number in (3, 4, 5, 6)], [[7] * 8] * 4
+    assert index_packed(prompts, responses, PAD, 0, row_tokens=120).input_ids.size == 4 * 32

@@ -24,6 +24,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from grrm import startup
+from grrm_csrc.blas import sgemm_address
 from grrm_csrc.build import Kernels, find_compiler, kernels
 
 DEFAULT_PORT = 8731
@@ -108,7 +109,7 @@ def examine(
         _memory(),
         _disk(folder),
         *_tools(shutil.which),
-        _kernels(kernels()),
+        _kernels(kernels(), sgemm_address() is not None),
         _port(port),
     ]
 
@@ -239,7 +240,10 @@ def _tools(which: Callable[[str], str | None]) -> Iterable[Finding]:
         yield Finding("note", "nvcc", "not found", f"disables nothing: {_NO_OPERATORS}")
 
 
-def _kernels(found: Kernels) -> Finding:
+def _kernels(found: Kernels, has_blas: bool) -> Finding:
+    if found.library is not None and not has_blas:
+        effect = "generation uses plain Paddle operators and takes 3 times as long; training uses the kernels"
+        return Finding("note", "CPU kernels", "compiled, but the paddle wheel brings no BLAS that is known", effect)
     if found.library is not None:
         return Finding("ok", "CPU kernels", "compiled")
     return Finding("note", "CPU kernels", found.reason, _WITHOUT_KERNELS)

@@ -1,4 +1,4 @@
-"""Process set-up that must happen before paddle is imported: BLAS dispatch, threads, operator flags.
+"""Process set-up that must happen before paddle is imported: BLAS dispatch, threads, operator flags, garbage.
 
 Call `configure_process()` first thing in every entry point. A variable the user has already set is left alone.
 """
@@ -95,22 +95,31 @@ def configure_process() -> None:
     if dispatch is not None:
         os.environ.setdefault(_MKL, dispatch)
     os.environ.setdefault(_THREADS, str(threads_per_process()))
-    for name, value in _WAITING.items():
-        os.environ.setdefault(name, value)
+    if "OMP_WAIT_POLICY" not in os.environ:
+        for name, value in _WAITING.items():
+            os.environ.setdefault(name, value)
     # Strided views make every following CPU operator take its slow path.
     os.environ.setdefault(_STRIDE, "0")
     os.environ.setdefault("GLOG_minloglevel", "2")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     keep_freed_memory()
     flush_denormals()
-    # Imports make a million objects that stay: looking through them again and again for garbage took a tenth of a
-    # process's start, and a fifth of the time that generation takes.
+    # Imports make a million objects that stay; `settle` sets this back once they are done.
     gc.set_threshold(100_000, 50, 50)
-    atexit.register(gc.freeze)  # the last look for garbage, as the process ends, takes a second and frees nothing
+    atexit.register(gc.freeze)  # or the last look for garbage, as the process ends, takes most of a second
     warnings.filterwarnings("ignore", message="The value of the smallest subnormal")
     warnings.filterwarnings("ignore", message=r"(?s).*softmax_with_cross_entropy")
     warnings.filterwarnings("ignore", message="No ccache found")
     warnings.filterwarnings("ignore", message="Setuptools is replacing distutils")
+
+
+def settle() -> None:
+    """Call once everything is imported and loaded: what is there now is never looked through for garbage again.
+
+    Doing so over and over took a tenth of a process's start and a quarter of generation.
+    """
+    gc.freeze()
+    gc.set_threshold(700, 10, 10)
 
 
 def describe() -> dict[str, str]:

@@ -34,10 +34,10 @@ def train_bpe(texts: Iterable[str], out_dir: Path, vocab_size: int = 2048, frame
     """Train on `texts` and write tokenizer.json, tokenizer_config.json and special_tokens_map.json into `out_dir`.
 
     The vocabulary holds every byte, so any text can be encoded and comes back unchanged; encoding adds no special
-    tokens. The chat template is bare ChatML; eos is <|im_end|>, padding is <|endoftext|>. Each of `frames` becomes one
-    token wherever it stands: what all prompts have in common (`prompt_frames`) is half of a short prompt's tokens
-    otherwise. It is smaller than `vocab_size` when the texts have too few pieces to merge. Raises UserError for no text
-    or a size under 259 and the frames.
+    tokens. It is smaller than `vocab_size` when the texts have too few pieces to merge. The chat template is bare
+    ChatML; eos is <|im_end|>, padding is <|endoftext|>. Each of `frames` becomes one token wherever it stands, special
+    like those: what all prompts have in common (`prompt_frames`) is a third of a short prompt's tokens otherwise.
+    Raises UserError for no text or a size under 259 and the frames.
     """
     smallest = SMALLEST_VOCABULARY + len(frames)
     if vocab_size < smallest:
@@ -48,7 +48,8 @@ def train_bpe(texts: Iterable[str], out_dir: Path, vocab_size: int = 2048, frame
         raise UserError(f"there is no text to train the tokenizer {out_dir} on; give a corpus with at least one row")
     tokenizer = _untrained()
     tokenizer.train_from_iterator(chain((first,), iterator), _trainer(vocab_size - len(frames)))
-    tokenizer.add_tokens([AddedToken(frame, normalized=False) for frame in frames])
+    # Special, so that decoding drops the control tokens in them with the others.
+    tokenizer.add_special_tokens([AddedToken(frame, normalized=False, special=True) for frame in frames])
     _write(out_dir / "tokenizer.json", json.loads(tokenizer.to_str()))
     _write(out_dir / "special_tokens_map.json", {"eos_token": EOS, "pad_token": PAD})
     _write(out_dir / "tokenizer_config.json", _config(tokenizer, frames))
@@ -98,13 +99,11 @@ def _trainer(vocab_size: int) -> trainers.BpeTrainer:
 
 
 def _config(tokenizer: Tokenizer, frames: Sequence[str]) -> dict[str, Any]:
-    mark = {"lstrip": False, "rstrip": False, "normalized": False, "single_word": False}
-    added = [(token, True) for token in SPECIAL_TOKENS] + [(frame, False) for frame in frames]
+    mark = {"lstrip": False, "rstrip": False, "normalized": False, "single_word": False, "special": True}
     return {
         "tokenizer_class": "PretrainedTokenizerFast",
         "added_tokens_decoder": {
-            str(tokenizer.token_to_id(token)): {"content": token, **mark, "special": special}
-            for token, special in added
+            str(tokenizer.token_to_id(token)): {"content": token, **mark} for token in (*SPECIAL_TOKENS, *frames)
         },
         "eos_token": EOS,
         "pad_token": PAD,

@@ -46,10 +46,10 @@ class Decoder:
         w = self.weights
         return KVCache(len(w.layers), n_slots, w.n_kv_heads, max_len, w.head_dim, w.embedding_VH.dtype)
 
-    def cache_bytes_per_token(self) -> int:
-        """Size of one position of one slot over all layers."""
+    def cache_bytes(self, max_len: int) -> int:
+        """Size of one slot of `max_len` positions over all layers."""
         w = self.weights
-        return 2 * len(w.layers) * w.n_kv_heads * w.head_dim * w.embedding_VH.element_size()
+        return 2 * max_len * len(w.layers) * w.n_kv_heads * w.head_dim * w.embedding_VH.element_size()
 
     @paddle.no_grad()
     def prefill(
@@ -88,8 +88,10 @@ class Decoder:
     ) -> NDArray[np.float32]:
         """Feed one token to each of `slots_N` at its position, return the next token's logits (N, V).
 
-        Shapes are fixed: the other slots take part with a token at position 0.
+        Shapes are fixed: the other slots, which must be free, take part with a token at position 0.
         """
+        if np.array_equal(slots_N, np.arange(cache.n_slots)):
+            return self._decode_all(tokens_N, positions_N, cache)
         tokens_S, positions_S = np.zeros(cache.n_slots, np.int64), np.zeros(cache.n_slots, np.int64)
         tokens_S[slots_N], positions_S[slots_N] = tokens_N, positions_N
         return self._decode_all(tokens_S, positions_S, cache)[slots_N]

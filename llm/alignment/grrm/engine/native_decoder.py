@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import paddle
 from numpy.typing import NDArray
+from paddle import Tensor
 
-from grrm.engine.weights import DecoderWeights, collect_weights
+from grrm.engine import native
+from grrm.engine.weights import DecoderWeights, Projection, collect_weights
 from grrm_csrc.blas import sgemm_address
-from grrm_csrc.build import kernels
 
-ROW_MULTIPLE = 16  # of the rows of a matrix product; kRows of the kernel
+_ROWS = 16  # kRows of the kernel: logits have room for a multiple of it
 
 
 class NativeCache:
@@ -21,45 +22,48 @@ class NativeCache:
 
     def __init__(self, sizes: NDArray[np.int64]) -> None:
         self.sizes = sizes
-        n_keys, n_values = ctypes.c_int64(), ctypes.c_int64()
-        _library().grrm_cache_sizes(_address(sizes), ctypes.byref(n_keys), ctypes.byref(n_values))
-        self.keys, self.values = (np.empty(n.value, np.float32) for n in (n_keys, n_values))
+        self.n_slots, self.max_len = int(sizes[-2]), int(sizes[-1])
+        self.keys, self.values = (np.empty(count, np.float32) for count in cache_counts(sizes))
 
 
 class NativeDecoder:
     """Forward pass over a PaddleNLP model's own parameters (Qwen2 or Llama in float32 on the CPU).
 
     The same calls as `grrm.engine.decoder.Decoder`. Raises UserError, on construction, for a model that neither of
-    them implements.
+    them implements, and ValueError for one that only the other does (see `obstacle`).
     """
 
     computes_free_slots = False
 
     def __init__(self, model: Any) -> None:
         self.weights: DecoderWeights = collect_weights(model)
+        found = _obstacle(self.weights)
+        if found:
+            raise ValueError(f"the C++ decoder cannot run this model: {found}")
 
     @staticmethod
-    def runs(model: Any) -> bool:
-        """True where the kernels could be built, a BLAS was found and the model is one for them."""
-        if kernels().library is None or sgemm_address() is None:
-            return False
-        weights = collect_weights(model)
-        fused = len(weights.layers[0].attention_in) == 1 or len(weights.layers[0].mlp_in) == 1
-        embedding = weights.embedding_VH
-        return not fused and embedding.dtype == paddle.float32 and embedding.place.is_cpu_place()
+    def obstacle(model: Any) -> str | None:
+        """Why the C++ decoder cannot run `model` here, None when it can."""
+        if not native.available():
+            return "the kernels could not be built"
+        if sgemm_address() is None:
+            return "the paddle wheel brings no BLAS that is known"
+        return _obstacle(collect_weights(model))
 
     def new_cache(self, n_slots: int, max_len: int) -> NativeCache:
         """A cache for `n_slots` sequences of at most `max_len` tokens."""
-        w = self.weights
-        sizes = [w.embedding_VH.shape[1], w.n_heads, w.n_kv_heads, w.head_dim, w.layers[0].mlp_in[0].weight.shape[1]]
-        sizes += [w.vocab_size, w.lm_head_is_transposed, len(w.layers), n_slots, max_len]
-        return NativeCache(np.array(sizes, dtype=np.int64))
+        return NativeCache(self._sizes(n_slots, max_len))
 
-    def cache_bytes_per_token(self) -> int:
-        """Size of one position of one slot over all layers."""
+    def cache_bytes(self, max_len: int) -> int:
+        """Size of one slot of `max_len` positions over all layers."""
+        return 4 * sum(cache_counts(self._sizes(1, max_len)))
+
+    def _sizes(self, n_slots: int, max_len: int) -> NDArray[np.int64]:
+        """See `Sizes` in csrc/bindings/c_api.cpp for the order."""
         w = self.weights
-        rows = -(-w.head_dim // ROW_MULTIPLE) * ROW_MULTIPLE
-        return 4 * len(w.layers) * w.n_kv_heads * (w.head_dim + rows)
+        hidden, inner = w.embedding_VH.shape[1], w.layers[0].mlp_in[0].weight.shape[1]
+        model = [hidden, w.n_heads, w.n_kv_heads, w.head_dim, inner, w.vocab_size, w.lm_head_is_transposed]
+        return native.int64s([*model, len(w.layers), n_slots, max_len])
 
     def prefill(
         self,
@@ -73,15 +77,15 @@ class NativeDecoder:
 
         A prompt runs in the first of its slots and is copied to the others; padding is left out.
         """
-        rows = np.arange(len(lengths_R))
-        first_R = slots_N[np.searchsorted(sources_N, rows)] if np.all(np.diff(sources_N) >= 0) else None
-        if first_R is None:
-            first_R = slots_N[[int(np.flatnonzero(sources_N == row)[0]) for row in rows]]
+        first_R = slots_N[np.unique(sources_N, return_index=True)[1]]
         real_RT = np.arange(tokens_RT.shape[1]) < lengths_R[:, None]
         positions = np.broadcast_to(np.arange(tokens_RT.shape[1]), tokens_RT.shape)[real_RT]
-        wanted = np.cumsum(lengths_R) - 1
-        logits = self._pass(tokens_RT[real_RT], np.repeat(first_R, lengths_R), positions, wanted, cache)
-        self._share(cache, first_R[sources_N], slots_N, lengths_R[sources_N])
+        last = np.cumsum(lengths_R) - 1
+        logits = self._run(tokens_RT[real_RT], np.repeat(first_R, lengths_R), positions, last, cache)
+        from_N, counts_N = first_R[sources_N], lengths_R[sources_N]
+        others = from_N != slots_N
+        copies = [native.int64s(array[others]) for array in (from_N, slots_N, counts_N)]
+        native.call("grrm_copy_slots", cache.sizes, cache.keys, cache.values, *copies, ctypes.c_int64(others.sum()))
         return logits
 
     def decode(
@@ -92,49 +96,38 @@ class NativeDecoder:
         cache: NativeCache,
     ) -> NDArray[np.float32]:
         """Feed one token to each of `slots_N` at its position, return the next token's logits (N, V)."""
-        return self._pass(tokens_N, slots_N, positions_N, np.arange(len(slots_N)), cache)
+        return self._run(tokens_N, slots_N, positions_N, np.arange(len(slots_N)), cache)
 
-    def _pass(
-        self,
-        tokens: NDArray[np.int64],
-        slots: NDArray[np.int64],
-        positions: NDArray[np.int64],
-        wanted: NDArray[np.int64],
-        cache: NativeCache,
-    ) -> NDArray[np.float32]:
-        arrays = [np.ascontiguousarray(array, dtype=np.int64) for array in (tokens, slots, positions, wanted)]
-        rows = -(-len(wanted) // ROW_MULTIPLE) * ROW_MULTIPLE
-        logits = np.empty((rows, self.weights.vocab_size), np.float32)
-        tokens_at, slots_at, positions_at, wanted_at = map(_address, arrays)
-        addresses = self._addresses()
-        _library().grrm_decode(
-            _address(cache.sizes),
-            ctypes.c_float(self.weights.norm_epsilon),
-            _address(addresses),
-            tokens_at,
+    def _run(self, tokens: Any, slots: Any, positions: Any, wanted: Any, cache: NativeCache) -> NDArray[np.float32]:
+        """One pass; logits of the tokens numbered `wanted`. Raises ValueError for an index that is out of bounds."""
+        w = self.weights
+        limits = {
+            "tokens": (native.int64s(tokens), w.vocab_size),
+            "slots": (native.int64s(slots), cache.n_slots),
+            "positions": (native.int64s(positions), min(cache.max_len, w.cos_PD.shape[0])),
+            "wanted": (native.int64s(wanted), len(tokens)),
+        }
+        for name, (array, limit) in limits.items():
+            if len(array) and not 0 <= array.min() <= array.max() < limit:
+                raise ValueError(f"{name} from {array.min()} to {array.max()} where {limit} is the limit")
+        given, slots_at, positions_at, asked = (array for array, _ in limits.values())
+        logits = np.empty((-(-len(asked) // _ROWS) * _ROWS, w.vocab_size), np.float32)
+        native.call(
+            "grrm_decode",
+            cache.sizes,
+            ctypes.c_float(w.norm_epsilon),
+            self._addresses(),
+            given,
             slots_at,
             positions_at,
-            ctypes.c_int64(len(tokens)),
-            wanted_at,
-            ctypes.c_int64(len(wanted)),
-            _address(cache.keys),
-            _address(cache.values),
-            _address(logits),
+            ctypes.c_int64(len(given)),
+            asked,
+            ctypes.c_int64(len(asked)),
+            cache.keys,
+            cache.values,
+            logits,
         )
-        return logits[: len(wanted)]
-
-    def _share(
-        self, cache: NativeCache, from_N: NDArray[np.int64], to_N: NDArray[np.int64], counts_N: NDArray[np.int64]
-    ) -> None:
-        others = from_N != to_N
-        arrays = [np.ascontiguousarray(array[others], dtype=np.int64) for array in (from_N, to_N, counts_N)]
-        _library().grrm_copy_slots(
-            _address(cache.sizes),
-            _address(cache.keys),
-            _address(cache.values),
-            *map(_address, arrays),
-            ctypes.c_int64(len(arrays[0])),
-        )
+        return logits[: len(asked)]
 
     def _addresses(self) -> NDArray[np.uint64]:
         """Where the parameters are now; see `decoder_at` in csrc/bindings/c_api.cpp for the order."""
@@ -143,19 +136,53 @@ class NativeDecoder:
         found += [t.data_ptr() for t in (w.embedding_VH, w.cos_PD, w.signed_sin_PD, w.final_norm, w.lm_head)]
         for layer in w.layers:
             found.append(layer.input_norm.data_ptr())
-            for projection in (*layer.attention_in, layer.attention_out):
-                found += [projection.weight.data_ptr(), 0 if projection.bias is None else projection.bias.data_ptr()]
+            found += [at for p in (*layer.attention_in, layer.attention_out) for at in _places(p)]
             found.append(layer.mlp_norm.data_ptr())
-            for projection in (*layer.mlp_in, layer.mlp_out):
-                found += [projection.weight.data_ptr(), 0 if projection.bias is None else projection.bias.data_ptr()]
+            found += [at for p in (*layer.mlp_in, layer.mlp_out) for at in _places(p)]
         return np.array(found, dtype=np.uint64)
 
 
-def _library() -> ctypes.CDLL:
-    library = kernels().library
-    assert library is not None
-    return library
+def cache_counts(sizes: NDArray[np.int64]) -> tuple[int, int]:
+    """How many numbers the keys and the values of a cache are."""
+    counts = np.empty(2, np.int64)
+    native.call("grrm_cache_sizes", sizes, counts)
+    return int(counts[0]), int(counts[1])
 
 
-def _address(array: NDArray[Any]) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.ctypes.data)
+def _places(projection: Projection) -> tuple[int, int]:
+    return projection.weight.data_ptr(), 0 if projection.bias is None else projection.bias.data_ptr()
+
+
+def _obstacle(w: DecoderWeights) -> str | None:
+    if any(len(layer.attention_in) == 1 or len(layer.mlp_in) == 1 for layer in w.layers):
+        return "its projections are fused"
+    for name, tensor, shape in _expected(w):
+        if list(tensor.shape) != shape:
+            return f"{name} has the shape {list(tensor.shape)}, not {shape}"
+        if tensor.dtype != paddle.float32 or not tensor.place.is_cpu_place() or not tensor.is_contiguous():
+            return f"{name} is not contiguous float32 on the CPU"
+    return None
+
+
+def _expected(w: DecoderWeights) -> list[tuple[str, Tensor, list[int]]]:
+    """Every parameter with the shape that the kernel takes for granted."""
+    vocabulary, hidden = w.vocab_size, w.embedding_VH.shape[1]
+    queries, keys, inner = w.n_heads * w.head_dim, w.n_kv_heads * w.head_dim, w.layers[0].mlp_in[0].weight.shape[1]
+    head = [vocabulary, hidden] if w.lm_head_is_transposed else [hidden, vocabulary]
+    found = [
+        ("the embedding", w.embedding_VH, [vocabulary, hidden]),
+        ("the head", w.lm_head, head),
+        ("the last norm", w.final_norm, [hidden]),
+        ("the table of cosines", w.cos_PD, [w.cos_PD.shape[0], w.head_dim]),
+        ("the table of sines", w.signed_sin_PD, [w.cos_PD.shape[0], w.head_dim]),
+    ]
+    for number, layer in enumerate(w.layers):
+        sizes = ((hidden, queries), (hidden, keys), (hidden, keys), (queries, hidden))
+        sizes += ((hidden, inner), (hidden, inner), (inner, hidden))
+        projections = (*layer.attention_in, layer.attention_out, *layer.mlp_in, layer.mlp_out)
+        for projection, (n_in, n_out) in zip(projections, sizes, strict=True):
+            found.append((f"a weight of layer {number}", projection.weight, [n_in, n_out]))
+            if projection.bias is not None:
+                found.append((f"a bias of layer {number}", projection.bias, [n_out]))
+        found += [(f"a norm of layer {number}", norm, [hidden]) for norm in (layer.input_norm, layer.mlp_norm)]
+    return found

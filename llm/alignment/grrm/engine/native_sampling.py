@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from grrm.engine import native
 from grrm.engine.interface import SamplingParams
-from grrm_csrc.build import kernels
-
-
-def available() -> bool:
-    """True where the kernels could be compiled and loaded."""
-    return kernels().library is not None
 
 
 def sample_tokens(
@@ -37,32 +31,26 @@ def sample_tokens(
     logits = np.ascontiguousarray(logits_BV, dtype=np.float32)
     uniforms = np.ascontiguousarray(uniforms_B, dtype=np.float64)
     too_short = np.ascontiguousarray(n_generated_B < params.min_new_tokens, dtype=np.uint8)
-    seen = None if seen_BV is None else np.ascontiguousarray(seen_BV, dtype=np.uint8)
-    stops = np.array(params.stop_token_ids, dtype=np.int64)
+    seen = None if seen_BV is None else np.ascontiguousarray(seen_BV, dtype=np.bool_).view(np.uint8)
+    stops = native.int64s(params.stop_token_ids)
     tokens_B, logprobs_B = np.empty(rows, np.int64), np.empty(rows)
-    library = kernels().library
-    assert library is not None
-    library.grrm_sample.restype = ctypes.c_int64
-    bad = library.grrm_sample(
-        _address(logits),
+    bad = native.call(
+        "grrm_sample",
+        logits,
         ctypes.c_int64(rows),
         ctypes.c_int64(vocabulary),
         ctypes.c_float(params.temperature),
         ctypes.c_int64(params.top_k),
         ctypes.c_double(params.top_p),
         ctypes.c_float(params.repetition_penalty),
-        None if seen is None else _address(seen),
-        _address(too_short),
-        _address(stops),
+        seen,
+        too_short,
+        stops,
         ctypes.c_int64(len(stops)),
-        _address(uniforms),
-        _address(tokens_B),
-        _address(logprobs_B),
+        uniforms,
+        tokens_B,
+        logprobs_B,
     )
     if bad:
         raise FloatingPointError(f"logits of {bad} of {rows} sequences are not finite: the model diverged")
     return tokens_B, logprobs_B
-
-
-def _address(array: NDArray[Any]) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.ctypes.data)

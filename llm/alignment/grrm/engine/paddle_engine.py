@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grrm.engine import native_sampling
+from grrm.engine import native, native_sampling
 from grrm.engine.decoder import ROW_MULTIPLE, Decoder, round_up
 from grrm.engine.interface import Completion, SamplingParams
 from grrm.engine.loading import load_causal_lm
@@ -18,6 +18,7 @@ from grrm.engine.native_decoder import NativeDecoder
 from grrm.engine.sampling import sample_tokens
 from grrm.engine.slots import Slots
 from grrm.errors import UserError
+from grrm.startup import settle
 
 _REFILL_FRACTION = 4  # waiting sequences enter once a quarter of the slots is free: one prefill for many
 
@@ -27,15 +28,16 @@ class PaddleEngine:
 
     `max_num_seqs` sequences run at a time, fewer where their KV cache would exceed `max_cache_bytes` (but at least
     one); `prefill_tokens` bounds the prompt tokens, padding included, in one prefill (a longer prompt runs alone).
-    A float32 model on the CPU runs in C++ kernels where they can be built, unless `use_kernels` is false; else in
-    Paddle operators.
+    A float32 model on the CPU runs in C++ kernels where they can be built, unless `use_kernels` is false; any other
+    runs in Paddle operators.
+
     A prompt and its completion together hold at most the model's `max_position_embeddings` tokens: a completion
     that reaches the limit ends with finish_reason "length".
 
     What a sequence draws depends on its prompt, the params and its stream id only. Its logits carry the same bits
     in any batch as far as BLAS computes a GEMM row independently of the number of rows (see decoder.py); where it
-    does not, they differ in the last bits. The price: few sequences still run as 16 rows, unless `max_num_seqs` is
-    less than that.
+    does not, they differ in the last bits. The price: few sequences still run as 16 rows (as `max_num_seqs` where that
+    is less and Paddle operators are used).
     """
 
     def __init__(
@@ -50,8 +52,10 @@ class PaddleEngine:
         if min(max_num_seqs, max_cache_bytes, prefill_tokens) < 1:
             raise UserError("max_num_seqs, max_cache_bytes and prefill_tokens of the Paddle engine must be at least 1.")
         self.model = model
-        self._decoder = NativeDecoder(model) if use_kernels and NativeDecoder.runs(model) else Decoder(model)
-        self._sample = native_sampling.sample_tokens if use_kernels and native_sampling.available() else sample_tokens
+        self._decoder = (
+            NativeDecoder(model) if use_kernels and NativeDecoder.obstacle(model) is None else Decoder(model)
+        )
+        self._sample = native_sampling.sample_tokens if use_kernels and native.available() else sample_tokens
         self._max_num_seqs, self._max_cache_bytes = max_num_seqs, max_cache_bytes
         self._prefill_tokens = prefill_tokens
 
@@ -61,7 +65,9 @@ class PaddleEngine:
 
         Raises UserError when there is no readable model.
         """
-        return cls(load_causal_lm(directory, dtype=dtype), **options)
+        engine = cls(load_causal_lm(directory, dtype=dtype), **options)
+        settle()
+        return engine
 
     @property
     def max_prompt_tokens(self) -> int:
@@ -129,7 +135,7 @@ class PaddleEngine:
 
     def _n_slots(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> int:
         longest = _cache_length(prompts, params, self._decoder.weights.max_positions)
-        affordable = max(1, self._max_cache_bytes // (longest * self._decoder.cache_bytes_per_token()))
+        affordable = max(1, self._max_cache_bytes // self._decoder.cache_bytes(longest))
         return min(round_up(len(prompts)), self._max_num_seqs, affordable)
 
 
@@ -189,7 +195,7 @@ class _Run:
     def _prefill_batches(self, admitted: list[tuple[int, int]]) -> Iterator[list[list[tuple[int, int]]]]:
         """Groups of equal prompts, batched with those of equal padded length, within the token budget.
 
-        A prompt's padded length depends on itself alone, so its prefill has the same shapes in any company.
+        A prompt's padded length depends on itself alone.
         """
         by_length: dict[int, list[list[tuple[int, int]]]] = {}
         previous: Sequence[int] | None = None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from multiprocessing.pool import ThreadPool
 from typing import Any
 
 import numpy as np
@@ -54,8 +54,9 @@ class Experience:
 
     `micro_batches[u][m]` are this rank's rows for micro-batch m of update u; `denominators[u]` are the counts over all
     ranks that make the micro-batch losses of update u add up to the loss of the whole mini-batch. `groups` and
-    `advantages_RT` cover the global batch, equal on every rank. `seconds` holds the time per phase on this rank.
-    `judged` has the rewards of every group that was generated for it, with those that dynamic sampling left out.
+    `advantages_RT` cover the global batch, equal on every rank. `seconds` holds the time per phase on this rank:
+    "judge" lasts until every rank has its verdicts, "logprob" passes within it. `judged` has the rewards of every
+    group that was generated for it, with those that dynamic sampling left out.
     """
 
     micro_batches: list[list[list[Row]]]
@@ -134,11 +135,14 @@ class ExperienceMaker:
         items = [self.prompts[indices[position]] for position in positions]
         groups = self._timed("rollout", lambda: self._roll_out(items, positions))
         expected = (RewardServerError, RewardFailure, UserError)
-        # A judge in another process works while this one scores tokens; neither reads what the other writes.
-        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="judging") as judge:
-            verdicts = judge.submit(self._timed, "judge", lambda: self.rewarder.reward(groups))
+        # A reward server works while this process scores tokens; neither reads what the other writes. The thread is a
+        # daemon: a stuck server cannot keep a failed process alive.
+        with ThreadPool(1) as judge:
+            started = time.perf_counter()
+            verdicts = judge.apply_async(self.rewarder.reward, [groups])
             self._timed("logprob", lambda: self.score_tokens(groups))
-            run_together("judging", verdicts.result, self.ranks, expected, RewardFailure)
+            run_together("judging", verdicts.get, self.ranks, expected, RewardFailure)
+            self._seconds["judge"] = self._seconds.get("judge", 0.0) + time.perf_counter() - started
         gathered = self._timed("gather", lambda: self.ranks.gather(groups))
         self.generation += 1
         ordered = check_complete([rolled for part in gathered for rolled in part], n_prompts, self.settings.rollout_n)

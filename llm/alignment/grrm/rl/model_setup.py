@@ -59,6 +59,9 @@ def encoder(tokenizer: Any) -> Callable[[str], list[int]]:
     """Text to ids without special tokens added: prompts are rendered from the chat template already."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:  # the wrapper around it takes a third of the time
+        # What the wrapper does at each call: a stored file may ask for cutting and padding.
+        backend.no_truncation()
+        backend.no_padding()
         return lambda text: list(backend.encode(text, add_special_tokens=False).ids)
     return lambda text: list(tokenizer(text, add_special_tokens=False, return_attention_mask=False)["input_ids"])
 

@@ -37,15 +37,13 @@ def index_packed(
 ) -> TokenIndex:
     """Lay out rows with neighbours of equal prompt packed together, no pack longer than `max_tokens`.
 
-    Packs share rows of `row_tokens`, or as long as the longest pack where that is more: the longer the rows, the less
-    is padding. A response's last token predicts nothing and is left out of the input. A response that is longer than
+    Packs share rows, which are as long as the longest pack, or up to `row_tokens` where that leaves less padding. A
+    response's last token predicts nothing and is left out of the input. A response that is longer than
     `max_tokens` with its prompt stays as long as it is. `scatter_BR` keeps one row per response, in the given order, as
     in `index_tokens`.
     """
     packs = _packs(prompts, responses, max_tokens)
-    n_tokens = [pack.n_tokens for pack in packs]
-    width = max(min(row_tokens, sum(n_tokens)), *n_tokens)
-    n_rows = _place(packs, width)
+    n_rows, width = _place_tightly(packs, row_tokens)
     ids_BT = np.full((n_rows, width), pad_id, dtype=np.int64)
     positions_BT = np.zeros((n_rows, width), dtype=np.int64)
     visible_3BT = np.zeros((3, n_rows, width), dtype=np.int32)
@@ -81,6 +79,20 @@ def _packs(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]],
         last.members.append(member)
         last.n_tokens += extra
     return packs
+
+
+def _place_tightly(packs: Sequence[_Pack], row_tokens: int) -> tuple[int, int]:
+    """Place packs in rows of the length that needs the fewest tokens; returns the number of rows and their length."""
+    longest, total = max(pack.n_tokens for pack in packs), sum(pack.n_tokens for pack in packs)
+    widths = {longest}
+    fewest = -(-total // max(row_tokens, longest))
+    for n_rows in (fewest, fewest + 1, fewest + 2):
+        width = -(-total // n_rows)  # just enough, and some room for what does not fit exactly
+        widths |= {w for w in (width, width + width // 32, width + width // 12) if longest < w <= row_tokens}
+    if len(widths) == 1:
+        return _place(packs, longest), longest
+    best = min(sorted(widths), key=lambda width: width * _place(packs, width))
+    return _place(packs, best), best
 
 
 def _place(packs: Sequence[_Pack], width: int) -> int:

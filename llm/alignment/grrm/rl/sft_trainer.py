@@ -19,7 +19,7 @@ from grrm.rl.packing import index_packed
 
 @dataclass(frozen=True, slots=True)
 class SftCollator:
-    """`SftItem`s to one batch of packed rows of `row_tokens` tokens, or as long as the longest item."""
+    """`SftItem`s to one batch of packed rows, as long as the longest item or up to `row_tokens`; see `index_packed`."""
 
     pad_id: int
     row_tokens: int = 0

@@ -27,6 +27,7 @@ from grrm.rl.model_setup import check_fit, encoder, load_tokenizer, weights_dtyp
 from grrm.rl.policy import load_policy, policy_class
 from grrm.rl.quiet import quiet_paddlenlp
 from grrm.rl.sft_trainer import SftCollator, SftTrainer
+from grrm.startup import settle
 
 
 def train(args: Any) -> None:
@@ -61,11 +62,12 @@ def train(args: Any) -> None:
         model=model,
         args=args,
         train_dataset=dataset,
-        data_collator=SftCollator(tokenizer.pad_token_id, args.max_length),
+        data_collator=SftCollator(tokenizer.pad_token_id, args.max_length if model.reads_ranges else 0),
         tokenizer=tokenizer,
         metrics_log=MetricsLog(Path(args.output_dir), done + 1) if is_first else None,
         progress=StepProgress(args.max_steps, initial=done, description="sft") if is_first else None,
     )
+    settle()
     if checkpoint and done >= args.max_steps:
         load_trained(trainer, checkpoint)
     else:

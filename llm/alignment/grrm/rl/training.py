@@ -48,6 +48,7 @@ from grrm.rl.reward_sources import await_reward_server, build_rewarder
 from grrm.rl.rollout import RolloutWorker
 from grrm.rl.run_record import RunRecord
 from grrm.rl.trainer import GroupPolicyTrainer
+from grrm.startup import settle
 
 # How long one rank may roll out or update while the others wait for it, beside the time its reward server may take.
 LONGEST_PHASE_S = 1800.0
@@ -94,6 +95,7 @@ def train(args: Any) -> None:
         held_out=build_held_out(args, ranks, tokenizer, maker),
         stopper=stopper,
     )
+    settle()
     if checkpoint and is_finished:
         load_trained(trainer, checkpoint)
     else:

@@ -48,7 +48,12 @@ def corpus(name: str, out_dir: Path, languages: str | None, **options: int | str
 @click.argument("parquet", type=FILE)
 @click.argument("out_dir", type=FILE)
 @click.option("--vocab-size", type=int, default=2048, show_default=True)
-@click.option("--prompt-type", default="Tower", show_default=True, help="Prompt whose words the tokenizer must know; what all such prompts share becomes one token.")
+@click.option(
+    "--prompt-type",
+    default="Tower",
+    show_default=True,
+    help="Prompt whose words the tokenizer must know; what all such prompts share becomes one token.",
+)
 def tokenizer(parquet: Path, out_dir: Path, vocab_size: int, prompt_type: str) -> None:
     """Train a byte-level BPE on the texts of PARQUET."""
     from grrm.data.bpe import corpus_texts, prompt_frames, train_bpe

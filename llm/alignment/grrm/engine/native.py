@@ -1,0 +1,39 @@
+"""How the engine reaches the C++ kernels: the library, and addresses of arrays that it reads and writes."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grrm_csrc.build import kernels
+
+OUT_OF_MEMORY = -1  # what a kernel returns when it cannot allocate
+
+
+def available() -> bool:
+    """True where the kernels could be compiled and loaded."""
+    return kernels().library is not None
+
+
+def call(name: str, *arguments: Any) -> int:
+    """Call a kernel that answers with a whole number: arrays by address, None as null, numbers as `ctypes` values.
+
+    Arrays must be contiguous and of the type the kernel expects. Raises MemoryError when it runs out of memory.
+    """
+    library = kernels().library
+    assert library is not None
+    function = getattr(library, name)
+    function.restype = ctypes.c_int64
+    passed = [ctypes.c_void_p(one.ctypes.data) if isinstance(one, np.ndarray) else one for one in arguments]
+    answer = int(function(*passed))
+    if answer == OUT_OF_MEMORY:
+        raise MemoryError(f"{name} ran out of memory: use fewer sequences at a time or shorter ones")
+    return answer
+
+
+def int64s(values: Any) -> NDArray[np.int64]:
+    """A contiguous int64 array of `values`, copied only where it has to be."""
+    return np.ascontiguousarray(values, dtype=np.int64)
