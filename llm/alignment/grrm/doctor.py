@@ -77,8 +77,8 @@ _OPTIONAL = {
 # Said of nvcc: what it would be for.
 _NO_OPERATORS = "this version builds no CUDA operators of its own"
 _WITHOUT_KERNELS = (
-    "plain Paddle operators are used: generation takes 3 times as long, training 1.1 times on short rows and up to 3 "
-    "times on long ones"
+    "plain Paddle operators are used: generation takes more than twice as long, training 1.1 times on short rows and up "
+    "to 3 times on long ones"
 )
 # Distribution -> (first version that breaks something, what it breaks).
 _TRAPS = {
@@ -242,7 +242,7 @@ def _tools(which: Callable[[str], str | None]) -> Iterable[Finding]:
 
 def _kernels(found: Kernels, has_blas: bool) -> Finding:
     if found.library is not None and not has_blas:
-        effect = "generation uses plain Paddle operators and takes 3 times as long; training uses the kernels"
+        effect = "generation uses plain Paddle operators and takes more than twice as long; training uses the kernels"
         return Finding("note", "CPU kernels", "compiled, but the paddle wheel brings no BLAS that is known", effect)
     if found.library is not None:
         return Finding("ok", "CPU kernels", "compiled")
