@@ -77,8 +77,8 @@ _OPTIONAL = {
 # Said of nvcc: what it would be for.
 _NO_OPERATORS = "this version builds no CUDA operators of its own"
 _WITHOUT_KERNELS = (
-    "plain Paddle operators are used: generation takes more than twice as long, training 1.1 times on short rows and up "
-    "to 3 times on long ones"
+    "plain Paddle operators are used: generation takes more than twice as long, training 1.1 times as long on short "
+    "rows and up to 3 times on long ones"
 )
 # Distribution -> (first version that breaks something, what it breaks).
 _TRAPS = {
