@@ -1,7 +1,7 @@
 // The kernels behind a C interface: pointers to contiguous arrays, as `ctypes` passes them.
 //
-// Work is divided among OpenMP threads by rows or heads; where threads add up the same numbers, each has a `partial` sum
-// of its own, so results do not depend on their timing.
+// Work is divided among OpenMP threads by rows or heads; where threads add up the same numbers, each has a `partial`
+// sum of its own, so results do not depend on their timing.
 
 #include <cstdint>
 #include <new>
@@ -161,8 +161,8 @@ int64_t grrm_cache_sizes(const int64_t* sizes, int64_t* counts) {
 // Runs n tokens through the model and leaves the logits of the tokens `wanted`; `logits` has room for a multiple of 16
 // rows.
 int64_t grrm_decode(const int64_t* sizes, float epsilon, const void* const* addresses, const int64_t* tokens,
-                 const int64_t* slots, const int64_t* positions, int64_t n, const int64_t* wanted, int64_t n_wanted,
-                 float* keys, float* values, float* logits) {
+                    const int64_t* slots, const int64_t* positions, int64_t n, const int64_t* wanted, int64_t n_wanted,
+                    float* keys, float* values, float* logits) {
   const Sizes& s = *reinterpret_cast<const Sizes*>(sizes);
   return within_memory([&] {
     const grrm::Decoder decoder = decoder_at(s, epsilon, addresses);
@@ -174,7 +174,7 @@ int64_t grrm_decode(const int64_t* sizes, float epsilon, const void* const* addr
 
 // Copies the first counts[i] positions of slot from[i] to slot to[i], over all layers.
 int64_t grrm_copy_slots(const int64_t* sizes, float* keys, float* values, const int64_t* from, const int64_t* to,
-                     const int64_t* counts, int64_t n) {
+                        const int64_t* counts, int64_t n) {
   const Sizes& s = *reinterpret_cast<const Sizes*>(sizes);
   const grrm::CacheShape cache = s.cache();
   over_ranges(s.layers, [&](int64_t, int64_t begin, int64_t end) {
