@@ -1,7 +1,7 @@
 """What a small judge writes before its verdict: a translation of its own, piece by piece held against the candidates.
 
-Every step is one that a few layers of attention can do: translate, look a piece up, count, sort. The text stays
-readable:
+The steps are few and alike: translate, look a piece up, count, sort. No small judge has learned them yet, see
+docs/LOG.md. The text stays readable:
 
     3 mai 2024
     3: A+ B+ C-
