@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grrm.engine.native import available
 from grrm.rl.cpu_layers.fused import (
     FusedAttention,
     FusedRMSNorm,
     FusedRotation,
     FusedSwiGLU,
     FusedTokenScores,
-    available,
 )
 from grrm.rl.packing import index_packed
 from grrm.rl.visibility import dense_mask

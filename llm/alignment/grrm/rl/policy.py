@@ -11,9 +11,10 @@ from paddlenlp.transformers import LlamaForCausalLM, Qwen2ForCausalLM
 from safetensors import SafetensorError
 
 from grrm.engine.checkpoint import is_hugging_face, read_config, weight_files
+from grrm.engine.native import available
 from grrm.errors import UserError
 from grrm.rl.cpu_layers import takes_ranges
-from grrm.rl.cpu_layers.fused import FusedTokenScores, available
+from grrm.rl.cpu_layers.fused import FusedTokenScores
 from grrm.rl.visibility import dense_mask
 
 POLICY_BASES = {"qwen2": Qwen2ForCausalLM, "llama": LlamaForCausalLM}

@@ -8,7 +8,8 @@ import paddle
 import paddle.nn.functional as F
 from paddle.autograd import PyLayer
 
-from grrm.rl.cpu_layers.fused import FusedSwiGLU, available
+from grrm.engine.native import available
+from grrm.rl.cpu_layers.fused import FusedSwiGLU
 from grrm.rl.cpu_layers.wanted import note_inputs, only_wanted
 
 

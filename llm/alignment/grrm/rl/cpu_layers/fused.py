@@ -11,12 +11,6 @@ from paddle.autograd import PyLayer
 from grrm.rl.cpu_layers.wanted import note_inputs, only_wanted
 from grrm_csrc.build import kernels
 
-
-def available() -> bool:
-    """True where the kernels could be compiled and loaded."""
-    return kernels().library is not None
-
-
 # What each argument of a kernel is: f, i and l are tensors of float32, int32 and int64, n is a whole number, x any.
 _SIGNATURES = {
     "grrm_rms_norm": "ffffnnx",

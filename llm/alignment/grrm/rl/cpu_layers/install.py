@@ -6,9 +6,9 @@ import paddle
 from paddlenlp.transformers.llama import modeling as llama
 from paddlenlp.transformers.qwen2 import modeling as qwen2
 
+from grrm.engine.native import available
 from grrm.rl.cpu_layers.attention import attention, repeat_kv
 from grrm.rl.cpu_layers.feed_forward import swiglu
-from grrm.rl.cpu_layers.fused import available
 from grrm.rl.cpu_layers.norm import rms_norm
 from grrm.rl.cpu_layers.projection import CpuLinear
 from grrm.rl.cpu_layers.rotary import rotate

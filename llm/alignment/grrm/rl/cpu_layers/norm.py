@@ -7,7 +7,8 @@ from typing import Any
 import paddle
 from paddle.autograd import PyLayer
 
-from grrm.rl.cpu_layers.fused import FusedRMSNorm, available
+from grrm.engine.native import available
+from grrm.rl.cpu_layers.fused import FusedRMSNorm
 from grrm.rl.cpu_layers.wanted import note_inputs, only_wanted
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import paddle
 from paddle.autograd import PyLayer
 
-from grrm.rl.cpu_layers.fused import FusedRotation, available
+from grrm.engine.native import available
+from grrm.rl.cpu_layers.fused import FusedRotation
 
 
 @lru_cache(maxsize=8)
