@@ -14,6 +14,8 @@ import sys
 import warnings
 from pathlib import Path
 
+from grrm.deferred_imports import defer
+
 _MKL = "MKL_DEBUG_CPU_TYPE"
 _THREADS = "OMP_NUM_THREADS"
 _STRIDE = "FLAGS_use_stride_kernel"
@@ -104,6 +106,7 @@ def configure_process() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     keep_freed_memory()
     flush_denormals()
+    defer()
     # Imports make a million objects that stay; `settle` sets this back once they are done.
     gc.set_threshold(100_000, 50, 50)
     atexit.register(gc.freeze)  # or the last look for garbage, as the process ends, takes most of a second
