@@ -18,6 +18,7 @@ from grrm.rewards.ranking_accuracy import (
     ranking_reward_zero,
     ranking_score_reward,
     ranking_score_reward_no_cot,
+    score_reward,
 )
 from grrm.rewards.ranking_ground_truth import gold_ranking, gold_scores
 from grrm.rewards.rule_rewards import RULE_REWARDS
@@ -61,6 +62,15 @@ def test_reward_is_the_sum_of_two_parts_in_zero_to_one_and_only_the_gold_relatio
     assert reward.score == pytest.approx(reward.ranking_reward + reward.score_reward)
     shift = {gold[candidate_id] - score for candidate_id, score in written.items()}
     assert (reward.score == pytest.approx(2.0)) == (len(shift) == 1)
+
+
+@given(score_map_pairs)
+def test_scores_alone_earn_what_they_earn_below_their_own_ranking(pair):
+    written, gold = pair
+    for text in (score_line(written), f"\n\n{score_line(written)}\n", f"Some analysis.\n\n{score_line(written)}"):
+        assert score_reward(text, gold) == ranking_score_reward(answer(written), gold)
+    assert not score_reward(f"{score_line(written)}\nA is the best.", gold).valid_answer
+    assert not score_reward(score_line({**written, "J": 3}), gold).valid_answer
 
 
 @given(score_map_pairs, st.randoms(use_true_random=False))

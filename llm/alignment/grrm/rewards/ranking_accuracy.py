@@ -111,6 +111,18 @@ def ranking_score_reward_no_cot(
     return _reward_of_scores(lines[0], lines[1], gold, score_scale_factor, compat)
 
 
+def score_reward(
+    response: str, ground_truth: GroundTruth, *, score_scale_factor: float = 1.0, compat: bool = False
+) -> RankingReward:
+    """As `ranking_score_reward`, for the scores on the last line alone, whatever stands before it.
+
+    What a judge is asked for with prompt type `score`, for which the original has no reward.
+    """
+    gold = gold_scores(ground_truth)
+    scores = _read_scores(last_line(response), len(gold), compat)
+    return INVALID if scores is None else _both_agreements(scores, gold, score_scale_factor)
+
+
 def _reward_of_scores(
     ranking_line: str, score_line: str, gold: Mapping[str, int], scale: float, compat: bool
 ) -> RankingReward:
@@ -119,6 +131,10 @@ def _reward_of_scores(
         return INVALID
     if _tiers(ranking_to_scores(ranking_line)) != _tiers(scores):
         return INVALID
+    return _both_agreements(scores, gold, scale)
+
+
+def _both_agreements(scores: Mapping[str, float], gold: Mapping[str, int], scale: float) -> RankingReward:
     ordering, margin = ordering_agreement(scores, gold), margin_agreement(scores, gold)
     return RankingReward((ordering + margin) * scale, True, ordering, margin)
 

@@ -12,12 +12,14 @@ from grrm.rewards.ranking_accuracy import (
     ranking_reward_zero,
     ranking_score_reward,
     ranking_score_reward_no_cot,
+    score_reward,
 )
 from grrm.rewards.score_accuracy import single_score_reward
 
 RULE_REWARDS: Mapping[str, RankingRewardFunction] = {
     "ranking_score": ranking_score_reward,
     "ranking_score_no_cot": ranking_score_reward_no_cot,
+    "score": score_reward,
     "ranking": ranking_reward,
     "ranking_no_cot": ranking_reward_no_cot,
     "ranking_zero": ranking_reward_zero,

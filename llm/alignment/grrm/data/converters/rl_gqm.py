@@ -23,7 +23,8 @@ from grrm.errors import UserError
 from grrm.gqm.languages import CANDIDATE_IDS, MAX_CANDIDATES_TRAINED, display_name
 from grrm.gqm.rankings import ranking_line
 
-PROMPT_TYPES = ("ranking", "ranking_score")
+PROMPT_TYPES = ("ranking", "ranking_score")  # the original's
+ALL_PROMPT_TYPES = ("score", *PROMPT_TYPES)
 _EXTRA_INFO = pa.struct(
     [
         ("src_lang", pa.string()),
@@ -58,16 +59,17 @@ def convert_rl_gqm(
     shuffle_augment: int = 0,
     compat: bool = False,
     seed: int = DEFAULT_SEED,
+    prompt_types: tuple[str, ...] = PROMPT_TYPES,
 ) -> ConversionReport:
     """Write each group, up to `subgroup_augment` sub-groups of it, and of each of these `shuffle_augment` reorderings.
 
     There are fewer where a group is too small for as many different ones. `extra_info.shuffle_indices[i]` is the
     place, in the group or sub-group, of the prompt's i-th candidate; `mt_texts` holds the candidates as the prompt
     orders them (`compat`: null for reordered rows, as in the original). The analysis is that of the whole group in
-    every row. Holds the input columns once, and 16 bytes per output row. Raises UserError for prompt type `score`, a
-    negative number of augmentations and as `read_groups` does.
+    every row. Holds the input columns once, and 16 bytes per output row. Raises UserError for a prompt type
+    that is not among `prompt_types`, a negative number of augmentations and as `read_groups` does.
     """
-    check_choice(prompt_type, PROMPT_TYPES)
+    check_choice(prompt_type, prompt_types)
     if min(subgroup_augment, shuffle_augment) < 0:
         raise UserError("subgroup_augment and shuffle_augment must be 0 or more; 0 switches the augmentation off")
     intake = read_groups(parquet, mt_key, score_key, analysis_key)

@@ -16,7 +16,7 @@ AdvantageRule = Literal[
 Tracker = Literal["visualdl", "tensorboard", "wandb", "all", "none"]
 KlType = Literal["k1", "abs", "k2", "k3", "k1+", "abs+", "k3+", "kl", "mse", "low_var_kl", "low_var_kl+"]
 RuleReward = Literal[
-    "ranking_score", "ranking_score_no_cot", "ranking", "ranking_no_cot", "ranking_zero", "single_score"
+    "ranking_score", "ranking_score_no_cot", "score", "ranking", "ranking_no_cot", "ranking_zero", "single_score"
 ]
 Aggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 
@@ -188,6 +188,8 @@ class SFTFields(CommonFields):
     eval_datasets: str | None = None
     prompt_key: str = "src"
     response_key: str = "tgt"
+    prompt_labels_key: str = ""  # labels inside prompts, see grrm.data.prompt_labels; empty = none
+    prompt_label_weight: float = 1.0  # of such a label in the loss; a token of the response has 1
     max_length: int = 2048  # tokens of prompt and response; longer rows are left out and counted
     dataloader_shuffle: bool = True
     use_flash_attention: bool = False
