@@ -15,7 +15,7 @@ from grrm.demo.execution import StageFailure, StageRunner
 from grrm.demo.stages import Stage
 
 
-def a_runner(tmp_path, server_url=lambda: "http://unused"):
+def a_runner(tmp_path, server_url=lambda options: "http://unused"):
     console = Console(file=io.StringIO(), force_terminal=False)
     return StageRunner(tmp_path / "out", tmp_path, console, server_url, poll_s=0.02)
 
@@ -100,16 +100,17 @@ def test_stage_past_its_deadline_is_stopped(tmp_path):
 
 def test_only_stages_that_name_the_server_start_it_and_get_its_url(tmp_path):
     asked = []
-    runner = a_runner(tmp_path, lambda: asked.append(1) or "http://127.0.0.1:9")
+    runner = a_runner(tmp_path, lambda options: asked.append(list(options)) or "http://127.0.0.1:9")
     runner.run([a_stage(tmp_path, WRITES, name="plain")])
     assert asked == []
     code = "import pathlib, sys; (pathlib.Path(sys.argv[1]) / 'done.txt').write_text(sys.argv[2])"
     stage = a_stage(tmp_path, code, name="rl", folder=tmp_path / "out" / "rl", outputs=[])
-    stage = Stage("rl", "RL", [*stage.command[:3], str(stage.folder), "{reward_server}"], stage.folder)
+    command = [*stage.command[:3], str(stage.folder), "{reward_server}"]
+    stage = Stage("rl", "RL", command, stage.folder, reward_server=["--judge", "gqm"])
     runner.run([stage])
     assert (stage.folder / "done.txt").read_text() == "http://127.0.0.1:9"
     runner.run([stage])
-    assert asked == [1]
+    assert asked == [["--judge", "gqm"]]
 
 
 def test_interrupt_stops_the_child_before_it_is_passed_on(tmp_path):

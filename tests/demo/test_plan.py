@@ -25,9 +25,10 @@ def test_three_seeds_share_the_data_and_train_everything_else_anew(tmp_path):
     assert names[:12] == [stage.name for stage in stages(tmp_path, n_seeds=1)]
 
 
-def test_every_input_is_in_the_checkout_or_made_by_an_earlier_stage(tmp_path):
+@pytest.mark.parametrize("judge", ["metric", "grrm"])
+def test_every_input_is_in_the_checkout_or_made_by_an_earlier_stage(tmp_path, judge):
     folders = []
-    for stage in stages(tmp_path):
+    for stage in stages(tmp_path, judge=judge):
         for path in stage.inputs:
             assert path.exists() or any(path.is_relative_to(folder) for folder in folders), (stage.name, path)
         assert all(path.is_relative_to(stage.folder) for path in stage.outputs)
@@ -37,8 +38,8 @@ def test_every_input_is_in_the_checkout_or_made_by_an_earlier_stage(tmp_path):
 
 @pytest.mark.parametrize("nproc", [1, 2])
 def test_training_commands_set_only_keys_that_the_recipes_know(tmp_path, nproc):
-    trained = [stage for stage in stages(tmp_path, nproc=nproc, sft_steps=5, rl_steps=3) if stage.metrics]
-    assert len(trained) == 3
+    trained = [stage for stage in stages(tmp_path, nproc=nproc, sft_steps=5, rl_steps=3, judge="grrm") if stage.metrics]
+    assert len(trained) == 3 + 4 + 2
     for stage in trained:
         command = list(stage.command)
         assert ("paddle.distributed.launch" in command) == (nproc == 2)
@@ -60,6 +61,17 @@ def test_steps_of_the_recipe_feed_the_progress_line(tmp_path):
     assert by_name["seed1/grpo"].total_steps == recipe["max_steps"]
     assert by_name["seed1/grpo"].needs_server
     assert not by_name["seed1/sft"].needs_server
+
+
+def test_judges_of_its_own_follow_what_the_metric_demo_does_and_change_nothing_of_it(tmp_path):
+    metric, whole = stages(tmp_path), stages(tmp_path, judge="grrm")
+    assert whole[: len(metric)] == metric
+    by_name = {stage.name: stage for stage in whole}
+    for policy, kind in (("sqm", "sqm"), ("grrm", "gqm")):
+        options = list(by_name[f"seed1/{policy}"].reward_server)
+        assert options[:4] == ["--judge", kind, "--model", str(tmp_path / "out" / "seed1" / f"{kind}-rlvr")]
+        assert list(by_name)[-4:] == ["seed1/sqm", "seed1/eval-sqm", "seed1/grrm", "seed1/eval-grrm"]
+    assert list(by_name["seed1/grpo"].reward_server) == ["--judge", "text_metric"]
 
 
 def test_two_processes_share_the_sft_batch(tmp_path):

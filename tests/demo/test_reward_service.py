@@ -54,3 +54,12 @@ def test_server_that_never_gets_healthy_is_given_up_and_stopped(tmp_path):
     with service, pytest.raises(UserError, match=r"not healthy after 0 s \(it said nothing\)"):
         service.url()
     assert service._child is None
+
+
+def test_server_with_other_options_replaces_the_one_before(tmp_path):
+    with a_service(tmp_path, SERVER) as service:
+        first = service.url(["--judge", "gqm"])
+        assert service.url(["--judge", "gqm"]) == first
+        second = service.url(["--judge", "sqm"])
+        assert is_healthy(second)
+        assert not is_healthy(first)

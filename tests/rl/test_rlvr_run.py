@@ -18,6 +18,7 @@ from grrm.rl.arguments import load_arguments, load_sft_arguments
 
 pytestmark = pytest.mark.slow
 
+RULE = {"rule_reward": "ranking_score", "global_batch_size": "4", "rollout_n": "8"}
 LENGTHS = {"max_prompt_len": "192", "max_dec_len": "48", "max_length": "240"}
 
 
@@ -35,7 +36,7 @@ def judge(world: TinyWorld, save_policy, tmp_path_factory: pytest.TempPathFactor
     train_bpe([text for row in rows for text in (row["src"], row["tgt"])], folder / "start", vocab_size=512)
     save_policy(folder / "start")
     settings = {
-        "init_from_config": "null",
+        "prompt_labels_key": "",
         "model_name_or_path": str(folder / "start"),
         "tokenizer_name_or_path": str(folder / "start"),
         "train_datasets": str(sft),
@@ -55,7 +56,10 @@ def judge(world: TinyWorld, save_policy, tmp_path_factory: pytest.TempPathFactor
 
 def second_stage(judge: TinyWorld, output: Path, **settings: str) -> list[str]:
     return entry_command(
-        judge, output, "rlvr_grrm_tiny_argument.yaml", **{**LENGTHS, "max_steps": "2", "save_steps": "2", **settings}
+        judge,
+        output,
+        "rlvr_grrm_tiny_argument.yaml",
+        **{**LENGTHS, **RULE, "max_steps": "2", "save_steps": "2", **settings},
     )
 
 

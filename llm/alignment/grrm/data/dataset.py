@@ -6,18 +6,21 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from grrm.data.convert import parse_tgt
+from grrm.data.prompt_labels import PromptLabels, label_tokens, read_spans
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
 
 logger = logging.getLogger(__name__)
 
 Encode = Callable[[str], list[int]]
+TokenEnds = Callable[[str], list[int]]  # where each token of a text ends, in characters
 IGNORED_LABEL = -100
 
 
@@ -42,6 +45,7 @@ class SftItem:
     prompt_len: int
     prompt_text: str
     response_text: str
+    prompt_labels: PromptLabels = ()
 
 
 class PromptDataset:
@@ -89,7 +93,9 @@ class PromptDataset:
 class SftDataset:
     """Prompts and responses for supervised training. Examples over `max_length` tokens are left out and counted.
 
-    Raises UserError like PromptDataset, except that `tgt` may be any text.
+    With `labels_key`, rows have labels inside their prompts under it, see `grrm.data.prompt_labels`.
+    Raises UserError like PromptDataset, except that `tgt` may be any text; and for labels that do not fit the prompt or
+    are not one token.
     """
 
     def __init__(
@@ -100,19 +106,29 @@ class SftDataset:
         max_length: int,
         prompt_key: str = "src",
         response_key: str = "tgt",
+        labels_key: str = "",
+        token_ends: TokenEnds | None = None,
     ) -> None:
         self._items: list[SftItem] = []
         self.n_total = 0
-        for number, prompt, response in tqdm(
-            read_src_tgt(path, prompt_key, response_key), desc=f"tokenise {path.name}", unit="row", disable=None
-        ):
+        token_of = _one_token(encode)
+        for number, row in tqdm(read_rows(path), desc=f"tokenise {path.name}", unit="row", disable=None):
+            prompt, response = (_value(path, number, row, key) for key in (prompt_key, response_key))
             self.n_total += 1
             prompt_ids = encode_prompt(path, number, prompt, encode)
             response_ids = [*encode(response), eos_id]
             if len(prompt_ids) + len(response_ids) <= max_length:
                 labels = [IGNORED_LABEL] * len(prompt_ids) + response_ids
                 self._items.append(
-                    SftItem(len(self._items), prompt_ids + response_ids, labels, len(prompt_ids), prompt, response)
+                    SftItem(
+                        len(self._items),
+                        prompt_ids + response_ids,
+                        labels,
+                        len(prompt_ids),
+                        prompt,
+                        response,
+                        _prompt_labels(path, number, row, labels_key, prompt, token_ends, token_of),
+                    )
                 )
         self.n_too_long = self.n_total - len(self._items)
         report_too_long(path, "max_length", max_length, self.n_too_long, self.n_total)
@@ -129,18 +145,21 @@ class SftDataset:
 
 def read_src_tgt(path: Path, prompt_key: str = "src", response_key: str = "tgt") -> Iterator[tuple[int, str, str]]:
     """Stream `(line number from 1, prompt, response)`; blank lines are skipped. Errors as in PromptDataset."""
+    for number, row in read_rows(path):
+        yield number, _value(path, number, row, prompt_key), _value(path, number, row, response_key)
+
+
+def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Stream `(line number from 1, JSON object)`; blank lines are skipped. Errors as in PromptDataset."""
     if not path.is_file():
-        raise UserError(
-            f"{path} does not exist; give the path of a JSON lines file with {prompt_key!r}, {response_key!r}"
-        )
+        raise UserError(f"{path} does not exist; give the path of a JSON lines file")
     empty = True
     with path.open("rb") as file:  # bytes: a JSON line ends at \n only, and a bad byte must be told by its line
         for number, raw in enumerate(file, start=1):
             if not raw.strip():
                 continue
             empty = False
-            row = _row(path, number, raw)
-            yield number, _value(path, number, row, prompt_key), _value(path, number, row, response_key)
+            yield number, _row(path, number, raw)
     if empty:
         raise UserError(f"{path} has no lines; give a file with at least one JSON object")
 
@@ -175,6 +194,36 @@ def _value(path: Path, number: int, row: dict[str, Any], key: str) -> str:
     if not isinstance(value, str):
         raise UserError(f"{path} line {number}: {key!r} must be text or a list of one text")
     return value
+
+
+def _one_token(encode: Encode) -> Callable[[str], int]:
+    @cache
+    def token_of(text: str) -> int:
+        ids = encode(text)
+        if len(ids) != 1:
+            raise ValueError(f"has the label {text!r}, which is {len(ids)} tokens; a label is one")
+        return ids[0]
+
+    return token_of
+
+
+def _prompt_labels(
+    path: Path,
+    number: int,
+    row: dict[str, Any],
+    key: str,
+    prompt: str,
+    token_ends: TokenEnds | None,
+    token_of: Callable[[str], int],
+) -> PromptLabels:
+    if not key:
+        return ()
+    if token_ends is None:
+        raise UserError(f"{key!r} of {path} needs a tokenizer that knows where its tokens end; use a fast one")
+    try:
+        return label_tokens(read_spans(row.get(key), prompt), token_ends(prompt), token_of)
+    except ValueError as error:
+        raise UserError(f"{path} line {number}: {key!r} {error}; make the file with `grrm data sft-dense`") from error
 
 
 def report_too_long(path: Path, limit_name: str, limit: int, n_too_long: int, n_total: int) -> None:

@@ -28,7 +28,8 @@ class StageFailure(Exception):
 
 @dataclass(slots=True)
 class StageRunner:
-    """Runs stages in `root` and keeps marks and logs in `out`. `server_url` is called for stages that need the server.
+    """Runs stages in `root` and keeps marks and logs in `out`. `server_url` is called with the server's
+    options for stages that need one.
 
     `placeholders` are passed to `fingerprint_of`.
     """
@@ -36,7 +37,7 @@ class StageRunner:
     out: Path
     root: Path
     console: Console
-    server_url: Callable[[], str]
+    server_url: Callable[[Sequence[str]], str]
     placeholders: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str] | None = None
     poll_s: float = _POLL_S
@@ -69,7 +70,7 @@ class StageRunner:
         return seconds
 
     def _run_one(self, stage: Stage, fingerprint: str, label: str) -> float:
-        url = self.server_url() if stage.needs_server else ""
+        url = self.server_url(stage.reward_server) if stage.needs_server else ""
         earlier_s = self.marks.begin(stage, fingerprint)
         started_s = time.monotonic()
         try:

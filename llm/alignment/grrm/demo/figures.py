@@ -13,8 +13,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from grrm.demo.results import Results, mean_curve, policy_figures
-from grrm.demo.settings import ALGORITHMS, SFT, TITLES
+from grrm.demo.results import Results, mean_curve, policy_figures, ranking_figures
+from grrm.demo.settings import JUDGE_STEPS, JUDGED, SFT, TITLES, DemoSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,76 +47,90 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
+class Chart:
+    """One picture of metrics over steps: `keys` are what is drawn for every run, each with a word for the legend."""
+
+    name: str
+    title: str
+    unit: str
+    caption: str
+    keys: tuple[tuple[str, str], ...]
+    of_sft: bool = False
+
+    def curves(self, settings: DemoSettings) -> list[Curve]:
+        """A colour for each run, a line style for each key, or for each run where there is one key."""
+        runs = (SFT,) if self.of_sft else settings.rl_runs
+        alone = len(self.keys) == 1
+        return [
+            Curve(run, key, f"{TITLES[run]}, {word}" if word else TITLES[run], colour, colour if alone else style)
+            for colour, run in enumerate(runs)
+            for style, (key, word) in enumerate(self.keys)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
 class Curve:
-    """One line of a chart: a run, the metric's key, and the name in the legend."""
+    """One line of a chart: a run, the metric's key, the name in the legend, and the numbers of colour and style."""
 
     run: str
     key: str
     label: str
+    colour: int
+    style: int
 
 
-def _per_algorithm(key: str) -> list[Curve]:
-    return [Curve(algorithm, key, TITLES[algorithm]) for algorithm in ALGORITHMS]
-
-
-def _pairs(*keys_and_words: tuple[str, str]) -> list[Curve]:
-    return [Curve(run, key, f"{TITLES[run]}, {word}") for run in ALGORITHMS for key, word in keys_and_words]
-
-
-CHARTS: tuple[tuple[str, str, str, str, list[Curve]], ...] = (
-    (
+CHARTS: tuple[Chart, ...] = (
+    Chart(
         "reward",
         "Reward",
         "mean reward of the samples",
-        "What RL optimises, on training prompts.",
-        _per_algorithm("reward_mean"),
+        "What RL optimises, on training prompts; judges of different kinds have scales of their own.",
+        (("reward_mean", ""),),
     ),
-    (
+    Chart(
         "length",
         "Response length",
         "tokens",
         "Mean length of the samples; a collapse or a run-away shows here.",
-        _per_algorithm("response_length_mean"),
+        (("response_length_mean", ""),),
     ),
-    (
+    Chart(
         "kl",
         "KL to the SFT policy",
         "nats per token",
         "How far the policy has moved from where it started.",
-        _per_algorithm("kl"),
+        (("kl", ""),),
     ),
-    ("entropy", "Entropy", "nats per token", "How undecided the policy still is.", _per_algorithm("entropy")),
-    (
+    Chart("entropy", "Entropy", "nats per token", "How undecided the policy still is.", (("entropy", ""),)),
+    Chart(
         "groups",
         "Groups that teach nothing",
         "fraction",
         "Groups whose samples all earned the same, and samples without a score.",
-        _pairs(("frac_zero_variance", "zero variance"), ("frac_unscored", "unscored")),
+        (("frac_zero_variance", "zero variance"), ("frac_unscored", "unscored")),
     ),
-    (
+    Chart(
         "logprob_gap",
         "Trainer against sampler",
         "nats",
         "Difference between the log-probabilities of the trainer and of the engine that drew the tokens.",
-        _pairs(("logprob_gap_mean", "mean"), ("logprob_gap_max", "max")),
+        (("logprob_gap_mean", "mean"), ("logprob_gap_max", "max")),
     ),
-    (
+    Chart(
         "loss",
         "RL loss",
         "loss",
         "A policy-gradient loss need not fall; a jump is what to look for.",
-        _per_algorithm("loss"),
+        (("loss", ""),),
     ),
-    ("sft_loss", "SFT loss", "nats per token", "The cold start.", [Curve(SFT, "loss", TITLES[SFT])]),
+    Chart("sft_loss", "SFT loss", "nats per token", "The cold start.", (("loss", ""),), of_sft=True),
 )
 
 
 def draw_all(results: Results) -> list[Picture]:
     """Every figure of the report, the held-out scores first; a figure without data carries a note instead."""
-    pictures = [_bars(results)]
-    for name, title, unit, caption, curves in CHARTS:
-        pictures.append(_chart(results, name, title, unit, caption, curves))
-    return pictures
+    judged = [_judges(results)] if results.rankings else []
+    return [_bars(results), *judged, *(_chart(results, chart) for chart in CHARTS)]
 
 
 def _bars(results: Results) -> Picture:
@@ -130,20 +144,7 @@ def _bars(results: Results) -> Picture:
     def draw(axes: Axes, theme: Theme) -> None:
         for offset, (figures, label) in enumerate(((sampled, "sampled, temperature 1"), (greedy, "greedy"))):
             places = [position + (offset - 0.5) * 0.38 for position in range(len(figures))]
-            means = [figure["mean"] for figure in figures.values()]
-            spreads = [figure["sd"] or 0.0 for figure in figures.values()]
-            several = any(figure["sd"] is not None for figure in figures.values())
-            options: dict[str, Any] = {"yerr": spreads, "capsize": 3, "ecolor": theme.ink} if several else {}
-            axes.bar(places, means, width=0.36, color=theme.series[offset], label=label, **options)
-            for place, mean, spread in zip(places, means, spreads, strict=True):
-                axes.annotate(
-                    f"{mean:.1f}",
-                    (place, mean + spread),
-                    (0, 4 if several else 2),
-                    textcoords="offset points",
-                    ha="center",
-                    fontsize=8,
-                )
+            _bar_row(axes, theme, offset, places, list(figures.values()), label)
         axes.set_xticks(range(len(sampled)), [TITLES[policy] for policy in sampled])
         axes.set_ylim(0, 100)
         axes.set_ylabel("chrF")
@@ -152,24 +153,68 @@ def _bars(results: Results) -> Picture:
     return _picture("chrf", title, caption, draw)
 
 
-def _chart(results: Results, name: str, title: str, unit: str, caption: str, curves: Sequence[Curve]) -> Picture:
-    data = [(curve, mean_curve(results.metrics[curve.run], curve.key)) for curve in curves]
+def _judges(results: Results) -> Picture:
+    figures = ranking_figures(results)
+    names = [(kind, step) for kind in JUDGED.values() for step in JUDGE_STEPS if step in figures.get(kind, {})]
+
+    def draw(axes: Axes, theme: Theme) -> None:
+        for offset, (key, label) in enumerate((("on_policy", "the policy's samples"), ("mixed", "mixed quality"))):
+            found = [figures[kind][step][key] for kind, step in names]
+            places = [position + (offset - 0.5) * 0.38 for position in range(len(names))]
+            _bar_row(axes, theme, offset, places, found, label, digits=2)
+        axes.axhline(0.5, color=theme.ink, linewidth=0.8, linestyle=":")
+        axes.set_xticks(range(len(names)), [f"{kind.upper()}, {step.upper()}" for kind, step in names])
+        axes.set_ylim(0, 1)
+        axes.set_ylabel("share of pairs")
+        axes.grid(axis="x", visible=False)
+
+    caption = "Share of held-out pairs that a judge orders as the gold scores do; its ties count as wrong."
+    return _picture("ranking", "Ranking accuracy", caption, draw)
+
+
+def _bar_row(
+    axes: Axes,
+    theme: Theme,
+    colour: int,
+    places: Sequence[float],
+    figures: Sequence[Mapping[str, Any]],
+    label: str,
+    digits: int = 1,
+) -> None:
+    """Bars of `over_seeds` figures with their means on top, and error bars where there are several seeds."""
+    means, spreads = [figure["mean"] for figure in figures], [figure["sd"] or 0.0 for figure in figures]
+    several = any(figure["sd"] is not None for figure in figures)
+    options: dict[str, Any] = {"yerr": spreads, "capsize": 3, "ecolor": theme.ink} if several else {}
+    axes.bar(places, means, width=0.36, color=theme.series[colour], label=label, **options)
+    for place, mean, spread in zip(places, means, spreads, strict=True):
+        axes.annotate(
+            f"{mean:.{digits}f}",
+            (place, mean + spread),
+            (0, 4 if several else 2),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8,
+        )
+
+
+def _chart(results: Results, chart: Chart) -> Picture:
+    data = [(curve, mean_curve(results.metrics[curve.run], curve.key)) for curve in chart.curves(results.settings)]
     drawn = [(curve, points) for curve, points in data if points]
     missing = [curve.label for curve, points in data if not points]
     note = f"not logged: {', '.join(missing)}" if missing else None
     if not drawn:
-        return Picture(name, title, caption, None, None, note)
+        return Picture(chart.name, chart.title, chart.caption, None, None, note)
 
     def draw(axes: Axes, theme: Theme) -> None:
-        for index, (curve, points) in enumerate(drawn):
-            _draw_curve(axes, points, curve.label, theme.series[index % 4], _STYLES[index % 4])
+        for curve, points in drawn:
+            _draw_curve(axes, points, curve.label, theme.series[curve.colour % 4], _STYLES[curve.style % 4])
         axes.set_xlabel("step")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        if name in _LOGARITHMIC:
+        if chart.name in _LOGARITHMIC:
             axes.set_yscale("log", nonpositive="mask")
-        axes.set_ylabel(unit)
+        axes.set_ylabel(chart.unit)
 
-    return _picture(name, title, caption, draw, note)
+    return _picture(chart.name, chart.title, chart.caption, draw, note)
 
 
 def _draw_curve(axes: Axes, points: Mapping[int, Sequence[float]], label: str, colour: str, style: str) -> None:

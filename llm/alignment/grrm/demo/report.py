@@ -13,7 +13,7 @@ from grrm.data.atomic import atomic_path
 from grrm.demo.figures import Picture, draw_all
 from grrm.demo.results import Results, load_results, summarise
 from grrm.demo.samples import pick_groups, pick_samples
-from grrm.demo.settings import ALGORITHMS, TITLES, DemoSettings
+from grrm.demo.settings import TITLES, DemoSettings
 from grrm.demo.stages import write_json
 from grrm.rl.console import format_seconds
 
@@ -65,8 +65,13 @@ def render_page(out: Path, results: Results, summary: Mapping[str, Any], picture
         titles=TITLES,
         policies=list(summary["chrf"]),
         rows=[(label, summary[key], scale, digits) for label, key, scale, digits in _TABLE],
+        rankings=[
+            (f"{kind.upper()}, {step.upper()}", of_sets)
+            for kind, by_step in summary["ranking_accuracy"].items()
+            for step, of_sets in by_step.items()
+        ],
         verdicts=[(TITLES[name], judged) for name, judged in summary["learned"].items()],
-        not_judged=[TITLES[name] for name in ALGORITHMS if name not in summary["learned"]],
+        not_judged=[TITLES[name] for name in results.settings.rl_runs if name not in summary["learned"]],
         pictures=[(picture, _inline(picture.light_png), _inline(picture.dark_png)) for picture in pictures],
         samples=pick_samples(results),
         groups=pick_groups(out, results),

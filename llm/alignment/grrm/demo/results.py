@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from grrm.demo.settings import ALGORITHMS, POLICIES, SFT, TERMS, DemoSettings
+from grrm.demo.settings import POLICIES, SFT, TERMS, DemoSettings
 from grrm.rl.metrics_log import read_metrics
 
 _PACKAGES = ("paddle-grrm", "paddlepaddle", "paddlenlp", "sacrebleu", "babel", "tokenizers", "numpy")
@@ -20,12 +20,16 @@ _PACKAGES = ("paddle-grrm", "paddlepaddle", "paddlenlp", "sacrebleu", "babel", "
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The demo's results: per policy the scores of every seed that has any, per run the metrics of every seed."""
+    """The demo's results: per policy the scores of every seed that has any, per run the metrics of every seed.
+
+    `rankings` has per seed what `evaluate_judges` measured, by judge ("gqm.sft") and set of groups.
+    """
 
     settings: DemoSettings
     seconds: Mapping[str, float]
     scores: Mapping[str, Mapping[int, dict[str, Any]]]
     metrics: Mapping[str, Mapping[int, list[dict[str, Any]]]]
+    rankings: Mapping[int, dict[str, Any]]
 
 
 def seed_folder(out: Path, seed: int) -> Path:
@@ -38,10 +42,16 @@ def scores_file(out: Path, seed: int, policy: str) -> Path:
     return seed_folder(out, seed) / f"eval-{policy}" / "scores.json"
 
 
+def rankings_file(out: Path, seed: int) -> Path:
+    """The ranking accuracies of the judges."""
+    return seed_folder(out, seed) / "eval-judges" / "ranking.json"
+
+
 def load_results(out: Path, settings: DemoSettings, seconds: Mapping[str, float]) -> Results:
     """Everything that is there; what has not been run or logged is simply absent. ValueError on damaged files."""
     scores: dict[str, dict[int, dict[str, Any]]] = {policy: {} for policy in POLICIES}
-    metrics: dict[str, dict[int, list[dict[str, Any]]]] = {run: {} for run in (SFT, *ALGORITHMS)}
+    metrics: dict[str, dict[int, list[dict[str, Any]]]] = {run: {} for run in (SFT, *settings.rl_runs)}
+    rankings: dict[int, dict[str, Any]] = {}
     for seed in settings.seeds:
         for policy in POLICIES:
             path = scores_file(out, seed, policy)
@@ -50,7 +60,9 @@ def load_results(out: Path, settings: DemoSettings, seconds: Mapping[str, float]
         for run, by_seed in metrics.items():
             if records := read_metrics(seed_folder(out, seed) / run):
                 by_seed[seed] = records
-    return Results(settings, seconds, scores, metrics)
+        if (path := rankings_file(out, seed)).exists():
+            rankings[seed] = json.loads(path.read_text(encoding="utf-8"))
+    return Results(settings, seconds, scores, metrics, rankings)
 
 
 def over_seeds(values: Sequence[float]) -> dict[str, Any]:
@@ -88,6 +100,32 @@ def kl_figures(results: Results) -> dict[str, dict[str, Any]]:
     return {policy: over_seeds(values) for policy, values in measured.items() if values}
 
 
+def ranking_figures(results: Results) -> dict[str, dict[str, dict[str, Any]]]:
+    """By judge and training step: `over_seeds` of the ranking accuracy on the policy's own samples, ties wrong.
+
+    The same lies under `on_policy` and, for groups of mixed quality, `mixed`, with `ties_half`, `tied` and
+    `zero_variance` beside it.
+    """
+    figures: dict[str, dict[str, dict[str, Any]]] = {}
+    records = [results.rankings[seed] for seed in sorted(results.rankings)]
+    for name in records[0] if records else ():
+        kind, _, step = name.partition(".")
+        of_sets = {of_set: _of_set([record[name][of_set] for record in records]) for of_set in records[0][name]}
+        figures.setdefault(kind, {})[step] = {**of_sets["on_policy"], **of_sets}
+    return figures
+
+
+def _of_set(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {
+        **over_seeds([one["accuracy"]["mean"] for one in found]),
+        "interval": [found[0]["accuracy"]["low"], found[0]["accuracy"]["high"]] if len(found) == 1 else None,
+        "ties_half": statistics.fmean(one["accuracy_ties_half"]["mean"] for one in found),
+        "tied": statistics.fmean(one["tied"] for one in found),
+        "zero_variance": statistics.fmean(one["zero_variance"] for one in found),
+        "unscored": statistics.fmean(1 - one["coverage"] for one in found),
+    }
+
+
 def verdict(
     sft: Mapping[str, Any], trained: Mapping[str, Any], greedy_sft: float, greedy_trained: float
 ) -> dict[str, Any]:
@@ -114,10 +152,10 @@ def summarise(results: Results) -> dict[str, Any]:
 
     `chrf` is the corpus chrF of samples at temperature 1, `chrf_greedy` that of greedy decoding; `chrf_sentence` and
     `chrf_sentence_greedy` are means over sentences; `chrf_terms` and `chrf_terms_greedy` are corpus chrF on the corpus
-    that nothing was trained on; all from 0 to 100.
+    that nothing was trained on; all from 0 to 100. `ranking_accuracy` is empty unless judges were trained.
     """
     chrf, greedy = policy_figures(results, "sampled", "chrf"), policy_figures(results, "greedy", "chrf")
-    complete = [algorithm for algorithm in ALGORITHMS if _same_seeds(results, SFT, algorithm)]
+    complete = [run for run in results.settings.rl_runs if _same_seeds(results, SFT, run)]
     return {
         "chrf": chrf,
         "chrf_greedy": greedy,
@@ -130,6 +168,7 @@ def summarise(results: Results) -> dict[str, Any]:
         "response_length": policy_figures(results, "sampled", "length_mean"),
         "unparsable": policy_figures(results, "sampled", "unparsable"),
         "kl_to_sft": kl_figures(results),
+        "ranking_accuracy": ranking_figures(results),
         "learned": {
             name: verdict(chrf[SFT], chrf[name], greedy[SFT]["mean"], greedy[name]["mean"]) for name in complete
         },

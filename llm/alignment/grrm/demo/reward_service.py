@@ -1,4 +1,7 @@
-"""The reward server as the demo runs it: started when first needed, on a free port, and always stopped."""
+"""The reward server as the demo runs it: started when first needed, on a free port, and always stopped.
+
+One server runs at a time: stages follow each other, and a server that hosts a model takes memory and time to start.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _LISTENING = re.compile(r"listening on (http://\S+)")
 
 
 class RewardService:
-    """Starts `command` (a reward server that prints "listening on http://HOST:PORT") at the first call of `url`."""
+    """Starts `command` with a stage's options, a reward server that prints "listening on http://HOST:PORT"."""
 
     def __init__(
         self,
@@ -29,6 +32,7 @@ class RewardService:
     ) -> None:
         self.command, self.log, self.cwd, self.env, self.deadline_s = command, log, cwd, env, deadline_s
         self._child: Child | None = None
+        self._options: list[str] = []
         self._url = ""
 
     def __enter__(self) -> RewardService:
@@ -37,14 +41,16 @@ class RewardService:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def url(self) -> str:
-        """The address of a server that answers its health check; a server that has ended is started again.
+    def url(self, options: Sequence[str] = ()) -> str:
+        """The address of a server with these options that answers its health check.
 
-        Raises UserError with the server's last words when it ends or is not healthy within the deadline.
+        A server that has ended is started again; one with other options is stopped first. Raises UserError with
+        the server's last words when it ends or is not healthy within the deadline.
         """
-        if self._child is None or self._child.poll() is not None:
+        if self._child is None or self._child.poll() is not None or list(options) != self._options:
             self.stop()
-            self._child = Child(self.command, self.log, cwd=self.cwd, env=self.env)
+            self._options = list(options)
+            self._child = Child([*self.command, *options], self.log, cwd=self.cwd, env=self.env)
             self._url = self._wait_until_healthy(self._child)
         return self._url
 

@@ -21,12 +21,11 @@ import grrm
 from grrm.demo.execution import StageFailure, StageRunner, child_environment
 from grrm.demo.plan import Plan
 from grrm.demo.reward_service import RewardService
-from grrm.demo.settings import TITLES, DemoSettings
+from grrm.demo.settings import GRRM, METRIC, TITLES, DemoSettings
 from grrm.errors import UserError
 from grrm.rl.console import format_seconds
 
 _NEEDED = ("paddle", "paddlenlp", "visualdl", "babel", "tokenizers", "sacrebleu", "flask", "waitress", "matplotlib")
-_JUDGES = {"metric": "text_metric"}
 _COLUMNS = {
     "sampled": "chrf",
     "greedy": "chrf_greedy",
@@ -41,8 +40,9 @@ def run_demo(
 ) -> int:
     """Train and evaluate `seeds` policies per algorithm below `out` and write the report; returns the exit status.
 
-    Finished stages are reused and interrupted ones resumed; `fresh` starts over. `judge` is "metric" or the name of
-    another judge that the reward server embeds. 0: done; 1: a stage failed (its last lines are printed); 130:
+    Finished stages are reused and interrupted ones resumed; `fresh` starts over. `judge` is "metric", the name of
+    another judge that the reward server embeds, or "grrm": then judges of the demo's own are trained as well, and
+    policies against them. 0: done; 1: a stage failed (its last lines are printed); 130:
     interrupted. Raises UserError for settings that cannot work.
     """
     if seeds < 1 or nproc < 1:
@@ -77,7 +77,6 @@ def _run_stages(settings: DemoSettings, root: Path, out: Path, console: Console)
     stages = Plan(settings, root, out).stages()
     environment = child_environment()
     server = [sys.executable, str(root / "reward_server" / "reward_server.py"), "--port", "0"]
-    server += ["--judge", _JUDGES.get(settings.judge, settings.judge)]
     with RewardService(server, out / "logs" / "reward_server.log", cwd=root, env=environment) as service:
         runner = StageRunner(
             out=out,
@@ -138,7 +137,7 @@ def check_judge(judge: str) -> None:
     """Raises UserError for a judge that the reward server does not embed."""
     from grrm.judges.registry import EMBEDDED_JUDGES
 
-    known = [*_JUDGES, *EMBEDDED_JUDGES]
+    known = [METRIC, GRRM, *EMBEDDED_JUDGES]
     if judge not in known:
         raise UserError(f"judge {judge!r} cannot run inside the demo's reward server: choose among {', '.join(known)}")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from grrm.demo.results import Results, seed_folder
-from grrm.demo.settings import ALGORITHMS, POLICIES, SFT, TITLES
+from grrm.demo.settings import POLICIES, SFT, TITLES
 from grrm.evaluation.text_metrics import sentence_chrfs
 from grrm.rl.rollout_dump import read_rollouts
 
@@ -44,7 +44,7 @@ def pick_samples(results: Results, per_kind: int = 4) -> list[Sample]:
     ones, which are taken at equal distances so that nobody has picked them.
     """
     examples = _examples_of_first_seed(results)
-    trained = next((name for name in ALGORITHMS if name in examples), None)
+    trained = next((name for name in results.settings.rl_runs if name in examples), None)
     if trained is None or SFT not in examples:
         return []
     n_rows = min(len(rows) for rows in examples.values())
@@ -79,7 +79,7 @@ def pick_groups(out: Path, results: Results) -> list[ShownGroup]:
     The most telling group is the one whose rewards differ most; ties go to the one dumped first.
     """
     shown = []
-    for algorithm in ALGORITHMS:
+    for algorithm in results.settings.rl_runs:
         folder = seed_folder(out, results.settings.first_seed) / algorithm / "rollouts"
         if not folder.is_dir():
             continue

@@ -8,8 +8,18 @@ from grrm.data.corpora.cldr import LANGUAGES
 
 BASE, SFT = "base", "sft"
 ALGORITHMS = ("grpo", "reinforce_plus_plus")
-POLICIES = (BASE, SFT, *ALGORITHMS)
-TITLES = {BASE: "untrained", SFT: "SFT", "grpo": "GRPO", "reinforce_plus_plus": "REINFORCE++"}
+METRIC, GRRM = "metric", "grrm"  # what the demo's reward comes from; with GRRM from the metric first, to compare
+JUDGED = {"sqm": "sqm", GRRM: "gqm"}  # policies that GRPO trains against a judge of the demo's own, and its kind
+JUDGE_STEPS = (SFT, "rlvr")
+POLICIES = (BASE, SFT, *ALGORITHMS, *JUDGED)
+TITLES = {
+    BASE: "untrained",
+    SFT: "SFT",
+    "grpo": "GRPO",
+    "reinforce_plus_plus": "REINFORCE++",
+    "sqm": "GRPO, SQM",
+    GRRM: "GRPO, GRRM",
+}
 TERMS = "terms"  # the harder corpus that every policy is scored on as well
 
 
@@ -38,10 +48,24 @@ class DemoSettings:
     eval_samples: int = 4
     untrained_samples: int = 1  # the untrained policy always writes up to the limit: slow, and the same every time
     eval_max_new_tokens: int = 64
-    judge: str = "metric"
+    judge: str = METRIC
+    judge_rows: int = 8000  # source texts that the policy translates for the judges to learn from
+    judge_heldout_rows: int = 500
+    judge_candidates: int = 8  # translations of each, so that a rollout group fits into one prompt
+    judge_mixed_share: float = 0.3
+    judge_extra_layers: int = 3
+    judge_batch_groups: int = 16
+    judge_orders: int = 4  # in which the group judge sees the candidates; its scores are averaged
+    judge_sft_steps: int | None = None
+    judge_rl_steps: int | None = None
     nproc: int = 2
 
     @property
     def seeds(self) -> list[int]:
         """The seeds of the study."""
         return [self.first_seed + index for index in range(self.n_seeds)]
+
+    @property
+    def rl_runs(self) -> tuple[str, ...]:
+        """The policies that reinforcement learning trains."""
+        return (*ALGORITHMS, *JUDGED) if self.judge == GRRM else ALGORITHMS

@@ -66,6 +66,14 @@ def encoder(tokenizer: Any) -> Callable[[str], list[int]]:
     return lambda text: list(tokenizer(text, add_special_tokens=False, return_attention_mask=False)["input_ids"])
 
 
+def token_ends(tokenizer: Any) -> Callable[[str], list[int]] | None:
+    """Text to the character after each of its tokens; None where the tokenizer does not know."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return None
+    return lambda text: [end for _, end in backend.encode(text, add_special_tokens=False).offsets]
+
+
 def response_decoder(tokenizer: Any) -> Callable[[Sequence[int]], str]:
     """Ids to the response's text, special tokens left out."""
     return lambda ids: tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)

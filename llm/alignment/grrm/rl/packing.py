@@ -40,7 +40,7 @@ def index_packed(
     Packs share rows, which are as long as the longest pack, or up to `row_tokens` where that leaves less padding. A
     response's last token predicts nothing and is left out of the input. A response that is longer than
     `max_tokens` with its prompt stays as long as it is. `scatter_BR` keeps one row per response, in the given order, as
-    in `index_tokens`.
+    in `index_tokens`; `prompt_starts_B` says where each response's prompt begins in the flattened batch.
     """
     packs = _packs(prompts, responses, max_tokens)
     n_rows, width = _place_tightly(packs, row_tokens)
@@ -49,6 +49,7 @@ def index_packed(
     visible_3BT = np.zeros((3, n_rows, width), dtype=np.int32)
     visible_3BT[2] = np.arange(width) + 1  # padding, until a pack is put there
     predictors: list[np.ndarray] = []
+    prompt_starts_B = np.zeros(len(prompts), dtype=np.int64)
     for pack in packs:
         here = slice(pack.start, pack.start + pack.n_tokens)
         parts = [pack.prompt, *(responses[member][:-1] for member in pack.members)]
@@ -56,6 +57,7 @@ def index_packed(
         positions_BT[pack.row, here] = _positions(parts)
         visible_3BT[:, pack.row, here] = _visible(pack.start, [len(part) for part in parts])
         first = pack.row * width + pack.start
+        prompt_starts_B[pack.members] = first
         predictors += _predictors(first, len(pack.prompt), [responses[member] for member in pack.members])
     return TokenIndex(
         input_ids=paddle.to_tensor(ids_BT),
@@ -64,6 +66,7 @@ def index_packed(
         scatter_BR=paddle.to_tensor(scatter_index([len(response) for response in responses])),
         position_ids=paddle.to_tensor(positions_BT),
         visible_3BT=paddle.to_tensor(visible_3BT),
+        prompt_starts_B=prompt_starts_B,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import paddle
 from paddlenlp.trainer import Trainer
 
@@ -19,15 +20,31 @@ from grrm.rl.packing import index_packed
 
 @dataclass(frozen=True, slots=True)
 class SftCollator:
-    """`SftItem`s to one batch of packed rows, as long as the longest item or up to `row_tokens`; see `index_packed`."""
+    """`SftItem`s to one batch of packed rows, as long as the longest item or up to `row_tokens`; see `index_packed`.
+
+    Labels inside prompts follow those of the responses, and `weights_N` gives them `prompt_label_weight`.
+    """
 
     pad_id: int
     row_tokens: int = 0
+    prompt_label_weight: float = 0.0
 
     def __call__(self, items: Sequence[Any]) -> dict[str, paddle.Tensor]:
         prompts = [item.input_ids[: item.prompt_len] for item in items]
         responses = [item.input_ids[item.prompt_len :] for item in items]
-        return index_packed(prompts, responses, self.pad_id, max_tokens=0, row_tokens=self.row_tokens).model_inputs()
+        index = index_packed(prompts, responses, self.pad_id, max_tokens=0, row_tokens=self.row_tokens)
+        inputs = index.model_inputs()
+        starts_B = index.prompt_starts_B
+        labelled = [
+            (start + at, label) for start, item in zip(starts_B, items, strict=True) for at, label in item.prompt_labels
+        ]
+        if labelled and self.prompt_label_weight > 0:
+            positions_N, labels_N = (np.array(values, dtype=np.int64) for values in zip(*labelled, strict=True))
+            weights = [1.0] * len(index.labels_N) + [self.prompt_label_weight] * len(labelled)
+            inputs["positions_N"] = paddle.concat([index.positions_N, paddle.to_tensor(positions_N)])
+            inputs["labels_N"] = paddle.concat([index.labels_N, paddle.to_tensor(labels_N)])
+            inputs["weights_N"] = paddle.to_tensor(weights, dtype="float32")
+        return inputs
 
 
 class SftTrainer(MarksCheckpoints, StopsAtDivergence, Trainer):
@@ -38,9 +55,13 @@ class SftTrainer(MarksCheckpoints, StopsAtDivergence, Trainer):
         self.metrics_log, self.progress = metrics_log, progress
 
     def compute_loss(self, model: Any, inputs: Mapping[str, paddle.Tensor], return_outputs: bool = False) -> Any:
-        """Mean over this micro-batch's response tokens."""
-        scores = model(**inputs)
-        loss = -scores.logprobs_N.mean()
+        """Mean over this micro-batch's response tokens, and weighted with them the labels inside prompts."""
+        weights_N = inputs.get("weights_N")
+        scores = model(**{name: value for name, value in inputs.items() if name != "weights_N"})
+        if weights_N is None:
+            loss = -scores.logprobs_N.mean()
+        else:
+            loss = -(scores.logprobs_N * weights_N).sum() / weights_N.sum()
         return (loss, scores) if return_outputs else loss
 
     def log(self, logs: dict[str, float], **kwargs: Any) -> None:

@@ -23,7 +23,7 @@ from grrm.rl.checkpoints import (
 from grrm.rl.console import StepProgress
 from grrm.rl.cpu_layers import use_cpu_layers
 from grrm.rl.metrics_log import MetricsLog
-from grrm.rl.model_setup import check_fit, encoder, load_tokenizer, weights_dtype
+from grrm.rl.model_setup import check_fit, encoder, load_tokenizer, token_ends, weights_dtype
 from grrm.rl.policy import load_policy, policy_class
 from grrm.rl.quiet import quiet_paddlenlp
 from grrm.rl.sft_trainer import SftCollator, SftTrainer
@@ -46,6 +46,8 @@ def train(args: Any) -> None:
         args.max_length,
         prompt_key=args.prompt_key,
         response_key=args.response_key,
+        labels_key=args.prompt_labels_key,
+        token_ends=token_ends(tokenizer),
     )
     checkpoint = resume_point(args)
     done = read_marker(checkpoint)["step"] if checkpoint else 0
@@ -62,7 +64,9 @@ def train(args: Any) -> None:
         model=model,
         args=args,
         train_dataset=dataset,
-        data_collator=SftCollator(tokenizer.pad_token_id, args.max_length if model.reads_ranges else 0),
+        data_collator=SftCollator(
+            tokenizer.pad_token_id, args.max_length if model.reads_ranges else 0, args.prompt_label_weight
+        ),
         tokenizer=tokenizer,
         metrics_log=MetricsLog(Path(args.output_dir), done + 1) if is_first else None,
         progress=StepProgress(args.max_steps, initial=done, description="sft") if is_first else None,

@@ -25,6 +25,7 @@ class TokenIndex:
     scatter_BR: paddle.Tensor
     position_ids: paddle.Tensor | None = None
     visible_3BT: paddle.Tensor | None = None
+    prompt_starts_B: np.ndarray | None = None
 
     def model_inputs(self) -> dict[str, Any]:
         """Keyword arguments of the policy's scoring forward."""

@@ -82,6 +82,7 @@ def convert(parquet: Path, out_jsonl: Path, target: str, prompt_type: str) -> No
 @click.option("--mixed-share", type=float, default=0.0, show_default=True, help="Groups with damaged references.")
 @click.option("--scale", type=FILE, help="Scale of the gold scores, made with --fit-scale.  [default: chrF / 10]")
 @click.option("--fit-scale", type=FILE, help="Spread the scores evenly over these groups; write the scale here.")
+@click.option("--top-score", type=click.IntRange(1, 10), default=10, show_default=True, help="Of --fit-scale.")
 @click.option("--seed", type=int, default=0, show_default=True)
 def groups(parquet: Path, out: Path, **settings: Any) -> None:
     """Form groups of sampled translations, with gold scores by chrF and analyses, for training a judge.
@@ -133,7 +134,7 @@ def sft_gqm(parquet: Path, out: Path, llama_factory: bool, **settings: Any) -> N
 @data.command()
 @click.argument("parquet", type=FILE)
 @click.argument("out", type=FILE)
-@group_options(("ranking", "ranking_score"))
+@group_options(("score", "ranking", "ranking_score"))
 @click.option(
     "--subgroup-augment", type=click.IntRange(min=0), default=0, show_default=True, help="Sub-groups of each."
 )
@@ -147,9 +148,9 @@ def rl_gqm(parquet: Path, out: Path, **settings: Any) -> None:
 
     OUT is a .parquet file, or a .jsonl file of `src` and `tgt` lines.
     """
-    from grrm.data.converters.rl_gqm import convert_rl_gqm
+    from grrm.data.converters.rl_gqm import ALL_PROMPT_TYPES, convert_rl_gqm
 
-    click.echo(convert_rl_gqm(parquet, out, **settings).summary())
+    click.echo(convert_rl_gqm(parquet, out, **settings, prompt_types=ALL_PROMPT_TYPES).summary())
 
 
 @data.command()
@@ -183,6 +184,20 @@ def rl_sqm(parquet: Path, out: Path, **settings: Any) -> None:
     from grrm.data.converters.sqm import convert_rl_sqm
 
     click.echo(convert_rl_sqm(parquet, out, **settings).summary())
+
+
+@data.command()
+@click.argument("parquet", type=FILE)
+@click.argument("out", type=FILE)
+@click.option("--judge", "kind", type=click.Choice(["gqm", "sqm"]), default="gqm", show_default=True)
+def sft_dense(parquet: Path, out: Path, kind: str) -> None:
+    """Turn annotated groups into the cold start of a small judge: scores alone, and a label for every word.
+
+    OUT is a .jsonl file with `src`, `tgt` and `labels`, for run_sft.py with `prompt_labels_key: labels`.
+    """
+    from grrm.data.converters.sft_dense import convert_sft_dense
+
+    click.echo(convert_sft_dense(parquet, out, kind).summary())
 
 
 @data.command()

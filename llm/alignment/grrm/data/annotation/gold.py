@@ -17,7 +17,10 @@ TOP = 10
 
 @dataclass(frozen=True, slots=True)
 class GoldScale:
-    """Ten bounds of chrF, none below the one before; a text's score is the number of bounds at or below its chrF."""
+    """Up to ten bounds of chrF, none below the one before.
+
+    A text's score is the number of bounds at or below its chrF.
+    """
 
     bounds: tuple[float, ...]
 
@@ -27,8 +30,8 @@ class GoldScale:
         return cls(tuple(10.0 * k + 5.0 for k in range(TOP)))
 
     @classmethod
-    def spread(cls, chrfs: Iterable[float]) -> GoldScale:
-        """The scale on which these values are spread evenly.
+    def spread(cls, chrfs: Iterable[float], top: int = TOP) -> GoldScale:
+        """The scale from 0 to `top` on which these values are spread evenly.
 
         The samples of a young policy crowd at low chrF, where the linear scale gives most of a group the same score.
         Few or equal values leave some scores unused. Raises ValueError for none.
@@ -36,7 +39,7 @@ class GoldScale:
         ordered = sorted(chrfs)
         if not ordered:
             raise ValueError("there are no values to spread")
-        return cls(tuple(ordered[len(ordered) * k // (TOP + 1)] for k in range(1, TOP + 1)))
+        return cls(tuple(ordered[len(ordered) * k // (top + 1)] for k in range(1, top + 1)))
 
     @classmethod
     def load(cls, path: Path) -> GoldScale:
@@ -46,8 +49,8 @@ class GoldScale:
             bounds = tuple(float(value) for value in values if not isinstance(value, str))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path} is not a scale of gold scores ({error}): make one with --fit-scale") from error
-        if len(bounds) != TOP or any(not before <= after for before, after in pairwise(bounds)):
-            raise UserError(f"{path} does not hold ten ascending bounds: make a scale with --fit-scale")
+        if not 1 <= len(bounds) <= TOP or any(not before <= after for before, after in pairwise(bounds)):
+            raise UserError(f"{path} does not hold one to ten ascending bounds: make a scale with --fit-scale")
         return cls(bounds)
 
     def save(self, path: Path) -> None:

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from grrm.data.annotation.analysis import analyse_group, analyse_one
 from grrm.data.annotation.damage import damage
-from grrm.data.annotation.gold import GoldScale, chrf_scorer
+from grrm.data.annotation.gold import TOP, GoldScale, chrf_scorer
 from grrm.data.atomic import check_writable
 from grrm.data.convert import ConversionReport, RejectedRow
 from grrm.data.parquet import COLUMNS, TranslationRow, count_rows, iter_raw_rows, write_rows
@@ -50,6 +50,7 @@ def annotate_groups(
     mixed_share: float = 0.0,
     scale: Path | None = None,
     fit_scale: Path | None = None,
+    top_score: int = TOP,
     seed: int = 0,
 ) -> ConversionReport:
     """Form groups from sampled translations and score them with chrF against the reference.
@@ -59,11 +60,12 @@ def annotate_groups(
     sees no other. A group has `group_size` different translations that a judge may be shown, fewer (at least two) where
     there are no more; no row has the same group twice. In a share `mixed_share` of the groups, half of the translations
     are not the policy's: the reference, damaged references, the source as it is. Scores are linear in chrF, on the
-    scale of the file `scale`, or spread evenly over this file's groups, which writes that scale to `fit_scale`. The
-    same arguments give the same groups. Rows that give none are left out and counted. Raises
-    UserError for settings that cannot work, and for a file that cannot be read, scored or written.
+    scale of the file `scale`, or spread evenly from 0 to `top_score` over this file's groups, which writes that scale
+    to `fit_scale`; a `top_score` of 9 makes every score one digit. The same arguments give the same groups. Rows that
+    give none are left out and counted. Raises UserError for settings that cannot work, and for a file that cannot be
+    read, scored or written.
     """
-    _check(group_size, groups_per_row, mixed_share, scale, fit_scale)
+    _check(group_size, groups_per_row, mixed_share, scale, fit_scale, top_score)
     _check_output(out, fit_scale)
     fixed = GoldScale.linear() if scale is None else GoldScale.load(scale)
     rejected: list[RejectedRow] = []
@@ -80,19 +82,26 @@ def annotate_groups(
         why = f", the first is left out because of: {rejected[0].reason}" if rejected else ""
         raise UserError(f"{parquet} has no row to make a group of{why}; sample more translations")
     if fit_scale is not None:
-        fixed = GoldScale.spread(chrf for group in groups for _, chrf in group.candidates)
+        fixed = GoldScale.spread((chrf for group in groups for _, chrf in group.candidates), top_score)
         fixed.save(fit_scale)
     write_rows(out, (_annotated(group, fixed) for group in groups), SCHEMA)
     return ConversionReport(out, len(groups), tuple(rejected))
 
 
 def _check(
-    group_size: int, groups_per_row: int, mixed_share: float, scale: Path | None, fit_scale: Path | None
+    group_size: int,
+    groups_per_row: int,
+    mixed_share: float,
+    scale: Path | None,
+    fit_scale: Path | None,
+    top_score: int,
 ) -> None:
     if not 2 <= group_size <= MAX_CANDIDATES_TRAINED:
         raise UserError(f"group_size {group_size} is not from 2 to {MAX_CANDIDATES_TRAINED}; choose one that is")
     if groups_per_row < 1 or not 0 <= mixed_share <= 1:
         raise UserError("groups_per_row must be at least 1 and mixed_share from 0 to 1")
+    if not 1 <= top_score <= TOP or (top_score != TOP and fit_scale is None):
+        raise UserError(f"top_score {top_score} needs fit_scale and a number from 1 to {TOP}")
     if scale is not None and fit_scale is not None:
         raise UserError("scale and fit_scale exclude each other: read a scale, or fit one to this file")
 

@@ -1,0 +1,112 @@
+"""Where the demo keeps things, and what its commands look like: shared by the plans of the policies and the judges."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from grrm.demo.results import seed_folder
+from grrm.demo.settings import TERMS, DemoSettings
+from grrm.demo.stages import Stage
+from grrm.rl.metrics_log import FILE_NAME as METRICS_FILE
+
+WEIGHTS = "model.safetensors"
+_RECIPES = Path("llm/config/qwen")
+_SCRIPTS = Path("llm/alignment/grrm")
+_TRAINING_TIMEOUT_S = 4 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Folders and commands of one demo; `root` is the checkout, `out` the folder everything is written to."""
+
+    settings: DemoSettings
+    root: Path
+    out: Path
+
+    @property
+    def data(self) -> Path:
+        """Everything that all seeds share."""
+        return self.out / "data"
+
+    @property
+    def train_parquet(self) -> Path:
+        """The training rows."""
+        return self.data / "corpus" / "train.parquet"
+
+    @property
+    def heldout_parquet(self) -> Path:
+        """The held-out rows."""
+        return self.data / "corpus" / "heldout.parquet"
+
+    @property
+    def terms_heldout(self) -> Path:
+        """The held-out rows of the harder corpus."""
+        return self.data / TERMS / "heldout.parquet"
+
+    def model(self, name: str, seed: int) -> Path:
+        """The folder of a policy or a judge."""
+        return seed_folder(self.out, seed) / name
+
+    def weights(self, name: str, seed: int) -> list[Path]:
+        """The files of a model that a stage depends on."""
+        return [self.model(name, seed) / file for file in (WEIGHTS, "config.json")]
+
+    def recipe(self, name: str) -> Path:
+        """An argument file."""
+        return self.root / _RECIPES / name
+
+    def module(self, module: str, *arguments: object) -> list[str]:
+        """The command of one of the demo's modules."""
+        return [sys.executable, "-m", f"grrm.demo.{module}", *map(str, arguments)]
+
+    def training(
+        self,
+        run: str,
+        seed: int,
+        title: str,
+        script: str,
+        recipe: Path,
+        overrides: Sequence[object],
+        inputs: Sequence[Path],
+        steps: int | None,
+        shown: Sequence[str] = ("loss",),
+        **fields: Any,
+    ) -> Stage:
+        """A stage that runs `script` with `recipe` and leaves a model; `steps` overrides the recipe's `max_steps`."""
+        folder = self.model(run, seed)
+        overrides = [*overrides, "--output_dir", folder, "--seed", seed]
+        if steps is not None:
+            overrides += ["--max_steps", steps]
+        return Stage(
+            name=f"seed{seed}/{run}",
+            title=f"{title}, seed {seed}",
+            command=[*self._launcher(folder), str(self.root / _SCRIPTS / script), str(recipe), *map(str, overrides)],
+            folder=folder,
+            inputs=[recipe, *inputs],
+            outputs=self.weights(run, seed),
+            metrics=folder / METRICS_FILE,
+            total_steps=steps if steps is not None else _steps_in(recipe),
+            shown=shown,
+            timeout_s=_TRAINING_TIMEOUT_S,
+            **fields,
+        )
+
+    def _launcher(self, folder: Path) -> list[str]:
+        """The launcher for several processes; one process needs none."""
+        if self.settings.nproc == 1:
+            return [sys.executable]
+        options = ["--nproc_per_node", str(self.settings.nproc), "--log_dir", str(folder / "rank-logs")]
+        return [sys.executable, "-m", "paddle.distributed.launch", *options]
+
+
+def _steps_in(recipe: Path) -> int | None:
+    """`max_steps` of a recipe, None when it has none."""
+    values: Any = yaml.safe_load(recipe.read_text(encoding="utf-8"))
+    steps = values.get("max_steps") if isinstance(values, dict) else None
+    return steps if isinstance(steps, int) else None

@@ -1,0 +1,144 @@
+"""What the demo's judges learn from, and start from: `python -m grrm.demo.prepare_judge data|start …`."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import pyarrow as pa
+
+from grrm.data.parquet import COLUMNS, TranslationRow, read_rows, write_rows
+from grrm.entry import run_main
+from grrm.startup import configure_process
+
+FOLDER = click.Path(path_type=Path, file_okay=False)
+FILE = click.Path(path_type=Path, dir_okay=False)
+SAMPLED = pa.schema([*((name, pa.string()) for name in COLUMNS), ("mt_texts", pa.list_(pa.string()))])
+HOT = 1.5  # for groups of mixed quality
+MAX_NEW_TOKENS = 40
+
+
+@click.group()
+def main() -> None:
+    """Make what the judges need."""
+
+
+@main.command()
+@click.option("--policy", type=FOLDER, required=True, help="Whose translations are judged.")
+@click.option("--train", type=FILE, required=True)
+@click.option("--heldout", type=FILE, required=True)
+@click.option("--train-rows", type=int, required=True, help="Rows of TRAIN that the policy translates.")
+@click.option("--heldout-rows", type=int, required=True)
+@click.option("--samples", type=int, required=True, help="Translations of each.")
+@click.option("--mixed-share", type=float, required=True, help="Training groups of mixed quality.")
+@click.option("--prompt-type", required=True)
+@click.option("--seed", type=int, required=True)
+@click.option("--out", type=FOLDER, required=True)
+def data(
+    policy: Path,
+    train: Path,
+    heldout: Path,
+    train_rows: int,
+    heldout_rows: int,
+    samples: int,
+    mixed_share: float,
+    prompt_type: str,
+    seed: int,
+    out: Path,
+) -> None:
+    """Let POLICY translate, form groups with gold scores, and write what SFT and RLVR of both judges read."""
+    from grrm.data.annotation.groups import annotate_groups
+    from grrm.data.converters.rl_gqm import ALL_PROMPT_TYPES, convert_rl_gqm
+    from grrm.data.converters.sft_dense import convert_sft_dense
+    from grrm.data.converters.sqm import convert_rl_sqm
+
+    sampler = Sampler(policy, prompt_type, seed)
+    files = {name: out / f"{name}.parquet" for name in ("train", "on_policy", "mixed")}
+    scale = out / "scale.json"
+    chosen = pick(heldout, heldout_rows, seed)
+    report = annotate_groups(
+        sampler.write(out / "train_samples.parquet", pick(train, train_rows, seed), [1.0] * samples),
+        files["train"],
+        group_size=samples,
+        mixed_share=mixed_share,
+        fit_scale=scale,
+        top_score=9,
+        seed=seed,
+    )
+    click.echo(report.summary())
+    on_policy = sampler.write(out / "on_policy_samples.parquet", chosen, [1.0] * samples)
+    annotate_groups(on_policy, files["on_policy"], group_size=samples, scale=scale, seed=seed)
+    hotter = sampler.write(out / "mixed_samples.parquet", chosen, [0.5, 1.0, HOT, HOT])
+    annotate_groups(hotter, files["mixed"], group_size=samples, mixed_share=1.0, scale=scale, seed=seed)
+    convert_sft_dense(files["train"], out / "sft_gqm.jsonl", "gqm")
+    convert_sft_dense(files["train"], out / "sft_sqm.jsonl", "sqm")
+    convert_rl_gqm(files["train"], out / "rl_gqm.jsonl", prompt_type="score", prompt_types=ALL_PROMPT_TYPES)
+    convert_rl_sqm(files["train"], out / "rl_sqm.jsonl")
+    click.echo(f"{report.written} training groups")
+
+
+@main.command()
+@click.option("--policy", type=FOLDER, required=True, help="What the judge starts as.")
+@click.option("--kind", type=click.Choice(["gqm", "sqm"]), required=True)
+@click.option("--candidates", type=int, required=True, help="The most that a group has.")
+@click.option("--extra-layers", type=int, required=True)
+@click.option("--prompt-type", required=True, help="Of the policy.")
+@click.option("--seed", type=int, required=True)
+@click.option("--out", type=FOLDER, required=True)
+def start(policy: Path, kind: str, candidates: int, extra_layers: int, prompt_type: str, seed: int, out: Path) -> None:
+    """Save a judge that has the layers and the words of POLICY, new layers on top, and its own prompts as tokens."""
+    from grrm.data.bpe import EOS, add_words, prompt_frames
+    from grrm.data.judge_frames import prompt_frames_of, response_frames_of
+    from grrm.rl.growth import grow
+    from grrm.rl.model_setup import encoder, load_tokenizer
+    from grrm.rl.policy import load_policy
+
+    encode = encoder(load_tokenizer(str(policy)))
+    frames, words = prompt_frames_of(kind, candidates), response_frames_of(kind, candidates)
+    tokenizer = add_words(policy, out, frames, words)
+    begin, end = prompt_frames(prompt_type)
+    # A candidate is read as the policy's own translation would be: after the words that the policy begins to write at.
+    texts = {text: text for text in (*frames, *words)}
+    texts |= {frames[0]: begin, frames[-1]: EOS} | dict.fromkeys(frames[3:-1], end)
+    like = {tokenizer.token_to_id(word): encode(text) for word, text in texts.items()}
+    judge = grow(load_policy(policy), extra_layers, tokenizer.get_vocab_size(), like, seed)
+    judge.save_pretrained(str(out), safe_serialization=True)
+
+
+class Sampler:
+    """Draws translations of rows from a policy."""
+
+    def __init__(self, policy: Path, prompt_type: str, seed: int) -> None:
+        from grrm.engine.open import open_checkpoint
+
+        self._opened, self._prompt_type, self._seed = open_checkpoint(policy), prompt_type, seed
+
+    def write(self, path: Path, rows: Sequence[TranslationRow], temperatures: Sequence[float]) -> Path:
+        """Write the rows with one translation at each of `temperatures`, in the form of `grrm translate`."""
+        from grrm.engine.translate import TranslateSettings, translate_prompts, user_prompts
+        from grrm.gqm.groups import TranslationTask
+
+        tasks = [TranslationTask(row.src_text, row.src_lang, row.trg_lang) for row in rows]
+        drawn: list[list[str]] = [[] for _ in rows]
+        for temperature in dict.fromkeys(temperatures):
+            settings = TranslateSettings(
+                self._prompt_type, temperatures.count(temperature), temperature, 1.0, MAX_NEW_TOKENS, 0, self._seed
+            )
+            replies = translate_prompts(self._opened, user_prompts(tasks, settings), settings)
+            for texts, of_row in zip(drawn, replies, strict=True):
+                texts += [reply.translation for reply in of_row if reply.translation is not None]
+        write_rows(path, zip(*zip(*rows, strict=True), drawn, strict=True), SAMPLED)
+        return path
+
+
+def pick(parquet: Path, n_rows: int, seed: int) -> list[TranslationRow]:
+    """Rows of a file, drawn without replacement; all of them where there are no more."""
+    rows = list(read_rows(parquet))
+    return random.Random(seed).sample(rows, min(n_rows, len(rows)))
+
+
+if __name__ == "__main__":
+    configure_process()
+    run_main(main)
