@@ -55,6 +55,7 @@ _RANGES: dict[str, tuple[float, float, bool]] = {
     "clip_range_score": (0, 10**6, False),
     "kl_coeff": (0, 10**6, True),
     "kl_loss_coeff": (0, 10**6, True),
+    "prompt_label_weight": (0, 10**6, True),
     "entropy_coeff": (-(10**6), 10**6, True),
     "sft_coeff": (0, 10**6, True),
     "pg_loss_coeff": (0, 10**6, True),

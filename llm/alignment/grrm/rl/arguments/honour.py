@@ -53,7 +53,7 @@ reward_connect_timeout_s
 reward_read_timeout_s reward_deadline_s reward_attempts reward_groups_per_request dump_rollouts dump_format
 console_groups eval_samples
 """
-_SFT_OURS = "model_name_or_path init_from_config tokenizer_name_or_path"
+_SFT_OURS = "model_name_or_path init_from_config tokenizer_name_or_path prompt_labels_key prompt_label_weight"
 _PADDLENLP = """
 output_dir learning_rate weight_decay adam_beta1 adam_beta2 adam_epsilon max_grad_norm lr_scheduler_type warmup_ratio
 warmup_steps num_cycles lr_end power optim logging_dir output_signal_dir logging_strategy logging_first_step
