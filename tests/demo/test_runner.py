@@ -8,7 +8,7 @@ import pytest
 
 from grrm.demo import runner
 from grrm.demo.results import scores_file
-from grrm.demo.settings import POLICIES
+from grrm.demo.settings import BASE, SFT, DemoSettings
 from grrm.demo.stages import Stage, write_json
 from grrm.errors import UserError
 
@@ -25,7 +25,7 @@ def small_demo(monkeypatch, tmp_path, finished_demo):
             self.out = out
 
         def stages(self):
-            for policy in POLICIES:
+            for policy in (BASE, SFT, *DemoSettings().rl_runs):
                 target = scores_file(self.out, 1, policy)
                 command = [sys.executable, "-c", COPY, str(scores_file(invented, 1, policy)), str(target)]
                 yield Stage(f"eval-{policy}", policy, command, target.parent, outputs=[target])
