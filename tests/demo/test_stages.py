@@ -16,7 +16,7 @@ def stage(tmp_path):
         title="SFT",
         command=["python", f"{tmp_path}/train.py"],
         folder=tmp_path / "out" / "sft",
-        settings={"steps": 3},
+        reward_server=["--judge", "chrf"],
         inputs=[data],
         outputs=[tmp_path / "out" / "sft" / "model"],
     )
@@ -73,13 +73,13 @@ def test_damaged_mark_counts_as_not_done(tmp_path, stage):
     assert not marks.is_done(stage, "f1")
 
 
-def test_fingerprint_follows_settings_and_contents_but_not_the_place(tmp_path, stage):
+def test_fingerprint_follows_command_server_and_contents_but_not_the_place(tmp_path, stage):
     from dataclasses import replace
 
     first = fingerprint_of(stage, {str(tmp_path): "ROOT"})
     moved = replace(stage, command=["python", "/elsewhere/train.py"])
     assert fingerprint_of(moved, {"/elsewhere": "ROOT"}) == first
-    assert fingerprint_of(replace(stage, settings={"steps": 4}), {str(tmp_path): "ROOT"}) != first
+    assert fingerprint_of(replace(stage, reward_server=["--judge", "bleu"]), {str(tmp_path): "ROOT"}) != first
     assert fingerprint_of(replace(stage, command=["python", "x"]), {}) != first
     stage.inputs[0].write_text("two")
     assert fingerprint_of(stage, {str(tmp_path): "ROOT"}) != first

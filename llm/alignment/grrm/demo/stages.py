@@ -12,7 +12,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,8 @@ class Stage:
     """One step of the demo.
 
     `name` is unique and may contain "/"; `command` is an argument list in which `{reward_server}` stands for the
-    URL of a reward server that was started with the options `reward_server`; `settings` and the contents of `inputs`
-    (files, or folders with all files in them) make the fingerprint together with both; `outputs` must exist afterwards.
+    URL of a reward server that was started with the options `reward_server`; both and the contents of
+    `inputs` (files, or folders with all files in them) make the fingerprint; `outputs` must exist afterwards.
     `metrics` (a metrics.jsonl) and `total_steps` feed the progress line, which shows the keys in `shown`.
     `ends_with_result` says that the last line of output is worth showing when the stage is done. `timeout_s` is
     the deadline of one run.
@@ -38,7 +38,6 @@ class Stage:
     command: Sequence[str]
     folder: Path
     reward_server: Sequence[str] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
     inputs: Sequence[Path] = ()
     outputs: Sequence[Path] = ()
     metrics: Path | None = None
@@ -114,7 +113,7 @@ def missing_outputs(stage: Stage) -> list[Path]:
 
 
 def fingerprint_of(stage: Stage, placeholders: Mapping[str, str]) -> str:
-    """Digest of the command, the server's options, the settings and the contents of the inputs.
+    """Digest of the command, the server's options and the contents of the inputs.
 
     `placeholders` maps paths (of the checkout, of the output folder) to words that replace them in the command, so
     that moving a folder does not run everything again. Raises FileNotFoundError when an input is missing.
@@ -123,7 +122,7 @@ def fingerprint_of(stage: Stage, placeholders: Mapping[str, str]) -> str:
     for path, word in sorted(placeholders.items(), key=lambda item: -len(item[0])):
         command, server = command.replace(path, word), server.replace(path, word)
     contents = [digest_of(path) for path in stage.inputs]
-    text = json.dumps([command, server, dict(stage.settings), contents], sort_keys=True, ensure_ascii=False)
+    text = json.dumps([command, server, contents], sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

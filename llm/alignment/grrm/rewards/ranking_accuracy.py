@@ -119,7 +119,7 @@ def score_reward(
     What a judge is asked for with prompt type `score`, for which the original has no reward.
     """
     gold = gold_scores(ground_truth)
-    scores = _read_scores(last_line(response), len(gold), compat)
+    scores = _read_scores(last_line(response), len(gold), compat) if len(gold) > 1 else None
     return INVALID if scores is None else _both_agreements(scores, gold, score_scale_factor)
 
 
