@@ -152,7 +152,7 @@ def test_settings_that_cannot_work_are_one_sentence(tmp_path, settings, sentence
         "[]",
         '{"bounds": "0123456789"}',
         '{"bounds": [NaN, NaN, NaN, NaN, NaN, NaN, NaN, NaN, NaN, NaN]}',
-        '{"bounds": []}',
+        '{"bounds": [1, 2]}',
         '{"bounds": [9, 8, 7, 6, 5, 4, 3, 2, 1, 0]}',
     ],
 )
@@ -203,6 +203,13 @@ def test_evenly_spread_values_get_every_score_equally_often():
     values = [float(value) for value in range(110)]
     scores = [GoldScale.spread(values).score(value) for value in values]
     assert [scores.count(score) for score in range(11)] == [10] * 11
+
+
+def test_scale_that_ends_at_nine_never_gives_ten_and_is_a_scale_like_any_other(tmp_path):
+    scale = GoldScale.spread([float(value) for value in range(100)], 9)
+    assert [scale.score(chrf) for chrf in (0, 10, 89, 90, 100)] == [0, 1, 8, 9, 9]
+    scale.save(tmp_path / "scale.json")
+    assert GoldScale.load(tmp_path / "scale.json") == scale
 
 
 def test_nothing_to_spread_is_an_error():

@@ -13,14 +13,12 @@ from grrm.data.atomic import atomic_path
 from grrm.errors import UserError
 
 TOP = 10
+_OUT_OF_REACH = 101.0  # chrF ends at 100
 
 
 @dataclass(frozen=True, slots=True)
 class GoldScale:
-    """Up to ten bounds of chrF, none below the one before.
-
-    A text's score is the number of bounds at or below its chrF.
-    """
+    """Ten bounds of chrF, none below the one before; a text's score is the number of bounds at or below its chrF."""
 
     bounds: tuple[float, ...]
 
@@ -39,7 +37,8 @@ class GoldScale:
         ordered = sorted(chrfs)
         if not ordered:
             raise ValueError("there are no values to spread")
-        return cls(tuple(ordered[len(ordered) * k // (top + 1)] for k in range(1, top + 1)))
+        reached = (ordered[len(ordered) * k // (top + 1)] for k in range(1, top + 1))
+        return cls((*reached, *[_OUT_OF_REACH] * (TOP - top)))
 
     @classmethod
     def load(cls, path: Path) -> GoldScale:
@@ -49,8 +48,8 @@ class GoldScale:
             bounds = tuple(float(value) for value in values if not isinstance(value, str))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path} is not a scale of gold scores ({error}): make one with --fit-scale") from error
-        if not 1 <= len(bounds) <= TOP or any(not before <= after for before, after in pairwise(bounds)):
-            raise UserError(f"{path} does not hold one to ten ascending bounds: make a scale with --fit-scale")
+        if len(bounds) != TOP or any(not before <= after for before, after in pairwise(bounds)):
+            raise UserError(f"{path} does not hold ten ascending bounds: make a scale with --fit-scale")
         return cls(bounds)
 
     def save(self, path: Path) -> None:
