@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from support.rl_processes import MODEL, TinyWorld
+from support.rl_processes import TinyWorld
+from support.tiny_policy import write_policy
 
 
 @pytest.fixture(scope="session")
@@ -20,24 +20,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> TinyWorld:
     build_phrases(folder, 200, 20, ["en", "de", "es"], seed=1)
     train_bpe(corpus_texts(folder / "train.parquet"), folder / "policy", vocab_size=512)
     convert_to_src_tgt(folder / "train.parquet", folder / "rl.jsonl", "Tower")
-    _save_policy(folder / "policy")
+    write_policy(folder / "policy")
     return TinyWorld(folder, folder / "policy", folder / "rl.jsonl")
 
 
 @pytest.fixture(scope="session")
 def save_policy() -> Callable[..., None]:
     """Save a randomly initialised policy beside the tokenizer of a folder; further arguments change its shape."""
-    return _save_policy
-
-
-def _save_policy(folder: Path, **changes: int) -> None:
-    import paddle
-
-    from grrm.rl.model_setup import load_tokenizer
-    from grrm.rl.policy import policy_class
-
-    paddle.seed(3)
-    cls = policy_class("qwen2")
-    settings = {key: value for key, value in MODEL.items() if key not in ("model_type", "architectures")} | changes
-    model = cls(cls.config_class(**settings, vocab_size=len(load_tokenizer(str(folder)))))
-    model.save_pretrained(str(folder), safe_serialization=True)
+    return write_policy
