@@ -72,12 +72,7 @@ def add_words(tokenizer_dir: Path, out_dir: Path, frames: Sequence[str], words: 
         ) from error
     tokenizer.add_special_tokens([AddedToken(frame, normalized=False, special=True) for frame in frames])
     tokenizer.add_tokens([AddedToken(word, normalized=False) for word in words])
-    mark = {"lstrip": False, "rstrip": False, "normalized": False, "single_word": False}
-    config["added_tokens_decoder"] |= {
-        str(tokenizer.token_to_id(token)): {"content": token, **mark, "special": special}
-        for tokens, special in ((frames, True), (words, False))
-        for token in tokens
-    }
+    config["added_tokens_decoder"] |= _added(tokenizer, frames) | _added(tokenizer, words, special=False)
     _write(out_dir / "tokenizer.json", json.loads(tokenizer.to_str()))
     _write(out_dir / "special_tokens_map.json", {"eos_token": EOS, "pad_token": PAD})
     _write(out_dir / "tokenizer_config.json", config)
@@ -127,17 +122,19 @@ def _trainer(vocab_size: int) -> trainers.BpeTrainer:
 
 
 def _config(tokenizer: Tokenizer, frames: Sequence[str]) -> dict[str, Any]:
-    mark = {"lstrip": False, "rstrip": False, "normalized": False, "single_word": False, "special": True}
     return {
         "tokenizer_class": "PretrainedTokenizerFast",
-        "added_tokens_decoder": {
-            str(tokenizer.token_to_id(token)): {"content": token, **mark} for token in (*SPECIAL_TOKENS, *frames)
-        },
+        "added_tokens_decoder": _added(tokenizer, (*SPECIAL_TOKENS, *frames)),
         "eos_token": EOS,
         "pad_token": PAD,
         "chat_template": CHAT_TEMPLATE,
         "clean_up_tokenization_spaces": False,
     }
+
+
+def _added(tokenizer: Tokenizer, tokens: Sequence[str], special: bool = True) -> dict[str, Any]:
+    mark = {"lstrip": False, "rstrip": False, "normalized": False, "single_word": False, "special": special}
+    return {str(tokenizer.token_to_id(token)): {"content": token, **mark} for token in tokens}
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
