@@ -66,7 +66,6 @@ def test_first_stage_of_the_judge():
     ("first", "second"),
     [
         ("sft_gqm_argument", "rlvr_grrm_argument"),
-        ("sft_gqm_tiny_argument", "rlvr_grrm_tiny_argument"),
         ("sft_mt_tiny_argument", "gspo_grrm_tiny_argument"),
     ],
 )

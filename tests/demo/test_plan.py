@@ -39,7 +39,7 @@ def test_every_input_is_in_the_checkout_or_made_by_an_earlier_stage(tmp_path, ju
 @pytest.mark.parametrize("nproc", [1, 2])
 def test_training_commands_set_only_keys_that_the_recipes_know(tmp_path, nproc):
     trained = [stage for stage in stages(tmp_path, nproc=nproc, sft_steps=5, rl_steps=3, judge="grrm") if stage.metrics]
-    assert len(trained) == 3 + 4 + 2
+    assert len(trained) == 3 + 3 + 2
     for stage in trained:
         command = list(stage.command)
         assert ("paddle.distributed.launch" in command) == (nproc == 2)

@@ -1,6 +1,8 @@
-"""A judge grown from a policy, and the labels inside prompts that it learns from."""
+"""A judge grown from a policy: it reads as the policy did, and compares and answers before any training."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
 
 import numpy as np
 import paddle
@@ -8,74 +10,208 @@ import pytest
 from support.rl_processes import MODEL
 
 from grrm.data.dataset import SftItem
-from grrm.rl.growth import grow
+from grrm.errors import UserError
+from grrm.rl.freezing import freeze_layers
+from grrm.rl.growth import JudgeTokens, grow_judge, with_words
+from grrm.rl.growth.grow import COMPARING_LAYERS
+from grrm.rl.growth.layer import layer_of
+from grrm.rl.growth.stream import Stream
 from grrm.rl.policy import policy_class
 from grrm.rl.sft_trainer import SftCollator, SftTrainer
 
-N_OLD, N_WORDS = MODEL["num_hidden_layers"], 64
+N_OLD, N_TEXT, N_CANDIDATES = MODEL["num_hidden_layers"], 40, 3
+TOKENS = JudgeTokens(
+    begin=40, opens=(41, 42, 43), end=44, asks=(45, 46, 47), scores=tuple(range(10)), stop=10
+)  # 11 to 39 are text
+N_WORDS = 48
+SIZES = {key: value for key, value in MODEL.items() if key not in ("model_type", "architectures")}
+
+
+def policy_of(**settings):
+    paddle.seed(5)
+    cls = policy_class("qwen2")
+    sizes = SIZES | {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 160}
+    config = cls.config_class(**{**sizes, "initializer_range": 0.1, "tie_word_embeddings": True, **settings})
+    model = cls(config)
+    model.eval()
+    return model
 
 
 @pytest.fixture(scope="module")
 def policy():
-    paddle.seed(5)
-    cls = policy_class("qwen2")
-    sizes = {key: value for key, value in MODEL.items() if key not in ("model_type", "architectures")}
-    return cls(cls.config_class(**sizes, vocab_size=N_WORDS))
+    return policy_of(vocab_size=N_WORDS)
 
 
-def test_judge_keeps_the_layers_and_words_of_its_policy(policy):
-    judge = grow(policy, 2, N_WORDS + 2, {N_WORDS: [3], N_WORDS + 1: [4, 6]}, seed=1)
-    assert judge.config.num_hidden_layers == N_OLD + 2
-    assert policy.config.num_hidden_layers == N_OLD
-    old, new = policy.state_dict(), judge.state_dict()
+def prompt(rng: np.random.Generator, n_candidates: int) -> tuple[list[int], list[slice]]:
+    """A judge's prompt of random text, and where its candidates are."""
+    text = lambda: rng.integers(11, N_TEXT, rng.integers(2, 9)).tolist()  # noqa: E731
+    ids, places = [TOKENS.begin, *text()], []
+    for opens in TOKENS.opens[:n_candidates]:
+        candidate = text()
+        ids.append(opens)
+        places.append(slice(len(ids), len(ids) + len(candidate)))
+        ids += candidate
+    return [*ids, TOKENS.end], places
+
+
+@pytest.fixture(scope="module")
+def judge(policy):
+    rng = np.random.default_rng(0)
+    grown = grow_judge(policy, TOKENS, [prompt(rng, 3)[0] for _ in range(30)], rank=56, free_layers=1, seed=1)
+    grown.eval()
+    return grown
+
+
+@pytest.fixture(scope="module")
+def stream():
+    return Stream(64, 56, N_CANDIDATES, 32)
+
+
+def streams(model, ids: list[int]) -> list[np.ndarray]:
+    """What stands in the stream behind each layer, [T, H] each."""
+    found: list[np.ndarray] = []
+    base = getattr(model, model.base_model_prefix)
+    hooks = [
+        layer.register_forward_post_hook(
+            lambda _, __, out: found.append((out[0] if isinstance(out, (tuple, list)) else out).numpy())
+        )
+        for layer in base.layers
+    ]
+    with paddle.no_grad():
+        base(paddle.to_tensor([ids]))
+    for hook in hooks:
+        hook.remove()
+    return [values.reshape([len(ids), -1]) for values in found]
+
+
+def verdict(model, ids: list[int]) -> list[int]:
+    """What the model writes greedily."""
+    written: list[int] = []
+    while len(written) < 12 and (not written or written[-1] != TOKENS.stop):
+        with paddle.no_grad():
+            logits = model(paddle.to_tensor([ids + written]))
+        logits = logits[0] if isinstance(logits, (tuple, list)) else logits
+        written.append(int(logits[0, -1].argmax()))
+    return written
+
+
+def test_new_words_start_as_the_words_they_are_like(policy):
+    more = with_words(policy, N_WORDS + 2, {N_WORDS: [3], N_WORDS + 1: [4, 6]}, seed=1)
+    old, new = policy.state_dict(), more.state_dict()
     for name, weights in old.items():
         kept = new[name].numpy()[:N_WORDS] if "embed" in name or "lm_head" in name else new[name].numpy()
         assert np.array_equal(kept, weights.numpy()), name
     words = new["qwen2.embed_tokens.weight"].numpy()
     noise = words[N_WORDS:] - [words[3], words[[4, 6]].mean(0)]
-    assert 0 < np.abs(noise).max() < 0.2 * 5 * judge.config.initializer_range
+    assert 0 < np.abs(noise).max() < 0.2 * 5 * policy.config.initializer_range
 
 
-def test_first_new_layer_attends_to_the_token_before_wherever_it_stands(policy):
-    judge = grow(policy, 1, N_WORDS, {}, seed=1)
-    size = MODEL["hidden_size"] // MODEL["num_attention_heads"]
-    state = judge.state_dict()
-    query, key = (
-        state[f"qwen2.layers.{N_OLD}.self_attn.{part}_proj.bias"].numpy().reshape([-1, size])[0] for part in "qk"
-    )
-    frequencies = judge.config.rope_theta ** (-2.0 * np.arange(size // 2) / size)
+def test_judge_reads_as_its_policy_does(policy, judge, stream):
+    assert judge.config.num_hidden_layers == N_OLD + COMPARING_LAYERS + 1
+    assert judge.config.hidden_size == stream.size
+    ids, _ = prompt(np.random.default_rng(3), 3)
+    wanted, found = streams(policy, ids), streams(judge, ids)
+    for number in range(N_OLD):
+        error = found[number][:, : stream.policy] - wanted[number]
+        assert np.sqrt((error**2).mean() / (wanted[number] ** 2).mean()) < 0.05, number
+
+
+def test_candidates_score_what_the_policy_expected_of_their_words_and_of_no_others(policy, judge, stream):
+    """The logit of every word, its mean over the candidate where its score is due, and over all of them."""
+    rng = np.random.default_rng(4)
+    logits, here, means, wanted_means = [], [], [], []
+    for _ in range(12):
+        ids, places = prompt(rng, 3)
+        ids += [token for ask in TOKENS.asks for token in (ask, TOKENS.scores[5])]
+        with paddle.no_grad():
+            answer = policy(paddle.to_tensor([ids]))
+        all_logits = (answer[0] if isinstance(answer, (tuple, list)) else answer).numpy().reshape([len(ids), -1])
+        of_words = np.concatenate([[0.0], all_logits[np.arange(len(ids) - 1), ids[1:]]])
+        found = streams(judge, ids)
+        words = np.concatenate([np.arange(len(ids))[place] for place in places])
+        logits += of_words[words].tolist()
+        expected = found[N_OLD][:, stream.expected_here]
+        here += expected[words].tolist()
+        asked = [ids.index(ask) for ask in TOKENS.asks]
+        behind = found[N_OLD + 1][asked]
+        means += behind[:, stream.mean].tolist()
+        wanted_means += [expected[place].mean() for place in places]
+        spread = np.ptp(behind[:, stream.group_mean])
+        assert spread < 0.5 * np.ptp(behind[:, stream.mean])
+    assert np.corrcoef(logits, here)[0, 1] > 0.95
+    assert np.corrcoef(wanted_means, means)[0, 1] > 0.95
+
+
+@pytest.mark.parametrize("n_candidates", [1, 2, 3])
+def test_untrained_judge_writes_one_score_for_each_candidate_and_stops(judge, n_candidates):
+    rng = np.random.default_rng(n_candidates)
+    for _ in range(4):
+        written = verdict(judge, prompt(rng, n_candidates)[0])
+        assert written[::2] == [*TOKENS.asks[:n_candidates], TOKENS.stop]
+        assert set(written[1::2]) <= set(TOKENS.scores)
+
+
+def test_heads_that_move_values_look_at_one_distance_wherever_they_stand(judge):
+    layer = layer_of(judge.state_dict(), f"qwen2.layers.{N_OLD}.", 32, judge.config.rope_theta)
+    query, key = (layer[f"self_attn.{part}_proj.bias"][layer.columns(0)] for part in "qk")
 
     def turned(vector: np.ndarray, position: int) -> np.ndarray:
         """Rotary embedding (RoFormer, section 3.2.2), first half of the dimensions paired with the second."""
-        both = vector[: size // 2] + 1j * vector[size // 2 :]
-        return both * np.exp(1j * position * frequencies)
+        return (vector[:16] + 1j * vector[16:]) * np.exp(1j * position * layer.frequencies)
 
-    for position in (1, 7, 60):
-        logits = [
-            (turned(query, position) * turned(key, at).conj()).real.sum() / size**0.5 for at in range(position + 1)
-        ]
+    for position in (1, 7, 60, 500):
+        logits = [(turned(query, position) * turned(key, at).conj()).real.sum() / 32**0.5 for at in range(position + 1)]
         weights = np.exp(logits - np.max(logits))
         assert weights.argmax() == position - 1
-        assert weights[position - 1] / weights.sum() > 0.8
+        assert weights[position - 1] / weights.sum() > 0.99
 
 
-def item(prompt: list[int], response: list[int], labels: tuple[tuple[int, int], ...]) -> SftItem:
-    return SftItem(0, prompt + response, [], len(prompt), "", "", labels)
+@pytest.mark.parametrize(
+    ("settings", "options", "message"),
+    [
+        ({}, {"rank": 80}, "needs 80 dimensions and 160 units.*lower the rank"),
+        ({"intermediate_size": 96}, {"rank": 56}, "needs 56 dimensions and 112 units.*lower the rank"),
+        ({}, {"rank": 64}, "needs 6 attention heads and has 5: choose another rank"),
+    ],
+)
+def test_policy_without_room_for_a_judge_is_refused(settings, options, message):
+    model = policy_of(vocab_size=N_WORDS, **settings)
+    with pytest.raises(UserError, match=message):
+        grow_judge(model, TOKENS, [prompt(np.random.default_rng(0), 3)[0]], **options)
 
 
-def test_labels_inside_prompts_weigh_what_they_are_told_to(policy):
+def test_frozen_layers_and_embeddings_get_no_gradient(judge):
+    freeze_layers(judge, 0)
+    assert all(not parameter.stop_gradient for parameter in judge.parameters())
+    freeze_layers(judge, N_OLD)
+    kept = {name for name, parameter in judge.named_parameters() if parameter.stop_gradient}
+    layers = tuple(f"qwen2.layers.{number}." for number in range(N_OLD))
+    assert kept == {n for n, _ in judge.named_parameters() if n.startswith((*layers, "qwen2.embed_tokens."))}
+    for parameter in judge.parameters():
+        parameter.stop_gradient = False
+    with pytest.raises(UserError, match=f"frozen_layers is 9, but the model has {N_OLD + 3} layers"):
+        freeze_layers(judge, 9)
+
+
+def item(prompt_ids: list[int], response: list[int], labels: tuple[tuple[int, int], ...]) -> SftItem:
+    return SftItem(0, prompt_ids + response, [], len(prompt_ids), "", "", labels)
+
+
+@pytest.mark.parametrize("z_loss_weight", [0.0, 0.3])
+def test_labels_inside_prompts_and_the_z_loss_weigh_what_they_are_told_to(policy, z_loss_weight):
     items = [item([5, 6, 7], [8, 9], ((1, 11), (2, 12))), item([6, 5, 4, 3], [2], ((0, 13),)), item([3], [4], ())]
-    wanted, weights = [], []
+    wanted, weights, normalizers = [], [], []
     for one in items:
-        ids = paddle.to_tensor([one.input_ids])
-        logprobs = paddle.nn.functional.log_softmax(policy(ids)[0][0], axis=-1).numpy()
-        for at in range(one.prompt_len, len(one.input_ids)):
-            wanted.append(logprobs[at - 1, one.input_ids[at]])
-            weights.append(1.0)
-        for at, label in one.prompt_labels:
-            wanted.append(logprobs[at, label])
-            weights.append(0.25)
+        logits = policy(paddle.to_tensor([one.input_ids]))
+        logits = (logits[0] if isinstance(logits, (tuple, list)) else logits).numpy().reshape([len(one.input_ids), -1])
+        normalizer = np.log(np.exp(logits).sum(-1))
+        at = [(place - 1, one.input_ids[place], 1.0) for place in range(one.prompt_len, len(one.input_ids))]
+        for place, label, weight in [*at, *((place, label, 0.25) for place, label in one.prompt_labels)]:
+            wanted.append(logits[place, label] - normalizer[place])
+            weights.append(weight)
+            normalizers.append(normalizer[place])
     inputs = SftCollator(0, 0, 0.25)(items)
-    loss = SftTrainer.compute_loss(None, policy, inputs)
-    assert float(loss) == pytest.approx(-np.average(wanted, weights=weights), rel=1e-5)
+    loss = SftTrainer.compute_loss(SimpleNamespace(z_loss_weight=z_loss_weight), policy, inputs)
+    expected = -np.average(wanted, weights=weights) + z_loss_weight * np.square(normalizers).mean()
+    assert float(loss) == pytest.approx(expected, rel=1e-4)
     assert "weights_N" not in SftCollator(0)(items)

@@ -18,7 +18,7 @@ from grrm.rl.arguments import load_arguments, load_sft_arguments
 
 pytestmark = pytest.mark.slow
 
-RULE = {"rule_reward": "ranking_score", "global_batch_size": "4", "rollout_n": "8"}
+RULE = {"rule_reward": "ranking_score", "global_batch_size": "4", "rollout_n": "8", "frozen_layers": "1"}
 LENGTHS = {"max_prompt_len": "192", "max_dec_len": "48", "max_length": "240"}
 
 
@@ -37,6 +37,7 @@ def judge(world: TinyWorld, save_policy, tmp_path_factory: pytest.TempPathFactor
     save_policy(folder / "start")
     settings = {
         "prompt_labels_key": "",
+        "z_loss_weight": "0",
         "model_name_or_path": str(folder / "start"),
         "tokenizer_name_or_path": str(folder / "start"),
         "train_datasets": str(sft),
@@ -86,7 +87,10 @@ def test_verdicts_are_rewarded_by_the_rule_and_the_judge_learns_from_it(judge: T
         assert line["score_mean"] >= line["ranking_reward_mean"]
         assert line["status/scored"] + line["frac_unscored"] == pytest.approx(1)
     before, after = (load_file(folder / "model.safetensors") for folder in (judge.policy, tmp_path))
-    assert any((before[name] != after[name]).any() for name in after)
+    changed = {name for name in after if (before[name] != after[name]).any()}
+    frozen = {name for name in after if "embed_tokens" in name or ".layers.0." in name}
+    assert frozen
+    assert changed == set(after) - frozen
 
 
 def test_penalty_of_overlong_verdicts_reaches_the_rewards(

@@ -22,7 +22,7 @@ def _layers_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sft_settings(world: TinyWorld, tmp_path: Path, **settings: str) -> list[str]:
-    rows = [{"src": f"say {i}", "tgt": str(i)} for i in range(10)]
+    rows = [{"src": f"say {i}", "tgt": str(i), "foreign": [[0, 99999]]} for i in range(10)]
     data = tmp_path / "sft.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     values = {
@@ -68,6 +68,9 @@ def test_last_step_is_logged_between_the_logging_steps(world: TinyWorld, tmp_pat
         ({"num_train_epochs": "0.1"}, "10 examples for 0.1 epochs are not one optimizer step"),
         ({"per_device_train_batch_size": "16", "dataloader_drop_last": "true"}, "are not one optimizer step"),
         ({"prompt_key": "source"}, "line 1 has no key 'source'"),
+        ({"prompt_labels_key": "labels"}, "line 1: 'labels' must be a list of [position, token id]"),
+        ({"prompt_labels_key": "foreign"}, "has the label 99999, but the model knows"),
+        ({"frozen_layers": "2"}, "frozen_layers is 2, but the model has 2 layers"),
         ({"max_length": "1"}, "all 10 rows are longer than max_length = 1 tokens"),
         ({"model_name_or_path": "null", "init_from_config": "{tmp}/broken.json"}, "is not a readable JSON file"),
         ({"model_name_or_path": "null", "init_from_config": "{tmp}/list.json"}, "is not a JSON object"),

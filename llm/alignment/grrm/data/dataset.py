@@ -6,21 +6,19 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from grrm.data.convert import parse_tgt
-from grrm.data.prompt_labels import PromptLabels, label_tokens, read_spans
+from grrm.data.prompt_labels import PromptLabels, read_labels
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
 
 logger = logging.getLogger(__name__)
 
 Encode = Callable[[str], list[int]]
-TokenEnds = Callable[[str], list[int]]  # where each token of a text ends, in characters
 IGNORED_LABEL = -100
 
 
@@ -94,8 +92,7 @@ class SftDataset:
     """Prompts and responses for supervised training. Examples over `max_length` tokens are left out and counted.
 
     With `labels_key`, rows have labels inside their prompts under it, see `grrm.data.prompt_labels`.
-    Raises UserError like PromptDataset, except that `tgt` may be any text; and for labels that do not fit the prompt or
-    are not one token.
+    Raises UserError like PromptDataset, except that `tgt` may be any text; and for labels that do not fit the prompt.
     """
 
     def __init__(
@@ -107,11 +104,9 @@ class SftDataset:
         prompt_key: str = "src",
         response_key: str = "tgt",
         labels_key: str = "",
-        token_ends: TokenEnds | None = None,
     ) -> None:
         self._items: list[SftItem] = []
         self.n_total = 0
-        token_of = _one_token(encode)
         for number, row in tqdm(read_rows(path), desc=f"tokenise {path.name}", unit="row", disable=None):
             prompt, response = (_value(path, number, row, key) for key in (prompt_key, response_key))
             self.n_total += 1
@@ -127,7 +122,7 @@ class SftDataset:
                         len(prompt_ids),
                         prompt,
                         response,
-                        _prompt_labels(path, number, row, labels_key, prompt, token_ends, token_of),
+                        _prompt_labels(path, number, row, labels_key, len(prompt_ids)),
                     )
                 )
         self.n_too_long = self.n_total - len(self._items)
@@ -196,34 +191,15 @@ def _value(path: Path, number: int, row: dict[str, Any], key: str) -> str:
     return value
 
 
-def _one_token(encode: Encode) -> Callable[[str], int]:
-    @cache
-    def token_of(text: str) -> int:
-        ids = encode(text)
-        if len(ids) != 1:
-            raise ValueError(f"has the label {text!r}, which is {len(ids)} tokens; a label is one")
-        return ids[0]
-
-    return token_of
-
-
-def _prompt_labels(
-    path: Path,
-    number: int,
-    row: dict[str, Any],
-    key: str,
-    prompt: str,
-    token_ends: TokenEnds | None,
-    token_of: Callable[[str], int],
-) -> PromptLabels:
+def _prompt_labels(path: Path, number: int, row: dict[str, Any], key: str, n_tokens: int) -> PromptLabels:
     if not key:
         return ()
-    if token_ends is None:
-        raise UserError(f"{key!r} of {path} needs a tokenizer that knows where its tokens end; use a fast one")
     try:
-        return label_tokens(read_spans(row.get(key), prompt), token_ends(prompt), token_of)
+        return read_labels(row.get(key), n_tokens)
     except ValueError as error:
-        raise UserError(f"{path} line {number}: {key!r} {error}; make the file with `grrm data sft-dense`") from error
+        raise UserError(
+            f"{path} line {number}: {key!r} {error}; make the file with `grrm data sft-expected`"
+        ) from error
 
 
 def report_too_long(path: Path, limit_name: str, limit: int, n_too_long: int, n_total: int) -> None:

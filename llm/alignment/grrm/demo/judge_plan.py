@@ -12,6 +12,7 @@ from grrm.demo.settings import JUDGE_STEPS, JUDGED, SFT
 from grrm.demo.stages import Stage
 
 _RULES = {"gqm": "score", "sqm": "single_score"}
+_DATA = ("train.parquet", "rl_gqm.jsonl", "rl_sqm.jsonl", "on_policy.parquet", "mixed.parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +22,18 @@ class JudgePlan:
     layout: Layout
 
     def stages(self, seed: int) -> list[Stage]:
-        """The judges' data, their starts, two steps of training each, and how well they rank held-out groups."""
-        stages = [self._data(seed)]
+        """What the judges learn and grow from, both judges before and after RLVR, and how well they rank."""
+        stages = [self._data(seed), self._reader_start(seed), self._reader(seed)]
         for kind in JUDGED.values():
-            stages += [self._start(kind, seed), self._sft(kind, seed), self._rlvr(kind, seed)]
+            stages += [self._grow(kind, seed), self._rlvr(kind, seed)]
         return [*stages, self._evaluate(seed)]
 
     def server(self, policy: str, seed: int) -> tuple[list[str], list[Path]]:
         """The options of the reward server that hosts the judge of `policy`, and the files it depends on."""
         kind = JUDGED[policy]
         name = _name(kind, JUDGE_STEPS[-1])
-        options = [word for option in self._options(kind) for word in ("--judge-option", option)]
+        asked = self._options(kind, self.layout.settings.judge_live_orders)
+        options = [word for option in asked for word in ("--judge-option", option)]
         return ["--judge", kind, "--model", str(self.layout.model(name, seed)), *options], self.layout.weights(
             name, seed
         )
@@ -42,6 +44,7 @@ class JudgePlan:
         rows: list[object] = ["--train", layout.train_parquet, "--heldout", layout.heldout_parquet]
         rows += ["--train-rows", settings.judge_rows, "--heldout-rows", settings.judge_heldout_rows]
         options: list[object] = ["--samples", settings.judge_candidates, "--mixed-share", settings.judge_mixed_share]
+        options += ["--compared", settings.judge_compared]
         options += ["--prompt-type", settings.prompt_type, "--seed", seed, "--out", folder]
         return Stage(
             name=f"seed{seed}/{folder.name}",
@@ -49,42 +52,55 @@ class JudgePlan:
             command=layout.module("prepare_judge", "data", "--policy", layout.model(SFT, seed), *rows, *options),
             folder=folder,
             inputs=[*layout.weights(SFT, seed), layout.train_parquet, layout.heldout_parquet],
-            outputs=[folder / name for name in ("sft_gqm.jsonl", "rl_gqm.jsonl", "on_policy.parquet", "mixed.parquet")],
+            outputs=[folder / name for name in _DATA],
             ends_with_result=True,
         )
 
-    def _start(self, kind: str, seed: int) -> Stage:
+    def _reader_start(self, seed: int) -> Stage:
         settings, layout = self.layout.settings, self.layout
-        name = f"{kind}-start"
-        folder = layout.model(name, seed)
-        options: list[object] = ["--kind", kind, "--candidates", settings.judge_candidates]
-        options += ["--extra-layers", settings.judge_extra_layers, "--prompt-type", settings.prompt_type]
+        name = "reader-start"
+        folder, groups = layout.model(name, seed), self._folder(seed) / "train.parquet"
+        options: list[object] = ["--groups", groups, "--candidates", settings.judge_candidates]
+        options += ["--prompt-type", settings.prompt_type, "--seed", seed, "--out", folder]
         return Stage(
             name=f"seed{seed}/{name}",
-            title=f"{kind.upper()} before training, seed {seed}",
-            command=layout.module(
-                "prepare_judge", "start", "--policy", layout.model(SFT, seed), *options, "--seed", seed, "--out", folder
-            ),
+            title=f"judges' words for the policy, seed {seed}",
+            command=layout.module("prepare_judge", "reader", "--policy", layout.model(SFT, seed), *options),
             folder=folder,
-            inputs=layout.weights(SFT, seed),
-            outputs=layout.weights(name, seed),
+            inputs=[*layout.weights(SFT, seed), groups],
+            outputs=[*layout.weights(name, seed), folder / "expected.jsonl"],
+            ends_with_result=True,
         )
 
-    def _sft(self, kind: str, seed: int) -> Stage:
+    def _reader(self, seed: int) -> Stage:
         settings, layout = self.layout.settings, self.layout
-        start, data = layout.model(f"{kind}-start", seed), self._folder(seed) / f"sft_{kind}.jsonl"
-        rows = settings.judge_batch_groups * (1 if kind == "gqm" else settings.judge_candidates)
-        overrides: list[object] = ["--model_name_or_path", start, "--train_datasets", data]
-        overrides += ["--per_device_train_batch_size", max(1, rows // settings.nproc)]
+        start = layout.model("reader-start", seed)
+        overrides: list[object] = ["--model_name_or_path", start, "--train_datasets", start / "expected.jsonl"]
+        overrides += ["--per_device_train_batch_size", max(1, settings.judge_sft_rows // settings.nproc)]
         return layout.training(
-            _name(kind, SFT),
+            "reader",
             seed,
-            f"{kind.upper()}, SFT",
+            "judges, SFT",
             "run_sft.py",
             layout.recipe("sft_gqm_tiny_argument.yaml"),
             overrides,
-            [*layout.weights(f"{kind}-start", seed), data],
+            [*layout.weights("reader-start", seed), start / "expected.jsonl"],
             settings.judge_sft_steps,
+        )
+
+    def _grow(self, kind: str, seed: int) -> Stage:
+        settings, layout = self.layout.settings, self.layout
+        name, rows = _name(kind, SFT), self._folder(seed) / f"rl_{kind}.jsonl"
+        folder = layout.model(name, seed)
+        options: list[object] = ["--kind", kind, "--rows", rows, "--candidates", settings.judge_candidates]
+        options += ["--free-layers", settings.judge_free_layers, "--seed", seed, "--out", folder]
+        return Stage(
+            name=f"seed{seed}/{name}",
+            title=f"{kind.upper()}, grown from what SFT has taught, seed {seed}",
+            command=layout.module("prepare_judge", "start", "--reader", layout.model("reader", seed), *options),
+            folder=folder,
+            inputs=[*layout.weights("reader", seed), rows],
+            outputs=layout.weights(name, seed),
         )
 
     def _rlvr(self, kind: str, seed: int) -> Stage:
@@ -112,7 +128,8 @@ class JudgePlan:
         options = [word for judge in judges for word in ("--judge", judge)]
         options += [word for file in files for word in ("--groups", f"{file.stem}={file}")]
         for kind in JUDGED.values():
-            options += [word for option in self._options(kind) for word in (f"--{kind}-option", option)]
+            asked = self._options(kind, layout.settings.judge_orders)
+            options += [word for option in asked for word in (f"--{kind}-option", option)]
         return Stage(
             name=f"seed{seed}/{out.parent.name}",
             title=f"ranking accuracy of the judges, seed {seed}",
@@ -123,18 +140,13 @@ class JudgePlan:
             ends_with_result=True,
         )
 
-    def _options(self, kind: str) -> Sequence[str]:
-        """How the judge is asked, wherever it is."""
+    def _options(self, kind: str, orders: int) -> Sequence[str]:
+        """How the judge is asked; a group judge sees its candidates in so many orders."""
         limits = ["max_new_tokens=48"]
         if kind == "sqm":
             return limits
-        orders = self.layout.settings.judge_orders
-        return [
-            *limits,
-            "prompt_type=score",
-            f"max_candidates={self.layout.settings.judge_candidates}",
-            f"permutations={orders}",
-        ]
+        candidates = self.layout.settings.judge_candidates
+        return [*limits, "prompt_type=score", f"max_candidates={candidates}", f"permutations={orders}"]
 
     def _folder(self, seed: int) -> Path:
         return seed_folder(self.layout.out, seed) / "judge-data"

@@ -135,9 +135,11 @@ class Plan:
             [*layout.weights(SFT, seed), data],
             ["--judge", _METRIC_SERVER.get(settings.judge, settings.judge)],
         )
+        steps = settings.rl_steps
         if run in JUDGED:
             server, judge_files = self._judges.server(run, seed)
             inputs += judge_files
+            steps = settings.judged_rl_steps if steps is None else steps
         return layout.training(
             run,
             seed,
@@ -146,7 +148,7 @@ class Plan:
             recipe,
             overrides,
             inputs,
-            settings.rl_steps,
+            steps,
             _RL_METRICS,
             reward_server=server,
         )

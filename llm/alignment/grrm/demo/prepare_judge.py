@@ -1,10 +1,12 @@
-"""What the demo's judges learn from, and start from: `python -m grrm.demo.prepare_judge data|start …`."""
+"""What the demo's judges learn from, and start from: `python -m grrm.demo.prepare_judge data|reader|start …`."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import pyarrow as pa
@@ -13,11 +15,15 @@ from grrm.data.parquet import COLUMNS, TranslationRow, read_rows, write_rows
 from grrm.entry import run_main
 from grrm.startup import configure_process
 
+if TYPE_CHECKING:
+    from grrm.rl.growth import JudgeTokens
+
 FOLDER = click.Path(path_type=Path, file_okay=False)
 FILE = click.Path(path_type=Path, dir_okay=False)
 SAMPLED = pa.schema([*((name, pa.string()) for name in COLUMNS), ("mt_texts", pa.list_(pa.string()))])
 HOT = 1.5  # for groups of mixed quality
 MAX_NEW_TOKENS = 40
+MEASURED = 60  # prompts that a judge's scales are measured on
 
 
 @click.group()
@@ -33,6 +39,7 @@ def main() -> None:
 @click.option("--heldout-rows", type=int, required=True)
 @click.option("--samples", type=int, required=True, help="Translations of each.")
 @click.option("--mixed-share", type=float, required=True, help="Training groups of mixed quality.")
+@click.option("--compared", type=int, required=True, help="Candidates of a prompt of the group judge's RLVR.")
 @click.option("--prompt-type", required=True)
 @click.option("--seed", type=int, required=True)
 @click.option("--out", type=FOLDER, required=True)
@@ -44,18 +51,19 @@ def data(
     heldout_rows: int,
     samples: int,
     mixed_share: float,
+    compared: int,
     prompt_type: str,
     seed: int,
     out: Path,
 ) -> None:
-    """Let POLICY translate, form groups with gold scores, and write what SFT and RLVR of both judges read."""
+    """Let POLICY translate, form groups with gold scores, and write what RLVR of both judges reads."""
     from grrm.data.annotation.groups import annotate_groups
+    from grrm.data.annotation.relative import relative_groups
     from grrm.data.converters.rl_gqm import ALL_PROMPT_TYPES, convert_rl_gqm
-    from grrm.data.converters.sft_dense import convert_sft_dense
     from grrm.data.converters.sqm import convert_rl_sqm
 
     sampler = Sampler(policy, prompt_type, seed)
-    files = {name: out / f"{name}.parquet" for name in ("train", "on_policy", "mixed")}
+    files = {name: out / f"{name}.parquet" for name in ("train", "relative", "on_policy", "mixed")}
     scale = out / "scale.json"
     chosen = pick(heldout, heldout_rows, seed)
     report = annotate_groups(
@@ -72,39 +80,98 @@ def data(
     annotate_groups(on_policy, files["on_policy"], group_size=samples, scale=scale, seed=seed)
     hotter = sampler.write(out / "mixed_samples.parquet", chosen, [0.5, 1.0, HOT, HOT])
     annotate_groups(hotter, files["mixed"], group_size=samples, mixed_share=1.0, scale=scale, seed=seed)
-    convert_sft_dense(files["train"], out / "sft_gqm.jsonl", "gqm")
-    convert_sft_dense(files["train"], out / "sft_sqm.jsonl", "sqm")
-    convert_rl_gqm(files["train"], out / "rl_gqm.jsonl", prompt_type="score", prompt_types=ALL_PROMPT_TYPES)
+    # What only a judge of groups can learn: who is better than whom, instead of how good each is.
+    relative_groups(files["train"], files["relative"], group_size=compared, seed=seed)
+    convert_rl_gqm(files["relative"], out / "rl_gqm.jsonl", prompt_type="score", prompt_types=ALL_PROMPT_TYPES)
     convert_rl_sqm(files["train"], out / "rl_sqm.jsonl")
     click.echo(f"{report.written} training groups")
 
 
 @main.command()
-@click.option("--policy", type=FOLDER, required=True, help="What the judge starts as.")
-@click.option("--kind", type=click.Choice(["gqm", "sqm"]), required=True)
+@click.option("--policy", type=FOLDER, required=True, help="What the reader starts as.")
+@click.option(
+    "--groups", type=FILE, required=True, help="Groups with gold scores, whose references it learns to expect."
+)
 @click.option("--candidates", type=int, required=True, help="The most that a group has.")
-@click.option("--extra-layers", type=int, required=True)
 @click.option("--prompt-type", required=True, help="Of the policy.")
 @click.option("--seed", type=int, required=True)
 @click.option("--out", type=FOLDER, required=True)
-def start(policy: Path, kind: str, candidates: int, extra_layers: int, prompt_type: str, seed: int, out: Path) -> None:
-    """Save a judge that has the layers and the words of POLICY, new layers on top, and its own prompts as tokens."""
+def reader(policy: Path, groups: Path, candidates: int, prompt_type: str, seed: int, out: Path) -> None:
+    """Save the POLICY with the judges' prompts as words of its own, and what it is to learn to expect in them."""
     from grrm.data.bpe import EOS, add_words, prompt_frames
+    from grrm.data.converters.sft_expected import convert_sft_expected
     from grrm.data.judge_frames import prompt_frames_of, response_frames_of
-    from grrm.rl.growth import grow
-    from grrm.rl.model_setup import encoder, load_tokenizer
+    from grrm.rl.growth import with_words
+    from grrm.rl.model_setup import encoder, load_tokenizer, word_places
     from grrm.rl.policy import load_policy
 
     encode = encoder(load_tokenizer(str(policy)))
-    frames, words = prompt_frames_of(kind, candidates), response_frames_of(kind, candidates)
-    tokenizer = add_words(policy, out, frames, words)
     begin, end = prompt_frames(prompt_type)
-    # A candidate is read as the policy's own translation would be: after the words that the policy begins to write at.
-    texts = {text: text for text in (*frames, *words)}
-    texts |= {frames[0]: begin, frames[-1]: EOS} | dict.fromkeys(frames[3:-1], end)
-    like = {tokenizer.token_to_id(word): encode(text) for word, text in texts.items()}
-    judge = grow(load_policy(policy), extra_layers, tokenizer.get_vocab_size(), like, seed)
+    texts: dict[str, str] = {}
+    words: list[str] = []
+    for kind in ("gqm", "sqm"):
+        frames, answers = prompt_frames_of(kind, candidates), response_frames_of(kind, candidates)
+        words += answers
+        # A candidate is read as the policy's own translation would be: after the words that it begins to write at.
+        like = dict.fromkeys(frames[3:-1], end) | {frames[0]: begin, frames[-1]: EOS}
+        texts |= {text: like.get(text, text) for text in (*frames, *answers)}
+    tokenizer = add_words(policy, out, [text for text in texts if text not in words], words)
+    like_ids = {tokenizer.token_to_id(word): encode(text) for word, text in texts.items()}
+    with_words(load_policy(policy), tokenizer.get_vocab_size(), like_ids, seed).save_pretrained(
+        str(out), safe_serialization=True
+    )
+    click.echo(convert_sft_expected(groups, out / "expected.jsonl", word_places(out), seed=seed).summary())
+
+
+@main.command()
+@click.option("--reader", "folder", type=FOLDER, required=True, help="What the judge grows from.")
+@click.option("--kind", type=click.Choice(["gqm", "sqm"]), required=True)
+@click.option("--rows", type=FILE, required=True, help="Prompts of the judge's own, to measure scales on.")
+@click.option("--candidates", type=int, required=True, help="The most that a group has.")
+@click.option("--free-layers", type=int, required=True)
+@click.option("--seed", type=int, required=True)
+@click.option("--out", type=FOLDER, required=True)
+def start(folder: Path, kind: str, rows: Path, candidates: int, free_layers: int, seed: int, out: Path) -> None:
+    """Save a judge that has grown from a reader."""
+    from grrm.data.bpe import add_words
+    from grrm.data.dataset import read_src_tgt
+    from grrm.rl.growth import grow_judge
+    from grrm.rl.model_setup import encoder, load_tokenizer
+    from grrm.rl.policy import load_policy
+
+    encode = encoder(load_tokenizer(str(folder)))
+    prompts = [encode(prompt) for _, prompt, _ in islice(read_src_tgt(rows), MEASURED)]
+    judge = grow_judge(
+        load_policy(folder),
+        judge_tokens(kind, candidates, encode),
+        prompts,
+        free_layers=free_layers,
+        relative=kind == "gqm",
+        seed=seed,
+    )
+    add_words(folder, out, (), ())
     judge.save_pretrained(str(out), safe_serialization=True)
+
+
+def judge_tokens(kind: str, candidates: int, encode: Callable[[str], list[int]]) -> JudgeTokens:
+    """The tokens of a judge's prompts and verdicts in a vocabulary that has them as single words."""
+    from grrm.data.bpe import EOS
+    from grrm.data.judge_frames import prompt_frames_of, response_frames_of
+    from grrm.rl.growth import JudgeTokens
+
+    def token(text: str) -> int:
+        (found,) = encode(text)
+        return found
+
+    frames = prompt_frames_of(kind, candidates)
+    return JudgeTokens(
+        begin=token(frames[0]),
+        opens=tuple(token(frame) for frame in frames[3:-1]),
+        end=token(frames[-1]),
+        asks=tuple(token(frame) for frame in response_frames_of(kind, candidates)),
+        scores=tuple(token(str(score)) for score in range(10)),
+        stop=token(EOS),
+    )
 
 
 class Sampler:

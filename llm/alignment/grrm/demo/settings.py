@@ -50,14 +50,17 @@ class DemoSettings:
     eval_max_new_tokens: int = 64
     judge: str = METRIC
     judge_rows: int = 8000  # source texts that the policy translates for the judges to learn from
-    judge_heldout_rows: int = 500
+    judge_heldout_rows: int = 300
     judge_candidates: int = 8  # translations of each, so that a rollout group fits into one prompt
     judge_mixed_share: float = 0.3
-    judge_extra_layers: int = 3
-    judge_batch_groups: int = 16
-    judge_orders: int = 4  # in which the group judge sees the candidates; its scores are averaged
+    judge_free_layers: int = 1
+    judge_sft_rows: int = 50
+    judge_compared: int = 4  # candidates of a prompt of the group judge's RLVR
+    judge_orders: int = 4  # in which the group judge sees held-out candidates; its scores are averaged
+    judge_live_orders: int = 1  # the same where it rewards
     judge_sft_steps: int | None = None
     judge_rl_steps: int | None = None
+    judged_rl_steps: int = 100  # of a policy against a judge, whose every step takes longer than the metric's
     nproc: int = 2
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from grrm.data.converters.sft_expected import WordPlaces
 from grrm.engine.paddle_engine import PaddleEngine
 from grrm.errors import UserError
 from grrm.rl.micro_batch import score_responses
@@ -66,12 +67,17 @@ def encoder(tokenizer: Any) -> Callable[[str], list[int]]:
     return lambda text: list(tokenizer(text, add_special_tokens=False, return_attention_mask=False)["input_ids"])
 
 
-def token_ends(tokenizer: Any) -> Callable[[str], list[int]] | None:
-    """Text to the character after each of its tokens; None where the tokenizer does not know."""
+def word_places(directory: str | Path) -> WordPlaces:
+    """The tokenizer of a model folder for `convert_sft_expected`. Raises UserError for one that cannot be used."""
+    tokenizer = load_tokenizer(str(directory))
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
-        return None
-    return lambda text: [end for _, end in backend.encode(text, add_special_tokens=False).offsets]
+        raise UserError(f"the tokenizer in '{directory}' cannot tell where its tokens end; use a fast one")
+    return WordPlaces(
+        encoder(tokenizer),
+        lambda text: [end for _, end in backend.encode(text, add_special_tokens=False).offsets],
+        int(tokenizer.eos_token_id),
+    )
 
 
 def response_decoder(tokenizer: Any) -> Callable[[Sequence[int]], str]:

@@ -23,11 +23,12 @@ POLICY_BASES = {"qwen2": Qwen2ForCausalLM, "llama": LlamaForCausalLM}
 class TokenScores(NamedTuple):
     """Per valid response token, flattened row by row (N): log-probability, and entropy in nats.
 
-    The entropy has a gradient only where it was asked for.
+    The entropy has a gradient only where it was asked for; the softmax's log-normaliser is there only then.
     """
 
     logprobs_N: paddle.Tensor
     entropy_N: paddle.Tensor
+    log_normalizer_N: paddle.Tensor | None = None
 
 
 class _ScoresTokens:
@@ -58,6 +59,7 @@ class _ScoresTokens:
         visible_3BT=None,
         temperature: float = 1.0,
         entropy_gradient: bool = False,
+        log_normalizer: bool = False,
         **kwargs,
     ):
         """Score `labels_N` at flat positions `positions_N` of the [B*T] hidden states that predict them.
@@ -74,7 +76,11 @@ class _ScoresTokens:
         logits_NV = self.lm_head(hidden_N)
         if temperature not in (0.0, 1.0):
             logits_NV = logits_NV / temperature
-        return score_tokens(logits_NV, labels_N, entropy_gradient)
+        scores = score_tokens(logits_NV, labels_N, entropy_gradient)
+        if not log_normalizer:
+            return scores
+        chosen_N = paddle.take_along_axis(logits_NV, labels_N.unsqueeze(-1), axis=1).squeeze(-1)
+        return scores._replace(log_normalizer_N=chosen_N - scores.logprobs_N)
 
     def _visibility(self, input_ids: paddle.Tensor, visible_3BT: paddle.Tensor | None) -> dict[str, Any]:
         """What tells the base which tokens see each other: ranges where its attention reads them, else a mask."""

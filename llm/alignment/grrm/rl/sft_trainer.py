@@ -50,18 +50,31 @@ class SftCollator:
 class SftTrainer(MarksCheckpoints, StopsAtDivergence, Trainer):
     """Token-mean negative log-likelihood of the responses; logs to `metrics.jsonl` and a progress bar on rank 0."""
 
-    def __init__(self, *, metrics_log: MetricsLog | None, progress: StepProgress | None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        metrics_log: MetricsLog | None,
+        progress: StepProgress | None,
+        z_loss_weight: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(callbacks=[LogLastStep()], **kwargs)
-        self.metrics_log, self.progress = metrics_log, progress
+        self.metrics_log, self.progress, self.z_loss_weight = metrics_log, progress, z_loss_weight
 
     def compute_loss(self, model: Any, inputs: Mapping[str, paddle.Tensor], return_outputs: bool = False) -> Any:
-        """Mean over this micro-batch's response tokens, and weighted with them the labels inside prompts."""
+        """Mean over this micro-batch's response tokens, and weighted with them the labels inside prompts.
+
+        With `z_loss_weight`, plus that times the mean of (log Z)^2, Z the softmax's normaliser (PaLM, section 5).
+        """
         weights_N = inputs.get("weights_N")
-        scores = model(**{name: value for name, value in inputs.items() if name != "weights_N"})
+        model_inputs = {name: value for name, value in inputs.items() if name != "weights_N"}
+        scores = model(**model_inputs, log_normalizer=self.z_loss_weight > 0)
         if weights_N is None:
             loss = -scores.logprobs_N.mean()
         else:
             loss = -(scores.logprobs_N * weights_N).sum() / weights_N.sum()
+        if self.z_loss_weight > 0:
+            loss = loss + self.z_loss_weight * scores.log_normalizer_N.square().mean()
         return (loss, scores) if return_outputs else loss
 
     def log(self, logs: dict[str, float], **kwargs: Any) -> None:

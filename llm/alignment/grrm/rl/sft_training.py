@@ -22,8 +22,9 @@ from grrm.rl.checkpoints import (
 )
 from grrm.rl.console import StepProgress
 from grrm.rl.cpu_layers import use_cpu_layers
+from grrm.rl.freezing import freeze_layers
 from grrm.rl.metrics_log import MetricsLog
-from grrm.rl.model_setup import check_fit, encoder, load_tokenizer, token_ends, weights_dtype
+from grrm.rl.model_setup import check_fit, encoder, load_tokenizer, weights_dtype
 from grrm.rl.policy import load_policy, policy_class
 from grrm.rl.quiet import quiet_paddlenlp
 from grrm.rl.sft_trainer import SftCollator, SftTrainer
@@ -47,12 +48,13 @@ def train(args: Any) -> None:
         prompt_key=args.prompt_key,
         response_key=args.response_key,
         labels_key=args.prompt_labels_key,
-        token_ends=token_ends(tokenizer),
     )
     checkpoint = resume_point(args)
     done = read_marker(checkpoint)["step"] if checkpoint else 0
     model = build_model(args, len(tokenizer))
     check_fit(tokenizer, model.config, args.max_length)
+    freeze_layers(model, args.frozen_layers)
+    check_labels(dataset, model.config.vocab_size, args.train_datasets)
     if args.recompute:
         model.recompute_enable()
     args.max_steps = total_steps(args, len(dataset))
@@ -70,6 +72,7 @@ def train(args: Any) -> None:
         tokenizer=tokenizer,
         metrics_log=MetricsLog(Path(args.output_dir), done + 1) if is_first else None,
         progress=StepProgress(args.max_steps, initial=done, description="sft") if is_first else None,
+        z_loss_weight=args.z_loss_weight,
     )
     settle()
     if checkpoint and done >= args.max_steps:
@@ -79,6 +82,15 @@ def train(args: Any) -> None:
     if trainer.progress is not None:
         trainer.progress.close()
     save_final(trainer, args.output_dir)
+
+
+def check_labels(dataset: SftDataset, vocab_size: int, path: str) -> None:
+    """Raises UserError for labels inside prompts that were made with a tokenizer of more words than the model has."""
+    largest = max((label for item in dataset for _, label in item.prompt_labels), default=0)
+    if largest >= vocab_size:
+        raise UserError(
+            f"{path} has the label {largest}, but the model knows {vocab_size} words: make the file with its tokenizer"
+        )
 
 
 def total_steps(args: Any, n_examples: int) -> int:

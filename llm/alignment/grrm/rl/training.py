@@ -28,6 +28,7 @@ from grrm.rl.checkpoints import (
 )
 from grrm.rl.cpu_layers import use_cpu_layers
 from grrm.rl.experience_maker import ExperienceMaker, RolloutSettings
+from grrm.rl.freezing import freeze_layers
 from grrm.rl.held_out import HeldOut, StopWhenNoBetter
 from grrm.rl.losses.config import PolicyLossConfig
 from grrm.rl.micro_batch import pack_tokens
@@ -73,6 +74,7 @@ def train(args: Any) -> None:
     state = read_marker(checkpoint) if checkpoint else {"step": 0}
     model = load_policy(args.actor_model_name_or_path, dtype=weights_dtype(args))
     check_fit(tokenizer, model.config, args.max_prompt_len + args.max_dec_len)
+    freeze_layers(model, args.frozen_layers)
     if args.recompute:
         model.recompute_enable()
     maker = build_maker(args, ranks, plan, tokenizer, prompts, model)

@@ -189,15 +189,31 @@ def rl_sqm(parquet: Path, out: Path, **settings: Any) -> None:
 @data.command()
 @click.argument("parquet", type=FILE)
 @click.argument("out", type=FILE)
-@click.option("--judge", "kind", type=click.Choice(["gqm", "sqm"]), default="gqm", show_default=True)
-def sft_dense(parquet: Path, out: Path, kind: str) -> None:
-    """Turn annotated groups into the cold start of a small judge: scores alone, and a label for every word.
+@click.option("--tokenizer", "folder", type=FILE, required=True, help="Model folder whose tokens the labels are.")
+@click.option("--singles", type=int, default=4, show_default=True, help="Candidates of a group shown alone as well.")
+@click.option("--seed", type=int, default=0, show_default=True)
+def sft_expected(parquet: Path, out: Path, folder: Path, singles: int, seed: int) -> None:
+    """Turn annotated groups into judges' prompts with labels that say what the reference has for every word.
 
     OUT is a .jsonl file with `src`, `tgt` and `labels`, for run_sft.py with `prompt_labels_key: labels`.
     """
-    from grrm.data.converters.sft_dense import convert_sft_dense
+    from grrm.data.converters.sft_expected import convert_sft_expected
+    from grrm.rl.model_setup import word_places
 
-    click.echo(convert_sft_dense(parquet, out, kind).summary())
+    click.echo(convert_sft_expected(parquet, out, word_places(folder), singles=singles, seed=seed).summary())
+
+
+@data.command()
+@click.argument("parquet", type=FILE)
+@click.argument("out", type=FILE)
+@click.option("--top-score", type=int, default=9, show_default=True)
+@click.option("--group-size", type=int, default=0, show_default=True, help="Deal groups into smaller ones; 0 = do not.")
+@click.option("--seed", type=int, default=0, show_default=True)
+def relative(parquet: Path, out: Path, **settings: Any) -> None:
+    """Copy annotated groups with each score replaced by its place in the group, from 0 to TOP_SCORE."""
+    from grrm.data.annotation.relative import relative_groups
+
+    click.echo(relative_groups(parquet, out, **settings).summary())
 
 
 @data.command()

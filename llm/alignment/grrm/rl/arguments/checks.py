@@ -56,6 +56,8 @@ _RANGES: dict[str, tuple[float, float, bool]] = {
     "kl_coeff": (0, 10**6, True),
     "kl_loss_coeff": (0, 10**6, True),
     "prompt_label_weight": (0, 10**6, True),
+    "z_loss_weight": (0, 10**6, True),
+    "frozen_layers": (0, 10**4, True),
     "entropy_coeff": (-(10**6), 10**6, True),
     "sft_coeff": (0, 10**6, True),
     "pg_loss_coeff": (0, 10**6, True),

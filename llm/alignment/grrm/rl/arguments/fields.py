@@ -28,6 +28,7 @@ class CommonFields:
     device: Literal["cpu", "gpu"] | None = None  # None = the GPU when there is one
     do_train: bool = True
     report_to: list[Tracker] = field(default_factory=lambda: ["visualdl"])
+    frozen_layers: int = 0  # lowest layers that are not trained; with them the input embeddings
 
 
 @dataclass
@@ -190,6 +191,7 @@ class SFTFields(CommonFields):
     response_key: str = "tgt"
     prompt_labels_key: str = ""  # labels inside prompts, see grrm.data.prompt_labels; empty = none
     prompt_label_weight: float = 1.0  # of such a label in the loss; a token of the response has 1
+    z_loss_weight: float = 0.0  # of the squared log-normaliser, which keeps logits near log-probabilities
     max_length: int = 2048  # tokens of prompt and response; longer rows are left out and counted
     dataloader_shuffle: bool = True
     use_flash_attention: bool = False

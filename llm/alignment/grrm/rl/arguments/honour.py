@@ -35,7 +35,7 @@ class Honour:
 
 _OURS = """
 device num_train_epochs max_steps seed overwrite_output_dir resume_from_checkpoint per_device_train_batch_size
-gradient_accumulation_steps train_datasets prompt_key response_key max_length dataloader_drop_last
+gradient_accumulation_steps train_datasets prompt_key response_key max_length dataloader_drop_last frozen_layers
 """
 _RL_OURS = """
 eval_datasets dataloader_shuffle rl_algorithm actor_model_name_or_path use_rm_server reward_server use_rule_reward
@@ -53,7 +53,9 @@ reward_connect_timeout_s
 reward_read_timeout_s reward_deadline_s reward_attempts reward_groups_per_request dump_rollouts dump_format
 console_groups eval_samples
 """
-_SFT_OURS = "model_name_or_path init_from_config tokenizer_name_or_path prompt_labels_key prompt_label_weight"
+_SFT_OURS = """
+model_name_or_path init_from_config tokenizer_name_or_path prompt_labels_key prompt_label_weight z_loss_weight
+"""
 _PADDLENLP = """
 output_dir learning_rate weight_decay adam_beta1 adam_beta2 adam_epsilon max_grad_norm lr_scheduler_type warmup_ratio
 warmup_steps num_cycles lr_end power optim logging_dir output_signal_dir logging_strategy logging_first_step

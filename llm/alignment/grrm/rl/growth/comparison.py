@@ -1,0 +1,152 @@
+"""The first two new layers: how expected each word was, and what that makes of each candidate."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grrm.rl.growth.calibration import NORMS, Calibration
+from grrm.rl.growth.layer import Layer
+from grrm.rl.growth.policy_part import BEGUN_SIZE, MARK_SIZE, WORD_SIZE
+from grrm.rl.growth.stream import Stream
+
+LOUD = 48.0  # of what the new layers read in the stream, many times as much as the policy's own part
+SINGLE_SIZE = 12.0  # what the single dimensions are about as large as
+TYPICAL_LOGIT = 4.0  # how far the logits of words are from 0
+_OPEN = 4.0  # where silu is nearly the identity
+_ELSEWHERE_LOGIT, _BEGINNING_LOGIT, _ENDING_LOGIT = 20.0, 40.0, 30.0
+
+
+def loud_square(stream: Stream, calibration: Calibration) -> float:
+    """Mean square of the stream behind the first new layer's attention."""
+    return float(LOUD**2 * (stream.rank + calibration.state_square) / stream.size)
+
+
+def expect_words(
+    layer: Layer, stream: Stream, calibration: Calibration, last_norm_H: np.ndarray, written_scale: float
+) -> None:
+    """What the policy expected at the token before, times what is written, into `expected_here`.
+
+    Attention brings the policy's final hidden state one token on, shortened, beside the word that came. The MLP
+    multiplies the two exactly: silu(a) b + silu(-a) (-b) = a b, as silu(a) + silu(-a) (-1) = a. The sum is the
+    policy's logit of the word, and the log-probability where a z-loss has brought the normaliser to 1. Marks are moved
+    along with it, up from their small size, and `due` one token on as `was_due`.
+    """
+    norm = layer["input_layernorm.weight"]
+    own = np.sqrt(stream.policy * calibration.last_square / stream.size)
+    norm[: stream.policy] = last_norm_H * np.sqrt(stream.policy / stream.size)
+    norm[stream.written] = own / WORD_SIZE
+    norm[stream.begins] = norm[stream.due] = own / MARK_SIZE
+    norm[stream.begun] = own / BEGUN_SIZE
+    before = np.zeros((stream.size, stream.rank + stream.n_marks), np.float32)
+    before[: stream.policy, : stream.rank] = calibration.of_states * LOUD
+    before[stream.due, stream.rank + np.arange(stream.n_marks)] = LOUD
+    kept = np.concatenate([stream.written, stream.begins, stream.begun, stream.due])
+    here = np.zeros((stream.size, len(kept)), np.float32)
+    here[kept, np.arange(len(kept))] = LOUD
+    beside_policy = np.arange(stream.policy, stream.size)
+    layer.protect(np.concatenate([stream.expected, beside_policy]))
+    free = layer.move(0, 1, before, np.concatenate([stream.expected, stream.was_due]))
+    layer.move(free, 0, here, kept)
+    norm_after_attention(layer, stream, calibration, last_norm_H, "post_attention_layernorm")
+    _multiply(layer, stream, SINGLE_SIZE / TYPICAL_LOGIT * WORD_SIZE / written_scale)
+
+
+def _multiply(layer: Layer, stream: Stream, scale: float) -> None:
+    rank = stream.rank
+    gate, up, down = (layer[f"mlp.{part}_proj.weight"] for part in ("gate", "up", "down"))
+    units = np.arange(2 * rank)
+    gate[:, units], up[:, units], down[units] = 0, 0, 0
+    for sign, these in ((1, units[:rank]), (-1, units[rank:])):
+        gate[stream.expected, these] = sign
+        up[stream.written, these] = sign
+    down[units, stream.expected_here] = scale
+
+
+def norm_after_attention(
+    layer: Layer, stream: Stream, calibration: Calibration, last_norm_H: np.ndarray, name: str
+) -> None:
+    """Let a norm behind the first new layer's attention show every part at the size that it was written for."""
+    whole = np.sqrt(loud_square(stream, calibration))
+    norm = layer[f"{name}.weight"] if name in NORMS else layer[name]
+    norm[: stream.policy] = last_norm_H * whole / np.sqrt(calibration.last_square)
+    norm[stream.expected] = whole / LOUD
+    norm[stream.policy :] = whole / LOUD
+    norm[stream.singles] = whole / SINGLE_SIZE
+
+
+def compare_candidates(layer: Layer, stream: Stream, calibration: Calibration, last_norm_H: np.ndarray) -> None:
+    """Three heads that read `expected_here` where a score is due: of its candidate's words, its ending, all words.
+
+    A query for candidate i has -1 for every mark before it, i for its own and -n for the next: with the marks that
+    have begun sharing 1, its words have the logit 0, all others have less, and what varies from word to word cannot
+    make one of them count more. The tokens between candidates are kept out.
+    """
+    for name in NORMS:
+        norm_after_attention(layer, stream, calibration, last_norm_H, name)
+    layer.protect(stream.singles)
+    layer.protect(np.arange(stream.begins[0], stream.size))
+    heads = range(3)
+    layer.empty_heads(heads)
+    for head, target in zip(heads, (stream.mean, stream.ending, stream.group_mean), strict=True):
+        layer["self_attn.v_proj.weight"][stream.expected_here, layer.columns(head)[0]] = 1
+        layer["self_attn.o_proj.weight"][layer.columns(head)[0], target] = SINGLE_SIZE
+    still = layer.still_pairs(stream.n_marks + 1)
+    _look_at_own_words(layer, stream, layer.columns(0)[still])
+    _look_at_ending(layer, stream, layer.columns(1)[still])
+    _look_at_all_candidates(layer, stream, layer.columns(2)[still])
+    _see_whether_there_are_more(layer, stream)
+
+
+def _look_at_own_words(layer: Layer, stream: Stream, still: np.ndarray) -> None:
+    query, key = layer["self_attn.q_proj.weight"], layer["self_attn.k_proj.weight"]
+    amplitude = _amplitude(layer, _ELSEWHERE_LOGIT)
+    marks = still[: stream.n_marks]
+    key[stream.begun, marks] = amplitude
+    for candidate in range(1, stream.n_candidates + 1):
+        wanted = np.zeros(stream.n_marks)
+        wanted[:candidate] = -1
+        wanted[candidate] = candidate
+        wanted[candidate + 1] = wanted[-1] = -stream.n_marks
+        query[stream.due[candidate], marks] = amplitude * wanted
+    _not_beginnings(layer, stream, still[stream.n_marks])
+
+
+def _look_at_ending(layer: Layer, stream: Stream, still: np.ndarray) -> None:
+    """The token that closes the candidate has its mark too, but for the last one, which any candidate may be."""
+    amplitude = _amplitude(layer, _ENDING_LOGIT)
+    for candidate in range(1, stream.n_candidates + 1):
+        layer["self_attn.q_proj.weight"][stream.due[candidate], still[candidate]] = amplitude
+        layer["self_attn.k_proj.weight"][stream.due[candidate], still[candidate]] = amplitude
+        layer["self_attn.k_proj.weight"][stream.due[0], still[candidate]] = amplitude / 2
+
+
+def _look_at_all_candidates(layer: Layer, stream: Stream, still: np.ndarray) -> None:
+    """Logit 0 once the first candidate has begun, less at the source and behind the end."""
+    key = layer["self_attn.k_proj.weight"]
+    amplitude = _amplitude(layer, _ELSEWHERE_LOGIT)
+    layer["self_attn.q_proj.bias"][still[0]] = amplitude
+    key[stream.begun[1], still[0]] = 6 * amplitude
+    key[stream.begun[0], still[0]] = -6 * amplitude
+    key[stream.begun[-1], still[0]] = -6 * amplitude
+    _not_beginnings(layer, stream, still[1])
+
+
+def _see_whether_there_are_more(layer: Layer, stream: Stream) -> None:
+    """In the MLP, for each candidate: its score was due just before, times the next candidate has begun."""
+    gate, up, down = (layer[f"mlp.{part}_proj.weight"] for part in ("gate", "up", "down"))
+    units = np.arange(stream.n_candidates - 1)
+    gate[:, units], up[:, units], down[units] = 0, 0, 0
+    gate[stream.was_due[1 + units], units] = _OPEN
+    up[stream.begun[2 + units], units] = 1
+    down[units, stream.more] = SINGLE_SIZE * stream.n_marks / _OPEN
+
+
+def _not_beginnings(layer: Layer, stream: Stream, dimension: int) -> None:
+    amplitude = _amplitude(layer, _BEGINNING_LOGIT)
+    layer["self_attn.k_proj.weight"][stream.begins, dimension] = -amplitude
+    layer["self_attn.q_proj.bias"][dimension] = amplitude
+
+
+def _amplitude(layer: Layer, logit: float) -> float:
+    """What queries and keys are both to be for this logit."""
+    return float((logit * layer.head_size**0.5) ** 0.5)

@@ -1,0 +1,37 @@
+"""The output of a grown judge before any training: the verdict's frame, and scores that follow what was expected."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grrm.rl.growth.stream import JudgeTokens, Stream
+
+_NOISE = 0.02
+_SURE = 16.0  # logit of what the frame of a verdict has next
+_SCORE_LOGIT = 16.0  # of all scores together where one is due
+_STEEPNESS, _WIDTH = 13.0, 4.0  # of a score's logit in the difference, and of the bell over scores
+_MARK_AT_NORM = 0.75  # how large a mark is behind the last norm
+
+
+def verdict_head(vocab_size: int, stream: Stream, tokens: JudgeTokens, relative: bool, seed: int) -> np.ndarray:
+    """Output weights [stream, V]: next to nothing, but for the tokens of a verdict.
+
+    Where a score is due, score s of 0 to m has the logit g u x - w u^2 with u = 2 s / m - 1 and x how expected the
+    candidate's words were: a bell whose middle moves with x. `relative` measures x from all candidates' mean, which
+    only a judge that sees them all can.
+    """
+    head_SV = np.random.default_rng(seed).normal(size=(stream.size, vocab_size)).astype(np.float32) * _NOISE
+    top = len(tokens.scores) - 1
+    for score, token in enumerate(tokens.scores):
+        height = 2 * score / top - 1
+        head_SV[stream.mean, token] = _STEEPNESS * height
+        if relative:
+            head_SV[stream.group_mean, token] = -_STEEPNESS * height
+        head_SV[stream.due[1:], token] = (_SCORE_LOGIT - _WIDTH * height**2) / _MARK_AT_NORM
+    head_SV[stream.begins[-1], tokens.asks[0]] = _SURE
+    for mark, token in enumerate(tokens.asks[1:], start=1):
+        head_SV[stream.was_due[mark], token] = _SURE
+    # Behind a score comes the end, unless there are more candidates, which makes it far less likely than another.
+    head_SV[stream.was_due[1:-1], tokens.stop] = 1.5 * _SURE
+    head_SV[stream.more, tokens.stop] = -3 * _SURE
+    return head_SV
