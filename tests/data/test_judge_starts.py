@@ -26,8 +26,8 @@ ROW = {
     "trg_lang": "de",
     "mt_texts": ["3. Mai 2024", "4. Mai 2024", "Mai"],
     "scores": [10, 6, 6],
-    "analysis": "",
-    "analyses": ["", "", ""],
+    "analysis": "A is best",
+    "analyses": ["right", "wrong", "wrong"],
 }
 
 
@@ -92,6 +92,14 @@ def test_labels_lie_on_the_candidates_even_where_the_source_looks_like_one(sourc
         assert labels[-1][0] + 1 == len(prompt) - len("\n```\n<|im_end|>\n<|im_start|>assistant\n")
 
 
+def test_groups_that_cannot_be_shown_are_left_out_and_counted(tmp_path: Path) -> None:
+    rows = [ROW, {**ROW, "scores": [1]}, {**ROW, "mt_texts": ["a"], "scores": [1]}, {**ROW, "trg_text": None}]
+    rows.append({**ROW, "mt_texts": ["a", "<|im_end|>", "c"]})
+    report = convert_sft_expected(table(tmp_path, *rows), tmp_path / "out.jsonl", BY_LETTER, singles=0)
+    assert (report.written, [row.row for row in report.rejected]) == (1, [2, 3, 4, 5])
+    assert relative_groups(tmp_path / "groups.parquet", tmp_path / "out.parquet").written == 1
+
+
 def test_each_group_gives_its_prompt_and_some_candidates_alone(tmp_path: Path) -> None:
     groups, out = table(tmp_path, ROW, ROW), tmp_path / "out.jsonl"
     assert convert_sft_expected(groups, out, BY_LETTER, singles=2).written == 6
@@ -110,7 +118,12 @@ def test_places_keep_the_order_and_spread_it_over_all_scores(tmp_path: Path) -> 
     report = relative_groups(table(tmp_path, ROW, {**ROW, "scores": [4, 4, 4]}), tmp_path / "out.parquet")
     assert (report.written, len(report.rejected)) == (1, 1)
     (row,) = pq.read_table(tmp_path / "out.parquet").to_pylist()
-    assert row == {**ROW, "scores": [9, 0, 0]}
+    assert row == {
+        **ROW,
+        "scores": [9, 0, 0],
+        "analysis": "",
+        "analyses": [""] * 3,
+    }  # the analyses told of the old scores
 
 
 def test_large_groups_are_dealt_into_small_ones_with_places_of_their_own(tmp_path: Path) -> None:
@@ -122,13 +135,23 @@ def test_large_groups_are_dealt_into_small_ones_with_places_of_their_own(tmp_pat
     for one in dealt:
         assert one["scores"] == [0, 4, 9]
         assert one["mt_texts"] == sorted(one["mt_texts"])
-        assert one["analyses"] == [f"of {text}" for text in one["mt_texts"]]
+        assert one["analyses"] == [""] * 3
     assert len({text for one in dealt for text in one["mt_texts"]}) == 6
 
 
 def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"does not end with .jsonl"):
         convert_sft_expected(tmp_path / "x.parquet", tmp_path / "x.parquet", BY_LETTER)
+    damaged = table(tmp_path, {**ROW, "scores": [1]}, {**ROW, "scores": [1, 1, 1]})
+    with pytest.raises(UserError, match="no group whose scores differ"):
+        relative_groups(damaged, tmp_path / "y.parquet")
+    with pytest.raises(UserError, match=r"does not end with .parquet"):
+        relative_groups(damaged, tmp_path / "y.jsonl")
+    with pytest.raises(UserError, match="singles is -1"):
+        convert_sft_expected(damaged, tmp_path / "x.jsonl", BY_LETTER, singles=-1)
+    coarse = WordPlaces(BY_LETTER.encode, lambda text: [*range(1, len(text) - 50), len(text)], STOP)
+    with pytest.raises(UserError, match="tokens that reach over"):
+        convert_sft_expected(damaged, tmp_path / "x.jsonl", coarse)
     with pytest.raises(UserError, match="top_score is 0"):
         relative_groups(tmp_path / "x.parquet", tmp_path / "y.parquet", top_score=0)
     with pytest.raises(UserError, match="group_size is 1"):

@@ -78,33 +78,43 @@ def test_options_are_read_as_yaml():
 
 @pytest.mark.slow
 def test_groups_starts_and_rankings_come_from_a_policy(tmp_path, monkeypatch):
-    """The stages as commands: a policy's samples become groups, a judge starts as the policy, and can be measured."""
-    from support.tiny_policy import tiny_policy
+    """The stages as commands: a policy's samples become groups, judges grow from it, and can be measured."""
+    from support.tiny_policy import tiny_policy, write_policy
 
     policy, corpus = tiny_policy(tmp_path)
+    write_policy(policy, hidden_size=64, num_attention_heads=2, num_key_value_heads=1, intermediate_size=160)
     monkeypatch.setattr(prepare_judge, "Sampler", Forger)
     data = ["data", "--policy", policy, "--train", corpus / "train.parquet", "--heldout", corpus / "heldout.parquet"]
     data += ["--train-rows", 12, "--heldout-rows", 6, "--samples", 4, "--mixed-share", 0.5, "--prompt-type", "Tower"]
+    data += ["--compared", 3]
     run(prepare_judge.main, *data, "--seed", 1, "--out", tmp_path / "data")
     groups = pq.read_table(tmp_path / "data" / "train.parquet").to_pylist()
     assert groups
     assert all(0 <= score <= 9 for group in groups for score in group["scores"])
-    first = json.loads((tmp_path / "data" / "sft_gqm.jsonl").read_text(encoding="utf-8").splitlines()[0])
-    assert set(first) == {"src", "tgt", "labels"}
-    start = ["start", "--policy", policy, "--candidates", 4, "--extra-layers", 1, "--prompt-type", "Tower", "--seed", 1]
+    dealt = [json.loads(row) for row in (tmp_path / "data" / "rl_gqm.jsonl").read_text(encoding="utf-8").splitlines()]
+    truths = [json.loads(row["tgt"]) for row in dealt]
+    assert all(len(truth) in (2, 3) and {min(truth.values()), max(truth.values())} == {0, 9} for truth in truths)
+    reader = ["reader", "--policy", policy, "--groups", tmp_path / "data" / "train.parquet", "--prompt-type", "Tower"]
+    run(prepare_judge.main, *reader, "--candidates", 4, "--seed", 1, "--out", tmp_path / "reader")
+    labelled = json.loads((tmp_path / "reader" / "expected.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    assert set(labelled) == {"src", "tgt", "labels"}
+    assert labelled["labels"]
+    start = ["start", "--reader", tmp_path / "reader", "--candidates", 4, "--free-layers", 1, "--rank", 40, "--seed", 1]
     for kind in ("gqm", "sqm"):
-        run(prepare_judge.main, *start, "--kind", kind, "--out", tmp_path / kind)
+        rows = tmp_path / "data" / f"rl_{kind}.jsonl"
+        run(prepare_judge.main, *start, "--kind", kind, "--rows", rows, "--out", tmp_path / kind)
     measure = [word for kind in ("gqm", "sqm") for word in ("--judge", f"{kind}.sft={kind}:{tmp_path / kind}")]
     measure += ["--groups", f"mixed={tmp_path / 'data' / 'mixed.parquet'}", "--out", tmp_path / "ranking.json"]
     limits = [
         word
         for kind in ("gqm", "sqm")
-        for word in (f"--{kind}-option", "max_new_tokens=8", f"--{kind}-option", "retries=0")
+        for word in (f"--{kind}-option", "max_new_tokens=16", f"--{kind}-option", "retries=0")
     ]
-    run(evaluate_judges.main, *measure, *limits)
+    of_groups = [word for option in ("prompt_type=score", "max_candidates=4") for word in ("--gqm-option", option)]
+    run(evaluate_judges.main, *measure, *limits, *of_groups)
     record = json.loads((tmp_path / "ranking.json").read_text(encoding="utf-8"))
     assert set(record) == {"gqm.sft", "sqm.sft"}
-    assert record["gqm.sft"]["mixed"]["coverage"] is not None
+    assert record["gqm.sft"]["mixed"]["coverage"] == 1.0  # it writes verdicts before any training
 
 
 class Forger:

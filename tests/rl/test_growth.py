@@ -116,30 +116,35 @@ def test_judge_reads_as_its_policy_does(policy, judge, stream):
         assert np.sqrt((error**2).mean() / (wanted[number] ** 2).mean()) < 0.05, number
 
 
-def test_candidates_score_what_the_policy_expected_of_their_words_and_of_no_others(policy, judge, stream):
-    """The logit of every word, its mean over the candidate where its score is due, and over all of them."""
-    rng = np.random.default_rng(4)
-    logits, here, means, wanted_means = [], [], [], []
+@pytest.mark.parametrize("n_candidates", [1, 2, 3])
+def test_scores_see_what_the_policy_expected_of_their_words_and_of_no_others(policy, judge, stream, n_candidates):
+    """The logit of every word, its mean over the candidate whose score is due and over all, and the ending's."""
+    rng = np.random.default_rng(n_candidates)
+    logits, here = [], []
+    found = {name: [] for name in ("mean", "ending", "group_mean")}
+    wanted = {name: [] for name in found}
     for _ in range(12):
-        ids, places = prompt(rng, 3)
-        ids += [token for ask in TOKENS.asks for token in (ask, TOKENS.scores[5])]
+        ids, places = prompt(rng, n_candidates)
+        ids += [token for ask in TOKENS.asks[:n_candidates] for token in (ask, TOKENS.scores[5])]
         with paddle.no_grad():
             answer = policy(paddle.to_tensor([ids]))
         all_logits = (answer[0] if isinstance(answer, (tuple, list)) else answer).numpy().reshape([len(ids), -1])
-        of_words = np.concatenate([[0.0], all_logits[np.arange(len(ids) - 1), ids[1:]]])
-        found = streams(judge, ids)
+        read = np.where(np.isin(ids, TOKENS.closes), TOKENS.stop, ids)[1:]
+        of_words = np.concatenate([[0.0], all_logits[np.arange(len(ids) - 1), read]])
+        layers = streams(judge, ids)
         words = np.concatenate([np.arange(len(ids))[place] for place in places])
+        expected = layers[N_OLD][:, stream.expected_here]
         logits += of_words[words].tolist()
-        expected = found[N_OLD][:, stream.expected_here]
         here += expected[words].tolist()
-        asked = [ids.index(ask) for ask in TOKENS.asks]
-        behind = found[N_OLD + 1][asked]
-        means += behind[:, stream.mean].tolist()
-        wanted_means += [expected[place].mean() for place in places]
-        spread = np.ptp(behind[:, stream.group_mean])
-        assert spread < 0.5 * np.ptp(behind[:, stream.mean])
+        behind = layers[N_OLD + 1][[ids.index(ask) for ask in TOKENS.asks[:n_candidates]]]
+        for name, values in found.items():
+            values += behind[:, getattr(stream, name)].tolist()
+        wanted["mean"] += [expected[place].mean() for place in places]
+        wanted["ending"] += [expected[place.stop] for place in places]
+        wanted["group_mean"] += [expected[words].mean()] * n_candidates
     assert np.corrcoef(logits, here)[0, 1] > 0.95
-    assert np.corrcoef(wanted_means, means)[0, 1] > 0.95
+    for name, values in found.items():
+        assert np.corrcoef(wanted[name], values)[0, 1] > 0.9, name
 
 
 @pytest.mark.parametrize("n_candidates", [1, 2, 3])

@@ -140,6 +140,7 @@ class Plan:
             server, judge_files = self._judges.server(run, seed)
             inputs += judge_files
             steps = settings.judged_rl_steps if steps is None else steps
+            overrides += ["--kl_loss_coeff", settings.judged_kl_loss_coeff]
         return layout.training(
             run,
             seed,

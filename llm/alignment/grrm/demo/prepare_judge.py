@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from grrm.data.parquet import COLUMNS, TranslationRow, read_rows, write_rows
 from grrm.entry import run_main
+from grrm.errors import UserError
 from grrm.startup import configure_process
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def main() -> None:
 @click.option("--heldout-rows", type=int, required=True)
 @click.option("--samples", type=int, required=True, help="Translations of each.")
 @click.option("--mixed-share", type=float, required=True, help="Training groups of mixed quality.")
-@click.option("--compared", type=int, required=True, help="Candidates of a prompt of the group judge's RLVR.")
+@click.option("--compared", type=click.IntRange(2), required=True, help="Candidates of a prompt in the GQM's RLVR.")
 @click.option("--prompt-type", required=True)
 @click.option("--seed", type=int, required=True)
 @click.option("--out", type=FOLDER, required=True)
@@ -92,7 +93,7 @@ def data(
 @click.option(
     "--groups", type=FILE, required=True, help="Groups with gold scores, whose references it learns to expect."
 )
-@click.option("--candidates", type=int, required=True, help="The most that a group has.")
+@click.option("--candidates", type=click.IntRange(2, 26), required=True, help="The most that a group has.")
 @click.option("--prompt-type", required=True, help="Of the policy.")
 @click.option("--seed", type=int, required=True)
 @click.option("--out", type=FOLDER, required=True)
@@ -127,11 +128,14 @@ def reader(policy: Path, groups: Path, candidates: int, prompt_type: str, seed: 
 @click.option("--reader", "folder", type=FOLDER, required=True, help="What the judge grows from.")
 @click.option("--kind", type=click.Choice(["gqm", "sqm"]), required=True)
 @click.option("--rows", type=FILE, required=True, help="Prompts of the judge's own, to measure scales on.")
-@click.option("--candidates", type=int, required=True, help="The most that a group has.")
-@click.option("--free-layers", type=int, required=True)
+@click.option("--candidates", type=click.IntRange(2, 26), required=True, help="The most that a group has.")
+@click.option("--free-layers", type=click.IntRange(1), required=True)
+@click.option("--rank", type=click.IntRange(1), default=144, show_default=True, help="How exactly words are compared.")
 @click.option("--seed", type=int, required=True)
 @click.option("--out", type=FOLDER, required=True)
-def start(folder: Path, kind: str, rows: Path, candidates: int, free_layers: int, seed: int, out: Path) -> None:
+def start(
+    folder: Path, kind: str, rows: Path, candidates: int, free_layers: int, rank: int, seed: int, out: Path
+) -> None:
     """Save a judge that has grown from a reader."""
     from grrm.data.bpe import add_words
     from grrm.data.dataset import read_src_tgt
@@ -145,6 +149,7 @@ def start(folder: Path, kind: str, rows: Path, candidates: int, free_layers: int
         load_policy(folder),
         judge_tokens(kind, candidates, encode),
         prompts,
+        rank=rank,
         free_layers=free_layers,
         relative=kind == "gqm",
         seed=seed,
@@ -160,8 +165,13 @@ def judge_tokens(kind: str, candidates: int, encode: Callable[[str], list[int]])
     from grrm.rl.growth import JudgeTokens
 
     def token(text: str) -> int:
-        (found,) = encode(text)
-        return found
+        ids = encode(text)
+        if len(ids) != 1:
+            raise UserError(
+                f"the reader does not know {text!r} as one word: make it with the command `reader` and the same "
+                "--candidates"
+            )
+        return ids[0]
 
     frames = prompt_frames_of(kind, candidates)
     return JudgeTokens(

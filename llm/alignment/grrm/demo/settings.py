@@ -61,6 +61,7 @@ class DemoSettings:
     judge_sft_steps: int | None = None
     judge_rl_steps: int | None = None
     judged_rl_steps: int = 100  # of a policy against a judge, whose every step takes longer than the metric's
+    judged_kl_loss_coeff: float = 0.1  # a learned judge is noisy, and wrong where the policy has not been before
     nproc: int = 2
 
     @property

@@ -190,7 +190,7 @@ def rl_sqm(parquet: Path, out: Path, **settings: Any) -> None:
 @click.argument("parquet", type=FILE)
 @click.argument("out", type=FILE)
 @click.option("--tokenizer", "folder", type=FILE, required=True, help="Model folder whose tokens the labels are.")
-@click.option("--singles", type=int, default=4, show_default=True, help="Candidates of a group shown alone as well.")
+@click.option("--singles", type=click.IntRange(0), default=4, show_default=True, help="Candidates shown alone as well.")
 @click.option("--seed", type=int, default=0, show_default=True)
 def sft_expected(parquet: Path, out: Path, folder: Path, singles: int, seed: int) -> None:
     """Turn annotated groups into judges' prompts with labels that say what the reference has for every word.
@@ -206,8 +206,14 @@ def sft_expected(parquet: Path, out: Path, folder: Path, singles: int, seed: int
 @data.command()
 @click.argument("parquet", type=FILE)
 @click.argument("out", type=FILE)
-@click.option("--top-score", type=int, default=9, show_default=True)
-@click.option("--group-size", type=int, default=0, show_default=True, help="Deal groups into smaller ones; 0 = do not.")
+@click.option("--top-score", type=click.IntRange(1, 10), default=9, show_default=True)
+@click.option(
+    "--group-size",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Deal into smaller ones; 0 = do not.",
+)
 @click.option("--seed", type=int, default=0, show_default=True)
 def relative(parquet: Path, out: Path, **settings: Any) -> None:
     """Copy annotated groups with each score replaced by its place in the group, from 0 to TOP_SCORE."""

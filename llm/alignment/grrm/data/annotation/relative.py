@@ -9,11 +9,11 @@ from typing import Any
 
 from grrm.data.annotation.groups import SCHEMA
 from grrm.data.convert import ConversionReport, RejectedRow
-from grrm.data.parquet import iter_raw_rows, write_rows
+from grrm.data.converters.groups import read_scored_groups
+from grrm.data.parquet import COLUMNS, write_rows
 from grrm.errors import UserError
 
 TOP = 9  # so that every score is one digit
-_COLUMNS = tuple(SCHEMA.names)
 
 
 def relative_groups(
@@ -22,25 +22,31 @@ def relative_groups(
     """Copy the groups of `grrm data groups`, their scores replaced by `places`.
 
     With a `group_size`, each group is dealt at random into groups of that many or fewer, at least two, each with its
-    own places. Groups whose scores are all the same have nothing to compare; they are left out and counted. Raises
-    UserError for a `top_score` below 1, a `group_size` of 1 or below 0, and as `iter_raw_rows` does.
+    own places. Analyses are left empty: they tell of the old scores. Groups whose scores are all the same have nothing
+    to compare; they are left out and counted. Raises UserError for a `top_score` not from 1 to 10, a `group_size` of 1
+    or below 0, an `out` that does not end with .parquet, when no group is left, and as `read_groups` does.
     """
-    if top_score < 1:
-        raise UserError(f"top_score is {top_score}; it must be at least 1")
+    if not 1 <= top_score <= 10:
+        raise UserError(f"top_score is {top_score}; it must be from 1 to 10")
     if group_size < 0 or group_size == 1:
         raise UserError(f"group_size is {group_size}; it must be at least 2, or 0 for whole groups")
-    rejected: list[RejectedRow] = []
+    if out.suffix != ".parquet":
+        raise UserError(f"{out} does not end with .parquet; groups are written as parquet")
+    groups, unusable = read_scored_groups(parquet)
+    rejected = list(unusable)
     rows: list[tuple[Any, ...]] = []
     rng = random.Random(seed)
-    for number, values in iter_raw_rows(parquet, _COLUMNS):
-        row = dict(zip(_COLUMNS, values, strict=True))
-        for members in _dealt(len(row["scores"]), group_size, rng):
-            scores = places([row["scores"][index] for index in members], top_score)
+    for number, group in enumerate(groups, start=1):
+        for members in _dealt(len(group["scores"]), group_size, rng):
+            scores = places([group["scores"][index] for index in members], top_score)
             if scores is None:
                 rejected.append(RejectedRow(number, "all its scores are the same"))
                 continue
-            chosen = {name: [row[name][index] for index in members] for name in ("mt_texts", "analyses")}
-            rows.append(tuple({**row, **chosen, "scores": scores}.values()))
+            texts = [group["mt_texts"][index] for index in members]
+            told = (group[name] for name in COLUMNS)
+            rows.append((*told, texts, scores, "", [""] * len(texts)))
+    if not rows:
+        raise UserError(f"{parquet} has no group whose scores differ; there is nothing to compare")
     write_rows(out, rows, SCHEMA)
     return ConversionReport(out, len(rows), tuple(rejected))
 

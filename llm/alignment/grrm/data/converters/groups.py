@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from grrm.data.convert import RejectedRow
 from grrm.data.converters.intake import Intake, Kind, read_usable
 from grrm.errors import UserError
 from grrm.gqm.languages import MAX_CANDIDATES_TRAINED
 from grrm.gqm.prompts import check_prompt_type
+
+SCORED: dict[str, Kind] = {
+    "src_text": "text",
+    "trg_text": "text",
+    "src_lang": "language",
+    "trg_lang": "language",
+    "mt_texts": "texts",
+    "scores": "numbers",
+}
 
 
 def read_groups(parquet: Path, mt_key: str, score_key: str, analysis_key: str) -> Intake:
@@ -32,6 +43,22 @@ def read_groups(parquet: Path, mt_key: str, score_key: str, analysis_key: str) -
 
     intake = read_usable(parquet, kinds | keys, faults)
     return Intake(intake.table.rename_columns([*kinds, "mt_texts", "scores", "analysis"]), intake.rejected)
+
+
+def read_scored_groups(parquet: Path) -> tuple[list[dict[str, Any]], tuple[RejectedRow, ...]]:
+    """Usable groups of `grrm data groups` as dicts of `SCORED` columns, scores as whole numbers, and what was left out.
+
+    Errors as in `read_groups`.
+    """
+
+    def faults(batch: pa.Table) -> Iterator[str | None]:
+        return map(_group_fault, pc.list_value_length(batch["mt_texts"]).to_pylist(), batch["scores"].to_pylist())
+
+    intake = read_usable(parquet, SCORED, faults)
+    rows = intake.table.to_pylist()
+    for row in rows:
+        row["scores"] = [int(score) for score in row["scores"]]
+    return rows, intake.rejected
 
 
 def check_choice(prompt_type: str, choices: tuple[str, ...]) -> None:

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
 
 from grrm.data.atomic import atomic_path
 from grrm.data.convert import ConversionReport
-from grrm.data.parquet import iter_raw_rows
+from grrm.data.converters.groups import read_scored_groups
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.languages import CANDIDATE_IDS
 from grrm.gqm.prompts import FENCE, fenced, gqm_prompt, render_response, sqm_prompt
 
-_COLUMNS = ("src_text", "trg_text", "src_lang", "trg_lang", "mt_texts", "scores")
+_TOLD = ("src_text", "src_lang", "trg_lang", "mt_texts", "scores")
+Shown = Sequence[tuple[str, str]]  # what the prompt calls a candidate, and its text
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,30 +47,44 @@ def convert_sft_expected(
     """
     if out.suffix != ".jsonl":
         raise UserError(f"{out} does not end with .jsonl; labels are written as JSON lines only")
+    if singles < 0:
+        raise UserError(f"singles is {singles}; it must be 0 or more")
+    groups, rejected = read_scored_groups(parquet)
     rng = random.Random(seed)
     written = 0
     with atomic_path(out) as temporary, temporary.open("w", encoding="utf-8") as file:
-        for _, (source, reference, src_lang, trg_lang, texts, scores) in iter_raw_rows(parquet, _COLUMNS):
-            prompt = render_chatml(gqm_prompt(source, texts, src_lang, trg_lang, "score"))
-            verdict = render_response("", scores, "score").rstrip("\n")
-            rows = [(prompt, verdict, list(zip(CANDIDATE_IDS, texts, strict=False)))]
-            for index in rng.sample(range(len(texts)), min(singles, len(texts))):
-                prompt = render_chatml(sqm_prompt(source, texts[index], src_lang, trg_lang))
-                rows.append((prompt, f"\n\n{scores[index]}", [("text", texts[index])]))
-            for prompt, response, shown in rows:
-                labels = list(expected_in(prompt, shown, reference, places))
+        for group in tqdm(groups, desc=f"label {parquet.name}", unit="group", disable=None):
+            for prompt, response, shown in _prompts_of(group, singles, rng):
+                labels = list(expected_in(prompt, shown, group["trg_text"], places))
                 file.write(json.dumps({"src": prompt, "tgt": response, "labels": labels}, ensure_ascii=False) + "\n")
                 written += 1
-    return ConversionReport(out, written, ())
+    return ConversionReport(out, written, rejected)
 
 
-def expected_in(
-    prompt: str, shown: Sequence[tuple[str, str]], reference: str, places: WordPlaces
-) -> Iterator[tuple[int, int]]:
-    """The labels of a prompt that ends with these candidates, each with what the prompt calls it."""
+def _prompts_of(group: Mapping[str, Any], singles: int, rng: random.Random) -> Iterator[tuple[str, str, Shown]]:
+    """Prompt, verdict and candidates of the group, then of some of its candidates alone."""
+    source, src_lang, trg_lang, texts, scores = (group[name] for name in _TOLD)
+    prompt = render_chatml(gqm_prompt(source, texts, src_lang, trg_lang, "score"))
+    verdict = render_response("", scores, "score").rstrip("\n")
+    yield prompt, verdict, list(zip(CANDIDATE_IDS, texts, strict=False))
+    for index in rng.sample(range(len(texts)), min(singles, len(texts))):
+        prompt = render_chatml(sqm_prompt(source, texts[index], src_lang, trg_lang))
+        yield prompt, f"\n\n{scores[index]}", [("text", texts[index])]
+
+
+def expected_in(prompt: str, shown: Shown, reference: str, places: WordPlaces) -> Iterator[tuple[int, int]]:
+    """The labels of a prompt that ends with these candidates, each with what the prompt calls it.
+
+    Raises UserError for a tokenizer that has a token across the beginning or the end of a candidate.
+    """
     ids, ends, wanted = places.encode(prompt), places.ends(prompt), places.encode(reference)
     for start, (_, text) in zip(_starts(prompt, shown), shown, strict=True):
         inside = [position for position, end in enumerate(ends) if start < end <= start + len(text)]
+        if not {start, start + len(text)} <= set(ends):
+            raise UserError(
+                "this tokenizer has tokens that reach over the beginning or the end of a candidate: make one that has "
+                "the prompts' fixed parts as words with `python -m grrm.demo.prepare_judge reader`"
+            )
         if inside:
             expected = expected_tokens([ids[position] for position in inside], wanted, places.stop)
             yield from zip((inside[0] - 1, *inside), expected, strict=True)
@@ -94,7 +112,7 @@ def expected_tokens(candidate: Sequence[int], reference: Sequence[int], stop: in
     return expected
 
 
-def _starts(prompt: str, shown: Sequence[tuple[str, str]]) -> list[int]:
+def _starts(prompt: str, shown: Shown) -> list[int]:
     """Where the candidates' texts begin; found from the prompt's end, as the source may look like a candidate."""
     starts: list[int] = []
     limit = len(prompt)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import paddle
 
+from grrm.errors import UserError
 from grrm.rl.growth.stream import JudgeTokens
 
 NORMS = ("input_layernorm", "post_attention_layernorm")
@@ -35,7 +36,10 @@ class Calibration:
 
     @classmethod
     def measure(cls, policy: Any, prompts: Sequence[Sequence[int]], tokens: JudgeTokens, rank: int) -> Calibration:
-        """Run the prompts through the policy, one by one. What counts is text, not the tokens between texts."""
+        """Run the prompts through the policy, one by one. What counts is what stands between the tokens of `tokens`.
+
+        Raises UserError when that is nothing.
+        """
         sums: dict[Any, list[float]] = defaultdict(list)
         base = getattr(policy, policy.base_model_prefix)
 
@@ -55,7 +59,9 @@ class Calibration:
         for hook in hooks:
             hook.remove()
         squares = {key: float(np.mean(values)) for key, values in sums.items()}
-        is_text = ~np.isin(np.concatenate(followed), [tokens.begin, *tokens.opens, tokens.end])
+        is_text = ~np.isin(np.concatenate(followed or [np.zeros(0, int)]), [tokens.begin, *tokens.opens, tokens.end])
+        if not is_text.any():
+            raise UserError("there is no text in the prompts to measure a judge's scales on; give rows with some")
         words, counts = np.unique(np.concatenate(followed)[is_text], return_counts=True)
         embeddings = policy.state_dict()[f"{policy.base_model_prefix}.embed_tokens.weight"].numpy()
         weighted_VH = embeddings[words] * np.sqrt(counts)[:, None]

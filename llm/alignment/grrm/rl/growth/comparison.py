@@ -47,7 +47,7 @@ def expect_words(
     layer.protect(np.concatenate([stream.expected, beside_policy]))
     free = layer.move(0, 1, before, np.concatenate([stream.expected, stream.was_due]))
     layer.move(free, 0, here, kept)
-    norm_after_attention(layer, stream, calibration, last_norm_H, "post_attention_layernorm")
+    show_all(layer["post_attention_layernorm.weight"], stream, calibration, last_norm_H)
     _multiply(layer, stream, SINGLE_SIZE / TYPICAL_LOGIT * WORD_SIZE / written_scale)
 
 
@@ -62,12 +62,9 @@ def _multiply(layer: Layer, stream: Stream, scale: float) -> None:
     down[units, stream.expected_here] = scale
 
 
-def norm_after_attention(
-    layer: Layer, stream: Stream, calibration: Calibration, last_norm_H: np.ndarray, name: str
-) -> None:
+def show_all(norm: np.ndarray, stream: Stream, calibration: Calibration, last_norm_H: np.ndarray) -> None:
     """Let a norm behind the first new layer's attention show every part at the size that it was written for."""
     whole = np.sqrt(loud_square(stream, calibration))
-    norm = layer[f"{name}.weight"] if name in NORMS else layer[name]
     norm[: stream.policy] = last_norm_H * whole / np.sqrt(calibration.last_square)
     norm[stream.expected] = whole / LOUD
     norm[stream.policy :] = whole / LOUD
@@ -82,7 +79,7 @@ def compare_candidates(layer: Layer, stream: Stream, calibration: Calibration, l
     make one of them count more. The tokens between candidates are kept out.
     """
     for name in NORMS:
-        norm_after_attention(layer, stream, calibration, last_norm_H, name)
+        show_all(layer[f"{name}.weight"], stream, calibration, last_norm_H)
     layer.protect(stream.singles)
     layer.protect(np.arange(stream.begins[0], stream.size))
     heads = range(3)
@@ -100,7 +97,9 @@ def compare_candidates(layer: Layer, stream: Stream, calibration: Calibration, l
 def _look_at_own_words(layer: Layer, stream: Stream, still: np.ndarray) -> None:
     query, key = layer["self_attn.q_proj.weight"], layer["self_attn.k_proj.weight"]
     amplitude = _amplitude(layer, _ELSEWHERE_LOGIT)
-    marks = still[: stream.n_marks]
+    # The stillest pair keeps out what every query has to keep out; the mark of the end, which is near, has the fastest.
+    _not_beginnings(layer, stream, still[0])
+    marks = still[1:]
     key[stream.begun, marks] = amplitude
     for candidate in range(1, stream.n_candidates + 1):
         wanted = np.zeros(stream.n_marks)
@@ -108,16 +107,16 @@ def _look_at_own_words(layer: Layer, stream: Stream, still: np.ndarray) -> None:
         wanted[candidate] = candidate
         wanted[candidate + 1] = wanted[-1] = -stream.n_marks
         query[stream.due[candidate], marks] = amplitude * wanted
-    _not_beginnings(layer, stream, still[stream.n_marks])
 
 
 def _look_at_ending(layer: Layer, stream: Stream, still: np.ndarray) -> None:
-    """The token that closes the candidate has its mark too, but for the last one, which any candidate may be."""
+    """At the token that begins the next candidate, else at the end of the prompt, which is behind whichever is last."""
+    query, key = layer["self_attn.q_proj.weight"], layer["self_attn.k_proj.weight"]
     amplitude = _amplitude(layer, _ENDING_LOGIT)
     for candidate in range(1, stream.n_candidates + 1):
-        layer["self_attn.q_proj.weight"][stream.due[candidate], still[candidate]] = amplitude
-        layer["self_attn.k_proj.weight"][stream.due[candidate], still[candidate]] = amplitude
-        layer["self_attn.k_proj.weight"][stream.due[0], still[candidate]] = amplitude / 2
+        query[stream.due[candidate], still[candidate]] = amplitude
+        key[stream.begins[candidate + 1], still[candidate]] = amplitude
+        key[stream.begins[-1], still[candidate]] = amplitude / (1 if candidate == stream.n_candidates else 2)
 
 
 def _look_at_all_candidates(layer: Layer, stream: Stream, still: np.ndarray) -> None:

@@ -10,7 +10,7 @@ import paddle
 
 from grrm.errors import UserError
 from grrm.rl.growth.calibration import NORMS, Calibration
-from grrm.rl.growth.comparison import compare_candidates, expect_words, norm_after_attention
+from grrm.rl.growth.comparison import compare_candidates, expect_words, show_all
 from grrm.rl.growth.layer import Layer, layer_of
 from grrm.rl.growth.policy_part import mark_what_has_begun, wide_words, widen_layer
 from grrm.rl.growth.stream import JudgeTokens, Stream
@@ -35,9 +35,11 @@ def grow_judge(
 
     Its stream is wider than the policy's (`Stream`), its output is not its embeddings, and every head has keys of its
     own. `prompts`, as token ids, are what scales are measured on; `rank` is how exactly words are compared. Raises
-    UserError for a policy that has too few heads or units in its layers for what is to be written into them.
+    UserError for a policy with an output of its own, or with too few heads or units for what is to be written.
     """
     config = policy.config
+    if free_layers < 1:
+        raise UserError(f"free_layers is {free_layers}; a judge needs at least 1 to learn with")
     head_size = config.hidden_size // config.num_attention_heads
     stream = Stream(config.hidden_size, rank, len(tokens.opens), head_size)
     _check_room(config, stream)
@@ -48,9 +50,9 @@ def grow_judge(
     base, n_old = policy.base_model_prefix, config.num_hidden_layers
     words_VS, longer, scale = wide_words(old[f"{base}.embed_tokens.weight"], stream, tokens, calibration)
     last_norm_H = old[f"{base}.norm.weight"]
-    final_norm = {"weight": np.ones(stream.size, np.float32)}
-    norm_after_attention(final_norm, stream, calibration, last_norm_H, "weight")
-    written = {f"{base}.embed_tokens.weight": words_VS, f"{base}.norm.weight": final_norm["weight"]}
+    final_norm = np.ones(stream.size, np.float32)
+    show_all(final_norm, stream, calibration, last_norm_H)
+    written = {f"{base}.embed_tokens.weight": words_VS, f"{base}.norm.weight": final_norm}
     written["lm_head.weight"] = verdict_head(len(words_VS), stream, tokens, relative, seed)
     for number in range(n_old + COMPARING_LAYERS + free_layers):
         prefix = f"{base}.layers.{number}."
@@ -68,7 +70,7 @@ def grow_judge(
             compare_candidates(layer, stream, calibration, last_norm_H)
         elif number > n_old:
             for norm in NORMS:
-                norm_after_attention(layer, stream, calibration, last_norm_H, norm)
+                show_all(layer[f"{norm}.weight"], stream, calibration, last_norm_H)
         written |= {prefix + name: value for name, value in layer.named().items()}
     for name, weights in new.items():
         weights.set_value(paddle.to_tensor(written[name]))
@@ -95,6 +97,8 @@ def _begin_quietly(layer: Layer) -> None:
 
 def _check_room(config: Any, stream: Stream) -> None:
     moved = [stream.rank + stream.n_marks, stream.rank + 3 * stream.n_marks]
+    if not config.tie_word_embeddings:
+        raise UserError("a judge cannot be grown from a model whose output is not its embeddings (tie_word_embeddings)")
     heads = sum(-(-values // stream.head_size) for values in moved)
     if config.model_type != "qwen2":
         raise UserError(f"a judge cannot be grown from a model of type {config.model_type!r}; give a qwen2")
