@@ -88,8 +88,9 @@ def test_verdicts_are_rewarded_by_the_rule_and_the_judge_learns_from_it(judge: T
         assert line["status/scored"] + line["frac_unscored"] == pytest.approx(1)
     before, after = (load_file(folder / "model.safetensors") for folder in (judge.policy, tmp_path))
     changed = {name for name in after if (before[name] != after[name]).any()}
-    frozen = {name for name in after if "embed_tokens" in name or ".layers.0." in name}
-    assert frozen
+    # The output is the embeddings here, and frozen with them.
+    frozen = {name for name in after if "embed_tokens" in name or "lm_head" in name or ".layers.0." in name}
+    assert len(frozen) > 2
     assert changed == set(after) - frozen
 
 
