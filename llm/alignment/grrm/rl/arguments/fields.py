@@ -28,7 +28,6 @@ class CommonFields:
     device: Literal["cpu", "gpu"] | None = None  # None = the GPU when there is one
     do_train: bool = True
     report_to: list[Tracker] = field(default_factory=lambda: ["visualdl"])
-    frozen_layers: int = 0  # lowest layers that are not trained; with them the input embeddings
 
 
 @dataclass
@@ -177,6 +176,9 @@ class RLFields(CommonFields):
     console_groups: int = 1  # sample groups printed per logged rollout; 0 = none
     eval_samples: int = 1  # sampled translations per held-out prompt, beside the greedy one
 
+    # Ours: training
+    frozen_layers: int = 0  # lowest layers that are not trained; with them the input embeddings
+
 
 @dataclass
 class SFTFields(CommonFields):
@@ -191,6 +193,7 @@ class SFTFields(CommonFields):
     response_key: str = "tgt"
     prompt_labels_key: str = ""  # labels inside prompts, see grrm.data.prompt_labels; empty = none
     prompt_label_weight: float = 1.0  # of such a label in the loss; a token of the response has 1
+    frozen_layers: int = 0  # as in RLFields
     z_loss_weight: float = 0.0  # of the squared log-normaliser, which keeps logits near log-probabilities
     max_length: int = 2048  # tokens of prompt and response; longer rows are left out and counted
     dataloader_shuffle: bool = True
