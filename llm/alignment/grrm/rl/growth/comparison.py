@@ -96,7 +96,7 @@ def compare_candidates(layer: Layer, stream: Stream, calibration: Calibration, l
 
 def _look_at_own_words(layer: Layer, stream: Stream, still: np.ndarray) -> None:
     query, key = layer["self_attn.q_proj.weight"], layer["self_attn.k_proj.weight"]
-    amplitude = _amplitude(layer, _ELSEWHERE_LOGIT)
+    amplitude = layer.amplitude(_ELSEWHERE_LOGIT)
     # The stillest pair keeps out what every query has to keep out; the mark of the end, which is near, has the fastest.
     _not_beginnings(layer, stream, still[0])
     marks = still[1:]
@@ -112,17 +112,17 @@ def _look_at_own_words(layer: Layer, stream: Stream, still: np.ndarray) -> None:
 def _look_at_ending(layer: Layer, stream: Stream, still: np.ndarray) -> None:
     """At the token that begins the next candidate, else at the end of the prompt, which is behind whichever is last."""
     query, key = layer["self_attn.q_proj.weight"], layer["self_attn.k_proj.weight"]
-    amplitude = _amplitude(layer, _ENDING_LOGIT)
+    amplitude = layer.amplitude(_ENDING_LOGIT)
     for candidate in range(1, stream.n_candidates + 1):
         query[stream.due[candidate], still[candidate]] = amplitude
+        key[stream.begins[-1], still[candidate]] = amplitude / 2
         key[stream.begins[candidate + 1], still[candidate]] = amplitude
-        key[stream.begins[-1], still[candidate]] = amplitude / (1 if candidate == stream.n_candidates else 2)
 
 
 def _look_at_all_candidates(layer: Layer, stream: Stream, still: np.ndarray) -> None:
     """Logit 0 once the first candidate has begun, less at the source and behind the end."""
     key = layer["self_attn.k_proj.weight"]
-    amplitude = _amplitude(layer, _ELSEWHERE_LOGIT)
+    amplitude = layer.amplitude(_ELSEWHERE_LOGIT)
     layer["self_attn.q_proj.bias"][still[0]] = amplitude
     key[stream.begun[1], still[0]] = 6 * amplitude
     key[stream.begun[0], still[0]] = -6 * amplitude
@@ -141,11 +141,6 @@ def _see_whether_there_are_more(layer: Layer, stream: Stream) -> None:
 
 
 def _not_beginnings(layer: Layer, stream: Stream, dimension: int) -> None:
-    amplitude = _amplitude(layer, _BEGINNING_LOGIT)
+    amplitude = layer.amplitude(_BEGINNING_LOGIT)
     layer["self_attn.k_proj.weight"][stream.begins, dimension] = -amplitude
     layer["self_attn.q_proj.bias"][dimension] = amplitude
-
-
-def _amplitude(layer: Layer, logit: float) -> float:
-    """What queries and keys are both to be for this logit."""
-    return float((logit * layer.head_size**0.5) ** 0.5)

@@ -19,9 +19,7 @@ _PARTS = {
     "post_attention_layernorm": "weight",
 }
 _POSITION_PAIRS = 8  # the fastest of the rotary embedding, which tell neighbours apart
-_POSITION_LOGIT = (
-    100.0  # of the position looked for; others get at least a sixteenth less, with heads of 16, wherever they are
-)
+_POSITION_LOGIT = 100.0  # of the position looked for; all others have at least 6 less, with heads of 16 or more
 
 
 class Layer:
@@ -75,7 +73,7 @@ class Layer:
         first = np.arange(min(_POSITION_PAIRS, half))
         heads = range(first_head, first_head - (-reads.shape[1] // self.head_size))
         self.empty_heads(heads)
-        amplitude = (_POSITION_LOGIT / len(first) * self.head_size**0.5) ** 0.5
+        amplitude = self.amplitude(_POSITION_LOGIT / len(first))
         turn = self.frequencies[first] * distance
         for head in heads:
             start = head * self.head_size
@@ -86,6 +84,10 @@ class Layer:
         self["self_attn.v_proj.weight"][:, values] = reads
         self["self_attn.o_proj.weight"][values, writes] = 1
         return heads.stop
+
+    def amplitude(self, logit: float) -> float:
+        """What a query and a key are both to be, in one dimension, for this logit."""
+        return float((logit * self.head_size**0.5) ** 0.5)
 
     def still_pairs(self, n_pairs: int) -> np.ndarray:
         """First dimensions in a head of the pairs that rotary embedding turns least, the stillest first."""

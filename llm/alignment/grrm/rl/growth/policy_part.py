@@ -35,7 +35,6 @@ def wide_words(
     for mark, token in enumerate((tokens.begin, *tokens.opens)):
         words_VS[token, stream.begins[mark]] = marks_V[token]
     words_VS[tokens.end, stream.begins[-1]] = marks_V[tokens.end]
-    words_VS[tokens.end, stream.due[0]] = MARK_SIZE
     for mark, token in enumerate(tokens.opens[1:], start=1):
         words_VS[token, stream.due[mark]] = MARK_SIZE
     for mark, token in enumerate(tokens.asks, start=1):
@@ -87,7 +86,7 @@ def mark_what_has_begun(
     own = np.sqrt(longer * _embedding_square(calibration) * stream.policy / stream.size)
     layer["input_layernorm.weight"][stream.begins] = own / MARK_SIZE
     head = layer.columns(n_policy_heads)
-    amplitude = (_COUNT_LOGIT * layer.head_size**0.5) ** 0.5
+    amplitude = layer.amplitude(_COUNT_LOGIT)
     still = head[layer.still_pairs(1)[0]]
     layer["self_attn.k_proj.weight"][stream.begins, still] = amplitude
     layer["self_attn.q_proj.bias"][still] = amplitude
