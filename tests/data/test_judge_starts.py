@@ -100,6 +100,11 @@ def test_groups_that_cannot_be_shown_are_left_out_and_counted(tmp_path: Path) ->
     assert relative_groups(tmp_path / "groups.parquet", tmp_path / "out.parquet").written == 1
 
 
+def test_groups_left_out_are_told_by_their_rows_in_the_file(tmp_path: Path) -> None:
+    groups = table(tmp_path, {**ROW, "scores": [1]}, ROW, {**ROW, "scores": [4, 4, 4]})
+    assert [row.row for row in relative_groups(groups, tmp_path / "out.parquet").rejected] == [1, 3]
+
+
 def test_each_group_gives_its_prompt_and_some_candidates_alone(tmp_path: Path) -> None:
     groups, out = table(tmp_path, ROW, ROW), tmp_path / "out.jsonl"
     assert convert_sft_expected(groups, out, BY_LETTER, singles=2).written == 6

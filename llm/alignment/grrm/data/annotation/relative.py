@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,9 @@ def relative_groups(
     rejected = list(unusable)
     rows: list[tuple[Any, ...]] = []
     rng = random.Random(seed)
-    for number, group in enumerate(groups, start=1):
+    left_out = {row.row for row in unusable}
+    numbers = (number for number in count(1) if number not in left_out)
+    for number, group in zip(numbers, groups, strict=False):
         for members in _dealt(len(group["scores"]), group_size, rng):
             scores = places([group["scores"][index] for index in members], top_score)
             if scores is None:
