@@ -35,6 +35,7 @@ def wide_words(
     for mark, token in enumerate((tokens.begin, *tokens.opens)):
         words_VS[token, stream.begins[mark]] = marks_V[token]
     words_VS[tokens.end, stream.begins[-1]] = marks_V[tokens.end]
+    words_VS[tokens.end, stream.due[0]] = MARK_SIZE  # no head asks for it, yet a random policy's verdicts fail without
     for mark, token in enumerate(tokens.opens[1:], start=1):
         words_VS[token, stream.due[mark]] = MARK_SIZE
     for mark, token in enumerate(tokens.asks, start=1):
