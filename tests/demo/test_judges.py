@@ -82,7 +82,7 @@ def test_groups_starts_and_rankings_come_from_a_policy(tmp_path, monkeypatch):
     from support.tiny_policy import tiny_policy, write_policy
 
     policy, corpus = tiny_policy(tmp_path)
-    write_policy(policy, hidden_size=64, num_attention_heads=2, num_key_value_heads=1, intermediate_size=160)
+    write_policy(policy, hidden_size=96, num_attention_heads=3, num_key_value_heads=1, intermediate_size=200)
     monkeypatch.setattr(prepare_judge, "Sampler", Forger)
     data = ["data", "--policy", policy, "--train", corpus / "train.parquet", "--heldout", corpus / "heldout.parquet"]
     data += ["--train-rows", 12, "--heldout-rows", 6, "--samples", 4, "--mixed-share", 0.5, "--prompt-type", "Tower"]
@@ -99,7 +99,8 @@ def test_groups_starts_and_rankings_come_from_a_policy(tmp_path, monkeypatch):
     labelled = json.loads((tmp_path / "reader" / "expected.jsonl").read_text(encoding="utf-8").splitlines()[0])
     assert set(labelled) == {"src", "tgt", "labels"}
     assert labelled["labels"]
-    start = ["start", "--reader", tmp_path / "reader", "--candidates", 4, "--free-layers", 1, "--rank", 40, "--seed", 1]
+    start = ["start", "--reader", tmp_path / "reader", "--candidates", 4, "--free-layers", 1, "--rank", 72, "--seed", 1]
+    start += ["--spelling", 16]
     for kind in ("gqm", "sqm"):
         rows = tmp_path / "data" / f"rl_{kind}.jsonl"
         run(prepare_judge.main, *start, "--kind", kind, "--rows", rows, "--out", tmp_path / kind)

@@ -15,6 +15,8 @@ from grrm.rl.freezing import freeze_layers
 from grrm.rl.growth import JudgeTokens, grow_judge, with_words
 from grrm.rl.growth.grow import COMPARING_LAYERS
 from grrm.rl.growth.layer import layer_of
+from grrm.rl.growth.policy_part import LOUD, SINGLE_SIZE
+from grrm.rl.growth.spelling import agreements, mean_codes, spelling_codes
 from grrm.rl.growth.stream import Stream
 from grrm.rl.policy import policy_class
 from grrm.rl.sft_trainer import SftCollator, SftTrainer
@@ -24,13 +26,15 @@ TOKENS = JudgeTokens(
     begin=40, opens=(41, 42, 43), end=44, asks=(45, 46, 47), scores=tuple(range(10)), stop=10
 )  # 11 to 39 are text
 N_WORDS = 48
+SYLLABLES = [first + second for first in "bdfgklmnprst" for second in ("a", "o", "ula")]
+TEXTS = [""] * 11 + SYLLABLES[: N_TEXT - 11] + [""] * (N_WORDS - N_TEXT)
 SIZES = {key: value for key, value in MODEL.items() if key not in ("model_type", "architectures")}
 
 
 def policy_of(**settings):
     paddle.seed(5)
     cls = policy_class("qwen2")
-    sizes = SIZES | {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 160}
+    sizes = SIZES | {"hidden_size": 96, "num_attention_heads": 3, "num_key_value_heads": 1, "intermediate_size": 200}
     config = cls.config_class(**{**sizes, "initializer_range": 0.1, "tie_word_embeddings": True, **settings})
     model = cls(config)
     model.eval()
@@ -57,14 +61,16 @@ def prompt(rng: np.random.Generator, n_candidates: int) -> tuple[list[int], list
 @pytest.fixture(scope="module")
 def judge(policy):
     rng = np.random.default_rng(0)
-    grown = grow_judge(policy, TOKENS, [prompt(rng, 3)[0] for _ in range(30)], rank=56, free_layers=1, seed=1)
+    grown = grow_judge(
+        policy, TOKENS, [prompt(rng, 3)[0] for _ in range(30)], rank=72, texts=TEXTS, spelling=16, seed=1
+    )
     grown.eval()
     return grown
 
 
 @pytest.fixture(scope="module")
 def stream():
-    return Stream(64, 56, N_CANDIDATES, 32)
+    return Stream(96, 72, N_CANDIDATES, 32, 16)
 
 
 def streams(model, ids: list[int]) -> list[np.ndarray]:
@@ -147,6 +153,35 @@ def test_scores_see_what_the_policy_expected_of_their_words_and_of_no_others(pol
         assert np.corrcoef(wanted[name], values)[0, 1] > 0.9, name
 
 
+def test_agreement_stands_where_a_score_is_due_and_at_no_word_or_score(judge, stream):
+    """The mean codes of the candidate and of the group come there, and are multiplied."""
+    rng = np.random.default_rng(7)
+    codes_VS = spelling_codes(TEXTS, 16, seed=1)
+    wanted = {name: [] for name in ("own", "usual", "agreement")}
+    found = {name: [] for name in wanted}
+    for _ in range(15):
+        ids, places = prompt(rng, 3)
+        ids += [token for ask in TOKENS.asks for token in (ask, TOKENS.scores[5])]
+        behind = streams(judge, ids)[N_OLD + 1]
+        at_due = behind[[ids.index(ask) for ask in TOKENS.asks]]
+        own_NS, usual_NS = at_due[:, stream.spelled] / SINGLE_SIZE, at_due[:, stream.usual] / LOUD
+        means_NS, all_S = mean_codes(codes_VS[ids], places)
+        wanted["own"] += means_NS.ravel().tolist()
+        wanted["usual"] += all_S.tolist()
+        found["own"] += own_NS.ravel().tolist()
+        found["usual"] += usual_NS[0].tolist()
+        wanted["agreement"] += centred(agreements(own_NS, usual_NS[0]))
+        found["agreement"] += centred(at_due[:, stream.agreement])
+        shut = [at for at, token in enumerate(ids) if token not in (*TOKENS.opens, *TOKENS.asks)]
+        assert np.abs(behind[shut, stream.agreement]).max() < 0.01 * np.abs(at_due[:, stream.agreement]).max()
+    for name, least in (("own", 0.98), ("usual", 0.9), ("agreement", 0.98)):
+        assert np.corrcoef(wanted[name], found[name])[0, 1] > least, name
+
+
+def centred(values: np.ndarray) -> list[float]:
+    return (values - values.mean()).tolist()
+
+
 @pytest.mark.parametrize("n_candidates", [1, 2, 3])
 def test_untrained_judge_writes_one_score_for_each_candidate_and_stops(judge, n_candidates):
     rng = np.random.default_rng(n_candidates)
@@ -174,9 +209,12 @@ def test_heads_that_move_values_look_at_one_distance_wherever_they_stand(judge):
 @pytest.mark.parametrize(
     ("settings", "options", "message"),
     [
-        ({}, {"rank": 80}, "needs 80 dimensions and 160 units.*lower the rank"),
-        ({"intermediate_size": 96}, {"rank": 56}, "needs 56 dimensions and 112 units.*lower the rank"),
-        ({}, {"rank": 64}, "needs 6 attention heads and has 5: choose another rank"),
+        ({"intermediate_size": 210}, {"rank": 110}, "needs 110 dimensions and 220 units.*lower the rank"),
+        ({"intermediate_size": 96}, {"rank": 72}, "needs 72 dimensions and 144 units.*lower the rank"),
+        ({}, {"rank": 96}, "needs 8 attention heads and has 7: choose another rank"),
+        ({}, {"rank": 72, "texts": TEXTS, "spelling": 30}, "room for codes of 24 numbers.*not 30: give fewer"),
+        ({"num_hidden_layers": 1}, {"rank": 72, "texts": TEXTS, "spelling": 16}, "from a policy of 1 layer"),
+        ({}, {"rank": 72, "texts": TEXTS[:-1]}, "has 48 words, but there are texts of 47"),
     ],
 )
 def test_policy_without_room_for_a_judge_is_refused(settings, options, message):

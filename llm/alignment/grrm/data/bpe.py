@@ -79,6 +79,16 @@ def add_words(tokenizer_dir: Path, out_dir: Path, frames: Sequence[str], words: 
     return tokenizer
 
 
+def word_texts(tokenizer: Tokenizer) -> list[str]:
+    """What every word of the vocabulary says, by its id: "" for added ones, stand-ins for bytes that are no letters."""
+    added = tokenizer.get_added_tokens_decoder()
+    texts = []
+    for word in range(tokenizer.get_vocab_size()):
+        text = "" if word in added else tokenizer.decode([word])
+        texts.append(tokenizer.id_to_token(word) if "\ufffd" in text else text)
+    return texts
+
+
 def corpus_texts(parquet: Path, prompt_type: str = "Tower") -> Iterator[str]:
     """What a policy reads and writes for each row, each under its ChatML role. Errors as in `read_rows`."""
     for row in read_rows(parquet):

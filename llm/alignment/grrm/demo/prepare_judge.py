@@ -131,13 +131,24 @@ def reader(policy: Path, groups: Path, candidates: int, prompt_type: str, seed: 
 @click.option("--candidates", type=click.IntRange(2, 26), required=True, help="The most that a group has.")
 @click.option("--free-layers", type=click.IntRange(1), required=True)
 @click.option("--rank", type=click.IntRange(1), default=144, show_default=True, help="How exactly words are compared.")
+@click.option(
+    "--spelling", type=click.IntRange(1), default=48, show_default=True, help="Numbers for how words are spelled."
+)
 @click.option("--seed", type=int, required=True)
 @click.option("--out", type=FOLDER, required=True)
 def start(
-    folder: Path, kind: str, rows: Path, candidates: int, free_layers: int, rank: int, seed: int, out: Path
+    folder: Path,
+    kind: str,
+    rows: Path,
+    candidates: int,
+    free_layers: int,
+    rank: int,
+    spelling: int,
+    seed: int,
+    out: Path,
 ) -> None:
     """Save a judge that has grown from a reader."""
-    from grrm.data.bpe import add_words
+    from grrm.data.bpe import add_words, word_texts
     from grrm.data.dataset import read_src_tgt
     from grrm.rl.growth import grow_judge
     from grrm.rl.model_setup import encoder, load_tokenizer
@@ -145,16 +156,17 @@ def start(
 
     encode = encoder(load_tokenizer(str(folder)))
     prompts = [encode(prompt) for _, prompt, _ in islice(read_src_tgt(rows), MEASURED)]
+    texts = word_texts(add_words(folder, out, (), ()))
     judge = grow_judge(
         load_policy(folder),
         judge_tokens(kind, candidates, encode),
         prompts,
         rank=rank,
         free_layers=free_layers,
-        relative=kind == "gqm",
+        texts=texts if kind == "gqm" else None,
+        spelling=spelling,
         seed=seed,
     )
-    add_words(folder, out, (), ())
     judge.save_pretrained(str(out), safe_serialization=True)
 
 

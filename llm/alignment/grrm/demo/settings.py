@@ -62,6 +62,8 @@ class DemoSettings:
     judge_rl_steps: int | None = None
     judged_rl_steps: int = 100  # of a policy against a judge, whose every step takes longer than the metric's
     judged_kl_loss_coeff: float = 0.1  # a learned judge is noisy, and wrong where the policy has not been before
+    judged_frozen_layers: int = 1  # and embeddings: rare words' gradients are noise, which Adam makes as large as any
+    judged_learning_rate: float | None = None
     nproc: int = 2
 
     @property

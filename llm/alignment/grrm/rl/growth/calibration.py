@@ -11,7 +11,7 @@ import numpy as np
 import paddle
 
 from grrm.errors import UserError
-from grrm.rl.growth.stream import JudgeTokens
+from grrm.rl.growth.stream import JudgeTokens, candidate_places
 
 NORMS = ("input_layernorm", "post_attention_layernorm")
 _FLOOR = 1e-6  # of the largest variance: directions below it are noise
@@ -24,7 +24,8 @@ class Calibration:
     `squares[layer, norm]` is the mean square that a norm of a layer reads, `last_square` that of the final one;
     `state_square` is how long a shortened state is, squared. The logit of a word is the final hidden state times its
     embedding, about (state @ `of_states`) * (embedding @ `of_words`) summed over the rank: the best product of that
-    rank for the states and the `words` that occur.
+    rank for the states and the `words` that occur. Its mean over a candidate has the standard deviation `logit_spread`
+    within a group, 0 where there are only single candidates.
     """
 
     squares: dict[tuple[int, str], float]
@@ -33,6 +34,7 @@ class Calibration:
     of_states: np.ndarray
     of_words: np.ndarray
     words: np.ndarray
+    logit_spread: float
 
     @classmethod
     def measure(cls, policy: Any, prompts: Sequence[Sequence[int]], tokens: JudgeTokens, rank: int) -> Calibration:
@@ -68,7 +70,18 @@ class Calibration:
         states_NH = np.concatenate(states)[is_text]
         of_states, of_words = shorten(states_NH, weighted_VH, rank)
         state_square = float(((states_NH @ of_states) ** 2).sum(1).mean())
-        return cls(squares, squares.pop("last"), state_square, of_states, of_words, words)
+        spreads = [
+            _spread(prompt, (state_TH * embeddings[prompt[1:]]).sum(-1), tokens)
+            for prompt, state_TH in zip(prompts, states, strict=True)
+        ]
+        logit_spread = float(np.mean([spread for spread in spreads if spread] or [0.0]))
+        return cls(squares, squares.pop("last"), state_square, of_states, of_words, words, logit_spread)
+
+
+def _spread(prompt: Sequence[int], logits_T: np.ndarray, tokens: JudgeTokens) -> float:
+    """Standard deviation over a prompt's candidates of the mean logit of the words, given from the second token on."""
+    means = [logits_T[place.start - 1 : place.stop - 1].mean() for place in candidate_places(prompt, tokens)]
+    return float(np.std(means)) if means else 0.0
 
 
 def shorten(states_NH: np.ndarray, words_VH: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from grrm.rl.growth.calibration import NORMS, Calibration
+from grrm.rl.growth.calibration import Calibration
 from grrm.rl.growth.layer import Layer
-from grrm.rl.growth.policy_part import BEGUN_SIZE, MARK_SIZE, WORD_SIZE
+from grrm.rl.growth.policy_part import (
+    BEGUN_SIZE,
+    CODE_SIZE,
+    LOUD,
+    MARK_SIZE,
+    SINGLE_SIZE,
+    WORD_SIZE,
+    loud_square,
+    own_size,
+)
 from grrm.rl.growth.stream import Stream
 
-LOUD = 48.0  # of what the new layers read in the stream, many times as much as the policy's own part
-SINGLE_SIZE = 12.0  # what the single dimensions are about as large as
+COMPARING_HEADS = 3
+SQUARE_SIZE = 4.0  # of `square` where it is typical; it is many times that at a long word, where nothing reads it
 TYPICAL_LOGIT = 4.0  # how far the logits of words are from 0
-_OPEN = 4.0  # where silu is nearly the identity
+OPEN = 4.0  # where silu is nearly the identity
 _ELSEWHERE_LOGIT, _BEGINNING_LOGIT, _ENDING_LOGIT = 20.0, 40.0, 30.0
-
-
-def loud_square(stream: Stream, calibration: Calibration) -> float:
-    """Mean square of the stream behind the first new layer's attention."""
-    return float(LOUD**2 * (stream.rank + calibration.state_square) / stream.size)
 
 
 def expect_words(
@@ -32,17 +36,19 @@ def expect_words(
     along with it, up from their small size, and `due` one token on as `was_due`.
     """
     norm = layer["input_layernorm.weight"]
-    own = np.sqrt(stream.policy * calibration.last_square / stream.size)
+    own = own_size(stream, calibration)
     norm[: stream.policy] = last_norm_H * np.sqrt(stream.policy / stream.size)
     norm[stream.written] = own / WORD_SIZE
+    norm[stream.spelled] = own / CODE_SIZE
     norm[stream.begins] = norm[stream.due] = own / MARK_SIZE
     norm[stream.begun] = own / BEGUN_SIZE
     before = np.zeros((stream.size, stream.rank + stream.n_marks), np.float32)
     before[: stream.policy, : stream.rank] = calibration.of_states * LOUD
     before[stream.due, stream.rank + np.arange(stream.n_marks)] = LOUD
-    kept = np.concatenate([stream.written, stream.begins, stream.begun, stream.due])
+    kept = np.concatenate([stream.written, stream.begins, stream.begun, stream.due, stream.spelled])
     here = np.zeros((stream.size, len(kept)), np.float32)
     here[kept, np.arange(len(kept))] = LOUD
+    here[stream.spelled] *= SINGLE_SIZE / LOUD
     beside_policy = np.arange(stream.policy, stream.size)
     layer.protect(np.concatenate([stream.expected, beside_policy]))
     free = layer.move(0, 1, before, np.concatenate([stream.expected, stream.was_due]))
@@ -68,37 +74,37 @@ def show_all(norm: np.ndarray, stream: Stream, calibration: Calibration, last_no
     norm[: stream.policy] = last_norm_H * whole / np.sqrt(calibration.last_square)
     norm[stream.expected] = whole / LOUD
     norm[stream.policy :] = whole / LOUD
-    norm[stream.singles] = whole / SINGLE_SIZE
+    norm[stream.singles] = norm[stream.spelled] = whole / SINGLE_SIZE
+    norm[stream.square] = whole / SQUARE_SIZE
+    norm[stream.usual] = whole / LOUD
 
 
-def compare_candidates(layer: Layer, stream: Stream, calibration: Calibration, last_norm_H: np.ndarray) -> None:
+def compare_candidates(layer: Layer, stream: Stream) -> None:
     """Three heads that read `expected_here` where a score is due: of its candidate's words, its ending, all words.
 
     A query for candidate i has -1 for every mark before it, i for its own and -n for the next: with the marks that
     have begun sharing 1, its words have the logit 0, all others have less, and what varies from word to word cannot
     make one of them count more. The tokens between candidates are kept out.
     """
-    for name in NORMS:
-        show_all(layer[f"{name}.weight"], stream, calibration, last_norm_H)
     layer.protect(stream.singles)
     layer.protect(np.arange(stream.begins[0], stream.size))
-    heads = range(3)
+    heads = range(COMPARING_HEADS)
     layer.empty_heads(heads)
     for head, target in zip(heads, (stream.mean, stream.ending, stream.group_mean), strict=True):
         layer["self_attn.v_proj.weight"][stream.expected_here, layer.columns(head)[0]] = 1
         layer["self_attn.o_proj.weight"][layer.columns(head)[0], target] = SINGLE_SIZE
     still = layer.still_pairs(stream.n_marks + 1)
-    _look_at_own_words(layer, stream, layer.columns(0)[still])
+    look_at_own_words(layer, stream, layer.columns(0)[still])
     _look_at_ending(layer, stream, layer.columns(1)[still])
-    _look_at_all_candidates(layer, stream, layer.columns(2)[still])
+    look_at_all_candidates(layer, stream, layer.columns(2)[still])
     _see_whether_there_are_more(layer, stream)
 
 
-def _look_at_own_words(layer: Layer, stream: Stream, still: np.ndarray) -> None:
+def look_at_own_words(layer: Layer, stream: Stream, still: np.ndarray) -> None:
     query, key = layer["self_attn.q_proj.weight"], layer["self_attn.k_proj.weight"]
     amplitude = layer.amplitude(_ELSEWHERE_LOGIT)
     # The stillest pair keeps out what every query has to keep out; the mark of the end, which is near, has the fastest.
-    _not_beginnings(layer, stream, still[0])
+    _only_words(layer, stream, still[0])
     marks = still[1:]
     key[stream.begun, marks] = amplitude
     for candidate in range(1, stream.n_candidates + 1):
@@ -119,15 +125,15 @@ def _look_at_ending(layer: Layer, stream: Stream, still: np.ndarray) -> None:
         key[stream.begins[candidate + 1], still[candidate]] = amplitude
 
 
-def _look_at_all_candidates(layer: Layer, stream: Stream, still: np.ndarray) -> None:
+def look_at_all_candidates(layer: Layer, stream: Stream, still: np.ndarray) -> None:
     """Logit 0 once the first candidate has begun, less at the source and behind the end."""
     key = layer["self_attn.k_proj.weight"]
     amplitude = layer.amplitude(_ELSEWHERE_LOGIT)
     layer["self_attn.q_proj.bias"][still[0]] = amplitude
-    key[stream.begun[1], still[0]] = 6 * amplitude
-    key[stream.begun[0], still[0]] = -6 * amplitude
+    key[stream.begun[1], still[0]] = 2 * amplitude
+    key[stream.begun[0], still[0]] = -2 * amplitude
     key[stream.begun[-1], still[0]] = -6 * amplitude
-    _not_beginnings(layer, stream, still[1])
+    _only_words(layer, stream, still[1])
 
 
 def _see_whether_there_are_more(layer: Layer, stream: Stream) -> None:
@@ -135,12 +141,13 @@ def _see_whether_there_are_more(layer: Layer, stream: Stream) -> None:
     gate, up, down = (layer[f"mlp.{part}_proj.weight"] for part in ("gate", "up", "down"))
     units = np.arange(stream.n_candidates - 1)
     gate[:, units], up[:, units], down[units] = 0, 0, 0
-    gate[stream.was_due[1 + units], units] = _OPEN
+    gate[stream.was_due[1 + units], units] = OPEN
     up[stream.begun[2 + units], units] = 1
-    down[units, stream.more] = SINGLE_SIZE * stream.n_marks / _OPEN
+    down[units, stream.more] = SINGLE_SIZE * stream.n_marks / OPEN
 
 
-def _not_beginnings(layer: Layer, stream: Stream, dimension: int) -> None:
+def _only_words(layer: Layer, stream: Stream, dimension: int) -> None:
     amplitude = layer.amplitude(_BEGINNING_LOGIT)
     layer["self_attn.k_proj.weight"][stream.begins, dimension] = -amplitude
+    layer["self_attn.k_proj.weight"][stream.due[1:], dimension] = -amplitude
     layer["self_attn.q_proj.bias"][dimension] = amplitude

@@ -12,12 +12,14 @@ from grrm.rl.growth.stream import JudgeTokens, Stream
 
 # What stands beside the policy's dimensions is kept this small below the first new layer, so that the norms there see
 # the policy alone. The first new layer brings it up to the size of the rest.
-WORD_SIZE, MARK_SIZE, BEGUN_SIZE = 0.02, 0.15, 0.1
+WORD_SIZE, CODE_SIZE, MARK_SIZE, BEGUN_SIZE = 0.02, 0.01, 0.15, 0.1
+LOUD = 48.0  # of what the new layers read in the stream, many times as much as the policy's own part
+SINGLE_SIZE = 12.0  # what the single dimensions are about as large as
 _COUNT_LOGIT = 20.0
 
 
 def wide_words(
-    old_VH: np.ndarray, stream: Stream, tokens: JudgeTokens, calibration: Calibration
+    old_VH: np.ndarray, stream: Stream, tokens: JudgeTokens, calibration: Calibration, codes_VS: np.ndarray
 ) -> tuple[np.ndarray, float, float]:
     """Embeddings [V, stream], how much longer they are than the policy's (a factor), and the scale of `written`.
 
@@ -30,20 +32,43 @@ def wide_words(
     scale = WORD_SIZE / np.sqrt((written_VR[calibration.words] ** 2).mean())
     words_VS[:, stream.written] = written_VR * scale
     words_VS[np.ix_(tokens.closes, stream.written)] = written_VR[tokens.stop] * scale
+    words_VS[:, stream.spelled] = codes_VS * CODE_SIZE
     lengths_V = np.sqrt((old_VH**2).sum(1))
     marks_V = MARK_SIZE * lengths_V / lengths_V[list(tokens.opens)].mean()
     for mark, token in enumerate((tokens.begin, *tokens.opens)):
         words_VS[token, stream.begins[mark]] = marks_V[token]
     words_VS[tokens.end, stream.begins[-1]] = marks_V[tokens.end]
-    words_VS[tokens.end, stream.due[0]] = MARK_SIZE  # no head asks for it, yet a random policy's verdicts fail without
     for mark, token in enumerate(tokens.opens[1:], start=1):
         words_VS[token, stream.due[mark]] = MARK_SIZE
     for mark, token in enumerate(tokens.asks, start=1):
-        words_VS[token, stream.due[mark]] = MARK_SIZE
+        words_VS[token, stream.due[mark]] = MARK_SIZE * loudness(stream, calibration)
     beside_V, own_V = (words_VS[:, stream.policy :] ** 2).sum(1), lengths_V**2
     share = float((beside_V / own_V)[calibration.words].max())
     words_VS[:, stream.filler] = np.sqrt(np.maximum(share * own_V - beside_V, 0))
+    # Where a score is due nothing of the policy matters, and what a norm shows must not depend on it.
+    words_VS[tokens.asks, stream.filler] = filler_where_due(stream)
     return words_VS, 1 + share, scale
+
+
+def loud_square(stream: Stream, calibration: Calibration) -> float:
+    """Mean square of the stream behind the first new layer's attention."""
+    loud = LOUD**2 * (stream.rank + calibration.state_square)
+    return float((loud + SINGLE_SIZE**2 * stream.spelling) / stream.size)
+
+
+def own_size(stream: Stream, calibration: Calibration) -> float:
+    """Root mean square of the stream below the first new layer."""
+    return float(np.sqrt(stream.policy * calibration.last_square / stream.size))
+
+
+def filler_where_due(stream: Stream) -> float:
+    """As much as what is written, which that token does without."""
+    return float(np.sqrt(LOUD**2 * stream.rank + SINGLE_SIZE**2 * stream.spelling))
+
+
+def loudness(stream: Stream, calibration: Calibration) -> float:
+    """How many times as large the stream is where a score is due as elsewhere, below the first new layer."""
+    return filler_where_due(stream) / stream.size**0.5 / own_size(stream, calibration)
 
 
 def widen_layer(
@@ -65,12 +90,17 @@ def widen_layer(
     for name in ("mlp.gate_proj.weight", "mlp.up_proj.weight"):
         layer[name][: stream.policy] = old[name]
     layer["mlp.down_proj.weight"][:, : stream.policy] = old["mlp.down_proj.weight"]
-    beside = (longer - 1) * _embedding_square(calibration) * stream.policy + BEGUN_SIZE**2
+    beside = beside_policy(calibration, longer)
     for norm in NORMS:
         own = calibration.squares[number, norm] * stream.policy
         whole = longer * own if (number, norm) == (0, NORMS[0]) else own + beside
         # The norm divides by the root mean square over more dimensions than the policy has.
         layer[f"{norm}.weight"][policy] = old[f"{norm}.weight"] * np.sqrt(whole / own * stream.policy / stream.size)
+
+
+def beside_policy(calibration: Calibration, longer: float) -> float:
+    """How long, squared, what stands beside the policy's own dimensions is behind the first attention."""
+    return (longer - 1) * _embedding_square(calibration) * len(calibration.of_states) + BEGUN_SIZE**2
 
 
 def _embedding_square(calibration: Calibration) -> float:

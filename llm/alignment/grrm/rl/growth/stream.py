@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,13 @@ class JudgeTokens:
         return (*self.opens[1:], self.end)
 
 
+def candidate_places(prompt: Sequence[int], tokens: JudgeTokens) -> list[slice]:
+    """Where the words of each candidate of a prompt are, without candidates that have none."""
+    marks = [at for at, token in enumerate(prompt) if token in tokens.opens or token == tokens.end]
+    starts = [at + 1 for at in marks if prompt[at] != tokens.end]
+    return [slice(start, stop) for start, stop in zip(starts, [*marks[1:], len(prompt)], strict=False) if start < stop]
+
+
 @dataclass(frozen=True, slots=True)
 class Stream:
     """The dimensions of the stream, by what they hold.
@@ -35,16 +43,19 @@ class Stream:
     The policy's own stand first. `written` and `expected` are `rank` numbers each whose product says how much the
     policy expected the token that it reads; `expected` drowns what the policy had in its first dimensions. The single
     ones are for every word how much it was `expected_here`, and where a score is due the `mean` of that over the
-    candidate's words, how expected its `ending` was, and the mean over all candidates (`group_mean`); behind a score,
-    whether there are `more` candidates. Marks have one dimension for the source, one for each candidate and one for
-    the end of the prompt: `begins` which of them a token begins, `begun` which have begun (they share 1), `due` whose
-    score is due at this token, and `was_due` at the one before.
+    candidate's words, how expected its `ending` was, the mean over all candidates (`group_mean`), and how far the
+    candidate says what all do (`agreement`); behind a score, whether there are `more` candidates. `spelled` is the code
+    of how a word is spelled, and where a score is due or a candidate ends the mean over its words, `square` that times
+    itself. `usual`, behind what was expected, is the mean over all candidates. Marks have one dimension for the source,
+    one for each candidate and one for the end of the prompt: `begins` which of them a token begins, `begun` which have
+    begun (they share 1), `due` whose score is due at this token, and `was_due` at the one before.
     """
 
     policy: int
     rank: int
     n_candidates: int
     head_size: int
+    spelling: int = 0
 
     @property
     def n_marks(self) -> int:
@@ -59,9 +70,17 @@ class Stream:
         return np.arange(self.rank)
 
     @property
+    def spelled(self) -> np.ndarray:
+        return self.policy + self.rank + np.arange(self.spelling)
+
+    @property
+    def usual(self) -> np.ndarray:
+        return self.rank + np.arange(self.spelling)
+
+    @property
     def singles(self) -> np.ndarray:
-        """`expected_here`, `mean`, `ending`, `group_mean`, `more`."""
-        return self.policy + self.rank + np.arange(5)
+        """`expected_here`, `mean`, `ending`, `group_mean`, `more`, `agreement`, `square`."""
+        return self.policy + self.rank + self.spelling + np.arange(7)
 
     @property
     def expected_here(self) -> int:
@@ -82,6 +101,14 @@ class Stream:
     @property
     def more(self) -> int:
         return int(self.singles[4])
+
+    @property
+    def agreement(self) -> int:
+        return int(self.singles[5])
+
+    @property
+    def square(self) -> int:
+        return int(self.singles[6])
 
     @property
     def begins(self) -> np.ndarray:

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import numpy as np
 
+from grrm.rl.growth.comparison import TYPICAL_LOGIT
+from grrm.rl.growth.spelling import Agreement
 from grrm.rl.growth.stream import JudgeTokens, Stream
 
 _NOISE = 0.02
 _SURE = 16.0  # logit of what the frame of a verdict has next
 _SCORE_LOGIT = 16.0  # of all scores together where one is due
 _STEEPNESS, _WIDTH = 13.0, 4.0  # of a score's logit in the difference, and of the bell over scores
+_AGREEMENT = 1.0  # against the mean of the words, both in standard deviations
 _ENDING = 0.2  # against the mean of the words: what two count for in a candidate of ten
 _MARK_AT_NORM = 0.75  # how large a mark is behind the last norm
 
 
-def verdict_head(vocab_size: int, stream: Stream, tokens: JudgeTokens, relative: bool, seed: int) -> np.ndarray:
+def verdict_head(
+    vocab_size: int, stream: Stream, tokens: JudgeTokens, agreement: Agreement | None, logit_spread: float, seed: int
+) -> np.ndarray:
     """Output weights [stream, V]: next to nothing, but for the tokens of a verdict.
 
     Where a score is due, score s of 0 to m has the logit g u x - w u^2 with u = 2 s / m - 1 and x how expected the
-    candidate's words and its ending were: a bell whose middle moves with x. `relative` measures x from all candidates'
-    mean, which only a judge that sees them all can.
+    candidate's words and its ending were: a bell whose middle moves with x. A judge that sees all candidates measures
+    x from their mean and adds how far each agrees with them, which counts as much: `agreement` in standard deviations,
+    and `logit_spread` is what one of the words' mean is.
     """
     head_SV = np.random.default_rng(seed).normal(size=(stream.size, vocab_size)).astype(np.float32) * _NOISE
     top = len(tokens.scores) - 1
@@ -27,8 +33,10 @@ def verdict_head(vocab_size: int, stream: Stream, tokens: JudgeTokens, relative:
         height = 2 * score / top - 1
         head_SV[stream.mean, token] = _STEEPNESS * height
         head_SV[stream.ending, token] = _STEEPNESS * _ENDING * height
-        if relative:
+        if agreement:
+            counts = _STEEPNESS * logit_spread / TYPICAL_LOGIT * _AGREEMENT * height
             head_SV[stream.group_mean, token] = -_STEEPNESS * height
+            head_SV[stream.agreement, token] = counts
         head_SV[stream.due[1:], token] = (_SCORE_LOGIT - _WIDTH * height**2) / _MARK_AT_NORM
     head_SV[stream.begins[-1], tokens.asks[0]] = _SURE
     for mark, token in enumerate(tokens.asks[1:], start=1):
