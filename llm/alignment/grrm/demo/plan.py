@@ -142,8 +142,7 @@ class Plan:
             steps = settings.judged_rl_steps if steps is None else steps
             overrides += ["--kl_loss_coeff", settings.judged_kl_loss_coeff]
             overrides += ["--frozen_layers", settings.judged_frozen_layers]
-            if settings.judged_learning_rate is not None:
-                overrides += ["--learning_rate", settings.judged_learning_rate]
+            overrides += ["--learning_rate", settings.judged_learning_rate]
         return layout.training(
             run,
             seed,

@@ -49,21 +49,21 @@ class DemoSettings:
     untrained_samples: int = 1  # the untrained policy always writes up to the limit: slow, and the same every time
     eval_max_new_tokens: int = 64
     judge: str = METRIC
-    judge_rows: int = 8000  # source texts that the policy translates for the judges to learn from
-    judge_heldout_rows: int = 300
+    judge_rows: int = 6000  # source texts that the policy translates for the judges to learn from
+    judge_heldout_rows: int = 200
     judge_candidates: int = 8  # translations of each, so that a rollout group fits into one prompt
     judge_mixed_share: float = 0.3
     judge_free_layers: int = 1
     judge_sft_rows: int = 50
     judge_compared: int = 4  # candidates of a prompt of the group judge's RLVR
     judge_orders: int = 4  # in which the group judge sees held-out candidates; its scores are averaged
-    judge_live_orders: int = 1  # the same where it rewards
+    judge_live_orders: int = 2  # the same where it rewards
     judge_sft_steps: int | None = None
     judge_rl_steps: int | None = None
-    judged_rl_steps: int = 100  # of a policy against a judge, whose every step takes longer than the metric's
+    judged_rl_steps: int = 80  # of a policy against a judge, whose every step takes longer than the metric's
     judged_kl_loss_coeff: float = 0.1  # a learned judge is noisy, and wrong where the policy has not been before
     judged_frozen_layers: int = 1  # and embeddings: rare words' gradients are noise, which Adam makes as large as any
-    judged_learning_rate: float | None = None
+    judged_learning_rate: float = 8e-5  # gains grow with the rate, what noise costs with its square
     nproc: int = 2
 
     @property
