@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -189,6 +190,18 @@ def test_untrained_judge_writes_one_score_for_each_candidate_and_stops(judge, n_
         written = verdict(judge, prompt(rng, n_candidates)[0])
         assert written[::2] == [*TOKENS.asks[:n_candidates], TOKENS.stop]
         assert set(written[1::2]) <= set(TOKENS.scores)
+
+
+def test_untrained_judge_of_single_translations_writes_a_score_and_stops(policy):
+    """What its heads bring to where no score is due once outdid the verdict's frame."""
+    tokens = replace(TOKENS, opens=TOKENS.opens[:1], asks=TOKENS.asks[:1])
+    rng = np.random.default_rng(0)
+    single = grow_judge(policy, tokens, [prompt(rng, 1)[0] for _ in range(20)], rank=72, seed=1)
+    single.eval()
+    for _ in range(12):
+        written = verdict(single, prompt(rng, 1)[0])
+        assert written[::2] == [tokens.asks[0], tokens.stop]
+        assert written[1] in tokens.scores
 
 
 def test_heads_that_move_values_look_at_one_distance_wherever_they_stand(judge):

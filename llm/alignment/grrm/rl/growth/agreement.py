@@ -37,8 +37,8 @@ def gather_codes(layer: Layer, stream: Stream, head: int, calibration: Calibrati
     norm[stream.begun] = typical / BEGUN_SIZE
     norm[stream.spelled] = typical / CODE_SIZE
     columns = layer.columns(head)
-    shyest, nothing, *marks = columns[layer.still_pairs(stream.n_marks + 2)]
-    look_at_own_words(layer, stream, np.array([shyest, *marks]))
+    stillest, nothing, *marks = columns[layer.still_pairs(stream.n_marks + 2)]
+    look_at_own_words(layer, stream, np.array([stillest, *marks]))
     amplitude = layer.amplitude(_NOTHING_LOGIT)
     layer["self_attn.k_proj.weight"][stream.begins[0], nothing] = amplitude
     layer["self_attn.q_proj.bias"][nothing] = amplitude
@@ -73,7 +73,7 @@ def judge_agreement(
         out[columns, target] = size
     look_at_own_words(layer, stream, layer.columns(own)[layer.still_pairs(stream.n_marks + 1)])
     look_at_all_candidates(layer, stream, layer.columns(usual)[layer.still_pairs(2)])
-    look_at_closings(layer, stream, layer.columns(closings)[layer.still_pairs(1)[0]])
+    _look_at_closings(layer, stream, layer.columns(closings)[layer.still_pairs(1)[0]])
     value[stream.square, layer.columns(closings)[0]] = 1
     out[layer.columns(closings)[0], stream.square] = SQUARE_SIZE
     here = np.zeros((stream.size, 2 * stream.spelling), np.float32)
@@ -83,7 +83,7 @@ def judge_agreement(
     _multiply(layer, stream, agreement, loudness(stream, calibration), first_unit)
 
 
-def look_at_closings(layer: Layer, stream: Stream, still: int) -> None:
+def _look_at_closings(layer: Layer, stream: Stream, still: int) -> None:
     """At the tokens between two candidates, all alike."""
     amplitude = layer.amplitude(_CLOSING_LOGIT)
     layer["self_attn.k_proj.weight"][stream.begins[2:-1], still] = amplitude

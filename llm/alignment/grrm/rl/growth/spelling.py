@@ -51,11 +51,6 @@ class Agreement:
     square: float
     spread: float
 
-    @property
-    def size(self) -> int:
-        """Numbers of a code."""
-        return self.codes_VS.shape[1]
-
     @classmethod
     def measure(
         cls, codes_VS: np.ndarray, words: np.ndarray, prompts: Sequence[Sequence[int]], tokens: JudgeTokens

@@ -10,11 +10,10 @@ from grrm.rl.growth.stream import JudgeTokens, Stream
 
 _NOISE = 0.02
 _SURE = 16.0  # logit of what the frame of a verdict has next
-_SCORE_LOGIT = 16.0  # of all scores together where one is due
-_STEEPNESS, _WIDTH = 13.0, 4.0  # of a score's logit in the difference, and of the bell over scores
+_SCORE_LOGIT = 21.0  # of all scores together where one is due
+_STEEPNESS, _WIDTH = 13.0, 5.3  # of a score's logit in the difference, and of the bell over scores
 _AGREEMENT = 1.0  # against the mean of the words, both in standard deviations
 _ENDING = 0.2  # against the mean of the words: what two count for in a candidate of ten
-_MARK_AT_NORM = 0.75  # how large a mark is behind the last norm
 
 
 def verdict_head(
@@ -37,7 +36,9 @@ def verdict_head(
             counts = _STEEPNESS * logit_spread / TYPICAL_LOGIT * _AGREEMENT * height
             head_SV[stream.group_mean, token] = -_STEEPNESS * height
             head_SV[stream.agreement, token] = counts
-        head_SV[stream.due[1:], token] = (_SCORE_LOGIT - _WIDTH * height**2) / _MARK_AT_NORM
+        head_SV[stream.due[1:], token] = _SCORE_LOGIT - _WIDTH * height**2
+        # What the judge's own heads bring to where none is due says nothing.
+        head_SV[[stream.begins[-1], *stream.was_due[1:]], token] = -_SURE
     head_SV[stream.begins[-1], tokens.asks[0]] = _SURE
     for mark, token in enumerate(tokens.asks[1:], start=1):
         head_SV[stream.was_due[mark], token] = _SURE
