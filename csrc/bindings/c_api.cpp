@@ -11,6 +11,7 @@
 
 #include "../kernels/attention.h"
 #include "../kernels/decoder.h"
+#include "../kernels/linear_scores.h"
 #include "../kernels/rms_norm.h"
 #include "../kernels/rotary.h"
 #include "../kernels/sampling.h"
@@ -74,7 +75,7 @@ int64_t within_memory(Work work) {
 
 extern "C" {
 
-int32_t grrm_abi() { return 3; }
+int32_t grrm_abi() { return 4; }
 
 void grrm_rms_norm(const float* x, const float* w, float* y, float* inverse, int64_t rows, int64_t width,
                    float epsilon) {
@@ -117,10 +118,38 @@ void grrm_score_tokens(const float* logits, const int64_t* labels, float* logpro
   });
 }
 
-void grrm_score_tokens_backward(const float* logits, const int64_t* labels, const float* lse, const float* g,
-                                float* dlogits, int64_t rows, int64_t vocab) {
+void grrm_score_tokens_backward(const float* logits, const int64_t* labels, const float* entropy, const float* lse,
+                                const float* g_logprob, const float* g_entropy, const float* g_lse, float* dlogits,
+                                int64_t rows, int64_t vocab) {
   over_ranges(rows, [&](int64_t, int64_t begin, int64_t end) {
-    grrm::score_token_backward_rows(logits, labels, lse, g, dlogits, begin, end, vocab);
+    for (int64_t i = begin; i < end; ++i)
+      grrm::score_token_backward_row(logits + i * vocab, labels[i], entropy[i], lse[i], g_logprob[i], g_entropy[i],
+                                     g_lse[i], dlogits + i * vocab, vocab);
+  });
+}
+
+// Scores of hidden states [rows, hidden] under an output layer, `chunk` rows of logits at a time.
+int64_t grrm_linear_scores(const void* sgemm, const float* hidden, const float* weights, const int64_t* labels,
+                           float* logprobs, float* entropy, float* lse, int64_t rows, int64_t width, int64_t vocab,
+                           int64_t by_word, int64_t chunk) {
+  return within_memory([&] {
+    const auto product = reinterpret_cast<grrm::Sgemm>(const_cast<void*>(sgemm));
+    grrm::LinearScores(product, {weights, width, vocab, by_word != 0}, rows, chunk)
+        .forward(hidden, labels, logprobs, entropy, lse);
+    return int64_t{0};
+  });
+}
+
+// `dhidden` and `dweights` may be null.
+int64_t grrm_linear_scores_backward(const void* sgemm, const float* hidden, const float* weights, const int64_t* labels,
+                                    const float* entropy, const float* lse, const float* g_logprob,
+                                    const float* g_entropy, const float* g_lse, float* dhidden, float* dweights,
+                                    int64_t rows, int64_t width, int64_t vocab, int64_t by_word, int64_t chunk) {
+  return within_memory([&] {
+    const auto product = reinterpret_cast<grrm::Sgemm>(const_cast<void*>(sgemm));
+    grrm::LinearScores(product, {weights, width, vocab, by_word != 0}, rows, chunk)
+        .backward(hidden, labels, entropy, lse, {g_logprob, g_entropy, g_lse}, dhidden, dweights);
+    return int64_t{0};
   });
 }
 

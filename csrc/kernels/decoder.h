@@ -7,16 +7,13 @@
 #include <vector>
 
 #include "cached_attention.h"
+#include "gemm.h"
 #include "rms_norm.h"
 #include "rotary.h"
 #include "swiglu.h"
 #include "threads.h"
 
 namespace grrm {
-
-// cblas_sgemm, row-major.
-using Sgemm = void (*)(int layout, int transpose_a, int transpose_b, int m, int n, int k, float alpha, const float* a,
-                       int lda, const float* b, int ldb, float beta, float* c, int ldc);
 
 // y = x W + b with W [in, out]; no bias where it is null.
 struct Projection {
@@ -113,10 +110,7 @@ class DecoderPass {
 
   void product(const float* x, int64_t in, const float* weight, int64_t out, float beta, float* y,
                bool transposed = false) const {
-    constexpr int kRowMajor = 101, kPlain = 111, kTransposed = 112;
-    d_.sgemm(kRowMajor, kPlain, transposed ? kTransposed : kPlain, static_cast<int>(whole_rows(n_)),
-             static_cast<int>(out), static_cast<int>(in), 1.0f, x, static_cast<int>(in), weight,
-             static_cast<int>(transposed ? in : out), beta, y, static_cast<int>(out));
+    multiply(d_.sgemm, whole_rows(n_), out, in, {x, in, false}, {weight, transposed ? in : out, transposed}, beta, y);
   }
 
   void project(const Floats& x, int64_t in, const Projection& p, int64_t out, Floats& y) const {

@@ -30,18 +30,18 @@ static void score_token_rows(const float* logits, const int64_t* labels, float* 
   }
 }
 
-// dlogits = g * (onehot(label) - softmax(logits)).
+// Gradients of log-probability, entropy and lse into one row: with p the softmax and H its entropy,
+// dlogits = p (g_lse - g_logprob - g_entropy (logits - lse + H)) + g_logprob onehot(label). `dlogits` may be `z`.
 GRRM_CLONES
-static void score_token_backward_rows(const float* logits, const int64_t* labels, const float* lse, const float* g,
-                                      float* dlogits, int64_t begin, int64_t end, int64_t vocab) {
-  for (int64_t row = begin; row < end; ++row) {
-    const float* z = logits + row * vocab;
-    float* d = dlogits + row * vocab;
-    const float scale = -g[row], shift = lse[row];
+static void score_token_backward_row(const float* z, int64_t label, float entropy, float lse, float g_logprob,
+                                     float g_entropy, float g_lse, float* dlogits, int64_t vocab) {
+  const float base = g_lse - g_logprob - g_entropy * entropy;
 #pragma omp simd
-    for (int64_t i = 0; i < vocab; ++i) d[i] = scale * exp_approx(z[i] - shift);
-    d[labels[row]] += g[row];
+  for (int64_t i = 0; i < vocab; ++i) {
+    const float shifted = z[i] - lse;
+    dlogits[i] = exp_approx(shifted) * (base - g_entropy * shifted);
   }
+  dlogits[label] += g_logprob;
 }
 
 }  // namespace grrm

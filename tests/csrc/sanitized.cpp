@@ -33,7 +33,35 @@ void rows(int64_t n, int64_t width) {
   std::vector<int64_t> labels(n, width - 1);
   Floats logprobs(n), entropy(n), lse(n);
   grrm_score_tokens(x.data(), labels.data(), logprobs.data(), entropy.data(), lse.data(), n, width);
-  grrm_score_tokens_backward(x.data(), labels.data(), lse.data(), logprobs.data(), dx.data(), n, width);
+  grrm_score_tokens_backward(x.data(), labels.data(), entropy.data(), lse.data(), logprobs.data(), entropy.data(),
+                             lse.data(), dx.data(), n, width);
+}
+
+// Row-major product, as slow as it is plain.
+void plain_sgemm(int, int transpose_a, int transpose_b, int m, int n, int k, float alpha, const float* a, int lda,
+                 const float* b, int ldb, float beta, float* c, int ldc) {
+  for (int i = 0; i < m; ++i) {
+    for (int j = 0; j < n; ++j) {
+      float sum = 0.0f;
+      for (int l = 0; l < k; ++l)
+        sum += (transpose_a == 112 ? a[l * lda + i] : a[i * lda + l]) *
+               (transpose_b == 112 ? b[j * ldb + l] : b[l * ldb + j]);
+      c[i * ldc + j] = alpha * sum + (beta == 0.0f ? 0.0f : beta * c[i * ldc + j]);
+    }
+  }
+}
+
+void scores_by_parts(int64_t n, int64_t width, int64_t vocab, int64_t by_word, int64_t chunk) {
+  const Floats hidden = numbers(n * width), weights = numbers(width * vocab);
+  const std::vector<int64_t> labels(n, vocab - 1);
+  Floats logprobs(n), entropy(n), lse(n), dhidden(n * width), dweights(width * vocab);
+  const void* sgemm = reinterpret_cast<const void*>(&plain_sgemm);
+  grrm_linear_scores(sgemm, hidden.data(), weights.data(), labels.data(), logprobs.data(), entropy.data(), lse.data(),
+                     n, width, vocab, by_word, chunk);
+  for (const bool wanted : {true, false})
+    grrm_linear_scores_backward(sgemm, hidden.data(), weights.data(), labels.data(), entropy.data(), lse.data(),
+                                logprobs.data(), entropy.data(), lse.data(), wanted ? dhidden.data() : nullptr,
+                                wanted ? dweights.data() : nullptr, n, width, vocab, by_word, chunk);
 }
 
 void rotation(int64_t tokens, int64_t heads, int64_t width) {
@@ -65,18 +93,6 @@ void attention(int64_t batch, int64_t length, int64_t heads, int64_t key_heads, 
                  length, heads, key_heads, width);
   grrm_attention_backward(q.data(), k.data(), v.data(), begin.data(), end.data(), own.data(), out.data(), lse.data(),
                           g.data(), dq.data(), dk.data(), dv.data(), batch, length, heads, key_heads, width);
-}
-
-// Row-major product, as slow as it is plain.
-void plain_sgemm(int, int, int transpose_b, int m, int n, int k, float alpha, const float* a, int lda, const float* b,
-                 int ldb, float beta, float* c, int ldc) {
-  for (int i = 0; i < m; ++i) {
-    for (int j = 0; j < n; ++j) {
-      float sum = 0.0f;
-      for (int l = 0; l < k; ++l) sum += a[i * lda + l] * (transpose_b == 112 ? b[j * ldb + l] : b[l * ldb + j]);
-      c[i * ldc + j] = alpha * sum + (beta == 0.0f ? 0.0f : beta * c[i * ldc + j]);
-    }
-  }
 }
 
 // Two prompts into slots 2 and 0, the first copied to slot 1, then a step of all three; drawn with every filter.
@@ -121,6 +137,8 @@ void decoding(int64_t heads, int64_t key_heads, int64_t width, bool tied) {
 
 int main() {
   for (int64_t width : {1, 2, 15, 16, 17, 48, 100}) rows(3, width);
+  for (int64_t by_word : {0, 1})
+    for (int64_t chunk : {1, 4, 16}) scores_by_parts(9, 10, 17, by_word, chunk);
   for (int64_t width : {2, 8, 48}) rotation(3, 2, width);
   for (int64_t width : {2, 16, 24, 48, 64, 80})
     for (int64_t length : {1, 2, 5, 31, 32, 33, 70}) attention(2, length, 4, 2, width);

@@ -11,6 +11,7 @@ import paddle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.token_scores import token_scores
 
 from grrm.engine.native import available
 from grrm.rl.cpu_layers.fused import (
@@ -123,24 +124,18 @@ def test_rotation_and_its_gradient_which_is_the_rotation_back():
 
 
 @pytest.mark.parametrize("vocab", [2, 33, 512])
-def test_token_scores_and_the_gradient_of_their_logprobs(vocab):
+def test_token_scores_and_their_gradients(vocab):
     rng = np.random.default_rng(vocab)
-    logits, labels, g = rng.normal(size=(4, vocab)) * 5, rng.integers(0, vocab, 4), rng.normal(size=4)
+    logits, labels, g_3N = rng.normal(size=(4, vocab)) * 5, rng.integers(0, vocab, 4), rng.normal(size=(3, 4))
     logits[0, 0] = 300.0  # far above the rest: probabilities of 0 and 1
-
-    def logprobs(z):
-        shifted = z - z.max(-1, keepdims=True)
-        return (shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)))[np.arange(4), labels]
-
     lt = tensor(logits)
-    found, entropy = FusedTokenScores.apply(lt, paddle.to_tensor(labels))
-    np.testing.assert_allclose(found.numpy(), logprobs(logits), rtol=1e-5, atol=1e-5)
-    p = np.exp(logits - logits.max(-1, keepdims=True))
-    p /= p.sum(-1, keepdims=True)
-    np.testing.assert_allclose(entropy.numpy(), -(p * np.log(p + 1e-300)).sum(-1), atol=1e-5)
-    (gradient,) = pull(found, g, lt)
-    onehot = np.eye(vocab)[labels]
-    np.testing.assert_allclose(gradient, (onehot - p) * g[:, None], atol=1e-5)
+    found = FusedTokenScores.apply(lt, paddle.to_tensor(labels))
+    wanted, gradient_NV = token_scores(logits, labels, g_3N)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one.numpy(), other, rtol=1e-5, atol=1e-5)
+    loss = sum((one * tensor(g)).sum() for one, g in zip(found, g_3N, strict=True))
+    loss.backward()
+    np.testing.assert_allclose(lt.grad.numpy(), gradient_NV, atol=2e-5)
 
 
 @settings(deadline=None, max_examples=30)

@@ -15,6 +15,7 @@ from grrm.engine.native import available
 from grrm.errors import UserError
 from grrm.rl.cpu_layers import takes_ranges
 from grrm.rl.cpu_layers.fused import FusedTokenScores
+from grrm.rl.cpu_layers.linear_scores import linear_scores, scores_by_parts
 from grrm.rl.visibility import dense_mask
 
 POLICY_BASES = {"qwen2": Qwen2ForCausalLM, "llama": LlamaForCausalLM}
@@ -23,7 +24,7 @@ POLICY_BASES = {"qwen2": Qwen2ForCausalLM, "llama": LlamaForCausalLM}
 class TokenScores(NamedTuple):
     """Per valid response token, flattened row by row (N): log-probability, and entropy in nats.
 
-    The entropy has a gradient only where it was asked for; the softmax's log-normaliser is there only then.
+    The entropy has a gradient only where it was asked for, the softmax's log-normaliser always.
     """
 
     logprobs_N: paddle.Tensor
@@ -59,28 +60,25 @@ class _ScoresTokens:
         visible_3BT=None,
         temperature: float = 1.0,
         entropy_gradient: bool = False,
-        log_normalizer: bool = False,
         **kwargs,
     ):
         """Score `labels_N` at flat positions `positions_N` of the [B*T] hidden states that predict them.
 
-        The LM head runs on those positions only: prompts and padding, most of a batch, never meet the vocabulary. Rows
-        are right-padded, so causal attention alone keeps real tokens from seeing padding; `position_ids` and
-        `visible_3BT` (see grrm.rl.visibility) are for packed rows.
+        The LM head runs on those positions only: prompts and padding, most of a batch, never meet the vocabulary. Where
+        logits would take much memory, they are never there all at the same time (`linear_scores`). Rows are
+        right-padded, so causal attention alone keeps real tokens from seeing padding; `position_ids` and `visible_3BT`
+        (see grrm.rl.visibility) are for packed rows.
         """
         if positions_N is None:
             return super().forward(input_ids, *args, **kwargs)
         kwargs |= self._visibility(input_ids, visible_3BT)
         hidden = getattr(self, self.base_model_prefix)(input_ids, **kwargs)[0]
         hidden_N = paddle.gather(hidden.reshape([-1, hidden.shape[-1]]), positions_N)
-        logits_NV = self.lm_head(hidden_N)
         if temperature not in (0.0, 1.0):
-            logits_NV = logits_NV / temperature
-        scores = score_tokens(logits_NV, labels_N, entropy_gradient)
-        if not log_normalizer:
-            return scores
-        chosen_N = paddle.take_along_axis(logits_NV, labels_N.unsqueeze(-1), axis=1).squeeze(-1)
-        return scores._replace(log_normalizer_N=chosen_N - scores.logprobs_N)
+            hidden_N = hidden_N / temperature
+        if scores_by_parts(self.lm_head, hidden_N.shape[0]):
+            return _token_scores(*linear_scores(hidden_N, self.lm_head, labels_N), entropy_gradient)
+        return score_tokens(self.lm_head(hidden_N), labels_N, entropy_gradient)
 
     def _visibility(self, input_ids: paddle.Tensor, visible_3BT: paddle.Tensor | None) -> dict[str, Any]:
         """What tells the base which tokens see each other: ranges where its attention reads them, else a mask."""
@@ -93,25 +91,31 @@ class _ScoresTokens:
 
 
 def score_tokens(logits_NV: paddle.Tensor, labels_N: paddle.Tensor, entropy_gradient: bool = False) -> TokenScores:
-    """log softmax(logits)[label] and the entropy of softmax(logits), both [N] float32.
+    """log softmax(logits)[label], the entropy of softmax(logits) and its log-normaliser lse, all [N] float32.
 
-    Entropy is lse - sum(p * logits) with lse = logit[label] - logprob[label]: no logarithm over the vocabulary, and no
-    gradient. With `entropy_gradient` it is -sum(p * log p), with its gradient, at the price of another softmax.
-    Paddle's CPU kernel clamps log-probabilities at -64, so below that both are approximate; the gradient is exact.
+    Without kernels entropy is lse - sum(p * logits): no logarithm over the vocabulary, and no gradient. With
+    `entropy_gradient` it is then -sum(p * log p), with its gradient, at the price of another softmax. Paddle's CPU
+    kernel clamps log-probabilities at -64, so below that both are approximate; the gradient is exact.
     """
-    if not entropy_gradient and logits_NV.place.is_cpu_place() and available():
-        return TokenScores(*FusedTokenScores.apply(logits_NV.astype("float32"), labels_N))
+    if logits_NV.place.is_cpu_place() and available():
+        return _token_scores(*FusedTokenScores.apply(logits_NV.astype("float32"), labels_N), entropy_gradient)
     labels_N1 = labels_N.unsqueeze(-1)
     nll_N1, probs_NV = F.softmax_with_cross_entropy(logits_NV.astype("float32"), labels_N1, return_softmax=True)
     logprobs_N = -nll_N1.squeeze(-1)
+    lse_N = paddle.take_along_axis(logits_NV, labels_N1, axis=1).squeeze(-1) - logprobs_N
     if entropy_gradient:
         # The softmax returned above passes no gradient on.
         all_logprobs_NV = F.log_softmax(logits_NV.astype("float32"), axis=-1)
-        return TokenScores(logprobs_N, -(paddle.exp(all_logprobs_NV) * all_logprobs_NV).sum(-1))
+        return TokenScores(logprobs_N, -(paddle.exp(all_logprobs_NV) * all_logprobs_NV).sum(-1), lse_N)
     with paddle.no_grad():
-        chosen_N = paddle.take_along_axis(logits_NV, labels_N1, axis=1).squeeze(-1)
-        entropy_N = chosen_N - logprobs_N.detach() - (probs_NV.detach() * logits_NV.detach()).sum(-1)
-    return TokenScores(logprobs_N, entropy_N)
+        entropy_N = lse_N.detach() - (probs_NV.detach() * logits_NV.detach()).sum(-1)
+    return TokenScores(logprobs_N, entropy_N, lse_N)
+
+
+def _token_scores(
+    logprobs_N: paddle.Tensor, entropy_N: paddle.Tensor, lse_N: paddle.Tensor, entropy_gradient: bool
+) -> TokenScores:
+    return TokenScores(logprobs_N, entropy_N if entropy_gradient else entropy_N.detach(), lse_N)
 
 
 def policy_class(model_type: str) -> type:

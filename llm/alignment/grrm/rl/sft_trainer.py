@@ -68,7 +68,7 @@ class SftTrainer(MarksCheckpoints, StopsAtDivergence, Trainer):
         """
         weights_N = inputs.get("weights_N")
         model_inputs = {name: value for name, value in inputs.items() if name != "weights_N"}
-        scores = model(**model_inputs, log_normalizer=self.z_loss_weight > 0)
+        scores = model(**model_inputs)
         if weights_N is None:
             loss = -scores.logprobs_N.mean()
         else:

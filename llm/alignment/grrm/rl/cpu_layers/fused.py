@@ -11,7 +11,8 @@ from paddle.autograd import PyLayer
 from grrm.rl.cpu_layers.wanted import note_inputs, only_wanted
 from grrm_csrc.build import kernels
 
-# What each argument of a kernel is: f, i and l are tensors of float32, int32 and int64, n is a whole number, x any.
+# What each argument of a kernel is: f, i and l are tensors of float32, int32 and int64 or None, n is a whole number, x
+# any, p an address.
 _SIGNATURES = {
     "grrm_rms_norm": "ffffnnx",
     "grrm_rms_norm_backward": "ffffffnn",
@@ -19,30 +20,39 @@ _SIGNATURES = {
     "grrm_swiglu_backward": "fffffn",
     "grrm_rotate": "ffflfnnnx",
     "grrm_score_tokens": "flfffnn",
-    "grrm_score_tokens_backward": "flfffnn",
+    "grrm_score_tokens_backward": "flffffffnn",
+    "grrm_linear_scores": "pfflfffnnnnn",
+    "grrm_linear_scores_backward": "pfflfffffffnnnnn",
     "grrm_attention": "fffiiiffnnnnn",
     "grrm_attention_backward": "fffiiiffffffnnnnn",
 }
 _DTYPES = {"f": paddle.float32, "i": paddle.int32, "l": paddle.int64}
-_NUMBERS = {"n": ctypes.c_int64, "x": ctypes.c_float}
+_NUMBERS = {"n": ctypes.c_int64, "x": ctypes.c_float, "p": ctypes.c_void_p}
 
 
-def _call(name: str, *arguments: Any) -> None:
-    """Call a kernel, tensors by address. Raises TypeError for a tensor of another type or on another device."""
+def call_kernel(name: str, *arguments: Any) -> int:
+    """Call a kernel, tensors by address, and return what it answers, if anything.
+
+    Raises TypeError for a tensor of another type or on another device.
+    """
     kept: list[paddle.Tensor] = []  # temporary copies have to live until the call returns
     passed: list[Any] = []
     for kind, argument in zip(_SIGNATURES[name], arguments, strict=True):
         if kind in _NUMBERS:
             passed.append(_NUMBERS[kind](argument))
             continue
+        if argument is None:
+            passed.append(None)
+            continue
         if argument.dtype != _DTYPES[kind] or not argument.place.is_cpu_place():
             raise TypeError(f"{name} takes {_DTYPES[kind]} on the CPU, not {argument.dtype} on {argument.place}")
         kept.append(argument if argument.is_contiguous() else argument.contiguous())
         passed.append(ctypes.c_void_p(kept[-1].data_ptr()))
-    getattr(kernels().library, name)(*passed)
+    return int(getattr(kernels().library, name)(*passed))
 
 
-def _new(*shape: int) -> paddle.Tensor:
+def new_floats(*shape: int) -> paddle.Tensor:
+    """A tensor of this shape with nothing in it yet."""
     return paddle.empty(list(shape), dtype="float32")
 
 
@@ -52,8 +62,8 @@ class FusedRMSNorm(PyLayer):
     @staticmethod
     def forward(ctx: Any, x_NH: paddle.Tensor, weight_H: paddle.Tensor, epsilon: float) -> paddle.Tensor:
         rows, width = x_NH.shape
-        y_NH, inverse_N = _new(rows, width), _new(rows)
-        _call("grrm_rms_norm", x_NH, weight_H, y_NH, inverse_N, rows, width, float(epsilon))
+        y_NH, inverse_N = new_floats(rows, width), new_floats(rows)
+        call_kernel("grrm_rms_norm", x_NH, weight_H, y_NH, inverse_N, rows, width, float(epsilon))
         note_inputs(ctx, x_NH, weight_H)
         ctx.save_for_backward(x_NH, weight_H, inverse_N)
         return y_NH
@@ -62,8 +72,8 @@ class FusedRMSNorm(PyLayer):
     def backward(ctx: Any, grad_NH: paddle.Tensor) -> Any:
         x_NH, weight_H, inverse_N = ctx.saved_tensor()
         rows, width = x_NH.shape
-        grad_x_NH, grad_weight_H = _new(rows, width), _new(width)
-        _call("grrm_rms_norm_backward", x_NH, weight_H, inverse_N, grad_NH, grad_x_NH, grad_weight_H, rows, width)
+        grad_x_NH, grad_weight_H = new_floats(rows, width), new_floats(width)
+        call_kernel("grrm_rms_norm_backward", x_NH, weight_H, inverse_N, grad_NH, grad_x_NH, grad_weight_H, rows, width)
         return only_wanted(ctx, grad_x_NH, grad_weight_H)
 
 
@@ -72,8 +82,8 @@ class FusedSwiGLU(PyLayer):
 
     @staticmethod
     def forward(ctx: Any, gate: paddle.Tensor, up: paddle.Tensor) -> paddle.Tensor:
-        y = _new(*gate.shape)
-        _call("grrm_swiglu", gate, up, y, gate.size)
+        y = new_floats(*gate.shape)
+        call_kernel("grrm_swiglu", gate, up, y, gate.size)
         note_inputs(ctx, gate, up)
         ctx.save_for_backward(gate, up)
         return y
@@ -81,8 +91,8 @@ class FusedSwiGLU(PyLayer):
     @staticmethod
     def backward(ctx: Any, grad: paddle.Tensor) -> Any:
         gate, up = ctx.saved_tensor()
-        grad_gate, grad_up = _new(*gate.shape), _new(*gate.shape)
-        _call("grrm_swiglu_backward", gate, up, grad, grad_gate, grad_up, gate.size)
+        grad_gate, grad_up = new_floats(*gate.shape), new_floats(*gate.shape)
+        call_kernel("grrm_swiglu_backward", gate, up, grad, grad_gate, grad_up, gate.size)
         return only_wanted(ctx, grad_gate, grad_up)
 
 
@@ -105,8 +115,8 @@ def _rotated(
     x: paddle.Tensor, cos_PD: paddle.Tensor, sin_PD: paddle.Tensor, positions_BT: paddle.Tensor, direction: float
 ) -> paddle.Tensor:
     batch, length, heads, width = x.shape
-    y = _new(*x.shape)
-    _call("grrm_rotate", x, cos_PD, sin_PD, positions_BT, y, batch * length, heads, width, direction)
+    y = new_floats(*x.shape)
+    call_kernel("grrm_rotate", x, cos_PD, sin_PD, positions_BT, y, batch * length, heads, width, direction)
     return y
 
 
@@ -122,9 +132,9 @@ class FusedAttention(PyLayer):
         ctx: Any, q: paddle.Tensor, k: paddle.Tensor, v: paddle.Tensor, visible_3BT: paddle.Tensor
     ) -> paddle.Tensor:
         batch, length, heads, width = q.shape
-        out, lse = _new(*q.shape), _new(batch, heads, length)
+        out, lse = new_floats(*q.shape), new_floats(batch, heads, length)
         sizes = (batch, length, heads, k.shape[2], width)
-        _call("grrm_attention", q, k, v, *_ranges(visible_3BT), out, lse, *sizes)
+        call_kernel("grrm_attention", q, k, v, *_ranges(visible_3BT), out, lse, *sizes)
         ctx.sizes = sizes
         note_inputs(ctx, q, k, v, visible_3BT)
         ctx.save_for_backward(q, k, v, visible_3BT, out, lse)
@@ -133,9 +143,9 @@ class FusedAttention(PyLayer):
     @staticmethod
     def backward(ctx: Any, grad: paddle.Tensor) -> Any:
         q, k, v, visible_3BT, out, lse = ctx.saved_tensor()
-        dq, dk, dv = _new(*q.shape), _new(*k.shape), _new(*v.shape)
+        dq, dk, dv = new_floats(*q.shape), new_floats(*k.shape), new_floats(*v.shape)
         arguments = (q, k, v, *_ranges(visible_3BT), out, lse, grad, dq, dk, dv, *ctx.sizes)
-        _call("grrm_attention_backward", *arguments)
+        call_kernel("grrm_attention_backward", *arguments)
         return only_wanted(ctx, dq, dk, dv, None)
 
 
@@ -144,26 +154,31 @@ def _ranges(visible_3BT: paddle.Tensor) -> tuple[paddle.Tensor, paddle.Tensor, p
 
 
 class FusedTokenScores(PyLayer):
-    """log softmax(logits)[label] and the entropy of the softmax, both [N]; the entropy has no gradient."""
+    """log softmax(logits)[label], the entropy of the softmax and its log-normaliser, [N] each."""
 
     @staticmethod
     def forward(ctx: Any, logits_NV: paddle.Tensor, labels_N: paddle.Tensor) -> Any:
         rows, vocab = logits_NV.shape
-        if rows:
-            first, last = int(labels_N.min()), int(labels_N.max())
-            if first < 0 or last >= vocab:
-                raise ValueError(f"labels from {first} to {last} of a vocabulary of {vocab}")
-        logprobs_N, entropy_N, lse_N = _new(rows), _new(rows), _new(rows)
-        _call("grrm_score_tokens", logits_NV, labels_N, logprobs_N, entropy_N, lse_N, rows, vocab)
-        ctx.save_for_backward(logits_NV, labels_N, lse_N)
-        entropy_N.stop_gradient = True
-        ctx.mark_non_differentiable(entropy_N)
-        return logprobs_N, entropy_N
+        check_labels(labels_N, vocab)
+        scores = [new_floats(rows) for _ in range(3)]
+        call_kernel("grrm_score_tokens", logits_NV, labels_N, *scores, rows, vocab)
+        _, entropy_N, lse_N = scores
+        ctx.save_for_backward(logits_NV, labels_N, entropy_N, lse_N)
+        return tuple(scores)
 
     @staticmethod
-    def backward(ctx: Any, grad_N: paddle.Tensor, *_: Any) -> Any:
-        logits_NV, labels_N, lse_N = ctx.saved_tensor()
+    def backward(ctx: Any, *gradients_N: paddle.Tensor) -> Any:
+        logits_NV, labels_N, entropy_N, lse_N = ctx.saved_tensor()
         rows, vocab = logits_NV.shape
-        grad_NV = _new(rows, vocab)
-        _call("grrm_score_tokens_backward", logits_NV, labels_N, lse_N, grad_N, grad_NV, rows, vocab)
+        grad_NV = new_floats(rows, vocab)
+        scores = (logits_NV, labels_N, entropy_N, lse_N)
+        call_kernel("grrm_score_tokens_backward", *scores, *gradients_N, grad_NV, rows, vocab)
         return grad_NV, None
+
+
+def check_labels(labels_N: paddle.Tensor, vocab: int) -> None:
+    """Raises ValueError for a label outside the vocabulary, behind which a kernel would read memory of others."""
+    if labels_N.shape[0]:
+        first, last = int(labels_N.min()), int(labels_N.max())
+        if first < 0 or last >= vocab:
+            raise ValueError(f"labels from {first} to {last} of a vocabulary of {vocab}")

@@ -1,0 +1,172 @@
+"""Log-probabilities and entropies of tokens under a large vocabulary, forward and backward, from hidden states.
+
+    python benchmarks/logprob.py [--repeats 3] [--peer-python PYTHON] [--out FILE]
+
+`parts` computes logits of 256 tokens at a time and once more in the backward pass; `whole` keeps all logits, with this
+project's kernel behind them; `stock` is Paddle's own operators. `trl` is what TRL does, in torch, where the interpreter
+named by --peer-python has torch; it is left out without one. Each measurement is a process; the forms take turns. What
+counts are the ratios of CPU time and of the memory that a process takes above its weights and hidden states.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULT = ROOT / "benchmarks/results/logprob.json"
+OURS = ("parts", "whole", "stock")
+N_TOKENS = 4096
+SIZES = {"SmolLM2-135M": (49_152, 576), "Qwen2.5-0.5B": (151_936, 896)}  # vocabulary and width of the output layer
+_STEPS = 2
+_TIMEOUT_S = 1200.0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=3, help="processes of each form (default: %(default)s)")
+    parser.add_argument("--tokens", type=int, default=N_TOKENS, help="tokens to score (default: %(default)s)")
+    parser.add_argument("--peer-python", help="interpreter that has torch")
+    parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
+    parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.one:
+        form, *sizes = options.one
+        print(json.dumps(measure_here(form, *map(int, sizes))))
+        return
+    if options.repeats < 1 or options.tokens < 1:
+        parser.error("--repeats and --tokens must be at least 1")
+    from grrm.data.atomic import atomic_path
+
+    result = measure(options.repeats, options.tokens, options.peer_python)
+    with atomic_path(options.out) as temporary:
+        temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    for row in result["rows"]:
+        print(f"{row['model']:<14}{row['engine']:<10}{row['cpu_s']:8.1f} s {row['peak_mb']:8.0f} MB")
+    print(f"written to {options.out}")
+
+
+def measure(repeats: int, n_tokens: int, peer: str | None) -> dict[str, Any]:
+    """Median CPU seconds and peak memory of every form, and both relative to the last one measured."""
+    from machine import describe_machine
+
+    forms = (*OURS, "trl") if peer else OURS
+    rows = []
+    for model, (vocab, width) in SIZES.items():
+        found: dict[str, list[dict[str, float]]] = {form: [] for form in forms}
+        for _ in range(repeats):
+            for form in forms:
+                found[form].append(measure_once(form, peer or "", n_tokens, vocab, width))
+        middle = {
+            form: {key: median(one[key] for one in ones) for key in ("cpu_s", "peak_mb")}
+            for form, ones in found.items()
+        }
+        base = middle[forms[-1]]
+        for form, values in middle.items():
+            relative = {f"{key}_relative_to_{forms[-1]}": round(values[key] / base[key], 3) for key in values}
+            rounded = {key: round(value, 2) for key, value in values.items()}
+            engine = form if form == "trl" else f"ours-{form}"
+            rows.append({"engine": engine, "model": model, "tokens": n_tokens, **rounded, **relative})
+    return {"machine": describe_machine(), "repeats": repeats, "rows": rows}
+
+
+def measure_once(form: str, peer: str, *sizes: int) -> dict[str, float]:
+    """CPU seconds and megabytes of one process."""
+    python = peer if form == "trl" else sys.executable
+    command = [python, __file__, "--one", form, *map(str, sizes)]
+    environment = {"OMP_NUM_THREADS": "2", **os.environ}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True, env=environment)
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def measure_here(form: str, n_tokens: int, vocab: int, width: int) -> dict[str, float]:
+    """The same in this process: the faster of two steps, and how far memory grew."""
+    step = (torch_step if form == "trl" else paddle_step)(form, n_tokens, vocab, width)
+    before, seconds = peak_mb(), []
+    for _ in range(_STEPS):
+        start = time.process_time()
+        step()
+        seconds.append(time.process_time() - start)
+    return {"cpu_s": min(seconds), "peak_mb": peak_mb() - before}
+
+
+def paddle_step(form: str, n_tokens: int, vocab: int, width: int) -> Callable[[], None]:
+    """A step of one of our forms, or of Paddle's operators."""
+    from grrm import startup
+
+    startup.configure_process()
+    from types import SimpleNamespace
+
+    import numpy as np
+    import paddle
+    import paddle.nn.functional as F
+
+    from grrm.rl.cpu_layers.linear_scores import linear_scores
+    from grrm.rl.policy import score_tokens
+
+    rng = np.random.default_rng(0)
+    weight = paddle.to_tensor(rng.normal(size=(vocab, width)).astype("float32") * 0.02)
+    hidden = paddle.to_tensor(rng.normal(size=(n_tokens, width)).astype("float32"))
+    weight.stop_gradient = hidden.stop_gradient = False
+    labels = paddle.to_tensor(rng.integers(0, vocab, n_tokens))
+    head = SimpleNamespace(weight=weight, transpose_y=True)
+
+    def stock(logits: paddle.Tensor) -> paddle.Tensor:
+        logprobs = F.log_softmax(logits, axis=-1)
+        with paddle.no_grad():
+            (logprobs.exp() * logprobs).sum(-1)
+        return paddle.take_along_axis(logprobs, labels.unsqueeze(-1), 1)
+
+    def step() -> None:
+        weight.clear_gradient()
+        hidden.clear_gradient()
+        if form == "parts":
+            chosen = linear_scores(hidden, head, labels)[0]
+        else:
+            logits = paddle.matmul(hidden, weight, transpose_y=True)
+            chosen = score_tokens(logits, labels).logprobs_N if form == "whole" else stock(logits)
+        chosen.mean().backward()
+
+    return step
+
+
+def torch_step(form: str, n_tokens: int, vocab: int, width: int) -> Callable[[], None]:
+    """A step as TRL computes it: all logits, logsumexp row by row, entropy by parts without a gradient."""
+    import torch
+
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    torch.manual_seed(0)
+    weight = (torch.randn(vocab, width) * 0.02).requires_grad_()
+    hidden = torch.randn(n_tokens, width).requires_grad_()
+    labels = torch.randint(0, vocab, (n_tokens,))
+
+    def step() -> None:
+        weight.grad = hidden.grad = None
+        logits = torch.nn.functional.linear(hidden, weight)
+        normalizers = torch.stack([torch.logsumexp(row, -1) for row in logits])
+        chosen = logits.gather(-1, labels[:, None])[:, 0] - normalizers
+        with torch.no_grad():
+            for part in logits.split(128):
+                logprobs = torch.nn.functional.log_softmax(part, -1)
+                (logprobs.exp() * logprobs).sum(-1)
+        chosen.mean().backward()
+
+    return step
+
+
+def peak_mb() -> float:
+    """The most memory this process ever had."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
+
+
+if __name__ == "__main__":
+    main()

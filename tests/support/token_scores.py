@@ -1,0 +1,21 @@
+"""Token scores and their gradients by the formulas, in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def token_scores(
+    logits_NV: np.ndarray, labels_N: np.ndarray, g_3N: np.ndarray
+) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], np.ndarray]:
+    """Log-probability of the labels, entropy and log-normaliser; and what `g_3N` of each gives the logits."""
+    top_N1 = logits_NV.max(-1, keepdims=True)
+    lse_N1 = top_N1 + np.log(np.exp(logits_NV - top_N1).sum(-1, keepdims=True))
+    logp_NV = logits_NV - lse_N1
+    p_NV, rows = np.exp(logp_NV), np.arange(len(labels_N))
+    entropy_N = -(p_NV * logp_NV).sum(-1)
+    onehot_NV = np.zeros_like(p_NV)
+    onehot_NV[rows, labels_N] = 1
+    of_logprob, of_entropy, of_lse = (g_N[:, None] for g_N in g_3N)
+    gradient_NV = of_logprob * (onehot_NV - p_NV) - of_entropy * p_NV * (logp_NV + entropy_N[:, None]) + of_lse * p_NV
+    return (logp_NV[rows, labels_N], entropy_N, lse_N1[:, 0]), gradient_NV
