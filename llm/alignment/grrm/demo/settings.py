@@ -60,7 +60,7 @@ class DemoSettings:
     judge_live_orders: int = 2  # the same where it rewards
     judge_sft_steps: int | None = None
     judge_rl_steps: int | None = None
-    judged_rl_steps: int = 80  # of a policy against a judge, whose every step takes longer than the metric's
+    judged_rl_steps: int = 70  # of a policy against a judge, whose every step takes longer than the metric's
     judged_kl_loss_coeff: float = 0.1  # a learned judge is noisy, and wrong where the policy has not been before
     judged_frozen_layers: int = 1  # and embeddings: rare words' gradients are noise, which Adam makes as large as any
     judged_learning_rate: float = 8e-5  # gains grow with the rate, what noise costs with its square
