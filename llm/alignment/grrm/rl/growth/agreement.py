@@ -49,7 +49,7 @@ def gather_codes(layer: Layer, stream: Stream, head: int, calibration: Calibrati
 
 def square_codes(layer: Layer, stream: Stream, agreement: Agreement, first_unit: int) -> None:
     """In the MLP of the first new layer: `square` is m m, as a share of what is typical."""
-    for units, sign in _pairs(layer, stream, first_unit):
+    for units, sign in layer.product_units(first_unit, stream.spelling):
         layer["mlp.gate_proj.weight"][stream.spelled, units] = sign
         layer["mlp.up_proj.weight"][stream.spelled, units] = sign
         layer["mlp.down_proj.weight"][units, stream.square] = SQUARE_SIZE / agreement.square
@@ -93,12 +93,12 @@ def _look_at_closings(layer: Layer, stream: Stream, still: int) -> None:
 def _multiply(layer: Layer, stream: Stream, agreement: Agreement, factor: float, first_unit: int) -> None:
     """m (c - b m) - c c + b M where a score is due; elsewhere what has begun shuts all units."""
     gate, up, down = (layer[f"mlp.{part}_proj.weight"] for part in ("gate", "up", "down"))
-    for units, sign in _pairs(layer, stream, first_unit):
+    for units, sign in layer.product_units(first_unit, stream.spelling):
         gate[stream.spelled, units] = sign
         up[stream.usual, units] = sign
         up[stream.spelled, units] = -sign * OWN_SHARE
         down[units, stream.agreement] = SINGLE_SIZE / agreement.spread
-    for units, sign in _pairs(layer, stream, first_unit + 2 * stream.spelling):
+    for units, sign in layer.product_units(first_unit + 2 * stream.spelling, stream.spelling):
         gate[stream.usual, units] = sign
         up[stream.usual, units] = -sign
         down[units, stream.agreement] = SINGLE_SIZE / agreement.spread
@@ -106,18 +106,7 @@ def _multiply(layer: Layer, stream: Stream, agreement: Agreement, factor: float,
     shut = slice(first_unit, last)
     gate[stream.begun, shut] = -_SHUT
     gate[stream.due[1:], shut] = _SHUT / factor  # there the marks of what has begun are not 0 but as small as this
-    for matrix in (gate, up):
-        matrix[:, last] = 0
+    layer.empty_units(last)
     gate[stream.due[1:], last] = OPEN
     up[stream.square, last] = 1
-    down[last] = 0
     down[last, stream.agreement] = SINGLE_SIZE * OWN_SHARE * agreement.square / agreement.spread / OPEN
-
-
-def _pairs(layer: Layer, stream: Stream, first_unit: int) -> list[tuple[np.ndarray, int]]:
-    """Units of the MLP, emptied, and their signs: with SwiGLU, silu(a) b + silu(-a)(-b) = a b."""
-    units = first_unit + np.arange(2 * stream.spelling)
-    for part in ("gate", "up"):
-        layer[f"mlp.{part}_proj.weight"][:, units] = 0
-    layer["mlp.down_proj.weight"][units] = 0
-    return [(units[: stream.spelling], 1), (units[stream.spelling :], -1)]

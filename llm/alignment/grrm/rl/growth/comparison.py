@@ -31,9 +31,8 @@ def expect_words(
     """What the policy expected at the token before, times what is written, into `expected_here`.
 
     Attention brings the policy's final hidden state one token on, shortened, beside the word that came. The MLP
-    multiplies the two exactly: silu(a) b + silu(-a) (-b) = a b, as silu(a) + silu(-a) (-1) = a. The sum is the
-    policy's logit of the word, and the log-probability where a z-loss has brought the normaliser to 1. Marks are moved
-    along with it, up from their small size, and `due` one token on as `was_due`.
+    multiplies the two. The sum is the policy's logit of the word, and the log-probability where a z-loss has brought
+    the normaliser to 1. Marks are moved along with it, up from their small size, and `due` one token on as `was_due`.
     """
     norm = layer["input_layernorm.weight"]
     own = own_size(stream, calibration)
@@ -58,14 +57,10 @@ def expect_words(
 
 
 def _multiply(layer: Layer, stream: Stream, scale: float) -> None:
-    rank = stream.rank
-    gate, up, down = (layer[f"mlp.{part}_proj.weight"] for part in ("gate", "up", "down"))
-    units = np.arange(2 * rank)
-    gate[:, units], up[:, units], down[units] = 0, 0, 0
-    for sign, these in ((1, units[:rank]), (-1, units[rank:])):
-        gate[stream.expected, these] = sign
-        up[stream.written, these] = sign
-    down[units, stream.expected_here] = scale
+    for units, sign in layer.product_units(0, stream.rank):
+        layer["mlp.gate_proj.weight"][stream.expected, units] = sign
+        layer["mlp.up_proj.weight"][stream.written, units] = sign
+        layer["mlp.down_proj.weight"][units, stream.expected_here] = scale
 
 
 def show_all(norm: np.ndarray, stream: Stream, calibration: Calibration, last_norm_H: np.ndarray) -> None:
@@ -101,6 +96,7 @@ def compare_candidates(layer: Layer, stream: Stream) -> None:
 
 
 def look_at_own_words(layer: Layer, stream: Stream, still: np.ndarray) -> None:
+    """Where a score is due, at the words of its candidate, all alike."""
     query, key = layer["self_attn.q_proj.weight"], layer["self_attn.k_proj.weight"]
     amplitude = layer.amplitude(_ELSEWHERE_LOGIT)
     # The stillest pair keeps out what every query has to keep out; the mark of the end, which is near, has the fastest.
@@ -138,12 +134,11 @@ def look_at_all_candidates(layer: Layer, stream: Stream, still: np.ndarray) -> N
 
 def _see_whether_there_are_more(layer: Layer, stream: Stream) -> None:
     """In the MLP, for each candidate: its score was due just before, times the next candidate has begun."""
-    gate, up, down = (layer[f"mlp.{part}_proj.weight"] for part in ("gate", "up", "down"))
     units = np.arange(stream.n_candidates - 1)
-    gate[:, units], up[:, units], down[units] = 0, 0, 0
-    gate[stream.was_due[1 + units], units] = OPEN
-    up[stream.begun[2 + units], units] = 1
-    down[units, stream.more] = SINGLE_SIZE * stream.n_marks / OPEN
+    layer.empty_units(units)
+    layer["mlp.gate_proj.weight"][stream.was_due[1 + units], units] = OPEN
+    layer["mlp.up_proj.weight"][stream.begun[2 + units], units] = 1
+    layer["mlp.down_proj.weight"][units, stream.more] = SINGLE_SIZE * stream.n_marks / OPEN
 
 
 def _only_words(layer: Layer, stream: Stream, dimension: int) -> None:

@@ -62,6 +62,21 @@ class Layer:
                 self[f"self_attn.{part}_proj.bias"][self.columns(head)] = 0
             self["self_attn.o_proj.weight"][self.columns(head)] = 0
 
+    def empty_units(self, units: np.ndarray | slice | int) -> None:
+        """Let units of the MLP read nothing and write nothing."""
+        for part in ("gate", "up"):
+            self[f"mlp.{part}_proj.weight"][:, units] = 0
+        self["mlp.down_proj.weight"][units] = 0
+
+    def product_units(self, first: int, n_products: int) -> list[tuple[np.ndarray, int]]:
+        """Empty units for that many products, and the sign of what their gate and up read: two for each.
+
+        SwiGLU then multiplies exactly: silu(a) b + silu(-a) (-b) = a b, as silu(a) + silu(-a) (-1) = a.
+        """
+        units = first + np.arange(2 * n_products)
+        self.empty_units(units)
+        return [(units[:n_products], 1), (units[n_products:], -1)]
+
     def move(self, first_head: int, distance: int, reads: np.ndarray, writes: np.ndarray) -> int:
         """Add to `writes` what `reads` (weights `[dimension, value]`) gives of the token `distance` places back.
 

@@ -22,7 +22,7 @@ def check_room(config: Any, stream: Stream) -> None:
             f"a judge of rank {stream.rank} needs {stream.rank} dimensions and {2 * stream.rank} units in the "
             f"policy's MLP, which has {config.hidden_size} and {config.intermediate_size}: lower the rank"
         )
-    if stream.n_marks + 2 > stream.head_size // 2 or stream.n_marks > stream.head_size:
+    if stream.n_marks + 2 > stream.head_size // 2:
         raise UserError(
             f"{stream.n_candidates} candidates do not fit into heads of {stream.head_size}: judge fewer at a time"
         )
