@@ -88,3 +88,15 @@ def test_other_settings_rerun_only_the_stages_they_concern(tmp_path):
     assert corpus_and_untrained(judge="bleu") == corpus_and_untrained()
     assert corpus_and_untrained(n_seeds=3) == corpus_and_untrained()
     assert corpus_and_untrained(train_rows=7) != corpus_and_untrained()
+
+
+def test_policies_learn_from_learned_judges_more_carefully_than_from_the_metric(tmp_path):
+    settings = DemoSettings(judge="grrm")
+    by_name = {stage.name: stage for stage in stages(tmp_path, judge="grrm")}
+    careful = {"kl_loss_coeff", "frozen_layers", "learning_rate"}
+    assert not careful & {word.removeprefix("--") for word in by_name["seed1/grpo"].command}
+    for name in ("seed1/sqm", "seed1/grrm"):
+        command = list(by_name[name].command)
+        given = {key: command[command.index(f"--{key}") + 1] for key in careful}
+        assert given == {key: str(getattr(settings, f"judged_{key}")) for key in careful}
+        assert by_name[name].total_steps == settings.judged_rl_steps
