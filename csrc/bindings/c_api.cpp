@@ -32,7 +32,10 @@ struct Sizes {
 };
 
 // The model behind a list of addresses: sgemm, embedding, cosines, sines, final norm, head, then 16 for each layer.
-grrm::Decoder decoder_at(const Sizes& s, float epsilon, const void* const* addresses) {
+// Projections of a layer, in the order of their addresses and extents.
+constexpr int64_t kProjections = 7;
+
+grrm::Decoder decoder_at(const Sizes& s, float epsilon, const void* const* addresses, const grrm::Extent* extents) {
   grrm::Decoder decoder{};
   decoder.hidden = s.hidden;
   decoder.heads = s.heads;
@@ -51,8 +54,16 @@ grrm::Decoder decoder_at(const Sizes& s, float epsilon, const void* const* addre
   decoder.head_is_transposed = s.head_is_transposed != 0;
   for (int64_t i = 0; i < s.layers; ++i) {
     const float* const* at = numbers + 6 + 16 * i;
-    decoder.layers.push_back({at[0], {at[1], at[2]}, {at[3], at[4]}, {at[5], at[6]}, {at[7], at[8]}, at[9],
-                              {at[10], at[11]}, {at[12], at[13]}, {at[14], at[15]}});
+    const grrm::Extent* of = extents + kProjections * i;
+    decoder.layers.push_back({at[0],
+                              {at[1], at[2], of[0]},
+                              {at[3], at[4], of[1]},
+                              {at[5], at[6], of[2]},
+                              {at[7], at[8], of[3]},
+                              at[9],
+                              {at[10], at[11], of[4]},
+                              {at[12], at[13], of[5]},
+                              {at[14], at[15], of[6]}});
   }
   return decoder;
 }
@@ -75,7 +86,7 @@ int64_t within_memory(Work work) {
 
 extern "C" {
 
-int32_t grrm_abi() { return 4; }
+int32_t grrm_abi() { return 5; }
 
 void grrm_rms_norm(const float* x, const float* w, float* y, float* inverse, int64_t rows, int64_t width,
                    float epsilon) {
@@ -187,14 +198,35 @@ int64_t grrm_cache_sizes(const int64_t* sizes, int64_t* counts) {
   return 0;
 }
 
+// Where the matrices of a model are not zero, [layers, 7, 8] (see grrm::Extent): q, k, v, o, gate, up, down.
+int64_t grrm_extents(const int64_t* sizes, const void* const* addresses, int64_t* extents) {
+  const Sizes& s = *reinterpret_cast<const Sizes*>(sizes);
+  auto* found = reinterpret_cast<grrm::Extent*>(extents);
+  return within_memory([&] {
+    const std::vector<grrm::Extent> unknown(s.layers * kProjections);
+    const grrm::Decoder decoder = decoder_at(s, 0.0f, addresses, unknown.data());
+    const int64_t queries = s.heads * s.width, keys = s.key_heads * s.width;
+    for (const grrm::DecoderLayer& layer : decoder.layers) {
+      *found++ = grrm::extent_of(layer.q.weight, s.hidden, queries);
+      *found++ = grrm::extent_of(layer.k.weight, s.hidden, keys);
+      *found++ = grrm::extent_of(layer.v.weight, s.hidden, keys);
+      *found++ = grrm::extent_of(layer.o.weight, queries, s.hidden);
+      *found++ = grrm::extent_of(layer.gate.weight, s.hidden, s.inner);
+      *found++ = grrm::extent_of(layer.up.weight, s.hidden, s.inner);
+      *found++ = grrm::extent_of(layer.down.weight, s.inner, s.hidden);
+    }
+    return int64_t{0};
+  });
+}
+
 // Runs n tokens through the model and leaves the logits of the tokens `wanted`; `logits` has room for a multiple of 16
 // rows.
-int64_t grrm_decode(const int64_t* sizes, float epsilon, const void* const* addresses, const int64_t* tokens,
-                    const int64_t* slots, const int64_t* positions, int64_t n, const int64_t* wanted, int64_t n_wanted,
+int64_t grrm_decode(const int64_t* sizes, float epsilon, const void* const* addresses, const int64_t* extents,
+                    const int64_t* tokens, const int64_t* slots, const int64_t* positions, int64_t n, const int64_t* wanted, int64_t n_wanted,
                     float* keys, float* values, float* logits) {
   const Sizes& s = *reinterpret_cast<const Sizes*>(sizes);
   return within_memory([&] {
-    const grrm::Decoder decoder = decoder_at(s, epsilon, addresses);
+    const grrm::Decoder decoder = decoder_at(s, epsilon, addresses, reinterpret_cast<const grrm::Extent*>(extents));
     const grrm::CacheShape cache = s.cache();
     grrm::DecoderPass(decoder, cache, tokens, slots, positions, n).run(keys, values, wanted, n_wanted, logits);
     return int64_t{0};

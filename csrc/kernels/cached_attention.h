@@ -5,11 +5,13 @@
 // whole lanes, stride the length rounded up to two of them; what lies beyond is never read into a result.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
 
 #include "attention.h"
+#include "extent.h"
 
 namespace grrm {
 
@@ -64,16 +66,18 @@ static void copy_slot(const CacheLayer& cache, int64_t from, int64_t to, int64_t
   }
 }
 
-// R queries [R, D] of one key head over positions 0 to `end`; `weights` has room for R strides, `result` for R x W.
+// R queries [R, D] of one key head, of which the r-th sees the positions before `seen[r]`, each no fewer than the one
+// before; `weights` has room for R strides, `result` for R x W.
 template <int R>
 GRRM_INLINE void attend_cached(const CacheShape& s, const float* query, const float* columns, const float* values,
-                               int64_t end, float scale, float* weights, float* result, float* out) {
-  const int64_t stride = s.stride(), W = s.value_width(), D = s.width;
+                               const int64_t* seen, float scale, float* weights, float* result, float* out) {
+  const int64_t stride = s.stride(), W = s.value_width(), D = s.width, end = seen[R - 1];
   dot_columns<R>(query, columns, scale, stride, D, 0, end, weights);
   float sums[R];
   for (int r = 0; r < R; ++r) {
     float* w = weights + r * stride;
-    sums[r] = exponentials(w, 0, end, largest(w, 0, end, -3e38f));
+    sums[r] = exponentials(w, 0, seen[r], largest(w, 0, seen[r], -3e38f));
+    for (int64_t j = seen[r]; j < end; ++j) w[j] = 0.0f;
   }
   for (int64_t d = 0; d < R * W; ++d) result[d] = 0.0f;
   add_weighted_rows<R>(weights, values, stride, W, 0, end, result);
@@ -81,28 +85,63 @@ GRRM_INLINE void attend_cached(const CacheShape& s, const float* query, const fl
     for (int64_t d = 0; d < D; ++d) out[r * D + d] = result[r * W + d] / sums[r];
 }
 
-// Tokens [begin, end) of q and out [N, heads, D]; each sees positions 0 to its own of its slot.
+struct AttendBuffers {
+  std::vector<float> weights, result, queries, out;
+
+  explicit AttendBuffers(const CacheShape& s)
+      : weights(kQueries * s.stride()),
+        result(kQueries * s.value_width()),
+        queries(kQueries * s.width),
+        out(kQueries * s.width) {}
+};
+
+// As many as possible of the queries [n, D] of a key head at a time.
+GRRM_INLINE void attend_queries(const CacheShape& s, const float* query, int64_t n, const float* columns,
+                                const float* values, const int64_t* seen, float scale, AttendBuffers& b, float* out) {
+  const int64_t D = s.width;
+  float *weights = b.weights.data(), *result = b.result.data();
+  int64_t i = 0;
+  for (; i + 4 <= n; i += 4)
+    attend_cached<4>(s, query + i * D, columns, values, seen + i, scale, weights, result, out + i * D);
+  for (; i + 2 <= n; i += 2)
+    attend_cached<2>(s, query + i * D, columns, values, seen + i, scale, weights, result, out + i * D);
+  if (i < n) attend_cached<1>(s, query + i * D, columns, values, seen + i, scale, weights, result, out + i * D);
+}
+
+// How many tokens from the i-th on, `limit` at most, follow one another in one slot.
+inline int64_t tokens_in_order(const int64_t* slots, const int64_t* positions, int64_t i, int64_t end, int64_t limit) {
+  int64_t n = 1;
+  while (n < limit && i + n < end && slots[i + n] == slots[i] && positions[i + n] == positions[i] + n) ++n;
+  return n;
+}
+
+// Tokens [begin, end) of q and out [N, heads, D]; each sees positions 0 to its own of its slot. Query heads of other
+// key heads than `read` are left as they are. Where few queries share a key head, those of neighbouring tokens go
+// through it together.
 GRRM_CLONES
 static void cached_attention_tokens(const CacheLayer& cache, const float* q, const int64_t* slots,
-                                    const int64_t* positions, int64_t heads, int64_t begin, int64_t end, float* out) {
+                                    const int64_t* positions, int64_t heads, Span read, int64_t begin, int64_t end,
+                                    float* out) {
   const CacheShape& s = cache.shape;
-  const int64_t group = heads / s.key_heads, D = s.width;
+  const int64_t group = heads / s.key_heads, D = s.width, together = std::max<int64_t>(1, kQueries / group);
   const float scale = 1.0f / std::sqrt(static_cast<float>(D));
-  std::vector<float> weights(kQueries * s.stride()), result(kQueries * s.value_width());
-  for (int64_t i = begin; i < end; ++i) {
-    for (int64_t head = 0; head < s.key_heads; ++head) {
-      const float* columns = cache.key_columns(slots[i], head);
-      const float* values = cache.value_rows(slots[i], head);
-      const float* query = q + (i * heads + head * group) * D;
-      float* target = out + (i * heads + head * group) * D;
-      const int64_t seen = positions[i] + 1;
-      int64_t g = 0;
-      for (; g + 4 <= group; g += 4)
-        attend_cached<4>(s, query + g * D, columns, values, seen, scale, weights.data(), result.data(), target + g * D);
-      for (; g + 2 <= group; g += 2)
-        attend_cached<2>(s, query + g * D, columns, values, seen, scale, weights.data(), result.data(), target + g * D);
-      if (g < group)
-        attend_cached<1>(s, query + g * D, columns, values, seen, scale, weights.data(), result.data(), target + g * D);
+  AttendBuffers buffers(s);
+  std::vector<int64_t> seen(std::max<int64_t>(kQueries, group));
+  int64_t n = 1;
+  for (int64_t i = begin; i < end; i += n) {
+    n = tokens_in_order(slots, positions, i, end, together);
+    for (int64_t j = 0; j < n * group; ++j) seen[j] = positions[i + j / group] + 1;
+    for (int64_t head = read.begin; head < read.end; ++head) {
+      const float *columns = cache.key_columns(slots[i], head), *values = cache.value_rows(slots[i], head);
+      const int64_t first = (i * heads + head * group) * D, row = heads * D, size = group * D;
+      if (n == 1) {
+        attend_queries(s, q + first, group, columns, values, seen.data(), scale, buffers, out + first);
+        continue;
+      }
+      for (int64_t t = 0; t < n; ++t) std::copy_n(q + first + t * row, size, buffers.queries.data() + t * size);
+      attend_queries(s, buffers.queries.data(), n * group, columns, values, seen.data(), scale, buffers,
+                     buffers.out.data());
+      for (int64_t t = 0; t < n; ++t) std::copy_n(buffers.out.data() + t * size, size, out + first + t * row);
     }
   }
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cached_attention.h"
+#include "extent.h"
 #include "gemm.h"
 #include "rms_norm.h"
 #include "rotary.h"
@@ -19,6 +20,7 @@ namespace grrm {
 struct Projection {
   const float* weight;
   const float* bias;
+  Extent extent;
 };
 
 struct DecoderLayer {
@@ -94,11 +96,9 @@ class DecoderPass {
       feed_forward(layer);
     }
     norm(d_.final_norm);
-    if (d_.head_is_transposed) {
-      product(normed_.data(), d_.hidden, d_.head, d_.vocabulary, 0.0f, logits, true);
-    } else {
-      product(normed_.data(), d_.hidden, d_.head, d_.vocabulary, 0.0f, logits);
-    }
+    const bool by_word = d_.head_is_transposed;
+    multiply(d_.sgemm, whole_rows(n_), d_.vocabulary, d_.hidden, {normed_.data(), d_.hidden, false},
+             {d_.head, by_word ? d_.hidden : d_.vocabulary, by_word}, 0.0f, logits);
   }
 
  private:
@@ -108,15 +108,27 @@ class DecoderPass {
     });
   }
 
-  void product(const float* x, int64_t in, const float* weight, int64_t out, float beta, float* y,
-               bool transposed = false) const {
-    multiply(d_.sgemm, whole_rows(n_), out, in, {x, in, false}, {weight, transposed ? in : out, transposed}, beta, y);
+  // y += x W
+  void add_product(const Floats& x, int64_t in, const Projection& p, int64_t out, Floats& y) const {
+    for (const Span& columns : p.extent.columns) {
+      for (const Span& rows : p.extent.rows) {
+        if (columns.size() == 0 || rows.size() == 0) continue;
+        multiply(d_.sgemm, whole_rows(n_), columns.size(), rows.size(), {x.data() + rows.begin, in, false},
+                 {p.weight + rows.begin * out + columns.begin, out, false}, 1.0f, y.data() + columns.begin, out);
+      }
+    }
   }
 
+  // y = x W + b
   void project(const Floats& x, int64_t in, const Projection& p, int64_t out, Floats& y) const {
-    if (p.bias != nullptr)
-      for (int64_t row = 0; row < whole_rows(n_); ++row) std::copy_n(p.bias, out, y.data() + row * out);
-    product(x.data(), in, p.weight, out, p.bias == nullptr ? 0.0f : 1.0f, y.data());
+    for (int64_t row = 0; row < whole_rows(n_); ++row) {
+      if (p.bias == nullptr) {
+        std::fill_n(y.data() + row * out, out, 0.0f);
+      } else {
+        std::copy_n(p.bias, out, y.data() + row * out);
+      }
+    }
+    add_product(x, in, p, out, y);
   }
 
   // hidden += x W + b
@@ -124,7 +136,7 @@ class DecoderPass {
     if (p.bias != nullptr)
       for (int64_t row = 0; row < n_; ++row)
         for (int64_t i = 0; i < d_.hidden; ++i) hidden_[row * d_.hidden + i] += p.bias[i];
-    product(x.data(), in, p.weight, d_.hidden, 1.0f, hidden_.data());
+    add_product(x, in, p, d_.hidden, hidden_);
   }
 
   void project_attention(const DecoderLayer& layer, const CacheLayer& cache) {
@@ -143,11 +155,20 @@ class DecoderPass {
   }
 
   void attend(const DecoderLayer& layer, const CacheLayer& cache) {
+    const Span read = key_heads_read(layer);
     over_ranges(n_, [&](int64_t, int64_t begin, int64_t end) {
-      cached_attention_tokens(cache, q_.data(), slots_.data(), positions_.data(), d_.heads, begin, end,
+      cached_attention_tokens(cache, q_.data(), slots_.data(), positions_.data(), d_.heads, read, begin, end,
                               attended_.data());
     });
     add_projected(attended_, d_.heads * d_.width, layer.o);
+  }
+
+  // Those whose result the output projection does not multiply by zeros.
+  Span key_heads_read(const DecoderLayer& layer) const {
+    const Span* rows = layer.o.extent.rows;
+    const int64_t first = rows[0].begin, last = std::max(rows[0].end, rows[1].end);
+    const int64_t columns = d_.heads / d_.key_heads * d_.width;
+    return {first / columns, (last + columns - 1) / columns};
   }
 
   void feed_forward(const DecoderLayer& layer) {

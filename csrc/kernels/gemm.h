@@ -16,12 +16,17 @@ struct Matrix {
   bool transposed;
 };
 
-// c [m, n] = a [m, k] b [k, n] + beta c.
-inline void multiply(Sgemm sgemm, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, float beta, float* c) {
+// c [m, n] = a [m, k] b [k, n] + beta c, where a row of c begins `c_columns` behind the one before.
+inline void multiply(Sgemm sgemm, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, float beta, float* c,
+                     int64_t c_columns) {
   constexpr int kRowMajor = 101, kPlain = 111, kTransposed = 112;
   sgemm(kRowMajor, a.transposed ? kTransposed : kPlain, b.transposed ? kTransposed : kPlain, static_cast<int>(m),
         static_cast<int>(n), static_cast<int>(k), 1.0f, a.data, static_cast<int>(a.columns), b.data,
-        static_cast<int>(b.columns), beta, c, static_cast<int>(n));
+        static_cast<int>(b.columns), beta, c, static_cast<int>(c_columns));
+}
+
+inline void multiply(Sgemm sgemm, int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, float beta, float* c) {
+  multiply(sgemm, m, n, k, a, b, beta, c, n);
 }
 
 }  // namespace grrm

@@ -114,12 +114,14 @@ void decoding(int64_t heads, int64_t key_heads, int64_t width, bool tied) {
   Floats keys(counts_of_cache[0]), values(counts_of_cache[1]), logits(16 * vocabulary);
   const std::vector<int64_t> tokens = {1, 2, 3, 4, 5, 6, 129}, slots = {2, 2, 2, 2, 0, 0, 0},
                              positions = {0, 1, 2, 3, 0, 1, 2}, wanted = {3, 6};
-  grrm_decode(sizes, 1e-6f, at.data(), tokens.data(), slots.data(), positions.data(), 7, wanted.data(), 2, keys.data(),
+  std::vector<int64_t> extents(layers * 7 * 8);
+  grrm_extents(sizes, at.data(), extents.data());
+  grrm_decode(sizes, 1e-6f, at.data(), extents.data(), tokens.data(), slots.data(), positions.data(), 7, wanted.data(), 2, keys.data(),
               values.data(), logits.data());
   const std::vector<int64_t> from = {2}, to = {1}, counts = {4};
   grrm_copy_slots(sizes, keys.data(), values.data(), from.data(), to.data(), counts.data(), 1);
   const std::vector<int64_t> all = {0, 1, 2}, next = {3, 4, length - 1};
-  grrm_decode(sizes, 1e-6f, at.data(), all.data(), all.data(), next.data(), 3, all.data(), 3, keys.data(),
+  grrm_decode(sizes, 1e-6f, at.data(), extents.data(), all.data(), all.data(), next.data(), 3, all.data(), 3, keys.data(),
               values.data(), logits.data());
   const std::vector<uint8_t> seen(3 * vocabulary, 1), too_short = {1, 0, 1};
   const std::vector<int64_t> stops = {0, vocabulary - 1};

@@ -15,13 +15,17 @@ from grrm.engine.weights import DecoderWeights, Projection, collect_weights
 from grrm_csrc.blas import sgemm_address
 
 _ROWS = 16  # kRows of the kernel: logits have room for a multiple of it
+_PROJECTIONS = 7  # kProjections of the bindings
 
 
 class NativeCache:
-    """Keys and values of every layer for `n_slots` sequences of up to `max_len` positions, laid out by the kernel."""
+    """Keys and values of every layer for `n_slots` sequences of up to `max_len` positions, laid out by the kernel.
 
-    def __init__(self, sizes: NDArray[np.int64]) -> None:
-        self.sizes = sizes
+    `extents` (layers x 7 x 8) say where the model's matrices are not zero; they hold while the cache is in use.
+    """
+
+    def __init__(self, sizes: NDArray[np.int64], extents: NDArray[np.int64]) -> None:
+        self.sizes, self.extents = sizes, extents
         self.n_slots, self.max_len = int(sizes[-2]), int(sizes[-1])
         self.keys, self.values = (np.empty(count, np.float32) for count in cache_counts(sizes))
 
@@ -51,8 +55,11 @@ class NativeDecoder:
         return _obstacle(collect_weights(model))
 
     def new_cache(self, n_slots: int, max_len: int) -> NativeCache:
-        """A cache for `n_slots` sequences of at most `max_len` tokens."""
-        return NativeCache(self._sizes(n_slots, max_len))
+        """A cache for `n_slots` sequences of at most `max_len` tokens, for the weights as they are now."""
+        sizes = self._sizes(n_slots, max_len)
+        extents = np.empty((len(self.weights.layers), _PROJECTIONS, 8), np.int64)
+        native.call("grrm_extents", sizes, self._addresses(), extents)
+        return NativeCache(sizes, extents)
 
     def cache_bytes(self, max_len: int) -> int:
         """Size of one slot of `max_len` positions over all layers."""
@@ -117,6 +124,7 @@ class NativeDecoder:
             cache.sizes,
             ctypes.c_float(w.norm_epsilon),
             self._addresses(),
+            cache.extents,
             given,
             slots_at,
             positions_at,
