@@ -35,7 +35,7 @@ class Decoder:
     Raises UserError, on construction, for a model it does not implement.
     """
 
-    computes_free_slots = True
+    computes_padding = True
 
     def __init__(self, model: Any) -> None:
         self.weights: DecoderWeights = collect_weights(model)

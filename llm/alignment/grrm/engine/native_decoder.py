@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from paddle import Tensor
 
 from grrm.engine import native
+from grrm.engine.prefixes import SharedPrefixes
 from grrm.engine.weights import DecoderWeights, Projection, collect_weights
 from grrm_csrc.blas import sgemm_address
 
@@ -37,7 +38,7 @@ class NativeDecoder:
     them implements, and ValueError for one that only the other does (see `obstacle`).
     """
 
-    computes_free_slots = False
+    computes_padding = False  # free slots and what is behind a short prompt's end
 
     def __init__(self, model: Any) -> None:
         self.weights: DecoderWeights = collect_weights(model)
@@ -82,18 +83,41 @@ class NativeDecoder:
     ) -> NDArray[np.float32]:
         """Run right-padded prompts, put prompt `sources_N[i]` into slot `slots_N[i]`, return last-token logits (R, V).
 
-        A prompt runs in the first of its slots and is copied to the others; padding is left out.
+        A prompt runs in the first of its slots and is copied to the others; padding is left out, and what several
+        prompts begin with runs once.
         """
         first_R = slots_N[np.unique(sources_N, return_index=True)[1]]
-        real_RT = np.arange(tokens_RT.shape[1]) < lengths_R[:, None]
-        positions = np.broadcast_to(np.arange(tokens_RT.shape[1]), tokens_RT.shape)[real_RT]
-        last = np.cumsum(lengths_R) - 1
-        logits = self._run(tokens_RT[real_RT], np.repeat(first_R, lengths_R), positions, last, cache)
-        from_N, counts_N = first_R[sources_N], lengths_R[sources_N]
-        others = from_N != slots_N
-        copies = [native.int64s(array[others]) for array in (from_N, slots_N, counts_N)]
-        native.call("grrm_copy_slots", cache.sizes, cache.keys, cache.values, *copies, ctypes.c_int64(others.sum()))
-        return logits
+        prefixes = SharedPrefixes.find(tokens_RT, lengths_R)
+        logits_RV = np.empty((len(lengths_R), self.weights.vocab_size), np.float32)
+        for level in range(prefixes.levels_R.max() + 1):
+            rows = np.flatnonzero(prefixes.levels_R == level)
+            begin_R = prefixes.shared_R[rows]
+            if level:
+                self._copy(cache, first_R[prefixes.owners_R[rows]], first_R[rows], begin_R)
+            logits_RV[rows] = self._run_rows(tokens_RT[rows], begin_R, lengths_R[rows], first_R[rows], cache)
+        others = first_R[sources_N] != slots_N
+        self._copy(cache, first_R[sources_N][others], slots_N[others], lengths_R[sources_N][others])
+        return logits_RV
+
+    def _run_rows(
+        self,
+        tokens_RT: NDArray[np.int64],
+        begin_R: NDArray[np.int64],
+        end_R: NDArray[np.int64],
+        slots_R: NDArray[np.int64],
+        cache: NativeCache,
+    ) -> NDArray[np.float32]:
+        """Tokens from `begin_R` to `end_R` of every row in its slot; logits of the last."""
+        places_T = np.arange(tokens_RT.shape[1])
+        run_RT = (begin_R[:, None] <= places_T) & (places_T < end_R[:, None])
+        counts_R = end_R - begin_R
+        positions = np.broadcast_to(places_T, tokens_RT.shape)[run_RT]
+        return self._run(tokens_RT[run_RT], np.repeat(slots_R, counts_R), positions, np.cumsum(counts_R) - 1, cache)
+
+    def _copy(self, cache: NativeCache, from_N: Any, to_N: Any, counts_N: Any) -> None:
+        """The first `counts_N[i]` positions of slot `from_N[i]` to slot `to_N[i]`."""
+        copies = [native.int64s(array) for array in (from_N, to_N, counts_N)]
+        native.call("grrm_copy_slots", cache.sizes, cache.keys, cache.values, *copies, ctypes.c_int64(len(from_N)))
 
     def decode(
         self,

@@ -27,7 +27,8 @@ class PaddleEngine:
     """Generates with a PaddleNLP Qwen2 or Llama model, sharing its parameters with whoever trains it.
 
     `max_num_seqs` sequences run at a time, fewer where their KV cache would exceed `max_cache_bytes` (but at least
-    one); `prefill_tokens` bounds the prompt tokens, padding included, in one prefill (a longer prompt runs alone).
+    one); `prefill_tokens` bounds the prompt tokens, padding included where it is computed, in one prefill (a longer
+    prompt runs alone).
     A float32 model on the CPU runs in C++ kernels where they can be built, unless `use_kernels` is false; any other
     runs in Paddle operators.
 
@@ -171,7 +172,7 @@ class _Run:
             busy = self._slots.busy()
             if len(busy) == 0:
                 continue
-            if self._decoder.computes_free_slots:
+            if self._decoder.computes_padding:
                 self._compact(busy)
                 busy = self._slots.busy()
             logits_NV = self._decoder.decode(busy, *self._slots.next_inputs(busy), self._cache)
@@ -193,23 +194,34 @@ class _Run:
         self._slots.admit(slot, request, prompt, self._stream_ids[request], limit)
 
     def _prefill_batches(self, admitted: list[tuple[int, int]]) -> Iterator[list[list[tuple[int, int]]]]:
-        """Groups of equal prompts, batched with those of equal padded length, within the token budget.
+        """Groups of equal prompts within the token budget; where padding is computed, of equal padded length.
 
-        A prompt's padded length depends on itself alone.
+        That length depends on the prompt alone.
         """
         by_length: dict[int, list[list[tuple[int, int]]]] = {}
         previous: Sequence[int] | None = None
         for request, slot in admitted:
             prompt = self._prompts[request]
-            groups = by_length.setdefault(round_up(len(prompt)), [])
+            groups = by_length.setdefault(round_up(len(prompt)) if self._decoder.computes_padding else 0, [])
             if previous is None or list(prompt) != list(previous):
                 groups.append([])
             groups[-1].append((request, slot))
             previous = prompt
-        for length, groups in by_length.items():
-            per_batch = max(1, self._prefill_tokens // length)
-            for start in range(0, len(groups), per_batch):
-                yield groups[start : start + per_batch]
+        for groups in by_length.values():
+            yield from self._within_budget(groups)
+
+    def _within_budget(self, groups: list[list[tuple[int, int]]]) -> Iterator[list[list[tuple[int, int]]]]:
+        batch: list[list[tuple[int, int]]] = []
+        tokens = 0
+        for group in groups:
+            length = len(self._prompts[group[0][0]])
+            length = round_up(length) if self._decoder.computes_padding else length
+            if batch and tokens + length > self._prefill_tokens:
+                yield batch
+                batch, tokens = [], 0
+            batch.append(group)
+            tokens += length
+        yield batch
 
     def _prefill(self, groups: list[list[tuple[int, int]]]) -> Iterator[tuple[int, Completion]]:
         prompts = [self._prompts[group[0][0]] for group in groups]
