@@ -31,10 +31,10 @@ struct Sizes {
   grrm::CacheShape cache() const { return {slots, key_heads, width, length}; }
 };
 
-// The model behind a list of addresses: sgemm, embedding, cosines, sines, final norm, head, then 16 for each layer.
 // Projections of a layer, in the order of their addresses and extents.
 constexpr int64_t kProjections = 7;
 
+// The model behind a list of addresses: sgemm, embedding, cosines, sines, final norm, head, then 16 for each layer.
 grrm::Decoder decoder_at(const Sizes& s, float epsilon, const void* const* addresses, const grrm::Extent* extents) {
   grrm::Decoder decoder{};
   decoder.hidden = s.hidden;
@@ -222,8 +222,8 @@ int64_t grrm_extents(const int64_t* sizes, const void* const* addresses, int64_t
 // Runs n tokens through the model and leaves the logits of the tokens `wanted`; `logits` has room for a multiple of 16
 // rows.
 int64_t grrm_decode(const int64_t* sizes, float epsilon, const void* const* addresses, const int64_t* extents,
-                    const int64_t* tokens, const int64_t* slots, const int64_t* positions, int64_t n, const int64_t* wanted, int64_t n_wanted,
-                    float* keys, float* values, float* logits) {
+                    const int64_t* tokens, const int64_t* slots, const int64_t* positions, int64_t n,
+                    const int64_t* wanted, int64_t n_wanted, float* keys, float* values, float* logits) {
   const Sizes& s = *reinterpret_cast<const Sizes*>(sizes);
   return within_memory([&] {
     const grrm::Decoder decoder = decoder_at(s, epsilon, addresses, reinterpret_cast<const grrm::Extent*>(extents));

@@ -108,27 +108,29 @@ class DecoderPass {
     });
   }
 
-  // y += x W
-  void add_product(const Floats& x, int64_t in, const Projection& p, int64_t out, Floats& y) const {
+  // y = x W + beta y where W has columns that are not zero, else y.
+  void add_product(const Floats& x, int64_t in, const Projection& p, int64_t out, float beta, Floats& y) const {
     for (const Span& columns : p.extent.columns) {
+      float before = beta;
       for (const Span& rows : p.extent.rows) {
         if (columns.size() == 0 || rows.size() == 0) continue;
         multiply(d_.sgemm, whole_rows(n_), columns.size(), rows.size(), {x.data() + rows.begin, in, false},
-                 {p.weight + rows.begin * out + columns.begin, out, false}, 1.0f, y.data() + columns.begin, out);
+                 {p.weight + rows.begin * out + columns.begin, out, false}, before, y.data() + columns.begin, out);
+        before = 1.0f;
       }
     }
   }
 
   // y = x W + b
   void project(const Floats& x, int64_t in, const Projection& p, int64_t out, Floats& y) const {
-    for (int64_t row = 0; row < whole_rows(n_); ++row) {
-      if (p.bias == nullptr) {
-        std::fill_n(y.data() + row * out, out, 0.0f);
-      } else {
-        std::copy_n(p.bias, out, y.data() + row * out);
+    if (p.bias == nullptr && p.extent.columns[0].size() == out) return add_product(x, in, p, out, 0.0f, y);
+    over_ranges(whole_rows(n_), [&](int64_t, int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        if (p.bias == nullptr) std::fill_n(y.data() + row * out, out, 0.0f);
+        if (p.bias != nullptr) std::copy_n(p.bias, out, y.data() + row * out);
       }
-    }
-    add_product(x, in, p, out, y);
+    });
+    add_product(x, in, p, out, 1.0f, y);
   }
 
   // hidden += x W + b
@@ -136,7 +138,7 @@ class DecoderPass {
     if (p.bias != nullptr)
       for (int64_t row = 0; row < n_; ++row)
         for (int64_t i = 0; i < d_.hidden; ++i) hidden_[row * d_.hidden + i] += p.bias[i];
-    add_product(x, in, p, d_.hidden, hidden_);
+    add_product(x, in, p, d_.hidden, 1.0f, hidden_);
   }
 
   void project_attention(const DecoderLayer& layer, const CacheLayer& cache) {

@@ -144,14 +144,12 @@ static bool sample_row(const float* logits, int64_t vocabulary, const SamplingOp
     for (int64_t i = 0; i < n_banned; ++i) shaped[banned[i]] = -INFINITY;
     z = shaped;
   }
+  const float shaped_top = z == logits ? top : largest_logit(z, vocabulary);
+  if (!(std::fabs(shaped_top) <= kLargest)) return false;
   if (options.temperature == 0.0f) {
     drawn.token = std::max_element(z, z + vocabulary) - z;
   } else {
-    if (z != logits) {
-      const float shaped_top = largest_logit(z, vocabulary);
-      if (!(std::fabs(shaped_top) <= kLargest)) return false;
-      total = exponential_weights(z, vocabulary, shaped_top, inverse, weights, sums);
-    }
+    if (z != logits) total = exponential_weights(z, vocabulary, shaped_top, inverse, weights, sums);
     if (options.top_k > 0 && options.top_k < vocabulary) {
       buffers.left.assign(z, z + vocabulary);
       const auto kth = buffers.left.begin() + (options.top_k - 1);

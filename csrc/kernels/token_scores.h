@@ -7,6 +7,9 @@
 
 namespace grrm {
 
+// A logit of -inf takes no part; the product of its weight 0 and its distance is 0, not NaN.
+constexpr float kFarthest = -3e38f;
+
 // `lse` keeps log(sum(exp(logits))) for the backward pass; entropy = lse - sum(p * logits), in nats.
 GRRM_CLONES
 static void score_token_rows(const float* logits, const int64_t* labels, float* logprobs, float* entropy, float* lse,
@@ -19,9 +22,10 @@ static void score_token_rows(const float* logits, const int64_t* labels, float* 
     float sum = 0.0f, weighted = 0.0f;
 #pragma omp simd reduction(+ : sum, weighted)
     for (int64_t i = 0; i < vocab; ++i) {
-      const float e = exp_approx(z[i] - top);
+      const float shifted = z[i] - top < kFarthest ? kFarthest : z[i] - top;
+      const float e = exp_approx(shifted);
       sum += e;
-      weighted += e * (z[i] - top);
+      weighted += e * shifted;
     }
     const float log_sum = std::log(sum);
     lse[row] = log_sum + top;
@@ -38,7 +42,7 @@ static void score_token_backward_row(const float* z, int64_t label, float entrop
   const float base = g_lse - g_logprob - g_entropy * entropy;
 #pragma omp simd
   for (int64_t i = 0; i < vocab; ++i) {
-    const float shifted = z[i] - lse;
+    const float shifted = z[i] - lse < kFarthest ? kFarthest : z[i] - lse;
     dlogits[i] = exp_approx(shifted) * (base - g_entropy * shifted);
   }
   dlogits[label] += g_logprob;

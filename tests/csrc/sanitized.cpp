@@ -1,6 +1,7 @@
 // Runs every kernel on arrays of exactly the size they need, for shapes that are and are not whole vectors, so that
 // the sanitizers this is compiled with see any step outside.
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <initializer_list>
@@ -95,12 +96,21 @@ void attention(int64_t batch, int64_t length, int64_t heads, int64_t key_heads, 
                           g.data(), dq.data(), dk.data(), dv.data(), batch, length, heads, key_heads, width);
 }
 
+// Numbers whose middle third is 0: rows of any matrix that they are.
+Floats grown(int64_t n) {
+  Floats made = numbers(n);
+  std::fill(made.begin() + n / 3, made.begin() + 2 * n / 3, 0.0f);
+  return made;
+}
+
 // Two prompts into slots 2 and 0, the first copied to slot 1, then a step of all three; drawn with every filter.
-void decoding(int64_t heads, int64_t key_heads, int64_t width, bool tied) {
-  const int64_t hidden = 10, inner = 7, vocabulary = 130, layers = 2, length = 9;
+void decoding(int64_t heads, int64_t key_heads, int64_t width, bool tied, int64_t hidden, int64_t inner,
+              Floats (*weights)(int64_t)) {
+  const int64_t vocabulary = 130, layers = 2, length = 9;
   const int64_t sizes[] = {hidden, heads, key_heads, width, inner, vocabulary, tied, layers, 3, length};
   const Floats table = numbers(vocabulary * hidden), rotary = numbers(length * width), norm = numbers(hidden);
-  const Floats q = numbers(hidden * heads * width), k = numbers(hidden * key_heads * width), mlp = numbers(hidden * inner);
+  const Floats q = weights(hidden * heads * width), k = weights(hidden * key_heads * width);
+  const Floats mlp = weights(hidden * inner);
   const Floats q_bias = numbers(heads * width), k_bias = numbers(key_heads * width);
   std::vector<const void*> at = {reinterpret_cast<const void*>(&plain_sgemm), table.data(), rotary.data(),
                                  rotary.data(), norm.data(), table.data()};
@@ -116,13 +126,13 @@ void decoding(int64_t heads, int64_t key_heads, int64_t width, bool tied) {
                              positions = {0, 1, 2, 3, 0, 1, 2}, wanted = {3, 6};
   std::vector<int64_t> extents(layers * 7 * 8);
   grrm_extents(sizes, at.data(), extents.data());
-  grrm_decode(sizes, 1e-6f, at.data(), extents.data(), tokens.data(), slots.data(), positions.data(), 7, wanted.data(), 2, keys.data(),
-              values.data(), logits.data());
+  grrm_decode(sizes, 1e-6f, at.data(), extents.data(), tokens.data(), slots.data(), positions.data(), 7, wanted.data(),
+              2, keys.data(), values.data(), logits.data());
   const std::vector<int64_t> from = {2}, to = {1}, counts = {4};
   grrm_copy_slots(sizes, keys.data(), values.data(), from.data(), to.data(), counts.data(), 1);
   const std::vector<int64_t> all = {0, 1, 2}, next = {3, 4, length - 1};
-  grrm_decode(sizes, 1e-6f, at.data(), extents.data(), all.data(), all.data(), next.data(), 3, all.data(), 3, keys.data(),
-              values.data(), logits.data());
+  grrm_decode(sizes, 1e-6f, at.data(), extents.data(), all.data(), all.data(), next.data(), 3, all.data(), 3,
+              keys.data(), values.data(), logits.data());
   const std::vector<uint8_t> seen(3 * vocabulary, 1), too_short = {1, 0, 1};
   const std::vector<int64_t> stops = {0, vocabulary - 1};
   const std::vector<double> uniforms = {0.0, 0.5, 1.0 - 1e-16};
@@ -146,8 +156,10 @@ int main() {
     for (int64_t length : {1, 2, 5, 31, 32, 33, 70}) attention(2, length, 4, 2, width);
   for (int64_t width : {2, 16, 20})
     for (bool tied : {true, false}) {
-      decoding(4, 4, width, tied);
-      decoding(7, 1, width, tied);
+      decoding(4, 4, width, tied, 10, 7, numbers);
+      decoding(7, 1, width, tied, 10, 7, numbers);
+      decoding(4, 4, width, tied, 60, 50, grown);
+      decoding(4, 2, width, tied, 60, 50, [](int64_t n) { return Floats(n, 0.0f); });
     }
   std::puts("clean");
   return 0;

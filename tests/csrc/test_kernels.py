@@ -138,6 +138,19 @@ def test_token_scores_and_their_gradients(vocab):
     np.testing.assert_allclose(lt.grad.numpy(), gradient_NV, atol=2e-5)
 
 
+def test_a_logit_of_minus_infinity_takes_no_part():
+    logits, labels = np.random.default_rng(1).normal(size=(2, 6)), paddle.to_tensor([4, 0])
+    banned = np.full((2, 9), -np.inf)
+    banned[:, [0, 2, 3, 5, 7, 8]] = logits
+    plain, masked = tensor(logits), tensor(banned)
+    found = FusedTokenScores.apply(plain, labels), FusedTokenScores.apply(masked, paddle.to_tensor([7, 0]))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-6)
+    sum((a + b).sum() for a, b in zip(*found, strict=True)).backward()
+    np.testing.assert_allclose(masked.grad.numpy()[:, [0, 2, 3, 5, 7, 8]], plain.grad.numpy(), atol=1e-7)
+    assert (masked.grad.numpy()[:, [1, 4, 6]] == 0).all()
+
+
 @settings(deadline=None, max_examples=30)
 @given(
     seed=st.integers(0, 10**6),
