@@ -46,7 +46,7 @@ setup(
         "grrm_reward_server",
         "grrm_csrc",
     ],
-    package_data={"grrm": ["**/*.jinja", "py.typed"], "grrm_csrc": ["*/*.h", "*/*.cpp"]},
+    package_data={"grrm": ["**/*.jinja", "py.typed"], "grrm_csrc": ["*/*.h", "*/*.cpp", "*/*.cuh", "*/*.cu"]},
     install_requires=CORE,
     extras_require=EXTRAS,
     entry_points={"console_scripts": ["grrm = grrm.cli:main"]},

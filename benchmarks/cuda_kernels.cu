@@ -1,0 +1,130 @@
+// Times every CUDA kernel on the GPU at hand, beside a copy of as many bytes. Prints a line of JSON for each.
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <vector>
+
+#include "../csrc/cuda/c_api.cu"
+
+namespace {
+
+void check(int status) {
+  if (status == cudaSuccess) return;
+  std::fprintf(stderr, "%s\n", cudaGetErrorString(static_cast<cudaError_t>(status)));
+  std::exit(1);
+}
+
+template <typename T = void>
+T* room(int64_t bytes) {
+  void* memory = nullptr;
+  check(cudaMalloc(&memory, bytes));
+  check(cudaMemset(memory, 0, bytes));
+  return static_cast<T*>(memory);
+}
+
+// Numbers like logits, from -8 to 8, or, as uniforms, from 0 to 1.
+template <typename T>
+__global__ void fill(T* x, int64_t n, float low, float high) {
+  const int64_t i = grrm_cuda::thread_of_grid();
+  if (i >= n) return;
+  const uint64_t mixed = (static_cast<uint64_t>(i) + 1) * 0x9e3779b97f4a7c15ull;
+  x[i] = static_cast<T>(low + (high - low) * static_cast<float>(mixed >> 40) * 0x1p-24f);
+}
+
+// Median microseconds of one call, each of which reads and writes more than a cache holds.
+double microseconds(const std::function<int()>& call) {
+  cudaEvent_t begin, end;
+  check(cudaEventCreate(&begin));
+  check(cudaEventCreate(&end));
+  for (int i = 0; i < 3; ++i) check(call());
+  std::vector<float> found;
+  for (int i = 0; i < 20; ++i) {
+    check(cudaEventRecord(begin));
+    check(call());
+    check(cudaEventRecord(end));
+    check(cudaEventSynchronize(end));
+    float milliseconds = 0.0f;
+    check(cudaEventElapsedTime(&milliseconds, begin, end));
+    found.push_back(milliseconds * 1000.0f);
+  }
+  std::nth_element(found.begin(), found.begin() + 10, found.end());
+  return found[10];
+}
+
+void report(const char* kernel, const char* type, int64_t rows, int64_t width, double bytes,
+            const std::function<int()>& call) {
+  const double time = microseconds(call);
+  std::printf("{\"kernel\": \"%s\", \"type\": \"%s\", \"rows\": %lld, \"width\": %lld, ", kernel, type,
+              static_cast<long long>(rows), static_cast<long long>(width));
+  std::printf("\"us\": %.2f, \"gb_per_s\": %.1f}\n", time, bytes / time / 1e3);
+}
+
+void rows_of_a_model(int bf16, const char* type, int64_t rows, int64_t width) {
+  const int64_t n = rows * width, size = bf16 ? 2 : 4, parts = 64, heads = width / 128;
+  void *x = room(n * size), *y = room(n * size), *z = room(n * size), *w = room(width * size), *dw = room(width * size);
+  void *dx = room(n * size), *dy = room(n * size);
+  auto *inverse = room<float>(rows * 4), *sums = room<float>(parts * width * 4), *table = room<float>(4096 * 128 * 4);
+  auto* positions = room<int64_t>(rows * 8);
+  report("rms_norm", type, rows, width, 2.0 * n * size,
+         [&] { return grrm_cuda_rms_norm(bf16, x, w, y, inverse, rows, width, 1e-6f, nullptr); });
+  report("rms_norm_backward", type, rows, width, 3.0 * n * size, [&] {
+    return grrm_cuda_rms_norm_backward(bf16, x, w, inverse, y, dx, dw, sums, parts, rows, width, nullptr);
+  });
+  report("swiglu", type, rows, width, 3.0 * n * size, [&] { return grrm_cuda_swiglu(bf16, x, y, z, n, nullptr); });
+  report("swiglu_backward", type, rows, width, 5.0 * n * size,
+         [&] { return grrm_cuda_swiglu_backward(bf16, x, y, z, dx, dy, n, nullptr); });
+  report("rotate", type, rows, width, 2.0 * n * size, [&] {
+    return grrm_cuda_rotate(bf16, x, table, table, positions, y, rows, heads, 128, 1.0f, nullptr);
+  });
+  for (void* one : {x, y, z, w, dw, dx, dy}) check(cudaFree(one));
+  for (void* one : {static_cast<void*>(inverse), static_cast<void*>(sums), static_cast<void*>(table),
+                    static_cast<void*>(positions)})
+    check(cudaFree(one));
+}
+
+void rows_of_a_vocabulary(int bf16, const char* type, int64_t rows, int64_t vocabulary) {
+  const int64_t n = rows * vocabulary, size = bf16 ? 2 : 4;
+  void *logits = room(n * size), *dlogits = room(n * size);
+  auto *labels = room<int64_t>(rows * 8), *tokens = room<int64_t>(rows * 8);
+  auto *a = room<float>(rows * 4), *b = room<float>(rows * 4), *c = room<float>(rows * 4);
+  auto *uniforms = room<double>(rows * 8), *logprobs = room<double>(rows * 8);
+  report("score_tokens", type, rows, vocabulary, 1.0 * n * size,
+         [&] { return grrm_cuda_score_tokens(bf16, logits, labels, a, b, c, rows, vocabulary, nullptr); });
+  report("score_tokens_backward", type, rows, vocabulary, 2.0 * n * size, [&] {
+    return grrm_cuda_score_tokens_backward(bf16, logits, labels, a, b, a, b, c, dlogits, rows, vocabulary, nullptr);
+  });
+  fill<<<blocks_of(n), kRowThreads>>>(static_cast<__nv_bfloat16*>(logits), bf16 ? n : 0, -8.0f, 8.0f);
+  fill<<<blocks_of(n), kRowThreads>>>(static_cast<float*>(logits), bf16 ? 0 : n, -8.0f, 8.0f);
+  fill<<<blocks_of(rows), kRowThreads>>>(uniforms, rows, 0.0f, 1.0f);
+  const auto sample = [&](float temperature, int64_t top_k, double top_p) {
+    return grrm_cuda_sample(bf16, logits, rows, vocabulary, temperature, top_k, top_p, 1.0f, nullptr, nullptr, uniforms,
+                            tokens, logprobs, nullptr);
+  };
+  report("sample", type, rows, vocabulary, 1.0 * n * size, [&] { return sample(1.0f, 0, 1.0); });
+  report("sample_top_p", type, rows, vocabulary, 1.0 * n * size, [&] { return sample(1.0f, 0, 0.9); });
+  report("sample_top_k_top_p", type, rows, vocabulary, 1.0 * n * size, [&] { return sample(1.0f, 50, 0.9); });
+  for (void* one : {logits, dlogits}) check(cudaFree(one));
+  for (void* one : {static_cast<void*>(labels), static_cast<void*>(tokens), static_cast<void*>(a),
+                    static_cast<void*>(b), static_cast<void*>(c), static_cast<void*>(uniforms),
+                    static_cast<void*>(logprobs)})
+    check(cudaFree(one));
+}
+
+}  // namespace
+
+int main() {
+  const int64_t bytes = int64_t{1} << 30;
+  void *from = room(bytes), *to = room(bytes);
+  report("copy", "bytes", 1, bytes, 2.0 * bytes,
+         [&] { return static_cast<int>(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice)); });
+  check(cudaFree(from));
+  check(cudaFree(to));
+  for (int bf16 : {0, 1}) {
+    const char* type = bf16 ? "bf16" : "fp32";
+    rows_of_a_model(bf16, type, 16384, 3584);
+    rows_of_a_vocabulary(bf16, type, 512, 151936);
+  }
+  return 0;
+}

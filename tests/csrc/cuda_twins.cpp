@@ -1,0 +1,230 @@
+// Runs every CUDA kernel beside its twin in kernels/ on the same numbers, in both precisions, through the functions
+// that launch them: on a GPU where nvcc compiles this, else thread by thread on the CPU.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#ifdef __CUDACC__
+#include "cuda_on_gpu.h"
+#else
+#include "cuda_on_cpu.h"
+#endif
+
+#include "../../csrc/cuda/c_api.cu"
+
+// The twins, from csrc/bindings/c_api.cpp.
+extern "C" {
+void grrm_rms_norm(const float*, const float*, float*, float*, int64_t, int64_t, float);
+void grrm_rms_norm_backward(const float*, const float*, const float*, const float*, float*, float*, int64_t, int64_t);
+void grrm_swiglu(const float*, const float*, float*, int64_t);
+void grrm_swiglu_backward(const float*, const float*, const float*, float*, float*, int64_t);
+void grrm_rotate(const float*, const float*, const float*, const int64_t*, float*, int64_t, int64_t, int64_t, float);
+void grrm_score_tokens(const float*, const int64_t*, float*, float*, float*, int64_t, int64_t);
+void grrm_score_tokens_backward(const float*, const int64_t*, const float*, const float*, const float*, const float*,
+                                const float*, float*, int64_t, int64_t);
+int64_t grrm_sample(const float*, int64_t, int64_t, float, int64_t, double, float, const uint8_t*, const uint8_t*,
+                    const int64_t*, int64_t, const double*, int64_t*, double*);
+}
+
+namespace {
+
+using Floats = Shared<float>;
+int failures = 0;
+
+void expect(bool holds, const std::string& what) {
+  if (holds) return;
+  std::printf("%s\n", what.c_str());
+  ++failures;
+}
+
+void expect_close(const Floats& got, const Floats& wanted, float tolerance, const std::string& what) {
+  float error = 0.0f, size = 0.0f;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const float difference = std::fabs(got[i] - wanted[i]);
+    error = std::max(error, std::isfinite(difference) ? difference : INFINITY);
+    size = std::max(size, std::fabs(wanted[i]));
+  }
+  expect(error <= tolerance * (1.0f + size), what + " is off by " + std::to_string(error));
+  expect(size > 0.0f, what + " is nothing but zeros");
+}
+
+Floats numbers(int64_t n, float scale = 1.0f) {
+  static uint32_t state = 12345;
+  Floats made(n);
+  for (auto& x : made) {
+    state = state * 1664525u + 1013904223u;
+    x = scale * (static_cast<float>(state >> 8) / (1 << 23) - 1.0f);
+  }
+  return made;
+}
+
+constexpr float kExact = 3e-6f;
+
+// Numbers as a kernel has them in memory, and the same as floats.
+template <typename T>
+struct Array {
+  Shared<T> stored;
+
+  explicit Array(int64_t n) : stored(n) {}
+  explicit Array(const Floats& from) : stored(from.size()) {
+    for (size_t i = 0; i < from.size(); ++i) stored[i] = static_cast<T>(from[i]);
+  }
+  static Array random(int64_t n, float scale = 1.0f) { return Array(numbers(n, scale)); }
+  Floats floats() const {
+    Floats made(stored.size());
+    for (size_t i = 0; i < made.size(); ++i) made[i] = static_cast<float>(stored[i]);
+    return made;
+  }
+  T* at() { return stored.data(); }
+};
+
+template <typename T>
+struct Checks {
+  static constexpr int kBf16 = sizeof(T) == 2;
+  static constexpr float kRounded = kBf16 ? 5e-3f : kExact;  // of what is stored as T
+
+  static void norms(int64_t rows, int64_t width) {
+    const std::string of = " of a norm of " + std::to_string(width);
+    auto x = Array<T>::random(rows * width), w = Array<T>::random(width), g = Array<T>::random(rows * width);
+    const Floats xf = x.floats(), wf = w.floats(), gf = g.floats();
+    Floats y(rows * width), inverse(rows), dx(rows * width), dw(width), inverse2(rows), parts(3 * width);
+    grrm_rms_norm(xf.data(), wf.data(), y.data(), inverse.data(), rows, width, 1e-6f);
+    grrm_rms_norm_backward(xf.data(), wf.data(), inverse.data(), gf.data(), dx.data(), dw.data(), rows, width);
+    Array<T> y2(rows * width), dx2(rows * width), dw2(width);
+    finish(grrm_cuda_rms_norm(kBf16, x.at(), w.at(), y2.at(), inverse2.data(), rows, width, 1e-6f, nullptr));
+    finish(grrm_cuda_rms_norm_backward(kBf16, x.at(), w.at(), inverse2.data(), g.at(), dx2.at(), dw2.at(), parts.data(),
+                                       3, rows, width, nullptr));
+    expect_close(y2.floats(), y, kRounded, "the output" + of);
+    expect_close(inverse2, inverse, kExact, "the root" + of);
+    expect_close(dx2.floats(), dx, kRounded, "the gradient" + of);
+    expect_close(dw2.floats(), dw, kRounded, "the weights' gradient" + of);
+  }
+
+  static void units(int64_t n) {
+    auto gate = Array<T>::random(n, 6.0f), up = Array<T>::random(n), g = Array<T>::random(n);
+    const Floats gatef = gate.floats(), upf = up.floats(), gf = g.floats();
+    Floats y(n), dgate(n), dup(n);
+    grrm_swiglu(gatef.data(), upf.data(), y.data(), n);
+    grrm_swiglu_backward(gatef.data(), upf.data(), gf.data(), dgate.data(), dup.data(), n);
+    Array<T> y2(n), dgate2(n), dup2(n);
+    finish(grrm_cuda_swiglu(kBf16, gate.at(), up.at(), y2.at(), n, nullptr));
+    finish(grrm_cuda_swiglu_backward(kBf16, gate.at(), up.at(), g.at(), dgate2.at(), dup2.at(), n, nullptr));
+    expect_close(y2.floats(), y, kRounded, "SwiGLU");
+    expect_close(dgate2.floats(), dgate, kRounded, "the gate's gradient");
+    expect_close(dup2.floats(), dup, kRounded, "the gradient of what SwiGLU lets through");
+  }
+
+  static void rotations(int64_t tokens, int64_t heads, int64_t width, float direction) {
+    auto x = Array<T>::random(tokens * heads * width);
+    const Floats xf = x.floats(), cos = numbers(4 * width), sin = numbers(4 * width);
+    Shared<int64_t> positions(tokens);
+    for (int64_t i = 0; i < tokens; ++i) positions[i] = (2 * i + 1) % 4;
+    Floats y(xf.size());
+    grrm_rotate(xf.data(), cos.data(), sin.data(), positions.data(), y.data(), tokens, heads, width, direction);
+    finish(grrm_cuda_rotate(kBf16, x.at(), cos.data(), sin.data(), positions.data(), x.at(), tokens, heads, width,
+                            direction, nullptr));
+    expect_close(x.floats(), y, kRounded, "rotation in place");
+  }
+
+  static void scores(int64_t rows, int64_t vocab, bool masked) {
+    const std::string of = " of a row of " + std::to_string(vocab);
+    Floats drawn = numbers(rows * vocab, 9.0f);
+    for (int64_t i = 0; i + 1 < rows * vocab && masked; i += 3) drawn[i] = -INFINITY;
+    Array<T> logits(drawn);
+    const Floats z = logits.floats(), g1 = numbers(rows), g2 = numbers(rows), g3 = numbers(rows);
+    Shared<int64_t> labels(rows);
+    for (int64_t row = 0; row < rows; ++row)  // the last that is not masked
+      for (int64_t i = 0; i < vocab; ++i) labels[row] = std::isfinite(z[row * vocab + i]) ? i : labels[row];
+    Floats logprobs(rows), entropy(rows), lse(rows), dlogits(rows * vocab);
+    Floats logprobs2(rows), entropy2(rows), lse2(rows);
+    grrm_score_tokens(z.data(), labels.data(), logprobs.data(), entropy.data(), lse.data(), rows, vocab);
+    grrm_score_tokens_backward(z.data(), labels.data(), entropy.data(), lse.data(), g1.data(), g2.data(), g3.data(),
+                               dlogits.data(), rows, vocab);
+    finish(grrm_cuda_score_tokens(kBf16, logits.at(), labels.data(), logprobs2.data(), entropy2.data(), lse2.data(),
+                                  rows, vocab, nullptr));
+    expect_close(lse2, lse, kExact, "the normaliser" + of);
+    if (vocab > 1) expect_close(logprobs2, logprobs, kExact, "the log-probability" + of);
+    if (vocab > 1) expect_close(entropy2, entropy, kExact, "the entropy" + of);
+    finish(grrm_cuda_score_tokens_backward(kBf16, logits.at(), labels.data(), entropy.data(), lse.data(), g1.data(),
+                                           g2.data(), g3.data(), logits.at(), rows, vocab, nullptr));
+    expect_close(logits.floats(), dlogits, kRounded, "the gradient" + of);
+  }
+
+  static void samples(int64_t vocabulary, float temperature, int64_t top_k, double top_p, bool shaped) {
+    constexpr int64_t rows = 3;
+    auto logits = Array<T>::random(rows * vocabulary, 4.0f);
+    const Floats z = logits.floats();
+    Shared<uint8_t> seen(rows * vocabulary, 0), too_short(rows, shaped), banned(rows * vocabulary, 0);
+    const Shared<int64_t> stops = {0, vocabulary / 2};
+    for (int64_t row = 0; row < rows && shaped; ++row) {
+      for (int64_t i = 0; i < vocabulary; i += 3) seen[row * vocabulary + i] = 1;
+      for (int64_t stop : stops) banned[row * vocabulary + stop] = 1;
+    }
+    Shared<double> uniforms(rows), logprobs(rows), logprobs2(rows);
+    for (int64_t row = 0; row < rows; ++row) uniforms[row] = (row + 0.37) / rows;
+    Shared<int64_t> tokens(rows), tokens2(rows);
+    grrm_sample(z.data(), rows, vocabulary, temperature, top_k, top_p, 1.3f, shaped ? seen.data() : nullptr,
+                too_short.data(), stops.data(), 2, uniforms.data(), tokens.data(), logprobs.data());
+    finish(grrm_cuda_sample(kBf16, logits.at(), rows, vocabulary, temperature, top_k, top_p, 1.3f,
+                            shaped ? seen.data() : nullptr, shaped ? banned.data() : nullptr, uniforms.data(),
+                            tokens2.data(), logprobs2.data(), nullptr));
+    for (int64_t row = 0; row < rows; ++row) {
+      const std::string which = " of row " + std::to_string(row) + " of " + std::to_string(vocabulary) +
+                                ", temperature " + std::to_string(temperature) + ", top-k " + std::to_string(top_k) +
+                                ", top-p " + std::to_string(top_p);
+      expect(tokens2[row] == tokens[row], "the token" + which);
+      expect(std::fabs(logprobs2[row] - logprobs[row]) < 1e-5, "the log-probability" + which);
+    }
+  }
+
+  static void rows_without_a_token() {
+    Array<T> logits(Floats{1.0f, NAN, 0.0f, INFINITY, 0.0f, 0.0f, -INFINITY, -INFINITY, -INFINITY});
+    const Shared<double> uniforms(3, 0.5);
+    Shared<int64_t> tokens(3, 7);
+    Shared<double> logprobs(3, 7.0);
+    finish(grrm_cuda_sample(kBf16, logits.at(), 3, 3, 1.0f, 0, 1.0, 1.0f, nullptr, nullptr, uniforms.data(),
+                            tokens.data(), logprobs.data(), nullptr));
+    expect(std::count(tokens.begin(), tokens.end(), -1) == 3, "a row without numbers to draw from has a token");
+    expect(std::count(logprobs.begin(), logprobs.end(), 0.0) == 3, "or a log-probability");
+  }
+
+  static void all() {
+    for (int64_t width : {1, 33, 64, 600}) norms(5, width);
+    units(700);
+    for (float direction : {1.0f, -1.0f}) rotations(3, 2, 20, direction);
+    for (int64_t vocab : {1, 50, 512, 3000})
+      for (bool masked : {false, true}) scores(3, vocab, masked && vocab > 1);
+    for (float temperature : {0.0f, 0.7f}) samples(9000, temperature, 0, 1.0, false);
+    samples(9000, 0.9f, 40, 0.8, true);
+    for (int64_t vocabulary : {5, 130}) {
+      samples(vocabulary, 1.0f, 3, 1.0, true);
+      samples(vocabulary, 1.3f, 0, 0.6, true);
+      samples(vocabulary, 0.9f, 0, 0.0, false);
+      samples(vocabulary, 0.0f, 0, 1.0, true);
+    }
+    rows_without_a_token();
+  }
+};
+
+void limits() {
+  expect(grrm_cuda_swiglu(0, nullptr, nullptr, nullptr, 0, nullptr) == cudaSuccess, "no numbers are an error");
+  expect(grrm_cuda_swiglu(0, nullptr, nullptr, nullptr, int64_t{1} << 60, nullptr) == cudaErrorInvalidValue,
+         "more numbers than a grid holds are no error");
+  expect(grrm_cuda_rms_norm_backward(0, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, 65536, 1, 1,
+                                     nullptr) == cudaErrorInvalidValue,
+         "more parts than a grid holds are no error");
+}
+
+}  // namespace
+
+int main() {
+  Checks<float>::all();
+  Checks<__nv_bfloat16>::all();
+  limits();
+  if (failures == 0) std::puts("equal");
+  return failures != 0;
+}
