@@ -109,7 +109,7 @@ def paddle_step(form: str, n_tokens: int, vocab: int, width: int) -> Callable[[]
     import paddle
     import paddle.nn.functional as F
 
-    from grrm.rl.cpu_layers.linear_scores import linear_scores
+    from grrm.rl.linear_scores import linear_scores
     from grrm.rl.policy import score_tokens
 
     rng = np.random.default_rng(0)

@@ -15,7 +15,7 @@ from grrm.engine.native import available
 from grrm.errors import UserError
 from grrm.rl.cpu_layers import takes_ranges
 from grrm.rl.cpu_layers.fused import FusedTokenScores
-from grrm.rl.cpu_layers.linear_scores import linear_scores, scores_by_parts
+from grrm.rl.linear_scores import linear_scores, scores_by_parts
 from grrm.rl.visibility import dense_mask
 
 POLICY_BASES = {"qwen2": Qwen2ForCausalLM, "llama": LlamaForCausalLM}

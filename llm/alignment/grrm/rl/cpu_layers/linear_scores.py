@@ -1,4 +1,4 @@
-"""Token scores of hidden states under a large output layer, without the logits of all tokens at the same time."""
+"""Token scores of hidden states under an output layer in C++ kernels, a part of the rows after the other."""
 
 from __future__ import annotations
 
@@ -12,35 +12,19 @@ from grrm.rl.cpu_layers.fused import call_kernel, check_labels, new_floats
 from grrm.rl.cpu_layers.wanted import note_inputs, only_wanted
 from grrm_csrc.blas import sgemm_address
 
-LOGITS_AT_ONCE = 64 * 2**20  # bytes; fewer are kept for the backward pass, which then need not compute them again
 ROWS_AT_ONCE = 256  # enough for a matrix product at full speed
 
 
-def scores_by_parts(head: Any, n_rows: int) -> bool:
-    """Whether `linear_scores` is there for this output layer (a PaddleNLP LM head) and worth its second product."""
-    weight = head.weight
+def is_fused(weight: paddle.Tensor) -> bool:
+    """Whether `FusedLinearScores` runs for an output layer of these weights, here."""
     return (
-        n_rows * head.config.vocab_size * 4 > LOGITS_AT_ONCE
-        and weight.dtype == paddle.float32
-        and weight.place.is_cpu_place()
-        and not weight.is_distributed
-        and available()
-        and sgemm_address() is not None
+        weight.dtype == paddle.float32 and weight.place.is_cpu_place() and available() and sgemm_address() is not None
     )
 
 
-def linear_scores(
-    hidden_NH: paddle.Tensor, head: Any, labels_N: paddle.Tensor
-) -> tuple[paddle.Tensor, paddle.Tensor, paddle.Tensor]:
-    """Log-probability of each label, entropy and log-normaliser of the softmax, [N] each and each with its gradient.
+class FusedLinearScores(PyLayer):
+    """Log-probability, entropy and log-normaliser [N] of hidden states [N, H], weights [V, H] where `by_word`."""
 
-    The backward pass computes the logits once more instead of keeping them. Raises ValueError for a label outside the
-    vocabulary, MemoryError where there is no room for `ROWS_AT_ONCE` rows of logits.
-    """
-    return _LinearScores.apply(hidden_NH, head.weight, labels_N, bool(head.transpose_y))
-
-
-class _LinearScores(PyLayer):
     @staticmethod
     def forward(
         ctx: Any, hidden_NH: paddle.Tensor, weight: paddle.Tensor, labels_N: paddle.Tensor, by_word: bool

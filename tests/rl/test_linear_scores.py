@@ -11,13 +11,20 @@ from support.rl_processes import MODEL
 from support.token_scores import token_scores
 
 from grrm.engine.native import available
+from grrm.rl import linear_scores as by_parts
 from grrm.rl import policy as policies
-from grrm.rl.cpu_layers import linear_scores as by_parts
+from grrm.rl.cpu_layers import linear_scores as kernels
 from grrm_csrc.blas import sgemm_address
 
-pytestmark = pytest.mark.skipif(
-    not available() or sgemm_address() is None, reason="needs a compiler and the BLAS of paddle's wheel"
-)
+
+@pytest.fixture(params=["kernels", "operators"], autouse=True)
+def form(request, monkeypatch):
+    """Both forms, whatever this machine would take."""
+    if request.param == "kernels" and (not available() or sgemm_address() is None):
+        pytest.skip("needs a compiler and the BLAS of paddle's wheel")
+    if request.param == "operators":
+        monkeypatch.setattr(by_parts, "is_fused", lambda _: False)
+    return request.param
 
 
 def head_of(weight: np.ndarray, by_word: bool) -> SimpleNamespace:
@@ -30,7 +37,8 @@ def head_of(weight: np.ndarray, by_word: bool) -> SimpleNamespace:
 @pytest.mark.parametrize("by_word", [True, False])
 @pytest.mark.parametrize(("rows", "at_once"), [(1, 4), (4, 4), (11, 4), (3, 256)])
 def test_scores_and_gradients_are_those_of_all_logits(monkeypatch, by_word, rows, at_once):
-    monkeypatch.setattr(by_parts, "ROWS_AT_ONCE", at_once)
+    for module in (by_parts, kernels):
+        monkeypatch.setattr(module, "ROWS_AT_ONCE", at_once)
     rng = np.random.default_rng(rows)
     hidden_NH, weight_VH = rng.normal(size=(rows, 24)), rng.normal(size=(37, 24))
     labels_N, g_3N = rng.integers(0, 37, rows), rng.normal(size=(3, rows))
@@ -60,10 +68,28 @@ def test_labels_outside_the_vocabulary_are_an_error():
         by_parts.linear_scores(paddle.ones([2, 8]), head_of(np.ones((5, 8)), True), paddle.to_tensor([0, 5]))
 
 
-def test_without_memory_for_a_part_the_error_says_so(monkeypatch):
-    monkeypatch.setattr(by_parts, "call_kernel", lambda *_: -1)
+def test_without_memory_for_a_part_the_error_says_so(monkeypatch, form):
+    if form != "kernels":
+        pytest.skip("Paddle's operators say so themselves")
+    monkeypatch.setattr(kernels, "call_kernel", lambda *_: -1)
     with pytest.raises(MemoryError, match="no room for 256 rows of logits"):
         by_parts.linear_scores(paddle.ones([2, 8]), head_of(np.ones((5, 8)), True), paddle.to_tensor([0, 1]))
+
+
+def test_products_are_of_the_type_of_the_weights_and_scores_are_float32():
+    rng = np.random.default_rng(5)
+    hidden_NH, weight_VH = rng.normal(size=(6, 16)), rng.normal(size=(11, 16))
+    labels_N, g_3N = rng.integers(0, 11, 6), rng.normal(size=(3, 6))
+    hidden, weight = paddle.to_tensor(hidden_NH.astype("float32")), paddle.to_tensor(weight_VH)  # no bfloat16 on CPU
+    hidden.stop_gradient = weight.stop_gradient = False
+    found = by_parts.linear_scores(hidden, SimpleNamespace(weight=weight, transpose_y=True), paddle.to_tensor(labels_N))
+    wanted, gradient_NV = token_scores(hidden_NH @ weight_VH.T, labels_N, g_3N)
+    for one, other in zip(found, wanted, strict=True):
+        assert one.dtype == paddle.float32
+        np.testing.assert_allclose(one.numpy(), other, rtol=1e-5, atol=1e-5)
+    sum((one * paddle.to_tensor(g.astype("float32"))).sum() for one, g in zip(found, g_3N, strict=True)).backward()
+    assert (hidden.grad.dtype, weight.grad.dtype) == (paddle.float32, paddle.float64)
+    np.testing.assert_allclose(weight.grad.numpy(), gradient_NV.T @ hidden_NH, atol=1e-4)
 
 
 @pytest.mark.parametrize("tied", [True, False])
