@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from grrm.engine.checkpoint import rotary_overrides
 from grrm.engine.interface import SamplingParams
 from grrm.engine.paddle_engine import PaddleEngine
 from grrm.errors import UserError
+from grrm.rl.policy import load_policy
 
 
 def save_as_hugging_face(model, directory):
@@ -38,6 +41,44 @@ def test_from_pretrained_generates_what_the_saved_model_does(writer, model, tmp_
     wanted = PaddleEngine(model, max_num_seqs=4).generate([[5, 6]] * 3, params)
     assert [c.token_ids for c in loaded] == [c.token_ids for c in wanted]
     np.testing.assert_allclose(loaded[0].logprobs, wanted[0].logprobs, atol=1e-4)
+
+
+def test_rotary_base_is_read_where_transformers_5_writes_it(model, tmp_path):
+    directory = tmp_path / "model"
+    save_as_hugging_face(model, directory)
+    config = json.loads((directory / "config.json").read_text())
+    config["rope_parameters"] = {"rope_theta": config.pop("rope_theta"), "rope_type": "default"}
+    assert config["rope_parameters"]["rope_theta"] != 10_000  # PaddleNLP's default
+    (directory / "config.json").write_text(json.dumps(config))
+    params = SamplingParams(max_new_tokens=6)
+    wanted = PaddleEngine(model).generate([[5, 6]], params)[0]
+    np.testing.assert_allclose(
+        PaddleEngine.from_pretrained(directory).generate([[5, 6]], params)[0].logprobs, wanted.logprobs, atol=1e-4
+    )
+    assert load_policy(directory).config.rope_theta == config["rope_parameters"]["rope_theta"]
+
+
+@pytest.mark.parametrize(
+    ("model_type", "given"),
+    [
+        ("qwen2", {"rope_scaling": {"type": "yarn", "factor": 4.0}}),
+        ("qwen2", {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e6}}),
+        ("llama", {"rope_parameters": {"rope_type": "llama3", "factor": 8.0, "rope_theta": 5e5}}),
+        ("llama", {"rope_parameters": {"full_attention": {"rope_theta": 1e6}}}),
+    ],
+)
+def test_scaled_rotary_embeddings_that_would_be_left_out_are_refused(tmp_path, model_type, given):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type, **given}))
+    with pytest.raises(UserError, match="scales rotary embeddings"):
+        PaddleEngine.from_pretrained(tmp_path)
+
+
+def test_scaling_that_llama_knows_reaches_it():
+    linear = {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e6}
+    found = rotary_overrides(Path(), {"model_type": "llama", "rope_parameters": linear})
+    assert found == {"rope_theta": 1e6, "rope_scaling_type": "linear", "rope_scaling_factor": 2.0}
+    three = {"rope_type": "llama3", "factor": 8.0}
+    assert rotary_overrides(Path(), {"model_type": "llama", "rope_scaling": three, "rope_theta": 5e5}) == {}
 
 
 def test_missing_model_is_one_sentence(tmp_path):

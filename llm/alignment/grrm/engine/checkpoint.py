@@ -25,6 +25,29 @@ def read_config(directory: Path) -> dict[str, Any]:
     return config
 
 
+def rotary_overrides(directory: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """What PaddleNLP has to be told of the rotary embeddings in a config.json that transformers wrote.
+
+    Version 5 writes `rope_parameters`, which PaddleNLP does not read: it would run the model with its own default of
+    `rope_theta`. Of `rope_scaling` it reads Llama 3's and ignores the rest. Raises UserError for a scaling that would
+    be left out.
+    """
+    given = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    kind = given.get("rope_type", given.get("type")) or "default"
+    overrides = {"rope_theta": given["rope_theta"]} if "rope_theta" in given and "rope_theta" not in config else {}
+    is_llama = config.get("model_type") == "llama"
+    if kind == "default" and not any(isinstance(value, dict) for value in given.values()):
+        return overrides
+    if kind == "linear" and is_llama:
+        return overrides | {"rope_scaling_type": "linear", "rope_scaling_factor": given["factor"]}
+    if kind == "llama3" and is_llama and config.get("rope_scaling"):
+        return overrides
+    raise UserError(
+        f"'{directory}/config.json' scales rotary embeddings ({kind}) in a way that PaddleNLP would leave out for this "
+        "architecture: use a checkpoint without rope_scaling and rope_parameters other than rope_theta"
+    )
+
+
 def weight_files(directory: Path) -> list[Path]:
     """The checkpoint's safetensors files.
 

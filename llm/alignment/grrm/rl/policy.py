@@ -10,7 +10,7 @@ import paddle.nn.functional as F
 from paddlenlp.transformers import LlamaForCausalLM, Qwen2ForCausalLM
 from safetensors import SafetensorError
 
-from grrm.engine.checkpoint import is_hugging_face, read_config, weight_files
+from grrm.engine.checkpoint import is_hugging_face, read_config, rotary_overrides, weight_files
 from grrm.engine.native import available
 from grrm.errors import UserError
 from grrm.rl.cpu_layers import takes_ranges
@@ -132,8 +132,9 @@ def load_policy(directory: str | Path, **config_overrides: Any) -> Any:
     Raises UserError when the directory has no readable config.json, or weights that are not whole or do not fit it.
     """
     path = Path(directory)
-    cls = policy_class(read_config(path).get("model_type", ""))
-    overrides = {"dtype": "float32", "use_cache": False, **config_overrides}
+    config = read_config(path)
+    cls = policy_class(config.get("model_type", ""))
+    overrides = {"dtype": "float32", "use_cache": False, **rotary_overrides(path, config), **config_overrides}
     if is_hugging_face(weight_files(path)):
         overrides["convert_from_torch"] = True
     try:
