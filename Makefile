@@ -39,6 +39,7 @@ bench: install ## measure generation, training and the converters; results in be
 	@$(PY) benchmarks/tiny_step.py
 	@$(PY) benchmarks/training_forms.py
 	@$(PY) benchmarks/convert_rows.py
+	@$(PY) benchmarks/decode.py
 	@$(PY) benchmarks/cuda_kernels.py
 
 clean: ## remove .venv, caches and build products; runs/ stays

@@ -1,0 +1,180 @@
+"""Tokens per second of the project's engine and of others, for batches of one, eight and 32.
+
+    bash benchmarks/peers/set_up.sh                              # once: the other engines and the model
+    python benchmarks/decode.py [--rounds 3] [--out FILE]
+
+SmolLM2-135M, prompts of 64 random tokens, 64 new ones at temperature 1, nothing ends early, prefill included. Every
+engine is a process with two threads; in each round all take their turn, so what disturbs one disturbs all. Medians are
+reported; what counts are the ratios. `ours-fp32-shared` and `ours-fp32-apart` are a rollout of eight prompts of 512
+tokens with four samples each, whose prompts are prefilled once or, made to differ in their first token, four times.
+An engine that does not run here (bfloat16 needs a processor that has it) is left out, and where the others are not
+installed nothing is measured; a line says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULT = ROOT / "benchmarks/results/decode.json"
+PEERS = ("transformers-fp32", "transformers-bf16", "openvino-fp32", "openvino-bf16")
+OURS = "ours-fp32"
+CASES = tuple({"batch": batch, "prompt": 64, "new": 64} for batch in (1, 8, 32))
+ROLLOUT = {"batch": 8, "samples": 4, "prompt": 512, "new": 64}
+_THREADS = "2"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3, help="turns of every engine (default: %(default)s)")
+    parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
+    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.worker:
+        work(options.worker)
+        return
+    home = peers_home()
+    if not (home / "smol/model.safetensors").exists():
+        print("Engines are not compared: run `bash benchmarks/peers/set_up.sh` first.")
+        return
+    from machine import describe_machine
+
+    from grrm.data.atomic import atomic_path
+
+    machine = describe_machine()
+    rows = measure(home, options.rounds)
+    with atomic_path(options.out) as temporary:
+        temporary.write_text(json.dumps({"machine": machine, "rows": rows}, indent=2) + "\n", encoding="utf-8")
+    for row in rows:
+        print(f"{row['engine']:<20}{row['batch']:4} x {row['prompt']:<5}{row['tokens_per_s']:9.1f} tokens/s")
+    print(f"written to {options.out}")
+
+
+def peers_home() -> Path:
+    """Where benchmarks/peers/set_up.sh puts the other engines and the model."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(os.environ.get("PEERS_HOME") or cache / "paddle-grrm/peers")
+
+
+def measure(home: Path, rounds: int) -> list[dict[str, Any]]:
+    """Median tokens per second of every engine in every case."""
+    model, python = home / "smol", home / "venv/bin/python"
+    theirs = ROOT / "benchmarks/peers/decode_worker.py"
+    workers = {OURS: Worker([sys.executable, __file__, "--worker", model])}
+    for name in PEERS:
+        try:
+            workers[name] = Worker([python, theirs, name, model])
+            workers[name].seconds({**CASES[0], "new": 4})
+        except WorkerEnded as error:
+            workers.pop(name, None)
+            print(f"{name} is left out: {error}")
+    seconds: dict[tuple[str, int], list[float]] = defaultdict(list)
+    shared: dict[bool, list[float]] = defaultdict(list)
+    for turn in range(-1, rounds):  # the first warms up
+        for number, case in enumerate(CASES):
+            for name, worker in workers.items():
+                took = worker.seconds(case if turn >= 0 else {**case, "new": 4})
+                if turn >= 0:
+                    seconds[name, number].append(took)
+        for apart in (False, True):
+            took = workers[OURS].seconds({**ROLLOUT, "apart": apart, "new": ROLLOUT["new"] if turn >= 0 else 2})
+            if turn >= 0:
+                shared[apart].append(took)
+    for worker in workers.values():
+        worker.close()
+    rows = [_row(name, CASES[number], found) for (name, number), found in sorted(seconds.items())]
+    return rows + [_row(f"{OURS}-{'apart' if apart else 'shared'}", ROLLOUT, found) for apart, found in shared.items()]
+
+
+def _row(engine: str, case: dict[str, int], seconds: list[float]) -> dict[str, Any]:
+    n_tokens = case["batch"] * case.get("samples", 1) * case["new"]
+    speeds = [n_tokens / one for one in seconds]
+    return {
+        "engine": engine,
+        "model": "smol",
+        **case,
+        "tokens_per_s": median(speeds),
+        "slowest": min(speeds),
+        "fastest": max(speeds),
+    }
+
+
+class WorkerEnded(Exception):
+    """A worker's process is gone."""
+
+
+class Worker:
+    """An engine in a process that answers lines of JSON, one at a time."""
+
+    def __init__(self, command: Sequence[object]) -> None:
+        self._command = list(map(str, command))
+        environment = dict(os.environ, OMP_NUM_THREADS=_THREADS, MKL_NUM_THREADS=_THREADS, HF_HUB_OFFLINE="1")
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+        )
+        self._answer()
+
+    def seconds(self, asked: dict[str, Any]) -> float:
+        """How long the engine took. Raises WorkerEnded where its process is gone."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # the missing answer says it all
+            self._process.stdin.write(json.dumps(asked) + "\n")
+            self._process.stdin.flush()
+        return float(json.loads(self._answer())["seconds"])
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=60)
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("@@"):
+                return line[2:]
+        raise WorkerEnded(f"status {self._process.wait()} of {' '.join(self._command)}")
+
+
+def work(model: Path) -> None:
+    """This project's engine, as a worker of its own comparison."""
+    from grrm.startup import configure_process
+
+    configure_process()
+    import numpy as np
+
+    from grrm.engine.interface import SamplingParams
+    from grrm.engine.paddle_engine import PaddleEngine
+
+    engine, rng = PaddleEngine.from_pretrained(model), np.random.default_rng(0)
+    print("@@ready", flush=True)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        prompts = rng.integers(5, 49_000, (asked["batch"], asked["prompt"])).repeat(asked.get("samples", 1), axis=0)
+        if asked.get("apart"):
+            prompts[:, 0] = np.arange(5, 5 + len(prompts))
+        begin = time.perf_counter()
+        made = engine.generate(prompts.tolist(), SamplingParams(max_new_tokens=asked["new"]))
+        seconds = time.perf_counter() - begin
+        assert all(len(one.token_ids) == asked["new"] for one in made)
+        print("@@" + json.dumps({"seconds": seconds}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

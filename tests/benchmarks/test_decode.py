@@ -1,0 +1,57 @@
+"""The comparison of engines takes turns, reports medians and leaves out what does not run."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def decode(import_benchmark):
+    return import_benchmark("decode")
+
+
+ECHO = """
+import json, sys
+print("noise"), print("@@ready", flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)
+    print("@@" + json.dumps({"seconds": asked["batch"] * asked["new"] / 50}), flush=True)
+"""
+
+
+def test_engines_take_turns_and_medians_are_written(decode, tmp_path, monkeypatch, capsys):
+    (tmp_path / "smol").mkdir()
+    (tmp_path / "smol/model.safetensors").touch()
+    monkeypatch.setenv("PEERS_HOME", str(tmp_path))
+    real, asked = decode.Worker, []
+
+    def worker(command):
+        name = next((name for name in decode.PEERS if name in command), decode.OURS)
+        made = real([sys.executable, "-c", "" if name == "openvino-bf16" else ECHO])
+        answer = made.seconds
+        made.seconds = lambda case: asked.append(name) or answer(case)
+        return made
+
+    monkeypatch.setattr(decode, "Worker", worker)
+    decode.main(["--rounds", "2", "--out", str(tmp_path / "result.json")])
+    rows = json.loads((tmp_path / "result.json").read_text())["rows"]
+    speeds = {(row["engine"], row["batch"], row.get("apart")): row["tokens_per_s"] for row in rows}
+    assert speeds["ours-fp32", 8, None] == speeds["transformers-bf16", 32, None] == pytest.approx(50)
+    assert {row["engine"] for row in rows} == {
+        "ours-fp32",
+        "ours-fp32-shared",
+        "ours-fp32-apart",
+        *(name for name in decode.PEERS if name != "openvino-bf16"),
+    }
+    assert asked[3:7] == ["ours-fp32", "transformers-fp32", "transformers-bf16", "openvino-fp32"]
+    assert "openvino-bf16 is left out: status 0" in capsys.readouterr().out
+
+
+def test_without_the_other_engines_a_line_says_how_to_get_them(decode, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PEERS_HOME", str(tmp_path))
+    decode.main(["--out", str(tmp_path / "result.json")])
+    assert "run `bash benchmarks/peers/set_up.sh` first" in capsys.readouterr().out
+    assert not (tmp_path / "result.json").exists()
