@@ -4,7 +4,7 @@ PY := .venv/bin/python
 JOBS ?= 2
 SEEDS ?= 1
 FRESH ?= 0
-JUDGE ?= metric
+JUDGE ?= grrm
 MIN_COVERAGE := 95
 
 .DEFAULT_GOAL := help
@@ -18,7 +18,7 @@ help: ## show this list
 install: ## set up .venv with the tested versions, if that is still to be done
 	@sh tools/bootstrap.sh
 
-demo: install ## train a small policy against a judge, from corpus to report (SEEDS=3: error bars, FRESH=1: start over, JUDGE=name)
+demo: install ## train small judges, and a policy against them, from corpus to report (JUDGE=metric: the quick one, SEEDS=3: error bars, FRESH=1: start over)
 	@$(PY) -m grrm.cli demo --seeds '$(SEEDS)' --judge '$(JUDGE)' $(if $(filter 1,$(FRESH)),--fresh)
 
 test: install ## run all tests and check the coverage of the packages that do without paddle (JOBS=2 processes)

@@ -53,7 +53,7 @@ def plan(arguments_yaml: str, nproc: int, overrides: tuple[str, ...]) -> None:
 @click.option("--fresh", is_flag=True, help="Start over instead of reusing finished stages.")
 @click.option("--out", type=FILE, default=Path("runs/demo"), show_default=True, help="Where everything is written.")
 @click.option(
-    "--judge", default="metric", show_default=True, help="metric, or grrm: train judges too, and against them."
+    "--judge", default="grrm", show_default=True, help="grrm trains judges too, and against them; metric is quicker."
 )
 @click.option("--nproc", type=click.IntRange(min=1), default=2, show_default=True, help="Processes of the RL stages.")
 def demo(seeds: int, fresh: bool, out: Path, judge: str, nproc: int) -> int:
