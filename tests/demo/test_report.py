@@ -43,6 +43,8 @@ def test_summary_has_the_figures_scripts_ask_for(finished_demo):
     learned = summary["learned"]["grpo"]
     assert learned["gain"] == pytest.approx(4.5)
     assert learned["above_spread"] is True
+    greedy = summary["chrf_greedy"]
+    assert learned["greedy_gain"] == pytest.approx(greedy["grpo"]["mean"] - greedy["sft"]["mean"])
     assert learned["greedy_not_below"] is True
     assert summary["settings"]["n_seeds"] == 3
     assert summary["kl_to_sft"]["grpo"]["mean"] == pytest.approx(0.02)
@@ -139,6 +141,7 @@ def test_one_seed_has_no_spread_and_makes_no_claim_about_it():
         "spread": None,
         "above_spread": None,
         "above_in_every_seed": True,
+        "greedy_gain": -1.0,
         "greedy_not_below": False,
     }
     assert show_figure(one) == "59.0"

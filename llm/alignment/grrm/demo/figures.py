@@ -145,7 +145,7 @@ def _bars(results: Results) -> Picture:
         for offset, (figures, label) in enumerate(((sampled, "sampled, temperature 1"), (greedy, "greedy"))):
             places = [position + (offset - 0.5) * 0.38 for position in range(len(figures))]
             _bar_row(axes, theme, offset, places, list(figures.values()), label)
-        axes.set_xticks(range(len(sampled)), [TITLES[policy] for policy in sampled])
+        axes.set_xticks(range(len(sampled)), [TITLES[policy].replace(", ", ",\n") for policy in sampled])
         axes.set_ylim(0, 100)
         axes.set_ylabel("chrF")
         axes.grid(axis="x", visible=False)

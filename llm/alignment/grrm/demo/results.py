@@ -129,7 +129,9 @@ def _of_set(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def verdict(
     sft: Mapping[str, Any], trained: Mapping[str, Any], greedy_sft: float, greedy_trained: float
 ) -> dict[str, Any]:
-    """Did RL teach anything? `gain` is the rise of sampled chrF, `spread` the larger of the two standard deviations.
+    """Did RL teach anything? `gain` is the rise of sampled chrF, `greedy_gain` that of greedy decoding's.
+
+    `spread` is the larger of the two standard deviations of sampled chrF over seeds.
 
     `above_spread` is None with fewer than two seeds, because then the spread is not known.
     """
@@ -143,6 +145,7 @@ def verdict(
         "above_in_every_seed": all(
             after > before for before, after in zip(sft["values"], trained["values"], strict=True)
         ),
+        "greedy_gain": greedy_trained - greedy_sft,
         "greedy_not_below": greedy_trained >= greedy_sft,
     }
 

@@ -119,7 +119,8 @@ def verdict_line(title: str, judged: Mapping[str, Any]) -> str:
         more = "more" if judged["above_spread"] else "NOT more"
         spread = f"{more} than the spread over seeds, {judged['spread']:.2f}"
     greedy = "not below" if judged["greedy_not_below"] else "BELOW"
-    return f"{title}: sampled chrF {judged['gain']:+.2f} against SFT ({spread}); greedy chrF {greedy} SFT"
+    sampled = f"sampled chrF {judged['gain']:+.2f} against SFT ({spread})"
+    return f"{title}: {sampled}; greedy chrF {judged['greedy_gain']:+.2f}, {greedy} SFT"
 
 
 def checkout() -> Path:
