@@ -118,7 +118,7 @@ int grrm_cuda_score_tokens_backward(int bf16, const void* logits, const int64_t*
 int grrm_cuda_sample(int bf16, const void* logits, int64_t rows, int64_t vocabulary, float temperature, int64_t top_k,
                      double top_p, float repetition_penalty, const uint8_t* seen, const uint8_t* banned,
                      const double* uniforms, int64_t* tokens, double* logprobs, void* stream) {
-  const grrm_cuda::SamplingOptions options{temperature, top_k, top_p, repetition_penalty};
+  const grrm::SamplingOptions options{temperature, top_k, top_p, repetition_penalty};
   return with_type(bf16, rows, [&](auto* t) {
     GRRM_LAUNCH(grrm_cuda::sample, grid_of(rows), kVocabularyThreads, stream_at(stream), in(t, logits), vocabulary,
                 options, seen, banned, uniforms, tokens, logprobs);

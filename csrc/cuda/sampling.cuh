@@ -3,19 +3,12 @@
 // computed again wherever they are read.
 #pragma once
 
+#include "../kernels/sampling_options.h"
 #include "block.cuh"
 
 namespace grrm_cuda {
 
-struct SamplingOptions {
-  float temperature;  // 0 takes the largest
-  int64_t top_k;      // 0 keeps all
-  double top_p;       // 1 keeps all
-  float repetition_penalty;
-};
-
 constexpr int64_t kTiles = 256, kRun = 32;
-constexpr float kLargestFloat = 3.4028235e38f;
 
 // One row as the options shape it: the penalty on tokens `seen`, then bans; either may be null.
 template <typename T>
@@ -145,7 +138,7 @@ __device__ int64_t first_largest(int64_t n, Row row, float top) {
 // to draw from.
 template <typename T>
 __global__ void __launch_bounds__(1024)
-    sample(const T* logits, int64_t vocabulary, SamplingOptions options, const uint8_t* seen, const uint8_t* banned,
+    sample(const T* logits, int64_t vocabulary, grrm::SamplingOptions options, const uint8_t* seen, const uint8_t* banned,
            const double* uniforms, int64_t* tokens, double* logprobs) {
   const int64_t row = blockIdx.x, first = row * vocabulary;
   const ShapedRow<T> plain{logits + first, nullptr, nullptr, 1.0f};
@@ -154,7 +147,7 @@ __global__ void __launch_bounds__(1024)
   const float inverse = fminf(1.0f / (options.temperature == 0.0f ? 1.0f : options.temperature), 3e38f);
   const auto all = [](int64_t) { return true; };
   const float top = largest_of(vocabulary, plain), shaped_top = largest_of(vocabulary, shaped);
-  const bool is_drawable = fabsf(top) <= kLargestFloat && fabsf(shaped_top) <= kLargestFloat;
+  const bool is_drawable = fabsf(top) <= grrm::kLargest && fabsf(shaped_top) <= grrm::kLargest;
   if (!is_drawable) {  // the same for every thread of the block
     if (threadIdx.x > 0) return;
     tokens[row] = -1;

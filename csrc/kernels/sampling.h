@@ -6,18 +6,11 @@
 #include <functional>
 #include <vector>
 
+#include "sampling_options.h"
 #include "simd.h"
 
 namespace grrm {
 
-struct SamplingOptions {
-  float temperature;  // 0 takes the largest
-  int64_t top_k;      // 0 keeps all
-  double top_p;       // 1 keeps all
-  float repetition_penalty;
-};
-
-constexpr float kLargest = 3.4028235e38f;
 constexpr int64_t kBlock = 64;  // weights are added up in blocks: in float within one, in double among them
 
 GRRM_INLINE int64_t whole_blocks(int64_t n) { return (n + kBlock - 1) / kBlock; }
