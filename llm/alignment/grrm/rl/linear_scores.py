@@ -56,17 +56,21 @@ class LinearScores(PyLayer):
     @staticmethod
     def backward(ctx: Any, *gradients_N: paddle.Tensor) -> Any:
         hidden_NH, weight, labels_N, entropy_N, lse_N = ctx.saved_tensor()
-        of_hidden, of_weight = [], paddle.zeros(weight.shape, "float32")
+        for_hidden, for_weight, _ = ctx.wanted
+        of_hidden: list[paddle.Tensor] = []
+        of_weight = paddle.zeros(weight.shape, "float32") if for_weight else None
         for part in _parts(hidden_NH.shape[0]):
             logits_RV = _logits(hidden_NH[part], weight, ctx.by_word)
             given = (one_N[part] for one_N in (labels_N, entropy_N, lse_N, *gradients_N))
             pull_RV = _logits_gradient(logits_RV, *given).astype(weight.dtype)
-            of_hidden.append(paddle.matmul(pull_RV, weight, transpose_y=not ctx.by_word).astype(hidden_NH.dtype))
-            rows_RH = hidden_NH[part].astype(weight.dtype)
-            pair = (pull_RV, rows_RH) if ctx.by_word else (rows_RH, pull_RV)
-            if ctx.wanted[1]:
+            if for_hidden:
+                of_hidden.append(paddle.matmul(pull_RV, weight, transpose_y=not ctx.by_word).astype(hidden_NH.dtype))
+            if for_weight:
+                rows_RH = hidden_NH[part].astype(weight.dtype)
+                pair = (pull_RV, rows_RH) if ctx.by_word else (rows_RH, pull_RV)
                 of_weight += paddle.matmul(*pair, transpose_x=True).astype("float32")
-        return only_wanted(ctx, paddle.concat(of_hidden), of_weight.astype(weight.dtype), None)
+        found_NH = paddle.concat(of_hidden) if for_hidden else None
+        return only_wanted(ctx, found_NH, of_weight.astype(weight.dtype) if for_weight else None, None)
 
 
 def _parts(n_rows: int) -> list[slice]:
