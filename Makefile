@@ -35,7 +35,7 @@ format: install ## put the code into the style that lint checks
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
 
-bench: install ## measure generation, training and the converters; results in benchmarks/results (some ten minutes)
+bench: install ## measure generation, training and the converters; results in benchmarks/results (some ten minutes, longer where benchmarks/peers are installed)
 	@$(PY) benchmarks/tiny_step.py
 	@$(PY) benchmarks/training_forms.py
 	@$(PY) benchmarks/convert_rows.py
