@@ -9,8 +9,9 @@ from html.parser import HTMLParser
 import pytest
 
 from grrm.demo.report import show_figure, write_report
-from grrm.demo.results import over_seeds, scores_file, seed_folder, verdict
+from grrm.demo.results import load_results, over_seeds, scores_file, seed_folder, summarise, verdict
 from grrm.demo.settings import DemoSettings
+from grrm.evaluation.bootstrap import Interval
 
 SECONDS = {"corpus": 3.0, "seed1/sft": 160.4}
 
@@ -43,9 +44,9 @@ def test_summary_has_the_figures_scripts_ask_for(finished_demo):
     learned = summary["learned"]["grpo"]
     assert learned["gain"] == pytest.approx(4.5)
     assert learned["above_spread"] is True
-    greedy = summary["chrf_greedy"]
-    assert learned["greedy_gain"] == pytest.approx(greedy["grpo"]["mean"] - greedy["sft"]["mean"])
-    assert learned["greedy_not_below"] is True
+    low, high = learned["greedy_interval"]
+    shown = f"({learned['greedy_gain']:+.2f}, 95 % interval over texts {low:+.2f} to {high:+.2f})"
+    assert shown in (out / "report.html").read_text(encoding="utf-8")
     assert summary["settings"]["n_seeds"] == 3
     assert summary["kl_to_sft"]["grpo"]["mean"] == pytest.approx(0.02)
     assert "sft" not in summary["kl_to_sft"]
@@ -133,15 +134,31 @@ def test_algorithm_with_fewer_seeds_than_sft_is_not_judged(finished_demo):
     assert "Not evaluated for the same seeds as SFT." in (out / "report.html").read_text()
 
 
+@pytest.mark.parametrize(("n_cut", "not_below"), [(0, True), (9, False)])
+def test_greedy_decoding_is_below_where_its_texts_tell_so(finished_demo, n_cut, not_below):
+    out, settings = finished_demo
+    for seed in settings.seeds:
+        sft, path = (scores_file(out, seed, policy) for policy in ("sft", "grpo"))
+        before, after = (json.loads(file.read_text()) for file in (sft, path))
+        for was, now in zip(before["examples"], after["examples"], strict=True):
+            now["greedy"] = was["greedy"] and was["greedy"][n_cut:]
+        path.write_text(json.dumps(after))
+    learned = summarise(load_results(out, settings, SECONDS))["learned"]["grpo"]
+    low, high = learned["greedy_interval"]
+    assert low <= learned["greedy_gain"] <= high
+    assert learned["greedy_not_below"] is not_below
+
+
 def test_one_seed_has_no_spread_and_makes_no_claim_about_it():
     one, better = over_seeds([59.0]), over_seeds([62.0])
     assert one == {"mean": 59.0, "sd": None, "seeds": 1, "values": [59.0]}
-    assert verdict(one, better, 70.0, 69.0) == {
+    assert verdict(one, better, Interval(-1.0, -1.5, -0.5)) == {
         "gain": 3.0,
         "spread": None,
         "above_spread": None,
         "above_in_every_seed": True,
         "greedy_gain": -1.0,
+        "greedy_interval": [-1.5, -0.5],
         "greedy_not_below": False,
     }
     assert show_figure(one) == "59.0"
@@ -150,5 +167,7 @@ def test_one_seed_has_no_spread_and_makes_no_claim_about_it():
 
 def test_gain_within_the_spread_is_not_learning():
     sft, trained = over_seeds([58.0, 60.0, 62.0]), over_seeds([59.0, 61.0, 63.0])
-    assert verdict(sft, trained, 70.0, 70.0)["above_spread"] is False
-    assert verdict(sft, trained, 70.0, 70.0)["above_in_every_seed"] is True
+    judged = verdict(sft, trained, Interval(-0.1, -0.4, 0.2))
+    assert judged["above_spread"] is False
+    assert judged["above_in_every_seed"] is True
+    assert judged["greedy_not_below"] is True

@@ -57,14 +57,28 @@ def test_demo_ends_with_a_table_and_the_report_and_is_reused(small_demo, capsys)
     ("judged", "line"),
     [
         (
-            {"gain": 3.1, "spread": None, "above_spread": None, "greedy_gain": 0.0, "greedy_not_below": True},
+            {
+                "gain": 3.1,
+                "spread": None,
+                "above_spread": None,
+                "greedy_gain": -0.05,
+                "greedy_interval": [-0.33, 0.24],
+                "greedy_not_below": True,
+            },
             "GRPO: sampled chrF +3.10 against SFT (one seed, so the spread over seeds is not known); "
-            "greedy chrF +0.00, not below SFT",
+            "greedy chrF -0.05 (-0.33 to +0.24), not below SFT",
         ),
         (
-            {"gain": -0.2, "spread": 0.5, "above_spread": False, "greedy_gain": -0.05, "greedy_not_below": False},
+            {
+                "gain": -0.2,
+                "spread": 0.5,
+                "above_spread": False,
+                "greedy_gain": -0.31,
+                "greedy_interval": [-0.57, -0.04],
+                "greedy_not_below": False,
+            },
             "GRPO: sampled chrF -0.20 against SFT (NOT more than the spread over seeds, 0.50); "
-            "greedy chrF -0.05, BELOW SFT",
+            "greedy chrF -0.31 (-0.57 to -0.04), BELOW SFT",
         ),
     ],
 )

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from grrm.demo.settings import POLICIES, SFT, TERMS, DemoSettings
+from grrm.evaluation.bootstrap import Interval
+from grrm.evaluation.chrf_difference import chrf_difference
 from grrm.rl.metrics_log import read_metrics
 
 _PACKAGES = ("paddle-grrm", "paddlepaddle", "paddlenlp", "sacrebleu", "babel", "tokenizers", "numpy")
@@ -126,14 +128,13 @@ def _of_set(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def verdict(
-    sft: Mapping[str, Any], trained: Mapping[str, Any], greedy_sft: float, greedy_trained: float
-) -> dict[str, Any]:
+def verdict(sft: Mapping[str, Any], trained: Mapping[str, Any], greedy: Interval) -> dict[str, Any]:
     """Did RL teach anything? `gain` is the rise of sampled chrF, `greedy_gain` that of greedy decoding's.
 
     `spread` is the larger of the two standard deviations of sampled chrF over seeds.
-
     `above_spread` is None with fewer than two seeds, because then the spread is not known.
+    `greedy_not_below` is false where the texts are enough to tell that greedy decoding has lost: all of
+    `greedy_interval` is below 0.
     """
     spreads = [figure["sd"] for figure in (sft, trained) if figure["sd"] is not None]
     gain = trained["mean"] - sft["mean"]
@@ -145,8 +146,9 @@ def verdict(
         "above_in_every_seed": all(
             after > before for before, after in zip(sft["values"], trained["values"], strict=True)
         ),
-        "greedy_gain": greedy_trained - greedy_sft,
-        "greedy_not_below": greedy_trained >= greedy_sft,
+        "greedy_gain": greedy.mean,
+        "greedy_interval": [greedy.low, greedy.high],
+        "greedy_not_below": greedy.high >= 0,
     }
 
 
@@ -172,9 +174,7 @@ def summarise(results: Results) -> dict[str, Any]:
         "unparsable": policy_figures(results, "sampled", "unparsable"),
         "kl_to_sft": kl_figures(results),
         "ranking_accuracy": ranking_figures(results),
-        "learned": {
-            name: verdict(chrf[SFT], chrf[name], greedy[SFT]["mean"], greedy[name]["mean"]) for name in complete
-        },
+        "learned": {name: verdict(chrf[SFT], chrf[name], _greedy_gain(results, name)) for name in complete},
         "seconds": {name: round(spent_s, 2) for name, spent_s in results.seconds.items()},
         "settings": asdict(results.settings),
         "signatures": _signatures(results),
@@ -214,6 +214,16 @@ def _sentence_figures(results: Results, decoding: str) -> dict[str, Any]:
         for policy, by_seed in results.scores.items()
         if by_seed
     }
+
+
+def _greedy_gain(results: Results, run: str) -> Interval:
+    """By how much greedy decoding's corpus chrF rises over SFT's, mean over seeds, with its interval over texts."""
+    before, after = (
+        [[row["greedy"] for row in by_seed[seed]["examples"]] for seed in sorted(by_seed)]
+        for by_seed in (results.scores[SFT], results.scores[run])
+    )
+    references = [row["reference"] for row in next(iter(results.scores[SFT].values()))["examples"]]
+    return chrf_difference(before, after, references)
 
 
 def _same_seeds(results: Results, one: str, other: str) -> bool:

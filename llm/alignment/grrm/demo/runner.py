@@ -120,7 +120,8 @@ def verdict_line(title: str, judged: Mapping[str, Any]) -> str:
         spread = f"{more} than the spread over seeds, {judged['spread']:.2f}"
     greedy = "not below" if judged["greedy_not_below"] else "BELOW"
     sampled = f"sampled chrF {judged['gain']:+.2f} against SFT ({spread})"
-    return f"{title}: {sampled}; greedy chrF {judged['greedy_gain']:+.2f}, {greedy} SFT"
+    low, high = judged["greedy_interval"]
+    return f"{title}: {sampled}; greedy chrF {judged['greedy_gain']:+.2f} ({low:+.2f} to {high:+.2f}), {greedy} SFT"
 
 
 def checkout() -> Path:

@@ -50,13 +50,13 @@ def bootstrap_ratio(
         raise ValueError("need one denominator above zero per numerator")
     ratios = [
         tops_N[rows_RN].sum(axis=1) / bottoms_N[rows_RN].sum(axis=1)
-        for rows_RN in _draws(len(tops_N), n_resamples, seed)
+        for rows_RN in resampled_rows(len(tops_N), n_resamples, seed)
     ]
     low, high = np.quantile(np.concatenate(ratios), [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(tops_N.sum() / bottoms_N.sum()), float(low), float(high))
 
 
-def _draws(n_rows: int, n_resamples: int, seed: int) -> Iterator[NDArray[np.int64]]:
+def resampled_rows(n_rows: int, n_resamples: int, seed: int) -> Iterator[NDArray[np.int64]]:
     """Row numbers of all resamples (R, N), block by block; the block size does not change them."""
     generator = np.random.default_rng(seed)
     per_block = max(1, _DRAWS_PER_BLOCK // n_rows)
