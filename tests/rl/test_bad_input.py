@@ -172,8 +172,8 @@ def written(name: str, text: str):
         (configured(vocab_size=100), r"receives a shape \[512, 32\], but the expected shape is \[100, 32\]"),
         (configured(model_type="bert"), "model_type 'bert' is not supported: use a checkpoint of qwen2, llama"),
         (configured(max_position_embeddings=64), "rows may have 108 tokens but the model has only 64 positions"),
-        (without_files("tokenizer_config.json", "tokenizer.json"), "no tokenizer could be loaded"),
-        (written("tokenizer.json", '{"a":'), "no tokenizer could be loaded"),
+        (without_files("tokenizer_config.json", "tokenizer.json"), "has no tokenizer that can be read"),
+        (written("tokenizer.json", '{"a":'), "has no tokenizer that can be read"),
     ],
     ids=[
         "no config", "broken config", "config of another shape", "no weights", "truncated", "weight missing",
@@ -191,9 +191,8 @@ def test_bad_model_folder_is_told(complaint, world: TinyWorld, tmp_path: Path, d
 
 def test_missing_model_folder_is_told(complaint, tmp_path: Path) -> None:
     assert "which does not exist" in complaint(actor_model_name_or_path=str(tmp_path / "none"))
-    assert "'Organisation/Model': it is not a folder; download the model first" in complaint(
-        actor_model_name_or_path="Organisation/Model"
-    )
+    said = complaint(actor_model_name_or_path="Organisation/Model")
+    assert "'Organisation/Model' does not exist: give the folder of a downloaded checkpoint" in said
 
 
 def test_tokenizer_with_more_tokens_than_the_model_is_told(world: TinyWorld) -> None:

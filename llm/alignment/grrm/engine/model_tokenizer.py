@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,17 @@ CHAT_TEMPLATES = ("chatml", "checkpoint", "none")
 def load_tokenizer(directory: Path) -> Any:
     """The tokenizer in `directory`, which has an end token.
 
+    Folders that transformers 5 wrote are read as well: a tokenizer.json without the files of older classes, the chat
+    template in a file of its own.
     Raises UserError when the folder holds no tokenizer that can be read, or one that names no eos_token.
     """
-    from paddlenlp.transformers import AutoTokenizer
-
     # Not a folder would be a model hub's name to AutoTokenizer, and a download that may wait for long.
     if not directory.is_dir():
-        raise UserError(f"the tokenizer folder '{directory}' does not exist: give the folder of a checkpoint")
+        raise UserError(
+            f"the tokenizer folder '{directory}' does not exist: give the folder of a downloaded checkpoint"
+        )
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(directory))
+        tokenizer = _read(directory)
     except Exception as error:
         # The tokenizers library raises plain Exception on a file it cannot read.
         known = (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError)
@@ -38,9 +41,36 @@ def load_tokenizer(directory: Path) -> Any:
     return tokenizer
 
 
+def _read(directory: Path) -> Any:
+    from paddlenlp import transformers
+
+    named = _class_name(directory / "tokenizer_config.json")
+    known = getattr(transformers, named, None) if named else None
+    whole = directory / "tokenizer.json"
+    older_files = {*getattr(known, "resource_files_names", {}).values()} - {whole.name}
+    if named and whole.is_file() and not any((directory / name).is_file() for name in older_files):
+        tokenizer = transformers.PretrainedTokenizerFast.from_pretrained(str(directory))
+    else:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(directory))
+    template = directory / "chat_template.jinja"
+    if tokenizer.chat_template is None and template.is_file():
+        tokenizer.init_chat_template(template.read_text(encoding="utf-8"))
+    return tokenizer
+
+
+def _class_name(config: Path) -> str | None:
+    if not config.is_file():
+        return None
+    settings = json.loads(config.read_text(encoding="utf-8"))
+    return settings.get("tokenizer_class") if isinstance(settings, dict) else None
+
+
 def special_tokens(tokenizer: Any) -> tuple[str, ...]:
     """The texts that the tokenizer turns into special tokens; none for a tokenizer that does not say."""
-    return tuple(getattr(tokenizer, "all_special_tokens", ()))
+    named = tuple(getattr(tokenizer, "all_special_tokens", ()))
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    added = backend.get_added_tokens_decoder().values() if backend is not None else ()
+    return tuple(dict.fromkeys((*named, *(token.content for token in added if token.special))))
 
 
 def chat_renderer(chat_template: str, tokenizer: Any, directory: Path | None) -> Callable[[str], str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from grrm.data.converters.sft_expected import WordPlaces
+from grrm.engine import model_tokenizer
 from grrm.engine.paddle_engine import PaddleEngine
 from grrm.errors import UserError
 from grrm.rl.micro_batch import score_responses
@@ -16,23 +17,7 @@ from grrm.rl.rollout import RolledGroup
 
 def load_tokenizer(directory: str) -> Any:
     """The checkpoint's tokenizer, with the pad and eos tokens that rollouts need. Raises UserError without them."""
-    from paddlenlp.transformers import AutoTokenizer
-
-    # Not a folder would be a model hub's name to AutoTokenizer, and a download that may wait for long.
-    if not Path(directory).is_dir():
-        raise UserError(
-            f"no tokenizer could be loaded from '{directory}': it is not a folder; download the model first"
-        )
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(directory)
-    except Exception as error:
-        # The tokenizers library raises plain Exception on a file it cannot read.
-        if not isinstance(error, (OSError, ValueError, RuntimeError, KeyError)) and type(error) is not Exception:
-            raise
-        first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"no tokenizer could be loaded from '{directory}' ({first_line}): add its files") from error
-    if tokenizer.eos_token_id is None:
-        raise UserError(f"the tokenizer in '{directory}' names no eos_token: set it in tokenizer_config.json")
+    tokenizer = model_tokenizer.load_tokenizer(Path(directory))
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
