@@ -47,9 +47,10 @@ def outcome(options):
 
 
 before = {name: outcome(options) for name, options in cases.items()}
-originals = (modeling.apply_rotary_pos_emb, modeling.fusion_ops.swiglu)
+gate = modeling if sys.argv[1] == "llama" else modeling.fusion_ops
+originals = {modeling.apply_rotary_pos_emb, modeling.scaled_dot_product_attention, gate.swiglu}
 cpu_layers.use_cpu_layers()
-assert (modeling.apply_rotary_pos_emb, modeling.fusion_ops.swiglu) != originals
+assert not originals & {modeling.apply_rotary_pos_emb, modeling.scaled_dot_product_attention, gate.swiglu}
 after = {name: outcome(options) for name, options in cases.items()}
 print(json.dumps({
     name: [float(np.abs(a - b).max() / (np.abs(b).max() + 1e-12)) for a, b in zip(after[name], before[name])]
@@ -72,3 +73,26 @@ def test_logits_and_gradients_equal_the_originals(family: str, kernels: str) -> 
         assert len(values) > 20, name
         assert max(values) < 2e-4, name
     assert position_effect > 0.1
+
+
+def test_llama_with_alibi_keeps_the_attention_that_knows_it() -> None:
+    import paddle
+    from paddlenlp.transformers.llama import modeling as llama
+
+    from grrm.rl.cpu_layers import use_cpu_layers
+    from grrm.rl.cpu_layers.attention import llama_attention, stock_llama_attention
+    from grrm.rl.policy import policy_class
+
+    use_cpu_layers()
+    cls = policy_class("llama")
+    sizes = {"vocab_size": 30, "hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2}
+    model = cls(cls.config_class(**sizes, num_key_value_heads=1, num_hidden_layers=1, alibi=True))
+    assert not model.reads_ranges
+    layer = model.llama.layers[0].self_attn
+    assert layer.attn_func is llama_attention is llama.scaled_dot_product_attention
+    ids = paddle.arange(12).reshape([2, 6])
+    ours = model(ids)[0]
+    layer.attn_func = stock_llama_attention
+    assert paddle.equal_all(model(ids)[0], ours)
+    layer.attn_func = lambda *args, alibi, **options: llama_attention(*args, **options)
+    assert not paddle.allclose(model(ids)[0], ours)

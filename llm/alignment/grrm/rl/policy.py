@@ -38,7 +38,7 @@ class _ScoresTokens:
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)
         # Asked once: layers keep the attention function that was in place when they were built.
-        self.reads_ranges = takes_ranges(config.model_type)
+        self.reads_ranges = takes_ranges(config)
 
     @classmethod
     def _load_pretrained_model(cls, *args: Any, **kwargs: Any) -> Any:

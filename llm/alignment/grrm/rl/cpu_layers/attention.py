@@ -8,6 +8,7 @@ from typing import Any
 import paddle
 import paddle.nn.functional as F
 from paddle.autograd import PyLayer
+from paddlenlp.transformers.llama.modeling import scaled_dot_product_attention as stock_llama_attention
 
 from grrm.rl.cpu_layers.fused import FusedAttention
 from grrm.rl.cpu_layers.wanted import note_inputs, only_wanted
@@ -74,7 +75,7 @@ def repeat_kv(hidden_states: paddle.Tensor, n_rep: int) -> paddle.Tensor:
     """Keys or values for every query head; signature as PaddleNLP's.
 
     The layers call it before they know which attention follows. The kernels could read one key head for several query
-    heads, but the plain operators, and Llama's attention, need one each; so the copies remain.
+    heads, but the plain operators need one each; so the copies remain.
     """
     return hidden_states if n_rep == 1 else RepeatedHeads.apply(hidden_states, n_rep)
 
@@ -116,3 +117,37 @@ def attention(
         mixed = SoftmaxAttention.apply(q, k, v, mask)
     mixed = mixed.transpose([0, 2, 1, 3]).reshape(shape)
     return (mixed, weights) if output_attentions else mixed
+
+
+def llama_attention(
+    query: paddle.Tensor,
+    config: Any,
+    key: paddle.Tensor,
+    value: paddle.Tensor,
+    attention_mask: paddle.Tensor | None,
+    output_attentions: bool,
+    alibi: paddle.Tensor | None = None,
+    attn_mask_startend_row_indices: paddle.Tensor | None = None,
+    sequence_parallel: bool = False,
+    reshard_layer: Any = None,
+    **options: Any,
+) -> Any:
+    """`attention` with the signature of PaddleNLP's Llama, which knows no dropout; its own where it knows more."""
+    if alibi is not None or reshard_layer is not None:
+        return stock_llama_attention(
+            query,
+            config,
+            key,
+            value,
+            attention_mask,
+            output_attentions,
+            alibi,
+            attn_mask_startend_row_indices,
+            sequence_parallel,
+            reshard_layer,
+            **options,
+        )
+    ranges = attn_mask_startend_row_indices
+    return attention(
+        query, config, key, value, attention_mask, output_attentions, ranges, False, sequence_parallel, **options
+    )
