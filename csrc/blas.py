@@ -10,11 +10,30 @@ from pathlib import Path
 
 _LIBRARIES = ("libmklml_intel.so", "libopenblas.so", "libopenblas.so.0")  # on x86, and elsewhere
 _RUNTIME = "libiomp5.so"  # which the first needs, and finds only where it is loaded already
+_PRODUCT = "cblas_sgemm"
+_PACKING = ("cblas_sgemm_pack_get_size", "cblas_sgemm_pack", "cblas_sgemm_compute")
+
+
+def sgemm_address() -> int | None:
+    """The address of `cblas_sgemm` in paddle's own BLAS; None where the wheel brings none that is known."""
+    return _address(_PRODUCT)
+
+
+def packing_addresses() -> tuple[int, int, int] | None:
+    """Those of what packs a matrix for many products (room, packing, product); None where the BLAS cannot."""
+    room, packing, product = map(_address, _PACKING)
+    return None if room is None or packing is None or product is None else (room, packing, product)
+
+
+def _address(function: str) -> int | None:
+    library = _library()
+    found = getattr(library, function, None) if library is not None else None
+    return None if found is None else ctypes.cast(found, ctypes.c_void_p).value
 
 
 @lru_cache(maxsize=1)
-def sgemm_address() -> int | None:
-    """The address of `cblas_sgemm` in paddle's own BLAS; None where the wheel brings none that is known."""
+def _library() -> ctypes.CDLL | None:
+    """Paddle's own BLAS."""
     paddle = importlib.util.find_spec("paddle")
     if paddle is None or paddle.origin is None:
         return None
@@ -22,8 +41,8 @@ def sgemm_address() -> int | None:
     with contextlib.suppress(OSError):
         ctypes.CDLL(str(folder / _RUNTIME))
     for name in _LIBRARIES:
-        try:
-            return ctypes.cast(ctypes.CDLL(str(folder / name)).cblas_sgemm, ctypes.c_void_p).value
-        except (OSError, AttributeError):
-            continue
+        with contextlib.suppress(OSError):
+            library = ctypes.CDLL(str(folder / name))
+            if hasattr(library, _PRODUCT):
+                return library
     return None

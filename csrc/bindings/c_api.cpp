@@ -4,6 +4,7 @@
 // sum of its own, so results do not depend on their timing.
 
 #include <cstdint>
+#include <cstring>
 #include <new>
 #include <numeric>
 #include <stdexcept>
@@ -12,6 +13,7 @@
 #include "../kernels/attention.h"
 #include "../kernels/decoder.h"
 #include "../kernels/linear_scores.h"
+#include "../kernels/packing.h"
 #include "../kernels/rms_norm.h"
 #include "../kernels/rotary.h"
 #include "../kernels/sampling.h"
@@ -34,8 +36,10 @@ struct Sizes {
 // Projections of a layer, in the order of their addresses and extents.
 constexpr int64_t kProjections = 7;
 
-// The model behind a list of addresses: sgemm, embedding, cosines, sines, final norm, head, then 16 for each layer.
-grrm::Decoder decoder_at(const Sizes& s, float epsilon, const void* const* addresses, const grrm::Extent* extents) {
+// The model behind a list of addresses: the four functions of grrm::Blas, embedding, cosines, sines, final norm, head,
+// then 16 for each layer. `packed` is what `grrm_pack` has written, or null.
+grrm::Decoder decoder_at(const Sizes& s, float epsilon, const void* const* addresses, const grrm::Extent* extents,
+                         float* packed) {
   grrm::Decoder decoder{};
   decoder.hidden = s.hidden;
   decoder.heads = s.heads;
@@ -44,27 +48,29 @@ grrm::Decoder decoder_at(const Sizes& s, float epsilon, const void* const* addre
   decoder.inner = s.inner;
   decoder.vocabulary = s.vocabulary;
   decoder.epsilon = epsilon;
-  decoder.sgemm = reinterpret_cast<grrm::Sgemm>(const_cast<void*>(addresses[0]));
-  const auto* numbers = reinterpret_cast<const float* const*>(addresses);
-  decoder.embedding = numbers[1];
-  decoder.cos = numbers[2];
-  decoder.sin = numbers[3];
-  decoder.final_norm = numbers[4];
-  decoder.head = numbers[5];
+  static_assert(sizeof(decoder.blas) == 4 * sizeof(void*), "four addresses");
+  std::memcpy(&decoder.blas, addresses, sizeof(decoder.blas));
+  const auto* numbers = reinterpret_cast<const float* const*>(addresses) + 4;
+  decoder.embedding = numbers[0];
+  decoder.cos = numbers[1];
+  decoder.sin = numbers[2];
+  decoder.final_norm = numbers[3];
+  decoder.head = numbers[4];
   decoder.head_is_transposed = s.head_is_transposed != 0;
   for (int64_t i = 0; i < s.layers; ++i) {
-    const float* const* at = numbers + 6 + 16 * i;
+    const float* const* at = numbers + 5 + 16 * i;
     const grrm::Extent* of = extents + kProjections * i;
     decoder.layers.push_back({at[0],
-                              {at[1], at[2], of[0]},
-                              {at[3], at[4], of[1]},
-                              {at[5], at[6], of[2]},
-                              {at[7], at[8], of[3]},
+                              {at[1], at[2], of[0], {}},
+                              {at[3], at[4], of[1], {}},
+                              {at[5], at[6], of[2], {}},
+                              {at[7], at[8], of[3], {}},
                               at[9],
-                              {at[10], at[11], of[4]},
-                              {at[12], at[13], of[5]},
-                              {at[14], at[15], of[6]}});
+                              {at[10], at[11], of[4], {}},
+                              {at[12], at[13], of[5], {}},
+                              {at[14], at[15], of[6], {}}});
   }
+  if (packed != nullptr) grrm::place_packed(decoder, packed);
   return decoder;
 }
 
@@ -86,7 +92,7 @@ int64_t within_memory(Work work) {
 
 extern "C" {
 
-int32_t grrm_abi() { return 5; }
+int32_t grrm_abi() { return 6; }
 
 void grrm_rms_norm(const float* x, const float* w, float* y, float* inverse, int64_t rows, int64_t width,
                    float epsilon) {
@@ -204,7 +210,7 @@ int64_t grrm_extents(const int64_t* sizes, const void* const* addresses, int64_t
   auto* found = reinterpret_cast<grrm::Extent*>(extents);
   return within_memory([&] {
     const std::vector<grrm::Extent> unknown(s.layers * kProjections);
-    const grrm::Decoder decoder = decoder_at(s, 0.0f, addresses, unknown.data());
+    const grrm::Decoder decoder = decoder_at(s, 0.0f, addresses, unknown.data(), nullptr);
     const int64_t queries = s.heads * s.width, keys = s.key_heads * s.width;
     for (const grrm::DecoderLayer& layer : decoder.layers) {
       *found++ = grrm::extent_of(layer.q.weight, s.hidden, queries);
@@ -219,14 +225,28 @@ int64_t grrm_extents(const int64_t* sizes, const void* const* addresses, int64_t
   });
 }
 
+// Room for the weights as the BLAS likes to read them, in numbers; 0 where it has no such order. Where `packed` is not
+// null the weights are written there; it begins on a cache line.
+int64_t grrm_pack(const int64_t* sizes, const void* const* addresses, const int64_t* extents, float* packed) {
+  const Sizes& s = *reinterpret_cast<const Sizes*>(sizes);
+  return within_memory([&] {
+    const auto* found = reinterpret_cast<const grrm::Extent*>(extents);
+    grrm::Decoder decoder = decoder_at(s, 0.0f, addresses, found, nullptr);
+    if (!decoder.blas.packs()) return int64_t{0};
+    const int64_t n = grrm::place_packed(decoder, packed);
+    if (packed != nullptr) grrm::pack(decoder);
+    return n;
+  });
+}
+
 // Runs n tokens through the model and leaves the logits of the tokens `wanted`; `logits` has room for a multiple of 16
-// rows.
+// rows; `packed` is what `grrm_pack` has written, or null.
 int64_t grrm_decode(const int64_t* sizes, float epsilon, const void* const* addresses, const int64_t* extents,
-                    const int64_t* tokens, const int64_t* slots, const int64_t* positions, int64_t n,
+                    float* packed, const int64_t* tokens, const int64_t* slots, const int64_t* positions, int64_t n,
                     const int64_t* wanted, int64_t n_wanted, float* keys, float* values, float* logits) {
   const Sizes& s = *reinterpret_cast<const Sizes*>(sizes);
   return within_memory([&] {
-    const grrm::Decoder decoder = decoder_at(s, epsilon, addresses, reinterpret_cast<const grrm::Extent*>(extents));
+    const grrm::Decoder decoder = decoder_at(s, epsilon, addresses, reinterpret_cast<const grrm::Extent*>(extents), packed);
     const grrm::CacheShape cache = s.cache();
     grrm::DecoderPass(decoder, cache, tokens, slots, positions, n).run(keys, values, wanted, n_wanted, logits);
     return int64_t{0};

@@ -16,11 +16,13 @@
 
 namespace grrm {
 
-// y = x W + b with W [in, out]; no bias where it is null.
+// y = x W + b with W [in, out]; no bias where it is null. `packed` are W's blocks as the BLAS likes them (packing.h), by
+// span of columns and of rows, or null.
 struct Projection {
   const float* weight;
   const float* bias;
   Extent extent;
+  float* packed[2][2];
 };
 
 struct DecoderLayer {
@@ -39,14 +41,16 @@ struct Decoder {
   const float* final_norm;
   const float* head;  // [V, H] where head_is_transposed, else [H, V]
   bool head_is_transposed;
+  float* packed_head;  // or null
   std::vector<DecoderLayer> layers;
-  Sgemm sgemm;
+  Blas blas;
 };
 
-// BLAS computes a row with the same bits whatever the other rows are only where their number is a multiple of this.
-constexpr int64_t kRows = 16;
+// BLAS computes a row with the same bits whatever the other rows are only where their number is a multiple of this; less
+// is asked of products with matrices that were laid out.
+constexpr int64_t kRows = 16, kPackedRows = 2;
 
-GRRM_INLINE int64_t whole_rows(int64_t n) { return (n + kRows - 1) / kRows * kRows; }
+GRRM_INLINE int64_t whole_rows(int64_t n, int64_t multiple = kRows) { return (n + multiple - 1) / multiple * multiple; }
 
 // Memory that starts on a whole cache line: how a BLAS rounds may depend on where its operands begin.
 template <typename T>
@@ -97,8 +101,8 @@ class DecoderPass {
     }
     norm(d_.final_norm);
     const bool by_word = d_.head_is_transposed;
-    multiply(d_.sgemm, whole_rows(n_), d_.vocabulary, d_.hidden, {normed_.data(), d_.hidden, false},
-             {d_.head, by_word ? d_.hidden : d_.vocabulary, by_word}, 0.0f, logits);
+    multiply(normed_.data(), d_.hidden, {d_.head, by_word ? d_.hidden : d_.vocabulary, by_word}, d_.packed_head,
+             d_.hidden, d_.vocabulary, 0.0f, logits, d_.vocabulary);
   }
 
  private:
@@ -108,14 +112,26 @@ class DecoderPass {
     });
   }
 
+  // c [rows of the pass, n] = a b [k, n] + beta c; `packed` is b laid out, or null.
+  void multiply(const float* a, int64_t a_columns, Matrix b, const float* packed, int64_t k, int64_t n, float beta,
+                float* c, int64_t c_columns) const {
+    if (packed != nullptr)
+      multiply_packed(d_.blas, whole_rows(n_, kPackedRows), n, k, a, a_columns, packed, beta, c, c_columns);
+    else
+      grrm::multiply(d_.blas.sgemm, whole_rows(n_), n, k, {a, a_columns, false}, b, beta, c, c_columns);
+  }
+
   // y = x W + beta y where W has columns that are not zero, else y.
   void add_product(const Floats& x, int64_t in, const Projection& p, int64_t out, float beta, Floats& y) const {
-    for (const Span& columns : p.extent.columns) {
+    for (int c = 0; c < 2; ++c) {
+      const Span columns = p.extent.columns[c];
       float before = beta;
-      for (const Span& rows : p.extent.rows) {
+      for (int r = 0; r < 2; ++r) {
+        const Span rows = p.extent.rows[r];
         if (columns.size() == 0 || rows.size() == 0) continue;
-        multiply(d_.sgemm, whole_rows(n_), columns.size(), rows.size(), {x.data() + rows.begin, in, false},
-                 {p.weight + rows.begin * out + columns.begin, out, false}, before, y.data() + columns.begin, out);
+        const Matrix block{p.weight + rows.begin * out + columns.begin, out, false};
+        multiply(x.data() + rows.begin, in, block, p.packed[c][r], rows.size(), columns.size(), before,
+                 y.data() + columns.begin, out);
         before = 1.0f;
       }
     }

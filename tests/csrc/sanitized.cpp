@@ -52,6 +52,19 @@ void plain_sgemm(int, int transpose_a, int transpose_b, int m, int n, int k, flo
   }
 }
 
+// A BLAS that copies a matrix to lay it out, with room to spare as others have.
+size_t plain_pack_bytes(int, int, int n, int k) { return (static_cast<size_t>(n) * k + 3) * sizeof(float) + 1; }
+
+void plain_pack(int, int, int transpose, int, int n, int k, float alpha, const float* b, int ldb, float* packed) {
+  for (int i = 0; i < k; ++i)
+    for (int j = 0; j < n; ++j) packed[i * n + j] = alpha * (transpose == 112 ? b[j * ldb + i] : b[i * ldb + j]);
+}
+
+void plain_packed(int layout, int transpose_a, int, int m, int n, int k, const float* a, int lda, const float* b, int,
+                  float beta, float* c, int ldc) {
+  plain_sgemm(layout, transpose_a, 111, m, n, k, 1.0f, a, lda, b, n, beta, c, ldc);
+}
+
 void scores_by_parts(int64_t n, int64_t width, int64_t vocab, int64_t by_word, int64_t chunk) {
   const Floats hidden = numbers(n * width), weights = numbers(width * vocab);
   const std::vector<int64_t> labels(n, vocab - 1);
@@ -112,8 +125,15 @@ void decoding(int64_t heads, int64_t key_heads, int64_t width, bool tied, int64_
   const Floats q = weights(hidden * heads * width), k = weights(hidden * key_heads * width);
   const Floats mlp = weights(hidden * inner);
   const Floats q_bias = numbers(heads * width), k_bias = numbers(key_heads * width);
-  std::vector<const void*> at = {reinterpret_cast<const void*>(&plain_sgemm), table.data(), rotary.data(),
-                                 rotary.data(), norm.data(), table.data()};
+  std::vector<const void*> at = {reinterpret_cast<const void*>(&plain_sgemm),
+                                 reinterpret_cast<const void*>(&plain_pack_bytes),
+                                 reinterpret_cast<const void*>(&plain_pack),
+                                 reinterpret_cast<const void*>(&plain_packed),
+                                 table.data(),
+                                 rotary.data(),
+                                 rotary.data(),
+                                 norm.data(),
+                                 table.data()};
   for (int64_t i = 0; i < layers; ++i)
     for (const void* one : std::initializer_list<const void*>{
              norm.data(), q.data(), q_bias.data(), k.data(), k_bias.data(), k.data(), nullptr, q.data(), nullptr,
@@ -126,12 +146,14 @@ void decoding(int64_t heads, int64_t key_heads, int64_t width, bool tied, int64_
                              positions = {0, 1, 2, 3, 0, 1, 2}, wanted = {3, 6};
   std::vector<int64_t> extents(layers * 7 * 8);
   grrm_extents(sizes, at.data(), extents.data());
-  grrm_decode(sizes, 1e-6f, at.data(), extents.data(), tokens.data(), slots.data(), positions.data(), 7, wanted.data(),
-              2, keys.data(), values.data(), logits.data());
+  Floats packed(grrm_pack(sizes, at.data(), extents.data(), nullptr));
+  grrm_pack(sizes, at.data(), extents.data(), packed.data());
+  grrm_decode(sizes, 1e-6f, at.data(), extents.data(), packed.data(), tokens.data(), slots.data(), positions.data(), 7,
+              wanted.data(), 2, keys.data(), values.data(), logits.data());
   const std::vector<int64_t> from = {2}, to = {1}, counts = {4};
   grrm_copy_slots(sizes, keys.data(), values.data(), from.data(), to.data(), counts.data(), 1);
   const std::vector<int64_t> all = {0, 1, 2}, next = {3, 4, length - 1};
-  grrm_decode(sizes, 1e-6f, at.data(), extents.data(), all.data(), all.data(), next.data(), 3, all.data(), 3,
+  grrm_decode(sizes, 1e-6f, at.data(), extents.data(), nullptr, all.data(), all.data(), next.data(), 3, all.data(), 3,
               keys.data(), values.data(), logits.data());
   const std::vector<uint8_t> seen(3 * vocabulary, 1), too_short = {1, 0, 1};
   const std::vector<int64_t> stops = {0, vocabulary - 1};

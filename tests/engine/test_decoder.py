@@ -7,9 +7,11 @@ import paddle
 import pytest
 
 from grrm.engine import decoder as decoder_module
+from grrm.engine import native_decoder
 from grrm.engine.decoder import Decoder
 from grrm.engine.native_decoder import NativeDecoder
 from grrm.errors import UserError
+from grrm_csrc.blas import packing_addresses
 
 VARIANTS = [
     ("qwen2", {}),
@@ -36,13 +38,26 @@ VARIANTS = [
 ]
 
 
-@pytest.fixture(params=["paddle", "native"])
+class PackedDecoder(NativeDecoder):
+    """With its weights laid out for the BLAS, however few they are."""
+
+    def __init__(self, model):
+        super().__init__(model, max_packed_bytes=1 << 40)
+        self._packs = True
+
+    def new_cache(self, n_slots, max_len):
+        cache = super().new_cache(n_slots, max_len)
+        assert (cache.packed is None) == (packing_addresses() is None)
+        return cache
+
+
+@pytest.fixture(params=["paddle", "native", "packed"])
 def decoder_class(request):
-    return {"paddle": Decoder, "native": NativeDecoder}[request.param]
+    return {"paddle": Decoder, "native": NativeDecoder, "packed": PackedDecoder}[request.param]
 
 
 def skip_unless_it_runs(decoder_class, model):
-    if decoder_class is NativeDecoder and NativeDecoder.obstacle(model):
+    if issubclass(decoder_class, NativeDecoder) and NativeDecoder.obstacle(model):
         pytest.skip("the C++ decoder does not run this here")
 
 
@@ -98,10 +113,11 @@ def test_whole_zeros_in_weights_change_nothing_but_the_work(decoder_class, make_
     assert np.abs(full_forward(model, [1, 2, 3])).max() > 1
 
 
-def test_a_cache_is_made_for_the_weights_as_they_are(make_model, full_forward):
+@pytest.mark.parametrize("decoder_class", ["native", "packed"], indirect=True)
+def test_a_cache_is_made_for_the_weights_as_they_are(decoder_class, make_model, full_forward):
     model = make_model("qwen2")
-    skip_unless_it_runs(NativeDecoder, model)
-    decoder, down = NativeDecoder(model), model.qwen2.layers[0].mlp.down_proj.weight
+    skip_unless_it_runs(decoder_class, model)
+    decoder, down = decoder_class(model), model.qwen2.layers[0].mlp.down_proj.weight
     weight = down.numpy()
     wanted = full_forward(model, [1, 2, 3])[-1]
     down.set_value(np.zeros_like(weight))
@@ -149,6 +165,21 @@ def test_the_native_decoder_names_what_it_cannot_run(make_model):
         NativeDecoder(narrow)
 
 
+def test_weights_are_laid_out_within_the_memory_that_is_allowed_and_where_it_pays(model, monkeypatch):
+    skip_unless_it_runs(NativeDecoder, model)
+    if packing_addresses() is None:
+        pytest.skip("the BLAS of this wheel does not lay matrices out")
+    n_bytes = 4 * native_decoder._n_multiplied(NativeDecoder(model).weights)
+
+    def packed(n):
+        return NativeDecoder(model, max_packed_bytes=n).new_cache(1, 16).packed
+
+    assert packed(n_bytes) is None  # a small model
+    monkeypatch.setattr(native_decoder, "_FEW_WEIGHTS", 0)
+    assert packed(n_bytes).ctypes.data % 64 == 0
+    assert packed(n_bytes - 4) is None
+
+
 def test_the_native_cache_takes_the_memory_it_is_said_to(model):
     skip_unless_it_runs(NativeDecoder, model)
     decoder = NativeDecoder(model)
@@ -191,6 +222,7 @@ def test_weight_changes_are_seen_without_a_copy(decoder_class, make_model, full_
     assert np.abs(got[0] - full_forward(model, [1, 2, 3])[-1]).max() < 1e-4
     state = {name: tensor * 0.5 for name, tensor in model.state_dict().items()}
     model.set_state_dict(state)
+    cache = decoder.new_cache(1, 16)
     got = decoder.prefill(np.array([[1, 2, 3]]), np.array([3]), cache, np.array([0]), np.array([0]))
     assert np.abs(got[0] - full_forward(model, [1, 2, 3])[-1]).max() < 1e-4
 

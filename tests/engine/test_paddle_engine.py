@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+from grrm.engine import native_decoder
 from grrm.engine.interface import SamplingParams
 from grrm.engine.paddle_engine import PaddleEngine
 from grrm.errors import UserError
@@ -91,8 +92,10 @@ def test_tokens_and_logprobs_equal_a_naive_loop(options, model, llama, full_forw
                 np.testing.assert_allclose(completion.logprobs, logprobs, atol=1e-4)
 
 
-@pytest.mark.parametrize("use_kernels", [True, False])
-def test_completions_do_not_depend_on_the_batch(use_kernels, model, prompts):
+@pytest.mark.parametrize(("use_kernels", "packed"), [(True, False), (True, True), (False, False)])
+def test_completions_do_not_depend_on_the_batch(use_kernels, packed, model, prompts, monkeypatch):
+    if packed:
+        monkeypatch.setattr(native_decoder, "_FEW_WEIGHTS", 0)
     params = SamplingParams(max_new_tokens=12, stop_token_ids=STOPS, seed=9)
     prompts = prompts * 5  # 70 sequences
     streams = list(range(1000, 1000 + len(prompts)))

@@ -13,20 +13,25 @@ from paddle import Tensor
 from grrm.engine import native
 from grrm.engine.prefixes import SharedPrefixes
 from grrm.engine.weights import DecoderWeights, Projection, collect_weights
-from grrm_csrc.blas import sgemm_address
+from grrm_csrc.blas import packing_addresses, sgemm_address
 
 _ROWS = 16  # kRows of the kernel: logits have room for a multiple of it
 _PROJECTIONS = 7  # kProjections of the bindings
+_LINE = 16  # numbers of a cache line
+_FEW_WEIGHTS = 1 << 22  # the core's own cache holds them, however they lie
 
 
 class NativeCache:
     """Keys and values of every layer for `n_slots` sequences of up to `max_len` positions, laid out by the kernel.
 
-    `extents` (layers x 7 x 8) say where the model's matrices are not zero; they hold while the cache is in use.
+    `extents` (layers x 7 x 8) say where the model's matrices are not zero, `packed` has them as the BLAS likes to read
+    them, or is None; both hold while the cache is in use.
     """
 
-    def __init__(self, sizes: NDArray[np.int64], extents: NDArray[np.int64]) -> None:
-        self.sizes, self.extents = sizes, extents
+    def __init__(
+        self, sizes: NDArray[np.int64], extents: NDArray[np.int64], packed: NDArray[np.float32] | None
+    ) -> None:
+        self.sizes, self.extents, self.packed = sizes, extents, packed
         self.n_slots, self.max_len = int(sizes[-2]), int(sizes[-1])
         self.keys, self.values = (np.empty(count, np.float32) for count in cache_counts(sizes))
 
@@ -40,8 +45,13 @@ class NativeDecoder:
 
     computes_padding = False  # free slots and what is behind a short prompt's end
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, *, max_packed_bytes: int = 0) -> None:
+        """Weights of up to `max_packed_bytes` are laid out anew for every cache, in as much memory once more.
+
+        Models so small that it does not pay are left as they are.
+        """
         self.weights: DecoderWeights = collect_weights(model)
+        self._packs = _FEW_WEIGHTS < _n_multiplied(self.weights) <= max_packed_bytes // 4
         found = _obstacle(self.weights)
         if found:
             raise ValueError(f"the C++ decoder cannot run this model: {found}")
@@ -60,7 +70,17 @@ class NativeDecoder:
         sizes = self._sizes(n_slots, max_len)
         extents = np.empty((len(self.weights.layers), _PROJECTIONS, 8), np.int64)
         native.call("grrm_extents", sizes, self._addresses(), extents)
-        return NativeCache(sizes, extents)
+        return NativeCache(sizes, extents, self._packed(sizes, extents) if self._packs else None)
+
+    def _packed(self, sizes: NDArray[np.int64], extents: NDArray[np.int64]) -> NDArray[np.float32] | None:
+        """The weights as the BLAS likes to read them; None where it has no such order."""
+        count = native.call("grrm_pack", sizes, self._addresses(), extents, None)
+        if not count:
+            return None
+        room = np.empty(count + _LINE, np.float32)  # pages that nothing is written to take no memory
+        packed = room[-(room.ctypes.data // room.itemsize) % _LINE :][:count]
+        native.call("grrm_pack", sizes, self._addresses(), extents, packed)
+        return packed
 
     def cache_bytes(self, max_len: int) -> int:
         """Size of one slot of `max_len` positions over all layers."""
@@ -149,6 +169,7 @@ class NativeDecoder:
             ctypes.c_float(w.norm_epsilon),
             self._addresses(),
             cache.extents,
+            cache.packed,
             given,
             slots_at,
             positions_at,
@@ -164,7 +185,7 @@ class NativeDecoder:
     def _addresses(self) -> NDArray[np.uint64]:
         """Where the parameters are now; see `decoder_at` in csrc/bindings/c_api.cpp for the order."""
         w = self.weights
-        found = [sgemm_address() or 0]
+        found = [sgemm_address() or 0, *(packing_addresses() or (0, 0, 0))]
         found += [t.data_ptr() for t in (w.embedding_VH, w.cos_PD, w.signed_sin_PD, w.final_norm, w.lm_head)]
         for layer in w.layers:
             found.append(layer.input_norm.data_ptr())
@@ -179,6 +200,12 @@ def cache_counts(sizes: NDArray[np.int64]) -> tuple[int, int]:
     counts = np.empty(2, np.int64)
     native.call("grrm_cache_sizes", sizes, counts)
     return int(counts[0]), int(counts[1])
+
+
+def _n_multiplied(w: DecoderWeights) -> int:
+    """How many numbers the matrices of all products have."""
+    layers = [(*one.attention_in, one.attention_out, *one.mlp_in, one.mlp_out) for one in w.layers]
+    return sum(int(p.weight.size) for layer in layers for p in layer) + int(w.lm_head.size)
 
 
 def _places(projection: Projection) -> tuple[int, int]:

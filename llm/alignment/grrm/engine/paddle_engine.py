@@ -30,7 +30,8 @@ class PaddleEngine:
     one); `prefill_tokens` bounds the prompt tokens, padding included where it is computed, in one prefill (a longer
     prompt runs alone).
     A float32 model on the CPU runs in C++ kernels where they can be built, unless `use_kernels` is false; any other
-    runs in Paddle operators.
+    runs in Paddle operators. The kernels lay weights of up to `max_packed_bytes` out for their products, once for every
+    `generate`, in as much memory once more.
 
     A prompt and its completion together hold at most the model's `max_position_embeddings` tokens: a completion
     that reaches the limit ends with finish_reason "length".
@@ -49,12 +50,15 @@ class PaddleEngine:
         max_cache_bytes: int = 4 << 30,
         prefill_tokens: int = 4096,
         use_kernels: bool = True,
+        max_packed_bytes: int = 4 << 30,
     ) -> None:
         if min(max_num_seqs, max_cache_bytes, prefill_tokens) < 1:
             raise UserError("max_num_seqs, max_cache_bytes and prefill_tokens of the Paddle engine must be at least 1.")
         self.model = model
         self._decoder = (
-            NativeDecoder(model) if use_kernels and NativeDecoder.obstacle(model) is None else Decoder(model)
+            NativeDecoder(model, max_packed_bytes=max_packed_bytes)
+            if use_kernels and NativeDecoder.obstacle(model) is None
+            else Decoder(model)
         )
         self._sample = native_sampling.sample_tokens if use_kernels and native.available() else sample_tokens
         self._max_num_seqs, self._max_cache_bytes = max_num_seqs, max_cache_bytes
