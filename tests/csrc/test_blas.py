@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -41,3 +44,41 @@ def test_a_blas_that_cannot_pack_is_used_as_it_is(monkeypatch):
 def test_without_paddle_there_is_no_blas(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert blas.sgemm_address() is None
+
+
+PACKED_PRODUCTS = """
+import ctypes, sys
+import numpy as np
+from grrm_csrc import blas
+
+room, packing, product = [ctypes.CFUNCTYPE(kind)(at) for kind, at in
+                          zip((ctypes.c_size_t, None, None), blas.packing_addresses())]
+number, real, at = ctypes.c_int, ctypes.c_float, lambda array: ctypes.c_void_p(array.ctypes.data)
+rng = np.random.default_rng(0)
+for k, n in ((576, 1536), (576, 192), (1536, 576), (576, 2000), (100, 33)):
+    b = rng.standard_normal((k, n), dtype=np.float32)
+    packed = np.empty(room(number(162), number(16), number(n), number(k)) // 4 + 32, np.float32)
+    packed = packed[-(packed.ctypes.data // 4) % 16 :]
+    packing(number(101), number(162), number(111), number(16), number(n), number(k), real(1), at(b), number(n),
+            at(packed))
+    a = rng.standard_normal((1024, k), dtype=np.float32)
+    wanted = a @ b
+    alone = None
+    for m in (2, 4, 16, 18, 250, 1024):
+        c = np.ones((m, n), np.float32)
+        product(number(101), number(111), number(151), number(m), number(n), number(k), at(a), number(k), at(packed),
+                number(n), real(0), at(c), number(n))
+        assert np.abs(c - wanted[:m]).max() < 1e-3, (k, n, m)
+        alone = c[:2] if alone is None else alone
+        assert (c[:2] == alone).all(), (k, n, m)
+"""
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_a_matrix_that_was_laid_out_serves_any_number_of_rows_with_the_same_bits(threads):
+    if blas.packing_addresses() is None:
+        pytest.skip("the BLAS of this wheel does not lay matrices out")
+    environment = os.environ | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+    command = [sys.executable, "-c", PACKED_PRODUCTS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -99,7 +99,9 @@ def test_completions_do_not_depend_on_the_batch(use_kernels, packed, model, prom
     params = SamplingParams(max_new_tokens=12, stop_token_ids=STOPS, seed=9)
     prompts = prompts * 5  # 70 sequences
     streams = list(range(1000, 1000 + len(prompts)))
-    whole = PaddleEngine(model, use_kernels=use_kernels).generate(prompts, params, streams)
+    engine = PaddleEngine(model, use_kernels=use_kernels)
+    assert getattr(engine._decoder, "_packs", False) is packed
+    whole = engine.generate(prompts, params, streams)
     order = np.random.default_rng(0).permutation(len(prompts)).tolist()
     batches = {
         "halves": [range(35), range(35, 70)],

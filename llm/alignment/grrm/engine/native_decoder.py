@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,7 @@ from grrm_csrc.blas import packing_addresses, sgemm_address
 
 _ROWS = 16  # kRows of the kernel: logits have room for a multiple of it
 _PROJECTIONS = 7  # kProjections of the bindings
-_LINE = 16  # numbers of a cache line
-_FEW_WEIGHTS = 1 << 22  # the core's own cache holds them, however they lie
+_FEW_WEIGHTS = 1 << 22  # models of this size generate as fast without
 
 
 class NativeCache:
@@ -39,6 +39,7 @@ class NativeCache:
 class NativeDecoder:
     """Forward pass over a PaddleNLP model's own parameters (Qwen2 or Llama in float32 on the CPU).
 
+    A cache is made for the parameters as they are then: after a change of them it takes a new one.
     The same calls as `grrm.engine.decoder.Decoder`. Raises UserError, on construction, for a model that neither of
     them implements, and ValueError for one that only the other does (see `obstacle`).
     """
@@ -48,10 +49,11 @@ class NativeDecoder:
     def __init__(self, model: Any, *, max_packed_bytes: int = 0) -> None:
         """Weights of up to `max_packed_bytes` are laid out anew for every cache, in as much memory once more.
 
-        Models so small that it does not pay are left as they are.
+        That memory is kept for the next cache. Models so small that it does not pay are left as they are.
         """
         self.weights: DecoderWeights = collect_weights(model)
         self._packs = _FEW_WEIGHTS < _n_multiplied(self.weights) <= max_packed_bytes // 4
+        self._room: NDArray[np.float32] | None = None
         found = _obstacle(self.weights)
         if found:
             raise ValueError(f"the C++ decoder cannot run this model: {found}")
@@ -73,12 +75,18 @@ class NativeDecoder:
         return NativeCache(sizes, extents, self._packed(sizes, extents) if self._packs else None)
 
     def _packed(self, sizes: NDArray[np.int64], extents: NDArray[np.int64]) -> NDArray[np.float32] | None:
-        """The weights as the BLAS likes to read them; None where it has no such order."""
+        """The weights as the BLAS likes to read them; None where it has no such order, or there is no room."""
         count = native.call("grrm_pack", sizes, self._addresses(), extents, None)
         if not count:
             return None
-        room = np.empty(count + _LINE, np.float32)  # pages that nothing is written to take no memory
-        packed = room[-(room.ctypes.data // room.itemsize) % _LINE :][:count]
+        if self._room is None or len(self._room) < count:
+            # A mapping of its own, because most of the room that MKL asks for is never written to, and takes no memory
+            # then. It is kept: to get it anew for every rollout takes longer than to fill it.
+            try:
+                self._room = np.frombuffer(mmap.mmap(-1, 4 * count), np.float32)
+            except OSError:
+                return None  # products read the weights as they are, slower
+        packed = self._room[:count]
         native.call("grrm_pack", sizes, self._addresses(), extents, packed)
         return packed
 

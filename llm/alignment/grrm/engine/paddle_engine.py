@@ -39,7 +39,7 @@ class PaddleEngine:
     What a sequence draws depends on its prompt, the params and its stream id only. Its logits carry the same bits
     in any batch as far as BLAS computes a GEMM row independently of the number of rows (see decoder.py); where it
     does not, they differ in the last bits. The price: few sequences still run as 16 rows (as `max_num_seqs` where that
-    is less and Paddle operators are used).
+    is less and Paddle operators are used), or as two with weights that were laid out.
     """
 
     def __init__(
@@ -83,7 +83,10 @@ class PaddleEngine:
         """Nothing to do: the decoder reads the model's own parameters."""
 
     def sleep(self) -> None:
-        """Nothing to release: the KV cache lives only while `generate` runs, the weights are the model's."""
+        """Nothing to release: the KV cache lives only while `generate` runs, the weights are the model's.
+
+        Weights that were laid out for the kernels stay, in memory that the next `generate` fills anew.
+        """
 
     def wake(self) -> None:
         """Nothing to undo."""

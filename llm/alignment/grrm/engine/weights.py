@@ -38,7 +38,7 @@ class DecoderWeights:
     """All parameters of a causal decoder and the numbers its forward pass needs.
 
     The tensors are the model's own Parameter objects: an optimizer step or `set_state_dict` on the model is
-    seen by the next forward pass. `cos_PD` and `signed_sin_PD` are rotary tables over positions.
+    seen by the next `generate`. `cos_PD` and `signed_sin_PD` are rotary tables over positions.
     """
 
     embedding_VH: Tensor
