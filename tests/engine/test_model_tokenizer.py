@@ -6,6 +6,7 @@ import pytest
 
 from grrm.data.bpe import train_bpe
 from grrm.engine.model_tokenizer import chat_renderer, load_tokenizer, special_tokens
+from grrm.errors import UserError
 
 TEXT = "<|im_start|>user\nTranslate Guten Morgen<|im_end|>\n"
 
@@ -28,6 +29,16 @@ def test_a_folder_that_transformers_5_wrote_reads_as_the_one_it_came_from(tmp_pa
     assert ids == ours(TEXT, add_special_tokens=False)["input_ids"]
     assert read.decode(ids, skip_special_tokens=True) == ours.decode(ids, skip_special_tokens=True)
     assert chat_renderer("checkpoint", read, folder)("x") == chat_renderer("checkpoint", ours, folder)("x")
+
+
+@pytest.mark.slow
+def test_a_template_file_that_cannot_be_read_stops_only_those_who_want_it(tmp_path):
+    folder = train_bpe(["user\nTranslate Guten Morgen"], tmp_path, 300)
+    (folder / "chat_template.jinja").write_text("{% generation %}", encoding="utf-8")
+    tokenizer = load_tokenizer(folder)
+    assert "x" in chat_renderer("chatml", tokenizer, folder)("x")
+    with pytest.raises(UserError, match=r"chat_template.jinja' cannot be read .*: correct it, or use"):
+        chat_renderer("checkpoint", tokenizer, folder)
 
 
 @pytest.mark.slow

@@ -16,8 +16,7 @@ CHAT_TEMPLATES = ("chatml", "checkpoint", "none")
 def load_tokenizer(directory: Path) -> Any:
     """The tokenizer in `directory`, which has an end token.
 
-    Folders that transformers 5 wrote are read as well: a tokenizer.json without the files of older classes, the chat
-    template in a file of its own.
+    Folders that transformers 5 wrote are read as well: a tokenizer.json without the files of older classes.
     Raises UserError when the folder holds no tokenizer that can be read, or one that names no eos_token.
     """
     # Not a folder would be a model hub's name to AutoTokenizer, and a download that may wait for long.
@@ -46,16 +45,12 @@ def _read(directory: Path) -> Any:
 
     named = _class_name(directory / "tokenizer_config.json")
     known = getattr(transformers, named, None) if named else None
-    whole = directory / "tokenizer.json"
-    older_files = {*getattr(known, "resource_files_names", {}).values()} - {whole.name}
-    if named and whole.is_file() and not any((directory / name).is_file() for name in older_files):
-        tokenizer = transformers.PretrainedTokenizerFast.from_pretrained(str(directory))
-    else:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(str(directory))
-    template = directory / "chat_template.jinja"
-    if tokenizer.chat_template is None and template.is_file():
-        tokenizer.init_chat_template(template.read_text(encoding="utf-8"))
-    return tokenizer
+    reads_one_file = isinstance(known, type) and issubclass(known, transformers.PretrainedTokenizerFast)
+    older_files = getattr(known, "resource_files_names", {}).values()
+    is_there = (directory / "tokenizer.json").is_file()
+    if named and is_there and not reads_one_file and not any((directory / name).is_file() for name in older_files):
+        return transformers.PretrainedTokenizerFast.from_pretrained(str(directory))
+    return transformers.AutoTokenizer.from_pretrained(str(directory))
 
 
 def _class_name(config: Path) -> str | None:
@@ -77,8 +72,8 @@ def chat_renderer(chat_template: str, tokenizer: Any, directory: Path | None) ->
     """What turns a user's turn into the complete text the model continues.
 
     "chatml" is the bare template that this project's checkpoints are trained with, "checkpoint" the one stored beside
-    the tokenizer, "none" leaves the text as it is. Raises UserError for another name, or when the checkpoint's own
-    template is asked for and is missing or cannot be rendered.
+    the tokenizer (in chat_template.jinja, else in its settings), "none" leaves the text as it is. Raises UserError for
+    another name, or when the checkpoint's own template is asked for and is missing or cannot be rendered.
     """
     if chat_template == "chatml":
         return render_chatml
@@ -88,12 +83,29 @@ def chat_renderer(chat_template: str, tokenizer: Any, directory: Path | None) ->
         raise UserError(f"chat template {chat_template!r} does not exist: use one of {', '.join(CHAT_TEMPLATES)}")
     if tokenizer is None:
         raise UserError("the checkpoint's chat template needs the folder of its tokenizer: name it, or use 'chatml'")
+    _take_template_file(tokenizer, directory)
     if not tokenizer.chat_template:
         raise UserError(
             f"the tokenizer in '{directory}' has no chat template: add chat_template to its tokenizer_config.json, or "
             "use the template 'chatml' or 'none'"
         )
     return _checked(lambda prompt: str(tokenizer.apply_chat_template(prompt, tokenize=False)), directory)
+
+
+def _take_template_file(tokenizer: Any, directory: Path | None) -> None:
+    """Where transformers 5 stores the template; PaddleNLP does not look there."""
+    from jinja2 import TemplateError
+
+    file = directory and directory / "chat_template.jinja"
+    if not file or not file.is_file():
+        return
+    try:
+        tokenizer.init_chat_template(file.read_text(encoding="utf-8"))
+    except (TemplateError, ValueError) as error:
+        raise UserError(
+            f"the chat template '{file}' cannot be read ({_first_line(error)}): correct it, or use the template "
+            "'chatml'"
+        ) from error
 
 
 def _checked(render: Callable[[str], str], directory: Path | None) -> Callable[[str], str]:
