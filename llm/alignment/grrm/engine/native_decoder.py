@@ -24,14 +24,18 @@ _FEW_WEIGHTS = 1 << 22  # models of this size generate as fast without
 class NativeCache:
     """Keys and values of every layer for `n_slots` sequences of up to `max_len` positions, laid out by the kernel.
 
-    `extents` (layers x 7 x 8) say where the model's matrices are not zero, `packed` has them as the BLAS likes to read
-    them, or is None; both hold while the cache is in use.
+    `addresses` say where the model's parameters are, `extents` (layers x 7 x 8) where its matrices are not zero,
+    `packed` has them as the BLAS likes to read them, or is None; all hold while the cache is in use.
     """
 
     def __init__(
-        self, sizes: NDArray[np.int64], extents: NDArray[np.int64], packed: NDArray[np.float32] | None
+        self,
+        sizes: NDArray[np.int64],
+        addresses: NDArray[np.uint64],
+        extents: NDArray[np.int64],
+        packed: NDArray[np.float32] | None,
     ) -> None:
-        self.sizes, self.extents, self.packed = sizes, extents, packed
+        self.sizes, self.addresses, self.extents, self.packed = sizes, addresses, extents, packed
         self.n_slots, self.max_len = int(sizes[-2]), int(sizes[-1])
         self.keys, self.values = (np.empty(count, np.float32) for count in cache_counts(sizes))
 
@@ -69,14 +73,15 @@ class NativeDecoder:
 
     def new_cache(self, n_slots: int, max_len: int) -> NativeCache:
         """A cache for `n_slots` sequences of at most `max_len` tokens, for the weights as they are now."""
-        sizes = self._sizes(n_slots, max_len)
+        sizes, addresses = self._sizes(n_slots, max_len), self._addresses()
         extents = np.empty((len(self.weights.layers), _PROJECTIONS, 8), np.int64)
-        native.call("grrm_extents", sizes, self._addresses(), extents)
-        return NativeCache(sizes, extents, self._packed(sizes, extents) if self._packs else None)
+        native.call("grrm_extents", sizes, addresses, extents)
+        packed = self._packed(sizes, addresses, extents) if self._packs else None
+        return NativeCache(sizes, addresses, extents, packed)
 
-    def _packed(self, sizes: NDArray[np.int64], extents: NDArray[np.int64]) -> NDArray[np.float32] | None:
+    def _packed(self, *model: NDArray[Any]) -> NDArray[np.float32] | None:
         """The weights as the BLAS likes to read them; None where it has no such order, or there is no room."""
-        count = native.call("grrm_pack", sizes, self._addresses(), extents, None)
+        count = native.call("grrm_pack", *model, None)
         if not count:
             return None
         if self._room is None or len(self._room) < count:
@@ -87,7 +92,7 @@ class NativeDecoder:
             except OSError:
                 return None  # products read the weights as they are, slower
         packed = self._room[:count]
-        native.call("grrm_pack", sizes, self._addresses(), extents, packed)
+        native.call("grrm_pack", *model, packed)
         return packed
 
     def cache_bytes(self, max_len: int) -> int:
@@ -175,7 +180,7 @@ class NativeDecoder:
             "grrm_decode",
             cache.sizes,
             ctypes.c_float(w.norm_epsilon),
-            self._addresses(),
+            cache.addresses,
             cache.extents,
             cache.packed,
             given,
