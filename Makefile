@@ -40,6 +40,7 @@ bench: install ## measure generation, training and the converters; results in be
 	@$(PY) benchmarks/training_forms.py
 	@$(PY) benchmarks/convert_rows.py
 	@$(PY) benchmarks/decode.py
+	@$(PY) benchmarks/grpo_step.py
 	@$(PY) benchmarks/cuda_kernels.py
 
 clean: ## remove .venv, caches and build products; runs/ stays

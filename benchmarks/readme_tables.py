@@ -1,0 +1,100 @@
+"""Writes the tables of benchmarks/results into README.md and README_zh.md, between the lines that mark their place.
+
+python benchmarks/readme_tables.py
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks/results"
+BEGIN, END = "<!-- benchmarks -->", "<!-- /benchmarks -->"
+READMES = {"README.md": "en", "README_zh.md": "zh"}
+WORDS = {
+    "en": {
+        "decode": "tokens/s, {prompt} + {new} tokens",
+        "batch": "batch {batch}",
+        "rollout": "{batch} prompts of {prompt} tokens, {samples} samples each",
+        "shared": "each prompt prefilled once",
+        "apart": "for every sample",
+        "step": "seconds a GRPO step",
+        "tiny": "Qwen2, 4 layers, 256 wide",
+        "smol": "SmolLM2-135M",
+        "relative": "{seconds:.2f} ({times:.1f} times as fast as TRL)",
+    },
+    "zh": {
+        "decode": "每秒 token 数，{prompt} + {new} 个 token",
+        "batch": "批大小 {batch}",
+        "rollout": "{batch} 条 {prompt} 个 token 的提示，各 {samples} 个样本",
+        "shared": "每条提示只预填充一次",
+        "apart": "每个样本都预填充",
+        "step": "每个 GRPO 步的秒数",
+        "tiny": "Qwen2，4 层，宽 256",
+        "smol": "SmolLM2-135M",
+        "relative": "{seconds:.2f}（TRL 的 {times:.1f} 倍速度）",
+    },
+}
+
+
+def main() -> None:
+    from grrm.data.atomic import atomic_path
+
+    for name, language in READMES.items():
+        text = (ROOT / name).read_text(encoding="utf-8")
+        with atomic_path(ROOT / name) as temporary:
+            temporary.write_text(with_tables(text, language), encoding="utf-8")
+
+
+def with_tables(readme: str, language: str) -> str:
+    """The README with the tables as the results are now. Raises ValueError where the marks are missing."""
+    head, begin, rest = readme.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the README has no {BEGIN} and {END}")
+    return f"{head}{BEGIN}\n{tables(language)}\n{END}{tail}"
+
+
+def tables(language: str) -> str:
+    """Markdown of what has been measured."""
+    words = WORDS[language]
+    decode, step = (json.loads((RESULTS / f"{name}.json").read_text("utf-8")) for name in ("decode", "grpo_step"))
+    made = [_decode(decode["rows"], words), _rollout(decode["rows"], words), _step(step["rows"], words)]
+    return "\n\n".join(made)
+
+
+def _decode(rows: list[dict[str, Any]], words: dict[str, str]) -> str:
+    cases = [row for row in rows if "samples" not in row]
+    batches = sorted({row["batch"] for row in cases})
+    speeds = {(row["engine"], row["batch"]): row["tokens_per_s"] for row in cases}
+    head = [words["decode"].format(**cases[0]), *(words["batch"].format(batch=batch) for batch in batches)]
+    engines = sorted({row["engine"] for row in cases}, key=lambda engine: (not engine.startswith("ours"), engine))
+    return _table(head, [[engine, *(f"{speeds[engine, batch]:.0f}" for batch in batches)] for engine in engines])
+
+
+def _rollout(rows: list[dict[str, Any]], words: dict[str, str]) -> str:
+    cases = {row["engine"].rpartition("-")[2]: row for row in rows if "samples" in row}
+    head = [words["rollout"].format(**cases["shared"]), words["shared"], words["apart"]]
+    return _table(head, [["ours-fp32", *(f"{cases[name]['tokens_per_s']:.0f}" for name in ("shared", "apart"))]])
+
+
+def _step(rows: list[dict[str, Any]], words: dict[str, str]) -> str:
+    models, engines = (list(dict.fromkeys(row[key] for row in rows)) for key in ("model", "engine"))
+    found = {}
+    for row in rows:
+        form = words["relative"] if row["engine"].startswith("ours") else "{seconds:.2f}"
+        times = 1 / row["relative_to_trl"]
+        found[row["engine"], row["model"]] = form.format(seconds=row["seconds_per_step"], times=times)
+    head = [words["step"], *(words[model] for model in models)]
+    return _table(head, [[engine, *(found[engine, model] for model in models)] for engine in engines])
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    main()
