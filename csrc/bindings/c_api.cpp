@@ -246,7 +246,8 @@ int64_t grrm_decode(const int64_t* sizes, float epsilon, const void* const* addr
                     const int64_t* wanted, int64_t n_wanted, float* keys, float* values, float* logits) {
   const Sizes& s = *reinterpret_cast<const Sizes*>(sizes);
   return within_memory([&] {
-    const grrm::Decoder decoder = decoder_at(s, epsilon, addresses, reinterpret_cast<const grrm::Extent*>(extents), packed);
+    const auto* where = reinterpret_cast<const grrm::Extent*>(extents);
+    const grrm::Decoder decoder = decoder_at(s, epsilon, addresses, where, packed);
     const grrm::CacheShape cache = s.cache();
     grrm::DecoderPass(decoder, cache, tokens, slots, positions, n).run(keys, values, wanted, n_wanted, logits);
     return int64_t{0};

@@ -138,8 +138,8 @@ __device__ int64_t first_largest(int64_t n, Row row, float top) {
 // to draw from.
 template <typename T>
 __global__ void __launch_bounds__(1024)
-    sample(const T* logits, int64_t vocabulary, grrm::SamplingOptions options, const uint8_t* seen, const uint8_t* banned,
-           const double* uniforms, int64_t* tokens, double* logprobs) {
+    sample(const T* logits, int64_t vocabulary, grrm::SamplingOptions options, const uint8_t* seen,
+           const uint8_t* banned, const double* uniforms, int64_t* tokens, double* logprobs) {
   const int64_t row = blockIdx.x, first = row * vocabulary;
   const ShapedRow<T> plain{logits + first, nullptr, nullptr, 1.0f};
   const ShapedRow<T> shaped{logits + first, seen == nullptr ? nullptr : seen + first,

@@ -18,7 +18,7 @@ from grrm_csrc.blas import packing_addresses, sgemm_address
 
 _ROWS = 16  # kRows of the kernel: logits have room for a multiple of it
 _PROJECTIONS = 7  # kProjections of the bindings
-_FEW_WEIGHTS = 1 << 22  # models of this size generate as fast without
+_FEW_WEIGHTS = 1 << 24  # models below generate as fast without
 
 
 class NativeCache:
