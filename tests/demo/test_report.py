@@ -135,7 +135,7 @@ def test_algorithm_with_fewer_seeds_than_sft_is_not_judged(finished_demo):
 
 
 @pytest.mark.parametrize(("n_cut", "not_below"), [(0, True), (9, False)])
-def test_greedy_decoding_is_below_where_its_texts_tell_so(finished_demo, n_cut, not_below):
+def test_greedy_decoding_is_judged_by_its_texts(finished_demo, n_cut, not_below):
     out, settings = finished_demo
     for seed in settings.seeds:
         sft, path = (scores_file(out, seed, policy) for policy in ("sft", "grpo"))
@@ -170,4 +170,4 @@ def test_gain_within_the_spread_is_not_learning():
     judged = verdict(sft, trained, Interval(-0.1, -0.4, 0.2))
     assert judged["above_spread"] is False
     assert judged["above_in_every_seed"] is True
-    assert judged["greedy_not_below"] is True
+    assert judged["greedy_not_below"] is False  # by however little, and whatever the interval

@@ -63,10 +63,10 @@ def test_demo_ends_with_a_table_and_the_report_and_is_reused(small_demo, capsys)
                 "above_spread": None,
                 "greedy_gain": -0.05,
                 "greedy_interval": [-0.33, 0.24],
-                "greedy_not_below": True,
+                "greedy_not_below": False,
             },
             "GRPO: sampled chrF +3.10 against SFT (one seed, so the spread over seeds is not known); "
-            "greedy chrF -0.05 (-0.33 to +0.24), not below SFT",
+            "greedy chrF -0.05 (-0.33 to +0.24), BELOW SFT",
         ),
         (
             {

@@ -133,8 +133,7 @@ def verdict(sft: Mapping[str, Any], trained: Mapping[str, Any], greedy: Interval
 
     `spread` is the larger of the two standard deviations of sampled chrF over seeds.
     `above_spread` is None with fewer than two seeds, because then the spread is not known.
-    `greedy_not_below` is false where the texts are enough to tell that greedy decoding has lost: all of
-    `greedy_interval` is below 0.
+    `greedy_not_below` goes by the mean alone; `greedy_interval` says how much of it the texts are enough to tell.
     """
     spreads = [figure["sd"] for figure in (sft, trained) if figure["sd"] is not None]
     gain = trained["mean"] - sft["mean"]
@@ -148,7 +147,7 @@ def verdict(sft: Mapping[str, Any], trained: Mapping[str, Any], greedy: Interval
         ),
         "greedy_gain": greedy.mean,
         "greedy_interval": [greedy.low, greedy.high],
-        "greedy_not_below": greedy.high >= 0,
+        "greedy_not_below": greedy.mean >= 0,
     }
 
 
