@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.rounds < 1 or options.steps < 1 or not {*models} <= {*MODELS}:
         parser.error(f"--rounds and --steps must be at least 1, --models some of {','.join(MODELS)}")
     home = peers_home()
-    if not (home / "tiny/model.safetensors").exists():
+    if not all((home / model / "model.safetensors").exists() for model in models):
         print("Trainers are not compared: run `bash benchmarks/peers/set_up.sh` first.")
         return
     from machine import describe_machine

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-from pathlib import Path
 
 import pytest
 
@@ -70,6 +68,5 @@ def test_our_trainer_does_the_work_that_is_described(grpo_step, tmp_path, monkey
 
 
 def test_a_trainer_that_fails_shows_what_it_said(grpo_step, tmp_path):
-    shutil.copy(Path(grpo_step.WORDS), tmp_path)
     with pytest.raises(SystemExit, match="does not exist"):
         grpo_step.run_ours(tmp_path, tmp_path, "missing", 1, n_ranks=1)
