@@ -149,3 +149,22 @@ def test_what_was_imported_is_not_looked_through_for_garbage_again():
         "assert seen() is None"
     )
     subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be asked")
+def test_freed_memory_is_used_again_however_large_the_block():
+    code = """
+import json, resource, sys
+import numpy as np
+from grrm.startup import keep_freed_memory
+kept, faults = keep_freed_memory(), []
+for _ in range(3):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    np.ones(25_000_000, dtype="float32")
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(json.dumps([kept, faults]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    kept, (first, *later) = json.loads(done.stdout)
+    assert kept
+    assert max(later) < first / 10

@@ -92,7 +92,7 @@ int64_t within_memory(Work work) {
 
 extern "C" {
 
-int32_t grrm_abi() { return 6; }
+int32_t grrm_abi() { return 7; }
 
 void grrm_rms_norm(const float* x, const float* w, float* y, float* inverse, int64_t rows, int64_t width,
                    float epsilon) {
@@ -145,29 +145,23 @@ void grrm_score_tokens_backward(const float* logits, const int64_t* labels, cons
   });
 }
 
-// Scores of hidden states [rows, hidden] under an output layer, `chunk` rows of logits at a time.
-int64_t grrm_linear_scores(const void* sgemm, const float* hidden, const float* weights, const int64_t* labels,
-                           float* logprobs, float* entropy, float* lse, int64_t rows, int64_t width, int64_t vocab,
-                           int64_t by_word, int64_t chunk) {
-  return within_memory([&] {
-    const auto product = reinterpret_cast<grrm::Sgemm>(const_cast<void*>(sgemm));
-    grrm::LinearScores(product, {weights, width, vocab, by_word != 0}, rows, chunk)
-        .forward(hidden, labels, logprobs, entropy, lse);
-    return int64_t{0};
-  });
+// Logits [rows, vocab] go where the caller has room; `logprobs` may be null, then they are all there is.
+void grrm_linear_scores(const void* sgemm, const float* hidden, const float* weights, const int64_t* labels,
+                        float* logits, float* logprobs, float* entropy, float* lse, int64_t rows, int64_t width,
+                        int64_t vocab, int64_t by_word) {
+  const auto product = reinterpret_cast<grrm::Sgemm>(const_cast<void*>(sgemm));
+  grrm::score_hidden({product, weights, width, vocab, by_word != 0}, hidden, labels, rows, logits, logprobs, entropy,
+                     lse);
 }
 
-// `dhidden` and `dweights` may be null.
-int64_t grrm_linear_scores_backward(const void* sgemm, const float* hidden, const float* weights, const int64_t* labels,
-                                    const float* entropy, const float* lse, const float* g_logprob,
-                                    const float* g_entropy, const float* g_lse, float* dhidden, float* dweights,
-                                    int64_t rows, int64_t width, int64_t vocab, int64_t by_word, int64_t chunk) {
-  return within_memory([&] {
-    const auto product = reinterpret_cast<grrm::Sgemm>(const_cast<void*>(sgemm));
-    grrm::LinearScores(product, {weights, width, vocab, by_word != 0}, rows, chunk)
-        .backward(hidden, labels, entropy, lse, {g_logprob, g_entropy, g_lse}, dhidden, dweights);
-    return int64_t{0};
-  });
+// Overwrites `logits`. `dhidden` and `dweights` may be null.
+void grrm_linear_scores_backward(const void* sgemm, float* logits, const float* hidden, const float* weights,
+                                 const int64_t* labels, const float* entropy, const float* lse, const float* g_logprob,
+                                 const float* g_entropy, const float* g_lse, float* dhidden, float* dweights,
+                                 int64_t rows, int64_t width, int64_t vocab, int64_t by_word, int64_t adds) {
+  const auto product = reinterpret_cast<grrm::Sgemm>(const_cast<void*>(sgemm));
+  grrm::pull_scores({product, weights, width, vocab, by_word != 0}, logits, hidden, labels, entropy, lse,
+                    {g_logprob, g_entropy, g_lse}, rows, dhidden, dweights, adds != 0);
 }
 
 void grrm_attention(const float* q, const float* k, const float* v, const int32_t* prompt_begin,

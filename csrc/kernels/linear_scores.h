@@ -1,8 +1,6 @@
-// Token scores straight from hidden states: logits of a few rows at a time, [chunk, V], never all of them.
+// Token scores straight from hidden states. The caller gives room for the logits of the rows at hand, [rows, V], and so
+// says how many are there at the same time.
 #pragma once
-
-#include <algorithm>
-#include <vector>
 
 #include "gemm.h"
 #include "threads.h"
@@ -12,6 +10,7 @@ namespace grrm {
 
 // The output layer: weights [V, H] where `by_word`, as embeddings are, else [H, V].
 struct OutputLayer {
+  Sgemm sgemm;
   const float* weights;
   int64_t hidden, vocab;
   bool by_word;
@@ -25,63 +24,37 @@ struct ScoreGradients {
   const float *logprob, *entropy, *lse;
 };
 
-class LinearScores {
- public:
-  LinearScores(Sgemm sgemm, OutputLayer layer, int64_t rows, int64_t chunk)
-      : sgemm_(sgemm), layer_(layer), rows_(rows), chunk_(std::min(rows, chunk)), logits_(chunk_ * layer.vocab) {}
+// Logits of the rows, and their scores unless `logprobs` is null.
+inline void score_hidden(const OutputLayer& layer, const float* hidden, const int64_t* labels, int64_t rows,
+                         float* logits, float* logprobs, float* entropy, float* lse) {
+  multiply(layer.sgemm, rows, layer.vocab, layer.hidden, {hidden, layer.hidden, false}, layer.from_hidden(), 0.0f,
+           logits);
+  if (logprobs == nullptr) return;
+  over_ranges(rows, [&](int64_t, int64_t begin, int64_t end) {
+    score_token_rows(logits, labels, logprobs, entropy, lse, begin, end, layer.vocab);
+  });
+}
 
-  void forward(const float* hidden, const int64_t* labels, float* logprobs, float* entropy, float* lse) {
-    for (int64_t first = 0; first < rows_; first += chunk_) {
-      const int64_t n = fill(hidden, first);
-      over_ranges(n, [&](int64_t, int64_t begin, int64_t end) {
-        score_token_rows(logits_.data(), labels + first, logprobs + first, entropy + first, lse + first, begin, end,
-                         layer_.vocab);
-      });
+// Turns logits into their gradient, in place, and passes it on: `dhidden` is written, `dweights`, laid out as the
+// weights, written or added to. Either may be null where nobody wants it.
+inline void pull_scores(const OutputLayer& layer, float* logits, const float* hidden, const int64_t* labels,
+                        const float* entropy, const float* lse, ScoreGradients g, int64_t rows, float* dhidden,
+                        float* dweights, bool adds) {
+  const int64_t width = layer.hidden, vocab = layer.vocab;
+  over_ranges(rows, [&](int64_t, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      float* z = logits + i * vocab;
+      score_token_backward_row(z, labels[i], entropy[i], lse[i], g.logprob[i], g.entropy[i], g.lse[i], z, vocab);
     }
-  }
-
-  // `dhidden` and `dweights` (laid out as the weights) may be null where nobody wants them.
-  void backward(const float* hidden, const int64_t* labels, const float* entropy, const float* lse, ScoreGradients g,
-                float* dhidden, float* dweights) {
-    const int64_t width = layer_.hidden, vocab = layer_.vocab;
-    for (int64_t first = 0; first < rows_; first += chunk_) {
-      const int64_t n = fill(hidden, first);
-      over_ranges(n, [&](int64_t, int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          const int64_t row = first + i;
-          float* z = logits_.data() + i * vocab;
-          score_token_backward_row(z, labels[row], entropy[row], lse[row], g.logprob[row], g.entropy[row], g.lse[row],
-                                   z, vocab);
-        }
-      });
-      const Matrix dlogits{logits_.data(), vocab, false};
-      if (dhidden != nullptr)
-        multiply(sgemm_, n, width, vocab, dlogits, layer_.from_logits(), 0.0f, dhidden + first * width);
-      if (dweights != nullptr) add_to(dweights, dlogits, hidden + first * width, n, first == 0 ? 0.0f : 1.0f);
-    }
-  }
-
- private:
-  // Logits of the rows from `first` on; answers how many there are.
-  int64_t fill(const float* hidden, int64_t first) {
-    const int64_t n = std::min(chunk_, rows_ - first), width = layer_.hidden;
-    multiply(sgemm_, n, layer_.vocab, width, {hidden + first * width, width, false}, layer_.from_hidden(), 0.0f,
-             logits_.data());
-    return n;
-  }
-
-  void add_to(float* dweights, Matrix dlogits, const float* hidden, int64_t n, float beta) const {
-    const Matrix by_column{dlogits.data, dlogits.columns, true};
-    if (layer_.by_word)
-      multiply(sgemm_, layer_.vocab, layer_.hidden, n, by_column, {hidden, layer_.hidden, false}, beta, dweights);
-    else
-      multiply(sgemm_, layer_.hidden, layer_.vocab, n, {hidden, layer_.hidden, true}, dlogits, beta, dweights);
-  }
-
-  Sgemm sgemm_;
-  OutputLayer layer_;
-  int64_t rows_, chunk_;
-  std::vector<float> logits_;
-};
+  });
+  const Matrix dlogits{logits, vocab, false}, by_column{logits, vocab, true};
+  const float beta = adds ? 1.0f : 0.0f;
+  if (dhidden != nullptr) multiply(layer.sgemm, rows, width, vocab, dlogits, layer.from_logits(), 0.0f, dhidden);
+  if (dweights == nullptr) return;
+  if (layer.by_word)
+    multiply(layer.sgemm, vocab, width, rows, by_column, {hidden, width, false}, beta, dweights);
+  else
+    multiply(layer.sgemm, width, vocab, rows, {hidden, width, true}, dlogits, beta, dweights);
+}
 
 }  // namespace grrm

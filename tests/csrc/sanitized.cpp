@@ -65,17 +65,19 @@ void plain_packed(int layout, int transpose_a, int, int m, int n, int k, const f
   plain_sgemm(layout, transpose_a, 111, m, n, k, 1.0f, a, lda, b, n, beta, c, ldc);
 }
 
-void scores_by_parts(int64_t n, int64_t width, int64_t vocab, int64_t by_word, int64_t chunk) {
+void scores_of_hidden(int64_t n, int64_t width, int64_t vocab, int64_t by_word) {
   const Floats hidden = numbers(n * width), weights = numbers(width * vocab);
   const std::vector<int64_t> labels(n, vocab - 1);
-  Floats logprobs(n), entropy(n), lse(n), dhidden(n * width), dweights(width * vocab);
+  Floats logits(n * vocab), logprobs(n), entropy(n), lse(n), dhidden(n * width), dweights(width * vocab);
   const void* sgemm = reinterpret_cast<const void*>(&plain_sgemm);
-  grrm_linear_scores(sgemm, hidden.data(), weights.data(), labels.data(), logprobs.data(), entropy.data(), lse.data(),
-                     n, width, vocab, by_word, chunk);
-  for (const bool wanted : {true, false})
-    grrm_linear_scores_backward(sgemm, hidden.data(), weights.data(), labels.data(), entropy.data(), lse.data(),
-                                logprobs.data(), entropy.data(), lse.data(), wanted ? dhidden.data() : nullptr,
-                                wanted ? dweights.data() : nullptr, n, width, vocab, by_word, chunk);
+  for (const bool wanted : {true, false}) {
+    grrm_linear_scores(sgemm, hidden.data(), weights.data(), labels.data(), logits.data(),
+                       wanted ? logprobs.data() : nullptr, entropy.data(), lse.data(), n, width, vocab, by_word);
+    grrm_linear_scores_backward(sgemm, logits.data(), hidden.data(), weights.data(), labels.data(), entropy.data(),
+                                lse.data(), logprobs.data(), entropy.data(), lse.data(),
+                                wanted ? dhidden.data() : nullptr, wanted ? dweights.data() : nullptr, n, width, vocab,
+                                by_word, wanted);
+  }
 }
 
 void rotation(int64_t tokens, int64_t heads, int64_t width) {
@@ -172,7 +174,7 @@ void decoding(int64_t heads, int64_t key_heads, int64_t width, bool tied, int64_
 int main() {
   for (int64_t width : {1, 2, 15, 16, 17, 48, 100}) rows(3, width);
   for (int64_t by_word : {0, 1})
-    for (int64_t chunk : {1, 4, 16}) scores_by_parts(9, 10, 17, by_word, chunk);
+    scores_of_hidden(9, 10, 17, by_word);
   for (int64_t width : {2, 8, 48}) rotation(3, 2, width);
   for (int64_t width : {2, 16, 24, 48, 64, 80})
     for (int64_t length : {1, 2, 5, 31, 32, 33, 70}) attention(2, length, 4, 2, width);

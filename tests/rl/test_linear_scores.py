@@ -12,8 +12,8 @@ from support.token_scores import token_scores
 
 from grrm.engine.native import available
 from grrm.rl import linear_scores as by_parts
+from grrm.rl import output_layer as layers
 from grrm.rl import policy as policies
-from grrm.rl.cpu_layers import linear_scores as kernels
 from grrm_csrc.blas import sgemm_address
 
 
@@ -23,8 +23,13 @@ def form(request, monkeypatch):
     if request.param == "kernels" and (not available() or sgemm_address() is None):
         pytest.skip("needs a compiler and the BLAS of paddle's wheel")
     if request.param == "operators":
-        monkeypatch.setattr(by_parts, "is_fused", lambda _: False)
+        monkeypatch.setattr(layers, "is_fused", lambda _: False)
     return request.param
+
+
+def set_rows_at_once(monkeypatch, rows: int) -> None:
+    for form in (layers.KernelOutputLayer, layers.OperatorOutputLayer):
+        monkeypatch.setattr(form, "rows_at_once", rows)
 
 
 def head_of(weight: np.ndarray, by_word: bool) -> SimpleNamespace:
@@ -37,8 +42,7 @@ def head_of(weight: np.ndarray, by_word: bool) -> SimpleNamespace:
 @pytest.mark.parametrize("by_word", [True, False])
 @pytest.mark.parametrize(("rows", "at_once"), [(1, 4), (4, 4), (11, 4), (3, 256)])
 def test_scores_and_gradients_are_those_of_all_logits(monkeypatch, by_word, rows, at_once):
-    for module in (by_parts, kernels):
-        monkeypatch.setattr(module, "ROWS_AT_ONCE", at_once)
+    set_rows_at_once(monkeypatch, at_once)
     rng = np.random.default_rng(rows)
     hidden_NH, weight_VH = rng.normal(size=(rows, 24)), rng.normal(size=(37, 24))
     labels_N, g_3N = rng.integers(0, 37, rows), rng.normal(size=(3, rows))
@@ -66,14 +70,6 @@ def test_what_is_frozen_gets_no_gradient(frozen):
 def test_labels_outside_the_vocabulary_are_an_error():
     with pytest.raises(ValueError, match="labels from 0 to 5 of a vocabulary of 5"):
         by_parts.linear_scores(paddle.ones([2, 8]), head_of(np.ones((5, 8)), True), paddle.to_tensor([0, 5]))
-
-
-def test_without_memory_for_a_part_the_error_says_so(monkeypatch, form):
-    if form != "kernels":
-        pytest.skip("Paddle's operators say so themselves")
-    monkeypatch.setattr(kernels, "call_kernel", lambda *_: -1)
-    with pytest.raises(MemoryError, match="no room for 256 rows of logits"):
-        by_parts.linear_scores(paddle.ones([2, 8]), head_of(np.ones((5, 8)), True), paddle.to_tensor([0, 1]))
 
 
 def test_products_are_of_the_type_of_the_weights_and_scores_are_float32():

@@ -58,14 +58,15 @@ def keep_freed_memory() -> bool:
     """Ask glibc to keep freed memory instead of returning it to the system; False where there is no glibc.
 
     Every operator allocates its result; handing megabytes back and faulting them in again page by page costs more than
-    the arithmetic of small models.
+    the arithmetic of small models. All blocks come from the heap: by size glibc lets that be asked up to 32 MB only.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):
         return False
-    m_trim_threshold, m_mmap_threshold = -1, -3
-    return bool(mallopt(m_mmap_threshold, 1 << 30)) and bool(mallopt(m_trim_threshold, (1 << 31) - 1))
+    m_trim_threshold, m_mmap_max = -1, -4
+    never = -1
+    return bool(mallopt(m_mmap_max, 0)) and bool(mallopt(m_trim_threshold, never))
 
 
 def flush_denormals() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from grrm.errors import UserError
 from grrm.rl.cpu_layers import takes_ranges
 from grrm.rl.cpu_layers.fused import FusedTokenScores
 from grrm.rl.linear_scores import linear_scores, scores_by_parts
+from grrm.rl.one_pass import one_pass_loss
 from grrm.rl.visibility import dense_mask
 
 POLICY_BASES = {"qwen2": Qwen2ForCausalLM, "llama": LlamaForCausalLM}
@@ -30,6 +32,10 @@ class TokenScores(NamedTuple):
     logprobs_N: paddle.Tensor
     entropy_N: paddle.Tensor
     log_normalizer_N: paddle.Tensor | None = None
+
+
+# The part of a loss that belongs to the rows of this slice, or to all for None, from the scores of their tokens.
+LossOfTokens = Callable[[TokenScores, slice | None], paddle.Tensor]
 
 
 class _ScoresTokens:
@@ -60,6 +66,8 @@ class _ScoresTokens:
         visible_3BT=None,
         temperature: float = 1.0,
         entropy_gradient: bool = False,
+        loss_of: LossOfTokens | None = None,
+        lengths_B: Sequence[int] = (),
         **kwargs,
     ):
         """Score `labels_N` at flat positions `positions_N` of the [B*T] hidden states that predict them.
@@ -68,6 +76,9 @@ class _ScoresTokens:
         logits would take much memory, they are never there all at the same time (`linear_scores`). Rows are
         right-padded, so causal attention alone keeps real tokens from seeing padding; `position_ids` and `visible_3BT`
         (see grrm.rl.visibility) are for packed rows.
+
+        With `loss_of`, and the number of tokens of each response in `lengths_B`, the answer is the sum of that loss
+        over the responses instead: the whole batch at once, or by parts with logits computed once (`one_pass_loss`).
         """
         if positions_N is None:
             return super().forward(input_ids, *args, **kwargs)
@@ -76,9 +87,18 @@ class _ScoresTokens:
         hidden_N = paddle.gather(hidden.reshape([-1, hidden.shape[-1]]), positions_N)
         if temperature not in (0.0, 1.0):
             hidden_N = hidden_N / temperature
-        if scores_by_parts(self.lm_head, hidden_N.shape[0]):
-            return _token_scores(*linear_scores(hidden_N, self.lm_head, labels_N), entropy_gradient)
-        return score_tokens(self.lm_head(hidden_N), labels_N, entropy_gradient)
+        by_parts = scores_by_parts(self.lm_head, hidden_N.shape[0])
+        if by_parts and loss_of is not None:
+
+            def loss_of_scores(scores: tuple, rows: slice) -> paddle.Tensor:
+                return loss_of(_token_scores(*scores, entropy_gradient), rows)
+
+            return one_pass_loss(hidden_N, self.lm_head, labels_N, lengths_B, loss_of_scores)
+        if by_parts:
+            scores = _token_scores(*linear_scores(hidden_N, self.lm_head, labels_N), entropy_gradient)
+        else:
+            scores = score_tokens(self.lm_head(hidden_N), labels_N, entropy_gradient)
+        return scores if loss_of is None else loss_of(scores, None)
 
     def _visibility(self, input_ids: paddle.Tensor, visible_3BT: paddle.Tensor | None) -> dict[str, Any]:
         """What tells the base which tokens see each other: ranges where its attention reads them, else a mask."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import paddle
@@ -10,16 +10,21 @@ import paddle
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rl.losses.interface import merge_metrics
 
+Gap = tuple[float, float, float]
 
-def logprob_gap(
-    logprobs_BT: paddle.Tensor, engine_BT: paddle.Tensor, mask_BT: paddle.Tensor
-) -> tuple[float, float, float]:
+
+def logprob_gap(logprobs_BT: paddle.Tensor, engine_BT: paddle.Tensor, mask_BT: paddle.Tensor) -> Gap:
     """Sum and maximum of |trainer - engine| log-probability over valid tokens, and their number.
 
     Both are of the policy that sampled, so this is the mismatch between the two forward passes on every update.
     """
     gap_BT = paddle.abs(logprobs_BT.detach() - engine_BT) * mask_BT
     return float(gap_BT.sum()), float(gap_BT.max()), float(mask_BT.sum())
+
+
+def merge_gaps(gaps: Sequence[Gap]) -> Gap:
+    """The gap of all tokens from those of parts of them; zeros for none."""
+    return sum(gap[0] for gap in gaps), max((gap[1] for gap in gaps), default=0.0), sum(gap[2] for gap in gaps)
 
 
 class StepMetrics:
@@ -35,13 +40,13 @@ class StepMetrics:
 
     def _clear(self) -> None:
         self._shares: list[Mapping[str, float]] = []
-        self._gaps: list[tuple[float, float, float]] = []
+        self._gaps: list[Gap] = []
 
     def set(self, metrics: dict[str, float]) -> None:
         """Replace the rollout's metrics."""
         self._rollout = dict(metrics)
 
-    def add(self, metrics: Mapping[str, Any], gap: tuple[float, float, float]) -> None:
+    def add(self, metrics: Mapping[str, Any], gap: Gap) -> None:
         """Add one micro-batch's loss metrics and its `logprob_gap`."""
         self._shares.append({name: float(value) for name, value in metrics.items()})
         self._gaps.append(gap)
@@ -52,10 +57,10 @@ class StepMetrics:
         updates = max(len(self._shares) / self.micro_batches_per_update, 1.0)
         self._clear()
         merged = merge_metrics([part[0] for part in parts])
-        gaps = [gap for part in parts for gap in part[1]]
+        total, largest, n_tokens = merge_gaps([gap for part in parts for gap in part[1]])
         return {
             **self._rollout,
             **{name: value if name.endswith("_max") else value / updates for name, value in merged.items()},
-            "logprob_gap_mean": sum(gap[0] for gap in gaps) / max(sum(gap[2] for gap in gaps), 1.0),
-            "logprob_gap_max": max((gap[1] for gap in gaps), default=0.0),
+            "logprob_gap_mean": total / max(n_tokens, 1.0),
+            "logprob_gap_max": largest,
         }

@@ -37,10 +37,21 @@ class TokenIndex:
             "labels_N": self.labels_N,
         }
 
-    def to_rows(self, values_N: paddle.Tensor) -> paddle.Tensor:
-        """[N] -> [B, R], zeros where a row has no token. Differentiable."""
+    @property
+    def lengths_B(self) -> list[int]:
+        """Response tokens of every row."""
+        return (self.scatter_BR.numpy() < self.labels_N.shape[0]).sum(axis=1).tolist()
+
+    def to_rows(self, values_N: paddle.Tensor, rows: slice | None = None) -> paddle.Tensor:
+        """[N] -> [B, R], zeros where a row has no token. Differentiable.
+
+        With `rows`, values are of the tokens of those rows only, and R is the length of the longest of them.
+        """
+        scatter_BR = self.scatter_BR
+        if rows is not None:
+            scatter_BR = paddle.to_tensor(scatter_index(self.lengths_B[rows]))
         padded = paddle.concat([values_N, paddle.zeros([1], dtype=values_N.dtype)])
-        return paddle.gather(padded, self.scatter_BR.flatten()).reshape(self.scatter_BR.shape)
+        return paddle.gather(padded, scatter_BR.flatten()).reshape(scatter_BR.shape)
 
 
 def index_tokens(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]], pad_id: int) -> TokenIndex:

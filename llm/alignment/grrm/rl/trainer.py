@@ -12,6 +12,7 @@ from typing import Any
 from paddlenlp.trainer import Trainer
 
 from grrm.errors import UserError
+from grrm.rl.batch_loss import BatchLoss
 from grrm.rl.batch_plan import BatchPlan
 from grrm.rl.checkpoints import MarksCheckpoints
 from grrm.rl.divergence import StopsAtDivergence
@@ -20,13 +21,11 @@ from grrm.rl.held_out import HeldOut, StopWhenNoBetter
 from grrm.rl.last_step import LogLastStep
 from grrm.rl.learning_rate import DecaysToFloor
 from grrm.rl.losses.config import PolicyLossConfig
-from grrm.rl.losses.interface import LossInputs
-from grrm.rl.losses.objective import policy_objective
-from grrm.rl.micro_batch import MicroBatch, make_micro_batch, pack_tokens
+from grrm.rl.micro_batch import make_micro_batch, pack_tokens
 from grrm.rl.rollout_metrics import rollout_metrics
 from grrm.rl.run_record import RunRecord
 from grrm.rl.schedule import Ticket, TicketLoader
-from grrm.rl.step_metrics import StepMetrics, logprob_gap
+from grrm.rl.step_metrics import StepMetrics
 
 
 class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Trainer):
@@ -78,29 +77,18 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
         Trainer divides by the accumulation steps and averages gradients over data ranks, while the parts are already
         normalised by counts over all micro-batches and ranks; the factor undoes both means.
         """
-        batch: MicroBatch = inputs["batch"]
-        scores = model(
-            **batch.index.model_inputs(),
+        index = inputs["batch"].index
+        loss_of = BatchLoss(inputs["batch"], self.loss_config, inputs["denominators"])
+        loss = model(
+            **index.model_inputs(),
             temperature=self.args.temperature,
             entropy_gradient=self.loss_config.entropy_coeff != 0,
+            loss_of=loss_of,
+            lengths_B=index.lengths_B,
         )
-        logprobs_BR = batch.index.to_rows(scores.logprobs_N)
-        old_BR = logprobs_BR.detach() if batch.old_logprobs_BR is None else batch.old_logprobs_BR
-        output = policy_objective(
-            LossInputs(
-                logprobs_BT=logprobs_BR,
-                old_logprobs_BT=old_BR,
-                advantages_BT=batch.advantages_BR,
-                mask_BT=batch.mask_BR,
-                ref_logprobs_BT=batch.ref_logprobs_BR,
-                entropy_BT=batch.index.to_rows(scores.entropy_N),
-            ),
-            self.loss_config,
-            inputs["denominators"],
-        )
-        self.step_metrics.add(output.metrics, logprob_gap(old_BR, batch.engine_logprobs_BR, batch.mask_BR))
-        loss = output.loss * (self.plan.micro_batches_per_update * self.maker.ranks.size)
-        return (loss, output) if return_outputs else loss
+        self.step_metrics.add(*loss_of.metrics())
+        loss = loss * (self.plan.micro_batches_per_update * self.maker.ranks.size)
+        return (loss, None) if return_outputs else loss
 
     def evaluate(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> dict[str, float]:
         """Translate and judge the held-out prompts; the metrics go to the trackers and to metrics.jsonl."""

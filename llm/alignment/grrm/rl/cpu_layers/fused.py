@@ -21,8 +21,8 @@ _SIGNATURES = {
     "grrm_rotate": "ffflfnnnx",
     "grrm_score_tokens": "flfffnn",
     "grrm_score_tokens_backward": "flffffffnn",
-    "grrm_linear_scores": "pfflfffnnnnn",
-    "grrm_linear_scores_backward": "pfflfffffffnnnnn",
+    "grrm_linear_scores": "pfflffffnnnn",
+    "grrm_linear_scores_backward": "pffflfffffffnnnnn",
     "grrm_attention": "fffiiiffnnnnn",
     "grrm_attention_backward": "fffiiiffffffnnnnn",
 }
