@@ -92,10 +92,10 @@ def measure(home: Path, models: Sequence[str], rounds: int, steps: int) -> list[
     return rows
 
 
-def prompts() -> list[str]:
+def prompts(n_prompts: int = N_PROMPTS) -> list[str]:
     """The prompts, the same for everyone."""
     words, rng = WORDS.read_text(encoding="utf-8").split(), random.Random(0)
-    return [" ".join(rng.choices(words, k=WORDS_IN_PROMPT)) for _ in range(N_PROMPTS)]
+    return [" ".join(rng.choices(words, k=WORDS_IN_PROMPT)) for _ in range(n_prompts)]
 
 
 def run_ours(folder: Path, home: Path, model: str, steps: int, n_ranks: int) -> list[dict[str, float]]:

@@ -1,12 +1,13 @@
 """Log-probabilities and entropies of tokens under a large vocabulary, forward and backward, from hidden states.
 
     bash benchmarks/peers/set_up.sh                              # once: torch
-    python benchmarks/logprob.py [--repeats 3] [--tokens 1024] [--out FILE]
+    python benchmarks/logprob.py [--repeats 2] [--tokens 4096] [--forms one-pass,twice,whole,stock] [--out FILE]
 
-`parts` computes logits of 256 tokens at a time and once more in the backward pass; `whole` keeps all logits, with this
-project's kernel behind them; `stock` is Paddle's own operators. `trl` is what TRL does, in torch, and is left out where
-that is not installed. Each measurement is a process with two threads; the forms take turns. What counts are the ratios
-of CPU time and of the memory that a process takes above its weights and hidden states.
+`one-pass` takes a few sequences at a time forth and back, as a training step does; `twice` computes logits of 256
+tokens at a time and once more in the backward pass; `whole` keeps all logits, with this project's kernel behind them;
+`stock` is Paddle's own operators. `trl` is what TRL does, in torch, and is left out where that is not installed. Each
+measurement is a process with two threads; the forms take turns. What counts are the ratios of CPU time and of the
+memory that a process takes above its weights and hidden states. Takes about ten minutes.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from decode import peers_home
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks/results/logprob.json"
-OURS = ("parts", "whole", "stock")
-N_TOKENS = 1024
+OURS = ("one-pass", "twice", "whole", "stock")
+DEFAULT = OURS[:2]
+N_TOKENS, SEQUENCE = 4096, 64
 SIZES = {"SmolLM2-135M": (49_152, 576), "Qwen2.5-0.5B": (151_936, 896)}  # vocabulary and width of the output layer
 _STEPS = 2
 _TIMEOUT_S = 1200.0
@@ -35,8 +37,9 @@ _TIMEOUT_S = 1200.0
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=3, help="processes of each form (default: %(default)s)")
+    parser.add_argument("--repeats", type=int, default=2, help="processes of each form (default: %(default)s)")
     parser.add_argument("--tokens", type=int, default=N_TOKENS, help="tokens to score (default: %(default)s)")
+    parser.add_argument("--forms", default=",".join(DEFAULT), help="forms of ours to measure (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -44,12 +47,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         form, *sizes = options.one
         print(json.dumps(measure_here(form, *map(int, sizes))))
         return
-    if options.repeats < 1 or options.tokens < 1:
-        parser.error("--repeats and --tokens must be at least 1")
+    forms = options.forms.split(",")
+    if options.repeats < 1 or options.tokens < 1 or not {*forms} <= {*OURS}:
+        parser.error(f"--repeats and --tokens must be at least 1, --forms some of {','.join(OURS)}")
     from grrm.data.atomic import atomic_path
 
     peer = peers_home() / "venv/bin/python"
-    result = measure(options.repeats, options.tokens, str(peer) if peer.exists() else None)
+    result = measure(options.repeats, options.tokens, forms, str(peer) if peer.exists() else None)
     with atomic_path(options.out) as temporary:
         temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     for row in result["rows"]:
@@ -57,11 +61,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"written to {options.out}")
 
 
-def measure(repeats: int, n_tokens: int, peer: str | None) -> dict[str, Any]:
+def measure(repeats: int, n_tokens: int, ours: Sequence[str], peer: str | None) -> dict[str, Any]:
     """Median CPU seconds and peak memory of every form, and both relative to the last one measured."""
     from machine import describe_machine
 
-    forms = (*OURS, "trl") if peer else OURS
+    forms = (*ours, "trl") if peer else tuple(ours)
     rows = []
     for model, (vocab, width) in SIZES.items():
         found: dict[str, list[dict[str, float]]] = {form: [] for form in forms}
@@ -113,6 +117,7 @@ def paddle_step(form: str, n_tokens: int, vocab: int, width: int) -> Callable[[]
     import paddle.nn.functional as F
 
     from grrm.rl.linear_scores import linear_scores
+    from grrm.rl.one_pass import one_pass_loss
     from grrm.rl.policy import score_tokens
 
     rng = np.random.default_rng(0)
@@ -121,6 +126,7 @@ def paddle_step(form: str, n_tokens: int, vocab: int, width: int) -> Callable[[]
     weight.stop_gradient = hidden.stop_gradient = False
     labels = paddle.to_tensor(rng.integers(0, vocab, n_tokens))
     head = SimpleNamespace(weight=weight, transpose_y=True)
+    lengths = [min(SEQUENCE, n_tokens - start) for start in range(0, n_tokens, SEQUENCE)]
 
     def stock(logits: paddle.Tensor) -> paddle.Tensor:
         logprobs = F.log_softmax(logits, axis=-1)
@@ -131,7 +137,10 @@ def paddle_step(form: str, n_tokens: int, vocab: int, width: int) -> Callable[[]
     def step() -> None:
         weight.clear_gradient()
         hidden.clear_gradient()
-        if form == "parts":
+        if form == "one-pass":
+            one_pass_loss(hidden, head, labels, lengths, lambda scores, _: scores[0].sum() / n_tokens).backward()
+            return
+        if form == "twice":
             chosen = linear_scores(hidden, head, labels)[0]
         else:
             logits = paddle.matmul(hidden, weight, transpose_y=True)

@@ -24,6 +24,8 @@ WORDS = {
         "tiny": "Qwen2, 4 layers, 256 wide",
         "smol": "SmolLM2-135M",
         "relative": "{seconds:.2f} ({times:.1f} times as fast as TRL)",
+        "logprob": "log-probability and entropy of {tokens} tokens, forth and back: CPU seconds, MB",
+        "cost": "{cpu_s:.1f} s ({time:.2f} of TRL's), {peak_mb:.0f} MB ({memory:.2f})",
     },
     "zh": {
         "decode": "每秒 token 数，{prompt} + {new} 个 token",
@@ -35,6 +37,8 @@ WORDS = {
         "tiny": "Qwen2，4 层，宽 256",
         "smol": "SmolLM2-135M",
         "relative": "{seconds:.2f}（TRL 的 {times:.1f} 倍速度）",
+        "logprob": "{tokens} 个 token 的对数概率与熵，前向加反向：CPU 秒数、MB",
+        "cost": "{cpu_s:.1f} 秒（TRL 的 {time:.2f}），{peak_mb:.0f} MB（{memory:.2f}）",
     },
 }
 
@@ -60,8 +64,9 @@ def with_tables(readme: str, language: str) -> str:
 def tables(language: str) -> str:
     """Markdown of what has been measured."""
     words = WORDS[language]
-    decode, step = (json.loads((RESULTS / f"{name}.json").read_text("utf-8")) for name in ("decode", "grpo_step"))
-    made = [_decode(decode["rows"], words), _rollout(decode["rows"], words), _step(step["rows"], words)]
+    names = ("decode", "grpo_step", "logprob")
+    decode, step, logprob = (json.loads((RESULTS / f"{name}.json").read_text("utf-8"))["rows"] for name in names)
+    made = [_decode(decode, words), _rollout(decode, words), _step(step, words), _logprob(logprob, words)]
     return "\n\n".join(made)
 
 
@@ -88,6 +93,16 @@ def _step(rows: list[dict[str, Any]], words: dict[str, str]) -> str:
         times = 1 / row["relative_to_trl"]
         found[row["engine"], row["model"]] = form.format(seconds=row["seconds_per_step"], times=times)
     head = [words["step"], *(words[model] for model in models)]
+    return _table(head, [[engine, *(found[engine, model] for model in models)] for engine in engines])
+
+
+def _logprob(rows: list[dict[str, Any]], words: dict[str, str]) -> str:
+    models, engines = (list(dict.fromkeys(row[key] for row in rows)) for key in ("model", "engine"))
+    found = {}
+    for row in rows:
+        relative = {"time": row["cpu_s_relative_to_trl"], "memory": row["peak_mb_relative_to_trl"]}
+        found[row["engine"], row["model"]] = words["cost"].format(**row, **relative)
+    head = [words["logprob"].format(**rows[0]), *(f"{model}" for model in models)]
     return _table(head, [[engine, *(found[engine, model] for model in models)] for engine in engines])
 
 

@@ -1,0 +1,114 @@
+"""Whether engine and trainer compute what transformers computes: greedy tokens and log-probabilities, in float32.
+
+    bash benchmarks/peers/set_up.sh                              # once: transformers and the models
+    python benchmarks/parity.py [--out FILE]
+
+Twenty prompts of 24 words, 64 tokens each, for SmolLM2-135M and a Qwen2 with random weights. The engine takes all
+prompts at the same time, with weights laid out and without, and in Paddle's operators; the trainer scores what
+transformers wrote. Where transformers is not installed nothing is compared, and a line says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from decode import peers_home
+from grpo_step import prompts
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULT = ROOT / "benchmarks/results/parity.json"
+MODELS = ("smol", "tiny")
+ENGINES: dict[str, dict[str, Any]] = {
+    "kernels": {},
+    "kernels, weights as they are": {"max_packed_bytes": 0},
+    "operators": {"use_kernels": False},
+}
+N_PROMPTS, NEW_TOKENS = 20, 64
+_TIMEOUT_S = 1800.0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    home = peers_home()
+    if not all((home / model / "model.safetensors").exists() for model in MODELS):
+        print("Nothing is compared: run `bash benchmarks/peers/set_up.sh` first.")
+        return
+    os.environ.setdefault("OMP_NUM_THREADS", "2")
+    from grrm import startup
+
+    startup.configure_process()
+    from machine import describe_machine
+
+    from grrm.data.atomic import atomic_path
+
+    machine, rows = describe_machine(), []
+    for model in MODELS:
+        theirs = ask_transformers(home, model)
+        rows += [engine_row(home, model, name, options, theirs) for name, options in ENGINES.items()]
+        rows.append(trainer_row(home, model, theirs))
+    with atomic_path(options.out) as temporary:
+        temporary.write_text(json.dumps({"machine": machine, "rows": rows}, indent=2) + "\n", encoding="utf-8")
+    for row in rows:
+        same = f"{row['same_tokens']} of {row['tokens']} tokens the same, " if "same_tokens" in row else ""
+        print(f"{row['model']:<6}{row['of']:<38}{same}log-probabilities within {row['largest_gap']:.1e}")
+    print(f"written to {options.out}")
+
+
+def ask_transformers(home: Path, model: str) -> dict[str, list[list[Any]]]:
+    """Prompts as token ids, greedy tokens and their log-probabilities."""
+    with tempfile.TemporaryDirectory() as folder:
+        task = Path(folder) / "task.json"
+        texts = prompts(N_PROMPTS)
+        task.write_text(json.dumps({"model": str(home / model), "prompts": texts, "new": NEW_TOKENS}), "utf-8")
+        command = [str(home / "venv/bin/python"), str(ROOT / "benchmarks/peers/parity_worker.py"), str(task)]
+        environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True, env=environment)
+    answer = next(line for line in done.stdout.splitlines() if line.startswith("@@"))
+    return dict(json.loads(answer[2:]))
+
+
+def engine_row(
+    home: Path, model: str, name: str, options: dict[str, Any], theirs: dict[str, list[list[Any]]]
+) -> dict[str, Any]:
+    """Greedy tokens of the engine against theirs; log-probabilities as far as the tokens before are the same."""
+    from grrm.engine.interface import SamplingParams
+    from grrm.engine.paddle_engine import PaddleEngine
+
+    engine = PaddleEngine.from_pretrained(home / model, **options)
+    made = engine.generate(theirs["prompts"], SamplingParams(max_new_tokens=NEW_TOKENS, temperature=0.0))
+    same, gaps = 0, [0.0]
+    for one, tokens, logprobs in zip(made, theirs["tokens"], theirs["logprobs"], strict=True):
+        for ours, other, our_logprob, logprob in zip(one.token_ids, tokens, one.logprobs, logprobs, strict=True):
+            if ours != other:
+                break
+            same += 1
+            gaps.append(abs(our_logprob - logprob))
+    total = sum(map(len, theirs["tokens"]))
+    return {"model": model, "of": f"engine, {name}", "tokens": total, "same_tokens": same, "largest_gap": max(gaps)}
+
+
+def trainer_row(home: Path, model: str, theirs: dict[str, list[list[Any]]]) -> dict[str, Any]:
+    """Log-probabilities of the trainer's forward pass, prompts packed in front of their responses."""
+    from grrm.rl.cpu_layers import use_cpu_layers
+    from grrm.rl.micro_batch import score_responses
+    from grrm.rl.policy import load_policy
+
+    use_cpu_layers()
+    policy = load_policy(home / model)
+    sizes = {"pad_id": 0, "batch_size": N_PROMPTS, "temperature": 1.0, "pack_tokens": 2048}
+    found = score_responses(policy, theirs["prompts"], theirs["tokens"], **sizes)
+    gap = max(float(abs(one - other).max()) for one, other in zip(found, theirs["logprobs"], strict=True))
+    return {"model": model, "of": "trainer", "tokens": sum(map(len, theirs["tokens"])), "largest_gap": gap}
+
+
+if __name__ == "__main__":
+    main()
