@@ -1,4 +1,4 @@
-"""How generation's speed and memory grow with batch, prompt, response, group and model, beside what the machine allows.
+"""How generation's speed and its cache grow with batch, prompt, response, group and model, beside what is possible.
 
     bash benchmarks/peers/set_up.sh                              # once: the models
     python benchmarks/growth.py [--repeats 3] [--out FILE] [--figure FILE]
@@ -6,8 +6,9 @@
 One process with two threads generates with SmolLM2-135M and random tokens, temperature 1, nothing ends early; one size
 grows at a time while the others stay at a batch of 8, 64 + 32 tokens. The bound (roofline) is what two measured numbers
 allow: float32 products of large square matrices, and bytes read from memory. A prompt's tokens cost their products; a
-step of decoding costs its products, or the reading of all weights and of the keys and values so far, whichever takes
-longer. Medians; points take turns. Without the models nothing is measured, and a line says so.
+step of decoding costs its products, or the reading of all weights and of the keys and values so far, those of a shared
+prompt once, whichever takes longer. The cache's size is computed, not measured. Medians; points take turns. Without
+the models nothing is measured, and a line says so.
 """
 
 from __future__ import annotations
@@ -172,7 +173,7 @@ def bound_seconds(point: Point, model: Model, machine: Machine) -> float:
     products = 2 * weights * point.sequences / machine.flops
     seconds = prefill
     for drawn in range(1, point.new):
-        cached = point.sequences * (point.prompt + drawn) * model.cached
+        cached = (point.batch * point.prompt + point.sequences * drawn) * model.cached
         seconds += max(products, 4 * (weights + cached) / machine.bytes)
     return seconds
 

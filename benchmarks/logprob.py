@@ -5,14 +5,17 @@
 
 `one-pass` takes a few sequences at a time forth and back, as a training step does; `twice` computes logits of 256
 tokens at a time and once more in the backward pass; `whole` keeps all logits, with this project's kernel behind them;
-`stock` is Paddle's own operators. `trl` is what TRL does, in torch, and is left out where that is not installed. Each
-measurement is a process with two threads; the forms take turns. What counts are the ratios of CPU time and of the
-memory that a process takes above its weights and hidden states. Takes about ten minutes.
+`stock` is Paddle's own operators. In torch, and left out where that is not installed: `trl`, what TRL's trainer calls
+(parts of the vocabulary, computed once more in the backward pass), and `torch`, all logits with TRL's
+selective_log_softmax and entropy behind them. Each measurement is a process with two threads; the forms take turns.
+What counts are the ratios of CPU time and of the memory that a process takes above its weights and hidden states,
+gradients included. Takes a quarter of an hour.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import subprocess
@@ -28,6 +31,7 @@ from decode import peers_home
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks/results/logprob.json"
 OURS = ("one-pass", "twice", "whole", "stock")
+PEERS = ("trl", "torch")
 DEFAULT = OURS[:2]
 N_TOKENS, SEQUENCE = 4096, 64
 SIZES = {"SmolLM2-135M": (49_152, 576), "Qwen2.5-0.5B": (151_936, 896)}  # vocabulary and width of the output layer
@@ -53,19 +57,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from grrm.data.atomic import atomic_path
 
     peer = peers_home() / "venv/bin/python"
+    if not peer.exists() and options.out == RESULT:
+        print("Token scores are not compared: run `bash benchmarks/peers/set_up.sh` first, or give a file as --out.")
+        return
     result = measure(options.repeats, options.tokens, forms, str(peer) if peer.exists() else None)
     with atomic_path(options.out) as temporary:
         temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     for row in result["rows"]:
-        print(f"{row['model']:<14}{row['engine']:<10}{row['cpu_s']:8.1f} s {row['peak_mb']:8.0f} MB")
+        print(f"{row['model']:<14}{row['engine']:<15}{row['cpu_s']:8.1f} s {row['peak_mb']:8.0f} MB")
     print(f"written to {options.out}")
 
 
 def measure(repeats: int, n_tokens: int, ours: Sequence[str], peer: str | None) -> dict[str, Any]:
-    """Median CPU seconds and peak memory of every form, and both relative to the last one measured."""
+    """Median CPU seconds and peak memory of every form, and both relative to those of others."""
     from machine import describe_machine
 
-    forms = (*ours, "trl") if peer else tuple(ours)
+    forms = (*ours, *PEERS) if peer else tuple(ours)
     rows = []
     for model, (vocab, width) in SIZES.items():
         found: dict[str, list[dict[str, float]]] = {form: [] for form in forms}
@@ -76,18 +83,21 @@ def measure(repeats: int, n_tokens: int, ours: Sequence[str], peer: str | None) 
             form: {key: median(one[key] for one in ones) for key in ("cpu_s", "peak_mb")}
             for form, ones in found.items()
         }
-        base = middle[forms[-1]]
         for form, values in middle.items():
-            relative = {f"{key}_relative_to_{forms[-1]}": round(values[key] / base[key], 3) for key in values}
-            rounded = {key: round(value, 2) for key, value in values.items()}
-            engine = form if form == "trl" else f"ours-{form}"
-            rows.append({"engine": engine, "model": model, "tokens": n_tokens, **rounded, **relative})
+            relative = {
+                f"{key}_relative_to_{other}": values[key] / middle[other][key]
+                for other in PEERS
+                if other in middle
+                for key in values
+            }
+            engine = form if form in PEERS else f"ours-{form}"
+            rows.append({"engine": engine, "model": model, "tokens": n_tokens, **values, **relative})
     return {"machine": describe_machine(), "repeats": repeats, "rows": rows}
 
 
 def measure_once(form: str, peer: str, *sizes: int) -> dict[str, float]:
     """CPU seconds and megabytes of one process."""
-    python = peer if form == "trl" else sys.executable
+    python = peer if form in PEERS else sys.executable
     command = [python, __file__, "--one", form, *map(str, sizes)]
     environment = {"OMP_NUM_THREADS": "2", **os.environ}
     done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True, env=environment)
@@ -96,13 +106,19 @@ def measure_once(form: str, peer: str, *sizes: int) -> dict[str, float]:
 
 def measure_here(form: str, n_tokens: int, vocab: int, width: int) -> dict[str, float]:
     """The same in this process: the faster of two steps, and how far memory grew."""
-    step = (torch_step if form == "trl" else paddle_step)(form, n_tokens, vocab, width)
+    step = (torch_step if form in PEERS else paddle_step)(form, n_tokens, vocab, width)
+    ctypes.CDLL(None).malloc_trim(0)  # nothing that setting up has freed is to be used again unseen,
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # and its height is to be forgotten
     before, seconds = peak_mb(), []
     for _ in range(_STEPS):
         start = time.process_time()
         step()
         seconds.append(time.process_time() - start)
-    return {"cpu_s": min(seconds), "peak_mb": peak_mb() - before}
+    grown = peak_mb() - before
+    gradients = 4e-6 * width * (vocab + n_tokens)
+    if grown < gradients:
+        raise RuntimeError(f"memory grew by {grown:.0f} MB, less than the gradients' {gradients:.0f} MB")
+    return {"cpu_s": min(seconds), "peak_mb": grown}
 
 
 def paddle_step(form: str, n_tokens: int, vocab: int, width: int) -> Callable[[], None]:
@@ -121,8 +137,8 @@ def paddle_step(form: str, n_tokens: int, vocab: int, width: int) -> Callable[[]
     from grrm.rl.policy import score_tokens
 
     rng = np.random.default_rng(0)
-    weight = paddle.to_tensor(rng.normal(size=(vocab, width)).astype("float32") * 0.02)
-    hidden = paddle.to_tensor(rng.normal(size=(n_tokens, width)).astype("float32"))
+    weight = paddle.to_tensor(0.02 * rng.standard_normal((vocab, width), dtype="float32"))
+    hidden = paddle.to_tensor(rng.standard_normal((n_tokens, width), dtype="float32"))
     weight.stop_gradient = hidden.stop_gradient = False
     labels = paddle.to_tensor(rng.integers(0, vocab, n_tokens))
     head = SimpleNamespace(weight=weight, transpose_y=True)
@@ -135,8 +151,8 @@ def paddle_step(form: str, n_tokens: int, vocab: int, width: int) -> Callable[[]
         return paddle.take_along_axis(logprobs, labels.unsqueeze(-1), 1)
 
     def step() -> None:
-        weight.clear_gradient()
-        hidden.clear_gradient()
+        weight.clear_gradient(set_to_zero=False)
+        hidden.clear_gradient(set_to_zero=False)
         if form == "one-pass":
             one_pass_loss(hidden, head, labels, lengths, lambda scores, _: scores[0].sum() / n_tokens).backward()
             return
@@ -151,33 +167,39 @@ def paddle_step(form: str, n_tokens: int, vocab: int, width: int) -> Callable[[]
 
 
 def torch_step(form: str, n_tokens: int, vocab: int, width: int) -> Callable[[], None]:
-    """A step as TRL computes it: all logits, logsumexp row by row, entropy by parts without a gradient."""
+    """A step of TRL's, from parts of the vocabulary or from all logits; the entropy has no gradient."""
     import torch
+    from trl.kernels import chunked_logprob
+    from trl.trainer import utils
 
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     torch.manual_seed(0)
-    weight = (torch.randn(vocab, width) * 0.02).requires_grad_()
+    weight = torch.randn(vocab, width).mul_(0.02).requires_grad_()
     hidden = torch.randn(n_tokens, width).requires_grad_()
     labels = torch.randint(0, vocab, (n_tokens,))
+    rows = (n_tokens // SEQUENCE, SEQUENCE) if n_tokens % SEQUENCE == 0 else (1, n_tokens)
+
+    def by_parts() -> torch.Tensor:
+        sizes = (1.0, utils._CHUNKED_LOGPROB_CHUNK_SIZE, None, 1.0, ("entropy",))
+        return chunked_logprob.ChunkedLogProbFunction.apply(hidden, weight, None, labels, *sizes)[0]
+
+    def of_logits() -> torch.Tensor:
+        logits = torch.nn.functional.linear(hidden, weight).view(*rows, vocab)
+        with torch.no_grad():
+            utils.entropy_from_logits(logits)
+        return utils.selective_log_softmax(logits, labels.view(rows))
 
     def step() -> None:
         weight.grad = hidden.grad = None
-        logits = torch.nn.functional.linear(hidden, weight)
-        normalizers = torch.stack([torch.logsumexp(row, -1) for row in logits])
-        chosen = logits.gather(-1, labels[:, None])[:, 0] - normalizers
-        with torch.no_grad():
-            for part in logits.split(128):
-                logprobs = torch.nn.functional.log_softmax(part, -1)
-                (logprobs.exp() * logprobs).sum(-1)
-        chosen.mean().backward()
+        (by_parts() if form == "trl" else of_logits()).mean().backward()
 
     return step
 
 
 def peak_mb() -> float:
-    """The most memory this process ever had."""
+    """The most memory this process has had since it was last asked to forget."""
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
+    return next(int(line.split()[1]) * 1.024e-3 for line in lines if line.startswith("VmHWM"))
 
 
 if __name__ == "__main__":

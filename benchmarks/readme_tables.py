@@ -25,7 +25,8 @@ WORDS = {
         "smol": "SmolLM2-135M",
         "relative": "{seconds:.2f} ({times:.1f} times as fast as TRL)",
         "logprob": "log-probability and entropy of {tokens} tokens, forth and back: CPU seconds, MB",
-        "cost": "{cpu_s:.1f} s ({time:.2f} of TRL's), {peak_mb:.0f} MB ({memory:.2f})",
+        "cost": "{cpu_s:.1f} s, {peak_mb:.0f} MB",
+        "compared": "{cpu_s:.1f} s ({time:.2f} of torch's), {peak_mb:.0f} MB ({memory:.2f})",
     },
     "zh": {
         "decode": "每秒 token 数，{prompt} + {new} 个 token",
@@ -38,7 +39,8 @@ WORDS = {
         "smol": "SmolLM2-135M",
         "relative": "{seconds:.2f}（TRL 的 {times:.1f} 倍速度）",
         "logprob": "{tokens} 个 token 的对数概率与熵，前向加反向：CPU 秒数、MB",
-        "cost": "{cpu_s:.1f} 秒（TRL 的 {time:.2f}），{peak_mb:.0f} MB（{memory:.2f}）",
+        "cost": "{cpu_s:.1f} 秒，{peak_mb:.0f} MB",
+        "compared": "{cpu_s:.1f} 秒（torch 的 {time:.2f}），{peak_mb:.0f} MB（{memory:.2f}）",
     },
 }
 
@@ -100,8 +102,9 @@ def _logprob(rows: list[dict[str, Any]], words: dict[str, str]) -> str:
     models, engines = (list(dict.fromkeys(row[key] for row in rows)) for key in ("model", "engine"))
     found = {}
     for row in rows:
-        relative = {"time": row["cpu_s_relative_to_trl"], "memory": row["peak_mb_relative_to_trl"]}
-        found[row["engine"], row["model"]] = words["cost"].format(**row, **relative)
+        relative = {"time": row["cpu_s_relative_to_torch"], "memory": row["peak_mb_relative_to_torch"]}
+        form = words["cost" if row["engine"] == "torch" else "compared"]
+        found[row["engine"], row["model"]] = form.format(**row, **relative)
     head = [words["logprob"].format(**rows[0]), *(f"{model}" for model in models)]
     return _table(head, [[engine, *(found[engine, model] for model in models)] for engine in engines])
 

@@ -1,4 +1,4 @@
-"""Growth curves: the bound is what it says, and the picture holds every curve."""
+"""Growth curves: the bound is what it says, and a picture comes out."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def test_a_step_takes_its_products_or_its_reading_whichever_is_longer(growth):
     model, point = growth.Model(body=100, head=20, cached=2), growth.Point(batch=2, prompt=5, new=3, samples=2)
     prefill = 2 * (2 * 5 * 100 + 2 * 20)
     products = 2 * (2 * 120 * 4)  # two steps of four sequences
-    reading = sum(4 * (120 + 4 * (5 + drawn) * 2) for drawn in (1, 2))
+    reading = sum(4 * (120 + (2 * 5 + 4 * drawn) * 2) for drawn in (1, 2))  # a prompt's keys once for its samples
     fast_memory, slow_memory = growth.Machine(flops=1.0, bytes=1e9), growth.Machine(flops=1e9, bytes=1.0)
     assert growth.bound_seconds(point, model, fast_memory) == pytest.approx(prefill + products)
     assert growth.bound_seconds(point, model, slow_memory) == pytest.approx(reading, rel=1e-6)
 
 
-def test_every_size_is_drawn(growth, tmp_path):
+def test_a_picture_is_drawn(growth, tmp_path):
     rows = [
         {"axis": axis, "value": 2.0**step, "tokens_per_s": 10.0, "bound_tokens_per_s": 20.0, "cache_mb": 1.0}
         for axis in growth.AXES

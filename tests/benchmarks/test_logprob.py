@@ -14,21 +14,32 @@ def logprob(import_benchmark):
     return import_benchmark("logprob")
 
 
-def test_forms_take_turns_and_are_told_relative_to_trl(logprob, tmp_path, monkeypatch, capsys):
+def test_forms_take_turns_and_are_told_relative_to_the_others(logprob, monkeypatch):
     turns = []
 
     def measured(form, peer, n_tokens, vocab, width):
         turns.append((form, vocab))
         assert (peer, n_tokens) == ("python", 100)
-        return {"cpu_s": 3.0 if form == "trl" else 1.5 + len(turns) % 2, "peak_mb": 800.0 if form == "trl" else 100.0}
+        return {"trl": {"cpu_s": 4.0, "peak_mb": 200.0}, "torch": {"cpu_s": 3.0, "peak_mb": 800.0}}.get(
+            form, {"cpu_s": 1.0 + (len(turns) > 3), "peak_mb": 100.0}
+        )
 
     monkeypatch.setattr(logprob, "measure_once", measured)
     rows = logprob.measure(2, 100, ["one-pass"], "python")["rows"]
     first = next(iter(logprob.SIZES.values()))[0]
-    assert turns[:4] == [("one-pass", first), ("trl", first)] * 2
-    ours, theirs = rows[:2]
-    assert (ours["engine"], ours["cpu_s"], ours["peak_mb_relative_to_trl"]) == ("ours-one-pass", 2.5, 0.125)
-    assert (theirs["engine"], theirs["cpu_s_relative_to_trl"]) == ("trl", 1.0)
+    assert turns[:6] == [("one-pass", first), ("trl", first), ("torch", first)] * 2
+    ours, trl, _ = rows[:3]
+    assert (ours["engine"], ours["cpu_s"], ours["cpu_s_relative_to_torch"]) == ("ours-one-pass", 1.5, 0.5)
+    assert (ours["peak_mb_relative_to_trl"], ours["peak_mb_relative_to_torch"]) == (0.5, 0.125)
+    assert (trl["engine"], trl["cpu_s_relative_to_trl"]) == ("trl", 1.0)
+
+
+def test_results_to_compare_with_are_not_overwritten_without_the_others(logprob, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PEERS_HOME", str(tmp_path))
+    monkeypatch.setattr(logprob, "RESULT", tmp_path / "logprob.json")
+    monkeypatch.setattr(logprob, "measure", lambda *_: pytest.fail("was measured"))
+    logprob.main(["--out", str(tmp_path / "logprob.json")])
+    assert "run `bash benchmarks/peers/set_up.sh` first" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("wrong", [["--forms", "half"], ["--tokens", "0"]])

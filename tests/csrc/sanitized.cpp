@@ -70,13 +70,14 @@ void scores_of_hidden(int64_t n, int64_t width, int64_t vocab, int64_t by_word) 
   const std::vector<int64_t> labels(n, vocab - 1);
   Floats logits(n * vocab), logprobs(n), entropy(n), lse(n), dhidden(n * width), dweights(width * vocab);
   const void* sgemm = reinterpret_cast<const void*>(&plain_sgemm);
-  for (const bool wanted : {true, false}) {
+  for (const int pass : {0, 1, 2}) {  // written, added to, not wanted
+    const bool wanted = pass < 2;
     grrm_linear_scores(sgemm, hidden.data(), weights.data(), labels.data(), logits.data(),
                        wanted ? logprobs.data() : nullptr, entropy.data(), lse.data(), n, width, vocab, by_word);
     grrm_linear_scores_backward(sgemm, logits.data(), hidden.data(), weights.data(), labels.data(), entropy.data(),
                                 lse.data(), logprobs.data(), entropy.data(), lse.data(),
                                 wanted ? dhidden.data() : nullptr, wanted ? dweights.data() : nullptr, n, width, vocab,
-                                by_word, wanted);
+                                by_word, pass == 1);
   }
 }
 
@@ -173,8 +174,7 @@ void decoding(int64_t heads, int64_t key_heads, int64_t width, bool tied, int64_
 
 int main() {
   for (int64_t width : {1, 2, 15, 16, 17, 48, 100}) rows(3, width);
-  for (int64_t by_word : {0, 1})
-    scores_of_hidden(9, 10, 17, by_word);
+  for (int64_t by_word : {0, 1}) scores_of_hidden(9, 10, 17, by_word);
   for (int64_t width : {2, 8, 48}) rotation(3, 2, width);
   for (int64_t width : {2, 16, 24, 48, 64, 80})
     for (int64_t length : {1, 2, 5, 31, 32, 33, 70}) attention(2, length, 4, 2, width);

@@ -12,6 +12,7 @@ from support.rl_processes import MODEL
 from grrm.engine.native import available
 from grrm.rl import linear_scores, one_pass
 from grrm.rl import output_layer as layers
+from grrm.rl import policy as policies
 from grrm.rl.batch_loss import BatchLoss
 from grrm.rl.experience import Row
 from grrm.rl.losses.aggregation import count_denominators
@@ -20,7 +21,7 @@ from grrm.rl.micro_batch import make_micro_batch
 from grrm.rl.policy import policy_class
 from grrm_csrc.blas import sgemm_address
 
-LENGTHS = (3, 2, 9, 1, 4, 4)
+LENGTHS = (3, 2, 0, 9, 1, 4, 4, 0)
 CONFIGS = {
     "token_clip": PolicyLossConfig(kl_loss_coeff=0.1, entropy_coeff=0.05, sft_coeff=0.1),
     "gspo": PolicyLossConfig(policy_loss="gspo", clip_low=0.3, clip_high=0.4, loss_agg_mode="seq-mean-token-mean"),
@@ -79,7 +80,7 @@ def test_loss_gradients_and_metrics_are_those_of_all_logits(monkeypatch, form, n
     loss, gradients, whole = run()
     monkeypatch.setattr(linear_scores, "LOGITS_AT_ONCE", 0)
     found, of_parts, parts = run()
-    assert len(parts._gaps) == 4  # 3 + 2, 9 alone, 1 + 4, 4
+    assert len(parts._gaps) == 4  # 3 + 2 + 0, 9 alone, 1 + 4, 4 + 0
     assert found == pytest.approx(loss, rel=1e-5)
     assert gradients.keys() == of_parts.keys()
     for key, gradient in gradients.items():
@@ -106,6 +107,27 @@ def test_what_is_frozen_gets_no_gradient(form, frozen):
     one_pass.one_pass_loss(hidden, head, labels, [4, 3], loss_of_logprobs).backward()
     assert (hidden.grad is None) == (frozen == "hidden")
     assert (head.weight.grad is None) == (frozen == "weight")
+
+
+def test_products_stay_in_the_type_of_the_weights_under_automatic_casts(monkeypatch, form):
+    casts = []
+    real = paddle.amp.auto_cast
+    monkeypatch.setattr(paddle.amp, "auto_cast", lambda *a, **k: casts.append(k) or real(*a, **k))
+    hidden, head = paddle.ones([2, 8]), head_of(np.ones((5, 8)))
+    hidden.stop_gradient = False
+    one_pass.one_pass_loss(hidden, head, paddle.zeros([2], dtype="int64"), [2], loss_of_logprobs)
+    assert casts[0] == {"enable": False}
+
+
+def test_float16_takes_the_path_whose_gradients_are_computed_after_the_loss_is_scaled(monkeypatch):
+    model, batch = make_model(tied=False), make_micro_batch(make_rows(), 0, 0)
+    monkeypatch.setattr(linear_scores, "LOGITS_AT_ONCE", 0)
+    monkeypatch.setattr(policies, "one_pass_loss", lambda *_: pytest.fail("taken with float16"))
+    monkeypatch.setattr(policies, "linear_scores", lambda *_: (paddle.zeros([sum(LENGTHS)]),) * 3)
+    model.lm_head.weight = paddle.create_parameter(model.lm_head.weight.shape, "float16")
+    model.lm_head.weight.is_distributed = False
+    inputs = {**batch.index.model_inputs(), "lengths_B": batch.index.lengths_B}
+    assert float(model(**inputs, loss_of=lambda scores, rows: scores.logprobs_N.sum())) == 0.0
 
 
 def test_a_loss_without_a_gradient_has_zeros(form):

@@ -18,9 +18,8 @@ from paddle.autograd import PyLayer
 from grrm.rl.cpu_layers.fused import check_labels
 from grrm.rl.cpu_layers.wanted import note_inputs, only_wanted
 from grrm.rl.linear_scores import parts_of
-from grrm.rl.output_layer import OutputLayer, output_layer
+from grrm.rl.output_layer import OutputLayer, Scores, output_layer
 
-Scores = tuple[paddle.Tensor, paddle.Tensor, paddle.Tensor]
 # The part of a loss that belongs to the sequences of this slice, from the scores of all their tokens.
 LossOfScores = Callable[[Scores, slice], paddle.Tensor]
 
@@ -32,7 +31,8 @@ def one_pass_loss(
 
     `lengths` are tokens per sequence, in the order of the rows; `loss_of` gets log-probability, entropy and
     log-normaliser of the tokens of some sequences that follow each other. A sequence of more tokens than the layer
-    takes at once has its logits computed twice. Raises ValueError for a label outside the vocabulary.
+    takes at once has its logits computed twice. The gradient can be had once, and there must be a token. Raises
+    ValueError for a label outside the vocabulary.
     """
     return OnePassLoss.apply(hidden_NH, head.weight, labels_N, bool(head.transpose_y), tuple(lengths), loss_of)
 
@@ -54,23 +54,23 @@ class OnePassLoss(PyLayer):
         note_inputs(ctx, hidden_NH, weight, labels_N)
         layer = output_layer(weight, by_word)
         total, of_hidden = paddle.zeros([]), []
-        for sequences, tokens in _runs(lengths, layer.rows_at_once):
-            loss, found = _forth_and_back(
-                layer, hidden_NH[tokens], labels_N[tokens], lambda scores, of=sequences: loss_of(scores, of), ctx.wanted
-            )
-            total = total + loss
-            of_hidden += found
+        # What a backward pass does is done here, and backward passes run outside of automatic casts.
+        with paddle.amp.auto_cast(enable=False):
+            for sequences, tokens in _runs(lengths, layer.rows_at_once):
+                rows_RH, labels_R = hidden_NH[tokens], labels_N[tokens]
+                loss, found = _forth_and_back(layer, rows_RH, labels_R, loss_of, sequences, ctx.wanted)
+                total = total + loss
+                of_hidden += found
         for_hidden, for_weight, _ = ctx.wanted
-        if not of_hidden:  # not a single token
-            ctx.found = (paddle.zeros_like(hidden_NH), paddle.zeros_like(weight))
-        else:
-            ctx.found = (paddle.concat(of_hidden) if for_hidden else None, layer.of_weight() if for_weight else None)
+        ctx.found = (paddle.concat(of_hidden) if for_hidden else None, layer.of_weight() if for_weight else None)
         return total
 
     @staticmethod
     def backward(ctx: Any, gradient: paddle.Tensor) -> Any:
+        # Handed out and scaled in place: the gradient of the weights is as large as they are.
+        found, ctx.found = ctx.found, None
         factor = float(gradient)
-        scaled = [one if one is None or factor == 1.0 else one * factor for one in ctx.found]
+        scaled = [one if one is None or factor == 1.0 else one.scale_(factor) for one in found]
         return only_wanted(ctx, *scaled, None)
 
 
@@ -90,7 +90,8 @@ def _forth_and_back(
     layer: OutputLayer,
     hidden_RH: paddle.Tensor,
     labels_R: paddle.Tensor,
-    loss_of: Callable[[Scores], paddle.Tensor],
+    loss_of: LossOfScores,
+    sequences: slice,
     wanted: Sequence[bool],
 ) -> tuple[paddle.Tensor, list[paddle.Tensor]]:
     """The loss of these tokens and, by parts, its gradient to their hidden states."""
@@ -98,7 +99,8 @@ def _forth_and_back(
     scored = [layer.scores(hidden_RH[part], labels_R[part])[1] for part in parts[:-1]]
     logits_RV, last = layer.scores(hidden_RH[parts[-1]], labels_R[parts[-1]])
     scored.append(last)
-    loss, gradients_3R = _gradients(tuple(paddle.concat(list(one)) for one in zip(*scored, strict=True)), loss_of)
+    scores_3R = tuple(paddle.concat(list(one)) for one in zip(*scored, strict=True))
+    loss, gradients_3R = _gradients(scores_3R, loss_of, sequences)
     of_hidden = []
     if any(wanted[:2]):
         for part, scores in reversed(list(zip(parts, scored, strict=True))):
@@ -111,13 +113,13 @@ def _forth_and_back(
     return loss, of_hidden[::-1]
 
 
-def _gradients(scores_3R: Scores, loss_of: Callable[[Scores], paddle.Tensor]) -> tuple[paddle.Tensor, Scores]:
+def _gradients(scores_3R: Scores, loss_of: LossOfScores, sequences: slice) -> tuple[paddle.Tensor, Scores]:
     """The loss, and its gradient to each score; zeros where it does not depend on one."""
     with paddle.enable_grad():
         leaves = [one_R.detach() for one_R in scores_3R]
         for leaf in leaves:
             leaf.stop_gradient = False
-        loss = loss_of(tuple(leaves))
+        loss = loss_of(tuple(leaves), sequences)
         if loss.stop_gradient:
             return loss, tuple(paddle.zeros_like(leaf) for leaf in leaves)
         found = paddle.grad([loss], leaves, allow_unused=True)

@@ -59,11 +59,13 @@ def index_packed(
         first = pack.row * width + pack.start
         prompt_starts_B[pack.members] = first
         predictors += _predictors(first, len(pack.prompt), [responses[member] for member in pack.members])
+    lengths_B = [len(response) for response in responses]
     return TokenIndex(
         input_ids=paddle.to_tensor(ids_BT),
         positions_N=paddle.to_tensor(np.concatenate(predictors).astype(np.int64)),
         labels_N=paddle.to_tensor(np.concatenate([np.asarray(response, dtype=np.int64) for response in responses])),
-        scatter_BR=paddle.to_tensor(scatter_index([len(response) for response in responses])),
+        scatter_BR=paddle.to_tensor(scatter_index(lengths_B)),
+        lengths_B=lengths_B,
         position_ids=paddle.to_tensor(positions_BT),
         visible_3BT=paddle.to_tensor(visible_3BT),
         prompt_starts_B=prompt_starts_B,

@@ -88,7 +88,9 @@ class _ScoresTokens:
         if temperature not in (0.0, 1.0):
             hidden_N = hidden_N / temperature
         by_parts = scores_by_parts(self.lm_head, hidden_N.shape[0])
-        if by_parts and loss_of is not None:
+        # Gradients of float16 need the loss scaled before they are computed, which is when the backward pass begins.
+        is_half = paddle.float16 in (hidden_N.dtype, self.lm_head.weight.dtype)
+        if by_parts and loss_of is not None and not is_half:
 
             def loss_of_scores(scores: tuple, rows: slice) -> paddle.Tensor:
                 return loss_of(_token_scores(*scores, entropy_gradient), rows)

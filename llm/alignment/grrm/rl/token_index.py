@@ -15,14 +15,16 @@ class TokenIndex:
     """Where the response tokens of a [B, T] batch sit, flattened (N) and back to [B, R].
 
     `positions_N` are indices into the [B*T] hidden states that predict `labels_N`; `scatter_BR` indexes an [N + 1]
-    vector whose last element is the padding value. Packed rows (packing.py) need `position_ids` [B, T] and
-    `visible_3BT` (visibility.py); without them rows are plain causal sequences.
+    vector whose last element is the padding value; `lengths_B` are response tokens of every row. Packed rows
+    (packing.py) need `position_ids` [B, T] and `visible_3BT` (visibility.py); without them rows are plain causal
+    sequences.
     """
 
     input_ids: paddle.Tensor
     positions_N: paddle.Tensor
     labels_N: paddle.Tensor
     scatter_BR: paddle.Tensor
+    lengths_B: list[int]
     position_ids: paddle.Tensor | None = None
     visible_3BT: paddle.Tensor | None = None
     prompt_starts_B: np.ndarray | None = None
@@ -36,11 +38,6 @@ class TokenIndex:
             "positions_N": self.positions_N,
             "labels_N": self.labels_N,
         }
-
-    @property
-    def lengths_B(self) -> list[int]:
-        """Response tokens of every row."""
-        return (self.scatter_BR.numpy() < self.labels_N.shape[0]).sum(axis=1).tolist()
 
     def to_rows(self, values_N: paddle.Tensor, rows: slice | None = None) -> paddle.Tensor:
         """[N] -> [B, R], zeros where a row has no token. Differentiable.
@@ -66,11 +63,13 @@ def index_tokens(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[
         ids_BT[row, start : start + len(response)] = response
         positions.append(row * width + start - 1 + np.arange(len(response)))
     labels_N = np.concatenate([np.asarray(response, dtype=np.int64) for response in responses])
+    lengths_B = [len(response) for response in responses]
     return TokenIndex(
         paddle.to_tensor(ids_BT),
         paddle.to_tensor(np.concatenate(positions).astype(np.int64)),
         paddle.to_tensor(labels_N),
-        paddle.to_tensor(scatter_index([len(response) for response in responses])),
+        paddle.to_tensor(scatter_index(lengths_B)),
+        lengths_B,
     )
 
 
