@@ -66,9 +66,12 @@ def with_tables(readme: str, language: str) -> str:
 def tables(language: str) -> str:
     """Markdown of what has been measured."""
     words = WORDS[language]
-    names = ("decode", "grpo_step", "logprob")
-    decode, step, logprob = (json.loads((RESULTS / f"{name}.json").read_text("utf-8"))["rows"] for name in names)
-    made = [_decode(decode, words), _rollout(decode, words), _step(step, words), _logprob(logprob, words)]
+    made = []
+    for name, tables_of in TABLES.items():
+        file = RESULTS / f"{name}.json"
+        if file.exists():
+            rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
+            made += [table(rows, words) for table in tables_of]
     return "\n\n".join(made)
 
 
@@ -113,6 +116,8 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
+
+TABLES = {"decode": (_decode, _rollout), "grpo_step": (_step,), "logprob": (_logprob,)}
 
 if __name__ == "__main__":
     main()
