@@ -7,29 +7,17 @@ from types import SimpleNamespace
 import numpy as np
 import paddle
 import pytest
-from support.rl_processes import MODEL
+from support.output_layers import FORMS, set_rows_at_once, use_form
+from support.tiny_policy import random_policy
 from support.token_scores import token_scores
 
-from grrm.engine.native import available
 from grrm.rl import linear_scores as by_parts
-from grrm.rl import output_layer as layers
 from grrm.rl import policy as policies
-from grrm_csrc.blas import sgemm_address
 
 
-@pytest.fixture(params=["kernels", "operators"], autouse=True)
+@pytest.fixture(params=FORMS, autouse=True)
 def form(request, monkeypatch):
-    """Both forms, whatever this machine would take."""
-    if request.param == "kernels" and (not available() or sgemm_address() is None):
-        pytest.skip("needs a compiler and the BLAS of paddle's wheel")
-    if request.param == "operators":
-        monkeypatch.setattr(layers, "is_fused", lambda _: False)
-    return request.param
-
-
-def set_rows_at_once(monkeypatch, rows: int) -> None:
-    for form in (layers.KernelOutputLayer, layers.OperatorOutputLayer):
-        monkeypatch.setattr(form, "rows_at_once", rows)
+    return use_form(monkeypatch, request.param)
 
 
 def head_of(weight: np.ndarray, by_word: bool) -> SimpleNamespace:
@@ -90,10 +78,7 @@ def test_products_are_of_the_type_of_the_weights_and_scores_are_float32():
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_policy_scores_the_same_by_parts(monkeypatch, tied):
-    paddle.seed(3)
-    cls = policies.policy_class("qwen2")
-    sizes = {key: value for key, value in MODEL.items() if key not in ("model_type", "architectures")}
-    model = cls(cls.config_class(**{**sizes, "tie_word_embeddings": tied, "initializer_range": 0.2}))
+    model = random_policy(tie_word_embeddings=tied, initializer_range=0.2)
     model.eval()
     ids = paddle.to_tensor(np.random.default_rng(0).integers(0, 40, (2, 9)))
     inputs = {"positions_N": paddle.to_tensor([0, 3, 8, 12]), "labels_N": paddle.to_tensor([5, 6, 7, 8])}

@@ -7,19 +7,16 @@ from types import SimpleNamespace
 import numpy as np
 import paddle
 import pytest
-from support.rl_processes import MODEL
+from support.output_layers import FORMS, set_rows_at_once, use_form
+from support.tiny_policy import random_policy
 
-from grrm.engine.native import available
 from grrm.rl import linear_scores, one_pass
-from grrm.rl import output_layer as layers
 from grrm.rl import policy as policies
 from grrm.rl.batch_loss import BatchLoss
 from grrm.rl.experience import Row
 from grrm.rl.losses.aggregation import count_denominators
 from grrm.rl.losses.config import PolicyLossConfig
 from grrm.rl.micro_batch import make_micro_batch
-from grrm.rl.policy import policy_class
-from grrm_csrc.blas import sgemm_address
 
 LENGTHS = (3, 2, 0, 9, 1, 4, 4, 0)
 CONFIGS = {
@@ -29,22 +26,14 @@ CONFIGS = {
 }
 
 
-@pytest.fixture(params=["kernels", "operators"])
+@pytest.fixture(params=FORMS)
 def form(request, monkeypatch):
-    if request.param == "kernels" and (not available() or sgemm_address() is None):
-        pytest.skip("needs a compiler and the BLAS of paddle's wheel")
-    if request.param == "operators":
-        monkeypatch.setattr(layers, "is_fused", lambda _: False)
-    for one in (layers.KernelOutputLayer, layers.OperatorOutputLayer):
-        monkeypatch.setattr(one, "rows_at_once", 5)
-    return request.param
+    set_rows_at_once(monkeypatch, 5)
+    return use_form(monkeypatch, request.param)
 
 
 def make_model(tied: bool):
-    paddle.seed(3)
-    cls = policy_class("qwen2")
-    sizes = {key: value for key, value in MODEL.items() if key not in ("model_type", "architectures")}
-    model = cls(cls.config_class(**{**sizes, "tie_word_embeddings": tied, "initializer_range": 0.2}))
+    model = random_policy(tie_word_embeddings=tied, initializer_range=0.2)
     model.eval()
     return model
 

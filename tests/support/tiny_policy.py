@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 
-def write_policy(folder: Path, **changes: int) -> None:
-    """Save a policy beside the tokenizer of a folder; further arguments change its shape."""
+def random_policy(**changes: Any) -> Any:
+    """A policy with the same random weights every time; arguments change its shape."""
     import paddle
     from support.rl_processes import MODEL
 
-    from grrm.rl.model_setup import load_tokenizer
     from grrm.rl.policy import policy_class
 
     paddle.seed(3)
     cls = policy_class("qwen2")
     settings = {key: value for key, value in MODEL.items() if key not in ("model_type", "architectures")} | changes
-    model = cls(cls.config_class(**settings, vocab_size=len(load_tokenizer(str(folder)))))
+    return cls(cls.config_class(**settings))
+
+
+def write_policy(folder: Path, **changes: int) -> None:
+    """Save a policy beside the tokenizer of a folder; further arguments change its shape."""
+    from grrm.rl.model_setup import load_tokenizer
+
+    model = random_policy(**changes, vocab_size=len(load_tokenizer(str(folder))))
     model.save_pretrained(str(folder), safe_serialization=True)
 
 

@@ -1,0 +1,25 @@
+"""Choosing the form of an output layer, and how many tokens it takes at once, whatever this machine would take."""
+
+from __future__ import annotations
+
+import pytest
+
+from grrm.engine.native import available
+from grrm.rl import output_layer
+from grrm_csrc.blas import sgemm_address
+
+FORMS = ("kernels", "operators")
+
+
+def use_form(monkeypatch: pytest.MonkeyPatch, form: str) -> str:
+    """Take this form; the test is skipped where there are no kernels."""
+    if form == "kernels" and (not available() or sgemm_address() is None):
+        pytest.skip("needs a compiler and the BLAS of paddle's wheel")
+    if form == "operators":
+        monkeypatch.setattr(output_layer, "is_fused", lambda _: False)
+    return form
+
+
+def set_rows_at_once(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    for layer in (output_layer.KernelOutputLayer, output_layer.OperatorOutputLayer):
+        monkeypatch.setattr(layer, "rows_at_once", rows)
