@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 
@@ -19,3 +21,17 @@ def test_readmes_have_the_tables_of_the_committed_results(readme_tables, name):
 def test_a_readme_without_the_place_is_told(readme_tables):
     with pytest.raises(ValueError, match="benchmarks"):
         readme_tables.with_tables("# Title\n", "en")
+
+
+def test_token_scores_are_told_relative_to_all_logits_in_torch(readme_tables, tmp_path, monkeypatch):
+    ours = {"cpu_s_relative_to_torch": 0.5, "peak_mb_relative_to_torch": 0.125, "cpu_s": 2.0, "peak_mb": 100.0}
+    torch = {"cpu_s_relative_to_torch": 1.0, "peak_mb_relative_to_torch": 1.0, "cpu_s": 4.0, "peak_mb": 800.0}
+    rows = [{"engine": "ours-one-pass", **ours}, {"engine": "torch", **torch}]
+    result = {"rows": [{"model": "SmolLM2-135M", "tokens": 4096, **row} for row in rows]}
+    (tmp_path / "logprob.json").write_text(json.dumps(result), encoding="utf-8")
+    monkeypatch.setattr(readme_tables, "RESULTS", tmp_path)
+    lines = readme_tables.tables("en").splitlines()
+    assert lines[2:] == [
+        "| ours-one-pass | 2.0 s (0.50 of torch's), 100 MB (0.12) |",
+        "| torch | 4.0 s, 800 MB |",
+    ]
