@@ -1,4 +1,4 @@
-"""Where the matrix products of the kernels come from: the BLAS that the paddle wheel brings along."""
+"""Where the matrix products of the kernels come from: in float32 the BLAS that the paddle wheel brings along."""
 
 from __future__ import annotations
 
@@ -8,10 +8,27 @@ import importlib.util
 from functools import lru_cache
 from pathlib import Path
 
+from grrm_csrc.bf16 import bf16_addresses
+
+PRECISIONS = ("float32", "bfloat16")
 _LIBRARIES = ("libmklml_intel.so", "libopenblas.so", "libopenblas.so.0")  # on x86, and elsewhere
 _RUNTIME = "libiomp5.so"  # which the first needs, and finds only where it is loaded already
 _PRODUCT = "cblas_sgemm"
 _PACKING = ("cblas_sgemm_pack_get_size", "cblas_sgemm_pack", "cblas_sgemm_compute")
+
+
+def blas_addresses(precision: str) -> tuple[int, int, int, int] | None:
+    """The functions of grrm::Blas (csrc/kernels/gemm.h) for factors of this precision; None where there are none.
+
+    The last three, which lay a matrix out for many products, are 0 where they are missing. Raises ValueError for a
+    precision that is not one of `PRECISIONS`.
+    """
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision {precision!r} is none of {', '.join(PRECISIONS)}")
+    if precision == "bfloat16":
+        return bf16_addresses()
+    product = sgemm_address()
+    return None if product is None else (product, *(packing_addresses() or (0, 0, 0)))
 
 
 def sgemm_address() -> int | None:

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "../kernels/attention.h"
+#include "../kernels/bf16_product.h"
 #include "../kernels/decoder.h"
 #include "../kernels/linear_scores.h"
 #include "../kernels/packing.h"
@@ -33,6 +34,18 @@ struct Sizes {
   grrm::CacheShape cache() const { return {slots, key_heads, width, length}; }
 };
 
+grrm::Blas blas_at(const void* const* addresses) {
+  grrm::Blas blas;
+  static_assert(sizeof(blas) == 4 * sizeof(void*), "four addresses");
+  std::memcpy(&blas, addresses, sizeof(blas));
+  return blas;
+}
+
+grrm::OutputLayer output_layer_at(const void* const* blas, const float* weights, int64_t width, int64_t vocab,
+                                  int64_t by_word, float* from_hidden, float* from_logits) {
+  return {blas_at(blas), weights, width, vocab, by_word != 0, from_hidden, from_logits};
+}
+
 // Projections of a layer, in the order of their addresses and extents.
 constexpr int64_t kProjections = 7;
 
@@ -48,8 +61,7 @@ grrm::Decoder decoder_at(const Sizes& s, float epsilon, const void* const* addre
   decoder.inner = s.inner;
   decoder.vocabulary = s.vocabulary;
   decoder.epsilon = epsilon;
-  static_assert(sizeof(decoder.blas) == 4 * sizeof(void*), "four addresses");
-  std::memcpy(&decoder.blas, addresses, sizeof(decoder.blas));
+  decoder.blas = blas_at(addresses);
   const auto* numbers = reinterpret_cast<const float* const*>(addresses) + 4;
   decoder.embedding = numbers[0];
   decoder.cos = numbers[1];
@@ -92,7 +104,16 @@ int64_t within_memory(Work work) {
 
 extern "C" {
 
-int32_t grrm_abi() { return 7; }
+int32_t grrm_abi() { return 8; }
+
+// The addresses of a BLAS (grrm::Blas) whose factors are bfloat16; returns 1 where the processor has dot products of
+// them, 0 where the same sums take longer than those of float32.
+int64_t grrm_bf16_blas(const void** addresses) {
+  const grrm::Blas blas{grrm::bf16_sgemm, grrm::bf16_pack_bytes, grrm::bf16_pack, grrm::bf16_packed};
+  static_assert(sizeof(blas) == 4 * sizeof(void*), "four addresses");
+  std::memcpy(addresses, &blas, sizeof(blas));
+  return grrm::has_bf16() ? 1 : 0;
+}
 
 void grrm_rms_norm(const float* x, const float* w, float* y, float* inverse, int64_t rows, int64_t width,
                    float epsilon) {
@@ -145,23 +166,44 @@ void grrm_score_tokens_backward(const float* logits, const int64_t* labels, cons
   });
 }
 
-// Logits [rows, vocab] go where the caller has room; `logprobs` may be null, then they are all there is.
-void grrm_linear_scores(const void* sgemm, const float* hidden, const float* weights, const int64_t* labels,
-                        float* logits, float* logprobs, float* entropy, float* lse, int64_t rows, int64_t width,
-                        int64_t vocab, int64_t by_word) {
-  const auto product = reinterpret_cast<grrm::Sgemm>(const_cast<void*>(sgemm));
-  grrm::score_hidden({product, weights, width, vocab, by_word != 0}, hidden, labels, rows, logits, logprobs, entropy,
-                     lse);
+// Room for an output layer laid out for products with hidden states, or with gradients of logits, in numbers; 0 where
+// the BLAS at `blas` (grrm::Blas) has no such order. Where `packed` is not null it is written there, on a cache line.
+int64_t grrm_pack_output_layer(const void* const* blas, const float* weights, int64_t width, int64_t vocab,
+                               int64_t by_word, int64_t from_logits, float* packed) {
+  const grrm::OutputLayer layer = output_layer_at(blas, weights, width, vocab, by_word, nullptr, nullptr);
+  if (!layer.blas.packs()) return 0;
+  const int64_t k = from_logits != 0 ? vocab : width, n = from_logits != 0 ? width : vocab;
+  if (packed != nullptr)
+    grrm::pack_matrix(layer.blas, k, n, from_logits != 0 ? layer.from_logits() : layer.from_hidden(), packed);
+  return grrm::packed_numbers(layer.blas, k, n);
 }
 
-// Overwrites `logits`. `dhidden` and `dweights` may be null.
-void grrm_linear_scores_backward(const void* sgemm, float* logits, const float* hidden, const float* weights,
-                                 const int64_t* labels, const float* entropy, const float* lse, const float* g_logprob,
-                                 const float* g_entropy, const float* g_lse, float* dhidden, float* dweights,
-                                 int64_t rows, int64_t width, int64_t vocab, int64_t by_word, int64_t adds) {
-  const auto product = reinterpret_cast<grrm::Sgemm>(const_cast<void*>(sgemm));
-  grrm::pull_scores({product, weights, width, vocab, by_word != 0}, logits, hidden, labels, entropy, lse,
-                    {g_logprob, g_entropy, g_lse}, rows, dhidden, dweights, adds != 0);
+// Logits [rows, vocab] go where the caller has room; `logprobs` may be null, then they are all there is. `packed` is
+// what `grrm_pack_output_layer` has written, or null.
+void grrm_linear_scores(const void* const* blas, float* packed, const float* hidden, const float* weights,
+                        const int64_t* labels, float* logits, float* logprobs, float* entropy, float* lse, int64_t rows,
+                        int64_t width, int64_t vocab, int64_t by_word) {
+  const grrm::OutputLayer layer = output_layer_at(blas, weights, width, vocab, by_word, packed, nullptr);
+  grrm::score_hidden(layer, hidden, labels, rows, logits, logprobs, entropy, lse);
+}
+
+// Overwrites `logits`. `dhidden` and `dweights` may be null; `packed`, which is for the former, too.
+void grrm_linear_scores_backward(const void* const* blas, float* packed, float* logits, const float* hidden,
+                                 const float* weights, const int64_t* labels, const float* entropy, const float* lse,
+                                 const float* g_logprob, const float* g_entropy, const float* g_lse, float* dhidden,
+                                 float* dweights, int64_t rows, int64_t width, int64_t vocab, int64_t by_word,
+                                 int64_t adds) {
+  const grrm::OutputLayer layer = output_layer_at(blas, weights, width, vocab, by_word, nullptr, packed);
+  grrm::pull_scores(layer, logits, hidden, labels, entropy, lse, {g_logprob, g_entropy, g_lse}, rows, dhidden, dweights,
+                    adds != 0);
+}
+
+// c = a b + beta c, as cblas_sgemm but for alpha, which is 1, and beta, which is 0 or 1.
+void grrm_multiply(const void* const* blas, const float* a, const float* b, float* c, int64_t m, int64_t n, int64_t k,
+                   int64_t a_transposed, int64_t b_transposed, float beta) {
+  const grrm::Matrix left{a, a_transposed != 0 ? m : k, a_transposed != 0};
+  const grrm::Matrix right{b, b_transposed != 0 ? k : n, b_transposed != 0};
+  grrm::multiply(blas_at(blas).sgemm, m, n, k, left, right, beta, c);
 }
 
 void grrm_attention(const float* q, const float* k, const float* v, const int32_t* prompt_begin,

@@ -3,9 +3,9 @@
 #pragma once
 
 #include <algorithm>
-#include <new>
 #include <vector>
 
+#include "aligned.h"
 #include "cached_attention.h"
 #include "extent.h"
 #include "gemm.h"
@@ -51,21 +51,6 @@ struct Decoder {
 constexpr int64_t kRows = 16, kPackedRows = 2;
 
 GRRM_INLINE int64_t whole_rows(int64_t n, int64_t multiple = kRows) { return (n + multiple - 1) / multiple * multiple; }
-
-// Memory that starts on a whole cache line: how a BLAS rounds may depend on where its operands begin.
-template <typename T>
-struct OnCacheLines {
-  using value_type = T;
-  static constexpr std::align_val_t kLine{64};
-  OnCacheLines() = default;
-  template <typename U>
-  OnCacheLines(const OnCacheLines<U>&) {}
-  T* allocate(size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), kLine)); }
-  void deallocate(T* memory, size_t) { ::operator delete(memory, kLine); }
-  bool operator==(const OnCacheLines&) const { return true; }
-  bool operator!=(const OnCacheLines&) const { return false; }
-};
-using Floats = std::vector<float, OnCacheLines<float>>;
 
 // The tokens of one pass, and what the pass writes on the way; buffers have whole_rows(n) rows.
 class DecoderPass {

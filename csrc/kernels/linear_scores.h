@@ -8,15 +8,32 @@
 
 namespace grrm {
 
-// The output layer: weights [V, H] where `by_word`, as embeddings are, else [H, V].
+// The output layer: weights [V, H] where `by_word`, as embeddings are, else [H, V]. What multiplies hidden states and
+// gradients of logits may be laid out for the BLAS already, or null.
 struct OutputLayer {
-  Sgemm sgemm;
+  Blas blas;
   const float* weights;
   int64_t hidden, vocab;
   bool by_word;
+  float *packed_from_hidden, *packed_from_logits;
 
   Matrix from_hidden() const { return {weights, by_word ? hidden : vocab, by_word}; }
   Matrix from_logits() const { return {weights, by_word ? hidden : vocab, !by_word}; }
+
+  void logits_of(const float* rows, int64_t n, float* logits) const {
+    multiply(rows, n, vocab, hidden, from_hidden(), packed_from_hidden, logits);
+  }
+  void hidden_of(const float* dlogits, int64_t n, float* dhidden) const {
+    multiply(dlogits, n, hidden, vocab, from_logits(), packed_from_logits, dhidden);
+  }
+
+ private:
+  void multiply(const float* a, int64_t m, int64_t n, int64_t k, Matrix b, const float* packed, float* c) const {
+    if (packed != nullptr)
+      multiply_packed(blas, m, n, k, a, k, packed, 0.0f, c, n);
+    else
+      grrm::multiply(blas.sgemm, m, n, k, {a, k, false}, b, 0.0f, c);
+  }
 };
 
 // What comes back for every score.
@@ -27,8 +44,7 @@ struct ScoreGradients {
 // Logits of the rows, and their scores unless `logprobs` is null.
 inline void score_hidden(const OutputLayer& layer, const float* hidden, const int64_t* labels, int64_t rows,
                          float* logits, float* logprobs, float* entropy, float* lse) {
-  multiply(layer.sgemm, rows, layer.vocab, layer.hidden, {hidden, layer.hidden, false}, layer.from_hidden(), 0.0f,
-           logits);
+  layer.logits_of(hidden, rows, logits);
   if (logprobs == nullptr) return;
   over_ranges(rows, [&](int64_t, int64_t begin, int64_t end) {
     score_token_rows(logits, labels, logprobs, entropy, lse, begin, end, layer.vocab);
@@ -49,12 +65,12 @@ inline void pull_scores(const OutputLayer& layer, float* logits, const float* hi
   });
   const Matrix dlogits{logits, vocab, false}, by_column{logits, vocab, true};
   const float beta = adds ? 1.0f : 0.0f;
-  if (dhidden != nullptr) multiply(layer.sgemm, rows, width, vocab, dlogits, layer.from_logits(), 0.0f, dhidden);
+  if (dhidden != nullptr) layer.hidden_of(logits, rows, dhidden);
   if (dweights == nullptr) return;
   if (layer.by_word)
-    multiply(layer.sgemm, vocab, width, rows, by_column, {hidden, width, false}, beta, dweights);
+    multiply(layer.blas.sgemm, vocab, width, rows, by_column, {hidden, width, false}, beta, dweights);
   else
-    multiply(layer.sgemm, width, vocab, rows, {hidden, width, true}, dlogits, beta, dweights);
+    multiply(layer.blas.sgemm, width, vocab, rows, {hidden, width, true}, dlogits, beta, dweights);
 }
 
 }  // namespace grrm

@@ -69,16 +69,44 @@ void scores_of_hidden(int64_t n, int64_t width, int64_t vocab, int64_t by_word) 
   const Floats hidden = numbers(n * width), weights = numbers(width * vocab);
   const std::vector<int64_t> labels(n, vocab - 1);
   Floats logits(n * vocab), logprobs(n), entropy(n), lse(n), dhidden(n * width), dweights(width * vocab);
-  const void* sgemm = reinterpret_cast<const void*>(&plain_sgemm);
+  const void* blas[] = {reinterpret_cast<const void*>(&plain_sgemm), reinterpret_cast<const void*>(&plain_pack_bytes),
+                        reinterpret_cast<const void*>(&plain_pack), reinterpret_cast<const void*>(&plain_packed)};
+  const auto lay_out = [&](int64_t from_logits) {
+    Floats room(grrm_pack_output_layer(blas, weights.data(), width, vocab, by_word, from_logits, nullptr));
+    grrm_pack_output_layer(blas, weights.data(), width, vocab, by_word, from_logits, room.data());
+    return room;
+  };
+  Floats for_hidden = lay_out(0), for_logits = lay_out(1);
   for (const int pass : {0, 1, 2}) {  // written, added to, not wanted
     const bool wanted = pass < 2;
-    grrm_linear_scores(sgemm, hidden.data(), weights.data(), labels.data(), logits.data(),
+    const bool laid_out = pass == 1;
+    grrm_linear_scores(blas, laid_out ? for_hidden.data() : nullptr, hidden.data(), weights.data(), labels.data(), logits.data(),
                        wanted ? logprobs.data() : nullptr, entropy.data(), lse.data(), n, width, vocab, by_word);
-    grrm_linear_scores_backward(sgemm, logits.data(), hidden.data(), weights.data(), labels.data(), entropy.data(),
+    grrm_linear_scores_backward(blas, laid_out ? for_logits.data() : nullptr, logits.data(), hidden.data(), weights.data(), labels.data(), entropy.data(),
                                 lse.data(), logprobs.data(), entropy.data(), lse.data(),
                                 wanted ? dhidden.data() : nullptr, wanted ? dweights.data() : nullptr, n, width, vocab,
                                 by_word, pass == 1);
   }
+}
+
+// Products of bfloat16 factors against those of float32, for factors that rounding does not change.
+void rounded_products(int64_t m, int64_t n, int64_t k, bool a_transposed, bool b_transposed) {
+  Floats a(m * k), b(k * n);
+  for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(static_cast<int>(i % 13) - 6) / 8;
+  for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(static_cast<int>(i % 11) - 5) / 4;
+  const void* blas[4];
+  grrm_bf16_blas(blas);
+  Floats c(m * n, 1.0f), wanted(m * n, 1.0f), from_packed(m * n, 1.0f);
+  grrm_multiply(blas, a.data(), b.data(), c.data(), m, n, k, a_transposed, b_transposed, 1.0f);
+  const int lda = static_cast<int>(a_transposed ? m : k), ldb = static_cast<int>(b_transposed ? k : n);
+  const int how_a = a_transposed ? 112 : 111, how_b = b_transposed ? 112 : 111, rows = static_cast<int>(m);
+  const int columns = static_cast<int>(n), depth = static_cast<int>(k);
+  plain_sgemm(101, how_a, how_b, rows, columns, depth, 1.0f, a.data(), lda, b.data(), ldb, 1.0f, wanted.data(), columns);
+  Floats packed(grrm::bf16_pack_bytes(162, 16, columns, depth) / sizeof(float));
+  grrm::bf16_pack(101, 162, how_b, 16, columns, depth, 1.0f, b.data(), ldb, packed.data());
+  grrm::bf16_packed(101, how_a, 151, rows, columns, depth, a.data(), lda, packed.data(), columns, 1.0f,
+                    from_packed.data(), columns);
+  if (c != wanted || from_packed != wanted) std::printf("wrong product of %d x %d x %d\n", rows, columns, depth);
 }
 
 void rotation(int64_t tokens, int64_t heads, int64_t width) {
@@ -175,6 +203,10 @@ void decoding(int64_t heads, int64_t key_heads, int64_t width, bool tied, int64_
 int main() {
   for (int64_t width : {1, 2, 15, 16, 17, 48, 100}) rows(3, width);
   for (int64_t by_word : {0, 1}) scores_of_hidden(9, 10, 17, by_word);
+  for (int64_t m : {1, 11, 12, 13, 121})
+    for (int64_t n : {1, 31, 32, 33, 130})
+      for (int64_t k : {1, 2, 65, 770})
+        for (int how : {0, 1, 2, 3}) rounded_products(m, n, k, how & 1, how & 2);
   for (int64_t width : {2, 8, 48}) rotation(3, 2, width);
   for (int64_t width : {2, 16, 24, 48, 64, 80})
     for (int64_t length : {1, 2, 5, 31, 32, 33, 70}) attention(2, length, 4, 2, width);

@@ -14,11 +14,11 @@ from paddle import Tensor
 from grrm.engine import native
 from grrm.engine.prefixes import SharedPrefixes
 from grrm.engine.weights import DecoderWeights, Projection, collect_weights
-from grrm_csrc.blas import packing_addresses, sgemm_address
+from grrm_csrc.blas import blas_addresses
 
 _ROWS = 16  # kRows of the kernel: logits have room for a multiple of it
 _PROJECTIONS = 7  # kProjections of the bindings
-_FEW_WEIGHTS = 1 << 24  # models below generate as fast without
+_FEW_WEIGHTS = 1 << 24  # models below generate as fast without, in float32
 
 
 class NativeCache:
@@ -50,24 +50,28 @@ class NativeDecoder:
 
     computes_padding = False  # free slots and what is behind a short prompt's end
 
-    def __init__(self, model: Any, *, max_packed_bytes: int = 0) -> None:
+    def __init__(self, model: Any, *, max_packed_bytes: int = 0, precision: str = "float32") -> None:
         """Weights of up to `max_packed_bytes` are laid out anew for every cache, in as much memory once more.
 
-        That memory is kept for the next cache. Models so small that it does not pay are left as they are.
+        That memory is kept for the next cache. Models so small that it does not pay are left as they are. With the
+        precision "bfloat16" the factors of all products are rounded to it, sums and all else stay float32; weights are
+        laid out whatever their number, in half the memory.
         """
         self.weights: DecoderWeights = collect_weights(model)
-        self._packs = _FEW_WEIGHTS < _n_multiplied(self.weights) <= max_packed_bytes // 4
+        self._blas = blas_addresses(precision) or (0, 0, 0, 0)
+        fits = _n_multiplied(self.weights) <= max_packed_bytes // 4
+        self._packs = precision == "bfloat16" or (fits and _n_multiplied(self.weights) > _FEW_WEIGHTS)
         self._room: NDArray[np.float32] | None = None
         found = _obstacle(self.weights)
         if found:
             raise ValueError(f"the C++ decoder cannot run this model: {found}")
 
     @staticmethod
-    def obstacle(model: Any) -> str | None:
+    def obstacle(model: Any, precision: str = "float32") -> str | None:
         """Why the C++ decoder cannot run `model` here, None when it can."""
         if not native.available():
             return "the kernels could not be built"
-        if sgemm_address() is None:
+        if blas_addresses(precision) is None:
             return "the paddle wheel brings no BLAS that is known"
         return _obstacle(collect_weights(model))
 
@@ -198,7 +202,7 @@ class NativeDecoder:
     def _addresses(self) -> NDArray[np.uint64]:
         """Where the parameters are now; see `decoder_at` in csrc/bindings/c_api.cpp for the order."""
         w = self.weights
-        found = [sgemm_address() or 0, *(packing_addresses() or (0, 0, 0))]
+        found = [*self._blas]
         found += [t.data_ptr() for t in (w.embedding_VH, w.cos_PD, w.signed_sin_PD, w.final_norm, w.lm_head)]
         for layer in w.layers:
             found.append(layer.input_norm.data_ptr())

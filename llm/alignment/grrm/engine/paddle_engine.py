@@ -32,6 +32,8 @@ class PaddleEngine:
     A float32 model on the CPU runs in C++ kernels where they can be built, unless `use_kernels` is false; any other
     runs in Paddle operators. The kernels lay weights of up to `max_packed_bytes` out for their products, once for every
     `generate`, in as much memory once more.
+    With the `precision` "bfloat16" the kernels round the factors of matrix products to it; sums, attention, norms and
+    sampling stay float32, and so do the model's own weights. A processor without bfloat16 dot products is slower so.
 
     A prompt and its completion together hold at most the model's `max_position_embeddings` tokens: a completion
     that reaches the limit ends with finish_reason "length".
@@ -51,13 +53,17 @@ class PaddleEngine:
         prefill_tokens: int = 4096,
         use_kernels: bool = True,
         max_packed_bytes: int = 4 << 30,
+        precision: str = "float32",
     ) -> None:
         if min(max_num_seqs, max_cache_bytes, prefill_tokens) < 1:
             raise UserError("max_num_seqs, max_cache_bytes and prefill_tokens of the Paddle engine must be at least 1.")
         self.model = model
+        obstacle = NativeDecoder.obstacle(model, precision) if use_kernels else "they are switched off"
+        if obstacle is not None and precision != "float32":
+            raise UserError(f"precision {precision} needs the C++ kernels, but {obstacle}: use float32.")
         self._decoder = (
-            NativeDecoder(model, max_packed_bytes=max_packed_bytes)
-            if use_kernels and NativeDecoder.obstacle(model) is None
+            NativeDecoder(model, max_packed_bytes=max_packed_bytes, precision=precision)
+            if obstacle is None
             else Decoder(model)
         )
         self._sample = native_sampling.sample_tokens if use_kernels and native.available() else sample_tokens

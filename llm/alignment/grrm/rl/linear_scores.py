@@ -8,6 +8,8 @@ import paddle
 from paddle.autograd import PyLayer
 
 from grrm.rl.cpu_layers.fused import check_labels
+from grrm.rl.cpu_layers.output_layer import is_fused
+from grrm.rl.cpu_layers.precision import current_precision
 from grrm.rl.cpu_layers.wanted import note_inputs, only_wanted
 from grrm.rl.output_layer import output_layer
 
@@ -17,9 +19,13 @@ LOGITS_AT_ONCE = 64 * 2**20  # bytes; fewer are kept for the backward pass, whic
 def scores_by_parts(head: Any, n_rows: int) -> bool:
     """Whether the logits of `n_rows` tokens under this output layer (a PaddleNLP LM head) are too many to keep.
 
-    Not where the output layer is divided among ranks: each then has a part of every token's logits.
+    Not where the output layer is divided among ranks: each then has a part of every token's logits. With products in
+    bfloat16 however few they are, since Paddle's operators on the CPU have none.
     """
-    return n_rows * head.config.vocab_size * 4 > LOGITS_AT_ONCE and not head.weight.is_distributed
+    if head.weight.is_distributed:
+        return False
+    rounds = current_precision() != "float32" and is_fused(head.weight)
+    return rounds or n_rows * head.config.vocab_size * 4 > LOGITS_AT_ONCE
 
 
 def linear_scores(

@@ -82,8 +82,8 @@ def stop_tokens(tokenizer: Any, eos_token: str) -> tuple[int, ...]:
 
 
 def build_engine(model: Any, args: Any) -> PaddleEngine:
-    """The engine on the policy's own weights."""
-    return PaddleEngine(model, max_num_seqs=args.rollout_max_num_seqs)
+    """The engine on the policy's own weights, in the precision of training."""
+    return PaddleEngine(model, max_num_seqs=args.rollout_max_num_seqs, precision=args.precision)
 
 
 class TokenScorer:
@@ -124,7 +124,7 @@ class TokenScorer:
 
 
 def weights_dtype(args: Any) -> str:
-    """The type the weights are loaded in: bfloat16 with `bf16` at level O2, else float32."""
+    """The type the weights are loaded in: bfloat16 on a GPU with `bf16` at level O2, else float32."""
     return "bfloat16" if args.bf16 and args.fp16_opt_level == "O2" else "float32"
 
 

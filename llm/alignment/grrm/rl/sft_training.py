@@ -36,7 +36,7 @@ def train(args: Any) -> None:
 
     The trained model and its tokenizer are left in `output_dir` itself.
     """
-    use_cpu_layers()
+    use_cpu_layers(args.precision)
     claim_output_dir(args.output_dir)
     quiet_paddlenlp(args.output_dir, args.process_index == 0)
     tokenizer = load_tokenizer(args.tokenizer_name_or_path or args.model_name_or_path)

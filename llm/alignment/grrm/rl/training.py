@@ -60,7 +60,7 @@ def train(args: Any) -> None:
 
     The trained policy and its tokenizer are left in `output_dir` itself.
     """
-    use_cpu_layers()
+    use_cpu_layers(args.precision)
     ranks = DataRanks.of(args, timeout_s=LONGEST_PHASE_S + args.reward_deadline_s)
     claim_output_dir(args.output_dir)
     quiet_paddlenlp(args.output_dir, args.process_index == 0)

@@ -238,8 +238,6 @@ def check_device(values: Mapping[str, Any], available: str) -> None:
         return
     if values["fp16"]:
         raise UserError("fp16 is not supported on a CPU, where PaddlePaddle has no loss scaling; set fp16: false.")
-    if values["bf16"]:
-        raise UserError("bf16 has no effect on a CPU, where PaddlePaddle computes in float32; set bf16: false.")
     if any(stage in values["sharding"] for stage in ("stage2", "stage3")):
         raise UserError(f"sharding {values['sharding']} needs GPUs; use stage1 on a CPU.")
     if "split_param" in values["sharding_parallel_config"]:

@@ -27,6 +27,11 @@ def available_device() -> str:
 class _DeviceDefault(CommonFields):
     def __post_init__(self) -> None:
         self.device = self.device or available_device()
+        # On a CPU the kernels round what they multiply; Trainer's own mixed precision, which would cast weights and
+        # operators for which Paddle has no products there, stays off.
+        on_cpu = self.device == "cpu"
+        self.precision = "bfloat16" if on_cpu and self.bf16 else "float32"
+        self.bf16 = self.bf16 and not on_cpu
         super().__post_init__()  # type: ignore[misc]  # TrainingArguments comes next in the method order
 
 

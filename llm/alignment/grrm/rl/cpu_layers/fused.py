@@ -12,7 +12,7 @@ from grrm.rl.cpu_layers.wanted import note_inputs, only_wanted
 from grrm_csrc.build import kernels
 
 # What each argument of a kernel is: f, i and l are tensors of float32, int32 and int64 or None, n is a whole number, x
-# any, p an address.
+# any, b the addresses of a BLAS.
 _SIGNATURES = {
     "grrm_rms_norm": "ffffnnx",
     "grrm_rms_norm_backward": "ffffffnn",
@@ -21,13 +21,15 @@ _SIGNATURES = {
     "grrm_rotate": "ffflfnnnx",
     "grrm_score_tokens": "flfffnn",
     "grrm_score_tokens_backward": "flffffffnn",
-    "grrm_linear_scores": "pfflffffnnnn",
-    "grrm_linear_scores_backward": "pffflfffffffnnnnn",
+    "grrm_pack_output_layer": "bfnnnnf",
+    "grrm_linear_scores": "bffflffffnnnn",
+    "grrm_linear_scores_backward": "bfffflfffffffnnnnn",
+    "grrm_multiply": "bfffnnnnnx",
     "grrm_attention": "fffiiiffnnnnn",
     "grrm_attention_backward": "fffiiiffffffnnnnn",
 }
 _DTYPES = {"f": paddle.float32, "i": paddle.int32, "l": paddle.int64}
-_NUMBERS = {"n": ctypes.c_int64, "x": ctypes.c_float, "p": ctypes.c_void_p}
+_NUMBERS = {"n": ctypes.c_int64, "x": ctypes.c_float, "b": lambda addresses: (ctypes.c_void_p * 4)(*addresses)}
 
 
 def call_kernel(name: str, *arguments: Any) -> int:

@@ -9,11 +9,14 @@ from paddlenlp.transformers.llama import modeling as llama
 from paddlenlp.transformers.qwen2 import modeling as qwen2
 
 from grrm.engine.native import available
+from grrm.errors import UserError
 from grrm.rl.cpu_layers.attention import attention, llama_attention, repeat_kv
 from grrm.rl.cpu_layers.feed_forward import swiglu
 from grrm.rl.cpu_layers.norm import rms_norm
+from grrm.rl.cpu_layers.precision import set_precision
 from grrm.rl.cpu_layers.projection import CpuLinear
 from grrm.rl.cpu_layers.rotary import rotate
+from grrm_csrc.build import kernels
 
 _in_use = False
 
@@ -23,12 +26,19 @@ def takes_ranges(config: Any) -> bool:
     return _in_use and available() and not getattr(config, "alibi", False)
 
 
-def use_cpu_layers() -> None:
-    """Install the CPU forms for models built from here on; does nothing when a GPU is in use."""
+def use_cpu_layers(precision: str = "float32") -> None:
+    """Install the CPU forms for models built from here on; does nothing when a GPU is in use.
+
+    With the precision "bfloat16" matrix products of projections and output layers round their factors to it; sums,
+    weights, gradients and the optimizer stay float32. Raises UserError where the kernels that do so are missing.
+    """
     if not paddle.get_device().startswith("cpu"):
         return
     global _in_use
     _in_use = True
+    if precision != "float32" and not available():
+        raise UserError(f"bf16 needs the C++ kernels on a CPU, but {kernels().reason}: set bf16: false.")
+    set_precision(precision)
     qwen2.Qwen2RMSNorm.forward = rms_norm
     llama.LlamaRMSNorm.forward = rms_norm
     for modeling in (qwen2, llama):

@@ -1,4 +1,4 @@
-"""The output layer of a model in C++ kernels, float32 on the CPU."""
+"""The output layer of a model in C++ kernels: float32 on the CPU, products as `cpu_layers.precision` says."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import paddle
 
 from grrm.engine.native import available
 from grrm.rl.cpu_layers.fused import call_kernel, new_floats
-from grrm_csrc.blas import sgemm_address
+from grrm.rl.cpu_layers.precision import current_precision
+from grrm_csrc.blas import blas_addresses
 
 Scores = tuple[paddle.Tensor, paddle.Tensor, paddle.Tensor]
 
 
 def is_fused(weight: paddle.Tensor) -> bool:
     """Whether `KernelOutputLayer` runs for an output layer of these weights, here."""
-    return (
-        weight.dtype == paddle.float32 and weight.place.is_cpu_place() and available() and sgemm_address() is not None
-    )
+    is_float = weight.dtype == paddle.float32 and weight.place.is_cpu_place()
+    return is_float and available() and blas_addresses(current_precision()) is not None
 
 
 class KernelOutputLayer:
@@ -27,6 +27,10 @@ class KernelOutputLayer:
         self.weight, self.by_word = weight, by_word
         self.vocab, self.width = weight.shape if by_word else weight.shape[::-1]
         self._of_weight: paddle.Tensor | None = None
+        self._blas = blas_addresses(current_precision())
+        # Factors in bfloat16 have to be laid out for every product, so that is done once for all parts.
+        self._packs = current_precision() == "bfloat16"
+        self._packed: dict[bool, paddle.Tensor] = {}
 
     def logits(self, hidden_RH: paddle.Tensor) -> paddle.Tensor:
         return self._forward(hidden_RH, None, (None, None, None))
@@ -37,8 +41,8 @@ class KernelOutputLayer:
 
     def _forward(self, hidden_RH: paddle.Tensor, labels_R: paddle.Tensor | None, scores_3R: tuple) -> paddle.Tensor:
         logits_RV = new_floats(hidden_RH.shape[0], self.vocab)
-        inputs = (hidden_RH, self.weight, labels_R, logits_RV)
-        call_kernel("grrm_linear_scores", sgemm_address(), *inputs, *scores_3R, *self._sizes(hidden_RH))
+        inputs = (self._laid_out(False), hidden_RH, self.weight, labels_R, logits_RV)
+        call_kernel("grrm_linear_scores", self._blas, *inputs, *scores_3R, *self._sizes(hidden_RH))
         return logits_RV
 
     def pull(
@@ -56,14 +60,25 @@ class KernelOutputLayer:
         adds = self._of_weight is not None
         if for_weight and not adds:
             self._of_weight = new_floats(*self.weight.shape)
-        inputs = (logits_RV, hidden_RH, self.weight, labels_R, entropy_R, lse_R, *gradients_3R)
+        packed = self._laid_out(True) if for_hidden else None
+        inputs = (packed, logits_RV, hidden_RH, self.weight, labels_R, entropy_R, lse_R, *gradients_3R)
         made = (of_hidden_RH, self._of_weight if for_weight else None)
         sizes = (*self._sizes(hidden_RH), int(adds))
-        call_kernel("grrm_linear_scores_backward", sgemm_address(), *inputs, *made, *sizes)
+        call_kernel("grrm_linear_scores_backward", self._blas, *inputs, *made, *sizes)
         return of_hidden_RH
 
     def of_weight(self) -> paddle.Tensor | None:
         return self._of_weight
+
+    def _laid_out(self, from_logits: bool) -> paddle.Tensor | None:
+        """The weights for products with hidden states, or with gradients of logits; None where they are as they are."""
+        if not self._packs:
+            return None
+        if from_logits not in self._packed:
+            model = (self._blas, self.weight, self.width, self.vocab, int(self.by_word), int(from_logits))
+            self._packed[from_logits] = room = new_floats(call_kernel("grrm_pack_output_layer", *model, None))
+            call_kernel("grrm_pack_output_layer", *model, room)
+        return self._packed[from_logits]
 
     def _sizes(self, hidden_RH: paddle.Tensor) -> tuple[int, int, int, int]:
         return hidden_RH.shape[0], self.width, self.vocab, int(self.by_word)

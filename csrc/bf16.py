@@ -1,0 +1,32 @@
+"""The kernels' own matrix products, whose factors are rounded to bfloat16 and whose sums are float32."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+
+from grrm_csrc.build import kernels
+
+
+@lru_cache(maxsize=1)
+def bf16_addresses() -> tuple[int, int, int, int] | None:
+    """What they put in the place of `cblas_sgemm` and of what lays a matrix out; None where there are no kernels."""
+    found = _ask()
+    return None if found is None else found[0]
+
+
+def is_native() -> bool:
+    """Whether this processor has dot products of bfloat16 pairs; elsewhere the same sums take longer than float32's."""
+    found = _ask()
+    return found is not None and found[1]
+
+
+def _ask() -> tuple[tuple[int, int, int, int], bool] | None:
+    library = kernels().library
+    if library is None:
+        return None
+    addresses = (ctypes.c_void_p * 4)()
+    library.grrm_bf16_blas.restype = ctypes.c_int64
+    native = bool(library.grrm_bf16_blas(addresses))
+    product, room, packing, packed = (int(address or 0) for address in addresses)
+    return (product, room, packing, packed), native

@@ -1,0 +1,56 @@
+"""The engine with bfloat16 products: near float32, the same whatever runs beside it, and never silently something else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from grrm.engine import native
+from grrm.engine.interface import SamplingParams
+from grrm.engine.native_decoder import NativeDecoder
+from grrm.engine.paddle_engine import PaddleEngine
+from grrm.errors import UserError
+
+needs_kernels = pytest.mark.skipif(not native.available(), reason="there is no C++ compiler here")
+
+
+@needs_kernels
+def test_log_probabilities_are_those_of_float32_but_for_rounding(model, prompts):
+    params = SamplingParams(max_new_tokens=1, seed=3)
+    exact = PaddleEngine(model).generate(prompts, params)
+    rounded = PaddleEngine(model, precision="bfloat16").generate(prompts, params)
+    pairs = [(a.logprobs[0], b.logprobs[0]) for a, b in zip(exact, rounded, strict=True) if a.token_ids == b.token_ids]
+    assert len(pairs) > len(prompts) / 2
+    gaps = np.abs(np.diff(pairs, axis=1))
+    assert 1e-5 < gaps.max() < 0.1  # rounded, but not wrong
+
+
+@needs_kernels
+def test_completions_have_the_same_bits_in_any_batch(model, prompts):
+    params = SamplingParams(max_new_tokens=8, seed=9)
+    engine = PaddleEngine(model, precision="bfloat16")
+    whole = engine.generate(prompts, params)
+    for index in range(0, len(prompts), 3):
+        alone = engine.generate([prompts[index]], params, [index])[0]
+        assert (alone.token_ids, alone.logprobs) == (whole[index].token_ids, whole[index].logprobs)
+
+
+@needs_kernels
+def test_weights_that_change_are_laid_out_anew(make_model, prompts):
+    model, params = make_model("qwen2"), SamplingParams(max_new_tokens=4, temperature=0)
+    engine = PaddleEngine(model, precision="bfloat16")
+    before = engine.generate(prompts, params)
+    for parameter in model.parameters():
+        parameter.set_value(parameter * 1.5)
+    after = engine.generate(prompts, params)
+    assert [one.logprobs for one in after] != [one.logprobs for one in before]
+    assert after == PaddleEngine(model, precision="bfloat16").generate(prompts, params)
+
+
+def test_a_precision_the_kernels_alone_have_is_refused_without_them(model, monkeypatch):
+    with pytest.raises(UserError, match="precision bfloat16 needs the C\\+\\+ kernels, but they are switched off"):
+        PaddleEngine(model, use_kernels=False, precision="bfloat16")
+    monkeypatch.setattr(NativeDecoder, "obstacle", lambda model, precision: "its projections are fused")
+    with pytest.raises(UserError, match="its projections are fused: use float32"):
+        PaddleEngine(model, precision="bfloat16")
+    PaddleEngine(model)  # float32 goes on in Paddle operators
