@@ -13,7 +13,10 @@ import pytest
 from safetensors.numpy import load_file, save_file
 from support.tiny_checkpoint import write_tiny_checkpoint
 
+from grrm.engine import native
+from grrm.engine.interface import SamplingParams
 from grrm.engine.open import open_generator, open_servers
+from grrm.engine.paddle_engine import PaddleEngine
 from grrm.engine.whole_checkpoint import load_whole_model, missing_parameters
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
@@ -213,10 +216,20 @@ def test_requests_that_make_no_sense_are_one_sentence(arguments, message):
         open_generator(arguments.pop("model"), **arguments)
 
 
-def test_a_dtype_the_processor_cannot_run_is_one_sentence(original):
-    if paddle.device.is_compiled_with_cuda():
-        pytest.skip("this Paddle may have a GPU")
-    with pytest.raises(UserError, match="dtype 'bfloat16' needs a GPU"):
+@pytest.mark.skipif(not native.available(), reason="there is no C++ compiler here")
+def test_bfloat16_on_a_cpu_rounds_products_and_leaves_weights_alone(original):
+    opened = open_generator(original, dtype="bfloat16")
+    engine = opened.generator._engine
+    assert {parameter.dtype for parameter in engine.model.parameters()} == {paddle.float32}
+    prompts, params = [[5, 6, 7]], SamplingParams(max_new_tokens=1, temperature=0)
+    rounded = engine.generate(prompts, params)[0]
+    exact = PaddleEngine(engine.model).generate(prompts, params)[0]
+    assert 0 < abs(rounded.logprobs[0] - exact.logprobs[0]) < 0.1
+
+
+def test_bfloat16_on_a_cpu_without_kernels_is_one_sentence(original, monkeypatch):
+    monkeypatch.setattr(native, "available", lambda: False)
+    with pytest.raises(UserError, match="precision bfloat16 needs the C\\+\\+ kernels.*use float32"):
         open_generator(original, dtype="bfloat16")
 
 

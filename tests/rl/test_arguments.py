@@ -186,7 +186,6 @@ def test_a_value_of_the_wrong_type_or_range_is_one_sentence(run, changes, messag
             "does not divide the 1 process(es); start a multiple of 2",
         ),
         ({"fp16": True}, "fp16 is not supported on a CPU"),
-        ({"bf16": True}, "bf16 has no effect on a CPU"),
         ({"offload_optim": True}, "offload_optim has nowhere to offload"),
         ({"sharding_parallel_config": "split_param"}, "split_param needs amp_master_grad"),
         ({"device": "gpu"}, "device is gpu, but PaddlePaddle sees none"),

@@ -14,6 +14,7 @@ from grrm.rl.arguments import RLArguments, SFTArguments, load_arguments, load_sf
 from grrm.rl.arguments.honour import HONOURED
 from grrm.rl.arguments.inherited import InheritedFields
 from grrm.rl.arguments.schema import RL_SCHEMA, SFT_SCHEMA
+from grrm.rl.model_setup import weights_dtype
 
 
 @pytest.mark.parametrize(("kind", "cls", "schema"), [("RL", RLArguments, RL_SCHEMA), ("SFT", SFTArguments, SFT_SCHEMA)])
@@ -91,9 +92,11 @@ def test_the_number_of_launched_processes_counts_before_anything_starts(rl_file,
         load_arguments(rl_file)
 
 
-def test_bf16_on_a_cpu_is_refused_because_it_would_do_nothing(rl_file):
-    with pytest.raises(UserError, match="bf16 has no effect on a CPU"):
-        load_arguments(rl_file, ["--bf16", "true"])
+def test_bf16_on_a_cpu_is_the_kernels_matter_and_not_paddlenlps_which_has_no_products_for_it(rl_file):
+    args = load_arguments(rl_file, ["--bf16", "true", "--fp16_opt_level", "O2"])
+    assert (args.precision, args.bf16) == ("bfloat16", False)
+    assert weights_dtype(args) == "float32"
+    assert load_arguments(rl_file).precision == "float32"
 
 
 def test_what_only_paddlenlp_checks_becomes_one_sentence(rl_file):

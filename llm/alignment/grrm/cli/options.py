@@ -46,7 +46,13 @@ _MODEL = (
     click.option(
         "--chat-template", type=click.Choice(CHAT_TEMPLATES), default="chatml", show_default=True, help="Chat format."
     ),
-    click.option("--dtype", type=click.Choice(DTYPES), default="float32", show_default=True, help="Of the weights."),
+    click.option(
+        "--dtype",
+        type=click.Choice(DTYPES),
+        default="float32",
+        show_default=True,
+        help="Of weights, on a CPU of products.",
+    ),
     click.option("--batch-rows", type=COUNT, default=64, show_default=True, help="Rows generated together."),
     click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Of every draw."),
 )

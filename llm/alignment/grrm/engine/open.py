@@ -70,6 +70,7 @@ def open_checkpoint(
     What can be refused without the weights is refused before they are loaded. Raises UserError, one sentence, for a
     folder that is missing, of another architecture, without tokenizer or without the chat template asked for, whose
     weights are not whole, for a tokenizer with more tokens than the model, and for a dtype this device cannot run.
+    With bfloat16 on a CPU the kernels round what they multiply; the weights stay float32.
     """
     from grrm.engine.whole_checkpoint import check_checkpoint, load_whole_model
 
@@ -83,11 +84,10 @@ def open_checkpoint(
         configure_process()
     import paddle
 
-    if dtype != "float32" and paddle.device.get_device() == "cpu":
-        raise UserError(f"dtype {dtype!r} needs a GPU, and the Paddle installed here has none: use 'float32'")
+    of_weights, of_products = ("float32", dtype) if paddle.device.get_device() == "cpu" else (dtype, "float32")
     tokenizer = load_tokenizer(directory)
     render = chat_renderer(chat_template, tokenizer, directory)
-    model = load_whole_model(directory, dtype)
+    model = load_whole_model(directory, of_weights)
     if len(tokenizer) > model.config.vocab_size:
         raise UserError(
             f"the tokenizer in '{directory}' has {len(tokenizer)} tokens but the model only {model.config.vocab_size} "
@@ -95,7 +95,8 @@ def open_checkpoint(
         )
     from grrm.engine.paddle_engine import PaddleEngine
 
-    return over_engine(PaddleEngine(model, max_num_seqs=max_num_seqs), tokenizer, render, seed=seed)
+    engine = PaddleEngine(model, max_num_seqs=max_num_seqs, precision=of_products)
+    return over_engine(engine, tokenizer, render, seed=seed)
 
 
 def over_engine(

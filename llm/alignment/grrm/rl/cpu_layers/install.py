@@ -34,10 +34,10 @@ def use_cpu_layers(precision: str = "float32") -> None:
     """
     if not paddle.get_device().startswith("cpu"):
         return
-    global _in_use
-    _in_use = True
     if precision != "float32" and not available():
         raise UserError(f"bf16 needs the C++ kernels on a CPU, but {kernels().reason}: set bf16: false.")
+    global _in_use
+    _in_use = True
     set_precision(precision)
     qwen2.Qwen2RMSNorm.forward = rms_norm
     llama.LlamaRMSNorm.forward = rms_norm

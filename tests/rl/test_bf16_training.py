@@ -1,0 +1,136 @@
+"""Training with bfloat16 products on a CPU: gradients of rounded factors, float32 everywhere else, a whole run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import paddle
+import pytest
+from safetensors.numpy import load_file
+from support.rl_processes import TinyWorld, entry_command, metrics_of, one_rank, run
+
+from grrm.engine.native import available
+from grrm.errors import UserError
+from grrm.rl import cpu_layers
+from grrm.rl.cpu_layers import install
+from grrm.rl.cpu_layers.precision import current_precision, set_precision
+from grrm.rl.cpu_layers.projection import CpuLinear, kernel_matmul
+from grrm.rl.linear_scores import linear_scores, scores_by_parts
+
+pytestmark = pytest.mark.skipif(not available(), reason="there is no C++ compiler here")
+
+
+@pytest.fixture
+def bfloat16():
+    set_precision("bfloat16")
+    yield
+    set_precision("float32")
+
+
+def tensor(array: np.ndarray) -> paddle.Tensor:
+    made = paddle.to_tensor(np.asarray(array, np.float32))
+    made.stop_gradient = False
+    return made
+
+
+def coarse(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    """Numbers that rounding to bfloat16 leaves alone, so that products can be compared exactly."""
+    return rng.integers(-8, 9, shape).astype(np.float32) / 8
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_a_projection_and_its_gradients(has_bias: bool, bfloat16: None) -> None:
+    rng = np.random.default_rng(0)
+    layer = CpuLinear(20, 33, bias_attr=None if has_bias else False)
+    weight, x, g = coarse(rng, 20, 33), coarse(rng, 2, 5, 20), coarse(rng, 2, 5, 33)
+    layer.weight.set_value(weight)
+    xt = tensor(x)
+    y = layer(xt)
+    bias = layer.bias.numpy() if has_bias else 0.0
+    np.testing.assert_allclose(y.numpy(), x @ weight + bias, atol=1e-5)
+    (y * paddle.to_tensor(g)).sum().backward()
+    np.testing.assert_allclose(xt.grad.numpy(), g @ weight.T, atol=1e-5)
+    np.testing.assert_allclose(layer.weight.grad.numpy(), np.einsum("bti,bto->io", x, g), atol=1e-4)
+    if has_bias:
+        np.testing.assert_allclose(layer.bias.grad.numpy(), g.sum((0, 1)), atol=1e-5)
+
+
+def test_factors_are_rounded_and_weights_are_not(bfloat16: None) -> None:
+    layer = CpuLinear(4, 4, bias_attr=False)
+    weight = np.full((4, 4), 1.0 + 2.0**-10, np.float32)  # bfloat16 has seven bits behind the point
+    layer.weight.set_value(weight)
+    assert layer(tensor(np.ones((1, 4)))).numpy().tolist() == [[4.0] * 4]
+    assert (layer.weight.numpy() == weight).all()
+
+
+def test_a_frozen_weight_gets_no_gradient(bfloat16: None) -> None:
+    layer = CpuLinear(4, 3)
+    layer.weight.stop_gradient = True
+    x = tensor(np.ones((2, 4)))
+    layer(x).sum().backward()
+    assert layer.weight.grad is None
+    assert x.grad is not None
+
+
+def test_matrices_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="do not fit together"):
+        kernel_matmul(tensor(np.ones((2, 3))), tensor(np.ones((2, 3))), precision="bfloat16")
+
+
+@pytest.mark.parametrize("by_word", [True, False])
+def test_token_scores_of_an_output_layer(by_word: bool, bfloat16: None) -> None:
+    """Also for few tokens, whose logits Paddle's operators would compute in float32."""
+    rng = np.random.default_rng(1)
+    hidden, weight = coarse(rng, 7, 12), coarse(rng, 40, 12)
+    labels = paddle.to_tensor(rng.integers(0, 40, 7))
+
+    class Head:
+        transpose_y = by_word
+
+        class config:  # noqa: N801 - stands for PaddleNLP's
+            vocab_size = 40
+
+    Head.weight = tensor(weight if by_word else weight.T)
+    Head.weight.is_distributed = False
+    assert scores_by_parts(Head, 7)
+    ht = tensor(hidden)
+    logprobs, _, _ = linear_scores(ht, Head, labels)
+    logits = hidden @ weight.T
+    probabilities = np.exp(logits - logits.max(-1, keepdims=True))
+    probabilities /= probabilities.sum(-1, keepdims=True)
+    chosen = np.eye(40)[labels.numpy()]
+    np.testing.assert_allclose(logprobs.numpy(), np.log((probabilities * chosen).sum(-1)), atol=1e-5)
+    logprobs.sum().backward()
+    pull = chosen - probabilities
+    np.testing.assert_allclose(ht.grad.numpy(), pull @ weight, atol=2e-2)  # here the factor `pull` was rounded
+    of_weight = Head.weight.grad.numpy()
+    np.testing.assert_allclose(of_weight if by_word else of_weight.T, pull.T @ hidden, atol=2e-2)
+
+
+def test_without_kernels_bf16_is_refused_before_anything_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(install, "available", lambda: False)
+    with pytest.raises(UserError, match="bf16 needs the C\\+\\+ kernels on a CPU.*set bf16: false"):
+        cpu_layers.use_cpu_layers("bfloat16")
+    assert current_precision() == "float32"
+
+
+@pytest.mark.slow
+def test_a_run_in_bf16_learns_what_float32_does_but_for_rounding(world: TinyWorld, tmp_path: Path) -> None:
+    for name, bf16 in (("exact", "false"), ("rounded", "true")):
+        settings = {"bf16": bf16, "learning_rate": "0.001", "temperature": "1.0", "logprob_gap_limit": "0.05"}
+        run(one_rank(entry_command(world, tmp_path / name, **settings)))
+    exact, rounded = (metrics_of(tmp_path / name) for name in ("exact", "rounded"))
+    assert exact[0]["logprob_gap_mean"] < 1e-5
+    # Engine and trainer round the same factors, so they differ by less than either does from float32.
+    assert 0 < max(line["logprob_gap_mean"] for line in rounded) < 0.02
+    before, after = (load_file(next(folder.glob("*.safetensors"))) for folder in (world.policy, tmp_path / "rounded"))
+    assert {array.dtype for array in after.values()} == {np.dtype(np.float32)}
+    assert any((before[name] != after[name]).any() for name in before)
+
+
+@pytest.mark.slow
+def test_a_gap_above_the_limit_stops_a_run_in_one_sentence(world: TinyWorld, tmp_path: Path) -> None:
+    command = one_rank(entry_command(world, tmp_path, bf16="true", logprob_gap_limit="1e-9"))
+    done = run(command, expect=2)
+    assert "more than logprob_gap_limit 1e-09" in done.stderr
