@@ -26,7 +26,8 @@ def blas_addresses(precision: str) -> tuple[int, int, int, int] | None:
     if precision not in PRECISIONS:
         raise ValueError(f"precision {precision!r} is none of {', '.join(PRECISIONS)}")
     if precision == "bfloat16":
-        return bf16_addresses()
+        rounded: tuple[int, int, int, int] | None = bf16_addresses()
+        return rounded
     product = sgemm_address()
     return None if product is None else (product, *(packing_addresses() or (0, 0, 0)))
 

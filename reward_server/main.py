@@ -42,7 +42,7 @@ IDLE_CONNECTIONS = 1000
 @click.option("--openai-token-env", metavar="NAME", help="Environment variable with the bearer token of these servers.")
 @click.option("--tokenizer", metavar="FOLDER", help="With --openai-url: the model's tokenizer.")
 @click.option("--chat-template", type=click.Choice(CHAT_TEMPLATES), help="Chat format of the model.  [default: chatml]")
-@click.option("--dtype", type=click.Choice(DTYPES), help="Of weights, on a CPU of products.  [default: float32]")
+@click.option("--dtype", type=click.Choice(DTYPES), help="Of the checkpoint's weights.  [default: float32]")
 @click.option("--judge-deadline-s", type=float, help="Seconds that a model may take for one call.  [default: 600]")
 @click.option(
     "--judge-option",

@@ -1,4 +1,4 @@
-"""The engine with bfloat16 products: near float32, the same whatever runs beside it, and never silently something else."""
+"""The engine with bfloat16 products: near float32, the same in any company, and never silently something else."""
 
 from __future__ import annotations
 

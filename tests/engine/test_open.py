@@ -229,7 +229,7 @@ def test_bfloat16_on_a_cpu_rounds_products_and_leaves_weights_alone(original):
 
 def test_bfloat16_on_a_cpu_without_kernels_is_one_sentence(original, monkeypatch):
     monkeypatch.setattr(native, "available", lambda: False)
-    with pytest.raises(UserError, match="precision bfloat16 needs the C\\+\\+ kernels.*use float32"):
+    with pytest.raises(UserError, match=r"precision bfloat16 needs the C\+\+ kernels.*use float32"):
         open_generator(original, dtype="bfloat16")
 
 

@@ -88,7 +88,7 @@ def test_token_scores_of_an_output_layer(by_word: bool, bfloat16: None) -> None:
     class Head:
         transpose_y = by_word
 
-        class config:  # noqa: N801 - stands for PaddleNLP's
+        class config:
             vocab_size = 40
 
     Head.weight = tensor(weight if by_word else weight.T)
@@ -110,7 +110,7 @@ def test_token_scores_of_an_output_layer(by_word: bool, bfloat16: None) -> None:
 
 def test_without_kernels_bf16_is_refused_before_anything_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(install, "available", lambda: False)
-    with pytest.raises(UserError, match="bf16 needs the C\\+\\+ kernels on a CPU.*set bf16: false"):
+    with pytest.raises(UserError, match=r"bf16 needs the C\+\+ kernels on a CPU.*set bf16: false"):
         cpu_layers.use_cpu_layers("bfloat16")
     assert current_precision() == "float32"
 

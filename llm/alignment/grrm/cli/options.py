@@ -51,7 +51,7 @@ _MODEL = (
         type=click.Choice(DTYPES),
         default="float32",
         show_default=True,
-        help="Of weights, on a CPU of products.",
+        help="Of the model.",
     ),
     click.option("--batch-rows", type=COUNT, default=64, show_default=True, help="Rows generated together."),
     click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Of every draw."),
