@@ -5,10 +5,10 @@
 
 SmolLM2-135M, prompts of 64 random tokens, 64 new ones at temperature 1, nothing ends early, prefill included. Every
 engine is a process with two threads; in each round all take their turn, so what disturbs one disturbs all. Medians are
-reported; what counts are the ratios. `ours-fp32-shared` and `ours-fp32-apart` are a rollout of eight prompts of 512
+reported; what counts are the ratios. `ours-…-shared` and `ours-…-apart` are a rollout of eight prompts of 512
 tokens with four samples each, whose prompts are prefilled once or, made to differ in their first token, four times.
-An engine that does not run here (bfloat16 needs a processor that has it) is left out, and where the others are not
-installed nothing is measured; a line says so.
+An engine that does not run here is left out, and so is everything in bfloat16 on a processor that has no dot products
+of it; where the others are not installed nothing is measured. A line says so.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -29,7 +30,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks/results/decode.json"
 PEERS = ("transformers-fp32", "transformers-bf16", "openvino-fp32", "openvino-bf16")
-OURS = "ours-fp32"
+OURS = {"ours-fp32": "float32", "ours-bf16": "bfloat16"}
 CASES = tuple({"batch": batch, "prompt": 64, "new": 64} for batch in (1, 8, 32))
 ROLLOUT = {"batch": 8, "samples": 4, "prompt": 512, "new": 64}
 _THREADS = "2"
@@ -40,10 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=3, help="turns of every engine (default: %(default)s)")
     parser.add_argument("--engines", default=",".join(PEERS), help="others to compare with (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
-    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.worker:
-        work(options.worker)
+        work(*options.worker)
         return
     engines = options.engines.split(",")
     if options.rounds < 1 or not {*engines} <= {*PEERS}:
@@ -75,8 +76,9 @@ def measure(home: Path, engines: Sequence[str], rounds: int) -> list[dict[str, A
     """Median tokens per second of every engine in every case."""
     model, python = home / "smol", home / "venv/bin/python"
     theirs = ROOT / "benchmarks/peers/decode_worker.py"
-    workers = {OURS: Worker([sys.executable, __file__, "--worker", model])}
-    for name in engines:
+    ours = [name for name in OURS if runs_here(name)]
+    workers = {name: Worker([sys.executable, __file__, "--worker", model, OURS[name]]) for name in ours}
+    for name in filter(runs_here, engines):
         try:
             workers[name] = Worker([python, theirs, name, model])
             workers[name].seconds({**CASES[0], "new": 4})
@@ -84,21 +86,30 @@ def measure(home: Path, engines: Sequence[str], rounds: int) -> list[dict[str, A
             workers.pop(name, None)
             print(f"{name} is left out: {error}")
     seconds: dict[tuple[str, int], list[float]] = defaultdict(list)
-    shared: dict[bool, list[float]] = defaultdict(list)
+    shared: dict[tuple[str, bool], list[float]] = defaultdict(list)
     for turn in range(-1, rounds):  # the first warms up
         for number, case in enumerate(CASES):
             for name, worker in workers.items():
                 took = worker.seconds(case if turn >= 0 else {**case, "new": 4})
                 if turn >= 0:
                     seconds[name, number].append(took)
-        for apart in (False, True):
-            took = workers[OURS].seconds({**ROLLOUT, "apart": apart, "new": ROLLOUT["new"] if turn >= 0 else 2})
+        for name, apart in product(ours, (False, True)):
+            took = workers[name].seconds({**ROLLOUT, "apart": apart, "new": ROLLOUT["new"] if turn >= 0 else 2})
             if turn >= 0:
-                shared[apart].append(took)
+                shared[name, apart].append(took)
     for worker in workers.values():
         worker.close()
     rows = [_row(name, CASES[number], found) for (name, number), found in sorted(seconds.items())]
-    return rows + [_row(f"{OURS}-{'apart' if apart else 'shared'}", ROLLOUT, found) for apart, found in shared.items()]
+    return rows + [
+        _row(f"{name}-{'apart' if apart else 'shared'}", ROLLOUT, found) for (name, apart), found in shared.items()
+    ]
+
+
+def runs_here(engine: str) -> bool:
+    """Whether this processor computes what the engine's name says; what it would only emulate is not compared."""
+    from grrm_csrc.bf16 import is_native
+
+    return "bf16" not in engine or is_native()
 
 
 def _row(engine: str, case: dict[str, int], seconds: list[float]) -> dict[str, Any]:
@@ -156,7 +167,7 @@ class Worker:
         raise WorkerEnded(f"status {self._process.wait()} of {' '.join(self._command)}")
 
 
-def work(model: Path) -> None:
+def work(model: str, precision: str) -> None:
     """This project's engine, as a worker of its own comparison."""
     from grrm.startup import configure_process
 
@@ -166,7 +177,7 @@ def work(model: Path) -> None:
     from grrm.engine.interface import SamplingParams
     from grrm.engine.paddle_engine import PaddleEngine
 
-    engine, rng = PaddleEngine.from_pretrained(model), np.random.default_rng(0)
+    engine, rng = PaddleEngine.from_pretrained(model, precision=precision), np.random.default_rng(0)
     print("@@ready", flush=True)
     for line in sys.stdin:
         asked = json.loads(line)

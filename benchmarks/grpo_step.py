@@ -3,11 +3,12 @@
     bash benchmarks/peers/set_up.sh                              # once: TRL and the models
     python benchmarks/grpo_step.py [--rounds 2] [--steps 3] [--models tiny,smol] [--out FILE]
 
-Eight prompts of 24 words, four samples each of 64 tokens, float32, AdamW, no reference model, one update per rollout.
+Eight prompts of 24 words, four samples each of 64 tokens, AdamW, no reference model, one update per rollout.
 `tiny` is a Qwen2 of 4 layers, 256 wide, with random weights, `smol` SmolLM2-135M. Both trainers are started as their
 users start them, with two threads (`ours-fp32`, `trl-fp32`) or, as `make demo` does, as two processes of one thread
-(`ours-fp32-2ranks`); all take turns, and the first step of a run, which warms up, does not count. Medians are reported;
-what counts are the ratios. Where TRL is not installed nothing is measured, and a line says so.
+(`ours-fp32-2ranks`), and ours with `bf16: true` too where the processor has bfloat16 dot products. All take turns, and
+the first step of a run, which warms up, does not count. Medians are reported; what counts are the ratios. Where TRL is
+not installed nothing is measured, and a line says so.
 """
 
 from __future__ import annotations
@@ -21,16 +22,23 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from decode import peers_home
+from decode import peers_home, runs_here
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks/results/grpo_step.json"
 MODELS = ("tiny", "smol")
-OURS, OURS_2, TRL = "ours-fp32", "ours-fp32-2ranks", "trl-fp32"
+TRL = "trl-fp32"
+OURS = {  # (ranks, bf16)
+    "ours-fp32": (1, False),
+    "ours-fp32-2ranks": (2, False),
+    "ours-bf16": (1, True),
+    "ours-bf16-2ranks": (2, True),
+}
 N_PROMPTS, WORDS_IN_PROMPT, SAMPLES, NEW_TOKENS = 8, 24, 4, 64
 WORDS = ROOT / "benchmarks/peers/words.txt"
 _TIMEOUT_S = 1800.0
@@ -70,10 +78,10 @@ def measure(home: Path, models: Sequence[str], rounds: int, steps: int) -> list[
         seconds: dict[str, list[float]] = defaultdict(list)
         phases: dict[str, list[dict[str, float]]] = defaultdict(list)
         for _ in range(rounds):
-            for engine in (OURS, OURS_2, TRL):
+            for engine in (*filter(runs_here, OURS), TRL):
                 with tempfile.TemporaryDirectory() as folder:
-                    run = run_trl if engine == TRL else run_ours
-                    records = run(Path(folder), home, model, steps + 1, n_ranks=2 if engine == OURS_2 else 1)[1:]
+                    run = run_trl if engine == TRL else partial(run_ours, *OURS[engine])
+                    records = run(Path(folder), home, model, steps + 1)[1:]
                 seconds[engine] += [record["seconds"] for record in records]
                 phases[engine] += records
         for engine, found in seconds.items():
@@ -98,7 +106,7 @@ def prompts(n_prompts: int = N_PROMPTS) -> list[str]:
     return [" ".join(rng.choices(words, k=WORDS_IN_PROMPT)) for _ in range(n_prompts)]
 
 
-def run_ours(folder: Path, home: Path, model: str, steps: int, n_ranks: int) -> list[dict[str, float]]:
+def run_ours(n_ranks: int, bf16: bool, folder: Path, home: Path, model: str, steps: int) -> list[dict[str, float]]:
     """Seconds of each step of `run_rl.py`, and of its parts."""
     facts = {"src_lang": "en", "trg_lang": "de", "reference": "a house near the river"}
     rows = ({"src": text, "tgt": json.dumps({"source": text, **facts})} for text in prompts())
@@ -122,6 +130,7 @@ def run_ours(folder: Path, home: Path, model: str, steps: int, n_ranks: int) -> 
         "max_steps": steps,
         "learning_rate": 1e-6,
         "device": "cpu",
+        "bf16": bf16,
         "save_strategy": "no",
         "logging_steps": 1,
         "report_to": "none",
@@ -144,12 +153,12 @@ def run_ours(folder: Path, home: Path, model: str, steps: int, n_ranks: int) -> 
     ]
 
 
-def run_trl(folder: Path, home: Path, model: str, steps: int, n_ranks: int) -> list[dict[str, float]]:
+def run_trl(folder: Path, home: Path, model: str, steps: int) -> list[dict[str, float]]:
     """Seconds of each step of TRL's trainer."""
     task = {"model": str(home / model), "prompts": prompts(), "samples": SAMPLES, "new": NEW_TOKENS}
     (folder / "task.json").write_text(json.dumps({**task, "steps": steps, "folder": str(folder)}), encoding="utf-8")
     worker = ROOT / "benchmarks/peers/grpo_worker.py"
-    said = _run([str(home / "venv/bin/python"), str(worker), str(folder / "task.json")], threads=2 // n_ranks)
+    said = _run([str(home / "venv/bin/python"), str(worker), str(folder / "task.json")], threads=2)
     return [json.loads(line[2:]) for line in said.splitlines() if line.startswith("@@")]
 
 

@@ -3,7 +3,8 @@
     bash benchmarks/peers/set_up.sh                              # once: torch
     python benchmarks/logprob.py [--repeats 2] [--tokens 4096] [--forms one-pass,twice,whole,stock] [--out FILE]
 
-`one-pass` takes a few sequences at a time forth and back, as a training step does; `twice` computes logits of 256
+`one-pass` takes a few sequences at a time forth and back, as a training step does, and `one-pass-bf16` does so with
+bfloat16 products (left out on processors that have no dot products of it); `twice` computes logits of 256
 tokens at a time and once more in the backward pass; `whole` keeps all logits, with this project's kernel behind them;
 `stock` is Paddle's own operators. In torch, and left out where that is not installed: `trl`, what TRL's trainer calls
 (parts of the vocabulary, computed once more in the backward pass), and `torch`, all logits with TRL's
@@ -26,13 +27,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from decode import peers_home
+from decode import peers_home, runs_here
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks/results/logprob.json"
-OURS = ("one-pass", "twice", "whole", "stock")
+OURS = ("one-pass", "one-pass-bf16", "twice", "whole", "stock")
 PEERS = ("trl", "torch")
-DEFAULT = OURS[:2]
+DEFAULT = OURS[:3]
 N_TOKENS, SEQUENCE = 4096, 64
 SIZES = {"SmolLM2-135M": (49_152, 576), "Qwen2.5-0.5B": (151_936, 896)}  # vocabulary and width of the output layer
 _STEPS = 2
@@ -51,8 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         form, *sizes = options.one
         print(json.dumps(measure_here(form, *map(int, sizes))))
         return
-    forms = options.forms.split(",")
-    if options.repeats < 1 or options.tokens < 1 or not {*forms} <= {*OURS}:
+    forms = list(filter(runs_here, options.forms.split(",")))
+    if options.repeats < 1 or options.tokens < 1 or not forms or not {*forms} <= {*OURS}:
         parser.error(f"--repeats and --tokens must be at least 1, --forms some of {','.join(OURS)}")
     from grrm.data.atomic import atomic_path
 
@@ -132,10 +133,13 @@ def paddle_step(form: str, n_tokens: int, vocab: int, width: int) -> Callable[[]
     import paddle
     import paddle.nn.functional as F
 
+    from grrm.rl.cpu_layers.precision import set_precision
     from grrm.rl.linear_scores import linear_scores
     from grrm.rl.one_pass import one_pass_loss
     from grrm.rl.policy import score_tokens
 
+    if form.endswith("bf16"):
+        set_precision("bfloat16")
     rng = np.random.default_rng(0)
     weight = paddle.to_tensor(0.02 * rng.standard_normal((vocab, width), dtype="float32"))
     hidden = paddle.to_tensor(rng.standard_normal((n_tokens, width), dtype="float32"))
@@ -153,7 +157,7 @@ def paddle_step(form: str, n_tokens: int, vocab: int, width: int) -> Callable[[]
     def step() -> None:
         weight.clear_gradient(set_to_zero=False)
         hidden.clear_gradient(set_to_zero=False)
-        if form == "one-pass":
+        if form.startswith("one-pass"):
             one_pass_loss(hidden, head, labels, lengths, lambda scores, _: scores[0].sum() / n_tokens).backward()
             return
         if form == "twice":

@@ -85,9 +85,13 @@ def _decode(rows: list[dict[str, Any]], words: dict[str, str]) -> str:
 
 
 def _rollout(rows: list[dict[str, Any]], words: dict[str, str]) -> str:
-    cases = {row["engine"].rpartition("-")[2]: row for row in rows if "samples" in row}
-    head = [words["rollout"].format(**cases["shared"]), words["shared"], words["apart"]]
-    return _table(head, [["ours-fp32", *(f"{cases[name]['tokens_per_s']:.0f}" for name in ("shared", "apart"))]])
+    cases = {row["engine"]: row for row in rows if "samples" in row}
+    head = [words["rollout"].format(**next(iter(cases.values()))), words["shared"], words["apart"]]
+    engines = dict.fromkeys(name.rpartition("-")[0] for name in cases)
+    columns = ("shared", "apart")
+    return _table(
+        head, [[name, *(f"{cases[f'{name}-{how}']['tokens_per_s']:.0f}" for how in columns)] for name in engines]
+    )
 
 
 def _step(rows: list[dict[str, Any]], words: dict[str, str]) -> str:

@@ -29,25 +29,32 @@ def test_engines_take_turns_and_medians_are_written(decode, tmp_path, monkeypatc
     real, asked = decode.Worker, []
 
     def worker(command):
-        name = next((name for name in decode.PEERS if name in command), decode.OURS)
+        ours = {precision: name for name, precision in decode.OURS.items()}
+        name = next((name for name in decode.PEERS if name in command), None) or ours[command[-1]]
         made = real([sys.executable, "-c", "" if name == "openvino-bf16" else ECHO])
         answer = made.seconds
         made.seconds = lambda case: asked.append(name) or answer(case)
         return made
 
     monkeypatch.setattr(decode, "Worker", worker)
+    monkeypatch.setattr(decode, "runs_here", lambda engine: engine != "transformers-bf16")
     decode.main(["--rounds", "2", "--out", str(tmp_path / "result.json")])
     rows = json.loads((tmp_path / "result.json").read_text())["rows"]
     speeds = {(row["engine"], row["batch"], row.get("apart")): row["tokens_per_s"] for row in rows}
-    assert speeds["ours-fp32", 8, None] == speeds["transformers-bf16", 32, None] == pytest.approx(50)
+    assert speeds["ours-fp32", 8, None] == speeds["transformers-fp32", 32, None] == pytest.approx(50)
     assert {row["engine"] for row in rows} == {
-        "ours-fp32",
-        "ours-fp32-shared",
-        "ours-fp32-apart",
-        *(name for name in decode.PEERS if name != "openvino-bf16"),
+        *(f"{name}{end}" for name in ("ours-fp32", "ours-bf16") for end in ("", "-shared", "-apart")),
+        "transformers-fp32",
+        "openvino-fp32",
     }
-    assert asked[3:7] == ["ours-fp32", "transformers-fp32", "transformers-bf16", "openvino-fp32"]
+    assert asked[2:6] == ["ours-fp32", "ours-bf16", "transformers-fp32", "openvino-fp32"]
     assert "openvino-bf16 is left out: status 0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_what_a_processor_would_only_emulate_is_not_compared(decode, monkeypatch, native):
+    monkeypatch.setattr("grrm_csrc.bf16.is_native", lambda: native)
+    assert [decode.runs_here(name) for name in ("ours-fp32", "ours-bf16", "one-pass-bf16")] == [True, native, native]
 
 
 def test_without_the_other_engines_a_line_says_how_to_get_them(decode, tmp_path, monkeypatch, capsys):

@@ -21,16 +21,19 @@ def test_trainers_take_turns_and_the_step_that_warms_up_does_not_count(grpo_step
     turns = []
 
     def run(name, seconds):
-        def made(folder, home, model, steps, n_ranks):
-            turns.append((name, model, steps, n_ranks))
+        def made(*settings):
+            *how, _, _, model, steps = settings
+            turns.append((name, model, steps, *how))
             return [{"seconds": 90.0}] + [{"seconds": seconds + step, "rollout": 1.0} for step in range(steps - 1)]
 
         return made
 
+    monkeypatch.setattr(grpo_step, "runs_here", lambda engine: engine != "ours-bf16")
     monkeypatch.setattr(grpo_step, "run_ours", run("ours", 1.0))
     monkeypatch.setattr(grpo_step, "run_trl", run("trl", 3.0))
     grpo_step.main(["--rounds", "2", "--steps", "3", "--models", "tiny", "--out", str(tmp_path / "result.json")])
-    assert turns == [("ours", "tiny", 4, 1), ("ours", "tiny", 4, 2), ("trl", "tiny", 4, 1)] * 2
+    exact = [("ours", "tiny", 4, 1, False), ("ours", "tiny", 4, 2, False)]
+    assert turns == [*exact, ("ours", "tiny", 4, 2, True), ("trl", "tiny", 4)] * 2
     rows = {row["engine"]: row for row in json.loads((tmp_path / "result.json").read_text())["rows"]}
     assert rows["ours-fp32"]["seconds_per_step"] == 2.0
     assert rows["ours-fp32"]["steps"] == 6
@@ -60,7 +63,7 @@ def test_our_trainer_does_the_work_that_is_described(grpo_step, tmp_path, monkey
     write_policy(tmp_path / "tiny", max_position_embeddings=200)
     monkeypatch.setattr(grpo_step, "NEW_TOKENS", 5)
     (tmp_path / "run").mkdir()
-    records = grpo_step.run_ours(tmp_path / "run", tmp_path, "tiny", 2, n_ranks=1)
+    records = grpo_step.run_ours(1, False, tmp_path / "run", tmp_path, "tiny", 2)
     assert len(records) == 2
     assert all(record["seconds"] > record["seconds_rollout"] > 0 < record["seconds_update"] for record in records)
     metrics = [json.loads(line) for line in (tmp_path / "run/out/metrics.jsonl").read_text().splitlines()]
@@ -69,4 +72,4 @@ def test_our_trainer_does_the_work_that_is_described(grpo_step, tmp_path, monkey
 
 def test_a_trainer_that_fails_shows_what_it_said(grpo_step, tmp_path):
     with pytest.raises(SystemExit, match="does not exist"):
-        grpo_step.run_ours(tmp_path, tmp_path, "missing", 1, n_ranks=1)
+        grpo_step.run_ours(1, False, tmp_path, tmp_path, "missing", 1)

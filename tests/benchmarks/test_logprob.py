@@ -46,11 +46,11 @@ def test_results_to_compare_with_are_not_overwritten_without_the_others(logprob,
 def test_what_cannot_be_measured_is_refused(logprob, wrong, capsys):
     with pytest.raises(SystemExit):
         logprob.main(wrong)
-    assert "--forms some of one-pass,twice,whole,stock" in capsys.readouterr().err
+    assert "--forms some of one-pass,one-pass-bf16,twice,whole,stock" in capsys.readouterr().err
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["one-pass", "stock"])
+@pytest.mark.parametrize("form", ["one-pass", "one-pass-bf16", "stock"])
 def test_a_form_is_measured_in_a_process_of_its_own(logprob, form):
     command = [sys.executable, logprob.__file__, "--one", form, "70", "300", "16"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
