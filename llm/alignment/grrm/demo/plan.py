@@ -143,6 +143,7 @@ class Plan:
             overrides += ["--kl_loss_coeff", settings.judged_kl_loss_coeff]
             overrides += ["--frozen_layers", settings.judged_frozen_layers]
             overrides += ["--learning_rate", settings.judged_learning_rate]
+            overrides += ["--temperature", settings.judged_temperature]
         return layout.training(
             run,
             seed,

@@ -35,7 +35,7 @@ class DemoSettings:
     first_seed: int = 1
     languages: tuple[str, ...] = LANGUAGES
     train_rows: int = 40_000
-    heldout_rows: int = 1_000
+    heldout_rows: int = 2_000
     terms_rows: int = 500
     corpus_seed: int = 0
     vocab_size: int = 2048
@@ -45,7 +45,7 @@ class DemoSettings:
     sft_batch_rows: int = 48
     sft_steps: int | None = None
     rl_steps: int | None = None
-    eval_samples: int = 4
+    eval_samples: int = 2
     untrained_samples: int = 1  # the untrained policy always writes up to the limit: slow, and the same every time
     eval_max_new_tokens: int = 64
     judge: str = METRIC
@@ -64,6 +64,7 @@ class DemoSettings:
     judged_kl_loss_coeff: float = 0.5  # a learned judge is noisy, and wrong where the policy has not been before
     judged_frozen_layers: int = 1  # and embeddings: most of the gain for a third of what greedy loses
     judged_learning_rate: float = 2e-4  # what the judge is sure of shall outweigh the anchor within these steps
+    judged_temperature: float = 0.7  # nearer to greedy decoding, which at 1 pays for what samples gain
     nproc: int = 2
 
     @property
