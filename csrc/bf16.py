@@ -1,4 +1,4 @@
-"""The kernels' own matrix products, whose factors are rounded to bfloat16 and whose sums are float32."""
+"""The kernels' own matrix products, whose factors are rounded to fewer bits and whose sums are float32."""
 
 from __future__ import annotations
 
@@ -7,26 +7,28 @@ from functools import lru_cache
 
 from grrm_csrc.build import kernels
 
+ROUNDING = ("bfloat16", "int8")  # int8: of matrices that were laid out, in steps of each column's largest number / 127
 
-@lru_cache(maxsize=1)
-def bf16_addresses() -> tuple[int, int, int, int] | None:
-    """What they put in the place of `cblas_sgemm` and of what lays a matrix out; None where there are no kernels."""
-    found = _ask()
+
+@lru_cache(maxsize=2)
+def rounding_addresses(precision: str) -> tuple[int, int, int, int] | None:
+    """What takes the place of `cblas_sgemm` and of what lays a matrix out; None where there are no kernels."""
+    found = _ask(precision)
     return None if found is None else found[0]
 
 
 def is_native() -> bool:
     """Whether this processor has dot products of bfloat16 pairs; elsewhere the same sums take longer than float32's."""
-    found = _ask()
+    found = _ask("bfloat16")
     return found is not None and found[1]
 
 
-def _ask() -> tuple[tuple[int, int, int, int], bool] | None:
+def _ask(precision: str) -> tuple[tuple[int, int, int, int], bool] | None:
     library = kernels().library
     if library is None:
         return None
     addresses = (ctypes.c_void_p * 4)()
     library.grrm_bf16_blas.restype = ctypes.c_int64
-    native = bool(library.grrm_bf16_blas(addresses))
+    native = bool(library.grrm_bf16_blas(ctypes.c_int64(precision == "int8"), addresses))
     product, room, packing, packed = (int(address or 0) for address in addresses)
     return (product, room, packing, packed), native

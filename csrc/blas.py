@@ -8,9 +8,9 @@ import importlib.util
 from functools import lru_cache
 from pathlib import Path
 
-from grrm_csrc.bf16 import bf16_addresses
+from grrm_csrc.bf16 import ROUNDING, rounding_addresses
 
-PRECISIONS = ("float32", "bfloat16")
+PRECISIONS = ("float32", *ROUNDING)
 _LIBRARIES = ("libmklml_intel.so", "libopenblas.so", "libopenblas.so.0")  # on x86, and elsewhere
 _RUNTIME = "libiomp5.so"  # which the first needs, and finds only where it is loaded already
 _PRODUCT = "cblas_sgemm"
@@ -25,8 +25,8 @@ def blas_addresses(precision: str) -> tuple[int, int, int, int] | None:
     """
     if precision not in PRECISIONS:
         raise ValueError(f"precision {precision!r} is none of {', '.join(PRECISIONS)}")
-    if precision == "bfloat16":
-        rounded: tuple[int, int, int, int] | None = bf16_addresses()
+    if precision in ROUNDING:
+        rounded: tuple[int, int, int, int] | None = rounding_addresses(precision)
         return rounded
     product = sgemm_address()
     return None if product is None else (product, *(packing_addresses() or (0, 0, 0)))

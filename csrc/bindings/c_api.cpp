@@ -12,6 +12,7 @@
 
 #include "../kernels/attention.h"
 #include "../kernels/bf16_product.h"
+#include "../kernels/int8_product.h"
 #include "../kernels/decoder.h"
 #include "../kernels/linear_scores.h"
 #include "../kernels/packing.h"
@@ -106,10 +107,12 @@ extern "C" {
 
 int32_t grrm_abi() { return 8; }
 
-// The addresses of a BLAS (grrm::Blas) whose factors are bfloat16; returns 1 where the processor has dot products of
-// them, 0 where the same sums take longer than those of float32.
-int64_t grrm_bf16_blas(const void** addresses) {
-  const grrm::Blas blas{grrm::bf16_sgemm, grrm::bf16_pack_bytes, grrm::bf16_pack, grrm::bf16_packed};
+// The addresses of a BLAS (grrm::Blas) whose factors are bfloat16, those that it lays out in eight bits where `int8` is
+// not 0; returns 1 where the processor has dot products of bfloat16, 0 where the same sums take longer than float32's.
+int64_t grrm_bf16_blas(int64_t int8, const void** addresses) {
+  const grrm::Blas bf16{grrm::bf16_sgemm, grrm::bf16_pack_bytes, grrm::bf16_pack, grrm::bf16_packed};
+  const grrm::Blas eight_bits{grrm::bf16_sgemm, grrm::int8_pack_bytes, grrm::int8_pack, grrm::int8_packed};
+  const grrm::Blas& blas = int8 != 0 ? eight_bits : bf16;
   static_assert(sizeof(blas) == 4 * sizeof(void*), "four addresses");
   std::memcpy(addresses, &blas, sizeof(blas));
   return grrm::has_bf16() ? 1 : 0;

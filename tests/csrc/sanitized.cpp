@@ -95,8 +95,8 @@ void rounded_products(int64_t m, int64_t n, int64_t k, bool a_transposed, bool b
   for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(static_cast<int>(i % 13) - 6) / 8;
   for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(static_cast<int>(i % 11) - 5) / 4;
   const void* blas[4];
-  grrm_bf16_blas(blas);
-  Floats c(m * n, 1.0f), wanted(m * n, 1.0f), from_packed(m * n, 1.0f);
+  grrm_bf16_blas(0, blas);
+  Floats c(m * n, 1.0f), wanted(m * n, 1.0f), from_packed(m * n, 1.0f), quantized_c(m * n);
   grrm_multiply(blas, a.data(), b.data(), c.data(), m, n, k, a_transposed, b_transposed, 1.0f);
   const int lda = static_cast<int>(a_transposed ? m : k), ldb = static_cast<int>(b_transposed ? k : n);
   const int how_a = a_transposed ? 112 : 111, how_b = b_transposed ? 112 : 111, rows = static_cast<int>(m);
@@ -106,6 +106,10 @@ void rounded_products(int64_t m, int64_t n, int64_t k, bool a_transposed, bool b
   grrm::bf16_pack(101, 162, how_b, 16, columns, depth, 1.0f, b.data(), ldb, packed.data());
   grrm::bf16_packed(101, how_a, 151, rows, columns, depth, a.data(), lda, packed.data(), columns, 1.0f,
                     from_packed.data(), columns);
+  Floats quantized(grrm::int8_pack_bytes(162, 16, columns, depth) / sizeof(float));
+  grrm::int8_pack(101, 162, how_b, 16, columns, depth, 1.0f, b.data(), ldb, quantized.data());
+  grrm::int8_packed(101, how_a, 151, rows, columns, depth, a.data(), lda, quantized.data(), columns, 0.0f,
+                    quantized_c.data(), columns);
   if (c != wanted || from_packed != wanted) std::printf("wrong product of %d x %d x %d\n", rows, columns, depth);
 }
 

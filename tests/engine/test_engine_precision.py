@@ -1,4 +1,4 @@
-"""The engine with bfloat16 products: near float32, the same in any company, and never silently something else."""
+"""The engine with rounded products: near float32, the same in any company, and never silently something else."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ needs_kernels = pytest.mark.skipif(not native.available(), reason="there is no C
 
 
 @needs_kernels
-def test_log_probabilities_are_those_of_float32_but_for_rounding(model, prompts):
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_log_probabilities_are_those_of_float32_but_for_rounding(precision, model, prompts):
     params = SamplingParams(max_new_tokens=1, seed=3)
     exact = PaddleEngine(model).generate(prompts, params)
-    rounded = PaddleEngine(model, precision="bfloat16").generate(prompts, params)
+    rounded = PaddleEngine(model, precision=precision).generate(prompts, params)
     pairs = [(a.logprobs[0], b.logprobs[0]) for a, b in zip(exact, rounded, strict=True) if a.token_ids == b.token_ids]
     assert len(pairs) > len(prompts) / 2
     gaps = np.abs(np.diff(pairs, axis=1))
@@ -26,9 +27,10 @@ def test_log_probabilities_are_those_of_float32_but_for_rounding(model, prompts)
 
 
 @needs_kernels
-def test_completions_have_the_same_bits_in_any_batch(model, prompts):
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_completions_have_the_same_bits_in_any_batch(precision, model, prompts):
     params = SamplingParams(max_new_tokens=8, seed=9)
-    engine = PaddleEngine(model, precision="bfloat16")
+    engine = PaddleEngine(model, precision=precision)
     whole = engine.generate(prompts, params)
     for index in range(0, len(prompts), 3):
         alone = engine.generate([prompts[index]], params, [index])[0]

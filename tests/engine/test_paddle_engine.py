@@ -118,6 +118,12 @@ def test_completions_do_not_depend_on_the_batch(use_kernels, packed, model, prom
                 np.testing.assert_allclose(completion.logprobs, whole[index].logprobs, atol=1e-4)
 
 
+def test_the_longest_prompts_enter_first_so_that_none_of_them_is_waited_for_in_the_end(model):
+    prompts, entered = [[5] * 2, [6] * 9, [7] * 4, [6] * 9, [8] * 7], []
+    PaddleEngine(model, max_num_seqs=1).generate(prompts, SamplingParams(max_new_tokens=1), on_finished=entered.append)
+    assert entered == [1, 3, 4, 2, 0]
+
+
 def test_same_seed_same_tokens_other_seed_other_tokens(model, prompts):
     def run(seed, streams=None):
         params = SamplingParams(max_new_tokens=10, seed=seed)

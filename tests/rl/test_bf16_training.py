@@ -130,6 +130,19 @@ def test_a_run_in_bf16_learns_what_float32_does_but_for_rounding(world: TinyWorl
 
 
 @pytest.mark.slow
+def test_rollouts_in_eight_bits_leave_training_in_float32_and_log_their_error(world: TinyWorld, tmp_path: Path) -> None:
+    command = entry_command(world, tmp_path, rollout_quant_type="weight_only_int8", temperature="1.0")
+    run(one_rank(command))
+    gaps = [line["logprob_gap_mean"] for line in metrics_of(tmp_path)]
+    assert all(1e-5 < gap < 0.05 for gap in gaps)
+
+
+def test_eight_bits_are_for_rollouts_only() -> None:
+    with pytest.raises(ValueError, match="precision 'int8' is none of float32, bfloat16"):
+        set_precision("int8")
+
+
+@pytest.mark.slow
 def test_a_gap_above_the_limit_stops_a_run_in_one_sentence(world: TinyWorld, tmp_path: Path) -> None:
     command = one_rank(entry_command(world, tmp_path, bf16="true", logprob_gap_limit="1e-9"))
     done = run(command, expect=2)

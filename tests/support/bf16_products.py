@@ -1,4 +1,4 @@
-"""The matrix products of the kernels for bfloat16 factors, as NumPy arrays."""
+"""The matrix products of the kernels for rounded factors, on NumPy arrays."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _ROW_MAJOR, _PLAIN, _TRANSPOSED, _PACKED, _RIGHT = 101, 111, 112, 151, 162
 class Products:
     """The four functions of a BLAS, as C callers see them."""
 
-    def __init__(self) -> None:
-        product, room, pack, packed = blas_addresses("bfloat16")
+    def __init__(self, precision: str = "bfloat16") -> None:
+        product, room, pack, packed = blas_addresses(precision)
         sizes = [_INT] * 3
         self.product = ctypes.CFUNCTYPE(None, *[_INT] * 3, *sizes, _FLOAT, _AT, _INT, _AT, _INT, _FLOAT, _AT, _INT)(
             product

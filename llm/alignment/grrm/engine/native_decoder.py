@@ -55,12 +55,13 @@ class NativeDecoder:
 
         That memory is kept for the next cache. Models so small that it does not pay are left as they are. With the
         precision "bfloat16" the factors of all products are rounded to it, sums and all else stay float32; weights are
-        laid out whatever their number, in half the memory.
+        laid out whatever their number, in half the memory. With "int8" weights are rounded to eight bits, a quarter of
+        it, and what they are multiplied with to bfloat16.
         """
         self.weights: DecoderWeights = collect_weights(model)
         self._blas = blas_addresses(precision) or (0, 0, 0, 0)
         fits = _n_multiplied(self.weights) <= max_packed_bytes // 4
-        self._packs = precision == "bfloat16" or (fits and _n_multiplied(self.weights) > _FEW_WEIGHTS)
+        self._packs = precision != "float32" or (fits and _n_multiplied(self.weights) > _FEW_WEIGHTS)
         self._room: NDArray[np.float32] | None = None
         found = _obstacle(self.weights)
         if found:

@@ -32,8 +32,9 @@ class PaddleEngine:
     A float32 model on the CPU runs in C++ kernels where they can be built, unless `use_kernels` is false; any other
     runs in Paddle operators. The kernels lay weights of up to `max_packed_bytes` out for their products, once for every
     `generate`, in as much memory once more.
-    With the `precision` "bfloat16" the kernels round the factors of matrix products to it; sums, attention, norms and
-    sampling stay float32, and so do the model's own weights. A processor without bfloat16 dot products is slower so.
+    With the `precision` "bfloat16" the kernels round the factors of matrix products to it, with "int8" weights to eight
+    bits; sums, attention, norms and sampling stay float32, and so do the model's own weights. A processor without
+    bfloat16 dot products is slower so.
 
     A prompt and its completion together hold at most the model's `max_position_embeddings` tokens: a completion
     that reaches the limit ends with finish_reason "length".
@@ -159,7 +160,7 @@ def _cache_length(prompts: Sequence[Sequence[int]], params: SamplingParams, max_
 
 
 class _Run:
-    """One `generate` call: requests wait, enter free slots in order, and leave when they end."""
+    """One `generate` call: requests wait, enter free slots by length, and leave when they end."""
 
     def __init__(
         self,
@@ -173,7 +174,9 @@ class _Run:
     ) -> None:
         self._decoder, self._sample, self._prompts, self._params = decoder, sample, prompts, params
         self._stream_ids, self._prefill_tokens = stream_ids, prefill_tokens
-        self._waiting = deque(range(len(prompts)))
+        # The longest first: they take longest, and nobody shall wait for one that started last. Equal prompts, which
+        # share a prefill, stay together.
+        self._waiting = deque(sorted(range(len(prompts)), key=lambda request: -len(prompts[request])))
         self._slots = Slots(n_slots, params, decoder.weights.vocab_size)
         max_len = _cache_length(prompts, params, decoder.weights.max_positions)
         self._cache = decoder.new_cache(n_slots, max_len)

@@ -82,8 +82,9 @@ def stop_tokens(tokenizer: Any, eos_token: str) -> tuple[int, ...]:
 
 
 def build_engine(model: Any, args: Any) -> PaddleEngine:
-    """The engine on the policy's own weights, in the precision of training."""
-    return PaddleEngine(model, max_num_seqs=args.rollout_max_num_seqs, precision=args.precision)
+    """The engine on the policy's own weights, in the precision of training or that of `rollout_quant_type`."""
+    precision = "int8" if args.rollout_quant_type else args.precision
+    return PaddleEngine(model, max_num_seqs=args.rollout_max_num_seqs, precision=precision)
 
 
 class TokenScorer:

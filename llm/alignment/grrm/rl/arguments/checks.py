@@ -235,6 +235,10 @@ def check_device(values: Mapping[str, Any], available: str) -> None:
     if values["device"] == "gpu":
         if available != "gpu":
             raise UserError("device is gpu, but PaddlePaddle sees none; install its GPU build or set device: cpu.")
+        if values.get("rollout_quant_type"):
+            raise UserError(
+                "rollout_quant_type weight_only_int8 is done by kernels for CPUs; remove the key or set device: cpu."
+            )
         return
     if values["fp16"]:
         raise UserError("fp16 is not supported on a CPU, where PaddlePaddle has no loss scaling; set fp16: false.")

@@ -69,7 +69,7 @@ class RLFields(CommonFields):
     repetition_penalty: float = 1.0
     eos_token: str = ""  # one more token that ends a response
     rollout_max_num_seqs: int = 8  # rows a rank decodes at the same time
-    rollout_quant_type: str = ""
+    rollout_quant_type: Literal["", "weight_only_int8"] = ""  # of what rollouts multiply; training is not touched
     rollout_tensor_parallel_degree: int = -1
     use_fusemt: bool = True
 

@@ -41,6 +41,7 @@ _RL_OURS = """
 eval_datasets dataloader_shuffle rl_algorithm actor_model_name_or_path use_rm_server reward_server use_rule_reward
 max_prompt_len balance_batch min_learning_rate
 rollout_n max_dec_len min_dec_len top_p temperature repetition_penalty eos_token rollout_max_num_seqs
+rollout_quant_type
 global_batch_size global_gen_batch_size global_mini_batch_size update_iters per_device_logprob_batch_size
 kl_coeff kl_loss_coeff pg_loss_coeff entropy_coeff clip_range_ratio clip_range_ratio_low clip_range_ratio_high
 clip_range_score normalize_reward normalize_advantage enable_overlong_reward_buffer overlong_reward_buffer
@@ -151,7 +152,6 @@ _RL_REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "chat_template": (("none", ""), "prompts are written with their chat template by `grrm data`; remove the key"),
     "stage": (("PPO", "RL"), "this script only does RL; use run_sft.py for the supervised stage"),
     "max_src_len": ((None,), "PaddleNLP overwrites it with max_prompt_len; set max_prompt_len"),
-    "rollout_quant_type": (("",), "the rollout engine does not quantise; remove the key"),
     "rollout_tensor_parallel_degree": ((-1,), "rollouts need whole weights on each rank; remove the key"),
     "ptx_coeff": ((0.0,), "there is no pre-training loss; sft_coeff is the likelihood term of the GRRM recipe"),
     "use_fp32_compute": ((True,), "rewards, advantages and losses are always computed in float32; remove the key"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grrm_csrc.blas import PRECISIONS
+PRECISIONS = ("float32", "bfloat16")
 
 _precision = "float32"
 
