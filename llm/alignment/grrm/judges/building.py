@@ -60,6 +60,7 @@ def build_gqm_judge(
     """
     metrics = JudgeMetrics() if metrics is None else metrics
     is_safe = guard_for(special_tokens)
+    room = options.max_candidates if options.show_copies else 0
     judge: Judge = GQMJudge(
         generator,
         prompt_length=options.prompt_length,
@@ -71,15 +72,16 @@ def build_gqm_judge(
         render=render,
         max_candidates=options.max_candidates,
         too_long=options.too_long,
+        room_for_copies=room,
         count_tokens=count_tokens,
         metrics=metrics,
     )
     if options.cache_size:
-        judge = CachedJudge(judge, VerdictCache(options.cache_size), repr(options), is_safe, metrics)
+        judge = CachedJudge(judge, VerdictCache(options.cache_size), repr(options), is_safe, metrics, room)
     if options.shuffle or options.permutations > 1:
-        judge = ReorderedJudge(judge, options.permutations, options.shuffle, options.seed, is_safe, metrics)
+        judge = ReorderedJudge(judge, options.permutations, options.shuffle, options.seed, is_safe, metrics, room)
     if options.too_many == "chunk":
-        judge = ChunkedJudge(judge, options.max_candidates, is_safe, metrics)
+        judge = ChunkedJudge(judge, options.max_candidates, is_safe, metrics, room)
     return judge
 
 

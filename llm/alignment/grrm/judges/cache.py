@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from grrm.gqm.fences import is_safe_candidate
 from grrm.gqm.groups import Group, Status, Verdict
-from grrm.judges.distinct import DistinctCandidates, find_distinct, spread_verdict
+from grrm.judges.distinct import DistinctCandidates, find_shown, spread_verdict
 from grrm.judges.interface import Judge
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.shown import TextVerdict, content_digest, read_shown, show
@@ -67,6 +67,7 @@ class CachedJudge:
     settings: str = ""
     is_safe: Callable[[str], bool] = is_safe_candidate
     metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
+    room_for_copies: int = 0  # see `find_shown`; the same as that of `inner`
     name: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -74,7 +75,7 @@ class CachedJudge:
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept."""
-        plans = [find_distinct(group, self.is_safe) for group in groups]
+        plans = [find_shown(group, self.is_safe, self.room_for_copies) for group in groups]
         keys = [
             content_digest(group.task, plan.texts, self.settings) for group, plan in zip(groups, plans, strict=True)
         ]

@@ -11,10 +11,11 @@ from grrm.gqm.fences import is_safe_candidate
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.gqm.languages import CANDIDATE_IDS
 from grrm.judges.alignment import align_score
-from grrm.judges.distinct import DistinctCandidates, find_distinct, spread_verdict
+from grrm.judges.distinct import DistinctCandidates, find_shown, spread_verdict
 from grrm.judges.interface import Judge
 from grrm.judges.metrics import JudgeMetrics
-from grrm.judges.shown import Outcome, TextVerdict, labelled, ranking_of, read_shown, show
+from grrm.judges.outcomes import Outcome, ranking_of
+from grrm.judges.shown import TextVerdict, labelled, read_shown, show
 
 Chunk = tuple[int, ...]  # indexes of distinct translations, the anchor first
 
@@ -36,6 +37,7 @@ class ChunkedJudge:
     max_candidates: int = len(CANDIDATE_IDS)
     is_safe: Callable[[str], bool] = is_safe_candidate
     metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
+    room_for_copies: int = 0  # see `find_shown`; the same as that of `inner`
     name: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,7 +58,7 @@ class ChunkedJudge:
 
     def _plan(self, group: Group) -> tuple[DistinctCandidates, list[Chunk]] | None:
         """How the group is cut, None when `inner` can judge it whole."""
-        distinct = find_distinct(group, self.is_safe)
+        distinct = find_shown(group, self.is_safe, self.room_for_copies)
         if len(distinct.texts) <= self.max_candidates:
             return None
         return distinct, chunks_of(distinct.texts, self.max_candidates)

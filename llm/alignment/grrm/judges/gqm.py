@@ -12,7 +12,7 @@ from grrm.gqm.grammar import Mode, Rejection, parse_verdict
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.gqm.languages import CANDIDATE_IDS
 from grrm.gqm.rankings import tiers_of
-from grrm.judges.distinct import DistinctCandidates, find_distinct, spread_verdict, without_longest
+from grrm.judges.distinct import DistinctCandidates, find_shown, spread_verdict, without_longest
 from grrm.judges.generation import JudgeSampling, Question, Reply, ask, status_of
 from grrm.judges.group_prompt import GroupPrompt, prompt_for
 from grrm.judges.interface import TextGenerator
@@ -28,11 +28,11 @@ class GQMJudge:
     `prompt_length` is the longest judge prompt in the judge's tokens, counted by `count_tokens` (default: by the
     generator). A group that exceeds it is TOO_LONG as a whole, or with `too_long` "drop_longest" its longest
     candidates are, one after the other until the prompt fits; a text is never cut. More than `max_candidates` distinct
-    translations are TOO_MANY_CANDIDATES. `mode` is the verdict grammar's (exact, tolerant, compat). `is_safe` says
-    which texts may stand in a fence, `render` applies the judge's chat template. Replies that stay unreadable after
-    all retries are JUDGE_UNPARSABLE, those that a generator marks as failed JUDGE_TIMEOUT or JUDGE_UNREACHABLE; the
-    verdict's `analysis` is the last reply in full. A verdict depends on what the prompt says, not on ids or on the
-    rest of the batch.
+    translations are TOO_MANY_CANDIDATES; copies are shown where they all fit into `room_for_copies`. `mode` is the
+    verdict grammar's (exact, tolerant, compat). `is_safe` says which texts may stand in a fence, `render` applies the
+    judge's chat template. Replies that stay unreadable after all retries are JUDGE_UNPARSABLE, those that a generator
+    marks as failed JUDGE_TIMEOUT or JUDGE_UNREACHABLE; the verdict's `analysis` is the last reply in full. A verdict
+    depends on what the prompt says, not on ids or on the rest of the batch.
     """
 
     generator: TextGenerator
@@ -46,6 +46,7 @@ class GQMJudge:
     name: str = "gqm"
     max_candidates: int = len(CANDIDATE_IDS)
     too_long: TooLong = "refuse"
+    room_for_copies: int = 0
     count_tokens: Callable[[str], int] | None = None
     metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
 
@@ -61,9 +62,9 @@ class GQMJudge:
 
     def plan(self, group: Group) -> GroupPrompt:
         """The group's prompt, blocked with TOO_LONG when no two of its candidates fit into `prompt_length` tokens."""
-        whole = plan = self._prompt(group, find_distinct(group, self.is_safe))
+        whole = plan = self._prompt(group, find_shown(group, self.is_safe, self.room_for_copies))
         while plan.prompt is not None and self._n_tokens(plan.prompt) > self.prompt_length:
-            if self.too_long == "refuse" or len(plan.distinct.texts) == 2:
+            if self.too_long == "refuse" or len(set(plan.distinct.texts)) == 2:
                 return GroupPrompt(None, whole.distinct, whole.lens, Status.TOO_LONG)
             plan = self._prompt(group, without_longest(plan.distinct))
         return plan

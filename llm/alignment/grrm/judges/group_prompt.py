@@ -58,7 +58,7 @@ def prompt_for(
 ) -> GroupPrompt:
     """`build_group_prompt` for those of the group's translations that are in `distinct`."""
     lens = tuple(group.candidates[positions[0]].n_tokens for positions in distinct.members)
-    if len(distinct.texts) < 2:
+    if len(set(distinct.texts)) < 2:
         return GroupPrompt(None, distinct, lens, Status.SINGLE_CANDIDATE)
     if len(distinct.texts) > min(max_candidates, len(CANDIDATE_IDS)):
         return GroupPrompt(None, distinct, lens, Status.TOO_MANY_CANDIDATES)

@@ -67,7 +67,8 @@ class GQMOptions(SQMOptions):
     `shuffle` and `permutations` work against position bias (see `ReorderedJudge`), `cache_size` is the number of
     verdicts remembered, 0 for none. Above `max_candidates` distinct translations a group is judged in chunks or gets
     a status (`too_many`: "chunk" or "refuse"); where the prompt is too long, the longest candidates are left out or
-    the whole group gets the status (`too_long`: "drop_longest" or "refuse").
+    the whole group gets the status (`too_long`: "drop_longest" or "refuse"). With `show_copies` a translation is shown
+    as often as it was sampled, where all copies fit into `max_candidates`: how often is evidence too.
     """
 
     prompt_type: Literal["ranking_score", "score", "ranking"] = "ranking_score"
@@ -78,6 +79,7 @@ class GQMOptions(SQMOptions):
     max_candidates: int = len(CANDIDATE_IDS)
     too_many: Literal["chunk", "refuse"] = "chunk"
     too_long: Literal["drop_longest", "refuse"] = "drop_longest"
+    show_copies: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

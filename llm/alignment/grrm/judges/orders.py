@@ -13,7 +13,7 @@ from grrm.judges.shown import content_digest
 def candidate_orders(
     task: TranslationTask, texts: Sequence[str], n_orders: int, *, shuffle: bool = True, seed: int = 0
 ) -> list[tuple[int, ...]]:
-    """`n_orders` different orders of the distinct `texts`, or all there are: indexes, first shown first.
+    """`n_orders` different orders of the `texts`, or all there are: indexes, first shown first.
 
     The orders come in pairs, each the reverse of the other, so that with an even number every two translations stand
     as often one way round as the other and any bias that grows evenly with the position cancels out. The first one is
@@ -36,6 +36,8 @@ def candidate_orders(
 def _drawn(texts: Sequence[str], key: str) -> tuple[int, ...]:
     # Sorted by hash and not with `random.shuffle`, whose draws may change between versions of Python.
     def place(k: int) -> bytes:
-        return hashlib.sha256(f"{key}/{texts[k]}".encode("utf-8", "surrogatepass")).digest()
+        copy = texts[:k].count(texts[k])
+        mark = f"{key}/{texts[k]}" if copy == 0 else f"{key}/{copy}/{texts[k]}"
+        return hashlib.sha256(mark.encode("utf-8", "surrogatepass")).digest()
 
     return tuple(sorted(range(len(texts)), key=place))

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from grrm.gqm.fences import is_safe_candidate
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.judges.agreement import mean_agreement
-from grrm.judges.distinct import DistinctCandidates, find_distinct, spread_verdict
+from grrm.judges.distinct import DistinctCandidates, find_shown, spread_verdict
 from grrm.judges.interface import Judge
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.orders import candidate_orders
-from grrm.judges.shown import Outcome, TextVerdict, labelled, ranking_of, read_shown, show
+from grrm.judges.outcomes import Outcome, ranking_of
+from grrm.judges.shown import TextVerdict, labelled, read_shown, show
 
 
 @dataclass
@@ -35,6 +36,7 @@ class ReorderedJudge:
     seed: int = 0
     is_safe: Callable[[str], bool] = is_safe_candidate
     metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
+    room_for_copies: int = 0  # see `find_shown`; the same as that of `inner`
     name: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -55,7 +57,7 @@ class ReorderedJudge:
         ]
 
     def _plan(self, group: Group) -> tuple[DistinctCandidates, list[tuple[int, ...]]]:
-        distinct = find_distinct(group, self.is_safe)
+        distinct = find_shown(group, self.is_safe, self.room_for_copies)
         orders = candidate_orders(group.task, distinct.texts, self.permutations, shuffle=self.shuffle, seed=self.seed)
         return distinct, orders
 

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grrm.gqm.groups import Group, Status, TranslationTask, Verdict
-from grrm.gqm.rankings import Tiers, tiers_of
+from grrm.gqm.rankings import Tiers
 from grrm.judges.distinct import DistinctCandidates
-
-Outcome = float | Status
+from grrm.judges.outcomes import Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +45,6 @@ def read_shown(shown: Group, verdict: Verdict, order: Sequence[int]) -> TextVerd
     }
     tiers = None if verdict.ranking is None else tuple(tuple(by_id[name] for name in tier) for tier in verdict.ranking)
     return TextVerdict(outcomes, tiers, verdict.analysis, verdict.attempts)
-
-
-def ranking_of(outcomes: Sequence[Outcome]) -> Tiers | None:
-    """The tiers that the scores among the outcomes imply, as indexes, best first; None without any score."""
-    scored = [k for k, outcome in enumerate(outcomes) if not isinstance(outcome, Status)]
-    tiers = tiers_of([float(outcomes[k]) for k in scored])
-    return tuple(tuple(scored[i] for i in tier) for tier in tiers) or None
 
 
 def content_digest(task: TranslationTask, texts: Sequence[str], settings: str = "") -> str:

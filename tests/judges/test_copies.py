@@ -1,0 +1,95 @@
+"""A judge that sees a translation as often as it was sampled: what it sees, and one outcome for all copies."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.judged_groups import ModelOf, group_of, shown_in
+
+from grrm.gqm.groups import Status
+from grrm.judges.building import build_gqm_judge
+from grrm.judges.metrics import JudgeMetrics
+from grrm.judges.options import GQMOptions, read_options
+from grrm.judges.orders import candidate_orders
+
+
+def judged(model, texts, metrics=None, **options):
+    values = {"show_copies": True, "max_candidates": 8, "retries": 0, **options}
+    return build_gqm_judge(model, read_options(GQMOptions, values), metrics=metrics).judge([group_of(texts)])[0]
+
+
+def by_place(place, text):
+    return place
+
+
+def how_often(texts):
+    """A judge that goes by how many say the same, which it could not if it saw every translation once."""
+    return [texts.count(text) for text in texts]
+
+
+def test_copies_are_shown_in_the_order_they_came_and_share_the_mean_of_their_scores():
+    model = ModelOf(by_place)
+    verdict = judged(model, ["a", "bb", None, "a", "c"])
+    assert shown_in(model.prompts[0]) == ["a", "bb", "a", "c"]
+    assert verdict.scores == (1.0, 1.0, None, 1.0, 3.0)
+    kinds = [Status.SCORED, Status.SCORED, Status.UNPARSABLE_CANDIDATE, Status.DUPLICATE, Status.SCORED]
+    assert list(verdict.statuses) == kinds
+    assert verdict.ranking == (("c4",), ("c0", "c1", "c3"))
+
+
+@pytest.mark.parametrize("options", [{}, {"permutations": 3}, {"shuffle": True}, {"cache_size": 4}])
+def test_how_often_a_translation_was_sampled_can_count(options):
+    assert judged(ModelOf(score_all=how_often), ["a", "b", "a", "a"], **options).scores == (3.0, 1.0, 3.0, 3.0)
+    assert judged(ModelOf(score_all=how_often), ["a", "b", "a"], show_copies=False).scores == (1.0, 1.0, 1.0)
+
+
+def test_where_copies_do_not_fit_every_translation_is_shown_once():
+    model = ModelOf(by_place)
+    assert judged(model, ["a", "b", "a", "b", "c"], max_candidates=4).scores == (0.0, 1.0, 0.0, 1.0, 2.0)
+    assert shown_in(model.prompts[0]) == ["a", "b", "c"]
+
+
+def test_copies_of_one_translation_have_nothing_to_be_compared_with():
+    model = ModelOf(by_place)
+    assert set(judged(model, ["a", "a", None]).statuses) == {Status.SINGLE_CANDIDATE, Status.UNPARSABLE_CANDIDATE}
+    assert model.calls == 0
+
+
+def test_a_prompt_that_is_too_long_loses_all_copies_of_the_longest():
+    model = ModelOf(by_place)
+    room = len(build_gqm_judge(model, GQMOptions()).judge([group_of(["a", "b", "a"])]) and model.prompts[0])
+    texts = ["a", "x" * 300, "b", "x" * 300]
+    verdict = judged(ModelOf(by_place), texts, prompt_length=room + 20)
+    assert [verdict.statuses[k] for k in (1, 3)] == [Status.TOO_LONG] * 2
+    assert verdict.scores == (0.0, None, 1.0, None)
+
+
+def test_an_order_in_which_one_copy_went_unread_counts_for_none():
+    metrics = JudgeMetrics()
+    unread = ModelOf(lambda place, text: None)
+    assert set(judged(unread, ["a", "b", "a"], metrics, permutations=2).statuses) == {Status.JUDGE_UNPARSABLE}
+
+
+def test_the_cache_tells_apart_how_often_a_translation_was_sampled():
+    model = ModelOf(score_all=how_often)
+    judge = build_gqm_judge(model, GQMOptions(show_copies=True, cache_size=8, retries=0))
+    verdicts = judge.judge([group_of(["a", "b", "a"], "x"), group_of(["a", "b"], "y"), group_of(["a", "b", "a"], "z")])
+    assert [verdict.scores for verdict in verdicts] == [(2.0, 1.0, 2.0), (1.0, 1.0), (2.0, 1.0, 2.0)]
+    assert len(model.prompts) == 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from("abc"), min_size=2, max_size=8), st.integers(1, 5), st.integers(0, 3))
+def test_copies_have_one_outcome_whatever_the_judge_thinks_of_places(texts, permutations, seed):
+    verdict = judged(ModelOf(by_place), texts, permutations=permutations, seed=seed)
+    for text in set(texts):
+        assert len({score for score, other in zip(verdict.scores, texts, strict=True) if other == text}) == 1
+
+
+def test_there_are_as_many_orders_of_copies_as_of_other_candidates():
+    """Copies that always stood side by side would leave four orders of these three, and a search without end."""
+    task = group_of(["a"]).task
+    assert len(set(candidate_orders(task, ["a", "a", "b"], 6))) == 6
+
+
+def test_orders_of_distinct_candidates_are_what_they_were_before_copies_could_be_shown():
+    assert candidate_orders(group_of(["a"]).task, ["a", "bb", "c"], 2, seed=1) == [(0, 2, 1), (1, 2, 0)]
