@@ -71,6 +71,8 @@ def test_judges_of_its_own_follow_what_the_metric_demo_does_and_change_nothing_o
         options = list(by_name[f"seed1/{policy}"].reward_server)
         assert options[:4] == ["--judge", kind, "--model", str(tmp_path / "out" / "seed1" / f"{kind}-rlvr")]
         assert list(by_name)[-4:] == ["seed1/sqm", "seed1/eval-sqm", "seed1/grrm", "seed1/eval-grrm"]
+    assert ("show_copies=true" in by_name["seed1/grrm"].reward_server) is True
+    assert ("show_copies=true" in by_name["seed1/sqm"].reward_server) is False  # it sees one translation at a time
     assert list(by_name["seed1/grpo"].reward_server) == ["--judge", "text_metric"]
 
 

@@ -32,7 +32,10 @@ class JudgePlan:
         """The options of the reward server that hosts the judge of `policy`, and the files it depends on."""
         kind = JUDGED[policy]
         name = _name(kind, JUDGE_STEPS[-1])
-        asked = self._options(kind, self.layout.settings.judge_live_orders)
+        asked = [*self._options(kind, self.layout.settings.judge_live_orders)]
+        if kind == "gqm":
+            # What the policy writes again and again is likelier right; ranked are groups of different translations.
+            asked.append("show_copies=true")
         options = [word for option in asked for word in ("--judge-option", option)]
         return ["--judge", kind, "--model", str(self.layout.model(name, seed)), *options], self.layout.weights(
             name, seed
