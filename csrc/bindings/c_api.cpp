@@ -12,8 +12,8 @@
 
 #include "../kernels/attention.h"
 #include "../kernels/bf16_product.h"
-#include "../kernels/int8_product.h"
 #include "../kernels/decoder.h"
+#include "../kernels/int8_product.h"
 #include "../kernels/linear_scores.h"
 #include "../kernels/packing.h"
 #include "../kernels/rms_norm.h"
@@ -173,40 +173,51 @@ void grrm_score_tokens_backward(const float* logits, const int64_t* labels, cons
 // the BLAS at `blas` (grrm::Blas) has no such order. Where `packed` is not null it is written there, on a cache line.
 int64_t grrm_pack_output_layer(const void* const* blas, const float* weights, int64_t width, int64_t vocab,
                                int64_t by_word, int64_t from_logits, float* packed) {
-  const grrm::OutputLayer layer = output_layer_at(blas, weights, width, vocab, by_word, nullptr, nullptr);
-  if (!layer.blas.packs()) return 0;
-  const int64_t k = from_logits != 0 ? vocab : width, n = from_logits != 0 ? width : vocab;
-  if (packed != nullptr)
-    grrm::pack_matrix(layer.blas, k, n, from_logits != 0 ? layer.from_logits() : layer.from_hidden(), packed);
-  return grrm::packed_numbers(layer.blas, k, n);
+  return within_memory([&] {
+    const grrm::OutputLayer layer = output_layer_at(blas, weights, width, vocab, by_word, nullptr, nullptr);
+    if (!layer.blas.packs()) return int64_t{0};
+    const int64_t k = from_logits != 0 ? vocab : width, n = from_logits != 0 ? width : vocab;
+    if (packed != nullptr)
+      grrm::pack_matrix(layer.blas, k, n, from_logits != 0 ? layer.from_logits() : layer.from_hidden(), packed);
+    return grrm::packed_numbers(layer.blas, k, n);
+  });
 }
 
 // Logits [rows, vocab] go where the caller has room; `logprobs` may be null, then they are all there is. `packed` is
 // what `grrm_pack_output_layer` has written, or null.
-void grrm_linear_scores(const void* const* blas, float* packed, const float* hidden, const float* weights,
+int64_t grrm_linear_scores(const void* const* blas, float* packed, const float* hidden, const float* weights,
                         const int64_t* labels, float* logits, float* logprobs, float* entropy, float* lse, int64_t rows,
                         int64_t width, int64_t vocab, int64_t by_word) {
-  const grrm::OutputLayer layer = output_layer_at(blas, weights, width, vocab, by_word, packed, nullptr);
-  grrm::score_hidden(layer, hidden, labels, rows, logits, logprobs, entropy, lse);
+  return within_memory([&] {
+    const grrm::OutputLayer layer = output_layer_at(blas, weights, width, vocab, by_word, packed, nullptr);
+    grrm::score_hidden(layer, hidden, labels, rows, logits, logprobs, entropy, lse);
+    return int64_t{0};
+  });
 }
 
 // Overwrites `logits`. `dhidden` and `dweights` may be null; `packed`, which is for the former, too.
-void grrm_linear_scores_backward(const void* const* blas, float* packed, float* logits, const float* hidden,
+int64_t grrm_linear_scores_backward(const void* const* blas, float* packed, float* logits, const float* hidden,
                                  const float* weights, const int64_t* labels, const float* entropy, const float* lse,
                                  const float* g_logprob, const float* g_entropy, const float* g_lse, float* dhidden,
                                  float* dweights, int64_t rows, int64_t width, int64_t vocab, int64_t by_word,
                                  int64_t adds) {
-  const grrm::OutputLayer layer = output_layer_at(blas, weights, width, vocab, by_word, nullptr, packed);
-  grrm::pull_scores(layer, logits, hidden, labels, entropy, lse, {g_logprob, g_entropy, g_lse}, rows, dhidden, dweights,
-                    adds != 0);
+  return within_memory([&] {
+    const grrm::OutputLayer layer = output_layer_at(blas, weights, width, vocab, by_word, nullptr, packed);
+    grrm::pull_scores(layer, logits, hidden, labels, entropy, lse, {g_logprob, g_entropy, g_lse}, rows, dhidden, dweights,
+                      adds != 0);
+    return int64_t{0};
+  });
 }
 
 // c = a b + beta c, as cblas_sgemm but for alpha, which is 1, and beta, which is 0 or 1.
-void grrm_multiply(const void* const* blas, const float* a, const float* b, float* c, int64_t m, int64_t n, int64_t k,
+int64_t grrm_multiply(const void* const* blas, const float* a, const float* b, float* c, int64_t m, int64_t n, int64_t k,
                    int64_t a_transposed, int64_t b_transposed, float beta) {
-  const grrm::Matrix left{a, a_transposed != 0 ? m : k, a_transposed != 0};
-  const grrm::Matrix right{b, b_transposed != 0 ? k : n, b_transposed != 0};
-  grrm::multiply(blas_at(blas).sgemm, m, n, k, left, right, beta, c);
+  return within_memory([&] {
+    const grrm::Matrix left{a, a_transposed != 0 ? m : k, a_transposed != 0};
+    const grrm::Matrix right{b, b_transposed != 0 ? k : n, b_transposed != 0};
+    grrm::multiply(blas_at(blas).sgemm, m, n, k, left, right, beta, c);
+    return int64_t{0};
+  });
 }
 
 void grrm_attention(const float* q, const float* k, const float* v, const int32_t* prompt_begin,

@@ -18,6 +18,7 @@ namespace grrm {
 constexpr int64_t kDepth = 384;        // pairs of a panel that are read again and again: 48 kB
 constexpr int64_t kBlockRows = 120;    // rows of the left factor that meet them: 180 kB
 constexpr int64_t kPanelsAtOnce = 4;   // that a thread lays out before it multiplies
+constexpr int64_t kLaidOut = kPanelsAtOnce * kDepth * kPanel;
 constexpr int64_t kFewNumbers = 1 << 15;  // are laid out faster than a second thread wakes up
 
 using Pairs = std::vector<uint32_t, OnCacheLines<uint32_t>>;
@@ -28,9 +29,15 @@ struct RightFactor {
   Matrix matrix;
 };
 
+// Buffers grow before threads divide the work: an exception must not leave a thread.
+inline uint32_t* with_room(Pairs& buffer, int64_t n) {
+  if (static_cast<int64_t>(buffer.size()) < n) buffer.resize(n);
+  return buffer.data();
+}
+
 inline LeftPairs lay_out_left(Matrix a, int64_t m, int64_t k, Pairs& room) {
   const int64_t pairs = pairs_of(k);
-  if (static_cast<int64_t>(room.size()) < m * pairs) room.resize(m * pairs);
+  with_room(room, m * pairs);
   const auto part = [&](int64_t, int64_t begin, int64_t end) {
     if (a.transposed)
       pair_columns(a, m, k, begin, end, room.data());
@@ -51,16 +58,16 @@ class PanelRange {
   PanelRange(LeftPairs a, RightFactor b, int64_t m, int64_t n, int64_t k, float beta, float* c, int64_t c_columns)
       : a_(a), b_(b), m_(m), n_(n), k_(k), adds_(beta != 0.0f), c_(c), c_columns_(c_columns) {}
 
-  void run(int64_t begin, int64_t end) const {
+  // Columns of the panels from `begin` to `end`; `laid_out` has room for kLaidOut pairs unless they are laid out.
+  void run(int64_t begin, int64_t end, uint32_t* laid_out) const {
     const int64_t pairs = pairs_of(k_);
-    Pairs laid_out(b_.panels == nullptr ? std::min(end - begin, kPanelsAtOnce) * std::min(pairs, kDepth) * kPanel : 0);
     for (int64_t first = begin; first < end; first += kPanelsAtOnce) {
       const int64_t last = std::min(first + kPanelsAtOnce, end);
       for (int64_t q = 0; q < pairs; q += kDepth) {
         const int64_t depth = std::min(kDepth, pairs - q);
         const uint32_t* panels[kPanelsAtOnce];
         for (int64_t panel = first; panel < last; ++panel)
-          panels[panel - first] = panel_at(panel, q, depth, laid_out.data() + (panel - first) * depth * kPanel);
+          panels[panel - first] = panel_at(panel, q, depth, laid_out + (panel - first) * depth * kPanel);
         for (int64_t row = 0; row < m_; row += kBlockRows)
           for (int64_t panel = first; panel < last; ++panel)
             multiply_block(panels[panel - first], panel, q, depth, row, std::min(row + kBlockRows, m_));
@@ -105,9 +112,16 @@ class PanelRange {
 // c [m, n] = a [m, k] b [k, n], or added to c where beta is not 0, which then is 1.
 inline void bf16_multiply(int64_t m, int64_t n, int64_t k, Matrix a, RightFactor b, float beta, float* c,
                           int64_t c_columns) {
-  static thread_local Pairs room;  // kept: products of one size follow each other
+  if (k == 0) {
+    for (int64_t row = 0; row < m && beta == 0.0f; ++row) std::fill_n(c + row * c_columns, n, 0.0f);
+    return;
+  }
+  static thread_local Pairs room, of_parts;  // kept: products of one size follow each other
   const PanelRange product(lay_out_left(a, m, k, room), b, m, n, k, beta, c, c_columns);
-  over_ranges(panels_of(n), [&](int64_t, int64_t begin, int64_t end) { product.run(begin, end); });
+  uint32_t* const laid_out = with_room(of_parts, b.panels == nullptr ? n_threads() * kLaidOut : 0);
+  over_ranges(panels_of(n), [&](int64_t part, int64_t begin, int64_t end) {
+    product.run(begin, end, laid_out + (b.panels == nullptr ? part * kLaidOut : 0));
+  });
 }
 
 // cblas_sgemm and its kin for row-major matrices, alpha 1, and beta 0 or 1.

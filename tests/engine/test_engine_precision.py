@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from grrm.engine import native
+from grrm.engine import native, native_decoder
 from grrm.engine.interface import SamplingParams
 from grrm.engine.native_decoder import NativeDecoder
 from grrm.engine.paddle_engine import PaddleEngine
@@ -47,6 +47,19 @@ def test_weights_that_change_are_laid_out_anew(make_model, prompts):
     after = engine.generate(prompts, params)
     assert [one.logprobs for one in after] != [one.logprobs for one in before]
     assert after == PaddleEngine(model, precision="bfloat16").generate(prompts, params)
+
+
+@needs_kernels
+def test_eight_bits_without_room_for_them_are_an_error_and_not_bfloat16(model, prompts, monkeypatch):
+    def no_room(*_):
+        raise OSError("cannot allocate")
+
+    engines = {precision: PaddleEngine(model, precision=precision) for precision in ("int8", "bfloat16")}
+    monkeypatch.setattr(native_decoder.mmap, "mmap", no_room)
+    params = SamplingParams(max_new_tokens=1)
+    with pytest.raises(MemoryError, match="weights in eight bits"):
+        engines["int8"].generate(prompts, params)
+    assert len(engines["bfloat16"].generate(prompts, params)) == len(prompts)
 
 
 def test_a_precision_the_kernels_alone_have_is_refused_without_them(model, monkeypatch):

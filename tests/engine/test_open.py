@@ -227,9 +227,10 @@ def test_bfloat16_on_a_cpu_rounds_products_and_leaves_weights_alone(original):
     assert 0 < abs(rounded.logprobs[0] - exact.logprobs[0]) < 0.1
 
 
-def test_bfloat16_on_a_cpu_without_kernels_is_one_sentence(original, monkeypatch):
+def test_bfloat16_on_a_cpu_without_kernels_is_one_sentence_before_weights_are_read(original, monkeypatch):
     monkeypatch.setattr(native, "available", lambda: False)
-    with pytest.raises(UserError, match=r"precision bfloat16 needs the C\+\+ kernels.*use float32"):
+    monkeypatch.setattr("grrm.engine.whole_checkpoint.load_whole_model", lambda *_: pytest.fail("weights were read"))
+    with pytest.raises(UserError, match=r"dtype bfloat16 needs the C\+\+ kernels on a CPU.*use float32"):
         open_generator(original, dtype="bfloat16")
 
 

@@ -54,11 +54,24 @@ def test_copies_of_one_translation_have_nothing_to_be_compared_with():
     assert model.calls == 0
 
 
-def test_a_prompt_that_is_too_long_loses_all_copies_of_the_longest():
+def prompt_size(texts, **options):
+    """Characters of the judge's prompt, which are the tokens of these models."""
     model = ModelOf(by_place)
-    room = len(build_gqm_judge(model, GQMOptions()).judge([group_of(["a", "b", "a"])]) and model.prompts[0])
+    judged(model, texts, **options)
+    return len(model.prompts[0])
+
+
+@pytest.mark.parametrize("too_long", ["drop_longest", "refuse"])
+def test_where_a_prompt_with_copies_is_too_long_one_without_is_asked_before_anything_is_lost(too_long):
     texts = ["a", "x" * 300, "b", "x" * 300]
-    verdict = judged(ModelOf(by_place), texts, prompt_length=room + 20)
+    room = prompt_size(texts, show_copies=False)
+    verdict = judged(ModelOf(by_place), texts, prompt_length=room, too_long=too_long)
+    assert verdict.scores == (0.0, 1.0, 2.0, 1.0)
+
+
+def test_where_that_is_too_long_as_well_all_copies_of_the_longest_are_left_out():
+    texts = ["a", "x" * 300, "b", "x" * 300]
+    verdict = judged(ModelOf(by_place), texts, prompt_length=prompt_size(["a", "b"]) + 20)
     assert [verdict.statuses[k] for k in (1, 3)] == [Status.TOO_LONG] * 2
     assert verdict.scores == (0.0, None, 1.0, None)
 
@@ -85,10 +98,14 @@ def test_copies_have_one_outcome_whatever_the_judge_thinks_of_places(texts, perm
         assert len({score for score, other in zip(verdict.scores, texts, strict=True) if other == text}) == 1
 
 
-def test_there_are_as_many_orders_of_copies_as_of_other_candidates():
-    """Copies that always stood side by side would leave four orders of these three, and a search without end."""
-    task = group_of(["a"]).task
-    assert len(set(candidate_orders(task, ["a", "a", "b"], 6))) == 6
+@pytest.mark.parametrize(
+    ("texts", "n_different"),
+    [(["a", "a", "b"], 3), (["foo", "foo", "1/foo"], 3), (["foo", "foo", "1/foo", "x"], 12), (["a", "a"], 1)],
+)
+def test_orders_that_differ_only_in_which_copy_stands_where_are_asked_once(texts, n_different):
+    """A text that looks like the name of another one's copy once made the search for more orders endless."""
+    orders = candidate_orders(group_of(["a"]).task, texts, 64)
+    assert len({tuple(texts[k] for k in order) for order in orders}) == len(orders) == n_different
 
 
 def test_orders_of_distinct_candidates_are_what_they_were_before_copies_could_be_shown():

@@ -8,8 +8,9 @@ import numpy as np
 import paddle
 import pytest
 from safetensors.numpy import load_file
-from support.rl_processes import TinyWorld, entry_command, metrics_of, one_rank, run
+from support.rl_processes import CONFIGS, SCRIPTS, TinyWorld, entry_command, metrics_of, one_rank, run
 
+from grrm.data.convert import convert_to_sft
 from grrm.engine.native import available
 from grrm.errors import UserError
 from grrm.rl import cpu_layers
@@ -110,8 +111,10 @@ def test_token_scores_of_an_output_layer(by_word: bool, bfloat16: None) -> None:
 
 def test_without_kernels_bf16_is_refused_before_anything_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(install, "available", lambda: False)
-    with pytest.raises(UserError, match=r"bf16 needs the C\+\+ kernels on a CPU.*set bf16: false"):
+    with pytest.raises(UserError, match=r"bf16 needs the C\+\+ kernels on a CPU.*remove the key"):
         cpu_layers.use_cpu_layers("bfloat16")
+    with pytest.raises(UserError, match=r"rollout_quant_type needs the C\+\+ kernels"):
+        cpu_layers.require_kernels("rollout_quant_type")
     assert current_precision() == "float32"
 
 
@@ -122,7 +125,7 @@ def test_a_run_in_bf16_learns_what_float32_does_but_for_rounding(world: TinyWorl
         run(one_rank(entry_command(world, tmp_path / name, **settings)))
     exact, rounded = (metrics_of(tmp_path / name) for name in ("exact", "rounded"))
     assert exact[0]["logprob_gap_mean"] < 1e-5
-    # Engine and trainer round the same factors, so they differ by less than either does from float32.
+    # Engine and trainer round the same factors; 0.02 is what they would differ by if only one of them did.
     assert 0 < max(line["logprob_gap_mean"] for line in rounded) < 0.02
     before, after = (load_file(next(folder.glob("*.safetensors"))) for folder in (world.policy, tmp_path / "rounded"))
     assert {array.dtype for array in after.values()} == {np.dtype(np.float32)}
@@ -135,6 +138,33 @@ def test_rollouts_in_eight_bits_leave_training_in_float32_and_log_their_error(wo
     run(one_rank(command))
     gaps = [line["logprob_gap_mean"] for line in metrics_of(tmp_path)]
     assert all(1e-5 < gap < 0.05 for gap in gaps)
+
+
+def test_a_processor_without_bfloat16_is_told_that_it_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(install, "is_native", lambda: False)
+    monkeypatch.setattr(install.logger, "warning", said.append)
+    cpu_layers.require_kernels("bf16")
+    assert said == ["bf16: this processor has no bfloat16 dot products, so its products take longer than float32's"]
+
+
+@pytest.mark.slow
+def test_a_cold_start_in_bf16_has_other_losses_than_in_float32_but_not_by_much(
+    world: TinyWorld, tmp_path: Path
+) -> None:
+    convert_to_sft(world.folder / "train.parquet", tmp_path / "sft.jsonl", "Tower")
+    losses = {}
+    for bf16 in ("false", "true"):
+        out = tmp_path / bf16
+        settings = {"model_name_or_path": str(world.policy), "train_datasets": str(tmp_path / "sft.jsonl")}
+        settings |= {"output_dir": str(out), "max_steps": "3", "bf16": bf16, "init_from_config": "null"}
+        settings |= {"tokenizer_name_or_path": "null", "report_to": "none", "logging_steps": "1"}
+        overrides = [text for key, value in settings.items() for text in (f"--{key}", value)]
+        run(one_rank([str(SCRIPTS / "run_sft.py"), str(CONFIGS / "sft_tiny_argument.yaml"), *overrides]))
+        losses[bf16] = [line["loss"] for line in metrics_of(out) if "loss" in line]
+    assert len(losses["true"]) == 3
+    assert losses["true"] != losses["false"]
+    np.testing.assert_allclose(losses["true"], losses["false"], rtol=0.02)
 
 
 def test_eight_bits_are_for_rollouts_only() -> None:

@@ -202,12 +202,16 @@ def _process() -> Iterable[Finding]:
     effect = "" if cores >= 2 else "two ranks share one core: the demo takes twice as long"
     yield Finding("ok" if cores >= 2 else "warning", "cores", str(cores), effect)
     flags = startup.cpu_facts()[1]
-    for flag, loss in (("avx2", "matrix kernels are several times slower"), ("avx512f", ""), ("avx512_bf16", "")):
+    effects = {
+        "avx2": "matrix kernels are several times slower",
+        "avx512f": "kernels for it are not used",
+        "avx512_bf16": "bf16: true would make training and generation slower, not faster",
+    }
+    for flag, effect in effects.items():
         if flag in flags:
             yield Finding("ok", f"CPU {flag}", "yes")
         else:
-            effect = loss or "kernels for it are not used"
-            yield Finding("warning" if loss else "note", f"CPU {flag}", "no", effect)
+            yield Finding("warning" if flag == "avx2" else "note", f"CPU {flag}", "no", effect)
     for name, value in startup.describe().items():
         yield Finding("ok", name, value, "run_rl.py and run_sft.py set it themselves" if value == "not set" else "")
 

@@ -59,7 +59,7 @@ class NativeDecoder:
         it, and what they are multiplied with to bfloat16.
         """
         self.weights: DecoderWeights = collect_weights(model)
-        self._blas = blas_addresses(precision) or (0, 0, 0, 0)
+        self._precision, self._blas = precision, blas_addresses(precision) or (0, 0, 0, 0)
         fits = _n_multiplied(self.weights) <= max_packed_bytes // 4
         self._packs = precision != "float32" or (fits and _n_multiplied(self.weights) > _FEW_WEIGHTS)
         self._room: NDArray[np.float32] | None = None
@@ -94,7 +94,9 @@ class NativeDecoder:
             # then. It is kept: to get it anew for every rollout takes longer than to fill it.
             try:
                 self._room = np.frombuffer(mmap.mmap(-1, 4 * count), np.float32)
-            except OSError:
+            except OSError as error:
+                if self._precision == "int8":  # only matrices that were laid out have eight bits
+                    raise MemoryError(f"no room for {4 * count / 2**30:.1f} GiB of weights in eight bits") from error
                 return None  # products read the weights as they are, slower
         packed = self._room[:count]
         native.call("grrm_pack", *model, packed)

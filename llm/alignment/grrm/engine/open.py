@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grrm.engine import native
 from grrm.engine.interface import Engine
 from grrm.engine.model_tokenizer import chat_renderer, load_tokenizer, special_tokens
 from grrm.engine.text import EngineTextGenerator
 from grrm.errors import UserError
 from grrm.gqm.chat import EOS_TEXT, render_chatml
 from grrm.judges.interface import TextGenerator
+from grrm_csrc.build import kernels
 
 DTYPES = ("float32", "bfloat16")
 
@@ -85,6 +87,8 @@ def open_checkpoint(
     import paddle
 
     of_weights, of_products = ("float32", dtype) if paddle.device.get_device() == "cpu" else (dtype, "float32")
+    if of_products != "float32" and not native.available():
+        raise UserError(f"dtype {dtype} needs the C++ kernels on a CPU, but {kernels().reason}: use float32.")
     tokenizer = load_tokenizer(directory)
     render = chat_renderer(chat_template, tokenizer, directory)
     model = load_whole_model(directory, of_weights)

@@ -52,14 +52,14 @@ class VerdictCache:
 
 @dataclass
 class CachedJudge:
-    """Asks `inner` only about content that `cache` does not know: task, distinct safe translations in order, settings.
+    """Asks `inner` only about content that `cache` does not know: task, safe translations as shown, settings.
 
-    Ids do not matter, nor copies, nor candidates that are never shown. `settings` must name everything else that the
-    scores depend on, the model included, where several judges share a cache. Only verdicts with scores are kept, and
-    only those in which no candidate lacks one because the judge failed: a failure is asked about again. A group with
-    the content of an earlier one in the same call is asked about once. A verdict from the cache has the analysis of
-    the first time and 0 `attempts`: the judge was not asked. Two threads that miss the same content at the same time
-    both ask.
+    Ids do not matter, nor candidates that are never shown, nor copies unless they are shown. `settings` must name
+    everything else that the scores depend on, the model included, where several judges share a cache. Only verdicts
+    with scores are kept, and only those in which no candidate lacks one because the judge failed: a failure is asked
+    about again. A group with the content of an earlier one in the same call is asked about once. A verdict from the
+    cache has the analysis of the first time and 0 `attempts`: the judge was not asked. Two threads that miss the same
+    content at the same time both ask.
     """
 
     inner: Judge

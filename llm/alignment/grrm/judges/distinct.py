@@ -64,12 +64,13 @@ def without_longest(distinct: DistinctCandidates) -> DistinctCandidates:
     Bytes come closer to tokens than characters do. Between equals it is the one that sorts last, so that the choice
     does not depend on the order. Needs at least one translation.
     """
-    longest = max(distinct.texts, key=lambda text: (len(text.encode("utf-8", "surrogatepass")), text))
-    kept = [k for k, text in enumerate(distinct.texts) if text != longest]
-    dropped = [p for k, members in enumerate(distinct.members) if k not in kept for p in members]
-    excluded = distinct.excluded | dict.fromkeys(dropped, Status.TOO_LONG)
+    sizes = [(len(text.encode("utf-8", "surrogatepass")), text) for text in distinct.texts]
+    longest = sizes.index(max(sizes))
+    excluded = distinct.excluded | dict.fromkeys(distinct.members[longest], Status.TOO_LONG)
     return DistinctCandidates(
-        tuple(distinct.texts[k] for k in kept), tuple(distinct.members[k] for k in kept), excluded
+        distinct.texts[:longest] + distinct.texts[longest + 1 :],
+        distinct.members[:longest] + distinct.members[longest + 1 :],
+        excluded,
     )
 
 

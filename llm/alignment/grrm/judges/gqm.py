@@ -12,7 +12,7 @@ from grrm.gqm.grammar import Mode, Rejection, parse_verdict
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.gqm.languages import CANDIDATE_IDS
 from grrm.gqm.rankings import tiers_of
-from grrm.judges.distinct import DistinctCandidates, find_shown, spread_verdict, without_longest
+from grrm.judges.distinct import DistinctCandidates, find_distinct, find_shown, spread_verdict, without_longest
 from grrm.judges.generation import JudgeSampling, Question, Reply, ask, status_of
 from grrm.judges.group_prompt import GroupPrompt, prompt_for
 from grrm.judges.interface import TextGenerator
@@ -63,8 +63,10 @@ class GQMJudge:
     def plan(self, group: Group) -> GroupPrompt:
         """The group's prompt, blocked with TOO_LONG when no two of its candidates fit into `prompt_length` tokens."""
         whole = plan = self._prompt(group, find_shown(group, self.is_safe, self.room_for_copies))
-        while plan.prompt is not None and self._n_tokens(plan.prompt) > self.prompt_length:
-            if self.too_long == "refuse" or len(set(plan.distinct.texts)) == 2:
+        if self._is_too_long(plan):
+            whole = plan = self._prompt(group, find_distinct(group, self.is_safe))
+        while self._is_too_long(plan):
+            if self.too_long == "refuse" or len(plan.distinct.texts) == 2:
                 return GroupPrompt(None, whole.distinct, whole.lens, Status.TOO_LONG)
             plan = self._prompt(group, without_longest(plan.distinct))
         return plan
@@ -72,8 +74,9 @@ class GQMJudge:
     def _prompt(self, group: Group, distinct: DistinctCandidates) -> GroupPrompt:
         return prompt_for(group, distinct, self.prompt_type, self.add_example, self.render, self.max_candidates)
 
-    def _n_tokens(self, prompt: str) -> int:
-        return (self.count_tokens or self.generator.count_tokens)(prompt)
+    def _is_too_long(self, plan: GroupPrompt) -> bool:
+        count_tokens = self.count_tokens or self.generator.count_tokens
+        return plan.prompt is not None and count_tokens(plan.prompt) > self.prompt_length
 
     def _question(self, plan: GroupPrompt) -> Question[ScoredTiers]:
         def read(text: str) -> ScoredTiers | Rejection:
@@ -85,7 +88,7 @@ class GQMJudge:
 
 @dataclass(frozen=True, slots=True)
 class ScoredTiers:
-    """A readable reply: one score (0 to 10) per distinct candidate, and their indexes in tiers, best first."""
+    """A readable reply: one score (0 to 10) per candidate shown, and their indexes in tiers, best first."""
 
     scores: tuple[float, ...]
     tiers: tuple[tuple[int, ...], ...]

@@ -68,7 +68,7 @@ class GQMOptions(SQMOptions):
     verdicts remembered, 0 for none. Above `max_candidates` distinct translations a group is judged in chunks or gets
     a status (`too_many`: "chunk" or "refuse"); where the prompt is too long, the longest candidates are left out or
     the whole group gets the status (`too_long`: "drop_longest" or "refuse"). With `show_copies` a translation is shown
-    as often as it was sampled, where all copies fit into `max_candidates`: how often is evidence too.
+    as often as it was sampled, where all copies fit into `max_candidates` and the prompt: how often is evidence too.
     """
 
     prompt_type: Literal["ranking_score", "score", "ranking"] = "ranking_score"

@@ -15,7 +15,7 @@ from grrm.judges.outcomes import Outcome
 
 @dataclass(frozen=True, slots=True)
 class TextVerdict:
-    """A verdict by distinct translation: `outcomes[k]` is the score of text k, or the status of its absence.
+    """A verdict by translation shown: `outcomes[k]` is the score of text k, or the status of its absence.
 
     `tiers` ranks such k, best first, None where the judge gave no ranking.
     """
@@ -32,12 +32,12 @@ class TextVerdict:
 
 
 def show(group: Group, distinct: DistinctCandidates, order: Sequence[int]) -> Group:
-    """The group with the first copies of the distinct translations `order`, in that order, and nothing else."""
+    """The group with the translations `order` of `distinct`, each by its first member, and nothing else."""
     return Group(group.group_id, group.task, tuple(group.candidates[distinct.members[k][0]] for k in order))
 
 
 def read_shown(shown: Group, verdict: Verdict, order: Sequence[int]) -> TextVerdict:
-    """The verdict on `show(group, distinct, order)`, by index into the distinct translations."""
+    """The verdict on `show(group, distinct, order)`, by index into the translations of `distinct`."""
     by_id = {candidate.candidate_id: k for candidate, k in zip(shown.candidates, order, strict=True)}
     outcomes: dict[int, Outcome] = {
         k: status if score is None else score

@@ -26,7 +26,7 @@ from grrm.rl.checkpoints import (
     save_final,
     start_over,
 )
-from grrm.rl.cpu_layers import use_cpu_layers
+from grrm.rl.cpu_layers import require_kernels, use_cpu_layers
 from grrm.rl.experience_maker import ExperienceMaker, RolloutSettings
 from grrm.rl.freezing import freeze_layers
 from grrm.rl.held_out import HeldOut, StopWhenNoBetter
@@ -61,6 +61,8 @@ def train(args: Any) -> None:
     The trained policy and its tokenizer are left in `output_dir` itself.
     """
     use_cpu_layers(args.precision)
+    if args.rollout_quant_type:
+        require_kernels("rollout_quant_type")
     ranks = DataRanks.of(args, timeout_s=LONGEST_PHASE_S + args.reward_deadline_s)
     claim_output_dir(args.output_dir)
     quiet_paddlenlp(args.output_dir, args.process_index == 0)

@@ -9,6 +9,6 @@ written out in the operators that are fast; where the C++ kernels of csrc could 
 
 from __future__ import annotations
 
-from grrm.rl.cpu_layers.install import takes_ranges, use_cpu_layers
+from grrm.rl.cpu_layers.install import require_kernels, takes_ranges, use_cpu_layers
 
-__all__ = ["takes_ranges", "use_cpu_layers"]
+__all__ = ["require_kernels", "takes_ranges", "use_cpu_layers"]

@@ -8,6 +8,7 @@ from typing import Any
 import paddle
 from paddle.autograd import PyLayer
 
+from grrm.engine.native import OUT_OF_MEMORY
 from grrm.rl.cpu_layers.wanted import note_inputs, only_wanted
 from grrm_csrc.build import kernels
 
@@ -28,6 +29,7 @@ _SIGNATURES = {
     "grrm_attention": "fffiiiffnnnnn",
     "grrm_attention_backward": "fffiiiffffffnnnnn",
 }
+_ANSWERING = frozenset({"grrm_pack_output_layer", "grrm_linear_scores", "grrm_linear_scores_backward", "grrm_multiply"})
 _DTYPES = {"f": paddle.float32, "i": paddle.int32, "l": paddle.int64}
 _NUMBERS = {"n": ctypes.c_int64, "x": ctypes.c_float, "b": lambda addresses: (ctypes.c_void_p * 4)(*addresses)}
 
@@ -35,7 +37,7 @@ _NUMBERS = {"n": ctypes.c_int64, "x": ctypes.c_float, "b": lambda addresses: (ct
 def call_kernel(name: str, *arguments: Any) -> int:
     """Call a kernel, tensors by address, and return what it answers, if anything.
 
-    Raises TypeError for a tensor of another type or on another device.
+    Raises TypeError for a tensor of another type or on another device, MemoryError when the kernel runs out of memory.
     """
     kept: list[paddle.Tensor] = []  # temporary copies have to live until the call returns
     passed: list[Any] = []
@@ -50,7 +52,15 @@ def call_kernel(name: str, *arguments: Any) -> int:
             raise TypeError(f"{name} takes {_DTYPES[kind]} on the CPU, not {argument.dtype} on {argument.place}")
         kept.append(argument if argument.is_contiguous() else argument.contiguous())
         passed.append(ctypes.c_void_p(kept[-1].data_ptr()))
-    return int(getattr(kernels().library, name)(*passed))
+    kernel = getattr(kernels().library, name)
+    if name not in _ANSWERING:
+        kernel(*passed)
+        return 0
+    kernel.restype = ctypes.c_int64
+    answer = int(kernel(*passed))
+    if answer == OUT_OF_MEMORY:
+        raise MemoryError(f"{name} ran out of memory: use smaller micro-batches")
+    return answer
 
 
 def new_floats(*shape: int) -> paddle.Tensor:

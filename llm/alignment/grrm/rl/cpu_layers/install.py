@@ -7,6 +7,7 @@ from typing import Any
 import paddle
 from paddlenlp.transformers.llama import modeling as llama
 from paddlenlp.transformers.qwen2 import modeling as qwen2
+from paddlenlp.utils.log import logger
 
 from grrm.engine.native import available
 from grrm.errors import UserError
@@ -16,6 +17,7 @@ from grrm.rl.cpu_layers.norm import rms_norm
 from grrm.rl.cpu_layers.precision import set_precision
 from grrm.rl.cpu_layers.projection import CpuLinear
 from grrm.rl.cpu_layers.rotary import rotate
+from grrm_csrc.bf16 import is_native
 from grrm_csrc.build import kernels
 
 _in_use = False
@@ -26,6 +28,19 @@ def takes_ranges(config: Any) -> bool:
     return _in_use and available() and not getattr(config, "alibi", False)
 
 
+def require_kernels(key: str) -> None:
+    """Raises UserError, naming the key of the argument file, where the kernels that would honour it are missing.
+
+    Where they are slower than without the key, because this processor has no bfloat16 dot products, a line says so.
+    """
+    if not available():
+        raise UserError(f"{key} needs the C++ kernels on a CPU, but {kernels().reason}: remove the key.")
+    if not is_native():
+        logger.warning(
+            f"{key}: this processor has no bfloat16 dot products, so its products take longer than float32's"
+        )
+
+
 def use_cpu_layers(precision: str = "float32") -> None:
     """Install the CPU forms for models built from here on; does nothing when a GPU is in use.
 
@@ -34,8 +49,8 @@ def use_cpu_layers(precision: str = "float32") -> None:
     """
     if not paddle.get_device().startswith("cpu"):
         return
-    if precision != "float32" and not available():
-        raise UserError(f"bf16 needs the C++ kernels on a CPU, but {kernels().reason}: set bf16: false.")
+    if precision != "float32":
+        require_kernels("bf16")
     global _in_use
     _in_use = True
     set_precision(precision)

@@ -60,7 +60,8 @@ class Projection(PyLayer):
             ctx.multiply(x_NI, grad_NO, transpose_x=True) if for_weight else None,
         ]
         if for_bias:
-            found.append(paddle.matmul(paddle.ones([1, grad_NO.shape[0]]), grad_NO).squeeze(0))
+            ones_1N = paddle.ones([1, grad_NO.shape[0]])
+            found.append(paddle.matmul(ones_1N, grad_NO).squeeze(0) if for_bias[0] else None)
         return only_wanted(ctx, *found)
 
 
