@@ -60,10 +60,10 @@ class DemoSettings:
     judge_live_orders: int = 2  # the same where it rewards
     judge_sft_steps: int | None = None
     judge_rl_steps: int | None = None
-    judged_rl_steps: int = 90  # of a policy against a judge, whose every step takes longer than the metric's
+    judged_rl_steps: int = 120  # of a policy against a judge, whose every step takes longer than the metric's
     judged_kl_loss_coeff: float = 0.5  # a learned judge is noisy, and wrong where the policy has not been before
     judged_frozen_layers: int = 1  # and embeddings: most of the gain for a third of what greedy loses
-    judged_learning_rate: float = 2e-4  # what the judge is sure of shall outweigh the anchor within these steps
+    judged_learning_rate: float = 1e-4  # noise in the weights costs greedy decoding by its square
     judged_temperature: float = 0.7  # nearer to greedy decoding, which at 1 pays for what samples gain
     nproc: int = 2
 
