@@ -22,7 +22,7 @@ from grrm.rl.arguments import load_arguments
 @pytest.fixture(autouse=True)
 def _layers_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """`use_cpu_layers` changes PaddleNLP's classes for good, so other tests of this process would see it."""
-    monkeypatch.setattr(training, "use_cpu_layers", lambda: None)
+    monkeypatch.setattr(training, "use_cpu_layers", lambda *_: None)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from grrm.rl.metrics_log import read_metrics
 
 @pytest.fixture(autouse=True)
 def _layers_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "use_cpu_layers", lambda: None)
+    monkeypatch.setattr(training, "use_cpu_layers", lambda *_: None)
 
 
 def unparsable(world: TinyWorld, tmp_path: Path, **settings: str):

@@ -50,7 +50,7 @@ def judge(world: TinyWorld, save_policy, tmp_path_factory: pytest.TempPathFactor
     }
     overrides = [text for key, value in settings.items() for text in (f"--{key}", value)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sft_training, "use_cpu_layers", lambda: None)  # it changes PaddleNLP's classes for good
+        patch.setattr(sft_training, "use_cpu_layers", lambda *_: None)  # it changes PaddleNLP's classes for good
         sft_training.train(load_sft_arguments(CONFIGS / "sft_gqm_tiny_argument.yaml", overrides))
     return TinyWorld(folder, folder / "policy", convert_rl_gqm(groups, folder / "rl_gqm.jsonl", shuffle_augment=2).path)
 
@@ -97,7 +97,7 @@ def test_verdicts_are_rewarded_by_the_rule_and_the_judge_learns_from_it(judge: T
 def test_penalty_of_overlong_verdicts_reaches_the_rewards(
     judge: TinyWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "use_cpu_layers", lambda: None)
+    monkeypatch.setattr(training, "use_cpu_layers", lambda *_: None)
     ramp = {
         "enable_overlong_reward_buffer": "true",
         "overlong_reward_buffer": "2",
@@ -122,7 +122,7 @@ def test_row_of_another_stage_is_told_with_its_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(training, "use_cpu_layers", lambda: None)
+    monkeypatch.setattr(training, "use_cpu_layers", lambda *_: None)
     command = second_stage(replace(judge, rl_data=world.rl_data), tmp_path)
     said = ends_with_a_sentence(lambda: training.train(load_arguments(command[1], command[2:])), capsys)
     assert "rl.jsonl line 1: The ground truth" in said

@@ -18,7 +18,7 @@ from grrm.rl.metrics_log import read_metrics
 @pytest.fixture(autouse=True)
 def _layers_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """`use_cpu_layers` changes PaddleNLP's classes for good, so other tests of this process would see it."""
-    monkeypatch.setattr(sft_training, "use_cpu_layers", lambda: None)
+    monkeypatch.setattr(sft_training, "use_cpu_layers", lambda *_: None)
 
 
 def sft_settings(world: TinyWorld, tmp_path: Path, **settings: str) -> list[str]:
