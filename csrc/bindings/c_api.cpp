@@ -186,8 +186,8 @@ int64_t grrm_pack_output_layer(const void* const* blas, const float* weights, in
 // Logits [rows, vocab] go where the caller has room; `logprobs` may be null, then they are all there is. `packed` is
 // what `grrm_pack_output_layer` has written, or null.
 int64_t grrm_linear_scores(const void* const* blas, float* packed, const float* hidden, const float* weights,
-                        const int64_t* labels, float* logits, float* logprobs, float* entropy, float* lse, int64_t rows,
-                        int64_t width, int64_t vocab, int64_t by_word) {
+                           const int64_t* labels, float* logits, float* logprobs, float* entropy, float* lse,
+                           int64_t rows, int64_t width, int64_t vocab, int64_t by_word) {
   return within_memory([&] {
     const grrm::OutputLayer layer = output_layer_at(blas, weights, width, vocab, by_word, packed, nullptr);
     grrm::score_hidden(layer, hidden, labels, rows, logits, logprobs, entropy, lse);
@@ -197,21 +197,21 @@ int64_t grrm_linear_scores(const void* const* blas, float* packed, const float* 
 
 // Overwrites `logits`. `dhidden` and `dweights` may be null; `packed`, which is for the former, too.
 int64_t grrm_linear_scores_backward(const void* const* blas, float* packed, float* logits, const float* hidden,
-                                 const float* weights, const int64_t* labels, const float* entropy, const float* lse,
-                                 const float* g_logprob, const float* g_entropy, const float* g_lse, float* dhidden,
-                                 float* dweights, int64_t rows, int64_t width, int64_t vocab, int64_t by_word,
-                                 int64_t adds) {
+                                    const float* weights, const int64_t* labels, const float* entropy,
+                                    const float* lse, const float* g_logprob, const float* g_entropy,
+                                    const float* g_lse, float* dhidden, float* dweights, int64_t rows, int64_t width,
+                                    int64_t vocab, int64_t by_word, int64_t adds) {
   return within_memory([&] {
     const grrm::OutputLayer layer = output_layer_at(blas, weights, width, vocab, by_word, nullptr, packed);
-    grrm::pull_scores(layer, logits, hidden, labels, entropy, lse, {g_logprob, g_entropy, g_lse}, rows, dhidden, dweights,
-                      adds != 0);
+    grrm::pull_scores(layer, logits, hidden, labels, entropy, lse, {g_logprob, g_entropy, g_lse}, rows, dhidden,
+                      dweights, adds != 0);
     return int64_t{0};
   });
 }
 
 // c = a b + beta c, as cblas_sgemm but for alpha, which is 1, and beta, which is 0 or 1.
-int64_t grrm_multiply(const void* const* blas, const float* a, const float* b, float* c, int64_t m, int64_t n, int64_t k,
-                   int64_t a_transposed, int64_t b_transposed, float beta) {
+int64_t grrm_multiply(const void* const* blas, const float* a, const float* b, float* c, int64_t m, int64_t n,
+                      int64_t k, int64_t a_transposed, int64_t b_transposed, float beta) {
   return within_memory([&] {
     const grrm::Matrix left{a, a_transposed != 0 ? m : k, a_transposed != 0};
     const grrm::Matrix right{b, b_transposed != 0 ? k : n, b_transposed != 0};
