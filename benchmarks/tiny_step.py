@@ -177,9 +177,9 @@ def timed_in_turn(works: Sequence[Callable[[], Any]], repeats: int) -> list[tupl
 def summary(seconds: list[float], n_tokens: int, counted: str) -> dict[str, Any]:
     """Median, range and rate; `counted` says which tokens the rate counts."""
     return {
-        "median_s": round(median(seconds), 4),
-        "fastest_s": round(min(seconds), 4),
-        "slowest_s": round(max(seconds), 4),
+        "median_s": round(median(seconds), 6),
+        "fastest_s": round(min(seconds), 6),
+        "slowest_s": round(max(seconds), 6),
         "repeats": len(seconds),
         "tokens_per_s": round(n_tokens / median(seconds)),
         "tokens_counted": counted,

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib.util
 from functools import lru_cache
-from pathlib import Path
 
 from grrm_csrc.bf16 import ROUNDING, rounding_addresses
+from grrm_csrc.openmp import paddle_libraries, paddle_runtime
 
 PRECISIONS = ("float32", *ROUNDING)
 _LIBRARIES = ("libmklml_intel.so", "libopenblas.so", "libopenblas.so.0")  # on x86, and elsewhere
-_RUNTIME = "libiomp5.so"  # which the first needs, and finds only where it is loaded already
 _PRODUCT = "cblas_sgemm"
 _PACKING = ("cblas_sgemm_pack_get_size", "cblas_sgemm_pack", "cblas_sgemm_compute")
 
@@ -52,12 +50,10 @@ def _address(function: str) -> int | None:
 @lru_cache(maxsize=1)
 def _library() -> ctypes.CDLL | None:
     """Paddle's own BLAS."""
-    paddle = importlib.util.find_spec("paddle")
-    if paddle is None or paddle.origin is None:
+    folder = paddle_libraries()
+    if folder is None:
         return None
-    folder = Path(paddle.origin).parent / "libs"
-    with contextlib.suppress(OSError):
-        ctypes.CDLL(str(folder / _RUNTIME))
+    paddle_runtime()  # MKL needs it, and finds it only where it is loaded already
     for name in _LIBRARIES:
         with contextlib.suppress(OSError):
             library = ctypes.CDLL(str(folder / name))

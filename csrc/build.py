@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from grrm_csrc.openmp import paddle_runtime
+
 SWITCH = "GRRM_KERNELS"  # "off" does without them
 _SOURCES = Path(__file__).resolve().parent
 _MAIN = "bindings/c_api.cpp"
@@ -95,7 +97,8 @@ def fingerprint(compiler: Sequence[str]) -> str:
     """Changes with everything that the library is made of. Raises CalledProcessError, TimeoutExpired or OSError."""
     command = [*compiler, "--version"]
     version = subprocess.run(command, capture_output=True, text=True, timeout=30.0, check=True).stdout
-    parts = [version, " ".join([*compiler[1:], *_FLAGS]), platform.machine()]
+    runtime = paddle_runtime()
+    parts = [version, " ".join([*compiler[1:], *_FLAGS]), platform.machine(), runtime.name if runtime else ""]
     digest = hashlib.sha256("\0".join(parts).encode())
     for path in sorted(_SOURCES.glob("*/*.h")) + sorted(_SOURCES.glob("*/*.cpp")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -107,7 +110,10 @@ def compile_to(path: Path, compiler: Sequence[str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".build-") as folder:
         made = Path(folder) / "kernels.so"
-        command = [*compiler, *_FLAGS, str(_SOURCES / _MAIN), "-o", str(made)]
+        runtime = paddle_runtime()
+        # What the compiler itself would link for OpenMP comes later, and is dropped as not needed.
+        link = [] if runtime is None else ["-Wl,--as-needed", str(runtime)]
+        command = [*compiler, *_FLAGS, str(_SOURCES / _MAIN), *link, "-o", str(made)]
         subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_TIMEOUT_S, check=True)
         made.replace(path)
 

@@ -80,8 +80,8 @@ def test_process_is_configured_before_paddle(monkeypatch):
     assert configured(monkeypatch) == {
         "MKL_DEBUG_CPU_TYPE": "5",
         "OMP_NUM_THREADS": "1",
-        "KMP_BLOCKTIME": "0",
-        "GOMP_SPINCOUNT": "0",
+        "KMP_BLOCKTIME": "1",
+        "GOMP_SPINCOUNT": "1000",
         "FLAGS_use_stride_kernel": "0",
         "GLOG_minloglevel": "2",
     }

@@ -19,9 +19,10 @@ from grrm.deferred_imports import defer
 _MKL = "MKL_DEBUG_CPU_TYPE"
 _THREADS = "OMP_NUM_THREADS"
 _STRIDE = "FLAGS_use_stride_kernel"
-# Two OpenMP runtimes take turns, MKL's own and that of the kernels. Waiting threads of the one must not keep the cores
-# from the other: by default they spin, and generation on two threads took five times as long as on one.
-_WAITING = {"KMP_BLOCKTIME": "0", "GOMP_SPINCOUNT": "0"}
+# A waiting thread spins for a millisecond and then sleeps. Generation has a hundred short loops a token, and waking
+# threads up for each took longer than the loops; the default of 200 ms keeps cores from other processes. GCC's runtime
+# (which counts turns instead, some 20 us here) has threads of its own beside paddle's and must let go of a core sooner.
+_WAITING = {"KMP_BLOCKTIME": "1", "GOMP_SPINCOUNT": "1000"}
 
 
 def cpu_facts() -> tuple[str, frozenset[str]]:
