@@ -6,7 +6,8 @@
 SmolLM2-135M, prompts of 64 random tokens, 64 new ones at temperature 1, nothing ends early, prefill included. Every
 engine is a process with two threads; in each round all take their turn, so what disturbs one disturbs all. Medians are
 reported; what counts are the ratios. `ours-…-shared` and `ours-…-apart` are a rollout of eight prompts of 512
-tokens with four samples each, whose prompts are prefilled once or, made to differ in their first token, four times.
+tokens with four samples each, whose prompts are prefilled once or, made to differ in their first token, four times;
+OpenVINO is asked for four samples of each prompt.
 An engine that does not run here is left out, and so is everything in bfloat16 on a processor that has no dot products
 of it; where the others are not installed nothing is measured. A line says so.
 """
@@ -29,7 +30,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks/results/decode.json"
-PEERS = ("transformers-fp32", "transformers-bf16", "openvino-fp32", "openvino-bf16")
+PEERS = ("transformers-fp32", "transformers-bf16", "llama.cpp-bf16", "openvino-fp32", "openvino-bf16")
 OURS = {"ours-fp32": "float32", "ours-bf16": "bfloat16"}
 CASES = tuple({"batch": batch, "prompt": 64, "new": 64} for batch in (1, 8, 32))
 ROLLOUT = {"batch": 8, "samples": 4, "prompt": 512, "new": 64}
@@ -93,7 +94,8 @@ def measure(home: Path, engines: Sequence[str], rounds: int) -> list[dict[str, A
                 took = worker.seconds(case if turn >= 0 else {**case, "new": 4})
                 if turn >= 0:
                     seconds[name, number].append(took)
-        for name, apart in product(ours, (False, True)):
+        sharing = [name for name in workers if name.startswith("openvino")]
+        for name, apart in [*product(ours, (False, True)), *product(sharing, (False,))]:
             took = workers[name].seconds({**ROLLOUT, "apart": apart, "new": ROLLOUT["new"] if turn >= 0 else 2})
             if turn >= 0:
                 shared[name, apart].append(took)

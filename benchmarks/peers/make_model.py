@@ -1,8 +1,8 @@
 """Makes the models of the comparisons: `make_model.py FROM TO`.
 
 TO/smol is SmolLM2-135M-Instruct, unpacked from the four bits it is shipped in (FROM), as a Hugging Face folder in
-float32 with a GGUF file in float16 beside it, which OpenVINO reads. TO/tiny is a Qwen2 of four layers with random
-weights, whose tokens are words.
+float32 with GGUF files beside it, in float16 for OpenVINO and in bfloat16 for llama.cpp. TO/tiny is a Qwen2 of four
+layers with random weights, whose tokens are words.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ def make_smol(source: Path, target: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(source, gguf_file=FILE, dtype=torch.float32)
     tokenizer.save_pretrained(target)
     rewrite(source / FILE, target / "f16.gguf", gguf.GGMLQuantizationType.F16)
+    rewrite(source / FILE, target / "bf16.gguf", gguf.GGMLQuantizationType.BF16)
     # One that came from GGUF is not saved; one with the same weights is.
     settings = {key: value for key, value in model.config.to_dict().items() if "quant" not in key}
     plain = LlamaForCausalLM(LlamaConfig(**settings))
@@ -69,7 +70,8 @@ def rewrite(source: Path, target: Path, wanted: gguf.GGMLQuantizationType) -> No
             continue
         inner = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
         writer.add_key_value(key, field.contents(), field.types[0], inner)
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
+    types = {gguf.GGMLQuantizationType.F16: "MOSTLY_F16", gguf.GGMLQuantizationType.BF16: "MOSTLY_BF16"}
+    writer.add_file_type(gguf.LlamaFileType[types[wanted]])
     for tensor in reader.tensors:
         numbers = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
         kind = gguf.GGMLQuantizationType.F32 if numbers.ndim == 1 else wanted

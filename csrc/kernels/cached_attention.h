@@ -103,8 +103,10 @@ GRRM_INLINE void attend_queries(const CacheShape& s, const float* query, int64_t
   int64_t i = 0;
   for (; i + 4 <= n; i += 4)
     attend_cached<4>(s, query + i * D, columns, values, seen + i, scale, weights, result, out + i * D);
-  for (; i + 2 <= n; i += 2)
-    attend_cached<2>(s, query + i * D, columns, values, seen + i, scale, weights, result, out + i * D);
+  if (i + 3 == n)
+    return attend_cached<3>(s, query + i * D, columns, values, seen + i, scale, weights, result, out + i * D);
+  if (i + 2 == n)
+    return attend_cached<2>(s, query + i * D, columns, values, seen + i, scale, weights, result, out + i * D);
   if (i < n) attend_cached<1>(s, query + i * D, columns, values, seen + i, scale, weights, result, out + i * D);
 }
 
