@@ -105,7 +105,7 @@ int64_t within_memory(Work work) {
 
 extern "C" {
 
-int32_t grrm_abi() { return 8; }
+int32_t grrm_abi() { return 9; }
 
 // The addresses of a BLAS (grrm::Blas) whose factors are bfloat16, those that it lays out in eight bits where `int8` is
 // not 0; returns 1 where the processor has dot products of bfloat16, 0 where the same sums take longer than float32's.
@@ -290,16 +290,18 @@ int64_t grrm_pack(const int64_t* sizes, const void* const* addresses, const int6
 }
 
 // Runs n tokens through the model and leaves the logits of the tokens `wanted`; `logits` has room for a multiple of 16
-// rows; `packed` is what `grrm_pack` has written, or null.
+// rows; `packed` is what `grrm_pack` has written, or null. `owners` and `shared` say which slot holds the same first
+// positions as a token's own (see grrm::Places); null where nobody shares any.
 int64_t grrm_decode(const int64_t* sizes, float epsilon, const void* const* addresses, const int64_t* extents,
-                    float* packed, const int64_t* tokens, const int64_t* slots, const int64_t* positions, int64_t n,
-                    const int64_t* wanted, int64_t n_wanted, float* keys, float* values, float* logits) {
+                    float* packed, const int64_t* tokens, const int64_t* slots, const int64_t* positions,
+                    const int64_t* owners, const int64_t* shared, int64_t n, const int64_t* wanted, int64_t n_wanted,
+                    float* keys, float* values, float* logits) {
   const Sizes& s = *reinterpret_cast<const Sizes*>(sizes);
   return within_memory([&] {
     const auto* where = reinterpret_cast<const grrm::Extent*>(extents);
     const grrm::Decoder decoder = decoder_at(s, epsilon, addresses, where, packed);
     const grrm::CacheShape cache = s.cache();
-    grrm::DecoderPass(decoder, cache, tokens, slots, positions, n).run(keys, values, wanted, n_wanted, logits);
+    grrm::DecoderPass(decoder, cache, tokens, {slots, positions, owners, shared, n}).run(keys, values, wanted, n_wanted, logits);
     return int64_t{0};
   });
 }

@@ -1,151 +1,193 @@
 // Attention of single tokens over a cache of keys and values: what prefill and decoding have in common.
-//
-// A cache holds, for each slot and key head, the keys as columns [D, stride] and the values as rows [length, W]: scores
-// of neighbouring positions are then neighbouring products, and no sum runs across a register. W is D rounded up to
-// whole lanes, stride the length rounded up to two of them; what lies beyond is never read into a result.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <vector>
+#include <memory>
+#include <type_traits>
 
 #include "attention.h"
 #include "extent.h"
+#include "kv_cache.h"
 
 namespace grrm {
 
-struct CacheShape {
-  int64_t slots, key_heads, width, length;
+constexpr int64_t kTogether = 32;  // queries of samples of one prompt that go through it together
 
-  int64_t stride() const { return (length + 2 * kLanes - 1) / (2 * kLanes) * (2 * kLanes); }
-  int64_t value_width() const { return whole_lanes(width); }
-  int64_t keys_per_layer() const { return slots * key_heads * width * stride(); }
-  int64_t values_per_layer() const { return slots * key_heads * length * value_width(); }
-};
-
-// One layer's part of the cache.
-struct CacheLayer {
-  const CacheShape& shape;
-  float* keys;
-  float* values;
-
-  float* key_columns(int64_t slot, int64_t head) const {
-    return keys + (slot * shape.key_heads + head) * shape.width * shape.stride();
-  }
-  float* value_rows(int64_t slot, int64_t head) const {
-    return values + (slot * shape.key_heads + head) * shape.length * shape.value_width();
-  }
-};
-
-// Puts key and value [K, D] of one token into its slot.
-GRRM_CLONES
-static void cache_token(const CacheLayer& cache, const float* key, const float* value, int64_t slot, int64_t position) {
-  const CacheShape& s = cache.shape;
-  const int64_t stride = s.stride(), W = s.value_width();
-  for (int64_t head = 0; head < s.key_heads; ++head) {
-    float* column = cache.key_columns(slot, head) + position;
-    float* row = cache.value_rows(slot, head) + position * W;
-    for (int64_t d = 0; d < s.width; ++d) column[d * stride] = key[head * s.width + d];
-    for (int64_t d = 0; d < s.width; ++d) row[d] = value[head * s.width + d];
-    for (int64_t d = s.width; d < W; ++d) row[d] = 0.0f;
-  }
-}
-
-// The first `count` positions of one slot over all heads, copied to another: a prompt that several sequences share.
-GRRM_CLONES
-static void copy_slot(const CacheLayer& cache, int64_t from, int64_t to, int64_t count) {
-  const CacheShape& s = cache.shape;
-  const int64_t stride = s.stride();
-  for (int64_t head = 0; head < s.key_heads; ++head) {
-    const float* columns = cache.key_columns(from, head);
-    float* target = cache.key_columns(to, head);
-    for (int64_t d = 0; d < s.width; ++d)
-      std::memcpy(target + d * stride, columns + d * stride, count * sizeof(float));
-    std::memcpy(cache.value_rows(to, head), cache.value_rows(from, head), count * s.value_width() * sizeof(float));
-  }
-}
-
-// R queries [R, D] of one key head, of which the r-th sees the positions before `seen[r]`, each no fewer than the one
-// before; `weights` has room for R strides, `result` for R x W.
-template <int R>
-GRRM_INLINE void attend_cached(const CacheShape& s, const float* query, const float* columns, const float* values,
-                               const int64_t* seen, float scale, float* weights, float* result, float* out) {
-  const int64_t stride = s.stride(), W = s.value_width(), D = s.width, end = seen[R - 1];
-  dot_columns<R>(query, columns, scale, stride, D, 0, end, weights);
-  float sums[R];
-  for (int r = 0; r < R; ++r) {
-    float* w = weights + r * stride;
-    sums[r] = exponentials(w, 0, seen[r], largest(w, 0, seen[r], -3e38f));
-    for (int64_t j = seen[r]; j < end; ++j) w[j] = 0.0f;
-  }
-  for (int64_t d = 0; d < R * W; ++d) result[d] = 0.0f;
-  add_weighted_rows<R>(weights, values, stride, W, 0, end, result);
-  for (int r = 0; r < R; ++r)
-    for (int64_t d = 0; d < D; ++d) out[r * D + d] = result[r * W + d] / sums[r];
-}
-
-struct AttendBuffers {
-  std::vector<float> weights, result, queries, out;
-
-  explicit AttendBuffers(const CacheShape& s)
-      : weights(kQueries * s.stride()),
-        result(kQueries * s.value_width()),
-        queries(kQueries * s.width),
-        out(kQueries * s.width) {}
-};
-
-// As many as possible of the queries [n, D] of a key head at a time.
-GRRM_INLINE void attend_queries(const CacheShape& s, const float* query, int64_t n, const float* columns,
-                                const float* values, const int64_t* seen, float scale, AttendBuffers& b, float* out) {
-  const int64_t D = s.width;
-  float *weights = b.weights.data(), *result = b.result.data();
+// Calls run(R, i) for R queries from the i-th on, as many as possible at a time, until all n had their turn.
+template <typename Run>
+GRRM_INLINE void in_blocks(int64_t n, const Run& run) {
   int64_t i = 0;
-  for (; i + 4 <= n; i += 4)
-    attend_cached<4>(s, query + i * D, columns, values, seen + i, scale, weights, result, out + i * D);
-  if (i + 3 == n)
-    return attend_cached<3>(s, query + i * D, columns, values, seen + i, scale, weights, result, out + i * D);
-  if (i + 2 == n)
-    return attend_cached<2>(s, query + i * D, columns, values, seen + i, scale, weights, result, out + i * D);
-  if (i < n) attend_cached<1>(s, query + i * D, columns, values, seen + i, scale, weights, result, out + i * D);
+  for (; i + kQueries <= n; i += kQueries) run(std::integral_constant<int, kQueries>(), i);
+  if (n - i == 3) run(std::integral_constant<int, 3>(), i);
+  if (n - i == 2) run(std::integral_constant<int, 2>(), i);
+  if (n - i == 1) run(std::integral_constant<int, 1>(), i);
 }
 
-// How many tokens from the i-th on, `limit` at most, follow one another in one slot.
-inline int64_t tokens_in_order(const int64_t* slots, const int64_t* positions, int64_t i, int64_t end, int64_t limit) {
-  int64_t n = 1;
-  while (n < limit && i + n < end && slots[i + n] == slots[i] && positions[i + n] == positions[i] + n) ++n;
-  return n;
+#define GRRM_BLOCK(...) [&](auto R, int64_t i) __attribute__((always_inline)) { __VA_ARGS__; }
+
+// Room for some queries of one key head: [n, D] of them and of their results, [n, stride] and [n, W] on the way.
+struct AttendBuffers {
+  std::unique_ptr<float[]> queries, weights, result, out;
+
+  AttendBuffers(const CacheShape& s, int64_t n)
+      : queries(new float[n * s.width]),
+        weights(new float[n * s.stride()]),
+        result(new float[n * s.value_width()]),
+        out(new float[n * s.width]) {}
+};
+
+// One key head of one slot.
+struct CachedHead {
+  const float* columns;
+  const float* values;
+};
+
+// weights [n, stride] = the scores of queries [n, D] at the positions from begin, a multiple of two lanes, to end.
+GRRM_INLINE void score(const CacheShape& s, const float* query, int64_t n, CachedHead head, float scale, int64_t begin,
+                       int64_t end, float* weights) {
+  in_blocks(n, GRRM_BLOCK(dot_columns<R>(query + i * s.width, head.columns, scale, s.stride(), s.width, begin, end,
+                                         weights + i * s.stride())));
 }
+
+// result [n, W] += the values of the positions from begin to end, times weights.
+GRRM_INLINE void add_values(const CacheShape& s, const float* weights, int64_t n, CachedHead head, int64_t begin,
+                            int64_t end, float* result) {
+  const int64_t W = s.value_width();
+  in_blocks(n, GRRM_BLOCK(add_weighted_rows<R>(weights + i * s.stride(), head.values, s.stride(), W, begin, end,
+                                               result + i * W)));
+}
+
+// Scores of the first `seen` positions become exponentials, those behind, up to `end`, 0; returns the sum.
+GRRM_INLINE float weigh(float* scores, int64_t seen, int64_t end) {
+  const float sum = exponentials(scores, 0, seen, largest(scores, 0, seen, -3e38f));
+  for (int64_t j = seen; j < end; ++j) scores[j] = 0.0f;
+  return sum;
+}
+
+GRRM_INLINE void divide(const float* result, float sum, int64_t width, float* out) {
+  for (int64_t d = 0; d < width; ++d) out[d] = result[d] / sum;
+}
+
+// Queries [n, D], `group` of each of n / group tokens at the positions from `position` on of one slot.
+GRRM_INLINE void attend_in_order(const CacheShape& s, const float* query, int64_t n, int64_t group, CachedHead head,
+                                 int64_t position, float scale, const AttendBuffers& b, float* out) {
+  const int64_t D = s.width, W = s.value_width(), stride = s.stride();
+  float *weights = b.weights.get(), *result = b.result.get();
+  in_blocks(n, [&](auto R, int64_t i) __attribute__((always_inline)) {
+    const int64_t end = position + (i + R - 1) / group + 1;
+    float sums[R];
+    score(s, query + i * D, R, head, scale, 0, end, weights);
+    for (int r = 0; r < R; ++r) sums[r] = weigh(weights + r * stride, position + (i + r) / group + 1, end);
+    std::fill_n(result, R * W, 0.0f);
+    add_values(s, weights, R, head, 0, end, result);
+    for (int r = 0; r < R; ++r) divide(result + r * W, sums[r], D, out + (i + r) * D);
+  });
+}
+
+// What a thread computes of the attention of tokens; see cached_attention_tokens.
+struct CachedAttention {
+  const CacheLayer& cache;
+  const float* q;
+  const Places& places;
+  int64_t heads, group;
+  float scale;
+  float* out;
+
+  CachedHead head_of(int64_t slot, int64_t head) const {
+    return {cache.key_columns(slot, head), cache.value_rows(slot, head)};
+  }
+
+  int64_t size() const { return group * cache.shape.width; }
+  int64_t at(int64_t token, int64_t head) const { return (token * heads + head * group) * cache.shape.width; }
+
+  // How many tokens from the i-th on, `limit` at most, follow one another in one slot.
+  int64_t in_order(int64_t i, int64_t end, int64_t limit) const {
+    int64_t n = 1;
+    while (n < limit && i + n < end && places.slots[i + n] == places.slots[i] &&
+           places.positions[i + n] == places.positions[i] + n)
+      ++n;
+    return n;
+  }
+
+  // How many tokens from the i-th on, `limit` at most, share their first positions.
+  int64_t companions(int64_t i, int64_t end, int64_t limit) const {
+    int64_t n = 1;
+    while (n < limit && i + n < end && places.shared[i] > 0 && places.shared[i + n] == places.shared[i] &&
+           places.owners[i + n] == places.owners[i])
+      ++n;
+    return n;
+  }
+
+  GRRM_INLINE void gather(const CachedAttention& a, int64_t i, int64_t n, int64_t head, float* queries) {
+    for (int64_t t = 0; t < n; ++t) std::copy_n(a.q + a.at(i + t, head), a.size(), queries + t * a.size());
+  }
+
+  GRRM_INLINE void scatter(const CachedAttention& a, int64_t i, int64_t n, int64_t head, const float* results) {
+    for (int64_t t = 0; t < n; ++t) std::copy_n(results + t * a.size(), a.size(), a.out + a.at(i + t, head));
+  }
+
+  // Tokens i to i + n of one slot, one after the other.
+  GRRM_INLINE void run_in_order(const CachedAttention& a, int64_t i, int64_t n, int64_t head, const AttendBuffers& b) {
+    gather(a, i, n, head, b.queries.get());
+    attend_in_order(a.cache.shape, b.queries.get(), n * a.group, a.group, a.head_of(a.places.slots[i], head),
+                    a.places.positions[i], a.scale, b, b.out.get());
+    scatter(a, i, n, head, b.out.get());
+  }
+
+  // Tokens i to i + n, of which all read what they share from its owner, and what follows each from its own slot.
+  GRRM_INLINE void run_companions(const CachedAttention& a, int64_t i, int64_t n, int64_t head,
+                                  const AttendBuffers& b) {
+    const CacheShape& s = a.cache.shape;
+    const Places& places = a.places;
+    const int64_t W = s.value_width(), stride = s.stride(), all = n * a.group;
+    const int64_t shared = places.shared[i] / (2 * kLanes) * (2 * kLanes);
+    const CachedHead owner = a.head_of(places.owners[i], head);
+    float *queries = b.queries.get(), *weights = b.weights.get(), *result = b.result.get(), *out = b.out.get();
+    float sums[kTogether];
+    gather(a, i, n, head, queries);
+    score(s, queries, all, owner, a.scale, 0, shared, weights);
+    for (int64_t t = 0, first = 0; t < n; ++t, first += a.group) {
+      const int64_t seen = places.positions[i + t] + 1;
+      score(s, queries + first * s.width, a.group, a.head_of(places.slots[i + t], head), a.scale, shared, seen,
+            weights + first * stride);
+      for (int64_t r = first; r < first + a.group; ++r) sums[r] = weigh(weights + r * stride, seen, seen);
+    }
+    std::fill_n(result, all * W, 0.0f);
+    add_values(s, weights, all, owner, 0, shared, result);
+    for (int64_t t = 0, first = 0; t < n; ++t, first += a.group)
+      add_values(s, weights + first * stride, a.group, a.head_of(places.slots[i + t], head), shared,
+                 places.positions[i + t] + 1, result + first * W);
+    for (int64_t r = 0; r < all; ++r) divide(result + r * W, sums[r], s.width, out + r * s.width);
+    scatter(a, i, n, head, out);
+  }
+};
 
 // Tokens [begin, end) of q and out [N, heads, D]; each sees positions 0 to its own of its slot. Query heads of other
-// key heads than `read` are left as they are. Where few queries share a key head, those of neighbouring tokens go
-// through it together.
+// key heads than `read` are left as they are. Those of neighbouring tokens go through a key head together where the
+// tokens follow one another in a slot, or share what they see first. The bits of a token's result are the same alone.
 GRRM_CLONES
-static void cached_attention_tokens(const CacheLayer& cache, const float* q, const int64_t* slots,
-                                    const int64_t* positions, int64_t heads, Span read, int64_t begin, int64_t end,
-                                    float* out) {
-  const CacheShape& s = cache.shape;
-  const int64_t group = heads / s.key_heads, D = s.width, together = std::max<int64_t>(1, kQueries / group);
-  const float scale = 1.0f / std::sqrt(static_cast<float>(D));
-  AttendBuffers buffers(s);
-  std::vector<int64_t> seen(std::max<int64_t>(kQueries, group));
+static void cached_attention_tokens(const CacheLayer& cache, const float* q, const Places& places, int64_t heads,
+                                    Span read, int64_t begin, int64_t end, float* out) {
+  const int64_t group = heads / cache.shape.key_heads;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(cache.shape.width));
+  const CachedAttention attention{cache, q, places, heads, group, scale, out};
+  const int64_t limit = std::max<int64_t>(1, kTogether / group);
+  const AttendBuffers buffers(cache.shape, limit * group);
   int64_t n = 1;
   for (int64_t i = begin; i < end; i += n) {
-    n = tokens_in_order(slots, positions, i, end, together);
-    for (int64_t j = 0; j < n * group; ++j) seen[j] = positions[i + j / group] + 1;
+    n = attention.companions(i, end, limit);
+    const bool share = n > 1;
+    if (!share) n = attention.in_order(i, end, limit);
     for (int64_t head = read.begin; head < read.end; ++head) {
-      const float *columns = cache.key_columns(slots[i], head), *values = cache.value_rows(slots[i], head);
-      const int64_t first = (i * heads + head * group) * D, row = heads * D, size = group * D;
-      if (n == 1) {
-        attend_queries(s, q + first, group, columns, values, seen.data(), scale, buffers, out + first);
-        continue;
-      }
-      for (int64_t t = 0; t < n; ++t) std::copy_n(q + first + t * row, size, buffers.queries.data() + t * size);
-      attend_queries(s, buffers.queries.data(), n * group, columns, values, seen.data(), scale, buffers,
-                     buffers.out.data());
-      for (int64_t t = 0; t < n; ++t) std::copy_n(buffers.out.data() + t * size, size, out + first + t * row);
+      if (share)
+        CachedAttention::run_companions(attention, i, n, head, buffers);
+      else
+        CachedAttention::run_in_order(attention, i, n, head, buffers);
     }
   }
 }
+
+#undef GRRM_BLOCK
 
 }  // namespace grrm

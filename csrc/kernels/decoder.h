@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "aligned.h"
@@ -55,9 +56,9 @@ GRRM_INLINE int64_t whole_rows(int64_t n, int64_t multiple = kRows) { return (n 
 // The tokens of one pass, and what the pass writes on the way; buffers have whole_rows(n) rows.
 class DecoderPass {
  public:
-  DecoderPass(const Decoder& decoder, const CacheShape& cache, const int64_t* tokens, const int64_t* slots,
-              const int64_t* positions, int64_t n)
-      : d_(decoder), cache_(cache), slots_(slots, slots + n), positions_(positions, positions + n), n_(n) {
+  DecoderPass(const Decoder& decoder, const CacheShape& cache, const int64_t* tokens, Places places)
+      : d_(decoder), cache_(cache), places_(std::move(places)), n_(static_cast<int64_t>(places_.slots.size())) {
+    const int64_t n = n_;
     const int64_t rows = whole_rows(n);
     hidden_.assign(rows * d_.hidden, 0.0f);
     for (int64_t i = 0; i < n; ++i)
@@ -149,19 +150,18 @@ class DecoderPass {
     project(normed_, d_.hidden, layer.v, d_.key_heads * d_.width, v_);
     over_ranges(n_, [&](int64_t, int64_t begin, int64_t end) {
       // The sign of the table's first half is the direction.
-      rotate_rows(q_.data(), d_.cos, d_.sin, positions_.data(), q_.data(), begin, end, d_.heads, d_.width, -1.0f);
-      rotate_rows(k_.data(), d_.cos, d_.sin, positions_.data(), k_.data(), begin, end, d_.key_heads, d_.width, -1.0f);
+      rotate_rows(q_.data(), d_.cos, d_.sin, places_.positions.data(), q_.data(), begin, end, d_.heads, d_.width, -1.0f);
+      rotate_rows(k_.data(), d_.cos, d_.sin, places_.positions.data(), k_.data(), begin, end, d_.key_heads, d_.width, -1.0f);
       for (int64_t i = begin; i < end; ++i)
-        cache_token(cache, k_.data() + i * d_.key_heads * d_.width, v_.data() + i * d_.key_heads * d_.width, slots_[i],
-                    positions_[i]);
+        cache_token(cache, k_.data() + i * d_.key_heads * d_.width, v_.data() + i * d_.key_heads * d_.width,
+                    places_.slots[i], places_.positions[i]);
     });
   }
 
   void attend(const DecoderLayer& layer, const CacheLayer& cache) {
     const Span read = key_heads_read(layer);
     over_ranges(n_, [&](int64_t, int64_t begin, int64_t end) {
-      cached_attention_tokens(cache, q_.data(), slots_.data(), positions_.data(), d_.heads, read, begin, end,
-                              attended_.data());
+      cached_attention_tokens(cache, q_.data(), places_, d_.heads, read, begin, end, attended_.data());
     });
     add_projected(attended_, d_.heads * d_.width, layer.o);
   }
@@ -190,7 +190,6 @@ class DecoderPass {
     for (int64_t i = 0; is_all && i < n_; ++i) is_all = wanted[i] == i;
     if (is_all) return;
     const Floats hidden = hidden_, q = q_;
-    const std::vector<int64_t> slots = slots_, positions = positions_;
     const int64_t queries = d_.heads * d_.width, rows = whole_rows(n_wanted);
     hidden_.assign(rows * d_.hidden, 0.0f);
     q_.assign(rows * queries, 0.0f);
@@ -198,13 +197,10 @@ class DecoderPass {
     attended_.assign(rows * queries, 0.0f);
     gate_.resize(rows * d_.inner);
     up_.resize(rows * d_.inner);
-    slots_.resize(n_wanted);
-    positions_.resize(n_wanted);
+    places_.keep(wanted, n_wanted);
     for (int64_t i = 0; i < n_wanted; ++i) {
       std::copy_n(hidden.data() + wanted[i] * d_.hidden, d_.hidden, hidden_.data() + i * d_.hidden);
       std::copy_n(q.data() + wanted[i] * queries, queries, q_.data() + i * queries);
-      slots_[i] = slots[wanted[i]];
-      positions_[i] = positions[wanted[i]];
     }
     n_ = n_wanted;
     inverse_.resize(rows);
@@ -212,7 +208,7 @@ class DecoderPass {
 
   const Decoder& d_;
   const CacheShape& cache_;
-  std::vector<int64_t> slots_, positions_;
+  Places places_;
   int64_t n_;
   Floats hidden_, normed_, inverse_, q_, k_, v_, attended_, gate_, up_;
 };

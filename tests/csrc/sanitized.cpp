@@ -187,13 +187,16 @@ void decoding(int64_t heads, int64_t key_heads, int64_t width, bool tied, int64_
   grrm_extents(sizes, at.data(), extents.data());
   Floats packed(grrm_pack(sizes, at.data(), extents.data(), nullptr));
   grrm_pack(sizes, at.data(), extents.data(), packed.data());
-  grrm_decode(sizes, 1e-6f, at.data(), extents.data(), packed.data(), tokens.data(), slots.data(), positions.data(), 7,
-              wanted.data(), 2, keys.data(), values.data(), logits.data());
+  grrm_decode(sizes, 1e-6f, at.data(), extents.data(), packed.data(), tokens.data(), slots.data(), positions.data(),
+              nullptr, nullptr, 7, wanted.data(), 2, keys.data(), values.data(), logits.data());
   const std::vector<int64_t> from = {2}, to = {1}, counts = {4};
   grrm_copy_slots(sizes, keys.data(), values.data(), from.data(), to.data(), counts.data(), 1);
   const std::vector<int64_t> all = {0, 1, 2}, next = {3, 4, length - 1};
-  grrm_decode(sizes, 1e-6f, at.data(), extents.data(), nullptr, all.data(), all.data(), next.data(), 3, all.data(), 3,
-              keys.data(), values.data(), logits.data());
+  grrm_decode(sizes, 1e-6f, at.data(), extents.data(), nullptr, all.data(), all.data(), next.data(),
+              nullptr, nullptr, 3, all.data(), 3, keys.data(), values.data(), logits.data());
+  const std::vector<int64_t> owners = {0, 2, 2}, shared = {0, 4, 4}, later = {3, 4, 4};
+  grrm_decode(sizes, 1e-6f, at.data(), extents.data(), nullptr, all.data(), all.data(), later.data(), owners.data(),
+              shared.data(), 3, all.data(), 3, keys.data(), values.data(), logits.data());
   const std::vector<uint8_t> seen(3 * vocabulary, 1), too_short = {1, 0, 1};
   const std::vector<int64_t> stops = {0, vocabulary - 1};
   const std::vector<double> uniforms = {0.0, 0.5, 1.0 - 1e-16};

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from paddle import Tensor
 
 from grrm.engine import native
+from grrm.engine.native_cache import NativeCache, cache_counts
 from grrm.engine.prefixes import SharedPrefixes
 from grrm.engine.weights import DecoderWeights, Projection, collect_weights
 from grrm_csrc.blas import blas_addresses
@@ -19,25 +21,6 @@ from grrm_csrc.blas import blas_addresses
 _ROWS = 16  # kRows of the kernel: logits have room for a multiple of it
 _PROJECTIONS = 7  # kProjections of the bindings
 _FEW_WEIGHTS = 1 << 24  # models below generate as fast without, in float32
-
-
-class NativeCache:
-    """Keys and values of every layer for `n_slots` sequences of up to `max_len` positions, laid out by the kernel.
-
-    `addresses` say where the model's parameters are, `extents` (layers x 7 x 8) where its matrices are not zero,
-    `packed` has them as the BLAS likes to read them, or is None; all hold while the cache is in use.
-    """
-
-    def __init__(
-        self,
-        sizes: NDArray[np.int64],
-        addresses: NDArray[np.uint64],
-        extents: NDArray[np.int64],
-        packed: NDArray[np.float32] | None,
-    ) -> None:
-        self.sizes, self.addresses, self.extents, self.packed = sizes, addresses, extents, packed
-        self.n_slots, self.max_len = int(sizes[-2]), int(sizes[-1])
-        self.keys, self.values = (np.empty(count, np.float32) for count in cache_counts(sizes))
 
 
 class NativeDecoder:
@@ -137,6 +120,7 @@ class NativeDecoder:
             logits_RV[rows] = self._run_rows(tokens_RT[rows], begin_R, lengths_R[rows], first_R[rows], cache)
         others = first_R[sources_N] != slots_N
         self._copy(cache, first_R[sources_N][others], slots_N[others], lengths_R[sources_N][others])
+        cache.begin(slots_N, sources_N, lengths_R)
         return logits_RV
 
     def _run_rows(
@@ -166,22 +150,29 @@ class NativeDecoder:
         positions_N: NDArray[np.int64],
         cache: NativeCache,
     ) -> NDArray[np.float32]:
-        """Feed one token to each of `slots_N` at its position, return the next token's logits (N, V)."""
-        return self._run(tokens_N, slots_N, positions_N, np.arange(len(slots_N)), cache)
+        """Feed one token to each of `slots_N` at its position, return the next token's logits (N, V).
 
-    def _run(self, tokens: Any, slots: Any, positions: Any, wanted: Any, cache: NativeCache) -> NDArray[np.float32]:
+        What slots of the same prompt have in common is read once for all of them.
+        """
+        order_N, *sharing = cache.sharing(_within("slots", slots_N, cache.n_slots))
+        return self._run(tokens_N[order_N], slots_N[order_N], positions_N[order_N], np.argsort(order_N), cache, sharing)
+
+    def _run(
+        self,
+        tokens: Any,
+        slots: Any,
+        positions: Any,
+        wanted: Any,
+        cache: NativeCache,
+        sharing: Sequence[NDArray[np.int64]] | None = None,
+    ) -> NDArray[np.float32]:
         """One pass; logits of the tokens numbered `wanted`. Raises ValueError for an index that is out of bounds."""
         w = self.weights
-        limits = {
-            "tokens": (native.int64s(tokens), w.vocab_size),
-            "slots": (native.int64s(slots), cache.n_slots),
-            "positions": (native.int64s(positions), min(cache.max_len, w.cos_PD.shape[0])),
-            "wanted": (native.int64s(wanted), len(tokens)),
-        }
-        for name, (array, limit) in limits.items():
-            if len(array) and not 0 <= array.min() <= array.max() < limit:
-                raise ValueError(f"{name} from {array.min()} to {array.max()} where {limit} is the limit")
-        given, slots_at, positions_at, asked = (array for array, _ in limits.values())
+        given = _within("tokens", tokens, w.vocab_size)
+        slots_at = _within("slots", slots, cache.n_slots)
+        positions_at = _within("positions", positions, min(cache.max_len, w.cos_PD.shape[0]))
+        asked = _within("wanted", wanted, len(tokens))
+        owners, shared = (None, None) if sharing is None else map(native.int64s, sharing)
         logits = np.empty((-(-len(asked) // _ROWS) * _ROWS, w.vocab_size), np.float32)
         native.call(
             "grrm_decode",
@@ -193,6 +184,8 @@ class NativeDecoder:
             given,
             slots_at,
             positions_at,
+            owners,
+            shared,
             ctypes.c_int64(len(given)),
             asked,
             ctypes.c_int64(len(asked)),
@@ -215,11 +208,11 @@ class NativeDecoder:
         return np.array(found, dtype=np.uint64)
 
 
-def cache_counts(sizes: NDArray[np.int64]) -> tuple[int, int]:
-    """How many numbers the keys and the values of a cache are."""
-    counts = np.empty(2, np.int64)
-    native.call("grrm_cache_sizes", sizes, counts)
-    return int(counts[0]), int(counts[1])
+def _within(name: str, values: Any, limit: int) -> NDArray[np.int64]:
+    array = native.int64s(values)
+    if len(array) and not 0 <= array.min() <= array.max() < limit:
+        raise ValueError(f"{name} from {array.min()} to {array.max()} where {limit} is the limit")
+    return array
 
 
 def _n_multiplied(w: DecoderWeights) -> int:
