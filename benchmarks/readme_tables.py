@@ -24,9 +24,9 @@ WORDS = {
         "tiny": "Qwen2, 4 layers, 256 wide",
         "smol": "SmolLM2-135M",
         "relative": "{seconds:.2f} ({times:.1f} times as fast as TRL)",
-        "logprob": "log-probability and entropy of {tokens} tokens, forth and back: CPU seconds, MB",
-        "cost": "{cpu_s:.1f} s, {peak_mb:.0f} MB",
-        "compared": "{cpu_s:.1f} s ({time:.2f} of torch's), {peak_mb:.0f} MB ({memory:.2f})",
+        "logprob": "log-probability and entropy of {tokens} tokens, forth and back: seconds, MB",
+        "cost": "{seconds:.1f} s, {peak_mb:.0f} MB",
+        "compared": "{seconds:.1f} s ({time:.2f} of torch's), {peak_mb:.0f} MB ({memory:.2f})",
     },
     "zh": {
         "decode": "每秒 token 数，{prompt} + {new} 个 token",
@@ -38,9 +38,9 @@ WORDS = {
         "tiny": "Qwen2，4 层，宽 256",
         "smol": "SmolLM2-135M",
         "relative": "{seconds:.2f}（TRL 的 {times:.1f} 倍速度）",
-        "logprob": "{tokens} 个 token 的对数概率与熵，前向加反向：CPU 秒数、MB",
-        "cost": "{cpu_s:.1f} 秒，{peak_mb:.0f} MB",
-        "compared": "{cpu_s:.1f} 秒（torch 的 {time:.2f}），{peak_mb:.0f} MB（{memory:.2f}）",
+        "logprob": "{tokens} 个 token 的对数概率与熵，前向加反向：秒数、MB",
+        "cost": "{seconds:.1f} 秒，{peak_mb:.0f} MB",
+        "compared": "{seconds:.1f} 秒（torch 的 {time:.2f}），{peak_mb:.0f} MB（{memory:.2f}）",
     },
 }
 
@@ -109,7 +109,7 @@ def _logprob(rows: list[dict[str, Any]], words: dict[str, str]) -> str:
     models, engines = (list(dict.fromkeys(row[key] for row in rows)) for key in ("model", "engine"))
     found = {}
     for row in rows:
-        relative = {"time": row["cpu_s_relative_to_torch"], "memory": row["peak_mb_relative_to_torch"]}
+        relative = {"time": row["seconds_relative_to_torch"], "memory": row["peak_mb_relative_to_torch"]}
         form = words["cost" if row["engine"] == "torch" else "compared"]
         found[row["engine"], row["model"]] = form.format(**row, **relative)
     head = [words["logprob"].format(**rows[0]), *(f"{model}" for model in models)]

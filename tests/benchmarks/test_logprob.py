@@ -20,8 +20,8 @@ def test_forms_take_turns_and_are_told_relative_to_the_others(logprob, monkeypat
     def measured(form, peer, n_tokens, vocab, width):
         turns.append((form, vocab))
         assert (peer, n_tokens) == ("python", 100)
-        return {"trl": {"cpu_s": 4.0, "peak_mb": 200.0}, "torch": {"cpu_s": 3.0, "peak_mb": 800.0}}.get(
-            form, {"cpu_s": 1.0 + (len(turns) > 3), "peak_mb": 100.0}
+        return {"trl": {"seconds": 4.0, "peak_mb": 200.0}, "torch": {"seconds": 3.0, "peak_mb": 800.0}}.get(
+            form, {"seconds": 1.0 + (len(turns) > 3), "peak_mb": 100.0}
         )
 
     monkeypatch.setattr(logprob, "measure_once", measured)
@@ -29,9 +29,9 @@ def test_forms_take_turns_and_are_told_relative_to_the_others(logprob, monkeypat
     first = next(iter(logprob.SIZES.values()))[0]
     assert turns[:6] == [("one-pass", first), ("trl", first), ("torch", first)] * 2
     ours, trl, _ = rows[:3]
-    assert (ours["engine"], ours["cpu_s"], ours["cpu_s_relative_to_torch"]) == ("ours-one-pass", 1.5, 0.5)
+    assert (ours["engine"], ours["seconds"], ours["seconds_relative_to_torch"]) == ("ours-one-pass", 1.5, 0.5)
     assert (ours["peak_mb_relative_to_trl"], ours["peak_mb_relative_to_torch"]) == (0.5, 0.125)
-    assert (trl["engine"], trl["cpu_s_relative_to_trl"]) == ("trl", 1.0)
+    assert (trl["engine"], trl["seconds_relative_to_trl"]) == ("trl", 1.0)
 
 
 def test_results_to_compare_with_are_not_overwritten_without_the_others(logprob, tmp_path, monkeypatch, capsys):
@@ -54,4 +54,4 @@ def test_what_cannot_be_measured_is_refused(logprob, wrong, capsys):
 def test_a_form_is_measured_in_a_process_of_its_own(logprob, form):
     command = [sys.executable, logprob.__file__, "--one", form, "70", "300", "16"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert {*json.loads(done.stdout.splitlines()[-1])} == {"cpu_s", "peak_mb"}
+    assert {*json.loads(done.stdout.splitlines()[-1])} == {"seconds", "peak_mb"}

@@ -24,8 +24,8 @@ def test_a_readme_without_the_place_is_told(readme_tables):
 
 
 def test_token_scores_are_told_relative_to_all_logits_in_torch(readme_tables, tmp_path, monkeypatch):
-    ours = {"cpu_s_relative_to_torch": 0.5, "peak_mb_relative_to_torch": 0.125, "cpu_s": 2.0, "peak_mb": 100.0}
-    torch = {"cpu_s_relative_to_torch": 1.0, "peak_mb_relative_to_torch": 1.0, "cpu_s": 4.0, "peak_mb": 800.0}
+    ours = {"seconds_relative_to_torch": 0.5, "peak_mb_relative_to_torch": 0.125, "seconds": 2.0, "peak_mb": 100.0}
+    torch = {"seconds_relative_to_torch": 1.0, "peak_mb_relative_to_torch": 1.0, "seconds": 4.0, "peak_mb": 800.0}
     rows = [{"engine": "ours-one-pass", **ours}, {"engine": "torch", **torch}]
     result = {"rows": [{"model": "SmolLM2-135M", "tokens": 4096, **row} for row in rows]}
     (tmp_path / "logprob.json").write_text(json.dumps(result), encoding="utf-8")

@@ -120,7 +120,9 @@ def test_completions_do_not_depend_on_the_batch(use_kernels, packed, model, prom
 
 def test_the_longest_prompts_enter_first_so_that_none_of_them_is_waited_for_in_the_end(model):
     prompts, entered = [[5] * 2, [6] * 9, [7] * 4, [6] * 9, [8] * 7], []
-    PaddleEngine(model, max_num_seqs=1).generate(prompts, SamplingParams(max_new_tokens=1), on_finished=entered.append)
+    PaddleEngine(model, max_num_seqs=1).generate(
+        prompts, SamplingParams(max_new_tokens=1), on_finished=lambda i, _: entered.append(i)
+    )
     assert entered == [1, 3, 4, 2, 0]
 
 
@@ -199,10 +201,12 @@ def test_cache_budget_limits_the_slots_not_the_result(model, prompts, monkeypatc
     assert [c.token_ids for c in tight] == [c.token_ids for c in wide]
 
 
-def test_progress_is_reported_once_per_completion(model, prompts):
-    finished = []
-    PaddleEngine(model, max_num_seqs=4).generate(prompts, SamplingParams(max_new_tokens=3), on_finished=finished.append)
-    assert sorted(finished) == list(range(len(prompts)))
+def test_every_completion_is_told_of_once_as_it_ends(model, prompts):
+    finished, params = [], SamplingParams(max_new_tokens=3)
+    engine = PaddleEngine(model, max_num_seqs=4)
+    made = engine.generate(prompts, params, on_finished=lambda *one: finished.append(one))
+    assert sorted(index for index, _ in finished) == list(range(len(prompts)))
+    assert all(completion is made[index] for index, completion in finished)
 
 
 def test_sleep_and_wake_change_nothing(model, prompts):

@@ -25,9 +25,12 @@ class EchoEngine:
     def sleep(self) -> None:
         self.events.append("sleep")
 
-    def generate(self, prompts, params, *, stream_ids):
+    def generate(self, prompts, params, *, stream_ids, on_finished):
         self.events.append("generate")
-        return [Completion([stream], [-1.0], "stop") for stream in stream_ids]
+        made = [Completion([stream], [-1.0], "stop") for stream in stream_ids]
+        for place in reversed(range(len(made))):
+            on_finished(place, made[place])
+        return made
 
 
 def worker(rollout_n: int = 3) -> RolloutWorker:
@@ -62,6 +65,14 @@ def test_samples_do_not_depend_on_which_rank_draws_them_and_never_share_a_stream
     other = worker().roll_out(items(4), [0, 1, 2, 3], generation=8)
     streams = [tokens[0] for group in together + other for tokens in group.token_ids]
     assert len(set(streams)) == len(streams) == 24
+
+
+def test_a_group_is_told_of_when_its_last_sample_ends():
+    rolling, told = worker(), []
+    groups = rolling.roll_out(items(3), [4, 5, 6], 0, lambda rolled: told.append((rolled, len(rolling.engine.events))))
+    assert [rolled.position for rolled, _ in told] == [6, 5, 4]
+    assert all(any(rolled is group for group in groups) for rolled, _ in told)
+    assert {n_events for _, n_events in told} == {3}  # the engine has not been put to sleep yet
 
 
 def test_complete_batch_comes_back_in_order():

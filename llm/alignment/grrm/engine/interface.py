@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -52,8 +52,12 @@ class Engine(Protocol):
         prompts: Sequence[Sequence[int]],
         params: SamplingParams,
         stream_ids: Sequence[int] | None = None,
+        on_finished: Callable[[int, Completion], None] | None = None,
     ) -> list[Completion]:
-        """One completion per prompt. Equal consecutive prompts (a group's samples) may share their prefill."""
+        """One completion per prompt. Equal consecutive prompts (a group's samples) may share their prefill.
+
+        `on_finished(i, completion)` is told of completion i as it ends.
+        """
         ...
 
     def update_weights(self) -> None:

@@ -103,11 +103,11 @@ class PaddleEngine:
         prompts: Sequence[Sequence[int]],
         params: SamplingParams,
         stream_ids: Sequence[int] | None = None,
-        on_finished: Callable[[int], None] | None = None,
+        on_finished: Callable[[int, Completion], None] | None = None,
     ) -> list[Completion]:
         """One completion per prompt, order kept; `stream_ids` default to 0, 1, 2, …
 
-        Equal consecutive prompts are prefilled once. `on_finished(i)` is called as completion i ends.
+        Equal consecutive prompts are prefilled once. `on_finished(i, completion)` is called as completion i ends.
         Raises UserError for an empty prompt, one that leaves no room for a token, or a token id outside the
         vocabulary; ValueError when `stream_ids` and `prompts` differ in length; FloatingPointError when the
         model's logits are not finite.
@@ -124,7 +124,7 @@ class PaddleEngine:
         for request, completion in run.finished():
             completions[request] = completion
             if on_finished is not None:
-                on_finished(request)
+                on_finished(request, completion)
         return [completions[request] for request in range(len(prompts))]
 
     def _check(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from multiprocessing.pool import ThreadPool
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from grrm.rl.batch_plan import BatchPlan
 from grrm.rl.experience import Row, advantage_inputs, ragged, training_rows
 from grrm.rl.losses.aggregation import Denominators, count_denominators
 from grrm.rl.reward_stage import Rewarder
+from grrm.rl.reward_stream import RewardStream
 from grrm.rl.rollout import RolledGroup, RolloutWorker, check_complete
 
 TokenScorer = Callable[[Sequence[RolledGroup]], None]
@@ -46,6 +46,7 @@ class RolloutSettings:
     gamma: float
     clip_range_score: float | None
     max_dec_len: int
+    streams_rewards: bool = False  # a group is judged while others are still being sampled
 
 
 @dataclass(slots=True)
@@ -133,15 +134,16 @@ class ExperienceMaker:
         share = n_prompts // self.ranks.size
         positions = list(range(self.ranks.rank * share, (self.ranks.rank + 1) * share))
         items = [self.prompts[indices[position]] for position in positions]
-        groups = self._timed("rollout", lambda: self._roll_out(items, positions))
         expected = (RewardServerError, RewardFailure, UserError)
-        # A reward server works while this process scores tokens; neither reads what the other writes. The thread is a
-        # daemon: a stuck server cannot keep a failed process alive.
-        with ThreadPool(1) as judge:
+        # A reward server works while this process samples or scores tokens; neither reads what the other writes.
+        with RewardStream(self.rewarder) as rewards:
+            streamed = (lambda rolled: rewards.put([rolled])) if self.settings.streams_rewards else None
+            groups = self._timed("rollout", lambda: self._roll_out(items, positions, streamed))
             started = time.perf_counter()
-            verdicts = judge.apply_async(self.rewarder.reward, [groups])
+            if streamed is None:
+                rewards.put(groups)
             self._timed("logprob", lambda: self.score_tokens(groups))
-            run_together("judging", verdicts.get, self.ranks, expected, RewardFailure)
+            run_together("judging", rewards.wait, self.ranks, expected, RewardFailure)
             self._seconds["judge"] = self._seconds.get("judge", 0.0) + time.perf_counter() - started
         gathered = self._timed("gather", lambda: self.ranks.gather(groups))
         self.generation += 1
@@ -150,11 +152,13 @@ class ExperienceMaker:
         self.budget.charge(count_statuses([rolled.verdict for rolled in ordered if rolled.verdict is not None]))
         return ordered
 
-    def _roll_out(self, items: list[PromptItem], positions: list[int]) -> list[RolledGroup]:
+    def _roll_out(
+        self, items: list[PromptItem], positions: list[int], on_group: Callable[[RolledGroup], None] | None
+    ) -> list[RolledGroup]:
         """Sample on every rank, or fail on every rank: a diverged policy has logits that are no numbers."""
         return run_together(
             "sampling",
-            lambda: self.worker.roll_out(items, positions, self.generation),
+            lambda: self.worker.roll_out(items, positions, self.generation, on_group),
             self.ranks,
             (FloatingPointError, UserError),
         )

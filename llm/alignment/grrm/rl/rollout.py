@@ -58,22 +58,40 @@ class RolloutWorker:
     rollout_n: int
     streams_per_batch: int = field(default=1 << 24)
 
-    def roll_out(self, items: Sequence[PromptItem], positions: Sequence[int], generation: int) -> list[RolledGroup]:
-        """Sample every item; `positions` are their places in generation batch number `generation`."""
+    def roll_out(
+        self,
+        items: Sequence[PromptItem],
+        positions: Sequence[int],
+        generation: int,
+        on_group: Callable[[RolledGroup], None] | None = None,
+    ) -> list[RolledGroup]:
+        """Sample every item; `positions` are their places in generation batch number `generation`.
+
+        `on_group` is given every group as soon as its last sample ends, while others are still being sampled.
+        """
         prompts = [item.prompt_ids for item in items for _ in range(self.rollout_n)]
         streams = [
             generation * self.streams_per_batch + position * self.rollout_n + sample
             for position in positions
             for sample in range(self.rollout_n)
         ]
+        ended: list[dict[int, Completion]] = [{} for _ in items]
+        groups: dict[int, RolledGroup] = {}
+
+        def on_finished(request: int, completion: Completion) -> None:
+            place, sample = divmod(request, self.rollout_n)
+            ended[place][sample] = completion
+            if len(ended[place]) == self.rollout_n:
+                ordered = [ended[place][i] for i in range(self.rollout_n)]
+                groups[place] = self._group(items[place], positions[place], generation, ordered)
+                if on_group is not None:
+                    on_group(groups[place])
+
         self.engine.wake()
         self.engine.update_weights()
-        completions = self.engine.generate(prompts, self.sampling, stream_ids=streams)
+        self.engine.generate(prompts, self.sampling, stream_ids=streams, on_finished=on_finished)
         self.engine.sleep()
-        return [
-            self._group(item, position, generation, completions[i * self.rollout_n : (i + 1) * self.rollout_n])
-            for i, (item, position) in enumerate(zip(items, positions, strict=True))
-        ]
+        return [groups[place] for place in range(len(items))]
 
     def _group(
         self, item: PromptItem, position: int, generation: int, completions: Sequence[Completion]

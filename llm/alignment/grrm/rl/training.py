@@ -196,6 +196,7 @@ def build_maker(
             drop_last=args.dataloader_drop_last,
             balance=args.balance_batch,
             dynamic_sampling=args.dynamic_sampling,
+            streams_rewards=args.reward_streaming,
             max_gen_batches=args.max_gen_batches,
             kl_coeff=args.kl_coeff,
             gamma=args.gamma,

@@ -169,6 +169,7 @@ class RLFields(CommonFields):
     reward_deadline_s: float = 600.0  # for the rewards of one rollout, all retries included
     reward_attempts: int = 5
     reward_groups_per_request: int = 16
+    reward_streaming: bool = False  # judge a group as its last sample ends, while others are being sampled
 
     # Ours: seeing the run
     dump_rollouts: bool = True

@@ -51,8 +51,8 @@ advantage_rule norm_adv_by_std policy_loss loss_agg_mode dual_clip_ratio sft_coe
 gamma allow_biased_sampling logprob_gap_limit rollout_seed share_prompt rule_reward score_scale_factor
 default_reward extractor_type failure_policy max_unscored_fraction reward_protocol reward_token_file
 reward_connect_timeout_s
-reward_read_timeout_s reward_deadline_s reward_attempts reward_groups_per_request dump_rollouts dump_format
-console_groups eval_samples
+reward_read_timeout_s reward_deadline_s reward_attempts reward_groups_per_request reward_streaming dump_rollouts
+dump_format console_groups eval_samples
 """
 _SFT_OURS = """
 model_name_or_path init_from_config tokenizer_name_or_path prompt_labels_key prompt_label_weight z_loss_weight
