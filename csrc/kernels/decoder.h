@@ -82,6 +82,7 @@ class DecoderPass {
                              values + index * cache_.values_per_layer()};
       project_attention(layer, cache);
       if (index + 1 == d_.layers.size()) keep(wanted, n_wanted);
+      if (n_ == 0) return;  // part of a prompt whose end is in a later pass
       attend(layer, cache);
       feed_forward(layer);
     }

@@ -39,6 +39,18 @@ def test_a_sequence_has_the_same_bits_among_companions_and_alone(decoder):
             assert (got[row] == decoder.decode(slots[one], tokens[one], positions[one], alone)[0]).all()
 
 
+def test_a_prompt_that_exceeds_a_pass_goes_on_in_the_next(decoder, monkeypatch):
+    lengths, slots, sources = [70, 3, 64, 33], np.array([7, 2, 9, 0]), np.arange(4)
+    whole = filled(decoder, lengths, slots, sources)
+    passes, run = [], decoder._run
+    monkeypatch.setattr(decoder, "_pass_tokens", 32)
+    monkeypatch.setattr(decoder, "_run", lambda *given: passes.append(len(given[0])) or run(*given))
+    parts = filled(decoder, lengths, slots, sources)
+    assert passes == [32, 32, 32, 32, 32, 10]
+    inputs = slots, np.array([5, 6, 7, 8]), np.array(lengths)
+    np.testing.assert_allclose(decoder.decode(*inputs, parts), decoder.decode(*inputs, whole), atol=1e-5)
+
+
 def test_what_companions_share_is_read_from_one_of_them(decoder):
     lengths, slots, sources = [70], np.array([3, 8, 5]), np.array([0, 0, 0])
     cache = filled(decoder, lengths, slots, sources)

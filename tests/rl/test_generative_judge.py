@@ -28,10 +28,16 @@ def test_policy_is_trained_with_the_scores_of_a_group_judge(world: TinyWorld, tm
     model = CompletionsServer(verdict)
     try:
         with reward_server("--port", "0", "--judge", "gqm", "--openai-url", model.url) as (_, url):
-            run(one_rank(entry_command(world, tmp_path / "out", reward_server=url, **SETTINGS)))
+            for streaming in ("false", "true"):
+                settings = {**SETTINGS, "reward_server": url, "reward_streaming": streaming}
+                run(one_rank(entry_command(world, tmp_path / streaming, **settings)))
     finally:
         model.close()
-    candidates = [candidate for group in rollouts_of(tmp_path / "out") for candidate in group["candidates"]]
+    candidates, streamed = (
+        [candidate for group in rollouts_of(tmp_path / streaming) for candidate in group["candidates"]]
+        for streaming in ("false", "true")
+    )
+    assert streamed == candidates, "when a group is judged changes nothing"
     scored = [candidate for candidate in candidates if candidate["score"] is not None]
     assert scored, "the policy is seeded: some of its samples are translations"
     assert {candidate["score"] for candidate in scored} <= set(SCORES)

@@ -33,15 +33,19 @@ class NativeDecoder:
 
     computes_padding = False  # free slots and what is behind a short prompt's end
 
-    def __init__(self, model: Any, *, max_packed_bytes: int = 0, precision: str = "float32") -> None:
+    def __init__(
+        self, model: Any, *, max_packed_bytes: int = 0, precision: str = "float32", pass_tokens: int = 4096
+    ) -> None:
         """Weights of up to `max_packed_bytes` are laid out anew for every cache, in as much memory once more.
 
         That memory is kept for the next cache. Models so small that it does not pay are left as they are. With the
         precision "bfloat16" the factors of all products are rounded to it, sums and all else stay float32; weights are
         laid out whatever their number, in half the memory. With "int8" weights are rounded to eight bits, a quarter of
-        it, and what they are multiplied with to bfloat16.
+        it, and what they are multiplied with to bfloat16. A pass takes up to `pass_tokens` tokens of prompts, and of
+        those with more goes on where the last one ended, so that its memory is bounded.
         """
         self.weights: DecoderWeights = collect_weights(model)
+        self._pass_tokens = pass_tokens
         self._precision, self._blas = precision, blas_addresses(precision) or (0, 0, 0, 0)
         fits = _n_multiplied(self.weights) <= max_packed_bytes // 4
         self._packs = precision != "float32" or (fits and _n_multiplied(self.weights) > _FEW_WEIGHTS)
@@ -135,8 +139,14 @@ class NativeDecoder:
         places_T = np.arange(tokens_RT.shape[1])
         run_RT = (begin_R[:, None] <= places_T) & (places_T < end_R[:, None])
         counts_R = end_R - begin_R
-        positions = np.broadcast_to(places_T, tokens_RT.shape)[run_RT]
-        return self._run(tokens_RT[run_RT], np.repeat(slots_R, counts_R), positions, np.cumsum(counts_R) - 1, cache)
+        tokens, slots = tokens_RT[run_RT], np.repeat(slots_R, counts_R)
+        positions, last_R = np.broadcast_to(places_T, tokens_RT.shape)[run_RT], np.cumsum(counts_R) - 1
+        logits = []
+        for begin in range(0, len(tokens), self._pass_tokens):
+            part = slice(begin, begin + self._pass_tokens)
+            wanted = last_R[(last_R >= part.start) & (last_R < part.stop)] - begin
+            logits.append(self._run(tokens[part], slots[part], positions[part], wanted, cache))
+        return np.concatenate(logits)
 
     def _copy(self, cache: NativeCache, from_N: Any, to_N: Any, counts_N: Any) -> None:
         """The first `counts_N[i]` positions of slot `from_N[i]` to slot `to_N[i]`."""

@@ -27,8 +27,8 @@ class PaddleEngine:
     """Generates with a PaddleNLP Qwen2 or Llama model, sharing its parameters with whoever trains it.
 
     `max_num_seqs` sequences run at a time, fewer where their KV cache would exceed `max_cache_bytes` (but at least
-    one); `prefill_tokens` bounds the prompt tokens, padding included where it is computed, in one prefill (a longer
-    prompt runs alone).
+    one); `prefill_tokens` bounds the prompt tokens, padding included where it is computed, in one prefill; a longer
+    prompt runs alone, and in the C++ kernels in parts of that many tokens.
     A float32 model on the CPU runs in C++ kernels where they can be built, unless `use_kernels` is false; any other
     runs in Paddle operators. The kernels lay weights of up to `max_packed_bytes` out for their products, once for every
     `generate`, in as much memory once more.
@@ -63,7 +63,7 @@ class PaddleEngine:
         if obstacle is not None and precision != "float32":
             raise UserError(f"precision {precision} needs the C++ kernels, but {obstacle}: use float32.")
         self._decoder = (
-            NativeDecoder(model, max_packed_bytes=max_packed_bytes, precision=precision)
+            NativeDecoder(model, max_packed_bytes=max_packed_bytes, precision=precision, pass_tokens=prefill_tokens)
             if obstacle is None
             else Decoder(model)
         )
