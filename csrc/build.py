@@ -1,12 +1,14 @@
 """Compiles the kernels on first use and loads them.
 
 The library lies in the user's cache under a name that the sources, the compiler and the flags make, so nothing stale is
-ever loaded; processes that compile at the same time each put a whole file in place. Without a compiler there is no
-library, callers use plain Paddle operators, and `grrm doctor` says what that costs.
+ever loaded; processes that compile at the same time each put a whole file in place. Without a compiler one that lies
+there already serves (`setup_ops.py` puts it there); else there is no library, callers use plain Paddle operators, and
+`grrm doctor` says what that costs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import os
@@ -45,11 +47,9 @@ def kernels() -> Kernels:
     if os.environ.get(SWITCH, "").lower() in ("off", "0"):
         return Kernels(None, f"{SWITCH} is off")
     compiler = find_compiler()
-    if compiler is None:
-        named = os.environ.get("CXX")
-        wanted = f"CXX={named}" if named else f"C++ compiler ({', '.join(_COMPILERS)})"
-        return Kernels(None, f"no {wanted} is on PATH")
     try:
+        if compiler is None:
+            return _without_compiler()
         return Kernels(_load(cache_folder() / f"kernels-{fingerprint(compiler)}.so", compiler))
     except subprocess.TimeoutExpired as error:
         return Kernels(None, f"{compiler[0]} did not finish in {error.timeout:.0f} s")
@@ -57,6 +57,16 @@ def kernels() -> Kernels:
         return Kernels(None, f"{compiler[0]} failed: {_first_error(error.stderr)}")
     except (OSError, RuntimeError, AttributeError) as error:  # RuntimeError: there is no home folder
         return Kernels(None, f"the library cannot be written or loaded: {error}")
+
+
+def _without_compiler() -> Kernels:
+    """What another process has compiled from the same sources."""
+    for path in cache_folder().glob(f"kernels-{_fingerprint_of_sources()}-*.so"):
+        with contextlib.suppress(OSError, AttributeError):  # compiled for another system
+            return Kernels(_checked(path))
+    named = os.environ.get("CXX")
+    wanted = f"CXX={named}" if named else f"C++ compiler ({', '.join(_COMPILERS)})"
+    return Kernels(None, f"no {wanted} is on PATH")
 
 
 def _load(path: Path, compiler: Sequence[str]) -> ctypes.CDLL:
@@ -97,8 +107,13 @@ def fingerprint(compiler: Sequence[str]) -> str:
     """Changes with everything that the library is made of. Raises CalledProcessError, TimeoutExpired or OSError."""
     command = [*compiler, "--version"]
     version = subprocess.run(command, capture_output=True, text=True, timeout=30.0, check=True).stdout
+    how = hashlib.sha256("\0".join([version, *compiler[1:]]).encode()).hexdigest()
+    return f"{_fingerprint_of_sources()}-{how[:8]}"
+
+
+def _fingerprint_of_sources() -> str:
     runtime = paddle_runtime()
-    parts = [version, " ".join([*compiler[1:], *_FLAGS]), platform.machine(), runtime.name if runtime else ""]
+    parts = [*_FLAGS, platform.machine(), runtime.name if runtime else ""]
     digest = hashlib.sha256("\0".join(parts).encode())
     for path in sorted(_SOURCES.glob("*/*.h")) + sorted(_SOURCES.glob("*/*.cpp")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
