@@ -89,9 +89,11 @@ def _rollout(rows: list[dict[str, Any]], words: dict[str, str]) -> str:
     head = [words["rollout"].format(**next(iter(cases.values()))), words["shared"], words["apart"]]
     engines = dict.fromkeys(name.rpartition("-")[0] for name in cases)
     columns = ("shared", "apart")
-    return _table(
-        head, [[name, *(f"{cases[f'{name}-{how}']['tokens_per_s']:.0f}" for how in columns)] for name in engines]
-    )
+
+    def speed(engine: str) -> str:
+        return f"{cases[engine]['tokens_per_s']:.0f}" if engine in cases else "–"
+
+    return _table(head, [[name, *(speed(f"{name}-{how}") for how in columns)] for name in engines])
 
 
 def _step(rows: list[dict[str, Any]], words: dict[str, str]) -> str:

@@ -1,9 +1,9 @@
 """Compiles the kernels on first use and loads them.
 
 The library lies in the user's cache under a name that the sources, the compiler and the flags make, so nothing stale is
-ever loaded; processes that compile at the same time each put a whole file in place. Without a compiler one that lies
-there already serves (`setup_ops.py` puts it there); else there is no library, callers use plain Paddle operators, and
-`grrm doctor` says what that costs.
+ever loaded; processes that compile at the same time each put a whole file in place. What `setup_ops.py` has compiled
+ahead of time needs no compiler. Without either there is no library, callers use plain Paddle operators, and `grrm
+doctor` says what that costs.
 """
 
 from __future__ import annotations
@@ -46,27 +46,21 @@ def kernels() -> Kernels:
     """The kernels of this process, compiled if this machine has not done so yet."""
     if os.environ.get(SWITCH, "").lower() in ("off", "0"):
         return Kernels(None, f"{SWITCH} is off")
+    with contextlib.suppress(OSError, RuntimeError, AttributeError):
+        return Kernels(_checked(installed_path()))
     compiler = find_compiler()
+    if compiler is None:
+        named = os.environ.get("CXX")
+        wanted = f"CXX={named}" if named else f"C++ compiler ({', '.join(_COMPILERS)})"
+        return Kernels(None, f"no {wanted} is on PATH")
     try:
-        if compiler is None:
-            return _without_compiler()
         return Kernels(_load(cache_folder() / f"kernels-{fingerprint(compiler)}.so", compiler))
     except subprocess.TimeoutExpired as error:
         return Kernels(None, f"{compiler[0]} did not finish in {error.timeout:.0f} s")
     except subprocess.CalledProcessError as error:
-        return Kernels(None, f"{compiler[0]} failed: {_first_error(error.stderr)}")
+        return Kernels(None, f"{compiler[0]} failed: {first_error(error.stderr)}")
     except (OSError, RuntimeError, AttributeError) as error:  # RuntimeError: there is no home folder
         return Kernels(None, f"the library cannot be written or loaded: {error}")
-
-
-def _without_compiler() -> Kernels:
-    """What another process has compiled from the same sources."""
-    for path in cache_folder().glob(f"kernels-{_fingerprint_of_sources()}-*.so"):
-        with contextlib.suppress(OSError, AttributeError):  # compiled for another system
-            return Kernels(_checked(path))
-    named = os.environ.get("CXX")
-    wanted = f"CXX={named}" if named else f"C++ compiler ({', '.join(_COMPILERS)})"
-    return Kernels(None, f"no {wanted} is on PATH")
 
 
 def _load(path: Path, compiler: Sequence[str]) -> ctypes.CDLL:
@@ -103,6 +97,11 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "paddle-grrm"
 
 
+def installed_path() -> Path:
+    """Where `setup_ops.py` puts the library; used whatever compiler there is. Raises RuntimeError without a home."""
+    return cache_folder() / f"kernels-{_fingerprint_of_sources()}-installed.so"
+
+
 def fingerprint(compiler: Sequence[str]) -> str:
     """Changes with everything that the library is made of. Raises CalledProcessError, TimeoutExpired or OSError."""
     command = [*compiler, "--version"]
@@ -133,6 +132,7 @@ def compile_to(path: Path, compiler: Sequence[str]) -> None:
         made.replace(path)
 
 
-def _first_error(output: str) -> str:
+def first_error(output: str) -> str:
+    """The line of a compiler's output that says most."""
     lines = [line for line in output.splitlines() if "error" in line] or output.splitlines()
     return lines[0][:300] if lines else "it said nothing"

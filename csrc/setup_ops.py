@@ -2,15 +2,17 @@
 
     python csrc/setup_ops.py install [--cache FOLDER]
 
-They lie in FOLDER (by default XDG_CACHE_HOME, else ~/.cache) below `paddle-grrm`, where every process of this version
-looks for them; one with another home folder needs XDG_CACHE_HOME=FOLDER. Otherwise the first process that needs them
-compiles them. Ends with 1, and a sentence, where they cannot be compiled.
+They lie in FOLDER (by default XDG_CACHE_HOME, else ~/.cache) below `paddle-grrm`, and every process of this version
+that has the same folder of caches uses them; where that is not the user's, XDG_CACHE_HOME names it. Run it with the
+Python of those processes. Otherwise the first process that needs the kernels compiles them. Ends with 1, and a
+sentence, where they cannot be compiled.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,14 +25,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.cache is not None:
         os.environ["XDG_CACHE_HOME"] = str(options.cache.resolve())
-    from grrm_csrc.build import cache_folder, kernels
-
-    found = kernels()
-    if found.library is None:
-        print(f"The kernels were not compiled: {found.reason}.", file=sys.stderr)
+    reason = install()
+    if reason:
+        print(f"The kernels were not compiled: {reason}.", file=sys.stderr)
         return 1
-    print(f"The kernels are in {cache_folder()}.")
+    from grrm_csrc.build import installed_path
+
+    print(f"The kernels are in {installed_path()}.")
     return 0
+
+
+def install() -> str | None:
+    """Compile them; returns why that could not be done, or None."""
+    from grrm_csrc.build import compile_to, find_compiler, first_error, installed_path, kernels
+    from grrm_csrc.openmp import paddle_libraries
+
+    if paddle_libraries() is None:
+        return f"{sys.executable} has no paddle, with whose libraries they work: run this with the Python that has it"
+    compiler = find_compiler()
+    if compiler is None:
+        return kernels().reason
+    try:
+        compile_to(installed_path(), compiler)
+    except subprocess.CalledProcessError as error:
+        return f"{compiler[0]} failed: {first_error(error.stderr)}"
+    except (subprocess.TimeoutExpired, OSError, RuntimeError) as error:
+        return str(error)
+    return None
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@
 
 namespace grrm {
 
+constexpr int64_t kValuesAtOnce = 64;  // that all queries meet before the next
 constexpr int64_t kTogether = 32;  // queries of samples of one prompt that go through it together
 
 // Calls run(R, i) for R queries from the i-th on, as many as possible at a time, until all n had their turn.
@@ -26,15 +27,15 @@ GRRM_INLINE void in_blocks(int64_t n, const Run& run) {
 
 #define GRRM_BLOCK(...) [&](auto R, int64_t i) __attribute__((always_inline)) { __VA_ARGS__; }
 
-// Room for some queries of one key head: [n, D] of them and of their results, [n, stride] and [n, W] on the way.
+// Room for some queries of one key head: [n, D] of them, and [n, stride], [n] and [n, W] on the way.
 struct AttendBuffers {
-  std::unique_ptr<float[]> queries, weights, result, out;
+  std::unique_ptr<float[]> queries, weights, sums, result;
 
   AttendBuffers(const CacheShape& s, int64_t n)
       : queries(new float[n * s.width]),
         weights(new float[n * s.stride()]),
-        result(new float[n * s.value_width()]),
-        out(new float[n * s.width]) {}
+        sums(new float[n]),
+        result(new float[n * s.value_width()]) {}
 };
 
 // One key head of one slot.
@@ -43,19 +44,22 @@ struct CachedHead {
   const float* values;
 };
 
-// weights [n, stride] = the scores of queries [n, D] at the positions from begin, a multiple of two lanes, to end.
+// weights [n, stride] = the scores of queries [n, D] at the positions from begin, a multiple of two lanes, to end. All
+// queries meet a few keys before the next few: those lie far apart, and are to be fetched once.
 GRRM_INLINE void score(const CacheShape& s, const float* query, int64_t n, CachedHead head, float scale, int64_t begin,
                        int64_t end, float* weights) {
-  in_blocks(n, GRRM_BLOCK(dot_columns<R>(query + i * s.width, head.columns, scale, s.stride(), s.width, begin, end,
-                                         weights + i * s.stride())));
+  for (int64_t j = begin; j < end; j += 2 * kLanes)
+    in_blocks(n, GRRM_BLOCK(dot_columns<R>(query + i * s.width, head.columns, scale, s.stride(), s.width, j,
+                                           std::min(j + 2 * kLanes, end), weights + i * s.stride())));
 }
 
 // result [n, W] += the values of the positions from begin to end, times weights.
 GRRM_INLINE void add_values(const CacheShape& s, const float* weights, int64_t n, CachedHead head, int64_t begin,
                             int64_t end, float* result) {
   const int64_t W = s.value_width();
-  in_blocks(n, GRRM_BLOCK(add_weighted_rows<R>(weights + i * s.stride(), head.values, s.stride(), W, begin, end,
-                                               result + i * W)));
+  for (int64_t j = begin; j < end; j += kValuesAtOnce)
+    in_blocks(n, GRRM_BLOCK(add_weighted_rows<R>(weights + i * s.stride(), head.values, s.stride(), W, j,
+                                                 std::min(j + kValuesAtOnce, end), result + i * W)));
 }
 
 // Scores of the first `seen` positions become exponentials, those behind, up to `end`, 0; returns the sum.
@@ -63,26 +67,6 @@ GRRM_INLINE float weigh(float* scores, int64_t seen, int64_t end) {
   const float sum = exponentials(scores, 0, seen, largest(scores, 0, seen, -3e38f));
   for (int64_t j = seen; j < end; ++j) scores[j] = 0.0f;
   return sum;
-}
-
-GRRM_INLINE void divide(const float* result, float sum, int64_t width, float* out) {
-  for (int64_t d = 0; d < width; ++d) out[d] = result[d] / sum;
-}
-
-// Queries [n, D], `group` of each of n / group tokens at the positions from `position` on of one slot.
-GRRM_INLINE void attend_in_order(const CacheShape& s, const float* query, int64_t n, int64_t group, CachedHead head,
-                                 int64_t position, float scale, const AttendBuffers& b, float* out) {
-  const int64_t D = s.width, W = s.value_width(), stride = s.stride();
-  float *weights = b.weights.get(), *result = b.result.get();
-  in_blocks(n, [&](auto R, int64_t i) __attribute__((always_inline)) {
-    const int64_t end = position + (i + R - 1) / group + 1;
-    float sums[R];
-    score(s, query + i * D, R, head, scale, 0, end, weights);
-    for (int r = 0; r < R; ++r) sums[r] = weigh(weights + r * stride, position + (i + r) / group + 1, end);
-    std::fill_n(result, R * W, 0.0f);
-    add_values(s, weights, R, head, 0, end, result);
-    for (int r = 0; r < R; ++r) divide(result + r * W, sums[r], D, out + (i + r) * D);
-  });
 }
 
 // What a thread computes of the attention of tokens; see cached_attention_tokens.
@@ -123,16 +107,30 @@ struct CachedAttention {
     for (int64_t t = 0; t < n; ++t) std::copy_n(a.q + a.at(i + t, head), a.size(), queries + t * a.size());
   }
 
-  GRRM_INLINE void scatter(const CachedAttention& a, int64_t i, int64_t n, int64_t head, const float* results) {
-    for (int64_t t = 0; t < n; ++t) std::copy_n(results + t * a.size(), a.size(), a.out + a.at(i + t, head));
+  // Results, divided by the sums of their weights.
+  GRRM_INLINE void scatter(const CachedAttention& a, int64_t i, int64_t n, int64_t head, const AttendBuffers& b) {
+    const int64_t D = a.cache.shape.width, W = a.cache.shape.value_width();
+    for (int64_t t = 0; t < n; ++t)
+      for (int64_t r = 0; r < a.group; ++r) {
+        const float *result = b.result.get() + (t * a.group + r) * W, sum = b.sums[t * a.group + r];
+        float* out = a.out + a.at(i + t, head) + r * D;
+        for (int64_t d = 0; d < D; ++d) out[d] = result[d] / sum;
+      }
   }
 
   // Tokens i to i + n of one slot, one after the other.
   GRRM_INLINE void run_in_order(const CachedAttention& a, int64_t i, int64_t n, int64_t head, const AttendBuffers& b) {
-    gather(a, i, n, head, b.queries.get());
-    attend_in_order(a.cache.shape, b.queries.get(), n * a.group, a.group, a.head_of(a.places.slots[i], head),
-                    a.places.positions[i], a.scale, b, b.out.get());
-    scatter(a, i, n, head, b.out.get());
+    const CacheShape& s = a.cache.shape;
+    const int64_t W = s.value_width(), stride = s.stride(), all = n * a.group;
+    const int64_t first = a.places.positions[i] + 1, end = first + n - 1;
+    const CachedHead cached = a.head_of(a.places.slots[i], head);
+    float *queries = b.queries.get(), *weights = b.weights.get(), *result = b.result.get();
+    gather(a, i, n, head, queries);
+    score(s, queries, all, cached, a.scale, 0, end, weights);
+    for (int64_t r = 0; r < all; ++r) b.sums[r] = weigh(weights + r * stride, first + r / a.group, end);
+    std::fill_n(result, all * W, 0.0f);
+    add_values(s, weights, all, cached, 0, end, result);
+    scatter(a, i, n, head, b);
   }
 
   // Tokens i to i + n, of which all read what they share from its owner, and what follows each from its own slot.
@@ -143,23 +141,21 @@ struct CachedAttention {
     const int64_t W = s.value_width(), stride = s.stride(), all = n * a.group;
     const int64_t shared = places.shared[i] / (2 * kLanes) * (2 * kLanes);
     const CachedHead owner = a.head_of(places.owners[i], head);
-    float *queries = b.queries.get(), *weights = b.weights.get(), *result = b.result.get(), *out = b.out.get();
-    float sums[kTogether];
+    float *queries = b.queries.get(), *weights = b.weights.get(), *result = b.result.get();
     gather(a, i, n, head, queries);
     score(s, queries, all, owner, a.scale, 0, shared, weights);
     for (int64_t t = 0, first = 0; t < n; ++t, first += a.group) {
       const int64_t seen = places.positions[i + t] + 1;
       score(s, queries + first * s.width, a.group, a.head_of(places.slots[i + t], head), a.scale, shared, seen,
             weights + first * stride);
-      for (int64_t r = first; r < first + a.group; ++r) sums[r] = weigh(weights + r * stride, seen, seen);
+      for (int64_t r = first; r < first + a.group; ++r) b.sums[r] = weigh(weights + r * stride, seen, seen);
     }
     std::fill_n(result, all * W, 0.0f);
     add_values(s, weights, all, owner, 0, shared, result);
     for (int64_t t = 0, first = 0; t < n; ++t, first += a.group)
       add_values(s, weights + first * stride, a.group, a.head_of(places.slots[i + t], head), shared,
                  places.positions[i + t] + 1, result + first * W);
-    for (int64_t r = 0; r < all; ++r) divide(result + r * W, sums[r], s.width, out + r * s.width);
-    scatter(a, i, n, head, out);
+    scatter(a, i, n, head, b);
   }
 };
 

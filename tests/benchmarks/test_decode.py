@@ -44,10 +44,9 @@ def test_engines_take_turns_and_medians_are_written(decode, tmp_path, monkeypatc
     assert speeds["ours-fp32", 8, None] == speeds["transformers-fp32", 32, None] == pytest.approx(50)
     assert {row["engine"] for row in rows} == {
         *(f"{name}{end}" for name in ("ours-fp32", "ours-bf16") for end in ("", "-shared", "-apart")),
-        "transformers-fp32",
-        "openvino-fp32",
+        *("transformers-fp32", "llama.cpp-bf16", "openvino-fp32", "openvino-fp32-shared"),
     }
-    assert asked[2:6] == ["ours-fp32", "ours-bf16", "transformers-fp32", "openvino-fp32"]
+    assert asked[3:8] == ["ours-fp32", "ours-bf16", "transformers-fp32", "llama.cpp-bf16", "openvino-fp32"]
     assert "openvino-bf16 is left out: status 0" in capsys.readouterr().out
 
 

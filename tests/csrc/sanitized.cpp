@@ -158,7 +158,7 @@ Floats grown(int64_t n) {
 // Two prompts into slots 2 and 0, the first copied to slot 1, then a step of all three; drawn with every filter.
 void decoding(int64_t heads, int64_t key_heads, int64_t width, bool tied, int64_t hidden, int64_t inner,
               Floats (*weights)(int64_t)) {
-  const int64_t vocabulary = 130, layers = 2, length = 9;
+  const int64_t vocabulary = 130, layers = 2, length = 45;
   const int64_t sizes[] = {hidden, heads, key_heads, width, inner, vocabulary, tied, layers, 3, length};
   const Floats table = numbers(vocabulary * hidden), rotary = numbers(length * width), norm = numbers(hidden);
   const Floats q = weights(hidden * heads * width), k = weights(hidden * key_heads * width);
@@ -194,9 +194,11 @@ void decoding(int64_t heads, int64_t key_heads, int64_t width, bool tied, int64_
   const std::vector<int64_t> all = {0, 1, 2}, next = {3, 4, length - 1};
   grrm_decode(sizes, 1e-6f, at.data(), extents.data(), nullptr, all.data(), all.data(), next.data(),
               nullptr, nullptr, 3, all.data(), 3, keys.data(), values.data(), logits.data());
-  const std::vector<int64_t> owners = {0, 2, 2}, shared = {0, 4, 4}, later = {3, 4, 4};
+  const std::vector<int64_t> owners = {0, 2, 2}, shared = {0, 40, 40}, later = {3, 40, length - 1}, last = {2, 0, 1};
   grrm_decode(sizes, 1e-6f, at.data(), extents.data(), nullptr, all.data(), all.data(), later.data(), owners.data(),
-              shared.data(), 3, all.data(), 3, keys.data(), values.data(), logits.data());
+              shared.data(), 3, last.data(), 3, keys.data(), values.data(), logits.data());
+  grrm_decode(sizes, 1e-6f, at.data(), extents.data(), nullptr, all.data(), all.data(), later.data(), nullptr, nullptr,
+              3, nullptr, 0, keys.data(), values.data(), logits.data());
   const std::vector<uint8_t> seen(3 * vocabulary, 1), too_short = {1, 0, 1};
   const std::vector<int64_t> stops = {0, vocabulary - 1};
   const std::vector<double> uniforms = {0.0, 0.5, 1.0 - 1e-16};
@@ -225,6 +227,7 @@ int main() {
     for (bool tied : {true, false}) {
       decoding(4, 4, width, tied, 10, 7, numbers);
       decoding(7, 1, width, tied, 10, 7, numbers);
+      decoding(40, 1, width, tied, 10, 7, numbers);
       decoding(4, 4, width, tied, 60, 50, grown);
       decoding(4, 2, width, tied, 60, 50, [](int64_t n) { return Floats(n, 0.0f); });
     }

@@ -41,7 +41,7 @@ print(after_product - before, n_threads() - after_product)
     reason="there are no kernels or paddle brings no OpenMP runtime",
 )
 def test_two_runtimes_whose_threads_keep_cores_from_each_other_are_one():
-    environment = dict(os.environ, OMP_NUM_THREADS="2", MKL_NUM_THREADS="2")
+    environment = dict(os.environ, OMP_NUM_THREADS="2", MKL_NUM_THREADS="2", MKL_DYNAMIC="FALSE")
     run = subprocess.run(
         [sys.executable, "-c", PROBE], env=environment, capture_output=True, text=True, timeout=120, check=True
     )

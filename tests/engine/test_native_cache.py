@@ -61,6 +61,20 @@ def test_what_companions_share_is_read_from_one_of_them(decoder):
     assert cache.sharing(np.array([8]))[2].tolist() == [0]
 
 
+def test_the_kernel_reads_what_companions_share_in_one_slot_only(decoder):
+    lengths, slots, sources = [70], np.array([3, 8, 5]), np.array([0, 0, 0])
+    inputs = slots, np.array([4, 5, 6]), np.array([70, 70, 70])
+    wanted = decoder.decode(*inputs, filled(decoder, lengths, slots, sources))
+    for owner, reads_in_place_of_8 in ((3, True), (8, False)):
+        cache = filled(decoder, lengths, slots, sources)
+        layers, key_heads = len(decoder.weights.layers), decoder.weights.n_kv_heads
+        values = cache.values.reshape(layers, cache.n_slots, key_heads, cache.max_len, -1)
+        values[:, 8, :, :64] = np.nan
+        order = np.argsort(slots != owner, kind="stable")
+        got = decoder.decode(*(one[order] for one in inputs), cache)[np.argsort(order)]
+        assert (got == wanted).all() == reads_in_place_of_8
+
+
 def test_a_slot_that_another_prompt_took_over_is_no_companion_any_more(decoder):
     cache = filled(decoder, [70], np.array([3, 8]), np.array([0, 0]))
     prompt = np.arange(40)[None]

@@ -126,6 +126,37 @@ def test_groups_that_come_while_the_judge_is_at_work_are_judged_together():
     assert requests == [1, 3]
 
 
+def test_a_judge_that_fails_while_others_are_sampled_fails_the_rollout():
+    def reward(groups):
+        raise RewardServerError("http://judge", ["g0"], 3, "connection refused")
+
+    def roll_out(items, positions, generation, on_group):
+        groups = [rolled_group(position, [2, 2]) for position in positions]
+        for group in groups:
+            on_group(group)
+        return groups
+
+    with pytest.raises(RewardFailure, match=r"judging failed on rank 0.*http://judge"):
+        maker(reward, lambda groups: None, roll_out, streams_rewards=True)._generate(2)
+
+
+def test_groups_of_a_rollout_that_failed_are_not_judged():
+    asked, release, requests = threading.Event(), threading.Event(), []
+
+    def reward(groups):
+        requests.append(len(groups))
+        asked.set()
+        assert release.wait(PATIENCE_S)
+
+    with RewardStream(SimpleNamespace(reward=reward)) as rewards:
+        rewards.put([rolled_group(0, [2])])
+        assert asked.wait(PATIENCE_S)
+        rewards.put([rolled_group(1, [2])])
+    release.set()
+    rewards._result.wait(PATIENCE_S)
+    assert requests == [1]
+
+
 def test_sampling_that_fails_does_not_wait_for_groups_that_never_come():
     def roll_out(items, positions, generation, on_group):
         raise FloatingPointError("logits that are no numbers")

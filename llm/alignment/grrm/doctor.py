@@ -236,7 +236,7 @@ def _tools(which: Callable[[str], str | None]) -> Iterable[Finding]:
     if compiler:
         yield Finding("ok", "C++ compiler", " ".join(compiler))
     else:
-        yield Finding("note", "C++ compiler", "not found", _WITHOUT_KERNELS)
+        yield Finding("note", "C++ compiler", "not found", "kernels must be compiled ahead: csrc/setup_ops.py install")
     nvcc = which("nvcc")
     if nvcc:
         yield Finding("ok", "nvcc", nvcc)

@@ -146,7 +146,7 @@ class NativeDecoder:
             part = slice(begin, begin + self._pass_tokens)
             wanted = last_R[(last_R >= part.start) & (last_R < part.stop)] - begin
             logits.append(self._run(tokens[part], slots[part], positions[part], wanted, cache))
-        return np.concatenate(logits)
+        return logits[0] if len(logits) == 1 else np.concatenate(logits)
 
     def _copy(self, cache: NativeCache, from_N: Any, to_N: Any, counts_N: Any) -> None:
         """The first `counts_N[i]` positions of slot `from_N[i]` to slot `to_N[i]`."""

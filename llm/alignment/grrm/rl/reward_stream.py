@@ -21,6 +21,7 @@ class RewardStream:
     def __init__(self, rewarder: Rewarder) -> None:
         self._rewarder = rewarder
         self._queue: SimpleQueue[Sequence[RolledGroup] | None] = SimpleQueue()
+        self._left = False
         self._pool = ThreadPool(1)
         self._result = self._pool.apply_async(self._run)
 
@@ -42,6 +43,7 @@ class RewardStream:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._left = True
         self._queue.put(None)
         self._pool.terminate()
 
@@ -49,7 +51,7 @@ class RewardStream:
         is_last = False
         while not is_last:
             groups, is_last = self._next()
-            if groups:
+            if groups and not self._left:
                 self._rewarder.reward(groups)
 
     def _next(self) -> tuple[list[RolledGroup], bool]:

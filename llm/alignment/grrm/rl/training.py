@@ -63,7 +63,8 @@ def train(args: Any) -> None:
     use_cpu_layers(args.precision)
     if args.rollout_quant_type:
         require_kernels("rollout_quant_type")
-    ranks = DataRanks.of(args, timeout_s=LONGEST_PHASE_S + args.reward_deadline_s)
+    calls = 2 if args.reward_streaming else 1  # to the judge that may follow one another once sampling has ended
+    ranks = DataRanks.of(args, timeout_s=LONGEST_PHASE_S + calls * args.reward_deadline_s)
     claim_output_dir(args.output_dir)
     quiet_paddlenlp(args.output_dir, args.process_index == 0)
     tokenizer = load_tokenizer(args.actor_model_name_or_path)
