@@ -30,7 +30,7 @@ _MAIN = "bindings/c_api.cpp"
 _FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math")
 _COMPILERS = ("c++", "g++", "clang++")
 _COMPILE_TIMEOUT_S = 180.0
-_ABI = 9
+_ABI = 10
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@
 #include "../kernels/attention.h"
 #include "../kernels/bf16_product.h"
 #include "../kernels/decoder.h"
+#include "../kernels/fingerprint.h"
 #include "../kernels/int8_product.h"
 #include "../kernels/linear_scores.h"
 #include "../kernels/packing.h"
@@ -105,7 +106,7 @@ int64_t within_memory(Work work) {
 
 extern "C" {
 
-int32_t grrm_abi() { return 9; }
+int32_t grrm_abi() { return 10; }
 
 // The addresses of a BLAS (grrm::Blas) whose factors are bfloat16, those that it lays out in eight bits where `int8` is
 // not 0; returns 1 where the processor has dot products of bfloat16, 0 where the same sums take longer than float32's.
@@ -271,6 +272,25 @@ int64_t grrm_extents(const int64_t* sizes, const void* const* addresses, int64_t
       *found++ = grrm::extent_of(layer.up.weight, s.hidden, s.inner);
       *found++ = grrm::extent_of(layer.down.weight, s.inner, s.hidden);
     }
+    return int64_t{0};
+  });
+}
+
+// A number that changes with every matrix that `grrm_pack` lays out.
+int64_t grrm_fingerprint(const int64_t* sizes, const void* const* addresses, uint64_t* found) {
+  const Sizes& s = *reinterpret_cast<const Sizes*>(sizes);
+  return within_memory([&] {
+    const std::vector<grrm::Extent> unknown(s.layers * kProjections);
+    const grrm::Decoder decoder = decoder_at(s, 0.0f, addresses, unknown.data(), nullptr);
+    const int64_t queries = s.hidden * s.heads * s.width, keys = s.hidden * s.key_heads * s.width;
+    uint64_t all = grrm::fingerprint(decoder.head, s.hidden * s.vocabulary, 0);
+    for (const grrm::DecoderLayer& layer : decoder.layers) {
+      for (const grrm::Projection* one : {&layer.q, &layer.o}) all = grrm::fingerprint(one->weight, queries, all);
+      for (const grrm::Projection* one : {&layer.k, &layer.v}) all = grrm::fingerprint(one->weight, keys, all);
+      for (const grrm::Projection* one : {&layer.gate, &layer.up, &layer.down})
+        all = grrm::fingerprint(one->weight, s.hidden * s.inner, all);
+    }
+    *found = all;
     return int64_t{0};
   });
 }

@@ -187,6 +187,8 @@ void decoding(int64_t heads, int64_t key_heads, int64_t width, bool tied, int64_
   grrm_extents(sizes, at.data(), extents.data());
   Floats packed(grrm_pack(sizes, at.data(), extents.data(), nullptr));
   grrm_pack(sizes, at.data(), extents.data(), packed.data());
+  uint64_t fingerprint = 0;
+  grrm_fingerprint(sizes, at.data(), &fingerprint);
   grrm_decode(sizes, 1e-6f, at.data(), extents.data(), packed.data(), tokens.data(), slots.data(), positions.data(),
               nullptr, nullptr, 7, wanted.data(), 2, keys.data(), values.data(), logits.data());
   const std::vector<int64_t> from = {2}, to = {1}, counts = {4};

@@ -180,6 +180,31 @@ def test_weights_are_laid_out_within_the_memory_that_is_allowed_and_where_it_pay
     assert packed(n_bytes - 4) is None
 
 
+def test_weights_are_laid_out_again_when_any_of_them_has_changed_and_only_then(make_model, monkeypatch):
+    model = make_model("qwen2")
+    skip_unless_it_runs(NativeDecoder, model)
+    if packing_addresses() is None:
+        pytest.skip("the BLAS of this wheel does not lay matrices out")
+    decoder, times, call = PackedDecoder(model), [], native_decoder.native.call
+
+    def counting(name, *given):
+        times.append(name == "grrm_pack" and given[-1] is not None)
+        return call(name, *given)
+
+    monkeypatch.setattr(native_decoder.native, "call", counting)
+    decoder.new_cache(1, 16)
+    decoder.new_cache(2, 32)
+    assert sum(times) == 1
+    layer = decoder.weights.layers[-1]
+    matrices = [one.weight for one in (*layer.attention_in, layer.attention_out, *layer.mlp_in, layer.mlp_out)]
+    for number, matrix in enumerate([*matrices, decoder.weights.lm_head]):
+        changed = matrix.numpy()
+        changed[-1, -1] += 1e-3
+        matrix.set_value(changed)
+        decoder.new_cache(1, 16)
+        assert sum(times) == 2 + number
+
+
 def test_the_native_cache_takes_the_memory_it_is_said_to(model):
     skip_unless_it_runs(NativeDecoder, model)
     decoder = NativeDecoder(model)

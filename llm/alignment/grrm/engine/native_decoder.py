@@ -36,7 +36,7 @@ class NativeDecoder:
     def __init__(
         self, model: Any, *, max_packed_bytes: int = 0, precision: str = "float32", pass_tokens: int = 4096
     ) -> None:
-        """Weights of up to `max_packed_bytes` are laid out anew for every cache, in as much memory once more.
+        """Weights of up to `max_packed_bytes` are laid out in as much memory once more, anew when they have changed.
 
         That memory is kept for the next cache. Models so small that it does not pay are left as they are. With the
         precision "bfloat16" the factors of all products are rounded to it, sums and all else stay float32; weights are
@@ -50,6 +50,7 @@ class NativeDecoder:
         fits = _n_multiplied(self.weights) <= max_packed_bytes // 4
         self._packs = precision != "float32" or (fits and _n_multiplied(self.weights) > _FEW_WEIGHTS)
         self._room: NDArray[np.float32] | None = None
+        self._in_room: tuple[int, bytes] | None = None  # whose weights, and where they were
         found = _obstacle(self.weights)
         if found:
             raise ValueError(f"the C++ decoder cannot run this model: {found}")
@@ -80,13 +81,17 @@ class NativeDecoder:
             # A mapping of its own, because most of the room that MKL asks for is never written to, and takes no memory
             # then. It is kept: to get it anew for every rollout takes longer than to fill it.
             try:
-                self._room = np.frombuffer(mmap.mmap(-1, 4 * count), np.float32)
+                self._room, self._in_room = np.frombuffer(mmap.mmap(-1, 4 * count), np.float32), None
             except OSError as error:
                 if self._precision == "int8":  # only matrices that were laid out have eight bits
                     raise MemoryError(f"no room for {4 * count / 2**30:.1f} GiB of weights in eight bits") from error
                 return None  # products read the weights as they are, slower
-        packed = self._room[:count]
-        native.call("grrm_pack", *model, packed)
+        packed, found = self._room[:count], np.empty(1, np.uint64)
+        native.call("grrm_fingerprint", *model[:2], found)
+        wanted = int(found[0]), model[1].tobytes()
+        if self._in_room != wanted:
+            native.call("grrm_pack", *model, packed)
+            self._in_room = wanted
         return packed
 
     def cache_bytes(self, max_len: int) -> int:

@@ -30,8 +30,8 @@ class PaddleEngine:
     one); `prefill_tokens` bounds the prompt tokens, padding included where it is computed, in one prefill; a longer
     prompt runs alone, and in the C++ kernels in parts of that many tokens.
     A float32 model on the CPU runs in C++ kernels where they can be built, unless `use_kernels` is false; any other
-    runs in Paddle operators. The kernels lay weights of up to `max_packed_bytes` out for their products, once for every
-    `generate`, in as much memory once more.
+    runs in Paddle operators. The kernels lay weights of up to `max_packed_bytes` out for their products, in as
+    much memory once more, when they differ from those of the last `generate`.
     With the `precision` "bfloat16" the kernels round the factors of matrix products to it, with "int8" weights to eight
     bits; sums, attention, norms and sampling stay float32, and so do the model's own weights. A processor without
     bfloat16 dot products is slower so.

@@ -48,7 +48,7 @@ class LinearScores(PyLayer):
         ctx: Any, hidden_NH: paddle.Tensor, weight: paddle.Tensor, labels_N: paddle.Tensor, by_word: bool
     ) -> Any:
         check_labels(labels_N, weight.shape[0 if by_word else 1])
-        layer = output_layer(weight, by_word)
+        layer = output_layer(weight, by_word, for_weight=False)
         parts = [
             layer.scores(hidden_NH[part], labels_N[part])[1]
             for part in parts_of(hidden_NH.shape[0], layer.rows_at_once)
@@ -62,12 +62,12 @@ class LinearScores(PyLayer):
     @staticmethod
     def backward(ctx: Any, *gradients_N: paddle.Tensor) -> Any:
         hidden_NH, weight, labels_N, *scores = ctx.saved_tensor()
-        layer = output_layer(weight, ctx.by_word)
+        layer = output_layer(weight, ctx.by_word, ctx.wanted[1])
         of_hidden = []
         for part in parts_of(hidden_NH.shape[0], layer.rows_at_once):
             given = [tuple(one_N[part] for one_N in three) for three in (scores, gradients_N)]
             rows_RH = hidden_NH[part]
-            of_hidden.append(layer.pull(layer.logits(rows_RH), rows_RH, labels_N[part], *given, *ctx.wanted[:2]))
+            of_hidden.append(layer.pull(layer.logits(rows_RH), rows_RH, labels_N[part], *given, ctx.wanted[0]))
         found_NH = paddle.concat(of_hidden) if ctx.wanted[0] else None
         return only_wanted(ctx, found_NH, layer.of_weight(), None)
 

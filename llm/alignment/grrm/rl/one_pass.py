@@ -52,7 +52,8 @@ class OnePassLoss(PyLayer):
     ) -> paddle.Tensor:
         check_labels(labels_N, weight.shape[0 if by_word else 1])
         note_inputs(ctx, hidden_NH, weight, labels_N)
-        layer = output_layer(weight, by_word)
+        for_hidden, for_weight, _ = ctx.wanted
+        layer = output_layer(weight, by_word, for_weight)
         total, of_hidden = paddle.zeros([]), []
         # What a backward pass does is done here, and backward passes run outside of automatic casts.
         with paddle.amp.auto_cast(enable=False):
@@ -61,8 +62,7 @@ class OnePassLoss(PyLayer):
                 loss, found = _forth_and_back(layer, rows_RH, labels_R, loss_of, sequences, ctx.wanted)
                 total = total + loss
                 of_hidden += found
-        for_hidden, for_weight, _ = ctx.wanted
-        ctx.found = (paddle.concat(of_hidden) if for_hidden else None, layer.of_weight() if for_weight else None)
+        ctx.found = (paddle.concat(of_hidden) if for_hidden else None, layer.of_weight())
         return total
 
     @staticmethod
@@ -108,7 +108,7 @@ def _forth_and_back(
             if logits_RV is None:
                 logits_RV = layer.logits(rows_RH)
             given = tuple(one_R[part] for one_R in gradients_3R)
-            of_hidden.append(layer.pull(logits_RV, rows_RH, labels_R[part], scores, given, *wanted[:2]))
+            of_hidden.append(layer.pull(logits_RV, rows_RH, labels_R[part], scores, given, wanted[0]))
             logits_RV = None
     return loss, of_hidden[::-1]
 

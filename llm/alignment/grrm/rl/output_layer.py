@@ -32,21 +32,23 @@ class OutputLayer(Protocol):
         scores_3R: Scores,
         gradients_3R: Scores,
         for_hidden: bool,
-        for_weight: bool,
     ) -> paddle.Tensor | None:
-        """From gradients of the scores that of the hidden states, where wanted; that of the weights adds up inside.
+        """From gradients of the scores that of the hidden states, where wanted; a wanted one of the weights adds up.
 
         Logits, which may be overwritten, have the gradient
         p (g_lse - g_logprob - g_entropy (logits - lse + H)) + g_logprob onehot(label).
         """
 
     def of_weight(self) -> paddle.Tensor | None:
-        """The gradient of the weights from all that was pulled; None when it was never wanted."""
+        """The gradient of the weights, once something was pulled; None where it is not wanted."""
 
 
-def output_layer(weight: paddle.Tensor, by_word: bool) -> OutputLayer:
-    """Kernels for float32 weights on the CPU, else operators; weights are [V, H] where `by_word`, else [H, V]."""
-    return (KernelOutputLayer if is_fused(weight) else OperatorOutputLayer)(weight, by_word)
+def output_layer(weight: paddle.Tensor, by_word: bool, for_weight: bool) -> OutputLayer:
+    """Kernels for float32 weights on the CPU, else operators; weights are [V, H] where `by_word`, else [H, V].
+
+    `for_weight` says whether the gradient of the weights will be wanted.
+    """
+    return (KernelOutputLayer if is_fused(weight) else OperatorOutputLayer)(weight, by_word, for_weight)
 
 
 class OperatorOutputLayer:
@@ -54,8 +56,8 @@ class OperatorOutputLayer:
 
     rows_at_once = 1024  # each operator starts a kernel on a GPU
 
-    def __init__(self, weight: paddle.Tensor, by_word: bool) -> None:
-        self.weight, self.by_word = weight, by_word
+    def __init__(self, weight: paddle.Tensor, by_word: bool, for_weight: bool) -> None:
+        self.weight, self.by_word, self._for_weight = weight, by_word, for_weight
         self._of_weight: paddle.Tensor | None = None
 
     def logits(self, hidden_RH: paddle.Tensor) -> paddle.Tensor:
@@ -79,10 +81,9 @@ class OperatorOutputLayer:
         scores_3R: Scores,
         gradients_3R: Scores,
         for_hidden: bool,
-        for_weight: bool,
     ) -> paddle.Tensor | None:
         pull_RV = _logits_gradient(logits_RV, labels_R, scores_3R, gradients_3R).astype(self.weight.dtype)
-        if for_weight:
+        if self._for_weight:
             rows_RH = hidden_RH.astype(self.weight.dtype)
             pair = (pull_RV, rows_RH) if self.by_word else (rows_RH, pull_RV)
             found = paddle.matmul(*pair, transpose_x=True).astype("float32")

@@ -23,10 +23,12 @@ class KernelOutputLayer:
 
     rows_at_once = 256  # enough for a matrix product at full speed
 
-    def __init__(self, weight: paddle.Tensor, by_word: bool) -> None:
+    def __init__(self, weight: paddle.Tensor, by_word: bool, for_weight: bool) -> None:
         self.weight, self.by_word = weight, by_word
         self.vocab, self.width = weight.shape if by_word else weight.shape[::-1]
-        self._of_weight: paddle.Tensor | None = None
+        # Before any logits: those would take the room that the gradient of the step before has left.
+        self._of_weight = new_floats(*weight.shape) if for_weight else None
+        self._adds = False
         self._blas = blas_addresses(current_precision())
         # Factors in bfloat16 have to be laid out for every product, so that is done once for all parts.
         self._packs = current_precision() == "bfloat16"
@@ -53,18 +55,15 @@ class KernelOutputLayer:
         scores_3R: Scores,
         gradients_3R: Scores,
         for_hidden: bool,
-        for_weight: bool,
     ) -> paddle.Tensor | None:
         _, entropy_R, lse_R = scores_3R
         of_hidden_RH = new_floats(*hidden_RH.shape) if for_hidden else None
-        adds = self._of_weight is not None
-        if for_weight and not adds:
-            self._of_weight = new_floats(*self.weight.shape)
         packed = self._laid_out(True) if for_hidden else None
         inputs = (packed, logits_RV, hidden_RH, self.weight, labels_R, entropy_R, lse_R, *gradients_3R)
-        made = (of_hidden_RH, self._of_weight if for_weight else None)
-        sizes = (*self._sizes(hidden_RH), int(adds))
+        made = (of_hidden_RH, self._of_weight)
+        sizes = (*self._sizes(hidden_RH), int(self._adds))
         call_kernel("grrm_linear_scores_backward", self._blas, *inputs, *made, *sizes)
+        self._adds = True
         return of_hidden_RH
 
     def of_weight(self) -> paddle.Tensor | None:
