@@ -112,15 +112,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def measure_machine(side: int = 2048, megabytes: int = 512, repeats: int = 5) -> Machine:
-    """The best of a few products of square matrices, and of products of a vector with a matrix beyond every cache."""
+    """The best of a few products of square matrices, and of searches of memory beyond every cache for a maximum."""
+    from multiprocessing.pool import ThreadPool
+
+    import numpy as np
     import paddle
 
     square = paddle.ones([side, side], dtype="float32")
-    wide = paddle.ones([1024, megabytes * 256], dtype="float32")
-    row = paddle.ones([1, 1024], dtype="float32")
+    parts = np.ones((int(os.environ["OMP_NUM_THREADS"]), megabytes << 18), np.float32)
     products = min(_seconds(lambda: paddle.matmul(square, square)) for _ in range(repeats))
-    reading = min(_seconds(lambda: paddle.matmul(row, wide)) for _ in range(repeats))
-    return Machine(flops=2 * side**3 / products, bytes=4 * wide.size / reading)
+    with ThreadPool(len(parts)) as threads:
+        reading = min(_seconds(lambda: threads.map(np.max, parts, 1)) for _ in range(repeats))
+    return Machine(flops=2 * side**3 / products, bytes=parts.nbytes / reading)
 
 
 def measure(home: Path, machine: Machine, repeats: int) -> list[dict[str, Any]]:
