@@ -202,6 +202,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
     """Speed against each size with the bound above it, and in grey the memory of the cache."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
     figure = Figure(figsize=(13, 7), layout="constrained")
     FigureCanvasAgg(figure)
@@ -212,12 +213,16 @@ def draw(result: dict[str, Any], path: Path) -> None:
         axes.plot(values, [row["bound_tokens_per_s"] for row in rows], "--", color="#c8641c")
         axes.plot(values, [row["tokens_per_s"] for row in rows], "o-", color="#2f6fb5")
         axes.set(xlabel=title, ylabel="tokens/s", xscale="log", yscale="log", xticks=values)
-        axes.set_xticklabels([f"{value:.3g}" for value in values])
-        axes.minorticks_off()
+        axes.set_xticklabels([f"{value:,.0f}" for value in values])
+        axes.xaxis.set_minor_locator(NullLocator())
         axes.grid(color="#e3e6ea")
         memory = axes.twinx()
         memory.plot(values, [row["cache_mb"] for row in rows], ":", color="#8a8f98")
         memory.set(yscale="log", ylabel="MB")
+        for one in (axes.yaxis, memory.yaxis):
+            one.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            one.set_minor_locator(NullLocator())
+            one.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     spare.set_axis_off()
     spare.legend([*axes.lines, *memory.lines], ["bound", "measured", "cache, MB"], loc="center", frameon=False)
     figure.savefig(path, dpi=110, format="png")
