@@ -44,7 +44,8 @@ def install() -> str | None:
         return f"{sys.executable} has no paddle, with whose libraries they work: run this with the Python that has it"
     compiler = find_compiler()
     if compiler is None:
-        return kernels().reason
+        missing: str = kernels().reason
+        return missing
     try:
         compile_to(installed_path(), compiler)
     except subprocess.CalledProcessError as error:
