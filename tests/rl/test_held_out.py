@@ -29,10 +29,13 @@ class Engine:
 
     def sleep(self) -> None: ...
 
-    def generate(self, prompts, params, *, stream_ids):
+    def generate(self, prompts, params, *, stream_ids, on_finished):
         self.calls.append((params.temperature, params.top_p, prompts))
         first = 1 if params.temperature == 0 else 2
-        return [Completion([first + i % 2], [-1.0], "stop") for i in range(len(prompts))]
+        made = [Completion([first + i % 2], [-1.0], "stop") for i in range(len(prompts))]
+        for place, completion in enumerate(made):
+            on_finished(place, completion)
+        return made
 
 
 class TokenRewarder:
