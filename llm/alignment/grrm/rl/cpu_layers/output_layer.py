@@ -26,7 +26,6 @@ class KernelOutputLayer:
     def __init__(self, weight: paddle.Tensor, by_word: bool, for_weight: bool) -> None:
         self.weight, self.by_word = weight, by_word
         self.vocab, self.width = weight.shape if by_word else weight.shape[::-1]
-        # Before any logits: those would take the room that the gradient of the step before has left.
         self._of_weight = new_floats(*weight.shape) if for_weight else None
         self._adds = False
         self._blas = blas_addresses(current_precision())
