@@ -90,6 +90,7 @@ class NativeDecoder:
         native.call("grrm_fingerprint", *model[:2], found)
         wanted = int(found[0]), model[1].tobytes()
         if self._in_room != wanted:
+            self._in_room = None  # until they are whole
             native.call("grrm_pack", *model, packed)
             self._in_room = wanted
         return packed
