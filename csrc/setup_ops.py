@@ -2,10 +2,10 @@
 
     python csrc/setup_ops.py install [--cache FOLDER]
 
-They lie in FOLDER (by default XDG_CACHE_HOME, else ~/.cache) below `paddle-grrm`, and every process of this version
-that has the same folder of caches uses them; where that is not the user's, XDG_CACHE_HOME names it. Run it with the
-Python of those processes. Otherwise the first process that needs the kernels compiles them. Ends with 1, and a
-sentence, where they cannot be compiled.
+They, and Paddle's operators around them, lie in FOLDER (by default XDG_CACHE_HOME, else ~/.cache) below `paddle-grrm`,
+and every process of this version that has the same folder of caches uses them; where that is not the user's,
+XDG_CACHE_HOME names it. Run it with the Python of those processes. Otherwise the first process that needs the kernels
+compiles them. Ends with 1, and a sentence, where they cannot be compiled.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if reason:
         print(f"The kernels were not compiled: {reason}.", file=sys.stderr)
         return 1
-    from grrm_csrc.build import installed_path
+    from grrm_csrc.compiling import cache_folder
 
-    print(f"The kernels are in {installed_path()}.")
+    print(f"The kernels are in {cache_folder()}.")
     return 0
 
 
 def install() -> str | None:
     """Compile them; returns why that could not be done, or None."""
-    from grrm_csrc.build import compile_to, find_compiler, first_error, installed_path, kernels
-    from grrm_csrc.openmp import paddle_libraries
+    from grrm_csrc.build import kernel_library
+    from grrm_csrc.compiling import find_compiler, why_no_compiler, why_not
+    from grrm_csrc.operators import operator_compiler, operator_library
 
-    if paddle_libraries() is None:
+    kernels = kernel_library()
+    operators = operator_library(kernels.installed_path())
+    if operators is None:
         return f"{sys.executable} has no paddle, with whose libraries they work: run this with the Python that has it"
-    compiler = find_compiler()
-    if compiler is None:
-        missing: str = kernels().reason
-        return missing
-    try:
-        compile_to(installed_path(), compiler)
-    except subprocess.CalledProcessError as error:
-        return f"{compiler[0]} failed: {first_error(error.stderr)}"
-    except (subprocess.TimeoutExpired, OSError, RuntimeError) as error:
-        return str(error)
+    for library, command in ((kernels, find_compiler()), (operators, operator_compiler())):
+        if command is None:
+            return str(why_no_compiler())
+        try:
+            library.compile_to(library.installed_path(), command)
+        except (subprocess.SubprocessError, OSError, RuntimeError) as error:
+            return str(why_not(error, command))
     return None
 
 

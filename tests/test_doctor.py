@@ -115,7 +115,7 @@ def test_scarce_memory_and_disk_are_warnings(monkeypatch, tmp_path):
 def test_missing_tools_say_what_they_disable():
     compiler, nvcc = doctor._tools(lambda name: None)
     assert "csrc/setup_ops.py install" in compiler.effect
-    assert "no CUDA operators of its own" in nvcc.effect
+    assert "CUDA kernels of token scores" in nvcc.effect
     assert [finding.level for finding in doctor._tools(lambda name: f"/usr/bin/{name}")] == ["ok", "ok"]
 
 

@@ -23,6 +23,7 @@
 #include "../kernels/swiglu.h"
 #include "../kernels/threads.h"
 #include "../kernels/token_scores.h"
+#include "training.h"
 
 using grrm::n_threads;
 using grrm::over_ranges;

@@ -3,6 +3,7 @@
 
 #include "launch.cuh"
 
+#include "c_api.h"
 #include "elementwise.cuh"
 #include "rms_norm.cuh"
 #include "sampling.cuh"

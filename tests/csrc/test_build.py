@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from grrm_csrc import build
+from grrm_csrc import build, compiling
 
-pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler here")
+pytestmark = pytest.mark.skipif(compiling.find_compiler() is None, reason="there is no C++ compiler here")
 
 
 @pytest.fixture
@@ -29,22 +29,22 @@ def compiler(folder, script: str) -> str:
 
 def test_the_library_is_compiled_once(load, tmp_path, monkeypatch):
     assert load().library is not None
-    monkeypatch.setattr(build, "compile_to", lambda *_: pytest.fail("compiled again"))
+    monkeypatch.setattr(compiling.Library, "compile_to", lambda *_: pytest.fail("compiled again"))
     assert load().library is not None
     (made,) = (tmp_path / "paddle-grrm").iterdir()
     assert made.suffix == ".so"
 
 
 def test_another_compiler_or_source_gives_another_name(monkeypatch, tmp_path):
-    compiler_path = build.find_compiler()
-    before = build.fingerprint(compiler_path)
-    assert build.fingerprint([compiler(tmp_path, "print('another 1.0')")]) != before
-    assert build.fingerprint([*compiler_path, "-march=native"]) != before
+    compiler_path = compiling.find_compiler()
+    before = build.kernel_library().fingerprint(compiler_path)
+    assert build.kernel_library().fingerprint([compiler(tmp_path, "print('another 1.0')")]) != before
+    assert build.kernel_library().fingerprint([*compiler_path, "-march=native"]) != before
     source = tmp_path / "kernels" / "new.h"
     source.parent.mkdir()
     source.write_text("// new")
-    monkeypatch.setattr(build, "_SOURCES", tmp_path)
-    assert build.fingerprint(compiler_path) != before
+    monkeypatch.setattr(compiling, "SOURCES", tmp_path)
+    assert build.kernel_library().fingerprint(compiler_path) != before
 
 
 @pytest.mark.parametrize(
@@ -91,12 +91,12 @@ def test_a_user_without_a_home_is_a_reason(load, monkeypatch):
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr(build.Path, "home", homeless)
+    monkeypatch.setattr(compiling.Path, "home", homeless)
     assert "home directory" in load().reason
 
 
 def test_a_library_that_was_cut_short_is_compiled_again(load):
-    path = build.cache_folder() / f"kernels-{build.fingerprint(build.find_compiler())}.so"
+    path = compiling.cache_folder() / f"kernels-{build.kernel_library().fingerprint(compiling.find_compiler())}.so"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"")
     assert load().library is not None
@@ -104,6 +104,6 @@ def test_a_library_that_was_cut_short_is_compiled_again(load):
 
 
 def test_arguments_of_the_compiler_are_kept(monkeypatch):
-    name = build.find_compiler()[0]
+    name = compiling.find_compiler()[0]
     monkeypatch.setenv("CXX", f"{name} -DNDEBUG")
-    assert build.find_compiler() == [name, "-DNDEBUG"]
+    assert compiling.find_compiler() == [name, "-DNDEBUG"]

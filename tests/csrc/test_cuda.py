@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import grrm_csrc
-from grrm_csrc.build import find_compiler
+from grrm_csrc.compiling import find_compiler
 
 HERE, CSRC = Path(__file__).parent, Path(grrm_csrc.__file__).parent
 FLAGS = ["-O1", "-std=c++17"]

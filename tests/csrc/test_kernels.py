@@ -13,14 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.token_scores import token_scores
 
-from grrm.engine.native import available
-from grrm.rl.cpu_layers.fused import (
-    FusedAttention,
-    FusedRMSNorm,
-    FusedRotation,
-    FusedSwiGLU,
-    FusedTokenScores,
-)
+from grrm.rl.cpu_layers.operators import attention, available, rms_norm, rotate, score_tokens, swiglu
 from grrm.rl.packing import index_packed
 from grrm.rl.visibility import dense_mask
 
@@ -80,7 +73,7 @@ def test_rms_norm(width):
     rng = np.random.default_rng(width)
     x, w, g = rng.normal(size=(5, width)), rng.normal(size=width), rng.normal(size=(5, width))
     xt, wt = tensor(x), tensor(w)
-    y = FusedRMSNorm.apply(xt, wt, EPSILON)
+    y = rms_norm(xt, wt, EPSILON)
     np.testing.assert_allclose(y.numpy(), norm(x, w), atol=2e-6)
     for found, expected in zip(pull(y, g, xt, wt), slopes(norm, g, x, w), strict=True):
         np.testing.assert_allclose(found, expected, atol=2e-5)
@@ -88,7 +81,7 @@ def test_rms_norm(width):
 
 def test_a_norm_of_zeros_is_zero_and_has_a_finite_gradient():
     x, w = tensor(np.zeros((2, 4))), tensor(np.ones(4))
-    y = FusedRMSNorm.apply(x, w, EPSILON)
+    y = rms_norm(x, w, EPSILON)
     assert y.numpy().tolist() == np.zeros((2, 4)).tolist()
     assert np.isfinite(pull(y, np.ones((2, 4)), x, w)[0]).all()
 
@@ -98,7 +91,7 @@ def test_swiglu_also_where_the_exponential_would_overflow():
     gate, up, g = rng.normal(size=(7, 9)) * 4, rng.normal(size=(7, 9)), rng.normal(size=(7, 9))
     gate[0, :4] = [-1e4, 1e4, -90.0, 90.0]
     gt, ut = tensor(gate), tensor(up)
-    y = FusedSwiGLU.apply(gt, ut)
+    y = swiglu(gt, ut)
     with np.errstate(over="ignore"):
         np.testing.assert_allclose(y.numpy(), gated(gate, up), rtol=1e-5, atol=1e-5)
         expected = slopes(gated, g, gate, up)
@@ -115,9 +108,7 @@ def test_rotation_and_its_gradient_which_is_the_rotation_back():
     c, s = cos[positions][:, :, None], sin[positions][:, :, None]
     expected = x * c + np.concatenate([-x[..., 4:], x[..., :4]], -1) * s
     xt = tensor(x)
-    y = FusedRotation.apply(
-        xt, *(paddle.to_tensor(t.astype("float32")) for t in (cos, sin)), paddle.to_tensor(positions)
-    )
+    y = rotate(xt, *(paddle.to_tensor(t.astype("float32")) for t in (cos, sin)), paddle.to_tensor(positions))
     np.testing.assert_allclose(y.numpy(), expected, atol=1e-6)
     (back,) = pull(y, expected, xt)
     np.testing.assert_allclose(back, x, atol=2e-6)
@@ -129,7 +120,7 @@ def test_token_scores_and_their_gradients(vocab):
     logits, labels, g_3N = rng.normal(size=(4, vocab)) * 5, rng.integers(0, vocab, 4), rng.normal(size=(3, 4))
     logits[0, 0] = 300.0  # far above the rest: probabilities of 0 and 1
     lt = tensor(logits)
-    found = FusedTokenScores.apply(lt, paddle.to_tensor(labels))
+    found = score_tokens(lt, paddle.to_tensor(labels))
     wanted, gradient_NV = token_scores(logits, labels, g_3N)
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one.numpy(), other, rtol=1e-5, atol=1e-5)
@@ -138,12 +129,22 @@ def test_token_scores_and_their_gradients(vocab):
     np.testing.assert_allclose(lt.grad.numpy(), gradient_NV, atol=2e-5)
 
 
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_loss_of_one_score_alone_has_the_gradient_of_that_score(number):
+    rng = np.random.default_rng(number)
+    logits, labels, g_3N = rng.normal(size=(4, 9)), rng.integers(0, 9, 4), np.zeros((3, 4))
+    g_3N[number] = rng.normal(size=4)
+    lt = tensor(logits)
+    (score_tokens(lt, paddle.to_tensor(labels))[number] * tensor(g_3N[number])).sum().backward()
+    np.testing.assert_allclose(lt.grad.numpy(), token_scores(logits, labels, g_3N)[1], atol=2e-6)
+
+
 def test_a_logit_of_minus_infinity_takes_no_part():
     logits, labels = np.random.default_rng(1).normal(size=(2, 6)), paddle.to_tensor([4, 0])
     banned = np.full((2, 9), -np.inf)
     banned[:, [0, 2, 3, 5, 7, 8]] = logits
     plain, masked = tensor(logits), tensor(banned)
-    found = FusedTokenScores.apply(plain, labels), FusedTokenScores.apply(masked, paddle.to_tensor([7, 0]))
+    found = score_tokens(plain, labels), score_tokens(masked, paddle.to_tensor([7, 0]))
     for one, other in zip(*found, strict=True):
         np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-6)
     sum((a + b).sum() for a, b in zip(*found, strict=True)).backward()
@@ -172,7 +173,7 @@ def test_attention_over_packed_rows(seed, width, key_heads, group, longest):
     q, g = rng.normal(size=(2, batch, length, key_heads * group, width)) * 2
     k, v = rng.normal(size=(2, batch, length, key_heads, width)) * 2
     qt, kt, vt = tensor(q), tensor(k), tensor(v)
-    out = FusedAttention.apply(qt, kt, vt, visible)
+    out = attention(qt, kt, vt, visible)
     np.testing.assert_allclose(out.numpy(), attended(q, k, v, mask), atol=2e-5)
     gradients = pull(out, g, qt, kt, vt)
     # The slope along a random direction, in float64.
@@ -190,34 +191,34 @@ def test_attention_over_packed_rows(seed, width, key_heads, group, longest):
 
 def test_frozen_inputs_get_no_gradient():
     x, w, frozen = tensor(np.ones((2, 4))), tensor(np.ones(4)), paddle.ones([2, 4])
-    FusedRMSNorm.apply(frozen, w, EPSILON).sum().backward()
+    rms_norm(frozen, w, EPSILON).sum().backward()
     assert w.grad is not None
-    FusedRMSNorm.apply(x, paddle.ones([4]), EPSILON).sum().backward()
+    rms_norm(x, paddle.ones([4]), EPSILON).sum().backward()
     assert x.grad is not None
     up = tensor(np.ones((2, 4)))
-    FusedSwiGLU.apply(frozen, up).sum().backward()
+    swiglu(frozen, up).sum().backward()
     assert up.grad is not None
     q, kv = tensor(np.ones((1, 3, 2, 4))), paddle.ones([1, 3, 1, 4])
-    FusedAttention.apply(q, kv, kv, paddle.zeros([3, 1, 3], dtype="int32")).sum().backward()
+    attention(q, kv, kv, paddle.zeros([3, 1, 3], dtype="int32")).sum().backward()
     assert q.grad is not None
 
 
 @pytest.mark.parametrize("labels", [[0, 5], [-100, 1]])
 def test_labels_outside_the_vocabulary_are_an_error_not_memory_outside(labels):
     with pytest.raises(ValueError, match="of a vocabulary of 5"):
-        FusedTokenScores.apply(tensor(np.zeros((2, 5))), paddle.to_tensor(labels))
+        score_tokens(tensor(np.zeros((2, 5))), paddle.to_tensor(labels))
 
 
 def test_tensors_of_another_type_are_refused():
-    with pytest.raises(TypeError, match="grrm_score_tokens takes"):
-        FusedTokenScores.apply(tensor(np.zeros((1, 5))), paddle.to_tensor([0], dtype="int32"))
-    with pytest.raises(TypeError, match="grrm_swiglu takes"):
-        FusedSwiGLU.apply(*(paddle.ones([2], dtype="float64") for _ in range(2)))
+    with pytest.raises(OSError, match="grrm_score_tokens takes indices of type int64, not int32"):
+        score_tokens(tensor(np.zeros((1, 5))), paddle.to_tensor([0], dtype="int32"))
+    with pytest.raises(OSError, match="grrm_swiglu takes float32 on the CPU, not float64"):
+        swiglu(*(paddle.ones([2], dtype="float64") for _ in range(2)))
 
 
 THREADS = """
 import numpy as np, paddle
-from grrm.rl.cpu_layers.fused import FusedAttention, FusedRMSNorm
+from grrm.rl.cpu_layers.operators import attention, rms_norm
 rng = np.random.default_rng(0)
 q, k, v, x, w = (
     paddle.to_tensor(rng.normal(size=s).astype("float32"))
@@ -225,8 +226,8 @@ q, k, v, x, w = (
 )
 for t in (q, k, v, x, w):
     t.stop_gradient = False
-(FusedAttention.apply(q, k, v, paddle.zeros([3, 3, 50], dtype="int32")) ** 2).sum().backward()
-(FusedRMSNorm.apply(x, w, 1e-6) ** 2).sum().backward()
+(attention(q, k, v, paddle.zeros([3, 3, 50], dtype="int32")) ** 2).sum().backward()
+(rms_norm(x, w, 1e-6) ** 2).sum().backward()
 print(" ".join(t.grad.numpy().tobytes().hex() for t in (q, k, v, x)))
 print(w.grad.numpy().tolist())
 """

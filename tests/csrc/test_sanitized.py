@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from grrm_csrc.build import find_compiler
+from grrm_csrc.compiling import find_compiler
 
 SOURCE = Path(__file__).with_name("sanitized.cpp")
 FLAGS = ["-O1", "-g", "-std=c++17", "-fopenmp", "-fno-sanitize-recover=all", "-fsanitize=address,undefined"]

@@ -7,7 +7,7 @@ from typing import Any
 import paddle
 from paddle.autograd import PyLayer
 
-from grrm.rl.cpu_layers.fused import check_labels
+from grrm.rl.cpu_layers.operators import check_labels
 from grrm.rl.cpu_layers.output_layer import is_fused
 from grrm.rl.cpu_layers.precision import current_precision
 from grrm.rl.cpu_layers.wanted import note_inputs, only_wanted

@@ -15,7 +15,7 @@ from typing import Any
 import paddle
 from paddle.autograd import PyLayer
 
-from grrm.rl.cpu_layers.fused import check_labels
+from grrm.rl.cpu_layers.operators import check_labels
 from grrm.rl.cpu_layers.wanted import note_inputs, only_wanted
 from grrm.rl.linear_scores import parts_of
 from grrm.rl.output_layer import OutputLayer, Scores, output_layer

@@ -12,10 +12,8 @@ from paddlenlp.transformers import LlamaForCausalLM, Qwen2ForCausalLM
 from safetensors import SafetensorError
 
 from grrm.engine.checkpoint import is_hugging_face, read_config, rotary_overrides, weight_files
-from grrm.engine.native import available
 from grrm.errors import UserError
-from grrm.rl.cpu_layers import takes_ranges
-from grrm.rl.cpu_layers.fused import FusedTokenScores
+from grrm.rl.cpu_layers import operators, takes_ranges
 from grrm.rl.linear_scores import linear_scores, scores_by_parts
 from grrm.rl.one_pass import one_pass_loss
 from grrm.rl.visibility import dense_mask
@@ -119,8 +117,8 @@ def score_tokens(logits_NV: paddle.Tensor, labels_N: paddle.Tensor, entropy_grad
     `entropy_gradient` it is then -sum(p * log p), with its gradient, at the price of another softmax. Paddle's CPU
     kernel clamps log-probabilities at -64, so below that both are approximate; the gradient is exact.
     """
-    if logits_NV.place.is_cpu_place() and available():
-        return _token_scores(*FusedTokenScores.apply(logits_NV.astype("float32"), labels_N), entropy_gradient)
+    if operators.take(logits_NV):
+        return _token_scores(*operators.score_tokens(logits_NV.astype("float32"), labels_N), entropy_gradient)
     labels_N1 = labels_N.unsqueeze(-1)
     nll_N1, probs_NV = F.softmax_with_cross_entropy(logits_NV.astype("float32"), labels_N1, return_softmax=True)
     logprobs_N = -nll_N1.squeeze(-1)

@@ -10,7 +10,7 @@ import paddle.nn.functional as F
 from paddle.autograd import PyLayer
 from paddlenlp.transformers.llama.modeling import scaled_dot_product_attention as stock_llama_attention
 
-from grrm.rl.cpu_layers.fused import FusedAttention
+from grrm.rl.cpu_layers import operators
 from grrm.rl.cpu_layers.wanted import note_inputs, only_wanted
 from grrm.rl.visibility import additive_mask
 
@@ -102,7 +102,7 @@ def attention(
     dropout = getattr(config, "attention_dropout", 0.0) if training else 0.0
     shape = [batch * length, heads * width] if sequence_parallel else [batch, length, heads * width]
     if visible_3BT is not None and not (output_attentions or dropout):
-        return FusedAttention.apply(query, key, value, visible_3BT).reshape(shape)
+        return operators.attention(query, key, value, visible_3BT).reshape(shape)
     if visible_3BT is not None:
         attention_mask = additive_mask(visible_3BT)
     q, k, v = (x.transpose([0, 2, 1, 3]) for x in (query, key, value))

@@ -8,8 +8,7 @@ import paddle
 import paddle.nn.functional as F
 from paddle.autograd import PyLayer
 
-from grrm.engine.native import available
-from grrm.rl.cpu_layers.fused import FusedSwiGLU
+from grrm.rl.cpu_layers import operators
 from grrm.rl.cpu_layers.wanted import note_inputs, only_wanted
 
 
@@ -35,4 +34,4 @@ def swiglu(gate: paddle.Tensor, up: paddle.Tensor | None = None) -> paddle.Tenso
     """silu(gate) * up; one fused tensor is split in halves."""
     if up is None:
         gate, up = gate.chunk(2, axis=-1)
-    return (FusedSwiGLU if available() else SwiGLU).apply(gate, up)
+    return (operators.swiglu if operators.available() else SwiGLU.apply)(gate, up)

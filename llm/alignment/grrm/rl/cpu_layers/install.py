@@ -11,6 +11,7 @@ from paddlenlp.utils.log import logger
 
 from grrm.engine.native import available
 from grrm.errors import UserError
+from grrm.rl.cpu_layers import operators
 from grrm.rl.cpu_layers.attention import attention, llama_attention, repeat_kv
 from grrm.rl.cpu_layers.feed_forward import swiglu
 from grrm.rl.cpu_layers.norm import rms_norm
@@ -25,7 +26,7 @@ _in_use = False
 
 def takes_ranges(config: Any) -> bool:
     """True where the attention of models built now reads ranges of visible tokens (grrm.rl.visibility), not a mask."""
-    return _in_use and available() and not getattr(config, "alibi", False)
+    return _in_use and operators.available() and not getattr(config, "alibi", False)
 
 
 def require_kernels(key: str) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 import paddle
 from paddle.autograd import PyLayer
 
-from grrm.engine.native import available
-from grrm.rl.cpu_layers.fused import FusedRMSNorm
+from grrm.rl.cpu_layers import operators
 from grrm.rl.cpu_layers.wanted import note_inputs, only_wanted
 
 
@@ -40,6 +39,6 @@ def rms_norm(self: Any, hidden_states: paddle.Tensor) -> paddle.Tensor:
     """`forward` of PaddleNLP's RMSNorm layers."""
     width = hidden_states.shape[-1]
     rows_NH = hidden_states.astype("float32").reshape([-1, width])
-    norm = FusedRMSNorm if available() else RMSNorm
-    normed_NH = norm.apply(rows_NH, self.weight.astype("float32"), self.variance_epsilon)
+    norm = operators.rms_norm if operators.available() else RMSNorm.apply
+    normed_NH = norm(rows_NH, self.weight.astype("float32"), self.variance_epsilon)
     return normed_NH.reshape(hidden_states.shape).astype(self.weight.dtype)

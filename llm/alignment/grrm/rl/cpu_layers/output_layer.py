@@ -5,7 +5,7 @@ from __future__ import annotations
 import paddle
 
 from grrm.engine.native import available
-from grrm.rl.cpu_layers.fused import call_kernel, new_floats
+from grrm.rl.cpu_layers.kernel_calls import call_kernel, new_floats
 from grrm.rl.cpu_layers.precision import current_precision
 from grrm_csrc.blas import blas_addresses
 

@@ -11,7 +11,7 @@ import paddle.nn.functional as F
 from paddle import nn
 from paddle.autograd import PyLayer
 
-from grrm.rl.cpu_layers.fused import call_kernel, new_floats
+from grrm.rl.cpu_layers.kernel_calls import call_kernel, new_floats
 from grrm.rl.cpu_layers.precision import current_precision
 from grrm.rl.cpu_layers.wanted import note_inputs, only_wanted
 from grrm_csrc.blas import blas_addresses

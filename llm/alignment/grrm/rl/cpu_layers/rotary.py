@@ -8,8 +8,7 @@ from typing import Any
 import paddle
 from paddle.autograd import PyLayer
 
-from grrm.engine.native import available
-from grrm.rl.cpu_layers.fused import FusedRotation
+from grrm.rl.cpu_layers import operators
 
 
 @lru_cache(maxsize=8)
@@ -41,14 +40,14 @@ def rotate(q: paddle.Tensor, k: paddle.Tensor, cos: paddle.Tensor, sin: paddle.T
     """Rotary embedding of queries and keys [B, T, heads, D]; `position_ids` None means 0, 1, 2, …"""
     width = q.shape[-1]
     cos, sin = (table.reshape([-1, width]) for table in (cos, sin))
-    if available():
+    if operators.available():
         if position_ids is None:
             position_ids = paddle.arange(q.shape[1], dtype="int64").unsqueeze(0)
         positions_BT = position_ids.astype("int64").expand(q.shape[:2])
         first, last = int(positions_BT.min()), int(positions_BT.max())
         if first < 0 or last >= cos.shape[0]:
             raise ValueError(f"position ids from {first} to {last} of {cos.shape[0]}")
-        return tuple(FusedRotation.apply(x, cos, sin, positions_BT) for x in (q, k))
+        return tuple(operators.rotate(x, cos, sin, positions_BT) for x in (q, k))
     if position_ids is None:
         cos, sin = (table[: q.shape[1]].reshape([1, -1, 1, width]) for table in (cos, sin))
     else:
