@@ -43,7 +43,8 @@ def operator_library(kernels: Path) -> Library | None:
 
 def operator_compiler() -> list[str] | None:
     """The C++ compiler, behind nvcc where the CUDA kernels are compiled along; None without one."""
-    compiler, wheel = find_compiler(), _wheel()
+    compiler: list[str] | None = find_compiler()
+    wheel = _wheel()
     nvcc = None if wheel is None else _nvcc(wheel)
     if compiler is None or nvcc is None:
         return compiler
