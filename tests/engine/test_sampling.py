@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
+import paddle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from grrm.engine import native, native_sampling, sampling
+from grrm.engine import fused_sampling, native, native_sampling, sampling
 from grrm.engine.interface import SamplingParams
 from grrm.engine.sampling import apply_repetition_penalty, draw_uniforms, keep_top_k, keep_top_p
 
@@ -16,13 +19,17 @@ VOCAB = 150  # more than two search blocks, and not a multiple of their width
 logit_rows = arrays(np.float32, (3, VOCAB), elements=st.floats(-30, 30, width=32))
 
 
-SAMPLERS = {"numpy": sampling, "native": native_sampling}
+def sample_on_device(logits, *rest):
+    return fused_sampling.sample_tokens(paddle.to_tensor(logits), *rest)
+
+
+SAMPLERS = {"numpy": sampling, "native": native_sampling, "fused": SimpleNamespace(sample_tokens=sample_on_device)}
 in_use = sampling
 
 
 @pytest.fixture(scope="module", params=list(SAMPLERS), autouse=True)
 def sampler(request):
-    """Every test runs with both samplers; `sample_tokens` is the one in use."""
+    """Every test runs with all samplers; `sample_tokens` is the one in use."""
     global in_use
     if request.param == "native" and not native.available():
         pytest.skip("there is no C++ compiler here")
@@ -235,7 +242,7 @@ def test_neighbouring_streams_are_uncorrelated():
 @pytest.mark.parametrize("filters", [{}, {"top_k": 7}, {"top_p": 0.7}, {"top_k": 20, "top_p": 0.4}])
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
 @pytest.mark.parametrize("penalty", [1.0, 1.3])
-def test_both_samplers_draw_the_same(filters, temperature, penalty):
+def test_all_samplers_draw_the_same(filters, temperature, penalty):
     rows = 3000
     rng = np.random.default_rng(1)
     logits = rng.normal(0, 2, (rows, VOCAB)).astype(np.float32)
