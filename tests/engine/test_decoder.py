@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import paddle
 import pytest
+from support.fused_reference import reference_operators
 
 from grrm.engine import decoder as decoder_module
 from grrm.engine import native_decoder
 from grrm.engine.decoder import Decoder
+from grrm.engine.fused_decoder import FusedDecoder
 from grrm.engine.native_decoder import NativeDecoder
 from grrm.errors import UserError
 from grrm_csrc.blas import packing_addresses
@@ -51,9 +53,22 @@ class PackedDecoder(NativeDecoder):
         return cache
 
 
-@pytest.fixture(params=["paddle", "native", "packed"])
+class ReferenceFusedDecoder(FusedDecoder):
+    """With operators that run on a CPU."""
+
+    def __init__(self, model):
+        super().__init__(model, reference_operators())
+
+    def _run(self, *given):
+        return super()._run(*given).numpy()
+
+
+DECODERS = {"paddle": Decoder, "native": NativeDecoder, "packed": PackedDecoder, "fused": ReferenceFusedDecoder}
+
+
+@pytest.fixture(params=list(DECODERS))
 def decoder_class(request):
-    return {"paddle": Decoder, "native": NativeDecoder, "packed": PackedDecoder}[request.param]
+    return DECODERS[request.param]
 
 
 def skip_unless_it_runs(decoder_class, model):
