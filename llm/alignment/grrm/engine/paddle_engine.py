@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grrm.engine import native, native_sampling
-from grrm.engine.decoder import ROW_MULTIPLE, Decoder, round_up
+from grrm.engine.back_end import AnyDecoder, Sampler, choose_back_end
+from grrm.engine.decoder import ROW_MULTIPLE, round_up
 from grrm.engine.interface import Completion, SamplingParams
 from grrm.engine.loading import load_causal_lm
-from grrm.engine.native_decoder import NativeDecoder
-from grrm.engine.sampling import sample_tokens
 from grrm.engine.slots import Slots
 from grrm.errors import UserError
 from grrm.startup import settle
@@ -29,9 +27,10 @@ class PaddleEngine:
     `max_num_seqs` sequences run at a time, fewer where their KV cache would exceed `max_cache_bytes` (but at least
     one); `prefill_tokens` bounds the prompt tokens, padding included where it is computed, in one prefill; a longer
     prompt runs alone, and in the C++ kernels in parts of that many tokens.
-    A float32 model on the CPU runs in C++ kernels where they can be built, unless `use_kernels` is false; any other
-    runs in Paddle operators. The kernels lay weights of up to `max_packed_bytes` out for their products, in as
-    much memory once more, when they differ from those of the last `generate`.
+    A float32 model on the CPU runs in C++ kernels where they can be built, a bfloat16 or float16 model on a GPU in
+    Paddle's fused operators, unless `use_kernels` is false; any other runs in plain Paddle operators. The C++ kernels
+    lay weights of up to `max_packed_bytes` out for their products, in as much memory once more, when they differ from
+    those of the last `generate`.
     With the `precision` "bfloat16" the kernels round the factors of matrix products to it, with "int8" weights to eight
     bits; sums, attention, norms and sampling stay float32, and so do the model's own weights. A processor without
     bfloat16 dot products is slower so.
@@ -41,8 +40,9 @@ class PaddleEngine:
 
     What a sequence draws depends on its prompt, the params and its stream id only. Its logits carry the same bits
     in any batch as far as BLAS computes a GEMM row independently of the number of rows (see decoder.py); where it
-    does not, they differ in the last bits. The price: few sequences still run as 16 rows (as `max_num_seqs` where that
-    is less and Paddle operators are used), or as two with weights that were laid out.
+    does not, they differ in the last bits, on a GPU in those of bfloat16. The price: few sequences still run as 16
+    rows (as `max_num_seqs` where that is less and plain Paddle operators are used), or as two with weights that were
+    laid out.
     """
 
     def __init__(
@@ -59,15 +59,13 @@ class PaddleEngine:
         if min(max_num_seqs, max_cache_bytes, prefill_tokens) < 1:
             raise UserError("max_num_seqs, max_cache_bytes and prefill_tokens of the Paddle engine must be at least 1.")
         self.model = model
-        obstacle = NativeDecoder.obstacle(model, precision) if use_kernels else "they are switched off"
-        if obstacle is not None and precision != "float32":
-            raise UserError(f"precision {precision} needs the C++ kernels, but {obstacle}: use float32.")
-        self._decoder = (
-            NativeDecoder(model, max_packed_bytes=max_packed_bytes, precision=precision, pass_tokens=prefill_tokens)
-            if obstacle is None
-            else Decoder(model)
+        self._decoder, self._sample = choose_back_end(
+            model,
+            use_kernels=use_kernels,
+            precision=precision,
+            max_packed_bytes=max_packed_bytes,
+            pass_tokens=prefill_tokens,
         )
-        self._sample = native_sampling.sample_tokens if use_kernels and native.available() else sample_tokens
         self._max_num_seqs, self._max_cache_bytes = max_num_seqs, max_cache_bytes
         self._prefill_tokens = prefill_tokens
 
@@ -164,8 +162,8 @@ class _Run:
 
     def __init__(
         self,
-        decoder: Decoder | NativeDecoder,
-        sample: Callable[..., tuple[NDArray[np.int64], NDArray[np.float64]]],
+        decoder: AnyDecoder,
+        sample: Sampler,
         prompts: Sequence[Sequence[int]],
         params: SamplingParams,
         stream_ids: Sequence[int],
@@ -250,7 +248,7 @@ class _Run:
         logits_RV = self._decoder.prefill(tokens_RT, lengths_R, self._cache, slots_N, sources_N)
         yield from self._draw(slots_N, logits_RV[sources_N])
 
-    def _draw(self, slots_N: NDArray[np.int64], logits_NV: NDArray[np.float32]) -> list[tuple[int, Completion]]:
+    def _draw(self, slots_N: NDArray[np.int64], logits_NV: Any) -> list[tuple[int, Completion]]:
         slots = self._slots
         tokens_N, logprobs_N = self._sample(
             logits_NV, self._params, slots.uniforms(slots_N), slots.generated[slots_N], slots.seen(slots_N)
