@@ -23,6 +23,7 @@ class SamplingParams:
     repetition_penalty: float = 1.0
     stop_token_ids: tuple[int, ...] = ()
     seed: int = 0
+    logprobs: bool = True  # False leaves `Completion.logprobs` empty: whoever reads text only can use any engine
 
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1 or not 0 <= self.min_new_tokens <= self.max_new_tokens:
@@ -36,7 +37,8 @@ class Completion:
     """Generated tokens, the stop token included when one was drawn.
 
     `logprobs[t]` is log pi(token_t) of the policy at `temperature` (logits divided by temperature when it is
-    above zero) BEFORE top-k, top-p, repetition penalty and min-length masking: the sampling-independent policy.
+    above zero) BEFORE top-k, top-p, repetition penalty and min-length masking: the sampling-independent policy. It is
+    empty where `SamplingParams.logprobs` is false.
     """
 
     token_ids: list[int]

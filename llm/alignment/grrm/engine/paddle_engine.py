@@ -14,6 +14,7 @@ from grrm.engine.back_end import AnyDecoder, Sampler, choose_back_end
 from grrm.engine.decoder import ROW_MULTIPLE, round_up
 from grrm.engine.interface import Completion, SamplingParams
 from grrm.engine.loading import load_causal_lm
+from grrm.engine.prompt_checks import check_prompts, streams_of
 from grrm.engine.slots import Slots
 from grrm.errors import UserError
 from grrm.startup import settle
@@ -110,10 +111,10 @@ class PaddleEngine:
         vocabulary; ValueError when `stream_ids` and `prompts` differ in length; FloatingPointError when the
         model's logits are not finite.
         """
-        streams = list(range(len(prompts))) if stream_ids is None else [int(stream_id) for stream_id in stream_ids]
-        if len(streams) != len(prompts):
-            raise ValueError(f"{len(streams)} stream_ids for {len(prompts)} prompts")
-        self._check(prompts, params)
+        streams = streams_of(prompts, stream_ids)
+        weights = self._decoder.weights
+        limit = f"model's max_position_embeddings of {weights.max_positions}"
+        check_prompts(prompts, params, self.max_prompt_tokens, weights.vocab_size, limit)
         if not prompts:
             return []
         n_slots = self._n_slots(prompts, params)
@@ -124,27 +125,6 @@ class PaddleEngine:
             if on_finished is not None:
                 on_finished(request, completion)
         return [completions[request] for request in range(len(prompts))]
-
-    def _check(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> None:
-        weights = self._decoder.weights
-        for index, prompt in enumerate(prompts):
-            if len(prompt) == 0:
-                raise UserError(f"Prompt {index} is empty: give it at least one token (a BOS or chat template).")
-            if len(prompt) >= weights.max_positions:
-                raise UserError(
-                    f"Prompt {index} has {len(prompt)} tokens, which leaves no room in the model's "
-                    f"max_position_embeddings of {weights.max_positions}: shorten or filter it."
-                )
-            if min(prompt) < 0 or max(prompt) >= weights.vocab_size:
-                raise UserError(
-                    f"Prompt {index} holds a token id outside the model's vocabulary of {weights.vocab_size}: "
-                    "use the tokenizer that belongs to the model."
-                )
-        if any(not 0 <= stop < weights.vocab_size for stop in params.stop_token_ids):
-            raise UserError(
-                f"Stop token ids {params.stop_token_ids} do not all lie in the model's vocabulary of "
-                f"{weights.vocab_size}: use the tokenizer that belongs to the model."
-            )
 
     def _n_slots(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> int:
         longest = _cache_length(prompts, params, self._decoder.weights.max_positions)

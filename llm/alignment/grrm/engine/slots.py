@@ -79,7 +79,8 @@ class Slots:
     def _finish(self, slot: int, stopped: bool) -> tuple[int, Completion]:
         request, count = int(self.requests[slot]), self.generated[slot]
         self.requests[slot] = _FREE
-        tokens, logprobs = self._tokens[slot, :count].tolist(), self._logprobs[slot, :count].tolist()
+        tokens = self._tokens[slot, :count].tolist()
+        logprobs = self._logprobs[slot, :count].tolist() if self._params.logprobs else []
         return request, Completion(tokens, logprobs, "stop" if stopped else "length")
 
     def keep(self, slots_N: NDArray[np.int64]) -> None:

@@ -46,6 +46,7 @@ class EngineTextGenerator:
             top_p=top_p,
             stop_token_ids=self._stop_token_ids,
             seed=self._seed,
+            logprobs=False,
         )
         if seeds is None:
             seeds = range(self._next_stream, self._next_stream + len(prompts))
