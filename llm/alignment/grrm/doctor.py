@@ -72,6 +72,7 @@ _OPTIONAL = {
     "Jinja2": "the demo's report.html",
     "Django": "the `terms` corpus",
     "polib": "the `terms` corpus",
+    "fastdeploy-gpu": "generation by FastDeploy (install it from Paddle's own index, see docs/use.md)",
     "paddlepaddle-gpu": "training on GPUs (install it from Paddle's own index; PyPI stops at 2.6.2)",
     **dict.fromkeys(("pytest", "pytest-cov", "pytest-timeout", "pytest-xdist", "hypothesis"), "make test"),
     **dict.fromkeys(("ruff", "mypy", "import-linter"), "make lint"),

@@ -1,14 +1,15 @@
-"""Opening what generates text: a checkpoint folder with the Paddle engine, or a pool of OpenAI-compatible servers."""
+"""Opening what generates text: a checkpoint folder on the Paddle engine or on FastDeploy, or a pool of servers."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from grrm.engine import native
+from grrm.engine.fastdeploy_options import check_options
 from grrm.engine.interface import Engine
 from grrm.engine.model_tokenizer import chat_renderer, load_tokenizer, special_tokens
 from grrm.engine.text import EngineTextGenerator
@@ -17,7 +18,9 @@ from grrm.gqm.chat import EOS_TEXT, render_chatml
 from grrm.judges.interface import TextGenerator
 from grrm_csrc.build import kernels
 
+BACKENDS = ("paddle", "fastdeploy")  # of a checkpoint folder
 DTYPES = ("float32", "bfloat16")
+DEADLINE_S = 1800.0  # what FastDeploy may take for one batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,23 +43,38 @@ def open_generator(
     model: str | Path | None,
     *,
     urls: Sequence[str] = (),
+    backend: str = "paddle",
     chat_template: str = "chatml",
-    dtype: str = "float32",
+    dtype: str | None = None,
     max_num_seqs: int = 256,
     seed: int = 0,
     tokenizer_path: str | Path | None = None,
-    **server_settings: Any,
+    **settings: Any,
 ) -> OpenedGenerator:
-    """`open_servers` when `urls` are given, with `model` as the model's name there; else `open_checkpoint`."""
+    """`open_servers` when `urls` are given, with `model` as the model's name there; else the folder `model`.
+
+    A folder is opened by `open_checkpoint`, or with the backend "fastdeploy" by `open_fastdeploy`. `settings` are
+    those that only one of the functions has.
+    """
+    if backend not in BACKENDS:
+        raise UserError(f"backend {backend!r} does not exist: use one of {', '.join(BACKENDS)}")
     if urls:
+        if backend != "paddle":
+            raise UserError(f"backend {backend!r} has no effect with the URL of a server: leave one of them out")
         name = None if model is None else str(model)
-        return open_servers(urls, name, chat_template, tokenizer_path=tokenizer_path, **server_settings)
+        return open_servers(urls, name, chat_template, tokenizer_path=tokenizer_path, **settings)
     if model is None:
         raise UserError("no model is named: give the folder of a checkpoint, or the URL of a server")
-    if tokenizer_path is not None or server_settings:
-        named = ["tokenizer_path"] * (tokenizer_path is not None) + sorted(server_settings)
+    of_fastdeploy = {"options", "deadline_s"} if backend == "fastdeploy" else set()
+    if tokenizer_path is not None or settings.keys() - of_fastdeploy:
+        named = ["tokenizer_path"] * (tokenizer_path is not None) + sorted(settings.keys() - of_fastdeploy)
         raise UserError(f"{', '.join(named)} only apply to a server: give its URL, or leave them out")
-    return open_checkpoint(model, chat_template=chat_template, dtype=dtype, max_num_seqs=max_num_seqs, seed=seed)
+    common: dict[str, Any] = {"chat_template": chat_template, "max_num_seqs": max_num_seqs, "seed": seed}
+    if backend == "paddle":
+        return open_checkpoint(model, dtype=dtype or "float32", **common)
+    if dtype is not None:
+        raise UserError(f"dtype {dtype!r} has no effect with FastDeploy, which computes in bfloat16: leave it out")
+    return open_fastdeploy(model, **common, **settings)
 
 
 def open_checkpoint(
@@ -80,10 +98,7 @@ def open_checkpoint(
     if dtype not in DTYPES:
         raise UserError(f"dtype {dtype!r} does not exist: use one of {', '.join(DTYPES)}")
     check_checkpoint(directory)
-    if "paddle" not in sys.modules:
-        from grrm.startup import configure_process
-
-        configure_process()
+    _configure_paddle()
     import paddle
 
     of_weights, of_products = ("float32", dtype) if paddle.device.get_device() == "cpu" else (dtype, "float32")
@@ -92,14 +107,46 @@ def open_checkpoint(
     tokenizer = load_tokenizer(directory)
     render = chat_renderer(chat_template, tokenizer, directory)
     model = load_whole_model(directory, of_weights)
-    if len(tokenizer) > model.config.vocab_size:
-        raise UserError(
-            f"the tokenizer in '{directory}' has {len(tokenizer)} tokens but the model only {model.config.vocab_size} "
-            "(vocab_size in its config.json): use the tokenizer the model was trained with"
-        )
+    _check_vocabulary(directory, tokenizer, model.config.vocab_size)
     from grrm.engine.paddle_engine import PaddleEngine
 
     engine = PaddleEngine(model, max_num_seqs=max_num_seqs, precision=of_products)
+    return over_engine(engine, tokenizer, render, seed=seed)
+
+
+def open_fastdeploy(
+    directory: str | Path,
+    *,
+    chat_template: str = "chatml",
+    max_num_seqs: int = 256,
+    seed: int = 0,
+    options: Mapping[str, object] | None = None,
+    deadline_s: float | None = DEADLINE_S,
+) -> OpenedGenerator:
+    """The model in a checkpoint folder, behind PaddlePaddle's FastDeploy in worker processes of this one.
+
+    `options` are those of `fastdeploy_options`; a batch takes at most `deadline_s` seconds, None as long as the caller
+    waits. Raises UserError as `open_checkpoint` does, and as `FastDeployEngine.start`.
+    """
+    from grrm.engine.fastdeploy_engine import FastDeployEngine, check_installed
+    from grrm.engine.whole_checkpoint import check_checkpoint
+
+    directory, options = Path(directory), check_options(options or {})
+    config = check_checkpoint(directory)
+    vocab_size, max_positions = (_size(config, key, directory) for key in ("vocab_size", "max_position_embeddings"))
+    check_installed()
+    _configure_paddle()
+    tokenizer = load_tokenizer(directory)
+    render = chat_renderer(chat_template, tokenizer, directory)
+    _check_vocabulary(directory, tokenizer, vocab_size)
+    engine = FastDeployEngine.start(
+        directory,
+        vocab_size=vocab_size,
+        max_positions=max_positions,
+        max_num_seqs=max_num_seqs,
+        deadline_s=deadline_s,
+        options=options,
+    )
     return over_engine(engine, tokenizer, render, seed=seed)
 
 
@@ -137,6 +184,27 @@ def open_servers(
     generator = OpenAITextGenerator(urls, model, stop=stop, tokenizer=tokenizer, **settings)
     known = () if tokenizer is None else special_tokens(tokenizer)
     return OpenedGenerator(generator, render, None, tokenizer is not None, known)
+
+
+def _size(config: Mapping[str, Any], key: str, directory: Path) -> int:
+    if not isinstance(config.get(key), int):
+        raise UserError(f"'{directory}/config.json' names no {key}: get the checkpoint's own config.json again")
+    return int(config[key])
+
+
+def _configure_paddle() -> None:
+    if "paddle" not in sys.modules:
+        from grrm.startup import configure_process
+
+        configure_process()
+
+
+def _check_vocabulary(directory: Path, tokenizer: Any, vocab_size: int) -> None:
+    if len(tokenizer) > vocab_size:
+        raise UserError(
+            f"the tokenizer in '{directory}' has {len(tokenizer)} tokens but the model only {vocab_size} "
+            "(vocab_size in its config.json): use the tokenizer the model was trained with"
+        )
 
 
 def _stop_ids(tokenizer: Any) -> list[int]:

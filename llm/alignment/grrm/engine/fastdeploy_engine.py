@@ -1,0 +1,272 @@
+"""The FastDeploy back end: PaddlePaddle's serving engine, in process through its offline `LLM`.
+
+Written against FastDeploy 2.x (docs/offline_inference.md, entrypoints/llm.py, engine/sampling_params.py and what its
+workers do with them); its PyPI namesake is another project. Where it differs from what its names promise, the comment
+beside the remedy says how.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, TimeoutError
+from importlib import import_module, metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from grrm.engine.fastdeploy_options import check_options
+from grrm.engine.interface import Completion, SamplingParams
+from grrm.engine.prompt_checks import check_prompts, streams_of
+from grrm.errors import UserError
+
+INSTALL = (
+    "install paddlepaddle-gpu and fastdeploy-gpu from PaddlePaddle's own index (docs/use.md), never `fastdeploy` from "
+    "PyPI, which is another project"
+)
+_MAX_SEED = 922337203685477580  # FastDeploy's bound, inclusive
+_LOGS = "see its logs in the folder log (FD_LOG_DIR)"
+_OK = 200  # `RequestOutput.error_code` of a request that went well
+_CANNOT_START = (OSError, ValueError, RuntimeError, TypeError, KeyError, AttributeError, AssertionError, ImportError)
+
+
+def check_installed() -> None:
+    """Raises UserError unless PaddlePaddle's FastDeploy is what `import fastdeploy` would find; imports nothing."""
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        version = metadata.version("fastdeploy")  # PaddlePaddle's are called fastdeploy-gpu, fastdeploy-xpu, …
+        raise UserError(
+            f"the installed package fastdeploy {version} is not PaddlePaddle's FastDeploy: run `pip uninstall "
+            f"fastdeploy`, then {INSTALL}."
+        )
+    if find_spec("fastdeploy") is None:
+        raise UserError(f"FastDeploy is not installed: {INSTALL}; or use the backend paddle.")
+
+
+class FastDeployEngine:
+    """An `Engine` over a running `fastdeploy.LLM`, whose worker processes end with this process.
+
+    It serves a checkpoint that does not change: `update_weights` is refused, and so are log-probabilities, which
+    FastDeploy's results hold for the likeliest tokens, not reliably for the one that was drawn. A prompt and its
+    completion together hold at most `max_model_len` - 1 tokens. A whole call is handed over at its end, so that
+    `on_finished` is told of all completions then. With `deadline_s` a call that takes longer raises UserError, and so
+    do all later ones, since what FastDeploy began cannot be taken back; None leaves waiting to the caller.
+
+    Every request carries a seed from (`params.seed`, its stream id), but by FastDeploy's sources a GPU draws a whole
+    batch by the seed of one of its requests: sampled replies then depend on the batch. Greedy ones do not, but for
+    rounding.
+    """
+
+    def __init__(
+        self, llm: Any, request_type: Any, *, max_model_len: int, vocab_size: int, deadline_s: float | None = None
+    ) -> None:
+        self._llm, self._request_type = llm, request_type
+        self._max_model_len, self._vocab_size = max_model_len, vocab_size
+        self._deadline_s, self._is_late = deadline_s, False
+
+    @classmethod
+    def start(
+        cls,
+        directory: Path,
+        *,
+        vocab_size: int,
+        max_positions: int,
+        max_num_seqs: int = 256,
+        deadline_s: float | None = None,
+        options: Mapping[str, object] | None = None,
+    ) -> FastDeployEngine:
+        """Start FastDeploy on the checkpoint in `directory`, whose model is of these sizes; takes minutes.
+
+        `options` are those of `fastdeploy_options`. FastDeploy itself watches the workers it starts. Raises UserError
+        when it is not installed, an option is wrong, or it cannot start.
+        """
+        given = check_options(options or {})
+        length = given.setdefault("max_model_len", max_positions)  # FastDeploy's own default is 2048
+        if not isinstance(length, int) or length > max_positions:
+            raise UserError(
+                f"FastDeploy option 'max_model_len' is {length}, but the model in '{directory}' has {max_positions} "
+                "positions (max_position_embeddings in its config.json): set at most that."
+            )
+        check_installed()
+        with _own_output_kept():
+            llm_type, request_type = _import_fastdeploy()
+            try:
+                llm = llm_type(model=str(directory), max_num_seqs=max_num_seqs, **given)
+            except _CANNOT_START as error:
+                raise UserError(
+                    f"FastDeploy cannot serve the model in '{directory}' ({_cause(error)}): {_LOGS}."
+                ) from error
+        return cls(llm, request_type, max_model_len=length, vocab_size=vocab_size, deadline_s=deadline_s)
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """The longest prompt that leaves room for one token, and for the one that FastDeploy ends every reply with."""
+        return self._max_model_len - 2
+
+    def update_weights(self) -> None:
+        """Always refused with a UserError: FastDeploy's offline interface cannot take over new weights."""
+        raise UserError(
+            "FastDeploy's offline interface keeps the weights it was started with, so it cannot roll out a policy that "
+            "is being trained: use the Paddle engine for rollouts."
+        )
+
+    def sleep(self) -> None:
+        """Nothing is released: the offline interface has no way to ask its workers for it."""
+
+    def wake(self) -> None:
+        """Nothing to undo."""
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        params: SamplingParams,
+        stream_ids: Sequence[int] | None = None,
+        on_finished: Callable[[int, Completion], None] | None = None,
+    ) -> list[Completion]:
+        """One completion per prompt, order kept; `stream_ids` default to 0, 1, 2, …
+
+        Raises UserError for params that FastDeploy cannot honour, an empty prompt, one that leaves no room for a token,
+        a token id outside the vocabulary, a request that FastDeploy reports as failed, and a call past the deadline;
+        ValueError when `stream_ids` and `prompts` differ in length.
+        """
+        _check_params(params)
+        streams = streams_of(prompts, stream_ids)
+        limit = f"max_model_len of {self._max_model_len}, of which FastDeploy needs two tokens"
+        check_prompts(prompts, params, self.max_prompt_tokens, self._vocab_size, limit)
+        if not prompts:
+            return []
+        room = [min(params.max_new_tokens, self._max_model_len - 1 - len(prompt)) for prompt in prompts]
+        requests = [self._request(params, stream, n) for stream, n in zip(streams, room, strict=True)]
+        outputs = self._answers([[int(token) for token in prompt] for prompt in prompts], requests)
+        completions = [
+            _completion(index, output, params, n) for index, (output, n) in enumerate(zip(outputs, room, strict=True))
+        ]
+        for index, completion in enumerate(completions):
+            if on_finished is not None:
+                on_finished(index, completion)
+        return completions
+
+    def _request(self, params: SamplingParams, stream: int, max_tokens: int) -> Any:
+        """FastDeploy's sampling parameters of one completion; None or a missing value would be the checkpoint's own."""
+        greedy = params.temperature == 0
+        return self._request_type(
+            # Temperature 0 is turned into 1 by its input processor, in some releases with top_p as it was;
+            # top_p 0 is greedy in all of them.
+            temperature=1.0 if greedy else params.temperature,
+            top_p=0.0 if greedy else params.top_p,
+            top_k=0 if greedy else params.top_k,
+            repetition_penalty=params.repetition_penalty,
+            presence_penalty=0.0,
+            frequency_penalty=0.0,
+            # In the place of the last token allowed there comes an end token, whatever was drawn: ask for one more.
+            max_tokens=max_tokens + 1,
+            min_tokens=0,  # its default is 1
+            stop_token_ids=list(params.stop_token_ids) or None,
+            seed=_seed_of(params.seed, stream),
+        )
+
+    def _answers(self, prompts: list[list[int]], requests: list[Any]) -> list[Any]:
+        def call() -> list[Any]:
+            # A list of one is taken for a single SamplingParams further in. The progress bar stays on: without it
+            # `LLM.generate` fails.
+            return list(self._llm.generate(prompts, requests if len(requests) > 1 else requests[0]))
+
+        outputs = self._in_time(call)
+        if len(outputs) != len(prompts):
+            raise RuntimeError(f"FastDeploy answered {len(prompts)} prompts with {len(outputs)} outputs")
+        return outputs
+
+    def _in_time(self, call: Callable[[], list[Any]]) -> list[Any]:
+        """What `call` returns. `LLM.generate` knows no timeout, so it runs in a thread that nobody need wait for."""
+        if self._is_late:
+            raise UserError("FastDeploy still owes the answer to an earlier call: start this process again.")
+        answer: Future[list[Any]] = Future()
+
+        def work() -> None:
+            try:
+                answer.set_result(call())
+            except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
+                answer.set_exception(error)
+
+        threading.Thread(target=work, name="fastdeploy", daemon=True).start()
+        try:
+            return answer.result(self._deadline_s)
+        except TimeoutError:
+            if answer.done():  # a TimeoutError of FastDeploy's own
+                raise
+            self._is_late = True
+            raise UserError(
+                f"FastDeploy did not answer within {self._deadline_s:g} s: {_LOGS}, or allow more with the deadline."
+            ) from None
+
+
+def _check_params(params: SamplingParams) -> None:
+    if params.logprobs:
+        raise UserError(
+            "FastDeploy does not reliably tell the log-probability of the token it drew: use the Paddle engine where "
+            "log-probabilities are needed, as in rollouts."
+        )
+    if params.min_new_tokens:
+        raise UserError(
+            f"min_new_tokens {params.min_new_tokens} is not kept by FastDeploy, which holds back no stop tokens but "
+            "the checkpoint's own: leave it out, or use the Paddle engine."
+        )
+    sampling_class = os.environ.get("FD_SAMPLING_CLASS", "base")
+    if params.top_k and params.temperature > 0 and sampling_class.lower() != "rejection":
+        raise UserError(
+            f"top_k {params.top_k} has no effect in FastDeploy with FD_SAMPLING_CLASS={sampling_class}: set it to "
+            "rejection before the start, or leave top_k out."
+        )
+
+
+def _completion(index: int, output: Any, params: SamplingParams, room: int) -> Completion:
+    """What of a reply was drawn: up to its first stop token, or `room` tokens; what follows is FastDeploy's own.
+
+    After a stop token it adds an end token, or goes on in releases that do not heed `stop_token_ids`.
+    """
+    if output.error_code != _OK or output.error_msg:
+        raise UserError(f"FastDeploy failed on prompt {index} ({output.error_code}: {output.error_msg}): {_LOGS}.")
+    tokens = [int(token) for token in output.outputs.token_ids]
+    drawn = tokens[:room]
+    end = next((place for place, token in enumerate(drawn) if token in params.stop_token_ids), None)
+    if end is not None:
+        return Completion(drawn[: end + 1], [], "stop")
+    return Completion(drawn, [], "length" if len(tokens) > room else "stop")
+
+
+def _seed_of(seed: int, stream: int) -> int:
+    (number,) = np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)
+    return int(number) % (_MAX_SEED + 1)
+
+
+def _import_fastdeploy() -> tuple[Any, Any]:
+    try:
+        module = import_module("fastdeploy")
+    except (ImportError, OSError, RuntimeError) as error:
+        raise UserError(f"FastDeploy is installed but cannot be imported ({_cause(error)}): {INSTALL}.") from error
+    found = getattr(module, "LLM", None), getattr(module, "SamplingParams", None)
+    if not all(isinstance(one, type) for one in found):  # FastDeploy answers None for any name it does not have
+        raise UserError(f"the module fastdeploy that is installed has no LLM, so it is not FastDeploy 2: {INSTALL}.")
+    return found
+
+
+@contextlib.contextmanager
+def _own_output_kept() -> Iterator[None]:
+    """Results on stdout and this process's log stay ours: FastDeploy prints, and takes handlers off the root logger."""
+    root, handlers = logging.getLogger(), logging.getLogger().handlers[:]
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        for handler in handlers:
+            if handler not in root.handlers:
+                root.addHandler(handler)
+
+
+def _cause(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__
