@@ -8,21 +8,19 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
 import click
-import yaml
 
-from grrm.entry import run_main
+from grrm.entry import read_assignments, run_main
 from grrm.errors import UserError
 from grrm.gqm.extraction import EXTRACTOR_TYPES
 from grrm.judges.interface import Judge
 
 from .access import bind, read_token
 from .hosting import HostedJudge, build_hosted_judge
-from .settings import CHAT_TEMPLATES, DTYPES, JUDGES, Settings, load_settings
+from .settings import BACKENDS, CHAT_TEMPLATES, DTYPES, JUDGES, Settings, load_settings
 
 SPARE_THREADS = 4  # beyond the scoring requests, for probes and refusals
 IDLE_CONNECTIONS = 1000
@@ -42,6 +40,14 @@ IDLE_CONNECTIONS = 1000
 @click.option("--openai-token-env", metavar="NAME", help="Environment variable with the bearer token of these servers.")
 @click.option("--tokenizer", metavar="FOLDER", help="With --openai-url: the model's tokenizer.")
 @click.option("--chat-template", type=click.Choice(CHAT_TEMPLATES), help="Chat format of the model.  [default: chatml]")
+@click.option("--backend", type=click.Choice(BACKENDS), help="What runs the checkpoint.  [default: paddle]")
+@click.option(
+    "--fastdeploy-option",
+    "fastdeploy_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="With --backend fastdeploy: an option of it, such as tensor_parallel_size=2; may be given several times.",
+)
 @click.option("--dtype", type=click.Choice(DTYPES), help="Of the checkpoint's weights.  [default: float32]")
 @click.option("--judge-deadline-s", type=float, help="Seconds that a model may take for one call.  [default: 600]")
 @click.option(
@@ -61,12 +67,22 @@ IDLE_CONNECTIONS = 1000
 @click.option("--log-file", "--log_file", metavar="FILE", help="Write the log there as well as to stderr.")
 @click.option("--token-file", metavar="FILE", help="File with the token that clients must send.")
 @click.option("--token-env", metavar="NAME", help="Environment variable with the token that clients must send.")
-def main(config: str | None, openai_urls: tuple[str, ...], judge_options: tuple[str, ...], **options: Any) -> None:
+def main(
+    config: str | None,
+    openai_urls: tuple[str, ...],
+    judge_options: tuple[str, ...],
+    fastdeploy_options: tuple[str, ...],
+    **options: Any,
+) -> None:
     """Serve a judge to trainers: PaddleNLP's reward protocol at POST /, the group protocol at POST /v1/score."""
 
     def serve_configured() -> None:
-        given = options | {"openai_urls": list(openai_urls) or None, "judge_options": read_assignments(judge_options)}
-        run(load_settings(config, given))
+        lists = {
+            "openai_urls": list(openai_urls) or None,
+            "judge_options": read_assignments(judge_options, "judge option"),
+            "fastdeploy_options": read_assignments(fastdeploy_options, "FastDeploy option"),
+        }
+        run(load_settings(config, options | lists))
 
     run_main(serve_configured)
 
@@ -78,20 +94,6 @@ def run(settings: Settings) -> None:
     # A port that is taken is told before the model is loaded, which may take minutes; early clients wait.
     with bind(settings.host, settings.port, token) as listener:
         serve(settings, build_hosted_judge(settings), token, listener)
-
-
-def read_assignments(assignments: Sequence[str]) -> dict[str, Any] | None:
-    """`NAME=VALUE` by name, each value as in YAML; None without any. Raises UserError for one of another form."""
-    values = {}
-    for assignment in assignments:
-        name, equals, text = assignment.partition("=")
-        if not (name and equals):
-            raise UserError(f"judge option {assignment!r} has no value: write it as NAME=VALUE")
-        try:
-            values[name.replace("-", "_")] = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise UserError(f"judge option {assignment!r} has a value that cannot be read: quote it") from error
-    return values or None
 
 
 def serve(

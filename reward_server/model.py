@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from grrm.engine.fastdeploy_options import check_options
 from grrm.errors import UserError
 from grrm.judges.building import GENERATIVE_JUDGES
 from grrm.judges.deadline import Deadline, TimedGenerator
@@ -16,7 +17,8 @@ from grrm.rewards.bearer import token_from_env
 from .settings import Settings
 
 _OF_SERVERS = ("openai_token_env", "tokenizer")
-_OF_CHECKPOINTS = ("dtype", "max_num_seqs")
+_OF_FASTDEPLOY = ("fastdeploy_options",)
+_OF_CHECKPOINTS = ("backend", *_OF_FASTDEPLOY, "dtype", "max_num_seqs")
 _OF_MODELS = ("model", "openai_urls", *_OF_SERVERS, "chat_template", *_OF_CHECKPOINTS, "judge_deadline_s")
 
 
@@ -29,6 +31,11 @@ def check_model_settings(settings: Settings) -> None:
         _refuse(given, _OF_CHECKPOINTS, "the model runs on the servers of openai_urls", "set it there")
     else:
         _refuse(given, _OF_SERVERS, "the model is a checkpoint", "name servers with openai_urls")
+        if settings.backend == "fastdeploy":
+            _refuse(given, ("dtype",), "FastDeploy computes in bfloat16", "set backend: paddle")
+            check_options(settings.fastdeploy_options)
+        else:
+            _refuse(given, _OF_FASTDEPLOY, "the backend is paddle", "set backend: fastdeploy")
         if settings.model is None:
             raise UserError(
                 f"judge {settings.judge!r} needs a model: give the folder of a checkpoint with --model, or a server "
@@ -63,11 +70,20 @@ def open_model(settings: Settings, deadline: Deadline) -> tuple[Any, TextGenerat
         )
     directory = Path(str(settings.model))
     import_module("grrm.engine.whole_checkpoint").check_checkpoint(directory)  # paddle takes its time to load
+    if settings.backend == "fastdeploy":
+        import_module("grrm.engine.fastdeploy_engine").check_installed()
     _quiet_paddlenlp()
-    opened = import_module("grrm.engine.open").open_checkpoint(
-        directory, chat_template=settings.chat_template, dtype=settings.dtype, max_num_seqs=settings.max_num_seqs
-    )
+    opened = _open_checkpoint(settings, directory)
     return opened, TimedGenerator(opened.generator, deadline.seconds_left)
+
+
+def _open_checkpoint(settings: Settings, directory: Path) -> Any:
+    opening = import_module("grrm.engine.open")
+    common = {"chat_template": settings.chat_template, "max_num_seqs": settings.max_num_seqs}
+    if settings.backend == "fastdeploy":
+        # No deadline of its own: the judge's is what waiting for the generator ends at.
+        return opening.open_fastdeploy(directory, options=settings.fastdeploy_options, deadline_s=None, **common)
+    return opening.open_checkpoint(directory, dtype=settings.dtype, **common)
 
 
 def model_name(settings: Settings) -> str:

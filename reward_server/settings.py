@@ -19,6 +19,7 @@ from grrm.rewards.protocol import first_error
 Count = Annotated[int, Field(ge=1)]
 JUDGES = (*EMBEDDED_JUDGES, *GENERATIVE_JUDGES)
 # Spelt out, so that settings are checked without an engine; a test compares them with the engine's own lists.
+BACKENDS = ("paddle", "fastdeploy")
 CHAT_TEMPLATES = ("chatml", "checkpoint", "none")
 DTYPES = ("float32", "bfloat16")
 SPECIAL_TOKENS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>")
@@ -37,6 +38,8 @@ class Settings(BaseModel):
     openai_urls: list[str] = []  # OpenAI-compatible servers of the model, a pool of equals
     openai_token_env: str | None = None  # environment variable with their bearer token
     tokenizer: str | None = None  # with openai_urls: folder of the model's tokenizer
+    backend: str = "paddle"  # what runs a checkpoint, in this process: paddle or fastdeploy
+    fastdeploy_options: dict[str, Any] = {}  # with backend fastdeploy: its own, such as tensor_parallel_size
     chat_template: str = "chatml"
     dtype: str = "float32"
     max_num_seqs: Count = 256  # replies that a checkpoint writes at once
@@ -62,6 +65,11 @@ class Settings(BaseModel):
     def _known_judge(cls, judge: str) -> str:
         return _known(judge, JUDGES)
 
+    @field_validator("backend")
+    @classmethod
+    def _known_backend(cls, backend: str) -> str:
+        return _known(backend, BACKENDS)
+
     @field_validator("chat_template")
     @classmethod
     def _known_template(cls, chat_template: str) -> str:
@@ -81,14 +89,15 @@ class Settings(BaseModel):
 def load_settings(path: str | None, overrides: Mapping[str, Any]) -> Settings:
     """Settings from the YAML file at `path` (None: the defaults), overridden by the entries that are not None.
 
-    `judge_options` among the overrides replace single options of the file. Raises UserError that names the file, the
-    key and the remedy.
+    `judge_options` and `fastdeploy_options` among the overrides replace single options of the file. Raises UserError
+    that names the file, the key and the remedy.
     """
     values = {} if path is None else _read_yaml(path)
     place = "the command line" if path is None else f"{path} or on the command line"
     given = {name: value for name, value in overrides.items() if value is not None}
-    if isinstance(values.get("judge_options"), dict) and "judge_options" in given:
-        given["judge_options"] = values["judge_options"] | given["judge_options"]
+    for name in ("judge_options", "fastdeploy_options"):
+        if isinstance(values.get(name), dict) and name in given:
+            given[name] = values[name] | given[name]
     values |= given
     for name in values:
         if name not in Settings.model_fields:

@@ -37,8 +37,8 @@ def test_statuses_are_those_there_are():
 
 def test_options_are_those_that_open_a_model():
     shown = {name.removeprefix("--").replace("-", "_") for name in table("option | meaning")}
-    fields = set(options.ModelOptions.__dataclass_fields__) - {"urls"}
-    assert shown == fields | {"url", "chat_template"}
+    fields = set(options.ModelOptions.__dataclass_fields__) - {"urls", "fastdeploy_options"}
+    assert shown == fields | {"url", "fastdeploy_option", "chat_template"}
 
 
 @pytest.mark.parametrize(("name", "result"), [("judged", RankResult), ("translated", TranslateResult)])

@@ -49,9 +49,26 @@ def test_what_is_no_finite_number_is_refused(server, option, value):
         (["--judge", "sqm", "--permutations", 2], "--permutations"),
         (["--judge", "sqm", "--shuffle"], "--shuffle"),
         (["--dtype", "float32"], "--dtype"),
+        (["--backend", "fastdeploy"], "--backend"),
     ],
 )
 def test_an_option_that_would_have_no_effect_is_refused(server, options, name):
     found = run(server, "rank", *options)
     assert isinstance(found.exception, UserError)
     assert str(found.exception).startswith(f"{name} has no effect with ")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--fastdeploy-option", "quantization=wint8"], "--fastdeploy-option is for --backend fastdeploy"),
+        (["--backend", "fastdeploy", "--dtype", "bfloat16"], "--dtype has no effect with --backend fastdeploy"),
+        (["--backend", "fastdeploy", "--tokenizer", "x"], "--tokenizer, --token-env and --deadline are for servers"),
+        (["--deadline", "5"], "--tokenizer, --token-env and --deadline are for servers"),
+    ],
+)
+def test_options_of_a_checkpoint_that_do_not_go_together_are_refused(options, message):
+    arguments = ["rank", "-", "--src-lang", "de", "--trg-lang", "en", "--model", "nowhere", *options]
+    found = CliRunner().invoke(cli.grrm, arguments, input="a\tb\tc\n")
+    assert isinstance(found.exception, UserError)
+    assert message in str(found.exception)

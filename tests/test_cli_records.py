@@ -20,7 +20,7 @@ from grrm.cli.commands import translate as translate_command
 from grrm.cli.records import Records, check_lengths, languages, read_records, scores, text, text_or_none, texts
 from grrm.cli.results import json_line, printable, result_sink, show_table
 from grrm.engine.model_tokenizer import CHAT_TEMPLATES
-from grrm.engine.open import DTYPES
+from grrm.engine.open import BACKENDS, DTYPES
 from grrm.errors import UserError
 from grrm.evaluation.ranking import TIE_RULES, UNSCORED_RULES
 from grrm.gqm.mt_prompts import MT_PROMPT_TYPES
@@ -46,6 +46,7 @@ def test_choices_on_the_command_line_are_those_there_are():
     ranking = {parameter.name: parameter.type for parameter in cli.grrm.commands["eval"].commands["ranking"].params}
     assert options.CHAT_TEMPLATES == CHAT_TEMPLATES
     assert options.DTYPES == DTYPES
+    assert options.BACKENDS == BACKENDS
     assert translate_command.PROMPT_TYPES == MT_PROMPT_TYPES
     assert tuple(rank["judge"].choices) == tuple(GENERATIVE_JUDGES)
     assert tuple(rank["prompt_type"].choices) == tuple(GQM_TASKS)

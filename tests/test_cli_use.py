@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file, save_file
 from support.completions_server import CompletionsServer, Refuse
+from support.fastdeploy_standin import with_fastdeploy
 from support.tiny_checkpoint import write_tiny_checkpoint
 
 GRRM = [sys.executable, "-m", "grrm.cli"]
@@ -185,6 +186,32 @@ def test_the_same_seed_gives_the_same_translations_in_any_batch(original):
     assert one.returncode == 0, one.stderr
     assert lines(one.stdout) == lines(other.stdout)
     assert len(lines(one.stdout)) == 3
+
+
+def test_fastdeploy_translates_as_the_paddle_engine_does_and_leaves_stdout_to_the_results(original):
+    options = ["--prompt-type", "Tower", "--max-new-tokens", 6, "--retry", 0, "--model", original, *LANGUAGES]
+    by_fastdeploy = ["--backend", "fastdeploy", "--fastdeploy-option", "max_model_len=512", "--deadline", 60]
+    texts = {"stdin": "Hallo\nDanke\n"}
+    ours = grrm("translate", "-", *options, **texts)
+    theirs = grrm("translate", "-", *options, *by_fastdeploy, **texts, **with_fastdeploy())
+    assert theirs.returncode == 0, theirs.stderr
+    assert "Loading Weights" in theirs.stderr
+    assert lines(theirs.stdout) == lines(ours.stdout)
+    assert len(lines(theirs.stdout)) == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("quantization=wint8", "FastDeploy is not installed: install"),
+        ("quantisation=wint8", "unknown FastDeploy option"),
+    ],
+)
+def test_a_missing_fastdeploy_and_a_wrong_option_are_one_sentence(original, option, message):
+    arguments = ["--model", original, "--backend", "fastdeploy", "--fastdeploy-option", option]
+    done = grrm("rank", "-", *LANGUAGES, *arguments, stdin="a\tb\tc\n")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith(f"error: {message}")
 
 
 def test_what_no_translation_can_be_extracted_from_is_null(tmp_path):

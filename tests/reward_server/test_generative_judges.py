@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 import requests
 from support.completions_server import CompletionsServer
+from support.fastdeploy_standin import with_fastdeploy
 from support.tiny_checkpoint import write_tiny_checkpoint
 
 pytestmark = pytest.mark.slow
@@ -39,8 +41,14 @@ def command(*options: str) -> list[str]:
 
 
 @contextmanager
-def running(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    process = subprocess.Popen(command(*options), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def running(*options: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    process = subprocess.Popen(
+        command(*options),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | environment,
+    )
     try:
         line = process.stdout.readline()
         assert line.startswith("listening on "), process.stderr.read()
@@ -72,6 +80,18 @@ def test_an_untrained_checkpoint_is_hosted_and_no_score_is_made_up(checkpoint):
         judge = requests.get(f"{url}/healthz", timeout=10).json()["judge"]
         assert (judge["name"], judge["model"], judge["counters"]["retries"]) == ("gqm", "tiny-grrm", 2)
     assert process.returncode == 0
+
+
+def test_fastdeploy_hosts_a_checkpoint_and_the_servers_log_goes_on(checkpoint):
+    options = ["--judge", "gqm", "--model", str(checkpoint), "--judge-option", "max_new_tokens=8"]
+    options += ["--backend", "fastdeploy", "--fastdeploy-option", "max_model_len=900"]
+    with running(*options, **with_fastdeploy()) as (process, url):
+        assert requests.get(f"{url}/readyz", timeout=60).status_code == 200
+        assert statuses_of(post(url, BODY, "/v1/score")) == [("judge_unparsable", None)] * 3
+        assert requests.get(f"{url}/healthz", timeout=10).json()["judge"]["model"] == "tiny-grrm"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        assert " INFO " in process.stderr.read()
 
 
 def test_verdicts_of_a_model_server_become_scores_in_both_protocols():

@@ -16,6 +16,7 @@ from support.reward_app import RecordingJudge, group, make_client, rows_body, sc
 
 from grrm.engine import model_tokenizer
 from grrm.engine import open as opening
+from grrm.entry import read_assignments
 from grrm.errors import UserError
 from grrm.judges.building import GENERATIVE_JUDGES, build_gqm_judge
 from grrm.judges.deadline import Deadline, TimedGenerator
@@ -24,8 +25,7 @@ from grrm.judges.metrics import COUNTERS, JudgeMetrics
 from grrm.judges.options import GQMOptions
 from grrm_reward_server.app import create_app
 from grrm_reward_server.hosting import HostedJudge, build_hosted_judge
-from grrm_reward_server.main import read_assignments
-from grrm_reward_server.settings import CHAT_TEMPLATES, DTYPES, Settings, load_settings
+from grrm_reward_server.settings import BACKENDS, CHAT_TEMPLATES, DTYPES, Settings, load_settings
 
 NOWHERE = "http://127.0.0.1:1"
 
@@ -42,6 +42,10 @@ def model_server():
     server.close()
 
 
+def assigned(*assignments):
+    return read_assignments(assignments, "judge option")
+
+
 def hosted(**values):
     return build_hosted_judge(Settings(**values))
 
@@ -56,6 +60,7 @@ def hosting(model, judge=None, **values):
 def test_names_of_templates_and_types_are_the_engines():
     assert CHAT_TEMPLATES == model_tokenizer.CHAT_TEMPLATES
     assert DTYPES == opening.DTYPES
+    assert BACKENDS == opening.BACKENDS
 
 
 @pytest.mark.parametrize("name", GENERATIVE_JUDGES)
@@ -88,6 +93,22 @@ def test_options_template_and_token_reach_the_model_server(model_server, monkeyp
         ({"judge": "chrf", "judge_deadline_s": 5.0}, "'judge_deadline_s' has no effect"),
         ({"judge": "sqm", "model": "x", "tokenizer": "y"}, "'tokenizer' has no effect, as the model is a checkpoint"),
         ({"judge": "gqm", "openai_urls": [NOWHERE], "dtype": "float32"}, "'dtype' has no effect, as the model runs on"),
+        (
+            {"judge": "gqm", "openai_urls": [NOWHERE], "backend": "fastdeploy"},
+            "'backend' has no effect, as the model runs on",
+        ),
+        (
+            {"judge": "gqm", "model": "x", "fastdeploy_options": {"tensor_parallel_size": 2}},
+            "'fastdeploy_options' has no effect, as the backend is paddle",
+        ),
+        (
+            {"judge": "gqm", "model": "x", "backend": "fastdeploy", "dtype": "bfloat16"},
+            "'dtype' has no effect, as Fast",
+        ),
+        (
+            {"judge": "gqm", "model": "x", "backend": "fastdeploy", "fastdeploy_options": {"tp": 2}},
+            "unknown FastDeploy option 'tp'",
+        ),
         ({"judge": "gqm", "openai_urls": ["judge"]}, "URL 'judge' is not of the form"),
         ({"judge": "gqm", "openai_urls": [NOWHERE], "openai_token_env": "NO_SUCH"}, "NO_SUCH of openai_token_env"),
         (
@@ -124,7 +145,7 @@ def test_text_metrics_take_their_options_too():
 def test_options_on_the_command_line_replace_single_ones_of_the_file(tmp_path):
     path = tmp_path / "server.yaml"
     path.write_text("judge: gqm\njudge_options:\n  permutations: 4\n  cache_size: 10\n")
-    settings = load_settings(str(path), {"judge_options": read_assignments(["permutations=2", "prompt-type=score"])})
+    settings = load_settings(str(path), {"judge_options": assigned("permutations=2", "prompt-type=score")})
     assert settings.judge_options == {"permutations": 2, "cache_size": 10, "prompt_type": "score"}
 
 
@@ -133,7 +154,7 @@ def test_options_on_the_command_line_replace_single_ones_of_the_file(tmp_path):
 )
 def test_assignments_of_another_form_are_refused(assignment, message):
     with pytest.raises(UserError, match=message):
-        read_assignments([assignment])
+        assigned(assignment)
 
 
 def test_the_server_hosts_servers_of_a_model_without_importing_paddle():

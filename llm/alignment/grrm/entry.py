@@ -1,11 +1,13 @@
-"""How every entry point ends: a user's mistake is one line and exit status 2, a defect keeps its traceback."""
+"""What entry points share: how each ends (a user's mistake is one line and exit status 2), and NAME=VALUE options."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import yaml
 
 from grrm.errors import UserError
 from grrm.rewards.failure_policy import RewardFailure
@@ -47,6 +49,23 @@ def run_main(main: Callable[[], int | None]) -> NoReturn:
     except KeyboardInterrupt:
         status = _complain("interrupted", 130)
     _leave(status or 0)
+
+
+def read_assignments(assignments: Sequence[str], kind: str) -> dict[str, Any] | None:
+    """`NAME=VALUE` by name, each value as in YAML; None without any.
+
+    Raises UserError for one of another form; `kind` is what it calls them, such as "judge option".
+    """
+    values = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not (name and equals):
+            raise UserError(f"{kind} {assignment!r} has no value: write it as NAME=VALUE")
+        try:
+            values[name.replace("-", "_")] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise UserError(f"{kind} {assignment!r} has a value that cannot be read: quote it") from error
+    return values or None
 
 
 def _leave(status: int) -> NoReturn:

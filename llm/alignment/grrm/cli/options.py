@@ -29,6 +29,7 @@ FILE = click.Path(path_type=Path)
 COUNT = click.IntRange(min=1)
 # Spelt out, so that `--help` need not import an engine; a test compares them with the engine's own lists.
 CHAT_TEMPLATES = ("chatml", "checkpoint", "none")
+BACKENDS = ("paddle", "fastdeploy")
 DTYPES = ("float32", "bfloat16")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -42,7 +43,21 @@ _MODEL = (
     click.option("--url", "urls", multiple=True, help="OpenAI-compatible server to ask; several are a pool."),
     click.option("--tokenizer", type=FILE, help="With --url: folder of the model's tokenizer."),
     click.option("--token-env", metavar="NAME", help="With --url: environment variable with the bearer token."),
-    click.option("--deadline", type=FiniteRange(0, min_open=True), help="With --url: seconds per round of a batch."),
+    click.option(
+        "--backend", type=click.Choice(BACKENDS), default="paddle", show_default=True, help="What runs a checkpoint."
+    ),
+    click.option(
+        "--fastdeploy-option",
+        "fastdeploy_options",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="With --backend fastdeploy: an option of it, such as tensor_parallel_size=2.",
+    ),
+    click.option(
+        "--deadline",
+        type=FiniteRange(0, min_open=True),
+        help="With --url or --backend fastdeploy: seconds per round of a batch.",
+    ),
     click.option(
         "--chat-template", type=click.Choice(CHAT_TEMPLATES), default="chatml", show_default=True, help="Chat format."
     ),
@@ -67,6 +82,8 @@ class ModelOptions:
     tokenizer: Path | None
     token_env: str | None
     deadline: float | None
+    backend: str
+    fastdeploy_options: tuple[str, ...]
     dtype: str
 
     def open(self, chat_template: str) -> Any:
@@ -74,8 +91,10 @@ class ModelOptions:
         from grrm.engine.open import open_generator
         from grrm.rl.quiet_loading import load_paddlenlp_quietly
 
+        if self.fastdeploy_options and (self.urls or self.backend != "fastdeploy"):
+            raise UserError("--fastdeploy-option is for --backend fastdeploy and --model: add them, or leave it out")
         if self.urls:
-            refuse_given(("dtype",), "with --url, as the model's server loads the weights")
+            refuse_given(("backend", "dtype"), "with --url, as the model's server loads the weights")
             settings = {"token": self._token(), "deadline_s": self.deadline, "tokenizer_path": self.tokenizer}
             given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
             if self.tokenizer is not None:
@@ -83,15 +102,30 @@ class ModelOptions:
             return open_generator(self.model, urls=self.urls, chat_template=chat_template, **given)
         if self.model is None:
             raise UserError("no model is named: give --model FOLDER, or --url of a server")
-        if self.tokenizer or self.token_env or self.deadline:
+        if self.tokenizer or self.token_env or (self.deadline and self.backend == "paddle"):
             raise UserError("--tokenizer, --token-env and --deadline are for servers: add --url, or leave them out")
+        if self.backend == "fastdeploy":
+            refuse_given(("dtype",), "with --backend fastdeploy, which computes in bfloat16")
         if find_spec("paddle") is None or find_spec("safetensors") is None:
             raise UserError("a checkpoint needs Paddle: `pip install 'paddle-grrm[train]'`, or ask a server with --url")
         from grrm.engine.whole_checkpoint import check_checkpoint
 
         check_checkpoint(Path(self.model))  # before paddle is loaded, which takes its time
+        of_backend = self._of_backend()
         load_paddlenlp_quietly()
-        return open_generator(self.model, chat_template=chat_template, dtype=self.dtype)
+        return open_generator(self.model, backend=self.backend, chat_template=chat_template, **of_backend)
+
+    def _of_backend(self) -> dict[str, Any]:
+        if self.backend == "paddle":
+            return {"dtype": self.dtype}
+        from grrm.engine.fastdeploy_engine import check_installed
+        from grrm.engine.fastdeploy_options import check_options
+        from grrm.engine.open import DEADLINE_S
+        from grrm.entry import read_assignments
+
+        options = check_options(read_assignments(self.fastdeploy_options, "FastDeploy option") or {})
+        check_installed()
+        return {"options": options, "deadline_s": self.deadline or DEADLINE_S}
 
     def _token(self) -> str | None:
         from grrm.rewards.bearer import token_from_env
