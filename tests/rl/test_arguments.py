@@ -143,6 +143,7 @@ def test_a_value_of_the_wrong_type_or_range_is_one_sentence(run, changes, messag
         ({"critic_learning_rate": 1e-6}, "critic_learning_rate: 1e-06 is not supported: there is no critic"),
         ({"pipeline_parallel_degree": 2}, "pipeline_parallel_degree: 2 is not supported"),
         ({"no_cuda": True}, "set device: cpu"),
+        ({"rollout_backend": "fastdeploy"}, "rollout_backend: fastdeploy is not supported: rollouts need the policy's"),
         ({"ptx_coeff": 0.1}, "ptx_coeff: 0.1 is not supported"),
         ({"top_p": 0.9}, "allow_biased_sampling"),
         ({"repetition_penalty": 1.1}, "allow_biased_sampling"),

@@ -151,6 +151,7 @@ class RLFields(CommonFields):
     allow_biased_sampling: bool = False  # accept top_p < 1 or a repetition penalty, which the ratios do not account for
     logprob_gap_limit: float | None = None  # stop when engine and trainer differ by more (mean |difference| per token)
     rollout_seed: int | None = None  # None = seed
+    rollout_backend: str = "paddle"
     share_prompt: bool = True  # pack a group's responses behind one copy of their prompt, up to max_length tokens a row
 
     # Ours: reward

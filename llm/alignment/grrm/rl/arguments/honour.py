@@ -153,6 +153,12 @@ _RL_REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "stage": (("PPO", "RL"), "this script only does RL; use run_sft.py for the supervised stage"),
     "max_src_len": ((None,), "PaddleNLP overwrites it with max_prompt_len; set max_prompt_len"),
     "rollout_tensor_parallel_degree": ((-1,), "rollouts need whole weights on each rank; remove the key"),
+    "rollout_backend": (
+        ("paddle",),
+        "rollouts need the policy's new weights and the log-probability of every drawn token, and FastDeploy's offline "
+        "interface neither takes over the one nor tells the other; remove the key, and use FastDeploy for the judge, "
+        "with the reward server's setting backend",
+    ),
     "ptx_coeff": ((0.0,), "there is no pre-training loss; sft_coeff is the likelihood term of the GRRM recipe"),
     "use_fp32_compute": ((True,), "rewards, advantages and losses are always computed in float32; remove the key"),
     "decay_steps": ((None,), "schedules span the whole run; remove the key"),
