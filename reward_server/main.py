@@ -17,6 +17,7 @@ from grrm.entry import read_assignments, run_main
 from grrm.errors import UserError
 from grrm.gqm.extraction import EXTRACTOR_TYPES
 from grrm.judges.interface import Judge
+from grrm.startup import settle
 
 from .access import bind, read_token
 from .hosting import HostedJudge, build_hosted_judge
@@ -24,6 +25,7 @@ from .settings import BACKENDS, CHAT_TEMPLATES, DTYPES, JUDGES, Settings, load_s
 
 SPARE_THREADS = 4  # beyond the scoring requests, for probes and refusals
 IDLE_CONNECTIONS = 1000
+RECEIVE_BYTES = 2**16  # by itself waitress takes 8 KiB at a time: fifty turns of its loop for what a trainer sends
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -115,12 +117,14 @@ def serve(
         threads=settings.max_in_flight + SPARE_THREADS,
         connection_limit=settings.max_in_flight + IDLE_CONNECTIONS,
         max_request_body_size=2 * settings.max_body_bytes,  # up to here Flask's refusal, which is JSON, comes first
+        recv_bytes=RECEIVE_BYTES,
         asyncore_use_poll=True,
         ident=None,
     )
     host, port = listener.getsockname()[:2]
     signal.signal(signal.SIGTERM, _stop)
     click.echo(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}")
+    settle()  # requests make objects by the thousand, and looking for garbage among the imports too holds them up
     server.run()
     if isinstance(judge, HostedJudge):
         _leave_if_busy(judge)
