@@ -66,8 +66,8 @@ class AnswerCache:
 
     def _evict(self) -> None:
         """Drops the oldest finished answers until the bounds hold; requests under way are never dropped."""
-        finished = [request_id for request_id, entry in self._entries.items() if entry.answer.done()]
-        for request_id in finished:
+        for request_id, entry in list(self._entries.items()):
             if len(self._entries) <= self._max_entries and self._n_bytes <= self._max_bytes:
                 break
-            self._n_bytes -= self._entries.pop(request_id).n_bytes
+            if entry.answer.done():
+                self._n_bytes -= self._entries.pop(request_id).n_bytes

@@ -84,7 +84,7 @@ class RewardApp:
 
     def post_rows(self) -> Response:
         """PaddleNLP's protocol. A failing judge is HTTP 200 with `error_code` 500 and zeros, as trainers expect."""
-        rows = _parse(RowsRequest, _read_json_body(), invalid_json_status=422)
+        rows = _parse(RowsRequest, _read_json_body(self.settings.max_body_bytes), invalid_json_status=422)
         if not len(rows.src) == len(rows.tgt) == len(rows.response):
             return _rows_failure(LENGTHS_DIFFER, len(rows.tgt))
         check_rows(rows, self.settings)
@@ -110,7 +110,7 @@ class RewardApp:
 
     def post_score(self) -> Response:
         """The group protocol; a repeated request_id is answered with the first answer."""
-        body = _read_json_body()
+        body = _read_json_body(self.settings.max_body_bytes)
         wire = _parse(ScoreRequest, body, invalid_json_status=400)
         check_score_request(wire, self.settings)
         tasks = ((f"groups[{index}]", task_of(group)) for index, group in enumerate(wire.groups))
@@ -199,10 +199,14 @@ class RewardApp:
         return response
 
 
-def _read_json_body() -> bytes:
+def _read_json_body(max_bytes: int) -> bytes:
     if request.mimetype != "application/json":
         raise RequestProblem(415, "the body must be JSON: send the header `Content-Type: application/json`")
-    return request.get_data(cache=False)
+    length = request.content_length
+    if length is None or length > max_bytes or not request.environ.get("wsgi.input_terminated"):
+        return request.get_data(cache=False)  # counts what it reads, and refuses what is too much
+    body: bytes = request.environ["wsgi.input"].read(length)  # here already: counting would copy it twice
+    return body
 
 
 def _parse(model: type[M], body: bytes, *, invalid_json_status: int) -> M:

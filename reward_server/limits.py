@@ -1,4 +1,7 @@
-"""Bounds on what one request may hold; each refusal points to the place that is at fault."""
+"""Bounds on what one request may hold; each refusal points to the place that is at fault.
+
+A request has hundreds of texts: where one stands is spelt out only once it is refused.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
-from grrm.rewards.protocol import RowsRequest, ScoreRequest, WireGroup
+from grrm.rewards.protocol import RowsRequest, ScoreRequest, WireCandidate, WireGroup
 
 from .problems import RequestProblem
 from .settings import Settings
@@ -25,7 +28,8 @@ def check_rows(request: RowsRequest, settings: Settings) -> None:
     """Raises RequestProblem 422 when a text is too long."""
     for name, texts in (("src", request.src), ("tgt", request.tgt), ("response", request.response)):
         for row, text in enumerate(texts):
-            _check_length(text, f"{name}[{row}]", settings.max_text_chars)
+            if len(text) > settings.max_text_chars:
+                raise _too_long(text, f"{name}[{row}]", settings.max_text_chars)
 
 
 def check_group_sizes(sizes: Sequence[int], settings: Settings) -> None:
@@ -44,11 +48,10 @@ def check_tasks(tasks: Iterable[tuple[str, TranslationTask]], check: Callable[[T
 
 
 def _check_texts(group: WireGroup, place: str, max_chars: int) -> None:
-    for name in ("source", "src_lang", "trg_lang", "reference"):
-        _check_length(getattr(group, name), f"{place}.{name}", max_chars)
+    _check_fields(group, ("source", "src_lang", "trg_lang", "reference"), place, max_chars)
     for index, candidate in enumerate(group.candidates):
-        _check_length(candidate.response, f"{place}.candidates[{index}].response", max_chars)
-        _check_length(candidate.translation, f"{place}.candidates[{index}].translation", max_chars)
+        if len(candidate.response) > max_chars or len(candidate.translation or "") > max_chars:
+            _check_fields(candidate, ("response", "translation"), f"{place}.candidates[{index}]", max_chars)
 
 
 def _check_count(count: int, limit: int, field: str, noun: str) -> None:
@@ -56,6 +59,12 @@ def _check_count(count: int, limit: int, field: str, noun: str) -> None:
         raise RequestProblem(422, f"{count} {noun} exceed the limit of {limit}", field=field)
 
 
-def _check_length(text: str | None, field: str, max_chars: int) -> None:
-    if text is not None and len(text) > max_chars:
-        raise RequestProblem(422, f"{len(text)} characters exceed the limit of {max_chars}", field=field)
+def _check_fields(holder: WireGroup | WireCandidate, names: Sequence[str], place: str, max_chars: int) -> None:
+    for name in names:
+        text: str | None = getattr(holder, name)
+        if text is not None and len(text) > max_chars:
+            raise _too_long(text, f"{place}.{name}", max_chars)
+
+
+def _too_long(text: str, field: str, max_chars: int) -> RequestProblem:
+    return RequestProblem(422, f"{len(text)} characters exceed the limit of {max_chars}", field=field)

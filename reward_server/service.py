@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from collections import Counter
 from collections.abc import Sequence
 
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
@@ -87,11 +88,11 @@ class JudgeService:
         return answers
 
     def _count(self, answers: Sequence[WireVerdict]) -> None:
-        statuses = [candidate.status for answer in answers for candidate in answer.candidates]
+        statuses = Counter(candidate.status for answer in answers for candidate in answer.candidates)
         if any(status.is_scored or status is Status.JUDGE_UNPARSABLE for status in statuses):
             self._has_answered = True
         elif any(status in (Status.JUDGE_TIMEOUT, Status.JUDGE_UNREACHABLE) for status in statuses):
             self._has_answered = False
         self._metrics.add("grrm_groups_total", len(answers))
-        for status in statuses:
-            self._metrics.add("grrm_candidates_total", status=status.value)
+        for status, count in statuses.items():
+            self._metrics.add("grrm_candidates_total", count, status=status.value)

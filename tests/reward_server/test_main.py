@@ -92,6 +92,15 @@ def test_large_chunked_body_is_413_too(server):
     assert answer.status_code == 413
 
 
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_body_as_large_as_allowed_is_read_to_its_end(server, is_chunked):
+    _, url, _ = server
+    body = b'{"src":[],"tgt":[],"response":[]}'.rjust(5000)
+    data = (body[start : start + 1000] for start in range(0, len(body), 1000)) if is_chunked else body
+    answer = requests.post(url, data=data, headers={"Content-Type": "application/json"}, timeout=10)
+    assert answer.json() == {"error_code": 0, "error_msg": "Success", "score": []}
+
+
 def test_half_a_request_does_not_stop_the_others(server):
     _, url, _ = server
     with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as half:

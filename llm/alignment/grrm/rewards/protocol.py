@@ -171,15 +171,18 @@ def wire_verdict(group: Group, verdict: Verdict) -> WireVerdict:
     ids = [candidate.candidate_id for candidate in group.candidates]
     ranking = None if verdict.ranking is None else [list(tier) for tier in verdict.ranking]
     _check_ranking(ranking, ids)
-    return WireVerdict(
-        group_id=group.group_id,
-        candidates=[
-            WireScore(candidate_id=candidate_id, status=status, score=score)
-            for candidate_id, status, score in zip(ids, verdict.statuses, verdict.scores, strict=True)
-        ],
-        ranking=ranking,
-        analysis=clean_text(verdict.analysis),
-        attempts=verdict.attempts,
+    # One validation of the whole takes less than one of every score does, and a request has hundreds of scores.
+    return WireVerdict.model_validate(
+        {
+            "group_id": group.group_id,
+            "candidates": [
+                {"candidate_id": candidate_id, "status": status, "score": score}
+                for candidate_id, status, score in zip(ids, verdict.statuses, verdict.scores, strict=True)
+            ],
+            "ranking": ranking,
+            "analysis": clean_text(verdict.analysis),
+            "attempts": verdict.attempts,
+        }
     )
 
 
