@@ -35,10 +35,11 @@ format: install ## put the code into the style that lint checks
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
 
-bench: install ## measure generation, training and the converters; results in benchmarks/results (some ten minutes, an hour where benchmarks/peers are installed)
+bench: install ## measure generation, training, converters and reward server; results in benchmarks/results (some ten minutes, an hour where benchmarks/peers are installed)
 	@$(PY) benchmarks/tiny_step.py
 	@$(PY) benchmarks/training_forms.py
 	@$(PY) benchmarks/convert_rows.py
+	@$(PY) benchmarks/server.py
 	@$(PY) benchmarks/decode.py
 	@$(PY) benchmarks/grpo_step.py
 	@$(PY) benchmarks/logprob.py

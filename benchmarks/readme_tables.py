@@ -27,6 +27,10 @@ WORDS = {
         "logprob": "log-probability and entropy of {tokens} tokens, forth and back: seconds, MB",
         "cost": "{seconds:.1f} s, {peak_mb:.0f} MB",
         "compared": "{seconds:.1f} s ({time:.2f} of torch's), {peak_mb:.0f} MB ({memory:.2f})",
+        "server": "reward requests/s (p99), {groups} groups of {samples} each",
+        "at_once": "{connections} at once",
+        "served": "{requests_per_s:.0f} ({p99_ms:.0f} ms)",
+        "served_beside": "{requests_per_s:.0f} ({p99_ms:.0f} ms), {relative_to_flask:.2f} of flask-waitress",
     },
     "zh": {
         "decode": "每秒 token 数，{prompt} + {new} 个 token",
@@ -41,6 +45,10 @@ WORDS = {
         "logprob": "{tokens} 个 token 的对数概率与熵，前向加反向：秒数、MB",
         "cost": "{seconds:.1f} 秒，{peak_mb:.0f} MB",
         "compared": "{seconds:.1f} 秒（torch 的 {time:.2f}），{peak_mb:.0f} MB（{memory:.2f}）",
+        "server": "每秒奖励请求数（p99），每个请求 {groups} 组，每组 {samples} 个样本",
+        "at_once": "{connections} 个并发连接",
+        "served": "{requests_per_s:.0f}（{p99_ms:.0f} 毫秒）",
+        "served_beside": "{requests_per_s:.0f}（{p99_ms:.0f} 毫秒），flask-waitress 的 {relative_to_flask:.2f}",
     },
 }
 
@@ -118,12 +126,23 @@ def _logprob(rows: list[dict[str, Any]], words: dict[str, str]) -> str:
     return _table(head, [[engine, *(found[engine, model] for model in models)] for engine in engines])
 
 
+def _server(rows: list[dict[str, Any]], words: dict[str, str]) -> str:
+    found = {}
+    for row in rows:
+        label = f"{row['server']}, POST {row['path']} ({row['body_bytes'] / 1e3:.0f} kB)"
+        form = words["served_beside" if row["server"] == "ours" else "served"]
+        found.setdefault(label, {})[row["connections"]] = form.format(**row)
+    connections = sorted({row["connections"] for row in rows})
+    head = [words["server"].format(**rows[0]), *(words["at_once"].format(connections=number) for number in connections)]
+    return _table(head, [[label, *(of_label[number] for number in connections)] for label, of_label in found.items()])
+
+
 def _table(head: list[str], rows: list[list[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-TABLES = {"decode": (_decode, _rollout), "grpo_step": (_step,), "logprob": (_logprob,)}
+TABLES = {"decode": (_decode, _rollout), "grpo_step": (_step,), "logprob": (_logprob,), "server": (_server,)}
 
 if __name__ == "__main__":
     main()
