@@ -8,8 +8,9 @@ engine is a process with two threads; in each round all take their turn, so what
 reported; what counts are the ratios. `ours-…-shared` and `ours-…-apart` are a rollout of eight prompts of 512
 tokens with four samples each, whose prompts are prefilled once or, made to differ in their first token, four times;
 OpenVINO is asked for four samples of each prompt.
-An engine that does not run here is left out, and so is everything in bfloat16 on a processor that has no dot products
-of it; where the others are not installed nothing is measured. A line says so.
+`ours-int8` has weights in eight bits and does the rest in 16.
+An engine that does not run here is left out, and so is everything in bfloat16 or eight bits on a processor that has no
+dot products of it; where the others are not installed nothing is measured. A line says so.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks/results/decode.json"
 PEERS = ("transformers-fp32", "transformers-bf16", "llama.cpp-bf16", "openvino-fp32", "openvino-bf16")
-OURS = {"ours-fp32": "float32", "ours-bf16": "bfloat16"}
+OURS = {"ours-fp32": "float32", "ours-bf16": "bfloat16", "ours-int8": "int8"}
+ROUNDED = {"bf16": "bfloat16", "int8": "int8"}  # by what an engine's name holds
 CASES = tuple({"batch": batch, "prompt": 64, "new": 64} for batch in (1, 8, 32))
 ROLLOUT = {"batch": 8, "samples": 4, "prompt": 512, "new": 64}
 _THREADS = "2"
@@ -111,7 +113,7 @@ def runs_here(engine: str) -> bool:
     """Whether this processor computes what the engine's name says; what it would only emulate is not compared."""
     from grrm_csrc.bf16 import is_native
 
-    return "bf16" not in engine or is_native()
+    return all(is_native(precision) for mark, precision in ROUNDED.items() if mark in engine)
 
 
 def _row(engine: str, case: dict[str, int], seconds: list[float]) -> dict[str, Any]:

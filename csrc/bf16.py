@@ -7,7 +7,9 @@ from functools import lru_cache
 
 from grrm_csrc.build import kernels
 
-ROUNDING = ("bfloat16", "int8")  # int8: of matrices that were laid out, in steps of each column's largest number / 127
+# int8: of matrices that were laid out, in steps of each column's largest number / 127. What multiplies them keeps 16
+# bits where the processor has dot products of bytes (AVX512-VNNI), elsewhere those of bfloat16.
+ROUNDING = ("bfloat16", "int8")
 
 
 @lru_cache(maxsize=2)
@@ -17,9 +19,9 @@ def rounding_addresses(precision: str) -> tuple[int, int, int, int] | None:
     return None if found is None else found[0]
 
 
-def is_native() -> bool:
-    """Whether this processor has dot products of bfloat16 pairs; elsewhere the same sums take longer than float32's."""
-    found = _ask("bfloat16")
+def is_native(precision: str = "bfloat16") -> bool:
+    """Whether this processor has dot products for the precision; elsewhere the same sums take longer than float32's."""
+    found = _ask(precision)
     return found is not None and found[1]
 
 

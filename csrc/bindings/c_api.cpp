@@ -110,14 +110,13 @@ extern "C" {
 int32_t grrm_abi() { return 10; }
 
 // The addresses of a BLAS (grrm::Blas) whose factors are bfloat16, those that it lays out in eight bits where `int8` is
-// not 0; returns 1 where the processor has dot products of bfloat16, 0 where the same sums take longer than float32's.
+// not 0; returns 1 where the processor has dot products of them, 0 where the same sums take longer than float32's.
 int64_t grrm_bf16_blas(int64_t int8, const void** addresses) {
   const grrm::Blas bf16{grrm::bf16_sgemm, grrm::bf16_pack_bytes, grrm::bf16_pack, grrm::bf16_packed};
-  const grrm::Blas eight_bits{grrm::bf16_sgemm, grrm::int8_pack_bytes, grrm::int8_pack, grrm::int8_packed};
-  const grrm::Blas& blas = int8 != 0 ? eight_bits : bf16;
+  const grrm::Blas blas = int8 != 0 ? grrm::int8_blas() : bf16;
   static_assert(sizeof(blas) == 4 * sizeof(void*), "four addresses");
   std::memcpy(addresses, &blas, sizeof(blas));
-  return grrm::has_bf16() ? 1 : 0;
+  return (int8 != 0 ? grrm::has_vnni() : grrm::has_bf16()) ? 1 : 0;
 }
 
 void grrm_rms_norm(const float* x, const float* w, float* y, float* inverse, int64_t rows, int64_t width,

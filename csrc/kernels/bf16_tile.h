@@ -8,7 +8,7 @@
 #include "bf16_layout.h"
 #include "simd.h"
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(GRRM_PLAIN_BF16) && \
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(GRRM_PLAIN_PRODUCTS) && \
     __has_include(<avx512bf16intrin.h>)
 #define GRRM_HAS_BF16 1
 #include <immintrin.h>

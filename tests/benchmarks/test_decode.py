@@ -43,17 +43,19 @@ def test_engines_take_turns_and_medians_are_written(decode, tmp_path, monkeypatc
     speeds = {(row["engine"], row["batch"], row.get("apart")): row["tokens_per_s"] for row in rows}
     assert speeds["ours-fp32", 8, None] == speeds["transformers-fp32", 32, None] == pytest.approx(50)
     assert {row["engine"] for row in rows} == {
-        *(f"{name}{end}" for name in ("ours-fp32", "ours-bf16") for end in ("", "-shared", "-apart")),
+        *(f"{name}{end}" for name in ("ours-fp32", "ours-bf16", "ours-int8") for end in ("", "-shared", "-apart")),
         *("transformers-fp32", "llama.cpp-bf16", "openvino-fp32", "openvino-fp32-shared"),
     }
-    assert asked[3:8] == ["ours-fp32", "ours-bf16", "transformers-fp32", "llama.cpp-bf16", "openvino-fp32"]
+    ours = ["ours-fp32", "ours-bf16", "ours-int8"]
+    assert asked[3:9] == [*ours, "transformers-fp32", "llama.cpp-bf16", "openvino-fp32"]
     assert "openvino-bf16 is left out: status 0" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("native", [True, False])
 def test_what_a_processor_would_only_emulate_is_not_compared(decode, monkeypatch, native):
-    monkeypatch.setattr("grrm_csrc.bf16.is_native", lambda: native)
-    assert [decode.runs_here(name) for name in ("ours-fp32", "ours-bf16", "one-pass-bf16")] == [True, native, native]
+    monkeypatch.setattr("grrm_csrc.bf16.is_native", lambda precision: native and precision == "bfloat16")
+    names = ("ours-fp32", "ours-bf16", "ours-bf16-2ranks", "ours-int8")
+    assert [decode.runs_here(name) for name in names] == [True, native, native, False]
 
 
 def test_without_the_other_engines_a_line_says_how_to_get_them(decode, tmp_path, monkeypatch, capsys):

@@ -90,6 +90,36 @@ void scores_of_hidden(int64_t n, int64_t width, int64_t vocab, int64_t by_word) 
   }
 }
 
+// How far the product with b in eight bits is from `wanted`.
+float off_in_eight_bits(const grrm::Blas& blas, const Floats& a, const Floats& b, const Floats& wanted, int m, int n,
+                        int k, int how_a, int how_b) {
+  const int lda = how_a == 112 ? m : k, ldb = how_b == 112 ? k : n;
+  Floats packed(blas.pack_bytes(162, 16, n, k) / sizeof(float)), c(wanted.size(), 1.0f);
+  blas.pack(101, 162, how_b, 16, n, k, 1.0f, b.data(), ldb, packed.data());
+  blas.packed(101, how_a, 151, m, n, k, a.data(), lda, packed.data(), n, 1.0f, c.data(), n);
+  float off = 0.0f;
+  for (size_t i = 0; i < wanted.size(); ++i) off = std::max(off, std::fabs(c[i] - wanted[i]));
+  return off;
+}
+
+// Sums of whole numbers are the same from the loop for any processor and, where there is one, from that for this.
+void whole_sums(int64_t rows, int64_t n_quads) {
+  std::vector<uint32_t> a(rows * n_quads * 2);
+  for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<uint32_t>(i) * 2654435761u;
+  std::vector<int8_t> b(n_quads * grrm::kPanel * grrm::kQuad);
+  for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<int8_t>(static_cast<int>(i * 37 % 255) - 127);
+  const std::vector<int32_t> start(grrm::kPanel, -128 * 127);
+  std::vector<int32_t> sums[4];
+  for (auto& of : sums) of.resize(rows * grrm::kPanel);
+  const auto run = [&](grrm::RunQuads runner, int first) {
+    runner({a.data(), n_quads * 2, b.data(), n_quads, start.data(), sums[first].data(), sums[first + 1].data()}, rows);
+  };
+  run(grrm::run_quads_plain, 0);
+  run(grrm::quads_runner(), 2);
+  if (sums[0] != sums[2] || sums[1] != sums[3])
+    std::printf("two sums of %d rows and %d quads\n", static_cast<int>(rows), static_cast<int>(n_quads));
+}
+
 // Products of bfloat16 factors against those of float32, for factors that rounding does not change.
 void rounded_products(int64_t m, int64_t n, int64_t k, bool a_transposed, bool b_transposed) {
   Floats a(m * k), b(k * n);
@@ -97,7 +127,7 @@ void rounded_products(int64_t m, int64_t n, int64_t k, bool a_transposed, bool b
   for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(static_cast<int>(i % 11) - 5) / 4;
   const void* blas[4];
   grrm_bf16_blas(0, blas);
-  Floats c(m * n, 1.0f), wanted(m * n, 1.0f), from_packed(m * n, 1.0f), quantized_c(m * n);
+  Floats c(m * n, 1.0f), wanted(m * n, 1.0f), from_packed(m * n, 1.0f);
   grrm_multiply(blas, a.data(), b.data(), c.data(), m, n, k, a_transposed, b_transposed, 1.0f);
   const int lda = static_cast<int>(a_transposed ? m : k), ldb = static_cast<int>(b_transposed ? k : n);
   const int how_a = a_transposed ? 112 : 111, how_b = b_transposed ? 112 : 111, rows = static_cast<int>(m);
@@ -107,13 +137,14 @@ void rounded_products(int64_t m, int64_t n, int64_t k, bool a_transposed, bool b
   grrm::bf16_pack(101, 162, how_b, 16, columns, depth, 1.0f, b.data(), ldb, packed.data());
   grrm::bf16_packed(101, how_a, 151, rows, columns, depth, a.data(), lda, packed.data(), columns, 1.0f,
                     from_packed.data(), columns);
-  Floats quantized(grrm::int8_pack_bytes(162, 16, columns, depth) / sizeof(float));
-  grrm::int8_pack(101, 162, how_b, 16, columns, depth, 1.0f, b.data(), ldb, quantized.data());
-  grrm::int8_packed(101, how_a, 151, rows, columns, depth, a.data(), lda, quantized.data(), columns, 0.0f,
-                    quantized_c.data(), columns);
-  float off = 0.0f;  // in steps of its column, which are at most 1.25 / 127, a column of b is off by half a step
-  for (size_t i = 0; i < wanted.size(); ++i) off = std::max(off, std::fabs(quantized_c[i] + 1.0f - wanted[i]));
-  if (c != wanted || from_packed != wanted || !(off <= 0.75f * 0.5f * 1.25f / 127 * static_cast<float>(k) + 1e-4f))
+  // In steps of its column, which are at most 1.25 / 127, a column of b is off by half a step.
+  const float bound = 0.75f * 0.5f * 1.25f / 127 * static_cast<float>(k) + 1e-3f;
+  const grrm::Blas expanded{nullptr, grrm::expanded_pack_bytes, grrm::expanded_pack, grrm::expanded_packed};
+  const grrm::Blas vnni{nullptr, grrm::vnni_pack_bytes, grrm::vnni_pack, grrm::vnni_packed};
+  bool near = true;
+  for (const grrm::Blas& of : {expanded, vnni})
+    near = near && off_in_eight_bits(of, a, b, wanted, rows, columns, depth, how_a, how_b) <= bound;
+  if (c != wanted || from_packed != wanted || !near)
     std::printf("wrong product of %d x %d x %d\n", rows, columns, depth);
 }
 
@@ -222,6 +253,9 @@ int main() {
     for (int64_t n : {1, 31, 32, 33, 130})
       for (int64_t k : {0, 1, 2, 65, 770})
         for (int how : {0, 1, 2, 3}) rounded_products(m, n, k, how & 1, how & 2);
+  rounded_products(2, 33, grrm::kMostSummed + 5, true, true);
+  for (int64_t rows : {1, 2, 3, 4, 5, 6})
+    for (int64_t n_quads : {0, 1, 37}) whole_sums(rows, n_quads);
   for (int64_t width : {2, 8, 48}) rotation(3, 2, width);
   for (int64_t width : {2, 16, 24, 48, 64, 80})
     for (int64_t length : {1, 2, 5, 31, 32, 33, 70}) attention(2, length, 4, 2, width);

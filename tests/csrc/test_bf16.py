@@ -65,40 +65,6 @@ def test_what_is_not_finite_stays_so_instead_of_becoming_a_number(bad):
     assert np.isnan(c[1]).all() if np.isnan(bad) else (c[1] == bad).all()
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.integers(1, 40), st.integers(1, 140), st.integers(1, 900), st.booleans(), st.integers(0, 2**31))
-def test_columns_in_eight_bits_are_off_by_half_a_step_at_most(m, n, k, b_transposed, seed):
-    rng, products = np.random.default_rng(seed), Products("int8")
-    a, b = (rng.normal(size=size).astype(np.float32) for size in ((m, k), (k, n)))
-    b[:, rng.integers(n)] = 0.0  # a column without a largest number
-    stored = products.lay_out(np.ascontiguousarray(b.T) if b_transposed else b, b_transposed)
-    for beta in (0.0, 1.0):
-        c = np.full((m, n), 3.0, np.float32)
-        products.multiply_packed(a, stored, c, beta)
-        steps_N = np.abs(b).max(0) / 127
-        whole = np.where(steps_N > 0, np.rint(b / np.where(steps_N > 0, steps_N, 1)), 0)
-        wanted = rounded(a) @ (whole * steps_N.astype(np.float64)) + 3.0 * beta
-        # Where a number lies between two steps it may be either, so one step of one number is allowed.
-        bound = np.abs(rounded(a)).max() * steps_N.max() + 1e-5 * (np.abs(wanted).max() + 3)
-        np.testing.assert_allclose(c, wanted, atol=bound, rtol=0)
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_column_in_eight_bits_with_a_number_that_is_not_finite_has_no_sums(bad):
-    products, b = Products("int8"), np.ones((40, 33), np.float32)
-    b[7, 5] = bad
-    c = np.empty((2, 33), np.float32)
-    products.multiply_packed(np.ones((2, 40), np.float32), products.lay_out(b), c)
-    assert np.isnan(c[:, 5]).all()
-    np.testing.assert_allclose(np.delete(c, 5, axis=1), 40.0, rtol=1e-6)
-
-
-def test_eight_bits_take_half_the_room_of_bfloat16():
-    rooms = [Products(precision).room(162, 16, 4096, 4096) for precision in ("bfloat16", "int8")]
-    assert rooms[0] == 2 * 4096 * 4096
-    assert rooms[1] < 0.51 * rooms[0]
-
-
 SAME_BITS = """
 import numpy as np
 from support.bf16_products import Products

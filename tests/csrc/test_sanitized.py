@@ -14,7 +14,7 @@ FLAGS = ["-O1", "-g", "-std=c++17", "-fopenmp", "-fno-sanitize-recover=all", "-f
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("products", [[], ["-DGRRM_PLAIN_BF16"]], ids=["as they run here", "as on any processor"])
+@pytest.mark.parametrize("products", [[], ["-DGRRM_PLAIN_PRODUCTS"]], ids=["as they run here", "as on any processor"])
 def test_no_kernel_leaves_its_arrays_or_does_what_is_undefined(products, tmp_path):
     compiler = find_compiler()
     if compiler is None:

@@ -140,12 +140,19 @@ def test_rollouts_in_eight_bits_leave_training_in_float32_and_log_their_error(wo
     assert all(1e-5 < gap < 0.05 for gap in gaps)
 
 
-def test_a_processor_without_bfloat16_is_told_that_it_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("key", "precision"), [("bf16", "bfloat16"), ("rollout_quant_type", "int8")])
+def test_a_processor_without_dot_products_is_told_that_it_takes_longer(
+    monkeypatch: pytest.MonkeyPatch, key: str, precision: str
+) -> None:
     said: list[str] = []
-    monkeypatch.setattr(install, "is_native", lambda: False)
+    monkeypatch.setattr(install, "is_native", lambda asked: asked != precision)
     monkeypatch.setattr(install.logger, "warning", said.append)
-    cpu_layers.require_kernels("bf16")
-    assert said == ["bf16: this processor has no bfloat16 dot products, so its products take longer than float32's"]
+    cpu_layers.require_kernels(key, precision)
+    assert said == [
+        f"{key}: this processor has no {precision} dot products, so its products take longer than float32's"
+    ]
+    cpu_layers.require_kernels(key, {"bfloat16": "int8", "int8": "bfloat16"}[precision])
+    assert len(said) == 1
 
 
 @pytest.mark.slow

@@ -209,6 +209,7 @@ def _process() -> Iterable[Finding]:
         "avx2": "matrix kernels are several times slower",
         "avx512f": "kernels for it are not used",
         "avx512_bf16": "bf16: true would make training and generation slower, not faster",
+        "avx512_vnni": "rollout_quant_type: weight_only_int8 would make rollouts slower, not faster",
     }
     for flag, effect in effects.items():
         if flag in flags:

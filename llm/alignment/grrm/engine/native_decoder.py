@@ -41,8 +41,9 @@ class NativeDecoder:
         That memory is kept for the next cache. Models so small that it does not pay are left as they are. With the
         precision "bfloat16" the factors of all products are rounded to it, sums and all else stay float32; weights are
         laid out whatever their number, in half the memory. With "int8" weights are rounded to eight bits, a quarter of
-        it, and what they are multiplied with to bfloat16. A pass takes up to `pass_tokens` tokens of prompts, and of
-        those with more goes on where the last one ended, so that its memory is bounded.
+        it, and what they are multiplied with to 16 bits (see `ROUNDING` in csrc/bf16.py). A pass takes up to
+        `pass_tokens` tokens of prompts, and of those with more goes on where the last one ended, so that its memory is
+        bounded.
         """
         self.weights: DecoderWeights = collect_weights(model)
         self._pass_tokens = pass_tokens

@@ -34,7 +34,7 @@ class PaddleEngine:
     those of the last `generate`.
     With the `precision` "bfloat16" the kernels round the factors of matrix products to it, with "int8" weights to eight
     bits; sums, attention, norms and sampling stay float32, and so do the model's own weights. A processor without
-    bfloat16 dot products is slower so.
+    dot products of bfloat16, or for "int8" of bytes, is slower so.
 
     A prompt and its completion together hold at most the model's `max_position_embeddings` tokens: a completion
     that reaches the limit ends with finish_reason "length".

@@ -62,7 +62,7 @@ def train(args: Any) -> None:
     """
     use_cpu_layers(args.precision)
     if args.rollout_quant_type:
-        require_kernels("rollout_quant_type")
+        require_kernels("rollout_quant_type", "int8")
     calls = 2 if args.reward_streaming else 1  # to the judge that may follow one another once sampling has ended
     ranks = DataRanks.of(args, timeout_s=LONGEST_PHASE_S + calls * args.reward_deadline_s)
     claim_output_dir(args.output_dir)

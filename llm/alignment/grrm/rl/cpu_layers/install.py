@@ -29,16 +29,17 @@ def takes_ranges(config: Any) -> bool:
     return _in_use and operators.available() and not getattr(config, "alibi", False)
 
 
-def require_kernels(key: str) -> None:
+def require_kernels(key: str, precision: str = "bfloat16") -> None:
     """Raises UserError, naming the key of the argument file, where the kernels that would honour it are missing.
 
-    Where they are slower than without the key, because this processor has no bfloat16 dot products, a line says so.
+    Where they are slower than without the key, because this processor has no dot products for the precision, a line
+    says so.
     """
     if not available():
         raise UserError(f"{key} needs the C++ kernels on a CPU, but {kernels().reason}: remove the key.")
-    if not is_native():
+    if not is_native(precision):
         logger.warning(
-            f"{key}: this processor has no bfloat16 dot products, so its products take longer than float32's"
+            f"{key}: this processor has no {precision} dot products, so its products take longer than float32's"
         )
 
 
