@@ -64,26 +64,34 @@ GRRM_INLINE void transpose_rows(const float* rows, int64_t length, int64_t width
     for (int64_t d = 0; d < width; ++d) columns[d * stride + t] = rows[t * width + d];
 }
 
-// out[r][j] = scale * sum over d of q[r][d] * columns[d][j], for R queries, begin <= j < end, and up to a block further.
+constexpr int64_t kColumns = 2 * kLanes;  // of which the products with a few queries fit into registers
+
+// out[r][j] = scale * sum over d of q[r][d] * columns[d][j], for R queries and kColumns columns.
+template <int R>
+GRRM_INLINE void dot_block(const float* q, const float* columns, float scale, int64_t stride, int64_t width, float* out,
+                           int64_t out_stride) {
+  Lanes sums[R][2] = {};
+  for (int64_t d = 0; d < width; ++d) {
+    Lanes low, high;
+    load(columns + d * stride, low);
+    load(columns + d * stride + kLanes, high);
+    for (int r = 0; r < R; ++r) {
+      sums[r][0] += low * q[r * width + d];
+      sums[r][1] += high * q[r * width + d];
+    }
+  }
+  for (int r = 0; r < R; ++r) {
+    store(sums[r][0] * scale, out + r * out_stride);
+    store(sums[r][1] * scale, out + r * out_stride + kLanes);
+  }
+}
+
+// The same for begin <= j < end, and up to a block further.
 template <int R>
 GRRM_INLINE void dot_columns(const float* q, const float* columns, float scale, int64_t stride, int64_t width,
                              int64_t begin, int64_t end, float* out) {
-  for (int64_t j = begin; j < end; j += 2 * kLanes) {
-    Lanes sums[R][2] = {};
-    for (int64_t d = 0; d < width; ++d) {
-      Lanes low, high;
-      load(columns + d * stride + j, low);
-      load(columns + d * stride + j + kLanes, high);
-      for (int r = 0; r < R; ++r) {
-        sums[r][0] += low * q[r * width + d];
-        sums[r][1] += high * q[r * width + d];
-      }
-    }
-    for (int r = 0; r < R; ++r) {
-      store(sums[r][0] * scale, out + r * stride + j);
-      store(sums[r][1] * scale, out + r * stride + j + kLanes);
-    }
-  }
+  for (int64_t j = begin; j < end; j += kColumns)
+    dot_block<R>(q, columns + j, scale, stride, width, out + j, stride);
 }
 
 GRRM_INLINE float largest(const float* x, int64_t begin, int64_t end, float before) {
@@ -108,15 +116,22 @@ template <int R, int N>
 GRRM_INLINE void add_weighted_block(const float* weights, const float* rows, int64_t stride, int64_t width,
                                     int64_t begin, int64_t end, float* out) {
   Lanes sums[R][N];
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
     for (int n = 0; n < N; ++n) load(out + r * width + n * kLanes, sums[r][n]);
   for (int64_t j = begin; j < end; ++j) {
     Lanes row[N];
+#pragma GCC unroll 8
     for (int n = 0; n < N; ++n) load(rows + j * width + n * kLanes, row[n]);
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
       for (int n = 0; n < N; ++n) sums[r][n] += row[n] * weights[r * stride + j];
   }
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
     for (int n = 0; n < N; ++n) store(sums[r][n], out + r * width + n * kLanes);
 }
 
@@ -124,8 +139,8 @@ template <int R>
 GRRM_INLINE void add_weighted_rows(const float* weights, const float* rows, int64_t stride, int64_t width,
                                    int64_t begin, int64_t end, float* out) {
   int64_t d = 0;
-  for (; d + 3 * kLanes <= width; d += 3 * kLanes)
-    add_weighted_block<R, 3>(weights, rows + d, stride, width, begin, end, out + d);
+  for (; d + 4 * kLanes <= width; d += 4 * kLanes)
+    add_weighted_block<R, 4>(weights, rows + d, stride, width, begin, end, out + d);
   for (; d < width; d += kLanes) add_weighted_block<R, 1>(weights, rows + d, stride, width, begin, end, out + d);
 }
 

@@ -19,6 +19,8 @@
 namespace grrm {
 
 constexpr int64_t kTileRows = 12;  // with two registers of columns each, and three more for the factors
+constexpr int kFewRows = 4;        // wait for the right factor, which comes from memory
+constexpr int64_t kAhead = 16;     // pairs that are fetched ahead: the processor's own looking ahead ends with a page
 
 // c [rows, kPanel] += a b, or = where it does not add; `a` begins at the tile's first row and pair.
 struct Tile {
@@ -44,6 +46,10 @@ GRRM_BF16 inline void dot_rows(const Tile& t) {
   }
   const uint32_t* a = t.a.pairs;
   for (int64_t q = 0; q < t.n_pairs; ++q, a += t.a.pair_stride) {
+    if (kRows <= kFewRows) {
+      _mm_prefetch(reinterpret_cast<const char*>(t.b + (q + kAhead) * kPanel), _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(t.b + (q + kAhead) * kPanel + 16), _MM_HINT_T0);
+    }
     const __m512bh b0 = (__m512bh)_mm512_loadu_si512(t.b + q * kPanel);
     const __m512bh b1 = (__m512bh)_mm512_loadu_si512(t.b + q * kPanel + 16);
 #pragma GCC unroll 12

@@ -44,13 +44,13 @@ struct CachedHead {
   const float* values;
 };
 
-// weights [n, stride] = the scores of queries [n, D] at the positions from begin, a multiple of two lanes, to end. All
-// queries meet a few keys before the next few: those lie far apart, and are to be fetched once.
+// weights [n, stride] = the scores of queries [n, D] at the positions from begin, a multiple of kColumns, to end. All
+// queries meet a few keys before the next few, which are then fetched once.
 GRRM_INLINE void score(const CacheShape& s, const float* query, int64_t n, CachedHead head, float scale, int64_t begin,
                        int64_t end, float* weights) {
-  for (int64_t j = begin; j < end; j += 2 * kLanes)
-    in_blocks(n, GRRM_BLOCK(dot_columns<R>(query + i * s.width, head.columns, scale, s.stride(), s.width, j,
-                                           std::min(j + 2 * kLanes, end), weights + i * s.stride())));
+  for (int64_t j = begin; j < end; j += kColumns)
+    in_blocks(n, GRRM_BLOCK(dot_block<R>(query + i * s.width, head.columns + j * s.width, scale, kColumns, s.width,
+                                         weights + i * s.stride() + j, s.stride())));
 }
 
 // result [n, W] += the values of the positions from begin to end, times weights.
@@ -139,7 +139,7 @@ struct CachedAttention {
     const CacheShape& s = a.cache.shape;
     const Places& places = a.places;
     const int64_t W = s.value_width(), stride = s.stride(), all = n * a.group;
-    const int64_t shared = places.shared[i] / (2 * kLanes) * (2 * kLanes);
+    const int64_t shared = places.shared[i] / kColumns * kColumns;
     const CachedHead owner = a.head_of(places.owners[i], head);
     float *queries = b.queries.get(), *weights = b.weights.get(), *result = b.result.get();
     gather(a, i, n, head, queries);

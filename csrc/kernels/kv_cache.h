@@ -1,8 +1,9 @@
 // A cache of keys and values of sequences that grow by a token at a time.
 //
-// It holds, for each slot and key head, the keys as columns [D, stride] and the values as rows [length, W]: scores of
-// neighbouring positions are then neighbouring products, and no sum runs across a register. W is D rounded up to whole
-// lanes, stride the length rounded up to two of them; what lies beyond is never read into a result.
+// It holds, for each slot and key head, the keys as columns, [D, kColumns] of them one block after the other, and the
+// values as rows [length, W]: scores of neighbouring positions are then neighbouring products, no sum runs across a
+// register, and memory is read in the order in which it lies. W is D rounded up to whole lanes, stride the length rounded
+// up to whole blocks; what lies beyond is never read into a result.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ namespace grrm {
 struct CacheShape {
   int64_t slots, key_heads, width, length;
 
-  int64_t stride() const { return (length + 2 * kLanes - 1) / (2 * kLanes) * (2 * kLanes); }
+  int64_t stride() const { return (length + kColumns - 1) / kColumns * kColumns; }
   int64_t value_width() const { return whole_lanes(width); }
   int64_t keys_per_layer() const { return slots * key_heads * width * stride(); }
   int64_t values_per_layer() const { return slots * key_heads * length * value_width(); }
@@ -29,8 +30,9 @@ struct CacheLayer {
   float* keys;
   float* values;
 
-  float* key_columns(int64_t slot, int64_t head) const {
-    return keys + (slot * shape.key_heads + head) * shape.width * shape.stride();
+  // The block of columns that begins with `position`, a multiple of kColumns.
+  float* key_columns(int64_t slot, int64_t head, int64_t position = 0) const {
+    return keys + ((slot * shape.key_heads + head) * shape.stride() + position) * shape.width;
   }
   float* value_rows(int64_t slot, int64_t head) const {
     return values + (slot * shape.key_heads + head) * shape.length * shape.value_width();
@@ -41,11 +43,11 @@ struct CacheLayer {
 GRRM_CLONES
 static void cache_token(const CacheLayer& cache, const float* key, const float* value, int64_t slot, int64_t position) {
   const CacheShape& s = cache.shape;
-  const int64_t stride = s.stride(), W = s.value_width();
+  const int64_t W = s.value_width(), within = position % kColumns;
   for (int64_t head = 0; head < s.key_heads; ++head) {
-    float* column = cache.key_columns(slot, head) + position;
+    float* column = cache.key_columns(slot, head, position - within) + within;
     float* row = cache.value_rows(slot, head) + position * W;
-    for (int64_t d = 0; d < s.width; ++d) column[d * stride] = key[head * s.width + d];
+    for (int64_t d = 0; d < s.width; ++d) column[d * kColumns] = key[head * s.width + d];
     for (int64_t d = 0; d < s.width; ++d) row[d] = value[head * s.width + d];
     for (int64_t d = s.width; d < W; ++d) row[d] = 0.0f;
   }
@@ -55,12 +57,9 @@ static void cache_token(const CacheLayer& cache, const float* key, const float* 
 GRRM_CLONES
 static void copy_slot(const CacheLayer& cache, int64_t from, int64_t to, int64_t count) {
   const CacheShape& s = cache.shape;
-  const int64_t stride = s.stride();
+  const int64_t whole = (count + kColumns - 1) / kColumns * kColumns;
   for (int64_t head = 0; head < s.key_heads; ++head) {
-    const float* columns = cache.key_columns(from, head);
-    float* target = cache.key_columns(to, head);
-    for (int64_t d = 0; d < s.width; ++d)
-      std::memcpy(target + d * stride, columns + d * stride, count * sizeof(float));
+    std::memcpy(cache.key_columns(to, head), cache.key_columns(from, head), whole * s.width * sizeof(float));
     std::memcpy(cache.value_rows(to, head), cache.value_rows(from, head), count * s.value_width() * sizeof(float));
   }
 }
