@@ -134,8 +134,9 @@ def commands(judge: str) -> dict[str, list[str]]:
         FLOOR: [str(SIDES), FLOOR],
     }
     if _gunicorn():
-        options = f"--chdir {SIDES.parent} -b 127.0.0.1:0 -w 1 -k gthread --threads {THREADS} --keep-alive 60"
-        found["flask-gunicorn"] = ["-m", "gunicorn", *options.split(), "server_sides:bare_app()"]
+        options = f"-b 127.0.0.1:0 -w 1 -k gthread --threads {THREADS} --keep-alive 60".split()
+        folder = ["--chdir", str(SIDES.parent)]  # may hold blanks
+        found["flask-gunicorn"] = ["-m", "gunicorn", *folder, *options, "server_sides:bare_app()"]
     else:
         print("flask-gunicorn is left out: gunicorn is not installed (pip install gunicorn)")
     return found
