@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from grrm.engine.slots import Slots
 from grrm.errors import UserError
 from grrm.startup import settle
 
-_REFILL_FRACTION = 4  # waiting sequences enter once a quarter of the slots is free: one prefill for many
+_REFILL_FRACTION = 4  # of the slots: as many are waited for at most before others enter
 
 
 class PaddleEngine:
@@ -154,7 +155,8 @@ class _Run:
         self._stream_ids, self._prefill_tokens = stream_ids, prefill_tokens
         # The longest first: they take longest, and nobody shall wait for one that started last. Equal prompts, which
         # share a prefill, stay together.
-        self._waiting = deque(sorted(range(len(prompts)), key=lambda request: -len(prompts[request])))
+        order = sorted(range(len(prompts)), key=lambda request: -len(prompts[request]))
+        self._waiting = deque(list(group) for _, group in groupby(order, key=lambda request: list(prompts[request])))
         self._slots = Slots(n_slots, params, decoder.weights.vocab_size)
         max_len = _cache_length(prompts, params, decoder.weights.max_positions)
         self._cache = decoder.new_cache(n_slots, max_len)
@@ -173,14 +175,34 @@ class _Run:
             yield from self._draw(busy, logits_NV)
 
     def _refill(self) -> Iterator[tuple[int, Completion]]:
-        free = self._slots.free()
-        if not self._waiting or len(free) * _REFILL_FRACTION < len(self._slots):
-            return
-        admitted = [(self._waiting.popleft(), int(slot)) for slot in free[: len(self._waiting)]]
-        for request, slot in admitted:
-            self._admit(request, slot)
-        for batch in self._prefill_batches(admitted):
-            yield from self._prefill(batch)
+        while True:  # who ends with the first token leaves a slot for somebody else
+            free = self._slots.free()
+            admitted = list(zip(self._entering(len(free)), free.tolist(), strict=False))
+            if not admitted:
+                return
+            for request, slot in admitted:
+                self._admit(request, slot)
+            for batch in self._prefill_batches(admitted):
+                yield from self._prefill(batch)
+
+    def _entering(self, n_free: int) -> list[int]:
+        """The waiting requests whose turn it is: samples of a prompt together, so that it runs once.
+
+        A group does not wait for more than a quarter of the slots; where padding is computed everybody waits for that
+        many, because few rows take as long as many.
+        """
+        entering: list[int] = []
+        enough = -(-len(self._slots) // _REFILL_FRACTION)
+        pads = self._decoder.computes_padding
+        while self._waiting and not (pads and n_free < enough):
+            group, room = self._waiting[0], n_free - len(entering)
+            if room < (1 if pads else min(len(group), enough)):
+                break
+            entering += group[:room]
+            self._waiting[0] = group[room:]
+            if not self._waiting[0]:
+                self._waiting.popleft()
+        return entering
 
     def _admit(self, request: int, slot: int) -> None:
         prompt = self._prompts[request]
