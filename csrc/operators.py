@@ -36,7 +36,8 @@ def operator_library(kernels: Path) -> Library | None:
             "-isystem",
             str(wheel / "include/third_party"),
         ),
-        linked=("-Xlinker", str(wheel / "base/libpaddle.so"), "-Xlinker", str(kernels)),
+        # By folder and name: nvcc splits the path of a library where it has a blank.
+        linked=("-L", str(wheel / "base"), "-l:libpaddle.so", "-L", str(kernels.parent), f"-l:{kernels.name}"),
         belongs_to=(wheel / _VERSION).read_text(encoding="utf-8"),
     )
 
