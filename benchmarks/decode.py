@@ -178,8 +178,8 @@ def work(model: str, precision: str) -> None:
     configure_process()
     import numpy as np
 
-    from grrm.engine.interface import SamplingParams
-    from grrm.engine.paddle_engine import PaddleEngine
+    from grrm.engine.api import SamplingParams
+    from grrm.engine.paddle.engine import PaddleEngine
 
     engine, rng = PaddleEngine.from_pretrained(model, precision=precision), np.random.default_rng(0)
     print("@@ready", flush=True)

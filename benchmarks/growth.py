@@ -128,7 +128,7 @@ def measure_machine(side: int = 2048, megabytes: int = 512, repeats: int = 5) ->
 
 def measure(home: Path, machine: Machine, repeats: int) -> list[dict[str, Any]]:
     """Median tokens per second of every point, and what the machine allows there."""
-    from grrm.engine.paddle_engine import PaddleEngine
+    from grrm.engine.paddle.engine import PaddleEngine
 
     opened = {name: PaddleEngine.from_pretrained(home / name, max_num_seqs=64) for name in ("smol", "tiny")}
     models = {name: sizes_of(engine.model.config) for name, engine in opened.items()}
@@ -185,7 +185,7 @@ def generate(engine: Any, point: Point) -> None:
     """One call of the engine; equal prompts follow each other, as in a rollout."""
     import numpy as np
 
-    from grrm.engine.interface import SamplingParams
+    from grrm.engine.api import SamplingParams
 
     prompts = np.random.default_rng(0).integers(5, 4000, (point.batch, point.prompt)).tolist()
     params = SamplingParams(max_new_tokens=point.new, min_new_tokens=point.new)

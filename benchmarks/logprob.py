@@ -133,10 +133,10 @@ def paddle_step(form: str, n_tokens: int, vocab: int, width: int) -> Callable[[]
     import paddle
     import paddle.nn.functional as F
 
-    from grrm.rl.cpu_layers.precision import set_precision
-    from grrm.rl.linear_scores import linear_scores
-    from grrm.rl.one_pass import one_pass_loss
-    from grrm.rl.policy import score_tokens
+    from grrm.models.chunked_loss import chunked_loss
+    from grrm.models.cpu_layers.precision import set_precision
+    from grrm.models.linear_scores import linear_scores
+    from grrm.models.policy import score_tokens
 
     if form.endswith("bf16"):
         set_precision("bfloat16")
@@ -158,7 +158,7 @@ def paddle_step(form: str, n_tokens: int, vocab: int, width: int) -> Callable[[]
         weight.clear_gradient(set_to_zero=False)
         hidden.clear_gradient(set_to_zero=False)
         if form.startswith("one-pass"):
-            one_pass_loss(hidden, head, labels, lengths, lambda scores, _: scores[0].sum() / n_tokens).backward()
+            chunked_loss(hidden, head, labels, lengths, lambda scores, _: scores[0].sum() / n_tokens).backward()
             return
         if form == "twice":
             chosen = linear_scores(hidden, head, labels)[0]

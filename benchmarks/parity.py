@@ -80,8 +80,8 @@ def engine_row(
     home: Path, model: str, name: str, options: dict[str, Any], theirs: dict[str, list[list[Any]]]
 ) -> dict[str, Any]:
     """Greedy tokens of the engine against theirs; log-probabilities as far as the tokens before are the same."""
-    from grrm.engine.interface import SamplingParams
-    from grrm.engine.paddle_engine import PaddleEngine
+    from grrm.engine.api import SamplingParams
+    from grrm.engine.paddle.engine import PaddleEngine
 
     engine = PaddleEngine.from_pretrained(home / model, **options)
     made = engine.generate(theirs["prompts"], SamplingParams(max_new_tokens=NEW_TOKENS, temperature=0.0))
@@ -98,9 +98,9 @@ def engine_row(
 
 def trainer_row(home: Path, model: str, theirs: dict[str, list[list[Any]]]) -> dict[str, Any]:
     """Log-probabilities of the trainer's forward pass, prompts packed in front of their responses."""
-    from grrm.rl.cpu_layers import use_cpu_layers
+    from grrm.models.cpu_layers import use_cpu_layers
+    from grrm.models.policy import load_policy
     from grrm.rl.micro_batch import score_responses
-    from grrm.rl.policy import load_policy
 
     use_cpu_layers()
     policy = load_policy(home / model)

@@ -29,15 +29,15 @@ import paddle
 from machine import describe_machine
 
 from grrm.data.atomic import atomic_path
-from grrm.engine.interface import Completion, SamplingParams
-from grrm.engine.paddle_engine import PaddleEngine
-from grrm.rl.cpu_layers import use_cpu_layers
+from grrm.engine.api import Completion, SamplingParams
+from grrm.engine.paddle.engine import PaddleEngine
+from grrm.models.cpu_layers import use_cpu_layers
+from grrm.models.policy import policy_class
 from grrm.rl.experience import Row
 from grrm.rl.losses.config import PolicyLossConfig
 from grrm.rl.losses.interface import LossInputs
 from grrm.rl.losses.objective import policy_objective
 from grrm.rl.micro_batch import make_micro_batch
-from grrm.rl.policy import policy_class
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL_CONFIG = ROOT / "llm/config/qwen/tiny_model_config.json"

@@ -89,9 +89,9 @@ def measure_here(workload: str, form: str) -> float:
     import paddle
     from tiny_step import build_model
 
-    from grrm.rl.cpu_layers import use_cpu_layers
-    from grrm.rl.packing import index_packed
-    from grrm.rl.token_index import index_tokens
+    from grrm.models.cpu_layers import use_cpu_layers
+    from grrm.models.packing import index_packed
+    from grrm.models.token_index import index_tokens
 
     if form != "stock":
         use_cpu_layers()

@@ -17,7 +17,7 @@ from grrm.entry import read_assignments, run_main
 from grrm.errors import UserError
 from grrm.gqm.extraction import EXTRACTOR_TYPES
 from grrm.judges.interface import Judge
-from grrm.startup import settle
+from grrm.startup import freeze_gc
 
 from .access import bind, read_token
 from .hosting import HostedJudge, build_hosted_judge
@@ -124,7 +124,7 @@ def serve(
     host, port = listener.getsockname()[:2]
     signal.signal(signal.SIGTERM, _stop)
     click.echo(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}")
-    settle()  # requests make objects by the thousand, and looking for garbage among the imports too holds them up
+    freeze_gc()  # requests make objects by the thousand, and looking for garbage among the imports too holds them up
     server.run()
     if isinstance(judge, HostedJudge):
         _leave_if_busy(judge)

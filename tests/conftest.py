@@ -1,9 +1,19 @@
 """Set up this process, and through what they inherit those that tests start, as the entry scripts set up theirs."""
 
+from __future__ import annotations
+
 import os
 import signal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from grrm import startup
+
+if TYPE_CHECKING:
+    import numpy as np
+    from support.rl_processes import TinyWorld
 
 # Tests run side by side and start ranks of their own: one thread each, or they take turns on the same cores.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -13,3 +23,65 @@ startup.configure_process()
 # What a shell starts in the background ignores Ctrl-C, and so would the processes that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# Fixtures import what they need when they are first used: tests of what runs without paddle do not load it.
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> TinyWorld:
+    """A corpus of a few hundred phrases, its BPE, and a randomly initialised policy."""
+    from support.rl_processes import TinyWorld
+    from support.tiny_policy import write_policy
+
+    from grrm.data.bpe import corpus_texts, train_bpe
+    from grrm.data.convert import convert_to_src_tgt
+    from grrm.data.corpora.phrases import build_phrases
+
+    folder = tmp_path_factory.mktemp("world")
+    build_phrases(folder, 200, 20, ["en", "de", "es"], seed=1)
+    train_bpe(corpus_texts(folder / "train.parquet"), folder / "policy", vocab_size=512)
+    convert_to_src_tgt(folder / "train.parquet", folder / "rl.jsonl", "Tower")
+    write_policy(folder / "policy")
+    return TinyWorld(folder, folder / "policy", folder / "rl.jsonl")
+
+
+@pytest.fixture(scope="session")
+def save_policy() -> Callable[..., None]:
+    """Save a randomly initialised policy beside the tokenizer of a folder; further arguments change its shape."""
+    from support.tiny_policy import write_policy
+
+    return write_policy
+
+
+@pytest.fixture(scope="session")
+def make_model() -> Callable[..., Any]:
+    """Builds a tiny random Qwen2 or Llama."""
+    from support.tiny_models import build_model
+
+    return build_model
+
+
+@pytest.fixture(scope="module")
+def model(make_model: Callable[..., Any]) -> Any:
+    """A tiny random Qwen2."""
+    return make_model()
+
+
+@pytest.fixture(scope="session")
+def full_forward() -> Callable[[Any, Sequence[int]], np.ndarray]:
+    """(T, V) logits of one sequence, the slow way."""
+    from support.tiny_models import naive_logits
+
+    return naive_logits
+
+
+@pytest.fixture
+def prompts() -> list[list[int]]:
+    """Prompts of different lengths, some of them twice in a row."""
+    import numpy as np
+    from support.tiny_models import VOCAB
+
+    rng = np.random.default_rng(3)
+    distinct = [rng.integers(0, VOCAB, n).tolist() for n in (3, 17, 1, 16, 9, 33, 5)]
+    return [prompt for prompt in distinct for _ in range(2)]

@@ -16,13 +16,13 @@ import pytest
 import yaml
 
 from grrm.cli import grrm
+from grrm.cli.commands.plan import show_plan
+from grrm.config.fields import RLFields
+from grrm.config.load import parse_overrides
+from grrm.config.schema import RL_SCHEMA, SFT_SCHEMA, typed_values
 from grrm.gqm.groups import Status
 from grrm.judges.registry import build_judge
-from grrm.plan_table import show_plan
 from grrm.rewards.failure_policy import DEFAULT_ACTIONS, FailurePolicy
-from grrm.rl.arguments.fields import RLFields
-from grrm.rl.arguments.load import parse_overrides
-from grrm.rl.arguments.schema import RL_SCHEMA, SFT_SCHEMA, typed_values
 from grrm_reward_server.app import create_app
 from grrm_reward_server.main import main as reward_server
 from grrm_reward_server.settings import Settings

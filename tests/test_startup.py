@@ -142,7 +142,7 @@ def test_what_was_imported_is_not_looked_through_for_garbage_again():
     code = (
         "import gc\nfrom grrm import startup\nstartup.configure_process()\n"
         "assert gc.isenabled() and gc.get_threshold()[0] > 10_000\n"
-        "import json.tool\nstartup.settle()\n"
+        "import json.tool\nstartup.freeze_gc()\n"
         "assert gc.get_freeze_count() > 1_000 and gc.get_threshold() == (700, 10, 10)\n"
         "class Node: pass\n"
         "import weakref\nnode = Node()\nnode.self = node\nseen = weakref.ref(node)\ndel node\ngc.collect()\n"

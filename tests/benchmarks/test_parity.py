@@ -6,8 +6,8 @@ import pytest
 from support.tiny_policy import write_policy
 
 from grrm.data.bpe import train_bpe
-from grrm.engine.interface import SamplingParams
-from grrm.engine.paddle_engine import PaddleEngine
+from grrm.engine.api import SamplingParams
+from grrm.engine.paddle.engine import PaddleEngine
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from grrm.rl.arguments import Launch, prepare
-from grrm.rl.arguments.load import read_yaml
+from grrm.config import Launch, prepare
+from grrm.config.load import read_yaml
 
 FOLDER = Path(__file__).parents[2] / "llm/config/qwen"
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from grrm.config import Launch, prepare
+from grrm.config.load import read_yaml
 from grrm.demo.plan import Plan
 from grrm.demo.settings import DemoSettings
-from grrm.rl.arguments import Launch, prepare
-from grrm.rl.arguments.load import read_yaml
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "llm" / "config" / "qwen"

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.token_scores import token_scores
 
-from grrm.rl.cpu_layers.operators import attention, available, rms_norm, rotate, score_tokens, swiglu
-from grrm.rl.packing import index_packed
-from grrm.rl.visibility import dense_mask
+from grrm.models.attention_ranges import dense_mask
+from grrm.models.cpu_layers.operators import attention, available, rms_norm, rotate, score_tokens, swiglu
+from grrm.models.packing import index_packed
 
 pytestmark = pytest.mark.skipif(not available(), reason="there is no C++ compiler here")
 EPSILON = 1e-6
@@ -166,7 +166,7 @@ def test_attention_over_packed_rows(seed, width, key_heads, group, longest):
     members = [prompt for prompt in prompts for _ in range(rng.integers(1, 4))]
     answers = [[2] * rng.integers(1, longest + 1) for _ in members]
     index = index_packed(members, answers, 0, int(rng.integers(1, 3 * longest)))
-    visible = index.visible_3BT
+    visible = index.attention_ranges_3BT
     batch, length = index.input_ids.shape
     padding = visible.numpy()[2] > np.arange(length)
     mask = dense_mask(visible).numpy() & ~padding[:, :, None]
@@ -218,7 +218,7 @@ def test_tensors_of_another_type_are_refused():
 
 THREADS = """
 import numpy as np, paddle
-from grrm.rl.cpu_layers.operators import attention, rms_norm
+from grrm.models.cpu_layers.operators import attention, rms_norm
 rng = np.random.default_rng(0)
 q, k, v, x, w = (
     paddle.to_tensor(rng.normal(size=s).astype("float32"))

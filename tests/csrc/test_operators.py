@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from grrm.rl.cpu_layers.operators import available
+from grrm.models.cpu_layers.operators import available
 from grrm_csrc import compiling, operators
 from grrm_csrc.build import kernels
 
@@ -51,8 +51,8 @@ def run(code: str) -> list[str]:
 
 STEP = """
 import paddle
-from grrm.rl.cpu_layers import operators, use_cpu_layers
-from grrm.rl.policy import score_tokens
+from grrm.models.cpu_layers import operators, use_cpu_layers
+from grrm.models.policy import score_tokens
 use_cpu_layers()
 from paddlenlp.transformers import Qwen2Config, Qwen2ForCausalLM
 paddle.seed(1)
@@ -88,7 +88,7 @@ exec "{real}" "$@"
 
 
 def test_an_operators_library_that_was_cut_short_is_compiled_again(cache):
-    script = "from grrm.rl.cpu_layers import operators\nprint(operators.operators())"
+    script = "from grrm.models.cpu_layers import operators\nprint(operators.operators())"
     made = "Operators(registered=True, reason='', with_cuda=False)"
     assert run(script)[-1] == made
     (library,) = cache.glob("operators-*.so")

@@ -32,7 +32,7 @@ def test_kernels_compiled_ahead_of_time_need_no_compiling_later(tmp_path: Path):
     assert all(path.name.endswith("-installed.so") for path in made)
     elsewhere = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "CXX": "no-such-compiler"}
     for found in ("Operators(registered=True, reason='', with_cuda=False)", NO_COMPILER):
-        command = [sys.executable, "-c", "from grrm.rl.cpu_layers.operators import operators\nprint(operators())"]
+        command = [sys.executable, "-c", "from grrm.models.cpu_layers.operators import operators\nprint(operators())"]
         used = subprocess.run(command, env=elsewhere, capture_output=True, text=True, timeout=120, check=True)
         assert used.stdout.splitlines()[-1] == found
         made.pop().unlink()

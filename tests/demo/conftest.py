@@ -9,8 +9,8 @@ from grrm.demo.results import scores_file, seed_folder
 from grrm.demo.settings import ALGORITHMS, DemoSettings
 from grrm.demo.stages import write_json
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
-from grrm.rl.metrics_log import MetricsLog
-from grrm.rl.rollout_dump import RolloutDump, group_record
+from grrm.tracking.metrics_log import MetricsLog
+from grrm.tracking.rollout_dump import RolloutDump, group_record
 
 ROWS = [
     ("12 kilometres per hour", "en", "de", "12 Kilometer pro Stunde"),

@@ -9,7 +9,7 @@ from grrm.data.parquet import TranslationRow, read_rows, write_rows
 from grrm.demo.evaluate_checkpoint import EngineGenerator, scores_record
 from grrm.demo.prepare import main as prepare
 from grrm.demo.prepare import words_of
-from grrm.engine.interface import Completion
+from grrm.engine.api import Completion
 from grrm.evaluation.policy_eval import PolicyCodec, evaluate
 from grrm.gqm.groups import TranslationTask
 
@@ -66,8 +66,8 @@ class EchoEngine:
 
 def test_further_rows_are_scored_in_the_same_process_under_their_own_name(tmp_path, monkeypatch):
     from grrm.demo import evaluate_checkpoint
-    from grrm.engine.paddle_engine import PaddleEngine
-    from grrm.rl import model_setup
+    from grrm.engine.paddle.engine import PaddleEngine
+    from grrm.training import model_setup
 
     engine, measured = EchoEngine(), []
     monkeypatch.setattr(PaddleEngine, "from_pretrained", lambda path: engine)

@@ -6,10 +6,10 @@ import pytest
 import yaml
 
 import grrm
+from grrm.config.schema import RL_SCHEMA, SFT_SCHEMA, typed_values
 from grrm.demo.plan import Plan
 from grrm.demo.settings import DemoSettings
 from grrm.demo.stages import fingerprint_of
-from grrm.rl.arguments.schema import RL_SCHEMA, SFT_SCHEMA, typed_values
 
 ROOT = Path(grrm.__file__).resolve().parents[3]
 

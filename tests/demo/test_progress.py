@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 
 from grrm.demo.progress import StageLine, StepSeen, last_step
-from grrm.rl.metrics_log import MetricsLog
+from grrm.tracking.metrics_log import MetricsLog
 
 
 def test_metrics_win_over_output_and_missing_numbers_are_left_out(tmp_path):

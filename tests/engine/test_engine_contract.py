@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from support.fastdeploy_standin import fastdeploy_on_path, start_engine
 
-from grrm.engine.interface import SamplingParams
-from grrm.engine.paddle_engine import PaddleEngine
+from grrm.engine.api import SamplingParams
+from grrm.engine.paddle.engine import PaddleEngine
 from grrm.errors import UserError
 
 STOPS = tuple(range(40))

@@ -12,8 +12,8 @@ from support.fastdeploy_standin import fastdeploy_on_path, start_engine, with_fa
 from support.tiny_checkpoint import write_tiny_checkpoint
 
 from grrm.engine import fastdeploy_engine
+from grrm.engine.api import SamplingParams
 from grrm.engine.fastdeploy_options import OPTIONS, check_options
-from grrm.engine.interface import SamplingParams
 from grrm.engine.open import open_checkpoint, open_fastdeploy, open_generator
 from grrm.errors import UserError
 

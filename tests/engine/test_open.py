@@ -13,13 +13,13 @@ import pytest
 from safetensors.numpy import load_file, save_file
 from support.tiny_checkpoint import write_tiny_checkpoint
 
-from grrm.engine import native
-from grrm.engine.interface import SamplingParams
+from grrm.engine.api import SamplingParams
 from grrm.engine.open import open_generator, open_servers
-from grrm.engine.paddle_engine import PaddleEngine
-from grrm.engine.whole_checkpoint import load_whole_model, missing_parameters
+from grrm.engine.paddle.engine import PaddleEngine
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
+from grrm.models import cpu_kernels
+from grrm.models.whole_checkpoint import load_whole_model, missing_parameters
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +216,7 @@ def test_requests_that_make_no_sense_are_one_sentence(arguments, message):
         open_generator(arguments.pop("model"), **arguments)
 
 
-@pytest.mark.skipif(not native.available(), reason="there is no C++ compiler here")
+@pytest.mark.skipif(not cpu_kernels.available(), reason="there is no C++ compiler here")
 def test_bfloat16_on_a_cpu_rounds_products_and_leaves_weights_alone(original):
     opened = open_generator(original, dtype="bfloat16")
     engine = opened.generator._engine
@@ -228,8 +228,8 @@ def test_bfloat16_on_a_cpu_rounds_products_and_leaves_weights_alone(original):
 
 
 def test_bfloat16_on_a_cpu_without_kernels_is_one_sentence_before_weights_are_read(original, monkeypatch):
-    monkeypatch.setattr(native, "available", lambda: False)
-    monkeypatch.setattr("grrm.engine.whole_checkpoint.load_whole_model", lambda *_: pytest.fail("weights were read"))
+    monkeypatch.setattr(cpu_kernels, "available", lambda: False)
+    monkeypatch.setattr("grrm.models.whole_checkpoint.load_whole_model", lambda *_: pytest.fail("weights were read"))
     with pytest.raises(UserError, match=r"dtype bfloat16 needs the C\+\+ kernels on a CPU.*use float32"):
         open_generator(original, dtype="bfloat16")
 

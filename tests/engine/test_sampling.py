@@ -11,19 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from grrm.engine import fused_sampling, native, native_sampling, sampling
-from grrm.engine.interface import SamplingParams
+from grrm.engine import sampling
+from grrm.engine.api import SamplingParams
+from grrm.engine.paddle import cpu_sampling, gpu_sampling
 from grrm.engine.sampling import apply_repetition_penalty, draw_uniforms, keep_top_k, keep_top_p
+from grrm.models import cpu_kernels
 
 VOCAB = 150  # more than two search blocks, and not a multiple of their width
 logit_rows = arrays(np.float32, (3, VOCAB), elements=st.floats(-30, 30, width=32))
 
 
 def sample_on_device(logits, *rest):
-    return fused_sampling.sample_tokens(paddle.to_tensor(logits), *rest)
+    return gpu_sampling.sample_tokens(paddle.to_tensor(logits), *rest)
 
 
-SAMPLERS = {"numpy": sampling, "native": native_sampling, "fused": SimpleNamespace(sample_tokens=sample_on_device)}
+SAMPLERS = {"numpy": sampling, "native": cpu_sampling, "fused": SimpleNamespace(sample_tokens=sample_on_device)}
 in_use = sampling
 
 
@@ -31,7 +33,7 @@ in_use = sampling
 def sampler(request):
     """Every test runs with all samplers; `sample_tokens` is the one in use."""
     global in_use
-    if request.param == "native" and not native.available():
+    if request.param == "native" and not cpu_kernels.available():
         pytest.skip("there is no C++ compiler here")
     in_use = SAMPLERS[request.param]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grrm.engine.interface import Completion
+from grrm.engine.api import Completion
 from grrm.engine.text import EngineTextGenerator
 from grrm.errors import UserError
 

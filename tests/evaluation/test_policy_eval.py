@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from grrm.engine.interface import Completion
+from grrm.engine.api import Completion
 from grrm.evaluation.policy_eval import PolicyCodec, evaluate
 from grrm.evaluation.text_metrics import corpus_chrf
 from grrm.gqm.groups import TranslationTask

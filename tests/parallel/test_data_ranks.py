@@ -71,6 +71,6 @@ def test_peers_of_one_data_rank_speak_with_one_voice(monkeypatch):
     def all_gather_object(gathered, own):
         gathered.extend([(1, "b"), (0, "a"), (1, "b of a tensor-parallel peer"), (0, "a of another")])
 
-    monkeypatch.setattr(data_ranks, "meet", lambda world_size, timeout_s: None)
+    monkeypatch.setattr(data_ranks, "barrier", lambda world_size, timeout_s: None)
     monkeypatch.setattr(dist, "all_gather_object", all_gather_object)
     assert DataRanks(0, 2, world_size=4).gather("a") == ["a", "b"]

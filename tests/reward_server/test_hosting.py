@@ -14,7 +14,6 @@ from support.completions_server import CompletionsServer, Refuse
 from support.judged_groups import ModelOf, by_length
 from support.reward_app import RecordingJudge, group, make_client, rows_body, score_body
 
-from grrm.engine import model_tokenizer
 from grrm.engine import open as opening
 from grrm.entry import read_assignments
 from grrm.errors import UserError
@@ -23,6 +22,7 @@ from grrm.judges.deadline import Deadline, TimedGenerator
 from grrm.judges.interface import GeneratedText
 from grrm.judges.metrics import COUNTERS, JudgeMetrics
 from grrm.judges.options import GQMOptions
+from grrm.models import tokenizer as model_tokenizer
 from grrm_reward_server.app import create_app
 from grrm_reward_server.hosting import HostedJudge, build_hosted_judge
 from grrm_reward_server.settings import BACKENDS, CHAT_TEMPLATES, DTYPES, Settings, load_settings

@@ -9,12 +9,12 @@ import paddle
 import pytest
 from support.rl_processes import MODEL
 
+from grrm.models.policy import policy_class
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rl.experience import Row
 from grrm.rl.losses.aggregation import count_denominators
 from grrm.rl.losses.config import PolicyLossConfig
 from grrm.rl.micro_batch import make_micro_batch
-from grrm.rl.policy import policy_class
 from grrm.rl.step_metrics import StepMetrics
 from grrm.rl.trainer import GroupPolicyTrainer
 

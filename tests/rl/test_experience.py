@@ -7,7 +7,7 @@ import pytest
 from support.rolled import rolled_group
 
 from grrm.rl.advantages import ADVANTAGE_RULES
-from grrm.rl.experience import advantage_inputs, mean_reward, ragged, training_rows
+from grrm.rl.experience import advantage_inputs, mean_reward, pad_right, training_rows
 
 OPTIONS = {"kl_coeff": 0.0, "gamma": 1.0, "clip_range_score": None}
 
@@ -54,7 +54,7 @@ def test_rows_without_a_reward_keep_their_place_with_an_empty_mask():
 
 
 def test_ragged_pads_with_zeros():
-    np.testing.assert_array_equal(ragged([[1.0], [2.0, 3.0], []], 3), [[1, 0, 0], [2, 3, 0], [0, 0, 0]])
+    np.testing.assert_array_equal(pad_right([[1.0], [2.0, 3.0], []], 3), [[1, 0, 0], [2, 3, 0], [0, 0, 0]])
 
 
 def test_mean_reward_is_over_scored_rows_and_nan_without_any():

@@ -12,15 +12,15 @@ from support.rl_processes import MODEL
 
 from grrm.data.dataset import SftItem
 from grrm.errors import UserError
-from grrm.rl.freezing import freeze_layers
+from grrm.models.freezing import freeze_layers
+from grrm.models.policy import policy_class
 from grrm.rl.growth import JudgeTokens, grow_judge, with_words
 from grrm.rl.growth.grow import COMPARING_LAYERS
 from grrm.rl.growth.layer import layer_of
 from grrm.rl.growth.policy_part import LOUD, SINGLE_SIZE
 from grrm.rl.growth.spelling import agreements, mean_codes, spelling_codes
 from grrm.rl.growth.stream import Stream
-from grrm.rl.policy import policy_class
-from grrm.rl.sft_trainer import SftCollator, SftTrainer
+from grrm.sft.trainer import SftCollator, SftTrainer
 
 N_OLD, N_TEXT, N_CANDIDATES = MODEL["num_hidden_layers"], 40, 3
 TOKENS = JudgeTokens(

@@ -9,7 +9,7 @@ import pytest
 from support.rolled import TASK
 
 from grrm.data.dataset import PromptItem
-from grrm.engine.interface import Completion, SamplingParams
+from grrm.engine.api import Completion, SamplingParams
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.client import RewardServerError
 from grrm.rewards.failure_policy import RewardFailure

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grrm.models.policy import TokenScores
+from grrm.models.token_index import index_tokens
 from grrm.rl.experience import Row
 from grrm.rl.micro_batch import make_micro_batch, score_responses
-from grrm.rl.policy import TokenScores
-from grrm.rl.token_index import index_tokens
 
 PAD = 9
 ids = st.lists(st.integers(10, 99), min_size=1, max_size=5)

@@ -10,14 +10,14 @@ from safetensors.numpy import load_file
 from support.rl_processes import CONFIGS, TinyWorld, entry_command, rollouts_of
 from support.sentences import ends_with_a_sentence
 
-from grrm.rl import training
-from grrm.rl.arguments import load_arguments
-from grrm.rl.metrics_log import read_metrics
+from grrm.config import load_arguments
+from grrm.rl import run as rl_run
+from grrm.tracking.metrics_log import read_metrics
 
 
 @pytest.fixture(autouse=True)
 def _layers_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "use_cpu_layers", lambda *_: None)
+    monkeypatch.setattr(rl_run, "use_cpu_layers", lambda *_: None)
 
 
 def unparsable(world: TinyWorld, tmp_path: Path, **settings: str):
@@ -35,8 +35,8 @@ def unparsable(world: TinyWorld, tmp_path: Path, **settings: str):
 def test_rollout_without_a_single_reward_changes_no_weight(
     world: TinyWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: str
 ) -> None:
-    monkeypatch.setattr(training, "extract_translation", lambda response, kind: None)
-    training.train(unparsable(world, tmp_path, rl_algorithm=rule, norm_adv_by_std="null"))
+    monkeypatch.setattr(rl_run, "extract_translation", lambda response, kind: None)
+    rl_run.train(unparsable(world, tmp_path, rl_algorithm=rule, norm_adv_by_std="null"))
     metrics = read_metrics(tmp_path / "out")
     assert [(line["step"], line["loss"], line["frac_unscored"], line["reward_mean"]) for line in metrics] == [
         (1, 0.0, 1.0, None),
@@ -50,7 +50,7 @@ def test_rollout_without_a_single_reward_changes_no_weight(
 def test_dynamic_sampling_that_finds_no_signal_stops_with_a_sentence(
     world: TinyWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(training, "extract_translation", lambda response, kind: None)
+    monkeypatch.setattr(rl_run, "extract_translation", lambda response, kind: None)
     args = unparsable(world, tmp_path, dynamic_sampling="true", max_gen_batches="2")
-    said = ends_with_a_sentence(lambda: training.train(args), capsys, status=3)
+    said = ends_with_a_sentence(lambda: rl_run.train(args), capsys, status=3)
     assert said.startswith("only 0 of 4 groups carried a signal after 2 generation batches")

@@ -12,9 +12,10 @@ from support.judge_rows import annotated_groups
 from support.rl_processes import CONFIGS, TinyWorld, entry_command, metrics_of, one_rank, rollouts_of, run
 from support.sentences import ends_with_a_sentence
 
+from grrm.config import load_arguments, load_sft_arguments
 from grrm.rewards.ranking_accuracy import ranking_score_reward
-from grrm.rl import sft_training, training
-from grrm.rl.arguments import load_arguments, load_sft_arguments
+from grrm.rl import run as rl_run
+from grrm.sft import run as sft_run
 
 pytestmark = pytest.mark.slow
 
@@ -50,8 +51,8 @@ def judge(world: TinyWorld, save_policy, tmp_path_factory: pytest.TempPathFactor
     }
     overrides = [text for key, value in settings.items() for text in (f"--{key}", value)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sft_training, "use_cpu_layers", lambda *_: None)  # it changes PaddleNLP's classes for good
-        sft_training.train(load_sft_arguments(CONFIGS / "sft_gqm_tiny_argument.yaml", overrides))
+        patch.setattr(sft_run, "use_cpu_layers", lambda *_: None)  # it changes PaddleNLP's classes for good
+        sft_run.train(load_sft_arguments(CONFIGS / "sft_gqm_tiny_argument.yaml", overrides))
     return TinyWorld(folder, folder / "policy", convert_rl_gqm(groups, folder / "rl_gqm.jsonl", shuffle_augment=2).path)
 
 
@@ -97,7 +98,7 @@ def test_verdicts_are_rewarded_by_the_rule_and_the_judge_learns_from_it(judge: T
 def test_penalty_of_overlong_verdicts_reaches_the_rewards(
     judge: TinyWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "use_cpu_layers", lambda *_: None)
+    monkeypatch.setattr(rl_run, "use_cpu_layers", lambda *_: None)
     ramp = {
         "enable_overlong_reward_buffer": "true",
         "overlong_reward_buffer": "2",
@@ -106,7 +107,7 @@ def test_penalty_of_overlong_verdicts_reaches_the_rewards(
         "overlong_penalty_capped": "false",
     }
     command = second_stage(judge, tmp_path, max_steps="1", save_steps="1", **ramp)
-    training.train(load_arguments(command[1], command[2:]))
+    rl_run.train(load_arguments(command[1], command[2:]))
     candidates = [(group["reference"], one) for group in rollouts_of(tmp_path) for one in group["candidates"]]
     for truth, candidate in candidates:
         earned = ranking_score_reward(candidate["response"], truth).score
@@ -122,7 +123,7 @@ def test_row_of_another_stage_is_told_with_its_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(training, "use_cpu_layers", lambda *_: None)
+    monkeypatch.setattr(rl_run, "use_cpu_layers", lambda *_: None)
     command = second_stage(replace(judge, rl_data=world.rl_data), tmp_path)
-    said = ends_with_a_sentence(lambda: training.train(load_arguments(command[1], command[2:])), capsys)
+    said = ends_with_a_sentence(lambda: rl_run.train(load_arguments(command[1], command[2:])), capsys)
     assert "rl.jsonl line 1: The ground truth" in said

@@ -6,7 +6,7 @@ import pytest
 from support.rolled import TASK, rolled_group
 
 from grrm.data.dataset import PromptItem
-from grrm.engine.interface import Completion, SamplingParams
+from grrm.engine.api import Completion, SamplingParams
 from grrm.rl.rollout import RolloutWorker, check_complete
 
 

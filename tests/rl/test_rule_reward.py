@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from support.rolled import rolled_group
 
+from grrm.config.fields import RuleReward
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
 from grrm.rewards.failure_policy import FailurePolicy, RewardFailure
@@ -18,7 +19,6 @@ from grrm.rewards.group_filter import GroupSignal, classify_group
 from grrm.rewards.overlong import OverlongConfig
 from grrm.rewards.rule_rewards import RULE_REWARDS
 from grrm.rewards.shaping import ShapingConfig
-from grrm.rl.arguments.fields import RuleReward
 from grrm.rl.experience_maker import Experience
 from grrm.rl.reward_sources import build_rewarder
 from grrm.rl.rollout_metrics import rollout_metrics

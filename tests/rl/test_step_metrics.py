@@ -14,10 +14,10 @@ from grrm.gqm.groups import Status
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.shaping import ShapedRewards
 from grrm.rl.experience_maker import Experience
-from grrm.rl.rollout_dump import read_rollouts
 from grrm.rl.rollout_metrics import rollout_metrics
 from grrm.rl.run_record import RunRecord
 from grrm.rl.step_metrics import StepMetrics, logprob_gap
+from grrm.tracking.rollout_dump import read_rollouts
 
 NO_GAP = (0.0, 0.0, 1.0)
 
@@ -116,7 +116,7 @@ def test_rewards_without_verdicts_are_not_called_unscored():
 
 @pytest.mark.parametrize("file_format", ["jsonl", "parquet"])
 def test_rewards_without_verdicts_are_dumped_and_shown(tmp_path, file_format, capsys):
-    from grrm.rl.rollout_dump import RolloutDump
+    from grrm.tracking.rollout_dump import RolloutDump
 
     record = RunRecord(None, RolloutDump(tmp_path, file_format), None, console_groups=1)
     record.rollout(1, experience(by_row_server(0, 0.25, 0.75)))

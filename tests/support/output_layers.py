@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from grrm.engine.native import available
-from grrm.rl import output_layer
+from grrm.models import output_layer
+from grrm.models.cpu_kernels import available
 from grrm_csrc.blas import sgemm_address
 
 FORMS = ("kernels", "operators")

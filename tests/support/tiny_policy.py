@@ -11,7 +11,7 @@ def random_policy(**changes: Any) -> Any:
     import paddle
     from support.rl_processes import MODEL
 
-    from grrm.rl.policy import policy_class
+    from grrm.models.policy import policy_class
 
     paddle.seed(3)
     cls = policy_class("qwen2")
@@ -21,7 +21,7 @@ def random_policy(**changes: Any) -> Any:
 
 def write_policy(folder: Path, **changes: int) -> None:
     """Save a policy beside the tokenizer of a folder; further arguments change its shape."""
-    from grrm.rl.model_setup import load_tokenizer
+    from grrm.training.model_setup import load_tokenizer
 
     model = random_policy(**changes, vocab_size=len(load_tokenizer(str(folder))))
     model.save_pretrained(str(folder), safe_serialization=True)

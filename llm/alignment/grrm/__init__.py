@@ -11,7 +11,7 @@ from typing import Any
 __version__ = "0.1.0"
 __all__ = ["__version__", "rank", "translate"]
 
-_HOMES = {"rank": "grrm.engine.rank", "translate": "grrm.engine.translate"}
+_HOMES = {"rank": "grrm.inference.rank", "translate": "grrm.inference.translate"}
 
 
 def __getattr__(name: str) -> Any:

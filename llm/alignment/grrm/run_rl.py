@@ -19,11 +19,11 @@ def main() -> None:
     if len(sys.argv) < 2:
         raise UserError("no argument file was given: run_rl.py ARGUMENTS.yaml [--key value ...]")
     configure_process()
-    from grrm.rl.arguments import load_arguments
+    from grrm.config import load_arguments
 
     arguments = load_arguments(sys.argv[1], sys.argv[2:])
     # Only now: this loads paddle, and mistakes in the argument file should not have to wait for that.
-    from grrm.rl.training import train
+    from grrm.rl.run import train
 
     train(arguments)
 

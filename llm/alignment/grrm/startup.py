@@ -109,7 +109,7 @@ def configure_process() -> None:
     keep_freed_memory()
     flush_denormals()
     defer()
-    # Imports make a million objects that stay; `settle` sets this back once they are done.
+    # Imports make a million objects that stay; `freeze_gc` sets this back once they are done.
     gc.set_threshold(100_000, 50, 50)
     atexit.register(gc.freeze)  # or the last look for garbage, as the process ends, takes most of a second
     warnings.filterwarnings("ignore", message="The value of the smallest subnormal")
@@ -118,7 +118,7 @@ def configure_process() -> None:
     warnings.filterwarnings("ignore", message="Setuptools is replacing distutils")
 
 
-def settle() -> None:
+def freeze_gc() -> None:
     """Call once everything is imported and loaded: what is there now is never looked through for garbage again.
 
     Doing so over and over took a tenth of a process's start and a quarter of generation.

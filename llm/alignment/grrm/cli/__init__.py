@@ -27,7 +27,7 @@ def grrm() -> None:
 @click.option("--output-dir", type=FILE, default=Path(), help="Folder whose disk is measured.  [default: .]")
 def doctor(output_dir: Path) -> int:
     """Say what is installed, what is missing, and what each missing thing disables."""
-    from grrm.doctor import examine, show
+    from grrm.cli.commands.doctor import examine, show
 
     findings = examine(output_dir)
     show(findings, sys.stdout)
@@ -43,7 +43,7 @@ def plan(arguments_yaml: str, nproc: int, overrides: tuple[str, ...]) -> None:
 
     Further `--key value` override the file, as they do for run_rl.py.
     """
-    from grrm.plan_table import show_plan
+    from grrm.cli.commands.plan import show_plan
 
     show_plan(arguments_yaml, nproc, overrides)
 

@@ -89,7 +89,7 @@ class ModelOptions:
     def open(self, chat_template: str) -> Any:
         """The opened generator. Raises UserError as `open_generator` does, or for a token that is not there."""
         from grrm.engine.open import open_generator
-        from grrm.rl.quiet_loading import load_paddlenlp_quietly
+        from grrm.training.quiet_loading import load_paddlenlp_quietly
 
         if self.fastdeploy_options and (self.urls or self.backend != "fastdeploy"):
             raise UserError("--fastdeploy-option is for --backend fastdeploy and --model: add them, or leave it out")
@@ -108,7 +108,7 @@ class ModelOptions:
             refuse_given(("dtype",), "with --backend fastdeploy, which computes in bfloat16")
         if find_spec("paddle") is None or find_spec("safetensors") is None:
             raise UserError("a checkpoint needs Paddle: `pip install 'paddle-grrm[train]'`, or ask a server with --url")
-        from grrm.engine.whole_checkpoint import check_checkpoint
+        from grrm.models.whole_checkpoint import check_checkpoint
 
         check_checkpoint(Path(self.model))  # before paddle is loaded, which takes its time
         of_backend = self._of_backend()

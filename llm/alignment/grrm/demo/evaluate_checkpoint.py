@@ -13,7 +13,7 @@ import numpy as np
 from grrm.data.convert import render_prompt
 from grrm.data.parquet import read_rows
 from grrm.demo.stages import write_json
-from grrm.engine.interface import Completion, Engine, SamplingParams
+from grrm.engine.api import Completion, Engine, SamplingParams
 from grrm.entry import run_main
 from grrm.evaluation.policy_eval import PolicyCodec, PolicyScores, evaluate
 from grrm.gqm.extraction import extract_translation
@@ -50,8 +50,8 @@ def main(
 
     The scores on each file of EXTRA_DATA are in OUT too, under "extra" and the file's NAME.
     """
-    from grrm.engine.paddle_engine import PaddleEngine
-    from grrm.rl.model_setup import encoder, load_tokenizer, response_decoder, stop_tokens
+    from grrm.engine.paddle.engine import PaddleEngine
+    from grrm.training.model_setup import encoder, load_tokenizer, response_decoder, stop_tokens
 
     extra = {name: read_tasks(Path(path)) for name, _, path in (text.partition("=") for text in extra_data)}
     tasks = read_tasks(data)
@@ -123,9 +123,9 @@ def kl_to(reference: Path, sampled: Sequence[tuple[Sequence[int], Completion]], 
     Mean of exp(-d) - 1 + d with d = log pi - log pi_ref (Schulman's k3): unbiased like the mean of d, never negative.
     Raises UserError when the folder holds no policy.
     """
-    from grrm.rl.cpu_layers import use_cpu_layers
+    from grrm.models.cpu_layers import use_cpu_layers
+    from grrm.models.policy import load_policy
     from grrm.rl.micro_batch import score_responses
-    from grrm.rl.policy import load_policy
 
     use_cpu_layers()
     responses = [completion.token_ids for _, completion in sampled]

@@ -13,10 +13,10 @@ import yaml
 from grrm.data.parquet import iter_raw_rows
 from grrm.demo.stages import write_json
 from grrm.engine.open import open_checkpoint
-from grrm.engine.rank import RankSettings, group_of, rank_groups
 from grrm.entry import run_main
 from grrm.evaluation.ranking import JudgedGroup, score_ranking
 from grrm.gqm.groups import Group, TranslationTask
+from grrm.inference.rank import RankSettings, group_of, rank_groups
 from grrm.startup import configure_process
 
 FILE = click.Path(path_type=Path, dir_okay=False)

@@ -13,7 +13,7 @@ from rich.console import Console
 from grrm.demo.processes import Child, tail
 from grrm.demo.progress import StageLine, last_step
 from grrm.demo.stages import SERVER_PLACEHOLDER, Marks, Stage, fingerprint_of, flat_name, missing_outputs
-from grrm.rl.console import format_seconds
+from grrm.tracking.console import format_seconds
 
 _POLL_S = 0.3
 

@@ -13,7 +13,7 @@ import yaml
 from grrm.demo.results import seed_folder
 from grrm.demo.settings import TERMS, DemoSettings
 from grrm.demo.stages import Stage
-from grrm.rl.metrics_log import FILE_NAME as METRICS_FILE
+from grrm.tracking.metrics_log import FILE_NAME as METRICS_FILE
 
 WEIGHTS = "model.safetensors"
 _RECIPES = Path("llm/config/qwen")

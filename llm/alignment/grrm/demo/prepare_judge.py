@@ -102,9 +102,9 @@ def reader(policy: Path, groups: Path, candidates: int, prompt_type: str, seed: 
     from grrm.data.bpe import EOS, add_words, prompt_frames
     from grrm.data.converters.sft_expected import convert_sft_expected
     from grrm.data.judge_frames import prompt_frames_of, response_frames_of
+    from grrm.models.policy import load_policy
     from grrm.rl.growth import with_words
-    from grrm.rl.model_setup import encoder, load_tokenizer, word_places
-    from grrm.rl.policy import load_policy
+    from grrm.training.model_setup import encoder, load_tokenizer, word_places
 
     encode = encoder(load_tokenizer(str(policy)))
     begin, end = prompt_frames(prompt_type)
@@ -150,9 +150,9 @@ def start(
     """Save a judge that has grown from a reader."""
     from grrm.data.bpe import add_words, word_texts
     from grrm.data.dataset import read_src_tgt
+    from grrm.models.policy import load_policy
     from grrm.rl.growth import grow_judge
-    from grrm.rl.model_setup import encoder, load_tokenizer
-    from grrm.rl.policy import load_policy
+    from grrm.training.model_setup import encoder, load_tokenizer
 
     encode = encoder(load_tokenizer(str(folder)))
     prompts = [encode(prompt) for _, prompt, _ in islice(read_src_tgt(rows), MEASURED)]
@@ -206,8 +206,8 @@ class Sampler:
 
     def write(self, path: Path, rows: Sequence[TranslationRow], temperatures: Sequence[float]) -> Path:
         """Write the rows with one translation at each of `temperatures`, in the form of `grrm translate`."""
-        from grrm.engine.translate import TranslateSettings, translate_prompts, user_prompts
         from grrm.gqm.groups import TranslationTask
+        from grrm.inference.translate import TranslateSettings, translate_prompts, user_prompts
 
         tasks = [TranslationTask(row.src_text, row.src_lang, row.trg_lang) for row in rows]
         drawn: list[list[str]] = [[] for _ in rows]

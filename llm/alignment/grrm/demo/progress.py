@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from grrm.rl.console import format_seconds
+from grrm.tracking.console import format_seconds
 
 _FRACTION = re.compile(r"(?<![\d/.])(\d+)/(\d+)(?![\d/.])")
 _SECONDS_BETWEEN_LINES = 10.0

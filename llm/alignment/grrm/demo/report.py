@@ -15,7 +15,7 @@ from grrm.demo.results import Results, load_results, summarise
 from grrm.demo.samples import pick_groups, pick_samples
 from grrm.demo.settings import TITLES, DemoSettings
 from grrm.demo.stages import write_json
-from grrm.rl.console import format_seconds
+from grrm.tracking.console import format_seconds
 
 SUMMARY, PAGE, FIGURES = "summary.json", "report.html", "figures"
 _TABLE = (

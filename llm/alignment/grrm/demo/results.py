@@ -15,7 +15,7 @@ from typing import Any
 from grrm.demo.settings import POLICIES, SFT, TERMS, DemoSettings
 from grrm.evaluation.bootstrap import Interval
 from grrm.evaluation.chrf_difference import chrf_difference
-from grrm.rl.metrics_log import read_metrics
+from grrm.tracking.metrics_log import read_metrics
 
 _PACKAGES = ("paddle-grrm", "paddlepaddle", "paddlenlp", "sacrebleu", "babel", "tokenizers", "numpy")
 

@@ -23,7 +23,7 @@ from grrm.demo.plan import Plan
 from grrm.demo.reward_service import RewardService
 from grrm.demo.settings import GRRM, METRIC, TITLES, DemoSettings
 from grrm.errors import UserError
-from grrm.rl.console import format_seconds
+from grrm.tracking.console import format_seconds
 
 _NEEDED = ("paddle", "paddlenlp", "visualdl", "babel", "tokenizers", "sacrebleu", "flask", "waitress", "matplotlib")
 _COLUMNS = {

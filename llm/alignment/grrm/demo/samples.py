@@ -11,7 +11,7 @@ from typing import Any
 from grrm.demo.results import Results, seed_folder
 from grrm.demo.settings import POLICIES, SFT, TITLES
 from grrm.evaluation.text_metrics import sentence_chrfs
-from grrm.rl.rollout_dump import read_rollouts
+from grrm.tracking.rollout_dump import read_rollouts
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from grrm.engine.api import Completion, SamplingParams
 from grrm.engine.fastdeploy_options import check_options
-from grrm.engine.interface import Completion, SamplingParams
 from grrm.engine.prompt_checks import check_prompts, streams_of
 from grrm.errors import UserError
 

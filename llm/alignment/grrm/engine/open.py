@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grrm.engine import native
+from grrm.engine.api import Engine
 from grrm.engine.fastdeploy_options import check_options
-from grrm.engine.interface import Engine
-from grrm.engine.model_tokenizer import chat_renderer, load_tokenizer, special_tokens
 from grrm.engine.text import EngineTextGenerator
 from grrm.errors import UserError
 from grrm.gqm.chat import EOS_TEXT, render_chatml
 from grrm.judges.interface import TextGenerator
+from grrm.models import cpu_kernels
+from grrm.models.tokenizer import chat_renderer, load_tokenizer, special_tokens
 from grrm_csrc.build import kernels
 
 BACKENDS = ("paddle", "fastdeploy")  # of a checkpoint folder
@@ -92,7 +92,7 @@ def open_checkpoint(
     weights are not whole, for a tokenizer with more tokens than the model, and for a dtype this device cannot run.
     With bfloat16 on a CPU the kernels round what they multiply; the weights stay float32.
     """
-    from grrm.engine.whole_checkpoint import check_checkpoint, load_whole_model
+    from grrm.models.whole_checkpoint import check_checkpoint, load_whole_model
 
     directory = Path(directory)
     if dtype not in DTYPES:
@@ -102,13 +102,13 @@ def open_checkpoint(
     import paddle
 
     of_weights, of_products = ("float32", dtype) if paddle.device.get_device() == "cpu" else (dtype, "float32")
-    if of_products != "float32" and not native.available():
+    if of_products != "float32" and not cpu_kernels.available():
         raise UserError(f"dtype {dtype} needs the C++ kernels on a CPU, but {kernels().reason}: use float32.")
     tokenizer = load_tokenizer(directory)
     render = chat_renderer(chat_template, tokenizer, directory)
     model = load_whole_model(directory, of_weights)
     _check_vocabulary(directory, tokenizer, model.config.vocab_size)
-    from grrm.engine.paddle_engine import PaddleEngine
+    from grrm.engine.paddle.engine import PaddleEngine
 
     engine = PaddleEngine(model, max_num_seqs=max_num_seqs, precision=of_products)
     return over_engine(engine, tokenizer, render, seed=seed)
@@ -129,7 +129,7 @@ def open_fastdeploy(
     waits. Raises UserError as `open_checkpoint` does, and as `FastDeployEngine.start`.
     """
     from grrm.engine.fastdeploy_engine import FastDeployEngine, check_installed
-    from grrm.engine.whole_checkpoint import check_checkpoint
+    from grrm.models.whole_checkpoint import check_checkpoint
 
     directory, options = Path(directory), check_options(options or {})
     config = check_checkpoint(directory)

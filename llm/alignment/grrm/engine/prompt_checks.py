@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grrm.engine.interface import SamplingParams
+from grrm.engine.api import SamplingParams
 from grrm.errors import UserError
 
 

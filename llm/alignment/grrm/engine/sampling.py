@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from grrm.engine.interface import SamplingParams
+from grrm.engine.api import SamplingParams
 
 _BLOCK = 64  # width of the second level of the inverse-CDF search
 _U64 = (1 << 64) - 1

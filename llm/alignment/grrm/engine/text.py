@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from grrm.engine.interface import Engine, SamplingParams
+from grrm.engine.api import Engine, SamplingParams
 from grrm.errors import UserError
 from grrm.judges.interface import GeneratedText
 

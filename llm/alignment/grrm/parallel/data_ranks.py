@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from grrm.parallel.meeting import meet
+from grrm.parallel.barrier import barrier
 
 T = TypeVar("T")
 # For the exchange itself, once everyone is there.
@@ -55,7 +55,7 @@ class DataRanks:
             return [record]
         import paddle.distributed as dist
 
-        meet(self.world_size, self.timeout_s)
+        barrier(self.world_size, self.timeout_s)
         gathered: list[tuple[int, T]] = []
         with deadline(EXCHANGE_S):
             dist.all_gather_object(gathered, (self.rank, record))

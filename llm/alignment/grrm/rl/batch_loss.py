@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import paddle
 
+from grrm.models.policy import TokenScores
 from grrm.rl.losses.aggregation import Denominators
 from grrm.rl.losses.config import PolicyLossConfig
 from grrm.rl.losses.interface import LossInputs, merge_metrics
 from grrm.rl.losses.objective import policy_objective
 from grrm.rl.micro_batch import MicroBatch
-from grrm.rl.policy import TokenScores
 from grrm.rl.step_metrics import Gap, logprob_gap, merge_gaps
 
 

@@ -29,7 +29,7 @@ class Row:
         return len(self.prompt_ids) + len(self.token_ids)
 
 
-def ragged(rows: Sequence[Sequence[float] | np.ndarray], width: int) -> np.ndarray:
+def pad_right(rows: Sequence[Sequence[float] | np.ndarray], width: int) -> np.ndarray:
     """Right-pad rows with zeros to a float64 [R, width] array."""
     table_RT = np.zeros((len(rows), width))
     for i, row in enumerate(rows):
@@ -63,7 +63,7 @@ def advantage_inputs(
         rewards_R=np.asarray(rewards, dtype=np.float64),
         groups_R=np.asarray(index, dtype=np.int64),
         mask_RT=mask_RT,
-        kl_RT=ragged(kl_rows, width) if len(kl_rows) == len(rewards) else None,
+        kl_RT=pad_right(kl_rows, width) if len(kl_rows) == len(rewards) else None,
         kl_coeff=kl_coeff,
         gamma=gamma,
         clip_range_score=clip_range_score,

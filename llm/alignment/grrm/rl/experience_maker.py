@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from grrm.config.batch_plan import BatchPlan
 from grrm.data.dataset import PromptItem
 from grrm.data.prompt_sampler import PromptSampler
 from grrm.errors import UserError
@@ -21,8 +22,7 @@ from grrm.rewards.group_filter import informative_groups
 from grrm.rewards.shaping import ShapedRewards
 from grrm.rl.advantages.interface import AdvantageInputs, FloatArray
 from grrm.rl.advantages.normalization import RunningMoments, normalize_advantages
-from grrm.rl.batch_plan import BatchPlan
-from grrm.rl.experience import Row, advantage_inputs, ragged, training_rows
+from grrm.rl.experience import Row, advantage_inputs, pad_right, training_rows
 from grrm.rl.losses.aggregation import Denominators, count_denominators
 from grrm.rl.reward_stage import Rewarder
 from grrm.rl.reward_stream import RewardStream
@@ -203,8 +203,8 @@ class ExperienceMaker:
     def _denominators(self, rows: Sequence[Row]) -> Denominators:
         width = max(len(row.token_ids) for row in rows)
         return count_denominators(
-            ragged([row.mask_T for row in rows], width),
-            ragged([row.advantages_T for row in rows], width),
+            pad_right([row.mask_T for row in rows], width),
+            pad_right([row.advantages_T for row in rows], width),
             width=self.settings.max_dec_len,
         )
 

@@ -11,7 +11,7 @@ import numpy as np
 from paddlenlp.trainer import TrainerCallback
 
 from grrm.data.dataset import PromptItem
-from grrm.engine.interface import SamplingParams
+from grrm.engine.api import SamplingParams
 from grrm.errors import UserError
 from grrm.parallel.collective import run_together
 from grrm.parallel.data_ranks import DataRanks

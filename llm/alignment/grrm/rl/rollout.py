@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from grrm.data.dataset import PromptItem
-from grrm.engine.interface import Completion, Engine, SamplingParams
+from grrm.engine.api import Completion, Engine, SamplingParams
 from grrm.gqm.groups import Candidate, Group, Verdict
 from grrm.rewards.shaping import ShapedRewards
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from grrm.parallel.data_ranks import DataRanks
-from grrm.rl.console import StepProgress, show_groups
 from grrm.rl.experience_maker import Experience, row_advantages
-from grrm.rl.metrics_log import MetricsLog
-from grrm.rl.rollout_dump import RolloutDump, group_record
+from grrm.tracking.console import StepProgress, show_groups
+from grrm.tracking.metrics_log import MetricsLog
+from grrm.tracking.rollout_dump import RolloutDump, group_record
 
 PROGRESS_METRICS = ("loss", "reward_mean", "kl", "frac_zero_variance")
 

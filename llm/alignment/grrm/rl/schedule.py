@@ -1,4 +1,4 @@
-"""The trainer's data loader: tickets that say which micro-batch of which update comes next."""
+"""The trainer's data loader: indices that say which micro-batch of which update comes next."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
+class StepIndex:
     """Micro-batch `micro` of update `update` of rollout `rollout`, all from 0."""
 
     rollout: int
@@ -16,20 +16,20 @@ class Ticket:
 
 
 @dataclass(frozen=True, slots=True)
-class TicketLoader:
-    """Endless tickets in training order.
+class StepIndexLoader:
+    """Endless step indices in training order.
 
-    PaddleNLP's Trainer skips finished micro-batches of a resumed run by drawing and dropping them; tickets cost
+    PaddleNLP's Trainer skips finished micro-batches of a resumed run by drawing and dropping them; indices cost
     nothing, and the rollouts they name are only made when they are prepared for training.
     """
 
     updates_per_rollout: int
     micro_batches_per_update: int
 
-    def __iter__(self) -> Iterator[Ticket]:
+    def __iter__(self) -> Iterator[StepIndex]:
         rollout = 0
         while True:
             for update in range(self.updates_per_rollout):
                 for micro in range(self.micro_batches_per_update):
-                    yield Ticket(rollout, update, micro)
+                    yield StepIndex(rollout, update, micro)
             rollout += 1

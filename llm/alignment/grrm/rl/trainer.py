@@ -11,21 +11,21 @@ from typing import Any
 
 from paddlenlp.trainer import Trainer
 
+from grrm.config.batch_plan import BatchPlan
 from grrm.errors import UserError
 from grrm.rl.batch_loss import BatchLoss
-from grrm.rl.batch_plan import BatchPlan
-from grrm.rl.checkpoints import MarksCheckpoints
-from grrm.rl.divergence import StopsAtDivergence
 from grrm.rl.experience_maker import Experience, ExperienceMaker
 from grrm.rl.held_out import HeldOut, StopWhenNoBetter
-from grrm.rl.last_step import LogLastStep
-from grrm.rl.learning_rate import DecaysToFloor
 from grrm.rl.losses.config import PolicyLossConfig
 from grrm.rl.micro_batch import make_micro_batch, pack_tokens
 from grrm.rl.rollout_metrics import rollout_metrics
 from grrm.rl.run_record import RunRecord
-from grrm.rl.schedule import Ticket, TicketLoader
+from grrm.rl.schedule import StepIndex, StepIndexLoader
 from grrm.rl.step_metrics import StepMetrics
+from grrm.training.checkpoints import MarksCheckpoints
+from grrm.training.divergence import StopsAtDivergence
+from grrm.training.last_step import LogLastStep
+from grrm.training.learning_rate import DecaysToFloor
 
 
 class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Trainer):
@@ -54,12 +54,12 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
         self._rollout = -1
         self._update_started = 0.0
 
-    def get_train_dataloader(self) -> TicketLoader:
-        """Tickets instead of data: see `TicketLoader`."""
-        return TicketLoader(self.plan.updates_per_rollout, self.plan.micro_batches_per_update)
+    def get_train_dataloader(self) -> StepIndexLoader:
+        """Step indices instead of data: see `StepIndexLoader`."""
+        return StepIndexLoader(self.plan.updates_per_rollout, self.plan.micro_batches_per_update)
 
-    def _prepare_inputs(self, inputs: Ticket) -> dict[str, Any]:
-        """Turn a ticket into tensors, making a new rollout when the ticket opens one."""
+    def _prepare_inputs(self, inputs: StepIndex) -> dict[str, Any]:
+        """Turn a step index into tensors, making a new rollout where one begins."""
         if inputs.rollout != self._rollout:
             self._experience = self.maker.make()
             self._rollout = inputs.rollout

@@ -22,8 +22,8 @@ from grrm.cli.options import (
 
 if TYPE_CHECKING:
     from grrm.cli.results import Columns
-    from grrm.engine.rank import RankSettings
     from grrm.gqm.groups import Group
+    from grrm.inference.rank import RankSettings
 
 
 OF_GROUPS = ("prompt_type", "add_example", "shuffle", "permutations")
@@ -70,8 +70,8 @@ def rank(rows: Path, out: Path | None, chat_template: str, batch_rows: int, **op
     """
     from grrm.cli.records import languages, read_records, text, texts
     from grrm.cli.results import result_sink
-    from grrm.engine.rank import check_rank_settings, group_of
     from grrm.gqm.groups import TranslationTask
+    from grrm.inference.rank import check_rank_settings, group_of
 
     model = take_model_options(options)
     records = read_records(rows, _source_and_candidates)
@@ -97,7 +97,7 @@ def _source_and_candidates(line: str) -> dict[str, Any]:
 
 
 def _settings(judge: str, prompt_length: int | None, retry: int, **options: Any) -> RankSettings:
-    from grrm.engine.rank import RankSettings
+    from grrm.inference.rank import RankSettings
 
     if judge == "sqm":
         refuse_given(OF_GROUPS, "with --judge sqm, which sees one candidate at a time")
@@ -120,8 +120,8 @@ def _types() -> dict[str, Any]:
 def _judge(
     model: ModelOptions, chat_template: str, groups: Sequence[Group], settings: RankSettings, batch_rows: int
 ) -> Columns:
-    from grrm.engine.rank import rank_groups, result_of
-    from grrm.rl.console import StepProgress
+    from grrm.inference.rank import rank_groups, result_of
+    from grrm.tracking.console import StepProgress
 
     opened = model.open(chat_template)
     progress = StepProgress(len(groups), description="ranking")

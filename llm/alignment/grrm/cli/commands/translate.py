@@ -13,7 +13,7 @@ from grrm.cli.options import COUNT, FILE, input_options, model_options, sampling
 
 if TYPE_CHECKING:
     from grrm.cli.results import Columns
-    from grrm.engine.translate import DrawnTranslation, TranslateSettings
+    from grrm.inference.translate import DrawnTranslation, TranslateSettings
 
 # Spelt out, so that `--help` need not import them; a test compares them with the prompts' own list.
 PROMPT_TYPES = ("codeblock-think", "Tower", "Tower.lastl", "seedx", "seedx-cot", "SSR")
@@ -41,9 +41,9 @@ def translate(rows: Path, out: Path | None, chat_template: str, batch_rows: int,
     """
     from grrm.cli.records import languages, read_records, text
     from grrm.cli.results import result_sink
-    from grrm.engine.translate import TranslateSettings, template_for, translate_prompts, user_prompts
     from grrm.gqm.groups import TranslationTask
-    from grrm.rl.console import StepProgress
+    from grrm.inference.translate import TranslateSettings, template_for, translate_prompts, user_prompts
+    from grrm.tracking.console import StepProgress
 
     model = take_model_options(options)
     records = read_records(rows, lambda line: {"src_text": line})

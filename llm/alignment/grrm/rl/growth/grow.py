@@ -10,6 +10,7 @@ import numpy as np
 import paddle
 
 from grrm.errors import UserError
+from grrm.models.policy import policy_class
 from grrm.rl.growth.agreement import gather_codes, judge_agreement, square_codes
 from grrm.rl.growth.calibration import NORMS, Calibration
 from grrm.rl.growth.comparison import compare_candidates, expect_words, show_all
@@ -19,7 +20,6 @@ from grrm.rl.growth.room import check_room
 from grrm.rl.growth.spelling import Agreement, spelling_codes
 from grrm.rl.growth.stream import JudgeTokens, Stream
 from grrm.rl.growth.verdict import verdict_head
-from grrm.rl.policy import policy_class
 
 COMPARING_LAYERS = 2  # new layers that are written, not learned
 _QUIET = 0.2  # of the first weights by which learned layers write to the stream

@@ -9,7 +9,7 @@ import numpy as np
 import paddle
 
 from grrm.errors import UserError
-from grrm.rl.policy import policy_class
+from grrm.models.policy import policy_class
 
 _NOISE = 0.2  # of `initializer_range`, which tells words apart that start alike
 

@@ -1,0 +1,277 @@
+"""The decoder in C++ (csrc/kernels/decoder.h): one call per pass, nothing computed for slots that are free."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import paddle
+from numpy.typing import NDArray
+from paddle import Tensor
+
+from grrm.engine.paddle.cpu_cache import CpuCache, cache_counts
+from grrm.engine.paddle.prefixes import SharedPrefixes
+from grrm.engine.paddle.weights import DecoderWeights, Projection, collect_weights
+from grrm.models import cpu_kernels
+from grrm_csrc.blas import blas_addresses
+
+_ROWS = 16  # kRows of the kernel: logits have room for a multiple of it
+_PROJECTIONS = 7  # kProjections of the bindings
+_FEW_WEIGHTS = 1 << 24  # models below generate as fast without, in float32
+
+
+class CpuDecoder:
+    """Forward pass over a PaddleNLP model's own parameters (Qwen2 or Llama in float32 on the CPU).
+
+    A cache is made for the parameters as they are then: after a change of them it takes a new one.
+    The same calls as `PlainDecoder`. Raises UserError, on construction, for a model that neither of them implements,
+    and ValueError for one that only the other does (see `unsupported_reason`).
+    """
+
+    computes_padding = False  # free slots and what is behind a short prompt's end
+
+    def __init__(
+        self, model: Any, *, max_packed_bytes: int = 0, precision: str = "float32", pass_tokens: int = 4096
+    ) -> None:
+        """Weights of up to `max_packed_bytes` are laid out in as much memory once more, anew when they have changed.
+
+        That memory is kept for the next cache. Models so small that it does not pay are left as they are. With the
+        precision "bfloat16" the factors of all products are rounded to it, sums and all else stay float32; weights are
+        laid out whatever their number, in half the memory. With "int8" weights are rounded to eight bits, a quarter of
+        it, and what they are multiplied with to 16 bits (see `ROUNDING` in csrc/bf16.py). A pass takes up to
+        `pass_tokens` tokens of prompts, and of those with more goes on where the last one ended, so that its memory is
+        bounded.
+        """
+        self.weights: DecoderWeights = collect_weights(model)
+        self._pass_tokens = pass_tokens
+        self._precision, self._blas = precision, blas_addresses(precision) or (0, 0, 0, 0)
+        fits = _n_multiplied(self.weights) <= max_packed_bytes // 4
+        self._packs = precision != "float32" or (fits and _n_multiplied(self.weights) > _FEW_WEIGHTS)
+        self._room: NDArray[np.float32] | None = None
+        self._in_room: tuple[int, bytes] | None = None  # whose weights, and where they were
+        found = _obstacle(self.weights)
+        if found:
+            raise ValueError(f"the C++ decoder cannot run this model: {found}")
+
+    @staticmethod
+    def unsupported_reason(model: Any, precision: str = "float32") -> str | None:
+        """Why the C++ decoder cannot run `model` here, None when it can."""
+        if not cpu_kernels.available():
+            return "the kernels could not be built"
+        if blas_addresses(precision) is None:
+            return "the paddle wheel brings no BLAS that is known"
+        return _obstacle(collect_weights(model))
+
+    def new_cache(self, n_slots: int, max_len: int) -> CpuCache:
+        """A cache for `n_slots` sequences of at most `max_len` tokens, for the weights as they are now."""
+        sizes, addresses = self._sizes(n_slots, max_len), self._addresses()
+        extents = np.empty((len(self.weights.layers), _PROJECTIONS, 8), np.int64)
+        cpu_kernels.call("grrm_extents", sizes, addresses, extents)
+        packed = self._packed(sizes, addresses, extents) if self._packs else None
+        return CpuCache(sizes, addresses, extents, packed)
+
+    def _packed(self, *model: NDArray[Any]) -> NDArray[np.float32] | None:
+        """The weights as the BLAS likes to read them; None where it has no such order, or there is no room."""
+        count = cpu_kernels.call("grrm_pack", *model, None)
+        if not count:
+            return None
+        if self._room is None or len(self._room) < count:
+            # A mapping of its own, because most of the room that MKL asks for is never written to, and takes no memory
+            # then. It is kept: to get it anew for every rollout takes longer than to fill it.
+            try:
+                self._room, self._in_room = np.frombuffer(mmap.mmap(-1, 4 * count), np.float32), None
+            except OSError as error:
+                if self._precision == "int8":  # only matrices that were laid out have eight bits
+                    raise MemoryError(f"no room for {4 * count / 2**30:.1f} GiB of weights in eight bits") from error
+                return None  # products read the weights as they are, slower
+        packed, found = self._room[:count], np.empty(1, np.uint64)
+        cpu_kernels.call("grrm_fingerprint", *model[:2], found)
+        wanted = int(found[0]), model[1].tobytes()
+        if self._in_room != wanted:
+            self._in_room = None  # until they are whole
+            cpu_kernels.call("grrm_pack", *model, packed)
+            self._in_room = wanted
+        return packed
+
+    def cache_bytes(self, max_len: int) -> int:
+        """Size of one slot of `max_len` positions over all layers."""
+        return 4 * sum(cache_counts(self._sizes(1, max_len)))
+
+    def _sizes(self, n_slots: int, max_len: int) -> NDArray[np.int64]:
+        """See `Sizes` in csrc/bindings/c_api.cpp for the order."""
+        w = self.weights
+        hidden, inner = w.embedding_VH.shape[1], w.layers[0].mlp_in[0].weight.shape[1]
+        model = [hidden, w.n_heads, w.n_kv_heads, w.head_dim, inner, w.vocab_size, w.lm_head_is_transposed]
+        return cpu_kernels.int64s([*model, len(w.layers), n_slots, max_len])
+
+    def prefill(
+        self,
+        tokens_RT: NDArray[np.int64],
+        lengths_R: NDArray[np.int64],
+        cache: CpuCache,
+        slots_N: NDArray[np.int64],
+        sources_N: NDArray[np.int64],
+    ) -> NDArray[np.float32]:
+        """Run right-padded prompts, put prompt `sources_N[i]` into slot `slots_N[i]`, return last-token logits (R, V).
+
+        A prompt runs in the first of its slots and is copied to the others; padding is left out, and what several
+        prompts begin with runs once.
+        """
+        first_R = slots_N[np.unique(sources_N, return_index=True)[1]]
+        prefixes = SharedPrefixes.find(tokens_RT, lengths_R)
+        logits_RV = np.empty((len(lengths_R), self.weights.vocab_size), np.float32)
+        for level in range(prefixes.levels_R.max() + 1):
+            rows = np.flatnonzero(prefixes.levels_R == level)
+            begin_R = prefixes.shared_R[rows]
+            if level:
+                self._copy(cache, first_R[prefixes.owners_R[rows]], first_R[rows], begin_R)
+            logits_RV[rows] = self._run_rows(tokens_RT[rows], begin_R, lengths_R[rows], first_R[rows], cache)
+        others = first_R[sources_N] != slots_N
+        self._copy(cache, first_R[sources_N][others], slots_N[others], lengths_R[sources_N][others])
+        cache.begin(slots_N, sources_N, lengths_R)
+        return logits_RV
+
+    def _run_rows(
+        self,
+        tokens_RT: NDArray[np.int64],
+        begin_R: NDArray[np.int64],
+        end_R: NDArray[np.int64],
+        slots_R: NDArray[np.int64],
+        cache: CpuCache,
+    ) -> NDArray[np.float32]:
+        """Tokens from `begin_R` to `end_R` of every row in its slot; logits of the last."""
+        places_T = np.arange(tokens_RT.shape[1])
+        run_RT = (begin_R[:, None] <= places_T) & (places_T < end_R[:, None])
+        counts_R = end_R - begin_R
+        tokens, slots = tokens_RT[run_RT], np.repeat(slots_R, counts_R)
+        positions, last_R = np.broadcast_to(places_T, tokens_RT.shape)[run_RT], np.cumsum(counts_R) - 1
+        logits = []
+        for begin in range(0, len(tokens), self._pass_tokens):
+            part = slice(begin, begin + self._pass_tokens)
+            wanted = last_R[(last_R >= part.start) & (last_R < part.stop)] - begin
+            logits.append(self._run(tokens[part], slots[part], positions[part], wanted, cache))
+        return logits[0] if len(logits) == 1 else np.concatenate(logits)
+
+    def _copy(self, cache: CpuCache, from_N: Any, to_N: Any, counts_N: Any) -> None:
+        """The first `counts_N[i]` positions of slot `from_N[i]` to slot `to_N[i]`."""
+        copies = [cpu_kernels.int64s(array) for array in (from_N, to_N, counts_N)]
+        cpu_kernels.call("grrm_copy_slots", cache.sizes, cache.keys, cache.values, *copies, ctypes.c_int64(len(from_N)))
+
+    def decode(
+        self,
+        slots_N: NDArray[np.int64],
+        tokens_N: NDArray[np.int64],
+        positions_N: NDArray[np.int64],
+        cache: CpuCache,
+    ) -> NDArray[np.float32]:
+        """Feed one token to each of `slots_N` at its position, return the next token's logits (N, V).
+
+        What slots of the same prompt have in common is read once for all of them.
+        """
+        order_N, *sharing = cache.sharing(_within("slots", slots_N, cache.n_slots))
+        return self._run(tokens_N[order_N], slots_N[order_N], positions_N[order_N], np.argsort(order_N), cache, sharing)
+
+    def _run(
+        self,
+        tokens: Any,
+        slots: Any,
+        positions: Any,
+        wanted: Any,
+        cache: CpuCache,
+        sharing: Sequence[NDArray[np.int64]] | None = None,
+    ) -> NDArray[np.float32]:
+        """One pass; logits of the tokens numbered `wanted`. Raises ValueError for an index that is out of bounds."""
+        w = self.weights
+        given = _within("tokens", tokens, w.vocab_size)
+        slots_at = _within("slots", slots, cache.n_slots)
+        positions_at = _within("positions", positions, min(cache.max_len, w.cos_PD.shape[0]))
+        asked = _within("wanted", wanted, len(tokens))
+        owners, shared = (None, None) if sharing is None else map(cpu_kernels.int64s, sharing)
+        logits = np.empty((-(-len(asked) // _ROWS) * _ROWS, w.vocab_size), np.float32)
+        cpu_kernels.call(
+            "grrm_decode",
+            cache.sizes,
+            ctypes.c_float(w.norm_epsilon),
+            cache.addresses,
+            cache.extents,
+            cache.packed,
+            given,
+            slots_at,
+            positions_at,
+            owners,
+            shared,
+            ctypes.c_int64(len(given)),
+            asked,
+            ctypes.c_int64(len(asked)),
+            cache.keys,
+            cache.values,
+            logits,
+        )
+        return logits[: len(asked)]
+
+    def _addresses(self) -> NDArray[np.uint64]:
+        """Where the parameters are now; see `decoder_at` in csrc/bindings/c_api.cpp for the order."""
+        w = self.weights
+        found = [*self._blas]
+        found += [t.data_ptr() for t in (w.embedding_VH, w.cos_PD, w.signed_sin_PD, w.final_norm, w.lm_head)]
+        for layer in w.layers:
+            found.append(layer.input_norm.data_ptr())
+            found += [at for p in (*layer.attention_in, layer.attention_out) for at in _places(p)]
+            found.append(layer.mlp_norm.data_ptr())
+            found += [at for p in (*layer.mlp_in, layer.mlp_out) for at in _places(p)]
+        return np.array(found, dtype=np.uint64)
+
+
+def _within(name: str, values: Any, limit: int) -> NDArray[np.int64]:
+    array = cpu_kernels.int64s(values)
+    if len(array) and not 0 <= array.min() <= array.max() < limit:
+        raise ValueError(f"{name} from {array.min()} to {array.max()} where {limit} is the limit")
+    return array
+
+
+def _n_multiplied(w: DecoderWeights) -> int:
+    """How many numbers the matrices of all products have."""
+    layers = [(*one.attention_in, one.attention_out, *one.mlp_in, one.mlp_out) for one in w.layers]
+    return sum(int(p.weight.size) for layer in layers for p in layer) + int(w.lm_head.size)
+
+
+def _places(projection: Projection) -> tuple[int, int]:
+    return projection.weight.data_ptr(), 0 if projection.bias is None else projection.bias.data_ptr()
+
+
+def _obstacle(w: DecoderWeights) -> str | None:
+    if any(len(layer.attention_in) == 1 or len(layer.mlp_in) == 1 for layer in w.layers):
+        return "its projections are fused"
+    for name, tensor, shape in _expected(w):
+        if list(tensor.shape) != shape:
+            return f"{name} has the shape {list(tensor.shape)}, not {shape}"
+        if tensor.dtype != paddle.float32 or not tensor.place.is_cpu_place() or not tensor.is_contiguous():
+            return f"{name} is not contiguous float32 on the CPU"
+    return None
+
+
+def _expected(w: DecoderWeights) -> list[tuple[str, Tensor, list[int]]]:
+    """Every parameter with the shape that the kernel takes for granted."""
+    vocabulary, hidden = w.vocab_size, w.embedding_VH.shape[1]
+    queries, keys, inner = w.n_heads * w.head_dim, w.n_kv_heads * w.head_dim, w.layers[0].mlp_in[0].weight.shape[1]
+    head = [vocabulary, hidden] if w.lm_head_is_transposed else [hidden, vocabulary]
+    found = [
+        ("the embedding", w.embedding_VH, [vocabulary, hidden]),
+        ("the head", w.lm_head, head),
+        ("the last norm", w.final_norm, [hidden]),
+        ("the table of cosines", w.cos_PD, [w.cos_PD.shape[0], w.head_dim]),
+        ("the table of sines", w.signed_sin_PD, [w.cos_PD.shape[0], w.head_dim]),
+    ]
+    for number, layer in enumerate(w.layers):
+        sizes = ((hidden, queries), (hidden, keys), (hidden, keys), (queries, hidden))
+        sizes += ((hidden, inner), (hidden, inner), (inner, hidden))
+        projections = (*layer.attention_in, layer.attention_out, *layer.mlp_in, layer.mlp_out)
+        for projection, (n_in, n_out) in zip(projections, sizes, strict=True):
+            found.append((f"a weight of layer {number}", projection.weight, [n_in, n_out]))
+            if projection.bias is not None:
+                found.append((f"a bias of layer {number}", projection.bias, [n_out]))
+        found += [(f"a norm of layer {number}", norm, [hidden]) for norm in (layer.input_norm, layer.mlp_norm)]
+    return found

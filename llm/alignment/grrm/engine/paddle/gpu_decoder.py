@@ -1,0 +1,191 @@
+"""The decoder in Paddle's fused GPU operators: prompts packed without padding, keys and values in blocks.
+
+What the operators do was read from their CUDA sources: the header that Paddle 3.3.1 brings, and what calls it on
+GitHub. Everything around them runs, and is tested, on a CPU too, with a block attention written from that reading
+(tests/support/fused_reference.py).
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+from numpy.typing import NDArray
+from paddle import Tensor
+
+from grrm.engine.block_cache import BLOCK, BlockCache, n_blocks
+from grrm.engine.paddle import gpu_operators
+from grrm.engine.paddle.gpu_operators import FusedOperators, attention_arguments
+from grrm.engine.paddle.weights import DecoderWeights, LayerWeights, Projection, collect_weights
+
+
+class GpuDecoder:
+    """Forward pass over a PaddleNLP model's own parameters (Qwen2 or Llama in bfloat16 or float16 on a GPU).
+
+    The same calls as `PlainDecoder`, but for the logits, which stay on the device. Raises UserError, on construction,
+    for a model that no decoder implements, and ValueError for one that only another does (see `unsupported_reason`).
+    """
+
+    computes_padding = False
+
+    def __init__(self, model: Any, operators: FusedOperators | None = None) -> None:
+        """With `operators` in place of Paddle's own."""
+        self._operators = operators or gpu_operators.paddle_operators()
+        self.weights: DecoderWeights = collect_weights(model)
+        found = _obstacle(self.weights, self._operators)
+        if found:
+            raise ValueError(f"the fused operators cannot run this model: {found}")
+        self._place = self.weights.embedding_VH.place
+        self._rope = _rope_table(self.weights)
+        following = [*(layer.input_norm for layer in self.weights.layers[1:]), self.weights.final_norm]
+        self._layers = list(zip(self.weights.layers, following, strict=True))
+
+    @staticmethod
+    def unsupported_reason(model: Any, operators: FusedOperators | None = None) -> str | None:
+        """Why the fused operators cannot run `model`, None when they can."""
+        return _obstacle(collect_weights(model), operators or gpu_operators.paddle_operators())
+
+    def new_cache(self, n_slots: int, max_len: int) -> BlockCache:
+        """An empty cache for `n_slots` sequences of at most `max_len` tokens."""
+        w = self.weights
+        return BlockCache(len(w.layers), n_slots, w.n_kv_heads, max_len, w.head_dim, w.embedding_VH.dtype)
+
+    def cache_bytes(self, max_len: int) -> int:
+        """Size of one slot of `max_len` positions over all layers."""
+        w = self.weights
+        positions = n_blocks(max_len) * BLOCK
+        return 2 * positions * len(w.layers) * w.n_kv_heads * w.head_dim * w.embedding_VH.element_size()
+
+    def prefill(
+        self,
+        tokens_RT: NDArray[np.int64],
+        lengths_R: NDArray[np.int64],
+        cache: BlockCache,
+        slots_N: NDArray[np.int64],
+        sources_N: NDArray[np.int64],
+    ) -> Tensor:
+        """Run right-padded prompts, put prompt `sources_N[i]` into slot `slots_N[i]`, return last-token logits (R, V).
+
+        A prompt runs in the first of its slots; the others own its full blocks too, and a copy of the last one. What
+        the slots held before is given up.
+        """
+        tables = cache.tables
+        first_R = slots_N[np.unique(sources_N, return_index=True)[1]]
+        for slot, length in zip(first_R.tolist(), lengths_R.tolist(), strict=True):
+            tables.begin(slot, length)
+        tokens = tokens_RT[np.arange(tokens_RT.shape[1]) < lengths_R[:, None]]
+        logits_RV = self._run(tokens, np.zeros_like(lengths_R), lengths_R, first_R, cache)
+        others = np.flatnonzero(first_R[sources_N] != slots_N)
+        shares = [(int(slots_N[i]), int(first_R[sources_N[i]]), int(lengths_R[sources_N[i]])) for i in others]
+        cache.copy(list(chain.from_iterable(tables.share(*one) for one in shares)))
+        return logits_RV
+
+    def decode(
+        self,
+        slots_N: NDArray[np.int64],
+        tokens_N: NDArray[np.int64],
+        positions_N: NDArray[np.int64],
+        cache: BlockCache,
+    ) -> Tensor:
+        """Feed one token to each of `slots_N` at its position, return the next token's logits (N, V).
+
+        Raises ValueError for a position outside 1 to `max_len` - 1: before it there is a prompt.
+        """
+        cache.tables.extend(slots_N, positions_N)
+        return self._run(tokens_N, positions_N, np.ones_like(positions_N), slots_N, cache)
+
+    @paddle.no_grad()
+    def _run(
+        self,
+        tokens_T: NDArray[np.int64],
+        cached_N: NDArray[np.int64],
+        new_N: NDArray[np.int64],
+        slots_N: NDArray[np.int64],
+        cache: BlockCache,
+    ) -> Tensor:
+        """One pass over packed tokens, `new_N` of every slot after `cached_N`; float32 logits of each slot's last."""
+        batch = attention_arguments(cached_N, new_N, cache.tables.blocks_SB[slots_N], self._place)
+        hidden = F.embedding(self._on_device(tokens_T), self.weights.embedding_VH)
+        normed = self._norm(hidden, self.weights.layers[0].input_norm)
+        for index, (layer, next_norm) in enumerate(self._layers):
+            qkv = self._packed_qkv(normed, layer)
+            attended = self._attend(qkv, cache.keys[index], cache.values[index], batch)
+            normed, hidden = self._add_and_norm(_project(attended, layer.attention_out), hidden, layer.mlp_norm)
+            normed, hidden = self._add_and_norm(self._mlp(normed, layer), hidden, next_norm)
+        if len(tokens_T) > len(new_N):
+            normed = paddle.gather(normed, self._on_device(np.cumsum(new_N) - 1))
+        w = self.weights
+        return paddle.matmul(normed, w.lm_head, transpose_y=w.lm_head_is_transposed).astype("float32")
+
+    def _packed_qkv(self, normed: Tensor, layer: LayerWeights) -> Tensor:
+        """(T, all query heads, all key heads, all value heads), flat."""
+        projected = [_project(normed, one) for one in layer.attention_in]
+        if len(projected) == 1:  # fused: every kv head's queries stand beside its key and value
+            w = self.weights
+            heads = projected[0].reshape([normed.shape[0], w.n_kv_heads, -1, w.head_dim])
+            parts = heads[:, :, :-2], heads[:, :, -2:-1], heads[:, :, -1:]
+            projected = [part.reshape([normed.shape[0], -1]) for part in parts]
+        return paddle.concat(projected, axis=-1)
+
+    def _attend(self, qkv: Tensor, keys: Tensor, values: Tensor, batch: dict[str, Any]) -> Tensor:
+        # The style of NeoX turns halves of a head against each other, as these models do, and takes its angles from
+        # the table in prompts and steps alike; the other one computes them from a theta in steps.
+        given = {"rope_emb": self._rope, "block_size": BLOCK, "use_neox_style": True}
+        return self._operators.block_attention(qkv, keys, values, **batch, **given)[0]
+
+    def _mlp(self, normed: Tensor, layer: LayerWeights) -> Tensor:
+        gated = self._operators.swiglu(*(_project(normed, one) for one in layer.mlp_in))
+        return _project(gated, layer.mlp_out)
+
+    def _norm(self, hidden: Tensor, weight: Tensor) -> Tensor:
+        return self._operators.rms_norm(hidden, weight, None, self.weights.norm_epsilon, 1)[0]
+
+    def _add_and_norm(self, added: Tensor, hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """The norm of the sum, and the sum."""
+        normed, total = self._operators.rms_norm(added, weight, None, self.weights.norm_epsilon, 1, residual=hidden)[:2]
+        return normed, total
+
+    def _on_device(self, array: NDArray[np.int64]) -> Tensor:
+        return paddle.to_tensor(array, place=self._place)
+
+
+def _project(x: Tensor, projection: Projection) -> Tensor:
+    return F.linear(x, projection.weight, projection.bias)
+
+
+def _rope_table(w: DecoderWeights) -> Tensor:
+    """Cosines and sines (2, 1, positions, 1, head dim) in float32; both halves of a head have the same angles."""
+    half = w.head_dim // 2
+    cos_PD, signed_sin_PD = w.cos_PD.astype("float32"), w.signed_sin_PD.astype("float32")
+    sin_PD = paddle.concat([-signed_sin_PD[:, :half], signed_sin_PD[:, half:]], axis=-1)
+    return paddle.stack([cos_PD, sin_PD]).reshape([2, 1, w.cos_PD.shape[0], 1, w.head_dim])
+
+
+def _obstacle(w: DecoderWeights, operators: FusedOperators) -> str | None:
+    parameters = _parameters(w)
+    on_device = {"gpu": "is_gpu_place", "cpu": "is_cpu_place"}[operators.device]
+    if not all(getattr(one.place, on_device)() for one in parameters):
+        return f"its parameters are not all on the {operators.device.upper()}"
+    found = sorted({_name(one.dtype) for one in parameters})
+    if len(found) > 1 or parameters[0].dtype not in operators.dtypes:
+        known = " or ".join(_name(dtype) for dtype in operators.dtypes)
+        return f"its parameters are {' and '.join(found)}, not all {known}"
+    if operators.head_dims and w.head_dim not in operators.head_dims:
+        return f"its heads are {w.head_dim} wide, not one of {', '.join(map(str, operators.head_dims))}"
+    return None
+
+
+def _parameters(w: DecoderWeights) -> list[Tensor]:
+    found = [w.embedding_VH, w.lm_head, w.final_norm]
+    for layer in w.layers:
+        projections = (*layer.attention_in, layer.attention_out, *layer.mlp_in, layer.mlp_out)
+        found += [layer.input_norm, layer.mlp_norm, *(one.weight for one in projections)]
+        found += [one.bias for one in projections if one.bias is not None]
+    return found
+
+
+def _name(dtype: paddle.dtype) -> str:
+    return str(dtype).removeprefix("paddle.")

@@ -1,0 +1,192 @@
+"""The forward pass of a Llama-family decoder for generation: prefill of prompts, then one token per slot and step.
+
+Only operations that are fast on Paddle's CPU back end are used: operands of elementwise operations have equal
+shapes (broadcasting is some twenty times slower), attention is matmul, softmax, matmul. GEMMs run on whole
+multiples of `ROW_MULTIPLE` rows, where BLAS gives a row the same bits whatever the other rows are.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+from numpy.typing import NDArray
+from paddle import Tensor
+from paddle.incubate.nn.functional import fused_rms_norm
+
+from grrm.engine.paddle.kv_cache import KVCache
+from grrm.engine.paddle.weights import DecoderWeights, LayerWeights, Projection, collect_weights
+
+ROW_MULTIPLE = 16
+_QUERY_BLOCK = 512  # bounds the attention scores of a long prompt to block x length
+
+
+def round_up(n: int, multiple: int = ROW_MULTIPLE) -> int:
+    """The smallest multiple of `multiple` that is at least `n`."""
+    return -(-n // multiple) * multiple
+
+
+class PlainDecoder:
+    """Functional forward pass over a PaddleNLP model's own parameters (Qwen2 or Llama, fp32 or bf16).
+
+    Raises UserError, on construction, for a model it does not implement.
+    """
+
+    computes_padding = True
+
+    def __init__(self, model: Any) -> None:
+        self.weights: DecoderWeights = collect_weights(model)
+        self._group = self.weights.n_heads // self.weights.n_kv_heads
+
+    def new_cache(self, n_slots: int, max_len: int) -> KVCache:
+        """An empty cache for `n_slots` sequences of at most `max_len` tokens."""
+        w = self.weights
+        return KVCache(len(w.layers), n_slots, w.n_kv_heads, max_len, w.head_dim, w.embedding_VH.dtype)
+
+    def cache_bytes(self, max_len: int) -> int:
+        """Size of one slot of `max_len` positions over all layers."""
+        w = self.weights
+        return 2 * max_len * len(w.layers) * w.n_kv_heads * w.head_dim * w.embedding_VH.element_size()
+
+    @paddle.no_grad()
+    def prefill(
+        self,
+        tokens_RT: NDArray[np.int64],
+        lengths_R: NDArray[np.int64],
+        cache: KVCache,
+        slots_N: NDArray[np.int64],
+        sources_N: NDArray[np.int64],
+    ) -> NDArray[np.float32]:
+        """Run right-padded prompts, put prompt `sources_N[i]` into slot `slots_N[i]`, return last-token logits (R, V).
+
+        Padding needs no mask: it comes after every real token, and decoding overwrites it before it is visible.
+        """
+        rows, length = tokens_RT.shape
+        positions_T = np.arange(length)
+        cache_rows = cache.row_indices(slots_N, np.broadcast_to(positions_T, (len(slots_N), length)))
+        sources = paddle.to_tensor(sources_N)
+        rotary = self._rotary(np.tile(positions_T, rows))
+        hidden = F.embedding(paddle.to_tensor(tokens_RT.reshape(-1)), self.weights.embedding_VH)
+        for index, layer in enumerate(self.weights.layers):
+            q, k, v = self._qkv(hidden, layer, rotary)
+            q, k, v = (_positions_after_heads(x, rows, length) for x in (q, k, v))
+            cache.write(index, cache_rows, paddle.gather(k, sources), paddle.gather(v, sources))
+            attended = _causal_attention(q, k, v).transpose([0, 3, 1, 2, 4]).reshape(hidden.shape)
+            hidden = self._finish_layer(hidden, attended, layer)
+        last = np.resize(np.arange(rows) * length + lengths_R - 1, round_up(rows))
+        return self._logits(paddle.gather(hidden, paddle.to_tensor(last)))[:rows]
+
+    def decode(
+        self,
+        slots_N: NDArray[np.int64],
+        tokens_N: NDArray[np.int64],
+        positions_N: NDArray[np.int64],
+        cache: KVCache,
+    ) -> NDArray[np.float32]:
+        """Feed one token to each of `slots_N` at its position, return the next token's logits (N, V).
+
+        Shapes are fixed: the other slots, which must be free, take part with a token at position 0.
+        """
+        if np.array_equal(slots_N, np.arange(cache.n_slots)):
+            return self._decode_all(tokens_N, positions_N, cache)
+        tokens_S, positions_S = np.zeros(cache.n_slots, np.int64), np.zeros(cache.n_slots, np.int64)
+        tokens_S[slots_N], positions_S[slots_N] = tokens_N, positions_N
+        return self._decode_all(tokens_S, positions_S, cache)[slots_N]
+
+    @paddle.no_grad()
+    def _decode_all(
+        self, tokens_S: NDArray[np.int64], positions_S: NDArray[np.int64], cache: KVCache
+    ) -> NDArray[np.float32]:
+        n_slots, w = cache.n_slots, self.weights
+        cache_rows = cache.row_indices(np.arange(n_slots), positions_S[:, None])
+        visible_SL = np.arange(cache.max_len) <= positions_S[:, None]
+        bias_SL = np.where(visible_SL, np.float32(0), np.float32(-np.inf))
+        bias = _spread(paddle.to_tensor(bias_SL), [n_slots, w.n_kv_heads, self._group, cache.max_len])
+        rotary = self._rotary(positions_S)
+        hidden = F.embedding(paddle.to_tensor(tokens_S), w.embedding_VH)
+        for index, layer in enumerate(w.layers):
+            q, k, v = self._qkv(hidden, layer, rotary)
+            cache.write(index, cache_rows, k, v)
+            keys, values = cache.read(index)
+            hidden = self._finish_layer(hidden, _attend(q, keys, values, bias).reshape(hidden.shape), layer)
+        return self._logits(hidden)
+
+    def _qkv(self, hidden: Tensor, layer: LayerWeights, rotary: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
+        """Rotated queries (N, kv, group, D) and keys (N, kv, 1, D), values (N, kv, 1, D), of N tokens."""
+        normed = self._norm(hidden, layer.input_norm)
+        projected = [_project(normed, p) for p in layer.attention_in]
+        kv_heads, group, head_dim = self.weights.n_kv_heads, self._group, self.weights.head_dim
+        # Fused or not, a kv head's queries stand beside its key and value: query head = kv head x group + i.
+        parts = [x.reshape([x.shape[0], kv_heads, -1, head_dim]) for x in projected]
+        if len(parts) == 1:
+            queries_keys, values = parts[0][:, :, : group + 1], parts[0][:, :, group + 1 :]
+        else:
+            queries_keys, values = paddle.concat(parts[:2], axis=2), parts[2]
+        rotated = _rotate(queries_keys, *rotary)
+        return rotated[:, :, :group], rotated[:, :, group:], values
+
+    def _finish_layer(self, hidden: Tensor, attended: Tensor, layer: LayerWeights) -> Tensor:
+        hidden = hidden + _project(attended, layer.attention_out)
+        normed = self._norm(hidden, layer.mlp_norm)
+        gate_up = [_project(normed, p) for p in layer.mlp_in]
+        gate, up = paddle.chunk(gate_up[0], 2, axis=-1) if len(gate_up) == 1 else gate_up
+        return hidden + _project(F.silu(gate) * up, layer.mlp_out)
+
+    def _norm(self, hidden: Tensor, weight: Tensor) -> Tensor:
+        return fused_rms_norm(hidden, weight, None, self.weights.norm_epsilon, 1)[0]
+
+    def _logits(self, hidden: Tensor) -> NDArray[np.float32]:
+        normed = self._norm(hidden, self.weights.final_norm)
+        logits = paddle.matmul(normed, self.weights.lm_head, transpose_y=self.weights.lm_head_is_transposed)
+        return logits.astype("float32").numpy()
+
+    def _rotary(self, positions_N: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """Cosines and signed sines spread over a kv head's queries and key: (N, kv, group + 1, D) each."""
+        w, index = self.weights, paddle.to_tensor(positions_N)
+        shape = [len(positions_N), w.n_kv_heads, self._group + 1, w.head_dim]
+        cos, sin = (_spread(paddle.gather(table, index), shape) for table in (w.cos_PD, w.signed_sin_PD))
+        return cos, sin
+
+
+def _project(x: Tensor, projection: Projection) -> Tensor:
+    if projection.bias is None:
+        return paddle.matmul(x, projection.weight)
+    return F.linear(x, projection.weight, projection.bias)
+
+
+def _spread(x_ND: Tensor, shape: list[int]) -> Tensor:
+    """(N, D) repeated over the two middle axes of `shape`."""
+    return x_ND.reshape([shape[0], 1, 1, shape[3]]).expand(shape).contiguous()
+
+
+def _rotate(x: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
+    half = x.shape[-1] // 2
+    return x * cos + paddle.concat([x[..., half:], x[..., :half]], axis=-1) * signed_sin
+
+
+def _positions_after_heads(x: Tensor, rows: int, length: int) -> Tensor:
+    """(R*T, kv, m, D) to (R, kv, m, T, D)."""
+    return x.reshape([rows, length, *x.shape[1:]]).transpose([0, 2, 3, 1, 4])
+
+
+def _attend(q: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
+    """Softmax attention of q (…, M, D) over keys and values (…, L, D); `bias` has the scores' shape (…, M, L)."""
+    scores = paddle.matmul(q * (1 / math.sqrt(q.shape[-1])), keys, transpose_y=True).astype("float32") + bias
+    return paddle.matmul(F.softmax(scores, axis=-1).astype(values.dtype), values)
+
+
+def _causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Causal attention of q (R, kv, group, T, D) over k, v (R, kv, 1, T, D), in blocks of queries."""
+    rows, kv_heads, group, length, head_dim = q.shape
+    blocks = []
+    for start in range(0, length, _QUERY_BLOCK):
+        end = min(start + _QUERY_BLOCK, length)
+        future = np.triu(np.full((end - start, end), -np.inf, np.float32), k=start + 1)
+        bias = paddle.to_tensor(np.tile(future, (group, 1))).expand([rows, kv_heads, group * (end - start), end])
+        queries = q[:, :, :, start:end].reshape([rows, kv_heads, -1, head_dim])
+        attended = _attend(queries, k[:, :, 0, :end], v[:, :, 0, :end], bias.contiguous())
+        blocks.append(attended.reshape([rows, kv_heads, group, end - start, head_dim]))
+    return blocks[0] if len(blocks) == 1 else paddle.concat(blocks, axis=3)

@@ -1,0 +1,1 @@
+"""Ranking and translating with trained models."""

@@ -1,0 +1,56 @@
+"""What ranking and translating lists of texts have in common: the generator, languages per row, batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from grrm.engine.api import Engine
+from grrm.engine.open import OpenedGenerator, open_generator, over_engine
+from grrm.models.tokenizer import chat_renderer
+
+BATCH_ROWS = 256
+Progress = Callable[[int, int], None]  # rows done, rows in all
+
+
+def generator_for(
+    model_path: str | Path | None,
+    model: Engine | None,
+    tokenizer: Any,
+    chat_template: str,
+    opening: dict[str, Any],
+) -> OpenedGenerator:
+    """The generator over an engine that is open already and its tokenizer, else `open_generator` of `model_path`.
+
+    Raises ValueError when only one of engine and tokenizer is given, or settings for opening beside them; UserError as
+    `open_generator`.
+    """
+    if model is None and tokenizer is None:
+        return open_generator(model_path, chat_template=chat_template, **opening)
+    if model is None or tokenizer is None or opening:
+        raise ValueError("model and tokenizer go together, without settings for opening a model")
+    render = chat_renderer(chat_template, tokenizer, None if model_path is None else Path(model_path))
+    return over_engine(model, tokenizer, render)
+
+
+def one_per_row(languages: str | Sequence[str], n_rows: int) -> list[str]:
+    """One language per row: a single one is everybody's. Raises ValueError for a list of another length."""
+    per_row = [languages] * n_rows if isinstance(languages, str) else list(languages)
+    if len(per_row) != n_rows:
+        raise ValueError(f"{len(per_row)} languages for {n_rows} rows")
+    return per_row
+
+
+def batches(n_rows: int, batch_rows: int, progress: Progress | None) -> Iterator[range]:
+    """Row numbers in batches; `progress` hears of each batch once the next one is asked for.
+
+    Raises ValueError for a batch of no rows.
+    """
+    if batch_rows < 1:
+        raise ValueError(f"a batch needs at least one row, got {batch_rows}")
+    for start in range(0, n_rows, batch_rows):
+        stop = min(start + batch_rows, n_rows)
+        yield range(start, stop)
+        if progress is not None:
+            progress(stop, n_rows)

@@ -1,0 +1,182 @@
+"""Translating texts with a policy, drawing again what no translation can be extracted from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, TypedDict
+
+from grrm.engine.api import Engine
+from grrm.engine.open import OpenedGenerator
+from grrm.gqm.extraction import extract_translation
+from grrm.gqm.groups import TranslationTask
+from grrm.gqm.mt_prompts import mt_prompt
+from grrm.gqm.translation_retries import FAILED_TRANSLATION, draw_translations
+from grrm.inference.batch_calls import BATCH_ROWS, Progress, batches, generator_for, one_per_row
+from grrm.judges.generation import attempt_seed
+from grrm.judges.interface import GeneratedText
+
+COMPLETE_PROMPTS = ("SSR",)  # prompt types that are whole texts, to be used without a chat template
+
+
+class TranslationStatus(str, Enum):
+    """What became of one reply."""
+
+    TRANSLATED = "translated"
+    CUT_OFF = "cut_off"  # it reached max_new_tokens, so what was extracted may lack its end
+    NO_TRANSLATION = "no_translation"  # nothing could be extracted, after all retries
+    TOO_LONG = "too_long"  # the prompt leaves the model no room; it was not asked, or its server refused
+
+
+class TranslateResult(TypedDict):
+    """One entry per source, a list of `sampling_n` where that is more than one.
+
+    `responses`: the translation, `Translation Failed.` where there is none. `raw_outputs`: the last reply as generated,
+    None where the model was not asked. `statuses`: values of `TranslationStatus`.
+    """
+
+    responses: list[Any]
+    raw_outputs: list[Any]
+    statuses: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TranslateSettings:
+    """How translations are drawn: a source with an incomplete reply is drawn again, 0.1 hotter each time, up to 1."""
+
+    prompt_type: str = "codeblock-think"
+    sampling_n: int = 1
+    temperature: float = 1.0
+    top_p: float = 1.0
+    max_new_tokens: int = 4096
+    retry: int = 4
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnTranslation:
+    """One reply to a source and the translation in it, None exactly for the statuses of those that have none."""
+
+    translation: str | None
+    status: TranslationStatus
+    raw_output: str | None
+
+
+def translate(
+    model_path: str | Path | None,
+    src_list: Sequence[str],
+    src_langs: str | Sequence[str],
+    trg_langs: str | Sequence[str],
+    *,
+    sampling_n: int = 1,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    max_new_tokens: int = 4096,
+    retry: int = 4,
+    prompt_type: str = "codeblock-think",
+    use_chat_template: bool = True,
+    model: Engine | None = None,
+    tokenizer: Any = None,
+    chat_template: str = "chatml",
+    seed: int = 0,
+    batch_rows: int = BATCH_ROWS,
+    progress: Progress | None = None,
+    **opening: Any,
+) -> TranslateResult:
+    """Translate every source.
+
+    The arguments up to `tokenizer` are those of GRRM's translation tool. `model_path` is a checkpoint folder, or with
+    `urls=[…]` the model's name on OpenAI-compatible servers (None: the first they have); further `opening` settings
+    are `open_generator`'s. `model` and `tokenizer` replace opening one. Same arguments, same result, whatever
+    `batch_rows`. Raises ValueError for lists of different lengths and counts below one, UserError as `open_generator`
+    and the prompts do.
+    """
+    n_rows = len(src_list)
+    languages = zip(one_per_row(src_langs, n_rows), one_per_row(trg_langs, n_rows), strict=True)
+    tasks = [TranslationTask(source, *pair) for source, pair in zip(src_list, languages, strict=True)]
+    settings = TranslateSettings(prompt_type, sampling_n, temperature, top_p, max_new_tokens, retry, seed)
+    prompts = user_prompts(tasks, settings)
+    template = template_for(settings, chat_template if use_chat_template else "none")
+    opened = generator_for(model_path, model, tokenizer, template, opening)
+    drawn = translate_prompts(opened, prompts, settings, batch_rows=batch_rows, progress=progress)
+    return TranslateResult(
+        responses=_column(drawn, lambda d: FAILED_TRANSLATION if d.translation is None else d.translation),
+        raw_outputs=_column(drawn, lambda d: d.raw_output),
+        statuses=_column(drawn, lambda d: d.status.value),
+    )
+
+
+def _column(drawn: Sequence[Sequence[DrawnTranslation]], field: Callable[[DrawnTranslation], str | None]) -> list[Any]:
+    rows = [[field(reply) for reply in replies] for replies in drawn]
+    return [row[0] for row in rows] if rows and len(rows[0]) == 1 else rows
+
+
+def template_for(settings: TranslateSettings, chat_template: str) -> str:
+    """`chat_template`, or "none" where the prompt is a complete text."""
+    return "none" if settings.prompt_type in COMPLETE_PROMPTS else chat_template
+
+
+def user_prompts(tasks: Sequence[TranslationTask], settings: TranslateSettings) -> list[str]:
+    """The user turns, before any chat template.
+
+    Raises UserError for an unknown language or prompt type, ValueError for counts below one.
+    """
+    if settings.sampling_n < 1 or settings.max_new_tokens < 1:
+        raise ValueError(f"sampling_n and max_new_tokens must be at least 1, got {settings}")
+    return [mt_prompt(task.source, task.src_lang, task.trg_lang, settings.prompt_type) for task in tasks]
+
+
+def translate_prompts(
+    opened: OpenedGenerator,
+    prompts: Sequence[str],
+    settings: TranslateSettings,
+    *,
+    batch_rows: int = BATCH_ROWS,
+    progress: Progress | None = None,
+) -> list[list[DrawnTranslation]]:
+    """`sampling_n` replies to each user turn, order kept. Raises UserError as the generator does."""
+    drawn: list[list[DrawnTranslation]] = []
+    for rows in batches(len(prompts), batch_rows, progress):
+        drawn += _translate_batch(opened, [opened.render(prompts[row]) for row in rows], rows, settings)
+    return drawn
+
+
+def _translate_batch(
+    opened: OpenedGenerator, texts: Sequence[str], keys: Sequence[int], settings: TranslateSettings
+) -> list[list[DrawnTranslation]]:
+    limit, n = opened.max_prompt_tokens, settings.sampling_n
+    asked = [i for i, text in enumerate(texts) if limit is None or opened.generator.count_tokens(text) <= limit]
+
+    def draw(rows: Sequence[int], *, temperature: float, attempt: int) -> list[list[GeneratedText]]:
+        chosen = [asked[row] for row in rows]
+        replies = opened.generator.generate_text(
+            [texts[i] for i in chosen for _ in range(n)],
+            temperature=temperature,
+            top_p=settings.top_p,
+            max_new_tokens=settings.max_new_tokens,
+            seeds=[attempt_seed(f"{keys[i]}/{k}", attempt, settings.seed) for i in chosen for k in range(n)],
+        )
+        return [replies[start : start + n] for start in range(0, len(replies), n)]
+
+    def extract(reply: GeneratedText) -> str | None:
+        return extract_translation(reply.text, settings.prompt_type)
+
+    draws = draw_translations(len(asked), draw, extract, temperature=settings.temperature, retries=settings.retry)
+    not_asked = DrawnTranslation(None, TranslationStatus.TOO_LONG, None)
+    found = [[not_asked] * n for _ in texts]
+    for i, replies in zip(asked, draws, strict=True):
+        found[i] = list(map(_drawn, replies.replies, replies.translations))
+    return found
+
+
+def _drawn(reply: GeneratedText, translation: str | None) -> DrawnTranslation:
+    if reply.finish_reason == TranslationStatus.TOO_LONG.value:
+        return DrawnTranslation(None, TranslationStatus.TOO_LONG, None)
+    if translation is None:
+        return DrawnTranslation(None, TranslationStatus.NO_TRANSLATION, reply.text)
+    is_cut = reply.finish_reason == "length"
+    return DrawnTranslation(
+        translation, TranslationStatus.CUT_OFF if is_cut else TranslationStatus.TRANSLATED, reply.text
+    )

@@ -1,0 +1,111 @@
+"""The kernels as differentiable operators of Paddle (csrc/bindings/operators.cpp), on float32 tensors of the CPU.
+
+Where this paddle runs on GPUs, and there was an nvcc when they were compiled, those with a CUDA twin take float32 and
+bfloat16 tensors of a GPU as well. Tensors of another type, place or shape are an OSError that names the operator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import paddle
+from paddle import _C_ops
+from paddle.utils.cpp_extension.extension_utils import load_op_meta_info_and_register_op
+
+from grrm_csrc.build import kernels
+from grrm_csrc.compiling import obtain
+from grrm_csrc.operators import operator_compiler, operator_library
+
+
+@dataclass(frozen=True, slots=True)
+class Operators:
+    """Whether this process has the operators; `reason` says why it has not."""
+
+    registered: bool
+    reason: str = ""
+    with_cuda: bool = False
+
+
+@lru_cache(maxsize=1)
+def operators() -> Operators:
+    """The operators of this process, compiled if this machine has not done so yet."""
+    path = kernels().path
+    if path is None:
+        return Operators(False, kernels().reason)
+    library = operator_library(path)
+    if library is None:
+        return Operators(False, "the paddle wheel brings no headers")
+    registered, reason = obtain(library, _registered, operator_compiler())
+    return Operators(bool(registered), reason, library.with_cuda)
+
+
+def available() -> bool:
+    """True where the operators could be compiled and registered."""
+    return operators().registered
+
+
+def take(x: paddle.Tensor) -> bool:
+    """Whether those with a CUDA twin take tensors of where `x` lies; all of them take those of the CPU."""
+    if x.place.is_gpu_place():
+        return available() and operators().with_cuda
+    return x.place.is_cpu_place() and available()
+
+
+def _run(name: str, *inputs: Any) -> list[paddle.Tensor]:
+    if not operators().registered:
+        raise RuntimeError(f"there is no {name}: {operators().reason}")
+    return _C_ops._run_custom_op(name, *inputs)
+
+
+def _registered(path: Path) -> bool:
+    return bool(load_op_meta_info_and_register_op(str(path)))
+
+
+def rms_norm(x_NH: paddle.Tensor, weight_H: paddle.Tensor, epsilon: float) -> paddle.Tensor:
+    """x / sqrt(mean(x^2) + epsilon) * w over rows."""
+    return _run("grrm_rms_norm", x_NH, weight_H, float(epsilon))[0]
+
+
+def swiglu(gate: paddle.Tensor, up: paddle.Tensor) -> paddle.Tensor:
+    """silu(gate) * up, operands of equal shape."""
+    return _run("grrm_swiglu", gate, up)[0]
+
+
+def rotate(
+    x_BTHD: paddle.Tensor, cos_PD: paddle.Tensor, sin_PD: paddle.Tensor, positions_BT: paddle.Tensor
+) -> paddle.Tensor:
+    """Rotary embedding by rows `positions_BT`, which are not checked, of the tables; no gradient for these."""
+    return _run("grrm_rotate", x_BTHD, cos_PD, sin_PD, positions_BT)[0]
+
+
+def attention(
+    q_BTHD: paddle.Tensor, k_BTKD: paddle.Tensor, v_BTKD: paddle.Tensor, attention_ranges_3BT: paddle.Tensor
+) -> paddle.Tensor:
+    """softmax(q k^T / sqrt(D)) v over the tokens each one sees.
+
+    `attention_ranges_3BT` int32 holds for each token the range of its prompt and the begin of its own segment, which
+    ends with the token itself: see csrc/kernels/attention.h. Nothing is computed for tokens that are not seen.
+    """
+    return _run("grrm_attention", q_BTHD, k_BTKD, v_BTKD, attention_ranges_3BT)[0]
+
+
+def score_tokens(
+    logits_NV: paddle.Tensor, labels_N: paddle.Tensor
+) -> tuple[paddle.Tensor, paddle.Tensor, paddle.Tensor]:
+    """log softmax(logits)[label], the entropy of the softmax and its log-normaliser, [N] each.
+
+    Raises ValueError for a label outside the vocabulary.
+    """
+    check_labels(labels_N, logits_NV.shape[1])
+    return tuple(_run("grrm_score_tokens", logits_NV, labels_N))
+
+
+def check_labels(labels_N: paddle.Tensor, vocab: int) -> None:
+    """Raises ValueError for a label outside the vocabulary, behind which a kernel would read memory of others."""
+    if labels_N.shape[0]:
+        first, last = int(labels_N.min()), int(labels_N.max())
+        if first < 0 or last >= vocab:
+            raise ValueError(f"labels from {first} to {last} of a vocabulary of {vocab}")

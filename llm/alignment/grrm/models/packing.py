@@ -1,0 +1,139 @@
+"""Rows without waste: samples of a group share their prompt, and short rows share a row of the batch.
+
+A pack is a prompt followed by its responses. Every response continues the prompt's positions and sees the prompt and
+itself only, so hidden states, losses and gradients equal those of separate rows, while the prompt, which is most of a
+translation row, is computed once instead of once per sample. Packs that see nothing of each other fill up a row, so
+that next to nothing is computed for padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import paddle
+
+from grrm.models.token_index import TokenIndex, scatter_index
+
+
+@dataclass(slots=True)
+class _Pack:
+    """A prompt, the rows it serves by their numbers, and where it lies in the batch."""
+
+    prompt: Sequence[int]
+    members: list[int] = field(default_factory=list)
+    n_tokens: int = 0
+    row: int = 0
+    start: int = 0
+
+
+def index_packed(
+    prompts: Sequence[Sequence[int]],
+    responses: Sequence[Sequence[int]],
+    pad_id: int,
+    max_tokens: int,
+    row_tokens: int = 0,
+) -> TokenIndex:
+    """Lay out rows with neighbours of equal prompt packed together, no pack longer than `max_tokens`.
+
+    Packs share rows, which are as long as the longest pack, or up to `row_tokens` where that leaves less padding. A
+    response's last token predicts nothing and is left out of the input. A response that is longer than
+    `max_tokens` with its prompt stays as long as it is. `scatter_BR` keeps one row per response, in the given order, as
+    in `index_tokens`; `prompt_starts_B` says where each response's prompt begins in the flattened batch.
+    """
+    packs = _packs(prompts, responses, max_tokens)
+    n_rows, width = _place_tightly(packs, row_tokens)
+    ids_BT = np.full((n_rows, width), pad_id, dtype=np.int64)
+    positions_BT = np.zeros((n_rows, width), dtype=np.int64)
+    attention_ranges_3BT = np.zeros((3, n_rows, width), dtype=np.int32)
+    attention_ranges_3BT[2] = np.arange(width) + 1  # padding, until a pack is put there
+    predictors: list[np.ndarray] = []
+    prompt_starts_B = np.zeros(len(prompts), dtype=np.int64)
+    for pack in packs:
+        here = slice(pack.start, pack.start + pack.n_tokens)
+        parts = [pack.prompt, *(responses[member][:-1] for member in pack.members)]
+        ids_BT[pack.row, here] = np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
+        positions_BT[pack.row, here] = _positions(parts)
+        attention_ranges_3BT[:, pack.row, here] = _visible(pack.start, [len(part) for part in parts])
+        first = pack.row * width + pack.start
+        prompt_starts_B[pack.members] = first
+        predictors += _predictors(first, len(pack.prompt), [responses[member] for member in pack.members])
+    lengths_B = [len(response) for response in responses]
+    return TokenIndex(
+        input_ids=paddle.to_tensor(ids_BT),
+        positions_N=paddle.to_tensor(np.concatenate(predictors).astype(np.int64)),
+        labels_N=paddle.to_tensor(np.concatenate([np.asarray(response, dtype=np.int64) for response in responses])),
+        scatter_BR=paddle.to_tensor(scatter_index(lengths_B)),
+        lengths_B=lengths_B,
+        position_ids=paddle.to_tensor(positions_BT),
+        attention_ranges_3BT=paddle.to_tensor(attention_ranges_3BT),
+        prompt_starts_B=prompt_starts_B,
+    )
+
+
+def _packs(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]], max_tokens: int) -> list[_Pack]:
+    """Greedy: a response joins the pack before it when the prompt is the same and the row stays short enough."""
+    packs: list[_Pack] = []
+    for member, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
+        extra = max(len(response) - 1, 0)
+        last = packs[-1] if packs else None
+        if last is None or list(last.prompt) != list(prompt) or last.n_tokens + extra > max_tokens:
+            last = _Pack(prompt, n_tokens=len(prompt))
+            packs.append(last)
+        last.members.append(member)
+        last.n_tokens += extra
+    return packs
+
+
+def _place_tightly(packs: Sequence[_Pack], row_tokens: int) -> tuple[int, int]:
+    """Place packs in rows of the length that needs the fewest tokens; returns the number of rows and their length."""
+    longest, total = max(pack.n_tokens for pack in packs), sum(pack.n_tokens for pack in packs)
+    widths = {longest}
+    fewest = -(-total // max(row_tokens, longest))
+    for n_rows in (fewest, fewest + 1, fewest + 2):
+        width = -(-total // n_rows)  # just enough, and some room for what does not fit exactly
+        widths |= {w for w in (width, width + width // 32, width + width // 12) if longest < w <= row_tokens}
+    if len(widths) == 1:
+        return _place(packs, longest), longest
+    best = min(sorted(widths), key=lambda width: width * _place(packs, width))
+    return _place(packs, best), best
+
+
+def _place(packs: Sequence[_Pack], width: int) -> int:
+    """Give every pack its place in rows of `width` tokens; returns the number of rows.
+
+    First fit, longest first: at most 22 % more rows than the best placement (Johnson 1973).
+    """
+    filled: list[int] = []
+    for pack in sorted(packs, key=lambda pack: -pack.n_tokens):
+        pack.row = next((row for row, used in enumerate(filled) if used + pack.n_tokens <= width), len(filled))
+        if pack.row == len(filled):
+            filled.append(0)
+        pack.start = filled[pack.row]
+        filled[pack.row] += pack.n_tokens
+    return len(filled)
+
+
+def _positions(parts: Sequence[Sequence[int]]) -> np.ndarray:
+    """Positions of a prompt and of responses that each continue it."""
+    prompt, *answers = parts
+    return np.concatenate([np.arange(len(prompt)), *(len(prompt) + np.arange(len(answer)) for answer in answers)])
+
+
+def _predictors(first: int, n_prompt: int, answers: Sequence[Sequence[int]]) -> Iterator[np.ndarray]:
+    """Flat positions that predict each response's tokens: the prompt's last one, then the response's own."""
+    start = first + n_prompt
+    for answer in answers:
+        if len(answer):
+            end = start + len(answer) - 1
+            yield np.concatenate([[first + n_prompt - 1], np.arange(start, end)])
+            start = end
+
+
+def _visible(start: int, lengths: Sequence[int]) -> np.ndarray:
+    """[3, tokens of the pack]: the range of the prompt for each response's tokens, and the begin of their segment."""
+    n_prompt, *n_answers = lengths
+    own = np.repeat(start + np.cumsum([0, *lengths[:-1]]), lengths)
+    prompt_end = np.repeat([start, *[start + n_prompt] * len(n_answers)], lengths)
+    return np.stack([np.full(sum(lengths), start), prompt_end, own])

@@ -1,0 +1,131 @@
+"""Assembling a supervised run from its arguments; `run_sft.py` is a thin shell around `train`."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import paddle
+
+from grrm.data.dataset import SftDataset
+from grrm.errors import UserError
+from grrm.models.cpu_layers import use_cpu_layers
+from grrm.models.freezing import freeze_layers
+from grrm.models.policy import load_policy, policy_class
+from grrm.sft.trainer import SftCollator, SftTrainer
+from grrm.startup import freeze_gc
+from grrm.tracking.console import StepProgress
+from grrm.tracking.metrics_log import MetricsLog
+from grrm.training.checkpoints import (
+    check_resumable,
+    claim_output_dir,
+    load_trained,
+    read_marker,
+    resume_point,
+    save_final,
+    start_over,
+)
+from grrm.training.model_setup import check_fit, encoder, load_tokenizer, weights_dtype
+from grrm.training.trainer_log import quiet_paddlenlp
+
+
+def train(args: Any) -> None:
+    """Run the SFT stage that `args` (SFTArguments) describe, resuming at the last complete checkpoint in `output_dir`.
+
+    The trained model and its tokenizer are left in `output_dir` itself.
+    """
+    use_cpu_layers(args.precision)
+    claim_output_dir(args.output_dir)
+    quiet_paddlenlp(args.output_dir, args.process_index == 0)
+    tokenizer = load_tokenizer(args.tokenizer_name_or_path or args.model_name_or_path)
+    dataset = SftDataset(
+        Path(args.train_datasets),
+        encoder(tokenizer),
+        tokenizer.eos_token_id,
+        args.max_length,
+        prompt_key=args.prompt_key,
+        response_key=args.response_key,
+        labels_key=args.prompt_labels_key,
+    )
+    checkpoint = resume_point(args)
+    done = read_marker(checkpoint)["step"] if checkpoint else 0
+    model = build_model(args, len(tokenizer))
+    check_fit(tokenizer, model.config, args.max_length)
+    freeze_layers(model, args.frozen_layers)
+    check_labels(dataset, model.config.vocab_size, args.train_datasets)
+    if args.recompute:
+        model.recompute_enable()
+    args.max_steps = total_steps(args, len(dataset))
+    if checkpoint and done < args.max_steps:
+        check_resumable(args, checkpoint, done)
+    start_over(args, checkpoint)
+    is_first = args.process_index == 0
+    trainer = SftTrainer(
+        model=model,
+        args=args,
+        train_dataset=dataset,
+        data_collator=SftCollator(
+            tokenizer.pad_token_id, args.max_length if model.reads_ranges else 0, args.prompt_label_weight
+        ),
+        tokenizer=tokenizer,
+        metrics_log=MetricsLog(Path(args.output_dir), done + 1) if is_first else None,
+        progress=StepProgress(args.max_steps, initial=done, description="sft") if is_first else None,
+        z_loss_weight=args.z_loss_weight,
+    )
+    freeze_gc()
+    if checkpoint and done >= args.max_steps:
+        load_trained(trainer, checkpoint)
+    else:
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    if trainer.progress is not None:
+        trainer.progress.close()
+    save_final(trainer, args.output_dir)
+
+
+def check_labels(dataset: SftDataset, vocab_size: int, path: str) -> None:
+    """Raises UserError for labels inside prompts that were made with a tokenizer of more words than the model has."""
+    largest = max((label for item in dataset for _, label in item.prompt_labels), default=0)
+    if largest >= vocab_size:
+        raise UserError(
+            f"{path} has the label {largest}, but the model knows {vocab_size} words: make the file with its tokenizer"
+        )
+
+
+def total_steps(args: Any, n_examples: int) -> int:
+    """`max_steps`, or the optimizer steps in `num_train_epochs`, counted as Trainer counts them.
+
+    Raises UserError when that is not a single step.
+    """
+    if args.max_steps > 0:
+        return int(args.max_steps)
+    per_rank = math.ceil(n_examples / args.dataset_world_size)
+    batches = per_rank / args.per_device_train_batch_size
+    whole = math.floor(batches) if args.dataloader_drop_last else math.ceil(batches)
+    steps = int(max(whole // args.gradient_accumulation_steps, 1) * args.num_train_epochs) if whole else 0
+    if steps < 1:
+        raise UserError(
+            f"{n_examples} examples for {args.num_train_epochs:g} epochs are not one optimizer step: add data, lower "
+            "per_device_train_batch_size or set max_steps"
+        )
+    return steps
+
+
+def build_model(args: Any, vocab_size: int) -> Any:
+    """The checkpoint in `model_name_or_path`, or a fresh model of `init_from_config`, initialised from `seed`."""
+    if not args.init_from_config:
+        return load_policy(args.model_name_or_path, dtype=weights_dtype(args))
+    path = Path(args.init_from_config)
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"init_from_config '{path}' is not a readable JSON file ({error}): give a model config"
+        ) from None
+    if not isinstance(settings, dict):
+        raise UserError(f"init_from_config '{path}' is not a JSON object: give a model config")
+    paddle.seed(args.seed)
+    cls = policy_class(settings.pop("model_type", ""))
+    config = cls.config_class(**{**settings, "vocab_size": vocab_size, "dtype": "float32"})
+    return cls(config)

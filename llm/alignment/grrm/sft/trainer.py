@@ -1,0 +1,87 @@
+"""The cold start: supervised fine-tuning on response tokens, on PaddleNLP's Trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import paddle
+from paddlenlp.trainer import Trainer
+
+from grrm.models.packing import index_packed
+from grrm.tracking.console import StepProgress
+from grrm.tracking.metrics_log import MetricsLog
+from grrm.training.checkpoints import MarksCheckpoints
+from grrm.training.divergence import StopsAtDivergence
+from grrm.training.last_step import LogLastStep
+
+
+@dataclass(frozen=True, slots=True)
+class SftCollator:
+    """`SftItem`s to one batch of packed rows, as long as the longest item or up to `row_tokens`; see `index_packed`.
+
+    Labels inside prompts follow those of the responses, and `weights_N` gives them `prompt_label_weight`.
+    """
+
+    pad_id: int
+    row_tokens: int = 0
+    prompt_label_weight: float = 0.0
+
+    def __call__(self, items: Sequence[Any]) -> dict[str, paddle.Tensor]:
+        prompts = [item.input_ids[: item.prompt_len] for item in items]
+        responses = [item.input_ids[item.prompt_len :] for item in items]
+        index = index_packed(prompts, responses, self.pad_id, max_tokens=0, row_tokens=self.row_tokens)
+        inputs = index.model_inputs()
+        starts_B = index.prompt_starts_B
+        labelled = [
+            (start + at, label) for start, item in zip(starts_B, items, strict=True) for at, label in item.prompt_labels
+        ]
+        if labelled and self.prompt_label_weight > 0:
+            positions_N, labels_N = (np.array(values, dtype=np.int64) for values in zip(*labelled, strict=True))
+            weights = [1.0] * len(index.labels_N) + [self.prompt_label_weight] * len(labelled)
+            inputs["positions_N"] = paddle.concat([index.positions_N, paddle.to_tensor(positions_N)])
+            inputs["labels_N"] = paddle.concat([index.labels_N, paddle.to_tensor(labels_N)])
+            inputs["weights_N"] = paddle.to_tensor(weights, dtype="float32")
+        return inputs
+
+
+class SftTrainer(MarksCheckpoints, StopsAtDivergence, Trainer):
+    """Token-mean negative log-likelihood of the responses; logs to `metrics.jsonl` and a progress bar on rank 0."""
+
+    def __init__(
+        self,
+        *,
+        metrics_log: MetricsLog | None,
+        progress: StepProgress | None,
+        z_loss_weight: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(callbacks=[LogLastStep()], **kwargs)
+        self.metrics_log, self.progress, self.z_loss_weight = metrics_log, progress, z_loss_weight
+
+    def compute_loss(self, model: Any, inputs: Mapping[str, paddle.Tensor], return_outputs: bool = False) -> Any:
+        """Mean over this micro-batch's response tokens, and weighted with them the labels inside prompts.
+
+        With `z_loss_weight`, plus that times the mean of (log Z)^2, Z the softmax's normaliser (PaLM, section 5).
+        """
+        weights_N = inputs.get("weights_N")
+        model_inputs = {name: value for name, value in inputs.items() if name != "weights_N"}
+        scores = model(**model_inputs)
+        if weights_N is None:
+            loss = -scores.logprobs_N.mean()
+        else:
+            loss = -(scores.logprobs_N * weights_N).sum() / weights_N.sum()
+        if self.z_loss_weight > 0:
+            loss = loss + self.z_loss_weight * scores.log_normalizer_N.square().mean()
+        return (loss, scores) if return_outputs else loss
+
+    def log(self, logs: dict[str, float], **kwargs: Any) -> None:
+        """Keep our own record beside the trackers'."""
+        if "loss" in logs:
+            if self.metrics_log is not None:
+                self.metrics_log.log(self.state.global_step, logs)
+            if self.progress is not None:
+                self.progress.update(self.state.global_step, loss=logs["loss"])
+        super().log(logs, **kwargs)

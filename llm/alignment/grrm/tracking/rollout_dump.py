@@ -1,0 +1,147 @@
+"""Every rollout group on disk: what was asked, what was sampled, what the judge said, what the trainer made of it.
+
+A trainer lets its first rank write, which holds the whole gathered batch. `jsonl`: one file per writing rank, appended.
+`parquet`: one file per writing rank and step, written atomically.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from grrm.errors import UserError
+from grrm.gqm.groups import Group, Status, Verdict
+from grrm.tracking.step_lines import StepLines, finite, read_step_lines
+
+_CANDIDATE = pa.struct(
+    [
+        ("id", pa.string()),
+        ("response", pa.string()),
+        ("translation", pa.string()),
+        ("n_tokens", pa.int64()),
+        ("status", pa.string()),
+        ("score", pa.float64()),
+        ("reward", pa.float64()),
+        ("advantage", pa.float64()),
+    ]
+)
+_VERDICT = pa.struct(
+    [("analysis", pa.string()), ("ranking", pa.list_(pa.list_(pa.string()))), ("attempts", pa.int64())]
+)
+_SCHEMA = pa.schema(
+    [
+        ("step", pa.int64()),
+        ("group_id", pa.string()),
+        ("source", pa.string()),
+        ("src_lang", pa.string()),
+        ("trg_lang", pa.string()),
+        ("reference", pa.string()),
+        ("candidates", pa.list_(_CANDIDATE)),
+        ("verdict", _VERDICT),
+    ]
+)
+
+
+def group_record(
+    step: int,
+    group: Group,
+    verdict: Verdict | None,
+    rewards_G: Sequence[float | None],
+    advantages_G: Sequence[float | None],
+    statuses_G: Sequence[Status] = (),
+) -> dict[str, Any]:
+    """One group as a JSON-ready object.
+
+    `rewards_G` and `advantages_G` are aligned with `group.candidates`; None marks a candidate that got none (masked
+    or dropped). A sequence-level advantage is one number per candidate. Where rewards came without a verdict (the row
+    protocol), `statuses_G` says what is known and there are no scores. Raises ValueError when lengths differ.
+    """
+    statuses = statuses_G if verdict is None else verdict.statuses
+    scores = (None,) * len(group.candidates) if verdict is None else verdict.scores
+    columns = (group.candidates, statuses, scores, rewards_G, advantages_G)
+    if len({len(column) for column in columns}) != 1:
+        raise ValueError(f"group {group.group_id!r} has columns of lengths {[len(column) for column in columns]}")
+    return {
+        "step": int(step),
+        "group_id": group.group_id,
+        "source": group.task.source,
+        "src_lang": group.task.src_lang,
+        "trg_lang": group.task.trg_lang,
+        "reference": group.task.reference,
+        "candidates": [
+            {
+                "id": candidate.candidate_id,
+                "response": candidate.response,
+                "translation": candidate.translation,
+                "n_tokens": candidate.n_tokens,
+                "status": status.value,
+                "score": score,
+                "reward": reward,
+                "advantage": advantage,
+            }
+            for candidate, status, score, reward, advantage in zip(*columns, strict=True)
+        ],
+        "verdict": None
+        if verdict is None
+        else {
+            "analysis": verdict.analysis,
+            "ranking": None if verdict.ranking is None else [list(tier) for tier in verdict.ranking],
+            "attempts": verdict.attempts,
+        },
+    }
+
+
+class RolloutDump:
+    """Writes the groups of one rank below `folder`, which all ranks may share.
+
+    `first_step` is the first step this run will write; records of that step or later, left by a run that was
+    interrupted after its last checkpoint, are removed. Raises UserError on an unknown format.
+    """
+
+    def __init__(self, folder: Path, file_format: str = "jsonl", *, rank: int = 0, first_step: int = 0) -> None:
+        self.folder = Path(folder)
+        self.rank = rank
+        if file_format not in ("jsonl", "parquet"):
+            raise UserError(f"rollout dumps can be 'jsonl' or 'parquet', not {file_format!r}: change the setting")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        # In both formats: the interrupted run may have written the other one.
+        lines = StepLines(self.folder / f"rollouts-rank{rank:03d}.jsonl", first_step)
+        _remove_parquet_from(self.folder, rank, first_step)
+        self._lines = lines if file_format == "jsonl" else None
+
+    def write(self, step: int, records: Sequence[Mapping[str, Any]]) -> None:
+        """Write the `group_record`s of one step; they are on disk when this returns. No records, no file.
+
+        In parquet a second write of the same step replaces the first. Raises ValueError on a record of another step.
+        """
+        if any(record["step"] != step for record in records):
+            raise ValueError(f"records of steps {sorted({record['step'] for record in records})} given for step {step}")
+        if not records:
+            return
+        if self._lines is not None:
+            self._lines.append(records)
+            return
+        path = self.folder / f"rollouts-rank{self.rank:03d}-step{step:08d}.parquet"
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        pq.write_table(pa.Table.from_pylist([finite(record) for record in records], schema=_SCHEMA), temporary)
+        os.replace(temporary, path)
+
+
+def read_rollouts(folder: Path) -> Iterator[dict[str, Any]]:
+    """Every record below `folder`, of all ranks and either format, file by file in name order."""
+    for path in sorted(Path(folder).glob("rollouts-rank*")):
+        if path.suffix == ".jsonl":
+            yield from read_step_lines(path)
+        elif path.suffix == ".parquet":
+            yield from pq.read_table(path).to_pylist()
+
+
+def _remove_parquet_from(folder: Path, rank: int, first_step: int) -> None:
+    for path in folder.glob(f"rollouts-rank{rank:03d}-step*.parquet"):
+        if int(path.stem.rpartition("step")[2]) >= first_step:
+            path.unlink()

@@ -1,0 +1,1 @@
+"""What all training stages share: checkpoints and resuming, callbacks, model set-up."""

@@ -1,0 +1,162 @@
+"""Checkpoints that are whole: a marker is written last, and resuming looks for the marker."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from grrm.errors import UserError
+from grrm.parallel.barrier import barrier
+
+MARKER = "grrm_state.json"
+
+
+def claim_output_dir(directory: str | Path) -> None:
+    """Make the output folder now, so that one that cannot be written is told before the work and not after it."""
+    try:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        is_writable = os.access(directory, os.W_OK | os.X_OK)
+    except OSError as error:
+        raise UserError(f"output_dir '{directory}' cannot be made ({error.strerror}): name another folder") from None
+    if not is_writable:
+        raise UserError(f"output_dir '{directory}' cannot be written: name another folder or mend its permissions")
+
+
+def write_marker(checkpoint: Path, state: dict[str, Any]) -> None:
+    """Record `state` in the finished checkpoint directory; its presence says that everything before it was written."""
+    path = checkpoint / MARKER
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(state), encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def read_marker(checkpoint: Path) -> dict[str, Any]:
+    """The state written by `write_marker`. Raises UserError when the checkpoint has none that can be read."""
+    try:
+        state = json.loads((checkpoint / MARKER).read_text(encoding="utf-8"))
+        return {**state, "step": int(state["step"])}
+    except FileNotFoundError:
+        raise UserError(f"checkpoint '{checkpoint}' has no {MARKER}: it is incomplete, use an earlier one") from None
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(f"{MARKER} in checkpoint '{checkpoint}' is damaged: use an earlier checkpoint") from None
+
+
+def last_complete_checkpoint(output_dir: str | Path) -> Path | None:
+    """The newest `checkpoint-N` with a marker, None when there is none. Interrupted saves are passed over."""
+    found = [
+        (int(path.name.rpartition("-")[2]), path)
+        for path in Path(output_dir).glob("checkpoint-*")
+        if path.name.rpartition("-")[2].isdigit() and (path / MARKER).exists()
+    ]
+    return max(found)[1] if found else None
+
+
+def drop_old_checkpoints(output_dir: str | Path, limit: int | None, spare: str | None = None) -> None:
+    """Leave the `limit` checkpoints marked last and the one named `spare`; interrupted saves go as well.
+
+    None or 0 leaves all. A marker is removed before its folder, so a deletion cut short leaves no false claim.
+    """
+    if not limit:
+        return
+    folders = [path for path in Path(output_dir).glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
+    marked = [path for path in folders if (path / MARKER).exists()]
+    marked.sort(key=lambda path: ((path / MARKER).stat().st_mtime_ns, int(path.name.rpartition("-")[2])))
+    kept = {path.name for path in marked[-limit:]} | {Path(spare or "").name}
+    for path in folders:
+        if path.name not in kept:
+            (path / MARKER).unlink(missing_ok=True)
+            shutil.rmtree(path, ignore_errors=True)
+
+
+class MarksCheckpoints:
+    """Mixin over PaddleNLP's Trainer: a checkpoint is marked when every rank has written its part of it.
+
+    Older checkpoints are deleted after that. Trainer deletes them before, so that a run stopped in between would have
+    nothing to resume from, and with a single process not at all.
+    """
+
+    def marker_state(self) -> dict[str, Any]:
+        """What the marker holds beside the step."""
+        return {}
+
+    def _save_checkpoint(self, model: Any, metrics: Any = None) -> None:
+        super()._save_checkpoint(model, metrics)  # type: ignore[misc]  # Trainer comes next in the method order
+        trainer: Any = self
+        barrier(max(1, trainer.args.world_size))
+        if trainer.is_world_process_zero():
+            output_dir, step = Path(trainer.args.output_dir), trainer.state.global_step
+            write_marker(output_dir / f"checkpoint-{step}", {"step": step, **self.marker_state()})
+            drop_old_checkpoints(output_dir, trainer.args.save_total_limit, trainer.state.best_model_checkpoint)
+
+    def _rotate_checkpoints(self, *args: Any, **kwargs: Any) -> None:
+        """Left to `_save_checkpoint`."""
+
+
+def load_trained(trainer: Any, checkpoint: Path) -> None:
+    """Give the trainer's model the weights of a run that has nothing left to train; they are what is saved next."""
+    if trainer.args.load_best_model_at_end:
+        best = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8")).get("best_model_checkpoint")
+        checkpoint = Path(best) if best and Path(best).is_dir() else checkpoint
+    trainer._load_from_checkpoint(str(checkpoint))
+
+
+def save_final(trainer: Any, directory: str | Path) -> None:
+    """Leave the trained model (safetensors, no pickle) and its tokenizer in `directory`; every rank must call it.
+
+    Each file appears whole, the weights last: an interrupted save leaves what was there before.
+    """
+    world_size = max(1, trainer.args.world_size)
+    barrier(world_size)
+    if trainer.is_world_process_zero():
+        with tempfile.TemporaryDirectory(prefix=".saving-", dir=directory) as unfinished:
+            trainer.tokenizer.save_pretrained(unfinished)
+            trainer.model.save_pretrained(unfinished, safe_serialization=True)
+            files = [path for path in Path(unfinished).rglob("*") if path.is_file()]
+            for path in sorted(files, key=lambda path: path.suffix == ".safetensors"):
+                place = Path(directory) / path.relative_to(unfinished)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(path, place)
+    barrier(world_size)
+
+
+def start_over(args: Any, checkpoint: Path | None) -> None:
+    """With `overwrite_output_dir`, unmark the checkpoints of earlier runs: a later one would resume from the newest."""
+    if args.overwrite_output_dir and checkpoint is None:
+        for path in Path(args.output_dir).glob(f"checkpoint-*/{MARKER}"):
+            path.unlink(missing_ok=True)
+
+
+def check_resumable(args: Any, checkpoint: Path, step: int, updates_per_rollout: int = 1) -> None:
+    """Raises UserError when training cannot go on from `checkpoint`, which was saved after `step`."""
+    if not any(checkpoint.glob("optimizer*")):
+        raise UserError(
+            f"checkpoint '{checkpoint}' has no optimizer state (ignore_save_lr_and_optim), so training cannot go on: "
+            "set overwrite_output_dir to start over, or give the checkpoint as the model to start from its weights"
+        )
+    # Unified checkpoints have other files, and both they and load_sharded_model divide the state anew.
+    written, shards = len(list(checkpoint.glob("optimizer*.pdopt"))), max(args.sharding_parallel_degree, 1)
+    if written and written != shards and not args.load_sharded_model:
+        raise UserError(
+            f"checkpoint '{checkpoint}' holds the optimizer in {written} part(s) but this run has a sharding degree of "
+            f"{shards}: start as many processes as wrote it"
+        )
+    if step % updates_per_rollout:
+        raise UserError(
+            f"checkpoint '{checkpoint}' was saved after step {step}, in the middle of what are rollouts of "
+            f"{updates_per_rollout} optimizer steps now: resume with the batch sizes it was saved with"
+        )
+
+
+def resume_point(args: Any) -> Path | None:
+    """Where to resume: `resume_from_checkpoint` when given, else the newest complete checkpoint in `output_dir`."""
+    if args.resume_from_checkpoint:
+        path = Path(args.resume_from_checkpoint)
+        if not path.is_dir():
+            raise UserError(f"resume_from_checkpoint '{path}' is not a directory: name a checkpoint-N folder")
+        return path
+    return None if args.overwrite_output_dir else last_complete_checkpoint(args.output_dir)

@@ -1,0 +1,186 @@
+"""The `grrm` command and how entry points end."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from grrm import cli, entry
+from grrm.cli.commands.plan import count_lines, show_plan
+from grrm.errors import UserError
+from grrm.rewards.failure_policy import RewardFailure
+
+CONFIGS = Path(__file__).parents[2] / "llm" / "config" / "qwen"
+TINY = str(CONFIGS / "grpo_grrm_tiny_argument.yaml")
+
+
+def grrm(*arguments, cwd=None):
+    return subprocess.run(
+        [sys.executable, "-m", "grrm.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=cwd,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "message"),
+    [
+        (UserError("file 'x' is\n  missing."), 2, "error: file 'x' is missing.\n"),
+        (RewardFailure("no judge"), 3, "error: no judge\n"),
+        (KeyboardInterrupt(), 130, "error: interrupted\n"),
+    ],
+)
+def test_a_users_mistake_is_one_line_and_a_status(capsys, raised, status, message):
+    def main():
+        raise raised
+
+    with pytest.raises(SystemExit) as caught:
+        entry.run_main(main)
+    assert caught.value.code == status
+    assert capsys.readouterr().err == message
+
+
+@pytest.mark.parametrize(("returned", "status"), [(None, 0), (0, 0), (4, 4)])
+def test_the_status_of_main_is_the_exit_status(returned, status):
+    with pytest.raises(SystemExit) as caught:
+        entry.run_main(lambda: returned)
+    assert caught.value.code == status
+
+
+@pytest.mark.parametrize(("module", "extra"), [("polib", "corpora"), ("paddle", "train")])
+def test_a_package_that_is_not_installed_is_one_sentence_with_the_command_that_installs_it(capsys, module, extra):
+    def main():
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    with pytest.raises(SystemExit) as caught:
+        entry.run_main(main)
+    assert caught.value.code == 2
+    assert f"pip install 'paddle-grrm[{extra}]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("module", ["grrm.nowhere", "paddle.nowhere"])
+def test_a_part_of_an_installed_package_that_is_missing_is_a_defect(module):
+    def main():
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    with pytest.raises(ModuleNotFoundError):
+        entry.run_main(main)
+
+
+def test_a_defect_keeps_its_traceback():
+    with pytest.raises(ZeroDivisionError):
+        entry.run_main(lambda: 1 // 0)
+
+
+def test_plan_needs_neither_model_nor_paddle(tmp_path):
+    done = grrm("plan", TINY, "--nproc", "2", "--max_steps", "60", "--rollout_n=4", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    numbers = {line[:35].strip(): line[35:].split()[0] for line in done.stdout.splitlines()}
+    assert numbers["rows per rollout"] == "128"
+    assert numbers["data ranks"] == "2"
+    assert numbers["optimizer steps"] == "60"
+    assert numbers["training prompts"] == "unknown:"
+    assert "\x1b" not in done.stdout
+
+
+def test_plan_counts_prompts_that_are_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("rl.jsonl").write_text("{}\n" * 70 + "\n")
+    out = io.StringIO()
+    show_plan(TINY, 1, ["--train_datasets", "rl.jsonl", "--max_steps", "-1", "--num_train_epochs", "2"], out)
+    text = out.getvalue()
+    assert "70  (before over-long ones are left out)" in text
+    assert "4  (2 epochs)" in text
+    assert count_lines("nowhere.jsonl") is None
+
+
+def test_plan_on_a_terminal_is_a_table():
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    out = Terminal()
+    show_plan(TINY, 2, out=out)
+    assert "rows per rollout" in out.getvalue()
+    assert "─" in out.getvalue() or "━" in out.getvalue()
+
+
+def test_plan_of_a_gpu_recipe_works_on_a_laptop():
+    out = io.StringIO()
+    show_plan(str(CONFIGS / "grpo_grrm_argument.yaml"), 8, out=out)
+    assert "8  (tensor parallel 1, sharding stage1)" in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["plan", "nowhere.yaml"],
+            "error: The argument file 'nowhere.yaml' cannot be read: No such file or directory.",
+        ),
+        (["plan", TINY, "--lerning_rate", "1"], "did you mean 'learning_rate'?"),
+        (["plan", TINY, "--nproc", "3"], "global_batch_size 32 is not a multiple of the 3 data-parallel ranks; use 30"),
+        (["plan"], "error: Missing argument 'ARGUMENTS_YAML'; `grrm --help`"),
+        (["plan", str(CONFIGS / "sft_argument.yaml")], "is an SFT argument file, which has no rollouts to plan"),
+        (["sing"], "error: No such command 'sing'"),
+        (["demo", "--seeds", "0"], "error: Invalid value for '--seeds'"),
+        (["data", "convert", "nowhere.parquet", "out.jsonl", "--to", "rl"], "nowhere.parquet"),
+    ],
+)
+def test_bad_command_lines_are_one_sentence_without_traceback(arguments, message, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["grrm", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    error = capsys.readouterr().err
+    assert caught.value.code == 2
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_demo_passes_its_options_on(monkeypatch):
+    seen = {}
+    monkeypatch.setattr("grrm.demo.runner.run_demo", lambda **options: seen.update(options) or 1)
+    result = CliRunner().invoke(cli.grrm, ["demo", "--seeds", "3", "--fresh"], standalone_mode=False)
+    assert result.return_value == 1
+    assert (seen["seeds"], seen["fresh"], seen["out"]) == (3, True, Path("runs/demo"))
+
+
+def test_help_is_there_for_every_command():
+    for command in ([], ["plan"], ["doctor"], ["demo"], ["data"], ["data", "corpus"], ["data", "convert"]):
+        result = CliRunner().invoke(cli.grrm, [*command, "--help"])
+        assert result.exit_code == 0
+        assert "Usage:" in result.output
+
+
+def test_the_command_line_does_not_import_paddle():
+    code = "import sys, grrm.cli, grrm.cli.commands.doctor, grrm.cli.commands.plan; sys.exit('paddle' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+def test_data_goes_from_corpus_to_training_files(tmp_path):
+    pytest.importorskip("babel")
+    runner = CliRunner()
+    folder, tokenizer = str(tmp_path / "phrases"), str(tmp_path / "tokenizer")
+    rows = ["--train-rows", "60", "--heldout-rows", "20", "--languages", "en,de"]
+    result = runner.invoke(cli.grrm, ["data", "corpus", "phrases", folder, *rows], catch_exceptions=False)
+    assert result.exit_code == 0
+    train = f"{folder}/train.parquet"
+    assert train in result.output
+    assert runner.invoke(cli.grrm, ["data", "tokenizer", train, tokenizer, "--vocab-size", "300"]).exit_code == 0
+    assert os.path.isfile(f"{tokenizer}/tokenizer.json")
+    for target in ("rl", "sft"):
+        out = str(tmp_path / f"{target}.jsonl")
+        converted = runner.invoke(cli.grrm, ["data", "convert", train, out, "--to", target, "--prompt-type", "Tower"])
+        assert converted.exit_code == 0
+        assert "60 rows written" in converted.output
+        assert count_lines(out) == 60

@@ -1,0 +1,257 @@
+"""What commands read and write: bad rows named by number, files whole or not there, text shown as it is."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import click
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grrm import cli
+from grrm.cli import options
+from grrm.cli.commands import translate as translate_command
+from grrm.cli.records import Records, check_lengths, languages, read_records, scores, text, text_or_none, texts
+from grrm.cli.results import json_line, printable, result_sink, show_table
+from grrm.engine.open import BACKENDS, DTYPES
+from grrm.errors import UserError
+from grrm.evaluation.ranking import TIE_RULES, UNSCORED_RULES
+from grrm.gqm.mt_prompts import MT_PROMPT_TYPES
+from grrm.gqm.prompts import GQM_TASKS
+from grrm.judges.building import GENERATIVE_JUDGES
+from grrm.models.tokenizer import CHAT_TEMPLATES
+
+TYPES = {"new": pa.int64()}
+
+
+def records(*rows: dict) -> Records:
+    return Records("rows.jsonl", list(rows))
+
+
+def run(*arguments: object) -> str:
+    """The sentence that a command line with a mistake ends in."""
+    with pytest.raises((UserError, click.ClickException)) as caught:
+        CliRunner().invoke(cli.grrm, list(map(str, arguments)), standalone_mode=False, catch_exceptions=False)
+    return str(caught.value)
+
+
+def test_choices_on_the_command_line_are_those_there_are():
+    rank = {parameter.name: parameter.type for parameter in cli.grrm.commands["rank"].params}
+    ranking = {parameter.name: parameter.type for parameter in cli.grrm.commands["eval"].commands["ranking"].params}
+    assert options.CHAT_TEMPLATES == CHAT_TEMPLATES
+    assert options.DTYPES == DTYPES
+    assert options.BACKENDS == BACKENDS
+    assert translate_command.PROMPT_TYPES == MT_PROMPT_TYPES
+    assert tuple(rank["judge"].choices) == tuple(GENERATIVE_JUDGES)
+    assert tuple(rank["prompt_type"].choices) == tuple(GQM_TASKS)
+    assert (tuple(ranking["ties"].choices), tuple(ranking["unscored"].choices)) == (TIE_RULES, UNSCORED_RULES)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "has no rows"),
+        (b"{}\n[]\n", "line 2 is not a JSON object"),
+        (b'{"a": 1}\n{"a": \n', "line 2 is not JSON"),
+        (b"\xff", "is not UTF-8"),
+        (b"{" * 100_000, "line 1 is not JSON"),
+    ],
+)
+def test_files_that_cannot_be_read_are_one_sentence(tmp_path, content, message):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        read_records(path)
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet", "rows.txt"])
+def test_a_missing_file_is_one_sentence(tmp_path, name):
+    with pytest.raises(UserError, match=rf"{name} (cannot be read|does not exist)"):
+        read_records(tmp_path / name, dict)
+
+
+def test_a_damaged_parquet_file_is_one_sentence(tmp_path):
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"src_text": ["a" * 1000] * 10}), path, compression="none")
+    content = bytearray(path.read_bytes())
+    content[4:200] = bytes(196)
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="cannot be read to its end"):
+        read_records(path)
+
+
+def test_other_files_are_text_only_where_text_has_a_meaning(tmp_path):
+    path = tmp_path / "rows.txt"
+    path.write_text("\ufeffeins\u2028zwei\r\ndrei\n", encoding="utf-8")
+    assert read_records(path, lambda line: {"src_text": line}).rows == [
+        {"src_text": "eins\u2028zwei"},
+        {"src_text": "drei"},
+    ]
+    with pytest.raises(UserError, match=r"neither a \.jsonl nor a \.parquet file"):
+        read_records(path)
+    path.write_text("eins\n \nzwei\n")
+    with pytest.raises(UserError, match="line 2 is empty"):
+        read_records(path, lambda line: {})
+
+
+@pytest.mark.parametrize(
+    ("check", "value"),
+    [
+        (text, None),
+        (text, " "),
+        (text, 3),
+        (text_or_none, 3),
+        (texts, "a"),
+        (texts, ["a", 3]),
+        (scores, 3),
+        (scores, [True]),
+        (scores, ["3"]),
+        (scores, [float("nan")]),
+        (scores, [float("inf")]),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_named(check, value):
+    with pytest.raises(UserError, match=r"rows\.jsonl row 1: column a holds .*; it must be right"):
+        records({"a": value}).column("a", check, "right")
+
+
+def test_the_row_that_is_named_is_the_first_that_is_wrong():
+    with pytest.raises(UserError, match="row 2"):
+        records({"a": "b"}, {"a": 3}, {"a": 4}).column("a", text, "right")
+
+
+def test_a_column_that_is_missing_is_called_missing():
+    with pytest.raises(UserError, match="row 1: column src_lang is missing; it must be a language"):
+        languages(records({"src_text": "a"}), "src_lang", None)
+    rows = records({}, {"src_lang": "fr"})
+    assert languages(rows, "src_lang", "de") == ["de", "de"]
+    assert rows.rows == [{"src_lang": "de"}] * 2
+    with pytest.raises(UserError, match="Language code 'xx'"):
+        languages(records({"src_lang": "xx"}), "src_lang", None)
+
+
+def test_lists_of_different_lengths_are_named_with_their_row():
+    with pytest.raises(UserError, match="row 2: a and b have 2 and 1 entries"):
+        check_lengths(records({}, {}), "a and b", [[[1], [1, 2]], [[1], [1]]])
+
+
+def write(out: Path | None, rows: Records, **columns: list) -> None:
+    with result_sink(out, rows, TYPES, lambda _: None) as sink:
+        sink(columns)
+
+
+def test_a_results_own_columns_never_replace_the_inputs(tmp_path):
+    with pytest.raises(UserError, match="has a column new already"):
+        write(tmp_path / "out.jsonl", records({"new": 1}), new=[2])
+
+
+def test_paths_are_refused_before_the_work_begins(tmp_path):
+    def work() -> None:
+        raise AssertionError("the work began")
+
+    (tmp_path / "file").touch()
+    for out, message in (("out.csv", r"must end in \.jsonl or \.parquet"), ("file/out.jsonl", "cannot write")):
+        with pytest.raises(UserError, match=message), result_sink(tmp_path / out, records({}), TYPES, lambda _: None):
+            work()
+
+
+def test_work_that_fails_leaves_what_was_there(tmp_path):
+    out = tmp_path / "out.jsonl"
+    out.write_text("old")
+    with pytest.raises(ZeroDivisionError), result_sink(out, records({}), TYPES, lambda _: None):
+        _ = 1 // 0
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("out.jsonl", "old")]
+
+
+def test_columns_without_one_type_are_refused_in_parquet_and_kept_in_json(tmp_path):
+    rows = records({"odd": 1}, {"odd": "a"}, {})
+    with pytest.raises(UserError, match=r"column odd cannot be written .* as one type; write a \.jsonl file"):
+        write(tmp_path / "out.parquet", rows, new=[1, 2, 3])
+    write(tmp_path / "out.jsonl", rows, new=[1, 2, 3])
+    found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert found == [{"odd": 1, "new": 1}, {"odd": "a", "new": 2}, {"new": 3}]
+
+
+def test_types_of_a_parquet_file_stay_as_they_are(tmp_path):
+    schema = pa.schema([("empty", pa.string()), ("small", pa.int8())])
+    pq.write_table(pa.Table.from_pylist([{"empty": None, "small": 3}], schema=schema), tmp_path / "in.parquet")
+    write(tmp_path / "out.parquet", read_records(tmp_path / "in.parquet"), new=[None])
+    found = pq.read_schema(tmp_path / "out.parquet")
+    assert {field.name: field.type for field in found} == {"empty": pa.string(), "small": pa.int8(), "new": pa.int64()}
+
+
+@given(st.dictionaries(st.text(), st.one_of(st.none(), st.text(st.characters()), st.floats(allow_nan=False))))
+def test_a_line_of_json_is_read_back_as_it_was(row):
+    line = json_line(row)
+    assert line.count(b"\n") == 1
+    assert json.loads(line.decode()) == row
+
+
+@given(st.text(st.characters()))
+def test_what_is_shown_is_one_printable_line(cell):
+    assert printable(cell).isprintable()
+
+
+def test_off_a_terminal_a_table_is_plain_text():
+    out = io.StringIO()
+    show_table("Title", ["name", "value #"], [["[b]a[/b]", "1"], None, ["c\x1b[31m", "22"]], ["a note"], out)
+    assert out.getvalue() == "Title\nname      value\n[b]a[/b]  1\nc [31m    22\na note\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["rank", "rows.txt", "--src-lang", "de", "--trg-lang", "en"], "give --model FOLDER, or --url of a server"),
+        (["rank", "rows.txt", "--trg-lang", "en", "--model", "x"], "column src_lang is missing"),
+        (["rank", "rows.txt", "--src-lang", "xx", "--trg-lang", "en", "--model", "x"], "Language code 'xx'"),
+        (["rank", "bare.txt", "--src-lang", "de", "--trg-lang", "en", "--model", "x"], "line 1 holds no candidate"),
+        (["translate", "rows.txt", "--src-lang", "de", "--trg-lang", "en", "--model", "x"], "'x' does not exist"),
+        (
+            ["translate", "rows.txt", "--src-lang", "de", "--trg-lang", "en", "--model", "x", "--deadline", "9"],
+            "--deadline are for servers",
+        ),
+        (
+            ["rank", "rows.txt", "--src-lang", "de", "--trg-lang", "en", "--url", "http://h:1", "--prompt-length", "9"],
+            "needs the folder of the tokenizer",
+        ),
+        (["rank", "rows.txt", "--url", "h:1", "--src-lang", "de", "--trg-lang", "en"], "generation server URL 'h:1'"),
+        (["translate", "rows.txt", "--temperature", "-1"], "is not in the range"),
+        (["eval", "ranking", "rows.txt"], "neither a .jsonl nor a .parquet file"),
+    ],
+)
+def test_bad_command_lines_are_one_sentence(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("rows.txt").write_text("Hallo\tHello\tBye\n")
+    Path("bare.txt").write_text("Hallo\n")
+    assert message in run(*arguments)
+
+
+def test_without_paddle_a_checkpoint_is_one_sentence_that_names_the_other_way(tmp_path, monkeypatch):
+    monkeypatch.setattr("grrm.cli.options.find_spec", lambda name: None)
+    (tmp_path / "rows.txt").write_text("Hallo\n")
+    told = run("translate", tmp_path / "rows.txt", "--src-lang", "de", "--trg-lang", "en", "--model", tmp_path)
+    assert "pip install 'paddle-grrm[train]'`, or ask a server with --url" in told
+
+
+@pytest.mark.parametrize("command", [["rank"], ["translate"], ["eval"], ["eval", "ranking"], ["eval", "mt"]])
+def test_help_is_there_for_every_command(command):
+    result = CliRunner().invoke(cli.grrm, [*command, "--help"])
+    assert result.exit_code == 0
+    assert "Usage:" in result.output
+
+
+@pytest.mark.parametrize("values", [(1, "x"), ({}, {}), (2**70, 1), ("\ud800", "a")])
+def test_input_that_parquet_cannot_hold_is_refused_before_the_work_and_not_after_it(tmp_path, values):
+    records = Records("rows.jsonl", [{"a": value} for value in values])
+    with (
+        pytest.raises(UserError, match=r"cannot be written to .*out\.parquet.*write a \.jsonl file"),
+        result_sink(tmp_path / "out.parquet", records, TYPES, print),
+    ):
+        pytest.fail("the work was done for nothing")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,338 @@
+"""RL and SFT argument files: what is read, derived and refused before paddle is touched."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grrm.config import Launch, prepare
+from grrm.config.load import parse_overrides, read_yaml
+from grrm.config.schema import RL_SCHEMA, convert
+from grrm.errors import UserError
+
+BASE = {
+    "output_dir": "out",
+    "actor_model_name_or_path": "Qwen/Qwen2.5-0.5B",
+    "train_datasets": "rl.jsonl",
+    "rollout_n": 4,
+    "max_prompt_len": 64,
+    "max_dec_len": 32,
+    "per_device_train_batch_size": 4,
+    "save_steps": 10,
+    "max_steps": 20,
+}
+SFT_BASE = {"output_dir": "out", "model_name_or_path": "Qwen/Qwen2.5-0.5B", "train_datasets": "sft.jsonl"}
+CPU = Launch("cpu", 1)
+
+
+@pytest.fixture
+def run(tmp_path):
+    def _run(changes=None, overrides=(), launch=CPU, kind="RL", check_machine=False, drop=()):
+        path = tmp_path / "X.yaml"
+        content = {**(BASE if kind == "RL" else SFT_BASE), **(changes or {})}
+        path.write_text(yaml.safe_dump({key: value for key, value in content.items() if key not in drop}))
+        return prepare(kind, path, overrides, launch, check_machine)
+
+    return _run
+
+
+def refusal(run, *args, **kwargs):
+    with pytest.raises(UserError) as caught:
+        run(*args, **kwargs)
+    message = str(caught.value)
+    assert "X.yaml" in message
+    assert "\n" not in message
+    return message
+
+
+def test_defaults_and_derived_values(run):
+    values = run().values
+    assert (values["advantage_rule"], values["policy_loss"], values["loss_agg_mode"]) == (
+        "grpo",
+        "token_clip",
+        "token-mean",
+    )
+    assert (values["kl_coeff"], values["kl_loss_coeff"]) == (0.0, 0.001)
+    assert (values["clip_range_ratio_low"], values["clip_range_ratio_high"]) == (0.2, 0.2)
+    assert values["max_length"] == 96
+    assert values["rollout_seed"] == values["seed"] == 42
+    assert values["per_device_logprob_batch_size"] == 4
+    assert values["gradient_accumulation_steps"] == 8
+    assert values["device"] == "cpu"
+    assert values["report_to"] == ["visualdl"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule", "loss", "aggregation"),
+    [
+        ({"norm_adv_by_std": False}, "grpo_no_std", "token_clip", "token-mean"),
+        ({"rl_algorithm": "gspo"}, "grpo", "gspo", "seq-mean-token-mean"),
+        ({"policy_loss": "gspo", "norm_adv_by_std": False}, "grpo_no_std", "gspo", "seq-mean-token-mean"),
+        ({"rl_algorithm": "dr_grpo"}, "dr_grpo", "token_clip", "seq-mean-token-sum-norm"),
+        ({"rl_algorithm": "rloo", "loss_agg_mode": "seq-mean-token-mean"}, "rloo", "token_clip", "seq-mean-token-mean"),
+        ({"rl_algorithm": "reinforce_plus_plus"}, "reinforce_plus_plus", "token_clip", "token-mean"),
+    ],
+)
+def test_algorithms_stand_for_rule_loss_and_aggregation(run, changes, rule, loss, aggregation):
+    values = run(changes).values
+    assert (values["advantage_rule"], values["policy_loss"], values["loss_agg_mode"]) == (rule, loss, aggregation)
+
+
+def test_reinforce_plus_plus_has_its_kl_in_the_reward(run):
+    values = run({"rl_algorithm": "reinforce_plus_plus"}).values
+    assert (values["kl_coeff"], values["kl_loss_coeff"]) == (0.02, 0.0)
+
+
+def test_old_names_of_paddlenlp_still_work(run):
+    values = run({"num_return_sequences": 4, "mini_batch_size": 4, "label_key": "ref"}, drop=["rollout_n"]).values
+    assert (values["rollout_n"], values["global_mini_batch_size"], values["response_key"]) == (4, 4, "ref")
+
+
+def test_old_and_new_name_with_different_values_is_refused(run):
+    message = refusal(run, {"num_return_sequences": 8})
+    assert "num_return_sequences and rollout_n are two names of one setting, given as 8 and 4" in message
+
+
+def test_overrides_win_over_the_file(run):
+    values = run(
+        {"learning_rate": "5e-7"},
+        ["--max-steps=30", "--rollout_n", "2", "--dynamic_sampling", "--failure_policy", '{"judge_timeout": "abort"}'],
+    ).values
+    assert (values["max_steps"], values["rollout_n"], values["dynamic_sampling"]) == (30, 2, True)
+    assert values["learning_rate"] == 5e-7
+    assert values["failure_policy"] == {"judge_timeout": "abort"}
+
+
+def test_unknown_key_names_the_nearest_known_one(run):
+    assert "Unknown key 'lerning_rate'; did you mean 'learning_rate'?" in refusal(run, {"lerning_rate": 1})
+    assert "did you mean 'rollout_n'" in refusal(run, overrides=["--rolout_n", "3"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_steps": "many"}, "max_steps is 'many'; give a whole number"),
+        ({"max_steps": 2.5}, "max_steps is 2.5; give a whole number"),
+        ({"max_steps": True}, "max_steps is True; give a whole number"),
+        ({"temperature": "nan"}, "temperature is 'nan'; give a number"),
+        ({"dynamic_sampling": 2}, "dynamic_sampling is 2; give true or false"),
+        ({"kl_type": "k9"}, "kl_type is 'k9'; give one of k1, abs, k2"),
+        ({"failure_policy": ["mask"]}, "failure_policy is ['mask']; give a mapping"),
+        ({"output_dir": {}}, "output_dir is {}; give text"),
+        ({"failure_policy": {"judge_timeout": "ignore"}}, "Unknown failure action 'ignore'"),
+        ({"temperature": 0}, "temperature is 0; it must be above 0"),
+        ({"dual_clip_ratio": 0.5}, "dual_clip_ratio is 0.5; it must be above 1"),
+        ({"logging_steps": 0}, "logging_steps is 0; it must be at least 1"),
+        ({"seed": -1}, "seed is -1; it must be at least 0"),
+        ({"max_unscored_fraction": 1.5}, "max_unscored_fraction is 1.5; it must be at least 0 and at most 1"),
+    ],
+)
+def test_a_value_of_the_wrong_type_or_range_is_one_sentence(run, changes, message):
+    assert message in refusal(run, changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rl_algorithm": "ppo"}, "rl_algorithm ppo is not supported because there is no critic; use grpo"),
+        ({"critic_learning_rate": 1e-6}, "critic_learning_rate: 1e-06 is not supported: there is no critic"),
+        ({"pipeline_parallel_degree": 2}, "pipeline_parallel_degree: 2 is not supported"),
+        ({"no_cuda": True}, "set device: cpu"),
+        ({"rollout_backend": "fastdeploy"}, "rollout_backend: fastdeploy is not supported: rollouts need the policy's"),
+        ({"ptx_coeff": 0.1}, "ptx_coeff: 0.1 is not supported"),
+        ({"top_p": 0.9}, "allow_biased_sampling"),
+        ({"repetition_penalty": 1.1}, "allow_biased_sampling"),
+        ({"max_length": 80}, "max_length 80 is less than max_prompt_len 64 + max_dec_len 32; use at least 96"),
+        ({"min_dec_len": 40}, "min_dec_len 40 is above max_dec_len 32"),
+        ({"enable_overlong_reward_buffer": True}, "overlong_reward_buffer 256 is longer"),
+        ({"use_rm_server": True}, "use_rm_server needs reward_server"),
+        ({"use_rm_server": True, "reward_server": "localhost:8731"}, "is not a URL"),
+        ({"reward_server": "http://127.0.0.1:8731"}, "use_rm_server is false"),
+        (
+            {
+                "use_rm_server": True,
+                "reward_server": "http://h:1",
+                "reward_protocol": "paddlenlp",
+                "default_reward": -1,
+            },
+            "default_reward has no effect with reward_protocol paddlenlp",
+        ),
+        (
+            {"use_rm_server": True, "reward_server": "http://h:1", "reward_deadline_s": 1},
+            "reward_deadline_s is shorter than reward_connect_timeout_s",
+        ),
+        ({"kl_coeff": 0.01}, "kl_coeff 0.01 is the penalty inside the reward of reinforce_plus_plus"),
+        ({"rollout_n": 1}, "rollout_n 1 leaves advantage_rule grpo without other samples"),
+        ({"gamma": 0.9}, "gamma 0.9 is not supported with advantage_rule grpo"),
+        ({"normalize_reward": True}, "normalize_reward"),
+        ({"rl_algorithm": "rloo", "norm_adv_by_std": False}, "norm_adv_by_std contradicts advantage_rule rloo"),
+        ({"rl_algorithm": "gspo", "policy_loss": "token_clip"}, "rl_algorithm gspo contradicts policy_loss token_clip"),
+        ({"rl_algorithm": "gspo", "dual_clip_ratio": 3}, "dual_clip_ratio has no meaning for the gspo loss"),
+        ({"sharding": "stage9"}, "sharding is 'stage9'"),
+        ({"sharding": "stage3", "device": "cpu"}, "sharding stage3 is not supported"),
+        ({"sharding": "stage2"}, "sharding stage2 needs GPUs"),
+        ({"sequence_parallel": True}, "sequence_parallel: True is not supported"),
+        ({"do_train": False}, "run_rl.py and run_sft.py always train"),
+        (
+            {"tensor_parallel_degree": 2},
+            "tensor_parallel_degree 2 is not supported: scoring and rollouts need",
+        ),
+        (
+            {"sharding_parallel_degree": 2, "sharding": "stage1"},
+            "does not divide the 1 process(es); start a multiple of 2",
+        ),
+        ({"fp16": True}, "fp16 is not supported on a CPU"),
+        ({"offload_optim": True}, "offload_optim has nowhere to offload"),
+        ({"sharding_parallel_config": "split_param"}, "split_param needs amp_master_grad"),
+        ({"device": "gpu"}, "device is gpu, but PaddlePaddle sees none"),
+        ({"gradient_accumulation_steps": 3}, "gradient_accumulation_steps 3 contradicts the batch sizes, which need 8"),
+        (
+            {"update_iters": 4, "save_steps": 10},
+            "save_steps 10 would save in the middle of a rollout of 4 optimizer steps, from which no run can resume; "
+            "use 8 or 12",
+        ),
+        ({"global_batch_size": 6, "global_mini_batch_size": 4}, "global_mini_batch_size 4 must divide"),
+        ({"do_eval": True}, "eval_datasets"),
+        ({"eval_datasets": "e.jsonl"}, "eval_datasets needs evaluations; set evaluation_strategy: steps"),
+        ({"early_stopping": True}, "early_stopping needs evaluations"),
+        ({"save_strategy": "epoch"}, "save_strategy epoch is not supported, an RL run counts optimizer steps"),
+        (
+            {"load_best_model_at_end": True, "evaluation_strategy": "steps", "eval_datasets": "e.jsonl"},
+            "metric_for_best_model is None, but evaluations give eval_reward,",
+        ),
+        ({"use_async_save": True}, "use_async_save: True is not supported"),
+        ({"unified_checkpoint_config": "async_save"}, "unified_checkpoint_config async_save is not supported"),
+        ({"ignore_load_lr_and_optim": True}, "ignore_load_lr_and_optim: True is not supported"),
+    ],
+)
+def test_what_cannot_take_effect_is_refused_with_the_reason(run, changes, message):
+    assert message in refusal(run, changes)
+
+
+@pytest.mark.parametrize("key", ["output_dir", "train_datasets", "actor_model_name_or_path"])
+def test_a_missing_required_key_is_named(run, key):
+    assert f"{key} is missing" in refusal(run, drop=[key])
+
+
+def test_the_switch_for_biased_sampling_is_explicit(run):
+    assert run({"top_p": 0.9, "allow_biased_sampling": True}).values["top_p"] == 0.9
+
+
+def test_performance_switches_without_effect_are_reported_once(run):
+    prepared = run({"use_flash_attention": True, "use_fused_rope": True, "per_device_value_batch_size": 8})
+    assert prepared.notice is not None
+    assert "use_flash_attention, use_fused_rope (the policy is built from PaddleNLP's plain layers)" in prepared.notice
+    assert "per_device_value_batch_size (there is no critic)" in prepared.notice
+    assert run().notice is None
+
+
+def test_data_ranks_come_from_the_launch(run):
+    plan = run({"sharding_parallel_degree": 2, "sharding": "stage1"}, launch=Launch("gpu", 4)).plan
+    assert plan.data_ranks == 4
+
+
+def test_several_reward_servers_are_a_pool(run):
+    pool = run({"use_rm_server": True, "reward_server": "http://a:1, http://b:2"}).values["reward_server"]
+    assert pool == ["http://a:1", "http://b:2"]
+
+
+def test_missing_files_are_named_before_anything_is_loaded(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "train_datasets names the file 'rl.jsonl', which does not exist" in refusal(run, check_machine=True)
+    (tmp_path / "rl.jsonl").write_text("{}\n")
+    assert run(check_machine=True).values["train_datasets"] == "rl.jsonl"  # the model is a hub name
+    missing = {"actor_model_name_or_path": "runs/sft/checkpoint"}
+    assert "'runs/sft/checkpoint', which does not exist" in refusal(run, missing, check_machine=True)
+    (tmp_path / "Qwen").mkdir()
+    assert "'Qwen/Qwen2.5-0.5B', which does not exist" in refusal(run, check_machine=True)
+
+
+def test_a_tracker_that_is_not_installed_is_named(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rl.jsonl").write_text("{}\n")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for tracker, package in (("wandb", "wandb"), ("tensorboard", "tensorboardX"), ("visualdl", "visualdl")):
+        told = refusal(run, {"report_to": tracker}, check_machine=True)
+        assert f"report_to names {tracker}, whose package is not installed; run pip install {package}" in told
+    assert run({"report_to": "none"}, check_machine=True).values["report_to"] == ["none"]
+
+
+def test_best_model_is_chosen_by_a_metric_of_the_evaluation(run):
+    evaluated = {"evaluation_strategy": "steps", "eval_datasets": "e.jsonl", "load_best_model_at_end": True}
+    for metric in ("reward", "eval_reward_greedy"):
+        assert run({**evaluated, "metric_for_best_model": metric}).values["load_best_model_at_end"]
+
+
+def test_sft_files(run):
+    assert "gradient_accumulation_steps is 0" in refusal(run, {"gradient_accumulation_steps": 0}, kind="SFT")
+    values = run(kind="SFT").values
+    assert (values["max_length"], values["prompt_key"], values["gradient_accumulation_steps"]) == (2048, "src", 1)
+    assert "give either model_name_or_path" in refusal(run, {"init_from_config": "c.json"}, kind="SFT")
+    scratch = {"model_name_or_path": None, "init_from_config": "c.json"}
+    assert "init_from_config needs tokenizer_name_or_path" in refusal(run, scratch, kind="SFT")
+    assert "Unknown key 'rollout_n'" in refusal(run, {"rollout_n": 4}, kind="SFT")
+    assert "run_sft.py does not evaluate" in refusal(run, {"eval_datasets": "e.jsonl"}, kind="SFT")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a: [1", "this is not valid YAML"),
+        ("seed: 1\nseed: 2\n", "line 2: this is not valid YAML: the key 'seed' is given twice"),
+        ("- a\n- b\n", "holds no settings"),
+        ("", "holds no settings"),
+        ("a: \x00", "is not valid YAML"),
+        ("? [1, 2]\n: 3\n", "is not valid YAML"),
+    ],
+)
+def test_unusable_yaml_is_one_sentence(tmp_path, content, message):
+    path = tmp_path / "X.yaml"
+    path.write_text(content)
+    with pytest.raises(UserError) as caught:
+        read_yaml(path)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_argument_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"'no\.yaml' cannot be read: No such file"):
+        read_yaml("no.yaml")
+    path = tmp_path / "latin.yaml"
+    path.write_bytes(b"a: \xff\xfe")
+    with pytest.raises(UserError, match="not UTF-8"):
+        read_yaml(path)
+
+
+def test_stray_words_on_the_command_line_are_refused():
+    assert parse_overrides(["--a", "-1", "--b=x=y", "--c"]) == {"a": "-1", "b": "x=y", "c": "true"}
+    with pytest.raises(UserError, match="Unexpected 'stray'"):
+        parse_overrides(["--a", "1", "stray"])
+
+
+@settings(max_examples=200)
+@given(
+    st.sampled_from(sorted(RL_SCHEMA.types)), st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text())
+)
+def test_any_scalar_is_converted_or_refused_with_its_key(key, value):
+    try:
+        convert(key, value, RL_SCHEMA.types[key])
+    except UserError as error:
+        message = str(error)
+    else:
+        message = f"{key} is fine"
+    assert message.startswith(f"{key} is ")
+
+
+@given(st.integers(-(10**20), 10**20))
+def test_whole_numbers_survive_as_text(number):
+    assert convert("max_steps", str(number), int) == convert("max_steps", number, int) == number
+
+
+def test_checking_a_file_does_not_import_paddle():
+    code = "import sys, grrm.config; sys.exit('paddle' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

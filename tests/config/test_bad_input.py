@@ -1,0 +1,264 @@
+"""Every mistake a user can make with the training scripts is one sentence on stderr and a non-zero exit status."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file, save_file
+from support.rl_processes import CONFIGS, ROOT, SCRIPTS, TinyWorld, entry_command, environment
+from support.sentences import ends_with_a_sentence, the_sentence
+
+from grrm.config import load_arguments
+from grrm.rl import reward_sources
+from grrm.rl import run as rl_run
+
+
+@pytest.fixture(autouse=True)
+def _layers_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`use_cpu_layers` changes PaddleNLP's classes for good, so other tests of this process would see it."""
+    monkeypatch.setattr(rl_run, "use_cpu_layers", lambda *_: None)
+
+
+@pytest.fixture
+def complaint(world: TinyWorld, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Run the RL entry point in this process with changed settings; returns its sentence."""
+
+    def run(**settings: str) -> str:
+        command = entry_command(world, tmp_path / "out", **settings)
+        return ends_with_a_sentence(lambda: rl_run.train(load_arguments(command[1], command[2:])), capsys)
+
+    return run
+
+
+# --- the argument file, as a real process -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("script", ["run_rl.py", "run_sft.py"])
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "The argument file '.*missing.yaml' cannot be read: No such file or directory"),
+        ("learning_rat: 1.0e-4\n", "'learning_rat'.*learning_rate"),
+        ("output_dir: [unclosed\n", "line 2: this is not valid YAML"),
+        ("just text\n", "holds no settings"),
+    ],
+    ids=["missing", "unknown key", "broken", "no mapping"],
+)
+def test_bad_argument_file_is_told_before_paddle_is_loaded(
+    tmp_path: Path, script: str, content: str | None, sentence: str
+) -> None:
+    path = tmp_path / ("missing.yaml" if content is None else "arguments.yaml")
+    if content is not None:
+        path.write_text(content)
+    done = started([script, str(path)], "-X", "importtime")
+    imports = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
+    assert imports
+    assert not any(line.split("|")[-1].strip().split(".")[0] in ("paddle", "paddlenlp") for line in imports)
+    assert re.search(sentence, the_sentence(done.stderr))
+
+
+def test_no_argument_file_is_a_sentence() -> None:
+    assert "no argument file was given: run_rl.py ARGUMENTS.yaml" in the_sentence(started(["run_rl.py"]).stderr)
+
+
+def test_missing_data_file_is_told_as_a_process_would_tell_it(world: TinyWorld, tmp_path: Path) -> None:
+    command = entry_command(world, tmp_path, train_datasets=str(tmp_path / "none.jsonl"))
+    sentence = the_sentence(started(["run_rl.py", *command[1:]]).stderr)
+    assert re.search("train_datasets names the file '.*none.jsonl', which does not exist", sentence)
+
+
+def started(arguments: list[str], *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *options, str(SCRIPTS / arguments[0]), *arguments[1:]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment(), check=False)
+    assert done.returncode == 2
+    return done
+
+
+def test_port_that_is_taken_is_told_by_the_server() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = [sys.executable, str(ROOT / "reward_server/reward_server.py"), "--port", str(port)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment(), check=False)
+    assert done.returncode == 2
+    assert f"cannot listen on 127.0.0.1 port {port} (Address already in use)" in the_sentence(done.stderr)
+
+
+# --- data -------------------------------------------------------------------------------------------------------------
+
+TGT = json.dumps({"source": "zwei", "src_lang": "de", "trg_lang": "en", "reference": "two"})
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        ([], "has no lines"),
+        ([{"prompt": "x", "tgt": TGT}], "line 1 has no key 'src'.*set prompt_key and response_key"),
+        ([{"src": "x", "tgt": TGT}, {"src": "x", "tgt": "two"}], "line 2: 'tgt' is not a translation task"),
+        ([{"src": "", "tgt": TGT}], "line 1 has an empty prompt"),
+        ([{"src": "many words " * 99, "tgt": TGT}], "all 1 rows are longer than max_prompt_len = 96 tokens"),
+        ([{"src": "x", "tgt": TGT}], "1 prompts for 1 epochs do not fill one rollout of global_batch_size 4"),
+    ],
+    ids=["empty", "wrong key", "no task", "empty prompt", "all too long", "too few"],
+)
+def test_bad_data_is_told(complaint, tmp_path: Path, lines: list[dict], sentence: str) -> None:
+    path = tmp_path / "data.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert re.search(sentence, complaint(train_datasets=str(path), max_steps="-1"))
+
+
+def test_prompt_over_the_limit_is_left_out_and_counted(world: TinyWorld, tmp_path: Path, caplog) -> None:
+    path = tmp_path / "data.jsonl"
+    rows = [{"src": "many words " * 99, "tgt": TGT}, {"src": "few words", "tgt": TGT}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = entry_command(world, tmp_path / "out")
+    prompts = rl_run.read_prompts(load_arguments(command[1], command[2:]), str(path), tokenizer_of(world))
+    assert [item.prompt_text for item in prompts] == ["few words"]
+    assert (prompts.n_total, prompts.n_too_long) == (2, 1)
+    assert "1 of 2 rows are longer than max_prompt_len = 96 tokens and were left out" in caplog.text
+
+
+def tokenizer_of(world: TinyWorld):
+    from grrm.training.model_setup import load_tokenizer
+
+    return load_tokenizer(str(world.policy))
+
+
+# --- model and tokenizer ----------------------------------------------------------------------------------------------
+
+
+def cut_in_half(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def without_a_weight(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    del tensors["qwen2.layers.1.mlp.down_proj.weight"]
+    save_file(tensors, path, metadata={"format": "np"})
+
+
+def configured(**changes):
+    def change(folder: Path) -> None:
+        path = folder / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+    return change
+
+
+def without_files(*names: str):
+    return lambda folder: [(folder / name).unlink() for name in names]
+
+
+def written(name: str, text: str):
+    return lambda folder: (folder / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (without_files("config.json"), "has no config.json: pass a checkpoint directory"),
+        (written("config.json", "{"), "config.json' is not readable JSON"),
+        (written("config.json", "[]"), "config.json' is not a JSON object"),
+        (without_files("model.safetensors"), "has no weights"),
+        (cut_in_half, "cannot be loaded .*its weights are damaged"),
+        (without_a_weight, "it lacks qwen2.layers.1.mlp.down_proj.weight"),
+        (configured(vocab_size=100), r"receives a shape \[512, 32\], but the expected shape is \[100, 32\]"),
+        (configured(model_type="bert"), "model_type 'bert' is not supported: use a checkpoint of qwen2, llama"),
+        (configured(max_position_embeddings=64), "rows may have 108 tokens but the model has only 64 positions"),
+        (without_files("tokenizer_config.json", "tokenizer.json"), "has no tokenizer that can be read"),
+        (written("tokenizer.json", '{"a":'), "has no tokenizer that can be read"),
+    ],
+    ids=[
+        "no config", "broken config", "config of another shape", "no weights", "truncated", "weight missing",
+        "other shapes", "other architecture", "too few positions", "no tokenizer", "broken tokenizer",
+    ],
+)  # fmt: skip
+def test_bad_model_folder_is_told(complaint, world: TinyWorld, tmp_path: Path, damage, sentence: str) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(world.policy, model)
+    damage(model)
+    said = complaint(actor_model_name_or_path=str(model))
+    assert re.search(sentence, said)
+    assert len(said) < 700
+
+
+def test_missing_model_folder_is_told(complaint, tmp_path: Path) -> None:
+    assert "which does not exist" in complaint(actor_model_name_or_path=str(tmp_path / "none"))
+    said = complaint(actor_model_name_or_path="Organisation/Model")
+    assert "'Organisation/Model' does not exist: give the folder of a downloaded checkpoint" in said
+
+
+def test_tokenizer_with_more_tokens_than_the_model_is_told(world: TinyWorld) -> None:
+    from types import SimpleNamespace
+
+    from grrm.errors import UserError
+    from grrm.training.model_setup import check_fit
+
+    tokenizer = tokenizer_of(world)
+    check_fit(tokenizer, SimpleNamespace(vocab_size=len(tokenizer)), 10**6)
+    with pytest.raises(UserError, match=f"has {len(tokenizer)} tokens but the model only 100"):
+        check_fit(tokenizer, SimpleNamespace(vocab_size=100), 10)
+
+
+# --- where it writes and resumes --------------------------------------------------------------------------------------
+
+
+def test_output_folder_that_cannot_be_made_is_told(complaint, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "cannot be made (File exists): name another folder" in complaint(output_dir=str(tmp_path / "file"))
+    assert "cannot be made (Not a directory)" in complaint(output_dir=str(tmp_path / "file/below"))
+
+
+@pytest.mark.parametrize(
+    ("marker", "sentence"),
+    [
+        (None, "has no grrm_state.json: it is incomplete, use an earlier one"),
+        ("{", "is damaged: use an earlier checkpoint"),
+        ("[]", "is damaged: use an earlier checkpoint"),
+        ('{"step": 2}', "is not of an RL run"),
+    ],
+    ids=["incomplete", "broken", "other shape", "of a supervised run"],
+)
+def test_checkpoint_that_cannot_be_resumed_is_told(
+    complaint, tmp_path: Path, marker: str | None, sentence: str
+) -> None:
+    checkpoint = tmp_path / "checkpoint-2"
+    checkpoint.mkdir()
+    if marker is not None:
+        (checkpoint / "grrm_state.json").write_text(marker)
+    assert sentence in complaint(resume_from_checkpoint=str(checkpoint))
+    assert "is not a directory" in complaint(resume_from_checkpoint=str(tmp_path / "none"))
+
+
+# --- the reward server ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", ["grrm", "paddlenlp"])
+def test_reward_server_that_does_not_run_is_told_before_the_model_is_loaded(
+    complaint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protocol: str
+) -> None:
+    monkeypatch.setattr(reward_sources, "STARTUP_S", 0.5)
+    monkeypatch.setattr(rl_run, "load_policy", lambda *args, **options: pytest.fail("the model was loaded"))
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        said = complaint(yaml=own_arguments(tmp_path, protocol), use_rm_server="true", reward_server=url)
+    assert f"reward server {url} was not ready within 0.5 s (the connection was refused): start it" in said
+
+
+def own_arguments(tmp_path: Path, protocol: str) -> str:
+    """The tiny argument file for `protocol`, without the keys that the row protocol has no use for."""
+    text = (CONFIGS / "grpo_grrm_tiny_argument.yaml").read_text()
+    if protocol == "paddlenlp":
+        text = re.sub(r"(?m)^(score_scale_factor|default_reward):.*\n", "", text)
+    path = tmp_path / "arguments.yaml"
+    path.write_text(f"{text}\nreward_protocol: {protocol}\n")
+    return str(path)

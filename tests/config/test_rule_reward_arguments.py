@@ -1,0 +1,98 @@
+"""Keys of the rule reward, the overlong penalty and the cosine schedule's floor: what is taken and refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from grrm.config import Launch, prepare
+from grrm.errors import UserError
+
+BASE = {
+    "output_dir": "out",
+    "actor_model_name_or_path": "Qwen/Qwen2.5-0.5B",
+    "train_datasets": "rl.jsonl",
+    "rollout_n": 4,
+    "max_prompt_len": 64,
+    "max_dec_len": 32,
+    "max_steps": 20,
+    "save_steps": 10,
+}
+RULE = {"use_rule_reward": True}
+OVERLONG = {"enable_overlong_reward_buffer": True, "overlong_reward_buffer": 8}
+COSINE = {"lr_scheduler_type": "cosine", "learning_rate": 1e-5}
+
+
+def values_of(tmp_path: Path, **changes: object) -> dict:
+    path = tmp_path / "X.yaml"
+    path.write_text(yaml.safe_dump({**BASE, **changes}))
+    return prepare("RL", path, launch=Launch("cpu", 1), check_machine=False).values
+
+
+def test_rule_reward_is_taken(tmp_path):
+    assert values_of(tmp_path, **RULE)["rule_reward"] == "ranking_score"
+    assert values_of(tmp_path, **RULE, rule_reward="ranking_zero")["rule_reward"] == "ranking_zero"
+
+
+def test_penalty_is_whole_at_the_longest_response_unless_told_otherwise(tmp_path):
+    values = values_of(tmp_path, **OVERLONG)
+    assert (values["overlong_max_resp_len"], values["overlong_penalty_capped"]) == (32, True)
+    values = values_of(tmp_path, **OVERLONG, overlong_max_resp_len=16, overlong_penalty_capped=False)
+    assert (values["overlong_max_resp_len"], values["overlong_penalty_capped"]) == (16, False)
+
+
+def test_floor_of_the_cosine_schedule_is_taken(tmp_path):
+    assert values_of(tmp_path, **COSINE, min_learning_rate="2e-6")["min_learning_rate"] == 2e-6
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {**RULE, "rule_reward": "rankin_score"},
+            "rule_reward is 'rankin_score'; give one of ranking_score, ranking_score_no_cot, score, ranking, "
+            "ranking_no_cot, ranking_zero, single_score (did you mean 'ranking_score'?).",
+        ),
+        ({"rule_rewards": "ranking"}, "Unknown key 'rule_rewards'; did you mean 'rule_reward'?"),
+        ({"rule_reward": "ranking"}, "rule_reward has no effect without use_rule_reward; set it to true or remove"),
+        (
+            {**RULE, "use_rm_server": True, "reward_server": "http://h:1"},
+            "use_rule_reward and use_rm_server are two sources of one reward; set one of them to false.",
+        ),
+        ({**RULE, "extractor_type": "line"}, "extractor_type has no effect with use_rule_reward"),
+        ({**RULE, "max_unscored_fraction": 0.1}, "max_unscored_fraction has no effect with use_rule_reward"),
+        (
+            {**OVERLONG, "overlong_max_resp_len": 64},
+            "overlong_max_resp_len 64 is longer than a response of max_dec_len 32; use at most 32.",
+        ),
+        (
+            {**OVERLONG, "overlong_max_resp_len": 6},
+            "overlong_reward_buffer 8 is longer than a response of overlong_max_resp_len 6; use at most 6.",
+        ),
+        (
+            {**OVERLONG, "overlong_penalty_capped": False},
+            "overlong_penalty_capped false has no effect while no response can pass the 32 tokens at which the penalty "
+            "is whole; set overlong_max_resp_len below max_dec_len, or remove the key.",
+        ),
+        ({**OVERLONG, "overlong_max_resp_len": 0}, "overlong_max_resp_len is 0; it must be at least 1"),
+        (
+            {**COSINE, "lr_scheduler_type": "linear", "min_learning_rate": 1e-6},
+            "min_learning_rate is not supported with lr_scheduler_type linear; use cosine",
+        ),
+        ({**COSINE, "min_learning_rate": 1e-4}, "min_learning_rate is 0.0001; it must be at least 0 and at most"),
+        ({"decay_steps": 100}, "decay_steps: 100 is not supported: schedules span the whole run"),
+    ],
+)
+def test_what_cannot_work_is_one_sentence(tmp_path, changes, sentence):
+    with pytest.raises(UserError) as caught:
+        values_of(tmp_path, **changes)
+    message = str(caught.value)
+    assert sentence in message
+    assert "\n" not in message
+
+
+def test_a_value_far_from_every_choice_has_no_nearest_one(tmp_path):
+    with pytest.raises(UserError, match=r"give one of [\w, ]*single_score\.$"):
+        values_of(tmp_path, **RULE, rule_reward="gsm8k")

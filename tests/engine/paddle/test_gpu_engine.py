@@ -1,0 +1,84 @@
+"""The engine on fused operators, here those that run on a CPU: the completions are those of the other back ends."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.fused_reference import reference_operators
+
+from grrm.engine.api import SamplingParams
+from grrm.engine.paddle import gpu_operators
+from grrm.engine.paddle.cpu_decoder import CpuDecoder
+from grrm.engine.paddle.engine import PaddleEngine
+from grrm.engine.paddle.gpu_decoder import GpuDecoder
+from grrm.engine.paddle.plain_decoder import PlainDecoder
+from grrm.errors import UserError
+
+STOPS = (0, 1, 2, 3)
+
+
+@pytest.fixture
+def on_fused_operators(monkeypatch):
+    monkeypatch.setattr(gpu_operators, "paddle_operators", reference_operators)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"temperature": 0},
+        {"temperature": 0, "repetition_penalty": 1.5, "min_new_tokens": 4},
+        {"temperature": 0.6, "top_k": 7},
+        {"temperature": 1.5, "top_p": 0.7, "min_new_tokens": 5},
+        {"temperature": 1.3, "top_k": 40, "top_p": 0.9, "repetition_penalty": 1.2, "min_new_tokens": 3},
+    ],
+)
+@pytest.mark.usefixtures("on_fused_operators")
+def test_completions_are_those_of_plain_operators(options, make_model, prompts):
+    model = make_model("qwen2", max_position_embeddings=128)
+    prompts = [[*prompt, *([11] * 60)] if index > 7 else prompt for index, prompt in enumerate(prompts)]
+    params = SamplingParams(max_new_tokens=7, stop_token_ids=STOPS, seed=5, **options)
+    # Six slots for fourteen prompts: sequences wait, and enter slots that others have used.
+    fused, plain = (PaddleEngine(model, max_num_seqs=6, use_kernels=used) for used in (True, False))
+    assert isinstance(fused._decoder, GpuDecoder)
+    assert isinstance(plain._decoder, PlainDecoder)
+    for one, wanted in zip(fused.generate(prompts, params), plain.generate(prompts, params), strict=True):
+        assert (one.token_ids, one.finish_reason) == (wanted.token_ids, wanted.finish_reason)
+        np.testing.assert_allclose(one.logprobs, wanted.logprobs, atol=1e-4)
+
+
+@pytest.mark.usefixtures("on_fused_operators")
+def test_completions_do_not_depend_on_the_batch(model, prompts):
+    params = SamplingParams(max_new_tokens=6, stop_token_ids=STOPS, seed=9)
+    streams = list(range(100, 100 + len(prompts)))
+    whole = PaddleEngine(model).generate(prompts, params, streams)
+    for index in (0, 5, 13):
+        alone = PaddleEngine(model).generate([prompts[index]], params, [streams[index]])[0]
+        assert alone.token_ids == whole[index].token_ids
+        np.testing.assert_allclose(alone.logprobs, whole[index].logprobs, atol=1e-4)
+
+
+@pytest.mark.usefixtures("on_fused_operators")
+def test_a_budget_bounds_the_blocks_and_they_are_used_again(make_model, monkeypatch):
+    model = make_model("qwen2", max_position_embeddings=200)
+    engine, caches = PaddleEngine(model), []
+    new_cache = engine._decoder.new_cache
+    monkeypatch.setattr(engine._decoder, "new_cache", lambda *sizes: caches.append(new_cache(*sizes)) or caches[-1])
+    engine._max_cache_bytes = 2 * engine._decoder.cache_bytes(144)
+    prompts = [[token] * 130 for token in (5, 5, 6, 6, 7, 8, 8)]
+    engine.generate(prompts, SamplingParams(max_new_tokens=3))
+    (cache,) = caches
+    assert cache.n_slots == 2
+    assert cache.keys[0].shape[0] == 2 * 3  # blocks for two sequences, which seven took in turn
+
+
+def test_a_model_on_the_cpu_goes_on_in_kernels_or_plain_operators(model):
+    wanted = PlainDecoder if CpuDecoder.unsupported_reason(model) else CpuDecoder
+    assert type(PaddleEngine(model)._decoder) is wanted
+
+
+@pytest.mark.usefixtures("on_fused_operators")
+def test_a_precision_of_products_is_for_the_cpp_kernels_only(model, monkeypatch):
+    monkeypatch.setattr(CpuDecoder, "unsupported_reason", lambda *given: "its parameters are on the GPU")
+    with pytest.raises(UserError, match=r"bfloat16 needs the C\+\+ kernels, but its parameters are on the GPU"):
+        PaddleEngine(model, precision="bfloat16")

@@ -1,0 +1,91 @@
+"""Prompts that begin alike: what they share runs once, and nothing else changes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grrm.engine.api import SamplingParams
+from grrm.engine.paddle.cpu_decoder import CpuDecoder
+from grrm.engine.paddle.engine import PaddleEngine
+from grrm.engine.paddle.prefixes import SharedPrefixes
+
+ROWS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=7), min_size=1, max_size=9)
+
+
+def padded(rows):
+    tokens_RT = np.zeros((len(rows), max(map(len, rows))), np.int64)
+    for tokens_T, row in zip(tokens_RT, rows, strict=True):
+        tokens_T[: len(row)] = row
+    return tokens_RT, np.array([len(row) for row in rows])
+
+
+@given(ROWS, st.integers(0, 4), st.integers(1, 3))
+@settings(deadline=None)
+def test_what_a_row_takes_from_another_is_there_before_it(rows, shortest, deepest):
+    found = SharedPrefixes.find(*padded(rows), shortest, deepest)
+    assert found.levels_R.max() <= deepest
+    for row, (owner, shared, level) in enumerate(zip(found.owners_R, found.shared_R, found.levels_R, strict=True)):
+        assert rows[row][:shared] == rows[owner][:shared]
+        assert shared < len(rows[row])
+        if level == 0:
+            assert (owner, shared) == (row, 0)
+        else:
+            assert shared >= max(shortest, 1)
+            assert found.levels_R[owner] < level
+
+
+@given(ROWS)
+@settings(deadline=None)
+def test_every_shared_token_runs_once(rows):
+    found = SharedPrefixes.find(*padded(rows), shortest=1, deepest=9)
+    prefixes = {tuple(row[:end]) for row in rows for end in range(1, len(row) + 1)}
+    ran = sum(map(len, rows)) - found.shared_R.sum()
+    assert len(prefixes) <= ran <= len(prefixes) + sum(map(begins_another, [rows] * len(rows), range(len(rows))))
+
+
+def begins_another(rows, number):
+    """Only such a row may run a token that another one runs: its last."""
+    row = rows[number]
+    return any(other[: len(row)] == row for place, other in enumerate(rows) if place != number)
+
+
+def test_prompts_with_a_common_source_generate_what_each_does_alone(model):
+    prompts, params = prompts_of_two_sources(), SamplingParams(max_new_tokens=5, temperature=0.7, seed=4)
+    engine = PaddleEngine(model)
+    together = engine.generate(prompts, params)
+    alone = [engine.generate([prompt], params, [i])[0] for i, prompt in enumerate(prompts)]
+    assert [one.token_ids for one in together] == [one.token_ids for one in alone]
+    logprobs = [[one.logprobs for one in answers] for answers in (together, alone)]
+    np.testing.assert_allclose(*logprobs, rtol=0, atol=1e-5)
+
+
+def test_a_header_and_a_source_that_prompts_share_run_once(model):
+    if CpuDecoder.unsupported_reason(model):
+        pytest.skip("the C++ decoder does not run here")
+    engine = PaddleEngine(model)
+    counts = count_tokens(engine)
+    engine.generate(prompts_of_two_sources(), SamplingParams(max_new_tokens=1))
+    assert counts == [17 + 8 + 9, 8 + 9 + 2 * 9, 2 * 9]  # what a level adds to the one before
+
+
+def prompts_of_two_sources():
+    rng = np.random.default_rng(3)
+    header, sources = rng.integers(1, 97, 17).tolist(), rng.integers(1, 97, (2, 8)).tolist()
+    ends = rng.integers(1, 97, (6, 9)).tolist()
+    return [header + sources[i % 2] + end for i, end in enumerate(ends)]
+
+
+def count_tokens(engine):
+    """How many tokens every pass of the C++ decoder runs."""
+    decoder, counts = engine._decoder, []
+    run = decoder._run
+
+    def counted(tokens, *rest):
+        counts.append(len(tokens))
+        return run(tokens, *rest)
+
+    decoder._run = counted
+    return counts

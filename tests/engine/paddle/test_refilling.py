@@ -1,0 +1,70 @@
+"""Who enters a slot that has become free, and when."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from grrm.engine.api import SamplingParams
+from grrm.engine.paddle.engine import PaddleEngine
+from grrm.models.cpu_kernels import available
+
+pytestmark = pytest.mark.skipif(not available(), reason="there is no C++ compiler here")
+N_SLOTS = 8
+PARAMS = SamplingParams(max_new_tokens=24, stop_token_ids=tuple(range(6)), seed=3)
+
+
+class Watched:
+    """What an engine's decoder was asked for: ("prefill", prompts) and ("decode", sequences)."""
+
+    def __init__(self, engine: PaddleEngine) -> None:
+        self.events: list[tuple[str, int]] = []
+        decoder = engine._decoder
+        prefill, decode = decoder.prefill, decoder.decode
+
+        def watched_prefill(tokens_RT, *rest):
+            self.events.append(("prefill", len(tokens_RT)))
+            return prefill(tokens_RT, *rest)
+
+        def watched_decode(slots_N, *rest):
+            self.events.append(("decode", len(slots_N)))
+            return decode(slots_N, *rest)
+
+        decoder.prefill, decoder.decode = watched_prefill, watched_decode
+
+    def busy_while_others_wait(self) -> list[int]:
+        """Sequences in each step of decoding before the last prefill."""
+        last = max(i for i, (kind, _) in enumerate(self.events) if kind == "prefill")
+        return [count for kind, count in self.events[:last] if kind == "decode"]
+
+    def prompts_read(self) -> int:
+        return sum(count for kind, count in self.events if kind == "prefill")
+
+
+def some_prompts(n: int) -> list[list[int]]:
+    return np.random.default_rng(0).integers(6, 60, (n, 9)).tolist()
+
+
+def test_a_slot_that_is_free_is_taken_before_the_next_step(model):
+    engine = PaddleEngine(model, max_num_seqs=N_SLOTS)
+    watched = Watched(engine)
+    made = engine.generate(some_prompts(40), PARAMS)
+    assert len({len(one.token_ids) for one in made}) > 3  # they do not all end together
+    assert set(watched.busy_while_others_wait()) == {N_SLOTS}
+
+
+def test_samples_of_a_prompt_enter_together_so_that_it_is_read_once(model):
+    engine = PaddleEngine(model, max_num_seqs=N_SLOTS)
+    watched = Watched(engine)
+    prompts = [prompt for prompt in some_prompts(20) for _ in range(2)]
+    assert len(engine.generate(prompts, PARAMS)) == 40
+    assert watched.prompts_read() == 20
+    assert min(watched.busy_while_others_wait()) >= N_SLOTS - 1
+
+
+def test_a_group_larger_than_a_quarter_of_the_slots_does_not_wait_for_all_of_them(model):
+    engine = PaddleEngine(model, max_num_seqs=N_SLOTS)
+    watched = Watched(engine)
+    prompts = [prompt for prompt in some_prompts(5) for _ in range(8)]
+    assert len(engine.generate(prompts, PARAMS)) == 40
+    assert min(watched.busy_while_others_wait()) > N_SLOTS - N_SLOTS // 4

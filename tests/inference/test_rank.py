@@ -1,0 +1,258 @@
+"""Ranking lists of texts: the reference's results where they are right, statuses where there is no score."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.completions_server import CompletionsServer
+
+import grrm
+from grrm.engine.api import Completion
+from grrm.engine.open import OpenedGenerator
+from grrm.errors import UserError
+from grrm.gqm.chat import render_chatml
+from grrm.gqm.groups import TranslationTask
+from grrm.inference.rank import RankSettings, build_generative_judge, group_of, rank_groups
+from grrm.judges.interface import GeneratedText
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "retry.jsonl"
+VERDICT = "B is best.\n\n### Final Ranking:\n\nB > A\n\n### Scores:\n\nB: 9, A: 4\n"
+
+
+class Script:
+    """Replies by the source text in the prompt; the last one for ever."""
+
+    def __init__(self, replies: dict[str, list[str]], finish_reason: str = "stop") -> None:
+        self.replies, self.finish_reason = replies, finish_reason
+        self.calls: list[dict] = []
+        self.seeds: dict[str, list[int]] = {}
+
+    def generate_text(self, prompts, *, temperature, top_p, max_new_tokens, seeds):
+        call = {"n_prompts": len(prompts), "temperature": temperature, "top_p": top_p, "max_tokens": max_new_tokens}
+        self.calls.append(call)
+        for prompt, seed in zip(prompts, seeds, strict=True):
+            self.seeds.setdefault(prompt, []).append(seed)
+        return [GeneratedText(self._reply(prompt), self.finish_reason, 1) for prompt in prompts]
+
+    def _reply(self, prompt):
+        script = next(replies for source, replies in self.replies.items() if source in prompt)
+        return script.pop(0) if len(script) > 1 else script[0]
+
+    def count_tokens(self, prompt):
+        return len(prompt)
+
+
+@pytest.fixture
+def open_script(monkeypatch):
+    """Makes opening a model answer with a script."""
+
+    def install(script, **options):
+        opened = OpenedGenerator(script, render_chatml, options.pop("max_prompt_tokens", None), **options)
+        monkeypatch.setattr("grrm.inference.batch_calls.open_generator", lambda *_, **__: opened)
+        return script
+
+    return install
+
+
+def golden(fn):
+    rows = [json.loads(line) for line in GOLDEN.read_text().splitlines()]
+    return [pytest.param(row, id=row["id"]) for row in rows if row["fn"] == fn]
+
+
+@pytest.mark.parametrize("row", golden("gqm.func_call"))
+def test_scores_responses_and_rounds_are_the_references(row, open_script):
+    given = dict(row["input"])
+    script = open_script(Script({source: list(replies) for source, replies in given.pop("script").items()}))
+    result = grrm.rank("model", **given, mode="compat")
+    wanted = row["expected"]
+    assert {key: result[key] for key in ("scores", "responses")} == wanted["result"]
+    assert script.calls == [{k: v for k, v in call.items() if k != "n"} for call in wanted["calls"]]
+
+
+def test_scores_stand_in_the_order_of_the_candidates_with_statuses(open_script):
+    open_script(Script({"Hallo": [VERDICT]}))
+    result = grrm.rank("model", ["Hallo"], [["Bye", "Hello", "Bye", None, "```"]], "de", "en")
+    assert result["scores"] == [[4, 9, 4, None, None]]
+    assert result["statuses"] == [["scored", "scored", "duplicate", "unparsable_candidate", "unsafe_candidate"]]
+    assert result["rankings"] == [[[1], [0, 2]]]
+    assert result["attempts"] == [1]
+
+
+def test_what_is_never_readable_has_no_numbers(open_script):
+    script = open_script(Script({"Hallo": ["no idea"], "Tag": [VERDICT]}))
+    result = grrm.rank("model", ["Hallo", "Tag"], [["a", "b"], ["c", "d"]], ["de", "de"], ["en", "fr"], retry=2)
+    assert result["scores"] == [None, [4, 9]]
+    assert result["statuses"][0] == ["judge_unparsable"] * 2
+    assert result["attempts"] == [3, 1]
+    assert [call["n_prompts"] for call in script.calls] == [2, 1, 1]
+
+
+def test_batches_change_nothing_but_the_calls(open_script):
+    results, seeds = [], []
+    for batch_rows in (1, 2, 5):
+        script = open_script(Script({f"S{i}": [VERDICT] for i in range(5)}))
+        seen = []
+        results.append(
+            grrm.rank(
+                "model",
+                [f"S{i}" for i in range(5)],
+                [["a", "b"]] * 5,
+                "de",
+                "en",
+                batch_rows=batch_rows,
+                progress=lambda done, total, seen=seen: seen.append((done, total)),
+            )
+        )
+        seeds.append(script.seeds)
+        assert seen == [(min(done, 5), 5) for done in range(batch_rows, 5 + batch_rows, batch_rows)]
+    assert results[0] == results[1] == results[2]
+    assert seeds[0] == seeds[1] == seeds[2]
+
+
+def test_a_prompt_beyond_the_models_positions_is_a_status_and_not_a_crash(open_script):
+    script = open_script(Script({"": [VERDICT]}), max_prompt_tokens=600)
+    result = grrm.rank("model", ["x" * 900, "y"], [["a", "b"]] * 2, "de", "en")
+    assert result["statuses"] == [["too_long"] * 2, ["scored"] * 2]
+    assert script.calls[0]["n_prompts"] == 1
+
+
+def test_each_candidate_by_itself(open_script):
+    script = open_script(Script({"good": ["fine\n8"], "bad": ["poor\n2"]}))
+    result = grrm.rank("model", ["S"], [["bad", "good"]], "de", "en", judge="sqm")
+    assert result["scores"] == [[2, 8]]
+    assert result["rankings"] == [None]
+    assert script.calls[0]["n_prompts"] == 2
+
+
+def test_orders_are_averaged_against_position_bias(open_script):
+    script = open_script(Script({"S": [VERDICT]}))
+    result = grrm.rank("model", ["S"], [["bad", "good"]], "de", "en", permutations=2)
+    assert sum(call["n_prompts"] for call in script.calls) == 2
+    assert result["scores"] == [[6.5, 6.5]]
+
+
+def test_more_candidates_than_letters_do_not_crash(open_script):
+    open_script(Script({"S": ["no idea"]}))
+    result = grrm.rank("model", ["S"], [[f"text {i}" for i in range(30)]], "de", "en", retry=0)
+    assert result["scores"] == [None]
+    assert len(result["statuses"][0]) == 30
+
+
+def test_special_tokens_of_the_tokenizer_may_not_occur_in_a_candidate(open_script):
+    open_script(Script({"S": [VERDICT]}), special_tokens=("[END]",))
+    result = grrm.rank("model", ["S"], [["bad", "good", "a [END] b"]], "de", "en")
+    assert result["statuses"] == [["scored", "scored", "unsafe_candidate"]]
+
+
+def test_lists_of_different_lengths_are_refused():
+    with pytest.raises(ValueError, match="2 lists of candidates for 1 sources"):
+        grrm.rank("model", ["a"], [["b", "c"], ["d", "e"]], "de", "en")
+    with pytest.raises(ValueError, match="2 languages for 1 rows"):
+        grrm.rank("model", ["a"], [["b", "c"]], ["de", "fr"], "en")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"judge": "oracle"}, "Unknown judge 'oracle'"),
+        ({"prompt_type": "stars"}, "'prompt_type' is 'stars'"),
+        ({"permutations": 0}, "'permutations' is 0"),
+        ({"temperature": -1}, "'temperature' is -1"),
+        ({"trg_langs": "xx"}, "Language code 'xx'"),
+        ({"judge": "sqm", "shuffle": True}, "Unknown judge option 'shuffle'"),
+    ],
+)
+def test_mistakes_are_found_before_a_model_is_opened(options, message):
+    given = {"src_langs": "de", "trg_langs": "en"} | options
+    with pytest.raises(UserError, match=message):
+        grrm.rank("/nowhere", ["a"], [["b", "c"]], **given)
+
+
+def test_a_limit_in_tokens_needs_something_that_counts_them():
+    opened = OpenedGenerator(Script({}), render_chatml, None, counts_tokens=False)
+    with pytest.raises(UserError, match="needs the folder of the tokenizer"):
+        build_generative_judge(opened, RankSettings(prompt_length=100))
+
+
+class Characters:
+    """A tokenizer of characters; like Qwen's, its end of text is not the end of a turn."""
+
+    eos_token_id, unk_token_id = 0, None
+
+    def __call__(self, text, add_special_tokens):
+        return {"input_ids": [ord(letter) for letter in text]}
+
+    def decode(self, token_ids, skip_special_tokens):
+        return "".join(map(chr, token_ids))
+
+    def convert_tokens_to_ids(self, token):
+        return 1 if token == "<|im_end|>" else None
+
+
+class Engine:
+    """Always finds B best; keeps the settings it was asked with."""
+
+    def generate(self, prompts, params, stream_ids):
+        self.params = params
+        reply = [ord(letter) for letter in VERDICT]
+        return [Completion(reply, [0.0] * len(reply), "stop") for _ in prompts]
+
+
+def test_an_open_engine_and_its_tokenizer_are_used_as_they_are():
+    result = grrm.rank(None, ["a"], [["b", "c"]], "de", "en", model=Engine(), tokenizer=Characters())
+    assert result["scores"] == [[4, 9]]
+    with pytest.raises(ValueError, match="go together"):
+        grrm.rank(None, ["a"], [["b", "c"]], "de", "en", model=Engine())
+
+
+def test_an_open_engine_stops_at_the_end_of_the_turn_like_one_that_is_opened_by_its_path():
+    engine = Engine()
+    grrm.rank(None, ["a"], [["b", "c"]], "de", "en", model=engine, tokenizer=Characters())
+    assert engine.params.stop_token_ids == (0, 1)
+
+
+def test_a_prompt_beyond_an_open_engines_limit_is_a_status_and_no_exception():
+    engine = Engine()
+    engine.max_prompt_tokens = 2000
+    candidates = [["b", "c"], ["b" * 2000, "c"]]
+    result = grrm.rank(None, ["a", "a"], candidates, "de", "en", model=engine, tokenizer=Characters())
+    assert result["scores"] == [[4, 9], None]
+    assert result["statuses"][1] == ["too_long", "too_long"]
+
+
+def test_servers_rank_too():
+    server = CompletionsServer(lambda body, number: VERDICT)
+    try:
+        result = grrm.rank(None, ["Hallo"], [["Bye", "Hello"]], "de", "en", urls=[server.url], attempts=2)
+    finally:
+        server.close()
+    assert result["scores"] == [[4, 9]]
+    assert server.requests[0]["prompt"].startswith("<|im_start|>user\nGiven a source text in German")
+    assert server.requests[0]["stop"] == ["<|im_end|>"]
+
+
+def test_no_rows_ask_nobody(open_script):
+    script = open_script(Script({}))
+    assert grrm.rank("model", [], [], "de", "en")["scores"] == []
+    assert script.calls == []
+
+
+def test_a_batch_of_no_rows_is_refused():
+    opened = OpenedGenerator(Script({}), render_chatml, None)
+    groups = [group_of(0, TranslationTask("a", "de", "en"), ["b", "c"])]
+    with pytest.raises(ValueError, match="at least one row"):
+        rank_groups(opened, groups, RankSettings(), batch_rows=0)
+
+
+def test_importing_the_package_loads_nothing_else():
+    code = (
+        "import sys, grrm; assert {'rank', 'translate'} <= set(dir(grrm)); "
+        "heavy = {'paddle', 'numpy', 'requests', 'pydantic'} & set(sys.modules); sys.exit(bool(heavy))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+    with pytest.raises(AttributeError, match="no attribute 'sing'"):
+        _ = grrm.sing

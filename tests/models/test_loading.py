@@ -1,0 +1,105 @@
+"""Models from disk, in either library's layout."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from grrm.engine.api import SamplingParams
+from grrm.engine.paddle.engine import PaddleEngine
+from grrm.errors import UserError
+from grrm.models.checkpoint import rotary_overrides
+from grrm.models.policy import load_policy
+
+
+def save_as_hugging_face(model, directory):
+    """Rename the prefix, store linear weights (out, in), leave the tied head out: what transformers writes."""
+    tensors = {}
+    for name, tensor in model.state_dict().items():
+        array = tensor.numpy()
+        is_linear = array.ndim == 2 and "embed_tokens" not in name
+        tensors[name.replace("qwen2.", "model.", 1)] = np.ascontiguousarray(array.T if is_linear else array)
+    directory.mkdir()
+    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    config = {**model.config.to_dict(), "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
+    (directory / "config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize("writer", ["paddlenlp", "hugging face"])
+def test_from_pretrained_generates_what_the_saved_model_does(writer, model, tmp_path):
+    directory = tmp_path / "model"
+    if writer == "paddlenlp":
+        model.save_pretrained(str(directory), safe_serialization=True)
+    else:
+        save_as_hugging_face(model, directory)
+    params = SamplingParams(max_new_tokens=6)
+    loaded = PaddleEngine.from_pretrained(directory, max_num_seqs=4).generate([[5, 6]] * 3, params)
+    wanted = PaddleEngine(model, max_num_seqs=4).generate([[5, 6]] * 3, params)
+    assert [c.token_ids for c in loaded] == [c.token_ids for c in wanted]
+    np.testing.assert_allclose(loaded[0].logprobs, wanted[0].logprobs, atol=1e-4)
+
+
+def test_rotary_base_is_read_where_transformers_5_writes_it(model, tmp_path):
+    directory = tmp_path / "model"
+    save_as_hugging_face(model, directory)
+    config = json.loads((directory / "config.json").read_text())
+    config["rope_parameters"] = {"rope_theta": config.pop("rope_theta"), "rope_type": "default"}
+    assert config["rope_parameters"]["rope_theta"] != 10_000  # PaddleNLP's default
+    (directory / "config.json").write_text(json.dumps(config))
+    params = SamplingParams(max_new_tokens=6)
+    wanted = PaddleEngine(model).generate([[5, 6]], params)[0]
+    np.testing.assert_allclose(
+        PaddleEngine.from_pretrained(directory).generate([[5, 6]], params)[0].logprobs, wanted.logprobs, atol=1e-4
+    )
+    assert load_policy(directory).config.rope_theta == config["rope_parameters"]["rope_theta"]
+
+
+@pytest.mark.parametrize(
+    ("model_type", "given"),
+    [
+        ("qwen2", {"rope_scaling": {"type": "yarn", "factor": 4.0}}),
+        ("qwen2", {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e6}}),
+        ("llama", {"rope_parameters": {"rope_type": "llama3", "factor": 8.0, "rope_theta": 5e5}}),
+        ("llama", {"rope_parameters": {"full_attention": {"rope_theta": 1e6}}}),
+    ],
+)
+def test_scaled_rotary_embeddings_that_would_be_left_out_are_refused(tmp_path, model_type, given):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type, **given}))
+    with pytest.raises(UserError, match="scales rotary embeddings"):
+        PaddleEngine.from_pretrained(tmp_path)
+
+
+def test_scaling_that_llama_knows_reaches_it():
+    linear = {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e6}
+    found = rotary_overrides(Path(), {"model_type": "llama", "rope_parameters": linear})
+    assert found == {"rope_theta": 1e6, "rope_scaling_type": "linear", "rope_scaling_factor": 2.0}
+    three = {"rope_type": "llama3", "factor": 8.0}
+    assert rotary_overrides(Path(), {"model_type": "llama", "rope_scaling": three, "rope_theta": 5e5}) == {}
+
+
+def test_missing_model_is_one_sentence(tmp_path):
+    with pytest.raises(UserError, match=r"has no config\.json"):
+        PaddleEngine.from_pretrained(tmp_path / "nowhere")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UserError, match="no weights"):
+        PaddleEngine.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["model_state.pdparams", "pytorch_model.bin"])
+def test_pickled_weights_are_refused_before_they_are_opened(tmp_path, name):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / name).write_bytes(b"cos\nsystem\n(S'exit 1'\ntR.")
+    with pytest.raises(UserError, match=rf"holds pickled weights only \({name}\), which could run code"):
+        PaddleEngine.from_pretrained(tmp_path)
+
+
+def test_weights_cut_short_are_one_sentence(model, tmp_path):
+    model.save_pretrained(str(tmp_path), safe_serialization=True)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:50])
+    with pytest.raises(UserError, match=r"cannot be loaded .*its weights are damaged"):
+        PaddleEngine.from_pretrained(tmp_path)

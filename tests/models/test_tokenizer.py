@@ -1,0 +1,50 @@
+"""Tokenizers of checkpoint folders, whichever library wrote them."""
+
+import json
+
+import pytest
+
+from grrm.data.bpe import train_bpe
+from grrm.errors import UserError
+from grrm.models.tokenizer import chat_renderer, load_tokenizer, special_tokens
+
+TEXT = "<|im_start|>user\nTranslate Guten Morgen<|im_end|>\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("named", ["TokenizersBackend", "Qwen2Tokenizer", "Qwen2TokenizerFast", "LlamaTokenizer"])
+def test_a_folder_that_transformers_5_wrote_reads_as_the_one_it_came_from(tmp_path, named):
+    folder = train_bpe(["user\nTranslate Guten Morgen"], tmp_path / "as_ours", 300)
+    ours = load_tokenizer(folder)
+    config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    (folder / "chat_template.jinja").write_text(config.pop("chat_template"), encoding="utf-8")
+    kept = {key: config[key] for key in ("eos_token", "pad_token")}
+    theirs = {**kept, "tokenizer_class": named, "backend": "tokenizers", "is_local": True}
+    (folder / "tokenizer_config.json").write_text(json.dumps(theirs), encoding="utf-8")
+    (folder / "special_tokens_map.json").unlink(missing_ok=True)
+
+    read = load_tokenizer(folder)
+    assert (read.eos_token_id, read.pad_token_id, len(read)) == (ours.eos_token_id, ours.pad_token_id, len(ours))
+    ids = read(TEXT, add_special_tokens=False)["input_ids"]
+    assert ids == ours(TEXT, add_special_tokens=False)["input_ids"]
+    assert read.decode(ids, skip_special_tokens=True) == ours.decode(ids, skip_special_tokens=True)
+    assert chat_renderer("checkpoint", read, folder)("x") == chat_renderer("checkpoint", ours, folder)("x")
+
+
+@pytest.mark.slow
+def test_a_template_file_that_cannot_be_read_stops_only_those_who_want_it(tmp_path):
+    folder = train_bpe(["user\nTranslate Guten Morgen"], tmp_path, 300)
+    (folder / "chat_template.jinja").write_text("{% generation %}", encoding="utf-8")
+    tokenizer = load_tokenizer(folder)
+    assert "x" in chat_renderer("chatml", tokenizer, folder)("x")
+    with pytest.raises(UserError, match=r"chat_template.jinja' cannot be read .*: correct it, or use"):
+        chat_renderer("checkpoint", tokenizer, folder)
+
+
+@pytest.mark.slow
+def test_a_control_token_that_no_setting_names_is_known_as_one(tmp_path):
+    folder = train_bpe(["user\nTranslate Guten Morgen"], tmp_path, 300, ["<|user|>"])
+    config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    del config["added_tokens_decoder"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    assert {"<|user|>", "<|im_start|>", "<|im_end|>"} <= {*special_tokens(load_tokenizer(folder))}

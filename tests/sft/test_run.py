@@ -1,0 +1,90 @@
+"""The supervised stage: its length in epochs, a finished run, and its mistakes told in one sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file
+from support.rl_processes import CONFIGS, TinyWorld
+from support.sentences import ends_with_a_sentence
+
+from grrm.config import load_sft_arguments
+from grrm.sft import run as sft_run
+from grrm.tracking.metrics_log import read_metrics
+
+
+@pytest.fixture(autouse=True)
+def _layers_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`use_cpu_layers` changes PaddleNLP's classes for good, so other tests of this process would see it."""
+    monkeypatch.setattr(sft_run, "use_cpu_layers", lambda *_: None)
+
+
+def sft_settings(world: TinyWorld, tmp_path: Path, **settings: str) -> list[str]:
+    rows = [{"src": f"say {i}", "tgt": str(i), "foreign": [[0, 99999]]} for i in range(10)]
+    data = tmp_path / "sft.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    values = {
+        "init_from_config": "null",
+        "model_name_or_path": str(world.policy),
+        "tokenizer_name_or_path": str(world.policy),
+        "train_datasets": str(data),
+        "output_dir": str(tmp_path / "out"),
+        "report_to": "none",
+        "per_device_train_batch_size": "4",
+        "max_steps": "-1",
+        "num_train_epochs": "2",
+        "logging_steps": "1",
+        **settings,
+    }
+    return [text for key, value in values.items() for text in (f"--{key}", value)]
+
+
+@pytest.mark.parametrize(("drop_last", "steps"), [("false", 6), ("true", 4)])
+def test_supervised_epochs_are_trained_and_a_finished_run_is_left_alone(
+    world: TinyWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drop_last: str, steps: int
+) -> None:
+    overrides = sft_settings(world, tmp_path, dataloader_drop_last=drop_last, save_steps=str(steps))
+    sft_run.train(load_sft_arguments(CONFIGS / "sft_tiny_argument.yaml", overrides))
+    assert [line["step"] for line in read_metrics(tmp_path / "out")] == list(range(1, steps + 1))
+    before, after = (load_file(folder / "model.safetensors") for folder in (world.policy, tmp_path / "out"))
+    assert any((before[name] != after[name]).any() for name in after)
+    monkeypatch.setattr(sft_run.SftTrainer, "train", lambda *args, **options: pytest.fail("trained again"))
+    sft_run.train(load_sft_arguments(CONFIGS / "sft_tiny_argument.yaml", overrides))
+    again = load_file(tmp_path / "out" / "model.safetensors")
+    assert all((again[name] == after[name]).all() for name in after)
+
+
+def test_last_step_is_logged_between_the_logging_steps(world: TinyWorld, tmp_path: Path) -> None:
+    overrides = sft_settings(world, tmp_path, max_steps="3", logging_steps="2", save_steps="3")
+    sft_run.train(load_sft_arguments(CONFIGS / "sft_tiny_argument.yaml", overrides))
+    assert [line["step"] for line in read_metrics(tmp_path / "out")] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"num_train_epochs": "0.1"}, "10 examples for 0.1 epochs are not one optimizer step"),
+        ({"per_device_train_batch_size": "16", "dataloader_drop_last": "true"}, "are not one optimizer step"),
+        ({"prompt_key": "source"}, "line 1 has no key 'source'"),
+        ({"prompt_labels_key": "labels"}, "line 1: 'labels' must be a list of [position, token id]"),
+        ({"prompt_labels_key": "foreign"}, "has the label 99999, but the model knows"),
+        ({"frozen_layers": "2"}, "frozen_layers is 2, but the model has 2 layers"),
+        ({"max_length": "1"}, "all 10 rows are longer than max_length = 1 tokens"),
+        ({"model_name_or_path": "null", "init_from_config": "{tmp}/broken.json"}, "is not a readable JSON file"),
+        ({"model_name_or_path": "null", "init_from_config": "{tmp}/list.json"}, "is not a JSON object"),
+        ({"model_name_or_path": "null", "init_from_config": "{tmp}/bert.json"}, "model_type 'bert' is not supported"),
+    ],
+)
+def test_supervised_stage_tells_its_mistakes(
+    world: TinyWorld, tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: dict[str, str], sentence: str
+) -> None:
+    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "list.json").write_text("[]")
+    (tmp_path / "bert.json").write_text('{"model_type": "bert"}')
+    settings = {key: value.format(tmp=tmp_path) for key, value in settings.items()}
+    overrides = sft_settings(world, tmp_path, **settings)
+    yaml = CONFIGS / "sft_tiny_argument.yaml"
+    said = ends_with_a_sentence(lambda: sft_run.train(load_sft_arguments(yaml, overrides)), capsys)
+    assert sentence in said

@@ -1,0 +1,45 @@
+"""Tiny models with random weights, biases and norms, and the slow but obvious way to get their logits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import paddle
+from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+VOCAB = 97
+ARCHITECTURES = {"qwen2": (Qwen2Config, Qwen2ForCausalLM), "llama": (LlamaConfig, LlamaForCausalLM)}
+
+
+def build_model(architecture: str = "qwen2", **settings: Any) -> Any:
+    config_cls, model_cls = ARCHITECTURES[architecture]
+    config = config_cls(
+        hidden_size=48,
+        intermediate_size=80,
+        num_hidden_layers=2,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        vocab_size=VOCAB,
+        max_position_embeddings=64,
+        rope_theta=500.0,
+    )
+    for name, value in settings.items():  # some settings get lost on the way through the constructor
+        setattr(config, name, value)
+    paddle.seed(7)
+    model = model_cls(config)
+    rng = np.random.default_rng(7)
+    for parameter in model.parameters():  # biases and norms too, which start as constants
+        centre = 1.0 if parameter.ndim == 1 and "norm" in parameter.name else 0.0
+        noise = rng.normal(centre, 0.25, parameter.shape).astype("float32")
+        parameter.set_value(paddle.to_tensor(noise))
+    model.eval()
+    return model
+
+
+def naive_logits(model: Any, token_ids: Sequence[int]) -> np.ndarray:
+    """(T, V) logits of one unpadded sequence by PaddleNLP's own forward pass."""
+    with paddle.no_grad():
+        output = model(paddle.to_tensor([list(token_ids)]))
+    return (output[0] if isinstance(output, tuple) else output).numpy().reshape(len(token_ids), -1)

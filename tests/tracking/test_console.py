@@ -1,0 +1,109 @@
+"""What is shown on the console, on a terminal and off it."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from grrm.tracking.console import StepProgress, format_seconds, show_groups
+
+RECORD = {
+    "step": 3,
+    "group_id": "g",
+    "source": "three [bold]euros[/bold]\x1b[31m",
+    "src_lang": "en",
+    "trg_lang": "de",
+    "reference": "drei Euro",
+    "candidates": [
+        {
+            "id": "A",
+            "response": "x",
+            "translation": "drei Euro",
+            "status": "scored",
+            "score": 10.0,
+            "reward": 1.0,
+            "advantage": 0.5,
+        },
+        {
+            "id": "B",
+            "response": "no [/fence]",
+            "translation": None,
+            "status": "unparsable_candidate",
+            "score": None,
+            "reward": None,
+            "advantage": None,
+        },
+    ],
+}
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_groups_show_every_candidate_and_text_cannot_act_as_markup(terminal):
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=140, color_system=None)
+    show_groups([RECORD, RECORD, RECORD], max_groups=2, console=console)
+    text = console.file.getvalue()
+    assert text.count("drei Euro") == 4
+    assert text.count("no [/fence]") == 2
+    assert "[bold]euros[/bold] [31m" in text
+    assert "\x1b[31m" not in text
+    assert "10.000" in text
+
+
+def test_text_that_nobody_reads_in_passing_is_cut():
+    console = Console(file=io.StringIO(), width=10_000)
+    show_groups([{**RECORD, "source": "long " * 1000}], console=console)
+    source = console.file.getvalue().splitlines()[0]
+    assert source.endswith("long …")
+    assert len(source) < 500
+
+
+def test_other_ranks_show_nothing(capsys):
+    show_groups([RECORD], enabled=False)
+    progress = StepProgress(10, enabled=False)
+    progress.update(5, loss=1.0)
+    progress.close()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_off_a_terminal_lines_are_few_and_tell_the_time_left():
+    now, stream = [0.0], io.StringIO()
+    progress = StepProgress(100, initial=0, description="grpo", stream=stream, clock=lambda: now[0])
+    for step in range(1, 101):
+        now[0] += 2.0
+        progress.update(step, loss=0.5, reward=None)
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "grpo: step 1/100 loss 0.5, 3 min 18 s left"
+    assert lines[1].startswith("grpo: step 11/100")
+    assert lines[-1] == "grpo: step 100/100 loss 0.5"
+    assert len(lines) == 11
+
+
+def test_slow_steps_are_not_silent_for_longer_than_a_minute():
+    now, stream = [0.0], io.StringIO()
+    progress = StepProgress(1000, initial=500, stream=stream, clock=lambda: now[0])
+    for step in (501, 502, 503):
+        now[0] += 45.0
+        progress.update(step)
+    assert [line.split(",")[0] for line in stream.getvalue().splitlines()] == [
+        "training: step 501/1000",
+        "training: step 503/1000",
+    ]
+
+
+def test_on_a_terminal_there_is_one_bar():
+    stream = Terminal()
+    progress = StepProgress(4, initial=1, description="sft", stream=stream)
+    progress.update(4, loss=0.25)
+    progress.close()
+    assert "4/4" in stream.getvalue()
+    assert "loss=0.25" in stream.getvalue()
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(41.6, "42 s"), (185, "3 min 05 s"), (7620, "2 h 07 min")])
+def test_durations_read_naturally(seconds, text):
+    assert format_seconds(seconds) == text

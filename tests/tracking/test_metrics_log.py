@@ -1,0 +1,48 @@
+"""metrics.jsonl: one object per step, readable whatever happened to the run."""
+
+import json
+
+import numpy as np
+import pytest
+
+from grrm.tracking.metrics_log import MetricsLog, metric_series, read_metrics
+
+
+def test_steps_come_back_in_order_and_series_skip_what_was_not_logged(tmp_path):
+    log = MetricsLog(tmp_path)
+    log.log(1, {"loss": np.float32(0.5), "kl": None})
+    log.log(2, {"loss": float("nan"), "kl": 0.25, "step": 99})
+    log.log(3, {"loss": 0.25})
+    records = read_metrics(tmp_path)
+    assert records == [
+        {"step": 1, "loss": 0.5, "kl": None},
+        {"step": 2, "loss": None, "kl": 0.25},
+        {"step": 3, "loss": 0.25},
+    ]
+    assert metric_series(records, "loss") == ([1, 3], [0.5, 0.25])
+    assert metric_series(records, "reward_mean") == ([], [])
+
+
+def test_resume_drops_the_steps_that_will_be_repeated(tmp_path):
+    log = MetricsLog(tmp_path)
+    for step in range(1, 6):
+        log.log(step, {"loss": float(step)})
+    resumed = MetricsLog(tmp_path, first_step=4)
+    resumed.log(4, {"loss": 40.0})
+    assert metric_series(read_metrics(tmp_path), "loss") == ([1, 2, 3, 4], [1.0, 2.0, 3.0, 40.0])
+
+
+def test_a_line_is_on_disk_as_soon_as_it_is_logged(tmp_path):
+    log = MetricsLog(tmp_path)
+    log.log(1, {"loss": 1.0})
+    assert json.loads(log.path.read_text()) == {"step": 1, "loss": 1.0}
+
+
+def test_nothing_logged_is_an_empty_history_and_damage_is_an_error(tmp_path):
+    assert read_metrics(tmp_path) == []
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\nrubbish\n')
+    with pytest.raises(ValueError, match=r"metrics.jsonl:2 is not JSON"):
+        read_metrics(tmp_path)
+    (tmp_path / "metrics.jsonl").write_text("[1]\n")
+    with pytest.raises(ValueError, match="not a JSON object with a step"):
+        read_metrics(tmp_path)

@@ -1,0 +1,97 @@
+"""The dump of rollout groups: nothing lost, nothing twice, in either format."""
+
+import json
+import math
+
+import pytest
+
+from grrm.errors import UserError
+from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
+from grrm.tracking.rollout_dump import RolloutDump, group_record, read_rollouts
+
+
+def a_group(name: str) -> Group:
+    candidates = (Candidate("A", "[eins]", "eins", 5), Candidate("B", "zwei", None, 4))
+    return Group(name, TranslationTask("one\u2028two", "en", "de", None), candidates)
+
+
+VERDICT = Verdict((Status.SCORED, Status.UNPARSABLE_CANDIDATE), (7.5, None), (("A",),), "A reads well", 1)
+
+
+def a_record(step: int, name: str = "g0"):
+    return group_record(step, a_group(name), VERDICT, [0.75, None], [0.5, 0.0])
+
+
+@pytest.mark.parametrize("file_format", ["jsonl", "parquet"])
+def test_everything_about_a_group_comes_back(tmp_path, file_format):
+    dump = RolloutDump(tmp_path, file_format)
+    dump.write(1, [a_record(1), a_record(1, "g1")])
+    dump.write(2, [])
+    dump.write(3, [a_record(3)])
+    records = list(read_rollouts(tmp_path))
+    assert [(record["step"], record["group_id"]) for record in records] == [(1, "g0"), (1, "g1"), (3, "g0")]
+    assert records[0] == a_record(1)
+    assert records[0]["candidates"][1] == {
+        "id": "B",
+        "response": "zwei",
+        "translation": None,
+        "n_tokens": 4,
+        "status": "unparsable_candidate",
+        "score": None,
+        "reward": None,
+        "advantage": 0.0,
+    }
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("file_format", ["jsonl", "parquet"])
+def test_resumed_run_does_not_leave_its_repeated_steps_twice(tmp_path, file_format):
+    for rank in (0, 1):
+        dump = RolloutDump(tmp_path, file_format, rank=rank)
+        for step in (1, 2, 3):
+            dump.write(step, [a_record(step, f"old-rank{rank}")])
+    resumed = RolloutDump(tmp_path, file_format, rank=0, first_step=2)
+    resumed.write(2, [a_record(2, "new-rank0")])
+    steps = {(record["step"], record["group_id"]) for record in read_rollouts(tmp_path)}
+    assert steps == {(1, "old-rank0"), (2, "new-rank0"), (1, "old-rank1"), (2, "old-rank1"), (3, "old-rank1")}
+
+
+@pytest.mark.parametrize(("before", "after"), [("jsonl", "parquet"), ("parquet", "jsonl")])
+def test_steps_repeated_in_another_format_are_there_once(tmp_path, before, after):
+    dump = RolloutDump(tmp_path, before)
+    for step in (1, 2):
+        dump.write(step, [a_record(step, "old")])
+    RolloutDump(tmp_path, after, first_step=2).write(2, [a_record(2, "new")])
+    assert sorted((record["step"], record["group_id"]) for record in read_rollouts(tmp_path)) == [
+        (1, "old"),
+        (2, "new"),
+    ]
+
+
+def test_line_cut_short_by_a_kill_does_not_spoil_the_file(tmp_path):
+    dump = RolloutDump(tmp_path)
+    dump.write(1, [a_record(1)])
+    path = tmp_path / "rollouts-rank000.jsonl"
+    with path.open("a", encoding="utf-8") as file:
+        file.write('{"step": 2, "group_id": "g')
+    assert [record["step"] for record in read_rollouts(tmp_path)] == [1]
+    RolloutDump(tmp_path, first_step=2).write(2, [a_record(2)])
+    assert [json.loads(line)["step"] for line in path.read_text(encoding="utf-8").split("\n") if line] == [1, 2]
+
+
+def test_nan_is_written_as_null_and_said_aloud(tmp_path, caplog):
+    record = group_record(4, a_group("g"), VERDICT, [math.nan, None], [0.0, math.inf])
+    RolloutDump(tmp_path).write(4, [record])
+    candidates = next(read_rollouts(tmp_path))["candidates"]
+    assert [candidate["reward"] for candidate in candidates] == [None, None]
+    assert candidates[1]["advantage"] is None
+    assert "candidates.reward is nan" in caplog.text
+
+
+def test_wrong_use_is_refused(tmp_path):
+    with pytest.raises(UserError, match="not 'csv'"):
+        RolloutDump(tmp_path, "csv")
+    with pytest.raises(ValueError, match="lengths"):
+        group_record(1, a_group("g"), VERDICT, [1.0], [1.0, 2.0])
+    with pytest.raises(ValueError, match=r"steps \[2\] given for step 1"):
+        RolloutDump(tmp_path).write(1, [a_record(2)])

@@ -1,0 +1,202 @@
+"""Only whole checkpoints are resumed from."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from grrm.errors import UserError
+from grrm.training.checkpoints import (
+    MARKER,
+    MarksCheckpoints,
+    check_resumable,
+    claim_output_dir,
+    drop_old_checkpoints,
+    last_complete_checkpoint,
+    read_marker,
+    resume_point,
+    save_final,
+    start_over,
+    write_marker,
+)
+
+
+def checkpoint(folder, step, state=None):
+    path = folder / f"checkpoint-{step}"
+    path.mkdir(parents=True)
+    if state is not None:
+        write_marker(path, state)
+    return path
+
+
+def test_marker_comes_back_and_leaves_nothing_beside_it(tmp_path):
+    path = checkpoint(tmp_path, 3, {"step": 3, "generation": 5, "moments": None})
+    assert read_marker(path) == {"step": 3, "generation": 5, "moments": None}
+    assert [file.name for file in path.iterdir()] == [MARKER]
+
+
+def test_newest_whole_checkpoint_is_found_by_number_and_others_are_passed_over(tmp_path):
+    assert last_complete_checkpoint(tmp_path) is None
+    assert last_complete_checkpoint(tmp_path / "none") is None
+    for step in (9, 10):
+        checkpoint(tmp_path, step, {"step": step})
+    checkpoint(tmp_path, 11)
+    checkpoint(tmp_path, "best", {"step": 99})
+    assert last_complete_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
+
+
+def test_where_to_resume(tmp_path):
+    newest = checkpoint(tmp_path, 4, {"step": 4})
+    named = checkpoint(tmp_path / "elsewhere", 2, {"step": 2})
+
+    def args(**changes):
+        settings = {"resume_from_checkpoint": None, "overwrite_output_dir": False, "output_dir": str(tmp_path)}
+        return SimpleNamespace(**{**settings, **changes})
+
+    assert resume_point(args()) == newest
+    assert resume_point(args(overwrite_output_dir=True)) is None
+    assert resume_point(args(resume_from_checkpoint=str(named))) == named
+    with pytest.raises(UserError, match="is not a directory: name a checkpoint-N folder"):
+        resume_point(args(resume_from_checkpoint=str(tmp_path / "none")))
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", '{"generation": 1}', '{"step": null}', b"\xff\xfe"])
+def test_damaged_marker_is_told(tmp_path, content):
+    path = checkpoint(tmp_path, 1)
+    (path / MARKER).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError, match=f"{MARKER} in checkpoint '.*' is damaged"):
+        read_marker(path)
+
+
+def test_output_folder_is_made_or_refused(tmp_path):
+    claim_output_dir(tmp_path / "a/b")
+    claim_output_dir(tmp_path / "a/b")
+    assert (tmp_path / "a/b").is_dir()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be made"):
+        claim_output_dir(tmp_path / "file")
+
+
+def test_folder_that_cannot_be_written_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr("grrm.training.checkpoints.os.access", lambda path, mode: False)  # root may write anywhere
+    with pytest.raises(UserError, match="cannot be written: name another folder or mend its permissions"):
+        claim_output_dir(tmp_path)
+
+
+def test_only_checkpoints_marked_last_are_kept(tmp_path):
+    for age, step in enumerate((90, 10, 20, 30)):  # 90 was left by an earlier run in the same folder
+        path = checkpoint(tmp_path, step, {"step": step})
+        os.utime(path / MARKER, (1000 + age, 1000 + age))
+    checkpoint(tmp_path, 25)
+    checkpoint(tmp_path, "best", {"step": 1})
+    drop_old_checkpoints(tmp_path, None)
+    drop_old_checkpoints(tmp_path, 0)
+    assert len(list(tmp_path.iterdir())) == 6
+    drop_old_checkpoints(tmp_path, 2, spare="out/checkpoint-10")
+    assert {path.name for path in tmp_path.iterdir()} == {f"checkpoint-{n}" for n in (10, 20, 30, "best")}
+    drop_old_checkpoints(tmp_path, 1)
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-30", "checkpoint-best"}
+
+
+class SavingTrainer:
+    """As PaddleNLP's Trainer: writes the new checkpoint, then asks for the old ones to be deleted."""
+
+    def __init__(self, folder, interrupted=False):
+        self.args = SimpleNamespace(output_dir=str(folder), world_size=1, save_total_limit=1)
+        self.state = SimpleNamespace(global_step=2, best_model_checkpoint=None)
+        self.interrupted = interrupted
+
+    def is_world_process_zero(self):
+        return True
+
+    def _rotate_checkpoints(self, *args, **kwargs):
+        pytest.fail("older checkpoints were deleted before the new one was whole")
+
+    def _save_checkpoint(self, model, metrics=None):
+        checkpoint(Path(self.args.output_dir), self.state.global_step)
+        self._rotate_checkpoints(use_mtime=True)
+        if self.interrupted:
+            raise KeyboardInterrupt
+
+
+class MarkingTrainer(MarksCheckpoints, SavingTrainer):
+    """What the trainers of this package are."""
+
+    def marker_state(self):
+        return {"generation": 7}
+
+
+def test_save_cut_short_leaves_the_checkpoint_before_it(tmp_path):
+    checkpoint(tmp_path, 1, {"step": 1})
+    with pytest.raises(KeyboardInterrupt):
+        MarkingTrainer(tmp_path, interrupted=True)._save_checkpoint(None)
+    assert last_complete_checkpoint(tmp_path) == tmp_path / "checkpoint-1"
+
+
+def test_whole_save_is_marked_and_replaces_the_one_before_it(tmp_path):
+    checkpoint(tmp_path, 1, {"step": 1})
+    MarkingTrainer(tmp_path)._save_checkpoint(None)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-2"]
+    assert read_marker(tmp_path / "checkpoint-2") == {"step": 2, "generation": 7}
+
+
+def test_starting_over_forgets_the_checkpoints_of_the_run_before(tmp_path):
+    earlier = checkpoint(tmp_path, 400, {"step": 400})
+    args = SimpleNamespace(overwrite_output_dir=True, output_dir=str(tmp_path))
+    start_over(args, earlier)
+    start_over(SimpleNamespace(overwrite_output_dir=False, output_dir=str(tmp_path)), None)
+    assert last_complete_checkpoint(tmp_path) == earlier
+    start_over(args, None)
+    newer = checkpoint(tmp_path, 50, {"step": 50})
+    assert last_complete_checkpoint(tmp_path) == newer
+
+
+def test_checkpoint_that_training_cannot_go_on_from_is_told(tmp_path):
+    path = checkpoint(tmp_path, 6, {"step": 6})
+    args = SimpleNamespace(sharding_parallel_degree=-1, load_sharded_model=False)
+    with pytest.raises(UserError, match=r"has no optimizer state \(ignore_save_lr_and_optim\)"):
+        check_resumable(args, path, 6)
+    (path / "optimizer.pdopt").write_bytes(b"")
+    check_resumable(args, path, 6, updates_per_rollout=3)
+    with pytest.raises(UserError, match="saved after step 6, in the middle of what are rollouts of 4 optimizer steps"):
+        check_resumable(args, path, 6, updates_per_rollout=4)
+    (path / "optimizer.pdopt").rename(path / "optimizer.shard00.pdopt")
+    (path / "optimizer.shard01.pdopt").write_bytes(b"")
+    with pytest.raises(UserError, match=r"holds the optimizer in 2 part\(s\) but this run has a sharding degree of 1"):
+        check_resumable(args, path, 6)
+    args.sharding_parallel_degree = 2
+    check_resumable(args, path, 6)
+
+
+class Saved:
+    """A model or tokenizer that writes `files` and then fails when told to."""
+
+    def __init__(self, files, fails=False):
+        self.files, self.fails = files, fails
+
+    def save_pretrained(self, folder, safe_serialization=True):
+        for name, text in self.files.items():
+            (Path(folder) / name).write_text(text)
+        if self.fails:
+            raise OSError("disk full")
+
+
+def trainer_that_saves(text, fails=False):
+    return SimpleNamespace(
+        args=SimpleNamespace(world_size=1),
+        is_world_process_zero=lambda: True,
+        model=Saved({"model.safetensors": text, "config.json": text}, fails),
+        tokenizer=Saved({"tokenizer.json": text}),
+    )
+
+
+def test_a_save_that_fails_half_way_leaves_the_earlier_model_whole(tmp_path):
+    save_final(trainer_that_saves("old"), tmp_path)
+    with pytest.raises(OSError, match="disk full"):
+        save_final(trainer_that_saves("new", fails=True), tmp_path)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(
+        ("model.safetensors", "config.json", "tokenizer.json"), "old"
+    )

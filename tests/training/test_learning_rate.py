@@ -1,0 +1,57 @@
+"""The cosine schedule with a floor."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from paddlenlp.trainer.trainer_utils import get_cosine_schedule_with_warmup
+
+from grrm.training.learning_rate import DecaysToFloor, floored_cosine
+
+
+def test_it_rises_over_the_warmup_and_comes_down_to_the_floor():
+    factors = [floored_cosine(step, warmup=2, total=10, floor=0.2) for step in range(11)]
+    assert factors[:3] == [0.0, 0.5, 1.0]
+    assert factors[6] == pytest.approx(0.6)
+    assert factors[10] == pytest.approx(0.2)
+    assert factors[2:] == sorted(factors[2:], reverse=True)
+
+
+@given(st.integers(0, 20), st.integers(1, 100), st.sampled_from([0.25, 0.5, 1.5]))
+def test_floor_of_nothing_is_the_schedule_of_paddlenlp(warmup, rest, num_cycles):
+    theirs = get_cosine_schedule_with_warmup(1.0, warmup, warmup + rest, num_cycles)
+    for step in range(warmup + rest + 1):
+        assert floored_cosine(step, warmup, warmup + rest, 0.0, num_cycles) == pytest.approx(theirs.lr_lambda(step))
+
+
+class PaddleTrainer:
+    """What the mixin sees of PaddleNLP's Trainer."""
+
+    def __init__(self, **args):
+        defaults = {"learning_rate": 1e-5, "warmup_steps": 0, "warmup_ratio": 0.0, "num_cycles": 0.5}
+        self.args, self.lr_scheduler = SimpleNamespace(**{**defaults, **args}), None
+
+    def create_scheduler(self, num_training_steps):
+        return f"PaddleNLP's over {num_training_steps}"
+
+
+class Trainer(DecaysToFloor, PaddleTrainer):
+    pass
+
+
+def test_trainer_steps_down_to_the_floor():
+    trainer = Trainer(min_learning_rate=2e-6)
+    schedule = trainer.create_scheduler(4)
+    assert schedule is trainer.lr_scheduler
+    rates = []
+    for _ in range(5):
+        rates.append(schedule.get_lr())
+        schedule.step()
+    assert rates == pytest.approx([1e-5, 8.828427e-6, 6e-6, 3.171573e-6, 2e-6])
+
+
+def test_without_a_floor_the_schedule_is_paddlenlps():
+    assert Trainer(min_learning_rate=None).create_scheduler(7) == "PaddleNLP's over 7"
