@@ -133,10 +133,9 @@ def paddle_step(form: str, n_tokens: int, vocab: int, width: int) -> Callable[[]
     import paddle
     import paddle.nn.functional as F
 
-    from grrm.models.chunked_loss import chunked_loss
+    from grrm.models.chunked_loss import ChunkedLoss
     from grrm.models.cpu_layers.precision import set_precision
-    from grrm.models.linear_scores import linear_scores
-    from grrm.models.policy import score_tokens
+    from grrm.models.token_scores import linear_scores, score_logits
 
     if form.endswith("bf16"):
         set_precision("bfloat16")
@@ -158,13 +157,14 @@ def paddle_step(form: str, n_tokens: int, vocab: int, width: int) -> Callable[[]
         weight.clear_gradient(set_to_zero=False)
         hidden.clear_gradient(set_to_zero=False)
         if form.startswith("one-pass"):
-            chunked_loss(hidden, head, labels, lengths, lambda scores, _: scores[0].sum() / n_tokens).backward()
+            layout = (True, tuple(lengths), False)
+            ChunkedLoss.apply(hidden, weight, labels, *layout, lambda scores, _: scores[0].sum() / n_tokens).backward()
             return
         if form == "twice":
             chosen = linear_scores(hidden, head, labels)[0]
         else:
             logits = paddle.matmul(hidden, weight, transpose_y=True)
-            chosen = score_tokens(logits, labels).logprobs_N if form == "whole" else stock(logits)
+            chosen = score_logits(logits, labels).logprobs_N if form == "whole" else stock(logits)
         chosen.mean().backward()
 
     return step

@@ -100,7 +100,7 @@ def trainer_row(home: Path, model: str, theirs: dict[str, list[list[Any]]]) -> d
     """Log-probabilities of the trainer's forward pass, prompts packed in front of their responses."""
     from grrm.models.cpu_layers import use_cpu_layers
     from grrm.models.policy import load_policy
-    from grrm.rl.micro_batch import score_responses
+    from grrm.models.token_scores import score_responses
 
     use_cpu_layers()
     policy = load_policy(home / model)

@@ -31,13 +31,12 @@ from machine import describe_machine
 from grrm.data.atomic import atomic_path
 from grrm.engine.api import Completion, SamplingParams
 from grrm.engine.paddle.engine import PaddleEngine
+from grrm.models.chunked_loss import chunked_loss
 from grrm.models.cpu_layers import use_cpu_layers
 from grrm.models.policy import policy_class
+from grrm.rl.batch import BatchObjective, make_batch
 from grrm.rl.experience import Row
-from grrm.rl.losses.config import PolicyLossConfig
-from grrm.rl.losses.interface import LossInputs
-from grrm.rl.losses.objective import policy_objective
-from grrm.rl.micro_batch import make_micro_batch
+from grrm.rl.losses import PolicyLossConfig, count_denominators
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL_CONFIG = ROOT / "llm/config/qwen/tiny_model_config.json"
@@ -48,7 +47,7 @@ RESULT = ROOT / "benchmarks/results/tiny_step.json"
 class Workload:
     """One rollout of `n_prompts` groups, and one optimizer step on all of its rows, `micro_batch_rows` at a time.
 
-    `pack_tokens` as in `make_micro_batch`: responses share their prompt's row up to that length.
+    `pack_tokens` as in `make_batch`: responses share their prompt's row up to that length.
     """
 
     n_prompts: int = 32
@@ -148,18 +147,10 @@ def row_of(prompt: list[int], completion: Completion, advantage: float) -> Row:
 
 def loss_of(model: Any, rows: list[Row], pack_tokens: int) -> Any:
     """The clipped policy loss of one micro-batch, as the trainer computes it on its own rollout."""
-    batch = make_micro_batch(rows, pad_id=0, pack_tokens=pack_tokens)
-    scores = model(**batch.index.model_inputs())
-    logprobs_BR = batch.index.to_rows(scores.logprobs_N)
-    inputs = LossInputs(
-        logprobs_BT=logprobs_BR,
-        old_logprobs_BT=logprobs_BR.detach(),
-        advantages_BT=batch.advantages_BR,
-        mask_BT=batch.mask_BR,
-        ref_logprobs_BT=None,
-        entropy_BT=batch.index.to_rows(scores.entropy_N),
-    )
-    return policy_objective(inputs, PolicyLossConfig()).loss
+    batch = make_batch(rows, pad_id=0, pack_tokens=pack_tokens)
+    denominators = count_denominators(batch.mask_RT.numpy(), batch.advantages_RT.numpy())
+    objective = BatchObjective(batch, PolicyLossConfig(), denominators)
+    return chunked_loss(model(**batch.tokens.model_inputs()), model.lm_head, batch.tokens, objective)
 
 
 def timed_in_turn(works: Sequence[Callable[[], Any]], repeats: int) -> list[tuple[Any, list[float]]]:

@@ -90,8 +90,8 @@ def measure_here(workload: str, form: str) -> float:
     from tiny_step import build_model
 
     from grrm.models.cpu_layers import use_cpu_layers
-    from grrm.models.packing import index_packed
-    from grrm.models.token_index import index_tokens
+    from grrm.models.packing import pack_rows, pad_rows
+    from grrm.models.token_scores import score_hidden
 
     if form != "stock":
         use_cpu_layers()
@@ -99,12 +99,13 @@ def measure_here(workload: str, form: str) -> float:
     n_rows, n_prompt, n_response = WORKLOADS[workload]
     ids = np.random.default_rng(1).integers(0, model.config.vocab_size, (n_rows, n_prompt + n_response)).tolist()
     prompts, responses = [row[:n_prompt] for row in ids], [row[n_prompt:] for row in ids]
-    index = index_tokens(prompts, responses, 0) if form == "stock" else index_packed(prompts, responses, 0, 0)
+    tokens = pad_rows(prompts, responses, 0) if form == "stock" else pack_rows(prompts, responses, 0, 0)
     optimizer = paddle.optimizer.AdamW(1e-3, parameters=model.parameters())
     seconds = []
     for _ in range(_STEPS + 2):
         start = time.process_time()
-        (-model(**index.model_inputs()).logprobs_N.mean()).backward()
+        scores = score_hidden(model(**tokens.model_inputs()), model.lm_head, tokens.labels_N)
+        (-scores.logprobs_N.mean()).backward()
         optimizer.step()
         optimizer.clear_grad()
         seconds.append(time.process_time() - start)

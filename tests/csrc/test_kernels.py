@@ -15,7 +15,7 @@ from support.token_scores import token_scores
 
 from grrm.models.attention_ranges import dense_mask
 from grrm.models.cpu_layers.operators import attention, available, rms_norm, rotate, score_tokens, swiglu
-from grrm.models.packing import index_packed
+from grrm.models.packing import pack_rows
 
 pytestmark = pytest.mark.skipif(not available(), reason="there is no C++ compiler here")
 EPSILON = 1e-6
@@ -165,7 +165,7 @@ def test_attention_over_packed_rows(seed, width, key_heads, group, longest):
     prompts = [[1] * rng.integers(1, longest + 1) for _ in range(3)]
     members = [prompt for prompt in prompts for _ in range(rng.integers(1, 4))]
     answers = [[2] * rng.integers(1, longest + 1) for _ in members]
-    index = index_packed(members, answers, 0, int(rng.integers(1, 3 * longest)))
+    index = pack_rows(members, answers, 0, int(rng.integers(1, 3 * longest)))
     visible = index.attention_ranges_3BT
     batch, length = index.input_ids.shape
     padding = visible.numpy()[2] > np.arange(length)

@@ -52,14 +52,14 @@ def run(code: str) -> list[str]:
 STEP = """
 import paddle
 from grrm.models.cpu_layers import operators, use_cpu_layers
-from grrm.models.policy import score_tokens
+from grrm.models.token_scores import score_logits
 use_cpu_layers()
 from paddlenlp.transformers import Qwen2Config, Qwen2ForCausalLM
 paddle.seed(1)
 model = Qwen2ForCausalLM(Qwen2Config(vocab_size=50, hidden_size=16, intermediate_size=24, num_hidden_layers=1,
                                      num_attention_heads=2, num_key_value_heads=1))
 logits = model(paddle.to_tensor([[3, 4, 5, 6]]))[0].reshape([4, 50])
-scores = score_tokens(logits, paddle.to_tensor([1, 2, 3, 4]))
+scores = score_logits(logits, paddle.to_tensor([1, 2, 3, 4]))
 scores[0].sum().backward()
 weight = model.qwen2.embed_tokens.weight
 print(operators.available(), operators.operators().reason)

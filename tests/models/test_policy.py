@@ -7,8 +7,9 @@ import paddle
 import pytest
 from support.rl_processes import TinyWorld
 
-from grrm.models.policy import load_policy, score_tokens
-from grrm.rl.micro_batch import index_tokens
+from grrm.models.packing import pad_rows
+from grrm.models.policy import load_policy
+from grrm.models.token_scores import score_hidden, score_logits
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
@@ -20,7 +21,7 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 def test_scores_are_log_softmax_and_its_entropy(scale):
     rng = np.random.default_rng(0)
     logits_NV, labels_N = rng.normal(size=(6, 11)) * scale + 5.0, rng.integers(0, 11, 6)
-    scores = score_tokens(paddle.to_tensor(logits_NV.astype("float32")), paddle.to_tensor(labels_N))
+    scores = score_logits(paddle.to_tensor(logits_NV.astype("float32")), paddle.to_tensor(labels_N))
     expected = log_softmax(logits_NV)
     np.testing.assert_allclose(scores.logprobs_N.numpy(), expected[np.arange(6), labels_N], rtol=1e-5, atol=2e-5)
     entropy = -(np.exp(expected) * expected).sum(-1)
@@ -29,7 +30,7 @@ def test_scores_are_log_softmax_and_its_entropy(scale):
 
 def test_least_probable_tokens_keep_their_gradient_where_paddle_clamps_their_value():
     logits_NV = paddle.to_tensor([[100.0, 0.0]], stop_gradient=False)
-    scores = score_tokens(logits_NV, paddle.to_tensor([1]))
+    scores = score_logits(logits_NV, paddle.to_tensor([1]))
     assert -100.5 <= float(scores.logprobs_N) <= -63.5
     scores.logprobs_N.sum().backward()
     np.testing.assert_allclose(logits_NV.grad.numpy(), [[-1.0, 1.0]], atol=1e-6)
@@ -37,7 +38,7 @@ def test_least_probable_tokens_keep_their_gradient_where_paddle_clamps_their_val
 
 def test_gradient_is_that_of_log_softmax_and_entropy_has_none():
     logits_NV = paddle.to_tensor([[1.0, 2.0, 0.5]], stop_gradient=False)
-    scores = score_tokens(logits_NV, paddle.to_tensor([1]))
+    scores = score_logits(logits_NV, paddle.to_tensor([1]))
     assert scores.entropy_N.stop_gradient
     scores.logprobs_N.sum().backward()
     expected = np.eye(3)[1] - np.exp(log_softmax(np.array([1.0, 2.0, 0.5])))
@@ -46,7 +47,7 @@ def test_gradient_is_that_of_log_softmax_and_entropy_has_none():
 
 def test_entropy_has_its_own_gradient_where_it_is_asked_for():
     logits_NV = paddle.to_tensor([[1.0, 2.0, 0.5]], stop_gradient=False)
-    scores = score_tokens(logits_NV, paddle.to_tensor([1]), entropy_gradient=True)
+    scores = score_logits(logits_NV, paddle.to_tensor([1]), entropy_gradient=True)
     scores.entropy_N.sum().backward()
     logprobs = log_softmax(np.array([1.0, 2.0, 0.5]))
     entropy = -(np.exp(logprobs) * logprobs).sum()
@@ -59,11 +60,10 @@ def test_packed_forward_equals_the_log_softmax_of_full_logits_row_by_row(world: 
     policy = load_policy(world.policy)
     policy.eval()
     prompts, responses = [[5, 6, 7], [8], [9, 10]], [[11, 12], [13, 14, 15, 16], [17]]
-    index = index_tokens(prompts, responses, pad_id=0)
+    tokens = pad_rows(prompts, responses, pad_id=0)
     with paddle.no_grad():
-        scores = policy(
-            index.input_ids, positions_N=index.positions_N, labels_N=index.labels_N, temperature=temperature
-        )
+        hidden = policy(**tokens.model_inputs())
+        scores = score_hidden(hidden, policy.lm_head, tokens.labels_N, temperature=temperature)
         expected, entropy = [], []
         for prompt, response in zip(prompts, responses, strict=True):
             logits = policy(paddle.to_tensor([prompt + response]))

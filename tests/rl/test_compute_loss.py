@@ -11,10 +11,10 @@ from support.rl_processes import MODEL
 
 from grrm.models.policy import policy_class
 from grrm.parallel.data_ranks import DataRanks
+from grrm.rl.batch import make_batch
 from grrm.rl.experience import Row
 from grrm.rl.losses.aggregation import count_denominators
 from grrm.rl.losses.config import PolicyLossConfig
-from grrm.rl.micro_batch import make_micro_batch
 from grrm.rl.step_metrics import StepMetrics
 from grrm.rl.trainer import GroupPolicyTrainer
 
@@ -33,9 +33,10 @@ def row(old: float | None, engine: float) -> Row:
     return Row([1, 2], [3, 4], 0 * two, two, engine * two, None if old is None else old * two, None)
 
 
-def trainer(config: PolicyLossConfig) -> SimpleNamespace:
+def trainer(model, config: PolicyLossConfig) -> SimpleNamespace:
     ranks = DataRanks(0, 1)
     return SimpleNamespace(
+        model=model,
         args=SimpleNamespace(temperature=1.0),
         loss_config=config,
         plan=SimpleNamespace(micro_batches_per_update=1),
@@ -47,7 +48,7 @@ def trainer(config: PolicyLossConfig) -> SimpleNamespace:
 def compute(model, trainer: SimpleNamespace, one: Row) -> float:
     """The largest gradient of any parameter."""
     denominators = count_denominators(one.mask_T[None], one.advantages_T[None])
-    inputs = {"batch": make_micro_batch([one], 0), "denominators": denominators}
+    inputs = {"batch": make_batch([one], 0), "denominators": denominators}
     GroupPolicyTrainer.compute_loss(trainer, model, inputs).backward()
     largest = max(float(p.grad.abs().max()) for p in model.parameters() if p.grad is not None)
     model.clear_gradients()
@@ -55,12 +56,12 @@ def compute(model, trainer: SimpleNamespace, one: Row) -> float:
 
 
 def test_entropy_bonus_reaches_the_parameters(model):
-    assert compute(model, trainer(PolicyLossConfig()), row(None, -1.0)) == 0.0
-    assert compute(model, trainer(PolicyLossConfig(entropy_coeff=0.1)), row(None, -1.0)) > 0.0
+    assert compute(model, trainer(model, PolicyLossConfig()), row(None, -1.0)) == 0.0
+    assert compute(model, trainer(model, PolicyLossConfig(entropy_coeff=0.1)), row(None, -1.0)) > 0.0
 
 
 def test_gap_compares_the_engine_with_the_policy_that_sampled_and_not_with_a_later_one(model):
-    later = trainer(PolicyLossConfig())
+    later = trainer(model, PolicyLossConfig())
     compute(model, later, row(old=-2.0, engine=-2.5))
     collected = later.step_metrics.collect()
     assert (collected["logprob_gap_mean"], collected["logprob_gap_max"]) == (0.5, 0.5)

@@ -21,7 +21,7 @@ from grrm.rl.losses import (
 )
 from grrm.rl.losses.config import AGGREGATION_MODES, KL_TYPES, POLICY_LOSS_NAMES
 
-FIELDS = ("logprobs_BT", "old_logprobs_BT", "advantages_BT", "mask_BT", "ref_logprobs_BT", "entropy_BT")
+FIELDS = ("logprobs_RT", "old_logprobs_RT", "advantages_RT", "mask_RT", "ref_logprobs_RT", "entropy_RT")
 FULL = {"sft_coeff": 0.1, "kl_loss_coeff": 0.05, "entropy_coeff": 0.02, "pg_loss_coeff": 0.9}
 TOKEN_CLIP = PolicyLossConfig(clip_low=0.2, clip_high=0.28, dual_clip=1.5, **FULL)
 GSPO = PolicyLossConfig(policy_loss="gspo", clip_low=0.1, clip_high=0.15, loss_agg_mode="seq-mean-token-mean", **FULL)
@@ -33,25 +33,25 @@ def batch(seed, lengths=(5, 3, 0, 1, 4), width=5, spread=0.3):
     """Arrays of LossInputs with one advantage per row, as group rules give."""
     rng = np.random.default_rng(seed)
     shape = (len(lengths), width)
-    old_BT = -rng.exponential(1, shape)
+    old_RT = -rng.exponential(1, shape)
     return {
-        "logprobs_BT": old_BT + spread * rng.normal(size=shape),
-        "old_logprobs_BT": old_BT,
-        "advantages_BT": np.repeat(rng.normal(size=(len(lengths), 1)), width, axis=1),
-        "mask_BT": (np.arange(width) < np.array(lengths)[:, None]).astype(np.float64),
-        "ref_logprobs_BT": old_BT + spread * rng.normal(size=shape),
-        "entropy_BT": rng.random(shape),
+        "logprobs_RT": old_RT + spread * rng.normal(size=shape),
+        "old_logprobs_RT": old_RT,
+        "advantages_RT": np.repeat(rng.normal(size=(len(lengths), 1)), width, axis=1),
+        "mask_RT": (np.arange(width) < np.array(lengths)[:, None]).astype(np.float64),
+        "ref_logprobs_RT": old_RT + spread * rng.normal(size=shape),
+        "entropy_RT": rng.random(shape),
     }
 
 
 def run(arrays, config, denominators=None, dtype="float64"):
     """(loss, gradients of logprobs and entropy, metrics) as numpy."""
     tensors = {name: paddle.to_tensor(arrays[name].astype(dtype)) for name in FIELDS}
-    for name in ("logprobs_BT", "entropy_BT"):
+    for name in ("logprobs_RT", "entropy_RT"):
         tensors[name].stop_gradient = False
     output = policy_objective(LossInputs(**tensors), config, denominators)
     output.loss.backward()
-    gradients = [gradient_of(tensors[name]) for name in ("logprobs_BT", "entropy_BT")]
+    gradients = [gradient_of(tensors[name]) for name in ("logprobs_RT", "entropy_RT")]
     return float(output.loss), gradients, {name: float(value) for name, value in output.metrics.items()}
 
 
@@ -60,12 +60,12 @@ def gradient_of(tensor):
     return np.zeros(tensor.shape) if tensor.grad is None else tensor.grad.numpy()
 
 
-def aggregate_by_loops(loss_BT, mask_BT, mode):
-    rows = [[loss for loss, m in zip(*pair, strict=True) if m] for pair in zip(loss_BT, mask_BT, strict=True)]
+def aggregate_by_loops(loss_RT, mask_RT, mode):
+    rows = [[loss for loss, m in zip(*pair, strict=True) if m] for pair in zip(loss_RT, mask_RT, strict=True)]
     total, tokens = sum(map(sum, rows)), sum(map(len, rows))
     rows = [row for row in rows if row]
     if mode == "seq-mean-token-sum-norm":
-        return total / loss_BT.shape[1]
+        return total / loss_RT.shape[1]
     if not rows:
         return 0.0
     return {
@@ -115,13 +115,13 @@ def test_objective_equals_its_formula_written_as_loops(config, mode, seed, lengt
 def test_gradient_equals_finite_differences(config, mode):
     arrays, config = batch(3), dataclasses.replace(config, loss_agg_mode=mode)
     gradients, step = run(arrays, config)[1], 1e-6
-    for name, gradient_BT in zip(("logprobs_BT", "entropy_BT"), gradients, strict=True):
-        for index in np.ndindex(*gradient_BT.shape):
+    for name, gradient_RT in zip(("logprobs_RT", "entropy_RT"), gradients, strict=True):
+        for index in np.ndindex(*gradient_RT.shape):
             moved = [{**arrays, name: arrays[name].copy()} for _ in range(2)]
             moved[0][name][index] += step
             moved[1][name][index] -= step
             up, down = (objective_by_loops(each, config) for each in moved)
-            assert gradient_BT[index] == pytest.approx((up - down) / (2 * step), abs=1e-7), (name, index)
+            assert gradient_RT[index] == pytest.approx((up - down) / (2 * step), abs=1e-7), (name, index)
 
 
 @configs
@@ -131,23 +131,23 @@ def test_gradient_equals_finite_differences(config, mode):
 def test_any_split_into_micro_batches_adds_up_to_the_whole(config, mode, seed, data):
     config = dataclasses.replace(config, loss_agg_mode=mode)
     arrays = batch(seed, lengths=data.draw(st.lists(st.integers(0, 5), min_size=6, max_size=6)))
-    part_B = np.array(data.draw(st.lists(st.integers(0, 2), min_size=6, max_size=6)))
-    rows = [part_B == part for part in range(3) if (part_B == part).any()]
+    part_R = np.array(data.draw(st.lists(st.integers(0, 2), min_size=6, max_size=6)))
+    rows = [part_R == part for part in range(3) if (part_R == part).any()]
     denominators = Denominators.combine(
-        [count_denominators(arrays["mask_BT"][r], arrays["advantages_BT"][r]) for r in rows]
+        [count_denominators(arrays["mask_RT"][r], arrays["advantages_RT"][r]) for r in rows]
     )
-    assert denominators == count_denominators(arrays["mask_BT"], arrays["advantages_BT"])
+    assert denominators == count_denominators(arrays["mask_RT"], arrays["advantages_RT"])
     whole_loss, whole_gradients, whole_metrics = run(arrays, config)
 
     losses, metrics = [], []
     for r in rows:
         # Each micro-batch is padded to its own longest row only; the denominators remember the common width.
-        width = max(int(arrays["mask_BT"][r].sum(axis=1).max()), 1)
+        width = max(int(arrays["mask_RT"][r].sum(axis=1).max()), 1)
         loss, gradients, part = run({n: a[r][:, :width] for n, a in arrays.items()}, config, denominators)
         losses.append(loss)
         metrics.append(part)
-        for gradient_BT, whole_BT in zip(gradients, whole_gradients, strict=True):
-            np.testing.assert_allclose(gradient_BT, whole_BT[r][:, :width], rtol=1e-12, atol=1e-15)
+        for gradient_RT, whole_RT in zip(gradients, whole_gradients, strict=True):
+            np.testing.assert_allclose(gradient_RT, whole_RT[r][:, :width], rtol=1e-12, atol=1e-15)
     assert sum(losses) == pytest.approx(whole_loss, rel=1e-12, abs=1e-14)
     assert merge_metrics(metrics) == pytest.approx(whole_metrics, rel=1e-12, abs=1e-14)
 
@@ -155,16 +155,16 @@ def test_any_split_into_micro_batches_adds_up_to_the_whole(config, mode, seed, d
 @configs
 def test_garbage_outside_the_mask_reaches_neither_loss_nor_gradient(config):
     clean = batch(1)
-    dirty = {name: np.where(clean["mask_BT"] > 0, array, 0.0) for name, array in clean.items()}
+    dirty = {name: np.where(clean["mask_RT"] > 0, array, 0.0) for name, array in clean.items()}
     for name, garbage in zip(FIELDS, (-np.inf, -np.inf, np.nan, 0.0, np.nan, np.inf), strict=True):
-        dirty[name][clean["mask_BT"] == 0] = garbage
+        dirty[name][clean["mask_RT"] == 0] = garbage
     (clean_loss, clean_gradients, clean_metrics), (loss, gradients, metrics) = run(clean, config), run(dirty, config)
     assert loss == clean_loss
     assert metrics == clean_metrics
-    for gradient_BT, clean_BT in zip(gradients, clean_gradients, strict=True):
-        np.testing.assert_array_equal(gradient_BT, clean_BT)
-        assert not gradient_BT[clean["mask_BT"] == 0].any()
-        assert gradient_BT[clean["mask_BT"] > 0].any()
+    for gradient_RT, clean_RT in zip(gradients, clean_gradients, strict=True):
+        np.testing.assert_array_equal(gradient_RT, clean_RT)
+        assert not gradient_RT[clean["mask_RT"] == 0].any()
+        assert gradient_RT[clean["mask_RT"] > 0].any()
 
 
 @configs
@@ -179,7 +179,7 @@ def test_fully_masked_batch_gives_zero_and_finite_gradient(config, mode):
 @configs
 def test_rows_with_zero_advantage_have_no_policy_gradient(config):
     arrays = batch(4)
-    arrays["advantages_BT"][1] = 0
+    arrays["advantages_RT"][1] = 0
     alone = dataclasses.replace(config, kl_loss_coeff=0.0, entropy_coeff=0.0)
     assert not run(arrays, alone)[1][0][1].any()
 
@@ -189,26 +189,26 @@ def test_tight_asymmetric_clip_stops_the_gradient_at_its_own_bounds():
     config = PolicyLossConfig(clip_low=3e-4, clip_high=4e-4)
     ratio = np.array([[1.0005, 1.0003, 0.9996, 0.9998, 1.1, 0.9]])
     arrays = batch(0, lengths=(6,), width=6)
-    arrays["logprobs_BT"] = arrays["old_logprobs_BT"] + np.log(ratio)
+    arrays["logprobs_RT"] = arrays["old_logprobs_RT"] + np.log(ratio)
     for sign, passes in ((1, [0, 1, 1, 1, 0, 1]), (-1, [1, 1, 0, 1, 1, 0])):
-        arrays["advantages_BT"] = np.full((1, 6), float(sign))
-        gradient_BT = run(arrays, config)[1][0]
-        np.testing.assert_allclose(gradient_BT, -sign * ratio * passes / 6, rtol=1e-9)
+        arrays["advantages_RT"] = np.full((1, 6), float(sign))
+        gradient_RT = run(arrays, config)[1][0]
+        np.testing.assert_allclose(gradient_RT, -sign * ratio * passes / 6, rtol=1e-9)
 
 
 def test_gspo_gradient_is_the_sequence_ratio_over_the_length():
     arrays = batch(5, lengths=(4, 2), spread=0.02)
-    gradient_BT = run(arrays, PolicyLossConfig(policy_loss="gspo", clip_low=0.5, clip_high=0.5))[1][0]
+    gradient_RT = run(arrays, PolicyLossConfig(policy_loss="gspo", clip_low=0.5, clip_high=0.5))[1][0]
     for i, length in enumerate((4, 2)):
-        log_ratio_T = (arrays["logprobs_BT"] - arrays["old_logprobs_BT"])[i, :length]
-        expected = -arrays["advantages_BT"][i, 0] * np.exp(log_ratio_T.mean()) / length / 2
-        np.testing.assert_allclose(gradient_BT[i, :length], expected, rtol=1e-12)
+        log_ratio_T = (arrays["logprobs_RT"] - arrays["old_logprobs_RT"])[i, :length]
+        expected = -arrays["advantages_RT"][i, 0] * np.exp(log_ratio_T.mean()) / length / 2
+        np.testing.assert_allclose(gradient_RT[i, :length], expected, rtol=1e-12)
 
 
 def test_dual_clip_bounds_the_loss_of_bad_tokens_only():
     arrays = batch(0, lengths=(2,), width=2)
-    arrays["logprobs_BT"] = arrays["old_logprobs_BT"] + np.log(9.0)
-    arrays["advantages_BT"] = np.array([[-1.0, 1.0]])
+    arrays["logprobs_RT"] = arrays["old_logprobs_RT"] + np.log(9.0)
+    arrays["advantages_RT"] = np.array([[-1.0, 1.0]])
     loss, gradients, metrics = run(arrays, PolicyLossConfig(dual_clip=3.0))
     assert loss == pytest.approx((3.0 - 1.2) / 2)
     assert not gradients[0].any()
@@ -219,9 +219,9 @@ def test_dual_clip_bounds_the_loss_of_bad_tokens_only():
 @pytest.mark.parametrize("policy_loss", POLICY_LOSS_NAMES)
 def test_exploding_ratio_stays_finite_in_float32(policy_loss):
     arrays = batch(0, lengths=(3, 3), width=3)
-    arrays["logprobs_BT"] = arrays["old_logprobs_BT"] + 500
-    arrays["ref_logprobs_BT"] = arrays["logprobs_BT"] + 500
-    arrays["advantages_BT"][:] = [[-1.0], [1.0]]
+    arrays["logprobs_RT"] = arrays["old_logprobs_RT"] + 500
+    arrays["ref_logprobs_RT"] = arrays["logprobs_RT"] + 500
+    arrays["advantages_RT"][:] = [[-1.0], [1.0]]
     loss, gradients, metrics = run(arrays, PolicyLossConfig(policy_loss, kl_loss_coeff=1.0), dtype="float32")
     assert np.isfinite([loss, *metrics.values()]).all()
     assert np.isfinite(gradients[0]).all()
@@ -229,13 +229,13 @@ def test_exploding_ratio_stays_finite_in_float32(policy_loss):
 
 def test_metrics_say_how_far_the_policy_moved():
     arrays = batch(6)
-    mask, log_ratio = arrays["mask_BT"] > 0, arrays["logprobs_BT"] - arrays["old_logprobs_BT"]
+    mask, log_ratio = arrays["mask_RT"] > 0, arrays["logprobs_RT"] - arrays["old_logprobs_RT"]
     metrics = run(arrays, PolicyLossConfig())[2]
     assert metrics["ppo_kl"] == pytest.approx(-log_ratio[mask].mean())
     assert metrics["ratio_mean"] == pytest.approx(np.exp(log_ratio[mask]).mean())
     assert metrics["ratio_max"] == pytest.approx(np.exp(log_ratio[mask]).max())
-    assert metrics["entropy"] == pytest.approx(arrays["entropy_BT"][mask].mean())
-    delta = (arrays["ref_logprobs_BT"] - arrays["logprobs_BT"])[mask]
+    assert metrics["entropy"] == pytest.approx(arrays["entropy_RT"][mask].mean())
+    delta = (arrays["ref_logprobs_RT"] - arrays["logprobs_RT"])[mask]
     assert metrics["kl"] == pytest.approx((np.exp(delta) - delta - 1).mean())
 
 
@@ -257,7 +257,7 @@ def test_inputs_are_not_modified_and_constants_get_no_gradient(config):
     policy_objective(LossInputs(**tensors), config).loss.backward()
     for name in FIELDS:
         np.testing.assert_array_equal(tensors[name].numpy(), arrays[name])
-    for name in ("old_logprobs_BT", "advantages_BT", "ref_logprobs_BT"):
+    for name in ("old_logprobs_RT", "advantages_RT", "ref_logprobs_RT"):
         assert tensors[name].grad is None
 
 
@@ -275,7 +275,7 @@ def test_float32_stays_float32_and_agrees_with_float64(config):
 def test_bool_mask_and_an_empty_micro_batch(mode):
     arrays = batch(0)
     as_bool = LossInputs(
-        *(paddle.to_tensor(arrays[n].astype(bool) if n == "mask_BT" else arrays[n]) for n in FIELDS[:4])
+        *(paddle.to_tensor(arrays[n].astype(bool) if n == "mask_RT" else arrays[n]) for n in FIELDS[:4])
     )
     config = PolicyLossConfig(loss_agg_mode=mode)
     assert float(policy_objective(as_bool, config).loss) == run(arrays, config)[0]
@@ -286,7 +286,7 @@ def test_bool_mask_and_an_empty_micro_batch(mode):
 
 def test_a_weighted_term_without_its_input_is_refused():
     inputs = LossInputs(*(paddle.to_tensor(batch(0)[name]) for name in FIELDS[:4]))
-    for setting, missing in (("kl_loss_coeff", "ref_logprobs_BT"), ("entropy_coeff", "entropy_BT")):
+    for setting, missing in (("kl_loss_coeff", "ref_logprobs_RT"), ("entropy_coeff", "entropy_RT")):
         with pytest.raises(ValueError, match=f"{missing} is missing"):
             policy_objective(inputs, PolicyLossConfig(**{setting: 0.1}))
 

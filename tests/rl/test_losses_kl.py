@@ -12,10 +12,10 @@ DELTA = np.array([[-2.0, -0.5, -1e-9, 0.25, 1.5]])  # reference minus policy
 
 
 def value_and_gradient(kind, delta=DELTA, clip_range=10.0):
-    logprobs_BT = paddle.to_tensor(np.full_like(delta, -1.5), stop_gradient=False)
-    kl_BT = kl_penalty(logprobs_BT, paddle.to_tensor(delta - 1.5), kind, clip_range)
-    kl_BT.sum().backward()
-    return kl_BT.numpy(), logprobs_BT.grad.numpy()
+    logprobs_RT = paddle.to_tensor(np.full_like(delta, -1.5), stop_gradient=False)
+    kl_RT = kl_penalty(logprobs_RT, paddle.to_tensor(delta - 1.5), kind, clip_range)
+    kl_RT.sum().backward()
+    return kl_RT.numpy(), logprobs_RT.grad.numpy()
 
 
 @pytest.mark.parametrize(

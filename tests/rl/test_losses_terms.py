@@ -9,8 +9,8 @@ import pytest
 from grrm.errors import UserError
 from grrm.rl.losses import PolicyLossConfig, aggregate, positive_advantage_nll
 
-LOSS_BT = np.array([[1.0, 2.0, 99.0], [3.0, 5.0, 7.0], [np.nan, np.inf, 99.0]])
-MASK_BT = np.array([[1, 1, 0], [1, 1, 1], [0, 0, 0]])
+LOSS_RT = np.array([[1.0, 2.0, 99.0], [3.0, 5.0, 7.0], [np.nan, np.inf, 99.0]])
+MASK_RT = np.array([[1, 1, 0], [1, 1, 1], [0, 0, 0]])
 
 
 @pytest.mark.parametrize(
@@ -23,12 +23,12 @@ MASK_BT = np.array([[1, 1, 0], [1, 1, 1], [0, 0, 0]])
     ],
 )
 def test_aggregation_skips_padding_and_empty_rows(mode, expected):
-    loss_BT = paddle.to_tensor(LOSS_BT, stop_gradient=False)
-    loss = aggregate(loss_BT, paddle.to_tensor(MASK_BT), mode)
+    loss_RT = paddle.to_tensor(LOSS_RT, stop_gradient=False)
+    loss = aggregate(loss_RT, paddle.to_tensor(MASK_RT), mode)
     loss.backward()
     assert float(loss) == pytest.approx(expected, rel=1e-12)
-    assert (loss_BT.grad.numpy() != 0).tolist() == (MASK_BT > 0).tolist()
-    share = aggregate(paddle.to_tensor(LOSS_BT), paddle.to_tensor(MASK_BT), mode, denominator=50.0)
+    assert (loss_RT.grad.numpy() != 0).tolist() == (MASK_RT > 0).tolist()
+    share = aggregate(paddle.to_tensor(LOSS_RT), paddle.to_tensor(MASK_RT), mode, denominator=50.0)
     assert float(share) == pytest.approx((1.5 + 5 if mode == "seq-mean-token-mean" else 18) / 50, rel=1e-12)
 
 
@@ -38,20 +38,20 @@ def test_unknown_aggregation_is_refused():
 
 
 def test_sft_term_learns_from_better_than_average_responses_only():
-    logprobs_BT = paddle.to_tensor(np.array([[-1.0, -2.0], [-3.0, -4.0], [-5.0, -6.0]]), stop_gradient=False)
-    advantages_BT = paddle.to_tensor(np.array([[2.0, 2.0], [-1.0, -1.0], [0.0, 0.0]]))
-    loss = positive_advantage_nll(logprobs_BT, advantages_BT, paddle.ones([3, 2]), "seq-mean-token-sum")
+    logprobs_RT = paddle.to_tensor(np.array([[-1.0, -2.0], [-3.0, -4.0], [-5.0, -6.0]]), stop_gradient=False)
+    advantages_RT = paddle.to_tensor(np.array([[2.0, 2.0], [-1.0, -1.0], [0.0, 0.0]]))
+    loss = aggregate(*positive_advantage_nll(logprobs_RT, advantages_RT, paddle.ones([3, 2])), "seq-mean-token-sum")
     loss.backward()
     assert float(loss) == 6.0
-    np.testing.assert_array_equal(logprobs_BT.grad.numpy(), [[-2, -2], [0, 0], [0, 0]])
+    np.testing.assert_array_equal(logprobs_RT.grad.numpy(), [[-2, -2], [0, 0], [0, 0]])
 
 
 @pytest.mark.parametrize(
     ("settings_", "message"),
     [
-        ({"policy_loss": "gsp"}, "policy_loss is 'gsp'.*did you mean gspo"),
-        ({"loss_agg_mode": "mean"}, "loss_agg_mode is 'mean', but must be one of token-mean"),
-        ({"kl_type": "k4"}, "kl_type is 'k4'"),
+        ({"policy_loss": "gsp"}, "unknown policy_loss 'gsp': did you mean 'gspo'"),
+        ({"loss_agg_mode": "mean"}, "unknown loss_agg_mode 'mean'.*token-mean, seq-mean"),
+        ({"kl_type": "k4"}, "unknown kl_type 'k4'"),
         ({"clip_low": 1.5}, "clip_low is 1.5, but must be between 0 and 1"),
         ({"clip_high": -0.1}, "clip_high"),
         ({"clip_range_score": 0.0}, "clip_range_score"),

@@ -1,4 +1,4 @@
-"""Choosing the form of an output layer, and how many tokens it takes at once, whatever this machine would take."""
+"""Choosing the form of an output layer, and the tokens of its chunks, whatever this machine would take."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ def use_form(monkeypatch: pytest.MonkeyPatch, form: str) -> str:
     return form
 
 
-def set_rows_at_once(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+def set_chunk_tokens(monkeypatch: pytest.MonkeyPatch, tokens: int) -> None:
     for layer in (output_layer.KernelOutputLayer, output_layer.OperatorOutputLayer):
-        monkeypatch.setattr(layer, "rows_at_once", rows)
+        monkeypatch.setattr(layer, "chunk_tokens", tokens)

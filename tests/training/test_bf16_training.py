@@ -17,7 +17,7 @@ from grrm.models.cpu_kernels import available
 from grrm.models.cpu_layers import install
 from grrm.models.cpu_layers.precision import current_precision, set_precision
 from grrm.models.cpu_layers.projection import CpuLinear, kernel_matmul
-from grrm.models.linear_scores import linear_scores, scores_by_parts
+from grrm.models.token_scores import exceeds_chunk, linear_scores
 
 pytestmark = pytest.mark.skipif(not available(), reason="there is no C++ compiler here")
 
@@ -79,22 +79,22 @@ def test_matrices_that_do_not_fit_are_refused() -> None:
         kernel_matmul(tensor(np.ones((2, 3))), tensor(np.ones((2, 3))), precision="bfloat16")
 
 
-@pytest.mark.parametrize("by_word", [True, False])
-def test_token_scores_of_an_output_layer(by_word: bool, bfloat16: None) -> None:
+@pytest.mark.parametrize("transposed", [True, False])
+def test_token_scores_of_an_output_layer(transposed: bool, bfloat16: None) -> None:
     """Also for few tokens, whose logits Paddle's operators would compute in float32."""
     rng = np.random.default_rng(1)
     hidden, weight = coarse(rng, 7, 12), coarse(rng, 40, 12)
     labels = paddle.to_tensor(rng.integers(0, 40, 7))
 
     class Head:
-        transpose_y = by_word
+        transpose_y = transposed
 
         class config:
             vocab_size = 40
 
-    Head.weight = tensor(weight if by_word else weight.T)
+    Head.weight = tensor(weight if transposed else weight.T)
     Head.weight.is_distributed = False
-    assert scores_by_parts(Head, 7)
+    assert exceeds_chunk(Head, 7)
     ht = tensor(hidden)
     logprobs, _, _ = linear_scores(ht, Head, labels)
     logits = hidden @ weight.T
@@ -106,7 +106,7 @@ def test_token_scores_of_an_output_layer(by_word: bool, bfloat16: None) -> None:
     pull = chosen - probabilities
     np.testing.assert_allclose(ht.grad.numpy(), pull @ weight, atol=2e-2)  # here the factor `pull` was rounded
     of_weight = Head.weight.grad.numpy()
-    np.testing.assert_allclose(of_weight if by_word else of_weight.T, pull.T @ hidden, atol=2e-2)
+    np.testing.assert_allclose(of_weight if transposed else of_weight.T, pull.T @ hidden, atol=2e-2)
 
 
 def test_without_kernels_bf16_is_refused_before_anything_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:

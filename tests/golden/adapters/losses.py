@@ -27,19 +27,19 @@ def _trainable(values: Any) -> paddle.Tensor:
     return tensor
 
 
-def _gradient(loss: paddle.Tensor, logprobs_BT: paddle.Tensor) -> list[list[float]]:
+def _gradient(loss: paddle.Tensor, logprobs_RT: paddle.Tensor) -> list[list[float]]:
     loss.backward()
-    return logprobs_BT.grad.tolist()
+    return logprobs_RT.grad.tolist()
 
 
 def _objective(row: dict[str, Any], names: tuple[str, str], metrics: dict[str, str], **settings: Any) -> dict[str, Any]:
-    logprobs_BT = _trainable(row[names[0]])
-    ref_BT = _tensor(row["ref_log_prob"]) if "ref_log_prob" in row else None
+    logprobs_RT = _trainable(row[names[0]])
+    ref_RT = _tensor(row["ref_log_prob"]) if "ref_log_prob" in row else None
     inputs = LossInputs(
-        logprobs_BT, _tensor(row[names[1]]), _tensor(row["advantages"]), _tensor(row["mask"]), ref_logprobs_BT=ref_BT
+        logprobs_RT, _tensor(row[names[1]]), _tensor(row["advantages"]), _tensor(row["mask"]), ref_logprobs_RT=ref_RT
     )
     output = policy_objective(inputs, PolicyLossConfig(**settings))
-    result = {"loss": float(output.loss), f"grad_{names[0]}": _gradient(output.loss, logprobs_BT)}
+    result = {"loss": float(output.loss), f"grad_{names[0]}": _gradient(output.loss, logprobs_RT)}
     return result | {name: float(output.metrics[ours]) for name, ours in metrics.items()}
 
 
@@ -79,9 +79,10 @@ def _paddlenlp_actor_loss(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sft_loss(row: dict[str, Any]) -> dict[str, Any]:
-    logprobs_BT = _trainable(row["log_prob"])
-    loss = positive_advantage_nll(logprobs_BT, _tensor(row["advantages"]), _tensor(row["mask"]), row["mode"])
-    return {"loss": float(loss), "grad_log_prob": _gradient(loss, logprobs_BT)}
+    logprobs_RT = _trainable(row["log_prob"])
+    nll_RT, positive_RT = positive_advantage_nll(logprobs_RT, _tensor(row["advantages"]), _tensor(row["mask"]))
+    loss = aggregate(nll_RT, positive_RT, row["mode"])
+    return {"loss": float(loss), "grad_log_prob": _gradient(loss, logprobs_RT)}
 
 
 def _kl_penalty(row: dict[str, Any]) -> list[list[float]]:
@@ -89,8 +90,8 @@ def _kl_penalty(row: dict[str, Any]) -> list[list[float]]:
 
 
 def _kl_loss(row: dict[str, Any]) -> float:
-    kl_BT = kl_penalty(_tensor(row["log_probs"]), _tensor(row["ref_log_probs"]), "k3", row["clip_range_score"])
-    return float(aggregate(kl_BT, _tensor(row["mask"]), "token-mean"))
+    kl_RT = kl_penalty(_tensor(row["log_probs"]), _tensor(row["ref_log_probs"]), "k3", row["clip_range_score"])
+    return float(aggregate(kl_RT, _tensor(row["mask"]), "token-mean"))
 
 
 FIXED = {

@@ -125,7 +125,7 @@ def kl_to(reference: Path, sampled: Sequence[tuple[Sequence[int], Completion]], 
     """
     from grrm.models.cpu_layers import use_cpu_layers
     from grrm.models.policy import load_policy
-    from grrm.rl.micro_batch import score_responses
+    from grrm.models.token_scores import score_responses
 
     use_cpu_layers()
     responses = [completion.token_ids for _, completion in sampled]

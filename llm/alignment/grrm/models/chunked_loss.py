@@ -1,10 +1,10 @@
-"""A loss over token scores under a large output layer whose logits are computed only once, some at a time.
+"""A loss over token scores under a large LM head whose logits are computed only once, a chunk at a time.
 
 The backward pass of a loss needs the logits that its forward pass needed: either all of them are kept, or they are
-computed twice. But the policy losses add up over sequences, so the gradient of one sequence's scores is known as soon
-as these are. Here a few sequences at a time go through the output layer forth and back before the next ones do: three
-matrix products, as with all logits in memory, and no more logits than those of a few sequences. (As Liger Kernel does
-it for cross entropy, arXiv:2410.10989; here the loss may join a sequence's tokens, as GSPO's does.)
+computed twice. But the policy losses add up over responses, so the gradient of one response's scores is known as soon
+as these are. Here a few responses at a time go through the LM head forward and backward before the next ones do: three
+matrix products, as with all logits in memory, and never more logits than those of a chunk. (As Liger Kernel does it
+for cross entropy, arXiv:2410.10989; here the loss may join a response's tokens, as GSPO's does.)
 """
 
 from __future__ import annotations
@@ -15,26 +15,48 @@ from typing import Any
 import paddle
 from paddle.autograd import PyLayer
 
-from grrm.models.cpu_layers.needs_grad import note_inputs, only_wanted
 from grrm.models.cpu_layers.operators import check_labels
-from grrm.models.linear_scores import parts_of
+from grrm.models.needs_grad import note_needs_grad, only_needed
 from grrm.models.output_layer import OutputLayer, Scores, output_layer
+from grrm.models.packing import PackedTokens
+from grrm.models.token_scores import (
+    TokenScores,
+    chunks_of,
+    exceeds_chunk,
+    scale_hidden,
+    score_hidden,
+    token_scores,
+)
 
-# The part of a loss that belongs to the sequences of this slice, from the scores of all their tokens.
-LossOfScores = Callable[[Scores, slice], paddle.Tensor]
+# The share that the responses of this slice (None: all) have in a loss, from the scores of all their tokens.
+LossOfScores = Callable[[TokenScores, slice | None], paddle.Tensor]
 
 
 def chunked_loss(
-    hidden_NH: paddle.Tensor, head: Any, labels_N: paddle.Tensor, lengths: Sequence[int], loss_of: LossOfScores
+    hidden_NH: paddle.Tensor,
+    head: Any,
+    tokens: PackedTokens,
+    loss_of: LossOfScores,
+    *,
+    temperature: float = 1.0,
+    entropy_gradient: bool = False,
 ) -> paddle.Tensor:
-    """The sum of `loss_of` over all sequences, with its gradient to hidden states and output layer.
+    """The sum of `loss_of` over all responses, with its gradient to hidden states and LM head.
 
-    `lengths` are tokens per sequence, in the order of the rows; `loss_of` gets log-probability, entropy and
-    log-normaliser of the tokens of some sequences that follow each other. A sequence of more tokens than the layer
-    takes at once has its logits computed twice. The gradient can be had once, and there must be a token. Raises
-    ValueError for a label outside the vocabulary.
+    Few logits are kept and `loss_of` is called once; else it is called for some responses after the other. A response
+    of more tokens than a chunk has its logits computed twice. The gradient can be had once. Raises ValueError for a
+    label outside the vocabulary.
     """
-    return ChunkedLoss.apply(hidden_NH, head.weight, labels_N, bool(head.transpose_y), tuple(lengths), loss_of)
+    # Gradients of float16 need the loss scaled before they are computed, which is when the backward pass begins.
+    is_half = paddle.float16 in (hidden_NH.dtype, head.weight.dtype)
+    if is_half or not exceeds_chunk(head, hidden_NH.shape[0]):
+        scores = score_hidden(
+            hidden_NH, head, tokens.labels_N, temperature=temperature, entropy_gradient=entropy_gradient
+        )
+        return loss_of(scores, None)
+    hidden_NH = scale_hidden(hidden_NH, temperature)
+    layout = (bool(head.transpose_y), tuple(tokens.lengths_R), entropy_gradient)
+    return ChunkedLoss.apply(hidden_NH, head.weight, tokens.labels_N, *layout, loss_of)
 
 
 class ChunkedLoss(PyLayer):
@@ -46,82 +68,92 @@ class ChunkedLoss(PyLayer):
         hidden_NH: paddle.Tensor,
         weight: paddle.Tensor,
         labels_N: paddle.Tensor,
-        by_word: bool,
-        lengths: tuple[int, ...],
+        transposed: bool,
+        lengths_R: tuple[int, ...],
+        entropy_gradient: bool,
         loss_of: LossOfScores,
     ) -> paddle.Tensor:
-        check_labels(labels_N, weight.shape[0 if by_word else 1])
-        note_inputs(ctx, hidden_NH, weight, labels_N)
-        for_hidden, for_weight, _ = ctx.wanted
-        layer = output_layer(weight, by_word, for_weight)
-        total, of_hidden = paddle.zeros([]), []
+        check_labels(labels_N, weight.shape[0 if transposed else 1])
+        note_needs_grad(ctx, hidden_NH, weight, labels_N)
+        hidden_needs_grad, weight_needs_grad, _ = ctx.needs_grad
+        layer = output_layer(weight, transposed, weight_needs_grad)
+        total, hidden_grads = paddle.zeros([]), []
         # What a backward pass does is done here, and backward passes run outside of automatic casts.
         with paddle.amp.auto_cast(enable=False):
-            for sequences, tokens in _runs(lengths, layer.rows_at_once):
-                rows_RH, labels_R = hidden_NH[tokens], labels_N[tokens]
-                loss, found = _forth_and_back(layer, rows_RH, labels_R, loss_of, sequences, ctx.wanted)
-                total = total + loss
-                of_hidden += found
-        ctx.found = (paddle.concat(of_hidden) if for_hidden else None, layer.of_weight())
+            for responses, here in _responses_in_chunks(lengths_R, layer.chunk_tokens):
+                chunk = _Chunk(layer, hidden_NH[here], labels_N[here])
+                leaves_3N = chunk.score()
+                with paddle.enable_grad():
+                    loss = loss_of(token_scores(*leaves_3N, entropy_gradient), responses)
+                total = total + loss.detach()
+                if hidden_needs_grad or weight_needs_grad:
+                    hidden_grads += chunk.backward(_gradients(loss, leaves_3N), hidden_needs_grad)
+        ctx.found = (paddle.concat(hidden_grads) if hidden_needs_grad else None, layer.weight_grad())
         return total
 
     @staticmethod
-    def backward(ctx: Any, gradient: paddle.Tensor) -> Any:
+    def backward(ctx: Any, gradient: paddle.Tensor) -> tuple[paddle.Tensor | None, ...]:
         # Handed out and scaled in place: the gradient of the weights is as large as they are.
         found, ctx.found = ctx.found, None
         factor = float(gradient)
         scaled = [one if one is None or factor == 1.0 else one.scale_(factor) for one in found]
-        return only_wanted(ctx, *scaled, None)
+        return only_needed(ctx, *scaled, None)
 
 
-def _runs(lengths: Sequence[int], at_once: int) -> Iterator[tuple[slice, slice]]:
-    """Sequences that follow each other and have at most `at_once` tokens together, or one alone; and their tokens."""
+def _responses_in_chunks(lengths_R: Sequence[int], chunk_tokens: int) -> Iterator[tuple[slice, slice]]:
+    """Neighbouring responses of at most `chunk_tokens` tokens together, or a longer one alone; and their tokens."""
     first = begin = end = 0
-    for number, length in enumerate(lengths):
-        if end > begin and end + length - begin > at_once:
+    for number, length in enumerate(lengths_R):
+        if end > begin and end + length - begin > chunk_tokens:
             yield slice(first, number), slice(begin, end)
             first, begin = number, end
         end += length
     if end > begin:
-        yield slice(first, len(lengths)), slice(begin, end)
+        yield slice(first, len(lengths_R)), slice(begin, end)
 
 
-def _forth_and_back(
-    layer: OutputLayer,
-    hidden_RH: paddle.Tensor,
-    labels_R: paddle.Tensor,
-    loss_of: LossOfScores,
-    sequences: slice,
-    wanted: Sequence[bool],
-) -> tuple[paddle.Tensor, list[paddle.Tensor]]:
-    """The loss of these tokens and, by parts, its gradient to their hidden states."""
-    parts = parts_of(hidden_RH.shape[0], layer.rows_at_once)
-    scored = [layer.scores(hidden_RH[part], labels_R[part])[1] for part in parts[:-1]]
-    logits_RV, last = layer.scores(hidden_RH[parts[-1]], labels_R[parts[-1]])
-    scored.append(last)
-    scores_3R = tuple(paddle.concat(list(one)) for one in zip(*scored, strict=True))
-    loss, gradients_3R = _gradients(scores_3R, loss_of, sequences)
-    of_hidden = []
-    if any(wanted[:2]):
-        for part, scores in reversed(list(zip(parts, scored, strict=True))):
-            rows_RH = hidden_RH[part]
-            if logits_RV is None:
-                logits_RV = layer.logits(rows_RH)
-            given = tuple(one_R[part] for one_R in gradients_3R)
-            of_hidden.append(layer.pull(logits_RV, rows_RH, labels_R[part], scores, given, wanted[0]))
-            logits_RV = None
-    return loss, of_hidden[::-1]
+class _Chunk:
+    """The tokens of some responses under the LM head; of more than fit at once only the last logits are kept."""
 
+    def __init__(self, layer: OutputLayer, hidden_NH: paddle.Tensor, labels_N: paddle.Tensor) -> None:
+        self.layer, self.hidden_NH, self.labels_N = layer, hidden_NH, labels_N
+        self.parts = chunks_of(hidden_NH.shape[0], layer.chunk_tokens)
 
-def _gradients(scores_3R: Scores, loss_of: LossOfScores, sequences: slice) -> tuple[paddle.Tensor, Scores]:
-    """The loss, and its gradient to each score; zeros where it does not depend on one."""
-    with paddle.enable_grad():
-        leaves = [one_R.detach() for one_R in scores_3R]
+    def score(self) -> Scores:
+        """Scores of all tokens, as leaves that collect gradients."""
+        self._scored = [self.layer.scores(self.hidden_NH[part], self.labels_N[part])[1] for part in self.parts[:-1]]
+        last = self.parts[-1]
+        self._logits_NV, scores = self.layer.scores(self.hidden_NH[last], self.labels_N[last])
+        self._scored.append(scores)
+        leaves = [paddle.concat(list(one)).detach() for one in zip(*self._scored, strict=True)]
         for leaf in leaves:
             leaf.stop_gradient = False
-        loss = loss_of(tuple(leaves), sequences)
-        if loss.stop_gradient:
-            return loss, tuple(paddle.zeros_like(leaf) for leaf in leaves)
-        found = paddle.grad([loss], leaves, allow_unused=True)
-    gradients = (paddle.zeros_like(leaf) if one is None else one for one, leaf in zip(found, leaves, strict=True))
-    return loss.detach(), tuple(gradients)
+        return leaves[0], leaves[1], leaves[2]
+
+    def backward(self, gradients_3N: Scores, hidden_needs_grad: bool) -> list[paddle.Tensor]:
+        """Gradients of the hidden states, part by part; those of the weights add up in the output layer."""
+        hidden_grads: list[Any] = []
+        logits_NV = self._logits_NV
+        for part, scores in reversed(list(zip(self.parts, self._scored, strict=True))):
+            rows_NH = self.hidden_NH[part]
+            if logits_NV is None:
+                logits_NV = self.layer.logits(rows_NH)
+            one, two, three = (gradient_N[part] for gradient_N in gradients_3N)
+            labels_N = self.labels_N[part]
+            hidden_grads.append(
+                self.layer.backward(logits_NV, rows_NH, labels_N, scores, (one, two, three), hidden_needs_grad)
+            )
+            logits_NV = self._logits_NV = None
+        return hidden_grads[::-1]
+
+
+def _gradients(loss: paddle.Tensor, leaves_3N: Scores) -> Scores:
+    """Gradients of the loss to each score; zeros where it does not depend on one."""
+    found: Sequence[paddle.Tensor | None] = (None, None, None)
+    if not loss.stop_gradient:
+        found = paddle.grad([loss], list(leaves_3N), allow_unused=True)
+    one, two, three = (
+        paddle.zeros_like(leaf) if gradient is None else gradient
+        for gradient, leaf in zip(found, leaves_3N, strict=True)
+    )
+    return one, two, three

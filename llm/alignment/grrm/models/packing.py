@@ -1,4 +1,4 @@
-"""Rows without waste: samples of a group share their prompt, and short rows share a row of the batch.
+"""Prompts and responses as the rows of a batch, and where their response tokens are.
 
 A pack is a prompt followed by its responses. Every response continues the prompt's positions and sees the prompt and
 itself only, so hidden states, losses and gradients equal those of separate rows, while the prompt, which is most of a
@@ -10,11 +10,89 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import paddle
 
-from grrm.models.token_index import TokenIndex, scatter_index
+
+@dataclass(slots=True)
+class PackedTokens:
+    """Rows of a batch: [B, T] model inputs, and their N response tokens in the order of the R responses.
+
+    `positions_N` are indices into the [B*T] hidden states that predict `labels_N`; `scatter_RT` indexes an [N + 1]
+    vector whose last element is the padding value; `lengths_R` are tokens of every response. Packed rows need
+    `position_ids` [B, T] and `attention_ranges_3BT` (attention_ranges.py); without them rows are plain causal
+    sequences. `prompt_starts_R` says where each response's prompt begins in the flattened batch.
+    """
+
+    input_ids: paddle.Tensor
+    positions_N: paddle.Tensor
+    labels_N: paddle.Tensor
+    scatter_RT: paddle.Tensor
+    lengths_R: list[int]
+    position_ids: paddle.Tensor | None = None
+    attention_ranges_3BT: paddle.Tensor | None = None
+    prompt_starts_R: np.ndarray | None = None
+
+    def model_inputs(self) -> dict[str, Any]:
+        """Keyword arguments of the policy's forward that returns hidden states of the response tokens."""
+        return {
+            "input_ids": self.input_ids,
+            "position_ids": self.position_ids,
+            "attention_ranges_3BT": self.attention_ranges_3BT,
+            "positions_N": self.positions_N,
+        }
+
+    def to_rows(self, values_N: paddle.Tensor, rows: slice | None = None) -> paddle.Tensor:
+        """[N] -> [R, T], zeros where a response has no token. Differentiable.
+
+        With `rows`, values are of the tokens of those responses only, and T is the length of the longest of them.
+        """
+        scatter_RT = self.scatter_RT
+        if rows is not None:
+            scatter_RT = paddle.to_tensor(scatter_index(self.lengths_R[rows]))
+        padded = paddle.concat([values_N, paddle.zeros([1], dtype=values_N.dtype)])
+        return paddle.gather(padded, scatter_RT.flatten()).reshape(scatter_RT.shape)
+
+
+def lay_out(
+    prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]], pad_id: int, pack_tokens: int
+) -> PackedTokens:
+    """Packed rows of at most `pack_tokens` tokens where that is above 0, else one row per response."""
+    if pack_tokens > 0:
+        return pack_rows(prompts, responses, pad_id, pack_tokens)
+    return pad_rows(prompts, responses, pad_id)
+
+
+def pad_rows(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]], pad_id: int) -> PackedTokens:
+    """Lay out prompt + response rows, right-padded. Every prompt needs at least one token (it predicts the first)."""
+    lengths = [len(prompt) + len(response) for prompt, response in zip(prompts, responses, strict=True)]
+    width = max(lengths)
+    ids_BT = np.full((len(prompts), width), pad_id, dtype=np.int64)
+    positions: list[np.ndarray] = []
+    for row, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
+        start = len(prompt)
+        ids_BT[row, :start] = prompt
+        ids_BT[row, start : start + len(response)] = response
+        positions.append(row * width + start - 1 + np.arange(len(response)))
+    labels_N = np.concatenate([np.asarray(response, dtype=np.int64) for response in responses])
+    lengths_R = [len(response) for response in responses]
+    return PackedTokens(
+        paddle.to_tensor(ids_BT),
+        paddle.to_tensor(np.concatenate(positions).astype(np.int64)),
+        paddle.to_tensor(labels_N),
+        paddle.to_tensor(scatter_index(lengths_R)),
+        lengths_R,
+    )
+
+
+def scatter_index(lengths: Sequence[int]) -> np.ndarray:
+    """[R, T] indices into the flat tokens of responses of these lengths; sum(lengths) where there is no token."""
+    ends_R = np.cumsum(lengths)
+    columns_T = np.arange(max(lengths))
+    index_RT = (ends_R - np.asarray(lengths))[:, None] + columns_T[None, :]
+    return np.where(columns_T[None, :] < np.asarray(lengths)[:, None], index_RT, ends_R[-1]).astype(np.int64)
 
 
 @dataclass(slots=True)
@@ -28,19 +106,19 @@ class _Pack:
     start: int = 0
 
 
-def index_packed(
+def pack_rows(
     prompts: Sequence[Sequence[int]],
     responses: Sequence[Sequence[int]],
     pad_id: int,
     max_tokens: int,
     row_tokens: int = 0,
-) -> TokenIndex:
+) -> PackedTokens:
     """Lay out rows with neighbours of equal prompt packed together, no pack longer than `max_tokens`.
 
     Packs share rows, which are as long as the longest pack, or up to `row_tokens` where that leaves less padding. A
     response's last token predicts nothing and is left out of the input. A response that is longer than
-    `max_tokens` with its prompt stays as long as it is. `scatter_BR` keeps one row per response, in the given order, as
-    in `index_tokens`; `prompt_starts_B` says where each response's prompt begins in the flattened batch.
+    `max_tokens` with its prompt stays as long as it is. `scatter_RT` keeps one row per response, in the given order, as
+    in `index_tokens`; `prompt_starts_R` says where each response's prompt begins in the flattened batch.
     """
     packs = _packs(prompts, responses, max_tokens)
     n_rows, width = _place_tightly(packs, row_tokens)
@@ -49,7 +127,7 @@ def index_packed(
     attention_ranges_3BT = np.zeros((3, n_rows, width), dtype=np.int32)
     attention_ranges_3BT[2] = np.arange(width) + 1  # padding, until a pack is put there
     predictors: list[np.ndarray] = []
-    prompt_starts_B = np.zeros(len(prompts), dtype=np.int64)
+    prompt_starts_R = np.zeros(len(prompts), dtype=np.int64)
     for pack in packs:
         here = slice(pack.start, pack.start + pack.n_tokens)
         parts = [pack.prompt, *(responses[member][:-1] for member in pack.members)]
@@ -57,18 +135,18 @@ def index_packed(
         positions_BT[pack.row, here] = _positions(parts)
         attention_ranges_3BT[:, pack.row, here] = _visible(pack.start, [len(part) for part in parts])
         first = pack.row * width + pack.start
-        prompt_starts_B[pack.members] = first
+        prompt_starts_R[pack.members] = first
         predictors += _predictors(first, len(pack.prompt), [responses[member] for member in pack.members])
-    lengths_B = [len(response) for response in responses]
-    return TokenIndex(
+    lengths_R = [len(response) for response in responses]
+    return PackedTokens(
         input_ids=paddle.to_tensor(ids_BT),
         positions_N=paddle.to_tensor(np.concatenate(predictors).astype(np.int64)),
         labels_N=paddle.to_tensor(np.concatenate([np.asarray(response, dtype=np.int64) for response in responses])),
-        scatter_BR=paddle.to_tensor(scatter_index(lengths_B)),
-        lengths_B=lengths_B,
+        scatter_RT=paddle.to_tensor(scatter_index(lengths_R)),
+        lengths_R=lengths_R,
         position_ids=paddle.to_tensor(positions_BT),
         attention_ranges_3BT=paddle.to_tensor(attention_ranges_3BT),
-        prompt_starts_B=prompt_starts_B,
+        prompt_starts_R=prompt_starts_R,
     )
 
 

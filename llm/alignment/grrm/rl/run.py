@@ -20,10 +20,11 @@ from grrm.rewards.overlong import OverlongConfig
 from grrm.rewards.rule_rewards import rule_reward_function
 from grrm.rewards.shaping import ShapingConfig
 from grrm.rl.advantages import ADVANTAGE_RULES, RunningMoments
+from grrm.rl.batch import pack_tokens
+from grrm.rl.experience import TokenScorer
 from grrm.rl.experience_maker import ExperienceMaker, RolloutSettings
 from grrm.rl.held_out import HeldOut, StopWhenNoBetter
 from grrm.rl.losses.config import PolicyLossConfig
-from grrm.rl.micro_batch import TokenScorer, pack_tokens
 from grrm.rl.reward_sources import await_reward_server, build_rewarder
 from grrm.rl.rollout import RolloutWorker
 from grrm.rl.run_record import RunRecord

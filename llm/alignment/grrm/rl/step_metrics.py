@@ -13,13 +13,13 @@ from grrm.rl.losses.interface import merge_metrics
 Gap = tuple[float, float, float]
 
 
-def logprob_gap(logprobs_BT: paddle.Tensor, engine_BT: paddle.Tensor, mask_BT: paddle.Tensor) -> Gap:
+def logprob_gap(logprobs_RT: paddle.Tensor, engine_RT: paddle.Tensor, mask_RT: paddle.Tensor) -> Gap:
     """Sum and maximum of |trainer - engine| log-probability over valid tokens, and their number.
 
     Both are of the policy that sampled, so this is the mismatch between the two forward passes on every update.
     """
-    gap_BT = paddle.abs(logprobs_BT.detach() - engine_BT) * mask_BT
-    return float(gap_BT.sum()), float(gap_BT.max()), float(mask_BT.sum())
+    gap_RT = paddle.abs(logprobs_RT.detach() - engine_RT) * mask_RT
+    return float(gap_RT.sum()), float(gap_RT.max()), float(mask_RT.sum())
 
 
 def merge_gaps(gaps: Sequence[Gap]) -> Gap:

@@ -13,11 +13,11 @@ from paddlenlp.trainer import Trainer
 
 from grrm.config.batch_plan import BatchPlan
 from grrm.errors import UserError
-from grrm.rl.batch_loss import BatchLoss
+from grrm.models.chunked_loss import chunked_loss
+from grrm.rl.batch import BatchObjective, make_batch, pack_tokens
 from grrm.rl.experience_maker import Experience, ExperienceMaker
 from grrm.rl.held_out import HeldOut, StopWhenNoBetter
 from grrm.rl.losses.config import PolicyLossConfig
-from grrm.rl.micro_batch import make_micro_batch, pack_tokens
 from grrm.rl.rollout_metrics import rollout_metrics
 from grrm.rl.run_record import RunRecord
 from grrm.rl.schedule import StepIndex, StepIndexLoader
@@ -68,7 +68,7 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
             self._update_started = time.perf_counter()
         assert self._experience is not None
         rows = self._experience.micro_batches[inputs.update][inputs.micro]
-        batch = make_micro_batch(rows, self.pad_id, pack_tokens(self.args))
+        batch = make_batch(rows, self.pad_id, pack_tokens(self.args))
         return {"batch": batch, "denominators": self._experience.denominators[inputs.update]}
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> Any:
@@ -77,16 +77,17 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
         Trainer divides by the accumulation steps and averages gradients over data ranks, while the parts are already
         normalised by counts over all micro-batches and ranks; the factor undoes both means.
         """
-        index = inputs["batch"].index
-        loss_of = BatchLoss(inputs["batch"], self.loss_config, inputs["denominators"])
-        loss = model(
-            **index.model_inputs(),
+        batch = inputs["batch"]
+        objective = BatchObjective(batch, self.loss_config, inputs["denominators"])
+        loss = chunked_loss(
+            model(**batch.tokens.model_inputs()),
+            self.model.lm_head,
+            batch.tokens,
+            objective,
             temperature=self.args.temperature,
             entropy_gradient=self.loss_config.entropy_coeff != 0,
-            loss_of=loss_of,
-            lengths_B=index.lengths_B,
         )
-        self.step_metrics.add(*loss_of.metrics())
+        self.step_metrics.add(*objective.metrics())
         loss = loss * (self.plan.micro_batches_per_update * self.maker.ranks.size)
         return (loss, None) if return_outputs else loss
 

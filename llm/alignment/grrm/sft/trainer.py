@@ -10,7 +10,8 @@ import numpy as np
 import paddle
 from paddlenlp.trainer import Trainer
 
-from grrm.models.packing import index_packed
+from grrm.models.packing import pack_rows
+from grrm.models.token_scores import score_hidden
 from grrm.tracking.console import StepProgress
 from grrm.tracking.metrics_log import MetricsLog
 from grrm.training.checkpoints import MarksCheckpoints
@@ -20,7 +21,7 @@ from grrm.training.last_step import LogLastStep
 
 @dataclass(frozen=True, slots=True)
 class SftCollator:
-    """`SftItem`s to one batch of packed rows, as long as the longest item or up to `row_tokens`; see `index_packed`.
+    """`SftItem`s to one batch of packed rows, as long as the longest item or up to `row_tokens`; see `pack_rows`.
 
     Labels inside prompts follow those of the responses, and `weights_N` gives them `prompt_label_weight`.
     """
@@ -29,22 +30,22 @@ class SftCollator:
     row_tokens: int = 0
     prompt_label_weight: float = 0.0
 
-    def __call__(self, items: Sequence[Any]) -> dict[str, paddle.Tensor]:
+    def __call__(self, items: Sequence[Any]) -> dict[str, Any]:
         prompts = [item.input_ids[: item.prompt_len] for item in items]
         responses = [item.input_ids[item.prompt_len :] for item in items]
-        index = index_packed(prompts, responses, self.pad_id, max_tokens=0, row_tokens=self.row_tokens)
-        inputs = index.model_inputs()
-        starts_B = index.prompt_starts_B
+        tokens = pack_rows(prompts, responses, self.pad_id, max_tokens=0, row_tokens=self.row_tokens)
+        batch = {**tokens.model_inputs(), "labels_N": tokens.labels_N}
+        starts_R = tokens.prompt_starts_R
         labelled = [
-            (start + at, label) for start, item in zip(starts_B, items, strict=True) for at, label in item.prompt_labels
+            (start + at, label) for start, item in zip(starts_R, items, strict=True) for at, label in item.prompt_labels
         ]
         if labelled and self.prompt_label_weight > 0:
             positions_N, labels_N = (np.array(values, dtype=np.int64) for values in zip(*labelled, strict=True))
-            weights = [1.0] * len(index.labels_N) + [self.prompt_label_weight] * len(labelled)
-            inputs["positions_N"] = paddle.concat([index.positions_N, paddle.to_tensor(positions_N)])
-            inputs["labels_N"] = paddle.concat([index.labels_N, paddle.to_tensor(labels_N)])
-            inputs["weights_N"] = paddle.to_tensor(weights, dtype="float32")
-        return inputs
+            weights = [1.0] * len(tokens.labels_N) + [self.prompt_label_weight] * len(labelled)
+            batch["positions_N"] = paddle.concat([tokens.positions_N, paddle.to_tensor(positions_N)])
+            batch["labels_N"] = paddle.concat([tokens.labels_N, paddle.to_tensor(labels_N)])
+            batch["weights_N"] = paddle.to_tensor(weights, dtype="float32")
+        return batch
 
 
 class SftTrainer(MarksCheckpoints, StopsAtDivergence, Trainer):
@@ -66,9 +67,9 @@ class SftTrainer(MarksCheckpoints, StopsAtDivergence, Trainer):
 
         With `z_loss_weight`, plus that times the mean of (log Z)^2, Z the softmax's normaliser (PaLM, section 5).
         """
-        weights_N = inputs.get("weights_N")
-        model_inputs = {name: value for name, value in inputs.items() if name != "weights_N"}
-        scores = model(**model_inputs)
+        weights_N, labels_N = inputs.get("weights_N"), inputs["labels_N"]
+        hidden_NH = model(**{name: value for name, value in inputs.items() if name not in ("labels_N", "weights_N")})
+        scores = score_hidden(hidden_NH, self.model.lm_head, labels_N)
         if weights_N is None:
             loss = -scores.logprobs_N.mean()
         else:

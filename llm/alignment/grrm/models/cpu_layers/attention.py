@@ -12,7 +12,7 @@ from paddlenlp.transformers.llama.modeling import scaled_dot_product_attention a
 
 from grrm.models.attention_ranges import additive_mask
 from grrm.models.cpu_layers import operators
-from grrm.models.cpu_layers.needs_grad import note_inputs, only_wanted
+from grrm.models.needs_grad import note_needs_grad, only_needed
 
 
 class SoftmaxAttention(PyLayer):
@@ -28,7 +28,7 @@ class SoftmaxAttention(PyLayer):
         raised = paddle.exp(scores - scores.max(-1, keepdim=True).expand_as(scores))
         weights = raised * (1.0 / _row_sums(raised)).expand_as(raised)
         ctx.scale = scale
-        note_inputs(ctx, q, k, v, mask)
+        note_needs_grad(ctx, q, k, v, mask)
         ctx.save_for_backward(q, k, v, weights)
         return paddle.matmul(weights, v)
 
@@ -40,7 +40,7 @@ class SoftmaxAttention(PyLayer):
         grad_scores = pulled - weights * _row_sums(pulled).expand_as(weights)
         grad_q = paddle.matmul(grad_scores, k) * ctx.scale
         grad_k = paddle.matmul(grad_scores, q, transpose_x=True) * ctx.scale
-        return only_wanted(ctx, grad_q, grad_k, paddle.matmul(weights, grad, transpose_x=True), None)
+        return only_needed(ctx, grad_q, grad_k, paddle.matmul(weights, grad, transpose_x=True), None)
 
 
 def _row_sums(x: paddle.Tensor) -> paddle.Tensor:

@@ -9,7 +9,7 @@ import paddle.nn.functional as F
 from paddle.autograd import PyLayer
 
 from grrm.models.cpu_layers import operators
-from grrm.models.cpu_layers.needs_grad import note_inputs, only_wanted
+from grrm.models.needs_grad import note_needs_grad, only_needed
 
 
 class SwiGLU(PyLayer):
@@ -19,7 +19,7 @@ class SwiGLU(PyLayer):
     def forward(ctx: Any, gate: paddle.Tensor, up: paddle.Tensor) -> paddle.Tensor:
         open_ = F.sigmoid(gate)
         passed = gate * open_
-        note_inputs(ctx, gate, up)
+        note_needs_grad(ctx, gate, up)
         ctx.save_for_backward(up, open_, passed)
         return passed * up
 
@@ -27,7 +27,7 @@ class SwiGLU(PyLayer):
     def backward(ctx: Any, grad: paddle.Tensor) -> Any:
         """With s = sigmoid(gate): d silu = s + silu * (1 - s)."""
         up, open_, passed = ctx.saved_tensor()
-        return only_wanted(ctx, grad * up * (open_ + passed - passed * open_), grad * passed)
+        return only_needed(ctx, grad * up * (open_ + passed - passed * open_), grad * passed)
 
 
 def swiglu(gate: paddle.Tensor, up: paddle.Tensor | None = None) -> paddle.Tensor:

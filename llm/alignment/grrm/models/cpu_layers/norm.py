@@ -8,7 +8,7 @@ import paddle
 from paddle.autograd import PyLayer
 
 from grrm.models.cpu_layers import operators
-from grrm.models.cpu_layers.needs_grad import note_inputs, only_wanted
+from grrm.models.needs_grad import note_needs_grad, only_needed
 
 
 class RMSNorm(PyLayer):
@@ -19,7 +19,7 @@ class RMSNorm(PyLayer):
         width = x_NH.shape[-1]
         mean_H1 = paddle.full([width, 1], 1.0 / width)
         inverse_N1 = paddle.rsqrt(paddle.matmul(x_NH * x_NH, mean_H1) + epsilon)
-        note_inputs(ctx, x_NH, weight_H)
+        note_needs_grad(ctx, x_NH, weight_H)
         ctx.save_for_backward(x_NH, weight_H, inverse_N1)
         return x_NH * paddle.matmul(inverse_N1, weight_H.unsqueeze(0))
 
@@ -32,7 +32,7 @@ class RMSNorm(PyLayer):
         pull_N1 = paddle.matmul(product_NH, weight_H.unsqueeze(-1)) * inverse_N1 * inverse_N1 * inverse_N1
         direct_NH = grad_NH * paddle.matmul(inverse_N1, weight_H.unsqueeze(0))
         grad_x_NH = direct_NH - x_NH * paddle.matmul(pull_N1, paddle.full([1, width], 1.0 / width))
-        return only_wanted(ctx, grad_x_NH, paddle.matmul(inverse_N1, product_NH, transpose_x=True).squeeze(0))
+        return only_needed(ctx, grad_x_NH, paddle.matmul(inverse_N1, product_NH, transpose_x=True).squeeze(0))
 
 
 def rms_norm(self: Any, hidden_states: paddle.Tensor) -> paddle.Tensor:

@@ -12,8 +12,8 @@ from paddle import nn
 from paddle.autograd import PyLayer
 
 from grrm.models.cpu_layers.kernel_calls import call_kernel, new_floats
-from grrm.models.cpu_layers.needs_grad import note_inputs, only_wanted
 from grrm.models.cpu_layers.precision import current_precision
+from grrm.models.needs_grad import note_needs_grad, only_needed
 from grrm_csrc.blas import blas_addresses
 
 # multiply(a, b, transpose_x=…, transpose_y=…) of two matrices, as `paddle.matmul`.
@@ -44,7 +44,7 @@ class Projection(PyLayer):
     def forward(
         ctx: Any, x_NI: paddle.Tensor, weight_IO: paddle.Tensor, bias_O: paddle.Tensor | None, multiply: Multiply
     ) -> paddle.Tensor:
-        note_inputs(ctx, *(one for one in (x_NI, weight_IO, bias_O) if one is not None))
+        note_needs_grad(ctx, *(one for one in (x_NI, weight_IO, bias_O) if one is not None))
         ctx.save_for_backward(x_NI, weight_IO)
         ctx.multiply = multiply
         y_NO = multiply(x_NI, weight_IO)
@@ -54,7 +54,7 @@ class Projection(PyLayer):
     def backward(ctx: Any, grad_NO: paddle.Tensor) -> Any:
         """dx = g w^T; dw = x^T g; db = sum over rows of g."""
         x_NI, weight_IO = ctx.saved_tensor()
-        for_x, for_weight, *for_bias = ctx.wanted
+        for_x, for_weight, *for_bias = ctx.needs_grad
         found = [
             ctx.multiply(grad_NO, weight_IO, transpose_y=True) if for_x else None,
             ctx.multiply(x_NI, grad_NO, transpose_x=True) if for_weight else None,
@@ -62,7 +62,7 @@ class Projection(PyLayer):
         if for_bias:
             ones_1N = paddle.ones([1, grad_NO.shape[0]])
             found.append(paddle.matmul(ones_1N, grad_NO).squeeze(0) if for_bias[0] else None)
-        return only_wanted(ctx, *found)
+        return only_needed(ctx, *found)
 
 
 class CpuLinear(nn.Linear):

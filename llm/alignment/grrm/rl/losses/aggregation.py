@@ -53,22 +53,22 @@ class Denominators:
 
 
 def count_denominators(
-    mask_BT: npt.NDArray[Any], advantages_BT: npt.NDArray[Any], width: float | None = None
+    mask_RT: npt.NDArray[Any], advantages_RT: npt.NDArray[Any], width: float | None = None
 ) -> Denominators:
-    """Count what ``mask_BT`` holds. ``width`` defaults to T; give it where micro-batches are padded differently."""
-    mask_BT = np.asarray(mask_BT).astype(bool)
-    positive_BT = mask_BT & (np.asarray(advantages_BT) > 0)
+    """Count what ``mask_RT`` holds. ``width`` defaults to T; give it where micro-batches are padded differently."""
+    mask_RT = np.asarray(mask_RT).astype(bool)
+    positive_RT = mask_RT & (np.asarray(advantages_RT) > 0)
     return Denominators(
-        tokens=float(mask_BT.sum()),
-        sequences=float(mask_BT.any(axis=1).sum()),
-        sft_tokens=float(positive_BT.sum()),
-        sft_sequences=float(positive_BT.any(axis=1).sum()),
-        width=float(mask_BT.shape[1] if width is None else width),
+        tokens=float(mask_RT.sum()),
+        sequences=float(mask_RT.any(axis=1).sum()),
+        sft_tokens=float(positive_RT.sum()),
+        sft_sequences=float(positive_RT.any(axis=1).sum()),
+        width=float(mask_RT.shape[1] if width is None else width),
     )
 
 
 def aggregate(
-    loss_BT: paddle.Tensor, mask_BT: paddle.Tensor, mode: str, denominator: float | None = None
+    loss_RT: paddle.Tensor, mask_RT: paddle.Tensor, mode: str, denominator: float | None = None
 ) -> paddle.Tensor:
     """Return the loss over masked tokens as a scalar.
 
@@ -80,15 +80,15 @@ def aggregate(
 
     Degenerate: no tokens at all give 0 with zero gradient. Raises ValueError for an unknown mode.
     """
-    mask_BT = mask_BT.astype(loss_BT.dtype)
-    lengths_B = mask_BT.sum(axis=1)
+    mask_RT = mask_RT.astype(loss_RT.dtype)
+    lengths_R = mask_RT.sum(axis=1)
     if denominator is None:
-        n_sequences = float((lengths_B > 0).astype(loss_BT.dtype).sum())
-        denominator = _divisor(mode, float(lengths_B.sum()), n_sequences, float(loss_BT.shape[1]))
-    total_B = keep(loss_BT, mask_BT).sum(axis=1)
+        n_sequences = float((lengths_R > 0).astype(loss_RT.dtype).sum())
+        denominator = _divisor(mode, float(lengths_R.sum()), n_sequences, float(loss_RT.shape[1]))
+    total_R = keep(loss_RT, mask_RT).sum(axis=1)
     if mode == "seq-mean-token-mean":
-        total_B = total_B / paddle.clip(lengths_B, min=1.0)
-    return total_B.sum() / max(denominator, 1.0)
+        total_R = total_R / paddle.clip(lengths_R, min=1.0)
+    return total_R.sum() / max(denominator, 1.0)
 
 
 def _divisor(mode: str, tokens: float, sequences: float, width: float) -> float:

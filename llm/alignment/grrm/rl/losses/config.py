@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 
-from ...errors import UserError
+from grrm.errors import UserError, require_known
 
 POLICY_LOSS_NAMES = ("token_clip", "gspo")
 AGGREGATION_MODES = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
@@ -42,6 +41,11 @@ class PolicyLossConfig:
     entropy_coeff: float = 0.0
     sft_coeff: float = 0.0
 
+    @property
+    def policy_agg_mode(self) -> str:
+        """How the policy loss itself is aggregated: gspo has a mode of its own."""
+        return "seq-mean-token-mean" if self.policy_loss == "gspo" else self.loss_agg_mode
+
     def __post_init__(self) -> None:
         require_known("policy_loss", self.policy_loss, POLICY_LOSS_NAMES)
         require_known("loss_agg_mode", self.loss_agg_mode, AGGREGATION_MODES)
@@ -55,14 +59,6 @@ class PolicyLossConfig:
             _require("dual_clip", self.dual_clip, self.policy_loss != "gspo", remedy)
         if self.log_ratio_clamp is not None:
             _require("log_ratio_clamp", self.log_ratio_clamp, self.log_ratio_clamp > 0, "above 0, or left out")
-
-
-def require_known(name: str, value: str, known: tuple[str, ...]) -> None:
-    """Raise UserError naming the setting, the choices and the nearest of them, unless the value is known."""
-    if value not in known:
-        near = difflib.get_close_matches(value, known, n=1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        raise UserError(f"{name} is {value!r}, but must be one of {', '.join(known)}{hint}.")
 
 
 def _require(name: str, value: float, is_right: bool, demand: str) -> None:

@@ -10,40 +10,52 @@ import paddle
 
 @dataclass(frozen=True, eq=False)
 class LossInputs:
-    """One micro-batch; B indexes responses, T response tokens. What stands outside the mask is never read.
+    """One micro-batch; R indexes responses, T their tokens. What stands outside the mask is never read.
 
-    logprobs_BT: log-probability of each token under the policy being trained, in nats; carries the gradient.
-    old_logprobs_BT: the same under the policy that the update starts from; a constant.
-    advantages_BT: see ``grrm.rl.advantages``; a constant.
-    mask_BT: 1 on response tokens, 0 elsewhere (bool or number).
-    ref_logprobs_BT: the same as logprobs under the frozen reference, or None where no KL is wanted.
-    entropy_BT: entropy of the policy at each token, in nats, with its gradient, or None.
+    logprobs_RT: log-probability of each token under the policy being trained, in nats; carries the gradient.
+    old_logprobs_RT: the same under the policy that the update starts from; a constant.
+    advantages_RT: see ``grrm.rl.advantages``; a constant.
+    mask_RT: 1 on response tokens, 0 elsewhere (bool or number).
+    ref_logprobs_RT: the same as logprobs under the frozen reference, or None where no KL is wanted.
+    entropy_RT: entropy of the policy at each token, in nats, with its gradient, or None.
     """
 
-    logprobs_BT: paddle.Tensor
-    old_logprobs_BT: paddle.Tensor
-    advantages_BT: paddle.Tensor
-    mask_BT: paddle.Tensor
-    ref_logprobs_BT: paddle.Tensor | None = None
-    entropy_BT: paddle.Tensor | None = None
+    logprobs_RT: paddle.Tensor
+    old_logprobs_RT: paddle.Tensor
+    advantages_RT: paddle.Tensor
+    mask_RT: paddle.Tensor
+    ref_logprobs_RT: paddle.Tensor | None = None
+    entropy_RT: paddle.Tensor | None = None
 
     def masked(self) -> LossInputs:
         """Return the inputs with 0 outside the mask and constants cut from the graph: padding cannot spread NaN."""
-        mask_BT = self.mask_BT.astype("bool")
-        dtype = self.logprobs_BT.dtype
+        mask_RT = self.mask_RT.astype("bool")
+        dtype = self.logprobs_RT.dtype
 
-        def constant(values_BT: paddle.Tensor) -> paddle.Tensor:
-            return keep(values_BT.detach().astype(dtype), mask_BT)
+        def constant(values_RT: paddle.Tensor) -> paddle.Tensor:
+            return keep(values_RT.detach().astype(dtype), mask_RT)
 
         return replace(
             self,
-            logprobs_BT=keep(self.logprobs_BT, mask_BT),
-            old_logprobs_BT=constant(self.old_logprobs_BT),
-            advantages_BT=constant(self.advantages_BT),
-            mask_BT=mask_BT.astype(dtype),
-            ref_logprobs_BT=None if self.ref_logprobs_BT is None else constant(self.ref_logprobs_BT),
-            entropy_BT=None if self.entropy_BT is None else keep(self.entropy_BT, mask_BT),
+            logprobs_RT=keep(self.logprobs_RT, mask_RT),
+            old_logprobs_RT=constant(self.old_logprobs_RT),
+            advantages_RT=constant(self.advantages_RT),
+            mask_RT=mask_RT.astype(dtype),
+            ref_logprobs_RT=None if self.ref_logprobs_RT is None else constant(self.ref_logprobs_RT),
+            entropy_RT=None if self.entropy_RT is None else keep(self.entropy_RT, mask_RT),
         )
+
+
+@dataclass(frozen=True, eq=False)
+class TokenLoss:
+    """A policy loss per token, before aggregation, with its graph.
+
+    ratio_RT: the probability ratio that was clipped. clipped: metric name to where ([R, T] bool) a bound took effect.
+    """
+
+    loss_RT: paddle.Tensor
+    ratio_RT: paddle.Tensor
+    clipped: Mapping[str, paddle.Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,9 +70,9 @@ class LossOutput:
     metrics: dict[str, paddle.Tensor]
 
 
-def keep(values_BT: paddle.Tensor, mask_BT: paddle.Tensor) -> paddle.Tensor:
+def keep(values_RT: paddle.Tensor, mask_RT: paddle.Tensor) -> paddle.Tensor:
     """Return values where the mask is set and 0 elsewhere, with zero gradient there even if a value was NaN."""
-    return paddle.where(mask_BT.astype("bool"), values_BT, paddle.zeros_like(values_BT))
+    return paddle.where(mask_RT.astype("bool"), values_RT, paddle.zeros_like(values_RT))
 
 
 def merge_metrics(parts: Sequence[Mapping[str, paddle.Tensor | float]]) -> dict[str, float]:

@@ -10,9 +10,9 @@ MAX_LOG_RATIO = 20.0
 
 
 def kl_penalty(
-    logprobs_BT: paddle.Tensor, ref_logprobs_BT: paddle.Tensor, kind: str, clip_range: float = 10.0
+    logprobs_RT: paddle.Tensor, ref_logprobs_RT: paddle.Tensor, kind: str, clip_range: float = 10.0
 ) -> paddle.Tensor:
-    """Return an estimate of KL(policy || reference) at each token [B, T], in nats.
+    """Return an estimate of KL(policy || reference) at each token [R, T], in nats.
 
     With ``d = ref_logp - logp``: k1 is ``-d``; abs is ``|d|``; k2 is ``d^2 / 2``; k3 is ``exp(d) - d - 1`` clipped to
     plus or minus ``clip_range``. "kl", "mse" and "low_var_kl" are other names of k1, k2 and k3. A trailing "+" keeps
@@ -26,22 +26,22 @@ def kl_penalty(
         raise ValueError(f"unknown KL estimator {kind!r}")
     base = kind.removesuffix("+")
     base = KL_ALIASES.get(base, base)
-    value_BT = _estimate(logprobs_BT, ref_logprobs_BT, base, clip_range)
+    value_RT = _estimate(logprobs_RT, ref_logprobs_RT, base, clip_range)
     if not kind.endswith("+"):
-        return value_BT
-    gradient_BT = _estimate(logprobs_BT, ref_logprobs_BT, "k2", clip_range)
-    return value_BT.detach() + (gradient_BT - gradient_BT.detach())
+        return value_RT
+    gradient_RT = _estimate(logprobs_RT, ref_logprobs_RT, "k2", clip_range)
+    return value_RT.detach() + (gradient_RT - gradient_RT.detach())
 
 
-def _estimate(logprobs_BT: paddle.Tensor, ref_BT: paddle.Tensor, base: str, clip_range: float) -> paddle.Tensor:
-    delta_BT = ref_BT - logprobs_BT
+def _estimate(logprobs_RT: paddle.Tensor, ref_RT: paddle.Tensor, base: str, clip_range: float) -> paddle.Tensor:
+    delta_RT = ref_RT - logprobs_RT
     if base == "k1":
-        return -delta_BT
+        return -delta_RT
     if base == "abs":
-        return paddle.abs(delta_BT)
+        return paddle.abs(delta_RT)
     if base == "k2":
-        return 0.5 * delta_BT * delta_BT
+        return 0.5 * delta_RT * delta_RT
     # Beyond this bound the estimate is clipped anyway; it only keeps exp from overflowing.
     bound = max(MAX_LOG_RATIO, clip_range + 1)
-    delta_BT = paddle.clip(delta_BT, -bound, bound)
-    return paddle.clip(paddle.expm1(delta_BT) - delta_BT, -clip_range, clip_range)
+    delta_RT = paddle.clip(delta_RT, -bound, bound)
+    return paddle.clip(paddle.expm1(delta_RT) - delta_RT, -clip_range, clip_range)

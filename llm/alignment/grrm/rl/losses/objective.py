@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import paddle
 
 from .aggregation import Denominators, aggregate, count_denominators
+from .clipping import ratio_metrics
 from .config import PolicyLossConfig
 from .gspo import gspo
-from .interface import LossInputs, LossOutput
+from .interface import LossInputs, LossOutput, TokenLoss
 from .kl import kl_penalty
 from .sft import positive_advantage_nll
 from .token_clip import token_clip
 
-PolicyLoss = Callable[[LossInputs, PolicyLossConfig, Denominators], LossOutput]
+PolicyLoss = Callable[[LossInputs, PolicyLossConfig], TokenLoss]
 POLICY_LOSSES: dict[str, PolicyLoss] = {"token_clip": token_clip, "gspo": gspo}
 
 
@@ -27,55 +29,51 @@ def policy_objective(
     ``denominators`` are those of the whole optimizer step; the losses, gradients and metrics of its micro-batches then
     add up to those of the undivided batch. None means that this is the whole batch.
 
-    Metrics: pg_loss, pg_clipfrac, pg_clipfrac_lower, ppo_kl (mean of old - new log-probability), ratio_mean, ratio_max;
-    sft_loss with an SFT weight; kl and entropy (unweighted) wherever the inputs allow, whatever their weight.
+    Metrics: pg_loss and those of ``ratio_metrics``; sft_loss with an SFT weight; kl and entropy (unweighted) wherever
+    the inputs allow, whatever their weight.
     Degenerate: no tokens give 0 with zero gradient. Raises ValueError if a weighted term lacks its input.
     """
     if denominators is None:
-        denominators = count_denominators(inputs.mask_BT.numpy(), inputs.advantages_BT.numpy())
+        denominators = count_denominators(inputs.mask_RT.numpy(), inputs.advantages_RT.numpy())
     inputs = inputs.masked()
-    policy = POLICY_LOSSES[config.policy_loss](inputs, config, denominators)
-    loss = config.pg_loss_coeff * policy.loss
-    metrics = {"pg_loss": policy.loss.detach(), **policy.metrics}
-    for name, coeff, term in (
-        ("sft_loss", config.sft_coeff, _sft_term(inputs, config, denominators)),
-        ("kl", config.kl_loss_coeff, _kl_term(inputs, config, denominators)),
-        ("entropy", -config.entropy_coeff, _entropy_term(inputs, config, denominators)),
-    ):
-        if term is not None:
-            metrics[name] = term.detach()
-            loss = loss + coeff * term if coeff else loss
+    policy = POLICY_LOSSES[config.policy_loss](inputs, config)
+    pg_loss = aggregate(policy.loss_RT, inputs.mask_RT, config.policy_agg_mode, denominators.of(config.policy_agg_mode))
+    loss = config.pg_loss_coeff * pg_loss
+    metrics = {"pg_loss": pg_loss.detach(), **ratio_metrics(policy, inputs, denominators)}
+    for term in _terms(inputs, config, denominators):
+        with _graph_only_if(term.coeff):
+            value = aggregate(term.values_RT, term.mask_RT, config.loss_agg_mode, term.denominator)
+        metrics[term.name] = value.detach()
+        loss = loss + term.coeff * value if term.coeff else loss
     return LossOutput(loss, metrics)
 
 
-def _sft_term(inputs: LossInputs, config: PolicyLossConfig, denominators: Denominators) -> paddle.Tensor | None:
-    if not config.sft_coeff:
-        return None
-    mode = config.loss_agg_mode
-    return positive_advantage_nll(
-        inputs.logprobs_BT, inputs.advantages_BT, inputs.mask_BT, mode, denominators.of_sft(mode)
-    )
+class _Term(NamedTuple):
+    """One more term of the objective, per token."""
+
+    name: str
+    coeff: float
+    values_RT: paddle.Tensor
+    mask_RT: paddle.Tensor
+    denominator: float
 
 
-def _kl_term(inputs: LossInputs, config: PolicyLossConfig, denominators: Denominators) -> paddle.Tensor | None:
-    if inputs.ref_logprobs_BT is None:
-        if config.kl_loss_coeff:
-            raise ValueError(f"kl_loss_coeff is {config.kl_loss_coeff} but ref_logprobs_BT is missing")
-        return None
-    mode = config.loss_agg_mode
-    with _graph_only_if(config.kl_loss_coeff):
-        kl_BT = kl_penalty(inputs.logprobs_BT, inputs.ref_logprobs_BT, config.kl_type, config.clip_range_score)
-        return aggregate(kl_BT, inputs.mask_BT, mode, denominators.of(mode))
-
-
-def _entropy_term(inputs: LossInputs, config: PolicyLossConfig, denominators: Denominators) -> paddle.Tensor | None:
-    if inputs.entropy_BT is None:
-        if config.entropy_coeff:
-            raise ValueError(f"entropy_coeff is {config.entropy_coeff} but entropy_BT is missing")
-        return None
-    mode = config.loss_agg_mode
-    with _graph_only_if(config.entropy_coeff):
-        return aggregate(inputs.entropy_BT, inputs.mask_BT, mode, denominators.of(mode))
+def _terms(inputs: LossInputs, config: PolicyLossConfig, denominators: Denominators) -> Iterator[_Term]:
+    """The SFT term where it has a weight; KL and entropy wherever there is what they need."""
+    mode, mask_RT = config.loss_agg_mode, inputs.mask_RT
+    if config.sft_coeff:
+        values_RT, positive_RT = positive_advantage_nll(inputs.logprobs_RT, inputs.advantages_RT, mask_RT)
+        yield _Term("sft_loss", config.sft_coeff, values_RT, positive_RT, denominators.of_sft(mode))
+    if inputs.ref_logprobs_RT is not None:
+        with _graph_only_if(config.kl_loss_coeff):
+            kl_RT = kl_penalty(inputs.logprobs_RT, inputs.ref_logprobs_RT, config.kl_type, config.clip_range_score)
+        yield _Term("kl", config.kl_loss_coeff, kl_RT, mask_RT, denominators.of(mode))
+    elif config.kl_loss_coeff:
+        raise ValueError(f"kl_loss_coeff is {config.kl_loss_coeff} but ref_logprobs_RT is missing")
+    if inputs.entropy_RT is not None:
+        yield _Term("entropy", -config.entropy_coeff, inputs.entropy_RT, mask_RT, denominators.of(mode))
+    elif config.entropy_coeff:
+        raise ValueError(f"entropy_coeff is {config.entropy_coeff} but entropy_RT is missing")
 
 
 def _graph_only_if(coeff: float) -> contextlib.AbstractContextManager[None]:

@@ -1,4 +1,4 @@
-"""Token scores by parts: what the logits of all tokens at once would give, without having them."""
+"""Token scores in chunks: what the logits of all tokens at once would give, without having them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import paddle
 import pytest
-from support.output_layers import FORMS, set_rows_at_once, use_form
+from support.output_layers import FORMS, set_chunk_tokens, use_form
 from support.tiny_policy import random_policy
 from support.token_scores import token_scores
 
-from grrm.models import linear_scores as by_parts
-from grrm.models import policy as policies
+from grrm.models import token_scores as scoring
 
 
 @pytest.fixture(params=FORMS, autouse=True)
@@ -20,44 +19,44 @@ def form(request, monkeypatch):
     return use_form(monkeypatch, request.param)
 
 
-def head_of(weight: np.ndarray, by_word: bool) -> SimpleNamespace:
-    made = paddle.to_tensor(weight.astype("float32") if by_word else weight.T.astype("float32").copy())
+def head_of(weight: np.ndarray, transposed: bool) -> SimpleNamespace:
+    made = paddle.to_tensor(weight.astype("float32") if transposed else weight.T.astype("float32").copy())
     made.stop_gradient = False
     made.is_distributed = False
-    return SimpleNamespace(weight=made, transpose_y=by_word, config=SimpleNamespace(vocab_size=len(weight)))
+    return SimpleNamespace(weight=made, transpose_y=transposed, config=SimpleNamespace(vocab_size=len(weight)))
 
 
-@pytest.mark.parametrize("by_word", [True, False])
+@pytest.mark.parametrize("transposed", [True, False])
 @pytest.mark.parametrize(("rows", "at_once"), [(1, 4), (4, 4), (11, 4), (3, 256)])
-def test_scores_and_gradients_are_those_of_all_logits(monkeypatch, by_word, rows, at_once):
-    set_rows_at_once(monkeypatch, at_once)
+def test_scores_and_gradients_are_those_of_all_logits(monkeypatch, transposed, rows, at_once):
+    set_chunk_tokens(monkeypatch, at_once)
     rng = np.random.default_rng(rows)
     hidden_NH, weight_VH = rng.normal(size=(rows, 24)), rng.normal(size=(37, 24))
     labels_N, g_3N = rng.integers(0, 37, rows), rng.normal(size=(3, rows))
-    hidden, head = paddle.to_tensor(hidden_NH.astype("float32")), head_of(weight_VH, by_word)
+    hidden, head = paddle.to_tensor(hidden_NH.astype("float32")), head_of(weight_VH, transposed)
     hidden.stop_gradient = False
-    found = by_parts.linear_scores(hidden, head, paddle.to_tensor(labels_N))
+    found = scoring.linear_scores(hidden, head, paddle.to_tensor(labels_N))
     wanted, gradient_NV = token_scores(hidden_NH @ weight_VH.T, labels_N, g_3N)
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one.numpy(), other, rtol=1e-4, atol=1e-4)
     sum((one * paddle.to_tensor(g.astype("float32"))).sum() for one, g in zip(found, g_3N, strict=True)).backward()
     np.testing.assert_allclose(hidden.grad.numpy(), gradient_NV @ weight_VH, rtol=1e-3, atol=1e-4)
     of_weight = gradient_NV.T @ hidden_NH
-    np.testing.assert_allclose(head.weight.grad.numpy(), of_weight if by_word else of_weight.T, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(head.weight.grad.numpy(), of_weight if transposed else of_weight.T, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("frozen", ["hidden", "weight"])
 def test_what_is_frozen_gets_no_gradient(frozen):
     hidden, head = paddle.ones([3, 8]), head_of(np.ones((5, 8)), True)
     hidden.stop_gradient, head.weight.stop_gradient = frozen == "hidden", frozen == "weight"
-    by_parts.linear_scores(hidden, head, paddle.to_tensor([0, 1, 2]))[0].sum().backward()
+    scoring.linear_scores(hidden, head, paddle.to_tensor([0, 1, 2]))[0].sum().backward()
     assert (hidden.grad is None) == (frozen == "hidden")
     assert (head.weight.grad is None) == (frozen == "weight")
 
 
 def test_labels_outside_the_vocabulary_are_an_error():
     with pytest.raises(ValueError, match="labels from 0 to 5 of a vocabulary of 5"):
-        by_parts.linear_scores(paddle.ones([2, 8]), head_of(np.ones((5, 8)), True), paddle.to_tensor([0, 5]))
+        scoring.linear_scores(paddle.ones([2, 8]), head_of(np.ones((5, 8)), True), paddle.to_tensor([0, 5]))
 
 
 def test_products_are_of_the_type_of_the_weights_and_scores_are_float32():
@@ -66,7 +65,7 @@ def test_products_are_of_the_type_of_the_weights_and_scores_are_float32():
     labels_N, g_3N = rng.integers(0, 11, 6), rng.normal(size=(3, 6))
     hidden, weight = paddle.to_tensor(hidden_NH.astype("float32")), paddle.to_tensor(weight_VH)  # no bfloat16 on CPU
     hidden.stop_gradient = weight.stop_gradient = False
-    found = by_parts.linear_scores(hidden, SimpleNamespace(weight=weight, transpose_y=True), paddle.to_tensor(labels_N))
+    found = scoring.linear_scores(hidden, SimpleNamespace(weight=weight, transpose_y=True), paddle.to_tensor(labels_N))
     wanted, gradient_NV = token_scores(hidden_NH @ weight_VH.T, labels_N, g_3N)
     for one, other in zip(found, wanted, strict=True):
         assert one.dtype == paddle.float32
@@ -77,25 +76,43 @@ def test_products_are_of_the_type_of_the_weights_and_scores_are_float32():
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_policy_scores_the_same_by_parts(monkeypatch, tied):
+def test_scores_of_a_policy_are_the_same_in_chunks(monkeypatch, tied):
     model = random_policy(tie_word_embeddings=tied, initializer_range=0.2)
     model.eval()
     ids = paddle.to_tensor(np.random.default_rng(0).integers(0, 40, (2, 9)))
-    inputs = {"positions_N": paddle.to_tensor([0, 3, 8, 12]), "labels_N": paddle.to_tensor([5, 6, 7, 8])}
+    positions, labels = paddle.to_tensor([0, 3, 8, 12]), paddle.to_tensor([5, 6, 7, 8])
     taken = []
 
     def run() -> list[np.ndarray]:
         model.clear_gradients()
-        scores = model(ids, **inputs, temperature=0.7, entropy_gradient=True)
+        hidden = model(ids, positions_N=positions)
+        scores = scoring.score_hidden(hidden, model.lm_head, labels, temperature=0.7, entropy_gradient=True)
         (scores.logprobs_N.sum() + 0.1 * scores.entropy_N.sum() + scores.log_normalizer_N.square().sum()).backward()
         return [one.numpy() for one in scores] + [p.grad.numpy() for p in model.parameters() if p.grad is not None]
 
     whole = run()
-    real = policies.linear_scores
-    monkeypatch.setattr(policies, "linear_scores", lambda *a: taken.append(1) or real(*a))
-    monkeypatch.setattr(by_parts, "LOGITS_AT_ONCE", 0)
+    real = scoring.linear_scores
+    monkeypatch.setattr(scoring, "linear_scores", lambda *a: taken.append(1) or real(*a))
+    monkeypatch.setattr(scoring, "LOGITS_AT_ONCE", 0)
     parts = run()
     assert taken
     assert len(whole) == len(parts)
     for one, other in zip(whole, parts, strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-3, atol=2e-5)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_responses_are_scored_in_batches_and_the_mode_is_restored(monkeypatch, training):
+    model = random_policy(initializer_range=0.2)
+    model.train() if training else model.eval()
+    prompts, responses = [[1], [1, 2], [1]], [[10], [20, 21], [30, 31, 32]]
+    batches, real = [], type(model).forward
+    monkeypatch.setattr(type(model), "forward", lambda self, **given: batches.append(given) or real(self, **given))
+    sizes = {"pad_id": 0, "temperature": 2.0}
+    together = scoring.score_responses(model, prompts, responses, batch_size=2, **sizes)
+    assert [len(batch["input_ids"]) for batch in batches] == [2, 1]
+    assert model.training is training
+    for prompt, response, found in zip(prompts, responses, together, strict=True):
+        (alone,) = scoring.score_responses(model, [prompt], [response], batch_size=1, **sizes)
+        assert len(found) == len(response)
+        np.testing.assert_allclose(found, alone, atol=1e-5)

@@ -1,0 +1,176 @@
+"""Log-probability and entropy of response tokens from the hidden states that predict them.
+
+Only these hidden states meet the LM head: prompts and padding, most of a batch, never do. Where logits of all tokens
+would take much memory they are computed a chunk at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+from paddle.autograd import PyLayer
+
+from grrm.models.cpu_layers import operators
+from grrm.models.cpu_layers.operators import check_labels
+from grrm.models.cpu_layers.output_layer import is_fused
+from grrm.models.cpu_layers.precision import current_precision
+from grrm.models.needs_grad import note_needs_grad, only_needed
+from grrm.models.output_layer import output_layer
+from grrm.models.packing import lay_out
+
+LOGITS_AT_ONCE = 64 * 2**20  # bytes; fewer are kept for the backward pass, which then need not compute them again
+
+
+class TokenScores(NamedTuple):
+    """Per valid response token, flattened response by response (N): log-probability, and entropy in nats.
+
+    The entropy has a gradient only where it was asked for, the softmax's log-normaliser always.
+    """
+
+    logprobs_N: paddle.Tensor
+    entropy_N: paddle.Tensor
+    log_normalizer_N: paddle.Tensor
+
+
+def score_hidden(
+    hidden_NH: paddle.Tensor,
+    head: Any,
+    labels_N: paddle.Tensor,
+    *,
+    temperature: float = 1.0,
+    entropy_gradient: bool = False,
+) -> TokenScores:
+    """Scores of `labels_N` under the LM head, whose logits are divided by `temperature` (0 and 1 leave them).
+
+    Raises ValueError for a label outside the vocabulary.
+    """
+    hidden_NH = scale_hidden(hidden_NH, temperature)
+    if exceeds_chunk(head, hidden_NH.shape[0]):
+        return token_scores(*linear_scores(hidden_NH, head, labels_N), entropy_gradient)
+    return score_logits(head(hidden_NH), labels_N, entropy_gradient)
+
+
+def scale_hidden(hidden_NH: paddle.Tensor, temperature: float) -> paddle.Tensor:
+    """Hidden states whose logits are those at `temperature`."""
+    return hidden_NH if temperature in (0.0, 1.0) else hidden_NH / temperature
+
+
+def score_logits(logits_NV: paddle.Tensor, labels_N: paddle.Tensor, entropy_gradient: bool = False) -> TokenScores:
+    """log softmax(logits)[label], the entropy of softmax(logits) and its log-normaliser lse, all [N] float32.
+
+    Without kernels entropy is lse - sum(p * logits): no logarithm over the vocabulary, and no gradient. With
+    `entropy_gradient` it is then -sum(p * log p), with its gradient, at the price of another softmax. Paddle's CPU
+    kernel clamps log-probabilities at -64, so below that both are approximate; the gradient is exact.
+    """
+    if operators.take(logits_NV):
+        return token_scores(*operators.score_tokens(logits_NV.astype("float32"), labels_N), entropy_gradient)
+    labels_N1 = labels_N.unsqueeze(-1)
+    nll_N1, probs_NV = F.softmax_with_cross_entropy(logits_NV.astype("float32"), labels_N1, return_softmax=True)
+    logprobs_N = -nll_N1.squeeze(-1)
+    lse_N = paddle.take_along_axis(logits_NV, labels_N1, axis=1).squeeze(-1) - logprobs_N
+    if entropy_gradient:
+        # The softmax returned above passes no gradient on.
+        all_logprobs_NV = F.log_softmax(logits_NV.astype("float32"), axis=-1)
+        return TokenScores(logprobs_N, -(paddle.exp(all_logprobs_NV) * all_logprobs_NV).sum(-1), lse_N)
+    with paddle.no_grad():
+        entropy_N = lse_N.detach() - (probs_NV.detach() * logits_NV.detach()).sum(-1)
+    return TokenScores(logprobs_N, entropy_N, lse_N)
+
+
+def token_scores(
+    logprobs_N: paddle.Tensor, entropy_N: paddle.Tensor, lse_N: paddle.Tensor, entropy_gradient: bool
+) -> TokenScores:
+    """The record; the entropy keeps its gradient only where that is asked for."""
+    return TokenScores(logprobs_N, entropy_N if entropy_gradient else entropy_N.detach(), lse_N)
+
+
+def score_responses(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    responses: Sequence[Sequence[int]],
+    *,
+    pad_id: int,
+    batch_size: int,
+    temperature: float,
+    pack_tokens: int = 0,
+) -> list[np.ndarray]:
+    """Log-probabilities [T] of every response under a policy, without gradient, `batch_size` responses at a time."""
+    scored: list[np.ndarray] = []
+    was_training = model.training
+    model.eval()
+    with paddle.no_grad():
+        for start in range(0, len(prompts), batch_size):
+            part = responses[start : start + batch_size]
+            tokens = lay_out(prompts[start : start + batch_size], part, pad_id, pack_tokens)
+            hidden_NH = model(**tokens.model_inputs())
+            scores = score_hidden(hidden_NH, model.lm_head, tokens.labels_N, temperature=temperature)
+            scored += np.split(scores.logprobs_N.numpy(), np.cumsum([len(response) for response in part])[:-1])
+    if was_training:
+        model.train()
+    return scored
+
+
+def exceeds_chunk(head: Any, n_tokens: int) -> bool:
+    """Whether the logits of `n_tokens` tokens under this LM head are too many to keep.
+
+    Never where the head is divided among ranks: each then has a part of every token's logits. With products in
+    bfloat16 however few they are, since Paddle's operators on the CPU have none.
+    """
+    if head.weight.is_distributed:
+        return False
+    rounds = current_precision() != "float32" and is_fused(head.weight)
+    return rounds or n_tokens * head.config.vocab_size * 4 > LOGITS_AT_ONCE
+
+
+def linear_scores(
+    hidden_NH: paddle.Tensor, head: Any, labels_N: paddle.Tensor
+) -> tuple[paddle.Tensor, paddle.Tensor, paddle.Tensor]:
+    """Log-probability of each label, entropy and log-normaliser of the softmax, [N] float32, each with its gradient.
+
+    The backward pass computes the logits once more instead of keeping them; where the loss is at hand, `chunked_loss`
+    need not. C++ kernels in float32 on the CPU, Paddle operators elsewhere: products in the weights' type, the rest in
+    float32. Raises ValueError for a label outside the vocabulary.
+    """
+    return LinearScores.apply(hidden_NH, head.weight, labels_N, bool(head.transpose_y))  # type: ignore[no-any-return]
+
+
+class LinearScores(PyLayer):
+    """The scores of `linear_scores` for weights [V, H] where `transposed`, else [H, V]."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden_NH: paddle.Tensor, weight: paddle.Tensor, labels_N: paddle.Tensor, transposed: bool
+    ) -> tuple[paddle.Tensor, ...]:
+        check_labels(labels_N, weight.shape[0 if transposed else 1])
+        layer = output_layer(weight, transposed, weight_needs_grad=False)
+        chunks = chunks_of(hidden_NH.shape[0], layer.chunk_tokens)
+        scored = [layer.scores(hidden_NH[chunk], labels_N[chunk])[1] for chunk in chunks]
+        scores_3N = [paddle.concat(list(one)) for one in zip(*scored, strict=True)]
+        note_needs_grad(ctx, hidden_NH, weight, labels_N)
+        ctx.transposed = transposed
+        ctx.save_for_backward(hidden_NH, weight, labels_N, *scores_3N)
+        return tuple(scores_3N)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients_3N: paddle.Tensor) -> tuple[paddle.Tensor | None, ...]:
+        hidden_NH, weight, labels_N, *scores_3N = ctx.saved_tensor()
+        layer = output_layer(weight, ctx.transposed, ctx.needs_grad[1])
+        hidden_grads = []
+        for chunk in chunks_of(hidden_NH.shape[0], layer.chunk_tokens):
+            scores, gradients = (tuple(one_N[chunk] for one_N in three) for three in (scores_3N, gradients_3N))
+            rows_NH = hidden_NH[chunk]
+            logits_NV = layer.logits(rows_NH)
+            hidden_grads.append(
+                layer.backward(logits_NV, rows_NH, labels_N[chunk], scores, gradients, ctx.needs_grad[0])
+            )
+        hidden_grad_NH = paddle.concat(hidden_grads) if ctx.needs_grad[0] else None
+        return only_needed(ctx, hidden_grad_NH, layer.weight_grad(), None)
+
+
+def chunks_of(n_tokens: int, chunk_tokens: int) -> list[slice]:
+    """`n_tokens` tokens in chunks of `chunk_tokens`; one that is empty where there are none."""
+    return [slice(start, min(start + chunk_tokens, n_tokens)) for start in range(0, max(n_tokens, 1), chunk_tokens)]
