@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,10 +11,12 @@ import paddle
 import pytest
 from support.rl_processes import MODEL
 
+from grrm.models import token_scores
 from grrm.models.policy import policy_class
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rl.batch import make_batch
 from grrm.rl.experience import Row
+from grrm.rl.losses import objective
 from grrm.rl.losses.aggregation import count_denominators
 from grrm.rl.losses.config import PolicyLossConfig
 from grrm.rl.step_metrics import StepMetrics
@@ -65,3 +69,22 @@ def test_gap_compares_the_engine_with_the_policy_that_sampled_and_not_with_a_lat
     compute(model, later, row(old=-2.0, engine=-2.5))
     collected = later.step_metrics.collect()
     assert (collected["logprob_gap_mean"], collected["logprob_gap_max"]) == (0.5, 0.5)
+
+
+def test_few_frames_lie_between_the_trainer_and_the_loss_and_none_of_them_in_the_model(model, monkeypatch):
+    paths = []
+    real = objective.aggregate
+
+    def noted(*args):
+        frames = traceback.extract_stack()
+        start = [frame.name for frame in frames].index("compute_loss")
+        paths.append([Path(frame.filename).name for frame in frames[start:-1]])
+        return real(*args)
+
+    monkeypatch.setattr(objective, "aggregate", noted)
+    config = PolicyLossConfig(sft_coeff=0.1, entropy_coeff=0.1)
+    for limit in (token_scores.LOGITS_AT_ONCE, 0):
+        monkeypatch.setattr(token_scores, "LOGITS_AT_ONCE", limit)
+        compute(model, trainer(model, config), row(None, -1.0))
+    assert max(map(len, paths)) <= 5  # and aggregate itself
+    assert {name for path in paths for name in path} == {"trainer.py", "chunked_loss.py", "batch.py", "objective.py"}
