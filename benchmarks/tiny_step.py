@@ -150,7 +150,7 @@ def loss_of(model: Any, rows: list[Row], pack_tokens: int) -> Any:
     batch = make_batch(rows, pad_id=0, pack_tokens=pack_tokens)
     denominators = count_denominators(batch.mask_RT.numpy(), batch.advantages_RT.numpy())
     objective = BatchObjective(batch, PolicyLossConfig(), denominators)
-    return chunked_loss(model(**batch.tokens.model_inputs()), model.lm_head, batch.tokens, objective)
+    return chunked_loss(model(**batch.tokens.model_inputs()).hidden_NH, model.lm_head, batch.tokens, objective)
 
 
 def timed_in_turn(works: Sequence[Callable[[], Any]], repeats: int) -> list[tuple[Any, list[float]]]:

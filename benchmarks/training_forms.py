@@ -104,7 +104,7 @@ def measure_here(workload: str, form: str) -> float:
     seconds = []
     for _ in range(_STEPS + 2):
         start = time.process_time()
-        scores = score_hidden(model(**tokens.model_inputs()), model.lm_head, tokens.labels_N)
+        scores = score_hidden(model(**tokens.model_inputs()).hidden_NH, model.lm_head, tokens.labels_N)
         (-scores.logprobs_N.mean()).backward()
         optimizer.step()
         optimizer.clear_grad()

@@ -61,7 +61,7 @@ def test_loss_gradients_and_metrics_are_those_of_all_logits(monkeypatch, form, n
         model.clear_gradients()
         objective = BatchObjective(batch, config, denominators)
         options = {"temperature": 0.7, "entropy_gradient": config.entropy_coeff != 0}
-        hidden = model(**batch.tokens.model_inputs())
+        hidden = model(**batch.tokens.model_inputs()).hidden_NH
         loss = chunked.chunked_loss(hidden, model.lm_head, batch.tokens, objective, **options) * 2.0
         loss.backward()
         gradients = {key: p.grad.numpy() for key, p in model.named_parameters() if p.grad is not None}

@@ -38,7 +38,7 @@ def groups(seed: int, n_groups: int, n_samples: int) -> tuple[list[list[int]], l
 
 
 def losses_and_gradients(model, index, weights_RT):
-    scores = score_hidden(model(**index.model_inputs()), model.lm_head, index.labels_N)
+    scores = score_hidden(model(**index.model_inputs()).hidden_NH, model.lm_head, index.labels_N)
     rows_RT = index.to_rows(scores.logprobs_N)
     (rows_RT * weights_RT).sum().backward()
     gradients = {name: p.grad.numpy() for name, p in model.named_parameters() if p.grad is not None}

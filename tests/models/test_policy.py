@@ -62,7 +62,7 @@ def test_packed_forward_equals_the_log_softmax_of_full_logits_row_by_row(world: 
     prompts, responses = [[5, 6, 7], [8], [9, 10]], [[11, 12], [13, 14, 15, 16], [17]]
     tokens = pad_rows(prompts, responses, pad_id=0)
     with paddle.no_grad():
-        hidden = policy(**tokens.model_inputs())
+        hidden = policy(**tokens.model_inputs()).hidden_NH
         scores = score_hidden(hidden, policy.lm_head, tokens.labels_N, temperature=temperature)
         expected, entropy = [], []
         for prompt, response in zip(prompts, responses, strict=True):

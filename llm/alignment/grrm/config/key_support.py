@@ -65,7 +65,7 @@ amp_custom_black_list amp_custom_white_list scale_loss sharding sharding_paralle
 sharding_parallel_config save_sharded_model load_sharded_model tensor_parallel_degree tensor_parallel_config
 data_parallel_config
 hybrid_parallel_topo_order recompute local_rank run_name disable_tqdm load_best_model_at_end
-metric_for_best_model greater_is_better ignore_data_skip report_to wandb_api_key
+metric_for_best_model greater_is_better ignore_data_skip report_to ddp_find_unused_parameters wandb_api_key
 wandb_http_proxy skip_memory_metrics ordered_save_group_size metrics_output_path skip_profile_timer
 unified_checkpoint unified_checkpoint_config ckpt_quant_stage ignore_save_lr_and_optim
 force_reshard_pp release_grads offload_optim save_sharding_stage1_model_include_freeze_params
@@ -118,10 +118,6 @@ _REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "auto_parallel_resume_form_hybrid_parallel": ((False, None), _PARALLEL),
     "refined_recompute": (("",), "the policy's layers do not have it; use recompute"),
     "to_static": ((False, None), "training runs in dynamic mode only; remove the key"),
-    "ddp_find_unused_parameters": (
-        (None, False),
-        "every parameter that is trained takes part in every step; remove the key",
-    ),
     "flatten_param_grads": ((False, None), "PaddleNLP has it for NPU devices only; remove the key"),
     "use_async_save": (
         (False, None),

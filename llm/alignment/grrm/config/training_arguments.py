@@ -32,8 +32,6 @@ class _DeviceDefault(CommonFields):
         on_cpu = self.device == "cpu"
         self.precision = "bfloat16" if on_cpu and self.bf16 else "float32"
         self.bf16 = self.bf16 and not on_cpu
-        # The loss, and with it the LM head, is outside the model's forward, where Paddle would look for unused ones.
-        self.ddp_find_unused_parameters = False
         super().__post_init__()  # type: ignore[misc]  # TrainingArguments comes next in the method order
 
 

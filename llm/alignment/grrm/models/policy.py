@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import paddle
 from paddlenlp.transformers import LlamaForCausalLM, Qwen2ForCausalLM
@@ -17,8 +17,19 @@ from grrm.models.cpu_layers import takes_ranges
 POLICY_BASES = {"qwen2": Qwen2ForCausalLM, "llama": LlamaForCausalLM}
 
 
-class _HiddenStates:
-    """Mixin: `forward(input_ids, positions_N=…)` returns hidden states, else it is the base's forward."""
+class HiddenStates(NamedTuple):
+    """Hidden states [N, H] of the response tokens, and an empty slice of the LM head's weights.
+
+    Paddle's data parallelism expects gradients of those parameters only that it finds behind a forward pass's outputs;
+    the slice, which costs nothing, leads it to the LM head, which is used after the forward pass.
+    """
+
+    hidden_NH: paddle.Tensor
+    no_weights: paddle.Tensor
+
+
+class _ReturnsHidden:
+    """Mixin: `forward(input_ids, positions_N=…)` returns `HiddenStates`, else it is the base's forward."""
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)
@@ -44,7 +55,7 @@ class _HiddenStates:
         attention_ranges_3BT: paddle.Tensor | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Hidden states [N, H] at flat positions `positions_N` of [B*T]; without them, the base's forward.
+        """Hidden states at flat positions `positions_N` of [B*T]; without them, the base's forward.
 
         Rows are right-padded, so causal attention alone keeps real tokens from seeing padding; `position_ids` and
         `attention_ranges_3BT` (see grrm.models.attention_ranges) are for packed rows.
@@ -53,7 +64,8 @@ class _HiddenStates:
             return super().forward(input_ids, *args, **kwargs)  # type: ignore[misc]  # the base comes next
         kwargs |= self._attention(input_ids, attention_ranges_3BT)
         hidden_BTH = getattr(self, self.base_model_prefix)(input_ids, **kwargs)[0]  # type: ignore[attr-defined]
-        return paddle.gather(hidden_BTH.reshape([-1, hidden_BTH.shape[-1]]), positions_N)
+        hidden_NH = paddle.gather(hidden_BTH.reshape([-1, hidden_BTH.shape[-1]]), positions_N)
+        return HiddenStates(hidden_NH, self.lm_head.weight[:0])  # type: ignore[attr-defined]
 
     def _attention(self, input_ids: paddle.Tensor, attention_ranges_3BT: paddle.Tensor | None) -> dict[str, Any]:
         """What tells the base which tokens see each other: ranges where its attention reads them, else a mask."""
@@ -70,7 +82,7 @@ def policy_class(model_type: str) -> type:
     base = POLICY_BASES.get(model_type)
     if base is None:
         raise UserError(f"model_type {model_type!r} is not supported: use a checkpoint of {', '.join(POLICY_BASES)}")
-    return type(base.__name__, (_HiddenStates, base), {"__module__": base.__module__})
+    return type(base.__name__, (_ReturnsHidden, base), {"__module__": base.__module__})
 
 
 def load_policy(directory: str | Path, **config_overrides: Any) -> Any:

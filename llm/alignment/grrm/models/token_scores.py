@@ -106,7 +106,7 @@ def score_responses(
         for start in range(0, len(prompts), batch_size):
             part = responses[start : start + batch_size]
             tokens = lay_out(prompts[start : start + batch_size], part, pad_id, pack_tokens)
-            hidden_NH = model(**tokens.model_inputs())
+            hidden_NH = model(**tokens.model_inputs()).hidden_NH
             scores = score_hidden(hidden_NH, model.lm_head, tokens.labels_N, temperature=temperature)
             scored += np.split(scores.logprobs_N.numpy(), np.cumsum([len(response) for response in part])[:-1])
     if was_training:

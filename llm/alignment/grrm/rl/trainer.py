@@ -80,7 +80,7 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
         batch = inputs["batch"]
         objective = BatchObjective(batch, self.loss_config, inputs["denominators"])
         loss = chunked_loss(
-            model(**batch.tokens.model_inputs()),
+            model(**batch.tokens.model_inputs()).hidden_NH,
             self.model.lm_head,
             batch.tokens,
             objective,

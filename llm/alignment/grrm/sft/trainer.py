@@ -68,8 +68,8 @@ class SftTrainer(MarksCheckpoints, StopsAtDivergence, Trainer):
         With `z_loss_weight`, plus that times the mean of (log Z)^2, Z the softmax's normaliser (PaLM, section 5).
         """
         weights_N, labels_N = inputs.get("weights_N"), inputs["labels_N"]
-        hidden_NH = model(**{name: value for name, value in inputs.items() if name not in ("labels_N", "weights_N")})
-        scores = score_hidden(hidden_NH, self.model.lm_head, labels_N)
+        output = model(**{name: value for name, value in inputs.items() if name not in ("labels_N", "weights_N")})
+        scores = score_hidden(output.hidden_NH, self.model.lm_head, labels_N)
         if weights_N is None:
             loss = -scores.logprobs_N.mean()
         else:
