@@ -12,7 +12,7 @@ from grrm.gqm.grammar import Mode, Rejection, parse_verdict
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.gqm.languages import CANDIDATE_IDS
 from grrm.gqm.rankings import tiers_of
-from grrm.judges.distinct import DistinctCandidates, find_distinct, find_shown, spread_verdict, without_longest
+from grrm.judges.dedup import DistinctCandidates, dedup_candidates, dedup_texts, expand_to_duplicates, without_longest
 from grrm.judges.generation import JudgeSampling, Question, Reply, ask, status_of
 from grrm.judges.group_prompt import GroupPrompt, prompt_for
 from grrm.judges.interface import TextGenerator
@@ -62,9 +62,9 @@ class GQMJudge:
 
     def plan(self, group: Group) -> GroupPrompt:
         """The group's prompt, blocked with TOO_LONG when no two of its candidates fit into `prompt_length` tokens."""
-        whole = plan = self._prompt(group, find_shown(group, self.is_safe, self.room_for_copies))
+        whole = plan = self._prompt(group, dedup_candidates(group, self.is_safe, self.room_for_copies))
         if self._is_too_long(plan):
-            whole = plan = self._prompt(group, find_distinct(group, self.is_safe))
+            whole = plan = self._prompt(group, dedup_texts(group, self.is_safe))
         while self._is_too_long(plan):
             if self.too_long == "refuse" or len(plan.distinct.texts) == 2:
                 return GroupPrompt(None, whole.distinct, whole.lens, Status.TOO_LONG)
@@ -118,14 +118,16 @@ def _tier_scores(ranking: Sequence[Sequence[int]], n_candidates: int) -> tuple[f
 
 def _blocked_verdict(group: Group, plan: GroupPrompt) -> Verdict:
     """The verdict of a group that is not asked about; for one that is, the state before its reply."""
-    return spread_verdict(group, plan.distinct, [plan.blocked or Status.JUDGE_UNPARSABLE] * len(plan.distinct.texts))
+    return expand_to_duplicates(
+        group, plan.distinct, [plan.blocked or Status.JUDGE_UNPARSABLE] * len(plan.distinct.texts)
+    )
 
 
 def _verdict_of_reply(group: Group, distinct: DistinctCandidates, reply: Reply[ScoredTiers]) -> Verdict:
     if isinstance(reply.parsed, Rejection | Status):
         outcomes: Sequence[float | Status] = [status_of(reply.parsed)] * len(distinct.texts)
-        return spread_verdict(group, distinct, outcomes, analysis=reply.text, attempts=reply.attempts)
-    return spread_verdict(
+        return expand_to_duplicates(group, distinct, outcomes, analysis=reply.text, attempts=reply.attempts)
+    return expand_to_duplicates(
         group,
         distinct,
         reply.parsed.scores,

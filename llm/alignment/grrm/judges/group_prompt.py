@@ -10,7 +10,7 @@ from grrm.gqm.fences import is_safe_candidate
 from grrm.gqm.groups import Group, Status
 from grrm.gqm.languages import CANDIDATE_IDS
 from grrm.gqm.prompts import gqm_prompt
-from grrm.judges.distinct import DistinctCandidates, find_distinct
+from grrm.judges.dedup import DistinctCandidates, dedup_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def build_group_prompt(
     Blocked with SINGLE_CANDIDATE below two distinct translations, with TOO_MANY_CANDIDATES above `max_candidates`,
     which is at most 26. Raises what `gqm_prompt` raises on an unknown language or prompt type.
     """
-    return prompt_for(group, find_distinct(group, is_safe), prompt_type, add_example, render, max_candidates)
+    return prompt_for(group, dedup_texts(group, is_safe), prompt_type, add_example, render, max_candidates)
 
 
 def prompt_for(
