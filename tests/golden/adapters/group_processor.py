@@ -4,12 +4,13 @@ FIXED runs our judge and shaping in the reference's configuration (compat gramma
 failure, shared length of duplicates); COMPAT runs the reference's arithmetic. Tokens are characters.
 """
 
+from support import reference_rewards as compat
+
 from grrm.gqm.compat import extract, group_extract_scores, sqm_extract_score
 from grrm.gqm.groups import Candidate, Group, TranslationTask
 from grrm.judges.generation import JudgeSampling
 from grrm.judges.gqm import GQMJudge
 from grrm.judges.interface import GeneratedText
-from grrm.rewards import compat
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.overlong import OverlongConfig
 from grrm.rewards.shaping import ShapingConfig, shape_rewards

@@ -21,7 +21,7 @@ from grrm.rewards.failure_policy import FailureBudget, RewardFailure, count_stat
 from grrm.rewards.group_filter import informative_groups
 from grrm.rewards.shaping import ShapedRewards
 from grrm.rl.advantages.interface import AdvantageInputs, FloatArray
-from grrm.rl.advantages.normalization import RunningMoments, normalize_advantages
+from grrm.rl.advantages.moments import RunningMoments, normalize_advantages
 from grrm.rl.experience import Row, advantage_inputs, pad_right, training_rows
 from grrm.rl.losses.aggregation import Denominators, count_denominators
 from grrm.rl.reward_stage import Rewarder
