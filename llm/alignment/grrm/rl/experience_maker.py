@@ -13,9 +13,8 @@ from grrm.config.batch_plan import BatchPlan
 from grrm.data.dataset import PromptItem
 from grrm.data.prompt_sampler import PromptSampler
 from grrm.errors import UserError
-from grrm.parallel.balance import assign_groups
 from grrm.parallel.collective import run_together
-from grrm.parallel.data_ranks import DataRanks
+from grrm.parallel.data_ranks import DataRanks, assign_groups
 from grrm.rewards.client import RewardServerError
 from grrm.rewards.failure_policy import FailureBudget, RewardFailure, count_statuses
 from grrm.rewards.group_filter import informative_groups
