@@ -1,9 +1,10 @@
 """A barrier for the processes of a job, with a time limit of our choice.
 
-Gloo, Paddle's transport between CPU processes, gives up on a collective after 30 seconds, which cannot be changed. Ranks
-that judge, roll out or save can be minutes apart, so they wait here before they enter a collective. Paddle's TCPStore
-could count arrivals, but each of its calls takes 40 ms (small writes that wait for TCP's delayed acknowledgement), more
-than all else between two steps of a small model. So the processes are connected by sockets with TCP_NODELAY.
+Gloo, Paddle's transport between CPU processes, gives up on a collective after 30 seconds, and this limit is fixed.
+Ranks that judge, roll out or save can be minutes apart, so they wait here before they enter a collective. Paddle's
+TCPStore could count arrivals, but each of its calls takes 40 ms (small writes that wait for TCP's delayed
+acknowledgement), more than all else between two steps of a small model. So the processes are connected by sockets with
+TCP_NODELAY.
 """
 
 from __future__ import annotations
