@@ -4,7 +4,7 @@ from support.judged_groups import ModelOf, by_length, group_of, shown_in
 from grrm.errors import UserError
 from grrm.gqm.groups import Status
 from grrm.judges.building import build_gqm_judge, build_sqm_judge, options_of
-from grrm.judges.group_prompt import build_group_prompt
+from grrm.judges.gqm import GQMJudge
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.options import GQMOptions, SQMOptions, read_options
 
@@ -140,7 +140,7 @@ def test_longest_is_what_takes_most_bytes():
     assert verdict.scores == (1.0, 9.0, None, 2.0)
 
 
-PROMPT_OF_FOUR = build_group_prompt(group_of(["a", "x" * 9, "好" * 8, "bb"])).prompt
+PROMPT_OF_FOUR = GQMJudge(ModelOf(by_length)).plan(group_of(["a", "x" * 9, "好" * 8, "bb"])).prompt
 
 
 def test_verdict_without_the_longest_candidates_is_remembered():

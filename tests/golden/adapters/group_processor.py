@@ -5,8 +5,9 @@ failure, shared length of duplicates); COMPAT runs the reference's arithmetic. T
 """
 
 from support import reference_rewards as compat
+from support.reference_parsers import extract
 
-from grrm.gqm.compat import extract, group_extract_scores, sqm_extract_score
+from grrm.gqm.compat import group_extract_scores, sqm_extract_score
 from grrm.gqm.groups import Candidate, Group, TranslationTask
 from grrm.judges.generation import JudgeSampling
 from grrm.judges.gqm import GQMJudge
@@ -60,11 +61,17 @@ def fixed_group(row):
         for i, reward in zip(rows, shaped.rewards, strict=True):
             scores[i] = reward
         plan = judge.plan(group)
-        dup_map = [[rows[k] for k in copies] for copies in plan.dup_map]
+        dup_map = [[rows[k] for k in copies] for copies in plan.distinct.members]
         if plan.prompt is None:
             zero += dup_map + [[rows[k]] for k in sorted(plan.distinct.excluded)]
         else:
-            kept.append({"uid": [group.group_id], "dup_map": dup_map, "candidate_lens": list(plan.lens)})
+            kept.append(
+                {
+                    "uid": [group.group_id],
+                    "dup_map": dup_map,
+                    "candidate_lens": [group.candidates[copies[0]].n_tokens for copies in plan.distinct.members],
+                }
+            )
     return {
         "prompts": generator.prompts,
         "kept_groups": kept,
