@@ -35,7 +35,7 @@ from server_sides import THREADS
 
 from grrm.data.atomic import atomic_path
 from grrm.gqm.groups import Group
-from grrm.judges.registry import build_judge
+from grrm.judges.building import build_judge
 from grrm.judges.text_metric import METRICS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.languages import display_name
-from grrm.judges.building import GENERATIVE_JUDGES, build_from_options, options_of
+from grrm.judges.building import GENERATIVE_JUDGES, build_from_options, build_judge, options_of
 from grrm.judges.deadline import Deadline, TimedGenerator
 from grrm.judges.interface import Judge, TextGenerator
 from grrm.judges.metrics import JudgeMetrics
-from grrm.judges.registry import build_judge
 
 from .model import check_model_settings, model_name, open_model
 from .settings import Settings

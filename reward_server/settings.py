@@ -12,8 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError,
 
 from grrm.errors import UserError
 from grrm.gqm.extraction import EXTRACTOR_TYPES
-from grrm.judges.building import GENERATIVE_JUDGES
-from grrm.judges.registry import EMBEDDED_JUDGES
+from grrm.judges.building import EMBEDDED_JUDGES, GENERATIVE_JUDGES
 from grrm.rewards.protocol import first_error
 
 Count = Annotated[int, Field(ge=1)]

@@ -21,7 +21,7 @@ from grrm.config.fields import RLFields
 from grrm.config.load import parse_overrides
 from grrm.config.schema import RL_SCHEMA, SFT_SCHEMA, typed_values
 from grrm.gqm.groups import Status
-from grrm.judges.registry import build_judge
+from grrm.judges.building import build_judge
 from grrm.rewards.failure_policy import DEFAULT_ACTIONS, FailurePolicy
 from grrm_reward_server.app import create_app
 from grrm_reward_server.main import main as reward_server

@@ -147,6 +147,18 @@ def test_bad_command_lines_are_one_sentence_without_traceback(arguments, message
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize("arguments", [[], ["data"], ["eval"]], ids=" ".join)
+def test_a_group_without_a_subcommand_prints_its_help(arguments, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["grrm", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    printed = capsys.readouterr()
+    assert caught.value.code == 0
+    assert "Usage: " in printed.out
+    assert "Commands:" in printed.out
+    assert printed.err == ""
+
+
 def test_demo_passes_its_options_on(monkeypatch):
     seen = {}
     monkeypatch.setattr("grrm.demo.runner.run_demo", lambda **options: seen.update(options) or 1)

@@ -18,7 +18,7 @@ from grrm import cli
 from grrm.cli import options
 from grrm.cli.commands import translate as translate_command
 from grrm.cli.records import Records, check_lengths, languages, read_records, scores, text, text_or_none, texts
-from grrm.cli.results import json_line, printable, result_sink, show_table
+from grrm.cli.results import json_line, result_sink, show_table
 from grrm.engine.open import BACKENDS, DTYPES
 from grrm.errors import UserError
 from grrm.evaluation.ranking import TIE_RULES, UNSCORED_RULES
@@ -26,6 +26,7 @@ from grrm.gqm.mt_prompts import MT_PROMPT_TYPES
 from grrm.gqm.prompts import GQM_TASKS
 from grrm.judges.building import GENERATIVE_JUDGES
 from grrm.models.tokenizer import CHAT_TEMPLATES
+from grrm.tracking.console import printable
 
 TYPES = {"new": pa.int64()}
 

@@ -9,10 +9,9 @@ from support.converter_rows import Converter, Row, group, pair, rows_of, write
 
 from grrm.cli import grrm
 from grrm.data.convert import ConversionReport, parse_tgt
-from grrm.data.converters.dataset_info import enter_dataset
-from grrm.data.converters.rl_gqm import convert_rl_gqm
-from grrm.data.converters.rl_mt import convert_rl_mt
-from grrm.data.converters.sft_mt import convert_sft_mt
+from grrm.data.converters.gqm import convert_rl_gqm
+from grrm.data.converters.mt import convert_rl_mt, convert_sft_mt
+from grrm.data.converters.output import enter_dataset
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.groups import TranslationTask

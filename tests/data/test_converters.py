@@ -10,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.converter_rows import Converter, Row, converted, group, pair, rows_of, write
 
+from grrm.data.converters.gqm import convert_rl_gqm, convert_sft_gqm, without_verdict
+from grrm.data.converters.mt import convert_rl_mt, convert_sft_mt
 from grrm.data.converters.prompt_columns import gqm_prompt_column, mt_prompt_column
-from grrm.data.converters.rl_gqm import convert_rl_gqm
-from grrm.data.converters.rl_mt import convert_rl_mt
-from grrm.data.converters.sft_gqm import convert_sft_gqm, without_verdict
-from grrm.data.converters.sft_mt import convert_sft_mt
 from grrm.errors import UserError
 from grrm.gqm.languages import TOWER_LANGS
 from grrm.gqm.mt_prompts import mt_prompt
@@ -90,7 +88,7 @@ def test_every_bad_group_is_left_out_and_reported_with_its_row_number(
 @pytest.mark.parametrize("convert", [convert_sft_mt, convert_rl_mt])
 def test_row_numbers_count_on_over_batches(tmp_path: Path, convert: Converter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("grrm.data.converters.intake.ROWS_PER_BATCH", 3)
-    monkeypatch.setattr("grrm.data.converters.shuffled.ROWS_PER_BATCH", 2)
+    monkeypatch.setattr("grrm.data.converters.output.ROWS_PER_BATCH", 2)
     rows = [pair(src_text=f"text {number}") for number in range(10)]
     rows[1]["src_text"] = rows[7]["src_text"] = ""
     report = convert(write(tmp_path / "in.parquet", rows), tmp_path / "out.parquet")
@@ -106,7 +104,7 @@ def test_groups_of_several_batches_are_not_mixed_up(
     tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("grrm.data.converters.intake.ROWS_PER_BATCH", 2)
-    monkeypatch.setattr("grrm.data.converters.shuffled.ROWS_PER_BATCH", 7)
+    monkeypatch.setattr("grrm.data.converters.output.ROWS_PER_BATCH", 7)
     source, out = STORED / "ranking_in.parquet", tmp_path / "out.parquet"
     if target.startswith("sft"):
         report = convert_sft_gqm(source, out)

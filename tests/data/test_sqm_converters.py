@@ -15,7 +15,7 @@ from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.grammar import parse_sqm
 from grrm.gqm.prompts import sqm_prompt
-from grrm.rewards.score_accuracy import single_score_reward
+from grrm.rewards.rule_rewards import single_score_reward
 
 GROUP = {
     "src_text": "Hallo",

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grrm.errors import UserError
-from grrm.gqm.chat import EOS_TEXT, render_chatml, without_eos
+from grrm.gqm.chat import render_chatml
 from grrm.gqm.prompts import GQM_TASKS, gqm_prompt, render_response, sqm_prompt
 
 
@@ -68,4 +68,3 @@ def test_prompt_carries_every_text_verbatim(text, prompt_type):
 
 def test_chat_template_has_no_system_message():
     assert render_chatml("hi") == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
-    assert without_eos(f"answer{EOS_TEXT}") == "answer"

@@ -158,12 +158,12 @@ def test_lists_of_different_lengths_are_refused():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"judge": "oracle"}, "Unknown judge 'oracle'"),
+        ({"judge": "oracle"}, "unknown judge 'oracle'"),
         ({"prompt_type": "stars"}, "'prompt_type' is 'stars'"),
         ({"permutations": 0}, "'permutations' is 0"),
         ({"temperature": -1}, "'temperature' is -1"),
         ({"trg_langs": "xx"}, "Language code 'xx'"),
-        ({"judge": "sqm", "shuffle": True}, "Unknown judge option 'shuffle'"),
+        ({"judge": "sqm", "shuffle": True}, "unknown judge option 'shuffle'"),
     ],
 )
 def test_mistakes_are_found_before_a_model_is_opened(options, message):

@@ -4,7 +4,7 @@ from support.judged_groups import ModelOf, by_length, group_of, shown_in
 from grrm.errors import UserError
 from grrm.gqm.groups import Status
 from grrm.judges.building import build_gqm_judge, build_sqm_judge, options_of
-from grrm.judges.group_prompt import build_group_prompt
+from grrm.judges.gqm import GQMJudge
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.options import GQMOptions, SQMOptions, read_options
 
@@ -19,7 +19,7 @@ def judged(model, texts=TEXTS, metrics=None, **options):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"prompt_len": 5}, "Unknown judge option 'prompt_len'; did you mean 'prompt_length'"),
+        ({"prompt_len": 5}, "unknown judge option 'prompt_len': did you mean 'prompt_length'"),
         ({"prompt_type": "rank"}, "'prompt_type' is 'rank'; give one of ranking_score, score, ranking"),
         ({"mode": None}, "'mode' is None; give one of exact, tolerant, compat"),
         ({"add_example": 1}, "'add_example' is 1; give true or false"),
@@ -47,7 +47,7 @@ def test_wrong_option_is_one_sentence(values, message):
 
 
 def test_single_judge_does_not_take_the_options_of_the_group_judge():
-    with pytest.raises(UserError, match="Unknown judge option 'shuffle'"):
+    with pytest.raises(UserError, match="unknown judge option 'shuffle'"):
         read_options(SQMOptions, {"shuffle": True})
 
 
@@ -140,7 +140,7 @@ def test_longest_is_what_takes_most_bytes():
     assert verdict.scores == (1.0, 9.0, None, 2.0)
 
 
-PROMPT_OF_FOUR = build_group_prompt(group_of(["a", "x" * 9, "好" * 8, "bb"])).prompt
+PROMPT_OF_FOUR = GQMJudge(ModelOf(by_length)).plan(group_of(["a", "x" * 9, "好" * 8, "bb"])).prompt
 
 
 def test_verdict_without_the_longest_candidates_is_remembered():
@@ -198,7 +198,7 @@ def test_the_model_and_the_option_both_limit_the_prompt(given, longest, used):
 
 def test_options_of_one_judge_are_not_anothers():
     assert options_of("grrm", {"permutations": 2}) == options_of("gqm", {"permutations": 2})
-    with pytest.raises(UserError, match="Unknown judge option 'permutations'"):
+    with pytest.raises(UserError, match="unknown judge option 'permutations'"):
         options_of("sqm", {"permutations": 2})
     with pytest.raises(UserError, match="did you mean 'sqm'"):
         options_of("sqn", {})

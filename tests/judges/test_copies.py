@@ -9,7 +9,7 @@ from grrm.gqm.groups import Status
 from grrm.judges.building import build_gqm_judge
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.options import GQMOptions, read_options
-from grrm.judges.orders import candidate_orders
+from grrm.judges.permute import candidate_orders
 
 
 def judged(model, texts, metrics=None, **options):

@@ -9,7 +9,6 @@ from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
 from grrm.gqm.prompts import render_response
 from grrm.judges.generation import JudgeSampling, attempt_seed
 from grrm.judges.gqm import GQMJudge
-from grrm.judges.group_prompt import build_group_prompt
 from grrm.judges.interface import GeneratedText
 
 REPLY = render_response("B loses the verb.", [8, 3])
@@ -21,10 +20,9 @@ def group_of(texts, source="SRC0", group_id="g", src_lang="de"):
     return Group(group_id, TranslationTask(source, src_lang, "en"), candidates)
 
 
-def test_prompt_lists_each_distinct_translation_once_in_order_of_appearance():
-    plan = build_group_prompt(group_of(["x", None, "y", "x"]))
-    assert plan.dup_map == ((0, 3), (2,))
-    assert plan.lens == (10, 12)
+def test_prompt_lists_each_distinct_translation_once_in_order_of_appearance(scripted):
+    plan = GQMJudge(scripted({})).plan(group_of(["x", None, "y", "x"]))
+    assert plan.distinct.members == ((0, 3), (2,))
     assert "Translation A:\n```\nx\n```\nTranslation B:\n```\ny\n```\n" in plan.prompt
     assert "Translation C" not in plan.prompt
 
@@ -63,7 +61,7 @@ def test_bad_candidates_of_an_unjudged_group_keep_their_own_status(scripted):
 
 def test_prompt_one_token_over_the_limit_is_not_sent(scripted):
     group = group_of(["x", "y"])
-    n_tokens = len(build_group_prompt(group).prompt)
+    n_tokens = len(GQMJudge(scripted({})).plan(group).prompt)
     fitting = GQMJudge(scripted({"SRC0": [REPLY]}), prompt_length=n_tokens).judge([group])[0]
     assert fitting.scores == (8.0, 3.0)
     too_long = GQMJudge(scripted({}), prompt_length=n_tokens - 1).judge([group])[0]

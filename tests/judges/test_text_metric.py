@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
-from grrm.judges.registry import build_judge
+from grrm.judges.building import build_judge
 from grrm.judges.text_metric import TextMetricJudge
 
 JUDGE = TextMetricJudge()
@@ -118,9 +118,9 @@ def test_build_by_name():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("chrff", {}, r"Unknown judge 'chrff'; did you mean 'chrf'\?"),
-        ("chrf", {"round": True}, r"option of judge 'chrf' 'round'; did you mean 'round_to_integer'\?"),
-        ("text_metric", {"metric": "ter"}, "Unknown metric 'ter'"),
+        ("chrff", {}, r"unknown judge 'chrff': did you mean 'chrf'\?"),
+        ("chrf", {"round": True}, r"option of judge 'chrf' 'round': did you mean 'round_to_integer'\?"),
+        ("text_metric", {"metric": "ter"}, "unknown metric 'ter'"),
         ("text_metric", {"round_to_integer": "no"}, "give true or false"),
         ("chrf", {"metric": "bleu"}, "cannot take metric 'bleu'"),
     ],

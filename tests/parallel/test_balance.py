@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grrm.errors import UserError
-from grrm.parallel.balance import assign_groups
+from grrm.parallel.data_ranks import assign_groups
 
 
 @st.composite

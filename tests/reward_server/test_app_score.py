@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.reward_app import RecordingJudge, fail, group, make_client, rows_body, score_body
 
 from grrm.gqm.groups import Status, Verdict
-from grrm.judges.registry import build_judge
+from grrm.judges.building import build_judge
 from grrm_reward_server.app import create_app
 from grrm_reward_server.settings import Settings
 

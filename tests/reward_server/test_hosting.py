@@ -117,7 +117,7 @@ def test_options_template_and_token_reach_the_model_server(model_server, monkeyp
         ),
         ({"judge": "gqm", "model": "/nowhere"}, "checkpoint folder '/nowhere' does not exist"),
         ({"judge": "gqm", "model": "/nowhere", "judge_options": {"permutation": 2}}, "did you mean 'permutations'"),
-        ({"judge": "sqm", "model": "/nowhere", "judge_options": {"shuffle": True}}, "Unknown judge option 'shuffle'"),
+        ({"judge": "sqm", "model": "/nowhere", "judge_options": {"shuffle": True}}, "unknown judge option 'shuffle'"),
         ({"judge": "gqm", "model": "/nowhere", "judge_options": {"retries": -1}}, "'retries' is -1"),
         ({"judge": "gqm", "openai_urls": [NOWHERE], "judge_options": {"prompt_length": 9}}, "needs the folder of the"),
         ({"judge": "chrf", "judge_options": {"round": True}}, "did you mean 'round_to_integer'"),

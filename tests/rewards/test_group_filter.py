@@ -1,12 +1,11 @@
 import pytest
+from support.reference_rewards import dapo_kept_groups, paddlenlp_valid_indices
 
 from grrm.gqm.groups import Status
 from grrm.rewards.group_filter import (
     GroupSignal,
     classify_group,
-    dapo_kept_groups,
     informative_groups,
-    paddlenlp_valid_indices,
     zero_variance_metrics,
 )
 from grrm.rewards.shaping import ShapedRewards

@@ -3,9 +3,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.reference_rewards import uncapped_overlong_reward
 
 from grrm.errors import UserError
-from grrm.rewards.overlong import OverlongConfig, overlong_penalty, uncapped_overlong_reward
+from grrm.rewards.overlong import OverlongConfig, overlong_penalty
 
 RAMP = OverlongConfig(max_resp_len=60, buffer_len=20, penalty_factor=0.04)
 

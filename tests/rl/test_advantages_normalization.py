@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.reference_advantages import (
+    add_final_score_or_first,
+    generalized_advantages,
+    grpo_with_raw_singletons,
+    round_to_bfloat16,
+)
 
-from grrm.rl.advantages.compat import add_final_score_or_first, grpo_with_raw_singletons, round_to_bfloat16
-from grrm.rl.advantages.gae import generalized_advantages
-from grrm.rl.advantages.normalization import RunningMoments, normalize_advantages
-from grrm.rl.advantages.token_rewards import add_final_score, discounted_returns
-from grrm.rl.advantages.whitening import whiten
+from grrm.rl.advantages.moments import RunningMoments, normalize_advantages, whiten
+from grrm.rl.advantages.reinforce_plus_plus import add_final_score, discounted_returns
 
 
 def test_whitening_one_token_has_no_variance():

@@ -27,8 +27,7 @@ LENGTHS = {"max_prompt_len": "192", "max_dec_len": "48", "max_length": "240"}
 def judge(world: TinyWorld, save_policy, tmp_path_factory: pytest.TempPathFactory) -> TinyWorld:
     """A judge whose cold start taught it the form of one verdict, and reordered groups, where that is often wrong."""
     from grrm.data.bpe import train_bpe
-    from grrm.data.converters.rl_gqm import convert_rl_gqm
-    from grrm.data.converters.sft_gqm import convert_sft_gqm
+    from grrm.data.converters.gqm import convert_rl_gqm, convert_sft_gqm
 
     folder = tmp_path_factory.mktemp("judge")
     groups = annotated_groups(world.folder / "train.parquet", folder / "groups.parquet", 48)

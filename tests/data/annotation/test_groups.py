@@ -13,12 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grrm.cli import grrm
-from grrm.data.annotation.analysis import analyse_group, analyse_one, pieces
 from grrm.data.annotation.damage import DAMAGES
 from grrm.data.annotation.gold import GoldScale, chrf_scorer
-from grrm.data.annotation.groups import annotate_groups
-from grrm.data.converters.rl_gqm import convert_rl_gqm
-from grrm.data.converters.sft_gqm import convert_sft_gqm
+from grrm.data.annotation.groups import analyse_group, analyse_one, annotate_groups, pieces
+from grrm.data.converters.gqm import convert_rl_gqm, convert_sft_gqm
 from grrm.errors import UserError
 from grrm.gqm.grammar import Rejection, parse_verdict
 

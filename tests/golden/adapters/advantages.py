@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from support.reference_advantages import (
+    add_final_score_or_first,
+    generalized_advantages,
+    grpo_with_raw_singletons,
+    round_to_bfloat16,
+)
 
 from grrm.rl.advantages import AdvantageInputs, RunningMoments, grpo, normalize_advantages
-from grrm.rl.advantages.compat import add_final_score_or_first, grpo_with_raw_singletons, round_to_bfloat16
-from grrm.rl.advantages.gae import generalized_advantages
-from grrm.rl.advantages.token_rewards import add_final_score, discounted_returns
-from grrm.rl.advantages.whitening import whiten
+from grrm.rl.advantages.moments import whiten
+from grrm.rl.advantages.reinforce_plus_plus import add_final_score, discounted_returns
 
 
 def _arrays(row: dict[str, Any], *names: str) -> list[Any]:

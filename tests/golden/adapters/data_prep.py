@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from grrm.data.converters.rl_gqm import convert_rl_gqm
-from grrm.data.converters.rl_mt import convert_rl_mt
-from grrm.data.converters.sft_gqm import convert_sft_gqm
-from grrm.data.converters.sft_mt import convert_sft_mt
-from grrm.data.converters.shuffled import shuffled_order
+from grrm.data.converters.gqm import convert_rl_gqm, convert_sft_gqm
+from grrm.data.converters.mt import convert_rl_mt, convert_sft_mt
+from grrm.data.converters.output import shuffled_order
 from grrm.errors import UserError
 
 

@@ -1,6 +1,6 @@
 """Group filters of PaddleNLP and DAPO (ours decides by exact equality, so it has no vectors of its own)."""
 
-from grrm.rewards.group_filter import dapo_kept_groups, paddlenlp_valid_indices
+from support.reference_rewards import dapo_kept_groups, paddlenlp_valid_indices
 
 
 def paddlenlp(row):

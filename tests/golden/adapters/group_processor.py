@@ -4,12 +4,14 @@ FIXED runs our judge and shaping in the reference's configuration (compat gramma
 failure, shared length of duplicates); COMPAT runs the reference's arithmetic. Tokens are characters.
 """
 
-from grrm.gqm.compat import extract, group_extract_scores, sqm_extract_score
+from support import reference_rewards as compat
+from support.reference_parsers import extract
+
+from grrm.gqm.compat import group_extract_scores, sqm_extract_score
 from grrm.gqm.groups import Candidate, Group, TranslationTask
 from grrm.judges.generation import JudgeSampling
 from grrm.judges.gqm import GQMJudge
 from grrm.judges.interface import GeneratedText
-from grrm.rewards import compat
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.overlong import OverlongConfig
 from grrm.rewards.shaping import ShapingConfig, shape_rewards
@@ -59,11 +61,17 @@ def fixed_group(row):
         for i, reward in zip(rows, shaped.rewards, strict=True):
             scores[i] = reward
         plan = judge.plan(group)
-        dup_map = [[rows[k] for k in copies] for copies in plan.dup_map]
+        dup_map = [[rows[k] for k in copies] for copies in plan.distinct.members]
         if plan.prompt is None:
             zero += dup_map + [[rows[k]] for k in sorted(plan.distinct.excluded)]
         else:
-            kept.append({"uid": [group.group_id], "dup_map": dup_map, "candidate_lens": list(plan.lens)})
+            kept.append(
+                {
+                    "uid": [group.group_id],
+                    "dup_map": dup_map,
+                    "candidate_lens": [group.candidates[copies[0]].n_tokens for copies in plan.distinct.members],
+                }
+            )
     return {
         "prompts": generator.prompts,
         "kept_groups": kept,

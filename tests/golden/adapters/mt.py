@@ -1,7 +1,8 @@
 """Translation prompts and the extraction of translations."""
 
+from support import reference_parsers
+
 from grrm.errors import UserError
-from grrm.gqm import compat
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.extraction import EXTRACTOR_TYPES, extract_translation
 from grrm.gqm.languages import LANG_NAMES
@@ -66,6 +67,6 @@ FIXED = {
 
 COMPAT = {
     "mt.get_prompt": compat_prompt,
-    "mt.extract_answer": lambda row: compat.extract_answer(row["text"], row["prompt_type"]),
-    "rm_lib.extract": lambda row: compat.extract(row["text"], row["extractor_type"]),
+    "mt.extract_answer": lambda row: reference_parsers.extract_answer(row["text"], row["prompt_type"]),
+    "rm_lib.extract": lambda row: reference_parsers.extract(row["text"], row["extractor_type"]),
 }

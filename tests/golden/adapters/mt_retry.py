@@ -3,7 +3,9 @@
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.extraction import extract_translation
 from grrm.gqm.mt_prompts import mt_prompt
-from grrm.gqm.translation_retries import draw_translations, translations_or_failure_text
+from grrm.gqm.translation_retries import draw_translations
+
+FAILED = "Translation Failed."  # what the original tool writes where there is no translation
 
 
 def translate(row):
@@ -23,7 +25,7 @@ def translate(row):
         temperature=row["temperature"],
         retries=row["retry"],
     )
-    responses = [translations_or_failure_text(draws) for draws in found]
+    responses = [[FAILED if text is None else text for text in draws.translations] for draws in found]
     raw_outputs = [list(draws.replies) for draws in found]
     if n == 1:
         responses, raw_outputs = [each[0] for each in responses], [each[0] for each in raw_outputs]

@@ -1,6 +1,8 @@
 """Length penalties: ours, and the uncapped forms of PaddleNLP and DAPO."""
 
-from grrm.rewards.overlong import OverlongConfig, overlong_penalty, uncapped_overlong_reward
+from support.reference_rewards import uncapped_overlong_reward
+
+from grrm.rewards.overlong import OverlongConfig, overlong_penalty
 
 
 def penalty(row):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -63,16 +63,22 @@ def demo(seeds: int, fresh: bool, out: Path, judge: str, nproc: int) -> int:
     return run_demo(seeds=seeds, fresh=fresh, out=out, judge=judge, nproc=nproc)
 
 
+# What click 8.2 and later raise for a group without a subcommand; earlier ones print the help themselves.
+_NO_SUBCOMMAND: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
+
 for command in (data, rank, translate, evaluate):
     grrm.add_command(command)
 
 
 def main() -> NoReturn:
-    """Run the command line; a mistake in it is one sentence, like every other mistake."""
+    """Run the command line; a mistake in it is one sentence. A group without a subcommand prints its help."""
 
     def invoke() -> int | None:
         try:
             return grrm.main(standalone_mode=False)  # type: ignore[no-any-return]
+        except _NO_SUBCOMMAND as error:
+            click.echo(error.ctx.get_help())
+            return 0
         except click.ClickException as error:
             message = error.format_message().rstrip(".")
             raise UserError(f"{message}; `grrm --help` lists commands and options.") from error

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from tqdm import tqdm
 
@@ -20,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 Encode = Callable[[str], list[int]]
 IGNORED_LABEL = -100
+Item = TypeVar("Item")
+_PROMPT_LANGUAGES = re.compile(r"Given a source text in (.+?) and multiple translation candidates in (.+?)\. ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +49,31 @@ class SftItem:
     prompt_labels: PromptLabels = ()
 
 
-class PromptDataset:
+class TokenizedRows(Generic[Item]):
+    """Items in memory. `n_total` counts the file's rows, `n_too_long` those left out because of their length."""
+
+    def __init__(self) -> None:
+        self._items: list[Item] = []
+        self.n_total = 0
+
+    @property
+    def n_too_long(self) -> int:
+        return self.n_total - len(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, index: int) -> Item:
+        return self._items[index]
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self._items)
+
+
+class PromptDataset(TokenizedRows[PromptItem]):
     """Prompts and their translation tasks. Prompts over `max_prompt_len` tokens are left out and counted, never cut.
 
-    `encode` turns a complete, chat-templated prompt into token ids and must add no special tokens. `n_total` counts
-    the file's lines, `n_too_long` those left out.
+    `encode` turns a complete, chat-templated prompt into token ids and must add no special tokens.
 
     Raises UserError naming file and line for a missing or empty file, a line that is not a JSON object, a missing
     key, a value that is neither text nor a one-element list of text, or a `tgt` that is not a translation task; and
@@ -60,35 +83,58 @@ class PromptDataset:
     def __init__(
         self, path: Path, encode: Encode, max_prompt_len: int, prompt_key: str = "src", response_key: str = "tgt"
     ) -> None:
-        self._items: list[PromptItem] = []
-        self.n_total = 0
-        for number, prompt, tgt in tqdm(
-            read_src_tgt(path, prompt_key, response_key), desc=f"tokenise {path.name}", unit="row", disable=None
-        ):
+        super().__init__()
+        rows = read_src_tgt(path, prompt_key, response_key)
+        for number, prompt, tgt in tqdm(rows, desc=f"tokenise {path.name}", unit="row", disable=None):
             self.n_total += 1
-            task = parse_tgt(tgt)
-            if task is None:
-                raise UserError(
-                    f"{path} line {number}: {response_key!r} is not a translation task in JSON; "
-                    "make the file with the src/tgt converter of this package"
-                )
+            try:
+                task = self._task(prompt, tgt, response_key)
+            except UserError as error:
+                raise UserError(f"{path} line {number}: {error}") from error
             prompt_ids = encode_prompt(path, number, prompt, encode)
             if len(prompt_ids) <= max_prompt_len:
                 self._items.append(PromptItem(len(self._items), prompt_ids, prompt, task))
-        self.n_too_long = self.n_total - len(self._items)
         report_too_long(path, "max_prompt_len", max_prompt_len, self.n_too_long, self.n_total)
 
-    def __len__(self) -> int:
-        return len(self._items)
+    def _task(self, prompt: str, tgt: str, response_key: str) -> TranslationTask:
+        task = parse_tgt(tgt)
+        if task is None:
+            raise UserError(
+                f"{response_key!r} is not a translation task in JSON; "
+                "make the file with the src/tgt converter of this package"
+            )
+        return task
 
-    def __getitem__(self, index: int) -> PromptItem:
-        return self._items[index]
 
-    def __iter__(self) -> Iterator[PromptItem]:
-        return iter(self._items)
+class RankingPromptDataset(PromptDataset):
+    """Judge prompts with their ground truths, as `grrm data rl-gqm` writes them, to train a judge by a rule reward.
+
+    An item's task holds what a run shows and writes of the row: its source is the whole prompt, its languages are
+    those that the prompt names ("" where it is worded differently), its reference is the ground truth as it is.
+    `check` is called with every ground truth and raises UserError for one that the reward cannot use; the error then
+    names file and line. Otherwise like `PromptDataset`.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        encode: Encode,
+        max_prompt_len: int,
+        check: Callable[[str], object],
+        prompt_key: str = "src",
+        response_key: str = "tgt",
+    ) -> None:
+        self._check = check
+        super().__init__(path, encode, max_prompt_len, prompt_key, response_key)
+
+    def _task(self, prompt: str, tgt: str, response_key: str) -> TranslationTask:
+        self._check(tgt)
+        named = _PROMPT_LANGUAGES.search(prompt)
+        src_lang, trg_lang = named.groups() if named else ("", "")
+        return TranslationTask(prompt, src_lang, trg_lang, tgt)
 
 
-class SftDataset:
+class SftDataset(TokenizedRows[SftItem]):
     """Prompts and responses for supervised training. Examples over `max_length` tokens are left out and counted.
 
     With `labels_key`, rows have labels inside their prompts under it, see `grrm.data.prompt_labels`.
@@ -105,8 +151,7 @@ class SftDataset:
         response_key: str = "tgt",
         labels_key: str = "",
     ) -> None:
-        self._items: list[SftItem] = []
-        self.n_total = 0
+        super().__init__()
         for number, row in tqdm(read_rows(path), desc=f"tokenise {path.name}", unit="row", disable=None):
             prompt, response = (_value(path, number, row, key) for key in (prompt_key, response_key))
             self.n_total += 1
@@ -125,17 +170,7 @@ class SftDataset:
                         _prompt_labels(path, number, row, labels_key, len(prompt_ids)),
                     )
                 )
-        self.n_too_long = self.n_total - len(self._items)
         report_too_long(path, "max_length", max_length, self.n_too_long, self.n_total)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __getitem__(self, index: int) -> SftItem:
-        return self._items[index]
-
-    def __iter__(self) -> Iterator[SftItem]:
-        return iter(self._items)
 
 
 def read_src_tgt(path: Path, prompt_key: str = "src", response_key: str = "tgt") -> Iterator[tuple[int, str, str]]:

@@ -60,7 +60,7 @@ def data(
     """Let POLICY translate, form groups with gold scores, and write what RLVR of both judges reads."""
     from grrm.data.annotation.groups import annotate_groups
     from grrm.data.annotation.relative import relative_groups
-    from grrm.data.converters.rl_gqm import ALL_PROMPT_TYPES, convert_rl_gqm
+    from grrm.data.converters.gqm import ALL_PROMPT_TYPES, convert_rl_gqm
     from grrm.data.converters.sqm import convert_rl_sqm
 
     sampler = Sampler(policy, prompt_type, seed)

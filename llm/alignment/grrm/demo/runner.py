@@ -137,7 +137,7 @@ def checkout() -> Path:
 
 def check_judge(judge: str) -> None:
     """Raises UserError for a judge that the reward server does not embed."""
-    from grrm.judges.registry import EMBEDDED_JUDGES
+    from grrm.judges.building import EMBEDDED_JUDGES
 
     known = [METRIC, GRRM, *EMBEDDED_JUDGES]
     if judge not in known:

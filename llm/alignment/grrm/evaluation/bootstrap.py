@@ -1,4 +1,4 @@
-"""How sure a number over sentences or groups is: percentile bootstrap, rows drawn with replacement (Koehn 2004)."""
+"""Confidence intervals by percentile bootstrap: rows (sentences or groups) drawn with replacement (Koehn 2004)."""
 
 from __future__ import annotations
 
@@ -45,19 +45,18 @@ def bootstrap_ratio(
     """
     if not len(numerators):
         raise ValueError("cannot resample an empty list of values")
-    tops_N, bottoms_N = (np.asarray(values, dtype=np.float64) for values in (numerators, denominators))
-    if len(tops_N) != len(bottoms_N) or not (bottoms_N > 0).all():
+    tops, bottoms = (np.asarray(values, dtype=np.float64) for values in (numerators, denominators))
+    if len(tops) != len(bottoms) or not (bottoms > 0).all():
         raise ValueError("need one denominator above zero per numerator")
     ratios = [
-        tops_N[rows_RN].sum(axis=1) / bottoms_N[rows_RN].sum(axis=1)
-        for rows_RN in resampled_rows(len(tops_N), n_resamples, seed)
+        tops[rows].sum(axis=1) / bottoms[rows].sum(axis=1) for rows in resampled_rows(len(tops), n_resamples, seed)
     ]
     low, high = np.quantile(np.concatenate(ratios), [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(tops_N.sum() / bottoms_N.sum()), float(low), float(high))
+    return Interval(float(tops.sum() / bottoms.sum()), float(low), float(high))
 
 
 def resampled_rows(n_rows: int, n_resamples: int, seed: int) -> Iterator[NDArray[np.int64]]:
-    """Row numbers of all resamples (R, N), block by block; the block size does not change them."""
+    """Row numbers of all resamples, in blocks (resamples, rows); the block size does not change them."""
     generator = np.random.default_rng(seed)
     per_block = max(1, _DRAWS_PER_BLOCK // n_rows)
     for start in range(0, n_resamples, per_block):

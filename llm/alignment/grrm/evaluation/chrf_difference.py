@@ -1,7 +1,7 @@
-"""Is one system better than another by more than the choice of test sentences explains? Corpus chrF, paired.
+"""The difference in corpus chrF between two systems, with an interval by paired bootstrap resampling (Koehn 2004).
 
-Paired bootstrap resampling (Koehn 2004): sentences are drawn with replacement, the same ones for both systems, so what
-makes a sentence easy or hard for either drops out of the difference.
+Sentences are drawn with replacement, the same ones for both systems, so that the difficulty of a sentence drops out of
+the difference.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ def chrf_difference(
     if any(len(texts) != len(references) for texts in (*before, *after)):
         raise ValueError(f"need one output of every run for each of the {len(references)} references")
     n_rows, n_runs = len(references), len(before)
-    counts_NS = np.stack([_counts(texts, references) for texts in (*before, *after)], axis=1)
+    counts = np.stack([_counts(texts, references) for texts in (*before, *after)], axis=1)
 
-    def difference(times_N: NDArray[np.int64]) -> float:
-        scores_S = _chrf(np.tensordot(times_N, counts_NS, axes=1))
-        return float(scores_S[n_runs:].mean() - scores_S[:n_runs].mean())
+    def difference(times: NDArray[np.int64]) -> float:
+        scores = _chrf(np.tensordot(times, counts, axes=1))
+        return float(scores[n_runs:].mean() - scores[:n_runs].mean())
 
     drawn = (
-        difference(np.bincount(rows_N, minlength=n_rows))
-        for rows_RN in resampled_rows(n_rows, n_resamples, seed)
-        for rows_N in rows_RN
+        difference(np.bincount(rows, minlength=n_rows))
+        for block in resampled_rows(n_rows, n_resamples, seed)
+        for rows in block
     )
     low, high = np.quantile(list(drawn), [(1 - level) / 2, (1 + level) / 2])
     return Interval(difference(np.ones(n_rows, dtype=np.int64)), float(low), float(high))
 
 
 def _counts(texts: Hypotheses, references: Sequence[str]) -> NDArray[np.float64]:
-    """n-grams of each output, of its reference, and in both: (rows, orders of n-grams, 3).
+    """Character n-grams of each output, of its reference, and in both: (rows, n-gram orders, 3).
 
     As in sacrebleu, those of an order that the sentence's own reference is too short for do not count.
     """
@@ -73,15 +73,16 @@ def _sizes(made: Counter[str], wanted: Counter[str]) -> list[int]:
     return [sum(ngrams.values()) for ngrams in (made, wanted, made & wanted)]
 
 
-def _chrf(sums_SO: NDArray[np.float64]) -> NDArray[np.float64]:
-    """chrF2 (Popovic 2015) of summed counts as sacrebleu defines it: orders that one side lacks are left out."""
-    made_SO, wanted_SO, both_SO = np.moveaxis(sums_SO, -1, 0)
-    counted_SO = (made_SO > 0) & (wanted_SO > 0)
-    n_orders_S = np.maximum(counted_SO.sum(axis=1), 1)
-    precision_S = (both_SO / np.where(counted_SO, made_SO, 1)).sum(axis=1) / n_orders_S
-    recall_S = (both_SO / np.where(counted_SO, wanted_SO, 1)).sum(axis=1) / n_orders_S
-    weighted_S = _BETA**2 * precision_S + recall_S
-    scores_S: NDArray[np.float64] = (
-        100 * (1 + _BETA**2) * precision_S * recall_S / np.where(weighted_S > 0, weighted_S, 1)
-    )
-    return scores_S
+def _chrf(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """chrF2 (Popovic 2015) of summed counts (systems, n-gram orders, 3), one number per system.
+
+    As in sacrebleu, n-gram orders that one side lacks are left out.
+    """
+    made, wanted, both = np.moveaxis(sums, -1, 0)
+    counted = (made > 0) & (wanted > 0)
+    n_orders = np.maximum(counted.sum(axis=1), 1)
+    precision = (both / np.where(counted, made, 1)).sum(axis=1) / n_orders
+    recall = (both / np.where(counted, wanted, 1)).sum(axis=1) / n_orders
+    weighted = _BETA**2 * precision + recall
+    scores: NDArray[np.float64] = 100 * (1 + _BETA**2) * precision * recall / np.where(weighted > 0, weighted, 1)
+    return scores

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from grrm.evaluation.bootstrap import Interval, bootstrap_interval
-from grrm.evaluation.text_metrics import MetricScore, corpus_bleu, corpus_chrf, sentence_chrfs
+from grrm.evaluation.text_metrics import MetricScore, corpus_bleu, corpus_chrf, references_of, sentence_chrfs
 from grrm.gqm.groups import TranslationTask
 from grrm.judges.text_metric import bleu_tokenizer
 
@@ -69,7 +69,7 @@ def _score_rows(
     n_resamples: int,
     seed: int,
 ) -> TranslationScores:
-    references = [_reference(task) for task in tasks]
+    references = references_of(tasks)
     is_one_bleu = len({bleu_tokenizer(task.trg_lang) for task in tasks}) == 1
 
     def interval(values: Sequence[float]) -> Interval:
@@ -83,9 +83,3 @@ def _score_rows(
         bleu=corpus_bleu(hypotheses, references, tasks[0].trg_lang) if is_one_bleu else None,
         neural={scorer: interval(scores) for scorer, scores in neural.items()},
     )
-
-
-def _reference(task: TranslationTask) -> str:
-    if task.reference is None:
-        raise ValueError(f"cannot score a row without a reference: {task.source!r}")
-    return task.reference

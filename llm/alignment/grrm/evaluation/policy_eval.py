@@ -15,6 +15,7 @@ from grrm.evaluation.text_metrics import (
     bleu_by_language,
     corpus_chrf,
     exact_match_rate,
+    references_of,
     sentence_chrfs,
 )
 from grrm.gqm.groups import TranslationTask
@@ -119,7 +120,7 @@ def evaluate(
     """
     if not tasks or n_samples < 1:
         raise ValueError(f"need at least one row and one sample, got {len(tasks)} and {n_samples}")
-    references = [_reference(task) for task in tasks]
+    references = references_of(tasks)
     prompts = [codec.encode(codec.build_prompt(task)) for task in tasks]
     passes: list[_Pass] = []
     for index in range(n_samples + 1):
@@ -142,12 +143,6 @@ def evaluate(
     )
 
 
-def _reference(task: TranslationTask) -> str:
-    if task.reference is None:
-        raise ValueError(f"cannot evaluate a row without a reference: {task.source!r}")
-    return task.reference
-
-
 def _read(generated: Sequence[GeneratedTokens], codec: PolicyCodec) -> _Pass:
     responses = [codec.decode(completion.token_ids) for completion in generated]
     return _Pass(
@@ -159,11 +154,11 @@ def _read(generated: Sequence[GeneratedTokens], codec: PolicyCodec) -> _Pass:
 
 
 def _scores(passes: Sequence[_Pass], tasks: Sequence[TranslationTask], references: Sequence[str]) -> DecodingScores:
-    chrfs_KN = [sentence_chrfs(p.translations, references) for p in passes]
+    chrfs = [sentence_chrfs(p.translations, references) for p in passes]
     bleus = [bleu_by_language(p.translations, tasks, references) for p in passes]
     return DecodingScores(
         chrf=_mean([corpus_chrf(p.translations, references).score for p in passes]),
-        chrf_sentence=bootstrap_interval([_mean(row) for row in zip(*chrfs_KN, strict=True)]),
+        chrf_sentence=bootstrap_interval([_mean(row) for row in zip(*chrfs, strict=True)]),
         bleu={language: _mean([bleu[language].score for bleu in bleus]) for language in bleus[0]},
         exact_match=_mean([exact_match_rate(p.translations, references) for p in passes]),
         length_mean=_mean([length for p in passes for length in p.lengths]),

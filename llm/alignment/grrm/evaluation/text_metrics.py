@@ -24,6 +24,14 @@ class MetricScore:
     signature: str
 
 
+def references_of(tasks: Sequence[TranslationTask]) -> list[str]:
+    """The tasks' references, in order. Raises ValueError for a task without one."""
+    for task in tasks:
+        if task.reference is None:
+            raise ValueError(f"cannot score a row without a reference: {task.source!r}")
+    return [task.reference or "" for task in tasks]
+
+
 def corpus_chrf(hypotheses: Sequence[str | None], references: Sequence[str]) -> MetricScore:
     """chrF2 (Popovic 2015: character 6-grams, beta 2) over the whole corpus, 0 to 100.
 

@@ -10,8 +10,3 @@ ASSISTANT_START = "<|im_start|>assistant\n"
 def render_chatml(user_prompt: str) -> str:
     """The complete text a model continues. Qwen's stock template would add a system message; this one must not."""
     return f"{USER_START}{user_prompt}{EOS_TEXT}\n{ASSISTANT_START}"
-
-
-def without_eos(response: str) -> str:
-    """A response decoded with special tokens kept, as it would read decoded without the end token."""
-    return response.replace(EOS_TEXT, "")

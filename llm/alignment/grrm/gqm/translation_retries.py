@@ -11,7 +11,6 @@ T_co = TypeVar("T_co", covariant=True)
 
 TEMPERATURE_STEP = 0.1
 MAX_TEMPERATURE = 1.0
-FAILED_TRANSLATION = "Translation Failed."  # what GRRM's translation tool writes where there is none
 
 
 class DrawReplies(Protocol[T_co]):
@@ -68,8 +67,3 @@ def draw_translations(
             found[row] = TranslationDraws(tuple(replies), tuple(map(extract, replies)), attempt + 1)
         open_rows = [row for row in open_rows if not found[row].is_complete]
     return [found[row] for row in range(n_sources)]
-
-
-def translations_or_failure_text(draws: TranslationDraws[T]) -> list[str]:
-    """The translations of one source as GRRM's tool reports them, `Translation Failed.` in the place of None."""
-    return [FAILED_TRANSLATION if translation is None else translation for translation in draws.translations]

@@ -1,26 +1,47 @@
-"""Generative judges put together from options, over any text generator."""
+"""Judges built by name from plain options: text metrics, and generative judges over any text generator."""
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
+from grrm.errors import UserError, require_known
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.fences import guard_for
 from grrm.judges.cache import CachedJudge, VerdictCache
-from grrm.judges.chunked import ChunkedJudge
+from grrm.judges.chunk import ChunkedJudge
 from grrm.judges.gqm import GQMJudge
 from grrm.judges.interface import Judge, TextGenerator
 from grrm.judges.metrics import JudgeMetrics
-from grrm.judges.options import GQMOptions, SQMOptions, read_options, require_known
-from grrm.judges.reordered import ReorderedJudge
+from grrm.judges.options import GQMOptions, SQMOptions, read_options
+from grrm.judges.permute import PermutingJudge
 from grrm.judges.sqm import SQMJudge
+from grrm.judges.text_metric import METRICS, TextMetricJudge
 
 DEFAULT_GQM, DEFAULT_SQM = GQMOptions(), SQMOptions()
-# Judges that need a model, by the names they are chosen with, and their options.
+# Judges that need no model, by name.
+EMBEDDED_JUDGES = ("text_metric", *METRICS)
+# Judges that need a model, by name, and their options.
 GENERATIVE_JUDGES: Mapping[str, type[SQMOptions]] = {"gqm": GQMOptions, "grrm": GQMOptions, "sqm": SQMOptions}
+
+
+def build_judge(name: str = "text_metric", options: Mapping[str, object] | None = None) -> Judge:
+    """The judge called `name`: "text_metric" (option `metric`) or a metric's own name ("chrf", "chrf++", "bleu").
+
+    `options` are the judge's constructor arguments. Raises UserError that names the nearest known name or option.
+    """
+    require_known("judge", name, EMBEDDED_JUDGES)
+    chosen = dict(options or {})
+    if name != "text_metric":
+        chosen.setdefault("metric", name)
+        if chosen["metric"] != name:
+            raise UserError(f"Judge {name!r} cannot take metric {chosen['metric']!r}; leave out one of the two.")
+    known = [option.name for option in dataclasses.fields(TextMetricJudge) if option.init]
+    for option in chosen:
+        require_known(f"option of judge {name!r}", option, known)
+    return TextMetricJudge(**chosen)  # type: ignore[arg-type]
 
 
 def options_of(name: str, values: Mapping[str, object], longest_prompt: int = sys.maxsize) -> SQMOptions:
@@ -31,7 +52,7 @@ def options_of(name: str, values: Mapping[str, object], longest_prompt: int = sy
     """
     require_known("judge", name, GENERATIVE_JUDGES)
     options = read_options(GENERATIVE_JUDGES[name], {"prompt_length": longest_prompt, **values})
-    return replace(options, prompt_length=min(options.prompt_length, longest_prompt))
+    return dataclasses.replace(options, prompt_length=min(options.prompt_length, longest_prompt))
 
 
 def build_from_options(generator: TextGenerator, options: SQMOptions, **parts: Any) -> Judge:
@@ -50,13 +71,12 @@ def build_gqm_judge(
     special_tokens: Iterable[str] = (),
     metrics: JudgeMetrics | None = None,
 ) -> Judge:
-    """The group judge with all that the options ask for around it.
+    """The group judge, wrapped as the options ask: chunks outside, then permutations, then cache, then the prompt.
 
-    From the outside in: chunks, several orders, cache, prompt. So every chunk is averaged over orders of its own, in
-    which the anchor changes its place like all others and of which one may fail without spoiling the other chunks;
-    and the cache holds one entry per prompt, so that only what failed is asked about again.
+    Every chunk is so averaged over permutations of its own: the anchor moves like every other candidate, and a failed
+    one spoils no other chunk. The cache has one entry per prompt, so that only what failed is asked about again.
     `count_tokens` counts the judge's tokens where the generator cannot; `render` applies the judge's chat template;
-    `special_tokens` of its tokenizer may not occur in a candidate; what the judge counts is added to `metrics`.
+    `special_tokens` of its tokenizer may not occur in a candidate; counts are added to `metrics`.
     """
     metrics = JudgeMetrics() if metrics is None else metrics
     is_safe = guard_for(special_tokens)
@@ -79,7 +99,7 @@ def build_gqm_judge(
     if options.cache_size:
         judge = CachedJudge(judge, VerdictCache(options.cache_size), repr(options), is_safe, metrics, room)
     if options.shuffle or options.permutations > 1:
-        judge = ReorderedJudge(judge, options.permutations, options.shuffle, options.seed, is_safe, metrics, room)
+        judge = PermutingJudge(judge, options.permutations, options.shuffle, options.seed, is_safe, metrics, room)
     if options.too_many == "chunk":
         judge = ChunkedJudge(judge, options.max_candidates, is_safe, metrics, room)
     return judge
@@ -94,7 +114,7 @@ def build_sqm_judge(
     special_tokens: Iterable[str] = (),
     metrics: JudgeMetrics | None = None,
 ) -> Judge:
-    """The single judge; the arguments mean what they mean for the group judge."""
+    """The judge of single candidates; the arguments are those of `build_gqm_judge`."""
     return SQMJudge(
         generator,
         prompt_length=options.prompt_length,

@@ -9,12 +9,19 @@ from dataclasses import dataclass, field, replace
 
 from grrm.gqm.fences import is_safe_candidate
 from grrm.gqm.groups import Group, Status, Verdict
-from grrm.judges.distinct import DistinctCandidates, find_shown, spread_verdict
+from grrm.judges.dedup import (
+    DistinctCandidates,
+    TextVerdict,
+    content_digest,
+    dedup_candidates,
+    expand_to_duplicates,
+    subgroup,
+    verdict_by_text,
+)
 from grrm.judges.interface import Judge
 from grrm.judges.metrics import JudgeMetrics
-from grrm.judges.shown import TextVerdict, content_digest, read_shown, show
 
-# What leaves a candidate unscored for the sake of its own text, and would do so again.
+# Statuses that follow from the candidate's own text, so the same content would get them again.
 _FAULTS_OF_CANDIDATES = frozenset({Status.UNPARSABLE_CANDIDATE, Status.UNSAFE_CANDIDATE, Status.TOO_LONG})
 
 
@@ -52,14 +59,14 @@ class VerdictCache:
 
 @dataclass
 class CachedJudge:
-    """Asks `inner` only about content that `cache` does not know: task, safe translations as shown, settings.
+    """Asks `inner` only about content that is not in `cache`.
 
-    Ids do not matter, nor candidates that are never shown, nor copies unless they are shown. `settings` must name
-    everything else that the scores depend on, the model included, where several judges share a cache. Only verdicts
-    with scores are kept, and only those in which no candidate lacks one because the judge failed: a failure is asked
-    about again. A group with the content of an earlier one in the same call is asked about once. A verdict from the
-    cache has the analysis of the first time and 0 `attempts`: the judge was not asked. Two threads that miss the same
-    content at the same time both ask.
+    The content is the task, the translations as the judge is shown them, and `settings`; ids and excluded candidates
+    play no part. Where several judges share a cache, `settings` must name everything else that the scores depend on,
+    the model included. A verdict is kept if it has scores and no candidate went unscored because the judge failed, so
+    failures are asked about again. Groups of equal content in one call are asked about once. A verdict from the cache
+    has the analysis of the first time and 0 `attempts`. Two threads that miss the same content at the same time both
+    ask.
     """
 
     inner: Judge
@@ -67,7 +74,7 @@ class CachedJudge:
     settings: str = ""
     is_safe: Callable[[str], bool] = is_safe_candidate
     metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
-    room_for_copies: int = 0  # see `find_shown`; the same as that of `inner`
+    room_for_copies: int = 0  # see `dedup_candidates`; the same as that of `inner`
     name: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -75,7 +82,7 @@ class CachedJudge:
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept."""
-        plans = [find_shown(group, self.is_safe, self.room_for_copies) for group in groups]
+        plans = [dedup_candidates(group, self.is_safe, self.room_for_copies) for group in groups]
         keys = [
             content_digest(group.task, plan.texts, self.settings) for group, plan in zip(groups, plans, strict=True)
         ]
@@ -92,17 +99,14 @@ class CachedJudge:
         self.metrics.add("cache_hits", len(groups) - len(first))
         self.metrics.add("cache_misses", len(first))
         return [
-            _spread(group, plan, known[key] if first.get(key) == g else replace(known[key], attempts=0))
+            _expand(group, plan, known[key] if first.get(key) == g else replace(known[key], attempts=0))
             for g, (group, plan, key) in enumerate(zip(groups, plans, keys, strict=True))
         ]
 
     def _ask(self, groups: Sequence[Group], plans: Sequence[DistinctCandidates]) -> list[TextVerdict]:
         orders = [range(len(plan.texts)) for plan in plans]
-        shown = [show(group, plan, order) for group, plan, order in zip(groups, plans, orders, strict=True)]
-        return [
-            read_shown(part, verdict, order)
-            for part, verdict, order in zip(shown, self.inner.judge(shown), orders, strict=True)
-        ]
+        parts = [subgroup(group, plan, order) for group, plan, order in zip(groups, plans, orders, strict=True)]
+        return list(map(verdict_by_text, parts, self.inner.judge(parts), orders))
 
 
 def _is_scored(verdict: TextVerdict) -> bool:
@@ -110,8 +114,8 @@ def _is_scored(verdict: TextVerdict) -> bool:
     return bool(verdict.scores) and failures <= _FAULTS_OF_CANDIDATES
 
 
-def _spread(group: Group, plan: DistinctCandidates, verdict: TextVerdict) -> Verdict:
-    return spread_verdict(
+def _expand(group: Group, plan: DistinctCandidates, verdict: TextVerdict) -> Verdict:
+    return expand_to_duplicates(
         group,
         plan,
         [verdict.outcomes[k] for k in range(len(plan.texts))],

@@ -11,14 +11,26 @@ from grrm.gqm.fences import is_safe_candidate
 from grrm.gqm.grammar import Mode, Rejection, parse_verdict
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.gqm.languages import CANDIDATE_IDS
+from grrm.gqm.prompts import gqm_prompt
 from grrm.gqm.rankings import tiers_of
-from grrm.judges.distinct import DistinctCandidates, find_distinct, find_shown, spread_verdict, without_longest
+from grrm.judges.dedup import DistinctCandidates, dedup_candidates, dedup_texts, expand_to_duplicates, without_longest
 from grrm.judges.generation import JudgeSampling, Question, Reply, ask, status_of
-from grrm.judges.group_prompt import GroupPrompt, prompt_for
 from grrm.judges.interface import TextGenerator
 from grrm.judges.metrics import JudgeMetrics
 
 TooLong = Literal["refuse", "drop_longest"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPrompt:
+    """The prompt for a group, in which candidate A, B, … is `distinct.texts[0]`, `[1]`, …
+
+    `prompt` is None when the judge is not to be asked, for the reason in `blocked`.
+    """
+
+    prompt: str | None
+    distinct: DistinctCandidates
+    blocked: Status | None = None
 
 
 @dataclass
@@ -26,13 +38,13 @@ class GQMJudge:
     """Scores groups with a generative group judge (GRRM) behind `generator`.
 
     `prompt_length` is the longest judge prompt in the judge's tokens, counted by `count_tokens` (default: by the
-    generator). A group that exceeds it is TOO_LONG as a whole, or with `too_long` "drop_longest" its longest
-    candidates are, one after the other until the prompt fits; a text is never cut. More than `max_candidates` distinct
-    translations are TOO_MANY_CANDIDATES; copies are shown where they all fit into `room_for_copies`. `mode` is the
-    verdict grammar's (exact, tolerant, compat). `is_safe` says which texts may stand in a fence, `render` applies the
-    judge's chat template. Replies that stay unreadable after all retries are JUDGE_UNPARSABLE, those that a generator
-    marks as failed JUDGE_TIMEOUT or JUDGE_UNREACHABLE; the verdict's `analysis` is the last reply in full. A verdict
-    depends on what the prompt says, not on ids or on the rest of the batch.
+    generator). A longer group is TOO_LONG as a whole; with `too_long` "drop_longest" its longest candidates are, one
+    by one until the prompt fits. Texts are never cut. More than `max_candidates` distinct translations are
+    TOO_MANY_CANDIDATES, fewer than two SINGLE_CANDIDATE. Copies are shown where they all fit into `room_for_copies`.
+    `mode` is the verdict grammar's (exact, tolerant, compat). `is_safe` says which texts may stand in a fence, `render`
+    applies the judge's chat template. Replies that stay unreadable after all retries are JUDGE_UNPARSABLE, those that a
+    generator marks as failed JUDGE_TIMEOUT or JUDGE_UNREACHABLE; the verdict's `analysis` is the last reply in full. A
+    verdict depends on what the prompt says, not on ids or on the rest of the batch.
     """
 
     generator: TextGenerator
@@ -61,18 +73,28 @@ class GQMJudge:
         return verdicts
 
     def plan(self, group: Group) -> GroupPrompt:
-        """The group's prompt, blocked with TOO_LONG when no two of its candidates fit into `prompt_length` tokens."""
-        whole = plan = self._prompt(group, find_shown(group, self.is_safe, self.room_for_copies))
+        """The group's prompt; blocked when there are too few or too many candidates, or no two fit `prompt_length`.
+
+        Raises what `gqm_prompt` raises on an unknown language or prompt type.
+        """
+        whole = plan = self._prompt(group, dedup_candidates(group, self.is_safe, self.room_for_copies))
         if self._is_too_long(plan):
-            whole = plan = self._prompt(group, find_distinct(group, self.is_safe))
+            whole = plan = self._prompt(group, dedup_texts(group, self.is_safe))
         while self._is_too_long(plan):
             if self.too_long == "refuse" or len(plan.distinct.texts) == 2:
-                return GroupPrompt(None, whole.distinct, whole.lens, Status.TOO_LONG)
+                return GroupPrompt(None, whole.distinct, Status.TOO_LONG)
             plan = self._prompt(group, without_longest(plan.distinct))
         return plan
 
     def _prompt(self, group: Group, distinct: DistinctCandidates) -> GroupPrompt:
-        return prompt_for(group, distinct, self.prompt_type, self.add_example, self.render, self.max_candidates)
+        if len(set(distinct.texts)) < 2:
+            return GroupPrompt(None, distinct, Status.SINGLE_CANDIDATE)
+        if len(distinct.texts) > min(self.max_candidates, len(CANDIDATE_IDS)):
+            return GroupPrompt(None, distinct, Status.TOO_MANY_CANDIDATES)
+        task = group.task
+        languages = (task.src_lang, task.trg_lang)
+        prompt = gqm_prompt(task.source, distinct.texts, *languages, self.prompt_type, self.add_example)
+        return GroupPrompt(self.render(prompt), distinct)
 
     def _is_too_long(self, plan: GroupPrompt) -> bool:
         count_tokens = self.count_tokens or self.generator.count_tokens
@@ -118,14 +140,16 @@ def _tier_scores(ranking: Sequence[Sequence[int]], n_candidates: int) -> tuple[f
 
 def _blocked_verdict(group: Group, plan: GroupPrompt) -> Verdict:
     """The verdict of a group that is not asked about; for one that is, the state before its reply."""
-    return spread_verdict(group, plan.distinct, [plan.blocked or Status.JUDGE_UNPARSABLE] * len(plan.distinct.texts))
+    return expand_to_duplicates(
+        group, plan.distinct, [plan.blocked or Status.JUDGE_UNPARSABLE] * len(plan.distinct.texts)
+    )
 
 
 def _verdict_of_reply(group: Group, distinct: DistinctCandidates, reply: Reply[ScoredTiers]) -> Verdict:
     if isinstance(reply.parsed, Rejection | Status):
         outcomes: Sequence[float | Status] = [status_of(reply.parsed)] * len(distinct.texts)
-        return spread_verdict(group, distinct, outcomes, analysis=reply.text, attempts=reply.attempts)
-    return spread_verdict(
+        return expand_to_duplicates(group, distinct, outcomes, analysis=reply.text, attempts=reply.attempts)
+    return expand_to_duplicates(
         group,
         distinct,
         reply.parsed.scores,

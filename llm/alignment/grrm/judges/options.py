@@ -1,15 +1,14 @@
-"""What can be set on generative judges, as plain values from a YAML file or a command line, checked when read."""
+"""Options of generative judges, checked when they are read from a YAML file or a command line."""
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from grrm.errors import UserError
+from grrm.errors import UserError, require_known
 from grrm.gqm.grammar import Mode
 from grrm.gqm.languages import CANDIDATE_IDS
 from grrm.judges.generation import JudgeSampling
@@ -64,7 +63,7 @@ class SQMOptions:
 class GQMOptions(SQMOptions):
     """Options of the group judge.
 
-    `shuffle` and `permutations` work against position bias (see `ReorderedJudge`), `cache_size` is the number of
+    `shuffle` and `permutations` work against position bias (see `PermutingJudge`), `cache_size` is the number of
     verdicts remembered, 0 for none. Above `max_candidates` distinct translations a group is judged in chunks or gets
     a status (`too_many`: "chunk" or "refuse"); where the prompt is too long, the longest candidates are left out or
     the whole group gets the status (`too_long`: "drop_longest" or "refuse"). With `show_copies` a translation is shown
@@ -96,14 +95,6 @@ def read_options(kind: type[Options], values: Mapping[str, object]) -> Options:
     for name in values:
         require_known("judge option", name, [field.name for field in dataclasses.fields(kind)])
     return kind(**values)  # type: ignore[arg-type]
-
-
-def require_known(noun: str, name: str, known: Iterable[str]) -> None:
-    """Raises UserError that names the nearest of the `known` names unless `name` is one of them."""
-    known = list(known)
-    if name not in known:
-        nearest = difflib.get_close_matches(str(name), known, n=1, cutoff=0.0)[0]
-        raise UserError(f"Unknown {noun} {name!r}; did you mean {nearest!r}? Known: {', '.join(known)}.")
 
 
 def _checked(name: str, value: object, expected: type) -> object:

@@ -10,7 +10,7 @@ from grrm.gqm.fences import is_safe_candidate
 from grrm.gqm.grammar import Mode, Rejection, parse_sqm
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.gqm.prompts import sqm_prompt
-from grrm.judges.distinct import DistinctCandidates, find_distinct, spread_verdict
+from grrm.judges.dedup import DistinctCandidates, dedup_texts, expand_to_duplicates
 from grrm.judges.generation import JudgeSampling, Question, Reply, ask, status_of
 from grrm.judges.interface import TextGenerator
 from grrm.judges.metrics import JudgeMetrics
@@ -38,7 +38,7 @@ class SQMJudge:
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept, from one batch of all groups' prompts (and one per round of retries)."""
-        plans = [find_distinct(group, self.is_safe) for group in groups]
+        plans = [dedup_texts(group, self.is_safe) for group in groups]
         questions = {
             (g, k): question
             for g, (group, plan) in enumerate(zip(groups, plans, strict=True))
@@ -71,4 +71,4 @@ def _verdict_of_replies(group: Group, plan: DistinctCandidates, replies: Sequenc
         outcomes.append(status_of(reply.parsed) if isinstance(reply.parsed, Rejection | Status) else reply.parsed)
         analyses.append(f"[{group.candidates[positions[0]].candidate_id}]\n{reply.text}")
     attempts = max((reply.attempts for reply in replies if reply is not None), default=0)
-    return spread_verdict(group, plan, outcomes, analysis="\n\n".join(analyses), attempts=attempts)
+    return expand_to_duplicates(group, plan, outcomes, analysis="\n\n".join(analyses), attempts=attempts)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from grrm.errors import UserError
+from grrm.errors import UserError, require_known
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.gqm.rankings import tiers_of
-from grrm.judges.distinct import find_distinct, spread_verdict
+from grrm.judges.dedup import dedup_texts, expand_to_duplicates
 
 METRICS = ("chrf", "chrf++", "bleu")
 
@@ -45,8 +45,7 @@ class TextMetricJudge:
     _metrics: dict[str, Any] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.metric not in METRICS:
-            raise UserError(f"Unknown metric {self.metric!r} for the text-metric judge; choose one of {METRICS}.")
+        require_known("metric", self.metric, METRICS)
         if not isinstance(self.round_to_integer, bool):
             raise UserError(f"Option 'round_to_integer' is {self.round_to_integer!r}; give true or false.")
         self.name = self.metric
@@ -57,13 +56,13 @@ class TextMetricJudge:
         return [self._judge_group(group) for group in groups]
 
     def _judge_group(self, group: Group) -> Verdict:
-        distinct = find_distinct(group)
+        distinct = dedup_texts(group)
         reference = group.task.reference
         if reference is None or not reference.strip():
-            return spread_verdict(group, distinct, [Status.MISSING_REFERENCE] * len(distinct.texts))
+            return expand_to_duplicates(group, distinct, [Status.MISSING_REFERENCE] * len(distinct.texts))
         metric = self._metric_for(group.task.trg_lang)
         scores = [self._score(metric, text, reference) for text in distinct.texts]
-        return spread_verdict(group, distinct, scores, tiers=tiers_of(scores) or None)
+        return expand_to_duplicates(group, distinct, scores, tiers=tiers_of(scores) or None)
 
     def _score(self, metric: Any, translation: str, reference: str) -> float:
         # Rounding in the metric can exceed 100 by an ulp or two.

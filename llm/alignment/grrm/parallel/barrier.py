@@ -1,10 +1,10 @@
-"""Waiting for the other processes of a job, for as long as it takes and no longer than is allowed.
+"""A barrier for the processes of a job, with a time limit of our choice.
 
-Gloo, Paddle's transport between CPU processes, gives up on a collective after 30 seconds, and that cannot be set. Ranks
-that judge, roll out or save can be minutes apart, so they wait here before they enter a collective. Paddle's own
-TCPStore could count arrivals, but each of its calls takes 40 ms (its small writes meet TCP's delayed
-acknowledgements), which is longer than everything else between two steps of a small model; hence sockets of our own,
-without that delay.
+Gloo, Paddle's transport between CPU processes, gives up on a collective after 30 seconds, and this limit is fixed.
+Ranks that judge, roll out or save can be minutes apart, so they wait here before they enter a collective. Paddle's
+TCPStore could count arrivals, but each of its calls takes 40 ms (small writes that wait for TCP's delayed
+acknowledgement), more than all else between two steps of a small model. So the processes are connected by sockets with
+TCP_NODELAY.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import hmac
 import secrets
 import socket
 import time
-from typing import Protocol
+from typing import Any, Protocol
 
 from grrm.errors import UserError
 
@@ -24,7 +24,7 @@ _HERE, _GO = b"h", b"g"
 
 
 class Store(Protocol):
-    """The part of Paddle's TCPStore that finding one another needs."""
+    """The part of Paddle's TCPStore through which the processes find the first one."""
 
     def set(self, key: str, value: bytes) -> None:
         """Publish a value."""
@@ -40,9 +40,10 @@ class Store(Protocol):
 
 
 class Host:
-    """The first process: every other one holds a connection to it.
+    """The first process, to which every other one connects.
 
-    Only peers that send the token published in the job's store are let in. Raises UserError when they do not all come.
+    Only peers that send the token published in the job's store are accepted. Raises UserError if not all connect in
+    time.
     """
 
     def __init__(self, store: Store, world_size: int, address: str, timeout_s: float = _CONNECT_S) -> None:
@@ -79,7 +80,7 @@ class Host:
 
 
 class Guest:
-    """Any other process."""
+    """Any process but the first."""
 
     def __init__(self, store: Store, world_size: int, timeout_s: float = _CONNECT_S) -> None:
         self.world_size = world_size
@@ -111,7 +112,9 @@ def barrier(world_size: int, timeout_s: float = 1800.0) -> None:
         import paddle.distributed as dist
         from paddle.base import core
 
-        store, environment = core.create_or_get_global_tcp_store(), dist.ParallelEnv()
+        parallel_env: Any = dist.ParallelEnv  # not annotated in Paddle
+        store: Any = core.create_or_get_global_tcp_store()  # annotated for text alone, but takes bytes
+        environment = parallel_env()
         if environment.rank == 0:
             _job = Host(store, world_size, environment.current_endpoint.rpartition(":")[0] or "127.0.0.1")
         else:

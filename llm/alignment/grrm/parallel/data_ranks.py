@@ -1,18 +1,19 @@
-"""Gathering plain records from every data rank, whatever the parallel topology around them."""
+"""The ranks that see different data: gathering plain records from all of them, and which rank gets which groups."""
 
 from __future__ import annotations
 
 import faulthandler
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from grrm.errors import UserError
 from grrm.parallel.barrier import barrier
 
 T = TypeVar("T")
-# For the exchange itself, once everyone is there.
+# Limit for the exchange itself, once every rank has arrived.
 EXCHANGE_S = 300.0
 
 
@@ -63,3 +64,29 @@ class DataRanks:
         for rank, item in gathered:
             by_rank.setdefault(rank, item)
         return [by_rank[rank] for rank in range(self.size)]
+
+
+def assign_groups(work_P: Sequence[int], n_ranks: int, balance: bool) -> list[list[int]]:
+    """Group indices for each rank: contiguous slices, or balanced by `work_P` (tokens per group).
+
+    Every rank gets the same number of groups, because ranks step in lockstep. Balancing is
+    longest-processing-time-first into the least loaded rank that has room; ties go to the lower rank, so every rank
+    computes the same answer. Raises UserError when the groups do not divide among the ranks.
+    """
+    n_groups = len(work_P)
+    if n_groups % n_ranks:
+        raise UserError(
+            f"{n_groups} groups do not divide among {n_ranks} ranks: make global_mini_batch_size a multiple"
+        )
+    room = n_groups // n_ranks
+    if not balance:
+        return [list(range(rank * room, (rank + 1) * room)) for rank in range(n_ranks)]
+    assigned: list[list[int]] = [[] for _ in range(n_ranks)]
+    loads = [0] * n_ranks
+    for index in sorted(range(n_groups), key=lambda index: (-work_P[index], index)):
+        rank = min(
+            (rank for rank in range(n_ranks) if len(assigned[rank]) < room), key=lambda rank: (loads[rank], rank)
+        )
+        assigned[rank].append(index)
+        loads[rank] += work_P[index]
+    return [sorted(indices) for indices in assigned]

@@ -1,15 +1,14 @@
-"""What the trainer does with a candidate that has no score, and when it stops believing the judge."""
+"""What the trainer does with a candidate that has no score, and when too many have none to go on."""
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
-from grrm.errors import UserError
+from grrm.errors import require_known
 from grrm.gqm.groups import Status, Verdict
 
 
@@ -26,9 +25,9 @@ class FailureAction(str, Enum):
     ABORT = "abort"  # the run stops
 
 
-# The fault is the policy's only where its own output could not be used: those rows are punished. A group with a
-# single distinct translation may be a perfect unanimous one, and a punishment there would push an algorithm with a
-# batch-wide baseline away from it; the rest are the judge's failures or limits. All of these are masked.
+# Only output of the policy that cannot be used is penalised. The rest is masked: failures and limits of the judge are
+# not the policy's fault, and a group with a single distinct translation may be unanimous because it is right, which a
+# penalty would teach away under a baseline that spans the batch.
 DEFAULT_ACTIONS: Mapping[Status, FailureAction] = MappingProxyType(
     {
         Status.UNPARSABLE_CANDIDATE: FailureAction.PENALTY,
@@ -43,8 +42,8 @@ DEFAULT_ACTIONS: Mapping[Status, FailureAction] = MappingProxyType(
     }
 )
 
-# Statuses that say something about the judge or the set-up rather than about the policy's skill: early in training
-# most candidates may be unparsable and late in training most groups unanimous, and neither is a reason to stop.
+# Statuses that point to the judge or the set-up, not to the policy. Early in training most candidates may be unparsable
+# and late in training most groups unanimous; neither is a reason to stop.
 JUDGE_FAILURES = frozenset(DEFAULT_ACTIONS) - {
     Status.UNPARSABLE_CANDIDATE,
     Status.UNSAFE_CANDIDATE,
@@ -68,28 +67,15 @@ class FailurePolicy:
     @classmethod
     def from_mapping(cls, options: Mapping[str, str]) -> FailurePolicy:
         """Read {status name: action name}. Raises UserError that names the nearest known name."""
-        statuses = [status.value for status in DEFAULT_ACTIONS]
-        actions = [action.value for action in FailureAction]
-        return cls(
-            {
-                Status(_known_name("failure status", name, statuses)): FailureAction(
-                    _known_name("failure action", action, actions)
-                )
-                for name, action in options.items()
-            }
-        )
+        for status, action in options.items():
+            require_known("failure status", status, [known.value for known in DEFAULT_ACTIONS])
+            require_known("failure action", action, [known.value for known in FailureAction])
+        return cls({Status(status): FailureAction(action) for status, action in options.items()})
 
     @classmethod
     def reference(cls) -> FailurePolicy:
         """The reference's behaviour: every candidate without a score gets the default reward."""
         return cls(dict.fromkeys(DEFAULT_ACTIONS, FailureAction.PENALTY))
-
-
-def _known_name(noun: str, name: str, known: Sequence[str]) -> str:
-    if name in known:
-        return name
-    nearest = difflib.get_close_matches(str(name), known, n=1, cutoff=0.0)[0]
-    raise UserError(f"Unknown {noun} {name!r} in the failure policy; did you mean {nearest!r}?")
 
 
 def count_statuses(verdicts: Iterable[Verdict]) -> dict[str, int]:

@@ -7,10 +7,8 @@ length penalty would make a group of equal scores look informative, and 0.1 + 0.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from enum import Enum
-
-import numpy as np
 
 from grrm.gqm.groups import Status
 from grrm.rewards.shaping import ShapedRewards
@@ -60,31 +58,3 @@ def zero_variance_metrics(groups: Sequence[ShapedRewards]) -> dict[str, float]:
     silent = [signal for signal in GroupSignal if signal is not GroupSignal.INFORMATIVE]
     metrics = {f"frac_zero_variance/{signal.value}": causes[signal] / n_groups for signal in silent}
     return {"frac_zero_variance": sum(causes[signal] for signal in silent) / n_groups, **metrics}
-
-
-def paddlenlp_valid_indices(
-    rewards: Sequence[float], index: Sequence[Hashable], rollout_n: int, variance_threshold: float = 1e-6
-) -> list[int]:
-    """PaddleNLP's rule, for comparison: rows of groups with `rollout_n` members and population variance > threshold.
-
-    It drops a group of small but real differences (0.5 beside 0.5001) and says nothing about torn groups.
-    """
-    kept = {
-        key
-        for key, values in _by_group(rewards, index).items()
-        if len(values) == rollout_n and np.var(values) > variance_threshold
-    }
-    return [row for row, key in enumerate(index) if key in kept]
-
-
-def dapo_kept_groups(rewards: Sequence[float], index: Sequence[Hashable]) -> list[Hashable]:
-    """DAPO's rule, for comparison: groups whose standard deviation is above 0, and singletons; first-seen order."""
-    groups = _by_group(rewards, index)
-    return [key for key, values in groups.items() if len(values) == 1 or np.std(values) > 0]
-
-
-def _by_group(rewards: Sequence[float], index: Sequence[Hashable]) -> dict[Hashable, list[float]]:
-    groups: dict[Hashable, list[float]] = {}
-    for reward, key in zip(rewards, index, strict=True):
-        groups.setdefault(key, []).append(reward)
-    return groups

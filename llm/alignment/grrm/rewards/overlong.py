@@ -1,8 +1,4 @@
-"""Length penalties for responses that approach or pass the generation limit.
-
-Three forms of the same ramp are kept apart on purpose: ours (subtracted, capped unless told otherwise), and the two
-that PaddleNLP and DAPO add to the reward without a cap, which are here only so that runs can be compared with theirs.
-"""
+"""Length penalties for responses that approach or pass the generation limit."""
 
 from __future__ import annotations
 
@@ -68,13 +64,3 @@ def overlong_penalty(n_tokens: int, config: OverlongConfig | None) -> float:
         return 0.0
     ramp = excess / config.buffer_len
     return config.penalty_factor * (min(1.0, ramp) if config.capped else ramp)
-
-
-def uncapped_overlong_reward(n_tokens: int, max_resp_len: int, buffer_len: int, penalty_factor: float) -> float:
-    """What DAPO and PaddleNLP ADD to the reward (<= 0): min(-(L - (max_resp_len - len)) / len * factor, 0).
-
-    For comparison only: it has no floor, so one response far past the limit outweighs every other reward. DAPO
-    counts response tokens, PaddleNLP everything after the padded prompt. Raises ZeroDivisionError for `buffer_len` 0.
-    """
-    excess = n_tokens - (max_resp_len - buffer_len)
-    return min(-excess / buffer_len * penalty_factor, 0.0)

@@ -13,15 +13,14 @@ from grrm.config.batch_plan import BatchPlan
 from grrm.data.dataset import PromptItem
 from grrm.data.prompt_sampler import PromptSampler
 from grrm.errors import UserError
-from grrm.parallel.balance import assign_groups
 from grrm.parallel.collective import run_together
-from grrm.parallel.data_ranks import DataRanks
+from grrm.parallel.data_ranks import DataRanks, assign_groups
 from grrm.rewards.client import RewardServerError
 from grrm.rewards.failure_policy import FailureBudget, RewardFailure, count_statuses
 from grrm.rewards.group_filter import informative_groups
 from grrm.rewards.shaping import ShapedRewards
 from grrm.rl.advantages.interface import AdvantageInputs, FloatArray
-from grrm.rl.advantages.normalization import RunningMoments, normalize_advantages
+from grrm.rl.advantages.moments import RunningMoments, normalize_advantages
 from grrm.rl.experience import Row, advantage_inputs, pad_right, training_rows
 from grrm.rl.losses.aggregation import Denominators, count_denominators
 from grrm.rl.reward_stage import Rewarder

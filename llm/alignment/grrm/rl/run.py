@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from grrm.config.batch_plan import BatchPlan, batch_plan
-from grrm.data.dataset import PromptDataset
-from grrm.data.ranking_prompts import RankingPromptDataset
+from grrm.data.dataset import PromptDataset, RankingPromptDataset
 from grrm.engine.api import SamplingParams
 from grrm.errors import UserError
 from grrm.gqm.extraction import extract_translation

@@ -143,10 +143,12 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def _clean(text: str) -> str:
-    """One printable line: control characters (a terminal would obey them) and line breaks become spaces.
+def printable(text: str) -> str:
+    """One line: control characters, which a terminal would obey, and line breaks become single spaces."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
-    What is too long to be read in passing, like the prompt of a judge, is cut; the dump has it whole.
-    """
-    line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+
+def _clean(text: str) -> str:
+    """One printable line; a long text, such as the prompt of a judge, is cut here and whole in the dump."""
+    line = printable(text)
     return line if len(line) <= _LONGEST_TEXT else f"{line[:_LONGEST_TEXT].rstrip()} …"

@@ -35,9 +35,3 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """All logged steps in order; an empty list when nothing was logged. Raises ValueError on a damaged file."""
     path = Path(folder) / FILE_NAME
     return list(read_step_lines(path)) if path.exists() else []
-
-
-def metric_series(records: list[dict[str, Any]], key: str) -> tuple[list[int], list[float]]:
-    """Steps and values of one metric; steps at which it was not logged or not finite are left out."""
-    points = [(record["step"], float(record[key])) for record in records if record.get(key) is not None]
-    return [step for step, _ in points], [value for _, value in points]

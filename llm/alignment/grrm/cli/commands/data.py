@@ -123,8 +123,8 @@ def sft_gqm(parquet: Path, out: Path, llama_factory: bool, **settings: Any) -> N
 
     OUT is a .parquet file, or a .jsonl file of `src` and `tgt` lines.
     """
-    from grrm.data.converters.dataset_info import enter_dataset
-    from grrm.data.converters.sft_gqm import convert_sft_gqm
+    from grrm.data.converters.gqm import convert_sft_gqm
+    from grrm.data.converters.output import enter_dataset
 
     click.echo(convert_sft_gqm(parquet, out, **settings).summary())
     if llama_factory:
@@ -148,7 +148,7 @@ def rl_gqm(parquet: Path, out: Path, **settings: Any) -> None:
 
     OUT is a .parquet file, or a .jsonl file of `src` and `tgt` lines.
     """
-    from grrm.data.converters.rl_gqm import ALL_PROMPT_TYPES, convert_rl_gqm
+    from grrm.data.converters.gqm import ALL_PROMPT_TYPES, convert_rl_gqm
 
     click.echo(convert_rl_gqm(parquet, out, **settings, prompt_types=ALL_PROMPT_TYPES).summary())
 
@@ -233,8 +233,8 @@ def sft_mt(parquet: Path, out: Path, llama_factory: bool, **settings: Any) -> No
 
     OUT is a .parquet file, or a .jsonl file of `src` and `tgt` lines.
     """
-    from grrm.data.converters.dataset_info import enter_dataset
-    from grrm.data.converters.sft_mt import convert_sft_mt
+    from grrm.data.converters.mt import convert_sft_mt
+    from grrm.data.converters.output import enter_dataset
 
     click.echo(convert_sft_mt(parquet, out, **settings).summary())
     if llama_factory:
@@ -253,6 +253,6 @@ def rl_mt(parquet: Path, out: Path, **settings: Any) -> None:
 
     OUT is a .parquet file, or a .jsonl file of `src` and `tgt` lines.
     """
-    from grrm.data.converters.rl_mt import convert_rl_mt
+    from grrm.data.converters.mt import convert_rl_mt
 
     click.echo(convert_rl_mt(parquet, out, **settings).summary())

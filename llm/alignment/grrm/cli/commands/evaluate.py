@@ -224,7 +224,7 @@ def _show_mt(found: Mapping[str, TranslationScores], scorers: list[str]) -> None
 
 def _draw(chart: Path | None, title: str, axis: str, bars: Mapping[str, Interval | None], **options: Any) -> None:
     if chart is not None:
-        from grrm.evaluation.bar_chart import write_bar_chart
+        from grrm.cli.results import write_bar_chart
 
         write_bar_chart(chart, title, axis, bars, **options)
 

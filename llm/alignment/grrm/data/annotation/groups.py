@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 from tqdm import tqdm
 
-from grrm.data.annotation.analysis import analyse_group, analyse_one
 from grrm.data.annotation.damage import damage
 from grrm.data.annotation.gold import TOP, GoldScale, chrf_scorer
 from grrm.data.atomic import check_writable
@@ -19,7 +19,7 @@ from grrm.data.convert import ConversionReport, RejectedRow
 from grrm.data.parquet import COLUMNS, TranslationRow, count_rows, iter_raw_rows, write_rows
 from grrm.errors import UserError
 from grrm.gqm.fences import is_safe_candidate
-from grrm.gqm.languages import MAX_CANDIDATES_TRAINED, display_name
+from grrm.gqm.languages import CANDIDATE_IDS, MAX_CANDIDATES_TRAINED, display_name
 
 SCHEMA = pa.schema(
     [
@@ -31,6 +31,9 @@ SCHEMA = pa.schema(
     ]
 )
 _SAMPLED = (*COLUMNS, "mt_texts")
+# A word, a number or a sign of money or measure, with the space before it, so that it is the same token as in the
+# candidates; Chinese is taken character by character.
+_PIECE = re.compile(r" ?\d+| ?[\u4e00-\u9fff]| ?[^\W\d_\u4e00-\u9fff]+| ?[€$£¥₩%°′″]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,3 +186,33 @@ def _annotated(group: ScoredGroup, scale: GoldScale) -> tuple[Any, ...]:
     reference = group.row.trg_text
     singly = [analyse_one(reference, text) for text in texts]
     return (*group.row, texts, scores, analyse_group(reference, texts, scores), singly)
+
+
+def pieces(text: str) -> list[str]:
+    """What is compared; punctuation is not."""
+    return _PIECE.findall(text)
+
+
+def analyse_group(translation: str, candidates: Sequence[str], scores: Sequence[int]) -> str:
+    """The judge's analysis of candidates A, B, … that have these scores, `translation` being its own."""
+    found = [_piece_set(candidate) for candidate in candidates]
+    lines = [translation]
+    for piece in pieces(translation):
+        marks = (f"{name}{_mark(piece, has)}" for name, has in zip(CANDIDATE_IDS, found, strict=False))
+        lines.append(f"{piece}: {' '.join(marks)}")
+    draft = " ".join(f"{name} {score}" for name, score in zip(CANDIDATE_IDS, scores, strict=False))
+    return "\n".join([*lines, "", draft])
+
+
+def analyse_one(translation: str, candidate: str) -> str:
+    """The analysis of a single candidate."""
+    has = _piece_set(candidate)
+    return "\n".join([translation, *(f"{piece}: {_mark(piece, has)}" for piece in pieces(translation))])
+
+
+def _piece_set(text: str) -> set[str]:
+    return {piece.strip() for piece in pieces(text)}
+
+
+def _mark(piece: str, has: set[str]) -> str:
+    return "+" if piece.strip() in has else "-"

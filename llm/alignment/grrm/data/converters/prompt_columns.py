@@ -40,14 +40,14 @@ def gqm_prompt_column(
     around, pair_ids = _around_holes(
         src_lang, trg_lang, lambda src, trg: gqm_prompt(_HOLE, holes, src, trg, prompt_type, add_example)
     )
-    lengths_B = pc.list_value_length(candidates).to_numpy()
-    offsets_B = list_offsets(lengths_B)
-    places_C = np.arange(offsets_B[-1]) - np.repeat(offsets_B[:-1], lengths_B)
+    lengths = pc.list_value_length(candidates).to_numpy()
+    offsets = list_offsets(lengths)
+    places = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
     texts = candidates.flatten()
     nothing = pa.scalar("", source.type)
-    labels = pa.array(around[0][1:-1], source.type).take(pa.array(places_C))
+    labels = pa.array(around[0][1:-1], source.type).take(pa.array(places))
     labelled = pc.binary_join_element_wise(labels, texts, nothing)
-    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets_B), labelled), nothing)
+    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), labelled), nothing)
     before = pa.array([pieces[0] for pieces in around], source.type).take(pair_ids)
     return pc.binary_join_element_wise(before, source, joined, pa.scalar(around[0][-1], source.type), nothing)
 
@@ -61,6 +61,6 @@ def _around_holes(
     return around, pairs.indices
 
 
-def list_offsets(lengths_B: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+def list_offsets(lengths: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
     """Where lists of these lengths begin in their flat values, and where the last one ends."""
-    return np.asarray(np.concatenate([[0], np.cumsum(lengths_B)]), dtype=np.int32)
+    return np.asarray(np.concatenate([[0], np.cumsum(lengths)]), dtype=np.int32)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from grrm.data.convert import ConversionReport
 from grrm.data.converters.groups import whole_scores
 from grrm.data.converters.intake import Intake, Kind, read_usable
-from grrm.data.converters.shuffled import DEFAULT_SEED, MESSAGES, Order, conversation, shuffled_order, write_in_order
+from grrm.data.converters.output import DEFAULT_SEED, MESSAGES, Order, conversation, shuffled_order, write_in_order
 from grrm.errors import UserError
 from grrm.gqm.prompts import sqm_prompt
 
@@ -45,15 +45,15 @@ def convert_sft_sqm(
     UserError as `read_usable` does, and when two keys name the same column.
     """
     intake = _read(parquet, mt_key, score_key, analyses_key)
-    prompt_of, scores_C = _candidates(intake.table, mt_key, score_key)
+    prompt_of, scores = _candidates(intake.table, mt_key, score_key)
     analyses = intake.table[analyses_key].combine_chunks().flatten().to_pylist()
 
-    def build(chosen_B: Order) -> pa.Table:
-        responses = [f"{analyses[at].strip()}\n\n{scores_C[at]}" for at in chosen_B.tolist()]
-        asked = [prompt_of(at) for at in chosen_B.tolist()]
+    def build(chosen: Order) -> pa.Table:
+        responses = [f"{analyses[at].strip()}\n\n{scores[at]}" for at in chosen.tolist()]
+        asked = [prompt_of(at) for at in chosen.tolist()]
         return pa.table([conversation(pa.array(asked), pa.array(responses, pa.string()))], schema=SFT_SCHEMA)
 
-    written = write_in_order(out, SFT_SCHEMA, shuffled_order(len(scores_C), seed), build)
+    written = write_in_order(out, SFT_SCHEMA, shuffled_order(len(scores), seed), build)
     return ConversionReport(out, written, intake.rejected)
 
 
@@ -65,20 +65,20 @@ def convert_rl_sqm(
     Raises UserError as `convert_sft_sqm`.
     """
     intake = _read(parquet, mt_key, score_key, None)
-    prompt_of, scores_C = _candidates(intake.table, mt_key, score_key)
+    prompt_of, scores = _candidates(intake.table, mt_key, score_key)
 
-    def build(chosen_B: Order) -> pa.Table:
-        asked = [prompt_of(at) for at in chosen_B.tolist()]
-        truths = pa.array([json.dumps({"A": int(scores_C[at])}) for at in chosen_B.tolist()], pa.string())
+    def build(chosen: Order) -> pa.Table:
+        asked = [prompt_of(at) for at in chosen.tolist()]
+        truths = pa.array([json.dumps({"A": int(scores[at])}) for at in chosen.tolist()], pa.string())
         columns = [
-            pa.repeat(pa.scalar("single_score"), len(chosen_B)),
+            pa.repeat(pa.scalar("single_score"), len(chosen)),
             conversation(pa.array(asked)),
-            pa.repeat(pa.scalar("ranking"), len(chosen_B)),
+            pa.repeat(pa.scalar("ranking"), len(chosen)),
             pa.StructArray.from_arrays([truths], ["ground_truth"]),
         ]
         return pa.table(columns, names=RL_SCHEMA.names)
 
-    written = write_in_order(out, RL_SCHEMA, shuffled_order(len(scores_C), seed), build)
+    written = write_in_order(out, RL_SCHEMA, shuffled_order(len(scores), seed), build)
     return ConversionReport(out, written, intake.rejected)
 
 
@@ -112,11 +112,11 @@ def _fault(scores: list[float | None] | None, counts: list[int | None], names: l
 def _candidates(table: pa.Table, mt_key: str, score_key: str) -> tuple[Callable[[int], str], npt.NDArray[np.int8]]:
     """Of all candidates, counted through the rows: what makes the prompt of one, and their whole scores."""
     lists = table[mt_key].combine_chunks()
-    rows_C, texts = pc.list_parent_indices(lists).to_pylist(), lists.flatten().to_pylist()
+    rows, texts = pc.list_parent_indices(lists).to_pylist(), lists.flatten().to_pylist()
     source, src_lang, trg_lang = (table[name].to_pylist() for name in _TASK)
 
     def prompt_of(candidate: int) -> str:
-        row = rows_C[candidate]
+        row = rows[candidate]
         return sqm_prompt(source[row], texts[candidate], src_lang[row], trg_lang[row])
 
     return prompt_of, whole_scores(table[score_key].combine_chunks())

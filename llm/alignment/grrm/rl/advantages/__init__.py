@@ -7,7 +7,7 @@ caller gathers rows in one canonical order; the rules themselves are insensitive
 from .dr_grpo import dr_grpo
 from .grpo import grpo, grpo_no_std
 from .interface import AdvantageInputs, AdvantageRule
-from .normalization import RunningMoments, normalize_advantages
+from .moments import RunningMoments, normalize_advantages
 from .reinforce_plus_plus import reinforce_plus_plus
 from .reinforce_plus_plus_baseline import reinforce_plus_plus_baseline
 from .rloo import rloo

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .group_moments import group_moments
 from .interface import AdvantageInputs, FloatArray, sequence_scores, spread_over_tokens
+from .moments import group_moments
 
 
 def dr_grpo(inputs: AdvantageInputs) -> FloatArray:

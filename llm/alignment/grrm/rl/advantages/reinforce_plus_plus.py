@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
 from .interface import AdvantageInputs, FloatArray
-from .token_rewards import add_final_score, discounted_returns
-from .whitening import whiten_or_zero
+from .moments import whiten_or_zero
 
 
 def reinforce_plus_plus(inputs: AdvantageInputs) -> FloatArray:
@@ -20,3 +24,30 @@ def reinforce_plus_plus(inputs: AdvantageInputs) -> FloatArray:
     valid_RT = inputs.valid_RT
     rewards_RT = add_final_score(inputs.kl_rewards_RT, inputs.scores_R, valid_RT)
     return whiten_or_zero(discounted_returns(rewards_RT, valid_RT, inputs.gamma), valid_RT)
+
+
+def add_final_score(token_rewards_RT: FloatArray, scores_R: FloatArray, mask_RT: npt.NDArray[Any]) -> FloatArray:
+    """Return token rewards with each response's score added at its last token; the input stays as it is.
+
+    A response without tokens has no place for its score, which is then left out.
+    """
+    mask_RT = np.asarray(mask_RT).astype(bool)
+    rewards_RT = token_rewards_RT.copy()
+    rows = np.flatnonzero(mask_RT.any(axis=1))
+    if rows.size:
+        last_token = mask_RT.shape[1] - 1 - np.argmax(mask_RT[rows, ::-1], axis=1)
+        rewards_RT[rows, last_token] += scores_R[rows]
+    return rewards_RT
+
+
+def discounted_returns(rewards_RT: FloatArray, mask_RT: npt.NDArray[Any], gamma: float = 1.0) -> FloatArray:
+    """Return ``R_t = r_t + gamma * mask_{t+1} * R_{t+1}`` [R, T].
+
+    Rewards on padding do not enter the return of a response token; on padding the return is the reward itself, as in
+    PaddleNLP.
+    """
+    returns_TR = np.array(rewards_RT.T, dtype=np.float64, order="C")
+    mask_TR = np.asarray(mask_RT, dtype=np.float64).T
+    for t in range(len(returns_TR) - 2, -1, -1):
+        returns_TR[t] += gamma * mask_TR[t + 1] * returns_TR[t + 1]
+    return np.ascontiguousarray(returns_TR.T)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from .group_moments import group_moments
 from .interface import AdvantageInputs, FloatArray, sequence_scores, spread_over_tokens
-from .whitening import whiten_or_zero
+from .moments import group_moments, whiten_or_zero
 
 
 def reinforce_plus_plus_baseline(inputs: AdvantageInputs) -> FloatArray:

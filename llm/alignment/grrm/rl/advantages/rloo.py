@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .group_moments import group_moments
 from .interface import AdvantageInputs, FloatArray, sequence_scores, spread_over_tokens
+from .moments import group_moments
 
 
 def rloo(inputs: AdvantageInputs) -> FloatArray:

@@ -1,4 +1,4 @@
-"""Reinforcement learning of the group judge: groups, sub-groups and reordered groups with the true ranking."""
+"""Both stages of the group judge (GQM): verdicts to learn, and prompts with the true ranking to be rewarded by."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ import pyarrow.compute as pc
 
 from grrm.data.convert import ConversionReport
 from grrm.data.converters.groups import check_choice, read_groups, whole_scores
+from grrm.data.converters.output import DEFAULT_SEED, MESSAGES, Order, conversation, shuffled_order, write_in_order
 from grrm.data.converters.prompt_columns import gqm_prompt_column, list_offsets
-from grrm.data.converters.shuffled import DEFAULT_SEED, MESSAGES, Order, conversation, shuffled_order, write_in_order
 from grrm.errors import UserError
 from grrm.gqm.languages import CANDIDATE_IDS, MAX_CANDIDATES_TRAINED, display_name
+from grrm.gqm.prompts import check_prompt_type, render_response
 from grrm.gqm.rankings import ranking_line
 
+SFT_SCHEMA = pa.schema([("messages", MESSAGES)])
+_VERDICT_WORDS = ("Score", "score", "Scoring", "scoring", "Ranking", "ranking")
 PROMPT_TYPES = ("ranking", "ranking_score")  # the original's
 ALL_PROMPT_TYPES = ("score", *PROMPT_TYPES)
 _EXTRA_INFO = pa.struct(
@@ -34,7 +37,7 @@ _EXTRA_INFO = pa.struct(
         ("shuffle_indices", pa.list_(pa.int64())),
     ]
 )
-SCHEMA = pa.schema(
+RL_SCHEMA = pa.schema(
     [
         ("data_source", pa.string()),
         ("prompt", MESSAGES),
@@ -44,6 +47,62 @@ SCHEMA = pa.schema(
     ]
 )
 Shape = tuple[tuple[int, ...], tuple[int, ...]]  # the candidates of a sub-group, and the order they are shown in
+
+
+def convert_sft_gqm(
+    parquet: Path,
+    out: Path,
+    *,
+    mt_key: str = "mt_texts",
+    score_key: str = "scores",
+    analysis_key: str = "analysis",
+    prompt_type: str = "ranking_score",
+    add_example: bool = False,
+    seed: int = DEFAULT_SEED,
+) -> ConversionReport:
+    """Write `messages`: the group prompt as user, analysis and verdict as assistant, shuffled.
+
+    Raises UserError for an unknown prompt type and as `read_groups` does.
+    """
+    check_prompt_type(prompt_type)
+    intake = read_groups(parquet, mt_key, score_key, analysis_key)
+
+    def build(rows: Order) -> pa.Table:
+        batch = intake.table.take(rows)
+        source, src_lang, trg_lang, candidates, scores, analysis = (column.combine_chunks() for column in batch.columns)
+        prompts = gqm_prompt_column(source, src_lang, trg_lang, candidates, prompt_type, add_example)
+        verdicts = _verdicts(scores, prompt_type)
+        responses = [
+            _kept(text, prompt_type) + verdict for text, verdict in zip(analysis.to_pylist(), verdicts, strict=True)
+        ]
+        return pa.table([conversation(prompts, pa.array(responses, pa.string()))], schema=SFT_SCHEMA)
+
+    written = write_in_order(out, SFT_SCHEMA, shuffled_order(intake.table.num_rows, seed), build)
+    return ConversionReport(out, written, intake.rejected)
+
+
+def _kept(analysis: str, prompt_type: str) -> str:
+    # The scores alone go below whatever the annotator wrote; a ranking takes the place of the annotator's own verdict.
+    return analysis if prompt_type == "score" else without_verdict(analysis)
+
+
+def _verdicts(scores: pa.ListArray, prompt_type: str) -> Iterator[str]:
+    whole = whole_scores(scores).tobytes()  # a byte per score, so that a slice is a key to look the verdict up with
+    offsets = list_offsets(pc.list_value_length(scores).to_numpy()).tolist()
+    return (_verdict(whole[start:end], prompt_type) for start, end in pairwise(offsets))
+
+
+@lru_cache(maxsize=65536)
+def _verdict(scores: bytes, prompt_type: str) -> str:
+    return render_response("", list(scores), prompt_type)
+
+
+def without_verdict(analysis: str) -> str:
+    """The stripped analysis, without its last line if that speaks of scores or a ranking."""
+    lines = analysis.strip().splitlines()
+    if lines and any(word in lines[-1] for word in _VERDICT_WORDS):
+        lines.pop()
+    return "\n".join(lines)
 
 
 def convert_rl_gqm(
@@ -74,29 +133,29 @@ def convert_rl_gqm(
         raise UserError("subgroup_augment and shuffle_augment must be 0 or more; 0 switches the augmentation off")
     intake = read_groups(parquet, mt_key, score_key, analysis_key)
     sizes = pc.list_value_length(intake.table["scores"]).to_pylist()
-    groups_N, shape_ids_N, shapes = _plan(sizes, subgroup_augment, shuffle_augment, seed)
+    groups, shape_ids, shapes = _plan(sizes, subgroup_augment, shuffle_augment, seed)
     shown = _Shown(intake.table, shapes)
 
-    def build(rows_B: Order) -> pa.Table:
-        candidates, scores, indices = shown.of(groups_N[rows_B], shape_ids_N[rows_B])
-        batch = intake.table.select(["src_text", "src_lang", "trg_lang", "analysis"]).take(groups_N[rows_B])
+    def build(rows: Order) -> pa.Table:
+        candidates, scores, indices = shown.of(groups[rows], shape_ids[rows])
+        batch = intake.table.select(["src_text", "src_lang", "trg_lang", "analysis"]).take(groups[rows])
         source, src_lang, trg_lang, analysis = (column.combine_chunks() for column in batch.columns)
         prompts = gqm_prompt_column(source, src_lang, trg_lang, candidates, prompt_type, add_example)
         truths = pa.array([_ground_truth(key, prompt_type) for key in scores], pa.string())
         if compat:
-            reordered = pa.array(shown.reordered_S[shape_ids_N[rows_B]])
+            reordered = pa.array(shown.is_reordered[shape_ids[rows]])
             candidates = pc.if_else(reordered, pa.scalar(None, candidates.type), candidates)
         extra = [_display_names(src_lang), _display_names(trg_lang), analysis, candidates, indices]
         columns = [
-            pa.repeat(pa.scalar(f"TowerBlocks-MT-Ranking.{prompt_type}"), len(rows_B)),
+            pa.repeat(pa.scalar(f"TowerBlocks-MT-Ranking.{prompt_type}"), len(rows)),
             conversation(prompts),
-            pa.repeat(pa.scalar("ranking"), len(rows_B)),
+            pa.repeat(pa.scalar("ranking"), len(rows)),
             pa.StructArray.from_arrays([truths], ["ground_truth"]),
             pa.StructArray.from_arrays(extra, [field.name for field in _EXTRA_INFO]),
         ]
-        return pa.table(columns, names=SCHEMA.names)
+        return pa.table(columns, names=RL_SCHEMA.names)
 
-    written = write_in_order(out, SCHEMA, shuffled_order(len(groups_N), seed), build)
+    written = write_in_order(out, RL_SCHEMA, shuffled_order(len(groups), seed), build)
     return ConversionReport(out, written, intake.rejected)
 
 
@@ -106,26 +165,26 @@ class _Shown:
     def __init__(self, table: pa.Table, shapes: list[Shape]) -> None:
         texts, scores = (table[name].combine_chunks() for name in ("mt_texts", "scores"))
         self._texts, self._scores = texts.flatten(), whole_scores(scores)
-        self._starts_G = np.concatenate([[0], np.cumsum(pc.list_value_length(texts).to_numpy())]).astype(np.int64)
-        self._lengths_S = np.array([len(order) for _, order in shapes], dtype=np.int64)
-        self._order_SK = np.zeros((len(shapes), MAX_CANDIDATES_TRAINED), dtype=np.int64)
-        self._picked_SK = np.zeros_like(self._order_SK)
+        self._starts = np.concatenate([[0], np.cumsum(pc.list_value_length(texts).to_numpy())]).astype(np.int64)
+        self._lengths = np.array([len(order) for _, order in shapes], dtype=np.int64)
+        self._order_by_shape = np.zeros((len(shapes), MAX_CANDIDATES_TRAINED), dtype=np.int64)
+        self._members_by_shape = np.zeros_like(self._order_by_shape)
         for shape, (members, order) in enumerate(shapes):
-            self._order_SK[shape, : len(order)] = order
-            self._picked_SK[shape, : len(order)] = [members[place] for place in order]
-        self.reordered_S = np.array([order != tuple(range(len(order))) for _, order in shapes])
+            self._order_by_shape[shape, : len(order)] = order
+            self._members_by_shape[shape, : len(order)] = [members[place] for place in order]
+        self.is_reordered = np.array([order != tuple(range(len(order))) for _, order in shapes])
 
-    def of(self, groups_B: Order, shape_ids_B: Order) -> tuple[pa.ListArray, list[bytes], pa.ListArray]:
+    def of(self, groups: Order, shape_ids: Order) -> tuple[pa.ListArray, list[bytes], pa.ListArray]:
         """Lists of candidate texts, whole scores as one byte each, and lists of places in the (sub-)group."""
-        lengths_B = self._lengths_S[shape_ids_B]
-        filled_BK = np.arange(MAX_CANDIDATES_TRAINED) < lengths_B[:, None]
-        picked_C = (self._starts_G[groups_B][:, None] + self._picked_SK[shape_ids_B])[filled_BK]
-        offsets_B = list_offsets(lengths_B)
-        lists = pa.array(offsets_B)
-        texts = pa.ListArray.from_arrays(lists, self._texts.take(pa.array(picked_C)))
-        scores = self._scores[picked_C].tobytes()
-        keys = [scores[start:end] for start, end in pairwise(offsets_B.tolist())]
-        return texts, keys, pa.ListArray.from_arrays(lists, pa.array(self._order_SK[shape_ids_B][filled_BK]))
+        lengths = self._lengths[shape_ids]
+        is_filled = np.arange(MAX_CANDIDATES_TRAINED) < lengths[:, None]
+        picked = (self._starts[groups][:, None] + self._members_by_shape[shape_ids])[is_filled]
+        offsets = list_offsets(lengths)
+        lists = pa.array(offsets)
+        texts = pa.ListArray.from_arrays(lists, self._texts.take(pa.array(picked)))
+        scores = self._scores[picked].tobytes()
+        keys = [scores[start:end] for start, end in pairwise(offsets.tolist())]
+        return texts, keys, pa.ListArray.from_arrays(lists, pa.array(self._order_by_shape[shape_ids][is_filled]))
 
 
 def _plan(sizes: list[int], subgroups: int, shuffles: int, seed: int) -> tuple[Order, Order, list[Shape]]:

@@ -8,14 +8,22 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from grrm.gqm.fences import is_safe_candidate
+from grrm.gqm.grammar import MAX_SCORE
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.gqm.languages import CANDIDATE_IDS
-from grrm.judges.alignment import align_score
-from grrm.judges.distinct import DistinctCandidates, find_shown, spread_verdict
+from grrm.judges.dedup import (
+    DistinctCandidates,
+    Outcome,
+    TextVerdict,
+    dedup_candidates,
+    expand_to_duplicates,
+    join_analyses,
+    ranking_of,
+    subgroup,
+    verdict_by_text,
+)
 from grrm.judges.interface import Judge
 from grrm.judges.metrics import JudgeMetrics
-from grrm.judges.outcomes import Outcome, ranking_of
-from grrm.judges.shown import TextVerdict, labelled, read_shown, show
 
 Chunk = tuple[int, ...]  # indexes of distinct translations, the anchor first
 
@@ -24,20 +32,19 @@ Chunk = tuple[int, ...]  # indexes of distinct translations, the anchor first
 class ChunkedJudge:
     """Lets `inner` judge groups of any size, at most `max_candidates` distinct translations at a time.
 
-    A larger group is cut into the fewest chunks that all contain one anchor, as even as they can be. With a_c the
-    anchor's score in chunk c and m the mean of all a_c, every score of chunk c is carried over by
-    `align_score(s, a_c, m)`: monotone, within 0 to 10, and nothing changes where a_c = m. The anchor itself scores m.
-    It is the translation of median length, so that neither an empty nor an endless candidate sets the scale. A chunk
-    in which the anchor went unscored cannot be aligned: its candidates keep their statuses or take the anchor's. The
-    others keep their scores. The ranking follows from the aligned scores. All chunks of all groups go to `inner` in
-    one call. Smaller groups are passed on as they are. Raises ValueError unless `max_candidates` is 2 to 26.
+    A larger group is cut into the fewest chunks of even size that share one candidate, the anchor. The anchor is the
+    translation of median length, because an empty or an endless one would be a poor yardstick. With a_c the anchor's
+    score in chunk c and m the mean of all a_c, every score s of chunk c becomes `align_score(s, a_c, m)`; the anchor
+    itself scores m. A chunk that did not score the anchor cannot be aligned: its candidates get the anchor's status,
+    or keep their own. The ranking follows from the aligned scores. All chunks of all groups go to `inner` in one call.
+    Smaller groups are passed on as they are. Raises ValueError unless `max_candidates` is 2 to 26.
     """
 
     inner: Judge
     max_candidates: int = len(CANDIDATE_IDS)
     is_safe: Callable[[str], bool] = is_safe_candidate
     metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
-    room_for_copies: int = 0  # see `find_shown`; the same as that of `inner`
+    room_for_copies: int = 0  # see `dedup_candidates`; the same as that of `inner`
     name: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -48,17 +55,17 @@ class ChunkedJudge:
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept."""
         plans = [self._plan(group) for group in groups]
-        shown = [part for group, plan in zip(groups, plans, strict=True) for part in _parts(group, plan)]
-        answers = iter(self.inner.judge(shown))
+        parts = [_parts(group, plan) for group, plan in zip(groups, plans, strict=True)]
+        answers = iter(self.inner.judge([part for of_group in parts for part in of_group]))
         verdicts = []
-        for group, plan in zip(groups, plans, strict=True):
-            parts = [(part, next(answers)) for part in _parts(group, plan)]
-            verdicts.append(parts[0][1] if plan is None else self._combine(group, plan, parts))
+        for group, plan, of_group in zip(groups, plans, parts, strict=True):
+            judged = [(part, next(answers)) for part in of_group]
+            verdicts.append(judged[0][1] if plan is None else self._combine(group, plan, judged))
         return verdicts
 
     def _plan(self, group: Group) -> tuple[DistinctCandidates, list[Chunk]] | None:
         """How the group is cut, None when `inner` can judge it whole."""
-        distinct = find_shown(group, self.is_safe, self.room_for_copies)
+        distinct = dedup_candidates(group, self.is_safe, self.room_for_copies)
         if len(distinct.texts) <= self.max_candidates:
             return None
         return distinct, chunks_of(distinct.texts, self.max_candidates)
@@ -68,16 +75,16 @@ class ChunkedJudge:
     ) -> Verdict:
         distinct, chunks = plan
         self.metrics.add("chunked_groups")
-        read = [read_shown(part, verdict, chunk) for (part, verdict), chunk in zip(parts, chunks, strict=True)]
-        outcomes = aligned_outcomes(read, anchor=chunks[0][0])
+        verdicts = [verdict_by_text(*part, chunk) for part, chunk in zip(parts, chunks, strict=True)]
+        outcomes = aligned_outcomes(verdicts, anchor=chunks[0][0])
         ordered = [outcomes[k] for k in range(len(distinct.texts))]
-        return spread_verdict(
+        return expand_to_duplicates(
             group,
             distinct,
             ordered,
             tiers=ranking_of(ordered),
-            analysis="\n\n".join(filter(None, (labelled(part, verdict.analysis) for part, verdict in parts))),
-            attempts=sum(verdict.attempts for _, verdict in parts),
+            analysis=join_analyses(parts),
+            attempts=sum(verdict.attempts for verdict in verdicts),
         )
 
 
@@ -95,7 +102,7 @@ def chunks_of(texts: Sequence[str], max_candidates: int) -> list[Chunk]:
 
 
 def aligned_outcomes(chunks: Sequence[TextVerdict], anchor: int) -> dict[int, Outcome]:
-    """The outcomes of all chunks on one scale, as `ChunkedJudge` says."""
+    """The outcomes of all chunks on the scale on which the anchor has its mean score (see `ChunkedJudge`)."""
     anchors = [chunk.scores[anchor] for chunk in chunks if anchor in chunk.scores]
     level = math.fsum(anchors) / len(anchors) if anchors else 0.0
     outcomes: dict[int, Outcome] = {}
@@ -109,5 +116,23 @@ def aligned_outcomes(chunks: Sequence[TextVerdict], anchor: int) -> dict[int, Ou
     return outcomes
 
 
+def align_score(score: float, anchor_here: float, anchor: float) -> float:
+    """`score` (0 to 10) of a chunk in which the anchor got `anchor_here`, on the scale on which it has `anchor`.
+
+    With s the score, a the anchor's score here and m its common score:
+    s < a: m s / a;  s = a: m;  s > a: 10 - (10 - m) (10 - s) / (10 - a).
+    This piecewise linear map through (0, 0), (a, m) and (10, 10) stays within 0 to 10 and keeps the order inside the
+    chunk, which adding m - a and clipping would not. a = m changes nothing. If m were 0 or 10 and a not, one side
+    would collapse onto the anchor; as the mean of several a, m is 0 or 10 only when they all are.
+    """
+    if score == anchor_here:
+        return anchor
+    if anchor_here == anchor:
+        return score
+    if score < anchor_here:
+        return anchor * score / anchor_here
+    return MAX_SCORE - (MAX_SCORE - anchor) * (MAX_SCORE - score) / (MAX_SCORE - anchor_here)
+
+
 def _parts(group: Group, plan: tuple[DistinctCandidates, list[Chunk]] | None) -> list[Group]:
-    return [group] if plan is None else [show(group, plan[0], chunk) for chunk in plan[1]]
+    return [group] if plan is None else [subgroup(group, plan[0], chunk) for chunk in plan[1]]

@@ -1,4 +1,4 @@
-"""Prompts for group-relative training of the translation policy, plain or with cross-lingual augmentation (CLA)."""
+"""Both stages of the translation policy: responses to learn, and prompts for group-relative training."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ import pyarrow.compute as pc
 
 from grrm.data.convert import ConversionReport
 from grrm.data.converters.intake import read_usable
+from grrm.data.converters.output import DEFAULT_SEED, MESSAGES, Order, conversation, shuffled_order, write_in_order
 from grrm.data.converters.prompt_columns import mt_prompt_column
-from grrm.data.converters.shuffled import DEFAULT_SEED, MESSAGES, Order, conversation, shuffled_order, write_in_order
 from grrm.errors import UserError
 from grrm.gqm.languages import TOWER_LANGS, language_code
 
+SFT_SCHEMA = pa.schema([("messages", MESSAGES)])
 logger = logging.getLogger(__name__)
 
 COLUMNS = ("src_lang", "trg_lang", "src_text", "trg_text")
@@ -34,6 +35,27 @@ TEST_SCHEMA = TRAIN_SCHEMA.append(
 )
 Targets = npt.NDArray[np.int8]
 _OWN_TARGET = -1  # in a column of indexes into TOWER_LANGS: the row keeps its own target language
+
+
+def convert_sft_mt(
+    parquet: Path, out: Path, *, response_key: str = "response", seed: int = DEFAULT_SEED
+) -> ConversionReport:
+    """Write `messages`: the codeblock-think prompt as user, the stripped response as assistant.
+
+    Needs columns src_text, src_lang, trg_lang and `response_key`. Raises UserError as `read_usable` does.
+    """
+    intake = read_usable(
+        parquet, {"src_text": "text", "src_lang": "language", "trg_lang": "language", response_key: "text"}
+    )
+
+    def build(rows: Order) -> pa.Table:
+        batch = intake.table.take(rows)
+        prompts = mt_prompt_column(*(batch[name].combine_chunks() for name in ("src_text", "src_lang", "trg_lang")))
+        stripped = pa.array([response.strip() for response in batch[response_key].to_pylist()], pa.string())
+        return pa.table([conversation(prompts, stripped)], schema=SFT_SCHEMA)
+
+    written = write_in_order(out, SFT_SCHEMA, shuffled_order(intake.table.num_rows, seed), build)
+    return ConversionReport(out, written, intake.rejected)
 
 
 def convert_rl_mt(
@@ -57,30 +79,30 @@ def convert_rl_mt(
         parquet, {"src_lang": "language", "trg_lang": "language", "src_text": "text", "trg_text": "text"}
     )
     n_rows = intake.table.num_rows
-    rows_N = np.arange(n_rows) if testset else shuffled_order(n_rows, seed)
-    targets_N = np.full(n_rows, _OWN_TARGET, dtype=np.int8)
+    rows = np.arange(n_rows) if testset else shuffled_order(n_rows, seed)
+    targets = np.full(n_rows, _OWN_TARGET, dtype=np.int8)
     if cross_lingual:
-        rows_N, targets_N = _augment(parquet, intake.table, rows_N, testset, compat, seed)
+        rows, targets = _augment(parquet, intake.table, rows, testset, compat, seed)
 
     schema = TEST_SCHEMA if testset else TRAIN_SCHEMA
 
-    def build(places_B: Order) -> pa.Table:
-        batch = intake.table.take(rows_N[places_B])
-        return _rows(batch, targets_N[places_B], schema, keep_reference=compat)
+    def build(places: Order) -> pa.Table:
+        batch = intake.table.take(rows[places])
+        return _rows(batch, targets[places], schema, keep_reference=compat)
 
-    order_N = shuffled_order(len(rows_N), seed) if cross_lingual else np.arange(len(rows_N))
-    written = write_in_order(out, schema, order_N, build)
+    order = shuffled_order(len(rows), seed) if cross_lingual else np.arange(len(rows))
+    written = write_in_order(out, schema, order, build)
     return ConversionReport(out, written, intake.rejected)
 
 
 def _augment(
-    parquet: Path, table: pa.Table, rows_N: Order, testset: bool, compat: bool, seed: int
+    parquet: Path, table: pa.Table, rows: Order, testset: bool, compat: bool, seed: int
 ) -> tuple[Order, Targets]:
     """The rows followed by the added ones, and the drawn target of each (`_OWN_TARGET` for the original rows)."""
-    drawn_N = _draw_targets(table, seed)
-    added_M = np.flatnonzero(drawn_N != _OWN_TARGET)
-    skipped = table.num_rows - len(added_M)
-    if not len(added_M) or (compat and skipped):
+    drawn = _draw_targets(table, seed)
+    added = np.flatnonzero(drawn != _OWN_TARGET)
+    skipped = table.num_rows - len(added)
+    if not len(added) or (compat and skipped):
         raise UserError(
             f"{parquet} has {skipped} rows with a language outside {' '.join(TOWER_LANGS)}, which cross-lingual "
             "augmentation cannot use; convert it without"
@@ -88,22 +110,22 @@ def _augment(
     if skipped:
         logger.warning("%s: %d rows not augmented, a language is not in %s", parquet, skipped, " ".join(TOWER_LANGS))
     if not testset:
-        added_M = added_M[shuffled_order(len(added_M), seed)]
-    own_N = np.full(len(rows_N), _OWN_TARGET, dtype=np.int8)
-    return np.concatenate([rows_N, added_M]), np.concatenate([own_N, drawn_N[added_M]])
+        added = added[shuffled_order(len(added), seed)]
+    own_targets = np.full(len(rows), _OWN_TARGET, dtype=np.int8)
+    return np.concatenate([rows, added]), np.concatenate([own_targets, drawn[added]])
 
 
 def _draw_targets(table: pa.Table, seed: int) -> Targets:
     """For each row of the file, in its order, an index into TOWER_LANGS, or `_OWN_TARGET` where none can be drawn."""
     draw = Random(seed)
-    drawn_N = np.full(table.num_rows, _OWN_TARGET, dtype=np.int8)
+    drawn = np.full(table.num_rows, _OWN_TARGET, dtype=np.int8)
     others: dict[tuple[str, str], list[int]] = {}
     for row, pair in enumerate(zip(table["src_lang"].to_pylist(), table["trg_lang"].to_pylist(), strict=True)):
         if pair not in others:
             others[pair] = _third_languages(*map(language_code, pair))
         if others[pair]:
-            drawn_N[row] = draw.choice(others[pair])
-    return drawn_N
+            drawn[row] = draw.choice(others[pair])
+    return drawn
 
 
 def _third_languages(src_lang: str, trg_lang: str) -> list[int]:
@@ -112,20 +134,20 @@ def _third_languages(src_lang: str, trg_lang: str) -> list[int]:
     return [index for index, language in enumerate(TOWER_LANGS) if language not in (src_lang, trg_lang)]
 
 
-def _rows(batch: pa.Table, targets_B: Targets, schema: pa.Schema, keep_reference: bool) -> pa.Table:
+def _rows(batch: pa.Table, targets: Targets, schema: pa.Schema, keep_reference: bool) -> pa.Table:
     src_lang, trg_lang, source, reference = (column.combine_chunks() for column in batch.columns)
-    own_B = targets_B == _OWN_TARGET
-    drawn = pa.array(TOWER_LANGS, trg_lang.type).take(pa.array(targets_B, mask=own_B))
+    is_own = targets == _OWN_TARGET
+    drawn = pa.array(TOWER_LANGS, trg_lang.type).take(pa.array(targets, mask=is_own))
     trg_lang = pc.coalesce(drawn, trg_lang)
     if not keep_reference:
-        reference = pc.if_else(pa.array(own_B), reference, pa.scalar(None, reference.type))
+        reference = pc.if_else(pa.array(is_own), reference, pa.scalar(None, reference.type))
     columns = [
         conversation(mt_prompt_column(source, src_lang, trg_lang)),
-        pa.repeat(pa.scalar("translation"), len(own_B)),
-        pa.repeat(pa.scalar("towerblocks"), len(own_B)),
+        pa.repeat(pa.scalar("translation"), len(is_own)),
+        pa.repeat(pa.scalar("towerblocks"), len(is_own)),
         pa.StructArray.from_arrays([src_lang, trg_lang, source, reference], list(COLUMNS)),
     ]
     if "reward_model" in schema.names:
-        style = pa.repeat(pa.scalar("rule"), len(own_B))
+        style = pa.repeat(pa.scalar("rule"), len(is_own))
         columns.append(pa.StructArray.from_arrays([style, reference], ["style", "ground_truth"]))
     return pa.table(columns, names=schema.names)

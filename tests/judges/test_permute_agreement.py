@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grrm.judges.agreement import kendall_tau_b, mean_agreement
+from grrm.judges.permute import kendall_tau_b, mean_agreement
 
 SCORES = st.lists(st.tuples(st.integers(0, 10), st.integers(0, 10)), min_size=2, max_size=8)
 

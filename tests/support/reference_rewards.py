@@ -1,4 +1,4 @@
-"""The reference's reward processors, quirks included, to compare runs and judges with it. Not for training.
+"""The reference's reward processors, quirks included; the length penalty and filters of DAPO and PaddleNLP.
 
 Quirks kept: an unreadable judge reply puts `default_reward` where the score belongs, so that the group processor
 scales it and both processors subtract the length penalty from it; copies of a translation share the penalty of the
@@ -8,12 +8,14 @@ candidates are an exception; and whatever the compat grammar accepts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from support.reference_parsers import extract
+
 from grrm.gqm.chat import render_chatml
-from grrm.gqm.compat import extract
 from grrm.gqm.languages import LANG_NAMES
 from grrm.gqm.prompts import gqm_prompt, sqm_prompt
 from grrm.rewards.overlong import OverlongConfig, overlong_penalty
@@ -153,3 +155,41 @@ def reference_single_rewards(
         base = config.default_reward if score is None else score * config.score_scale_factor
         rewards[row] = base - overlong_penalty(items[row].valid_len, config.overlong)
     return rewards
+
+
+def uncapped_overlong_reward(n_tokens: int, max_resp_len: int, buffer_len: int, penalty_factor: float) -> float:
+    """What DAPO and PaddleNLP ADD to the reward (<= 0): min(-(L - (max_resp_len - len)) / len * factor, 0).
+
+    For comparison only: it has no floor, so one response far past the limit outweighs every other reward. DAPO
+    counts response tokens, PaddleNLP everything after the padded prompt. Raises ZeroDivisionError for `buffer_len` 0.
+    """
+    excess = n_tokens - (max_resp_len - buffer_len)
+    return min(-excess / buffer_len * penalty_factor, 0.0)
+
+
+def paddlenlp_valid_indices(
+    rewards: Sequence[float], index: Sequence[Hashable], rollout_n: int, variance_threshold: float = 1e-6
+) -> list[int]:
+    """PaddleNLP's rule, for comparison: rows of groups with `rollout_n` members and population variance > threshold.
+
+    It drops a group of small but real differences (0.5 beside 0.5001) and says nothing about torn groups.
+    """
+    kept = {
+        key
+        for key, values in _by_group(rewards, index).items()
+        if len(values) == rollout_n and np.var(values) > variance_threshold
+    }
+    return [row for row, key in enumerate(index) if key in kept]
+
+
+def dapo_kept_groups(rewards: Sequence[float], index: Sequence[Hashable]) -> list[Hashable]:
+    """DAPO's rule, for comparison: groups whose standard deviation is above 0, and singletons; first-seen order."""
+    groups = _by_group(rewards, index)
+    return [key for key, values in groups.items() if len(values) == 1 or np.std(values) > 0]
+
+
+def _by_group(rewards: Sequence[float], index: Sequence[Hashable]) -> dict[Hashable, list[float]]:
+    groups: dict[Hashable, list[float]] = {}
+    for reward, key in zip(rewards, index, strict=True):
+        groups.setdefault(key, []).append(reward)
+    return groups

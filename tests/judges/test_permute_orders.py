@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grrm.gqm.groups import TranslationTask
-from grrm.judges.orders import candidate_orders
+from grrm.judges.permute import candidate_orders
 
 TASK = TranslationTask("SRC", "de", "en")
 TEXTS = st.lists(st.text(max_size=4), unique=True, max_size=7)

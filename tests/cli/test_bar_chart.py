@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from matplotlib.image import imread
 
+from grrm.cli.results import write_bar_chart
 from grrm.errors import UserError
-from grrm.evaluation.bar_chart import write_bar_chart
 from grrm.evaluation.bootstrap import Interval
 
 BARS = {"de-en": Interval(0.8, 0.7, 0.9), "zh-en": None}

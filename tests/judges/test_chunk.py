@@ -4,8 +4,7 @@ from hypothesis import strategies as st
 from support.judged_groups import ModelOf, by_length, group_of, shown_in
 
 from grrm.gqm.groups import Status
-from grrm.judges.alignment import align_score
-from grrm.judges.chunked import ChunkedJudge, chunks_of
+from grrm.judges.chunk import ChunkedJudge, align_score, chunks_of
 from grrm.judges.generation import JudgeSampling
 from grrm.judges.gqm import GQMJudge
 from grrm.judges.metrics import JudgeMetrics

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from grrm.errors import UserError
 from grrm.rewards.ranking_accuracy import INVALID, ranking_score_reward
-from grrm.rewards.rule_rewards import rule_reward_function
-from grrm.rewards.score_accuracy import single_score_reward
+from grrm.rewards.rule_rewards import rule_reward_function, single_score_reward
 
 GOLD = '{"A": 7}'
 
@@ -44,5 +43,5 @@ def test_a_ground_truth_that_is_not_one_score_is_an_error(truth):
 
 def test_rewards_are_chosen_by_name():
     assert rule_reward_function("ranking_score") is ranking_score_reward
-    with pytest.raises(UserError, match="'rank' does not exist; use one of ranking_score, "):
+    with pytest.raises(UserError, match="unknown rule reward 'rank': did you mean 'ranking'"):
         rule_reward_function("rank")

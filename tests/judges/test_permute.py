@@ -7,7 +7,7 @@ from grrm.gqm.groups import Status, Verdict
 from grrm.judges.generation import JudgeSampling
 from grrm.judges.gqm import GQMJudge
 from grrm.judges.metrics import JudgeMetrics
-from grrm.judges.reordered import ReorderedJudge
+from grrm.judges.permute import PermutingJudge
 
 ONCE = JudgeSampling(retries=0)
 TEXTS = ["a", "bb", "cccc", "dddddd"]
@@ -19,7 +19,7 @@ def favours_first(place, text):
 
 
 def reordered(model, permutations=1, **options):
-    return ReorderedJudge(GQMJudge(model, sampling=ONCE), permutations, **options)
+    return PermutingJudge(GQMJudge(model, sampling=ONCE), permutations, **options)
 
 
 def test_shuffled_candidates_get_their_own_scores_back():
@@ -126,25 +126,25 @@ class Scripted:
 
 def test_an_order_with_a_hole_is_left_out_for_all_candidates():
     whole, hole = {"c0": 2.0, "c1": 6.0}, {"c0": 10.0}
-    verdict = ReorderedJudge(Scripted([whole, hole]), 2).judge([group_of(["a", "b"])])[0]
+    verdict = PermutingJudge(Scripted([whole, hole]), 2).judge([group_of(["a", "b"])])[0]
     assert verdict.scores == (2.0, 6.0)
 
 
 def test_candidates_scored_in_turn_but_never_together_have_no_mean():
-    verdict = ReorderedJudge(Scripted([{"c0": 2.0}, {"c1": 6.0}]), 2).judge([group_of(["a", "b"])])[0]
+    verdict = PermutingJudge(Scripted([{"c0": 2.0}, {"c1": 6.0}]), 2).judge([group_of(["a", "b"])])[0]
     assert verdict.statuses == (Status.JUDGE_TIMEOUT, Status.JUDGE_TIMEOUT)
 
 
 def test_candidates_of_an_unscored_group_have_the_first_status_of_their_own():
     orders = [{"c0": 2.0, "c1": Status.TOO_LONG}, {"c0": Status.JUDGE_UNREACHABLE, "c1": 3.0}]
-    verdict = ReorderedJudge(Scripted(orders), 2).judge([group_of(["a", "b"])])[0]
+    verdict = PermutingJudge(Scripted(orders), 2).judge([group_of(["a", "b"])])[0]
     assert verdict.statuses == (Status.JUDGE_UNREACHABLE, Status.TOO_LONG)
 
 
 def test_one_order_takes_over_what_the_judge_says():
     metrics = JudgeMetrics()
     orders = [{"c0": 2.0, "c1": 3.0}, {"c0": 2.0}, {}]
-    ranked, partial, failed = ReorderedJudge(Scripted(orders), metrics=metrics).judge([group_of(["a", "b"])] * 3)
+    ranked, partial, failed = PermutingJudge(Scripted(orders), metrics=metrics).judge([group_of(["a", "b"])] * 3)
     assert (ranked.scores, ranked.ranking) == ((2.0, 3.0), None)  # this judge ranks nothing
     assert (partial.scores, partial.statuses[1]) == ((2.0, None), Status.JUDGE_TIMEOUT)
     assert failed.statuses == (Status.JUDGE_TIMEOUT,) * 2
@@ -152,7 +152,7 @@ def test_one_order_takes_over_what_the_judge_says():
 
 
 def test_a_candidate_that_no_order_scores_keeps_its_status_and_the_others_their_mean():
-    verdict = ReorderedJudge(Scripted([{"c0": 2.0}, {"c0": 5.0}]), 2).judge([group_of(["a", "b"])])[0]
+    verdict = PermutingJudge(Scripted([{"c0": 2.0}, {"c0": 5.0}]), 2).judge([group_of(["a", "b"])])[0]
     assert (verdict.scores, verdict.statuses[1]) == ((3.5, None), Status.JUDGE_TIMEOUT)
     assert verdict.ranking == (("c0",),)
 

@@ -1,6 +1,5 @@
 import pytest
-
-from grrm.rewards.compat import (
+from support.reference_rewards import (
     ReferenceConfig,
     ReferenceItem,
     reference_group_rewards,

@@ -1,0 +1,133 @@
+"""Output files of the converters: rows in a seeded order, as parquet or as the `src`/`tgt` lines PaddleNLP trains on.
+
+Also the entry of such a file in `dataset_info.json`, LLaMA-Factory's list of data sets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tqdm import tqdm
+
+from grrm.data.atomic import atomic_path
+from grrm.data.convert import render_tgt
+from grrm.data.parquet import ROWS_PER_BATCH
+from grrm.errors import UserError
+from grrm.gqm.chat import render_chatml
+from grrm.gqm.groups import TranslationTask
+
+DEFAULT_SEED = 114514
+Order = npt.NDArray[np.int64]
+DATASET_INFO = "dataset_info.json"
+MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+
+
+def shuffled_order(n_rows: int, seed: int = DEFAULT_SEED) -> Order:
+    """A permutation of `n_rows` rows by numpy's RandomState, the one of pandas' `sample(frac=1, random_state=seed)`.
+
+    Zero rows give an empty order. Raises UserError for a seed that is not from 0 to 2**32 - 1.
+    """
+    if not 0 <= seed < 2**32:
+        raise UserError(f"seed {seed} is not from 0 to {2**32 - 1}; choose one that is")
+    return np.random.RandomState(seed).permutation(n_rows).astype(np.int64)
+
+
+def write_in_order(path: Path, schema: pa.Schema, order: Order, build: Callable[[Order], pa.Table]) -> int:
+    """Write the rows of `order` to `path` in one atomic step, `build` making a batch of them at a time.
+
+    The columns as they are to `.parquet`; their `src` and `tgt` as JSON lines to `.jsonl`. Returns how many rows were
+    written. Raises UserError for another suffix and when the folder cannot be written to.
+    """
+    if path.suffix not in (".parquet", ".jsonl"):
+        raise UserError(f"{path} ends neither with .parquet nor with .jsonl; choose one of these")
+    lines = path.suffix == ".jsonl"
+    with (
+        atomic_path(path) as temporary,
+        _line_writer(temporary) if lines else _table_writer(temporary, schema) as write,
+        tqdm(total=len(order), desc=f"write {path.name}", unit="row", disable=None) as progress,
+    ):
+        for start in range(0, len(order), ROWS_PER_BATCH):
+            rows = order[start : start + ROWS_PER_BATCH]
+            write(build(rows).cast(schema))
+            progress.update(len(rows))
+    return len(order)
+
+
+@contextmanager
+def _table_writer(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
+    with pq.ParquetWriter(path, schema) as writer:
+        yield writer.write_table
+
+
+@contextmanager
+def _line_writer(path: Path) -> Iterator[Callable[[pa.Table], None]]:
+    with path.open("w", encoding="utf-8", newline="\n") as out:
+        yield lambda table: out.writelines(
+            json.dumps(src_tgt(row), ensure_ascii=False) + "\n" for row in table.to_pylist()
+        )
+
+
+def conversation(*turns: pa.Array) -> pa.Array:
+    """One list of messages per row from one text column per turn: user first, then assistant."""
+    n_rows, n_turns = len(turns[0]), len(turns)
+    content = pa.concat_arrays([turn.cast(pa.string()) for turn in turns])
+    by_row = np.arange(n_rows * n_turns).reshape(n_turns, n_rows).T.ravel()  # turns of a row side by side
+    roles = pa.array(["user", "assistant"][:n_turns] * n_rows, pa.string())
+    messages = pa.StructArray.from_arrays([roles, content.take(pa.array(by_row))], ["role", "content"])
+    offsets = np.arange(0, n_rows * n_turns + 1, n_turns, dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), messages)
+
+
+def src_tgt(row: dict[str, Any]) -> dict[str, str]:
+    """`src` is the chat-templated prompt. `tgt` is the response to learn, the true ranking, or the task as JSON."""
+    if "messages" in row:
+        user, assistant = row["messages"]
+        return {"src": render_chatml(user["content"]), "tgt": assistant["content"]}
+    (user,) = row["prompt"]
+    return {"src": render_chatml(user["content"]), "tgt": _truth(row)}
+
+
+def _truth(row: dict[str, Any]) -> str:
+    if row["ability"] == "ranking":
+        return str(row["reward_model"]["ground_truth"])
+    info = row["extra_info"]
+    return render_tgt(TranslationTask(info["src_text"], info["src_lang"], info["trg_lang"], info["trg_text"]))
+
+
+def enter_dataset(conversations: Path) -> Path:
+    """Enter a parquet file of `messages` into the list beside it, under its name without suffix; returns the list.
+
+    Other entries stay, one of the same name is replaced. Raises UserError when the file is not parquet or the list
+    that is there cannot be read.
+    """
+    if conversations.suffix != ".parquet":
+        raise UserError(f"{conversations} cannot be entered into {DATASET_INFO}; convert to a .parquet file instead")
+    path = conversations.with_name(DATASET_INFO)
+    entries = _read_entries(path) if path.exists() else {}
+    entries[conversations.stem] = {
+        "file_name": conversations.name,
+        "formatting": "sharegpt",
+        "columns": {"messages": "messages"},
+        "tags": {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant"},
+    }
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(entries, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return path
+
+
+def _read_entries(path: Path) -> dict[str, Any]:
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read as JSON ({error}); mend it or move it away") from error
+    if not isinstance(entries, dict):
+        raise UserError(f"{path} does not hold a JSON object of data sets; mend it or move it away")
+    return entries

@@ -1,0 +1,189 @@
+"""Equal translations of a group are judged once; what wrapping judges share to ask about a group by distinct text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from grrm.gqm.groups import Group, Status, TranslationTask, Verdict
+from grrm.gqm.rankings import Tiers, tiers_of
+
+Outcome = float | Status  # a score, or the status that explains its absence
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctCandidates:
+    """The translations of a group that can be judged, in order of first occurrence.
+
+    `members[k]` are the positions in `group.candidates` that share `texts[k]`; `excluded` maps every other position to
+    the status that keeps it from being judged. From `dedup_candidates` a text may occur several times, with one member
+    each.
+    """
+
+    texts: tuple[str, ...]
+    members: tuple[tuple[int, ...], ...]
+    excluded: dict[int, Status]
+
+
+@dataclass(frozen=True, slots=True)
+class TextVerdict:
+    """A verdict by index into `DistinctCandidates.texts`: `outcomes[k]` is text k's score or the status without one.
+
+    `tiers` ranks such k, best first; None where the judge gave no ranking.
+    """
+
+    outcomes: dict[int, Outcome]
+    tiers: Tiers | None
+    analysis: str
+    attempts: int
+
+    @property
+    def scores(self) -> dict[int, float]:
+        """The scores alone."""
+        return {k: outcome for k, outcome in self.outcomes.items() if not isinstance(outcome, Status)}
+
+
+def dedup_texts(group: Group, is_safe: Callable[[str], bool] | None = None) -> DistinctCandidates:
+    """The group's distinct translations; candidates without a translation, or with an unsafe one, are excluded."""
+    members: dict[str, list[int]] = {}
+    excluded: dict[int, Status] = {}
+    for position, candidate in enumerate(group.candidates):
+        if candidate.translation is None:
+            excluded[position] = Status.UNPARSABLE_CANDIDATE
+        elif is_safe is not None and not is_safe(candidate.translation):
+            excluded[position] = Status.UNSAFE_CANDIDATE
+        else:
+            members.setdefault(candidate.translation, []).append(position)
+    return DistinctCandidates(tuple(members), tuple(tuple(positions) for positions in members.values()), excluded)
+
+
+def dedup_candidates(
+    group: Group, is_safe: Callable[[str], bool] | None = None, room_for_copies: int = 0
+) -> DistinctCandidates:
+    """`dedup_texts`, unless the judge has room to see every copy: then each candidate stands for itself, in order.
+
+    Copies are shown when the group has at least two distinct translations and at most `room_for_copies` candidates.
+    How often a policy samples a translation is evidence that deduplication hides from the judge.
+    """
+    distinct = dedup_texts(group, is_safe)
+    positions = sorted(position for members in distinct.members for position in members)
+    if len(positions) > room_for_copies or len(distinct.texts) < 2:
+        return distinct
+    texts = {
+        position: text for text, of_text in zip(distinct.texts, distinct.members, strict=True) for position in of_text
+    }
+    return DistinctCandidates(
+        tuple(texts[position] for position in positions),
+        tuple((position,) for position in positions),
+        distinct.excluded,
+    )
+
+
+def without_longest(distinct: DistinctCandidates) -> DistinctCandidates:
+    """The same without the longest translation, whose copies become TOO_LONG. Needs at least one translation.
+
+    Length is counted in bytes of UTF-8, which are closer to tokens than characters are. Of equally long texts the one
+    that sorts last goes, so that the choice does not depend on the order of the candidates.
+    """
+    sizes = [(len(text.encode("utf-8", "surrogatepass")), text) for text in distinct.texts]
+    longest = sizes.index(max(sizes))
+    excluded = distinct.excluded | dict.fromkeys(distinct.members[longest], Status.TOO_LONG)
+    return DistinctCandidates(
+        distinct.texts[:longest] + distinct.texts[longest + 1 :],
+        distinct.members[:longest] + distinct.members[longest + 1 :],
+        excluded,
+    )
+
+
+def subgroup(group: Group, distinct: DistinctCandidates, order: Sequence[int]) -> Group:
+    """The group reduced to the texts `order` (indexes into `distinct.texts`), each by its first candidate."""
+    return Group(group.group_id, group.task, tuple(group.candidates[distinct.members[k][0]] for k in order))
+
+
+def verdict_by_text(part: Group, verdict: Verdict, order: Sequence[int]) -> TextVerdict:
+    """The verdict on `part`, which is `subgroup(group, distinct, order)`, by index into `distinct.texts`."""
+    by_id = {candidate.candidate_id: k for candidate, k in zip(part.candidates, order, strict=True)}
+    outcomes: dict[int, Outcome] = {
+        k: status if score is None else score
+        for k, status, score in zip(order, verdict.statuses, verdict.scores, strict=True)
+    }
+    tiers = None if verdict.ranking is None else tuple(tuple(by_id[name] for name in tier) for tier in verdict.ranking)
+    return TextVerdict(outcomes, tiers, verdict.analysis, verdict.attempts)
+
+
+def join_analyses(parts: Sequence[tuple[Group, Verdict]]) -> str:
+    """The analyses of several verdicts, each under a line that names the candidates in the order they were shown."""
+    labelled = []
+    for part, verdict in parts:
+        if verdict.analysis:
+            ids = ", ".join(candidate.candidate_id for candidate in part.candidates)
+            labelled.append(f"[candidates shown: {ids}]\n{verdict.analysis}")
+    return "\n\n".join(labelled)
+
+
+def ranking_of(outcomes: Sequence[Outcome]) -> Tiers | None:
+    """The tiers that the scores among the outcomes imply, as indexes, best first; None without any score."""
+    scored = [k for k, outcome in enumerate(outcomes) if not isinstance(outcome, Status)]
+    tiers = tiers_of([float(outcomes[k]) for k in scored])
+    return tuple(tuple(scored[i] for i in tier) for tier in tiers) or None
+
+
+def expand_to_duplicates(
+    group: Group,
+    distinct: DistinctCandidates,
+    outcomes: Sequence[Outcome],
+    *,
+    tiers: Sequence[Sequence[int]] | None = None,
+    analysis: str = "",
+    attempts: int = 0,
+) -> Verdict:
+    """The verdict on the whole group from one outcome per text of `distinct`.
+
+    Later copies of a scored translation become DUPLICATE with the same score. Copies that were judged one by one all
+    get the mean of their scores. `tiers` ranks indexes into `distinct.texts`, best first; copies share their tier, and
+    where means were taken the means decide the ranking.
+    """
+    if len(set(distinct.texts)) < len(distinct.texts):
+        distinct, outcomes = _merge_copies(distinct, outcomes)
+        tiers = None if tiers is None else ranking_of(outcomes)
+    statuses = [distinct.excluded.get(position, Status.SCORED) for position in range(len(group.candidates))]
+    scores: list[float | None] = [None] * len(group.candidates)
+    for positions, outcome in zip(distinct.members, outcomes, strict=True):
+        for position in positions:
+            if isinstance(outcome, Status):
+                statuses[position] = outcome
+            else:
+                scores[position] = outcome
+                statuses[position] = Status.SCORED if position == positions[0] else Status.DUPLICATE
+    ranking = None if tiers is None else tuple(_tier_ids(group, distinct, tier) for tier in tiers)
+    return Verdict(tuple(statuses), tuple(scores), ranking, analysis, attempts)
+
+
+def content_digest(task: TranslationTask, texts: Sequence[str], settings: str = "") -> str:
+    """SHA-256 of a task, the translations in this order, and the settings."""
+    content = [task.source, task.src_lang, task.trg_lang, task.reference, list(texts), settings]
+    return hashlib.sha256(json.dumps(content).encode("ascii")).hexdigest()
+
+
+def _merge_copies(
+    distinct: DistinctCandidates, outcomes: Sequence[Outcome]
+) -> tuple[DistinctCandidates, list[Outcome]]:
+    """Copies that were judged one by one as one text: the mean of their scores, or the first status without any."""
+    positions: dict[str, list[int]] = {}
+    found: dict[str, list[Outcome]] = {}
+    for text, members, outcome in zip(distinct.texts, distinct.members, outcomes, strict=True):
+        positions.setdefault(text, []).extend(members)
+        found.setdefault(text, []).append(outcome)
+    means: list[Outcome] = []
+    for of_text in found.values():
+        scores = [outcome for outcome in of_text if not isinstance(outcome, Status)]
+        means.append(math.fsum(scores) / len(scores) if scores else of_text[0])
+    return DistinctCandidates(tuple(positions), tuple(map(tuple, positions.values())), distinct.excluded), means
+
+
+def _tier_ids(group: Group, distinct: DistinctCandidates, tier: Sequence[int]) -> tuple[str, ...]:
+    positions = sorted(position for index in tier for position in distinct.members[index])
+    return tuple(group.candidates[position].candidate_id for position in positions)

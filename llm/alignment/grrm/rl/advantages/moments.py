@@ -1,0 +1,136 @@
+"""Means and spreads: of a group's scores, of a batch's tokens (whitening), and of all rewards of a run.
+
+Results depend neither on the order of rows nor on the amount of padding, to the last bit, so that any number of ranks
+agrees: sums run over sorted scores, token by token from the left, or through `math.fsum`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .interface import FloatArray, sum_rows
+
+
+@dataclass(frozen=True, eq=False)
+class GroupMoments:
+    """Each response within its group, counting scored members only. Unscored responses are NaN (size 0).
+
+    deviation_R: score minus group mean; exactly 0 when all scores of the group are equal or there is but one.
+    std_R: unbiased standard deviation of the group, 0 for a group of one.
+    size_R: number of scored members.
+    """
+
+    deviation_R: FloatArray
+    std_R: FloatArray
+    size_R: FloatArray
+
+
+def group_moments(scores_R: FloatArray, groups_R: npt.NDArray[Any]) -> GroupMoments:
+    """Return each response's deviation from its group mean, the group's std and its size; NaN is unscored."""
+    scored_R = ~np.isnan(scores_R)
+    found = GroupMoments(np.full(len(scores_R), np.nan), np.full(len(scores_R), np.nan), np.zeros(len(scores_R)))
+    if scored_R.any():
+        moments = _moments_of_scored(scores_R[scored_R], np.asarray(groups_R)[scored_R])
+        found.deviation_R[scored_R], found.std_R[scored_R], found.size_R[scored_R] = moments
+    return found
+
+
+def _moments_of_scored(scores_R: FloatArray, groups_R: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Deviation, std and size as in `GroupMoments` by segment reductions; P indexes the groups (prompts)."""
+    prompt_R = np.unique(groups_R, return_inverse=True)[1]
+    order_R = np.lexsort((scores_R, prompt_R))
+    starts_P = np.flatnonzero(np.diff(prompt_R[order_R], prepend=-1))
+    size_P = np.bincount(prompt_R).astype(np.float64)
+
+    # Measured from the group's least score, a group of equal scores has deviations of exactly 0.
+    shifted_R = scores_R - scores_R[order_R][starts_P][prompt_R]
+    deviation_R = shifted_R - (np.add.reduceat(shifted_R[order_R], starts_P) / size_P)[prompt_R]
+    squares_P = np.add.reduceat((deviation_R * deviation_R)[order_R], starts_P)
+    std_P = np.sqrt(squares_P / np.maximum(size_P - 1, 1))
+    return deviation_R, std_P[prompt_R], size_P[prompt_R]
+
+
+def masked_moments(values_RT: FloatArray, mask_RT: npt.NDArray[Any]) -> tuple[FloatArray, float]:
+    """Return values minus their mean over the mask (0 elsewhere) [R, T], and their unbiased variance.
+
+    Equal values give exactly 0. Raises ValueError with fewer than two tokens, which have no variance.
+    """
+    mask_RT = np.asarray(mask_RT).astype(bool)
+    n_tokens = int(mask_RT.sum())
+    if n_tokens < 2:
+        raise ValueError(f"whitening needs at least two response tokens, got {n_tokens}")
+    shifted_RT = np.where(mask_RT, values_RT - values_RT.min(where=mask_RT, initial=np.inf), 0.0)
+    centred_RT = np.where(mask_RT, shifted_RT - math.fsum(sum_rows(shifted_RT)) / n_tokens, 0.0)
+    return centred_RT, math.fsum(sum_rows(centred_RT * centred_RT)) / (n_tokens - 1)
+
+
+def whiten(values_RT: FloatArray, mask_RT: npt.NDArray[Any], epsilon: float = 1e-8) -> FloatArray:
+    """Return ``(x - mean) / sqrt(var + epsilon)`` over the mask, 0 elsewhere [R, T]; unbiased variance.
+
+    Degenerate: equal values give 0. Raises ValueError with fewer than two tokens.
+    """
+    centred_RT, variance = masked_moments(values_RT, mask_RT)
+    return centred_RT / math.sqrt(variance + epsilon)
+
+
+def whiten_or_zero(values_RT: FloatArray, mask_RT: npt.NDArray[Any]) -> FloatArray:
+    """Whiten, or return zeros where fewer than two tokens leave nothing to compare."""
+    if np.count_nonzero(mask_RT) < 2:
+        return np.zeros(np.shape(values_RT))
+    return whiten(values_RT, mask_RT)
+
+
+@dataclass
+class RunningMoments:
+    """Mean and variance of all rewards so far; `update` takes the rewards of each step, gathered from all ranks.
+
+    Merging follows Chan, Golub and LeVeque (1979): ``var = (n_a var_a + n_b var_b + d^2 n_a n_b / n) / n`` with the
+    unbiased variance of the new batch, as PaddleNLP's ``normalize_reward`` has it.
+    """
+
+    mean: float = 0.0
+    var: float = 1.0
+    count: int = 0
+
+    def update(self, rewards_R: npt.NDArray[Any]) -> None:
+        """Take in a batch; NaN (unscored) rewards are left out. A batch of one has variance 0."""
+        scored_R = np.asarray(rewards_R, dtype=np.float64)
+        scored_R = scored_R[~np.isnan(scored_R)]
+        if scored_R.size == 0:
+            return
+        batch_mean = math.fsum(scored_R) / scored_R.size
+        deviation_R = scored_R - batch_mean
+        batch_var = math.fsum(deviation_R * deviation_R) / max(scored_R.size - 1, 1)
+        total = self.count + scored_R.size
+        delta = batch_mean - self.mean
+        spread = self.var * self.count + batch_var * scored_R.size + delta * delta * self.count * scored_R.size / total
+        self.mean += delta * scored_R.size / total
+        self.var, self.count = spread / total, total
+
+    def normalize(self, rewards_R: npt.NDArray[Any], epsilon: float = 1e-8) -> FloatArray:
+        """Return ``(r - mean) / (std + epsilon)`` [R]; NaN stays NaN. Equal rewards from the start give 0."""
+        return (np.asarray(rewards_R, dtype=np.float64) - self.mean) / (math.sqrt(self.var) + epsilon)
+
+    def state_dict(self) -> dict[str, float]:
+        """Return what a checkpoint must keep, as plain JSON numbers."""
+        return {"mean": self.mean, "var": self.var, "count": self.count}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        """Go on from a saved state. Raises KeyError if a field is missing."""
+        self.mean, self.var, self.count = float(state["mean"]), float(state["var"]), int(state["count"])
+
+
+def normalize_advantages(advantages_RT: FloatArray, mask_RT: npt.NDArray[Any], epsilon: float = 1e-8) -> FloatArray:
+    """Return ``(A - mean) / (std + epsilon)`` over the masked tokens of the batch, 0 elsewhere [R, T].
+
+    The caller's mask leaves out unscored rows. Degenerate: equal advantages, or fewer than two tokens, give 0.
+    """
+    if np.count_nonzero(mask_RT) < 2:
+        return np.zeros(np.shape(advantages_RT))
+    centred_RT, variance = masked_moments(np.asarray(advantages_RT, dtype=np.float64), mask_RT)
+    return centred_RT / (math.sqrt(variance) + epsilon)
