@@ -101,7 +101,7 @@ def _refuse(given: set[str], names: tuple[str, ...], reason: str, remedy: str) -
 
 
 def _quiet_paddlenlp() -> None:
-    import_module("grrm.training.quiet_loading").load_paddlenlp_quietly()
+    import_module("grrm.training.trainer_log").load_paddlenlp_quietly()
 
 
 def _token(name: str | None) -> str | None:

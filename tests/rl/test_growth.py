@@ -12,8 +12,7 @@ from support.rl_processes import MODEL
 
 from grrm.data.dataset import SftItem
 from grrm.errors import UserError
-from grrm.models.freezing import freeze_layers
-from grrm.models.policy import policy_class
+from grrm.models.policy import freeze_layers, policy_class
 from grrm.rl.growth import JudgeTokens, grow_judge, with_words
 from grrm.rl.growth.grow import COMPARING_LAYERS
 from grrm.rl.growth.layer import layer_of

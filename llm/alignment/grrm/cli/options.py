@@ -89,7 +89,7 @@ class ModelOptions:
     def open(self, chat_template: str) -> Any:
         """The opened generator. Raises UserError as `open_generator` does, or for a token that is not there."""
         from grrm.engine.open import open_generator
-        from grrm.training.quiet_loading import load_paddlenlp_quietly
+        from grrm.training.trainer_log import load_paddlenlp_quietly
 
         if self.fastdeploy_options and (self.urls or self.backend != "fastdeploy"):
             raise UserError("--fastdeploy-option is for --backend fastdeploy and --model: add them, or leave it out")

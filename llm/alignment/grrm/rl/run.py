@@ -11,8 +11,7 @@ from grrm.engine.api import SamplingParams
 from grrm.errors import UserError
 from grrm.gqm.extraction import extract_translation
 from grrm.models.cpu_layers import require_kernels, use_cpu_layers
-from grrm.models.freezing import freeze_layers
-from grrm.models.policy import load_policy
+from grrm.models.policy import freeze_layers, load_policy
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.failure_policy import FailureBudget, FailurePolicy
 from grrm.rewards.overlong import OverlongConfig

@@ -22,10 +22,8 @@ from grrm.rl.rollout_metrics import rollout_metrics
 from grrm.rl.run_record import RunRecord
 from grrm.rl.schedule import StepIndex, StepIndexLoader
 from grrm.rl.step_metrics import StepMetrics
+from grrm.training.callbacks import DecaysToFloor, LogLastStep, StopsAtDivergence
 from grrm.training.checkpoints import MarksCheckpoints
-from grrm.training.divergence import StopsAtDivergence
-from grrm.training.last_step import LogLastStep
-from grrm.training.learning_rate import DecaysToFloor
 
 
 class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Trainer):

@@ -12,8 +12,7 @@ import paddle
 from grrm.data.dataset import SftDataset
 from grrm.errors import UserError
 from grrm.models.cpu_layers import use_cpu_layers
-from grrm.models.freezing import freeze_layers
-from grrm.models.policy import load_policy, policy_class
+from grrm.models.policy import freeze_layers, load_policy, policy_class
 from grrm.sft.trainer import SftCollator, SftTrainer
 from grrm.startup import freeze_gc
 from grrm.tracking.console import StepProgress

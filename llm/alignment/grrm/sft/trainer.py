@@ -14,9 +14,8 @@ from grrm.models.packing import pack_rows
 from grrm.models.token_scores import score_hidden
 from grrm.tracking.console import StepProgress
 from grrm.tracking.metrics_log import MetricsLog
+from grrm.training.callbacks import LogLastStep, StopsAtDivergence
 from grrm.training.checkpoints import MarksCheckpoints
-from grrm.training.divergence import StopsAtDivergence
-from grrm.training.last_step import LogLastStep
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The cosine schedule that ends at a floor instead of 0, which PaddleNLP's Trainer lacks."""
+"""What all trainers add to PaddleNLP's: a floor of the learning rate, a sentence at divergence, the last step's log."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import math
 from typing import Any
 
 from paddle.optimizer.lr import LambdaDecay
+from paddlenlp.trainer import TrainerCallback
+from paddlenlp.trainer.trainer_utils import IntervalStrategy
+
+from grrm.errors import UserError
 
 
 def floored_cosine(step: int, warmup: int, total: int, floor: float, num_cycles: float = 0.5) -> float:
@@ -35,3 +39,26 @@ class DecaysToFloor:
             args.learning_rate, lambda step: floored_cosine(step, warmup, num_training_steps, floor, args.num_cycles)
         )
         return trainer.lr_scheduler
+
+
+class StopsAtDivergence:
+    """Mixin over PaddleNLP's Trainer, which raises a ValueError with a traceback there."""
+
+    def _check_loss_valid(self, loss: Any) -> None:
+        """Called before every optimizer step with this rank's summed loss; the weights are still good then."""
+        value = float(loss)
+        if not math.isfinite(value):
+            trainer: Any = self
+            raise UserError(
+                f"the loss is {value} in step {trainer.state.global_step + 1}: training has diverged, lower "
+                "learning_rate or max_grad_norm and start again, it goes on from the last checkpoint"
+            )
+
+
+class LogLastStep(TrainerCallback):
+    """Logs the last step although it is no multiple of `logging_steps`."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Ask for a log line at the end."""
+        if state.global_step >= state.max_steps and args.logging_strategy == IntervalStrategy.STEPS:
+            control.should_log = True

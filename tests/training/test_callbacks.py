@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from paddlenlp.trainer.trainer_utils import get_cosine_schedule_with_warmup
+from support.rl_processes import TinyWorld, entry_command, one_rank, run
 
-from grrm.training.learning_rate import DecaysToFloor, floored_cosine
+from grrm.errors import UserError
+from grrm.training.callbacks import DecaysToFloor, StopsAtDivergence, floored_cosine
 
 
 def test_it_rises_over_the_warmup_and_comes_down_to_the_floor():
@@ -55,3 +57,21 @@ def test_trainer_steps_down_to_the_floor():
 
 def test_without_a_floor_the_schedule_is_paddlenlps():
     assert Trainer(min_learning_rate=None).create_scheduler(7) == "PaddleNLP's over 7"
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_loss_that_is_no_number_names_the_step_and_the_remedy(loss):
+    trainer = StopsAtDivergence()
+    trainer.state = SimpleNamespace(global_step=4)
+    with pytest.raises(
+        UserError, match=r"^the loss is (nan|inf) in step 5: training has diverged, lower learning_rate"
+    ):
+        trainer._check_loss_valid(loss)
+    trainer._check_loss_valid(-0.5)
+
+
+@pytest.mark.slow
+def test_diverged_policy_stops_the_run_without_a_traceback(world: TinyWorld, tmp_path):
+    done = run(one_rank(entry_command(world, tmp_path, learning_rate="1e30")), expect=2)
+    assert "Traceback" not in done.stderr
+    assert done.stderr.strip().splitlines()[-1].startswith("error: ")
