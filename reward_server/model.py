@@ -69,7 +69,7 @@ def open_model(settings: Settings, deadline: Deadline) -> tuple[Any, TextGenerat
             "a checkpoint needs Paddle: `pip install 'paddle-grrm[train]'`, or name a server with --openai-url"
         )
     directory = Path(str(settings.model))
-    import_module("grrm.models.whole_checkpoint").check_checkpoint(directory)  # paddle takes its time to load
+    import_module("grrm.models.checkpoint").check_checkpoint(directory)  # paddle takes its time to load
     if settings.backend == "fastdeploy":
         import_module("grrm.engine.fastdeploy_engine").check_installed()
     _quiet_paddlenlp()

@@ -108,7 +108,7 @@ class ModelOptions:
             refuse_given(("dtype",), "with --backend fastdeploy, which computes in bfloat16")
         if find_spec("paddle") is None or find_spec("safetensors") is None:
             raise UserError("a checkpoint needs Paddle: `pip install 'paddle-grrm[train]'`, or ask a server with --url")
-        from grrm.models.whole_checkpoint import check_checkpoint
+        from grrm.models.checkpoint import check_checkpoint
 
         check_checkpoint(Path(self.model))  # before paddle is loaded, which takes its time
         of_backend = self._of_backend()

@@ -92,7 +92,7 @@ def open_checkpoint(
     weights are not whole, for a tokenizer with more tokens than the model, and for a dtype this device cannot run.
     With bfloat16 on a CPU the kernels round what they multiply; the weights stay float32.
     """
-    from grrm.models.whole_checkpoint import check_checkpoint, load_whole_model
+    from grrm.models.checkpoint import check_checkpoint, load_causal_lm
 
     directory = Path(directory)
     if dtype not in DTYPES:
@@ -106,7 +106,7 @@ def open_checkpoint(
         raise UserError(f"dtype {dtype} needs the C++ kernels on a CPU, but {kernels().reason}: use float32.")
     tokenizer = load_tokenizer(directory)
     render = chat_renderer(chat_template, tokenizer, directory)
-    model = load_whole_model(directory, of_weights)
+    model = load_causal_lm(directory, of_weights)
     _check_vocabulary(directory, tokenizer, model.config.vocab_size)
     from grrm.engine.paddle.engine import PaddleEngine
 
@@ -129,7 +129,7 @@ def open_fastdeploy(
     waits. Raises UserError as `open_checkpoint` does, and as `FastDeployEngine.start`.
     """
     from grrm.engine.fastdeploy_engine import FastDeployEngine, check_installed
-    from grrm.models.whole_checkpoint import check_checkpoint
+    from grrm.models.checkpoint import check_checkpoint
 
     directory, options = Path(directory), check_options(options or {})
     config = check_checkpoint(directory)

@@ -14,6 +14,7 @@ from grrm.errors import UserError
 from grrm.models.cpu_layers import use_cpu_layers
 from grrm.models.freezing import freeze_layers
 from grrm.models.policy import load_policy, policy_class
+from grrm.models.tokenizer import encoder, load_tokenizer
 from grrm.sft.trainer import SftCollator, SftTrainer
 from grrm.startup import freeze_gc
 from grrm.tracking.console import StepProgress
@@ -27,7 +28,7 @@ from grrm.training.checkpoints import (
     save_final,
     start_over,
 )
-from grrm.training.model_setup import check_fit, encoder, load_tokenizer, weights_dtype
+from grrm.training.model_setup import check_fit, weights_dtype
 from grrm.training.trainer_log import quiet_paddlenlp
 
 

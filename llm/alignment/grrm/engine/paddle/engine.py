@@ -17,7 +17,7 @@ from grrm.engine.paddle.plain_decoder import ROW_MULTIPLE, round_up
 from grrm.engine.paddle.slots import Slots
 from grrm.engine.prompt_checks import check_prompts, streams_of
 from grrm.errors import UserError
-from grrm.models.loading import load_causal_lm
+from grrm.models.checkpoint import load_causal_lm
 from grrm.startup import freeze_gc
 
 _REFILL_FRACTION = 4  # of the slots: as many are waited for at most before others enter
