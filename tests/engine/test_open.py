@@ -204,8 +204,11 @@ def test_names_of_both_libraries_and_fused_projections_are_the_same_parameters()
     ("arguments", "message"),
     [
         ({"model": None}, "no model is named"),
-        ({"model": "x", "tokenizer_path": "y", "attempts": 2}, "tokenizer_path, attempts only apply to a server"),
-        ({"model": "x", "dtype": "int4"}, "dtype 'int4' does not exist"),
+        (
+            {"model": "x", "tokenizer_path": "y", "attempts": 2},
+            "tokenizer_path has no effect, as the model is a checkpoint",
+        ),
+        ({"model": "x", "dtype": "int4"}, "unknown dtype 'int4': did you mean 'float32'"),
         ({"model": None, "urls": ["http://h:1"], "chat_template": "checkpoint"}, "needs the folder of its tokenizer"),
         ({"model": None, "urls": ["http://h:1"], "chat_template": "jinja"}, "unknown chat template 'jinja'"),
         ({"model": None, "urls": ["http://h:1"], "tokenizer_path": "nowhere"}, "'nowhere' does not exist"),
