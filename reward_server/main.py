@@ -13,15 +13,17 @@ from typing import Any
 
 import click
 
+from grrm.engine.options import BACKENDS, DTYPES
 from grrm.entry import read_assignments, run_main
 from grrm.errors import UserError
+from grrm.gqm.chat import CHAT_TEMPLATES
 from grrm.gqm.extraction import EXTRACTOR_TYPES
 from grrm.judges.interface import Judge
 from grrm.startup import freeze_gc
 
 from .access import bind, read_token
 from .hosting import HostedJudge, build_hosted_judge
-from .settings import BACKENDS, CHAT_TEMPLATES, DTYPES, JUDGES, Settings, load_settings
+from .settings import JUDGES, Settings, load_settings
 
 SPARE_THREADS = 4  # beyond the scoring requests, for probes and refusals
 IDLE_CONNECTIONS = 1000

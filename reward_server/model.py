@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-from grrm.engine.fastdeploy_options import check_options
+from grrm.engine.open import OpenedGenerator, open_checkpoint, open_fastdeploy, open_servers
+from grrm.engine.options import FASTDEPLOY, OptionNames, choose_back_end
 from grrm.errors import UserError
 from grrm.judges.building import GENERATIVE_JUDGES
 from grrm.judges.deadline import Deadline, TimedGenerator
@@ -16,47 +14,47 @@ from grrm.rewards.bearer import token_from_env
 
 from .settings import Settings
 
-_OF_SERVERS = ("openai_token_env", "tokenizer")
-_OF_FASTDEPLOY = ("fastdeploy_options",)
-_OF_CHECKPOINTS = ("backend", *_OF_FASTDEPLOY, "dtype", "max_num_seqs")
-_OF_MODELS = ("model", "openai_urls", *_OF_SERVERS, "chat_template", *_OF_CHECKPOINTS, "judge_deadline_s")
+# The settings of a model by the options they are; `judge_deadline_s` is the judge's own, with every back end.
+_SETTINGS = {
+    "model": "model",
+    "urls": "openai_urls",
+    "token": "openai_token_env",
+    "tokenizer": "tokenizer",
+    "backend": "backend",
+    "fastdeploy_options": "fastdeploy_options",
+    "dtype": "dtype",
+    "max_num_seqs": "max_num_seqs",
+}
+_NAMES = OptionNames({option: f"'{setting}'" for option, setting in _SETTINGS.items()}, noun="reward server setting ")
 
 
 def check_model_settings(settings: Settings) -> None:
     """Raises UserError for settings that would have no effect, and for a model that is missing."""
-    given = settings.model_fields_set
+    set_ones = settings.model_fields_set
     if settings.judge not in GENERATIVE_JUDGES:
-        _refuse(given, _OF_MODELS, f"judge {settings.judge!r} has no model", "use judge gqm or sqm")
-    elif settings.openai_urls:
-        _refuse(given, _OF_CHECKPOINTS, "the model runs on the servers of openai_urls", "set it there")
-    else:
-        _refuse(given, _OF_SERVERS, "the model is a checkpoint", "name servers with openai_urls")
-        if settings.backend == "fastdeploy":
-            _refuse(given, ("dtype",), "FastDeploy computes in bfloat16", "set backend: paddle")
-            check_options(settings.fastdeploy_options)
-        else:
-            _refuse(given, _OF_FASTDEPLOY, "the backend is paddle", "set backend: fastdeploy")
-        if settings.model is None:
-            raise UserError(
-                f"judge {settings.judge!r} needs a model: give the folder of a checkpoint with --model, or a server "
-                "with --openai-url"
-            )
+        for name in (*_SETTINGS.values(), "chat_template", "judge_deadline_s"):
+            if name in set_ones:
+                raise UserError(
+                    f"reward server setting {name!r} has no effect, as judge {settings.judge!r} has no model: leave it "
+                    "out, or use judge gqm or sqm"
+                )
+        return
+    empty = {name for name in ("model", "openai_urls") if not getattr(settings, name)}
+    choose_back_end([o for o, name in _SETTINGS.items() if name in set_ones - empty], _NAMES, settings.backend)
 
 
-def open_model(settings: Settings, deadline: Deadline) -> tuple[Any, TextGenerator]:
+def open_model(settings: Settings, deadline: Deadline) -> tuple[OpenedGenerator, TextGenerator]:
     """What the engine knows of the opened model, and its generator under the deadline.
 
-    The engine is imported by name: the server as such does without paddle, and so does a pool of model servers.
     Raises UserError, one sentence, for a checkpoint, an address, a tokenizer or a token that cannot be used.
     """
     if settings.openai_urls:
-        if settings.tokenizer is not None:
-            _quiet_paddlenlp()
-        opened = import_module("grrm.engine.open").open_servers(
+        opened = open_servers(
             settings.openai_urls,
             settings.model,
             settings.chat_template,
             tokenizer_path=settings.tokenizer,
+            quiet=True,
             token=_token(settings.openai_token_env),
             deadline_s=settings.judge_deadline_s,
             read_timeout_s=settings.judge_deadline_s,
@@ -64,26 +62,19 @@ def open_model(settings: Settings, deadline: Deadline) -> tuple[Any, TextGenerat
             seconds_left=deadline.seconds_left,
         )
         return opened, opened.generator
-    if find_spec("paddle") is None or find_spec("safetensors") is None:
-        raise UserError(
-            "a checkpoint needs Paddle: `pip install 'paddle-grrm[train]'`, or name a server with --openai-url"
-        )
-    directory = Path(str(settings.model))
-    import_module("grrm.models.whole_checkpoint").check_checkpoint(directory)  # paddle takes its time to load
-    if settings.backend == "fastdeploy":
-        import_module("grrm.engine.fastdeploy_engine").check_installed()
-    _quiet_paddlenlp()
-    opened = _open_checkpoint(settings, directory)
+    opened = _open_folder(settings)
     return opened, TimedGenerator(opened.generator, deadline.seconds_left)
 
 
-def _open_checkpoint(settings: Settings, directory: Path) -> Any:
-    opening = import_module("grrm.engine.open")
-    common = {"chat_template": settings.chat_template, "max_num_seqs": settings.max_num_seqs}
-    if settings.backend == "fastdeploy":
+def _open_folder(settings: Settings) -> OpenedGenerator:
+    folder, template, n_seqs = str(settings.model), settings.chat_template, settings.max_num_seqs
+    if settings.backend == FASTDEPLOY:
         # No deadline of its own: the judge's is what waiting for the generator ends at.
-        return opening.open_fastdeploy(directory, options=settings.fastdeploy_options, deadline_s=None, **common)
-    return opening.open_checkpoint(directory, dtype=settings.dtype, **common)
+        options = settings.fastdeploy_options
+        return open_fastdeploy(
+            folder, chat_template=template, max_num_seqs=n_seqs, options=options, deadline_s=None, quiet=True
+        )
+    return open_checkpoint(folder, chat_template=template, max_num_seqs=n_seqs, dtype=settings.dtype, quiet=True)
 
 
 def model_name(settings: Settings) -> str:
@@ -92,16 +83,6 @@ def model_name(settings: Settings) -> str:
         name = settings.model or "the first of the servers"
         return Path(name).name if Path(name).is_absolute() else name
     return Path(str(settings.model)).resolve().name
-
-
-def _refuse(given: set[str], names: tuple[str, ...], reason: str, remedy: str) -> None:
-    for name in names:
-        if name in given:
-            raise UserError(f"reward server setting {name!r} has no effect, as {reason}: leave it out, or {remedy}")
-
-
-def _quiet_paddlenlp() -> None:
-    import_module("grrm.training.trainer_log").load_paddlenlp_quietly()
 
 
 def _token(name: str | None) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,17 +9,15 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, field_validator
 
-from grrm.errors import UserError
+from grrm.engine.options import BACKENDS, DTYPES
+from grrm.errors import UserError, nearest_name, require_known
+from grrm.gqm.chat import CHAT_TEMPLATES
 from grrm.gqm.extraction import EXTRACTOR_TYPES
 from grrm.judges.building import EMBEDDED_JUDGES, GENERATIVE_JUDGES
 from grrm.rewards.protocol import first_error
 
 Count = Annotated[int, Field(ge=1)]
 JUDGES = (*EMBEDDED_JUDGES, *GENERATIVE_JUDGES)
-# Spelt out, so that settings are checked without an engine; a test compares them with the engine's own lists.
-BACKENDS = ("paddle", "fastdeploy")
-CHAT_TEMPLATES = ("chatml", "checkpoint", "none")
-DTYPES = ("float32", "bfloat16")
 SPECIAL_TOKENS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>")
 
 
@@ -62,27 +59,27 @@ class Settings(BaseModel):
     @field_validator("judge")
     @classmethod
     def _known_judge(cls, judge: str) -> str:
-        return _known(judge, JUDGES)
+        return _known("judge", judge, JUDGES)
 
     @field_validator("backend")
     @classmethod
     def _known_backend(cls, backend: str) -> str:
-        return _known(backend, BACKENDS)
+        return _known("backend", backend, BACKENDS)
 
     @field_validator("chat_template")
     @classmethod
     def _known_template(cls, chat_template: str) -> str:
-        return _known(chat_template, CHAT_TEMPLATES)
+        return _known("chat template", chat_template, CHAT_TEMPLATES)
 
     @field_validator("dtype")
     @classmethod
     def _known_dtype(cls, dtype: str) -> str:
-        return _known(dtype, DTYPES)
+        return _known("dtype", dtype, DTYPES)
 
     @field_validator("extractor_type")
     @classmethod
     def _known_extractor(cls, extractor_type: str) -> str:
-        return _known(extractor_type, EXTRACTOR_TYPES)
+        return _known("extractor", extractor_type, EXTRACTOR_TYPES)
 
 
 def load_settings(path: str | None, overrides: Mapping[str, Any]) -> Settings:
@@ -100,7 +97,7 @@ def load_settings(path: str | None, overrides: Mapping[str, Any]) -> Settings:
     values |= given
     for name in values:
         if name not in Settings.model_fields:
-            nearest = difflib.get_close_matches(str(name), Settings.model_fields, n=1, cutoff=0.0)[0]
+            nearest = nearest_name(name, Settings.model_fields)
             raise UserError(f"unknown reward server setting {name!r} in {path}: did you mean {nearest!r}?")
     try:
         return Settings.model_validate(values)
@@ -109,9 +106,11 @@ def load_settings(path: str | None, overrides: Mapping[str, Any]) -> Settings:
         raise UserError(f"reward server setting {key!r} in {place} is wrong: {message}") from error
 
 
-def _known(name: str, names: Sequence[str]) -> str:
-    if name not in names:
-        raise ValueError(f"{name!r} does not exist, use one of {', '.join(names)}")
+def _known(noun: str, name: str, names: Sequence[str]) -> str:
+    try:
+        require_known(noun, name, names)
+    except UserError as error:
+        raise ValueError(str(error)) from error  # pydantic adds the key
     return name
 
 

@@ -15,17 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grrm import cli
-from grrm.cli import options
 from grrm.cli.commands import translate as translate_command
 from grrm.cli.records import Records, check_lengths, languages, read_records, scores, text, text_or_none, texts
 from grrm.cli.results import json_line, result_sink, show_table
-from grrm.engine.open import BACKENDS, DTYPES
 from grrm.errors import UserError
 from grrm.evaluation.ranking import TIE_RULES, UNSCORED_RULES
 from grrm.gqm.mt_prompts import MT_PROMPT_TYPES
 from grrm.gqm.prompts import GQM_TASKS
 from grrm.judges.building import GENERATIVE_JUDGES
-from grrm.models.tokenizer import CHAT_TEMPLATES
 from grrm.tracking.console import printable
 
 TYPES = {"new": pa.int64()}
@@ -45,9 +42,6 @@ def run(*arguments: object) -> str:
 def test_choices_on_the_command_line_are_those_there_are():
     rank = {parameter.name: parameter.type for parameter in cli.grrm.commands["rank"].params}
     ranking = {parameter.name: parameter.type for parameter in cli.grrm.commands["eval"].commands["ranking"].params}
-    assert options.CHAT_TEMPLATES == CHAT_TEMPLATES
-    assert options.DTYPES == DTYPES
-    assert options.BACKENDS == BACKENDS
     assert translate_command.PROMPT_TYPES == MT_PROMPT_TYPES
     assert tuple(rank["judge"].choices) == tuple(GENERATIVE_JUDGES)
     assert tuple(rank["prompt_type"].choices) == tuple(GQM_TASKS)
@@ -208,14 +202,17 @@ def test_off_a_terminal_a_table_is_plain_text():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["rank", "rows.txt", "--src-lang", "de", "--trg-lang", "en"], "give --model FOLDER, or --url of a server"),
+        (
+            ["rank", "rows.txt", "--src-lang", "de", "--trg-lang", "en"],
+            "give the folder of a checkpoint with --model, or a server with --url",
+        ),
         (["rank", "rows.txt", "--trg-lang", "en", "--model", "x"], "column src_lang is missing"),
         (["rank", "rows.txt", "--src-lang", "xx", "--trg-lang", "en", "--model", "x"], "Language code 'xx'"),
         (["rank", "bare.txt", "--src-lang", "de", "--trg-lang", "en", "--model", "x"], "line 1 holds no candidate"),
         (["translate", "rows.txt", "--src-lang", "de", "--trg-lang", "en", "--model", "x"], "'x' does not exist"),
         (
             ["translate", "rows.txt", "--src-lang", "de", "--trg-lang", "en", "--model", "x", "--deadline", "9"],
-            "--deadline are for servers",
+            "--deadline has no effect, as the backend is paddle",
         ),
         (
             ["rank", "rows.txt", "--src-lang", "de", "--trg-lang", "en", "--url", "http://h:1", "--prompt-length", "9"],

@@ -67,16 +67,14 @@ class EchoEngine:
 def test_further_rows_are_scored_in_the_same_process_under_their_own_name(tmp_path, monkeypatch):
     from grrm.demo import evaluate_checkpoint
     from grrm.engine.paddle.engine import PaddleEngine
-    from grrm.training import model_setup
+    from grrm.models import tokenizer as tokenizers
 
     engine, measured = EchoEngine(), []
     monkeypatch.setattr(PaddleEngine, "from_pretrained", lambda path: engine)
-    monkeypatch.setattr(model_setup, "load_tokenizer", lambda path: SimpleNamespace(pad_token_id=0))
-    monkeypatch.setattr(model_setup, "encoder", lambda tokenizer: lambda text: [ord(letter) for letter in text])
-    monkeypatch.setattr(
-        model_setup, "response_decoder", lambda tokenizer: lambda ids: "".join(chr(i) for i in ids if i)
-    )
-    monkeypatch.setattr(model_setup, "stop_tokens", lambda tokenizer, word: (0,))
+    monkeypatch.setattr(tokenizers, "load_tokenizer", lambda path: SimpleNamespace(pad_token_id=0))
+    monkeypatch.setattr(tokenizers, "encoder", lambda tokenizer: lambda text: [ord(letter) for letter in text])
+    monkeypatch.setattr(tokenizers, "response_decoder", lambda tokenizer: lambda ids: "".join(chr(i) for i in ids if i))
+    monkeypatch.setattr(tokenizers, "stop_tokens", lambda tokenizer, word: (0,))
     monkeypatch.setattr(
         evaluate_checkpoint, "kl_to", lambda reference, sampled, pad_id: measured.append(len(sampled)) or 0.5
     )

@@ -13,8 +13,8 @@ from support.tiny_checkpoint import write_tiny_checkpoint
 
 from grrm.engine import fastdeploy_engine
 from grrm.engine.api import SamplingParams
-from grrm.engine.fastdeploy_options import OPTIONS, check_options
 from grrm.engine.open import open_checkpoint, open_fastdeploy, open_generator
+from grrm.engine.options import FASTDEPLOY_OPTIONS, check_fastdeploy_options
 from grrm.errors import UserError
 
 STOPS = tuple(range(40))
@@ -98,7 +98,7 @@ def test_top_k_needs_the_sampling_class_that_heeds_it(engine, prompts, monkeypat
         ({"min_new_tokens": 2}, "min_new_tokens 2 is not kept by FastDeploy"),
     ],
 )
-def test_what_fastdeploy_cannot_honour_is_refused(engine, values, message):
+def test_what_fastdeploy_would_ignore_is_refused(engine, values, message):
     with pytest.raises(UserError, match=message):
         engine.generate([[5]], text_params(**values))
 
@@ -170,7 +170,7 @@ def test_the_model_starts_with_its_own_positions_and_the_options_given(checkpoin
 def test_every_option_is_one_that_fastdeploy_takes(checkpoint):
     from fastdeploy import _EngineArgs
 
-    assert set(OPTIONS) <= set(_EngineArgs.__dataclass_fields__)
+    assert set(FASTDEPLOY_OPTIONS) <= set(_EngineArgs.__dataclass_fields__)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_every_option_is_one_that_fastdeploy_takes(checkpoint):
 )
 def test_options_that_make_no_sense_are_one_sentence(options, message):
     with pytest.raises(UserError, match=message):
-        check_options(options)
+        check_fastdeploy_options(options)
 
 
 def test_more_positions_than_the_model_has_are_refused(checkpoint):
@@ -206,11 +206,17 @@ def test_a_config_without_sizes_is_refused(checkpoint, tmp_path, key):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"backend": "vllm"}, "backend 'vllm' does not exist: use one of paddle, fastdeploy"),
-        ({"backend": "fastdeploy", "urls": ["http://h:1"]}, "backend 'fastdeploy' has no effect with the URL"),
-        ({"backend": "fastdeploy", "dtype": "bfloat16"}, "dtype 'bfloat16' has no effect with FastDeploy"),
-        ({"backend": "fastdeploy", "attempts": 2}, "attempts only apply to a server"),
-        ({"backend": "paddle", "options": {}}, "options only apply"),
+        ({"backend": "vllm"}, "unknown backend 'vllm': .*Known: paddle, fastdeploy"),
+        (
+            {"backend": "fastdeploy", "urls": ["http://h:1"]},
+            "backend has no effect, as the model runs on the servers of urls",
+        ),
+        ({"backend": "fastdeploy", "dtype": "bfloat16"}, "dtype has no effect, as FastDeploy computes in bfloat16"),
+        (
+            {"backend": "fastdeploy", "attempts": 2},
+            "attempts has no effect, as the model is a checkpoint: leave it out or name servers with urls",
+        ),
+        ({"backend": "paddle", "options": {}}, "options has no effect, as the backend is paddle"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(checkpoint, arguments, message):

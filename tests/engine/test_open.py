@@ -19,7 +19,7 @@ from grrm.engine.paddle.engine import PaddleEngine
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.models import cpu_kernels
-from grrm.models.whole_checkpoint import load_whole_model, missing_parameters
+from grrm.models.checkpoint import load_causal_lm, missing_parameters
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +183,7 @@ def test_a_model_with_a_head_of_its_own_needs_it(tmp_path):
     del tensors["lm_head.weight"]
     save_file(tensors, folder / "model.safetensors", metadata={"format": "np"})
     with pytest.raises(UserError, match=r"lack lm_head\.weight"):
-        load_whole_model(folder, "float32")
+        load_causal_lm(folder, "float32")
 
 
 def test_names_of_both_libraries_and_fused_projections_are_the_same_parameters():
@@ -204,10 +204,13 @@ def test_names_of_both_libraries_and_fused_projections_are_the_same_parameters()
     ("arguments", "message"),
     [
         ({"model": None}, "no model is named"),
-        ({"model": "x", "tokenizer_path": "y", "attempts": 2}, "tokenizer_path, attempts only apply to a server"),
-        ({"model": "x", "dtype": "int4"}, "dtype 'int4' does not exist"),
+        (
+            {"model": "x", "tokenizer_path": "y", "attempts": 2},
+            "tokenizer_path has no effect, as the model is a checkpoint",
+        ),
+        ({"model": "x", "dtype": "int4"}, "unknown dtype 'int4': did you mean 'float32'"),
         ({"model": None, "urls": ["http://h:1"], "chat_template": "checkpoint"}, "needs the folder of its tokenizer"),
-        ({"model": None, "urls": ["http://h:1"], "chat_template": "jinja"}, "chat template 'jinja' does not exist"),
+        ({"model": None, "urls": ["http://h:1"], "chat_template": "jinja"}, "unknown chat template 'jinja'"),
         ({"model": None, "urls": ["http://h:1"], "tokenizer_path": "nowhere"}, "'nowhere' does not exist"),
     ],
 )
@@ -229,7 +232,7 @@ def test_bfloat16_on_a_cpu_rounds_products_and_leaves_weights_alone(original):
 
 def test_bfloat16_on_a_cpu_without_kernels_is_one_sentence_before_weights_are_read(original, monkeypatch):
     monkeypatch.setattr(cpu_kernels, "available", lambda: False)
-    monkeypatch.setattr("grrm.models.whole_checkpoint.load_whole_model", lambda *_: pytest.fail("weights were read"))
+    monkeypatch.setattr("grrm.models.checkpoint.load_causal_lm", lambda *_: pytest.fail("weights were read"))
     with pytest.raises(UserError, match=r"dtype bfloat16 needs the C\+\+ kernels on a CPU.*use float32"):
         open_generator(original, dtype="bfloat16")
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import paddle
 import pytest
@@ -13,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 
 from grrm.engine import sampling
 from grrm.engine.api import SamplingParams
-from grrm.engine.paddle import cpu_sampling, gpu_sampling
+from grrm.engine.paddle import gpu_sampling
 from grrm.engine.sampling import apply_repetition_penalty, draw_uniforms, keep_top_k, keep_top_p
 from grrm.models import cpu_kernels
 
@@ -25,21 +23,21 @@ def sample_on_device(logits, *rest):
     return gpu_sampling.sample_tokens(paddle.to_tensor(logits), *rest)
 
 
-SAMPLERS = {"numpy": sampling, "native": cpu_sampling, "fused": SimpleNamespace(sample_tokens=sample_on_device)}
-in_use = sampling
+SAMPLERS = {"numpy": sampling.sample_tokens, "cpu": sampling.sample_tokens_cpp, "gpu": sample_on_device}
+in_use = sampling.sample_tokens
 
 
 @pytest.fixture(scope="module", params=list(SAMPLERS), autouse=True)
 def sampler(request):
     """Every test runs with all samplers; `sample_tokens` is the one in use."""
     global in_use
-    if request.param == "native" and not cpu_kernels.available():
+    if request.param == "cpu" and not cpu_kernels.available():
         pytest.skip("there is no C++ compiler here")
     in_use = SAMPLERS[request.param]
 
 
 def sample_tokens(*arguments):
-    return in_use.sample_tokens(*arguments)
+    return in_use(*arguments)
 
 
 def logits_with_structure(seed=0, rows=1):
@@ -181,7 +179,7 @@ def test_repetition_penalty_equals_paddlenlp():
 
 
 def test_repetition_penalty_without_history_is_an_error():
-    with pytest.raises(ValueError, match="seen_BV"):
+    with pytest.raises(ValueError, match="seen_SV"):
         draw_many(SamplingParams(max_new_tokens=1, repetition_penalty=2.0), n=1)
 
 

@@ -82,8 +82,10 @@ def test_scaling_that_llama_knows_reaches_it():
 
 
 def test_missing_model_is_one_sentence(tmp_path):
-    with pytest.raises(UserError, match=r"has no config\.json"):
+    with pytest.raises(UserError, match="does not exist: give the folder of a model"):
         PaddleEngine.from_pretrained(tmp_path / "nowhere")
+    with pytest.raises(UserError, match=r"has no config\.json"):
+        PaddleEngine.from_pretrained(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(UserError, match="no weights"):
         PaddleEngine.from_pretrained(tmp_path)

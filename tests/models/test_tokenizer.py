@@ -3,10 +3,11 @@
 import json
 
 import pytest
+from tokenizers import Tokenizer
 
 from grrm.data.bpe import train_bpe
 from grrm.errors import UserError
-from grrm.models.tokenizer import chat_renderer, load_tokenizer, special_tokens
+from grrm.models.tokenizer import chat_renderer, encoder, load_tokenizer, special_tokens
 
 TEXT = "<|im_start|>user\nTranslate Guten Morgen<|im_end|>\n"
 
@@ -48,3 +49,17 @@ def test_a_control_token_that_no_setting_names_is_known_as_one(tmp_path):
     del config["added_tokens_decoder"]
     (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
     assert {"<|user|>", "<|im_start|>", "<|im_end|>"} <= {*special_tokens(load_tokenizer(folder))}
+
+
+@pytest.mark.slow
+def test_a_stored_truncation_or_padding_does_not_touch_prompts(tmp_path):
+    train_bpe(["user\nTranslate Guten Morgen"], tmp_path, 300)
+    stored = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    text = "Guten Morgen " * 40
+    whole = stored.encode(text, add_special_tokens=False).ids
+    stored.enable_truncation(8)
+    stored.enable_padding(length=200)
+    stored.save(str(tmp_path / "tokenizer.json"))
+    encode = encoder(load_tokenizer(str(tmp_path)))
+    assert encode(text) == whole
+    assert encode("Guten") == encode("Guten Morgen")[: len(encode("Guten"))]

@@ -22,10 +22,9 @@ from grrm.judges.deadline import Deadline, TimedGenerator
 from grrm.judges.interface import GeneratedText
 from grrm.judges.metrics import COUNTERS, JudgeMetrics
 from grrm.judges.options import GQMOptions
-from grrm.models import tokenizer as model_tokenizer
 from grrm_reward_server.app import create_app
 from grrm_reward_server.hosting import HostedJudge, build_hosted_judge
-from grrm_reward_server.settings import BACKENDS, CHAT_TEMPLATES, DTYPES, Settings, load_settings
+from grrm_reward_server.settings import Settings, load_settings
 
 NOWHERE = "http://127.0.0.1:1"
 
@@ -57,12 +56,6 @@ def hosting(model, judge=None, **values):
     return HostedJudge(judge, "tiny", counters, deadline)
 
 
-def test_names_of_templates_and_types_are_the_engines():
-    assert CHAT_TEMPLATES == model_tokenizer.CHAT_TEMPLATES
-    assert DTYPES == opening.DTYPES
-    assert BACKENDS == opening.BACKENDS
-
-
 @pytest.mark.parametrize("name", GENERATIVE_JUDGES)
 def test_every_generative_judge_scores_with_a_server_of_its_model(model_server, name):
     app = create_app(Settings(), hosted(judge=name, openai_urls=[model_server.url], model="judge-7b"))
@@ -88,7 +81,7 @@ def test_options_template_and_token_reach_the_model_server(model_server, monkeyp
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"judge": "gqm"}, "judge 'gqm' needs a model: .*--model, or a server with --openai-url"),
+        ({"judge": "gqm"}, "no model is named: .* with 'model', or a server with 'openai_urls'"),
         ({"judge": "chrf", "model": "x"}, "'model' has no effect, as judge 'chrf' has no model"),
         ({"judge": "chrf", "judge_deadline_s": 5.0}, "'judge_deadline_s' has no effect"),
         ({"judge": "sqm", "model": "x", "tokenizer": "y"}, "'tokenizer' has no effect, as the model is a checkpoint"),
@@ -130,8 +123,8 @@ def test_settings_that_do_not_go_together_are_one_sentence(values, message):
 
 
 def test_a_missing_paddle_is_named_with_the_way_around_it(monkeypatch, tmp_path):
-    monkeypatch.setattr("grrm_reward_server.model.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"pip install 'paddle-grrm\[train\]'.*--openai-url"):
+    monkeypatch.setattr("grrm.engine.options.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install 'paddle-grrm\[train\]'.*'openai_urls'"):
         hosted(judge="gqm", model=str(tmp_path))
 
 
@@ -157,10 +150,11 @@ def test_assignments_of_another_form_are_refused(assignment, message):
         assigned(assignment)
 
 
-def test_the_server_hosts_servers_of_a_model_without_importing_paddle():
+@pytest.mark.parametrize("judge", [{"judge": "chrf"}, {"judge": "gqm", "openai_urls": [NOWHERE]}], ids=str)
+def test_text_metrics_and_servers_of_a_model_are_hosted_without_importing_paddle(judge):
     code = (
-        "import sys; from grrm_reward_server.settings import Settings; from grrm_reward_server import hosting; "
-        f"hosting.build_hosted_judge(Settings(judge='gqm', openai_urls=['{NOWHERE}'])); "
+        "import sys; from grrm_reward_server import app, hosting, main; from grrm_reward_server.settings import Settings; "
+        f"hosting.build_hosted_judge(Settings(**{judge!r})); "
         "print([name for name in ('paddle', 'paddlenlp', 'torch') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -21,7 +21,7 @@ def random_policy(**changes: Any) -> Any:
 
 def write_policy(folder: Path, **changes: int) -> None:
     """Save a policy beside the tokenizer of a folder; further arguments change its shape."""
-    from grrm.training.model_setup import load_tokenizer
+    from grrm.models.tokenizer import load_tokenizer
 
     model = random_policy(**changes, vocab_size=len(load_tokenizer(str(folder))))
     model.save_pretrained(str(folder), safe_serialization=True)

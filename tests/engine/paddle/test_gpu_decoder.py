@@ -22,7 +22,7 @@ WIDE = {"hidden_size": 192, "max_position_embeddings": 200}  # heads of 32 numbe
 
 
 @pytest.fixture(params=["reference", "gpu"])
-def fused(request, make_model):
+def gpu(request, make_model):
     """A decoder, the model in float32 to compare with, and the largest error in parts of the largest logit."""
     if request.param == "reference":
         model = make_model("qwen2", **WIDE)
@@ -39,10 +39,10 @@ def fused(request, make_model):
 
 
 def padded(prompts):
-    tokens_RT = np.zeros((len(prompts), max(map(len, prompts))), np.int64)
-    for tokens_T, prompt in zip(tokens_RT, prompts, strict=True):
+    tokens_PT = np.zeros((len(prompts), max(map(len, prompts))), np.int64)
+    for tokens_T, prompt in zip(tokens_PT, prompts, strict=True):
         tokens_T[: len(prompt)] = prompt
-    return tokens_RT, np.array([len(prompt) for prompt in prompts])
+    return tokens_PT, np.array([len(prompt) for prompt in prompts])
 
 
 def new_cache(decoder, n_slots, max_len):
@@ -53,39 +53,39 @@ def new_cache(decoder, n_slots, max_len):
     return cache
 
 
-def assert_close(fused, got, sequences, full_forward):
-    wanted = np.stack([full_forward(fused.model, sequence)[-1] for sequence in sequences])
-    assert np.abs(got.numpy() - wanted).max() < fused.tolerance * np.abs(wanted).max()
+def assert_close(gpu, got, sequences, full_forward):
+    wanted = np.stack([full_forward(gpu.model, sequence)[-1] for sequence in sequences])
+    assert np.abs(got.numpy() - wanted).max() < gpu.tolerance * np.abs(wanted).max()
 
 
-def test_prompts_of_several_blocks_and_their_samples_equal_the_full_forward_pass(fused, full_forward):
+def test_prompts_of_several_blocks_and_their_samples_equal_the_full_forward_pass(gpu, full_forward):
     rng = np.random.default_rng(1)
     prompts = [rng.integers(0, 97, n).tolist() for n in (60, 64, 130, 1)]
     slots, sources = np.array([6, 0, 3, 2, 5, 1, 4]), np.array([0, 1, 2, 2, 3, 1, 2])
-    cache = new_cache(fused.decoder, 8, 150)
-    assert_close(fused, fused.decoder.prefill(*padded(prompts), cache, slots, sources), prompts, full_forward)
+    cache = new_cache(gpu.decoder, 8, 150)
+    assert_close(gpu, gpu.decoder.prefill(*padded(prompts), cache, slots, sources), prompts, full_forward)
     samples = [list(prompts[source]) for source in sources]
     for _ in range(6):  # 60 tokens become more than a block; samples of a prompt go different ways
         drawn = rng.integers(0, 97, len(samples))
         positions = np.array([len(sample) for sample in samples])
         for sample, token in zip(samples, drawn, strict=True):
             sample.append(int(token))
-        got = fused.decoder.decode(slots, drawn, positions, cache)
-    assert_close(fused, got, samples, full_forward)
+        got = gpu.decoder.decode(slots, drawn, positions, cache)
+    assert_close(gpu, got, samples, full_forward)
 
 
-def test_samples_go_on_when_the_slot_their_prompt_ran_in_is_filled_anew(fused, full_forward):
+def test_samples_go_on_when_the_slot_their_prompt_ran_in_is_filled_anew(gpu, full_forward):
     rng = np.random.default_rng(2)
     first, second = (rng.integers(0, 97, n).tolist() for n in (70, 90))
-    cache = new_cache(fused.decoder, 2, 100)
-    fused.decoder.prefill(*padded([first]), cache, np.array([0, 1]), np.array([0, 0]))
+    cache = new_cache(gpu.decoder, 2, 100)
+    gpu.decoder.prefill(*padded([first]), cache, np.array([0, 1]), np.array([0, 0]))
     used = cache.tables.blocks_SB.copy()
     for prompt in (second, second, second):
-        fused.decoder.prefill(*padded([prompt]), cache, np.array([0]), np.array([0]))
+        gpu.decoder.prefill(*padded([prompt]), cache, np.array([0]), np.array([0]))
     assert cache.tables.n_free == 0  # four blocks in all, and no more were asked for
     assert (cache.tables.blocks_SB[1] == used[1]).all()
-    got = fused.decoder.decode(np.array([1, 0]), np.array([7, 8]), np.array([70, 90]), cache)
-    assert_close(fused, got, [[*first, 7], [*second, 8]], full_forward)
+    got = gpu.decoder.decode(np.array([1, 0]), np.array([7, 8]), np.array([70, 90]), cache)
+    assert_close(gpu, got, [[*first, 7], [*second, 8]], full_forward)
 
 
 def test_greedy_tokens_are_those_of_the_plain_decoder(make_model):

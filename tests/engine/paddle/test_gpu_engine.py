@@ -18,7 +18,7 @@ STOPS = (0, 1, 2, 3)
 
 
 @pytest.fixture
-def on_fused_operators(monkeypatch):
+def on_gpu_operators(monkeypatch):
     monkeypatch.setattr(gpu_operators, "paddle_operators", reference_operators)
 
 
@@ -33,21 +33,21 @@ def on_fused_operators(monkeypatch):
         {"temperature": 1.3, "top_k": 40, "top_p": 0.9, "repetition_penalty": 1.2, "min_new_tokens": 3},
     ],
 )
-@pytest.mark.usefixtures("on_fused_operators")
+@pytest.mark.usefixtures("on_gpu_operators")
 def test_completions_are_those_of_plain_operators(options, make_model, prompts):
     model = make_model("qwen2", max_position_embeddings=128)
     prompts = [[*prompt, *([11] * 60)] if index > 7 else prompt for index, prompt in enumerate(prompts)]
     params = SamplingParams(max_new_tokens=7, stop_token_ids=STOPS, seed=5, **options)
     # Six slots for fourteen prompts: sequences wait, and enter slots that others have used.
-    fused, plain = (PaddleEngine(model, max_num_seqs=6, use_kernels=used) for used in (True, False))
-    assert isinstance(fused._decoder, GpuDecoder)
+    gpu, plain = (PaddleEngine(model, max_num_seqs=6, use_kernels=used) for used in (True, False))
+    assert isinstance(gpu._decoder, GpuDecoder)
     assert isinstance(plain._decoder, PlainDecoder)
-    for one, wanted in zip(fused.generate(prompts, params), plain.generate(prompts, params), strict=True):
+    for one, wanted in zip(gpu.generate(prompts, params), plain.generate(prompts, params), strict=True):
         assert (one.token_ids, one.finish_reason) == (wanted.token_ids, wanted.finish_reason)
         np.testing.assert_allclose(one.logprobs, wanted.logprobs, atol=1e-4)
 
 
-@pytest.mark.usefixtures("on_fused_operators")
+@pytest.mark.usefixtures("on_gpu_operators")
 def test_completions_do_not_depend_on_the_batch(model, prompts):
     params = SamplingParams(max_new_tokens=6, stop_token_ids=STOPS, seed=9)
     streams = list(range(100, 100 + len(prompts)))
@@ -58,7 +58,7 @@ def test_completions_do_not_depend_on_the_batch(model, prompts):
         np.testing.assert_allclose(alone.logprobs, whole[index].logprobs, atol=1e-4)
 
 
-@pytest.mark.usefixtures("on_fused_operators")
+@pytest.mark.usefixtures("on_gpu_operators")
 def test_a_budget_bounds_the_blocks_and_they_are_used_again(make_model, monkeypatch):
     model = make_model("qwen2", max_position_embeddings=200)
     engine, caches = PaddleEngine(model), []
@@ -77,7 +77,7 @@ def test_a_model_on_the_cpu_goes_on_in_kernels_or_plain_operators(model):
     assert type(PaddleEngine(model)._decoder) is wanted
 
 
-@pytest.mark.usefixtures("on_fused_operators")
+@pytest.mark.usefixtures("on_gpu_operators")
 def test_a_precision_of_products_is_for_the_cpp_kernels_only(model, monkeypatch):
     monkeypatch.setattr(CpuDecoder, "unsupported_reason", lambda *given: "its parameters are on the GPU")
     with pytest.raises(UserError, match=r"bfloat16 needs the C\+\+ kernels, but its parameters are on the GPU"):

@@ -63,7 +63,7 @@ class ReferenceGpuDecoder(GpuDecoder):
         return super()._run(*given).numpy()
 
 
-DECODERS = {"paddle": PlainDecoder, "native": CpuDecoder, "packed": PackedDecoder, "fused": ReferenceGpuDecoder}
+DECODERS = {"plain": PlainDecoder, "cpu": CpuDecoder, "packed": PackedDecoder, "gpu": ReferenceGpuDecoder}
 
 
 @pytest.fixture(params=list(DECODERS))
@@ -128,7 +128,7 @@ def test_whole_zeros_in_weights_change_nothing_but_the_work(decoder_class, make_
     assert np.abs(full_forward(model, [1, 2, 3])).max() > 1
 
 
-@pytest.mark.parametrize("decoder_class", ["native", "packed"], indirect=True)
+@pytest.mark.parametrize("decoder_class", ["cpu", "packed"], indirect=True)
 def test_a_cache_is_made_for_the_weights_as_they_are(decoder_class, make_model, full_forward):
     model = make_model("qwen2")
     skip_unless_it_runs(decoder_class, model)
@@ -163,14 +163,14 @@ def test_long_prompts_attend_in_blocks_of_queries(model, full_forward, monkeypat
         ([0], [1], [-1], "positions"),
     ],
 )
-def test_the_native_decoder_refuses_what_lies_outside_its_arrays(slots, tokens, positions, message, model):
+def test_the_cpu_decoder_refuses_what_lies_outside_its_arrays(slots, tokens, positions, message, model):
     skip_unless_it_runs(CpuDecoder, model)
     decoder = CpuDecoder(model)
     with pytest.raises(ValueError, match=message):
         decoder.decode(np.array(slots), np.array(tokens), np.array(positions), decoder.new_cache(2, 16))
 
 
-def test_the_native_decoder_names_what_it_cannot_run(make_model):
+def test_the_cpu_decoder_names_what_it_cannot_run(make_model):
     skip_unless_it_runs(CpuDecoder, make_model("qwen2"))
     assert "fused" in CpuDecoder.unsupported_reason(make_model("qwen2", fuse_attention_qkv=True))
     narrow = make_model("qwen2")
@@ -220,7 +220,7 @@ def test_weights_are_laid_out_again_when_any_of_them_has_changed_and_only_then(m
         assert sum(times) == 2 + number
 
 
-def test_the_native_cache_takes_the_memory_it_is_said_to(model):
+def test_the_cpu_cache_takes_the_memory_it_is_said_to(model):
     skip_unless_it_runs(CpuDecoder, model)
     decoder = CpuDecoder(model)
     cache = decoder.new_cache(3, 20)

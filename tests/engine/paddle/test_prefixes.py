@@ -8,33 +8,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grrm.engine.api import SamplingParams
+from grrm.engine.paddle.cpu_cache import SharedPrefixes
 from grrm.engine.paddle.cpu_decoder import CpuDecoder
 from grrm.engine.paddle.engine import PaddleEngine
-from grrm.engine.paddle.prefixes import SharedPrefixes
 
 ROWS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=7), min_size=1, max_size=9)
 
 
 def padded(rows):
-    tokens_RT = np.zeros((len(rows), max(map(len, rows))), np.int64)
-    for tokens_T, row in zip(tokens_RT, rows, strict=True):
+    tokens_PT = np.zeros((len(rows), max(map(len, rows))), np.int64)
+    for tokens_T, row in zip(tokens_PT, rows, strict=True):
         tokens_T[: len(row)] = row
-    return tokens_RT, np.array([len(row) for row in rows])
+    return tokens_PT, np.array([len(row) for row in rows])
 
 
 @given(ROWS, st.integers(0, 4), st.integers(1, 3))
 @settings(deadline=None)
 def test_what_a_row_takes_from_another_is_there_before_it(rows, shortest, deepest):
     found = SharedPrefixes.find(*padded(rows), shortest, deepest)
-    assert found.levels_R.max() <= deepest
-    for row, (owner, shared, level) in enumerate(zip(found.owners_R, found.shared_R, found.levels_R, strict=True)):
+    assert found.levels_P.max() <= deepest
+    for row, (owner, shared, level) in enumerate(zip(found.owners_P, found.shared_P, found.levels_P, strict=True)):
         assert rows[row][:shared] == rows[owner][:shared]
         assert shared < len(rows[row])
         if level == 0:
             assert (owner, shared) == (row, 0)
         else:
             assert shared >= max(shortest, 1)
-            assert found.levels_R[owner] < level
+            assert found.levels_P[owner] < level
 
 
 @given(ROWS)
@@ -42,7 +42,7 @@ def test_what_a_row_takes_from_another_is_there_before_it(rows, shortest, deepes
 def test_every_shared_token_runs_once(rows):
     found = SharedPrefixes.find(*padded(rows), shortest=1, deepest=9)
     prefixes = {tuple(row[:end]) for row in rows for end in range(1, len(row) + 1)}
-    ran = sum(map(len, rows)) - found.shared_R.sum()
+    ran = sum(map(len, rows)) - found.shared_P.sum()
     assert len(prefixes) <= ran <= len(prefixes) + sum(map(begins_another, [rows] * len(rows), range(len(rows))))
 
 

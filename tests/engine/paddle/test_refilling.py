@@ -22,13 +22,13 @@ class Watched:
         decoder = engine._decoder
         prefill, decode = decoder.prefill, decoder.decode
 
-        def watched_prefill(tokens_RT, *rest):
-            self.events.append(("prefill", len(tokens_RT)))
-            return prefill(tokens_RT, *rest)
+        def watched_prefill(tokens_PT, *rest):
+            self.events.append(("prefill", len(tokens_PT)))
+            return prefill(tokens_PT, *rest)
 
-        def watched_decode(slots_N, *rest):
-            self.events.append(("decode", len(slots_N)))
-            return decode(slots_N, *rest)
+        def watched_decode(slots_S, *rest):
+            self.events.append(("decode", len(slots_S)))
+            return decode(slots_S, *rest)
 
         decoder.prefill, decoder.decode = watched_prefill, watched_decode
 

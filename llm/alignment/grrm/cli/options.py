@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from grrm.engine.options import BACKENDS, DTYPES, FASTDEPLOY, SERVERS, OptionNames, choose_back_end
+from grrm.entry import read_assignments
 from grrm.errors import UserError
+from grrm.gqm.chat import CHAT_TEMPLATES
 
 
 class FiniteRange(click.FloatRange):
@@ -27,10 +29,19 @@ class FiniteRange(click.FloatRange):
 
 FILE = click.Path(path_type=Path)
 COUNT = click.IntRange(min=1)
-# Spelt out, so that `--help` need not import an engine; a test compares them with the engine's own lists.
-CHAT_TEMPLATES = ("chatml", "checkpoint", "none")
-BACKENDS = ("paddle", "fastdeploy")
-DTYPES = ("float32", "bfloat16")
+# What a user of a command calls the options of a model.
+NAMES = OptionNames(
+    {
+        "model": "--model",
+        "urls": "--url",
+        "tokenizer": "--tokenizer",
+        "token": "--token-env",
+        "deadline": "--deadline",
+        "backend": "--backend",
+        "fastdeploy_options": "--fastdeploy-option",
+        "dtype": "--dtype",
+    }
+)
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _INPUT = (
@@ -88,44 +99,21 @@ class ModelOptions:
 
     def open(self, chat_template: str) -> Any:
         """The opened generator. Raises UserError as `open_generator` does, or for a token that is not there."""
-        from grrm.engine.open import open_generator
-        from grrm.training.trainer_log import load_paddlenlp_quietly
+        from grrm.engine.open import open_checkpoint, open_fastdeploy, open_servers
 
-        if self.fastdeploy_options and (self.urls or self.backend != "fastdeploy"):
-            raise UserError("--fastdeploy-option is for --backend fastdeploy and --model: add them, or leave it out")
-        if self.urls:
-            refuse_given(("backend", "dtype"), "with --url, as the model's server loads the weights")
-            settings = {"token": self._token(), "deadline_s": self.deadline, "tokenizer_path": self.tokenizer}
-            given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
-            if self.tokenizer is not None:
-                load_paddlenlp_quietly()
-            return open_generator(self.model, urls=self.urls, chat_template=chat_template, **given)
-        if self.model is None:
-            raise UserError("no model is named: give --model FOLDER, or --url of a server")
-        if self.tokenizer or self.token_env or (self.deadline and self.backend == "paddle"):
-            raise UserError("--tokenizer, --token-env and --deadline are for servers: add --url, or leave them out")
-        if self.backend == "fastdeploy":
-            refuse_given(("dtype",), "with --backend fastdeploy, which computes in bfloat16")
-        if find_spec("paddle") is None or find_spec("safetensors") is None:
-            raise UserError("a checkpoint needs Paddle: `pip install 'paddle-grrm[train]'`, or ask a server with --url")
-        from grrm.models.whole_checkpoint import check_checkpoint
-
-        check_checkpoint(Path(self.model))  # before paddle is loaded, which takes its time
-        of_backend = self._of_backend()
-        load_paddlenlp_quietly()
-        return open_generator(self.model, backend=self.backend, chat_template=chat_template, **of_backend)
-
-    def _of_backend(self) -> dict[str, Any]:
-        if self.backend == "paddle":
-            return {"dtype": self.dtype}
-        from grrm.engine.fastdeploy_engine import check_installed
-        from grrm.engine.fastdeploy_options import check_options
-        from grrm.engine.open import DEADLINE_S
-        from grrm.entry import read_assignments
-
-        options = check_options(read_assignments(self.fastdeploy_options, "FastDeploy option") or {})
-        check_installed()
-        return {"options": options, "deadline_s": self.deadline or DEADLINE_S}
+        back_end = choose_back_end(
+            [option for option, flag in NAMES.names.items() if _is_given(flag)], NAMES, self.backend
+        )
+        common: dict[str, Any] = {"chat_template": chat_template, "quiet": True}
+        if self.deadline is not None:
+            common["deadline_s"] = self.deadline
+        if back_end == SERVERS:
+            return open_servers(self.urls, self.model, tokenizer_path=self.tokenizer, token=self._token(), **common)
+        folder = str(self.model)
+        if back_end == FASTDEPLOY:
+            options = read_assignments(self.fastdeploy_options, "FastDeploy option")
+            return open_fastdeploy(folder, options=options, **common)
+        return open_checkpoint(folder, dtype=self.dtype, **common)
 
     def _token(self) -> str | None:
         from grrm.rewards.bearer import token_from_env
@@ -159,10 +147,17 @@ def sampling_options(temperature: float, max_new_tokens: int, retry: int) -> Cal
 
 def refuse_given(names: tuple[str, ...], reason: str) -> None:
     """Raises UserError for the first of these options that stands on the command line: it would have no effect."""
-    context = click.get_current_context()
     for name in names:
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            raise UserError(f"--{name.replace('_', '-')} has no effect {reason}; leave it out")
+        flag = f"--{name.replace('_', '-')}"
+        if _is_given(flag):
+            raise UserError(f"{flag} has no effect {reason}; leave it out")
+
+
+def _is_given(flag: str) -> bool:
+    """True for an option that stands on the command line."""
+    context = click.get_current_context()
+    names = [parameter.name for parameter in context.command.params if flag in parameter.opts and parameter.name]
+    return any(context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE for name in names)
 
 
 def take_model_options(options: dict[str, Any]) -> ModelOptions:

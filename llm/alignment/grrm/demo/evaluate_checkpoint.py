@@ -51,7 +51,7 @@ def main(
     The scores on each file of EXTRA_DATA are in OUT too, under "extra" and the file's NAME.
     """
     from grrm.engine.paddle.engine import PaddleEngine
-    from grrm.training.model_setup import encoder, load_tokenizer, response_decoder, stop_tokens
+    from grrm.models.tokenizer import encoder, load_tokenizer, response_decoder, stop_tokens
 
     extra = {name: read_tasks(Path(path)) for name, _, path in (text.partition("=") for text in extra_data)}
     tasks = read_tasks(data)

@@ -95,8 +95,8 @@ def untrained(config: Path, tokenizer_folder: Path, out: Path, seed: int) -> Non
     """Save the policy that SFT with the same seed starts from."""
     from types import SimpleNamespace
 
+    from grrm.models.tokenizer import load_tokenizer
     from grrm.sft.run import build_model
-    from grrm.training.model_setup import load_tokenizer
 
     loaded = load_tokenizer(str(tokenizer_folder))
     model = build_model(SimpleNamespace(init_from_config=str(config), seed=seed), len(loaded))

@@ -103,8 +103,8 @@ def reader(policy: Path, groups: Path, candidates: int, prompt_type: str, seed: 
     from grrm.data.converters.sft_expected import convert_sft_expected
     from grrm.data.judge_frames import prompt_frames_of, response_frames_of
     from grrm.models.policy import load_policy
+    from grrm.models.tokenizer import encoder, load_tokenizer, word_places
     from grrm.rl.growth import with_words
-    from grrm.training.model_setup import encoder, load_tokenizer, word_places
 
     encode = encoder(load_tokenizer(str(policy)))
     begin, end = prompt_frames(prompt_type)
@@ -151,8 +151,8 @@ def start(
     from grrm.data.bpe import add_words, word_texts
     from grrm.data.dataset import read_src_tgt
     from grrm.models.policy import load_policy
+    from grrm.models.tokenizer import encoder, load_tokenizer
     from grrm.rl.growth import grow_judge
-    from grrm.training.model_setup import encoder, load_tokenizer
 
     encode = encoder(load_tokenizer(str(folder)))
     prompts = [encode(prompt) for _, prompt, _ in islice(read_src_tgt(rows), MEASURED)]

@@ -21,9 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from grrm.engine.api import Completion, SamplingParams
-from grrm.engine.fastdeploy_options import check_options
-from grrm.engine.prompt_checks import check_prompts, streams_of
+from grrm.engine.api import Completion, SamplingParams, check_prompts, streams_of
+from grrm.engine.options import check_fastdeploy_options
 from grrm.errors import UserError
 
 INSTALL = (
@@ -82,10 +81,10 @@ class FastDeployEngine:
     ) -> FastDeployEngine:
         """Start FastDeploy on the checkpoint in `directory`, whose model is of these sizes; takes minutes.
 
-        `options` are those of `fastdeploy_options`. FastDeploy itself watches the workers it starts. Raises UserError
+        `options` are those of `check_fastdeploy_options`. FastDeploy watches the workers it starts. Raises UserError
         when it is not installed, an option is wrong, or it cannot start.
         """
-        given = check_options(options or {})
+        given = check_fastdeploy_options(options or {})
         length = given.setdefault("max_model_len", max_positions)  # FastDeploy's own default is 2048
         if not isinstance(length, int) or length > max_positions:
             raise UserError(
@@ -130,7 +129,7 @@ class FastDeployEngine:
     ) -> list[Completion]:
         """One completion per prompt, order kept; `stream_ids` default to 0, 1, 2, …
 
-        Raises UserError for params that FastDeploy cannot honour, an empty prompt, one that leaves no room for a token,
+        Raises UserError for params that FastDeploy ignores, an empty prompt, one that leaves no room for a token,
         a token id outside the vocabulary, a request that FastDeploy reports as failed, and a call past the deadline;
         ValueError when `stream_ids` and `prompts` differ in length.
         """

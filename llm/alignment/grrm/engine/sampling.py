@@ -1,13 +1,15 @@
-"""Drawing tokens from logits on the host: numpy only, one uniform number per token, nothing shared between rows."""
+"""Drawing tokens from logits on the CPU, in NumPy or in C++: one uniform number per token, each row by itself."""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grrm.engine.api import SamplingParams
+from grrm.models import cpu_kernels
 
 _BLOCK = 64  # width of the second level of the inverse-CDF search
 _U64 = (1 << 64) - 1
@@ -19,140 +21,185 @@ def draw_uniforms(seed: int, stream_ids: Sequence[int], count: int) -> NDArray[n
     The streams are counter based: they neither overlap nor depend on one another, and a longer draw begins
     with the shorter one. Ids and seeds are taken modulo 2^64.
     """
-    uniforms_BT = np.empty((len(stream_ids), count))
+    uniforms_RT = np.empty((len(stream_ids), count))
     for row, stream_id in enumerate(stream_ids):
         key = np.array([seed & _U64, stream_id & _U64], dtype=np.uint64)
-        np.random.Generator(np.random.Philox(key=key)).random(out=uniforms_BT[row])
-    return uniforms_BT
+        np.random.Generator(np.random.Philox(key=key)).random(out=uniforms_RT[row])
+    return uniforms_RT
 
 
 def apply_repetition_penalty(
-    logits_BV: NDArray[np.float32], seen_BV: NDArray[np.bool_], penalty: float
+    logits_SV: NDArray[np.float32], seen_SV: NDArray[np.bool_], penalty: float
 ) -> NDArray[np.float32]:
     """Logits of tokens seen in prompt or completion: divided by `penalty` when positive, multiplied when negative.
 
     Keskar et al. 2019 (CTRL), with the sign rule that transformers and PaddleNLP use. Penalty 1 changes nothing.
     """
-    penalised_BV = np.where(logits_BV < 0, logits_BV * np.float32(penalty), logits_BV / np.float32(penalty))
-    return np.where(seen_BV, penalised_BV, logits_BV)
+    penalised_SV = np.where(logits_SV < 0, logits_SV * np.float32(penalty), logits_SV / np.float32(penalty))
+    return np.where(seen_SV, penalised_SV, logits_SV)
 
 
-def keep_top_k(scores_BV: NDArray[np.float32], k: int) -> NDArray[np.float32]:
+def keep_top_k(scores_SV: NDArray[np.float32], k: int) -> NDArray[np.float32]:
     """Scores with everything below each row's k-th largest set to -inf; ties with the k-th stay. k >= V keeps all."""
-    if k >= scores_BV.shape[1]:
-        return scores_BV
-    kth_B1 = np.partition(scores_BV, -k, axis=1)[:, -k, None]
-    return np.where(scores_BV < kth_B1, np.float32(-np.inf), scores_BV)
+    if k >= scores_SV.shape[1]:
+        return scores_SV
+    kth_S1 = np.partition(scores_SV, -k, axis=1)[:, -k, None]
+    return np.where(scores_SV < kth_S1, np.float32(-np.inf), scores_SV)
 
 
-def keep_top_p(weights_BV: NDArray[np.float32], top_p: float) -> NDArray[np.float32]:
+def keep_top_p(weights_SV: NDArray[np.float32], top_p: float) -> NDArray[np.float32]:
     """Weights (unnormalised probabilities) outside each row's nucleus set to 0.
 
     The nucleus is the smallest set of most probable tokens that holds at least `top_p` of the mass (Holtzman
     et al. 2020); the most probable token is always in it, and so are ties with its least probable member.
     """
-    descending_BV = -np.sort(-weights_BV, axis=1)
-    mass_BV = np.cumsum(descending_BV, axis=1, dtype=np.float64)
-    before_BV = mass_BV - descending_BV
-    kept_B = np.maximum(1, (before_BV < top_p * mass_BV[:, -1:]).sum(axis=1))
-    least_B1 = np.take_along_axis(descending_BV, kept_B[:, None] - 1, axis=1)
-    return np.where(weights_BV < least_B1, np.float32(0), weights_BV)
+    descending_SV = -np.sort(-weights_SV, axis=1)
+    mass_SV = np.cumsum(descending_SV, axis=1, dtype=np.float64)
+    before_SV = mass_SV - descending_SV
+    kept_S = np.maximum(1, (before_SV < top_p * mass_SV[:, -1:]).sum(axis=1))
+    least_S1 = np.take_along_axis(descending_SV, kept_S[:, None] - 1, axis=1)
+    return np.where(weights_SV < least_S1, np.float32(0), weights_SV)
 
 
 def sample_tokens(
-    logits_BV: NDArray[np.float32],
+    logits_SV: NDArray[np.float32],
     params: SamplingParams,
-    uniforms_B: NDArray[np.float64],
-    n_generated_B: NDArray[np.int64],
-    seen_BV: NDArray[np.bool_] | None = None,
+    uniforms_S: NDArray[np.float64],
+    n_generated_S: NDArray[np.int64],
+    seen_SV: NDArray[np.bool_] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """One token per row, with its log-probability under the policy (see `Completion.logprobs`).
 
     Order: repetition penalty, minimum length, temperature, top-k, top-p, then the inverse of the cumulative
-    distribution at `uniforms_B`. `n_generated_B` counts the tokens each row already has; `seen_BV` marks the
+    distribution at `uniforms_S`. `n_generated_S` counts the tokens each row already has; `seen_SV` marks the
     tokens of its prompt and completion and is needed only with a repetition penalty. Temperature 0 takes the
     argmax (first of ties) and reports log-probabilities at temperature 1.
     Raises FloatingPointError when a row's logits hold NaN or +inf, or nothing but -inf.
     """
-    shaped_BV = _shape_logits(logits_BV, params, n_generated_B, seen_BV)
+    shaped_SV = _shape_logits(logits_SV, params, n_generated_S, seen_SV)
     temperature = params.temperature or 1.0
-    scores_BV, weights_BV = _scale(logits_BV, temperature)
-    log_total_B = np.log(_block_sums(weights_BV).sum(axis=1))
+    scores_SV, weights_SV = _scale(logits_SV, temperature)
+    log_total_S = np.log(_block_sums(weights_SV).sum(axis=1))
     if params.temperature == 0:
-        tokens_B = shaped_BV.argmax(axis=1)
+        tokens_S = shaped_SV.argmax(axis=1)
     else:
-        if shaped_BV is not logits_BV or params.top_k:
-            weights_BV = _filtered_weights(shaped_BV, params)
+        if shaped_SV is not logits_SV or params.top_k:
+            weights_SV = _filtered_weights(shaped_SV, params)
         if params.top_p < 1:
-            weights_BV = keep_top_p(weights_BV, params.top_p)
-        tokens_B = _invert_cdf(weights_BV, uniforms_B)
-    logprobs_B = scores_BV[np.arange(len(tokens_B)), tokens_B].astype(np.float64) - log_total_B
-    return tokens_B.astype(np.int64), logprobs_B
+            weights_SV = keep_top_p(weights_SV, params.top_p)
+        tokens_S = _invert_cdf(weights_SV, uniforms_S)
+    logprobs_S = scores_SV[np.arange(len(tokens_S)), tokens_S].astype(np.float64) - log_total_S
+    return tokens_S.astype(np.int64), logprobs_S
+
+
+def sample_tokens_cpp(
+    logits_SV: NDArray[np.float32],
+    params: SamplingParams,
+    uniforms_S: NDArray[np.float64],
+    n_generated_S: NDArray[np.int64],
+    seen_SV: NDArray[np.bool_] | None = None,
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """`sample_tokens` in C++ (csrc/kernels/sampling.h), where nothing is sorted: same arguments, results and errors.
+
+    The exponential is an approximation with a relative error of 3e-7, so a uniform number on the border between two
+    tokens may draw the other one.
+    """
+    if params.repetition_penalty == 1:
+        seen_SV = None
+    elif seen_SV is None:
+        raise ValueError("a repetition penalty needs seen_SV")
+    rows, vocabulary = logits_SV.shape
+    logits = np.ascontiguousarray(logits_SV, dtype=np.float32)
+    uniforms = np.ascontiguousarray(uniforms_S, dtype=np.float64)
+    too_short = np.ascontiguousarray(n_generated_S < params.min_new_tokens, dtype=np.uint8)
+    seen = None if seen_SV is None else np.ascontiguousarray(seen_SV, dtype=np.bool_).view(np.uint8)
+    stops = cpu_kernels.int64s(params.stop_token_ids)
+    tokens_S, logprobs_S = np.empty(rows, np.int64), np.empty(rows)
+    bad = cpu_kernels.call(
+        "grrm_sample",
+        logits,
+        ctypes.c_int64(rows),
+        ctypes.c_int64(vocabulary),
+        ctypes.c_float(params.temperature),
+        ctypes.c_int64(params.top_k),
+        ctypes.c_double(params.top_p),
+        ctypes.c_float(params.repetition_penalty),
+        seen,
+        too_short,
+        stops,
+        ctypes.c_int64(len(stops)),
+        uniforms,
+        tokens_S,
+        logprobs_S,
+    )
+    if bad:
+        raise FloatingPointError(f"logits of {bad} of {rows} sequences are not finite: the model diverged")
+    return tokens_S, logprobs_S
 
 
 def _shape_logits(
-    logits_BV: NDArray[np.float32],
+    logits_SV: NDArray[np.float32],
     params: SamplingParams,
-    n_generated_B: NDArray[np.int64],
-    seen_BV: NDArray[np.bool_] | None,
+    n_generated_S: NDArray[np.int64],
+    seen_SV: NDArray[np.bool_] | None,
 ) -> NDArray[np.float32]:
     """Penalty and minimum length; the very same array where neither applies."""
-    shaped_BV = logits_BV
+    shaped_SV = logits_SV
     if params.repetition_penalty != 1:
-        if seen_BV is None:
-            raise ValueError("a repetition penalty needs seen_BV")
-        shaped_BV = apply_repetition_penalty(shaped_BV, seen_BV, params.repetition_penalty)
-    too_short_B = n_generated_B < params.min_new_tokens
-    if params.stop_token_ids and too_short_B.any():
-        shaped_BV = shaped_BV.copy()
-        shaped_BV[np.ix_(too_short_B, params.stop_token_ids)] = -np.inf
-    return shaped_BV
+        if seen_SV is None:
+            raise ValueError("a repetition penalty needs seen_SV")
+        shaped_SV = apply_repetition_penalty(shaped_SV, seen_SV, params.repetition_penalty)
+    too_short_S = n_generated_S < params.min_new_tokens
+    if params.stop_token_ids and too_short_S.any():
+        shaped_SV = shaped_SV.copy()
+        shaped_SV[np.ix_(too_short_S, np.array(params.stop_token_ids))] = -np.inf
+    return shaped_SV
 
 
-def _scale(logits_BV: NDArray[np.float32], temperature: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _scale(logits_SV: NDArray[np.float32], temperature: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """(logits - row maximum) / temperature, and its exponential padded with zeros to whole blocks."""
-    maxima_B1 = logits_BV.max(axis=1, keepdims=True)
-    if not np.isfinite(maxima_B1).all():
-        bad = int((~np.isfinite(maxima_B1)).sum())
-        raise FloatingPointError(f"logits of {bad} of {len(logits_BV)} sequences are not finite: the model diverged")
+    maxima_S1 = logits_SV.max(axis=1, keepdims=True)
+    if not np.isfinite(maxima_S1).all():
+        bad = int((~np.isfinite(maxima_S1)).sum())
+        raise FloatingPointError(f"logits of {bad} of {len(logits_SV)} sequences are not finite: the model diverged")
     # Subtracting first keeps tiny temperatures from overflowing.
-    scores_BV = logits_BV - maxima_B1
+    scores_SV = logits_SV - maxima_S1
     if temperature != 1:
         with np.errstate(over="ignore"):  # -inf is the right limit
-            scores_BV /= np.float32(temperature)
-    return scores_BV, _padded_exp(scores_BV)
+            scores_SV /= np.float32(temperature)
+    return scores_SV, _padded_exp(scores_SV)
 
 
-def _padded_exp(scores_BV: NDArray[np.float32]) -> NDArray[np.float32]:
-    rows, vocab = scores_BV.shape
-    weights_BV = np.empty((rows, -(-vocab // _BLOCK) * _BLOCK), dtype=np.float32)
-    weights_BV[:, vocab:] = 0
-    np.exp(scores_BV, out=weights_BV[:, :vocab])
-    return weights_BV
+def _padded_exp(scores_SV: NDArray[np.float32]) -> NDArray[np.float32]:
+    rows, vocab = scores_SV.shape
+    weights_SV = np.empty((rows, -(-vocab // _BLOCK) * _BLOCK), dtype=np.float32)
+    weights_SV[:, vocab:] = 0
+    np.exp(scores_SV, out=weights_SV[:, :vocab])
+    return weights_SV
 
 
-def _filtered_weights(shaped_BV: NDArray[np.float32], params: SamplingParams) -> NDArray[np.float32]:
-    scores_BV, weights_BV = _scale(shaped_BV, params.temperature)
-    return _padded_exp(keep_top_k(scores_BV, params.top_k)) if params.top_k else weights_BV
+def _filtered_weights(shaped_SV: NDArray[np.float32], params: SamplingParams) -> NDArray[np.float32]:
+    scores_SV, weights_SV = _scale(shaped_SV, params.temperature)
+    return _padded_exp(keep_top_k(scores_SV, params.top_k)) if params.top_k else weights_SV
 
 
-def _block_sums(weights_BV: NDArray[np.float32]) -> NDArray[np.float64]:
-    return weights_BV.reshape(len(weights_BV), -1, _BLOCK).sum(axis=2, dtype=np.float64)
+def _block_sums(weights_SV: NDArray[np.float32]) -> NDArray[np.float64]:
+    return weights_SV.reshape(len(weights_SV), -1, _BLOCK).sum(axis=2, dtype=np.float64)
 
 
-def _invert_cdf(weights_BV: NDArray[np.float32], uniforms_B: NDArray[np.float64]) -> NDArray[np.int64]:
+def _invert_cdf(weights_SV: NDArray[np.float32], uniforms_S: NDArray[np.float64]) -> NDArray[np.int64]:
     """First index where the float64 cumulative weight exceeds uniform x total; never a token of weight 0.
 
     Two levels, the block first, because a full cumulative sum costs more than a small model's forward pass.
     """
-    rows_B = np.arange(len(weights_BV))
-    sums_BK = _block_sums(weights_BV)
-    cdf_BK = np.cumsum(sums_BK, axis=1)
-    total_B = cdf_BK[:, -1]
-    target_B = np.minimum(uniforms_B * total_B, np.nextafter(total_B, 0))
-    block_B = (cdf_BK <= target_B[:, None]).sum(axis=1)
-    inner_BW = weights_BV.reshape(len(weights_BV), -1, _BLOCK)[rows_B, block_B].astype(np.float64)
-    rest_B = np.maximum(target_B - (cdf_BK[rows_B, block_B] - sums_BK[rows_B, block_B]), 0)
-    within_B = (np.cumsum(inner_BW, axis=1) <= rest_B[:, None]).sum(axis=1)
-    last_B = _BLOCK - 1 - (inner_BW[:, ::-1] > 0).argmax(axis=1)  # rounding may overshoot the block's end
-    return block_B * _BLOCK + np.minimum(within_B, last_B)
+    rows_S = np.arange(len(weights_SV))
+    sums_SK = _block_sums(weights_SV)
+    cdf_SK = np.cumsum(sums_SK, axis=1)
+    total_S = cdf_SK[:, -1]
+    target_S = np.minimum(uniforms_S * total_S, np.nextafter(total_S, 0))
+    block_S = (cdf_SK <= target_S[:, None]).sum(axis=1)
+    inner_SW = weights_SV.reshape(len(weights_SV), -1, _BLOCK)[rows_S, block_S].astype(np.float64)
+    rest_S = np.maximum(target_S - (cdf_SK[rows_S, block_S] - sums_SK[rows_S, block_S]), 0)
+    within_S = (np.cumsum(inner_SW, axis=1) <= rest_S[:, None]).sum(axis=1)
+    last_S = _BLOCK - 1 - (inner_SW[:, ::-1] > 0).argmax(axis=1)  # rounding may overshoot the block's end
+    return block_S * _BLOCK + np.minimum(within_S, last_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+CHAT_TEMPLATES = ("chatml", "checkpoint", "none")  # this one, the one stored with a model, the text as it is
 EOS_TEXT = "<|im_end|>"
 USER_START = "<|im_start|>user\n"
 ASSISTANT_START = "<|im_start|>assistant\n"

@@ -1,8 +1,12 @@
-"""What a model directory holds, checked before anything is loaded from it."""
+"""Opening the checkpoint in a folder: Paddle's or Hugging Face's safetensors, for generation or for training.
+
+What can be checked without the weights is checked without Paddle, which takes seconds to import.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +14,75 @@ from safetensors import SafetensorError, safe_open
 
 from grrm.errors import UserError
 
+RANKING_ARCHITECTURES = ("qwen2",)  # values of model_type in config.json that judges and translation models may have
+_INDEX_FILE = "model.safetensors.index.json"
+_BASE_PREFIXES = ("model", "qwen2", "llama")  # of parameter names: transformers', PaddleNLP's
+# A fused projection holds these, and PaddleNLP converts in both directions.
+_FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_fused_proj": ("gate_proj", "up_proj")}
+_CANNOT_LOAD = (OSError, ValueError, RuntimeError, KeyError, TypeError, AssertionError, SafetensorError)
+
+
+def check_checkpoint(directory: Path, architectures: Collection[str] = RANKING_ARCHITECTURES) -> dict[str, Any]:
+    """The config of the model in `directory`, once everything that can be checked without loading it is in order.
+
+    Raises UserError, one sentence, when the folder or its config.json is missing, `model_type` is none of
+    `architectures`, or a file of weights is missing or cut short.
+    """
+    config = read_config(directory)
+    model_type = config.get("model_type")
+    if model_type not in architectures:
+        raise UserError(
+            f"the model in '{directory}' is of architecture {model_type!r}, which cannot be opened here: give a "
+            f"checkpoint of {' or '.join(architectures)}"
+        )
+    _weight_files(directory)
+    return config
+
+
+def load_causal_lm(directory: str | Path, dtype: str = "float32") -> Any:
+    """The causal language model in `directory` for generation, in eval mode. Raises UserError as `load_model` does."""
+    from paddlenlp.transformers import AutoModelForCausalLM
+
+    model = load_model(AutoModelForCausalLM, directory, dtype=dtype)
+    model.eval()
+    return model
+
+
+def load_model(model_class: Any, directory: str | Path, **overrides: Any) -> Any:
+    """`model_class` with the checkpoint in `directory`, every parameter of it from there; Hugging Face's is converted.
+
+    `overrides` are those of `from_pretrained`: `dtype`, and settings that replace those in config.json. Raises
+    UserError, one sentence, for a folder without config.json or whole safetensors weights, weights that lack a
+    parameter or do not fit config.json, and rotary embeddings of a kind that PaddleNLP would leave out.
+    """
+    directory = Path(directory)
+    overrides = rotary_overrides(directory, read_config(directory)) | overrides
+    files = _weight_files(directory)
+    if _is_from_torch(files[0]):
+        overrides["convert_from_torch"] = True
+    try:
+        model = model_class.from_pretrained(str(directory), **overrides)
+    except _CANNOT_LOAD as error:
+        raise _damaged(directory, error, "are damaged or do not fit its config.json") from error
+    # PaddleNLP fills what is missing with random numbers and a warning.
+    missing = missing_parameters(model.state_dict(), _stored_names(files), model.config.tie_word_embeddings)
+    if missing:
+        more = " and more" if len(missing) > 3 else ""
+        raise UserError(
+            f"the weights in '{directory}' lack {', '.join(missing[:3])}{more}: they are not whole, get them again"
+        )
+    return model
+
 
 def read_config(directory: Path) -> dict[str, Any]:
-    """The checkpoint's config.json. Raises UserError when there is none or it is not a JSON object."""
+    """The checkpoint's config.json. Raises UserError when there is none, or it is not a JSON object."""
+    if not directory.is_dir():
+        state = "is not a folder" if directory.exists() else "does not exist"
+        raise UserError(f"the checkpoint folder '{directory}' {state}: give the folder of a model")
     place = f"'{directory}/config.json'"
     try:
         config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         raise UserError(f"model directory '{directory}' has no config.json: pass a checkpoint directory") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{place} is not readable JSON ({error}): pass a checkpoint directory") from None
@@ -48,33 +114,84 @@ def rotary_overrides(directory: Path, config: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def weight_files(directory: Path) -> list[Path]:
-    """The checkpoint's safetensors files.
+def missing_parameters(needed: Iterable[str], stored: Iterable[str], has_tied_head: bool) -> list[str]:
+    """Parameters of a model that its files do not hold, sorted, named without the base model's prefix."""
+    missing = _plain_names(needed) - _plain_names(stored)
+    return sorted(missing - {"lm_head.weight"} if has_tied_head else missing)
+
+
+def _plain_names(names: Iterable[str]) -> set[str]:
+    """Names as both libraries have in common: no base prefix, fused projections taken apart."""
+    plain: set[str] = set()
+    for name in names:
+        head, _, rest = name.partition(".")
+        short = rest if head in _BASE_PREFIXES else name
+        fused = next((part for part in _FUSED if f".{part}." in short), None)
+        plain |= {short.replace(fused, part) for part in _FUSED[fused]} if fused else {short}
+    return plain
+
+
+def _weight_files(directory: Path) -> list[Path]:
+    """The checkpoint's safetensors files, every shard there and its header whole.
 
     Raises UserError when there are none. Pickled weights (*.pdparams, *.bin) can run code when they are loaded and are
     refused.
     """
     files = sorted(directory.glob("*.safetensors"))
-    if files:
-        return files
+    if not files:
+        raise _no_weights(directory)
+    _check_shards(directory, {file.name for file in files})
+    for file in files:
+        _is_from_torch(file)
+    return files
+
+
+def _no_weights(directory: Path) -> UserError:
     pickled = sorted([*directory.glob("*.pdparams"), *directory.glob("*.bin")])
     if pickled:
-        raise UserError(
+        return UserError(
             f"model directory '{directory}' holds pickled weights only ({pickled[0].name}), which could run code: "
             "convert them with save_pretrained(..., safe_serialization=True) where you trust them"
         )
-    raise UserError(f"model directory '{directory}' has no weights (*.safetensors): pass a checkpoint directory")
+    return UserError(f"model directory '{directory}' has no weights (*.safetensors): pass a checkpoint directory")
 
 
-def is_hugging_face(files: list[Path]) -> bool:
+def _check_shards(directory: Path, present: set[str]) -> None:
+    index = directory / _INDEX_FILE
+    if not index.is_file():
+        return
+    try:
+        listed = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"'{index}' is not a readable index of weights: get the checkpoint again") from error
+    absent = sorted(str(name) for name in listed - present)
+    if absent:
+        raise UserError(
+            f"the model in '{directory}' lacks {len(absent)} of {len(listed)} files of weights, first {absent[0]}: get "
+            "them again"
+        )
+
+
+def _is_from_torch(file: Path) -> bool:
     """True when the weights were written from torch, with linear weights stored (out, in).
 
     Raises UserError for a file that is not whole.
     """
     try:
-        with safe_open(str(files[0]), framework="np") as tensors:
+        with safe_open(str(file), framework="np") as tensors:
             return (tensors.metadata() or {}).get("format") == "pt"
     except (SafetensorError, OSError) as error:
-        raise UserError(
-            f"the model in '{files[0].parent}' cannot be loaded ({error}): its weights are damaged, get them again"
-        ) from error
+        raise _damaged(file.parent, error, "are damaged") from error
+
+
+def _stored_names(files: Iterable[Path]) -> set[str]:
+    names: set[str] = set()
+    for file in files:
+        with safe_open(str(file), framework="np") as tensors:
+            names |= set(tensors.keys())
+    return names
+
+
+def _damaged(directory: Path, error: Exception, state: str) -> UserError:
+    cause = " ".join(str(error).split())[:300] or type(error).__name__
+    return UserError(f"the model in '{directory}' cannot be loaded ({cause}): its weights {state}, get them again")

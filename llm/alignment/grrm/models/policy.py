@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 
 import paddle
 from paddlenlp.transformers import LlamaForCausalLM, Qwen2ForCausalLM
-from safetensors import SafetensorError
 
 from grrm.errors import UserError
 from grrm.models.attention_ranges import dense_mask
-from grrm.models.checkpoint import is_hugging_face, read_config, rotary_overrides, weight_files
+from grrm.models.checkpoint import check_checkpoint, load_model
 from grrm.models.cpu_layers import takes_ranges
 
 POLICY_BASES = {"qwen2": Qwen2ForCausalLM, "llama": LlamaForCausalLM}
@@ -35,17 +34,6 @@ class _ReturnsHidden:
         super().__init__(config, *args, **kwargs)
         # Asked once: layers keep the attention function that was in place when they were built.
         self.reads_ranges = takes_ranges(config)
-
-    @classmethod
-    def _load_pretrained_model(cls, *args: Any, **kwargs: Any) -> Any:
-        """Refuse a checkpoint with holes, which PaddleNLP fills with random numbers and a warning."""
-        loaded = super()._load_pretrained_model(*args, **kwargs)
-        model, missing = loaded[0], set(loaded[1])
-        if model.config.tie_word_embeddings:
-            missing.discard("lm_head.weight")
-        if missing:
-            raise ValueError(f"it lacks {', '.join(sorted(missing)[:3])}{' and more' if len(missing) > 3 else ''}")
-        return loaded
 
     def forward(
         self,
@@ -90,19 +78,10 @@ def load_policy(directory: str | Path, **config_overrides: Any) -> Any:
 
     Raises UserError when the directory has no readable config.json, or weights that are not whole or do not fit it.
     """
-    path = Path(directory)
-    config = read_config(path)
-    cls = policy_class(config.get("model_type", ""))
-    overrides = {"dtype": "float32", "use_cache": False, **rotary_overrides(path, config), **config_overrides}
-    if is_hugging_face(weight_files(path)):
-        overrides["convert_from_torch"] = True
-    try:
-        return cls.from_pretrained(str(path), **overrides)
-    except (OSError, ValueError, RuntimeError, KeyError, TypeError, AssertionError, SafetensorError) as error:
-        cause = " ".join(str(error).split())[:300] or type(error).__name__
-        raise UserError(
-            f"the model in '{path}' cannot be loaded ({cause}): its weights are damaged or do not fit its config.json"
-        ) from error
+    config = check_checkpoint(Path(directory), tuple(POLICY_BASES))
+    return load_model(
+        policy_class(config["model_type"]), directory, **{"dtype": "float32", "use_cache": False, **config_overrides}
+    )
 
 
 def freeze_layers(model: Any, n_layers: int) -> None:

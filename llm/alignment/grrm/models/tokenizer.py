@@ -1,24 +1,26 @@
-"""The tokenizer and the chat template of a checkpoint folder, each missing part named in one sentence."""
+"""The tokenizer of a checkpoint folder: text to ids and back, the tokens that stop, the chat template."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from grrm.errors import UserError
-from grrm.gqm.chat import render_chatml
+from grrm.errors import UserError, require_known
+from grrm.gqm.chat import CHAT_TEMPLATES, render_chatml
 
-CHAT_TEMPLATES = ("chatml", "checkpoint", "none")
+if TYPE_CHECKING:
+    from grrm.data.converters.sft_expected import WordPlaces
 
 
-def load_tokenizer(directory: Path) -> Any:
-    """The tokenizer in `directory`, which has an end token.
+def load_tokenizer(directory: str | Path) -> Any:
+    """The tokenizer in `directory`, which has an eos token; where it names no pad token, that is the eos token.
 
     Folders that transformers 5 wrote are read as well: a tokenizer.json without the files of older classes.
     Raises UserError when the folder holds no tokenizer that can be read, or one that names no eos_token.
     """
+    directory = Path(directory)
     # Not a folder would be a model hub's name to AutoTokenizer, and a download that may wait for long.
     if not directory.is_dir():
         raise UserError(
@@ -37,6 +39,8 @@ def load_tokenizer(directory: Path) -> Any:
         ) from error
     if tokenizer.eos_token_id is None:
         raise UserError(f"the tokenizer in '{directory}' names no eos_token: set it in its tokenizer_config.json")
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
 
 
@@ -60,6 +64,67 @@ def _class_name(config: Path) -> str | None:
     return settings.get("tokenizer_class") if isinstance(settings, dict) else None
 
 
+def check_vocabulary(tokenizer: Any, vocab_size: int, directory: str | Path = "") -> None:
+    """Raises UserError when the model has no row for a token: it would be an index error in the middle of a run."""
+    if len(tokenizer) > vocab_size:
+        place = f" in '{directory}'" if str(directory) else ""
+        raise UserError(
+            f"the tokenizer{place} has {len(tokenizer)} tokens but the model only {vocab_size} (vocab_size in its "
+            "config.json): use the tokenizer the model was trained with"
+        )
+
+
+def encoder(tokenizer: Any) -> Callable[[str], list[int]]:
+    """Text to ids without special tokens added: prompts are rendered from the chat template already."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:  # the wrapper around it takes a third of the time
+        # What the wrapper does at each call: a stored file may ask for cutting and padding.
+        backend.no_truncation()
+        backend.no_padding()
+        return lambda text: list(backend.encode(text, add_special_tokens=False).ids)
+    return lambda text: list(tokenizer(text, add_special_tokens=False, return_attention_mask=False)["input_ids"])
+
+
+def response_decoder(tokenizer: Any) -> Callable[[Sequence[int]], str]:
+    """Ids to the response's text, special tokens left out."""
+    return lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+
+def token_id(tokenizer: Any, text: str) -> int | None:
+    """The id of a token given by its text, None where the tokenizer has no such token."""
+    found = tokenizer.convert_tokens_to_ids(text)
+    return None if found is None or found == tokenizer.unk_token_id else int(found)
+
+
+def stop_tokens(tokenizer: Any, eos_token: str) -> tuple[int, ...]:
+    """The ids that end a response: the tokenizer's eos and the argument file's `eos_token`, if any.
+
+    Raises UserError when `eos_token` is not a token.
+    """
+    ids = {int(tokenizer.eos_token_id)}
+    if eos_token:
+        extra = token_id(tokenizer, eos_token)
+        if extra is None:
+            raise UserError(f"eos_token {eos_token!r} is not a token of this tokenizer: correct it or remove the key")
+        ids.add(extra)
+    return tuple(sorted(ids))
+
+
+def word_places(directory: str | Path) -> WordPlaces:
+    """The tokenizer of a model folder for `convert_sft_expected`. Raises UserError for one that cannot be used."""
+    from grrm.data.converters.sft_expected import WordPlaces
+
+    tokenizer = load_tokenizer(directory)
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise UserError(f"the tokenizer in '{directory}' cannot tell where its tokens end; use a fast one")
+    return WordPlaces(
+        encoder(tokenizer),
+        lambda text: [end for _, end in backend.encode(text, add_special_tokens=False).offsets],
+        int(tokenizer.eos_token_id),
+    )
+
+
 def special_tokens(tokenizer: Any) -> tuple[str, ...]:
     """The texts that the tokenizer turns into special tokens; none for a tokenizer that does not say."""
     named = tuple(getattr(tokenizer, "all_special_tokens", ()))
@@ -75,12 +140,11 @@ def chat_renderer(chat_template: str, tokenizer: Any, directory: Path | None) ->
     the tokenizer (in chat_template.jinja, else in its settings), "none" leaves the text as it is. Raises UserError for
     another name, or when the checkpoint's own template is asked for and is missing or cannot be rendered.
     """
+    require_known("chat template", chat_template, CHAT_TEMPLATES)
     if chat_template == "chatml":
         return render_chatml
     if chat_template == "none":
         return str
-    if chat_template != "checkpoint":
-        raise UserError(f"chat template {chat_template!r} does not exist: use one of {', '.join(CHAT_TEMPLATES)}")
     if tokenizer is None:
         raise UserError("the checkpoint's chat template needs the folder of its tokenizer: name it, or use 'chatml'")
     _take_template_file(tokenizer, directory)

@@ -12,6 +12,7 @@ from grrm.errors import UserError
 from grrm.gqm.extraction import extract_translation
 from grrm.models.cpu_layers import require_kernels, use_cpu_layers
 from grrm.models.policy import freeze_layers, load_policy
+from grrm.models.tokenizer import encoder, load_tokenizer, response_decoder, stop_tokens
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.failure_policy import FailureBudget, FailurePolicy
 from grrm.rewards.overlong import OverlongConfig
@@ -40,11 +41,7 @@ from grrm.training.checkpoints import (
 from grrm.training.model_setup import (
     build_engine,
     check_fit,
-    encoder,
     load_reference,
-    load_tokenizer,
-    response_decoder,
-    stop_tokens,
     weights_dtype,
 )
 from grrm.training.trainer_log import quiet_paddlenlp

@@ -13,6 +13,7 @@ from grrm.data.dataset import SftDataset
 from grrm.errors import UserError
 from grrm.models.cpu_layers import use_cpu_layers
 from grrm.models.policy import freeze_layers, load_policy, policy_class
+from grrm.models.tokenizer import encoder, load_tokenizer
 from grrm.sft.trainer import SftCollator, SftTrainer
 from grrm.startup import freeze_gc
 from grrm.tracking.console import StepProgress
@@ -26,7 +27,7 @@ from grrm.training.checkpoints import (
     save_final,
     start_over,
 )
-from grrm.training.model_setup import check_fit, encoder, load_tokenizer, weights_dtype
+from grrm.training.model_setup import check_fit, weights_dtype
 from grrm.training.trainer_log import quiet_paddlenlp
 
 

@@ -105,7 +105,7 @@ class LLM:
         chat_template: str | None = None,
         **kwargs: Any,
     ) -> None:
-        from grrm.models.loading import load_causal_lm
+        from grrm.models.checkpoint import load_causal_lm
 
         self.args = _EngineArgs(model=model, tokenizer=tokenizer, enable_logprob=enable_logprob, **kwargs)
         print("Loading Weights: 100%")

@@ -198,7 +198,7 @@ def sft_expected(parquet: Path, out: Path, folder: Path, singles: int, seed: int
     OUT is a .jsonl file with `src`, `tgt` and `labels`, for run_sft.py with `prompt_labels_key: labels`.
     """
     from grrm.data.converters.sft_expected import convert_sft_expected
-    from grrm.training.model_setup import word_places
+    from grrm.models.tokenizer import word_places
 
     click.echo(convert_sft_expected(parquet, out, word_places(folder), singles=singles, seed=seed).summary())
 

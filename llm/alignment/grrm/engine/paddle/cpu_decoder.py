@@ -12,47 +12,46 @@ import paddle
 from numpy.typing import NDArray
 from paddle import Tensor
 
-from grrm.engine.paddle.cpu_cache import CpuCache, cache_counts
-from grrm.engine.paddle.prefixes import SharedPrefixes
+from grrm.engine.paddle.cpu_cache import CpuCache, SharedPrefixes, cache_counts
 from grrm.engine.paddle.weights import DecoderWeights, Projection, collect_weights
 from grrm.models import cpu_kernels
 from grrm_csrc.blas import blas_addresses
 
 _ROWS = 16  # kRows of the kernel: logits have room for a multiple of it
 _PROJECTIONS = 7  # kProjections of the bindings
-_FEW_WEIGHTS = 1 << 24  # models below generate as fast without, in float32
+_FEW_WEIGHTS = 1 << 24  # smaller models generate as fast without packing, in float32
 
 
 class CpuDecoder:
     """Forward pass over a PaddleNLP model's own parameters (Qwen2 or Llama in float32 on the CPU).
 
-    A cache is made for the parameters as they are then: after a change of them it takes a new one.
+    A cache holds for the parameters as they were when it was made: when they change, a new one is needed.
     The same calls as `PlainDecoder`. Raises UserError, on construction, for a model that neither of them implements,
     and ValueError for one that only the other does (see `unsupported_reason`).
     """
 
-    computes_padding = False  # free slots and what is behind a short prompt's end
+    computes_padding = False  # neither free slots nor the padding of short prompts
 
     def __init__(
         self, model: Any, *, max_packed_bytes: int = 0, precision: str = "float32", pass_tokens: int = 4096
     ) -> None:
-        """Weights of up to `max_packed_bytes` are laid out in as much memory once more, anew when they have changed.
+        """Weights of up to `max_packed_bytes` are copied into the layout that the BLAS multiplies fastest ("packed").
 
-        That memory is kept for the next cache. Models so small that it does not pay are left as they are. With the
-        precision "bfloat16" the factors of all products are rounded to it, sums and all else stay float32; weights are
-        laid out whatever their number, in half the memory. With "int8" weights are rounded to eight bits, a quarter of
-        it, and what they are multiplied with to 16 bits (see `ROUNDING` in csrc/bf16.py). A pass takes up to
-        `pass_tokens` tokens of prompts, and of those with more goes on where the last one ended, so that its memory is
-        bounded.
+        The copy takes as much memory once more, is kept for the next cache and made again when the weights have
+        changed. Models so small that it does not pay are not packed. With the precision "bfloat16" the factors of all
+        products are rounded to it, sums and all else stay float32; weights are packed whatever their number, in half
+        the memory. With "int8" packed weights are rounded to eight bits, a quarter of the memory, and the activations
+        they are multiplied with to 16 bits (see `ROUNDING` in csrc/bf16.py). A prefill pass takes up to `pass_tokens`
+        tokens, which bounds its memory; longer prompts continue in the next pass.
         """
         self.weights: DecoderWeights = collect_weights(model)
         self._pass_tokens = pass_tokens
         self._precision, self._blas = precision, blas_addresses(precision) or (0, 0, 0, 0)
         fits = _n_multiplied(self.weights) <= max_packed_bytes // 4
         self._packs = precision != "float32" or (fits and _n_multiplied(self.weights) > _FEW_WEIGHTS)
-        self._room: NDArray[np.float32] | None = None
-        self._in_room: tuple[int, bytes] | None = None  # whose weights, and where they were
-        found = _obstacle(self.weights)
+        self._packed_memory: NDArray[np.float32] | None = None
+        self._packed_weights: tuple[int, bytes] | None = None  # fingerprint and addresses of what it holds
+        found = _unsupported_reason(self.weights)
         if found:
             raise ValueError(f"the C++ decoder cannot run this model: {found}")
 
@@ -63,7 +62,7 @@ class CpuDecoder:
             return "the kernels could not be built"
         if blas_addresses(precision) is None:
             return "the paddle wheel brings no BLAS that is known"
-        return _obstacle(collect_weights(model))
+        return _unsupported_reason(collect_weights(model))
 
     def new_cache(self, n_slots: int, max_len: int) -> CpuCache:
         """A cache for `n_slots` sequences of at most `max_len` tokens, for the weights as they are now."""
@@ -74,26 +73,26 @@ class CpuDecoder:
         return CpuCache(sizes, addresses, extents, packed)
 
     def _packed(self, *model: NDArray[Any]) -> NDArray[np.float32] | None:
-        """The weights as the BLAS likes to read them; None where it has no such order, or there is no room."""
+        """The weights in the layout of the BLAS; None where it has none, or there is no memory for the copy."""
         count = cpu_kernels.call("grrm_pack", *model, None)
         if not count:
             return None
-        if self._room is None or len(self._room) < count:
-            # A mapping of its own, because most of the room that MKL asks for is never written to, and takes no memory
-            # then. It is kept: to get it anew for every rollout takes longer than to fill it.
+        if self._packed_memory is None or len(self._packed_memory) < count:
+            # A mapping of its own, because most of the memory that MKL asks for is never written to, and is then never
+            # backed by pages. It is kept: to map it for every rollout takes longer than to fill it.
             try:
-                self._room, self._in_room = np.frombuffer(mmap.mmap(-1, 4 * count), np.float32), None
+                self._packed_memory, self._packed_weights = np.frombuffer(mmap.mmap(-1, 4 * count), np.float32), None
             except OSError as error:
-                if self._precision == "int8":  # only matrices that were laid out have eight bits
+                if self._precision == "int8":  # only packed matrices have eight bits
                     raise MemoryError(f"no room for {4 * count / 2**30:.1f} GiB of weights in eight bits") from error
-                return None  # products read the weights as they are, slower
-        packed, found = self._room[:count], np.empty(1, np.uint64)
+                return None  # products read the model's own weights, slower
+        packed, found = self._packed_memory[:count], np.empty(1, np.uint64)
         cpu_kernels.call("grrm_fingerprint", *model[:2], found)
         wanted = int(found[0]), model[1].tobytes()
-        if self._in_room != wanted:
-            self._in_room = None  # until they are whole
+        if self._packed_weights != wanted:
+            self._packed_weights = None  # until the copy is complete
             cpu_kernels.call("grrm_pack", *model, packed)
-            self._in_room = wanted
+            self._packed_weights = wanted
         return packed
 
     def cache_bytes(self, max_len: int) -> int:
@@ -109,86 +108,86 @@ class CpuDecoder:
 
     def prefill(
         self,
-        tokens_RT: NDArray[np.int64],
-        lengths_R: NDArray[np.int64],
+        tokens_PT: NDArray[np.int64],
+        lengths_P: NDArray[np.int64],
         cache: CpuCache,
-        slots_N: NDArray[np.int64],
-        sources_N: NDArray[np.int64],
+        slots_S: NDArray[np.int64],
+        sources_S: NDArray[np.int64],
     ) -> NDArray[np.float32]:
-        """Run right-padded prompts, put prompt `sources_N[i]` into slot `slots_N[i]`, return last-token logits (R, V).
+        """Run right-padded prompts, put prompt `sources_S[i]` into slot `slots_S[i]`, return last-token logits_PV.
 
-        A prompt runs in the first of its slots and is copied to the others; padding is left out, and what several
-        prompts begin with runs once.
+        A prompt is computed in the first of its slots and copied to the others; padding is left out, and a prefix that
+        several prompts share is computed once.
         """
-        first_R = slots_N[np.unique(sources_N, return_index=True)[1]]
-        prefixes = SharedPrefixes.find(tokens_RT, lengths_R)
-        logits_RV = np.empty((len(lengths_R), self.weights.vocab_size), np.float32)
-        for level in range(prefixes.levels_R.max() + 1):
-            rows = np.flatnonzero(prefixes.levels_R == level)
-            begin_R = prefixes.shared_R[rows]
+        first_P = slots_S[np.unique(sources_S, return_index=True)[1]]
+        prefixes = SharedPrefixes.find(tokens_PT, lengths_P)
+        logits_PV = np.empty((len(lengths_P), self.weights.vocab_size), np.float32)
+        for level in range(prefixes.levels_P.max() + 1):
+            rows = np.flatnonzero(prefixes.levels_P == level)
+            begin_P = prefixes.shared_P[rows]
             if level:
-                self._copy(cache, first_R[prefixes.owners_R[rows]], first_R[rows], begin_R)
-            logits_RV[rows] = self._run_rows(tokens_RT[rows], begin_R, lengths_R[rows], first_R[rows], cache)
-        others = first_R[sources_N] != slots_N
-        self._copy(cache, first_R[sources_N][others], slots_N[others], lengths_R[sources_N][others])
-        cache.begin(slots_N, sources_N, lengths_R)
-        return logits_RV
+                self._copy(cache, first_P[prefixes.owners_P[rows]], first_P[rows], begin_P)
+            logits_PV[rows] = self._run_rows(tokens_PT[rows], begin_P, lengths_P[rows], first_P[rows], cache)
+        others = first_P[sources_S] != slots_S
+        self._copy(cache, first_P[sources_S][others], slots_S[others], lengths_P[sources_S][others])
+        cache.begin(slots_S, sources_S, lengths_P)
+        return logits_PV
 
     def _run_rows(
         self,
-        tokens_RT: NDArray[np.int64],
-        begin_R: NDArray[np.int64],
-        end_R: NDArray[np.int64],
-        slots_R: NDArray[np.int64],
+        tokens_PT: NDArray[np.int64],
+        begin_P: NDArray[np.int64],
+        end_P: NDArray[np.int64],
+        slots_P: NDArray[np.int64],
         cache: CpuCache,
     ) -> NDArray[np.float32]:
-        """Tokens from `begin_R` to `end_R` of every row in its slot; logits of the last."""
-        places_T = np.arange(tokens_RT.shape[1])
-        run_RT = (begin_R[:, None] <= places_T) & (places_T < end_R[:, None])
-        counts_R = end_R - begin_R
-        tokens, slots = tokens_RT[run_RT], np.repeat(slots_R, counts_R)
-        positions, last_R = np.broadcast_to(places_T, tokens_RT.shape)[run_RT], np.cumsum(counts_R) - 1
+        """Tokens from `begin_P` to `end_P` of every row in its slot; logits of the last."""
+        places_T = np.arange(tokens_PT.shape[1])
+        run_PT = (begin_P[:, None] <= places_T) & (places_T < end_P[:, None])
+        counts_P = end_P - begin_P
+        tokens_N, slots_N = tokens_PT[run_PT], np.repeat(slots_P, counts_P)
+        positions_N, last_P = np.broadcast_to(places_T, tokens_PT.shape)[run_PT], np.cumsum(counts_P) - 1
         logits = []
-        for begin in range(0, len(tokens), self._pass_tokens):
+        for begin in range(0, len(tokens_N), self._pass_tokens):
             part = slice(begin, begin + self._pass_tokens)
-            wanted = last_R[(last_R >= part.start) & (last_R < part.stop)] - begin
-            logits.append(self._run(tokens[part], slots[part], positions[part], wanted, cache))
+            wanted = last_P[(last_P >= part.start) & (last_P < part.stop)] - begin
+            logits.append(self._run(tokens_N[part], slots_N[part], positions_N[part], wanted, cache))
         return logits[0] if len(logits) == 1 else np.concatenate(logits)
 
-    def _copy(self, cache: CpuCache, from_N: Any, to_N: Any, counts_N: Any) -> None:
-        """The first `counts_N[i]` positions of slot `from_N[i]` to slot `to_N[i]`."""
-        copies = [cpu_kernels.int64s(array) for array in (from_N, to_N, counts_N)]
-        cpu_kernels.call("grrm_copy_slots", cache.sizes, cache.keys, cache.values, *copies, ctypes.c_int64(len(from_N)))
+    def _copy(self, cache: CpuCache, from_S: Any, to_S: Any, counts_S: Any) -> None:
+        """The first `counts_S[i]` positions of slot `from_S[i]` to slot `to_S[i]`."""
+        copies = [cpu_kernels.int64s(array) for array in (from_S, to_S, counts_S)]
+        cpu_kernels.call("grrm_copy_slots", cache.sizes, cache.keys, cache.values, *copies, ctypes.c_int64(len(from_S)))
 
     def decode(
         self,
-        slots_N: NDArray[np.int64],
-        tokens_N: NDArray[np.int64],
-        positions_N: NDArray[np.int64],
+        slots_S: NDArray[np.int64],
+        tokens_S: NDArray[np.int64],
+        positions_S: NDArray[np.int64],
         cache: CpuCache,
     ) -> NDArray[np.float32]:
-        """Feed one token to each of `slots_N` at its position, return the next token's logits (N, V).
+        """Feed one token to each of `slots_S` at its position, return the next token's logits_SV.
 
-        What slots of the same prompt have in common is read once for all of them.
+        The keys and values of a shared prompt are read once for all its slots.
         """
-        order_N, *sharing = cache.sharing(_within("slots", slots_N, cache.n_slots))
-        return self._run(tokens_N[order_N], slots_N[order_N], positions_N[order_N], np.argsort(order_N), cache, sharing)
+        order_S, *sharing = cache.sharing(_within("slots", slots_S, cache.n_slots))
+        return self._run(tokens_S[order_S], slots_S[order_S], positions_S[order_S], np.argsort(order_S), cache, sharing)
 
     def _run(
         self,
-        tokens: Any,
-        slots: Any,
-        positions: Any,
+        tokens_N: Any,
+        slots_N: Any,
+        positions_N: Any,
         wanted: Any,
         cache: CpuCache,
         sharing: Sequence[NDArray[np.int64]] | None = None,
     ) -> NDArray[np.float32]:
-        """One pass; logits of the tokens numbered `wanted`. Raises ValueError for an index that is out of bounds."""
+        """A pass over packed tokens; logits of the `wanted` ones. Raises ValueError for an index out of bounds."""
         w = self.weights
-        given = _within("tokens", tokens, w.vocab_size)
-        slots_at = _within("slots", slots, cache.n_slots)
-        positions_at = _within("positions", positions, min(cache.max_len, w.cos_PD.shape[0]))
-        asked = _within("wanted", wanted, len(tokens))
+        given = _within("tokens", tokens_N, w.vocab_size)
+        slots_at = _within("slots", slots_N, cache.n_slots)
+        positions_at = _within("positions", positions_N, min(cache.max_len, w.cos_TD.shape[0]))
+        asked = _within("wanted", wanted, len(tokens_N))
         owners, shared = (None, None) if sharing is None else map(cpu_kernels.int64s, sharing)
         logits = np.empty((-(-len(asked) // _ROWS) * _ROWS, w.vocab_size), np.float32)
         cpu_kernels.call(
@@ -216,7 +215,7 @@ class CpuDecoder:
         """Where the parameters are now; see `decoder_at` in csrc/bindings/c_api.cpp for the order."""
         w = self.weights
         found = [*self._blas]
-        found += [t.data_ptr() for t in (w.embedding_VH, w.cos_PD, w.signed_sin_PD, w.final_norm, w.lm_head)]
+        found += [t.data_ptr() for t in (w.embedding_VH, w.cos_TD, w.signed_sin_TD, w.final_norm, w.lm_head)]
         for layer in w.layers:
             found.append(layer.input_norm.data_ptr())
             found += [at for p in (*layer.attention_in, layer.attention_out) for at in _places(p)]
@@ -242,7 +241,7 @@ def _places(projection: Projection) -> tuple[int, int]:
     return projection.weight.data_ptr(), 0 if projection.bias is None else projection.bias.data_ptr()
 
 
-def _obstacle(w: DecoderWeights) -> str | None:
+def _unsupported_reason(w: DecoderWeights) -> str | None:
     if any(len(layer.attention_in) == 1 or len(layer.mlp_in) == 1 for layer in w.layers):
         return "its projections are fused"
     for name, tensor, shape in _expected(w):
@@ -262,12 +261,12 @@ def _expected(w: DecoderWeights) -> list[tuple[str, Tensor, list[int]]]:
         ("the embedding", w.embedding_VH, [vocabulary, hidden]),
         ("the head", w.lm_head, head),
         ("the last norm", w.final_norm, [hidden]),
-        ("the table of cosines", w.cos_PD, [w.cos_PD.shape[0], w.head_dim]),
-        ("the table of sines", w.signed_sin_PD, [w.cos_PD.shape[0], w.head_dim]),
+        ("the table of cosines", w.cos_TD, [w.cos_TD.shape[0], w.head_dim]),
+        ("the table of sines", w.signed_sin_TD, [w.cos_TD.shape[0], w.head_dim]),
     ]
     for number, layer in enumerate(w.layers):
-        sizes = ((hidden, queries), (hidden, keys), (hidden, keys), (queries, hidden))
-        sizes += ((hidden, inner), (hidden, inner), (inner, hidden))
+        sizes = [(hidden, queries), (hidden, keys), (hidden, keys), (queries, hidden)]
+        sizes += [(hidden, inner), (hidden, inner), (inner, hidden)]
         projections = (*layer.attention_in, layer.attention_out, *layer.mlp_in, layer.mlp_out)
         for projection, (n_in, n_out) in zip(projections, sizes, strict=True):
             found.append((f"a weight of layer {number}", projection.weight, [n_in, n_out]))

@@ -1,7 +1,7 @@
 """The decoder in Paddle's fused GPU operators: prompts packed without padding, keys and values in blocks.
 
-What the operators do was read from their CUDA sources: the header that Paddle 3.3.1 brings, and what calls it on
-GitHub. Everything around them runs, and is tested, on a CPU too, with a block attention written from that reading
+What the operators do was read from their CUDA sources: the header that Paddle 3.3.1 brings, and its callers on GitHub.
+Everything around them is also tested on a CPU, with a block attention in NumPy that does what those sources say
 (tests/support/fused_reference.py).
 """
 
@@ -26,16 +26,16 @@ class GpuDecoder:
     """Forward pass over a PaddleNLP model's own parameters (Qwen2 or Llama in bfloat16 or float16 on a GPU).
 
     The same calls as `PlainDecoder`, but for the logits, which stay on the device. Raises UserError, on construction,
-    for a model that no decoder implements, and ValueError for one that only another does (see `unsupported_reason`).
+    for a model that no decoder implements, and ValueError for one that another decoder runs (`unsupported_reason`).
     """
 
     computes_padding = False
 
     def __init__(self, model: Any, operators: FusedOperators | None = None) -> None:
-        """With `operators` in place of Paddle's own."""
+        """`operators` replace Paddle's own."""
         self._operators = operators or gpu_operators.paddle_operators()
         self.weights: DecoderWeights = collect_weights(model)
-        found = _obstacle(self.weights, self._operators)
+        found = _unsupported_reason(self.weights, self._operators)
         if found:
             raise ValueError(f"the fused operators cannot run this model: {found}")
         self._place = self.weights.embedding_VH.place
@@ -46,7 +46,7 @@ class GpuDecoder:
     @staticmethod
     def unsupported_reason(model: Any, operators: FusedOperators | None = None) -> str | None:
         """Why the fused operators cannot run `model`, None when they can."""
-        return _obstacle(collect_weights(model), operators or gpu_operators.paddle_operators())
+        return _unsupported_reason(collect_weights(model), operators or gpu_operators.paddle_operators())
 
     def new_cache(self, n_slots: int, max_len: int) -> BlockCache:
         """An empty cache for `n_slots` sequences of at most `max_len` tokens."""
@@ -61,67 +61,67 @@ class GpuDecoder:
 
     def prefill(
         self,
-        tokens_RT: NDArray[np.int64],
-        lengths_R: NDArray[np.int64],
+        tokens_PT: NDArray[np.int64],
+        lengths_P: NDArray[np.int64],
         cache: BlockCache,
-        slots_N: NDArray[np.int64],
-        sources_N: NDArray[np.int64],
+        slots_S: NDArray[np.int64],
+        sources_S: NDArray[np.int64],
     ) -> Tensor:
-        """Run right-padded prompts, put prompt `sources_N[i]` into slot `slots_N[i]`, return last-token logits (R, V).
+        """Run right-padded prompts, put prompt `sources_S[i]` into slot `slots_S[i]`, return last-token logits_PV.
 
-        A prompt runs in the first of its slots; the others own its full blocks too, and a copy of the last one. What
-        the slots held before is given up.
+        A prompt is computed in the first of its slots; the others share its full blocks and get a copy of the last one.
+        The blocks that the slots held before are freed.
         """
         tables = cache.tables
-        first_R = slots_N[np.unique(sources_N, return_index=True)[1]]
-        for slot, length in zip(first_R.tolist(), lengths_R.tolist(), strict=True):
+        first_P = slots_S[np.unique(sources_S, return_index=True)[1]]
+        for slot, length in zip(first_P.tolist(), lengths_P.tolist(), strict=True):
             tables.begin(slot, length)
-        tokens = tokens_RT[np.arange(tokens_RT.shape[1]) < lengths_R[:, None]]
-        logits_RV = self._run(tokens, np.zeros_like(lengths_R), lengths_R, first_R, cache)
-        others = np.flatnonzero(first_R[sources_N] != slots_N)
-        shares = [(int(slots_N[i]), int(first_R[sources_N[i]]), int(lengths_R[sources_N[i]])) for i in others]
+        tokens_N = tokens_PT[np.arange(tokens_PT.shape[1]) < lengths_P[:, None]]
+        logits_PV = self._run(tokens_N, np.zeros_like(lengths_P), lengths_P, first_P, cache)
+        others = np.flatnonzero(first_P[sources_S] != slots_S)
+        shares = [(int(slots_S[i]), int(first_P[sources_S[i]]), int(lengths_P[sources_S[i]])) for i in others]
         cache.copy(list(chain.from_iterable(tables.share(*one) for one in shares)))
-        return logits_RV
+        return logits_PV
 
     def decode(
         self,
-        slots_N: NDArray[np.int64],
-        tokens_N: NDArray[np.int64],
-        positions_N: NDArray[np.int64],
+        slots_S: NDArray[np.int64],
+        tokens_S: NDArray[np.int64],
+        positions_S: NDArray[np.int64],
         cache: BlockCache,
     ) -> Tensor:
-        """Feed one token to each of `slots_N` at its position, return the next token's logits (N, V).
+        """Feed one token to each of `slots_S` at its position, return the next token's logits_SV.
 
         Raises ValueError for a position outside 1 to `max_len` - 1: before it there is a prompt.
         """
-        cache.tables.extend(slots_N, positions_N)
-        return self._run(tokens_N, positions_N, np.ones_like(positions_N), slots_N, cache)
+        cache.tables.extend(slots_S, positions_S)
+        return self._run(tokens_S, positions_S, np.ones_like(positions_S), slots_S, cache)
 
     @paddle.no_grad()
     def _run(
         self,
-        tokens_T: NDArray[np.int64],
-        cached_N: NDArray[np.int64],
-        new_N: NDArray[np.int64],
-        slots_N: NDArray[np.int64],
+        tokens_N: NDArray[np.int64],
+        cached_S: NDArray[np.int64],
+        new_S: NDArray[np.int64],
+        slots_S: NDArray[np.int64],
         cache: BlockCache,
     ) -> Tensor:
-        """One pass over packed tokens, `new_N` of every slot after `cached_N`; float32 logits of each slot's last."""
-        batch = attention_arguments(cached_N, new_N, cache.tables.blocks_SB[slots_N], self._place)
-        hidden = F.embedding(self._on_device(tokens_T), self.weights.embedding_VH)
+        """One pass over packed tokens, `new_S` of every slot after `cached_S`; float32 logits of each slot's last."""
+        batch = attention_arguments(cached_S, new_S, cache.tables.blocks_SB[slots_S], self._place)
+        hidden = F.embedding(self._on_device(tokens_N), self.weights.embedding_VH)
         normed = self._norm(hidden, self.weights.layers[0].input_norm)
         for index, (layer, next_norm) in enumerate(self._layers):
             qkv = self._packed_qkv(normed, layer)
             attended = self._attend(qkv, cache.keys[index], cache.values[index], batch)
             normed, hidden = self._add_and_norm(_project(attended, layer.attention_out), hidden, layer.mlp_norm)
             normed, hidden = self._add_and_norm(self._mlp(normed, layer), hidden, next_norm)
-        if len(tokens_T) > len(new_N):
-            normed = paddle.gather(normed, self._on_device(np.cumsum(new_N) - 1))
+        if len(tokens_N) > len(new_S):
+            normed = paddle.gather(normed, self._on_device(np.cumsum(new_S) - 1))
         w = self.weights
         return paddle.matmul(normed, w.lm_head, transpose_y=w.lm_head_is_transposed).astype("float32")
 
     def _packed_qkv(self, normed: Tensor, layer: LayerWeights) -> Tensor:
-        """(T, all query heads, all key heads, all value heads), flat."""
+        """(N, all query heads + all key heads + all value heads)."""
         projected = [_project(normed, one) for one in layer.attention_in]
         if len(projected) == 1:  # fused: every kv head's queries stand beside its key and value
             w = self.weights
@@ -131,8 +131,8 @@ class GpuDecoder:
         return paddle.concat(projected, axis=-1)
 
     def _attend(self, qkv: Tensor, keys: Tensor, values: Tensor, batch: dict[str, Any]) -> Tensor:
-        # The style of NeoX turns halves of a head against each other, as these models do, and takes its angles from
-        # the table in prompts and steps alike; the other one computes them from a theta in steps.
+        # The NeoX style rotates the two halves of a head against each other, as these models do, and reads its angles
+        # from the table in prefill and decode alike; the other style computes them from a theta in decode.
         given = {"rope_emb": self._rope, "block_size": BLOCK, "use_neox_style": True}
         return self._operators.block_attention(qkv, keys, values, **batch, **given)[0]
 
@@ -159,12 +159,12 @@ def _project(x: Tensor, projection: Projection) -> Tensor:
 def _rope_table(w: DecoderWeights) -> Tensor:
     """Cosines and sines (2, 1, positions, 1, head dim) in float32; both halves of a head have the same angles."""
     half = w.head_dim // 2
-    cos_PD, signed_sin_PD = w.cos_PD.astype("float32"), w.signed_sin_PD.astype("float32")
-    sin_PD = paddle.concat([-signed_sin_PD[:, :half], signed_sin_PD[:, half:]], axis=-1)
-    return paddle.stack([cos_PD, sin_PD]).reshape([2, 1, w.cos_PD.shape[0], 1, w.head_dim])
+    cos_TD, signed_sin_TD = w.cos_TD.astype("float32"), w.signed_sin_TD.astype("float32")
+    sin_TD = paddle.concat([-signed_sin_TD[:, :half], signed_sin_TD[:, half:]], axis=-1)
+    return paddle.stack([cos_TD, sin_TD]).reshape([2, 1, w.cos_TD.shape[0], 1, w.head_dim])
 
 
-def _obstacle(w: DecoderWeights, operators: FusedOperators) -> str | None:
+def _unsupported_reason(w: DecoderWeights, operators: FusedOperators) -> str | None:
     parameters = _parameters(w)
     on_device = {"gpu": "is_gpu_place", "cpu": "is_cpu_place"}[operators.device]
     if not all(getattr(one.place, on_device)() for one in parameters):

@@ -43,32 +43,32 @@ def paddle_operators() -> FusedOperators:
 
 
 def attention_arguments(
-    cached_N: NDArray[np.int64], new_N: NDArray[np.int64], tables_NB: NDArray[np.int32], place: Any
+    cached_S: NDArray[np.int64], new_S: NDArray[np.int64], tables_SK: NDArray[np.int32], place: Any
 ) -> dict[str, Any]:
     """What block attention has to know about a batch whose new tokens are packed one sequence after the other.
 
-    Sequence i has `cached_N[i]` tokens in the blocks `tables_NB[i]` and `new_N[i]` more in this pass: a whole prompt
+    Sequence i has `cached_S[i]` tokens in the blocks `tables_SK[i]` and `new_S[i]` more in this pass: a whole prompt
     where nothing is cached (the operator's "encoder"), one token where something is (its "decoder"). It knows no third
     case, so a prompt cannot go on where another one's blocks end.
     """
-    prompts_N = np.where(cached_N == 0, new_N, 0)
-    longest = int(new_N.max())
-    # The operator finds token t of the packed row at t + padding_offsets[t] of a padded (N, longest) array.
-    padding_N = np.cumsum(longest - new_N) - (longest - new_N)
-    ends_N = np.concatenate([[0], np.cumsum(new_N)])
+    prompts_S = np.where(cached_S == 0, new_S, 0)
+    longest = int(new_S.max())
+    # The operator finds token t of the packed row at t + padding_offsets[t] of a padded (S, longest) array.
+    padding_S = np.cumsum(longest - new_S) - (longest - new_S)
+    ends_S = np.concatenate([[0], np.cumsum(new_S)])
     arrays = {
-        "seq_lens_encoder": prompts_N,
-        "seq_lens_decoder": cached_N,
-        "seq_lens_this_time": new_N,
-        "padding_offsets": np.repeat(padding_N, new_N),
-        "cum_offsets": padding_N,
-        "cu_seqlens_q": ends_N,
-        "cu_seqlens_k": ends_N,
-        "block_tables": tables_NB,
+        "seq_lens_encoder": prompts_S,
+        "seq_lens_decoder": cached_S,
+        "seq_lens_this_time": new_S,
+        "padding_offsets": np.repeat(padding_S, new_S),
+        "cum_offsets": padding_S,
+        "cu_seqlens_q": ends_S,
+        "cu_seqlens_k": ends_S,
+        "block_tables": tables_SK,
     }
     # These two are read on the host. Given, they save the operator a wait for the device in every layer; the maxima
     # are known here, so `blha_get_max_len`, which would wait once, is not needed.
-    maxima = {"max_enc_len_this_time": prompts_N.max(), "max_dec_len_this_time": cached_N.max()}
+    maxima = {"max_enc_len_this_time": prompts_S.max(), "max_dec_len_this_time": cached_S.max()}
     return {
         **{name: paddle.to_tensor(array.astype(np.int32), place=place) for name, array in arrays.items()},
         **{name: paddle.to_tensor([int(n)], "int32", place=paddle.CPUPlace()) for name, n in maxima.items()},

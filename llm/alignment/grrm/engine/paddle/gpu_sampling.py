@@ -21,36 +21,36 @@ _TINY = -87.0
 
 @paddle.no_grad()
 def sample_tokens(
-    logits_BV: Tensor,
+    logits_SV: Tensor,
     params: SamplingParams,
-    uniforms_B: NDArray[np.float64],
-    n_generated_B: NDArray[np.int64],
-    seen_BV: NDArray[np.bool_] | None = None,
+    uniforms_S: NDArray[np.float64],
+    n_generated_S: NDArray[np.int64],
+    seen_SV: NDArray[np.bool_] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """What `grrm.engine.sampling.sample_tokens` does, of float32 logits on any device; results and errors are the same.
 
     Only tokens and log-probabilities leave the device, in one transfer. The device's exponential may differ from
     NumPy's in the last bits, so a uniform number on the border between two tokens may draw the other one. With a
-    repetition penalty `seen_BV` travels to the device.
+    repetition penalty `seen_SV` travels to the device.
     """
-    shaped_BV = _shape_logits(logits_BV, params, n_generated_B, seen_BV)
-    scores_BV, weights_BV, total_B = _scale(logits_BV, params.temperature or 1.0)
-    finite_B = paddle.isfinite(total_B)
+    shaped_SV = _shape_logits(logits_SV, params, n_generated_S, seen_SV)
+    scores_SV, weights_SV, total_S = _scale(logits_SV, params.temperature or 1.0)
+    finite_S = paddle.isfinite(total_S)
     if params.temperature == 0:
-        tokens_B = shaped_BV.argmax(axis=1)
+        tokens_S = shaped_SV.argmax(axis=1)
     else:
-        if shaped_BV is not logits_BV or params.top_k:
-            shaped_scores_BV, weights_BV, shaped_total_B = _scale(shaped_BV, params.temperature)
-            finite_B = paddle.logical_and(finite_B, paddle.isfinite(shaped_total_B))
-            if 0 < params.top_k < logits_BV.shape[1]:
-                weights_BV = _keep_top_k(shaped_scores_BV, weights_BV, params.top_k)
+        if shaped_SV is not logits_SV or params.top_k:
+            shaped_scores_SV, weights_SV, shaped_total_S = _scale(shaped_SV, params.temperature)
+            finite_S = paddle.logical_and(finite_S, paddle.isfinite(shaped_total_S))
+            if 0 < params.top_k < logits_SV.shape[1]:
+                weights_SV = _keep_top_k(shaped_scores_SV, weights_SV, params.top_k)
         if params.top_p < 1:
-            weights_BV = _keep_top_p(weights_BV, params.top_p)
-        tokens_B = _invert_cdf(weights_BV, _to(logits_BV, uniforms_B))
-    chosen_B = paddle.take_along_axis(scores_BV, tokens_B.unsqueeze(1), 1).squeeze(1)
-    logprobs_B = chosen_B.astype("float64") - total_B.log()
+            weights_SV = _keep_top_p(weights_SV, params.top_p)
+        tokens_S = _invert_cdf(weights_SV, _to(logits_SV, uniforms_S))
+    chosen_S = paddle.take_along_axis(scores_SV, tokens_S.unsqueeze(1), 1).squeeze(1)
+    logprobs_S = chosen_S.astype("float64") - total_S.log()
     # float64 holds every token id exactly, so all three come back at once.
-    tokens, logprobs, finite = paddle.stack([x.astype("float64") for x in (tokens_B, logprobs_B, finite_B)]).numpy()
+    tokens, logprobs, finite = paddle.stack([x.astype("float64") for x in (tokens_S, logprobs_S, finite_S)]).numpy()
     if not finite.all():
         bad = int((finite == 0).sum())
         raise FloatingPointError(f"logits of {bad} of {len(finite)} sequences are not finite: the model diverged")
@@ -62,39 +62,39 @@ def _to(like: Tensor, array: NDArray[np.generic]) -> Tensor:
 
 
 def _shape_logits(
-    logits_BV: Tensor,
+    logits_SV: Tensor,
     params: SamplingParams,
-    n_generated_B: NDArray[np.int64],
-    seen_BV: NDArray[np.bool_] | None,
+    n_generated_S: NDArray[np.int64],
+    seen_SV: NDArray[np.bool_] | None,
 ) -> Tensor:
     """Penalty and minimum length; the very same tensor where neither applies."""
-    shaped_BV = logits_BV
+    shaped_SV = logits_SV
     if params.repetition_penalty != 1:
-        if seen_BV is None:
-            raise ValueError("a repetition penalty needs seen_BV")
-        penalty = _scalar(logits_BV, params.repetition_penalty)
-        penalised_BV = paddle.where(shaped_BV < 0, shaped_BV * penalty, shaped_BV / penalty)
-        shaped_BV = paddle.where(_to(logits_BV, seen_BV), penalised_BV, shaped_BV)
-    too_short_B = n_generated_B < params.min_new_tokens
-    if params.stop_token_ids and too_short_B.any():
-        stops_V = np.zeros(logits_BV.shape[1], np.bool_)
+        if seen_SV is None:
+            raise ValueError("a repetition penalty needs seen_SV")
+        penalty = _scalar(logits_SV, params.repetition_penalty)
+        penalised_SV = paddle.where(shaped_SV < 0, shaped_SV * penalty, shaped_SV / penalty)
+        shaped_SV = paddle.where(_to(logits_SV, seen_SV), penalised_SV, shaped_SV)
+    too_short_S = n_generated_S < params.min_new_tokens
+    if params.stop_token_ids and too_short_S.any():
+        stops_V = np.zeros(logits_SV.shape[1], np.bool_)
         stops_V[list(params.stop_token_ids)] = True
-        refused_BV = paddle.logical_and(_to(logits_BV, too_short_B[:, None]), _to(logits_BV, stops_V[None]))
-        shaped_BV = paddle.where(refused_BV, paddle.full_like(shaped_BV, -np.inf), shaped_BV)
-    return shaped_BV
+        refused_SV = paddle.logical_and(_to(logits_SV, too_short_S[:, None]), _to(logits_SV, stops_V[None]))
+        shaped_SV = paddle.where(refused_SV, paddle.full_like(shaped_SV, -np.inf), shaped_SV)
+    return shaped_SV
 
 
-def _scale(logits_BV: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+def _scale(logits_SV: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
     """(logits - row maximum) / temperature, its exponential, and that one's float64 sum over a row.
 
     The sum is NaN for a row with NaN or +inf, and for one with nothing but -inf.
     """
-    scores_BV = logits_BV - logits_BV.max(axis=1, keepdim=True)
+    scores_SV = logits_SV - logits_SV.max(axis=1, keepdim=True)
     if temperature != 1:
-        scores_BV = scores_BV / _scalar(logits_BV, temperature)
+        scores_SV = scores_SV / _scalar(logits_SV, temperature)
     # What float32 holds no normal number for is 0: on a CPU Paddle's exponential of -inf is not.
-    weights_BV = paddle.where(scores_BV < _TINY, paddle.zeros_like(scores_BV), scores_BV.exp())
-    return scores_BV, weights_BV, weights_BV.astype("float64").sum(axis=1)
+    weights_SV = paddle.where(scores_SV < _TINY, paddle.zeros_like(scores_SV), scores_SV.exp())
+    return scores_SV, weights_SV, weights_SV.astype("float64").sum(axis=1)
 
 
 def _scalar(like: Tensor, value: float) -> Tensor:
@@ -102,46 +102,46 @@ def _scalar(like: Tensor, value: float) -> Tensor:
     return _to(like, np.array([value], np.float32))
 
 
-def _keep_top_k(scores_BV: Tensor, weights_BV: Tensor, k: int) -> Tensor:
+def _keep_top_k(scores_SV: Tensor, weights_SV: Tensor, k: int) -> Tensor:
     """Weights below each row's k-th largest score set to 0; ties with the k-th stay."""
-    kth_B1 = paddle.topk(scores_BV, k, axis=1)[0][:, -1:]
-    return paddle.where(scores_BV < kth_B1, paddle.zeros_like(weights_BV), weights_BV)
+    kth_S1 = paddle.topk(scores_SV, k, axis=1)[0][:, -1:]
+    return paddle.where(scores_SV < kth_S1, paddle.zeros_like(weights_SV), weights_SV)
 
 
-def _keep_top_p(weights_BV: Tensor, top_p: float) -> Tensor:
+def _keep_top_p(weights_SV: Tensor, top_p: float) -> Tensor:
     """Weights outside each row's nucleus set to 0; ties with its least probable member stay."""
-    descending_BV = paddle.sort(weights_BV, axis=1, descending=True)
-    exact_BV = descending_BV.astype("float64")
-    mass_BV = paddle.cumsum(exact_BV, axis=1)
-    before_BV = mass_BV - exact_BV
-    limit_B1 = mass_BV[:, -1:] * _to(weights_BV, np.array([top_p]))
-    last_B1 = (before_BV < limit_B1).astype("int64").sum(axis=1, keepdim=True).clip(min=1) - 1
-    least_B1 = paddle.take_along_axis(descending_BV, last_B1, 1)
-    return paddle.where(weights_BV < least_B1, paddle.zeros_like(weights_BV), weights_BV)
+    descending_SV = paddle.sort(weights_SV, axis=1, descending=True)
+    exact_SV = descending_SV.astype("float64")
+    mass_SV = paddle.cumsum(exact_SV, axis=1)
+    before_SV = mass_SV - exact_SV
+    limit_S1 = mass_SV[:, -1:] * _to(weights_SV, np.array([top_p]))
+    last_S1 = (before_SV < limit_S1).astype("int64").sum(axis=1, keepdim=True).clip(min=1) - 1
+    least_S1 = paddle.take_along_axis(descending_SV, last_S1, 1)
+    return paddle.where(weights_SV < least_S1, paddle.zeros_like(weights_SV), weights_SV)
 
 
-def _invert_cdf(weights_BV: Tensor, uniforms_B: Tensor) -> Tensor:
+def _invert_cdf(weights_SV: Tensor, uniforms_S: Tensor) -> Tensor:
     """First index where the float64 cumulative weight exceeds uniform x total; never a token of weight 0."""
-    rows, vocabulary = weights_BV.shape
+    rows, vocabulary = weights_SV.shape
     padding = -vocabulary % _BLOCK
     if padding:
-        weights_BV = paddle.concat([weights_BV, paddle.zeros([rows, padding], weights_BV.dtype)], axis=1)
-    inner_BKW = weights_BV.reshape([rows, -1, _BLOCK])
-    sums_BK = inner_BKW.astype("float64").sum(axis=2)
-    cdf_BK = paddle.cumsum(sums_BK, axis=1)
-    total_B = cdf_BK[:, -1]
-    below_B = paddle.nextafter(total_B, paddle.zeros_like(total_B))
-    target_B1 = paddle.minimum(uniforms_B * total_B, below_B).unsqueeze(1)
-    block_B1 = _count(cdf_BK <= target_B1)
-    inner_BW = paddle.take_along_axis(inner_BKW, block_B1.unsqueeze(2), 1, broadcast=True).squeeze(1).astype("float64")
-    before_B1 = paddle.take_along_axis(cdf_BK, block_B1, 1) - paddle.take_along_axis(sums_BK, block_B1, 1)
-    rest_B1 = (target_B1 - before_B1).clip(min=0)
-    within_B1 = _count(paddle.cumsum(inner_BW, axis=1) <= rest_B1)
+        weights_SV = paddle.concat([weights_SV, paddle.zeros([rows, padding], weights_SV.dtype)], axis=1)
+    inner_SKW = weights_SV.reshape([rows, -1, _BLOCK])
+    sums_SK = inner_SKW.astype("float64").sum(axis=2)
+    cdf_SK = paddle.cumsum(sums_SK, axis=1)
+    total_S = cdf_SK[:, -1]
+    below_S = paddle.nextafter(total_S, paddle.zeros_like(total_S))
+    target_S1 = paddle.minimum(uniforms_S * total_S, below_S).unsqueeze(1)
+    block_S1 = _count(cdf_SK <= target_S1)
+    inner_SW = paddle.take_along_axis(inner_SKW, block_S1.unsqueeze(2), 1, broadcast=True).squeeze(1).astype("float64")
+    before_S1 = paddle.take_along_axis(cdf_SK, block_S1, 1) - paddle.take_along_axis(sums_SK, block_S1, 1)
+    rest_S1 = (target_S1 - before_S1).clip(min=0)
+    within_S1 = _count(paddle.cumsum(inner_SW, axis=1) <= rest_S1)
     # Rounding may overshoot the block's end: its last token with a weight is the limit.
     places_1W = paddle.arange(_BLOCK, dtype="int64").unsqueeze(0)
-    last_B1 = ((inner_BW > 0).astype("int64") * places_1W).max(axis=1, keepdim=True)
-    return (block_B1 * _BLOCK + paddle.minimum(within_B1, last_B1)).squeeze(1)
+    last_S1 = ((inner_SW > 0).astype("int64") * places_1W).max(axis=1, keepdim=True)
+    return (block_S1 * _BLOCK + paddle.minimum(within_S1, last_S1)).squeeze(1)
 
 
-def _count(marks_BV: Tensor) -> Tensor:
-    return marks_BV.astype("int64").sum(axis=1, keepdim=True)
+def _count(marks_SV: Tensor) -> Tensor:
+    return marks_SV.astype("int64").sum(axis=1, keepdim=True)

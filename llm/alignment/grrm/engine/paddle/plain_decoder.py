@@ -1,7 +1,7 @@
-"""The forward pass of a Llama-family decoder for generation: prefill of prompts, then one token per slot and step.
+"""The decoder in plain Paddle operators: prefill of prompts, then one token per slot and step; and its KV cache.
 
 Only operations that are fast on Paddle's CPU back end are used: operands of elementwise operations have equal
-shapes (broadcasting is some twenty times slower), attention is matmul, softmax, matmul. GEMMs run on whole
+shapes (broadcasting is some twenty times slower), attention is matmul, softmax, matmul. Matrix products run on whole
 multiples of `ROW_MULTIPLE` rows, where BLAS gives a row the same bits whatever the other rows are.
 """
 
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from paddle import Tensor
 from paddle.incubate.nn.functional import fused_rms_norm
 
-from grrm.engine.paddle.kv_cache import KVCache
 from grrm.engine.paddle.weights import DecoderWeights, LayerWeights, Projection, collect_weights
 
 ROW_MULTIPLE = 16
@@ -29,8 +28,50 @@ def round_up(n: int, multiple: int = ROW_MULTIPLE) -> int:
     return -(-n // multiple) * multiple
 
 
+class KVCache:
+    """A preallocated KV cache with a row of positions per slot, for the plain decoder.
+
+    Keys and values of every layer for `n_slots` sequences of up to `max_len` positions are stored flat, one row of
+    `head_dim` numbers per (slot, kv head, position), so that any write is one in-place scatter; heads come before
+    positions so that attention reads it without a transpose.
+    """
+
+    def __init__(
+        self, n_layers: int, n_slots: int, n_kv_heads: int, max_len: int, head_dim: int, dtype: paddle.dtype
+    ) -> None:
+        self.n_slots, self.n_kv_heads, self.max_len, self.head_dim = n_slots, n_kv_heads, max_len, head_dim
+        shape = [n_slots * n_kv_heads * max_len, head_dim]
+        # Zeros, not empty memory: masked positions get weight 0, and 0 x NaN would still be NaN.
+        self._keys = [paddle.zeros(shape, dtype) for _ in range(n_layers)]
+        self._values = [paddle.zeros(shape, dtype) for _ in range(n_layers)]
+
+    def row_indices(self, slots_S: NDArray[np.int64], positions_ST: NDArray[np.int64]) -> Tensor:
+        """Flat rows of (slot, kv head, position), ordered S, head, T: what `write` wants for (S, head, T, D) data."""
+        slot_heads = slots_S[:, None] * self.n_kv_heads + np.arange(self.n_kv_heads)
+        return paddle.to_tensor((slot_heads[:, :, None] * self.max_len + positions_ST[:, None, :]).reshape(-1))
+
+    def write(self, layer: int, rows: Tensor, keys: Tensor, values: Tensor) -> None:
+        """Overwrite `rows` with keys and values; both are reshaped to (rows, head_dim)."""
+        self._keys[layer].scatter_(rows, keys.reshape([-1, self.head_dim]))
+        self._values[layer].scatter_(rows, values.reshape([-1, self.head_dim]))
+
+    def read(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Keys and values as (slots, kv heads, max_len, head_dim) views."""
+        shape = [self.n_slots, self.n_kv_heads, self.max_len, self.head_dim]
+        return self._keys[layer].reshape(shape), self._values[layer].reshape(shape)
+
+    def keep(self, slots_S: NDArray[np.int64]) -> None:
+        """Drop all slots but these, which become slots 0, 1, 2, …; layer by layer, so the peak is one layer's copy."""
+        index = paddle.to_tensor(slots_S)
+        for tensors in (self._keys, self._values):
+            for layer, flat in enumerate(tensors):
+                kept = paddle.index_select(flat.reshape([self.n_slots, -1]), index)
+                tensors[layer] = kept.reshape([-1, self.head_dim])
+        self.n_slots = len(slots_S)
+
+
 class PlainDecoder:
-    """Functional forward pass over a PaddleNLP model's own parameters (Qwen2 or Llama, fp32 or bf16).
+    """Forward pass over a PaddleNLP model's own parameters (Qwen2 or Llama, float32 or bfloat16).
 
     Raises UserError, on construction, for a model it does not implement.
     """
@@ -54,47 +95,47 @@ class PlainDecoder:
     @paddle.no_grad()
     def prefill(
         self,
-        tokens_RT: NDArray[np.int64],
-        lengths_R: NDArray[np.int64],
+        tokens_PT: NDArray[np.int64],
+        lengths_P: NDArray[np.int64],
         cache: KVCache,
-        slots_N: NDArray[np.int64],
-        sources_N: NDArray[np.int64],
+        slots_S: NDArray[np.int64],
+        sources_S: NDArray[np.int64],
     ) -> NDArray[np.float32]:
-        """Run right-padded prompts, put prompt `sources_N[i]` into slot `slots_N[i]`, return last-token logits (R, V).
+        """Run right-padded prompts, put prompt `sources_S[i]` into slot `slots_S[i]`, return last-token logits_PV.
 
         Padding needs no mask: it comes after every real token, and decoding overwrites it before it is visible.
         """
-        rows, length = tokens_RT.shape
+        rows, length = tokens_PT.shape
         positions_T = np.arange(length)
-        cache_rows = cache.row_indices(slots_N, np.broadcast_to(positions_T, (len(slots_N), length)))
-        sources = paddle.to_tensor(sources_N)
+        cache_rows = cache.row_indices(slots_S, np.broadcast_to(positions_T, (len(slots_S), length)))
+        sources = paddle.to_tensor(sources_S)
         rotary = self._rotary(np.tile(positions_T, rows))
-        hidden = F.embedding(paddle.to_tensor(tokens_RT.reshape(-1)), self.weights.embedding_VH)
+        hidden = F.embedding(paddle.to_tensor(tokens_PT.reshape(-1)), self.weights.embedding_VH)
         for index, layer in enumerate(self.weights.layers):
             q, k, v = self._qkv(hidden, layer, rotary)
             q, k, v = (_positions_after_heads(x, rows, length) for x in (q, k, v))
             cache.write(index, cache_rows, paddle.gather(k, sources), paddle.gather(v, sources))
             attended = _causal_attention(q, k, v).transpose([0, 3, 1, 2, 4]).reshape(hidden.shape)
             hidden = self._finish_layer(hidden, attended, layer)
-        last = np.resize(np.arange(rows) * length + lengths_R - 1, round_up(rows))
+        last = np.resize(np.arange(rows) * length + lengths_P - 1, round_up(rows))
         return self._logits(paddle.gather(hidden, paddle.to_tensor(last)))[:rows]
 
     def decode(
         self,
-        slots_N: NDArray[np.int64],
-        tokens_N: NDArray[np.int64],
-        positions_N: NDArray[np.int64],
+        slots_S: NDArray[np.int64],
+        tokens_S: NDArray[np.int64],
+        positions_S: NDArray[np.int64],
         cache: KVCache,
     ) -> NDArray[np.float32]:
-        """Feed one token to each of `slots_N` at its position, return the next token's logits (N, V).
+        """Feed one token to each of `slots_S` at its position, return the next token's logits_SV.
 
         Shapes are fixed: the other slots, which must be free, take part with a token at position 0.
         """
-        if np.array_equal(slots_N, np.arange(cache.n_slots)):
-            return self._decode_all(tokens_N, positions_N, cache)
-        tokens_S, positions_S = np.zeros(cache.n_slots, np.int64), np.zeros(cache.n_slots, np.int64)
-        tokens_S[slots_N], positions_S[slots_N] = tokens_N, positions_N
-        return self._decode_all(tokens_S, positions_S, cache)[slots_N]
+        if np.array_equal(slots_S, np.arange(cache.n_slots)):
+            return self._decode_all(tokens_S, positions_S, cache)
+        all_tokens_S, all_positions_S = np.zeros(cache.n_slots, np.int64), np.zeros(cache.n_slots, np.int64)
+        all_tokens_S[slots_S], all_positions_S[slots_S] = tokens_S, positions_S
+        return self._decode_all(all_tokens_S, all_positions_S, cache)[slots_S]
 
     @paddle.no_grad()
     def _decode_all(
@@ -102,9 +143,9 @@ class PlainDecoder:
     ) -> NDArray[np.float32]:
         n_slots, w = cache.n_slots, self.weights
         cache_rows = cache.row_indices(np.arange(n_slots), positions_S[:, None])
-        visible_SL = np.arange(cache.max_len) <= positions_S[:, None]
-        bias_SL = np.where(visible_SL, np.float32(0), np.float32(-np.inf))
-        bias = _spread(paddle.to_tensor(bias_SL), [n_slots, w.n_kv_heads, self._group, cache.max_len])
+        visible_ST = np.arange(cache.max_len) <= positions_S[:, None]
+        bias_ST = np.where(visible_ST, np.float32(0), np.float32(-np.inf))
+        bias = _spread(paddle.to_tensor(bias_ST), [n_slots, w.n_kv_heads, self._group, cache.max_len])
         rotary = self._rotary(positions_S)
         hidden = F.embedding(paddle.to_tensor(tokens_S), w.embedding_VH)
         for index, layer in enumerate(w.layers):
@@ -147,7 +188,7 @@ class PlainDecoder:
         """Cosines and signed sines spread over a kv head's queries and key: (N, kv, group + 1, D) each."""
         w, index = self.weights, paddle.to_tensor(positions_N)
         shape = [len(positions_N), w.n_kv_heads, self._group + 1, w.head_dim]
-        cos, sin = (_spread(paddle.gather(table, index), shape) for table in (w.cos_PD, w.signed_sin_PD))
+        cos, sin = (_spread(paddle.gather(table, index), shape) for table in (w.cos_TD, w.signed_sin_TD))
         return cos, sin
 
 
@@ -168,18 +209,18 @@ def _rotate(x: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
 
 
 def _positions_after_heads(x: Tensor, rows: int, length: int) -> Tensor:
-    """(R*T, kv, m, D) to (R, kv, m, T, D)."""
+    """(P*T, kv, m, D) to (P, kv, m, T, D)."""
     return x.reshape([rows, length, *x.shape[1:]]).transpose([0, 2, 3, 1, 4])
 
 
 def _attend(q: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
-    """Softmax attention of q (…, M, D) over keys and values (…, L, D); `bias` has the scores' shape (…, M, L)."""
+    """Softmax attention of q (…, M, D) over keys and values (…, T, D); `bias` has the scores' shape (…, M, T)."""
     scores = paddle.matmul(q * (1 / math.sqrt(q.shape[-1])), keys, transpose_y=True).astype("float32") + bias
     return paddle.matmul(F.softmax(scores, axis=-1).astype(values.dtype), values)
 
 
 def _causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Causal attention of q (R, kv, group, T, D) over k, v (R, kv, 1, T, D), in blocks of queries."""
+    """Causal attention of q (P, kv, group, T, D) over k, v (P, kv, 1, T, D), in blocks of queries."""
     rows, kv_heads, group, length, head_dim = q.shape
     blocks = []
     for start in range(0, length, _QUERY_BLOCK):

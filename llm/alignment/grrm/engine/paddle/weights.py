@@ -1,4 +1,4 @@
-"""References to a PaddleNLP model's parameters, in the shape the decoder wants; nothing is copied."""
+"""References to a PaddleNLP model's parameters, as the decoders read them; nothing is copied."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class DecoderWeights:
     """All parameters of a causal decoder and the numbers its forward pass needs.
 
     The tensors are the model's own Parameter objects: an optimizer step or `set_state_dict` on the model is
-    seen by the next `generate`. `cos_PD` and `signed_sin_PD` are rotary tables over positions.
+    seen by the next `generate`. `cos_TD` and `signed_sin_TD` are rotary tables over positions.
     """
 
     embedding_VH: Tensor
@@ -46,8 +46,8 @@ class DecoderWeights:
     final_norm: Tensor
     lm_head: Tensor
     lm_head_is_transposed: bool  # (V, H) where tied to the embedding, else (H, V)
-    cos_PD: Tensor
-    signed_sin_PD: Tensor
+    cos_TD: Tensor
+    signed_sin_TD: Tensor
     n_heads: int
     n_kv_heads: int
     head_dim: int
@@ -64,15 +64,15 @@ def collect_weights(model: Any) -> DecoderWeights:
     base = getattr(model, _base_name(model))
     config = model.config
     _refuse_unsupported(config)
-    cos_PD, signed_sin_PD = _rotary_tables(base.layers[0].self_attn.rotary_emb, base.embed_tokens.weight.dtype)
+    cos_TD, signed_sin_TD = _rotary_tables(base.layers[0].self_attn.rotary_emb, base.embed_tokens.weight.dtype)
     return DecoderWeights(
         embedding_VH=base.embed_tokens.weight,
         layers=tuple(_layer_weights(layer) for layer in base.layers),
         final_norm=base.norm.weight,
         lm_head=model.lm_head.weight,
         lm_head_is_transposed=bool(model.lm_head.transpose_y),
-        cos_PD=cos_PD,
-        signed_sin_PD=signed_sin_PD,
+        cos_TD=cos_TD,
+        signed_sin_TD=signed_sin_TD,
         n_heads=config.num_attention_heads,
         n_kv_heads=config.num_key_value_heads,
         head_dim=config.hidden_size // config.num_attention_heads,
@@ -127,8 +127,8 @@ def _rotary_tables(rotary: Any, dtype: paddle.dtype) -> tuple[Tensor, Tensor]:
 
     rotate_half(x) * sin == swap_halves(x) * signed_sin, which saves the negation at each step.
     """
-    cos_PD = rotary.cos_cached.squeeze([0, 2])
-    sin_PD = rotary.sin_cached.squeeze([0, 2])
-    half = sin_PD.shape[-1] // 2
-    signed_sin_PD = paddle.concat([-sin_PD[:, :half], sin_PD[:, half:]], axis=-1)
-    return cos_PD.astype(dtype), signed_sin_PD.astype(dtype)
+    cos_TD = rotary.cos_cached.squeeze([0, 2])
+    sin_TD = rotary.sin_cached.squeeze([0, 2])
+    half = sin_TD.shape[-1] // 2
+    signed_sin_TD = paddle.concat([-sin_TD[:, :half], sin_TD[:, half:]], axis=-1)
+    return cos_TD.astype(dtype), signed_sin_TD.astype(dtype)

@@ -1,0 +1,104 @@
+"""Which options go with which back end, for everything that opens a model: Python, the commands, the reward server.
+
+Imports neither Paddle nor an engine, so that a command line or a settings file is checked at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from grrm.errors import UserError, require_known
+
+SERVERS, PADDLE, FASTDEPLOY = "servers", "paddle", "fastdeploy"
+BACKENDS = (PADDLE, FASTDEPLOY)  # of a checkpoint folder; a model with URLs runs on servers
+DTYPES = ("float32", "bfloat16")
+
+_ON_SERVERS = "the model runs on the servers of {urls}"
+_CHECKPOINT = "the model is a checkpoint"
+# Option -> the back ends it has no effect with, and why. An option that is not here is one of servers.
+NO_EFFECT: Mapping[str, Mapping[str, str]] = {
+    "model": {},
+    "urls": {},
+    "chat_template": {},
+    "backend": {SERVERS: _ON_SERVERS},
+    "dtype": {SERVERS: _ON_SERVERS, FASTDEPLOY: "FastDeploy computes in bfloat16"},
+    "fastdeploy_options": {SERVERS: _ON_SERVERS, PADDLE: "the backend is paddle"},
+    "max_num_seqs": {SERVERS: _ON_SERVERS},
+    "seed": {SERVERS: _ON_SERVERS},
+    "deadline": {PADDLE: "the backend is paddle"},
+    "tokenizer": {PADDLE: _CHECKPOINT, FASTDEPLOY: _CHECKPOINT},
+    "token": {PADDLE: _CHECKPOINT, FASTDEPLOY: _CHECKPOINT},
+}
+_OF_SERVERS = NO_EFFECT["token"]
+
+# Names and types as in FastDeploy's parameter documentation. Others stay out: some of them load code from a file.
+_FASTDEPLOY_TYPES: dict[str, tuple[type, ...]] = {
+    "tensor_parallel_size": (int,),  # GPUs the weights are spread over
+    "max_model_len": (int,),  # tokens of a prompt and its reply together; default: the model's positions
+    "gpu_memory_utilization": (float, int),  # share of a GPU's memory for weights, activations and KV cache
+    "quantization": (str,),  # wint8 or wint4: weights are rounded as they are loaded
+    "enable_prefix_caching": (bool,),  # keep the KV cache of prompts' beginnings between requests
+    "engine_worker_queue_port": (int,),  # a port of its own for each FastDeploy on a machine
+}
+FASTDEPLOY_OPTIONS = tuple(_FASTDEPLOY_TYPES)
+
+
+@dataclass(frozen=True, slots=True)
+class OptionNames:
+    """What those who set the options call them: `names` by option (others as they are), `noun` goes before a name."""
+
+    names: Mapping[str, str]
+    noun: str = ""
+
+    def __getitem__(self, option: str) -> str:
+        return self.names.get(option, option)
+
+
+def choose_back_end(given: Collection[str], names: OptionNames, backend: str = PADDLE) -> str:
+    """`SERVERS` where URLs are among the options given, else `backend`, one of `BACKENDS`.
+
+    `given` are the options that the user has set. Raises UserError, one sentence, for a back end that does not exist,
+    an option that has no effect with the one chosen, and a checkpoint without a folder or without Paddle to run it.
+    """
+    require_known("backend", backend, BACKENDS)
+    chosen = SERVERS if "urls" in given else backend
+    for option in given:
+        reason = NO_EFFECT.get(option, _OF_SERVERS).get(chosen)
+        if reason is not None:
+            because = reason.format(urls=names["urls"])
+            remedy = " or ".join(["leave it out", *_remedies(option, chosen, names)])
+            raise UserError(f"{names.noun}{names[option]} has no effect, as {because}: {remedy}")
+    if chosen != SERVERS:
+        if "model" not in given:
+            raise UserError(
+                f"no model is named: give the folder of a checkpoint with {names['model']}, or a server with "
+                f"{names['urls']}"
+            )
+        if find_spec("paddle") is None or find_spec("safetensors") is None:
+            raise UserError(
+                f"a checkpoint needs Paddle: `pip install 'paddle-grrm[train]'`, or name a server with {names['urls']}"
+            )
+    return chosen
+
+
+def _remedies(option: str, chosen: str, names: OptionNames) -> list[str]:
+    """What gives the option an effect."""
+    if chosen == SERVERS:
+        return ["set it there"]
+    refusing = NO_EFFECT.get(option, _OF_SERVERS)
+    others = [f"set {names['backend']} to {one}" for one in BACKENDS if one not in refusing]
+    return others if SERVERS in refusing else [*others, f"name servers with {names['urls']}"]
+
+
+def check_fastdeploy_options(options: Mapping[str, object]) -> dict[str, object]:
+    """A copy of the options. Raises UserError for a name that FastDeploy does not have, or a value of another type."""
+    for name, value in options.items():
+        require_known("FastDeploy option", name, FASTDEPLOY_OPTIONS)
+        types = _FASTDEPLOY_TYPES[name]
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+            raise UserError(f"FastDeploy option {name!r} is {value!r}: it must be of type {types[0].__name__}.")
+        if isinstance(value, int | float) and not isinstance(value, bool) and not value > 0:
+            raise UserError(f"FastDeploy option {name!r} is {value!r}: it must be above 0.")
+    return dict(options)
