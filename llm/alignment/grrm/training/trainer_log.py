@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import logging
 from pathlib import Path
 
-from grrm.startup import configure_process
+from paddlenlp.utils.log import logger
 
 FILE_NAME = "trainer.log"
 
@@ -18,8 +16,6 @@ def quiet_paddlenlp(folder: str | Path, is_first: bool) -> None:
     The first rank adds what else is at least INFO to the end of `folder`/trainer.log; on the others it is dropped.
     Calling it again goes on with another folder.
     """
-    from paddlenlp.utils.log import logger
-
     logger.set_level("INFO" if is_first else "WARNING")
     logger.handler.setLevel(logging.WARNING)
     for handler in [known for known in logger.logger.handlers if isinstance(known, logging.FileHandler)]:
@@ -29,15 +25,3 @@ def quiet_paddlenlp(folder: str | Path, is_first: bool) -> None:
         handler = logging.FileHandler(Path(folder) / FILE_NAME, encoding="utf-8")
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         logger.logger.addHandler(handler)
-
-
-def load_paddlenlp_quietly() -> None:
-    """Load Paddle and PaddleNLP for a command whose output is not a training log.
-
-    PaddleNLP's log of the files it reads stays away from results, a server's log and the sentence of an error.
-    """
-    configure_process()
-    with contextlib.redirect_stderr(io.StringIO()):  # paddle's advice about threads that are set already
-        import paddlenlp.utils.log  # noqa: F401
-
-    quiet_paddlenlp("", is_first=False)
