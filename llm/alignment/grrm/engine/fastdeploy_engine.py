@@ -51,10 +51,10 @@ class FastDeployEngine:
     """An `Engine` over a running `fastdeploy.LLM`, whose worker processes end with this process.
 
     It serves a checkpoint that does not change: `update_weights` raises UserError, and so does asking for
-    log-probabilities, which FastDeploy's results hold for the likeliest tokens, not reliably for the one drawn. A prompt and its
-    completion together hold at most `max_model_len` - 1 tokens. A call returns when all its completions have
-    ended, and calls `on_finished` for all of them then. With `deadline_s` a call that takes longer raises UserError, and so
-    do all later ones, since FastDeploy cannot be told to stop; None waits as long as it takes.
+    log-probabilities, which FastDeploy's results hold for the likeliest tokens, not reliably for the one drawn. A
+    prompt and its completion together hold at most `max_model_len` - 1 tokens. A call returns when all its completions
+    have ended, and calls `on_finished` for all of them then. With `deadline_s` a call that takes longer raises
+    UserError, and so do all later ones, since FastDeploy cannot be told to stop; None waits as long as it takes.
 
     Every request carries a seed from (`params.seed`, its stream id), but by FastDeploy's sources a GPU draws a whole
     batch by the seed of one of its requests: sampled replies then depend on the batch. Greedy ones do not, but for
@@ -154,8 +154,8 @@ class FastDeployEngine:
         """FastDeploy's sampling parameters of one completion; None or a missing value would be the checkpoint's own."""
         greedy = params.temperature == 0
         return self._request_type(
-            # Its input processor turns temperature 0 into 1, in some releases with top_p unchanged; top_p 0 is greedy in
-            # all of them.
+            # Its input processor turns temperature 0 into 1, in some releases with top_p unchanged; top_p 0 is greedy
+            # in all of them.
             temperature=1.0 if greedy else params.temperature,
             top_p=0.0 if greedy else params.top_p,
             top_k=0 if greedy else params.top_k,

@@ -23,12 +23,12 @@ COMPLETE_PROMPTS = ("SSR",)  # prompt types that are whole texts, to be used wit
 
 
 class TranslationStatus(str, Enum):
-    """What became of one reply."""
+    """The outcome of one reply."""
 
     TRANSLATED = "translated"
     CUT_OFF = "cut_off"  # it reached max_new_tokens, so what was extracted may lack its end
     NO_TRANSLATION = "no_translation"  # nothing could be extracted, after all retries
-    TOO_LONG = "too_long"  # the prompt leaves the model no room; it was not asked, or its server refused
+    TOO_LONG = "too_long"  # the prompt leaves the model no room: not sent, or refused by the server
 
 
 class TranslateResult(TypedDict):
