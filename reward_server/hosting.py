@@ -20,12 +20,12 @@ from .settings import Settings
 
 
 def _any_task(task: TranslationTask) -> None:
-    """A judge without a prompt takes any task."""
+    """Accepts every task: for judges without a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostedJudge:
-    """A judge, and what its host has to know about the model behind it; the defaults are those of a judge without one.
+    """A judge and the model behind it, as the server needs them; the defaults are those of a judge without a model.
 
     `answers` asks the model for one token, or is None where the judge itself is cheap to ask. `when_idle(act)` calls
     `act` once the model is free for the next call. `check_task` raises UserError for a task that no prompt can be made
@@ -43,12 +43,15 @@ class HostedJudge:
 
 
 def build_hosted_judge(settings: Settings) -> HostedJudge:
-    """The judge, its model opened. Raises UserError for settings that do not go together, and for a model or an option
-    that cannot be used: all that can be told without the weights before they are loaded."""
+    """The judge, its model opened.
+
+    Raises UserError for settings that do not go together, and for a model or an option that cannot be used, where
+    possible before weights are loaded.
+    """
     check_model_settings(settings)
     if settings.judge not in GENERATIVE_JUDGES:
         return HostedJudge(build_judge(settings.judge, settings.judge_options))
-    options_of(settings.judge, settings.judge_options)  # a mistake in them is told before the model is opened
+    options_of(settings.judge, settings.judge_options)  # refuses mistakes in them before the model is opened
     deadline, counters = Deadline(), JudgeMetrics()
     opened, generator = open_model(settings, deadline)
     if "prompt_length" in settings.judge_options and not opened.counts_tokens:

@@ -27,7 +27,7 @@ from .settings import JUDGES, Settings, load_settings
 
 SPARE_THREADS = 4  # beyond the scoring requests, for probes and refusals
 IDLE_CONNECTIONS = 1000
-RECEIVE_BYTES = 2**16  # by itself waitress takes 8 KiB at a time: fifty turns of its loop for what a trainer sends
+RECEIVE_BYTES = 2**16  # waitress's default is 8 KiB: fifty turns of its loop for a trainer's request
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -95,7 +95,7 @@ def run(settings: Settings) -> None:
     """Serves the judge that the settings name until SIGTERM or SIGINT. Raises UserError when it cannot start."""
     configure_logging(settings.log_file)
     token = read_token(settings.token_file, settings.token_env)
-    # A port that is taken is told before the model is loaded, which may take minutes; early clients wait.
+    # Bound before the model is loaded, which may take minutes: a port in use is an error at once, early clients wait.
     with bind(settings.host, settings.port, token) as listener:
         serve(settings, build_hosted_judge(settings), token, listener)
 
@@ -126,7 +126,7 @@ def serve(
     host, port = listener.getsockname()[:2]
     signal.signal(signal.SIGTERM, _stop)
     click.echo(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}")
-    freeze_gc()  # requests make objects by the thousand, and looking for garbage among the imports too holds them up
+    freeze_gc()  # or each collection during a request would also go through all that was imported
     server.run()
     if isinstance(judge, HostedJudge):
         _leave_if_busy(judge)
@@ -146,7 +146,7 @@ def configure_logging(log_file: str | None) -> None:
 
 
 def _leave_if_busy(hosted: HostedJudge) -> None:
-    """End the process at once while a model is at work: its thread would make Python's teardown abort."""
+    """End the process at once while a model generates: its thread would make Python's teardown abort."""
     idle = threading.Event()
     hosted.when_idle(idle.set)
     if not idle.is_set():

@@ -14,7 +14,7 @@ from grrm.rewards.bearer import token_from_env
 
 from .settings import Settings
 
-# The settings of a model by the options they are; `judge_deadline_s` is the judge's own, with every back end.
+# Option of the engine -> setting of the server. `judge_deadline_s` is not here: it goes with every back end.
 _SETTINGS = {
     "model": "model",
     "urls": "openai_urls",
@@ -30,21 +30,22 @@ _NAMES = OptionNames({option: f"'{setting}'" for option, setting in _SETTINGS.it
 
 def check_model_settings(settings: Settings) -> None:
     """Raises UserError for settings that would have no effect, and for a model that is missing."""
-    set_ones = settings.model_fields_set
+    given = settings.model_fields_set
     if settings.judge not in GENERATIVE_JUDGES:
         for name in (*_SETTINGS.values(), "chat_template", "judge_deadline_s"):
-            if name in set_ones:
+            if name in given:
                 raise UserError(
                     f"reward server setting {name!r} has no effect, as judge {settings.judge!r} has no model: leave it "
                     "out, or use judge gqm or sqm"
                 )
         return
     empty = {name for name in ("model", "openai_urls") if not getattr(settings, name)}
-    choose_back_end([o for o, name in _SETTINGS.items() if name in set_ones - empty], _NAMES, settings.backend)
+    options = [option for option, name in _SETTINGS.items() if name in given - empty]
+    choose_back_end(options, _NAMES, settings.backend)
 
 
 def open_model(settings: Settings, deadline: Deadline) -> tuple[OpenedGenerator, TextGenerator]:
-    """What the engine knows of the opened model, and its generator under the deadline.
+    """The opened model, and its generator with the judge's deadline.
 
     Raises UserError, one sentence, for a checkpoint, an address, a tokenizer or a token that cannot be used.
     """
@@ -69,7 +70,7 @@ def open_model(settings: Settings, deadline: Deadline) -> tuple[OpenedGenerator,
 def _open_folder(settings: Settings) -> OpenedGenerator:
     folder, template, n_seqs = str(settings.model), settings.chat_template, settings.max_num_seqs
     if settings.backend == FASTDEPLOY:
-        # No deadline of its own: the judge's is what waiting for the generator ends at.
+        # No deadline of FastDeploy's own: `TimedGenerator` stops waiting at the judge's.
         options = settings.fastdeploy_options
         return open_fastdeploy(
             folder, chat_template=template, max_num_seqs=n_seqs, options=options, deadline_s=None, quiet=True

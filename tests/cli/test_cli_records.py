@@ -204,7 +204,7 @@ def test_off_a_terminal_a_table_is_plain_text():
     [
         (
             ["rank", "rows.txt", "--src-lang", "de", "--trg-lang", "en"],
-            "give the folder of a checkpoint with --model, or a server with --url",
+            "checkpoint with --model, or a server with --url",
         ),
         (["rank", "rows.txt", "--trg-lang", "en", "--model", "x"], "column src_lang is missing"),
         (["rank", "rows.txt", "--src-lang", "xx", "--trg-lang", "en", "--model", "x"], "Language code 'xx'"),
@@ -231,10 +231,10 @@ def test_bad_command_lines_are_one_sentence(arguments, message, tmp_path, monkey
 
 
 def test_without_paddle_a_checkpoint_is_one_sentence_that_names_the_other_way(tmp_path, monkeypatch):
-    monkeypatch.setattr("grrm.cli.options.find_spec", lambda name: None)
+    monkeypatch.setattr("grrm.engine.options.find_spec", lambda name: None)
     (tmp_path / "rows.txt").write_text("Hallo\n")
     told = run("translate", tmp_path / "rows.txt", "--src-lang", "de", "--trg-lang", "en", "--model", tmp_path)
-    assert "pip install 'paddle-grrm[train]'`, or ask a server with --url" in told
+    assert "pip install 'paddle-grrm[train]'`, or name a server with --url" in told
 
 
 @pytest.mark.parametrize("command", [["rank"], ["translate"], ["eval"], ["eval", "ranking"], ["eval", "mt"]])

@@ -88,11 +88,11 @@ def test_a_completion_ends_where_the_model_has_no_more_room(engine):
     assert {c.finish_reason for c in completions} == {"length"}
 
 
-def test_who_wants_no_logprobs_gets_none(engine, prompts):
+def test_logprobs_that_are_not_wanted_are_empty(engine, prompts):
     assert [c.logprobs for c in engine.generate(prompts, text_params(max_new_tokens=2))] == [[]] * len(prompts)
 
 
-def test_every_completion_is_told_of_once(engine, prompts):
+def test_on_finished_is_called_once_for_every_completion(engine, prompts):
     finished, params = [], text_params(max_new_tokens=3)
     made = engine.generate(prompts, params, on_finished=lambda *one: finished.append(one))
     assert sorted(index for index, _ in finished) == list(range(len(prompts)))

@@ -1,4 +1,4 @@
-"""FastDeploy behind our interface: what it adds or leaves undone is put right, what it cannot do is refused."""
+"""FastDeploy behind our interface: its deviations are worked around, what it cannot do is refused."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ def test_top_k_needs_the_sampling_class_that_heeds_it(engine, prompts, monkeypat
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"logprobs": True}, "does not reliably tell the log-probability.*use the Paddle engine"),
-        ({"min_new_tokens": 2}, "min_new_tokens 2 is not kept by FastDeploy"),
+        ({"logprobs": True}, "does not reliably return the log-probability.*use the Paddle engine"),
+        ({"min_new_tokens": 2}, "min_new_tokens 2 has no effect in FastDeploy"),
     ],
 )
 def test_what_fastdeploy_would_ignore_is_refused(engine, values, message):
@@ -131,13 +131,13 @@ def test_an_error_of_fastdeploys_own_is_not_hidden(engine, monkeypatch):
         engine.generate([[5]], text_params())
 
 
-def test_nobody_waits_beyond_the_deadline_nor_for_what_is_still_owed(model, tmp_path, monkeypatch):
+def test_a_call_past_the_deadline_raises_and_so_do_all_after_it(model, tmp_path, monkeypatch):
     engine, released = start_engine(tmp_path, model, deadline_s=0.01), threading.Event()
     monkeypatch.setattr(engine._llm, "generate", lambda *_: released.wait(60) and [])
     try:
         with pytest.raises(UserError, match=r"did not answer within 0\.01 s"):
             engine.generate([[5]], text_params())
-        with pytest.raises(UserError, match="still owes the answer to an earlier call"):
+        with pytest.raises(UserError, match="still busy with an earlier call"):
             engine.generate([[5]], text_params())
     finally:
         released.set()
@@ -209,12 +209,12 @@ def test_a_config_without_sizes_is_refused(checkpoint, tmp_path, key):
         ({"backend": "vllm"}, "unknown backend 'vllm': .*Known: paddle, fastdeploy"),
         (
             {"backend": "fastdeploy", "urls": ["http://h:1"]},
-            "backend has no effect, as the model runs on the servers of urls",
+            "backend has no effect, as the model runs on",
         ),
         ({"backend": "fastdeploy", "dtype": "bfloat16"}, "dtype has no effect, as FastDeploy computes in bfloat16"),
         (
             {"backend": "fastdeploy", "attempts": 2},
-            "attempts has no effect, as the model is a checkpoint: leave it out or name servers with urls",
+            "attempts has no effect, as the model is a checkpoint",
         ),
         ({"backend": "paddle", "options": {}}, "options has no effect, as the backend is paddle"),
     ],

@@ -206,7 +206,7 @@ def test_names_of_both_libraries_and_fused_projections_are_the_same_parameters()
         ({"model": None}, "no model is named"),
         (
             {"model": "x", "tokenizer_path": "y", "attempts": 2},
-            "tokenizer_path has no effect, as the model is a checkpoint",
+            "tokenizer_path has no effect, as the model is",
         ),
         ({"model": "x", "dtype": "int4"}, "unknown dtype 'int4': did you mean 'float32'"),
         ({"model": None, "urls": ["http://h:1"], "chat_template": "checkpoint"}, "needs the folder of its tokenizer"),

@@ -175,7 +175,7 @@ def test_a_server_that_is_not_there_is_one_sentence(start):
         replies(generator(server), "a")
 
 
-def test_no_prompts_ask_nobody(start):
+def test_no_prompts_send_no_request(start):
     server = start()
     assert replies(generator(server)) == []
     assert server.paths == []
@@ -187,7 +187,7 @@ def test_malformed_addresses_are_refused(url):
         OpenAITextGenerator([url])
 
 
-def test_a_pool_of_nobody_is_refused():
+def test_an_empty_pool_is_refused():
     with pytest.raises(UserError, match="no generation server is named"):
         OpenAITextGenerator([])
 

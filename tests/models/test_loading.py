@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from grrm.engine.api import SamplingParams
 from grrm.engine.paddle.engine import PaddleEngine
@@ -41,6 +41,28 @@ def test_from_pretrained_generates_what_the_saved_model_does(writer, model, tmp_
     wanted = PaddleEngine(model, max_num_seqs=4).generate([[5, 6]] * 3, params)
     assert [c.token_ids for c in loaded] == [c.token_ids for c in wanted]
     np.testing.assert_allclose(loaded[0].logprobs, wanted[0].logprobs, atol=1e-4)
+
+
+@pytest.mark.parametrize("architecture", ["qwen2", "llama"])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"tie_word_embeddings": True}, {"fuse_attention_qkv": True, "fuse_attention_ffn": True}],
+    ids=["plain", "tied", "fused"],
+)
+def test_a_saved_model_is_whole_for_training_and_without_a_parameter_it_is_not(
+    architecture, settings, make_model, full_forward, tmp_path
+):
+    model = make_model(architecture, **settings)
+    model.save_pretrained(str(tmp_path), safe_serialization=True)
+    np.testing.assert_allclose(
+        full_forward(load_policy(tmp_path), [5, 6, 7]), full_forward(model, [5, 6, 7]), atol=1e-4
+    )
+    tensors = load_file(tmp_path / "model.safetensors")
+    del tensors[f"{architecture}.layers.1.mlp.down_proj.weight"]
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "np"})
+    for load in (load_policy, PaddleEngine.from_pretrained):
+        with pytest.raises(UserError, match=r"lack layers\.1\.mlp\.down_proj\.weight: they are not whole"):
+            load(tmp_path)
 
 
 def test_rotary_base_is_read_where_transformers_5_writes_it(model, tmp_path):

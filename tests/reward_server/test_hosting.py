@@ -153,7 +153,8 @@ def test_assignments_of_another_form_are_refused(assignment, message):
 @pytest.mark.parametrize("judge", [{"judge": "chrf"}, {"judge": "gqm", "openai_urls": [NOWHERE]}], ids=str)
 def test_text_metrics_and_servers_of_a_model_are_hosted_without_importing_paddle(judge):
     code = (
-        "import sys; from grrm_reward_server import app, hosting, main; from grrm_reward_server.settings import Settings; "
+        "import sys; from grrm_reward_server import app, hosting, main; "
+        "from grrm_reward_server.settings import Settings; "
         f"hosting.build_hosted_judge(Settings(**{judge!r})); "
         "print([name for name in ('paddle', 'paddlenlp', 'torch') if name in sys.modules])"
     )

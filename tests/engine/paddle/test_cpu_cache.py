@@ -1,4 +1,4 @@
-"""Sequences of one prompt read what they share once, and nothing in their results tells."""
+"""Sequences of one prompt read what they share once, with the same results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def filled(decoder, lengths, slots, sources):
     return cache
 
 
-def test_a_sequence_has_the_same_bits_among_companions_and_alone(decoder):
+def test_a_sequence_has_the_same_bits_among_samples_of_its_prompt_and_alone(decoder):
     lengths, rng = np.array([70, 3, 64, 33]), np.random.default_rng(5)
     slots, sources = np.array([7, 2, 9, 0, 4, 1, 11, 3]), np.array([0, 0, 1, 1, 2, 2, 2, 3])
     together, alone = (filled(decoder, lengths, slots, sources) for _ in range(2))
@@ -51,7 +51,7 @@ def test_a_prompt_that_exceeds_a_pass_goes_on_in_the_next(decoder, monkeypatch):
     np.testing.assert_allclose(decoder.decode(*inputs, parts), decoder.decode(*inputs, whole), atol=1e-5)
 
 
-def test_what_companions_share_is_read_from_one_of_them(decoder):
+def test_what_samples_share_is_read_from_one_of_them(decoder):
     lengths, slots, sources = [70], np.array([3, 8, 5]), np.array([0, 0, 0])
     cache = filled(decoder, lengths, slots, sources)
     _, owners, shared = cache.sharing(slots)
@@ -61,7 +61,7 @@ def test_what_companions_share_is_read_from_one_of_them(decoder):
     assert cache.sharing(np.array([8]))[2].tolist() == [0]
 
 
-def test_the_kernel_reads_what_companions_share_in_one_slot_only(decoder):
+def test_the_kernel_reads_what_samples_share_in_one_slot_only(decoder):
     lengths, slots, sources = [70], np.array([3, 8, 5]), np.array([0, 0, 0])
     inputs = slots, np.array([4, 5, 6]), np.array([70, 70, 70])
     wanted = decoder.decode(*inputs, filled(decoder, lengths, slots, sources))
@@ -75,7 +75,7 @@ def test_the_kernel_reads_what_companions_share_in_one_slot_only(decoder):
         assert (got == wanted).all() == reads_in_place_of_8
 
 
-def test_a_slot_that_another_prompt_took_over_is_no_companion_any_more(decoder):
+def test_a_slot_that_another_prompt_took_over_shares_nothing_any_more(decoder):
     cache = filled(decoder, [70], np.array([3, 8]), np.array([0, 0]))
     prompt = np.arange(40)[None]
     decoder.prefill(prompt, np.array([40]), cache, np.array([3]), np.array([0]))

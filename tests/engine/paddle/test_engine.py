@@ -178,7 +178,7 @@ def test_length_is_limited_by_max_new_tokens_and_by_the_models_positions(model):
     assert {c.finish_reason for c in completions} == {"length"}
 
 
-def test_completions_are_told_of_as_they_end(model, prompts):
+def test_on_finished_is_called_as_completions_end(model, prompts):
     sizes, params = [], SamplingParams(max_new_tokens=30, stop_token_ids=tuple(range(20)))
     PaddleEngine(model, max_num_seqs=16).generate(
         prompts, params, on_finished=lambda _, c: sizes.append(len(c.token_ids))

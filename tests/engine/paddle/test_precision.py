@@ -1,4 +1,4 @@
-"""The engine with rounded products: near float32, the same in any company, and never silently something else."""
+"""The engine with rounded products: near float32, the same in any batch, and refused where the kernels do not run."""
 
 from __future__ import annotations
 

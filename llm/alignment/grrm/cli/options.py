@@ -101,9 +101,8 @@ class ModelOptions:
         """The opened generator. Raises UserError as `open_generator` does, or for a token that is not there."""
         from grrm.engine.open import open_checkpoint, open_fastdeploy, open_servers
 
-        back_end = choose_back_end(
-            [option for option, flag in NAMES.names.items() if _is_given(flag)], NAMES, self.backend
-        )
+        given = [option for option, flag in NAMES.names.items() if _is_given(flag)]
+        back_end = choose_back_end(given, NAMES, self.backend)
         common: dict[str, Any] = {"chat_template": chat_template, "quiet": True}
         if self.deadline is not None:
             common["deadline_s"] = self.deadline

@@ -11,10 +11,10 @@ from grrm.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How to draw tokens; temperature 0 is greedy. Raises ValueError on impossible values.
+    """How to sample tokens; temperature 0 is greedy. Raises ValueError on impossible values.
 
-    `seed` is a base: completion i draws from its own stream, keyed by (`seed`, `stream_ids[i]`) with `stream_ids`
-    given to `Engine.generate`, so a completion does not depend on what else is in the batch.
+    Completion i has a random stream of its own, keyed by (`seed`, `stream_ids[i]`) with `stream_ids` given to
+    `Engine.generate`, so that it does not depend on what else is in the batch.
     """
 
     max_new_tokens: int
@@ -25,7 +25,7 @@ class SamplingParams:
     repetition_penalty: float = 1.0
     stop_token_ids: tuple[int, ...] = ()
     seed: int = 0
-    logprobs: bool = True  # False leaves `Completion.logprobs` empty: whoever reads text only can use any engine
+    logprobs: bool = True  # False leaves `Completion.logprobs` empty, which every engine can do
 
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1 or not 0 <= self.min_new_tokens <= self.max_new_tokens:
@@ -60,7 +60,7 @@ class Engine(Protocol):
     ) -> list[Completion]:
         """One completion per prompt. Equal consecutive prompts (a group's samples) may share their prefill.
 
-        `on_finished(i, completion)` is told of completion i as it ends.
+        `on_finished(i, completion)` is called as completion i ends.
         """
         ...
 

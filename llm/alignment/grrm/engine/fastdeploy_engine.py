@@ -1,8 +1,8 @@
 """The FastDeploy back end: PaddlePaddle's serving engine, in process through its offline `LLM`.
 
 Written against FastDeploy 2.x (docs/offline_inference.md, entrypoints/llm.py, engine/sampling_params.py and what its
-workers do with them); its PyPI namesake is another project. Where it differs from what its names promise, the comment
-beside the remedy says how.
+workers do with them); the PyPI project of that name is another one. Where a parameter does something else than its
+name says, a comment beside the workaround says what.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ def check_installed() -> None:
 class FastDeployEngine:
     """An `Engine` over a running `fastdeploy.LLM`, whose worker processes end with this process.
 
-    It serves a checkpoint that does not change: `update_weights` is refused, and so are log-probabilities, which
-    FastDeploy's results hold for the likeliest tokens, not reliably for the one that was drawn. A prompt and its
-    completion together hold at most `max_model_len` - 1 tokens. A whole call is handed over at its end, so that
-    `on_finished` is told of all completions then. With `deadline_s` a call that takes longer raises UserError, and so
-    do all later ones, since what FastDeploy began cannot be taken back; None leaves waiting to the caller.
+    It serves a checkpoint that does not change: `update_weights` raises UserError, and so does asking for
+    log-probabilities, which FastDeploy's results hold for the likeliest tokens, not reliably for the one drawn. A
+    prompt and its completion together hold at most `max_model_len` - 1 tokens. A call returns when all its completions
+    have ended, and calls `on_finished` for all of them then. With `deadline_s` a call that takes longer raises
+    UserError, and so do all later ones, since FastDeploy cannot be told to stop; None waits as long as it takes.
 
     Every request carries a seed from (`params.seed`, its stream id), but by FastDeploy's sources a GPU draws a whole
     batch by the seed of one of its requests: sampled replies then depend on the batch. Greedy ones do not, but for
@@ -66,7 +66,7 @@ class FastDeployEngine:
     ) -> None:
         self._llm, self._request_type = llm, request_type
         self._max_model_len, self._vocab_size = max_model_len, vocab_size
-        self._deadline_s, self._is_late = deadline_s, False
+        self._deadline_s, self._missed_deadline = deadline_s, False
 
     @classmethod
     def start(
@@ -92,7 +92,7 @@ class FastDeployEngine:
                 "positions (max_position_embeddings in its config.json): set at most that."
             )
         check_installed()
-        with _own_output_kept():
+        with _output_untouched():
             llm_type, request_type = _import_fastdeploy()
             try:
                 llm = llm_type(model=str(directory), max_num_seqs=max_num_seqs, **given)
@@ -104,7 +104,7 @@ class FastDeployEngine:
 
     @property
     def max_prompt_tokens(self) -> int:
-        """The longest prompt that leaves room for one token, and for the one that FastDeploy ends every reply with."""
+        """The longest prompt that leaves room for one token, and for the end token FastDeploy adds to every reply."""
         return self._max_model_len - 2
 
     def update_weights(self) -> None:
@@ -154,15 +154,15 @@ class FastDeployEngine:
         """FastDeploy's sampling parameters of one completion; None or a missing value would be the checkpoint's own."""
         greedy = params.temperature == 0
         return self._request_type(
-            # Temperature 0 is turned into 1 by its input processor, in some releases with top_p as it was;
-            # top_p 0 is greedy in all of them.
+            # Its input processor turns temperature 0 into 1, in some releases with top_p unchanged; top_p 0 is greedy
+            # in all of them.
             temperature=1.0 if greedy else params.temperature,
             top_p=0.0 if greedy else params.top_p,
             top_k=0 if greedy else params.top_k,
             repetition_penalty=params.repetition_penalty,
             presence_penalty=0.0,
             frequency_penalty=0.0,
-            # In the place of the last token allowed there comes an end token, whatever was drawn: ask for one more.
+            # The last token allowed is replaced by an end token, whatever was drawn: ask for one more.
             max_tokens=max_tokens + 1,
             min_tokens=0,  # its default is 1
             stop_token_ids=list(params.stop_token_ids) or None,
@@ -171,7 +171,7 @@ class FastDeployEngine:
 
     def _answers(self, prompts: list[list[int]], requests: list[Any]) -> list[Any]:
         def call() -> list[Any]:
-            # A list of one is taken for a single SamplingParams further in. The progress bar stays on: without it
+            # A list of one is mistaken for a single SamplingParams further in. The progress bar stays on: without it
             # `LLM.generate` fails.
             return list(self._llm.generate(prompts, requests if len(requests) > 1 else requests[0]))
 
@@ -181,24 +181,26 @@ class FastDeployEngine:
         return outputs
 
     def _in_time(self, call: Callable[[], list[Any]]) -> list[Any]:
-        """What `call` returns. `LLM.generate` knows no timeout, so it runs in a thread that nobody need wait for."""
-        if self._is_late:
-            raise UserError("FastDeploy still owes the answer to an earlier call: start this process again.")
+        """What `call` returns. `LLM.generate` has no timeout, so it runs in a daemon thread that can be abandoned."""
+        if self._missed_deadline:
+            raise UserError(
+                "FastDeploy is still busy with an earlier call past its deadline: start this process again."
+            )
         answer: Future[list[Any]] = Future()
 
         def work() -> None:
             try:
                 answer.set_result(call())
-            except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
+            except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
                 answer.set_exception(error)
 
         threading.Thread(target=work, name="fastdeploy", daemon=True).start()
         try:
             return answer.result(self._deadline_s)
         except TimeoutError:
-            if answer.done():  # a TimeoutError of FastDeploy's own
+            if answer.done():  # FastDeploy itself raised TimeoutError
                 raise
-            self._is_late = True
+            self._missed_deadline = True
             raise UserError(
                 f"FastDeploy did not answer within {self._deadline_s:g} s: {_LOGS}, or allow more with the deadline."
             ) from None
@@ -207,13 +209,13 @@ class FastDeployEngine:
 def _check_params(params: SamplingParams) -> None:
     if params.logprobs:
         raise UserError(
-            "FastDeploy does not reliably tell the log-probability of the token it drew: use the Paddle engine where "
+            "FastDeploy does not reliably return the log-probability of the token it drew: use the Paddle engine where "
             "log-probabilities are needed, as in rollouts."
         )
     if params.min_new_tokens:
         raise UserError(
-            f"min_new_tokens {params.min_new_tokens} is not kept by FastDeploy, which holds back no stop tokens but "
-            "the checkpoint's own: leave it out, or use the Paddle engine."
+            f"min_new_tokens {params.min_new_tokens} has no effect in FastDeploy, which suppresses no stop tokens "
+            "but the checkpoint's own: leave it out, or use the Paddle engine."
         )
     sampling_class = os.environ.get("FD_SAMPLING_CLASS", "base")
     if params.top_k and params.temperature > 0 and sampling_class.lower() != "rejection":
@@ -224,9 +226,10 @@ def _check_params(params: SamplingParams) -> None:
 
 
 def _completion(index: int, output: Any, params: SamplingParams, room: int) -> Completion:
-    """What of a reply was drawn: up to its first stop token, or `room` tokens; what follows is FastDeploy's own.
+    """The reply up to its first stop token, or its first `room` tokens.
 
-    After a stop token it adds an end token, or goes on in releases that do not heed `stop_token_ids`.
+    What follows was not sampled as asked: FastDeploy adds an end token after a stop token, and releases that ignore
+    `stop_token_ids` go on generating.
     """
     if output.error_code != _OK or output.error_msg:
         raise UserError(f"FastDeploy failed on prompt {index} ({output.error_code}: {output.error_msg}): {_LOGS}.")
@@ -255,8 +258,8 @@ def _import_fastdeploy() -> tuple[Any, Any]:
 
 
 @contextlib.contextmanager
-def _own_output_kept() -> Iterator[None]:
-    """Results on stdout and this process's log stay ours: FastDeploy prints, and takes handlers off the root logger."""
+def _output_untouched() -> Iterator[None]:
+    """Keep stdout and logging as they are: FastDeploy prints, and removes handlers from the root logger."""
     root, handlers = logging.getLogger(), logging.getLogger().handlers[:]
     try:
         with contextlib.redirect_stdout(sys.stderr):

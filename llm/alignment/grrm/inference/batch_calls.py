@@ -35,7 +35,7 @@ def generator_for(
 
 
 def one_per_row(languages: str | Sequence[str], n_rows: int) -> list[str]:
-    """One language per row: a single one is everybody's. Raises ValueError for a list of another length."""
+    """One language per row; a single one is that of all rows. Raises ValueError for a list of another length."""
     per_row = [languages] * n_rows if isinstance(languages, str) else list(languages)
     if len(per_row) != n_rows:
         raise ValueError(f"{len(per_row)} languages for {n_rows} rows")
@@ -43,7 +43,7 @@ def one_per_row(languages: str | Sequence[str], n_rows: int) -> list[str]:
 
 
 def batches(n_rows: int, batch_rows: int, progress: Progress | None) -> Iterator[range]:
-    """Row numbers in batches; `progress` hears of each batch once the next one is asked for.
+    """Row numbers in batches; `progress` is called after each batch.
 
     Raises ValueError for a batch of no rows.
     """

@@ -112,7 +112,7 @@ def rank(
         "shuffle": shuffle,
         "permutations": permutations,
     }
-    # The single judge has none of them; one that is not at its default is refused with the others by name.
+    # The judge sqm has none of these options: one that is not at its default is passed on, to be refused by name.
     options |= of_groups if judge != "sqm" else {k: v for k, v in of_groups.items() if v != getattr(DEFAULT_GQM, k)}
     settings = RankSettings(judge, prompt_length, options)
     check_rank_settings(settings, groups)

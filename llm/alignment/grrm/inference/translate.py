@@ -13,21 +13,22 @@ from grrm.engine.open import OpenedGenerator
 from grrm.gqm.extraction import extract_translation
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.mt_prompts import mt_prompt
-from grrm.gqm.translation_retries import FAILED_TRANSLATION, draw_translations
+from grrm.gqm.translation_retries import draw_translations
 from grrm.inference.batch_calls import BATCH_ROWS, Progress, batches, generator_for, one_per_row
 from grrm.judges.generation import attempt_seed
 from grrm.judges.interface import GeneratedText
 
+FAILED_TRANSLATION = "Translation Failed."  # what GRRM's translation tool writes where there is none
 COMPLETE_PROMPTS = ("SSR",)  # prompt types that are whole texts, to be used without a chat template
 
 
 class TranslationStatus(str, Enum):
-    """What became of one reply."""
+    """The outcome of one reply."""
 
     TRANSLATED = "translated"
     CUT_OFF = "cut_off"  # it reached max_new_tokens, so what was extracted may lack its end
     NO_TRANSLATION = "no_translation"  # nothing could be extracted, after all retries
-    TOO_LONG = "too_long"  # the prompt leaves the model no room; it was not asked, or its server refused
+    TOO_LONG = "too_long"  # the prompt leaves the model no room: not sent, or refused by the server
 
 
 class TranslateResult(TypedDict):

@@ -147,7 +147,7 @@ def chat_renderer(chat_template: str, tokenizer: Any, directory: Path | None) ->
         return str
     if tokenizer is None:
         raise UserError("the checkpoint's chat template needs the folder of its tokenizer: name it, or use 'chatml'")
-    _take_template_file(tokenizer, directory)
+    _read_template_file(tokenizer, directory)
     if not tokenizer.chat_template:
         raise UserError(
             f"the tokenizer in '{directory}' has no chat template: add chat_template to its tokenizer_config.json, or "
@@ -156,7 +156,7 @@ def chat_renderer(chat_template: str, tokenizer: Any, directory: Path | None) ->
     return _checked(lambda prompt: str(tokenizer.apply_chat_template(prompt, tokenize=False)), directory)
 
 
-def _take_template_file(tokenizer: Any, directory: Path | None) -> None:
+def _read_template_file(tokenizer: Any, directory: Path | None) -> None:
     """Where transformers 5 stores the template; PaddleNLP does not look there."""
     from jinja2 import TemplateError
 
@@ -173,7 +173,7 @@ def _take_template_file(tokenizer: Any, directory: Path | None) -> None:
 
 
 def _checked(render: Callable[[str], str], directory: Path | None) -> Callable[[str], str]:
-    """`render` itself, after a trial: a template with a mistake shows it at the first text, whatever the text."""
+    """`render` itself, after a trial with one text: a mistake in a template shows with any text."""
     from jinja2 import TemplateError
 
     probe = "probe"

@@ -20,7 +20,7 @@ from grrm.startup import freeze_gc
 
 
 class PaddleEngine:
-    """Generates with a PaddleNLP Qwen2 or Llama model, sharing its parameters with whoever trains it.
+    """Generates with a PaddleNLP Qwen2 or Llama model, reading its own parameters: a trainer's updates need no copy.
 
     `max_num_seqs` sequences run at a time (the slots of the KV cache), fewer where their cache would exceed
     `max_cache_bytes` (but at least one). `prefill_tokens` bounds the prompt tokens, computed padding included, in one

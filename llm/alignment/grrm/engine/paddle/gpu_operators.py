@@ -1,4 +1,4 @@
-"""The fused operators of Paddle that the GPU decoder calls, what they run, and how they are told about a batch."""
+"""The fused operators of Paddle that the GPU decoder calls, which models they run, and their arguments for a batch."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def paddle_operators() -> FusedOperators:
 def attention_arguments(
     cached_S: NDArray[np.int64], new_S: NDArray[np.int64], tables_SK: NDArray[np.int32], place: Any
 ) -> dict[str, Any]:
-    """What block attention has to know about a batch whose new tokens are packed one sequence after the other.
+    """Arguments of block attention for a batch whose new tokens are packed one sequence after the other.
 
     Sequence i has `cached_S[i]` tokens in the blocks `tables_SK[i]` and `new_S[i]` more in this pass: a whole prompt
-    where nothing is cached (the operator's "encoder"), one token where something is (its "decoder"). It knows no third
-    case, so a prompt cannot go on where another one's blocks end.
+    where nothing is cached (the operator's "encoder"), one token where something is (its "decoder"). There is no third
+    case, so a prompt cannot continue after a cached prefix.
     """
     prompts_S = np.where(cached_S == 0, new_S, 0)
     longest = int(new_S.max())

@@ -1,9 +1,9 @@
 """Drawing tokens from logits on the device: the steps of `grrm.engine.sampling` as Paddle operators.
 
-Paddle's own `top_p_sampling` is not used, for what the source of its CUDA kernel does: it stops at the uniform number
-times p in the order of probability, so the last token of the nucleus gets only the part of its mass below p; its random
-numbers are its own, so that no other back end draws the same tokens from the same seed; and where sums round below the
-number, it takes the most probable token. Here the uniform numbers are those of every back end.
+Paddle's own `top_p_sampling` is not used. By the source of its CUDA kernel it stops at the uniform number times p in
+the order of probability, so the last token of the nucleus gets only the part of its mass below p; it draws its own
+random numbers, so no other back end draws the same tokens from the same seed; and where rounded sums stay below the
+number, it takes the most probable token. Here all back ends draw with the same uniform numbers.
 """
 
 from __future__ import annotations
