@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from grrm.data.atomic import atomic_path
 from grrm.data.parquet import COLUMNS, count_rows, iter_raw_rows
-from grrm.errors import UserError
+from grrm.errors import UserError, require_known
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.extraction import extract_translation
 from grrm.gqm.groups import TranslationTask
@@ -114,8 +114,7 @@ def parse_tgt(tgt: str) -> TranslationTask | None:
 def _convert(
     parquet: Path, out_jsonl: Path, prompt_type: str, make_tgt: Callable[[TranslationTask], str]
 ) -> ConversionReport:
-    if prompt_type not in MT_PROMPT_TYPES:
-        raise UserError(f"prompt type {prompt_type!r} does not exist; use one of {', '.join(MT_PROMPT_TYPES)}")
+    require_known("prompt type", prompt_type, MT_PROMPT_TYPES)
     rejected: list[RejectedRow] = []
     written = 0
     total = count_rows(parquet)
