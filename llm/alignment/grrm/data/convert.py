@@ -21,14 +21,13 @@ from tqdm import tqdm
 from grrm.data.atomic import atomic_path
 from grrm.data.parquet import COLUMNS, count_rows, iter_raw_rows
 from grrm.errors import UserError, require_known
-from grrm.gqm.chat import render_chatml
+from grrm.gqm.chat import CONTROL_TOKENS, render_chatml
 from grrm.gqm.extraction import extract_translation
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.mt_prompts import MT_PROMPT_TYPES, mt_prompt
 
 logger = logging.getLogger(__name__)
 
-_CONTROL_TOKENS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
 _TRAILING_CONTROL_TOKENS = re.compile(r"(?:\s|<\|[^|<>]*\|>)*")
 _FENCE = "```"
 _TGT_KEYS = ("source", "src_lang", "trg_lang", "reference")
@@ -157,7 +156,7 @@ def _fault(values: tuple[Any, ...], prompt_type: str) -> str | None:
             return f"{name} is not text"
         if not value.strip():
             return f"{name} is empty"
-        if any(token in value for token in _CONTROL_TOKENS):
+        if any(token in value for token in CONTROL_TOKENS):
             return f"{name} contains a control token of the chat template"
     if prompt_type == "codeblock-think" and _FENCE in values[1]:
         return "trg_text contains a code fence"
