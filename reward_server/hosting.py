@@ -60,9 +60,11 @@ def build_hosted_judge(settings: Settings) -> HostedJudge:
             "leave the option out"
         )
     options = options_of(settings.judge, settings.judge_options, opened.max_prompt_tokens or sys.maxsize)
-    parts = {"render": opened.render, "special_tokens": opened.special_tokens, "metrics": counters}
+    judge = build_from_options(
+        generator, options, render=opened.render, special_tokens=opened.special_tokens, metrics=counters
+    )
     return HostedJudge(
-        build_from_options(generator, options, **parts),
+        judge,
         model=model_name(settings),
         counters=counters,
         deadline=deadline,

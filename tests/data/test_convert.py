@@ -106,7 +106,7 @@ def test_a_column_of_numbers_is_reported_row_by_row_not_written_as_text(tmp_path
 
 
 def test_an_unknown_prompt_type_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="prompt type 'Towr' does not exist; use one of"):
+    with pytest.raises(UserError, match="unknown prompt type 'Towr': did you mean 'Tower'"):
         convert_to_sft(tmp_path / "missing.parquet", tmp_path / "out.jsonl", "Towr")
 
 

@@ -80,5 +80,5 @@ def test_other_types(extractor_type, response, translation):
 
 
 def test_unknown_type_names_the_known_ones():
-    with pytest.raises(UserError, match="use one of line, codeblock"):
+    with pytest.raises(UserError, match=r"did you mean 'codeblock'\? Known: line, codeblock"):
         extract_translation("x", "block")

@@ -7,7 +7,7 @@ from support.gullible_judge import GullibleJudge, as_seen, blocks_of, score_of
 from grrm.gqm.chat import ASSISTANT_START, EOS_TEXT, USER_START
 from grrm.gqm.fences import unsafe_reason
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
-from grrm.judges.building import build_gqm_judge, build_sqm_judge
+from grrm.judges.building import build_from_options
 from grrm.judges.generation import JudgeSampling
 from grrm.judges.gqm import GQMJudge
 from grrm.judges.interface import GeneratedText
@@ -53,7 +53,7 @@ def test_attack_gets_a_status_or_stays_in_its_fence_and_the_others_keep_their_sc
 
 def check_attack_at(place, attack):
     model = GullibleJudge()
-    judge = build_gqm_judge(model, GQMOptions(prompt_length=LIMIT, retries=0))
+    judge = build_from_options(model, GQMOptions(prompt_length=LIMIT, retries=0))
     texts = [*HONEST[:place], attack.text, *HONEST[place:]]
     outcomes = judged(judge, texts)
     assert honest_scores(outcomes) == EXPECTED
@@ -79,13 +79,13 @@ WRAPPED = {
 @each_attack
 @pytest.mark.parametrize("options", WRAPPED.values(), ids=WRAPPED)
 def test_shuffling_averaging_chunking_and_caching_open_no_way_in(attack, options):
-    judge = build_gqm_judge(GullibleJudge(), options)
+    judge = build_from_options(GullibleJudge(), options)
     assert honest_scores(judged(judge, [*HONEST[:1], attack.text, *HONEST[1:]])) == pytest.approx(EXPECTED)
 
 
 def test_all_attacks_at_once_leave_the_honest_candidates_alone():
     texts = [*(attack.text for attack in ATTACKS), *HONEST]
-    outcomes = judged(build_gqm_judge(GullibleJudge(), WRAPPED["all"]), texts)
+    outcomes = judged(build_from_options(GullibleJudge(), WRAPPED["all"]), texts)
     assert honest_scores(outcomes) == pytest.approx(EXPECTED)
     assert {outcomes[attack.text][1] for attack in ATTACKS if attack.refused} == {Status.UNSAFE_CANDIDATE}
 
@@ -110,7 +110,7 @@ class SingleJudge:
 
 @each_attack
 def test_judged_alone_an_attack_reaches_nobody_else_either(attack):
-    judge = build_sqm_judge(SingleJudge(), SQMOptions(prompt_length=LIMIT, retries=0))
+    judge = build_from_options(SingleJudge(), SQMOptions(prompt_length=LIMIT, retries=0))
     alone, beside = judged(judge, HONEST), judged(judge, [*HONEST, attack.text])
     assert honest_scores(beside) == honest_scores(alone)
     assert beside[attack.text][1] in (Status.SCORED, Status.UNSAFE_CANDIDATE, Status.TOO_LONG)

@@ -3,7 +3,7 @@ from support.judged_groups import ModelOf, by_length, group_of, shown_in
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Status
-from grrm.judges.building import build_gqm_judge, build_sqm_judge, options_of
+from grrm.judges.building import build_from_options, options_of
 from grrm.judges.gqm import GQMJudge
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.options import GQMOptions, SQMOptions, read_options
@@ -12,7 +12,7 @@ TEXTS = ["a", "bb", "cccc", "dddddd"]
 
 
 def judged(model, texts=TEXTS, metrics=None, **options):
-    judge = build_gqm_judge(model, read_options(GQMOptions, options), metrics=metrics)
+    judge = build_from_options(model, read_options(GQMOptions, options), metrics=metrics)
     return judge.judge([group_of(texts)])[0]
 
 
@@ -85,7 +85,7 @@ def test_permutations_are_averaged_and_their_agreement_counted():
 
 def test_cache_keeps_what_is_asked_again():
     model, metrics = ModelOf(by_length), JudgeMetrics()
-    judge = build_gqm_judge(model, GQMOptions(shuffle=True, cache_size=4), metrics=metrics)
+    judge = build_from_options(model, GQMOptions(shuffle=True, cache_size=4), metrics=metrics)
     judge.judge([group_of(TEXTS)])
     judge.judge([group_of(TEXTS[::-1], "h")])  # the same content, shuffled into the same order
     assert len(model.prompts) == 1
@@ -102,7 +102,7 @@ def test_an_order_that_failed_is_the_only_one_asked_about_again():
         return [len(text) for text in texts]
 
     model = ModelOf(score_all=fails_once)
-    judge = build_gqm_judge(model, GQMOptions(permutations=2, cache_size=4, retries=0))
+    judge = build_from_options(model, GQMOptions(permutations=2, cache_size=4, retries=0))
     for _ in range(2):
         assert judge.judge([group_of(TEXTS)])[0].scores == (1.0, 2.0, 4.0, 6.0)
     assert [shown_in(prompt) for prompt in model.prompts] == [TEXTS, TEXTS[::-1], TEXTS[::-1]]
@@ -145,7 +145,7 @@ PROMPT_OF_FOUR = GQMJudge(ModelOf(by_length)).plan(group_of(["a", "x" * 9, "好"
 
 def test_verdict_without_the_longest_candidates_is_remembered():
     model = ModelOf(by_length)
-    judge = build_gqm_judge(model, GQMOptions(cache_size=4))
+    judge = build_from_options(model, GQMOptions(cache_size=4))
     for _ in range(2):
         assert judge.judge([group_of(["a", "x" * 3000, "bb"])])[0].scores == (1.0, None, 2.0)
     assert len(model.prompts) == 1
@@ -159,22 +159,22 @@ def test_group_that_does_not_fit_with_two_candidates_is_too_long_as_a_whole():
 
 def test_tokens_are_counted_by_the_counter_given():
     options = GQMOptions(prompt_length=3)
-    judge = build_gqm_judge(ModelOf(by_length), options, count_tokens=lambda prompt: 3)
+    judge = build_from_options(ModelOf(by_length), options, count_tokens=lambda prompt: 3)
     assert judge.judge([group_of(TEXTS)])[0].scores == (1.0, 2.0, 4.0, 6.0)
-    single = build_sqm_judge(ModelOf(by_length), SQMOptions(prompt_length=3), count_tokens=lambda prompt: 4)
+    single = build_from_options(ModelOf(by_length), SQMOptions(prompt_length=3), count_tokens=lambda prompt: 4)
     assert set(single.judge([group_of(TEXTS)])[0].statuses) == {Status.TOO_LONG}
 
 
-@pytest.mark.parametrize("build", [build_gqm_judge, build_sqm_judge])
-def test_special_tokens_of_the_judges_tokenizer_are_refused_in_candidates(build):
-    judge = build(ModelOf(by_length), special_tokens=["@@END@@", ""])
+@pytest.mark.parametrize("options", [GQMOptions(), SQMOptions()])
+def test_special_tokens_of_the_judges_tokenizer_are_refused_in_candidates(options):
+    judge = build_from_options(ModelOf(by_length), options, special_tokens=["@@END@@", ""])
     verdict = judge.judge([group_of(["x @@END@@ y"])])[0]
     assert verdict.statuses == (Status.UNSAFE_CANDIDATE,)
 
 
 def test_template_of_the_checkpoint_is_applied():
     model = ModelOf(by_length)
-    build_gqm_judge(model, render=lambda prompt: f"<user>{prompt}</user>").judge([group_of(TEXTS)])
+    build_from_options(model, GQMOptions(), render=lambda prompt: f"<user>{prompt}</user>").judge([group_of(TEXTS)])
     assert model.prompts[0].startswith("<user>Given a source text")
 
 

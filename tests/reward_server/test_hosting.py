@@ -17,7 +17,7 @@ from support.reward_app import RecordingJudge, group, make_client, rows_body, sc
 from grrm.engine import open as opening
 from grrm.entry import read_assignments
 from grrm.errors import UserError
-from grrm.judges.building import GENERATIVE_JUDGES, build_gqm_judge
+from grrm.judges.building import GENERATIVE_JUDGES, build_from_options
 from grrm.judges.deadline import Deadline, TimedGenerator
 from grrm.judges.interface import GeneratedText
 from grrm.judges.metrics import COUNTERS, JudgeMetrics
@@ -52,7 +52,7 @@ def hosted(**values):
 def hosting(model, judge=None, **values):
     """A group judge on `model` as the server hosts it."""
     counters, deadline = JudgeMetrics(), Deadline()
-    judge = judge or build_gqm_judge(model, GQMOptions(**values), metrics=counters)
+    judge = judge or build_from_options(model, GQMOptions(**values), metrics=counters)
     return HostedJudge(judge, "tiny", counters, deadline)
 
 
@@ -194,7 +194,9 @@ def test_unreadable_replies_are_answers_and_silence_is_not():
     talking = create_app(Settings(), hosting(ModelOf(lambda place, text: None), retries=0)).test_client()
     assert talking.post("/v1/score", json=body).status_code == 200
     assert talking.get("/readyz").status_code == 200
-    mute = create_app(Settings(), HostedJudge(build_gqm_judge(Mute(by_length)), answers=lambda: False)).test_client()
+    mute = create_app(
+        Settings(), HostedJudge(build_from_options(Mute(by_length), GQMOptions()), answers=lambda: False)
+    ).test_client()
     mute.post("/v1/score", json=body)
     assert mute.get("/readyz").status_code == 503
 
@@ -210,7 +212,11 @@ def test_a_call_past_its_deadline_answers_timeouts_and_the_next_request_is_told_
     deadline = Deadline()
     timed = TimedGenerator(Slow(by_length), deadline.seconds_left)
     judge = HostedJudge(
-        build_gqm_judge(timed), deadline=deadline, deadline_s=0.05, answers=lambda: True, when_idle=timed.when_idle
+        build_from_options(timed, GQMOptions()),
+        deadline=deadline,
+        deadline_s=0.05,
+        answers=lambda: True,
+        when_idle=timed.when_idle,
     )
     client = create_app(Settings(judge_wait_s=0.05), judge).test_client()
     answer = client.post("/v1/score", json=score_body(group("g", "one", "three"))).get_json()

@@ -3,9 +3,7 @@
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.extraction import extract_translation
 from grrm.gqm.mt_prompts import mt_prompt
-from grrm.gqm.translation_retries import draw_translations
-
-FAILED = "Translation Failed."  # what the original tool writes where there is no translation
+from grrm.gqm.translation_retries import FAILED_TRANSLATION, draw_translations
 
 
 def translate(row):
@@ -25,7 +23,7 @@ def translate(row):
         temperature=row["temperature"],
         retries=row["retry"],
     )
-    responses = [[FAILED if text is None else text for text in draws.translations] for draws in found]
+    responses = [[FAILED_TRANSLATION if text is None else text for text in draws.translations] for draws in found]
     raw_outputs = [list(draws.replies) for draws in found]
     if n == 1:
         responses, raw_outputs = [each[0] for each in responses], [each[0] for each in raw_outputs]

@@ -20,15 +20,14 @@ from tqdm import tqdm
 
 from grrm.data.atomic import atomic_path
 from grrm.data.parquet import COLUMNS, count_rows, iter_raw_rows
-from grrm.errors import UserError
-from grrm.gqm.chat import render_chatml
+from grrm.errors import UserError, require_known
+from grrm.gqm.chat import CONTROL_TOKENS, render_chatml
 from grrm.gqm.extraction import extract_translation
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.mt_prompts import MT_PROMPT_TYPES, mt_prompt
 
 logger = logging.getLogger(__name__)
 
-_CONTROL_TOKENS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
 _TRAILING_CONTROL_TOKENS = re.compile(r"(?:\s|<\|[^|<>]*\|>)*")
 _FENCE = "```"
 _TGT_KEYS = ("source", "src_lang", "trg_lang", "reference")
@@ -114,8 +113,7 @@ def parse_tgt(tgt: str) -> TranslationTask | None:
 def _convert(
     parquet: Path, out_jsonl: Path, prompt_type: str, make_tgt: Callable[[TranslationTask], str]
 ) -> ConversionReport:
-    if prompt_type not in MT_PROMPT_TYPES:
-        raise UserError(f"prompt type {prompt_type!r} does not exist; use one of {', '.join(MT_PROMPT_TYPES)}")
+    require_known("prompt type", prompt_type, MT_PROMPT_TYPES)
     rejected: list[RejectedRow] = []
     written = 0
     total = count_rows(parquet)
@@ -158,7 +156,7 @@ def _fault(values: tuple[Any, ...], prompt_type: str) -> str | None:
             return f"{name} is not text"
         if not value.strip():
             return f"{name} is empty"
-        if any(token in value for token in _CONTROL_TOKENS):
+        if any(token in value for token in CONTROL_TOKENS):
             return f"{name} contains a control token of the chat template"
     if prompt_type == "codeblock-think" and _FENCE in values[1]:
         return "trg_text contains a code fence"

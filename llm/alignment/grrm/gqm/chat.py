@@ -6,6 +6,8 @@ CHAT_TEMPLATES = ("chatml", "checkpoint", "none")  # this one, the one stored wi
 EOS_TEXT = "<|im_end|>"
 USER_START = "<|im_start|>user\n"
 ASSISTANT_START = "<|im_start|>assistant\n"
+# Any of these inside a text would end the turn it stands in.
+CONTROL_TOKENS = ("<|im_start|>", EOS_TEXT, "<|endoftext|>")
 
 
 def render_chatml(user_prompt: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from grrm.errors import UserError
+from grrm.errors import require_known
 from grrm.gqm.prompts import FENCE
 
 # What Markdown calls an info string: one bare word on the opening fence's own line, with lines after it.
@@ -24,8 +24,7 @@ def extract_translation(response: str, extractor_type: str, *, strip_info_string
     of any number. Both drop the opening fence's info string (```` ```text ````) unless `strip_info_string` is off.
     Raises UserError for an extractor type that does not exist.
     """
-    if extractor_type not in _EXTRACTORS:
-        raise UserError(f"extractor_type {extractor_type!r} does not exist: use one of {', '.join(_EXTRACTORS)}.")
+    require_known("extractor_type", extractor_type, _EXTRACTORS)
     found = _EXTRACTORS[extractor_type](response.strip())
     if found is not None and strip_info_string and extractor_type.startswith("codeblock"):
         found = _INFO_STRING.sub("", found, count=1) if _INFO_STRING.match(found) else found

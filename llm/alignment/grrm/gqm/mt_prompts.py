@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from grrm.errors import UserError
+from grrm.errors import UserError, require_known
 from grrm.gqm.languages import LANG_NAMES, display_name, language_code
 from grrm.gqm.prompts import fenced
 
@@ -24,6 +24,7 @@ def mt_prompt(source: str, src_lang: str, trg_lang: str, prompt_type: str = "cod
     they need a code. The two `Tower` types hold the source on one line: newlines become spaces.
     Raises UserError for an unknown code or prompt type, or a name where a code is needed.
     """
+    require_known("translation prompt_type", prompt_type, MT_PROMPT_TYPES)
     src, trg = display_name(src_lang), display_name(trg_lang)
     if prompt_type == "codeblock-think":
         return (
@@ -37,11 +38,7 @@ def mt_prompt(source: str, src_lang: str, trg_lang: str, prompt_type: str = "cod
             raise UserError(f"Prompt type {prompt_type!r} needs the target language as a code, not {trg_lang!r}.")
         explain = " and explain it in detail" if prompt_type == "seedx-cot" else ""
         return f"Translate the following {src} sentence into {trg}{explain}:\n{source} <{trg_lang}>"
-    if prompt_type == "SSR":
-        return f"{_SSR_PREAMBLE}User:\nTranslate the following text to {trg}:\n{source}\n\nAssistant:\n"
-    raise UserError(
-        f"prompt_type {prompt_type!r} is not a translation prompt: use one of {', '.join(MT_PROMPT_TYPES)}."
-    )
+    return f"{_SSR_PREAMBLE}User:\nTranslate the following text to {trg}:\n{source}\n\nAssistant:\n"
 
 
 def tower_prompt(source: str, src_name: str, trg_name: str) -> str:

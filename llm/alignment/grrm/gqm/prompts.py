@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grrm.errors import UserError
+from grrm.errors import require_known
 from grrm.gqm.languages import CANDIDATE_IDS, display_name
 from grrm.gqm.rankings import ranking_line
 
@@ -37,8 +37,7 @@ def fenced(text: str) -> str:
 
 def check_prompt_type(prompt_type: str) -> str:
     """`prompt_type` itself; UserError if there is no such GQM prompt."""
-    if prompt_type not in GQM_TASKS:
-        raise UserError(f"prompt_type {prompt_type!r} is not a GQM prompt: use one of {', '.join(GQM_TASKS)}.")
+    require_known("GQM prompt_type", prompt_type, GQM_TASKS)
     return prompt_type
 
 

@@ -20,7 +20,7 @@ from grrm.judges.permute import PermutingJudge
 from grrm.judges.sqm import SQMJudge
 from grrm.judges.text_metric import METRICS, TextMetricJudge
 
-DEFAULT_GQM, DEFAULT_SQM = GQMOptions(), SQMOptions()
+DEFAULT_GQM = GQMOptions()
 # Judges that need no model, by name.
 EMBEDDED_JUDGES = ("text_metric", *METRICS)
 # Judges that need a model, by name, and their options.
@@ -55,47 +55,54 @@ def options_of(name: str, values: Mapping[str, object], longest_prompt: int = sy
     return dataclasses.replace(options, prompt_length=min(options.prompt_length, longest_prompt))
 
 
-def build_from_options(generator: TextGenerator, options: SQMOptions, **parts: Any) -> Judge:
-    """`build_gqm_judge` or `build_sqm_judge` with these `parts`, whichever the options are for."""
-    if isinstance(options, GQMOptions):
-        return build_gqm_judge(generator, options, **parts)
-    return build_sqm_judge(generator, options, **parts)
-
-
-def build_gqm_judge(
+def build_from_options(
     generator: TextGenerator,
-    options: GQMOptions = DEFAULT_GQM,
+    options: SQMOptions,
     *,
     count_tokens: Callable[[str], int] | None = None,
     render: Callable[[str], str] = render_chatml,
     special_tokens: Iterable[str] = (),
     metrics: JudgeMetrics | None = None,
 ) -> Judge:
-    """The group judge, wrapped as the options ask: chunks outside, then permutations, then cache, then the prompt.
+    """The generative judge that the options are for: the group judge for GQMOptions, else the one of single candidates.
 
-    Every chunk is so averaged over permutations of its own: the anchor moves like every other candidate, and a failed
-    one spoils no other chunk. The cache has one entry per prompt, so that only what failed is asked about again.
     `count_tokens` counts the judge's tokens where the generator cannot; `render` applies the judge's chat template;
     `special_tokens` of its tokenizer may not occur in a candidate; counts are added to `metrics`.
     """
     metrics = JudgeMetrics() if metrics is None else metrics
     is_safe = guard_for(special_tokens)
+    settings: dict[str, Any] = {
+        "prompt_length": options.prompt_length,
+        "mode": options.mode,
+        "sampling": options.sampling(),
+        "is_safe": is_safe,
+        "render": render,
+        "count_tokens": count_tokens,
+        "metrics": metrics,
+    }
+    if not isinstance(options, GQMOptions):
+        return SQMJudge(generator, **settings)
     room = options.max_candidates if options.show_copies else 0
-    judge: Judge = GQMJudge(
+    judge = GQMJudge(
         generator,
-        prompt_length=options.prompt_length,
+        **settings,
         prompt_type=options.prompt_type,
         add_example=options.add_example,
-        mode=options.mode,
-        sampling=options.sampling(),
-        is_safe=is_safe,
-        render=render,
         max_candidates=options.max_candidates,
         too_long=options.too_long,
         room_for_copies=room,
-        count_tokens=count_tokens,
-        metrics=metrics,
     )
+    return _wrapped(judge, options, is_safe, metrics, room)
+
+
+def _wrapped(
+    judge: Judge, options: GQMOptions, is_safe: Callable[[str], bool], metrics: JudgeMetrics, room: int
+) -> Judge:
+    """The group judge with what the options ask for around it: chunks outside, then permutations, then the cache.
+
+    Every chunk is so averaged over permutations of its own: the anchor moves like every other candidate, and a failed
+    one spoils no other chunk. The cache has one entry per prompt, so that only what failed is asked about again.
+    """
     if options.cache_size:
         judge = CachedJudge(judge, VerdictCache(options.cache_size), repr(options), is_safe, metrics, room)
     if options.shuffle or options.permutations > 1:
@@ -103,25 +110,3 @@ def build_gqm_judge(
     if options.too_many == "chunk":
         judge = ChunkedJudge(judge, options.max_candidates, is_safe, metrics, room)
     return judge
-
-
-def build_sqm_judge(
-    generator: TextGenerator,
-    options: SQMOptions = DEFAULT_SQM,
-    *,
-    count_tokens: Callable[[str], int] | None = None,
-    render: Callable[[str], str] = render_chatml,
-    special_tokens: Iterable[str] = (),
-    metrics: JudgeMetrics | None = None,
-) -> Judge:
-    """The judge of single candidates; the arguments are those of `build_gqm_judge`."""
-    return SQMJudge(
-        generator,
-        prompt_length=options.prompt_length,
-        mode=options.mode,
-        sampling=options.sampling(),
-        is_safe=guard_for(special_tokens),
-        render=render,
-        count_tokens=count_tokens,
-        metrics=JudgeMetrics() if metrics is None else metrics,
-    )

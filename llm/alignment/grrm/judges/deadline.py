@@ -1,4 +1,4 @@
-"""A time limit on what a judge's model may take, also for a model that cannot be interrupted."""
+"""A time limit for a judge's model, even one that cannot be interrupted."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Call = Callable[[], list[GeneratedText]]
 
 
 class Deadline:
-    """The moment by which the work under way must be done; there is none outside of `within`. One work at a time."""
+    """When the current piece of work must be done, as `within` sets it; no limit outside of `within`."""
 
     def __init__(self) -> None:
         self._at = math.inf
 
     def seconds_left(self) -> float:
-        """Seconds until then, 0 once it has passed, infinity where there is no limit."""
+        """Seconds until the deadline, 0 once it has passed, infinity without one."""
         return max(self._at - time.monotonic(), 0.0)
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """Gives what happens inside `seconds` from now."""
+        """Set the deadline to `seconds` from now while the block runs."""
         self._at = time.monotonic() + seconds
         try:
             yield
@@ -36,18 +36,18 @@ class Deadline:
 
 
 class TimedGenerator:
-    """`inner` under a deadline: prompts whose replies are not there in time are marked "timeout", all of the call.
+    """`inner` under a deadline: when a call is late, the replies to all its prompts are marked "timeout".
 
-    `inner` works in one thread of its own, one call after the other, so it need not be thread-safe; a call that has
-    begun runs to its end, though nobody waits for it any more. `when_idle` tells when that is. The thread is a daemon:
-    a stuck model cannot keep the process alive.
+    `inner` runs in a thread of its own, one call after the other, so it need not be thread-safe. A call that has begun
+    runs to its end even when its result is no longer wanted; `when_idle` reports that end. The thread is a daemon, so
+    that a stuck model does not keep the process alive.
     """
 
     def __init__(self, inner: TextGenerator, seconds_left: Callable[[], float]) -> None:
         self._inner = inner
         self._seconds_left = seconds_left
         self._calls: SimpleQueue[tuple[Future[list[GeneratedText]], Call]] = SimpleQueue()
-        self._last: Future[list[GeneratedText]] | None = None  # the last call that has begun, or will
+        self._last: Future[list[GeneratedText]] | None = None  # the last call made, queued or running
         threading.Thread(target=self._work, name="judge-model", daemon=True).start()
 
     def generate_text(
@@ -78,11 +78,11 @@ class TimedGenerator:
             return [GeneratedText("", "timeout", 0)] * len(prompts)
 
     def count_tokens(self, prompt: str) -> int:
-        """As `inner` counts; only when nothing is left running, as its tokenizer need not be thread-safe either."""
+        """The tokens that `inner` counts. Not while a call runs: its tokenizer need not be thread-safe."""
         return self._inner.count_tokens(prompt)
 
     def when_idle(self, act: Callable[[], None]) -> None:
-        """Calls `act` once no call is running any more: at once, or from the model's thread."""
+        """Calls `act` as soon as no call is running: now, or later from the model's thread."""
         if self._last is None:
             act()
         else:

@@ -13,7 +13,7 @@ from grrm.judges.interface import GeneratedText, TextGenerator
 from grrm.judges.metrics import JudgeMetrics
 
 T = TypeVar("T")
-# What a generator that marks failures says in `finish_reason`, and what that makes of the candidates.
+# The `finish_reason` of a generator that marks failures, and the status it gives the candidates.
 UNANSWERED = {
     "timeout": Status.JUDGE_TIMEOUT,
     "unreachable": Status.JUDGE_UNREACHABLE,
@@ -26,8 +26,8 @@ class JudgeSampling:
     """How the judge is sampled.
 
     The first attempt uses `temperature`; replies that cannot be read are drawn again, up to `retries` times, at
-    `retry_temperature` (the ladder of GRRM's inference tool: 0, then always 1). `seed` and a question's key fix every
-    draw, whatever else is in the batch.
+    `retry_temperature` (0 and 1 in GRRM's inference tool). `seed` and a question's key fix every draw, whatever else
+    is in the batch.
     """
 
     temperature: float = 0.0
@@ -51,8 +51,8 @@ class Question(Generic[T]):
 class Reply(Generic[T]):
     """The last reply to a question: its text, what it means, and how many were drawn.
 
-    `parsed` is a Status where the model's time was over, it was not reached, or it has no room for the prompt, before a
-    reply could be read; `text` is then the last unreadable one, if any.
+    `parsed` is a Status where the model timed out, was not reached, or has no room for the prompt before a reply could
+    be read; `text` is then the last unreadable reply, if any.
     """
 
     text: str

@@ -23,9 +23,8 @@ class Judge(Protocol):
 class GeneratedText:
     """A generated reply; `finish_reason` is "stop" (eos or stop string) or "length".
 
-    A generator that is told to mark failures instead of raising answers a prompt it has no reply for with an empty
-    text and the reason "timeout" (its time was over) or "unreachable" (no server took the prompt). "too_long" is such a
-    mark too, told or not: only the server knows how long a prompt may be.
+    A generator that marks failures instead of raising returns an empty text with the reason "timeout" or "unreachable"
+    (no server took the prompt). Every generator may return "too_long": only the server knows how long a prompt may be.
     """
 
     text: str

@@ -1,4 +1,4 @@
-"""What judges count while they work: questions, retries, cache hits, how far the orders of a group agree."""
+"""Counters of the judges: questions, retries, cache hits, agreement between the orders of a group."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ MAX_PERMUTATIONS = 64
 class SQMOptions:
     """Options of every generative judge; a wrong type or value raises UserError.
 
-    `prompt_length` and `max_new_tokens` limit the judge's prompt and its reply, in its tokens: a longer prompt is a
-    status, a longer reply is drawn again. `mode` is the grammar replies are read with. A first reply is drawn at
+    `prompt_length` and `max_new_tokens` limit the judge's prompt and reply, in its tokens: a longer prompt gives the
+    status TOO_LONG, a longer reply is drawn again. `mode` is the grammar of replies. The first reply is drawn at
     `temperature`, up to `retries` more at `retry_temperature`.
     """
 

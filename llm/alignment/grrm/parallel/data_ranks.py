@@ -34,7 +34,7 @@ def deadline(seconds: float) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class DataRanks:
-    """This process's place among the ranks that see different data (data parallel x sharding)."""
+    """Number `rank` of the `size` ranks that see different data (data parallel x sharding)."""
 
     rank: int
     size: int

@@ -11,11 +11,11 @@ from grrm.rewards.overlong import OverlongConfig, overlong_penalty
 
 @dataclass(frozen=True, slots=True)
 class ShapingConfig:
-    """reward = score * `score_scale_factor` - length penalty; `default_reward` is the fixed one of the failure policy.
+    """reward = score * `score_scale_factor` - length penalty; a penalised row without a score gets `default_reward`.
 
     `duplicates_share_length` reproduces the reference, where all copies of a translation pay the penalty of the
-    first copy; by default every response pays for its own length. With `unscored_pay_length` the penalty comes off the
-    fixed reward as well, as in DAPO: else an answer cut off at the limit might do better than one that just made it.
+    first copy; by default every response pays for its own length. With `unscored_pay_length` the penalty is subtracted
+    from the fixed reward too, as in DAPO: otherwise a response cut off at the limit may earn more than one just below.
     """
 
     score_scale_factor: float = 0.1

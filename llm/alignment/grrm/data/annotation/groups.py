@@ -1,4 +1,8 @@
-"""Groups of sampled translations with gold scores and analyses: the parquet file that the judge's converters read."""
+"""Groups of sampled translations with gold scores and analyses: the parquet file that the judge's converters read.
+
+The analysis is what a small judge is to write before its verdict: a translation of its own, whose pieces it looks up
+in the candidates. No small judge has learned this yet, see docs/LOG.md.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +35,8 @@ SCHEMA = pa.schema(
     ]
 )
 _SAMPLED = (*COLUMNS, "mt_texts")
-# A word, a number or a sign of money or measure, with the space before it, so that it is the same token as in the
-# candidates; Chinese is taken character by character.
+# A word, a number, or a sign of money or measure; with the space before it, so that it is tokenised as in the
+# candidates. Chinese is taken character by character.
 _PIECE = re.compile(r" ?\d+| ?[\u4e00-\u9fff]| ?[^\W\d_\u4e00-\u9fff]+| ?[€$£¥₩%°′″]+")
 
 
@@ -119,7 +123,7 @@ def _check_output(out: Path, fit_scale: Path | None) -> None:
 
 
 class _GroupMaker:
-    """Draws the groups of one row after the other; remembers each language's last reference to borrow words from."""
+    """Draws groups row by row; keeps the last reference of each language, whose words damaged texts borrow."""
 
     def __init__(self, group_size: int, groups_per_row: int, mixed_share: float, seed: int) -> None:
         self._group_size, self._groups_per_row, self._mixed_share = group_size, groups_per_row, mixed_share
@@ -189,12 +193,22 @@ def _annotated(group: ScoredGroup, scale: GoldScale) -> tuple[Any, ...]:
 
 
 def pieces(text: str) -> list[str]:
-    """What is compared; punctuation is not."""
+    """The words, numbers and signs of a text; punctuation is left out."""
     return _PIECE.findall(text)
 
 
 def analyse_group(translation: str, candidates: Sequence[str], scores: Sequence[int]) -> str:
-    """The judge's analysis of candidates A, B, … that have these scores, `translation` being its own."""
+    """The judge's analysis of candidates A, B, … that have these scores, `translation` being its own.
+
+    One line per piece says which candidates contain it (+) and which do not (-); a draft of the scores ends it:
+
+        3 mai 2024
+        3: A+ B+ C-
+         mai: A+ B- C-
+         2024: A+ B+ C+
+
+        A 9 B 6 C 2
+    """
     found = [_piece_set(candidate) for candidate in candidates]
     lines = [translation]
     for piece in pieces(translation):

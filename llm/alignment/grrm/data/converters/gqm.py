@@ -46,7 +46,7 @@ RL_SCHEMA = pa.schema(
         ("extra_info", _EXTRA_INFO),
     ]
 )
-Shape = tuple[tuple[int, ...], tuple[int, ...]]  # the candidates of a sub-group, and the order they are shown in
+Arrangement = tuple[tuple[int, ...], tuple[int, ...]]  # candidates of a group, and the order to show them in
 
 
 def convert_sft_gqm(
@@ -82,12 +82,12 @@ def convert_sft_gqm(
 
 
 def _kept(analysis: str, prompt_type: str) -> str:
-    # The scores alone go below whatever the annotator wrote; a ranking takes the place of the annotator's own verdict.
+    # Scores are appended to whatever the annotator wrote; a ranking replaces the annotator's own verdict.
     return analysis if prompt_type == "score" else without_verdict(analysis)
 
 
 def _verdicts(scores: pa.ListArray, prompt_type: str) -> Iterator[str]:
-    whole = whole_scores(scores).tobytes()  # a byte per score, so that a slice is a key to look the verdict up with
+    whole = whole_scores(scores).tobytes()  # one byte per score; a slice of them is a key of the cache
     offsets = list_offsets(pc.list_value_length(scores).to_numpy()).tolist()
     return (_verdict(whole[start:end], prompt_type) for start, end in pairwise(offsets))
 
@@ -133,17 +133,17 @@ def convert_rl_gqm(
         raise UserError("subgroup_augment and shuffle_augment must be 0 or more; 0 switches the augmentation off")
     intake = read_groups(parquet, mt_key, score_key, analysis_key)
     sizes = pc.list_value_length(intake.table["scores"]).to_pylist()
-    groups, shape_ids, shapes = _plan(sizes, subgroup_augment, shuffle_augment, seed)
-    shown = _Shown(intake.table, shapes)
+    groups, arrangement_ids, arrangements = _plan(sizes, subgroup_augment, shuffle_augment, seed)
+    arranged = _Candidates(intake.table, arrangements)
 
     def build(rows: Order) -> pa.Table:
-        candidates, scores, indices = shown.of(groups[rows], shape_ids[rows])
+        candidates, scores, indices = arranged.of(groups[rows], arrangement_ids[rows])
         batch = intake.table.select(["src_text", "src_lang", "trg_lang", "analysis"]).take(groups[rows])
         source, src_lang, trg_lang, analysis = (column.combine_chunks() for column in batch.columns)
         prompts = gqm_prompt_column(source, src_lang, trg_lang, candidates, prompt_type, add_example)
         truths = pa.array([_ground_truth(key, prompt_type) for key in scores], pa.string())
         if compat:
-            reordered = pa.array(shown.is_reordered[shape_ids[rows]])
+            reordered = pa.array(arranged.is_reordered[arrangement_ids[rows]])
             candidates = pc.if_else(reordered, pa.scalar(None, candidates.type), candidates)
         extra = [_display_names(src_lang), _display_names(trg_lang), analysis, candidates, indices]
         columns = [
@@ -159,48 +159,48 @@ def convert_rl_gqm(
     return ConversionReport(out, written, intake.rejected)
 
 
-class _Shown:
-    """The candidates of groups as prompts show them: picked and ordered by shape, a batch of output rows at once."""
+class _Candidates:
+    """The candidates of all groups, selected and ordered for a batch of output rows at once."""
 
-    def __init__(self, table: pa.Table, shapes: list[Shape]) -> None:
+    def __init__(self, table: pa.Table, arrangements: list[Arrangement]) -> None:
         texts, scores = (table[name].combine_chunks() for name in ("mt_texts", "scores"))
         self._texts, self._scores = texts.flatten(), whole_scores(scores)
         self._starts = np.concatenate([[0], np.cumsum(pc.list_value_length(texts).to_numpy())]).astype(np.int64)
-        self._lengths = np.array([len(order) for _, order in shapes], dtype=np.int64)
-        self._order_by_shape = np.zeros((len(shapes), MAX_CANDIDATES_TRAINED), dtype=np.int64)
-        self._members_by_shape = np.zeros_like(self._order_by_shape)
-        for shape, (members, order) in enumerate(shapes):
-            self._order_by_shape[shape, : len(order)] = order
-            self._members_by_shape[shape, : len(order)] = [members[place] for place in order]
-        self.is_reordered = np.array([order != tuple(range(len(order))) for _, order in shapes])
+        self._lengths = np.array([len(order) for _, order in arrangements], dtype=np.int64)
+        self._orders = np.zeros((len(arrangements), MAX_CANDIDATES_TRAINED), dtype=np.int64)
+        self._members = np.zeros_like(self._orders)
+        for row, (members, order) in enumerate(arrangements):
+            self._orders[row, : len(order)] = order
+            self._members[row, : len(order)] = [members[place] for place in order]
+        self.is_reordered = np.array([order != tuple(range(len(order))) for _, order in arrangements])
 
-    def of(self, groups: Order, shape_ids: Order) -> tuple[pa.ListArray, list[bytes], pa.ListArray]:
+    def of(self, groups: Order, arrangement_ids: Order) -> tuple[pa.ListArray, list[bytes], pa.ListArray]:
         """Lists of candidate texts, whole scores as one byte each, and lists of places in the (sub-)group."""
-        lengths = self._lengths[shape_ids]
+        lengths = self._lengths[arrangement_ids]
         is_filled = np.arange(MAX_CANDIDATES_TRAINED) < lengths[:, None]
-        picked = (self._starts[groups][:, None] + self._members_by_shape[shape_ids])[is_filled]
+        picked = (self._starts[groups][:, None] + self._members[arrangement_ids])[is_filled]
         offsets = list_offsets(lengths)
         lists = pa.array(offsets)
         texts = pa.ListArray.from_arrays(lists, self._texts.take(pa.array(picked)))
         scores = self._scores[picked].tobytes()
         keys = [scores[start:end] for start, end in pairwise(offsets.tolist())]
-        return texts, keys, pa.ListArray.from_arrays(lists, pa.array(self._order_by_shape[shape_ids][is_filled]))
+        return texts, keys, pa.ListArray.from_arrays(lists, pa.array(self._orders[arrangement_ids][is_filled]))
 
 
-def _plan(sizes: list[int], subgroups: int, shuffles: int, seed: int) -> tuple[Order, Order, list[Shape]]:
-    """For each row of the output, before its shuffle, the group it is made of and which of the shapes it has.
+def _plan(sizes: list[int], subgroups: int, shuffles: int, seed: int) -> tuple[Order, Order, list[Arrangement]]:
+    """Group and arrangement number of each output row before the shuffle, and all different arrangements.
 
-    The generator is asked in the original's order: the reorderings of a group come before the draw of its sub-groups.
+    Random numbers are drawn in the original's order: the reorderings of a group before its sub-groups.
     """
     draw = Random(seed)
-    groups, shape_ids = array("q"), array("q")
-    known: dict[Shape, int] = {}
+    groups, arrangement_ids = array("q"), array("q")
+    known: dict[Arrangement, int] = {}
     for group, size in enumerate(sizes):
         for members in _member_sets(size, subgroups, draw):
             for order in _orders(len(members), shuffles, draw):
                 groups.append(group)
-                shape_ids.append(known.setdefault((members, order), len(known)))
-    return np.array(groups, dtype=np.int64), np.array(shape_ids, dtype=np.int64), list(known)
+                arrangement_ids.append(known.setdefault((members, order), len(known)))
+    return np.array(groups, dtype=np.int64), np.array(arrangement_ids, dtype=np.int64), list(known)
 
 
 def _member_sets(size: int, subgroups: int, draw: Random) -> Iterator[tuple[int, ...]]:

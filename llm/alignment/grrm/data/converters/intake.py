@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from tqdm import tqdm
 from grrm.data.convert import RejectedRow
 from grrm.data.parquet import ROWS_PER_BATCH, open_parquet
 from grrm.errors import UserError
+from grrm.gqm.chat import CONTROL_TOKENS
 from grrm.gqm.languages import display_name
 
 logger = logging.getLogger(__name__)
@@ -23,8 +25,7 @@ logger = logging.getLogger(__name__)
 Kind = Literal["text", "text or empty", "language", "texts", "numbers"]
 RowFaults = Callable[[pa.Table], "Iterable[str | None]"]  # for each row of a batch a reason to leave it out, or None
 
-# Any of these inside a text would end the turn it stands in.
-_CONTROL_TOKENS = r"<\|(?:im_start|im_end|endoftext)\|>"
+_CONTROL_TOKEN = "|".join(map(re.escape, CONTROL_TOKENS))
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def read_usable(path: Path, kinds: Mapping[str, Kind], row_faults: RowFaults | N
 
     A fault is a null, an empty text (where the kind does not allow it), a control token of the chat template, an
     unknown language code, or whatever reason `row_faults` gives, which sees the rows with other faults too. Each is
-    logged with its row number, from 1. Holds the columns once, twice for a moment while their chunks are joined.
+    logged with its row number, from 1. Memory: the columns once, and briefly twice while their chunks are joined.
     Raises UserError when the file is missing, is not parquet, lacks a column or has one of another type, or has no
     usable row.
     """
@@ -105,7 +106,7 @@ def _column_faults(name: str, kind: Kind, column: pa.Array) -> Iterator[tuple[st
     yield f"{name} is not text", pc.is_null(column)
     if kind != "text or empty":
         yield f"{name} is empty", pc.equal(pc.utf8_trim_whitespace(column), "")
-    yield f"{name} contains a control token of the chat template", pc.match_substring_regex(column, _CONTROL_TOKENS)
+    yield f"{name} contains a control token of the chat template", pc.match_substring_regex(column, _CONTROL_TOKEN)
     if kind == "language":
         for language in pc.unique(column).drop_null().to_pylist():
             complaint = _unknown_language(language)
@@ -117,7 +118,7 @@ def _value_faults(name: str, kind: Kind, values: pa.Array) -> Iterator[tuple[str
     noun = kind.removesuffix("s")
     yield f"{name} holds a value that is not a {noun}", pc.is_null(values, nan_is_null=True)
     if kind == "texts":
-        yield f"{name} contains a control token of the chat template", pc.match_substring_regex(values, _CONTROL_TOKENS)
+        yield f"{name} contains a control token of the chat template", pc.match_substring_regex(values, _CONTROL_TOKEN)
 
 
 def _unknown_language(language: str) -> str | None:

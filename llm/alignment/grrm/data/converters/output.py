@@ -31,7 +31,7 @@ MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())])
 
 
 def shuffled_order(n_rows: int, seed: int = DEFAULT_SEED) -> Order:
-    """A permutation of `n_rows` rows by numpy's RandomState, the one of pandas' `sample(frac=1, random_state=seed)`.
+    """A permutation of `n_rows` rows, the same as pandas' `sample(frac=1, random_state=seed)` gives.
 
     Zero rows give an empty order. Raises UserError for a seed that is not from 0 to 2**32 - 1.
     """
@@ -41,10 +41,10 @@ def shuffled_order(n_rows: int, seed: int = DEFAULT_SEED) -> Order:
 
 
 def write_in_order(path: Path, schema: pa.Schema, order: Order, build: Callable[[Order], pa.Table]) -> int:
-    """Write the rows of `order` to `path` in one atomic step, `build` making a batch of them at a time.
+    """Write rows in the given order to `path` in one atomic step; `build` makes the table of one batch of them.
 
-    The columns as they are to `.parquet`; their `src` and `tgt` as JSON lines to `.jsonl`. Returns how many rows were
-    written. Raises UserError for another suffix and when the folder cannot be written to.
+    A `.parquet` file gets the columns, a `.jsonl` file one line per row with `src` and `tgt` (see `src_tgt`). Returns
+    the number of rows. Raises UserError for another suffix and when the folder cannot be written to.
     """
     if path.suffix not in (".parquet", ".jsonl"):
         raise UserError(f"{path} ends neither with .parquet nor with .jsonl; choose one of these")

@@ -14,7 +14,7 @@ from grrm.gqm.languages import MAX_CANDIDATES_TRAINED
 from grrm.gqm.mt_prompts import mt_prompt
 from grrm.gqm.prompts import gqm_prompt
 
-_HOLE = "\0"  # stands for a text while the words around it are rendered, once per pair of languages
+_HOLE = "\0"  # placeholder of the texts while a prompt is rendered, once per pair of languages
 
 
 def mt_prompt_column(source: pa.Array, src_lang: pa.Array, trg_lang: pa.Array) -> pa.Array:

@@ -4,13 +4,13 @@ A rule sees the whole global batch in float64. For results that do not depend on
 caller gathers rows in one canonical order; the rules themselves are insensitive to row order and padding.
 """
 
-from .dr_grpo import dr_grpo
-from .grpo import grpo, grpo_no_std
-from .interface import AdvantageInputs, AdvantageRule
-from .moments import RunningMoments, normalize_advantages
-from .reinforce_plus_plus import reinforce_plus_plus
-from .reinforce_plus_plus_baseline import reinforce_plus_plus_baseline
-from .rloo import rloo
+from grrm.rl.advantages.dr_grpo import dr_grpo
+from grrm.rl.advantages.grpo import grpo, grpo_no_std
+from grrm.rl.advantages.interface import AdvantageInputs, AdvantageRule
+from grrm.rl.advantages.moments import RunningMoments, normalize_advantages
+from grrm.rl.advantages.reinforce_plus_plus import reinforce_plus_plus
+from grrm.rl.advantages.reinforce_plus_plus_baseline import reinforce_plus_plus_baseline
+from grrm.rl.advantages.rloo import rloo
 
 ADVANTAGE_RULES: dict[str, AdvantageRule] = {
     "grpo": grpo,

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .interface import AdvantageInputs, FloatArray
-from .moments import whiten_or_zero
+from grrm.rl.advantages.interface import AdvantageInputs, FloatArray
+from grrm.rl.advantages.moments import whiten_or_zero
 
 
 def reinforce_plus_plus(inputs: AdvantageInputs) -> FloatArray:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .interface import AdvantageInputs, FloatArray, sequence_scores, spread_over_tokens
-from .moments import group_moments, whiten_or_zero
+from grrm.rl.advantages.interface import AdvantageInputs, FloatArray, sequence_scores, spread_over_tokens
+from grrm.rl.advantages.moments import group_moments, whiten_or_zero
 
 
 def reinforce_plus_plus_baseline(inputs: AdvantageInputs) -> FloatArray:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .interface import AdvantageInputs, FloatArray, sequence_scores, spread_over_tokens
-from .moments import group_moments
+from grrm.rl.advantages.interface import AdvantageInputs, FloatArray, sequence_scores, spread_over_tokens
+from grrm.rl.advantages.moments import group_moments
 
 
 def rloo(inputs: AdvantageInputs) -> FloatArray:
