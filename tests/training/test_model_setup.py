@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from tokenizers import Tokenizer
 
 from grrm.data.bpe import train_bpe
 from grrm.training.model_setup import encoder, load_tokenizer
 
 
-@pytest.mark.slow
 def test_a_stored_truncation_or_padding_does_not_touch_prompts(tmp_path):
     train_bpe(["user\nTranslate Guten Morgen"], tmp_path, 300)
     stored = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
