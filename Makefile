@@ -2,17 +2,18 @@
 SHELL := /bin/sh
 PY := .venv/bin/python
 JOBS ?= 2
+PYTEST = $(PY) -m pytest -n $(JOBS) --dist worksteal
 SEEDS ?= 1
 FRESH ?= 0
 JUDGE ?= grrm
 MIN_COVERAGE := 95
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench clean
+.PHONY: help install demo test test-slow lint format bench clean
 
 help: ## show this list
 	@echo "usage: make TARGET [NAME=value ...]"
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' Makefile
 	@echo "PYTHON=/path/to/python3.12 picks the interpreter (3.10, 3.11 or 3.12) that .venv is made with."
 
 install: ## set up .venv with the tested versions, if that is still to be done
@@ -21,9 +22,11 @@ install: ## set up .venv with the tested versions, if that is still to be done
 demo: install ## train small judges, and a policy against them, from corpus to report (JUDGE=metric: the quick one, SEEDS=3: error bars, FRESH=1: start over)
 	@$(PY) -m grrm.cli demo --seeds '$(SEEDS)' --judge '$(JUDGE)' $(if $(filter 1,$(FRESH)),--fresh)
 
-test: install ## run all tests and check the coverage of the packages that do without paddle (JOBS=2 processes)
-	@$(PY) -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term:skip-covered \
-		--cov-fail-under=$(MIN_COVERAGE) tests
+test: install ## run the quick tests and check the coverage of the packages that do without paddle (JOBS=2 processes)
+	@$(PYTEST) -m 'not slow' --cov --cov-report=term:skip-covered --cov-fail-under=$(MIN_COVERAGE) tests
+
+test-slow: install ## run the tests that compile, sanitize, start ranks or go through whole matrices (JOBS=2 processes)
+	@$(PYTEST) -m slow tests
 
 lint: install ## check style, types and the direction of imports; changes nothing
 	@$(PY) -m ruff check .

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +23,32 @@ startup.configure_process()
 # What a shell starts in the background ignores Ctrl-C, and so would the processes that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+CPU_LIMIT_S = 20.0  # of a test that is not marked slow; what takes more is told at the end, and fails nothing
+
+
+def cpu_seconds() -> float:
+    """Spent by this process, and by those that it started and waited for."""
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    before = cpu_seconds()
+    try:
+        return (yield)
+    finally:
+        spent_s = cpu_seconds() - before
+        if spent_s > CPU_LIMIT_S and item.get_closest_marker("slow") is None:
+            item.user_properties.append(("cpu_seconds", round(spent_s, 1)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for report in terminalreporter.getreports("passed"):
+        if spent_s := dict(report.user_properties).get("cpu_seconds"):
+            terminalreporter.line(f"{report.nodeid} took {spent_s} CPU-seconds: cheaper, or marked slow?", yellow=True)
 
 
 # Fixtures import what they need when they are first used: tests of what runs without paddle do not load it.

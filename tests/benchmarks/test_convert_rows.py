@@ -14,6 +14,7 @@ def convert_rows(import_benchmark):
     return import_benchmark("convert_rows")
 
 
+@pytest.mark.slow
 def test_both_forms_of_every_converter_write_the_same_rows_and_are_measured(convert_rows, tmp_path, capsys):
     convert_rows.main(["--rows", "50", "--repeats", "1", "--out", str(tmp_path / "result.json")])
     result = json.loads((tmp_path / "result.json").read_text())

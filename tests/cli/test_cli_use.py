@@ -177,6 +177,7 @@ def test_translations_are_ranked_as_they_come(original, judge, tmp_path):
     assert all(len(row["judge_statuses"]) == 3 for row in lines(ranked.read_text()))
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_translations_in_any_batch(original):
     options = ["--prompt-type", "Tower", "--temperature", 1, "--max-new-tokens", 6, "--model", original, *LANGUAGES]
     one, other = (
@@ -188,6 +189,7 @@ def test_the_same_seed_gives_the_same_translations_in_any_batch(original):
     assert len(lines(one.stdout)) == 3
 
 
+@pytest.mark.slow
 def test_fastdeploy_translates_as_the_paddle_engine_does_and_leaves_stdout_to_the_results(original):
     options = ["--prompt-type", "Tower", "--max-new-tokens", 6, "--retry", 0, "--model", original, *LANGUAGES]
     by_fastdeploy = ["--backend", "fastdeploy", "--fastdeploy-option", "max_model_len=512", "--deadline", 60]
@@ -271,7 +273,14 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+FOUND_LATE = (no_tokenizer, no_template, tensor_missing)  # by processes that have imported paddle
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [pytest.param(damage, marks=pytest.mark.slow if damage in FOUND_LATE else ()) for damage in DAMAGES],
+    ids=lambda damage: damage.__name__,
+)
 def test_a_checkpoint_that_cannot_be_opened_is_one_sentence_and_status_2(original, tmp_path, damage):
     checkpoint = Path(shutil.copytree(original, tmp_path / "checkpoint"))
     damage(checkpoint)

@@ -233,6 +233,7 @@ print(w.grad.numpy().tolist())
 """
 
 
+@pytest.mark.slow
 def test_results_do_not_depend_on_the_number_of_threads(monkeypatch):
     outputs = []
     for threads in ("1", "2", "5"):

@@ -67,6 +67,7 @@ print(float(scores[0].sum()), float((weight.grad ** 2).sum()))
 """
 
 
+@pytest.mark.slow
 def test_training_goes_on_in_plain_operators_where_these_cannot_be_compiled(monkeypatch, tmp_path, cache):
     script = tmp_path / "c++"
     real = compiling.find_compiler()[0]
@@ -87,6 +88,7 @@ exec "{real}" "$@"
         assert float(one) == pytest.approx(float(other), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_an_operators_library_that_was_cut_short_is_compiled_again(cache):
     script = "from grrm.models.cpu_layers import operators\nprint(operators.operators())"
     made = "Operators(registered=True, reason='', with_cuda=False)"

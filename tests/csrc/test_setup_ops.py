@@ -22,6 +22,7 @@ def install(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_compiler() is None, reason="there is no C++ compiler here")
 def test_kernels_compiled_ahead_of_time_need_no_compiling_later(tmp_path: Path):
     done = install("--cache", str(tmp_path))

@@ -125,7 +125,6 @@ def test_the_config_names_the_class_both_autotokenizers_accept(folder: Path) -> 
     assert (config["eos_token"], config["pad_token"]) == (EOS, PAD)
 
 
-@pytest.mark.slow
 def test_paddlenlps_autotokenizer_gives_the_same_ids(folder: Path, tokenizer: Tokenizer) -> None:
     transformers = pytest.importorskip("paddlenlp.transformers")
     loaded = transformers.AutoTokenizer.from_pretrained(str(folder))

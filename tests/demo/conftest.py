@@ -105,10 +105,9 @@ def write_rollouts(folder) -> None:
         dump.write(step, records)
 
 
-@pytest.fixture
-def finished_demo(tmp_path):
-    """(folder, settings) of an invented study of three seeds."""
-    out, settings = tmp_path / "demo", DemoSettings(n_seeds=3)
+def write_demo(out):
+    """Write an invented study of three seeds into `out`; (folder, settings)."""
+    settings = DemoSettings(n_seeds=3)
     for seed in settings.seeds:
         write_metrics(seed_folder(out, seed) / "sft", 700, seed, rl=False)
         for policy in CHRF:
@@ -117,3 +116,15 @@ def finished_demo(tmp_path):
             write_metrics(seed_folder(out, seed) / algorithm, 120, seed, rl=True)
             write_rollouts(seed_folder(out, seed) / algorithm / "rollouts")
     return out, settings
+
+
+@pytest.fixture(scope="session")
+def invent_demo():
+    """Writes an invented study into a folder."""
+    return write_demo
+
+
+@pytest.fixture
+def finished_demo(tmp_path):
+    """(folder, settings) of an invented study of three seeds, to be changed at will."""
+    return write_demo(tmp_path / "demo")

@@ -76,7 +76,6 @@ def test_options_are_read_as_yaml():
     }
 
 
-@pytest.mark.slow
 def test_groups_starts_and_rankings_come_from_a_policy(tmp_path, monkeypatch):
     """The stages as commands: a policy's samples become groups, judges grow from it, and can be measured."""
     from support.tiny_policy import tiny_policy, write_policy

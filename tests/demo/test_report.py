@@ -5,6 +5,7 @@ import re
 import shutil
 import statistics
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -26,9 +27,16 @@ class Links(HTMLParser):
         self.targets += [value for name, value in attrs if name in ("src", "srcset", "href")]
 
 
-def test_summary_has_the_figures_scripts_ask_for(finished_demo):
-    out, settings = finished_demo
+@pytest.fixture(scope="module")
+def reported_demo(invent_demo, tmp_path_factory):
+    """(folder, settings) of an invented study with its report, to be read only: drawing takes seconds."""
+    out, settings = invent_demo(tmp_path_factory.mktemp("reported") / "demo")
     write_report(out, settings, SECONDS)
+    return out, settings
+
+
+def test_summary_has_the_figures_scripts_ask_for(reported_demo):
+    out, _ = reported_demo
     summary = json.loads((out / "summary.json").read_text())
     assert set(summary["chrf"]) == set(summary["chrf_greedy"]) == {"base", "sft", "grpo", "reinforce_plus_plus"}
     sft = summary["chrf"]["sft"]
@@ -53,9 +61,8 @@ def test_summary_has_the_figures_scripts_ask_for(finished_demo):
     assert "nc:6" in summary["signatures"]["chrf"]
 
 
-def test_page_needs_nothing_but_itself_and_shows_text_as_text(finished_demo):
-    out, settings = finished_demo
-    write_report(out, settings, SECONDS)
+def test_page_needs_nothing_but_itself_and_shows_text_as_text(reported_demo):
+    out, _ = reported_demo
     page = (out / "report.html").read_text(encoding="utf-8")
     links = Links()
     links.feed(page)
@@ -74,9 +81,8 @@ def test_page_needs_nothing_but_itself_and_shows_text_as_text(finished_demo):
     assert len(links.targets) == 16
 
 
-def test_metrics_that_were_not_logged_are_named_and_the_rest_is_drawn(finished_demo):
-    out, settings = finished_demo
-    write_report(out, settings, SECONDS)
+def test_metrics_that_were_not_logged_are_named_and_the_rest_is_drawn(reported_demo):
+    out, _ = reported_demo
     page = re.sub(r"\s+", " ", (out / "report.html").read_text(encoding="utf-8"))
     assert "Entropy: not logged: GRPO, REINFORCE++." in page
     names = {path.name for path in (out / "figures").iterdir()}
@@ -108,9 +114,10 @@ def test_report_of_a_run_that_has_only_begun(tmp_path):
     assert "No rollout groups were dumped." in page
 
 
-def test_scores_on_terms_are_shown_and_explained_but_have_no_part_in_the_verdict(finished_demo):
-    out, settings = finished_demo
-    verdicts = write_report(out, settings, SECONDS)["learned"]
+def test_scores_on_terms_are_shown_and_explained_but_have_no_part_in_the_verdict(reported_demo, tmp_path):
+    reported, settings = reported_demo
+    out = Path(shutil.copytree(reported, tmp_path / "demo"))
+    verdicts = json.loads((out / "summary.json").read_text())["learned"]
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "terms: chrF, sampled" in page
     assert "no policy was trained on: 500 names" in page

@@ -76,8 +76,15 @@ WRAPPED = {
 }
 
 
-@each_attack
-@pytest.mark.parametrize("options", WRAPPED.values(), ids=WRAPPED)
+def with_each_wrapping():
+    """Every attack meets one wrapping, the next attack the next one; the pairs left over are slow."""
+    for number, attack in enumerate(ATTACKS):
+        for place, (name, options) in enumerate(WRAPPED.items()):
+            marks = () if number % len(WRAPPED) == place else pytest.mark.slow
+            yield pytest.param(options, attack, marks=marks, id=f"{name}-{attack_id(attack)}")
+
+
+@pytest.mark.parametrize(("options", "attack"), with_each_wrapping())
 def test_shuffling_averaging_chunking_and_caching_open_no_way_in(attack, options):
     judge = build_from_options(GullibleJudge(), options)
     assert honest_scores(judged(judge, [*HONEST[:1], attack.text, *HONEST[1:]])) == pytest.approx(EXPECTED)

@@ -49,8 +49,10 @@ def make_rows() -> list[Row]:
     return rows
 
 
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("pack_tokens", [0, 32])
+@pytest.mark.parametrize(
+    ("pack_tokens", "tied"),
+    [(0, True), (32, False), *(pytest.param(*case, marks=pytest.mark.slow) for case in [(0, False), (32, True)])],
+)
 @pytest.mark.parametrize("name", list(CONFIGS))
 def test_loss_gradients_and_metrics_are_those_of_all_logits(monkeypatch, form, name, pack_tokens, tied):
     model, rows, config = make_model(tied), make_rows(), CONFIGS[name]

@@ -12,7 +12,6 @@ from grrm.models.tokenizer import chat_renderer, encoder, load_tokenizer, specia
 TEXT = "<|im_start|>user\nTranslate Guten Morgen<|im_end|>\n"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("named", ["TokenizersBackend", "Qwen2Tokenizer", "Qwen2TokenizerFast", "LlamaTokenizer"])
 def test_a_folder_that_transformers_5_wrote_reads_as_the_one_it_came_from(tmp_path, named):
     folder = train_bpe(["user\nTranslate Guten Morgen"], tmp_path / "as_ours", 300)
@@ -32,7 +31,6 @@ def test_a_folder_that_transformers_5_wrote_reads_as_the_one_it_came_from(tmp_pa
     assert chat_renderer("checkpoint", read, folder)("x") == chat_renderer("checkpoint", ours, folder)("x")
 
 
-@pytest.mark.slow
 def test_a_template_file_that_cannot_be_read_stops_only_those_who_want_it(tmp_path):
     folder = train_bpe(["user\nTranslate Guten Morgen"], tmp_path, 300)
     (folder / "chat_template.jinja").write_text("{% generation %}", encoding="utf-8")
@@ -42,7 +40,6 @@ def test_a_template_file_that_cannot_be_read_stops_only_those_who_want_it(tmp_pa
         chat_renderer("checkpoint", tokenizer, folder)
 
 
-@pytest.mark.slow
 def test_a_control_token_that_no_setting_names_is_known_as_one(tmp_path):
     folder = train_bpe(["user\nTranslate Guten Morgen"], tmp_path, 300, ["<|user|>"])
     config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))

@@ -18,7 +18,6 @@ from support.completions_server import CompletionsServer
 from support.fastdeploy_standin import with_fastdeploy
 from support.tiny_checkpoint import write_tiny_checkpoint
 
-pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).parents[2] / "reward_server" / "reward_server.py"
 TASK = {"source": "Guten Morgen", "src_lang": "de", "trg_lang": "en"}
 CANDIDATES = [
@@ -82,6 +81,7 @@ def test_an_untrained_checkpoint_is_hosted_and_no_score_is_made_up(checkpoint):
     assert process.returncode == 0
 
 
+@pytest.mark.slow
 def test_fastdeploy_hosts_a_checkpoint_and_the_servers_log_goes_on(checkpoint):
     options = ["--judge", "gqm", "--model", str(checkpoint), "--judge-option", "max_new_tokens=8"]
     options += ["--backend", "fastdeploy", "--fastdeploy-option", "max_model_len=900"]
@@ -110,6 +110,7 @@ def test_verdicts_of_a_model_server_become_scores_in_both_protocols():
         model.close()
 
 
+@pytest.mark.slow
 def test_a_generation_past_its_deadline_is_a_status_and_the_server_still_ends_cleanly(checkpoint):
     options = ["--judge", "gqm", "--model", str(checkpoint), "--judge-deadline-s", "0.05"]
     with running(*options, "--judge-option", "max_new_tokens=900") as (process, url):
@@ -139,7 +140,7 @@ def no_tokenizer(folder: Path) -> None:
     [
         (cut_short, "its weights are damaged, get them again"),
         (other_architecture, "is of architecture 'gpt2'"),
-        (no_tokenizer, "has no tokenizer that can be read"),
+        pytest.param(no_tokenizer, "has no tokenizer that can be read", marks=pytest.mark.slow),
         (shutil.rmtree, "does not exist"),
     ],
 )

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 from support.rl_processes import TinyWorld, entry_command, metrics_of, one_rank, rollouts_of, run, two_ranks
 
-pytestmark = pytest.mark.slow
-
 VARIANTS = {
     "grpo balanced in mini-batches": {
         "balance_batch": "true",
@@ -25,7 +23,9 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if "sharded" in name else pytest.mark.slow) for name in VARIANTS]
+)
 def test_one_and_two_ranks_give_the_same_groups_rewards_advantages_and_loss(
     name: str, world: TinyWorld, tmp_path: Path
 ) -> None:

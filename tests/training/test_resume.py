@@ -9,8 +9,6 @@ import pytest
 from safetensors.numpy import load_file
 from support.rl_processes import TinyWorld, entry_command, metrics_of, one_rank, rollouts_of, run, two_ranks
 
-pytestmark = pytest.mark.slow
-
 
 def weights(folder: Path) -> dict[str, np.ndarray]:
     return load_file(next(folder.glob("*.safetensors")))
@@ -21,6 +19,7 @@ def same_weights(left: Path, right: Path) -> bool:
     return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
 
 
+@pytest.mark.slow
 def test_four_steps_equal_two_and_two_more(world: TinyWorld, tmp_path: Path) -> None:
     steps = {"save_steps": "2", "lr_scheduler_type": "constant"}
     run(one_rank(entry_command(world, tmp_path / "whole", max_steps="4", **steps)))
@@ -33,6 +32,7 @@ def test_four_steps_equal_two_and_two_more(world: TinyWorld, tmp_path: Path) -> 
     assert [line["step"] for line in metrics_of(tmp_path / "parts")] == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_two_ranks_resume_with_dynamic_sampling_where_the_prompts_stood(world: TinyWorld, tmp_path: Path) -> None:
     steps = {"save_steps": "1", "dynamic_sampling": "true", "global_gen_batch_size": "2", "max_gen_batches": "20"}
     run(two_ranks(entry_command(world, tmp_path / "whole", max_steps="2", **steps), tmp_path / "logs"))
@@ -52,6 +52,7 @@ def test_a_checkpoint_cut_short_by_a_crash_is_passed_over(world: TinyWorld, tmp_
     assert "checkpoint-7" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_finished_run_started_again_keeps_its_weights(world: TinyWorld, tmp_path: Path) -> None:
     command = one_rank(entry_command(world, tmp_path, max_steps="2", save_steps="2", warmup_steps="0"))
     run(command)
