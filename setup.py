@@ -1,4 +1,8 @@
-"""Packaging of paddle-grrm: `grrm` is llm/alignment/grrm, `grrm_reward_server` reward_server, `grrm_csrc` csrc."""
+"""Packaging of paddle-grrm: where each import name has its folder, and which files besides modules a wheel carries.
+
+`grrm` is llm/alignment/grrm, `grrm_reward_server` reward_server, `grrm_csrc` csrc. The argument files of llm/config
+have no modules; a wheel has them as `grrm/recipes`, where `grrm init` finds them.
+"""
 
 from setuptools import find_packages, setup
 
@@ -39,14 +43,25 @@ EXTRAS["demo"] = [
 EXTRAS["dev"] = [requirement for name in ("demo", "test", "lint") for requirement in EXTRAS[name]]
 
 setup(
-    package_dir={"grrm": "llm/alignment/grrm", "grrm_reward_server": "reward_server", "grrm_csrc": "csrc"},
+    package_dir={
+        "grrm": "llm/alignment/grrm",
+        "grrm.recipes": "llm/config",
+        "grrm_reward_server": "reward_server",
+        "grrm_csrc": "csrc",
+    },
     packages=[
         "grrm",
         *(f"grrm.{name}" for name in find_packages("llm/alignment/grrm")),
+        "grrm.recipes",
         "grrm_reward_server",
         "grrm_csrc",
     ],
-    package_data={"grrm": ["**/*.jinja", "py.typed"], "grrm_csrc": ["*/*.h", "*/*.cpp", "*/*.cuh", "*/*.cu"]},
+    package_data={
+        "grrm": ["**/*.jinja", "py.typed"],
+        "grrm.recipes": ["*/*.yaml", "*/*.json"],
+        "grrm_reward_server": ["**/*.html"],
+        "grrm_csrc": ["*/*.h", "*/*.cpp", "*/*.cuh", "*/*.cu"],
+    },
     install_requires=CORE,
     extras_require=EXTRAS,
     entry_points={"console_scripts": ["grrm = grrm.cli:main"]},

@@ -196,3 +196,8 @@ def test_data_goes_from_corpus_to_training_files(tmp_path):
         assert converted.exit_code == 0
         assert "60 rows written" in converted.output
         assert count_lines(out) == 60
+    both = tmp_path / "both"
+    result = runner.invoke(cli.grrm, ["data", "convert", train, str(both), "--prompt-type", "Tower"])
+    assert result.exit_code == 0
+    for target in ("rl", "sft"):
+        assert (both / f"{target}.jsonl").read_bytes() == (tmp_path / f"{target}.jsonl").read_bytes()

@@ -131,6 +131,6 @@ def test_wrong_name_or_option_is_one_sentence(name, options, message):
 
 
 def test_missing_package_is_reported_when_the_judge_is_built(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sacrebleu.metrics.bleu", None)
+    monkeypatch.setitem(sys.modules, "sacrebleu.metrics.chrf", None)
     with pytest.raises(UserError, match="needs the package sacrebleu"):
         build_judge()

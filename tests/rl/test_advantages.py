@@ -48,6 +48,7 @@ def row_scores(inputs):
 
 def by_loops(name, inputs):
     """What each rule's formula says, row by row and token by token."""
+    assert name in {*GROUP_RULES, "reinforce_plus_plus"}, f"write the formula of {name} here"
     scores, (n_rows, width) = row_scores(inputs), inputs.mask_RT.shape
     result = np.zeros((n_rows, width))
     if name == "reinforce_plus_plus":

@@ -16,6 +16,9 @@ def main() -> None:
     """Read the argument file named on the command line and train."""
     from grrm.errors import UserError
 
+    if {"-h", "--help"} & set(sys.argv[1:2]):
+        print(__doc__)
+        return
     if len(sys.argv) < 2:
         raise UserError("no argument file was given: run_rl.py ARGUMENTS.yaml [--key value ...]")
     configure_process()

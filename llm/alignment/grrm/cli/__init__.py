@@ -10,6 +10,7 @@ import click
 
 from grrm.cli.commands.data import data
 from grrm.cli.commands.evaluate import evaluate
+from grrm.cli.commands.init import init
 from grrm.cli.commands.rank import rank
 from grrm.cli.commands.translate import translate
 from grrm.cli.options import FILE
@@ -66,7 +67,7 @@ def demo(seeds: int, fresh: bool, out: Path, judge: str, nproc: int) -> int:
 # What click 8.2 and later raise for a group without a subcommand; earlier ones print the help themselves.
 _NO_SUBCOMMAND: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
-for command in (data, rank, translate, evaluate):
+for command in (init, data, rank, translate, evaluate):
     grrm.add_command(command)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from grrm.errors import UserError, require_known
@@ -21,8 +23,11 @@ from grrm.judges.sqm import SQMJudge
 from grrm.judges.text_metric import METRICS, TextMetricJudge
 
 DEFAULT_GQM = GQMOptions()
-# Judges that need no model, by name.
-EMBEDDED_JUDGES = ("text_metric", *METRICS)
+# Judges that need no model, by name, and what builds them from their options, its keyword arguments.
+EMBEDDED_JUDGES: Mapping[str, Callable[..., Judge]] = {
+    "text_metric": TextMetricJudge,
+    **{metric: partial(TextMetricJudge, metric=metric) for metric in METRICS},
+}
 # Judges that need a model, by name, and their options.
 GENERATIVE_JUDGES: Mapping[str, type[SQMOptions]] = {"gqm": GQMOptions, "grrm": GQMOptions, "sqm": SQMOptions}
 
@@ -33,15 +38,12 @@ def build_judge(name: str = "text_metric", options: Mapping[str, object] | None 
     `options` are the judge's constructor arguments. Raises UserError that names the nearest known name or option.
     """
     require_known("judge", name, EMBEDDED_JUDGES)
-    chosen = dict(options or {})
-    if name != "text_metric":
-        chosen.setdefault("metric", name)
-        if chosen["metric"] != name:
-            raise UserError(f"Judge {name!r} cannot take metric {chosen['metric']!r}; leave out one of the two.")
-    known = [option.name for option in dataclasses.fields(TextMetricJudge) if option.init]
+    build, chosen = EMBEDDED_JUDGES[name], dict(options or {})
     for option in chosen:
-        require_known(f"option of judge {name!r}", option, known)
-    return TextMetricJudge(**chosen)  # type: ignore[arg-type]
+        require_known(f"option of judge {name!r}", option, inspect.signature(build).parameters)
+    if name in METRICS and chosen.get("metric", name) != name:
+        raise UserError(f"Judge {name!r} cannot take metric {chosen['metric']!r}; leave out one of the two.")
+    return build(**chosen)
 
 
 def options_of(name: str, values: Mapping[str, object], longest_prompt: int = sys.maxsize) -> SQMOptions:

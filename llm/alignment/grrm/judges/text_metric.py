@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from grrm.errors import UserError, require_known
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.gqm.rankings import tiers_of
 from grrm.judges.dedup import dedup_texts, expand_to_duplicates
-
-METRICS = ("chrf", "chrf++", "bleu")
 
 # Languages written without spaces between words (Korean: words carry particles). sacrebleu has a tokenizer of its own
 # for Chinese; the ones for Japanese and Korean need packages of compiled dictionaries, and a score that depends on
@@ -28,10 +25,44 @@ BLEU_TOKENIZERS = {
 }
 DEFAULT_BLEU_TOKENIZER = "13a"
 
+SentenceMetric = Callable[[str, str], float]  # (translation, reference) -> 0 to 100, higher is better
+
+
+def bleu_tokenizer(trg_lang: str) -> str:
+    """Sacrebleu's tokenizer for a target language, a code or a name; "13a" where words are written apart."""
+    language = trg_lang.lower().replace("_", "-").split("-")[0]
+    return BLEU_TOKENIZERS.get(language, DEFAULT_BLEU_TOKENIZER)
+
+
+def _chrf(trg_lang: str, word_order: int = 0) -> SentenceMetric:
+    from sacrebleu.metrics.chrf import CHRF
+
+    metric = CHRF(word_order=word_order)
+    return lambda translation, reference: float(metric.sentence_score(translation, [reference]).score)
+
+
+def _chrf_plus_plus(trg_lang: str) -> SentenceMetric:
+    return _chrf(trg_lang, word_order=2)
+
+
+def _bleu(trg_lang: str) -> SentenceMetric:
+    from sacrebleu.metrics.bleu import BLEU
+
+    metric = BLEU(effective_order=True, tokenize=bleu_tokenizer(trg_lang))
+    return lambda translation, reference: float(metric.sentence_score(translation, [reference]).score)
+
+
+# Name -> what makes the metric for a target language, a code or a name; "" is a language that is not known.
+METRICS: dict[str, Callable[[str], SentenceMetric]] = {
+    "chrf": _chrf,
+    "chrf++": _chrf_plus_plus,
+    "bleu": _bleu,
+}
+
 
 @dataclass
 class TextMetricJudge:
-    """Scores 0 to 10: the sentence metric (0 to 100, sacrebleu) divided by 10, no text generated.
+    """Scores 0 to 10: the sentence metric (0 to 100) divided by 10, no text generated.
 
     `metric` is "chrf" (characters up to 6-grams, Popović 2015), "chrf++" (with word bigrams) or "bleu" (effective
     order, exponential smoothing, tokenizer by target language). `round_to_integer` gives whole scores like a
@@ -42,7 +73,7 @@ class TextMetricJudge:
     metric: str = "chrf"
     round_to_integer: bool = False
     name: str = field(init=False)
-    _metrics: dict[str, Any] = field(init=False, repr=False, default_factory=dict)
+    _by_language: dict[str, SentenceMetric] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         require_known("metric", self.metric, METRICS)
@@ -64,32 +95,19 @@ class TextMetricJudge:
         scores = [self._score(metric, text, reference) for text in distinct.texts]
         return expand_to_duplicates(group, distinct, scores, tiers=tiers_of(scores) or None)
 
-    def _score(self, metric: Any, translation: str, reference: str) -> float:
+    def _score(self, metric: SentenceMetric, translation: str, reference: str) -> float:
         # Rounding in the metric can exceed 100 by an ulp or two.
-        score = min(10.0, float(metric.sentence_score(translation, [reference]).score) / 10)
+        score = min(10.0, metric(translation, reference) / 10)
         return float(round(score)) if self.round_to_integer else score
 
-    def _metric_for(self, trg_lang: str) -> Any:
-        tokenizer = bleu_tokenizer(trg_lang) if self.metric == "bleu" else ""
-        if tokenizer not in self._metrics:
-            self._metrics[tokenizer] = _build_metric(self.metric, tokenizer)
-        return self._metrics[tokenizer]
-
-
-def bleu_tokenizer(trg_lang: str) -> str:
-    """Sacrebleu's tokenizer for a target language, a code or a name; "13a" where words are written apart."""
-    language = trg_lang.lower().replace("_", "-").split("-")[0]
-    return BLEU_TOKENIZERS.get(language, DEFAULT_BLEU_TOKENIZER)
-
-
-def _build_metric(metric: str, tokenizer: str) -> Any:
-    try:
-        from sacrebleu.metrics.bleu import BLEU
-        from sacrebleu.metrics.chrf import CHRF
-    except ImportError as error:
-        raise UserError(
-            f"The {metric} judge needs the package sacrebleu; install it with `pip install 'paddle-grrm[metrics]'`."
-        ) from error
-    if metric == "bleu":
-        return BLEU(effective_order=True, tokenize=tokenizer)
-    return CHRF(word_order=2 if metric == "chrf++" else 0)
+    def _metric_for(self, trg_lang: str) -> SentenceMetric:
+        if trg_lang not in self._by_language:
+            try:
+                self._by_language[trg_lang] = METRICS[self.metric](trg_lang)
+            except ModuleNotFoundError as error:
+                package = str(error.name).partition(".")[0]
+                raise UserError(
+                    f"The {self.metric} judge needs the package {package}; install it with "
+                    "`pip install 'paddle-grrm[metrics]'`."
+                ) from error
+        return self._by_language[trg_lang]

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from grrm.cli.options import FILE
+from grrm.data.corpora import CORPORA, corpus_builder
 
 SHUFFLE_SEED = click.option(
     "--seed", type=click.IntRange(0, 2**32 - 1), default=114514, show_default=True, help="Of every random choice."
@@ -25,7 +26,7 @@ def data() -> None:
 
 
 @data.command()
-@click.argument("name", type=click.Choice(["phrases", "terms"]))
+@click.argument("name", type=click.Choice(CORPORA))
 @click.argument("out_dir", type=FILE)
 @click.option("--train-rows", type=int, help="Rows for training.  [default: 40000 of phrases, all terms]")
 @click.option("--heldout-rows", type=int, default=1000, show_default=True, help="Rows that occur nowhere in train.")
@@ -34,13 +35,10 @@ def data() -> None:
 @click.option("--seed", type=int, default=0, show_default=True)
 def corpus(name: str, out_dir: Path, languages: str | None, **options: int | str | None) -> None:
     """Write train.parquet and heldout.parquet in the TowerBlocks-MT schema."""
-    from grrm.data.corpora.phrases import build_phrases
-    from grrm.data.corpora.terms import build_terms
-
     settings = {key: value for key, value in options.items() if value is not None}
     if languages:
         settings["languages"] = languages.replace(",", " ").split()  # type: ignore[assignment]
-    files = (build_phrases if name == "phrases" else build_terms)(out_dir, **settings)  # type: ignore[arg-type]
+    files = corpus_builder(name)(out_dir, **settings)
     click.echo(f"{files.train}\n{files.heldout}")
 
 
@@ -63,15 +61,20 @@ def tokenizer(parquet: Path, out_dir: Path, vocab_size: int, prompt_type: str) -
 
 @data.command()
 @click.argument("parquet", type=FILE)
-@click.argument("out_jsonl", type=FILE)
-@click.option("--to", "target", type=click.Choice(["rl", "sft"]), required=True, help="Task or translation in `tgt`.")
+@click.argument("out", type=FILE)
+@click.option("--to", "target", type=click.Choice(["rl", "sft"]), help="Task or translation in `tgt`.  [default: both]")
 @click.option("--prompt-type", default="codeblock-think", show_default=True)
-def convert(parquet: Path, out_jsonl: Path, target: str, prompt_type: str) -> None:
-    """Turn parquet rows into the chat-templated `src`/`tgt` lines that run_rl.py and run_sft.py read."""
+def convert(parquet: Path, out: Path, target: str | None, prompt_type: str) -> None:
+    """Turn parquet rows into the chat-templated `src`/`tgt` lines that run_rl.py and run_sft.py read.
+
+    OUT is a .jsonl file with --to, and a folder for sft.jsonl and rl.jsonl without it.
+    """
     from grrm.data.convert import convert_to_sft, convert_to_src_tgt
 
-    report = (convert_to_src_tgt if target == "rl" else convert_to_sft)(parquet, out_jsonl, prompt_type)
-    click.echo(report.summary())
+    converters = {"sft": convert_to_sft, "rl": convert_to_src_tgt}
+    files = {target: out} if target else {name: out / f"{name}.jsonl" for name in converters}
+    for name, path in files.items():
+        click.echo(converters[name](parquet, path, prompt_type).summary())
 
 
 @data.command()

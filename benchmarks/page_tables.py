@@ -1,0 +1,126 @@
+"""Writes the tables of benchmarks/results into docs/benchmarks.md, between the lines that mark their place.
+
+python benchmarks/page_tables.py
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks/results"
+BEGIN, END = "<!-- benchmarks -->", "<!-- /benchmarks -->"
+PAGE = ROOT / "docs/benchmarks.md"
+WORDS = {
+    "decode": "tokens/s, {prompt} + {new} tokens",
+    "batch": "batch {batch}",
+    "rollout": "{batch} prompts of {prompt} tokens, {samples} samples each",
+    "shared": "each prompt prefilled once",
+    "apart": "for every sample",
+    "step": "seconds a GRPO step",
+    "tiny": "Qwen2, 4 layers, 256 wide",
+    "smol": "SmolLM2-135M",
+    "relative": "{seconds:.2f} ({times:.1f} times as fast as TRL)",
+    "logprob": "log-probability and entropy of {tokens} tokens, forth and back: seconds, MB",
+    "cost": "{seconds:.1f} s, {peak_mb:.0f} MB",
+    "compared": "{seconds:.1f} s ({time:.2f} of torch's), {peak_mb:.0f} MB ({memory:.2f})",
+    "server": "reward requests/s (p99), {groups} groups of {samples} each",
+    "at_once": "{connections} at once",
+    "served": "{requests_per_s:.0f} ({p99_ms:.0f} ms)",
+    "served_beside": "{requests_per_s:.0f} ({p99_ms:.0f} ms), {relative_to_flask:.2f} of flask-waitress",
+}
+
+
+def main() -> None:
+    from grrm.data.atomic import atomic_path
+
+    text = with_tables(PAGE.read_text(encoding="utf-8"))
+    with atomic_path(PAGE) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def with_tables(page: str) -> str:
+    """The page with the tables as the results are now. Raises ValueError where the marks are missing."""
+    head, begin, rest = page.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page has no {BEGIN} and {END}")
+    return f"{head}{BEGIN}\n{tables()}\n{END}{tail}"
+
+
+def tables() -> str:
+    """Markdown of what has been measured."""
+    made = []
+    for name, tables_of in TABLES.items():
+        file = RESULTS / f"{name}.json"
+        if file.exists():
+            rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
+            made += [table(rows) for table in tables_of]
+    return "\n\n".join(made)
+
+
+def _decode(rows: list[dict[str, Any]]) -> str:
+    cases = [row for row in rows if "samples" not in row]
+    batches = sorted({row["batch"] for row in cases})
+    speeds = {(row["engine"], row["batch"]): row["tokens_per_s"] for row in cases}
+    head = [WORDS["decode"].format(**cases[0]), *(WORDS["batch"].format(batch=batch) for batch in batches)]
+    engines = sorted({row["engine"] for row in cases}, key=lambda engine: (not engine.startswith("ours"), engine))
+    return _table(head, [[engine, *(f"{speeds[engine, batch]:.0f}" for batch in batches)] for engine in engines])
+
+
+def _rollout(rows: list[dict[str, Any]]) -> str:
+    cases = {row["engine"]: row for row in rows if "samples" in row}
+    head = [WORDS["rollout"].format(**next(iter(cases.values()))), WORDS["shared"], WORDS["apart"]]
+    engines = dict.fromkeys(name.rpartition("-")[0] for name in cases)
+    columns = ("shared", "apart")
+
+    def speed(engine: str) -> str:
+        return f"{cases[engine]['tokens_per_s']:.0f}" if engine in cases else "–"
+
+    return _table(head, [[name, *(speed(f"{name}-{how}") for how in columns)] for name in engines])
+
+
+def _step(rows: list[dict[str, Any]]) -> str:
+    models, engines = (list(dict.fromkeys(row[key] for row in rows)) for key in ("model", "engine"))
+    found = {}
+    for row in rows:
+        form = WORDS["relative"] if row["engine"].startswith("ours") else "{seconds:.2f}"
+        times = 1 / row["relative_to_trl"]
+        found[row["engine"], row["model"]] = form.format(seconds=row["seconds_per_step"], times=times)
+    head = [WORDS["step"], *(WORDS[model] for model in models)]
+    return _table(head, [[engine, *(found[engine, model] for model in models)] for engine in engines])
+
+
+def _logprob(rows: list[dict[str, Any]]) -> str:
+    models, engines = (list(dict.fromkeys(row[key] for row in rows)) for key in ("model", "engine"))
+    found = {}
+    for row in rows:
+        relative = {"time": row["seconds_relative_to_torch"], "memory": row["peak_mb_relative_to_torch"]}
+        form = WORDS["cost" if row["engine"] == "torch" else "compared"]
+        found[row["engine"], row["model"]] = form.format(**row, **relative)
+    head = [WORDS["logprob"].format(**rows[0]), *(f"{model}" for model in models)]
+    return _table(head, [[engine, *(found[engine, model] for model in models)] for engine in engines])
+
+
+def _server(rows: list[dict[str, Any]]) -> str:
+    found = {}
+    for row in rows:
+        label = f"{row['server']}, POST {row['path']} ({row['body_bytes'] / 1e3:.0f} kB)"
+        form = WORDS["served_beside" if row["server"] == "ours" else "served"]
+        found.setdefault(label, {})[row["connections"]] = form.format(**row)
+    connections = sorted({row["connections"] for row in rows})
+    head = [WORDS["server"].format(**rows[0]), *(WORDS["at_once"].format(connections=number) for number in connections)]
+    return _table(head, [[label, *(of_label[number] for number in connections)] for label, of_label in found.items()])
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+TABLES = {"decode": (_decode, _rollout), "grpo_step": (_step,), "logprob": (_logprob,), "server": (_server,)}
+
+if __name__ == "__main__":
+    main()
