@@ -3,7 +3,8 @@
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.extraction import extract_translation
 from grrm.gqm.mt_prompts import mt_prompt
-from grrm.gqm.translation_retries import FAILED_TRANSLATION, draw_translations
+from grrm.gqm.translation_retries import draw_translations
+from grrm.inference.translate import FAILED_TRANSLATION
 
 
 def translate(row):

@@ -11,7 +11,6 @@ T_co = TypeVar("T_co", covariant=True)
 
 TEMPERATURE_STEP = 0.1
 MAX_TEMPERATURE = 1.0
-FAILED_TRANSLATION = "Translation Failed."  # what GRRM's translation tool writes where there is none
 
 
 class DrawReplies(Protocol[T_co]):
