@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from tqdm import tqdm
 
@@ -49,7 +49,7 @@ class SftItem:
     prompt_labels: PromptLabels = ()
 
 
-class TokenizedRows(Generic[Item]):
+class TokenizedRows(Sequence[Item]):
     """Items in memory. `n_total` counts the file's rows, `n_too_long` those left out because of their length."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class TokenizedRows(Generic[Item]):
     def __len__(self) -> int:
         return len(self._items)
 
-    def __getitem__(self, index: int) -> Item:
+    def __getitem__(self, index: Any) -> Any:
         return self._items[index]
 
     def __iter__(self) -> Iterator[Item]:

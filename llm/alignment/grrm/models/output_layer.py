@@ -6,7 +6,8 @@ from typing import Protocol
 
 import paddle
 
-from grrm.models.cpu_layers.output_layer import KernelOutputLayer, Scores, is_fused
+from grrm.models.cpu_layers.output_layer import KernelOutputLayer, is_fused
+from grrm.models.cpu_layers.output_layer import Scores as Scores
 
 
 class OutputLayer(Protocol):

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import paddle
+from numpy.typing import NDArray
 
 
 @dataclass(slots=True)
@@ -33,7 +34,7 @@ class PackedTokens:
     lengths_R: list[int]
     position_ids: paddle.Tensor | None = None
     attention_ranges_3BT: paddle.Tensor | None = None
-    prompt_starts_R: np.ndarray | None = None
+    prompt_starts_R: NDArray[Any] | None = None
 
     def model_inputs(self) -> dict[str, Any]:
         """Keyword arguments of the policy's forward that returns hidden states of the response tokens."""
@@ -70,7 +71,7 @@ def pad_rows(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]
     lengths = [len(prompt) + len(response) for prompt, response in zip(prompts, responses, strict=True)]
     width = max(lengths)
     ids_BT = np.full((len(prompts), width), pad_id, dtype=np.int64)
-    positions: list[np.ndarray] = []
+    positions: list[NDArray[Any]] = []
     for row, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
         start = len(prompt)
         ids_BT[row, :start] = prompt
@@ -87,7 +88,7 @@ def pad_rows(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]
     )
 
 
-def scatter_index(lengths: Sequence[int]) -> np.ndarray:
+def scatter_index(lengths: Sequence[int]) -> NDArray[Any]:
     """[R, T] indices into the flat tokens of responses of these lengths; sum(lengths) where there is no token."""
     ends_R = np.cumsum(lengths)
     columns_T = np.arange(max(lengths))
@@ -126,7 +127,7 @@ def pack_rows(
     positions_BT = np.zeros((n_rows, width), dtype=np.int64)
     attention_ranges_3BT = np.zeros((3, n_rows, width), dtype=np.int32)
     attention_ranges_3BT[2] = np.arange(width) + 1  # padding, until a pack is put there
-    predictors: list[np.ndarray] = []
+    predictors: list[NDArray[Any]] = []
     prompt_starts_R = np.zeros(len(prompts), dtype=np.int64)
     for pack in packs:
         here = slice(pack.start, pack.start + pack.n_tokens)
@@ -193,13 +194,13 @@ def _place(packs: Sequence[_Pack], width: int) -> int:
     return len(filled)
 
 
-def _positions(parts: Sequence[Sequence[int]]) -> np.ndarray:
+def _positions(parts: Sequence[Sequence[int]]) -> NDArray[Any]:
     """Positions of a prompt and of responses that each continue it."""
     prompt, *answers = parts
     return np.concatenate([np.arange(len(prompt)), *(len(prompt) + np.arange(len(answer)) for answer in answers)])
 
 
-def _predictors(first: int, n_prompt: int, answers: Sequence[Sequence[int]]) -> Iterator[np.ndarray]:
+def _predictors(first: int, n_prompt: int, answers: Sequence[Sequence[int]]) -> Iterator[NDArray[Any]]:
     """Flat positions that predict each response's tokens: the prompt's last one, then the response's own."""
     start = first + n_prompt
     for answer in answers:
@@ -209,7 +210,7 @@ def _predictors(first: int, n_prompt: int, answers: Sequence[Sequence[int]]) -> 
             start = end
 
 
-def _visible(start: int, lengths: Sequence[int]) -> np.ndarray:
+def _visible(start: int, lengths: Sequence[int]) -> NDArray[Any]:
     """[3, tokens of the pack]: the range of the prompt for each response's tokens, and the begin of their segment."""
     n_prompt, *n_answers = lengths
     own = np.repeat(start + np.cumsum([0, *lengths[:-1]]), lengths)

@@ -31,7 +31,7 @@ class _ReturnsHidden:
     """Mixin: `forward(input_ids, positions_N=…)` returns `HiddenStates`, else it is the base's forward."""
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
-        super().__init__(config, *args, **kwargs)
+        super().__init__(config, *args, **kwargs)  # type: ignore[call-arg]  # the base comes next
         # Asked once: layers keep the attention function that was in place when they were built.
         self.reads_ranges = takes_ranges(config)
 
@@ -65,7 +65,7 @@ class _ReturnsHidden:
         return {"attn_mask_startend_row_indices": attention_ranges_3BT}
 
 
-def policy_class(model_type: str) -> type:
+def policy_class(model_type: str) -> Any:
     """The policy class for a `model_type` of config.json; it keeps the base's name, so checkpoints load anywhere."""
     base = POLICY_BASES.get(model_type)
     if base is None:

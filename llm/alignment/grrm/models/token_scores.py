@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import paddle
 import paddle.nn.functional as F
+from numpy.typing import NDArray
 from paddle.autograd import PyLayer
 
 from grrm.models.cpu_layers import operators
@@ -97,9 +98,9 @@ def score_responses(
     batch_size: int,
     temperature: float,
     pack_tokens: int = 0,
-) -> list[np.ndarray]:
+) -> list[NDArray[Any]]:
     """Log-probabilities [T] of every response under a policy, without gradient, `batch_size` responses at a time."""
-    scored: list[np.ndarray] = []
+    scored: list[NDArray[Any]] = []
     was_training = model.training
     model.eval()
     with paddle.no_grad():
@@ -135,7 +136,7 @@ def linear_scores(
     need not. C++ kernels in float32 on the CPU, Paddle operators elsewhere: products in the weights' type, the rest in
     float32. Raises ValueError for a label outside the vocabulary.
     """
-    return LinearScores.apply(hidden_NH, head.weight, labels_N, bool(head.transpose_y))  # type: ignore[no-any-return]
+    return LinearScores.apply(hidden_NH, head.weight, labels_N, bool(head.transpose_y))
 
 
 class LinearScores(PyLayer):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import paddle
+from numpy.typing import NDArray
 
 from grrm.models.packing import PackedTokens, lay_out
 from grrm.models.token_scores import TokenScores
@@ -37,10 +38,10 @@ def make_batch(rows: Sequence[Row], pad_id: int, pack_tokens: int = 0) -> Batch:
     tokens = lay_out([row.prompt_ids for row in rows], [row.token_ids for row in rows], pad_id, pack_tokens)
     width = tokens.scatter_RT.shape[1]
 
-    def padded(values: Sequence[np.ndarray]) -> paddle.Tensor:
+    def padded(values: Sequence[NDArray[Any]]) -> paddle.Tensor:
         return paddle.to_tensor(pad_right(values, width).astype(np.float32))
 
-    def optional(values: list[np.ndarray | None]) -> paddle.Tensor | None:
+    def optional(values: list[NDArray[Any] | None]) -> paddle.Tensor | None:
         present = [value for value in values if value is not None]
         return padded(present) if len(present) == len(values) else None
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from grrm.models.token_scores import score_responses
 from grrm.rl.advantages.interface import AdvantageInputs
@@ -19,11 +20,11 @@ class Row:
 
     prompt_ids: list[int]
     token_ids: list[int]
-    advantages_T: np.ndarray
-    mask_T: np.ndarray
-    engine_logprobs_T: np.ndarray
-    old_logprobs_T: np.ndarray | None
-    ref_logprobs_T: np.ndarray | None
+    advantages_T: NDArray[Any]
+    mask_T: NDArray[Any]
+    engine_logprobs_T: NDArray[Any]
+    old_logprobs_T: NDArray[Any] | None
+    ref_logprobs_T: NDArray[Any] | None
 
     @property
     def length(self) -> int:
@@ -31,7 +32,7 @@ class Row:
         return len(self.prompt_ids) + len(self.token_ids)
 
 
-def pad_right(rows: Sequence[Sequence[float] | np.ndarray], width: int) -> np.ndarray:
+def pad_right(rows: Sequence[Sequence[float] | NDArray[Any]], width: int) -> NDArray[Any]:
     """Right-pad rows with zeros to a float64 [R, width] array."""
     table_RT = np.zeros((len(rows), width))
     for i, row in enumerate(rows):
@@ -72,7 +73,7 @@ def advantage_inputs(
     )
 
 
-def training_rows(groups: Sequence[RolledGroup], advantages_RT: np.ndarray) -> list[list[Row]]:
+def training_rows(groups: Sequence[RolledGroup], advantages_RT: NDArray[Any]) -> list[list[Row]]:
     """Rows per group, in the order of `groups`; a row without a reward keeps its place with an empty mask."""
     rows: list[list[Row]] = []
     start = 0
@@ -120,7 +121,7 @@ class TokenScorer:
         pack_tokens: int = 0,
     ):
         self.policy, self.reference = policy, reference
-        self._options = {
+        self._options: dict[str, Any] = {
             "pad_id": pad_id,
             "batch_size": batch_size,
             "temperature": temperature,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from grrm.config.batch_plan import BatchPlan
 from grrm.data.dataset import PromptItem
@@ -214,9 +215,9 @@ class ExperienceMaker:
         return result
 
 
-def row_advantages(experience: Experience) -> list[np.ndarray]:
+def row_advantages(experience: Experience) -> list[NDArray[Any]]:
     """Mean advantage of each sample, group by group: what the dump and the console show ([G] per group)."""
-    means: list[np.ndarray] = []
+    means: list[NDArray[Any]] = []
     start = 0
     for rolled in experience.groups:
         lengths = [len(tokens) for tokens in rolled.token_ids]

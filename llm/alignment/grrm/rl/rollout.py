@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from grrm.data.dataset import PromptItem
 from grrm.engine.api import Completion, Engine, SamplingParams
@@ -28,10 +30,10 @@ class RolledGroup:
     prompt_text: str
     prompt_ids: list[int]
     token_ids: list[list[int]]
-    engine_logprobs: list[np.ndarray]
+    engine_logprobs: list[NDArray[Any]]
     finish_reasons: list[str]
-    policy_logprobs: list[np.ndarray] | None = None
-    ref_logprobs: list[np.ndarray] | None = None
+    policy_logprobs: list[NDArray[Any]] | None = None
+    ref_logprobs: list[NDArray[Any]] | None = None
     verdict: Verdict | None = None
     shaped: ShapedRewards | None = None
     measures: Mapping[str, Sequence[float | None]] = field(default_factory=dict)

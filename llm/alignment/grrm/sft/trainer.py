@@ -35,6 +35,7 @@ class SftCollator:
         tokens = pack_rows(prompts, responses, self.pad_id, max_tokens=0, row_tokens=self.row_tokens)
         batch = {**tokens.model_inputs(), "labels_N": tokens.labels_N}
         starts_R = tokens.prompt_starts_R
+        assert starts_R is not None
         labelled = [
             (start + at, label) for start, item in zip(starts_R, items, strict=True) for at, label in item.prompt_labels
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import paddle
@@ -19,7 +20,11 @@ _SIGNATURES = {
     "grrm_multiply": "bfffnnnnnx",
 }
 _DTYPES = {"f": paddle.float32, "l": paddle.int64}
-_NUMBERS = {"n": ctypes.c_int64, "x": ctypes.c_float, "b": lambda addresses: (ctypes.c_void_p * 4)(*addresses)}
+_NUMBERS: dict[str, Callable[[Any], Any]] = {
+    "n": ctypes.c_int64,
+    "x": ctypes.c_float,
+    "b": lambda addresses: (ctypes.c_void_p * 4)(*addresses),
+}
 
 
 def call_kernel(name: str, *arguments: Any) -> int:

@@ -57,7 +57,7 @@ def take(x: paddle.Tensor) -> bool:
 def _run(name: str, *inputs: Any) -> list[paddle.Tensor]:
     if not operators().registered:
         raise RuntimeError(f"there is no {name}: {operators().reason}")
-    return _C_ops._run_custom_op(name, *inputs)
+    return _C_ops._run_custom_op(name, *inputs)  # type: ignore[attr-defined]
 
 
 def _registered(path: Path) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import paddle
 
 from grrm.models.cpu_kernels import available
@@ -40,7 +42,9 @@ class KernelOutputLayer:
         scores_3N = (new_floats(len(labels_N)), new_floats(len(labels_N)), new_floats(len(labels_N)))
         return self._forward(hidden_NH, labels_N, scores_3N), scores_3N
 
-    def _forward(self, hidden_NH: paddle.Tensor, labels_N: paddle.Tensor | None, scores_3N: tuple) -> paddle.Tensor:
+    def _forward(
+        self, hidden_NH: paddle.Tensor, labels_N: paddle.Tensor | None, scores_3N: tuple[Any, Any, Any]
+    ) -> paddle.Tensor:
         logits_NV = new_floats(hidden_NH.shape[0], self.vocab)
         inputs = (self._laid_out(False), hidden_NH, self.weight, labels_N, logits_NV)
         call_kernel("grrm_linear_scores", self._blas, *inputs, *scores_3N, *self._sizes(hidden_NH))
