@@ -19,7 +19,7 @@ from grrm.rl.experience import Row
 from grrm.rl.losses import objective
 from grrm.rl.losses.aggregation import count_denominators
 from grrm.rl.losses.config import PolicyLossConfig
-from grrm.rl.step_metrics import StepMetrics
+from grrm.rl.metrics import StepMetrics
 from grrm.rl.trainer import GroupPolicyTrainer
 
 

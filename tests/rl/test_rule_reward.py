@@ -20,8 +20,8 @@ from grrm.rewards.overlong import OverlongConfig
 from grrm.rewards.rule_rewards import RULE_REWARDS
 from grrm.rewards.shaping import ShapingConfig
 from grrm.rl.experience_maker import Experience
+from grrm.rl.metrics import rollout_metrics
 from grrm.rl.reward_sources import build_rewarder
-from grrm.rl.rollout_metrics import rollout_metrics
 from grrm.rl.rule_reward import RuleRewardStage
 
 GOLD = '{"A": 8, "B": 3, "C": 3}'

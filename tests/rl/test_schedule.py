@@ -2,7 +2,7 @@
 
 from itertools import islice
 
-from grrm.rl.schedule import StepIndex, StepIndexLoader
+from grrm.rl.trainer import StepIndex, StepIndexLoader
 
 
 def test_step_indices_come_in_training_order_and_do_not_end():

@@ -14,7 +14,7 @@ from grrm.models.packing import PackedTokens, lay_out
 from grrm.models.token_scores import TokenScores
 from grrm.rl.experience import Row, pad_right
 from grrm.rl.losses import Denominators, LossInputs, PolicyLossConfig, merge_metrics, policy_objective
-from grrm.rl.step_metrics import Gap, logprob_gap, merge_gaps
+from grrm.rl.metrics import Gap, logprob_gap, merge_gaps
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ does not know which advantage rule or policy loss is in use.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from paddlenlp.trainer import Trainer
@@ -18,12 +20,39 @@ from grrm.rl.batch import BatchObjective, make_batch, pack_tokens
 from grrm.rl.experience_maker import Experience, ExperienceMaker
 from grrm.rl.held_out import HeldOut, StopWhenNoBetter
 from grrm.rl.losses.config import PolicyLossConfig
-from grrm.rl.rollout_metrics import rollout_metrics
+from grrm.rl.metrics import StepMetrics, rollout_metrics
 from grrm.rl.run_record import RunRecord
-from grrm.rl.schedule import StepIndex, StepIndexLoader
-from grrm.rl.step_metrics import StepMetrics
 from grrm.training.callbacks import DecaysToFloor, LogLastStep, StopsAtDivergence
 from grrm.training.checkpoints import MarksCheckpoints
+
+
+@dataclass(frozen=True, slots=True)
+class StepIndex:
+    """Micro-batch `micro` of update `update` of rollout `rollout`, all from 0."""
+
+    rollout: int
+    update: int
+    micro: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepIndexLoader:
+    """Endless step indices in training order.
+
+    PaddleNLP's Trainer skips finished micro-batches of a resumed run by drawing and dropping them; indices cost
+    nothing, and the rollouts they name are only made when they are prepared for training.
+    """
+
+    updates_per_rollout: int
+    micro_batches_per_update: int
+
+    def __iter__(self) -> Iterator[StepIndex]:
+        rollout = 0
+        while True:
+            for update in range(self.updates_per_rollout):
+                for micro in range(self.micro_batches_per_update):
+                    yield StepIndex(rollout, update, micro)
+            rollout += 1
 
 
 class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Trainer):

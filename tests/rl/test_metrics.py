@@ -14,9 +14,8 @@ from grrm.gqm.groups import Status
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.shaping import ShapedRewards
 from grrm.rl.experience_maker import Experience
-from grrm.rl.rollout_metrics import rollout_metrics
+from grrm.rl.metrics import StepMetrics, logprob_gap, rollout_metrics
 from grrm.rl.run_record import RunRecord
-from grrm.rl.step_metrics import StepMetrics, logprob_gap
 from grrm.tracking.rollout_dump import read_rollouts
 
 NO_GAP = (0.0, 0.0, 1.0)
