@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 from support.rl_processes import CONFIGS, ROOT, SCRIPTS, TinyWorld, entry_command, environment
 from support.sentences import ends_with_a_sentence, the_sentence
 
-from grrm.config import load_arguments
+from grrm.config import RLConfig, load_config
 from grrm.rl import reward_sources
 from grrm.rl import run as rl_run
 
@@ -32,7 +32,7 @@ def complaint(world: TinyWorld, tmp_path: Path, capsys: pytest.CaptureFixture[st
 
     def run(**settings: str) -> str:
         command = entry_command(world, tmp_path / "out", **settings)
-        return ends_with_a_sentence(lambda: rl_run.train(load_arguments(command[1], command[2:])), capsys)
+        return ends_with_a_sentence(lambda: rl_run.train(load_config(RLConfig, command[1], command[2:])), capsys)
 
     return run
 
@@ -118,7 +118,7 @@ def test_prompt_over_the_limit_is_left_out_and_counted(world: TinyWorld, tmp_pat
     rows = [{"src": "many words " * 99, "tgt": TGT}, {"src": "few words", "tgt": TGT}]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     command = entry_command(world, tmp_path / "out")
-    prompts = rl_run.read_prompts(load_arguments(command[1], command[2:]), str(path), tokenizer_of(world))
+    prompts = rl_run.read_prompts(load_config(RLConfig, command[1], command[2:]), str(path), tokenizer_of(world))
     assert [item.prompt_text for item in prompts] == ["few words"]
     assert (prompts.n_total, prompts.n_too_long) == (2, 1)
     assert "1 of 2 rows are longer than max_prompt_len = 96 tokens and were left out" in caplog.text
