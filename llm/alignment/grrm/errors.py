@@ -19,7 +19,8 @@ class UserErrors(UserError):
 
     def __init__(self, place: str, sentences: Sequence[str]) -> None:
         self.sentences = tuple(sentences)
-        super().__init__("\n  ".join([f"{place}: {len(self.sentences)} mistakes", *self.sentences]))
+        head = f"{place}: " if place else ""
+        super().__init__("\n  ".join([f"{head}{len(self.sentences)} mistakes", *self.sentences]))
 
 
 def nearest_name(name: object, known: Iterable[str], *, cutoff: float = 0.0) -> str | None:

@@ -84,7 +84,7 @@ def batch_plan(settings: BatchSettings, data_ranks: int, n_train_prompts: int | 
     for key in ("global_batch_size", "update_iters", "rollout_n", "per_device_train_batch_size"):
         if getattr(settings, key) < 1:
             problems.add(f"{key} is {getattr(settings, key)}, it must be at least 1.")
-    problems.raise_if_any("batch sizes")
+    problems.raise_if_any()
     prompts = settings.global_batch_size
     _divide("global_batch_size", prompts, data_ranks, f"the {data_ranks} data-parallel ranks")
     generated = mini = prompts
@@ -92,13 +92,13 @@ def batch_plan(settings: BatchSettings, data_ranks: int, n_train_prompts: int | 
         generated = _generated(settings, data_ranks)
     with problems.noted():
         mini = _mini_batch(settings, data_ranks)
-    problems.raise_if_any("batch sizes")
+    problems.raise_if_any()
     updates, rollouts, micro_batches = prompts // mini * settings.update_iters, None, 0
     with problems.noted():
         rollouts = _rollouts(settings, updates, n_train_prompts)
     with problems.noted():
         micro_batches = _micro_batches(settings, mini, data_ranks)
-    problems.raise_if_any("batch sizes")
+    problems.raise_if_any()
     return BatchPlan(
         data_ranks=data_ranks,
         prompts_per_rollout=prompts,
