@@ -17,7 +17,7 @@ from grrm.training.model_setup import weights_dtype
 
 # Keys whose default here is not PaddleNLP's; report_to has no None here.
 OTHER_DEFAULTS = {"output_dir", "do_train", "device", "report_to"}
-OTHER_TYPES = {"output_dir", "report_to"}
+OTHER_TYPES = {"report_to"}
 
 
 @pytest.mark.parametrize("config", [RLConfig, SFTConfig])

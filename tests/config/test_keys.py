@@ -46,7 +46,7 @@ def test_declared_key_is_in_the_help():
     lines = help_text(TEA).splitlines()
     assert lines[0] == "usage: run_tea.py ARGUMENTS.yaml [--key value ...]"
     at = lines.index("  --water_l  number > 0, ≤ 2, or -1 (litres); default 1.5")
-    assert lines[at - 1 : at + 2 : 2] == ["Kettle:", "      how much is boiled"]
+    assert lines[at - 1 : at + 2 : 2] == ["Kettle:", "      how much is boiled; older name water"]
     assert "  --until_c  whole number; default 100 at sea level" in lines
     at = lines.index("  --spout  form of the spout")
     assert lines[at + 1] == "      refused unless none or round: there is one form; remove the key"
@@ -55,7 +55,7 @@ def test_declared_key_is_in_the_help():
 def test_declared_key_is_in_the_table_of_keys():
     table = key_tables((*STAGES, TEA))
     assert row_of(table, "water_l") == (
-        "| `water_l` | `1.5` | number > 0, ≤ 2, or -1 (litres) | this package | how much is boiled |"
+        "| `water_l` | `1.5` | number > 0, ≤ 2, or -1 (litres) | this package | how much is boiled; older name water |"
     )
     assert "### Kettle\n\nFor `run_tea.py`." in table
     assert "refused in `run_tea.py`" in row_of(table, "run_name")

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from grrm.config.batch_plan import BatchPlan, batch_plan, nearest_values
 from grrm.config.key import keys_of
-from grrm.config.keys.data import DataConfig
 from grrm.config.keys.optimization import EvaluationConfig
 from grrm.config.keys.rollout import RolloutConfig
 from grrm.config.problems import Problems
@@ -32,11 +31,10 @@ _HELD_OUT_METRICS = ("eval_reward", "eval_reward_greedy", "eval_frac_unrewarded"
 
 
 def check_common(config: StageConfig, problems: Problems) -> None:
-    """Checks that all stages share: output, data, evaluation, parallel keys."""
-    if not config.output_dir:
-        problems.add("output_dir is missing; name the folder for checkpoints and logs.")
-    if isinstance(config, DataConfig) and not config.train_datasets:
-        problems.add("train_datasets is missing; give the JSONL file of training rows.")
+    """Checks that all stages share: what must be given, evaluation, parallel keys."""
+    for key in keys_of(type(config)).values():
+        if key.required and not getattr(config, key.name):
+            problems.add(f"{key.name} is missing; {key.required}.")
     if isinstance(config, EvaluationConfig) and not config.eval_datasets and _evaluates(config):
         problems.add("do_eval needs eval_datasets; give the JSONL file of held-out rows or set do_eval: false.")
     if config.tensor_parallel_degree > 1:
@@ -64,8 +62,6 @@ def _evaluates(config: EvaluationConfig) -> bool:
 
 def check_rl(config: RLConfig, given: Set[str], problems: Problems) -> None:
     """Checks of an RL file after derivation; `given` holds the keys the user wrote."""
-    if not config.actor_model_name_or_path:
-        problems.add("actor_model_name_or_path is missing; give the folder or name of the policy's model.")
     if "stage3" in config.sharding:
         problems.add_key(
             "sharding", "sharding stage3 is not supported: rollouts need whole weights on each rank; use stage1."

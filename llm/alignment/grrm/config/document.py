@@ -35,11 +35,11 @@ def help_text(stage: Stage) -> str:
             lines += ["", f"{section.title}:"]
         for key in keys:
             lines += [f"  --{key.name}  {key.values_text()}; default {_plain(key.default_text())}"]
-            lines += _wrapped(key.help)
+            lines += _wrapped(key.explanation())
     lines += ["", "Understood, and without effect or refused:"]
     for key in keys_of(config).values():
         if key.support.by not in HONOURED:
-            lines += [f"  --{key.name}  {key.help}"]
+            lines += [f"  --{key.name}  {key.explanation()}"]
             lines += _wrapped(f"{key.support.by.value} unless {_accepted(key)}: {key.support.note}")
     return "\n".join(lines) + "\n"
 
@@ -68,7 +68,13 @@ def key_tables(stages: Sequence[Stage] = STAGES) -> str:
     parts = []
     for section, having in _sections(stages):
         rows = [
-            _row(f"`{key.name}`", _default_cell(key), key.values_text(), _honoured_by(having, key.name), key.help)
+            _row(
+                f"`{key.name}`",
+                _default(key),
+                key.values_text(),
+                _honoured_by(having, key.name),
+                key.explanation(),
+            )
             for key in _own_keys(having[0].config, section)
             if any(keys_of(stage.config)[key.name].support.by in HONOURED for stage in having)
         ]
@@ -92,8 +98,8 @@ def _honoured_by(stages: Sequence[Stage], name: str) -> str:
     return "; ".join(f"{word} in `{script}`" for script, word in words.items())
 
 
-def _default_cell(key: Key) -> str:
-    return key.means or f"`{as_written(key.default)}`"
+def _default(key: Key) -> str:
+    return key.default_text() if key.means or key.required else f"`{as_written(key.default)}`"
 
 
 def _row(*cells: str) -> str:
@@ -106,7 +112,13 @@ def support_table(stages: Sequence[Stage] = STAGES) -> str:
     for stage in stages:
         for key in keys_of(stage.config).values():
             if key.support.by not in HONOURED:
-                cells = (f"`{key.name}`", key.help, key.support.by.value, f"`{_accepted(key)}`", key.support.note)
+                cells = (
+                    f"`{key.name}`",
+                    key.explanation(),
+                    key.support.by.value,
+                    f"`{_accepted(key)}`",
+                    key.support.note,
+                )
                 rows.setdefault(_row(*cells), []).append(stage.script)
     head = ["| key | meaning | what happens | unless it is | why | script |", "|---|---|---|---|---|---|"]
     return "\n".join([*head, *(f"{row} {', '.join(f'`{script}`' for script in rows[row])} |" for row in rows)])
@@ -115,7 +127,10 @@ def support_table(stages: Sequence[Stage] = STAGES) -> str:
 def with_tables(page: str) -> str:
     """`page` with the tables of today between its markers. Raises UserError when a marker is missing."""
     for name, table in (("keys", key_tables()), ("support", support_table())):
-        begin, end = f"<!-- {name}: written by python -m grrm.config.document -->", f"<!-- /{name} -->"
+        begin, end = (
+            f"<!-- {name}: written by python -m grrm.config.document docs/arguments.md -->",
+            f"<!-- /{name} -->",
+        )
         before, found, rest = page.partition(begin)
         _, closed, after = rest.partition(end)
         if not (found and closed):

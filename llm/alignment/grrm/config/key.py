@@ -80,10 +80,11 @@ class Key:
     also: tuple[float, ...] = ()
     aliases: tuple[str, ...] = ()
     names: Names = ""
+    required: str = ""
 
     @property
-    def is_derived(self) -> bool:
-        """True where None stands for a value that follows from other keys."""
+    def is_open(self) -> bool:
+        """True where None stands for a value that must be given, or that follows from other keys."""
         return self.default is None and type(None) not in alternatives(self.hint)
 
     def read(self, value: Any, name: str | None = None) -> Any:
@@ -91,7 +92,7 @@ class Key:
 
         `name` is what the file calls the key.
         """
-        if self.is_derived and is_null(value):
+        if self.is_open and is_null(value):
             return None
         value = convert(name or self.name, value, self.hint)
         if isinstance(value, (int, float)) and not isinstance(value, bool) and not self._in_range(value):
@@ -111,9 +112,13 @@ class Key:
         words = " and ".join(part for part in (low, high) if part)
         return ", or ".join([words, *(f"{value:g}" for value in self.also)])
 
+    def explanation(self) -> str:
+        """The line of help, and the older names."""
+        return "; ".join([self.help, *(f"older name {alias}" for alias in self.aliases)])
+
     def default_text(self) -> str:
         """The default as it is written in a file, or what it stands for."""
-        return self.means or as_written(self.default)
+        return "required" if self.required else self.means or as_written(self.default)
 
     def values_text(self) -> str:
         """Type, range and unit in a few words."""
@@ -163,12 +168,14 @@ def key(
     also: tuple[float, ...] = (),
     aliases: tuple[str, ...] = (),
     names: Names = "",
+    required: str = "",
 ) -> Any:
     """The declaration of one key, to be assigned to its annotation in a `Section`.
 
-    `default` None with a type that has no None stands for a value that is derived from other keys. `means` says what
-    the default stands for, `also` lists numbers outside the range that mean something, `aliases` are older names.
-    `names` says what must be on the machine that trains: a file, or a model folder unless the model is on a hub.
+    `default` None with a type that has no None is a value that is derived from other keys, or must be given: then
+    `required` says what to give. `means` says what the default stands for, `also` lists numbers outside the range that
+    mean something, `aliases` are older names. `names` says what must be on the machine that trains: a file, or a model
+    folder unless the model is on a hub.
     """
     facts = {
         "support": by,
@@ -180,6 +187,7 @@ def key(
         "also": also,
         "aliases": aliases,
         "names": names,
+        "required": required,
     }
     extra: Any = {"facts": facts}
     if isinstance(default, (list, dict)):

@@ -159,7 +159,7 @@ def _checked(
     stage: type[C], given: Mapping[str, Any], launch: Launch | None, n_prompts: int | None, problems: Problems
 ) -> Prepared[C]:
     parts, keys = stage_of(stage), set(given)
-    # A null for a derived key asks for what leaving it out asks for.
+    # A null for a key that is derived asks for what leaving it out asks for.
     config = stage(**{name: value for name, value in given.items() if value is not None or _may_be_null(stage, name)})
     config = parts.derive(config, problems)
     check_common(config, problems)
@@ -174,7 +174,7 @@ def _checked(
 
 
 def _may_be_null(stage: type[StageConfig], name: str) -> bool:
-    return not keys_of(stage)[name].is_derived
+    return not keys_of(stage)[name].is_open
 
 
 def _smallest_world(config: StageConfig) -> int:

@@ -62,7 +62,7 @@ def show_plan(path: str, nproc: int, overrides: Sequence[str] = (), out: TextIO 
         raise UserError(f"{path} is an SFT argument file, which has no rollouts to plan; give an RL one.")
     launch = Launch("cpu", nproc)
     config = prepare(RLConfig, path, overrides, launch, check_machine=False, check_on_device=False).config
-    n_prompts = count_lines(config.train_datasets or "")
+    n_prompts = count_lines(config.train_datasets)
     prepared = prepare(
         RLConfig, path, overrides, launch, check_machine=False, check_on_device=False, n_prompts=n_prompts
     )

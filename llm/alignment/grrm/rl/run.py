@@ -26,7 +26,7 @@ from grrm.rewards.shaping import ShapingConfig
 from grrm.rl.advantages import ADVANTAGE_RULES, RunningMoments
 from grrm.rl.batch import pack_tokens
 from grrm.rl.experience import TokenScorer
-from grrm.rl.experience_maker import ExperienceMaker, RolloutSettings
+from grrm.rl.experience_maker import ExperienceMaker
 from grrm.rl.held_out import HeldOut, StopWhenNoBetter
 from grrm.rl.losses.config import PolicyLossConfig
 from grrm.rl.reward_sources import await_reward_server, build_rewarder
@@ -197,20 +197,7 @@ def build_maker(
         advantage_rule=ADVANTAGE_RULES[config.advantage_rule],
         score_tokens=scorer,
         plan=plan,
-        settings=RolloutSettings(
-            rollout_n=config.rollout_n,
-            seed=config.rollout_seed,
-            shuffle=config.dataloader_shuffle,
-            drop_last=config.dataloader_drop_last,
-            balance=config.balance_batch,
-            dynamic_sampling=config.dynamic_sampling,
-            streams_rewards=config.reward_streaming,
-            max_gen_batches=config.max_gen_batches,
-            kl_coeff=config.kl_coeff,
-            gamma=config.gamma,
-            clip_range_score=config.clip_range_score,
-            max_dec_len=config.max_dec_len,
-        ),
+        config=config,
         ranks=ranks,
         budget=FailureBudget(max_fraction=config.max_unscored_fraction),
         moments=RunningMoments() if config.normalize_reward else None,

@@ -12,7 +12,9 @@ class DataConfig(Section):
 
     title: ClassVar[str] = "Data"
 
-    train_datasets: str | None = key(None, "JSONL file of training rows; required", names="file")
+    train_datasets: str = key(
+        None, "JSONL file of training rows", names="file", required="give the JSONL file of training rows"
+    )
     prompt_key: str = key("src", "key of a row's prompt")
     response_key: str = key("tgt", "key of its response, or in RL of its translation task", aliases=("label_key",))
     dataloader_shuffle: bool = key(True, "a new order of the rows in each epoch")

@@ -17,7 +17,12 @@ class OutputConfig(Section):
 
     title: ClassVar[str] = "Output and logging"
 
-    output_dir: str | None = key(None, "folder of checkpoints, logs and the trained model; required", by=TRAINER)
+    output_dir: str = key(
+        None,
+        "folder of checkpoints, logs and the trained model",
+        by=TRAINER,
+        required="name the folder for checkpoints and logs",
+    )
     overwrite_output_dir: bool = key(False, "start over instead of resuming at the last checkpoint in output_dir")
     logging_strategy: When = key("steps", "when metrics are logged; RL counts steps only", by=TRAINER)
     logging_steps: int = key(500, "metrics are logged every so many steps", by=TRAINER, unit="steps", ge=1, le=10**9)

@@ -14,8 +14,11 @@ class PolicyConfig(Section):
 
     title: ClassVar[str] = "Models"
 
-    actor_model_name_or_path: str | None = key(
-        None, "folder or name of the policy, and of the reference policy where one is needed; required", names="model"
+    actor_model_name_or_path: str = key(
+        None,
+        "folder or name of the policy, and of the reference policy where one is needed",
+        names="model",
+        required="give the folder or name of the policy's model",
     )
     reward_model_name_or_path: str | None = key(
         None, "the reward model", by=refused("judges run behind the reward server; start it and set reward_server")
