@@ -8,19 +8,20 @@ import pkgutil
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 import yaml
+from support.argument_values import typed_values
 
 from grrm.cli import grrm
-from grrm.cli.commands.plan import show_plan
-from grrm.config.fields import RLFields
+from grrm.config import RLConfig, SFTConfig
+from grrm.config.document import with_tables
+from grrm.config.key import keys_of
 from grrm.config.load import parse_overrides
-from grrm.config.schema import RL_SCHEMA, SFT_SCHEMA, typed_values
+from grrm.config.plan import show_plan
 from grrm.gqm.groups import Status
 from grrm.judges.building import build_judge
 from grrm.rewards.failure_policy import DEFAULT_ACTIONS, FailurePolicy
@@ -33,10 +34,8 @@ ENGLISH, CHINESE = ROOT / "README.md", ROOT / "README_zh.md"
 PAGES = [ENGLISH, CHINESE, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 MAX_LINES = {"README.md": 150, "README_zh.md": 150, "CONTRIBUTING.md": 120}
 MAX_LINE_LENGTH = 120
-LONG_TABLES = {"benchmarks.md", "LOG.md"}  # measured and kept as they are; a row of a table cannot be broken
-LONG_LINES = {"arguments.md"}  # is to be generated from the keys
-FIRST_OWN_KEY = "advantage_rule"  # from here on, the fields of RLFields are this project's own
-SCRIPT_SCHEMAS = {"run_rl.py": RL_SCHEMA, "run_sft.py": SFT_SCHEMA}
+LONG_TABLES = {"benchmarks.md", "LOG.md", "arguments.md"}  # measured or generated; a row of a table cannot be broken
+SCRIPT_KEYS = {"run_rl.py": RLConfig, "run_sft.py": SFTConfig}
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
@@ -120,7 +119,7 @@ def anchor_of(heading: str) -> str:
 def test_lines_are_short_enough_to_read(page: Path) -> None:
     prose = FENCE.sub(lambda block: block[2] if block[1] == "bash" else "", text_of(page))
     for line in prose.splitlines():
-        is_exempt = page.name in LONG_LINES or (line.startswith("|") and page.name in LONG_TABLES)
+        is_exempt = line.startswith("|") and page.name in LONG_TABLES
         assert len(line) <= MAX_LINE_LENGTH or is_exempt, line
 
 
@@ -158,7 +157,7 @@ def test_every_grrm_command_exists_with_its_options(page: Path) -> None:
             command = command.commands[name]
         known = long_options(command)
         if command.name == "plan":
-            known |= {f"--{key}" for key in RL_SCHEMA.types}
+            known |= {f"--{key}" for key in keys_of(RLConfig)}
         assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known, line
 
 
@@ -173,11 +172,11 @@ def test_every_make_target_and_variable_exists(page: Path) -> None:
 
 
 @every_page
-@pytest.mark.parametrize("script", SCRIPT_SCHEMAS)
+@pytest.mark.parametrize("script", SCRIPT_KEYS)
 def test_every_override_of_a_training_command_is_a_key(page: Path, script: str) -> None:
     for line in commands_of(page):
         words = words_after(line, script) or []
-        typed_values(SCRIPT_SCHEMAS[script], parse_overrides(words[1:]))  # the first word is the argument file
+        typed_values(SCRIPT_KEYS[script], parse_overrides(words[1:]))  # the first word is the argument file
 
 
 @every_page
@@ -194,7 +193,7 @@ def test_every_yaml_block_loads(page: Path) -> None:
         if "host" in values:
             Settings.model_validate(values)
             continue
-        FailurePolicy.from_mapping(typed_values(RL_SCHEMA, values).get("failure_policy", {}))
+        FailurePolicy.from_mapping(typed_values(RLConfig, values).get("failure_policy", {}))
 
 
 def test_both_readmes_have_the_same_sections_blocks_links_and_figures() -> None:
@@ -219,29 +218,14 @@ def test_readmes_have_equally_many_table_rows_with_the_same_code() -> None:
 
 
 def test_every_algorithm_is_in_the_readme() -> None:
-    choices = RL_SCHEMA.types["rl_algorithm"].__args__
+    choices = keys_of(RLConfig)["rl_algorithm"].hint.__args__
     shown = {INLINE_CODE.findall(row[0])[0] for row in table_rows(section(ENGLISH, "Algorithms"))}
     assert shown == {"rl_algorithm", *choices} - {"ppo"}
 
 
-def test_own_keys_are_all_documented_and_their_defaults_are_right() -> None:
-    rows = {
-        row[0].strip("`"): row[1].strip("`")
-        for row in table_rows(section(ROOT / "docs/arguments.md", "Keys of this project"))
-    }
-    names = [field.name for field in fields(RLFields)]
-    assert list(rows) == names[names.index(FIRST_OWN_KEY) :]
-    defaults = RL_SCHEMA.fresh_defaults()
-    for key, shown in rows.items():
-        default = defaults[key]
-        if isinstance(default, bool):
-            assert shown == str(default).lower(), key
-        elif isinstance(default, float | int):
-            assert float(shown) == default, key
-        elif isinstance(default, str):
-            assert shown == default, key
-        else:
-            assert shown.startswith(("none", "from", "what", "seed", "see")), key
+def test_tables_of_keys_are_those_of_the_declarations() -> None:
+    page = text_of(ROOT / "docs/arguments.md")
+    assert with_tables(page) == page, "run python -m grrm.config.document docs/arguments.md"
 
 
 def test_recipe_table_shows_what_the_argument_file_says() -> None:

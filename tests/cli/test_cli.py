@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from grrm import cli, entry
-from grrm.cli.commands.plan import count_lines, show_plan
+from grrm.config.plan import count_lines, show_plan
 from grrm.errors import UserError
 from grrm.rewards.failure_policy import RewardFailure
 
@@ -175,7 +175,7 @@ def test_help_is_there_for_every_command():
 
 
 def test_the_command_line_does_not_import_paddle():
-    code = "import sys, grrm.cli, grrm.cli.commands.doctor, grrm.cli.commands.plan; sys.exit('paddle' in sys.modules)"
+    code = "import sys, grrm.cli, grrm.cli.commands.doctor, grrm.config.plan; sys.exit('paddle' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 
 

@@ -10,9 +10,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grrm.config import Launch, prepare
-from grrm.config.load import parse_overrides, read_yaml
-from grrm.config.schema import RL_SCHEMA, convert
+from grrm.config import Launch, RLConfig, SFTConfig, prepare
+from grrm.config.key import keys_of
+from grrm.config.load import parse_overrides, read_yaml, switches_without_effect
+from grrm.config.values import convert
 from grrm.errors import UserError
 
 BASE = {
@@ -32,11 +33,11 @@ CPU = Launch("cpu", 1)
 
 @pytest.fixture
 def run(tmp_path):
-    def _run(changes=None, overrides=(), launch=CPU, kind="RL", check_machine=False, drop=()):
+    def _run(changes=None, overrides=(), launch=CPU, stage=RLConfig, check_machine=False, drop=()):
         path = tmp_path / "X.yaml"
-        content = {**(BASE if kind == "RL" else SFT_BASE), **(changes or {})}
+        content = {**(BASE if stage is RLConfig else SFT_BASE), **(changes or {})}
         path.write_text(yaml.safe_dump({key: value for key, value in content.items() if key not in drop}))
-        return prepare(kind, path, overrides, launch, check_machine)
+        return prepare(stage, path, overrides, launch, check_machine)
 
     return _run
 
@@ -51,20 +52,20 @@ def refusal(run, *args, **kwargs):
 
 
 def test_defaults_and_derived_values(run):
-    values = run().values
-    assert (values["advantage_rule"], values["policy_loss"], values["loss_agg_mode"]) == (
+    values = run().config
+    assert (values.advantage_rule, values.policy_loss, values.loss_agg_mode) == (
         "grpo",
         "token_clip",
         "token-mean",
     )
-    assert (values["kl_coeff"], values["kl_loss_coeff"]) == (0.0, 0.001)
-    assert (values["clip_range_ratio_low"], values["clip_range_ratio_high"]) == (0.2, 0.2)
-    assert values["max_length"] == 96
-    assert values["rollout_seed"] == values["seed"] == 42
-    assert values["per_device_logprob_batch_size"] == 4
-    assert values["gradient_accumulation_steps"] == 8
-    assert values["device"] == "cpu"
-    assert values["report_to"] == ["visualdl"]
+    assert (values.kl_coeff, values.kl_loss_coeff) == (0.0, 0.001)
+    assert (values.clip_range_ratio_low, values.clip_range_ratio_high) == (0.2, 0.2)
+    assert values.max_length == 96
+    assert values.rollout_seed == values.seed == 42
+    assert values.per_device_logprob_batch_size == 4
+    assert values.gradient_accumulation_steps == 8
+    assert values.device == "cpu"
+    assert values.report_to == ["visualdl"]
 
 
 @pytest.mark.parametrize(
@@ -79,18 +80,18 @@ def test_defaults_and_derived_values(run):
     ],
 )
 def test_algorithms_stand_for_rule_loss_and_aggregation(run, changes, rule, loss, aggregation):
-    values = run(changes).values
-    assert (values["advantage_rule"], values["policy_loss"], values["loss_agg_mode"]) == (rule, loss, aggregation)
+    values = run(changes).config
+    assert (values.advantage_rule, values.policy_loss, values.loss_agg_mode) == (rule, loss, aggregation)
 
 
 def test_reinforce_plus_plus_has_its_kl_in_the_reward(run):
-    values = run({"rl_algorithm": "reinforce_plus_plus"}).values
-    assert (values["kl_coeff"], values["kl_loss_coeff"]) == (0.02, 0.0)
+    values = run({"rl_algorithm": "reinforce_plus_plus"}).config
+    assert (values.kl_coeff, values.kl_loss_coeff) == (0.02, 0.0)
 
 
 def test_old_names_of_paddlenlp_still_work(run):
-    values = run({"num_return_sequences": 4, "mini_batch_size": 4, "label_key": "ref"}, drop=["rollout_n"]).values
-    assert (values["rollout_n"], values["global_mini_batch_size"], values["response_key"]) == (4, 4, "ref")
+    values = run({"num_return_sequences": 4, "mini_batch_size": 4, "label_key": "ref"}, drop=["rollout_n"]).config
+    assert (values.rollout_n, values.global_mini_batch_size, values.response_key) == (4, 4, "ref")
 
 
 def test_old_and_new_name_with_different_values_is_refused(run):
@@ -102,10 +103,10 @@ def test_overrides_win_over_the_file(run):
     values = run(
         {"learning_rate": "5e-7"},
         ["--max-steps=30", "--rollout_n", "2", "--dynamic_sampling", "--failure_policy", '{"judge_timeout": "abort"}'],
-    ).values
-    assert (values["max_steps"], values["rollout_n"], values["dynamic_sampling"]) == (30, 2, True)
-    assert values["learning_rate"] == 5e-7
-    assert values["failure_policy"] == {"judge_timeout": "abort"}
+    ).config
+    assert (values.max_steps, values.rollout_n, values.dynamic_sampling) == (30, 2, True)
+    assert values.learning_rate == 5e-7
+    assert values.failure_policy == {"judge_timeout": "abort"}
 
 
 def test_unknown_key_names_the_nearest_known_one(run):
@@ -220,15 +221,16 @@ def test_a_missing_required_key_is_named(run, key):
 
 
 def test_the_switch_for_biased_sampling_is_explicit(run):
-    assert run({"top_p": 0.9, "allow_biased_sampling": True}).values["top_p"] == 0.9
+    assert run({"top_p": 0.9, "allow_biased_sampling": True}).config.top_p == 0.9
 
 
 def test_performance_switches_without_effect_are_reported_once(run):
     prepared = run({"use_flash_attention": True, "use_fused_rope": True, "per_device_value_batch_size": 8})
-    assert prepared.notice is not None
-    assert "use_flash_attention, use_fused_rope (the policy is built from PaddleNLP's plain layers)" in prepared.notice
-    assert "per_device_value_batch_size (there is no critic)" in prepared.notice
-    assert run().notice is None
+    notice = switches_without_effect(prepared.config)
+    assert notice is not None
+    assert "use_flash_attention, use_fused_rope (the policy is built from PaddleNLP's plain layers)" in notice
+    assert "per_device_value_batch_size (there is no critic)" in notice
+    assert switches_without_effect(run().config) is None
 
 
 def test_data_ranks_come_from_the_launch(run):
@@ -237,7 +239,7 @@ def test_data_ranks_come_from_the_launch(run):
 
 
 def test_several_reward_servers_are_a_pool(run):
-    pool = run({"use_rm_server": True, "reward_server": "http://a:1, http://b:2"}).values["reward_server"]
+    pool = run({"use_rm_server": True, "reward_server": "http://a:1, http://b:2"}).config.reward_server
     assert pool == ["http://a:1", "http://b:2"]
 
 
@@ -245,7 +247,7 @@ def test_missing_files_are_named_before_anything_is_loaded(run, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     assert "train_datasets names the file 'rl.jsonl', which does not exist" in refusal(run, check_machine=True)
     (tmp_path / "rl.jsonl").write_text("{}\n")
-    assert run(check_machine=True).values["train_datasets"] == "rl.jsonl"  # the model is a hub name
+    assert run(check_machine=True).config.train_datasets == "rl.jsonl"  # the model is a hub name
     missing = {"actor_model_name_or_path": "runs/sft/checkpoint"}
     assert "'runs/sft/checkpoint', which does not exist" in refusal(run, missing, check_machine=True)
     (tmp_path / "Qwen").mkdir()
@@ -259,24 +261,24 @@ def test_a_tracker_that_is_not_installed_is_named(run, tmp_path, monkeypatch):
     for tracker, package in (("wandb", "wandb"), ("tensorboard", "tensorboardX"), ("visualdl", "visualdl")):
         told = refusal(run, {"report_to": tracker}, check_machine=True)
         assert f"report_to names {tracker}, whose package is not installed; run pip install {package}" in told
-    assert run({"report_to": "none"}, check_machine=True).values["report_to"] == ["none"]
+    assert run({"report_to": "none"}, check_machine=True).config.report_to == ["none"]
 
 
 def test_best_model_is_chosen_by_a_metric_of_the_evaluation(run):
     evaluated = {"evaluation_strategy": "steps", "eval_datasets": "e.jsonl", "load_best_model_at_end": True}
     for metric in ("reward", "eval_reward_greedy"):
-        assert run({**evaluated, "metric_for_best_model": metric}).values["load_best_model_at_end"]
+        assert run({**evaluated, "metric_for_best_model": metric}).config.load_best_model_at_end
 
 
 def test_sft_files(run):
-    assert "gradient_accumulation_steps is 0" in refusal(run, {"gradient_accumulation_steps": 0}, kind="SFT")
-    values = run(kind="SFT").values
-    assert (values["max_length"], values["prompt_key"], values["gradient_accumulation_steps"]) == (2048, "src", 1)
-    assert "give either model_name_or_path" in refusal(run, {"init_from_config": "c.json"}, kind="SFT")
+    assert "gradient_accumulation_steps is 0" in refusal(run, {"gradient_accumulation_steps": 0}, stage=SFTConfig)
+    values = run(stage=SFTConfig).config
+    assert (values.max_length, values.prompt_key, values.gradient_accumulation_steps) == (2048, "src", 1)
+    assert "give either model_name_or_path" in refusal(run, {"init_from_config": "c.json"}, stage=SFTConfig)
     scratch = {"model_name_or_path": None, "init_from_config": "c.json"}
-    assert "init_from_config needs tokenizer_name_or_path" in refusal(run, scratch, kind="SFT")
-    assert "Unknown key 'rollout_n'" in refusal(run, {"rollout_n": 4}, kind="SFT")
-    assert "run_sft.py does not evaluate" in refusal(run, {"eval_datasets": "e.jsonl"}, kind="SFT")
+    assert "init_from_config needs tokenizer_name_or_path" in refusal(run, scratch, stage=SFTConfig)
+    assert "Unknown key 'rollout_n'" in refusal(run, {"rollout_n": 4}, stage=SFTConfig)
+    assert "run_sft.py does not evaluate" in refusal(run, {"eval_datasets": "e.jsonl"}, stage=SFTConfig)
 
 
 @pytest.mark.parametrize(
@@ -316,11 +318,12 @@ def test_stray_words_on_the_command_line_are_refused():
 
 @settings(max_examples=200)
 @given(
-    st.sampled_from(sorted(RL_SCHEMA.types)), st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text())
+    st.sampled_from(sorted(keys_of(RLConfig))),
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text()),
 )
 def test_any_scalar_is_converted_or_refused_with_its_key(key, value):
     try:
-        convert(key, value, RL_SCHEMA.types[key])
+        keys_of(RLConfig)[key].read(value)
     except UserError as error:
         message = str(error)
     else:

@@ -1,4 +1,4 @@
-"""The argument classes against the installed PaddleNLP."""
+"""The declared keys and the arguments made of them against the installed PaddleNLP."""
 
 from __future__ import annotations
 
@@ -9,28 +9,23 @@ import pytest
 import yaml
 from paddlenlp.trainer import TrainingArguments
 
-from grrm.config import RLArguments, SFTArguments, load_arguments, load_sft_arguments
-from grrm.config.inherited import InheritedFields
-from grrm.config.key_support import KEY_SUPPORT
-from grrm.config.schema import RL_SCHEMA, SFT_SCHEMA
+from grrm.config import RLConfig, SFTConfig, load_config
+from grrm.config.key import By, keys_of
+from grrm.config.training_arguments import training_arguments
 from grrm.errors import UserError
 from grrm.training.model_setup import weights_dtype
 
-
-@pytest.mark.parametrize(("kind", "cls", "schema"), [("RL", RLArguments, RL_SCHEMA), ("SFT", SFTArguments, SFT_SCHEMA)])
-def test_every_field_is_in_the_table_of_who_honours_it(kind, cls, schema):
-    fields = {field.name for field in dataclasses.fields(cls)}
-    assert set(KEY_SUPPORT[kind]) == fields
-    assert set(schema.types) == fields
+# Keys whose default here is not PaddleNLP's; report_to has no None here.
+OTHER_DEFAULTS = {"output_dir", "do_train", "device", "report_to"}
+OTHER_TYPES = {"report_to"}
 
 
-def test_refused_keys_accept_their_own_default():
-    for kind, schema in (("RL", RL_SCHEMA), ("SFT", SFT_SCHEMA)):
-        defaults = schema.fresh_defaults()
-        for key, support in KEY_SUPPORT[kind].items():
-            if support.by.name == "REFUSED":
-                assert defaults[key] in support.accepted, key
-                assert support.note
+@pytest.mark.parametrize("config", [RLConfig, SFTConfig])
+def test_refused_keys_accept_their_own_default(config):
+    for name, key in keys_of(config).items():
+        if key.support.by is By.REFUSED:
+            assert key.is_off(key.default), name
+        assert bool(key.support.note) == (key.support.by in (By.REFUSED, By.SWITCH)), name
 
 
 def _plain(hint):
@@ -46,14 +41,17 @@ def _optional(hint):
     return str(plain).replace("typing.List", "list")
 
 
-def test_inherited_keys_are_those_of_the_installed_paddlenlp():
-    ours, theirs = typing.get_type_hints(InheritedFields), typing.get_type_hints(TrainingArguments)
-    defaults = {field.name: field.default for field in dataclasses.fields(InheritedFields)}
+@pytest.mark.parametrize("config", [RLConfig, SFTConfig])
+def test_keys_of_paddlenlp_are_those_of_the_installed_version(config):
+    theirs = typing.get_type_hints(TrainingArguments)
+    keys = keys_of(config)
     for field in dataclasses.fields(TrainingArguments):
-        assert _optional(ours[field.name]) == _optional(theirs[field.name]), field.name
-        if field.name != "output_dir":
-            assert defaults[field.name] == field.default, field.name
-    assert len(defaults) == len(dataclasses.fields(TrainingArguments))
+        if field.name not in OTHER_TYPES:
+            assert _optional(keys[field.name].hint) == _optional(theirs[field.name]), field.name
+        if field.name not in OTHER_DEFAULTS:
+            assert keys[field.name].default == field.default, field.name
+    honoured = {name for name, key in keys.items() if key.support.by is By.TRAINER}
+    assert honoured <= {field.name for field in dataclasses.fields(TrainingArguments)}
 
 
 @pytest.fixture
@@ -74,13 +72,16 @@ def rl_file(tmp_path):
     return path
 
 
-def test_load_arguments_hands_everything_to_paddlenlp(rl_file):
-    args = load_arguments(rl_file, ["--learning_rate", "1e-4", "--lr_scheduler_type=constant"])
+def arguments_of(path, overrides=()):
+    return training_arguments(load_config(RLConfig, path, overrides))
+
+
+def test_everything_is_handed_to_paddlenlp(rl_file):
+    args = arguments_of(rl_file, ["--learning_rate", "1e-4", "--lr_scheduler_type=constant"])
     assert isinstance(args, TrainingArguments)
     assert (args.learning_rate, args.lr_scheduler_type.value) == (1e-4, "constant")
     assert (args.device, args.report_to, args.world_size) == ("cpu", ["visualdl"], 1)
     assert args.gradient_accumulation_steps == 2
-    assert args.batch_plan().rollouts == 6
     assert args.to_dict()["advantage_rule"] == "grpo"
 
 
@@ -89,22 +90,22 @@ def test_the_number_of_launched_processes_counts_before_anything_starts(rl_file,
     with pytest.raises(
         UserError, match="global_batch_size 8 is not a multiple of the 3 data-parallel ranks; use 6 or 9"
     ):
-        load_arguments(rl_file)
+        arguments_of(rl_file)
 
 
 def test_bf16_on_a_cpu_is_the_kernels_matter_and_not_paddlenlps_which_has_no_products_for_it(rl_file):
-    args = load_arguments(rl_file, ["--bf16", "true", "--fp16_opt_level", "O2"])
+    args = arguments_of(rl_file, ["--bf16", "true", "--fp16_opt_level", "O2"])
     assert (args.precision, args.bf16) == ("bfloat16", False)
     assert weights_dtype(args) == "float32"
-    assert load_arguments(rl_file).precision == "float32"
+    assert arguments_of(rl_file).precision == "float32"
 
 
 def test_what_only_paddlenlp_checks_becomes_one_sentence(rl_file):
     with pytest.raises(UserError, match="PaddleNLP refuses these settings: Found unknown unified_checkpoint config"):
-        load_arguments(rl_file, ["--unified_checkpoint", "--unified_checkpoint_config", "nonsense"])
+        arguments_of(rl_file, ["--unified_checkpoint", "--unified_checkpoint_config", "nonsense"])
 
 
-def test_load_sft_arguments(tmp_path):
+def test_arguments_of_a_supervised_run(tmp_path):
     (tmp_path / "sft.jsonl").write_text('{"src": "a", "tgt": "b"}\n')
     (tmp_path / "model").mkdir()
     path = tmp_path / "sft.yaml"
@@ -112,10 +113,10 @@ def test_load_sft_arguments(tmp_path):
         f"output_dir: {tmp_path}/out\nmodel_name_or_path: {tmp_path}/model\ntrain_datasets: {tmp_path}/sft.jsonl\n"
         "device: cpu\ngradient_accumulation_steps: 2\n"
     )
-    args = load_sft_arguments(path)
-    assert (args.max_length, args.gradient_accumulation_steps, args.device) == (2048, 2, "cpu")
+    args = training_arguments(load_config(SFTConfig, path))
+    assert (args.to_dict()["max_length"], args.gradient_accumulation_steps, args.device) == (2048, 2, "cpu")
 
 
 def test_the_device_defaults_to_what_there_is(tmp_path):
-    args = RLArguments(output_dir=str(tmp_path))
+    args = training_arguments(SFTConfig(output_dir=str(tmp_path)))
     assert args.device in ("cpu", "gpu")

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from grrm.config import Launch, prepare
+from grrm.config import Launch, RLConfig, SFTConfig, prepare
 from grrm.config.load import read_yaml
 
 FOLDER = Path(__file__).parents[2] / "llm/config/qwen"
 
 
 def load(name: str, world_size: int = 16):
-    kind = "SFT" if name.startswith("sft") else "RL"
-    return prepare(kind, FOLDER / name, launch=Launch("gpu", world_size), check_machine=False, n_prompts=100_000)
+    stage = SFTConfig if name.startswith("sft") else RLConfig
+    return prepare(stage, FOLDER / name, launch=Launch("gpu", world_size), check_machine=False, n_prompts=100_000)
 
 
 def test_second_stage_of_the_judge():
@@ -45,12 +45,12 @@ def test_second_stage_of_the_judge():
         "enable_overlong_reward_buffer": False,
         "use_rm_server": False,
     }
-    assert {key: prepared.values[key] for key in expected} == expected
+    assert {key: getattr(prepared.config, key) for key in expected} == expected
     assert prepared.plan.updates_per_rollout == 4
 
 
 def test_first_stage_of_the_judge():
-    values = load("sft_gqm_argument.yaml").values
+    values = load("sft_gqm_argument.yaml").config
     expected = {
         "max_length": 12000,
         "learning_rate": 6e-6,
@@ -59,7 +59,7 @@ def test_first_stage_of_the_judge():
         "warmup_ratio": 0.1,
         "per_device_train_batch_size": 4,
     }
-    assert {key: values[key] for key in expected} == expected
+    assert {key: getattr(values, key) for key in expected} == expected
 
 
 @pytest.mark.parametrize(

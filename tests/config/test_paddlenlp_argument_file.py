@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from grrm.config import Launch, prepare
+from grrm.config import Launch, RLConfig, prepare
+from grrm.config.load import switches_without_effect
 from grrm.errors import UserError
 
 PADDLENLP_SAMPLE = """
@@ -110,15 +111,15 @@ dropout_warmup_steps: 0
 def test_a_paddlenlp_argument_file_works_as_it_is(tmp_path):
     path = tmp_path / "grpo_argument.yaml"
     path.write_text(PADDLENLP_SAMPLE)
-    prepared = prepare("RL", path, launch=Launch("gpu", 4), check_machine=False)
-    values = prepared.values
-    assert values["amp_custom_black_list"][-1] == "c_softmax_with_cross_entropy"
-    assert (values["weight_decay"], values["adam_epsilon"]) == (0.01, 1e-8)
+    prepared = prepare(RLConfig, path, launch=Launch("gpu", 4), check_machine=False)
+    values = prepared.config
+    assert values.amp_custom_black_list[-1] == "c_softmax_with_cross_entropy"
+    assert (values.weight_decay, values.adam_epsilon) == (0.01, 1e-8)
     assert prepared.plan.updates_per_rollout == 1
-    assert "offload_level (nothing is offloaded)" in prepared.notice
+    assert "offload_level (nothing is offloaded)" in switches_without_effect(values)
     path.write_text(PADDLENLP_SAMPLE.replace("tensor_parallel_degree: 1", "tensor_parallel_degree: 2"))
     with pytest.raises(UserError, match="set it to 1 and use sharding: stage1"):
-        prepare("RL", path)
+        prepare(RLConfig, path)
     path.write_text(PADDLENLP_SAMPLE + "kl_coeff: 0.001\n")
     with pytest.raises(UserError, match="set kl_coeff: 0 and use kl_loss_coeff"):
-        prepare("RL", path)
+        prepare(RLConfig, path)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from grrm.config import Launch, prepare
+from grrm.config import Launch, RLConfig, prepare
 from grrm.errors import UserError
 
 BASE = {
@@ -25,26 +25,26 @@ OVERLONG = {"enable_overlong_reward_buffer": True, "overlong_reward_buffer": 8}
 COSINE = {"lr_scheduler_type": "cosine", "learning_rate": 1e-5}
 
 
-def values_of(tmp_path: Path, **changes: object) -> dict:
+def values_of(tmp_path: Path, **changes: object) -> RLConfig:
     path = tmp_path / "X.yaml"
     path.write_text(yaml.safe_dump({**BASE, **changes}))
-    return prepare("RL", path, launch=Launch("cpu", 1), check_machine=False).values
+    return prepare(RLConfig, path, launch=Launch("cpu", 1), check_machine=False).config
 
 
 def test_rule_reward_is_taken(tmp_path):
-    assert values_of(tmp_path, **RULE)["rule_reward"] == "ranking_score"
-    assert values_of(tmp_path, **RULE, rule_reward="ranking_zero")["rule_reward"] == "ranking_zero"
+    assert values_of(tmp_path, **RULE).rule_reward == "ranking_score"
+    assert values_of(tmp_path, **RULE, rule_reward="ranking_zero").rule_reward == "ranking_zero"
 
 
 def test_penalty_is_whole_at_the_longest_response_unless_told_otherwise(tmp_path):
     values = values_of(tmp_path, **OVERLONG)
-    assert (values["overlong_max_resp_len"], values["overlong_penalty_capped"]) == (32, True)
+    assert (values.overlong_max_resp_len, values.overlong_penalty_capped) == (32, True)
     values = values_of(tmp_path, **OVERLONG, overlong_max_resp_len=16, overlong_penalty_capped=False)
-    assert (values["overlong_max_resp_len"], values["overlong_penalty_capped"]) == (16, False)
+    assert (values.overlong_max_resp_len, values.overlong_penalty_capped) == (16, False)
 
 
 def test_floor_of_the_cosine_schedule_is_taken(tmp_path):
-    assert values_of(tmp_path, **COSINE, min_learning_rate="2e-6")["min_learning_rate"] == 2e-6
+    assert values_of(tmp_path, **COSINE, min_learning_rate="2e-6").min_learning_rate == 2e-6
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from grrm.config import Launch, prepare
-from grrm.config.load import read_yaml
+from grrm.config import Launch, RLConfig, SFTConfig, prepare
+from grrm.config.load import read_yaml, switches_without_effect
 from grrm.demo.plan import Plan
 from grrm.demo.settings import DemoSettings
 
@@ -18,9 +18,9 @@ FILES = sorted(FOLDER.glob("*.yaml"))
 
 
 def load(name, world_size):
-    kind = "SFT" if name.startswith("sft") else "RL"
+    stage = SFTConfig if name.startswith("sft") else RLConfig
     launch = Launch("cpu" if "tiny" in name else "gpu", world_size)
-    return prepare(kind, FOLDER / name, launch=launch, check_machine=False, n_prompts=100_000)
+    return prepare(stage, FOLDER / name, launch=launch, check_machine=False, n_prompts=100_000)
 
 
 def test_all_recipes_are_shipped():
@@ -38,7 +38,7 @@ def test_all_recipes_are_shipped():
 def test_every_shipped_file_loads(path):
     for world_size in (1, 2) if "tiny" in path.name else (8, 16):
         prepared = load(path.name, world_size)
-        assert prepared.notice is None, "a shipped file sets a switch that does nothing"
+        assert switches_without_effect(prepared.config) is None, "a shipped file sets a switch that does nothing"
         assert path.name.startswith("sft") or prepared.plan.optimizer_steps > 0
 
 
@@ -48,7 +48,7 @@ def test_shipped_files_use_current_names_and_fit_on_an_editor_line(path):
 
 
 def test_grpo_recipe_of_grrm():
-    values = load("grpo_grrm_argument.yaml", 8).values
+    values = load("grpo_grrm_argument.yaml", 8).config
     expected = {
         "global_batch_size": 512,
         "rollout_n": 4,
@@ -76,15 +76,15 @@ def test_grpo_recipe_of_grrm():
         "tensor_parallel_degree": 1,
         "sharding": "stage1",
     }
-    assert {key: values[key] for key in expected} == expected
+    assert {key: getattr(values, key) for key in expected} == expected
 
 
 def test_both_recipes_share_data_and_reward():
-    grpo, plus = (load(f"{name}_grrm_argument.yaml", 8).values for name in ("grpo", "reinforce_plus_plus"))
+    grpo, plus = (load(f"{name}_grrm_argument.yaml", 8).config for name in ("grpo", "reinforce_plus_plus"))
     shared = ("train_datasets", "max_prompt_len", "max_dec_len", "rollout_n", "global_batch_size", "extractor_type")
     shared += ("score_scale_factor", "default_reward", "overlong_reward_buffer", "overlong_penalty_factor")
-    assert [grpo[key] for key in shared] == [plus[key] for key in shared]
-    assert plus["advantage_rule"] == "reinforce_plus_plus"
+    assert [getattr(grpo, key) for key in shared] == [getattr(plus, key) for key in shared]
+    assert plus.advantage_rule == "reinforce_plus_plus"
 
 
 def test_tiny_twins_start_from_what_the_demo_leaves_and_differ_in_algorithm_and_output():

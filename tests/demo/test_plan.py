@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.argument_values import typed_values
 
 import grrm
-from grrm.config.schema import RL_SCHEMA, SFT_SCHEMA, typed_values
+from grrm.config import RLConfig, SFTConfig
 from grrm.demo.plan import Plan
 from grrm.demo.settings import DemoSettings
 from grrm.demo.stages import fingerprint_of
@@ -45,11 +46,11 @@ def test_training_commands_set_only_keys_that_the_recipes_know(tmp_path, nproc):
         assert ("paddle.distributed.launch" in command) == (nproc == 2)
         script = next(index for index, word in enumerate(command) if word.endswith(("run_sft.py", "run_rl.py")))
         assert Path(command[script]).is_file()
-        schema = SFT_SCHEMA if command[script].endswith("run_sft.py") else RL_SCHEMA
+        stage_config = SFTConfig if command[script].endswith("run_sft.py") else RLConfig
         options = command[script + 2 :]
         overrides = dict(zip([key.removeprefix("--") for key in options[::2]], options[1::2], strict=True))
         recipe = yaml.safe_load(Path(command[script + 1]).read_text(encoding="utf-8"))
-        values = typed_values(schema, {**recipe, **overrides})
+        values = typed_values(stage_config, {**recipe, **overrides})
         assert values["max_steps"] == stage.total_steps
         assert values["output_dir"] == str(stage.folder)
         assert values["seed"] == 1

@@ -41,7 +41,7 @@ def trainer(model, config: PolicyLossConfig) -> SimpleNamespace:
     ranks = DataRanks(0, 1)
     return SimpleNamespace(
         model=model,
-        args=SimpleNamespace(temperature=1.0),
+        config=SimpleNamespace(temperature=1.0),
         loss_config=config,
         plan=SimpleNamespace(micro_batches_per_update=1),
         maker=SimpleNamespace(ranks=ranks),

@@ -4,33 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from support.rolled import rolled_group
 
+from grrm.config import RLConfig
 from grrm.parallel.collective import CollectiveFailure
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.client import RewardServerError
 from grrm.rewards.failure_policy import FailureBudget, RewardFailure
-from grrm.rl.experience_maker import ExperienceMaker, RolloutSettings
+from grrm.rl.experience_maker import ExperienceMaker
 from grrm.rl.reward_stream import RewardStream
 
 PATIENCE_S = 60.0
-SETTINGS = RolloutSettings(
-    rollout_n=2,
-    seed=1,
-    shuffle=False,
-    drop_last=True,
-    balance=False,
-    dynamic_sampling=False,
-    max_gen_batches=1,
-    kl_coeff=0.0,
-    gamma=1.0,
-    clip_range_score=None,
-    max_dec_len=4,
-)
+CONFIG = RLConfig(rollout_n=2, rollout_seed=1, dataloader_shuffle=False, dataloader_drop_last=True, max_gen_batches=1)
 
 
 def two_at_once(items, positions, generation, on_group):
@@ -46,7 +34,7 @@ def maker(reward, score, roll_out=two_at_once, **settings) -> ExperienceMaker:
         advantage_rule=None,
         score_tokens=score,
         plan=None,
-        settings=replace(SETTINGS, **settings),
+        config=CONFIG.model_copy(update=settings),
         ranks=DataRanks(0, 1),
         budget=FailureBudget(max_fraction=1.0),
     )
@@ -104,7 +92,7 @@ def test_a_group_is_judged_while_others_are_still_sampled():
         on_group(groups[0])
         return groups
 
-    assert len(maker(reward, lambda groups: None, roll_out, streams_rewards=True)._generate(2)) == 2
+    assert len(maker(reward, lambda groups: None, roll_out, reward_streaming=True)._generate(2)) == 2
     assert requests == [[1], [0]]
 
 
@@ -137,7 +125,7 @@ def test_a_judge_that_fails_while_others_are_sampled_fails_the_rollout():
         return groups
 
     with pytest.raises(RewardFailure, match=r"judging failed on rank 0.*http://judge"):
-        maker(reward, lambda groups: None, roll_out, streams_rewards=True)._generate(2)
+        maker(reward, lambda groups: None, roll_out, reward_streaming=True)._generate(2)
 
 
 def test_groups_of_a_rollout_that_failed_are_not_judged():
@@ -162,4 +150,4 @@ def test_sampling_that_fails_does_not_wait_for_groups_that_never_come():
         raise FloatingPointError("logits that are no numbers")
 
     with pytest.raises(CollectiveFailure, match=r"sampling failed on rank 0.*no numbers"):
-        maker(lambda groups: None, lambda groups: None, roll_out, streams_rewards=True)._generate(1)
+        maker(lambda groups: None, lambda groups: None, roll_out, reward_streaming=True)._generate(1)

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 from support.rl_processes import CONFIGS, TinyWorld, entry_command, rollouts_of
 from support.sentences import ends_with_a_sentence
 
-from grrm.config import load_arguments
+from grrm.config import RLConfig, load_config
 from grrm.rl import run as rl_run
 from grrm.tracking.metrics_log import read_metrics
 
@@ -28,7 +28,7 @@ def unparsable(world: TinyWorld, tmp_path: Path, **settings: str):
     command = entry_command(
         world, tmp_path / "out", yaml=str(path), **{"max_steps": "2", "save_steps": "2", **settings}
     )
-    return load_arguments(command[1], command[2:])
+    return load_config(RLConfig, command[1], command[2:])
 
 
 @pytest.mark.parametrize("rule", ["grpo", "reinforce_plus_plus"])

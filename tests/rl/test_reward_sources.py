@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from support.rolled import rolled_group
 
+from grrm.config.keys.reward import RewardConfig
 from grrm.data.convert import parse_tgt
 from grrm.errors import UserError
 from grrm.gqm.groups import Status
@@ -65,7 +66,7 @@ def settings(**changes):
         "reward_attempts": 2,
         "reward_groups_per_request": 8,
     }
-    return SimpleNamespace(**{**values, **changes})
+    return RewardConfig(**{**values, **changes})
 
 
 def stage(args, overlong: OverlongConfig | None = None):

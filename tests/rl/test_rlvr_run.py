@@ -12,7 +12,7 @@ from support.judge_rows import annotated_groups
 from support.rl_processes import CONFIGS, TinyWorld, entry_command, metrics_of, one_rank, rollouts_of, run
 from support.sentences import ends_with_a_sentence
 
-from grrm.config import load_arguments, load_sft_arguments
+from grrm.config import RLConfig, SFTConfig, load_config
 from grrm.rewards.ranking_accuracy import ranking_score_reward
 from grrm.rl import run as rl_run
 from grrm.sft import run as sft_run
@@ -51,7 +51,7 @@ def judge(world: TinyWorld, save_policy, tmp_path_factory: pytest.TempPathFactor
     overrides = [text for key, value in settings.items() for text in (f"--{key}", value)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sft_run, "use_cpu_layers", lambda *_: None)  # it changes PaddleNLP's classes for good
-        sft_run.train(load_sft_arguments(CONFIGS / "sft_gqm_tiny_argument.yaml", overrides))
+        sft_run.train(load_config(SFTConfig, CONFIGS / "sft_gqm_tiny_argument.yaml", overrides))
     return TinyWorld(folder, folder / "policy", convert_rl_gqm(groups, folder / "rl_gqm.jsonl", shuffle_augment=2).path)
 
 
@@ -106,7 +106,7 @@ def test_penalty_of_overlong_verdicts_reaches_the_rewards(
         "overlong_penalty_capped": "false",
     }
     command = second_stage(judge, tmp_path, max_steps="1", save_steps="1", **ramp)
-    rl_run.train(load_arguments(command[1], command[2:]))
+    rl_run.train(load_config(RLConfig, command[1], command[2:]))
     candidates = [(group["reference"], one) for group in rollouts_of(tmp_path) for one in group["candidates"]]
     for truth, candidate in candidates:
         earned = ranking_score_reward(candidate["response"], truth).score
@@ -124,5 +124,5 @@ def test_row_of_another_stage_is_told_with_its_line(
 ) -> None:
     monkeypatch.setattr(rl_run, "use_cpu_layers", lambda *_: None)
     command = second_stage(replace(judge, rl_data=world.rl_data), tmp_path)
-    said = ends_with_a_sentence(lambda: rl_run.train(load_arguments(command[1], command[2:])), capsys)
+    said = ends_with_a_sentence(lambda: rl_run.train(load_config(RLConfig, command[1], command[2:])), capsys)
     assert "rl.jsonl line 1: The ground truth" in said

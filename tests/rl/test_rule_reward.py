@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import get_args
 
 import numpy as np
 import pytest
 from support.rolled import rolled_group
 
-from grrm.config.fields import RuleReward
+from grrm.config.keys.reward import RewardConfig, RuleReward
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
 from grrm.rewards.failure_policy import FailurePolicy, RewardFailure
@@ -51,7 +50,7 @@ def rewarded(
 
 
 def test_argument_file_chooses_the_rule():
-    args = SimpleNamespace(use_rule_reward=True, rule_reward="ranking", use_rm_server=False)
+    args = RewardConfig(use_rule_reward=True, rule_reward="ranking")
     stage = build_rewarder(args, SHAPING, FailurePolicy(), "<eos>")
     rolled = judged("it is\nA > B = C", ground_truth="A > B = C")
     stage.reward([rolled])

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 from support.rl_processes import CONFIGS, TinyWorld
 from support.sentences import ends_with_a_sentence
 
-from grrm.config import load_sft_arguments
+from grrm.config import SFTConfig, load_config
 from grrm.sft import run as sft_run
 from grrm.tracking.metrics_log import read_metrics
 
@@ -46,19 +46,19 @@ def test_supervised_epochs_are_trained_and_a_finished_run_is_left_alone(
     world: TinyWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drop_last: str, steps: int
 ) -> None:
     overrides = sft_settings(world, tmp_path, dataloader_drop_last=drop_last, save_steps=str(steps))
-    sft_run.train(load_sft_arguments(CONFIGS / "sft_tiny_argument.yaml", overrides))
+    sft_run.train(load_config(SFTConfig, CONFIGS / "sft_tiny_argument.yaml", overrides))
     assert [line["step"] for line in read_metrics(tmp_path / "out")] == list(range(1, steps + 1))
     before, after = (load_file(folder / "model.safetensors") for folder in (world.policy, tmp_path / "out"))
     assert any((before[name] != after[name]).any() for name in after)
     monkeypatch.setattr(sft_run.SftTrainer, "train", lambda *args, **options: pytest.fail("trained again"))
-    sft_run.train(load_sft_arguments(CONFIGS / "sft_tiny_argument.yaml", overrides))
+    sft_run.train(load_config(SFTConfig, CONFIGS / "sft_tiny_argument.yaml", overrides))
     again = load_file(tmp_path / "out" / "model.safetensors")
     assert all((again[name] == after[name]).all() for name in after)
 
 
 def test_last_step_is_logged_between_the_logging_steps(world: TinyWorld, tmp_path: Path) -> None:
     overrides = sft_settings(world, tmp_path, max_steps="3", logging_steps="2", save_steps="3")
-    sft_run.train(load_sft_arguments(CONFIGS / "sft_tiny_argument.yaml", overrides))
+    sft_run.train(load_config(SFTConfig, CONFIGS / "sft_tiny_argument.yaml", overrides))
     assert [line["step"] for line in read_metrics(tmp_path / "out")] == [2, 3]
 
 
@@ -86,5 +86,5 @@ def test_supervised_stage_tells_its_mistakes(
     settings = {key: value.format(tmp=tmp_path) for key, value in settings.items()}
     overrides = sft_settings(world, tmp_path, **settings)
     yaml = CONFIGS / "sft_tiny_argument.yaml"
-    said = ends_with_a_sentence(lambda: sft_run.train(load_sft_arguments(yaml, overrides)), capsys)
+    said = ends_with_a_sentence(lambda: sft_run.train(load_config(SFTConfig, yaml, overrides)), capsys)
     assert sentence in said

@@ -21,3 +21,12 @@ def the_sentence(stderr: str) -> str:
     assert len(lines) == 1, stderr
     assert "Traceback" not in stderr
     return lines[0].removeprefix("error: ")
+
+
+def the_mistakes(stderr: str) -> list[str]:
+    """The sentences below an error line that counts several mistakes."""
+    lines = stderr.splitlines()
+    first = next(at for at, line in enumerate(lines) if line.startswith("error: ")) + 1
+    found = [line.removeprefix("  ") for line in lines[first:] if line.startswith("  ")]
+    assert the_sentence(stderr).endswith(f": {len(found)} mistakes")
+    return found

@@ -33,6 +33,7 @@ class PaddleTrainer:
     """What the mixin sees of PaddleNLP's Trainer."""
 
     def __init__(self, **args):
+        self.min_learning_rate = args.pop("min_learning_rate")
         defaults = {"learning_rate": 1e-5, "warmup_steps": 0, "warmup_ratio": 0.0, "num_cycles": 0.5}
         self.args, self.lr_scheduler = SimpleNamespace(**{**defaults, **args}), None
 

@@ -1,4 +1,4 @@
-"""What entry points share: how each ends (a user's mistake is one line and exit status 2), and NAME=VALUE options."""
+"""What entry points share: how each ends (a user's mistake is a sentence and exit status 2), and NAME=VALUE options."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any, NoReturn
 
 import yaml
 
-from grrm.errors import UserError
+from grrm.errors import UserError, UserErrors
 from grrm.rewards.failure_policy import RewardFailure
 
+NEXT_LINE = "\n  "
 # What the core does without: import name -> the extra that installs it.
 _EXTRAS = {
     "paddle": "train",
@@ -33,7 +34,8 @@ def run_main(main: Callable[[], int | None]) -> NoReturn:
     """Run `main` and exit with its status (None = 0).
 
     2: a UserError, or a package of an extra is not installed; 3: training stopped because rewards are missing, so mend
-    the judge and resume; 130: interrupted from the keyboard. Each is one line on stderr.
+    the judge and resume; 130: interrupted from the keyboard. Each is one line on stderr, and several mistakes in one
+    place are a line each.
     """
     try:
         status = main()
@@ -83,5 +85,7 @@ def _leave(status: int) -> NoReturn:
 
 
 def _complain(message: object, status: int) -> int:
-    print(f"error: {' '.join(str(message).split())}", file=sys.stderr, flush=True)
+    lines = str(message).splitlines() if isinstance(message, UserErrors) else [str(message)]
+    sentences = [" ".join(line.split()) for line in lines]
+    print(f"error: {NEXT_LINE.join(sentences)}", file=sys.stderr, flush=True)
     return status

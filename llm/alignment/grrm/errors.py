@@ -1,9 +1,9 @@
-"""The one error type that is the user's to mend."""
+"""The errors that are the user's to mend, and the check of names that suggests the nearest one."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class UserError(Exception):
@@ -12,6 +12,15 @@ class UserError(Exception):
     The message is one sentence that names the thing, the place and the remedy. Entry points print it
     without a traceback and exit with status 2; everything else is a defect and keeps its traceback.
     """
+
+
+class UserErrors(UserError):
+    """Several mistakes in one place, told at once: a line that names the place, and below it a sentence for each."""
+
+    def __init__(self, place: str, sentences: Sequence[str]) -> None:
+        self.sentences = tuple(sentences)
+        head = f"{place}: " if place else ""
+        super().__init__("\n  ".join([f"{head}{len(self.sentences)} mistakes", *self.sentences]))
 
 
 def nearest_name(name: object, known: Iterable[str], *, cutoff: float = 0.0) -> str | None:

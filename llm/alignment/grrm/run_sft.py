@@ -1,6 +1,7 @@
 """Supervised cold start of a translation policy.
 
 python -m paddle.distributed.launch --nproc_per_node 2 run_sft.py sft_tiny_argument.yaml [--key value ...]
+python run_sft.py --help
 python run_sft.py sft_tiny_argument.yaml
 """
 
@@ -13,22 +14,17 @@ from grrm.startup import configure_process
 
 
 def main() -> None:
-    """Read the argument file named on the command line and train."""
-    from grrm.errors import UserError
-
-    if {"-h", "--help"} & set(sys.argv[1:2]):
-        print(__doc__)
-        return
-    if len(sys.argv) < 2:
-        raise UserError("no argument file was given: run_sft.py ARGUMENTS.yaml [--key value ...]")
+    """Read the argument file named on the command line and train, or print what it may contain."""
     configure_process()
-    from grrm.config import load_sft_arguments
+    from grrm.config import SFTConfig
+    from grrm.config.command_line import read_command_line
 
-    arguments = load_sft_arguments(sys.argv[1], sys.argv[2:])
-    # Only now: this loads paddle, and mistakes in the argument file should not have to wait for that.
-    from grrm.sft.run import train
+    config = read_command_line(SFTConfig, sys.argv[1:])
+    if config is not None:
+        # Only now: this loads paddle, and mistakes in the argument file should not have to wait for that.
+        from grrm.sft.run import train
 
-    train(arguments)
+        train(config)
 
 
 if __name__ == "__main__":

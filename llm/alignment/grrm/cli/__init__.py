@@ -44,7 +44,7 @@ def plan(arguments_yaml: str, nproc: int, overrides: tuple[str, ...]) -> None:
 
     Further `--key value` override the file, as they do for run_rl.py.
     """
-    from grrm.cli.commands.plan import show_plan
+    from grrm.config.plan import show_plan
 
     show_plan(arguments_yaml, nproc, overrides)
 

@@ -16,11 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from grrm.config.problems import Problems
 from grrm.errors import UserError
 
 
 class BatchSettings(Protocol):
-    """The settings the arithmetic reads; RLArguments has them all."""
+    """The settings the arithmetic reads; RLConfig has them all."""
 
     global_batch_size: int
     global_mini_batch_size: int
@@ -77,25 +78,27 @@ class BatchPlan:
 def batch_plan(settings: BatchSettings, data_ranks: int, n_train_prompts: int | None = None) -> BatchPlan:
     """Work out the plan for `data_ranks` ranks (data times sharding degree).
 
-    Raises UserError, naming the nearest values that fit, when something does not divide.
+    Raises UserError, or UserErrors for several, naming the nearest values that fit, when something does not divide.
     """
+    problems = Problems()
     for key in ("global_batch_size", "update_iters", "rollout_n", "per_device_train_batch_size"):
         if getattr(settings, key) < 1:
-            raise UserError(f"{key} is {getattr(settings, key)}, it must be at least 1.")
+            problems.add(f"{key} is {getattr(settings, key)}, it must be at least 1.")
+    problems.raise_if_any()
     prompts = settings.global_batch_size
     _divide("global_batch_size", prompts, data_ranks, f"the {data_ranks} data-parallel ranks")
-    mini = _mini_batch(settings, data_ranks)
-    generated = _generated(settings, data_ranks)
-    rows_per_update_per_rank = mini // data_ranks * settings.rollout_n
-    micro = settings.per_device_train_batch_size
-    if rows_per_update_per_rank % micro:
-        near = nearest_values(micro, lambda rows: rows_per_update_per_rank % rows == 0, rows_per_update_per_rank)
-        raise UserError(
-            f"per_device_train_batch_size {micro} does not divide the {rows_per_update_per_rank} rows a rank has per "
-            f"update ({mini} prompts x rollout_n {settings.rollout_n} over {data_ranks} ranks); use {near}."
-        )
-    updates = prompts // mini * settings.update_iters
-    rollouts = _rollouts(settings, updates, n_train_prompts)
+    generated = mini = prompts
+    with problems.noted():
+        generated = _generated(settings, data_ranks)
+    with problems.noted():
+        mini = _mini_batch(settings, data_ranks)
+    problems.raise_if_any()
+    updates, rollouts, micro_batches = prompts // mini * settings.update_iters, None, 0
+    with problems.noted():
+        rollouts = _rollouts(settings, updates, n_train_prompts)
+    with problems.noted():
+        micro_batches = _micro_batches(settings, mini, data_ranks)
+    problems.raise_if_any()
     return BatchPlan(
         data_ranks=data_ranks,
         prompts_per_rollout=prompts,
@@ -105,8 +108,8 @@ def batch_plan(settings: BatchSettings, data_ranks: int, n_train_prompts: int | 
         rows_per_rank=prompts // data_ranks * settings.rollout_n,
         prompts_per_update=mini,
         rows_per_update=mini * settings.rollout_n,
-        micro_batch_rows=micro,
-        micro_batches_per_update=rows_per_update_per_rank // micro,
+        micro_batch_rows=settings.per_device_train_batch_size,
+        micro_batches_per_update=micro_batches,
         updates_per_rollout=updates,
         rollouts=rollouts,
         optimizer_steps=None if rollouts is None else rollouts * updates,
@@ -125,6 +128,17 @@ def _mini_batch(settings: BatchSettings, data_ranks: int) -> int:
         f"global_mini_batch_size {mini} must divide global_batch_size {prompts} and be a multiple of the {data_ranks} "
         f"data-parallel ranks; use {near}, or -1 for one update per rollout."
     )
+
+
+def _micro_batches(settings: BatchSettings, mini: int, data_ranks: int) -> int:
+    rows, micro = mini // data_ranks * settings.rollout_n, settings.per_device_train_batch_size
+    if rows % micro:
+        near = nearest_values(micro, lambda fewer: rows % fewer == 0, rows)
+        raise UserError(
+            f"per_device_train_batch_size {micro} does not divide the {rows} rows a rank has per "
+            f"update ({mini} prompts x rollout_n {settings.rollout_n} over {data_ranks} ranks); use {near}."
+        )
+    return rows // micro
 
 
 def _generated(settings: BatchSettings, data_ranks: int) -> int:

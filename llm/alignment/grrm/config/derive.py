@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from grrm.errors import UserError
+from grrm.config.problems import Problems
+from grrm.config.rl_config import RLConfig
 
 # rl_algorithm -> (advantage rule, policy loss, aggregation the paper prescribes)
 _ALGORITHMS = {
@@ -17,85 +18,103 @@ _ALGORITHMS = {
 }
 
 
-def derive_rl(values: dict[str, Any]) -> None:
-    """Replace every None that means "derived" in `values`.
+def derive_rl(config: RLConfig, problems: Problems) -> RLConfig:
+    """`config` with a value for every None that means "derived".
 
-    Raises UserError where a key could not take effect with the chosen algorithm.
+    A key that could not take effect with the chosen algorithm is a problem.
     """
-    _algorithm(values)
-    _kl(values)
-    _clips(values)
-    if values["max_length"] is None:
-        values["max_length"] = values["max_prompt_len"] + values["max_dec_len"]
-    if values["overlong_max_resp_len"] is None:
-        values["overlong_max_resp_len"] = values["max_dec_len"]
-    if values["rollout_seed"] is None:
-        values["rollout_seed"] = values["seed"]
-    if values["per_device_logprob_batch_size"] == -1:
-        values["per_device_logprob_batch_size"] = values["per_device_train_batch_size"]
-    for key in ("normalize_reward", "normalize_advantage"):
-        values[key] = bool(values[key])
-        if values[key] and values["advantage_rule"] != "reinforce_plus_plus":
-            raise UserError(
-                f"{key} true is not supported with advantage_rule {values['advantage_rule']}, which normalises by "
-                "group or batch itself; remove the key or use rl_algorithm reinforce_plus_plus."
-            )
+    for step in (_algorithm, _rule, _normalisation, _kl, _clips, _lengths):
+        config = config.model_copy(update=step(config, problems))
+    return config
 
 
-def _algorithm(values: dict[str, Any]) -> None:
-    algorithm = values["rl_algorithm"]
+def _algorithm(config: RLConfig, problems: Problems) -> dict[str, Any]:
+    algorithm = config.rl_algorithm
     if algorithm == "ppo":
-        raise UserError(
-            "rl_algorithm ppo is not supported because there is no critic; use grpo, gspo or reinforce_plus_plus."
+        problems.add_key(
+            "rl_algorithm",
+            "rl_algorithm ppo is not supported because there is no critic; use grpo, gspo or reinforce_plus_plus.",
         )
-    rule, loss, aggregation = _ALGORITHMS[algorithm]
-    if algorithm == "gspo" and values["policy_loss"] not in (None, "gspo"):
-        raise UserError(
-            f"rl_algorithm gspo contradicts policy_loss {values['policy_loss']}; use rl_algorithm grpo or drop the key."
+    rule, loss, aggregation = _ALGORITHMS.get(algorithm, _ALGORITHMS["grpo"])
+    if algorithm == "gspo" and config.policy_loss == "token_clip":
+        problems.add(
+            f"rl_algorithm gspo contradicts policy_loss {config.policy_loss}; use rl_algorithm grpo or drop the key."
         )
-    values["advantage_rule"] = values["advantage_rule"] or rule
-    values["policy_loss"] = values["policy_loss"] or loss
-    if values["policy_loss"] == "gspo":
+    loss = config.policy_loss or loss
+    if loss == "gspo":
         aggregation = "seq-mean-token-mean"
-        if values["dual_clip_ratio"] is not None:
-            raise UserError("dual_clip_ratio has no meaning for the gspo loss; remove the key or use token_clip.")
-    values["loss_agg_mode"] = values["loss_agg_mode"] or aggregation
-    _rule_keys(values)
+        if config.dual_clip_ratio is not None:
+            problems.add("dual_clip_ratio has no meaning for the gspo loss; remove the key or use token_clip.")
+    return {
+        "advantage_rule": config.advantage_rule or rule,
+        "policy_loss": loss,
+        "loss_agg_mode": config.loss_agg_mode or aggregation,
+    }
 
 
-def _rule_keys(values: dict[str, Any]) -> None:
-    rule = values["advantage_rule"]
-    if values["norm_adv_by_std"] is not None:
-        if rule not in ("grpo", "grpo_no_std") or (rule == "grpo_no_std" and values["norm_adv_by_std"]):
-            raise UserError(f"norm_adv_by_std contradicts advantage_rule {rule}; remove the key.")
-        rule = values["advantage_rule"] = "grpo" if values["norm_adv_by_std"] else "grpo_no_std"
-    values["norm_adv_by_std"] = rule == "grpo"
-    if rule != "reinforce_plus_plus" and values["gamma"] != 1.0:
-        raise UserError(
-            f"gamma {values['gamma']:g} is not supported with advantage_rule {rule}, which has one reward per "
+def _rule(config: RLConfig, problems: Problems) -> dict[str, Any]:
+    rule, by_std = config.advantage_rule, config.norm_adv_by_std
+    if by_std is not None:
+        if rule not in ("grpo", "grpo_no_std") or (rule == "grpo_no_std" and by_std):
+            problems.add(f"norm_adv_by_std contradicts advantage_rule {rule}; remove the key.")
+        else:
+            rule = "grpo" if by_std else "grpo_no_std"
+    if rule != "reinforce_plus_plus" and config.gamma != 1.0:
+        problems.add(
+            f"gamma {config.gamma:g} is not supported with advantage_rule {rule}, which has one reward per "
             "response; remove the key or use rl_algorithm reinforce_plus_plus."
         )
-    if rule != "reinforce_plus_plus" and values["rollout_n"] < 2:
-        raise UserError(
-            f"rollout_n {values['rollout_n']} leaves advantage_rule {rule} without other samples to compare with; "
+    if rule != "reinforce_plus_plus" and config.rollout_n < 2:
+        problems.add(
+            f"rollout_n {config.rollout_n} leaves advantage_rule {rule} without other samples to compare with; "
             "use at least 2."
         )
+    return {"advantage_rule": rule, "norm_adv_by_std": rule == "grpo"}
 
 
-def _kl(values: dict[str, Any]) -> None:
-    in_reward = values["advantage_rule"] == "reinforce_plus_plus"
-    if values["kl_coeff"] is None:
-        values["kl_coeff"] = 0.02 if in_reward else 0.0
-    if values["kl_loss_coeff"] is None:
-        values["kl_loss_coeff"] = 0.0 if in_reward else 0.001
-    if values["kl_coeff"] and not in_reward:
-        raise UserError(
-            f"kl_coeff {values['kl_coeff']:g} is the penalty inside the reward of reinforce_plus_plus, which "
-            f"advantage_rule {values['advantage_rule']} does not have; set kl_coeff: 0 and use kl_loss_coeff."
+def _normalisation(config: RLConfig, problems: Problems) -> dict[str, Any]:
+    derived = {key: bool(getattr(config, key)) for key in ("normalize_reward", "normalize_advantage")}
+    for key, is_on in derived.items():
+        if is_on and config.advantage_rule != "reinforce_plus_plus":
+            problems.add(
+                f"{key} true is not supported with advantage_rule {config.advantage_rule}, which normalises by "
+                "group or batch itself; remove the key or use rl_algorithm reinforce_plus_plus."
+            )
+    return derived
+
+
+def _kl(config: RLConfig, problems: Problems) -> dict[str, Any]:
+    in_reward = config.advantage_rule == "reinforce_plus_plus"
+    if config.kl_coeff and not in_reward:
+        problems.add(
+            f"kl_coeff {config.kl_coeff:g} is the penalty inside the reward of reinforce_plus_plus, which "
+            f"advantage_rule {config.advantage_rule} does not have; set kl_coeff: 0 and use kl_loss_coeff."
         )
+    return {
+        "kl_coeff": _or(config.kl_coeff, 0.02 if in_reward else 0.0),
+        "kl_loss_coeff": _or(config.kl_loss_coeff, 0.0 if in_reward else 0.001),
+    }
 
 
-def _clips(values: dict[str, Any]) -> None:
-    for key in ("clip_range_ratio_low", "clip_range_ratio_high"):
-        if values[key] is None:
-            values[key] = values["clip_range_ratio"]
+def _clips(config: RLConfig, problems: Problems) -> dict[str, Any]:
+    keys = ("clip_range_ratio_low", "clip_range_ratio_high")
+    if config.clip_range_ratio_low is None and config.clip_range_ratio > 1:
+        problems.add(
+            f"clip_range_ratio is {config.clip_range_ratio:g}, which clip_range_ratio_low takes over and must be above "
+            "0 and at most 1; lower it or set clip_range_ratio_low."
+        )
+    return {key: _or(getattr(config, key), config.clip_range_ratio) for key in keys}
+
+
+def _lengths(config: RLConfig, problems: Problems) -> dict[str, Any]:
+    rows = config.per_device_logprob_batch_size
+    return {
+        "max_length": _or(config.max_length, config.max_prompt_len + config.max_dec_len),
+        "overlong_max_resp_len": _or(config.overlong_max_resp_len, config.max_dec_len),
+        "rollout_seed": _or(config.rollout_seed, config.seed),
+        "per_device_logprob_batch_size": config.per_device_train_batch_size if rows == -1 else rows,
+    }
+
+
+def _or(value: Any, otherwise: Any) -> Any:
+    return otherwise if value is None else value

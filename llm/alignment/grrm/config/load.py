@@ -1,4 +1,4 @@
-"""From an argument file and command-line overrides to checked values; nothing here imports paddle."""
+"""From an argument file and command-line overrides to a checked configuration; nothing here imports paddle."""
 
 from __future__ import annotations
 
@@ -6,36 +6,27 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import yaml
 
 from grrm.config.batch_plan import BatchPlan
-from grrm.config.checks import (
-    Launch,
-    check_batches,
-    check_common,
-    check_device,
-    check_files,
-    check_launch,
-    check_ranges,
-    check_rl,
-    check_sft,
-)
-from grrm.config.derive import derive_rl
-from grrm.config.key_support import refuse_unsupported, switches_without_effect
-from grrm.config.schema import RL_SCHEMA, SFT_SCHEMA, Schema, typed_values
-from grrm.errors import UserError
+from grrm.config.checks import Launch, check_common, check_device, check_files, check_launch
+from grrm.config.key import By, Section, aliases_of, keys_of
+from grrm.config.problems import Problems
+from grrm.config.stage_config import StageConfig
+from grrm.config.stages import stage_of
+from grrm.errors import UserError, nearest_name
+
+C = TypeVar("C", bound=StageConfig)
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """Checked settings: every key in `values`, those the user wrote in `given`, and a `notice` worth logging once."""
+class Prepared(Generic[C]):
+    """Checked settings, and in RL their batches."""
 
-    values: dict[str, Any]
-    given: dict[str, Any]
+    config: C
     plan: BatchPlan | None
-    notice: str | None
 
 
 class _UniqueKeys(yaml.SafeLoader):
@@ -91,56 +82,112 @@ def launched_processes() -> int:
     return int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
 
 
+def given_values(section: type[Section], raw: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
+    """The given keys under their current names and with their declared types.
+
+    Notes an unknown key (naming the nearest known one), a key that is given under its old and its new name with
+    different values, a value of the wrong type or out of range, and one that is refused.
+    """
+    keys, aliases = keys_of(section), aliases_of(section)
+    values: dict[str, Any] = {}
+    written: dict[str, str] = {}
+    for name, value in raw.items():
+        key = keys.get(aliases.get(name, name))
+        if key is None:
+            problems.add_key(
+                str(name), f"Unknown key {name!r}; did you mean {nearest_name(name, [*keys, *aliases])!r}?"
+            )
+            continue
+        try:
+            read = key.read(value, str(name))
+        except UserError as error:
+            problems.add_key(key.name, str(error))
+            continue
+        if key.support.by is By.REFUSED and not key.is_off(read):
+            problems.add_key(key.name, f"{key.name}: {read} is not supported: {key.support.note}.")
+        elif key.name in values and values[key.name] != read:
+            problems.add_key(
+                key.name,
+                f"{written[key.name]} and {name} are two names of one setting, given as {values[key.name]!r} and "
+                f"{read!r}; keep one of them.",
+            )
+        else:
+            values[key.name], written[key.name] = read, str(name)
+    return values
+
+
 def prepare(
-    kind: str,
+    stage: type[C],
     path: str | os.PathLike[str],
     overrides: Sequence[str] = (),
     launch: Launch | None = None,
     check_machine: bool = True,
     n_prompts: int | None = None,
     check_on_device: bool = True,
-) -> Prepared:
-    """Read, type, derive and check one argument file of `kind` "RL" or "SFT".
+) -> Prepared[C]:
+    """Read, type, derive and check one argument file of a stage.
 
     `launch` None takes the smallest number of processes that fits, and with it, or with `check_on_device` False, what
     depends on the device is left out; `check_machine` False leaves out whether files, model folders and trackers exist
-    here. `n_prompts` is needed only to turn epochs into steps. Raises UserError naming the file and the key.
+    here. `n_prompts` is needed only to turn epochs into steps. Raises UserError naming the file and the key, and all
+    mistakes at once.
     """
-    schema = RL_SCHEMA if kind == "RL" else SFT_SCHEMA
-    raw = read_yaml(path)
-    try:
-        given = typed_values(schema, raw)
-        given.update(typed_values(schema, parse_overrides(overrides)))
-        prepared = _checked(schema, given, launch, n_prompts)
-        values = prepared.values
-        if launch is not None and check_on_device:
-            values["device"] = values["device"] or launch.device
-            check_device(values, launch.device)
-        if check_machine:
-            check_files(values, ("actor_model_name_or_path", "model_name_or_path", "tokenizer_name_or_path"))
-        return prepared
-    except UserError as error:
-        raise UserError(f"{os.fspath(path)}: {error}") from error
+    raw, problems = read_yaml(path), Problems()
+    given = given_values(stage, raw, problems)
+    given.update(given_values(stage, parse_overrides(overrides), problems))
+    prepared = _checked(stage, given, launch, n_prompts, problems)
+    config = prepared.config
+    if launch is not None and check_on_device:
+        config = config.model_copy(update={"device": config.device or launch.device})
+        check_device(config, launch.device, problems)
+    if check_machine:
+        check_files(config, problems)
+    problems.raise_if_any(os.fspath(path))
+    config._source = os.fspath(path)
+    return Prepared(config, prepared.plan)
 
 
-def _checked(schema: Schema, given: dict[str, Any], launch: Launch | None, n_prompts: int | None) -> Prepared:
-    values = {**schema.fresh_defaults(), **given}
-    refuse_unsupported(schema.kind, values)
-    if schema.kind == "RL":
-        derive_rl(values)
-    check_ranges(values)
-    check_common(values)
-    if schema.kind == "RL":
-        check_rl(values, given)
-    else:
-        check_sft(values)
-    data_ranks = check_launch(values, launch or Launch("cpu", _smallest_world(values)))
-    plan = None
-    if schema.kind == "RL":
-        plan = check_batches(values, data_ranks, n_prompts, given)
-        values["gradient_accumulation_steps"] = plan.gradient_accumulation_steps
-    return Prepared(values, given, plan, switches_without_effect(schema.kind, given))
+def load_config(stage: type[C], path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> C:
+    """The checked configuration of a training script, before paddle is imported; the device is looked at after that.
+
+    `overrides` are `--key value` or `--key=value` from the command line. Raises UserError with all mistakes.
+    """
+    return prepare(stage, path, overrides, Launch("cpu", launched_processes()), check_on_device=False).config
 
 
-def _smallest_world(values: Mapping[str, Any]) -> int:
-    return int(max(values["tensor_parallel_degree"], 1) * max(values["sharding_parallel_degree"], 1))
+def _checked(
+    stage: type[C], given: Mapping[str, Any], launch: Launch | None, n_prompts: int | None, problems: Problems
+) -> Prepared[C]:
+    parts, keys = stage_of(stage), set(given)
+    # A null for a key that is derived asks for what leaving it out asks for.
+    config = stage(**{name: value for name, value in given.items() if value is not None or _may_be_null(stage, name)})
+    config = parts.derive(config, problems)
+    check_common(config, problems)
+    parts.check(config, keys, problems)
+    data_ranks = check_launch(config, launch or Launch("cpu", _smallest_world(config)), problems)
+    if parts.plan is None or data_ranks is None:
+        return Prepared(config, None)
+    plan = parts.plan(config, keys, data_ranks, n_prompts, problems)
+    if plan is not None:
+        config = config.model_copy(update={"gradient_accumulation_steps": plan.gradient_accumulation_steps})
+    return Prepared(config, plan)
+
+
+def _may_be_null(stage: type[StageConfig], name: str) -> bool:
+    return not keys_of(stage)[name].is_open
+
+
+def _smallest_world(config: StageConfig) -> int:
+    return max(config.tensor_parallel_degree, 1) * max(config.sharding_parallel_degree, 1)
+
+
+def switches_without_effect(config: StageConfig) -> str | None:
+    """One sentence on the performance switches in the file that do nothing; None when there are none."""
+    idle: dict[str, list[str]] = {}
+    for name, key in keys_of(type(config)).items():
+        if key.support.by is By.SWITCH and name in config.model_fields_set and not key.is_off(getattr(config, name)):
+            idle.setdefault(key.support.note, []).append(name)
+    if not idle:
+        return None
+    reasons = "; ".join(f"{', '.join(names)} ({note})" for note, names in idle.items())
+    return f"These performance switches have no effect here and change no result: {reasons}."

@@ -1,46 +1,73 @@
-"""Checks of the keys that shape rewards: the rule reward, and the penalty on overlong responses."""
+"""Checks of where rewards come from and how they are shaped."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Set
+from urllib.parse import urlsplit
 
-from grrm.errors import UserError
+from grrm.config.problems import Problems
+from grrm.config.rl_config import RLConfig
+from grrm.rewards.failure_policy import FailurePolicy
 
 
-def check_rule_reward(values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Raises UserError for a rule beside a reward server, and for keys that the chosen source of rewards ignores."""
-    if not values["use_rule_reward"]:
-        if "rule_reward" in given:
-            raise UserError("rule_reward has no effect without use_rule_reward; set it to true or remove the key.")
+def check_reward_source(config: RLConfig, given: Set[str], problems: Problems) -> None:
+    """Notes a reward server that is missing, unused or cannot work, and keys that its protocol has no use for."""
+    with problems.noted():
+        FailurePolicy.from_mapping(config.failure_policy)
+    if not config.use_rm_server:
+        if config.reward_server:
+            problems.add("reward_server is set but use_rm_server is false; set use_rm_server: true or remove it.")
         return
-    if values["use_rm_server"]:
-        raise UserError("use_rule_reward and use_rm_server are two sources of one reward; set one of them to false.")
+    if not config.reward_server:
+        problems.add("use_rm_server needs reward_server; give its URL, for example http://127.0.0.1:8731.")
+    for url in config.reward_server or ():
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            problems.add(f"reward_server {url!r} is not a URL; write it like http://127.0.0.1:8731.")
+    if config.reward_deadline_s < config.reward_connect_timeout_s:
+        problems.add("reward_deadline_s is shorter than reward_connect_timeout_s; raise it.")
+    if config.reward_protocol == "paddlenlp":
+        for key in ("score_scale_factor", "default_reward", "failure_policy", "max_unscored_fraction"):
+            if key in given:
+                problems.add(
+                    f"{key} has no effect with reward_protocol paddlenlp, whose server sends finished rewards and "
+                    "cannot say that one is missing; remove the key or use reward_protocol grrm."
+                )
+
+
+def check_rule_reward(config: RLConfig, given: Set[str], problems: Problems) -> None:
+    """Notes a rule beside a reward server, and keys that the chosen source of rewards ignores."""
+    if not config.use_rule_reward:
+        if "rule_reward" in given:
+            problems.add("rule_reward has no effect without use_rule_reward; set it to true or remove the key.")
+        return
+    if config.use_rm_server:
+        problems.add("use_rule_reward and use_rm_server are two sources of one reward; set one of them to false.")
     for key in ("extractor_type", "max_unscored_fraction"):
         if key in given:
-            raise UserError(
+            problems.add(
                 f"{key} has no effect with use_rule_reward, which reads the whole response and has no judge that "
                 "could fail; remove the key."
             )
 
 
-def check_overlong(values: Mapping[str, Any]) -> None:
-    """Raises UserError for lengths that do not fit each other and for a cap that cannot matter; off is always right."""
-    if not values["enable_overlong_reward_buffer"]:
+def check_overlong(config: RLConfig, problems: Problems) -> None:
+    """Notes lengths that do not fit each other and a cap that cannot matter; off is always right."""
+    if not config.enable_overlong_reward_buffer:
         return
-    longest, limit = values["max_dec_len"], values["overlong_max_resp_len"]
+    longest, limit = config.max_dec_len, config.overlong_max_resp_len
     if limit > longest:
-        raise UserError(
+        problems.add(
             f"overlong_max_resp_len {limit} is longer than a response of max_dec_len {longest}; use at most {longest}."
         )
-    if values["overlong_reward_buffer"] > limit:
+    if config.overlong_reward_buffer > limit:
         name = "max_dec_len" if limit == longest else "overlong_max_resp_len"
-        raise UserError(
-            f"overlong_reward_buffer {values['overlong_reward_buffer']} is longer than a response of {name} {limit}; "
+        problems.add(
+            f"overlong_reward_buffer {config.overlong_reward_buffer} is longer than a response of {name} {limit}; "
             f"use at most {limit}."
         )
-    if not values["overlong_penalty_capped"] and limit == longest:
-        raise UserError(
+    if not config.overlong_penalty_capped and limit == longest:
+        problems.add(
             f"overlong_penalty_capped false has no effect while no response can pass the {limit} tokens at which the "
             "penalty is whole; set overlong_max_resp_len below max_dec_len, or remove the key."
         )

@@ -1,65 +1,69 @@
-"""The argument classes handed to PaddleNLP's Trainer; the only module of this package that imports paddle."""
+"""From a configuration to the arguments of PaddleNLP's Trainer; the only module of this room that imports paddle."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, fields
+from typing import Any
 
 import paddle
 from paddlenlp.trainer import TrainingArguments
 from paddlenlp.utils.log import logger
 
-from grrm.config.batch_plan import BatchPlan, batch_plan
-from grrm.config.checks import Launch
-from grrm.config.fields import CommonFields, RLFields, SFTFields
-from grrm.config.load import launched_processes, prepare
+from grrm.config.checks import check_device
+from grrm.config.load import switches_without_effect
+from grrm.config.problems import Problems
+from grrm.config.stage_config import StageConfig
 from grrm.errors import UserError
 
 
 def available_device() -> str:
     """ "gpu" when this PaddlePaddle was built for GPUs and sees one, else "cpu"."""
-    has_gpu = paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0
+    has_gpu = paddle.device.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0
     return "gpu" if has_gpu else "cpu"
 
 
-class _DeviceDefault(CommonFields):
+@dataclass
+class StageArguments(TrainingArguments):  # type: ignore[misc]  # PaddleNLP has no types
+    """PaddleNLP's arguments of a stage; trackers and logs show the keys that are not PaddleNLP's as well.
+
+    On a CPU the kernels round what they multiply to `precision`; Trainer's own mixed precision, which would cast
+    weights and operators for which Paddle has no products there, stays off.
+    """
+
+    bf16: bool = False
+
     def __post_init__(self) -> None:
-        self.device = self.device or available_device()
-        # On a CPU the kernels round what they multiply; Trainer's own mixed precision, which would cast weights and
-        # operators for which Paddle has no products there, stays off.
         on_cpu = self.device == "cpu"
         self.precision = "bfloat16" if on_cpu and self.bf16 else "float32"
         self.bf16 = self.bf16 and not on_cpu
-        super().__post_init__()  # type: ignore[misc]  # TrainingArguments comes next in the method order
+        self.stage_keys: dict[str, Any] = {}
+        super().__post_init__()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every key of the stage."""
+        return {**self.stage_keys, **super().to_dict()}
 
 
-@dataclass
-class RLArguments(_DeviceDefault, RLFields, TrainingArguments):
-    """Every setting of an RL run. Use `load_arguments`: the constructor itself checks only what PaddleNLP checks."""
+def training_arguments(config: StageConfig) -> StageArguments:
+    """PaddleNLP's arguments for this launch, which may join the process group.
 
-    def batch_plan(self, n_train_prompts: int | None = None) -> BatchPlan:
-        """The run's batch arithmetic on its data ranks. Raises UserError when sizes do not divide."""
-        return batch_plan(self, self.dataset_world_size, n_train_prompts)
-
-
-@dataclass
-class SFTArguments(_DeviceDefault, SFTFields, TrainingArguments):
-    """Every setting of a supervised run; obtain it from `load_sft_arguments`."""
-
-
-_Arguments = TypeVar("_Arguments", RLArguments, SFTArguments)
-
-
-def build(cls: type[_Arguments], kind: str, yaml_path: str | os.PathLike[str], overrides: Sequence[str]) -> _Arguments:
-    """Check the file for this launch and construct `cls`; `kind` is "RL" or "SFT". Raises UserError, one sentence."""
-    launch = Launch(available_device(), launched_processes())
-    prepared = prepare(kind, yaml_path, overrides, launch)
-    if prepared.notice and os.environ.get("PADDLE_TRAINER_ID", "0") == "0":
-        logger.info(prepared.notice)
-    paddle.set_device(prepared.values["device"])
+    Raises UserError for what this machine's PaddlePaddle or PaddleNLP refuses.
+    """
+    available, problems = available_device(), Problems()
+    device = config.device or available
+    config = config.model_copy(update={"device": device})
+    check_device(config, available, problems)
+    problems.raise_if_any(config.source)
+    notice = switches_without_effect(config)
+    if notice and os.environ.get("PADDLE_TRAINER_ID", "0") == "0":
+        logger.info(notice)
+    paddle.device.set_device(device)
+    values = config.model_dump()
+    theirs = {field.name for field in fields(TrainingArguments)}
     try:
-        return cls(**prepared.values)
+        args = StageArguments(**{name: value for name, value in values.items() if name in theirs})
     except (ValueError, AssertionError) as error:
-        raise UserError(f"{os.fspath(yaml_path)}: PaddleNLP refuses these settings: {error}") from error
+        raise UserError(f"{config.source}: PaddleNLP refuses these settings: {error}") from error
+    args.stage_keys = {name: value for name, value in values.items() if name not in theirs}
+    return args

@@ -93,13 +93,11 @@ def convert(data: Path, out: Path, prompt_type: str) -> None:
 @click.option("--seed", type=int, required=True)
 def untrained(config: Path, tokenizer_folder: Path, out: Path, seed: int) -> None:
     """Save the policy that SFT with the same seed starts from."""
-    from types import SimpleNamespace
-
     from grrm.models.tokenizer import load_tokenizer
-    from grrm.sft.run import build_model
+    from grrm.sft.run import fresh_model
 
     loaded = load_tokenizer(str(tokenizer_folder))
-    model = build_model(SimpleNamespace(init_from_config=str(config), seed=seed), len(loaded))
+    model = fresh_model(str(config), seed, len(loaded))
     model.save_pretrained(str(out), safe_serialization=True)
     loaded.save_pretrained(str(out))
 

@@ -7,10 +7,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from grrm.errors import UserError
 from grrm.parallel.barrier import barrier
+
+if TYPE_CHECKING:
+    from paddlenlp.trainer import TrainingArguments
 
 T = TypeVar("T")
 # Limit for the exchange itself, once every rank has arrived.
@@ -42,7 +45,7 @@ class DataRanks:
     timeout_s: float = 1800.0
 
     @classmethod
-    def of(cls, args: Any, timeout_s: float = 1800.0) -> DataRanks:
+    def of(cls, args: TrainingArguments, timeout_s: float = 1800.0) -> DataRanks:
         """Read the topology off PaddleNLP's training arguments."""
         return cls(args.dataset_rank, args.dataset_world_size, max(1, args.world_size), timeout_s)
 

@@ -10,6 +10,7 @@ import numpy as np
 import paddle
 from numpy.typing import NDArray
 
+from grrm.config.keys.rollout import RolloutConfig
 from grrm.models.packing import PackedTokens, lay_out
 from grrm.models.token_scores import TokenScores
 from grrm.rl.experience import Row, pad_right
@@ -55,9 +56,9 @@ def make_batch(rows: Sequence[Row], pad_id: int, pack_tokens: int = 0) -> Batch:
     )
 
 
-def pack_tokens(args: Any) -> int:
+def pack_tokens(config: RolloutConfig) -> int:
     """The longest packed row the argument file allows: `max_length`, or 0 with `share_prompt` off."""
-    return args.max_length if args.share_prompt else 0
+    return config.max_length if config.share_prompt else 0
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from grrm.config import RLConfig
 from grrm.config.batch_plan import BatchPlan
 from grrm.data.dataset import PromptItem
 from grrm.data.prompt_sampler import PromptSampler
@@ -29,24 +30,6 @@ from grrm.rl.reward_stream import RewardStream
 from grrm.rl.rollout import RolledGroup, RolloutWorker, check_complete
 
 TokenScorer = Callable[[Sequence[RolledGroup]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class RolloutSettings:
-    """The few settings a rollout needs beside its plan."""
-
-    rollout_n: int
-    seed: int
-    shuffle: bool
-    drop_last: bool
-    balance: bool
-    dynamic_sampling: bool
-    max_gen_batches: int
-    kl_coeff: float
-    gamma: float
-    clip_range_score: float | None
-    max_dec_len: int
-    streams_rewards: bool = False  # a group is judged while others are still being sampled
 
 
 @dataclass(slots=True)
@@ -79,7 +62,7 @@ class ExperienceMaker:
     advantage_rule: Callable[[AdvantageInputs], FloatArray]
     score_tokens: TokenScorer
     plan: BatchPlan
-    settings: RolloutSettings
+    config: RLConfig
     ranks: DataRanks
     budget: FailureBudget
     moments: RunningMoments | None = None
@@ -92,14 +75,12 @@ class ExperienceMaker:
         """Draw, judge and compare the next rollout. Raises RewardFailure on every rank together."""
         self._seconds, self._judged = {}, []
         first = self.generation
-        groups = (
-            self._informative() if self.settings.dynamic_sampling else self._generate(self.plan.prompts_per_rollout)
-        )
+        groups = self._informative() if self.config.dynamic_sampling else self._generate(self.plan.prompts_per_rollout)
         inputs = advantage_inputs(
             groups,
-            kl_coeff=self.settings.kl_coeff,
-            gamma=self.settings.gamma,
-            clip_range_score=self.settings.clip_range_score,
+            kl_coeff=self.config.kl_coeff,
+            gamma=self.config.gamma,
+            clip_range_score=self.config.clip_range_score,
         )
         advantages_RT = self._advantages(inputs)
         rows = training_rows(groups, advantages_RT)
@@ -129,15 +110,17 @@ class ExperienceMaker:
 
     def _generate(self, n_prompts: int) -> list[RolledGroup]:
         """One generation batch: all of its groups, judged, in canonical order, on every rank."""
-        sampler = PromptSampler(len(self.prompts), drop_last=self.settings.drop_last)
-        indices = sampler.batch_for(self.generation, n_prompts, self.settings.seed, self.settings.shuffle)
+        sampler = PromptSampler(len(self.prompts), drop_last=self.config.dataloader_drop_last)
+        indices = sampler.batch_for(
+            self.generation, n_prompts, self.config.rollout_seed, self.config.dataloader_shuffle
+        )
         share = n_prompts // self.ranks.size
         positions = list(range(self.ranks.rank * share, (self.ranks.rank + 1) * share))
         items = [self.prompts[indices[position]] for position in positions]
         expected = (RewardServerError, RewardFailure, UserError)
         # A reward server works while this process samples or scores tokens; neither reads what the other writes.
         with RewardStream(self.rewarder) as rewards:
-            streamed = (lambda rolled: rewards.put([rolled])) if self.settings.streams_rewards else None
+            streamed = (lambda rolled: rewards.put([rolled])) if self.config.reward_streaming else None
             groups = self._timed("rollout", lambda: self._roll_out(items, positions, streamed))
             started = time.perf_counter()
             if streamed is None:
@@ -147,7 +130,7 @@ class ExperienceMaker:
             self._seconds["judge"] = self._seconds.get("judge", 0.0) + time.perf_counter() - started
         gathered = self._timed("gather", lambda: self.ranks.gather(groups))
         self.generation += 1
-        ordered = check_complete([rolled for part in gathered for rolled in part], n_prompts, self.settings.rollout_n)
+        ordered = check_complete([rolled for part in gathered for rolled in part], n_prompts, self.config.rollout_n)
         self._judged += [rolled.shaped for rolled in ordered if rolled.shaped is not None]
         self.budget.charge(count_statuses([rolled.verdict for rolled in ordered if rolled.verdict is not None]))
         return ordered
@@ -166,15 +149,15 @@ class ExperienceMaker:
     def _informative(self) -> list[RolledGroup]:
         """Dynamic sampling: generate until enough groups carry a signal (DAPO, arXiv 2503.14476, section 3.2)."""
         kept: list[RolledGroup] = []
-        for _ in range(self.settings.max_gen_batches):
+        for _ in range(self.config.max_gen_batches):
             batch = self._generate(self.plan.prompts_generated_per_pass)
             shaped = [rolled.shaped for rolled in batch if rolled.shaped is not None]
-            kept += [batch[i] for i in informative_groups(shaped, self.settings.rollout_n)]
+            kept += [batch[i] for i in informative_groups(shaped, self.config.rollout_n)]
             if len(kept) >= self.plan.prompts_per_rollout:
                 return kept[: self.plan.prompts_per_rollout]
         raise RewardFailure(
             f"only {len(kept)} of {self.plan.prompts_per_rollout} groups carried a signal after "
-            f"{self.settings.max_gen_batches} generation batches: raise max_gen_batches or global_gen_batch_size, or "
+            f"{self.config.max_gen_batches} generation batches: raise max_gen_batches or global_gen_batch_size, or "
             "use prompts on which the samples differ"
         )
 
@@ -191,7 +174,7 @@ class ExperienceMaker:
         for start in range(0, len(groups), size):
             members = range(start, start + size)
             work = [groups[i].n_tokens for i in members]
-            mine = assign_groups(work, self.ranks.size, self.settings.balance)[self.ranks.rank]
+            mine = assign_groups(work, self.ranks.size, self.config.balance_batch)[self.ranks.rank]
             # Groups of similar length share a micro-batch: less padding, same sums. A group's rows stay neighbours.
             mine.sort(key=lambda i: work[i])
             share = [row for i in mine for row in rows[start + i]]
@@ -205,7 +188,7 @@ class ExperienceMaker:
         return count_denominators(
             pad_right([row.mask_T for row in rows], width),
             pad_right([row.advantages_T for row in rows], width),
-            width=self.settings.max_dec_len,
+            width=self.config.max_dec_len,
         )
 
     def _timed(self, phase: str, work: Callable[[], object]):  # type: ignore[no-untyped-def]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from paddlenlp.trainer import TrainerCallback
+from paddlenlp.trainer import TrainerCallback, TrainingArguments
 
 from grrm.data.dataset import PromptItem
 from grrm.engine.api import SamplingParams
@@ -93,7 +93,9 @@ class StopWhenNoBetter(TrainerCallback):
         self.best = float("-inf")
         self.misses = 0
 
-    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: dict[str, float], **kwargs: Any) -> None:
+    def on_evaluate(
+        self, args: TrainingArguments, state: Any, control: Any, metrics: dict[str, float], **kwargs: Any
+    ) -> None:
         """Compare the latest evaluation with the best one."""
         reward = metrics["eval_reward"]
         if reward > self.best + self.threshold:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from grrm.config.keys.reward import RewardConfig
 from grrm.data.convert import render_tgt
 from grrm.errors import UserError
 from grrm.gqm.groups import Group, Status, Verdict
@@ -68,44 +68,43 @@ class RowRewardStage:
             rolled.shaped = ShapedRewards(rewards, judged, penalties, (Status.SCORED,) * len(judged))
 
 
-def build_rewarder(args: Any, shaping: ShapingConfig, policy: FailurePolicy, eos_text: str) -> Rewarder:
+def build_rewarder(config: RewardConfig, shaping: ShapingConfig, policy: FailurePolicy, eos_text: str) -> Rewarder:
     """The reward stage that the argument file asks for."""
-    if args.use_rule_reward:
-        return RuleRewardStage(rule_reward_function(args.rule_reward), shaping, policy)
-    if not args.use_rm_server:
+    if config.use_rule_reward:
+        return RuleRewardStage(rule_reward_function(config.rule_reward), shaping, policy)
+    if not config.use_rm_server:
         return RewardStage(TextMetricJudge(), shaping, policy)
-    client = reward_client(args)
-    if args.reward_protocol == "paddlenlp":
+    client = reward_client(config)
+    if config.reward_protocol == "paddlenlp":
         return RowRewardStage(client, shaping, eos_text)
     return RewardStage(ServerJudge(client), shaping, policy)
 
 
-def reward_client(args: Any) -> RewardClient:
+def reward_client(config: RewardConfig) -> RewardClient:
     """The client of the servers that the argument file names. Raises UserError when its settings cannot work."""
-    urls = [args.reward_server] if isinstance(args.reward_server, str) else list(args.reward_server)
     return RewardClient(
-        urls,
-        protocol=args.reward_protocol,
-        token=_token(args.reward_token_file),
-        connect_timeout_s=args.reward_connect_timeout_s,
-        read_timeout_s=args.reward_read_timeout_s,
-        deadline_s=args.reward_deadline_s,
-        attempts=args.reward_attempts,
-        groups_per_request=args.reward_groups_per_request,
+        config.reward_server or [],
+        protocol=config.reward_protocol,
+        token=_token(config.reward_token_file),
+        connect_timeout_s=config.reward_connect_timeout_s,
+        read_timeout_s=config.reward_read_timeout_s,
+        deadline_s=config.reward_deadline_s,
+        attempts=config.reward_attempts,
+        groups_per_request=config.reward_groups_per_request,
     )
 
 
-def await_reward_server(args: Any, ranks: DataRanks) -> None:
+def await_reward_server(config: RewardConfig, ranks: DataRanks) -> None:
     """Return once every reward server is ready, before anything slow is done for a run that could not go on.
 
     A wrong address is told after STARTUP_S at most. Raises CollectiveFailure on every rank together.
     """
-    if not args.use_rm_server:
+    if not config.use_rm_server:
         return
 
     def wait() -> None:
-        with reward_client(args) as client:
-            _wait_until_ready(client, min(STARTUP_S, args.reward_deadline_s))
+        with reward_client(config) as client:
+            _wait_until_ready(client, min(STARTUP_S, config.reward_deadline_s))
 
     run_together("looking for the reward server", wait, ranks, (UserError,))
 

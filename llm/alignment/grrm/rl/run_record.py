@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paddlenlp.trainer import TrainingArguments
+
+from grrm.config import RLConfig
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rl.experience_maker import Experience, row_advantages
 from grrm.tracking.console import StepProgress, show_groups
@@ -27,18 +30,20 @@ class RunRecord:
     show_every: int = 1
 
     @classmethod
-    def open(cls, args: Any, ranks: DataRanks, total_steps: int, first_step: int) -> RunRecord:
+    def open(
+        cls, config: RLConfig, args: TrainingArguments, ranks: DataRanks, total_steps: int, first_step: int
+    ) -> RunRecord:
         """Open the files below `args.output_dir`; `first_step` is the first step that this run will take."""
-        if ranks.rank != 0 or getattr(args, "process_index", 0) != 0:
+        if ranks.rank != 0 or args.process_index != 0:
             return cls(None, None, None, 0)
         folder = Path(args.output_dir)
         return cls(
             metrics_log=MetricsLog(folder, first_step),
-            dump=RolloutDump(folder / "rollouts", args.dump_format, first_step=first_step)
-            if args.dump_rollouts
+            dump=RolloutDump(folder / "rollouts", config.dump_format, first_step=first_step)
+            if config.dump_rollouts
             else None,
-            progress=StepProgress(total_steps, initial=first_step - 1, description=args.rl_algorithm),
-            console_groups=args.console_groups,
+            progress=StepProgress(total_steps, initial=first_step - 1, description=config.rl_algorithm),
+            console_groups=config.console_groups,
             show_every=max(1, total_steps // 10),
         )
 

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from paddlenlp.trainer import Trainer
+from paddlenlp.trainer import Trainer, TrainingArguments
 
+from grrm.config import RLConfig
 from grrm.config.batch_plan import BatchPlan
 from grrm.errors import UserError
 from grrm.models.chunked_loss import chunked_loss
@@ -56,13 +57,14 @@ class StepIndexLoader:
 
 
 class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Trainer):
-    """Trains a policy on `Experience`s. `args` are `RLArguments`; `record` writes metrics, dumps and the console."""
+    """Trains a policy on `Experience`s. `record` writes metrics, dumps and the console."""
 
     def __init__(
         self,
         *,
         model: Any,
-        args: Any,
+        args: TrainingArguments,
+        config: RLConfig,
         maker: ExperienceMaker,
         plan: BatchPlan,
         loss_config: PolicyLossConfig,
@@ -73,6 +75,7 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
     ) -> None:
         callbacks = [LogLastStep(), *([] if stopper is None else [stopper])]
         super().__init__(model=model, args=args, train_dataset=maker.prompts, tokenizer=tokenizer, callbacks=callbacks)
+        self.config, self.min_learning_rate = config, config.min_learning_rate
         self.maker, self.plan, self.loss_config, self.record = maker, plan, loss_config, record
         self.held_out, self.stopper = held_out, stopper
         self.pad_id = tokenizer.pad_token_id
@@ -95,7 +98,7 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
             self._update_started = time.perf_counter()
         assert self._experience is not None
         rows = self._experience.micro_batches[inputs.update][inputs.micro]
-        batch = make_batch(rows, self.pad_id, pack_tokens(self.args))
+        batch = make_batch(rows, self.pad_id, pack_tokens(self.config))
         return {"batch": batch, "denominators": self._experience.denominators[inputs.update]}
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> Any:
@@ -111,7 +114,7 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
             self.model.lm_head,
             batch.tokens,
             objective,
-            temperature=self.args.temperature,
+            temperature=self.config.temperature,
             entropy_gradient=self.loss_config.entropy_coeff != 0,
         )
         self.step_metrics.add(*objective.metrics())
@@ -124,7 +127,7 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
         metrics = self.held_out.evaluate()
         self.record.evaluation(self.state.global_step, metrics)
         self.log(dict(metrics))
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
     def log(self, logs: dict[str, float], **kwargs: Any) -> None:
@@ -139,7 +142,7 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
 
     def _check_gap(self, gap: float) -> None:
         """Stop, on every rank, when engine and trainer disagree about the policy by more than the limit."""
-        limit = self.args.logprob_gap_limit
+        limit = self.config.logprob_gap_limit
         if limit is not None and gap > limit:
             raise UserError(
                 f"engine and trainer log-probabilities differ by {gap:.3g} per token on average at step "

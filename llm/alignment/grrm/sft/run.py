@@ -1,4 +1,4 @@
-"""Assembling a supervised run from its arguments; `run_sft.py` is a thin shell around `train`."""
+"""Assembling a supervised run from its configuration; `run_sft.py` is a thin shell around `train`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import paddle
+from paddlenlp.trainer import TrainingArguments
 
+from grrm.config import SFTConfig
+from grrm.config.training_arguments import training_arguments
 from grrm.data.dataset import SftDataset
 from grrm.errors import UserError
 from grrm.models.cpu_layers import use_cpu_layers
@@ -31,31 +34,24 @@ from grrm.training.model_setup import check_fit, weights_dtype
 from grrm.training.trainer_log import quiet_paddlenlp
 
 
-def train(args: Any) -> None:
-    """Run the SFT stage that `args` (SFTArguments) describe, resuming at the last complete checkpoint in `output_dir`.
+def train(config: SFTConfig) -> None:
+    """Run the SFT stage that `config` describes, resuming at the last complete checkpoint in its `output_dir`.
 
     The trained model and its tokenizer are left in `output_dir` itself.
     """
+    args = training_arguments(config)
     use_cpu_layers(args.precision)
     claim_output_dir(args.output_dir)
     quiet_paddlenlp(args.output_dir, args.process_index == 0)
-    tokenizer = load_tokenizer(args.tokenizer_name_or_path or args.model_name_or_path)
-    dataset = SftDataset(
-        Path(args.train_datasets),
-        encoder(tokenizer),
-        tokenizer.eos_token_id,
-        args.max_length,
-        prompt_key=args.prompt_key,
-        response_key=args.response_key,
-        labels_key=args.prompt_labels_key,
-    )
+    tokenizer = load_tokenizer(config.tokenizer_name_or_path or config.model_name_or_path or "")
+    dataset = read_rows(config, tokenizer)
     checkpoint = resume_point(args)
     done = read_marker(checkpoint)["step"] if checkpoint else 0
-    model = build_model(args, len(tokenizer))
-    check_fit(tokenizer, model.config, args.max_length)
-    freeze_layers(model, args.frozen_layers)
-    check_labels(dataset, model.config.vocab_size, args.train_datasets)
-    if args.recompute:
+    model = build_model(config, weights_dtype(args), len(tokenizer))
+    check_fit(tokenizer, model.config, config.max_length)
+    freeze_layers(model, config.frozen_layers)
+    check_labels(dataset, model.config.vocab_size, config.train_datasets)
+    if config.recompute:
         model.recompute_enable()
     args.max_steps = total_steps(args, len(dataset))
     if checkpoint and done < args.max_steps:
@@ -67,12 +63,12 @@ def train(args: Any) -> None:
         args=args,
         train_dataset=dataset,
         data_collator=SftCollator(
-            tokenizer.pad_token_id, args.max_length if model.reads_ranges else 0, args.prompt_label_weight
+            tokenizer.pad_token_id, config.max_length if model.reads_ranges else 0, config.prompt_label_weight
         ),
         tokenizer=tokenizer,
         metrics_log=MetricsLog(Path(args.output_dir), done + 1) if is_first else None,
         progress=StepProgress(args.max_steps, initial=done, description="sft") if is_first else None,
-        z_loss_weight=args.z_loss_weight,
+        z_loss_weight=config.z_loss_weight,
     )
     freeze_gc()
     if checkpoint and done >= args.max_steps:
@@ -84,6 +80,19 @@ def train(args: Any) -> None:
     save_final(trainer, args.output_dir)
 
 
+def read_rows(config: SFTConfig, tokenizer: Any) -> SftDataset:
+    """The rows of the training file, tokenised; over-long ones are left out and counted."""
+    return SftDataset(
+        Path(config.train_datasets),
+        encoder(tokenizer),
+        tokenizer.eos_token_id,
+        config.max_length,
+        prompt_key=config.prompt_key,
+        response_key=config.response_key,
+        labels_key=config.prompt_labels_key,
+    )
+
+
 def check_labels(dataset: SftDataset, vocab_size: int, path: str) -> None:
     """Raises UserError for labels inside prompts that were made with a tokenizer of more words than the model has."""
     largest = max((label for item in dataset for _, label in item.prompt_labels), default=0)
@@ -93,7 +102,7 @@ def check_labels(dataset: SftDataset, vocab_size: int, path: str) -> None:
         )
 
 
-def total_steps(args: Any, n_examples: int) -> int:
+def total_steps(args: TrainingArguments, n_examples: int) -> int:
     """`max_steps`, or the optimizer steps in `num_train_epochs`, counted as Trainer counts them.
 
     Raises UserError when that is not a single step.
@@ -112,11 +121,16 @@ def total_steps(args: Any, n_examples: int) -> int:
     return steps
 
 
-def build_model(args: Any, vocab_size: int) -> Any:
+def build_model(config: SFTConfig, dtype: str, vocab_size: int) -> Any:
     """The checkpoint in `model_name_or_path`, or a fresh model of `init_from_config`, initialised from `seed`."""
-    if not args.init_from_config:
-        return load_policy(args.model_name_or_path, dtype=weights_dtype(args))
-    path = Path(args.init_from_config)
+    if config.init_from_config:
+        return fresh_model(config.init_from_config, config.seed, vocab_size)
+    return load_policy(config.model_name_or_path or "", dtype=dtype)
+
+
+def fresh_model(config_path: str, seed: int, vocab_size: int) -> Any:
+    """An untrained float32 model of the JSON file `config_path`, initialised from `seed`."""
+    path = Path(config_path)
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -125,7 +139,7 @@ def build_model(args: Any, vocab_size: int) -> Any:
         ) from None
     if not isinstance(settings, dict):
         raise UserError(f"init_from_config '{path}' is not a JSON object: give a model config")
-    paddle.seed(args.seed)
+    paddle.seed(seed)
     cls = policy_class(settings.pop("model_type", ""))
     config = cls.config_class(**{**settings, "vocab_size": vocab_size, "dtype": "float32"})
     return cls(config)

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from paddle.optimizer.lr import LambdaDecay
-from paddlenlp.trainer import TrainerCallback
+from paddlenlp.trainer import TrainerCallback, TrainingArguments
 from paddlenlp.trainer.trainer_utils import IntervalStrategy
 
 from grrm.errors import UserError
@@ -27,14 +27,16 @@ def floored_cosine(step: int, warmup: int, total: int, floor: float, num_cycles:
 class DecaysToFloor:
     """Mixin over PaddleNLP's Trainer that honours `min_learning_rate`; without it the schedules are PaddleNLP's."""
 
+    min_learning_rate: float | None = None
+
     def create_scheduler(self, num_training_steps: int) -> Any:
         """Set up the schedule of a run of `num_training_steps` optimizer steps."""
         trainer: Any = self
         args = trainer.args
-        if args.min_learning_rate is None or trainer.lr_scheduler is not None:
+        if self.min_learning_rate is None or trainer.lr_scheduler is not None:
             return super().create_scheduler(num_training_steps)  # type: ignore[misc]
         warmup = args.warmup_steps if args.warmup_steps > 0 else int(args.warmup_ratio * num_training_steps)
-        floor = args.min_learning_rate / args.learning_rate if args.learning_rate else 0.0
+        floor = self.min_learning_rate / args.learning_rate if args.learning_rate else 0.0
         trainer.lr_scheduler = LambdaDecay(
             args.learning_rate, lambda step: floored_cosine(step, warmup, num_training_steps, floor, args.num_cycles)
         )
@@ -58,7 +60,7 @@ class StopsAtDivergence:
 class LogLastStep(TrainerCallback):
     """Logs the last step although it is no multiple of `logging_steps`."""
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_step_end(self, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
         """Ask for a log line at the end."""
         if state.global_step >= state.max_steps and args.logging_strategy == IntervalStrategy.STEPS:
             control.should_log = True

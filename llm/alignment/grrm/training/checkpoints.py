@@ -10,6 +10,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from paddlenlp.trainer import TrainingArguments
+
 from grrm.errors import UserError
 from grrm.parallel.barrier import barrier
 
@@ -124,14 +126,14 @@ def save_final(trainer: Any, directory: str | Path) -> None:
     barrier(world_size)
 
 
-def start_over(args: Any, checkpoint: Path | None) -> None:
+def start_over(args: TrainingArguments, checkpoint: Path | None) -> None:
     """With `overwrite_output_dir`, unmark the checkpoints of earlier runs: a later one would resume from the newest."""
     if args.overwrite_output_dir and checkpoint is None:
         for path in Path(args.output_dir).glob(f"checkpoint-*/{MARKER}"):
             path.unlink(missing_ok=True)
 
 
-def check_resumable(args: Any, checkpoint: Path, step: int, updates_per_rollout: int = 1) -> None:
+def check_resumable(args: TrainingArguments, checkpoint: Path, step: int, updates_per_rollout: int = 1) -> None:
     """Raises UserError when training cannot go on from `checkpoint`, which was saved after `step`."""
     if not any(checkpoint.glob("optimizer*")):
         raise UserError(
@@ -152,7 +154,7 @@ def check_resumable(args: Any, checkpoint: Path, step: int, updates_per_rollout:
         )
 
 
-def resume_point(args: Any) -> Path | None:
+def resume_point(args: TrainingArguments) -> Path | None:
     """Where to resume: `resume_from_checkpoint` when given, else the newest complete checkpoint in `output_dir`."""
     if args.resume_from_checkpoint:
         path = Path(args.resume_from_checkpoint)

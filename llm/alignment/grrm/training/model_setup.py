@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from paddlenlp.trainer import TrainingArguments
+
+from grrm.config.keys.rollout import RolloutConfig
 from grrm.engine.paddle.engine import PaddleEngine
 from grrm.errors import UserError
 from grrm.models.policy import load_policy
@@ -24,13 +27,13 @@ def check_fit(tokenizer: Any, config: Any, longest: int) -> None:
         )
 
 
-def build_engine(model: Any, args: Any) -> PaddleEngine:
-    """The engine on the policy's own weights, in the precision of training or that of `rollout_quant_type`."""
-    precision = "int8" if args.rollout_quant_type else args.precision
-    return PaddleEngine(model, max_num_seqs=args.rollout_max_num_seqs, precision=precision)
+def build_engine(model: Any, rollout: RolloutConfig, precision: str) -> PaddleEngine:
+    """The engine on the policy's own weights, in the `precision` of training or that of `rollout_quant_type`."""
+    precision = "int8" if rollout.rollout_quant_type else precision
+    return PaddleEngine(model, max_num_seqs=rollout.rollout_max_num_seqs, precision=precision)
 
 
-def weights_dtype(args: Any) -> str:
+def weights_dtype(args: TrainingArguments) -> str:
     """The type the weights are loaded in: bfloat16 on a GPU with `bf16` at level O2, else float32."""
     return "bfloat16" if args.bf16 and args.fp16_opt_level == "O2" else "float32"
 

@@ -1,0 +1,151 @@
+"""What the declarations of keys say, as `--help` of a training script and as the tables of docs/arguments.md.
+
+`python -m grrm.config.document docs/arguments.md` writes the tables anew between their markers.
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from grrm.config.key import By, Key, Section, as_written, keys_of, sections_of
+from grrm.config.stages import STAGES, Stage
+from grrm.entry import run_main
+from grrm.errors import UserError
+
+WIDTH = 110
+HONOURED = (By.OURS, By.TRAINER)
+
+
+def help_text(stage: Stage) -> str:
+    """What `--help` prints for a stage: how to start it, a line on every key, and then what is refused."""
+    config = stage.config
+    lines = [
+        f"usage: {stage.script} ARGUMENTS.yaml [--key value ...]",
+        f"or: python -m paddle.distributed.launch --nproc_per_node N {stage.script} ARGUMENTS.yaml ...",
+        "",
+        stage.summary,
+        "Settings are `key: value` lines of the file; the command line overrides them (a bare --key is true).",
+    ]
+    for section in sections_of(config):
+        keys = [key for key in _own_keys(config, section) if key.support.by in HONOURED]
+        if keys:
+            lines += ["", f"{section.title}:"]
+        for key in keys:
+            lines += [f"  --{key.name}  {key.values_text()}; default {_plain(key.default_text())}"]
+            lines += _wrapped(key.explanation())
+    lines += ["", "Understood, and without effect or refused:"]
+    for key in keys_of(config).values():
+        if key.support.by not in HONOURED:
+            lines += [f"  --{key.name}  {key.explanation()}"]
+            lines += _wrapped(f"{key.support.by.value} unless {_accepted(key)}: {key.support.note}")
+    return "\n".join(lines) + "\n"
+
+
+def _own_keys(config: type[Section], section: type[Section]) -> list[Key]:
+    return [key for key in keys_of(config).values() if key.section is section]
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6, break_on_hyphens=False)
+
+
+def _plain(text: str) -> str:
+    """Without the address of a link."""
+    before, bracket, rest = text.partition("](")
+    return before.replace("[", "") + rest.partition(")")[2] if bracket else text
+
+
+def _accepted(key: Key) -> str:
+    values = [*([key.default] if key.support.default_is_off else []), *key.support.off]
+    return " or ".join(dict.fromkeys(as_written(value) for value in values)) or "left out"
+
+
+def key_tables(stages: Sequence[Stage] = STAGES) -> str:
+    """A heading and a table for each section of the stages, with the keys that take effect."""
+    parts = []
+    for section, having in _sections(stages):
+        rows = [
+            _row(
+                f"`{key.name}`",
+                _default(key),
+                key.values_text(),
+                _honoured_by(having, key.name),
+                key.explanation(),
+            )
+            for key in _own_keys(having[0].config, section)
+            if any(keys_of(stage.config)[key.name].support.by in HONOURED for stage in having)
+        ]
+        if rows:
+            scripts = " and ".join(f"`{stage.script}`" for stage in having)
+            head = [_row("key", "default", "values", "honoured by", "meaning"), "|---|---|---|---|---|"]
+            parts.append("\n".join([f"### {section.title}", "", f"For {scripts}.", "", *head, *rows]))
+    return "\n\n".join(parts)
+
+
+def _sections(stages: Sequence[Stage]) -> Iterator[tuple[type[Section], list[Stage]]]:
+    """Every section of the stages, with those that have it."""
+    for section in dict.fromkeys(section for stage in stages for section in sections_of(stage.config)):
+        yield section, [stage for stage in stages if issubclass(stage.config, section)]
+
+
+def _honoured_by(stages: Sequence[Stage], name: str) -> str:
+    words = {stage.script: keys_of(stage.config)[name].support.by.value for stage in stages}
+    if len(set(words.values())) == 1:
+        return next(iter(words.values()))
+    return "; ".join(f"{word} in `{script}`" for script, word in words.items())
+
+
+def _default(key: Key) -> str:
+    return key.default_text() if key.means or key.required else f"`{as_written(key.default)}`"
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def support_table(stages: Sequence[Stage] = STAGES) -> str:
+    """The keys that do nothing or are refused: for which script, with which values they pass, and why."""
+    rows: dict[str, list[str]] = {}
+    for stage in stages:
+        for key in keys_of(stage.config).values():
+            if key.support.by not in HONOURED:
+                cells = (
+                    f"`{key.name}`",
+                    key.explanation(),
+                    key.support.by.value,
+                    f"`{_accepted(key)}`",
+                    key.support.note,
+                )
+                rows.setdefault(_row(*cells), []).append(stage.script)
+    head = ["| key | meaning | what happens | unless it is | why | script |", "|---|---|---|---|---|---|"]
+    return "\n".join([*head, *(f"{row} {', '.join(f'`{script}`' for script in rows[row])} |" for row in rows)])
+
+
+def with_tables(page: str) -> str:
+    """`page` with the tables of today between its markers. Raises UserError when a marker is missing."""
+    for name, table in (("keys", key_tables()), ("support", support_table())):
+        begin, end = (
+            f"<!-- {name}: written by python -m grrm.config.document docs/arguments.md -->",
+            f"<!-- /{name} -->",
+        )
+        before, found, rest = page.partition(begin)
+        _, closed, after = rest.partition(end)
+        if not (found and closed):
+            raise UserError(f"the page has no markers {begin} and {end}: put them around the table")
+        page = f"{before}{begin}\n\n{table}\n\n{end}{after}"
+    return page
+
+
+def main() -> None:
+    """Write the tables into the page that the command line names."""
+    if len(sys.argv) != 2:
+        raise UserError("name the page: python -m grrm.config.document docs/arguments.md")
+    page = Path(sys.argv[1])
+    page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    run_main(main)

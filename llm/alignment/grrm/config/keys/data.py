@@ -1,0 +1,30 @@
+"""Keys of the training rows and the model, which both stages have."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from grrm.config.key import Section, key
+
+
+class DataConfig(Section):
+    """Where rows come from."""
+
+    title: ClassVar[str] = "Data"
+
+    train_datasets: str = key(
+        None, "JSONL file of training rows", names="file", required="give the JSONL file of training rows"
+    )
+    prompt_key: str = key("src", "key of a row's prompt")
+    response_key: str = key("tgt", "key of its response, or in RL of its translation task", aliases=("label_key",))
+    dataloader_shuffle: bool = key(True, "a new order of the rows in each epoch")
+
+
+class FreezingConfig(Section):
+    """Which weights are trained."""
+
+    title: ClassVar[str] = "Trained weights"
+
+    frozen_layers: int = key(
+        0, "lowest layers that are not trained, and with them the input embeddings", unit="layers", ge=0, le=10**4
+    )

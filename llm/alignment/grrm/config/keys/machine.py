@@ -1,0 +1,107 @@
+"""Keys of device, precision, parallelism, and of speed and memory."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from grrm.config.key import TRAINER, Section, key, refused, switch
+
+_PARALLEL = "only data and sharding parallelism are supported; remove the key"
+_LAYERS = "the policy is built from PaddleNLP's plain layers"
+
+
+class PrecisionConfig(Section):
+    """Device and number formats."""
+
+    title: ClassVar[str] = "Device and precision"
+
+    device: Literal["cpu", "gpu"] | None = key(None, "where to train", means="the GPU when there is one")
+    no_cuda: bool = key(False, "train on the CPU", by=refused("PaddleNLP does not read it; set device: cpu"))
+    bf16: bool = key(False, "train in bfloat16; on a CPU it rounds what projections multiply", by=TRAINER)
+    fp16: bool = key(False, "train in float16, on a GPU only", by=TRAINER)
+    fp16_opt_level: Literal["O0", "O1", "O2"] = key(
+        "O1", "how much is in 16 bits, for bf16 as well: O1 products, O2 weights too", by=TRAINER
+    )
+    amp_master_grad: bool = key(False, "with O2, gradients in float32", by=TRAINER)
+    amp_custom_black_list: list[str] | None = key(None, "operators that stay in float32", by=TRAINER)
+    amp_custom_white_list: list[str] | None = key(None, "operators that work in 16 bits", by=TRAINER)
+    scale_loss: float = key(32768, "first factor of the loss in float16", by=TRAINER)
+    bf16_full_eval: bool = key(False, "evaluate in bfloat16", by=refused("PaddleNLP does not read it; set bf16"))
+    fp16_full_eval: bool = key(False, "evaluate in float16", by=refused("PaddleNLP does not read it; set fp16"))
+
+
+class ParallelConfig(Section):
+    """How work is divided among processes."""
+
+    title: ClassVar[str] = "Parallelism"
+
+    sharding: str = key("", "what data ranks divide among them: stage1 the optimizer, stage2 gradients too", by=TRAINER)
+    sharding_parallel_degree: int = key(-1, "ranks of a sharding group; -1 for all", by=TRAINER, unit="ranks")
+    sharding_parallel_config: str = key("", "options of sharding, separated by blanks", by=TRAINER)
+    sharding_comm_buffer_size_MB: int = key(
+        -1, "gradients that are sent together; -1 leaves it to Paddle", by=TRAINER, unit="MB"
+    )
+    data_parallel_config: str = key("", "options of data parallelism, separated by blanks", by=TRAINER)
+    ddp_find_unused_parameters: bool | None = key(
+        None, "look for weights without gradient in each step", by=TRAINER, means="by the model"
+    )
+    tensor_parallel_degree: int = key(-1, "ranks that share a layer; above 1 is refused", by=TRAINER, unit="ranks")
+    tensor_parallel_config: str = key("", "options of tensor parallelism", by=TRAINER)
+    hybrid_parallel_topo_order: Literal["pp_first", "sharding_first"] | None = key(
+        None, "order of the process groups", by=TRAINER, means="pp_first"
+    )
+    local_rank: int = key(-1, "number of this process; the launcher sets it", by=TRAINER)
+    sharding_degree: int = key(
+        -1, "older name", by=refused("it is PaddleNLP's retired name; use sharding_parallel_degree")
+    )
+    sharding_parallel_mesh_dimension: str = key(
+        "dp", "mesh dimension that is sharded", by=refused("it belongs to automatic parallelism; remove the key")
+    )
+    pipeline_parallel_degree: int = key(-1, "stages that the layers are divided into", by=refused(_PARALLEL, 1))
+    pipeline_parallel_config: str = key("", "options of pipeline parallelism", by=refused(_PARALLEL))
+    sequence_parallel: bool = key(False, "divide the tokens of a layer among tensor ranks", by=refused(_PARALLEL))
+    sequence_parallel_config: str = key("", "options of sequence parallelism", by=refused(_PARALLEL))
+    fuse_sequence_parallel_allreduce: bool = key(False, "join its gradient sums", by=refused(_PARALLEL))
+    sep_parallel_degree: int = key(-1, "ranks that share a row's heads", by=refused(_PARALLEL, 1))
+    context_parallel_degree: int = key(-1, "ranks that share a row's tokens", by=refused(_PARALLEL, 1))
+    split_inputs_sequence_dim: bool = key(True, "divide rows for either of them", by=refused(_PARALLEL))
+    use_expert_parallel: bool | None = key(False, "divide experts among ranks", by=refused(_PARALLEL, None))
+    expert_parallel_degree: int = key(-1, "ranks that experts are divided among", by=refused(_PARALLEL, 1))
+    expert_tensor_parallel_degree: int = key(-1, "ranks that share an expert", by=refused(_PARALLEL, 1))
+    expert_max_capacity: int | None = key(4294967296, "most tokens of an expert", by=refused(_PARALLEL, None))
+    expert_min_capacity: int | None = key(1, "fewest tokens of an expert", by=refused(_PARALLEL, None))
+    enable_auto_parallel: bool | None = key(False, "let Paddle divide the work", by=refused(_PARALLEL, None))
+    auto_parallel_resume_form_hybrid_parallel: bool | None = key(
+        False, "resume that from a hybrid run", by=refused(_PARALLEL, None)
+    )
+
+
+class SpeedConfig(Section):
+    """Memory against time, and fused operators."""
+
+    title: ClassVar[str] = "Speed and memory"
+
+    recompute: bool = key(
+        False, "compute layers again in the backward pass instead of keeping their results", by=TRAINER
+    )
+    recompute_granularity: Literal["full", "full_attn", "core_attn"] = key(
+        "full", "what is computed again", by=switch("recompute covers whole layers")
+    )
+    recompute_use_reentrant: bool = key(
+        False, "recompute by Paddle's older method", by=switch("recompute covers whole layers")
+    )
+    refined_recompute: str = key(
+        "", "what is computed again, by operator", by=refused("the policy's layers do not have it; use recompute")
+    )
+    release_grads: bool | None = key(False, "free the gradients after each step", by=TRAINER)
+    offload_optim: bool | None = key(False, "keep the optimizer state in host memory between steps", by=TRAINER)
+    use_flash_attention: bool = key(False, "fused attention", by=switch(_LAYERS))
+    use_fused_rms_norm: bool = key(False, "fused normalisation", by=switch(_LAYERS))
+    use_fused_rope: bool = key(False, "fused rotation of positions", by=switch(_LAYERS))
+    use_fused_linear: bool = key(False, "fused projections", by=switch(_LAYERS), aliases=("fused_linear",))
+    tensor_parallel_output: bool = key(
+        True, "logits stay divided among tensor ranks", by=switch("the policy's scoring needs its logits that way")
+    )
+    to_static: bool | None = key(
+        False, "compile the model", by=refused("training runs in dynamic mode only; remove the key", None)
+    )

@@ -1,0 +1,110 @@
+"""Keys of the RL objective: algorithm, baseline, policy loss, KL terms, early stopping."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from grrm.config.key import Section, key, refused
+
+Algorithm = Literal["grpo", "gspo", "dr_grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "ppo"]
+AdvantageRule = Literal[
+    "grpo", "grpo_no_std", "dr_grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline"
+]  # fmt: skip
+KlType = Literal["k1", "abs", "k2", "k3", "k1+", "abs+", "k3+", "kl", "mse", "low_var_kl", "low_var_kl+"]
+Aggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+
+_CRITIC = refused("there is no critic; remove the key, or use rl_algorithm grpo or reinforce_plus_plus")
+
+
+class ObjectiveConfig(Section):
+    """Algorithm, advantages and policy loss."""
+
+    title: ClassVar[str] = "Objective"
+
+    rl_algorithm: Algorithm = key("grpo", "stands for an advantage rule, a policy loss and their defaults")
+    advantage_rule: AdvantageRule = key(None, "how rewards become advantages", means="from rl_algorithm")
+    norm_adv_by_std: bool = key(None, "false turns grpo into grpo_no_std", means="from the rule")
+    normalize_reward: bool = key(
+        None, "divide rewards by their running deviation; reinforce_plus_plus only", means="false"
+    )
+    normalize_advantage: bool = key(
+        None, "normalise advantages over the batch; reinforce_plus_plus only", means="false"
+    )
+    gamma: float = key(1.0, "discount per token, reinforce_plus_plus only", gt=0, le=1)
+    policy_loss: Literal["token_clip", "gspo"] = key(
+        None, "clip the ratio of each token, or of the whole response", means="from rl_algorithm"
+    )
+    loss_agg_mode: Aggregation = key(None, "how a batch's token losses become one number", means="what the paper says")
+    pg_loss_coeff: float = key(1.0, "weight of the policy loss", ge=0, le=10**6)
+    clip_range_ratio: float = key(0.2, "how far the policy ratio may move from 1 before it is clipped", gt=0, le=100)
+    clip_range_ratio_low: float = key(None, "the same below 1", means="clip_range_ratio", gt=0, le=1)
+    clip_range_ratio_high: float = key(None, "the same above 1", means="clip_range_ratio", gt=0, le=100)
+    dual_clip_ratio: float | None = key(
+        None, "bound on the ratio where the advantage is negative, e.g. 3", gt=1, le=10**6
+    )
+    clip_range_score: float = key(10.0, "rewards are clipped to plus and minus this", gt=0, le=10**6)
+    kl_coeff: float = key(
+        None,
+        "KL to the starting policy inside the reward",
+        means="0.02 for reinforce_plus_plus, else 0",
+        ge=0,
+        le=10**6,
+    )
+    kl_loss_coeff: float = key(
+        None, "KL to the starting policy as a loss", means="0 for reinforce_plus_plus, else 0.001", ge=0, le=10**6
+    )
+    kl_type: KlType = key("k3", "estimator of the KL loss; with + the gradient is that of k2")
+    entropy_coeff: float = key(0.0, "weight of the entropy bonus", ge=-(10**6), le=10**6)
+    sft_coeff: float = key(
+        0.0, "weight of the advantage-weighted likelihood of better-than-average samples", ge=0, le=10**6
+    )
+    ptx_coeff: float = key(
+        0.0,
+        "weight of a pre-training loss",
+        by=refused("there is no pre-training loss; sft_coeff is the likelihood term of the GRRM recipe"),
+    )
+    use_fp32_compute: bool = key(
+        True,
+        "compute losses in float32",
+        by=refused("rewards, advantages and losses are always computed in float32; remove the key"),
+    )
+    min_learning_rate: float | None = key(None, "where the cosine schedule ends", means="0")
+    decay_steps: int | None = key(None, "steps until then", by=refused("schedules span the whole run; remove the key"))
+
+
+class StoppingConfig(Section):
+    """When a run ends early."""
+
+    title: ClassVar[str] = "Early stopping"
+
+    early_stopping: bool = key(False, "stop when evaluations no longer get better")
+    early_stopping_patience: int = key(
+        4, "evaluations without a better one before the run stops", unit="evaluations", ge=1, le=10**6
+    )
+    early_stopping_threshold: float = key(0.0, "what counts as better: more than this above the best")
+    logprob_gap_limit: float | None = key(
+        None,
+        "stop when log-probabilities of engine and trainer differ by more on average",
+        unit="nats a token",
+        gt=0,
+        le=10**6,
+    )
+
+
+class CriticConfig(Section):
+    """Keys of PPO's critic."""
+
+    title: ClassVar[str] = "Critic"
+
+    critic_model_name_or_path: str | None = key(None, "the critic's model", by=_CRITIC)
+    critic_tokenizer_alpha: float | None = key(None, "factor of its tokenizer", by=_CRITIC)
+    critic_learning_rate: float | None = key(None, "its learning rate", by=_CRITIC)
+    critic_weight_decay: float | None = key(None, "its weight decay", by=_CRITIC)
+    critic_lr_scheduler_type: str | None = key(None, "its schedule", by=_CRITIC)
+    critic_warmup_ratio: float | None = key(None, "its warm-up", by=_CRITIC)
+    critic_recompute: bool | None = key(None, "recompute its layers", by=refused(_CRITIC.note, False))
+    critic_recompute_granularity: str = key("full", "what of them", by=_CRITIC)
+    critic_min_learning_rate: float | None = key(None, "where its schedule ends", by=_CRITIC)
+    critic_decay_steps: int | None = key(None, "steps until then", by=_CRITIC)
+    clip_range_value: float = key(5.0, "clip of the value loss", by=_CRITIC)
+    use_tgt_len_value: bool = key(False, "tell it the length of the reference", by=_CRITIC)

@@ -1,0 +1,107 @@
+"""Keys of the optimizer, its schedule, the length of a run, and evaluation."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from grrm.config.key import TRAINER, Section, key, refused, switch
+from grrm.config.keys.output import When
+
+
+class LengthConfig(Section):
+    """How long a run trains, and the sizes of its steps on one rank."""
+
+    title: ClassVar[str] = "Length and step size"
+
+    max_steps: int = key(-1, "optimizer steps; -1 leaves the length to num_train_epochs", unit="steps")
+    num_train_epochs: float = key(1.0, "passes over the training rows", unit="epochs")
+    per_device_train_batch_size: int = key(8, "rows of a micro-batch on one rank", unit="rows", ge=1, le=10**6)
+    gradient_accumulation_steps: int = key(
+        1, "micro-batches added up for one optimizer step; derived in RL", ge=1, le=10**6
+    )
+    dataloader_drop_last: bool = key(False, "leave out the rows at the end of an epoch that do not fill a batch")
+    seed: int = key(42, "seed of initial weights and of the order of rows", ge=0, le=2**32 - 1)  # NumPy takes no other
+
+
+class OptimizerConfig(Section):
+    """Optimizer and learning rate."""
+
+    title: ClassVar[str] = "Optimizer"
+
+    learning_rate: float = key(5e-5, "the learning rate after the warm-up", by=TRAINER, ge=0, le=10)
+    lr_scheduler_type: Literal["linear", "cosine", "constant", "constant_with_warmup", "polynomial"] = key(
+        "linear", "how the learning rate goes down", by=TRAINER
+    )
+    warmup_ratio: float = key(0.0, "share of the steps in which the learning rate goes up", by=TRAINER, ge=0, le=1)
+    warmup_steps: int = key(0, "the same as a number; wins over warmup_ratio", by=TRAINER, unit="steps", ge=0, le=10**9)
+    num_cycles: float = key(0.5, "waves of the cosine schedule", by=TRAINER)
+    lr_end: float = key(1e-7, "where the polynomial schedule ends", by=TRAINER)
+    power: float = key(1.0, "exponent of the polynomial schedule", by=TRAINER)
+    optim: Literal["adamw", "adafactor", "adamw_mini", "adamw_custom", "adamw_16bit_moment"] = key(
+        "adamw", "the optimizer", by=TRAINER
+    )
+    weight_decay: float = key(0.0, "decay of the weights a step, times the learning rate", by=TRAINER)
+    adam_beta1: float = key(0.9, "decay of AdamW's mean of gradients", by=TRAINER)
+    adam_beta2: float = key(0.999, "decay of AdamW's mean of squared gradients", by=TRAINER)
+    adam_epsilon: float = key(1e-8, "added to AdamW's divisor", by=TRAINER)
+    max_grad_norm: float = key(1.0, "longer gradients are scaled down to this norm", by=TRAINER)
+    flatten_param_grads: bool | None = key(
+        False, "one buffer for all gradients", by=refused("PaddleNLP has it for NPU devices only; remove the key", None)
+    )
+
+
+class EvaluationConfig(Section):
+    """Evaluation during training."""
+
+    title: ClassVar[str] = "Evaluation"
+
+    eval_datasets: str | None = key(None, "JSONL file of held-out rows", names="file")
+    do_eval: bool = key(False, "evaluate; follows from evaluation_strategy", by=TRAINER)
+    evaluation_strategy: When = key("no", "when held-out rows are evaluated; RL counts steps only", by=TRAINER)
+    eval_steps: int | None = key(
+        None, "an evaluation every so many steps", by=TRAINER, means="logging_steps", unit="steps", ge=1, le=10**9
+    )
+    per_device_eval_batch_size: int = key(
+        8,
+        "rows of an evaluation step",
+        by=switch("evaluation keeps rollout_max_num_seqs rows in flight"),
+        unit="rows",
+        ge=1,
+        le=10**6,
+    )
+
+
+class LoaderConfig(Section):
+    """What only PaddleNLP's own data loader and evaluation loop read."""
+
+    title: ClassVar[str] = "PaddleNLP's data loader and evaluation loop"
+
+    prediction_loss_only: bool = key(False, "evaluate the loss alone", by=TRAINER)
+    eval_accumulation_steps: int | None = key(None, "steps before predictions go to the CPU", by=TRAINER)
+    minimum_eval_times: int | None = key(None, "lowers eval_steps to reach so many evaluations", by=TRAINER)
+    max_evaluate_steps: int = key(-1, "batches of one evaluation; -1 for all", by=TRAINER)
+    dataloader_num_workers: int = key(0, "processes that load rows; 0 for none beside the trainer", by=TRAINER)
+    past_index: int = key(-1, "output that is handed to the next step; -1 for none", by=TRAINER)
+    remove_unused_columns: bool | None = key(True, "leave out columns the model does not take", by=TRAINER)
+    label_names: list[str] | None = key(None, "inputs that are labels", by=TRAINER, means="labels")
+    distributed_dataloader: bool | None = key(False, "load on one rank and send to its peers", by=TRAINER)
+    skip_data_intervals: list[list[int]] | None = key(None, "ranges of steps whose rows are passed over", by=TRAINER)
+    count_trained_tokens: bool = key(False, "count the tokens that were trained on", by=TRAINER)
+    pad_token_id: int = key(0, "token that count does not count", by=TRAINER)
+    lazy_data_processing: bool | None = key(
+        True, "prepare rows when they are used", by=refused("the data are held in memory; remove the key", None)
+    )
+
+
+class ScriptConfig(Section):
+    """What a script does at all."""
+
+    title: ClassVar[str] = "What the script does"
+
+    do_train: bool = key(True, "train", by=refused("run_rl.py and run_sft.py always train; remove the key"))
+    do_predict: bool = key(False, "predict on a test set", by=refused("this script only trains; remove the key"))
+    do_export: bool = key(
+        False,
+        "export a model for inference",
+        by=refused("the saved checkpoint is already a PaddleNLP model folder; remove the key"),
+    )

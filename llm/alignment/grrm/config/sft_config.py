@@ -1,0 +1,45 @@
+"""What run_sft.py reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from grrm.config.key import Section, Support, key, refused
+from grrm.config.keys.data import DataConfig, FreezingConfig
+from grrm.config.keys.optimization import EvaluationConfig, LoaderConfig
+from grrm.config.stage_config import StageConfig
+
+_NO_EVALUATION = refused("run_sft.py does not evaluate; score its model with the evaluation of grrm and remove the key")
+
+
+class SupervisedConfig(Section):
+    """Model and rows of the cold start; the loss covers the response tokens only."""
+
+    title: ClassVar[str] = "Supervised training"
+
+    model_name_or_path: str | None = key(None, "folder or name of the model to go on from", names="model")
+    init_from_config: str | None = key(None, "JSON file of a model configuration to train from scratch", names="file")
+    tokenizer_name_or_path: str | None = key(None, "folder of the tokenizer", means="model_name_or_path", names="model")
+    max_length: int = key(
+        2048, "longest row of prompt and response; others are left out and counted", unit="tokens", ge=1, le=10**7
+    )
+    prompt_labels_key: str = key("", "key of a row's labels inside its prompt; empty for none")
+    prompt_label_weight: float = key(
+        1.0, "weight of such a label in the loss; a token of the response has 1", ge=0, le=10**6
+    )
+    z_loss_weight: float = key(
+        0.0,
+        "weight of the squared log-normaliser, which keeps logits near log-probabilities",
+        ge=0,
+        le=10**6,
+    )
+
+
+class SFTConfig(SupervisedConfig, DataConfig, FreezingConfig, EvaluationConfig, StageConfig, LoaderConfig):
+    """Every setting of a supervised run."""
+
+    support: ClassVar[Mapping[str, Support]] = {
+        **dict.fromkeys(EvaluationConfig.model_fields, _NO_EVALUATION),
+        "dataloader_shuffle": refused("PaddleNLP's loader always shuffles; remove the key"),
+    }

@@ -1,0 +1,41 @@
+"""The training stages: what each reads and how it is checked. A further one is a model of its keys and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from dataclasses import dataclass
+from typing import Any
+
+from grrm.config.batch_plan import BatchPlan
+from grrm.config.checks import check_batches, check_rl, check_sft
+from grrm.config.derive import derive_rl
+from grrm.config.problems import Problems
+from grrm.config.rl_config import RLConfig
+from grrm.config.sft_config import SFTConfig
+from grrm.config.stage_config import StageConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One training script. `check` is given what `derive` returns, the keys of the file, and where to note mistakes.
+
+    `plan` works out the batches from the same, the number of data ranks and that of the prompts.
+    """
+
+    script: str
+    summary: str
+    config: type[StageConfig]
+    check: Callable[[Any, Set[str], Problems], None]
+    derive: Callable[[Any, Problems], Any] = lambda config, _: config
+    plan: Callable[[Any, Set[str], int, int | None, Problems], BatchPlan | None] | None = None
+
+
+STAGES = (
+    Stage("run_rl.py", "Reinforcement learning of a translation policy.", RLConfig, check_rl, derive_rl, check_batches),
+    Stage("run_sft.py", "Supervised cold start of a translation policy.", SFTConfig, check_sft),
+)
+
+
+def stage_of(config: type[StageConfig]) -> Stage:
+    """The stage that a class of configurations belongs to."""
+    return next(stage for stage in STAGES if stage.config is config)

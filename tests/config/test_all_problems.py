@@ -1,0 +1,127 @@
+"""All mistakes of an argument file are told at once, each once, and help needs no file."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from support.rl_processes import SCRIPTS, environment
+from support.sentences import the_mistakes
+
+from grrm.config import Launch, RLConfig, SFTConfig, prepare
+from grrm.config.batch_plan import batch_plan
+from grrm.errors import UserError, UserErrors
+
+GOOD = {
+    "output_dir": "out",
+    "actor_model_name_or_path": "Qwen/Qwen2.5-0.5B",
+    "train_datasets": "rl.jsonl",
+    "rollout_n": 4,
+    "max_prompt_len": 64,
+    "max_dec_len": 32,
+    "max_steps": 20,
+    "save_steps": 10,
+}
+
+
+def mistakes(tmp_path: Path, changes: dict, overrides=(), stage=RLConfig) -> list[str]:
+    path = tmp_path / "X.yaml"
+    path.write_text(yaml.safe_dump({**GOOD, **changes}, sort_keys=False))
+    with pytest.raises(UserErrors) as caught:
+        prepare(stage, path, overrides, Launch("cpu", 1), check_machine=False)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: {len(caught.value.sentences)} mistakes\n  ")
+    assert message.count("X.yaml") == 1
+    return list(caught.value.sentences)
+
+
+def test_mistakes_of_every_kind_are_told_together(tmp_path):
+    changes = {
+        "lerning_rate": 1,
+        "temperature": 0,
+        "max_steps": "many",
+        "ptx_coeff": 0.1,
+        "kl_coeff": 0.01,
+        "min_dec_len": 40,
+        "use_rm_server": True,
+        "fp16": True,
+        "global_batch_size": 6,
+        "global_mini_batch_size": 4,
+    }
+    told = mistakes(tmp_path, changes, ["--rolout_n", "3"])
+    expected = [
+        "max_steps is 'many'; give a whole number",
+        "Unknown key 'lerning_rate'",
+        "temperature is 0; it must be above 0",
+        "ptx_coeff: 0.1 is not supported",
+        "Unknown key 'rolout_n'",
+        "kl_coeff 0.01 is the penalty inside the reward",
+        "min_dec_len 40 is above max_dec_len 32",
+        "use_rm_server needs reward_server",
+        "global_mini_batch_size 4 must divide global_batch_size 6",
+        "fp16 is not supported on a CPU",
+    ]
+    assert len(told) == len(expected)
+    for sentence, start in zip(told, expected, strict=True):
+        assert sentence.startswith(start)
+
+
+def test_what_follows_from_a_key_that_is_wrong_in_itself_is_not_told_again(tmp_path):
+    told = mistakes(tmp_path, {"rollout_n": 0, "sharding": "stage9", "output_dir": ["a"], "max_dec_len": "long"})
+    assert [sentence.split()[0] for sentence in told] == ["output_dir", "rollout_n", "max_dec_len", "sharding"]
+
+
+def test_a_single_mistake_stays_one_sentence(tmp_path):
+    path = tmp_path / "X.yaml"
+    path.write_text(yaml.safe_dump({**GOOD, "min_dec_len": 40}))
+    with pytest.raises(UserError) as caught:
+        prepare(RLConfig, path, check_machine=False)
+    assert str(caught.value) == f"{path}: min_dec_len 40 is above max_dec_len 32; lower it."
+
+
+def test_batch_sizes_that_do_not_fit_are_told_together():
+    config = RLConfig(**GOOD, global_batch_size=6, global_gen_batch_size=12, global_mini_batch_size=4)
+    with pytest.raises(UserErrors) as caught:
+        batch_plan(config, 1)
+    assert [sentence.split()[0] for sentence in caught.value.sentences] == [
+        "global_gen_batch_size",
+        "global_mini_batch_size",
+    ]
+
+
+def test_supervised_files_too(tmp_path):
+    told = mistakes(tmp_path, {"do_eval": True, "weight_decay": "little"}, stage=SFTConfig)
+    assert "Unknown key 'rollout_n'; did you mean" in "".join(told)
+    assert any(sentence.startswith("do_eval: True is not supported: run_sft.py does not evaluate") for sentence in told)
+    assert "weight_decay is 'little'; give a number." in told
+    assert "give either model_name_or_path, to go on from a model, or init_from_config, to start anew." in told
+
+
+def start(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-X", "importtime", str(SCRIPTS / words[0]), *words[1:]]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment(), check=False)
+
+
+def test_a_script_prints_a_line_for_each_mistake_and_no_traceback(tmp_path):
+    path = tmp_path / "X.yaml"
+    path.write_text(yaml.safe_dump({**GOOD, "temperature": 0, "min_dec_len": 40, "train_datasets": str(path)}))
+    done = start("run_rl.py", str(path))
+    assert done.returncode == 2
+    errors = "\n".join(line for line in done.stderr.splitlines() if not line.startswith("import time:"))
+    assert errors.startswith(f"error: {path}: 2 mistakes\n  ")
+    assert [line.split()[0] for line in the_mistakes(errors)] == ["temperature", "min_dec_len"]
+
+
+@pytest.mark.parametrize("words", [("run_rl.py", "--help"), ("run_sft.py", "-h"), ("run_rl.py", "X.yaml", "--help")])
+def test_help_needs_neither_file_nor_paddle(words):
+    done = start(*words)
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"usage: {words[0]} ARGUMENTS.yaml")
+    assert "  --learning_rate  number ≥ 0, ≤ 10; default 5e-05\n" in done.stdout
+    assert "error: " not in done.stderr
+    imports = [line.split("|")[-1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")]
+    assert imports
+    assert not {name.split(".")[0] for name in imports} & {"paddle", "paddlenlp"}
