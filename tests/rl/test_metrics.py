@@ -13,10 +13,10 @@ from support.rolled import rolled_group
 from grrm.gqm.groups import Status
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.shaping import ShapedRewards
-from grrm.rl.experience_maker import Experience
+from grrm.rl.experience_maker import Experience, group_records
 from grrm.rl.metrics import StepMetrics, logprob_gap, rollout_metrics
-from grrm.rl.run_record import RunRecord
 from grrm.tracking.rollout_dump import read_rollouts
+from grrm.tracking.run_record import RunRecord
 
 NO_GAP = (0.0, 0.0, 1.0)
 
@@ -118,7 +118,7 @@ def test_rewards_without_verdicts_are_dumped_and_shown(tmp_path, file_format, ca
     from grrm.tracking.rollout_dump import RolloutDump
 
     record = RunRecord(None, RolloutDump(tmp_path, file_format), None, console_groups=1)
-    record.rollout(1, experience(by_row_server(0, 0.25, 0.75)))
+    record.rollout(1, lambda: group_records(experience(by_row_server(0, 0.25, 0.75)), 1))
     (dumped,) = read_rollouts(tmp_path)
     assert dumped["verdict"] is None
     assert [c["reward"] for c in dumped["candidates"]] == [0.25, 0.75]

@@ -20,8 +20,8 @@ from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.overlong import OverlongConfig
 from grrm.rewards.shaping import ShapingConfig
 from grrm.rl import reward_sources
-from grrm.rl.reward_sources import RowRewardStage, await_reward_server, build_rewarder
-from grrm.rl.reward_stage import RewardStage
+from grrm.rl.reward_sources import await_reward_server, build_rewarder
+from grrm.rl.reward_stage import RewardStage, RowRewardStage
 
 
 @pytest.fixture

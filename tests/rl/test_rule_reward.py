@@ -21,7 +21,7 @@ from grrm.rewards.shaping import ShapingConfig
 from grrm.rl.experience_maker import Experience
 from grrm.rl.metrics import rollout_metrics
 from grrm.rl.reward_sources import build_rewarder
-from grrm.rl.rule_reward import RuleRewardStage
+from grrm.rl.reward_stage import RuleRewardStage
 
 GOLD = '{"A": 8, "B": 3, "C": 3}'
 RIGHT = "A is better.\n\n### Final Ranking:\n\nA > B = C\n\n### Scores:\n\nA: 8, B: 3, C: 3\n"

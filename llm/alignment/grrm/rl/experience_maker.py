@@ -28,6 +28,7 @@ from grrm.rl.losses.aggregation import Denominators, count_denominators
 from grrm.rl.reward_stage import Rewarder
 from grrm.rl.reward_stream import RewardStream
 from grrm.rl.rollout import RolledGroup, RolloutWorker, check_complete
+from grrm.tracking.rollout_dump import group_record
 
 TokenScorer = Callable[[Sequence[RolledGroup]], None]
 
@@ -208,3 +209,22 @@ def row_advantages(experience: Experience) -> list[NDArray[Any]]:
         means.append(np.asarray([row[:length].mean() for row, length in zip(rows, lengths, strict=True)]))
         start += len(lengths)
     return means
+
+
+def group_records(experience: Experience, step: int) -> list[dict[str, Any]]:
+    """What the dump and the console get of every group that has rewards; no advantage where a row has no reward."""
+    return [
+        group_record(
+            step,
+            rolled.group,
+            rolled.verdict,
+            rolled.shaped.rewards,
+            [
+                None if reward is None else float(advantage)
+                for reward, advantage in zip(rolled.shaped.rewards, advantages_G, strict=True)
+            ],
+            statuses_G=rolled.shaped.statuses,
+        )
+        for rolled, advantages_G in zip(experience.groups, row_advantages(experience), strict=True)
+        if rolled.shaped is not None
+    ]

@@ -7,21 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grrm.config.keys.reward import RewardConfig
-from grrm.data.convert import render_tgt
 from grrm.errors import UserError
-from grrm.gqm.groups import Group, Status, Verdict
+from grrm.gqm.groups import Group, Verdict
 from grrm.judges.text_metric import TextMetricJudge
 from grrm.parallel.collective import run_together
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.bearer import token_from_file
 from grrm.rewards.client import RewardClient, RewardServerError
 from grrm.rewards.failure_policy import FailurePolicy
-from grrm.rewards.overlong import overlong_penalty
 from grrm.rewards.rule_rewards import rule_reward_function
-from grrm.rewards.shaping import ShapedRewards, ShapingConfig
-from grrm.rl.reward_stage import Rewarder, RewardStage
-from grrm.rl.rollout import RolledGroup
-from grrm.rl.rule_reward import RuleRewardStage
+from grrm.rewards.shaping import ShapingConfig
+from grrm.rl.reward_stage import Rewarder, RewardStage, RowRewardStage, RuleRewardStage
 
 logger = logging.getLogger(__name__)
 STARTUP_S = 15.0
@@ -37,35 +33,6 @@ class ServerJudge:
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group. Raises RewardServerError when no server answers within attempts and deadline."""
         return self.client.score(groups)
-
-
-@dataclass(slots=True)
-class RowRewardStage:
-    """Rewards from a server that speaks PaddleNLP's row protocol only.
-
-    Its numbers are taken as they are (no score scale): the protocol has no statuses, so a failure that the server
-    reports as 0 cannot be told from a score of 0. Overlong penalties are subtracted as usual.
-    """
-
-    client: RewardClient
-    shaping: ShapingConfig
-    eos_text: str
-
-    def reward(self, groups: Sequence[RolledGroup]) -> None:
-        """Fill `shaped`; there is no verdict."""
-        rows = [(rolled, candidate) for rolled in groups for candidate in rolled.group.candidates]
-        scores = iter(
-            self.client.score_rows(
-                src=[rolled.prompt_text for rolled, _ in rows],
-                tgt=[render_tgt(rolled.group.task) for rolled, _ in rows],
-                response=[candidate.response + self.eos_text for _, candidate in rows],
-            )
-        )
-        for rolled in groups:
-            judged = tuple(next(scores) for _ in rolled.group.candidates)
-            penalties = tuple(overlong_penalty(c.n_tokens, self.shaping.overlong) for c in rolled.group.candidates)
-            rewards = tuple(score - penalty for score, penalty in zip(judged, penalties, strict=True))
-            rolled.shaped = ShapedRewards(rewards, judged, penalties, (Status.SCORED,) * len(judged))
 
 
 def build_rewarder(config: RewardConfig, shaping: ShapingConfig, policy: FailurePolicy, eos_text: str) -> Rewarder:

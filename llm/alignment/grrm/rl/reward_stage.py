@@ -1,4 +1,8 @@
-"""The reward stage: groups go to the judge whole, before any balancing, and come back with rewards or reasons."""
+"""The reward stage: groups go to what rewards them whole, before any balancing, and get rewards or reasons.
+
+A judge gives verdicts that are shaped into rewards, a server of PaddleNLP's row protocol gives finished rewards, and a
+rule compares responses with the ground truth of their row, which trains judges.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from grrm.data.convert import render_tgt
+from grrm.gqm.groups import Group, Status, Verdict
 from grrm.judges.interface import Judge
+from grrm.rewards.client import RewardClient
 from grrm.rewards.failure_policy import FailurePolicy
-from grrm.rewards.shaping import ShapingConfig, shape_rewards
+from grrm.rewards.overlong import overlong_penalty
+from grrm.rewards.ranking_accuracy import RankingReward, RankingRewardFunction
+from grrm.rewards.rule_rewards import parts_of
+from grrm.rewards.shaping import ShapedRewards, ShapingConfig, shape_rewards
 from grrm.rl.rollout import RolledGroup
 
 
@@ -40,3 +50,75 @@ class RewardStage:
         for rolled, verdict in zip(groups, verdicts, strict=True):
             rolled.verdict = verdict
             rolled.shaped = shape_rewards(rolled.group, verdict, self.shaping, self.policy)
+
+
+@dataclass(slots=True)
+class RowRewardStage:
+    """Rewards from a server that speaks PaddleNLP's row protocol only.
+
+    Its numbers are taken as they are (no score scale): the protocol has no statuses, so a failure that the server
+    reports as 0 cannot be told from a score of 0. Overlong penalties are subtracted as usual.
+    """
+
+    client: RewardClient
+    shaping: ShapingConfig
+    eos_text: str
+
+    def reward(self, groups: Sequence[RolledGroup]) -> None:
+        """Fill `shaped`; there is no verdict."""
+        rows = [(rolled, candidate) for rolled in groups for candidate in rolled.group.candidates]
+        scores = iter(
+            self.client.score_rows(
+                src=[rolled.prompt_text for rolled, _ in rows],
+                tgt=[render_tgt(rolled.group.task) for rolled, _ in rows],
+                response=[candidate.response + self.eos_text for _, candidate in rows],
+            )
+        )
+        for rolled in groups:
+            judged = tuple(next(scores) for _ in rolled.group.candidates)
+            penalties = tuple(overlong_penalty(c.n_tokens, self.shaping.overlong) for c in rolled.group.candidates)
+            rewards = tuple(score - penalty for score, penalty in zip(judged, penalties, strict=True))
+            rolled.shaped = ShapedRewards(rewards, judged, penalties, (Status.SCORED,) * len(judged))
+
+
+@dataclass(slots=True)
+class RuleRewardStage:
+    """Rewards by ranking accuracy (RLVR); the group's reference is the ground truth, the gold scores or ranking.
+
+    A response that is no valid verdict has no score but the status UNPARSABLE_CANDIDATE, so that the failure policy
+    decides what it gets: by default the fixed reward, which is 0 unless set, as in the reference. Of valid responses,
+    the measure `ranking_reward` is the share of candidate pairs that they order as the ground truth does, and
+    `score_reward` the credit for their scores, where the rule asks for either.
+    """
+
+    rule: RankingRewardFunction
+    shaping: ShapingConfig
+    policy: FailurePolicy
+
+    def reward(self, groups: Sequence[RolledGroup]) -> None:
+        """Fill `verdict`, `shaped` and `measures` of every group.
+
+        Raises UserError for a ground truth that cannot be read, RewardFailure when the failure policy says abort.
+        """
+        for rolled in groups:
+            ground_truth = _ground_truth(rolled.group)
+            found = [self.rule(candidate.response, ground_truth) for candidate in rolled.group.candidates]
+            rolled.verdict = _verdict(found)
+            rolled.shaped = shape_rewards(rolled.group, rolled.verdict, self.shaping, self.policy)
+            rolled.measures = {
+                part: [getattr(one, part) if one.valid_answer else None for one in found]
+                for part in parts_of(self.rule)
+            }
+
+
+def _ground_truth(group: Group) -> str:
+    if group.task.reference is None:
+        raise ValueError(f"group {group.group_id!r} has no ground truth")
+    return group.task.reference
+
+
+def _verdict(found: Sequence[RankingReward]) -> Verdict:
+    return Verdict(
+        tuple(Status.SCORED if one.valid_answer else Status.UNPARSABLE_CANDIDATE for one in found),
+        tuple(one.score if one.valid_answer else None for one in found),
+    )

@@ -9,7 +9,7 @@ from paddlenlp.trainer import TrainingArguments
 
 from grrm.config import RLConfig
 from grrm.config.batch_plan import BatchPlan, batch_plan
-from grrm.config.keys.objective import ObjectiveConfig, StoppingConfig
+from grrm.config.keys.objective import StoppingConfig
 from grrm.config.training_arguments import training_arguments
 from grrm.data.dataset import PromptDataset, RankingPromptDataset
 from grrm.engine.api import SamplingParams
@@ -31,9 +31,9 @@ from grrm.rl.held_out import HeldOut, StopWhenNoBetter
 from grrm.rl.losses.config import PolicyLossConfig
 from grrm.rl.reward_sources import await_reward_server, build_rewarder
 from grrm.rl.rollout import RolloutWorker
-from grrm.rl.run_record import RunRecord
 from grrm.rl.trainer import GroupPolicyTrainer
 from grrm.startup import freeze_gc
+from grrm.tracking.run_record import RunRecord
 from grrm.training.checkpoints import (
     check_resumable,
     claim_output_dir,
@@ -90,14 +90,15 @@ def train(config: RLConfig) -> None:
     if checkpoint and not is_finished:
         check_resumable(args, checkpoint, state["step"], plan.updates_per_rollout)
     start_over(args, checkpoint)
-    record = RunRecord.open(config, args, ranks, plan.optimizer_steps, first_step=state["step"] + 1)
+    is_writer = ranks.rank == 0 and args.process_index == 0  # the gathered batch is whole there
+    record = RunRecord.open(config, is_writer, plan.optimizer_steps, first_step=state["step"] + 1)
     trainer = GroupPolicyTrainer(
         model=model,
         args=args,
         config=config,
         maker=maker,
         plan=plan,
-        loss_config=loss_config(config),
+        loss_config=PolicyLossConfig.of(config),
         record=record,
         tokenizer=tokenizer,
         held_out=build_held_out(config, ranks, tokenizer, maker),
@@ -217,21 +218,4 @@ def shaping_config(config: RLConfig) -> ShapingConfig:
     )
     return ShapingConfig(
         config.score_scale_factor, config.default_reward, overlong, unscored_pay_length=config.use_rule_reward
-    )
-
-
-def loss_config(config: ObjectiveConfig) -> PolicyLossConfig:
-    """The policy loss as the argument file says."""
-    return PolicyLossConfig(
-        policy_loss=config.policy_loss,
-        clip_low=config.clip_range_ratio_low,
-        clip_high=config.clip_range_ratio_high,
-        dual_clip=config.dual_clip_ratio,
-        loss_agg_mode=config.loss_agg_mode,
-        pg_loss_coeff=config.pg_loss_coeff,
-        kl_loss_coeff=config.kl_loss_coeff,
-        kl_type=config.kl_type,
-        clip_range_score=config.clip_range_score,
-        entropy_coeff=config.entropy_coeff,
-        sft_coeff=config.sft_coeff,
     )

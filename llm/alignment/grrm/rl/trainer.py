@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from paddlenlp.trainer import Trainer, TrainingArguments
@@ -18,11 +19,11 @@ from grrm.config.batch_plan import BatchPlan
 from grrm.errors import UserError
 from grrm.models.chunked_loss import chunked_loss
 from grrm.rl.batch import BatchObjective, make_batch, pack_tokens
-from grrm.rl.experience_maker import Experience, ExperienceMaker
+from grrm.rl.experience_maker import Experience, ExperienceMaker, group_records
 from grrm.rl.held_out import HeldOut, StopWhenNoBetter
 from grrm.rl.losses.config import PolicyLossConfig
 from grrm.rl.metrics import StepMetrics, rollout_metrics
-from grrm.rl.run_record import RunRecord
+from grrm.tracking.run_record import RunRecord
 from grrm.training.callbacks import DecaysToFloor, LogLastStep, StopsAtDivergence
 from grrm.training.checkpoints import MarksCheckpoints
 
@@ -94,7 +95,8 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
             self._experience = self.maker.make()
             self._rollout = inputs.rollout
             self.step_metrics.set(rollout_metrics(self._experience))
-            self.record.rollout(self.state.global_step + 1, self._experience)
+            step = self.state.global_step + 1
+            self.record.rollout(step, partial(group_records, self._experience, step))
             self._update_started = time.perf_counter()
         assert self._experience is not None
         rows = self._experience.micro_batches[inputs.update][inputs.micro]

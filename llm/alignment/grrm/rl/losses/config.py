@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from grrm.config.keys.objective import ObjectiveConfig
 from grrm.errors import UserError, require_known
 
 POLICY_LOSS_NAMES = ("token_clip", "gspo")
@@ -40,6 +41,23 @@ class PolicyLossConfig:
     clip_range_score: float = 10.0
     entropy_coeff: float = 0.0
     sft_coeff: float = 0.0
+
+    @classmethod
+    def of(cls, keys: ObjectiveConfig) -> PolicyLossConfig:
+        """The policy loss as an argument file says."""
+        return cls(
+            policy_loss=keys.policy_loss,
+            clip_low=keys.clip_range_ratio_low,
+            clip_high=keys.clip_range_ratio_high,
+            dual_clip=keys.dual_clip_ratio,
+            loss_agg_mode=keys.loss_agg_mode,
+            pg_loss_coeff=keys.pg_loss_coeff,
+            kl_loss_coeff=keys.kl_loss_coeff,
+            kl_type=keys.kl_type,
+            clip_range_score=keys.clip_range_score,
+            entropy_coeff=keys.entropy_coeff,
+            sft_coeff=keys.sft_coeff,
+        )
 
     @property
     def policy_agg_mode(self) -> str:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paddlenlp.trainer import TrainingArguments
-
 from grrm.config import RLConfig
-from grrm.parallel.data_ranks import DataRanks
-from grrm.rl.experience_maker import Experience, row_advantages
 from grrm.tracking.console import StepProgress, show_groups
 from grrm.tracking.metrics_log import MetricsLog
-from grrm.tracking.rollout_dump import RolloutDump, group_record
+from grrm.tracking.rollout_dump import RolloutDump
 
 PROGRESS_METRICS = ("loss", "reward_mean", "kl", "frac_zero_variance")
 
@@ -30,13 +26,11 @@ class RunRecord:
     show_every: int = 1
 
     @classmethod
-    def open(
-        cls, config: RLConfig, args: TrainingArguments, ranks: DataRanks, total_steps: int, first_step: int
-    ) -> RunRecord:
-        """Open the files below `args.output_dir`; `first_step` is the first step that this run will take."""
-        if ranks.rank != 0 or args.process_index != 0:
+    def open(cls, config: RLConfig, is_writer: bool, total_steps: int, first_step: int) -> RunRecord:
+        """Open the files below `output_dir` on the rank that writes; `first_step` is the first this run will take."""
+        if not is_writer:
             return cls(None, None, None, 0)
-        folder = Path(args.output_dir)
+        folder = Path(config.output_dir)
         return cls(
             metrics_log=MetricsLog(folder, first_step),
             dump=RolloutDump(folder / "rollouts", config.dump_format, first_step=first_step)
@@ -47,22 +41,14 @@ class RunRecord:
             show_every=max(1, total_steps // 10),
         )
 
-    def rollout(self, step: int, experience: Experience) -> None:
-        """Dump the rollout that step `step` starts with, and show a few of its groups now and then."""
+    def rollout(self, step: int, records_of: Callable[[], Sequence[Mapping[str, Any]]]) -> None:
+        """Dump the rollout that step `step` starts with, and show a few of its groups now and then.
+
+        `records_of` makes its `group_record`s; it is not called where nobody would see them.
+        """
         if self.dump is None and not self.console_groups:
             return
-        records = [
-            group_record(
-                step,
-                rolled.group,
-                rolled.verdict,
-                rolled.shaped.rewards,
-                _shown(rolled, advantages),
-                statuses_G=rolled.shaped.statuses,
-            )
-            for rolled, advantages in zip(experience.groups, row_advantages(experience), strict=True)
-            if rolled.shaped is not None
-        ]
+        records = records_of()
         if self.dump is not None:
             self.dump.write(step, records)
         if self.console_groups and (step - 1) % self.show_every == 0:
@@ -84,11 +70,3 @@ class RunRecord:
         """Finish the progress bar."""
         if self.progress is not None:
             self.progress.close()
-
-
-def _shown(rolled: Any, advantages: Any) -> list[float | None]:
-    """Advantages for the dump: None where the row had no reward."""
-    return [
-        None if reward is None else float(advantage)
-        for reward, advantage in zip(rolled.shaped.rewards, advantages, strict=True)
-    ]
