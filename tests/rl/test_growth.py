@@ -266,7 +266,7 @@ def test_labels_inside_prompts_and_the_z_loss_weigh_what_they_are_told_to(policy
             weights.append(weight)
             normalizers.append(normalizer[place])
     inputs = SftCollator(0, 0, 0.25)(items)
-    loss = SftTrainer.compute_loss(SimpleNamespace(z_loss_weight=z_loss_weight), policy, inputs)
+    loss = SftTrainer.compute_loss(SimpleNamespace(model=policy, z_loss_weight=z_loss_weight), policy, inputs)
     expected = -np.average(wanted, weights=weights) + z_loss_weight * np.square(normalizers).mean()
     assert float(loss) == pytest.approx(expected, rel=1e-4)
     assert "weights_N" not in SftCollator(0)(items)
