@@ -48,7 +48,6 @@ def test_a_control_token_that_no_setting_names_is_known_as_one(tmp_path):
     assert {"<|user|>", "<|im_start|>", "<|im_end|>"} <= {*special_tokens(load_tokenizer(folder))}
 
 
-@pytest.mark.slow
 def test_a_stored_truncation_or_padding_does_not_touch_prompts(tmp_path):
     train_bpe(["user\nTranslate Guten Morgen"], tmp_path, 300)
     stored = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
