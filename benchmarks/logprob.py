@@ -1,9 +1,9 @@
 """Log-probabilities and entropies of tokens under a large vocabulary, forward and backward, from hidden states.
 
     bash benchmarks/peers/set_up.sh                              # once: torch
-    python benchmarks/logprob.py [--repeats 2] [--tokens 4096] [--forms one-pass,twice,whole,stock] [--out FILE]
+    python benchmarks/logprob.py [--repeats 2] [--tokens 4096] [--forms chunked,twice,whole,stock] [--out FILE]
 
-`one-pass` takes a few sequences at a time forth and back, as a training step does, and `one-pass-bf16` does so with
+`chunked` takes a few sequences at a time forth and back, as a training step does, and `chunked-bf16` does so with
 bfloat16 products (left out on processors that have no dot products of it); `twice` computes logits of 256
 tokens at a time and once more in the backward pass; `whole` keeps all logits, with this project's kernel behind them;
 `stock` is Paddle's own operators. In torch, and left out where that is not installed: `trl`, what TRL's trainer calls
@@ -31,7 +31,7 @@ from decode import peers_home, runs_here
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks/results/logprob.json"
-OURS = ("one-pass", "one-pass-bf16", "twice", "whole", "stock")
+OURS = ("chunked", "chunked-bf16", "twice", "whole", "stock")
 PEERS = ("trl", "torch")
 DEFAULT = OURS[:3]
 N_TOKENS, SEQUENCE = 4096, 64
@@ -156,7 +156,7 @@ def paddle_step(form: str, n_tokens: int, vocab: int, width: int) -> Callable[[]
     def step() -> None:
         weight.clear_gradient(set_to_zero=False)
         hidden.clear_gradient(set_to_zero=False)
-        if form.startswith("one-pass"):
+        if form.startswith("chunked"):
             layout = (True, tuple(lengths), False)
             ChunkedLoss.apply(hidden, weight, labels, *layout, lambda scores, _: scores[0].sum() / n_tokens).backward()
             return

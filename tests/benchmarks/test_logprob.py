@@ -25,11 +25,11 @@ def test_forms_take_turns_and_are_told_relative_to_the_others(logprob, monkeypat
         )
 
     monkeypatch.setattr(logprob, "measure_once", measured)
-    rows = logprob.measure(2, 100, ["one-pass"], "python")["rows"]
+    rows = logprob.measure(2, 100, ["chunked"], "python")["rows"]
     first = next(iter(logprob.SIZES.values()))[0]
-    assert turns[:6] == [("one-pass", first), ("trl", first), ("torch", first)] * 2
+    assert turns[:6] == [("chunked", first), ("trl", first), ("torch", first)] * 2
     ours, trl, _ = rows[:3]
-    assert (ours["engine"], ours["seconds"], ours["seconds_relative_to_torch"]) == ("ours-one-pass", 1.5, 0.5)
+    assert (ours["engine"], ours["seconds"], ours["seconds_relative_to_torch"]) == ("ours-chunked", 1.5, 0.5)
     assert (ours["peak_mb_relative_to_trl"], ours["peak_mb_relative_to_torch"]) == (0.5, 0.125)
     assert (trl["engine"], trl["seconds_relative_to_trl"]) == ("trl", 1.0)
 
@@ -46,11 +46,11 @@ def test_results_to_compare_with_are_not_overwritten_without_the_others(logprob,
 def test_what_cannot_be_measured_is_refused(logprob, wrong, capsys):
     with pytest.raises(SystemExit):
         logprob.main(wrong)
-    assert "--forms some of one-pass,one-pass-bf16,twice,whole,stock" in capsys.readouterr().err
+    assert "--forms some of chunked,chunked-bf16,twice,whole,stock" in capsys.readouterr().err
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["one-pass", "one-pass-bf16", "stock"])
+@pytest.mark.parametrize("form", ["chunked", "chunked-bf16", "stock"])
 def test_a_form_is_measured_in_a_process_of_its_own(logprob, form):
     command = [sys.executable, logprob.__file__, "--one", form, "70", "300", "16"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
