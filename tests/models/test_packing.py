@@ -97,6 +97,19 @@ def test_a_group_needs_one_copy_of_its_prompt():
 
 
 @settings(deadline=None)
+@given(seed=st.integers(0, 99), max_tokens=st.integers(1, 40), row_tokens=st.integers(0, 90))
+def test_with_last_tokens_kept_every_token_has_its_place(seed, max_tokens, row_tokens):
+    prompts, responses = groups(seed, 3, 3)
+    index = pack_rows(prompts, responses, PAD, max_tokens, row_tokens, keep_last=True)
+    flat = index.input_ids.flatten()
+    assert flat[index.own_positions_N].tolist() == index.labels_N.tolist()
+    positions = index.position_ids.flatten()
+    assert (positions[index.own_positions_N] - positions[index.positions_N]).tolist() == [1] * len(index.labels_N)
+    before = [token for p, r in zip(prompts, responses, strict=True) for token in [*p, *r][len(p) - 1 : -1]]
+    assert flat[index.positions_N].tolist() == before
+
+
+@settings(deadline=None)
 @given(seed=st.integers(0, 99), row_tokens=st.integers(0, 200))
 def test_long_rows_never_need_more_tokens_than_short_ones(seed, row_tokens):
     prompts, responses = groups(seed, 5, 1)

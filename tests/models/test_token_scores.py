@@ -116,3 +116,29 @@ def test_responses_are_scored_in_batches_and_the_mode_is_restored(monkeypatch, t
         (alone,) = scoring.score_responses(model, [prompt], [response], batch_size=1, **sizes)
         assert len(found) == len(response)
         np.testing.assert_allclose(found, alone, atol=1e-5)
+
+
+class CallableHead(SimpleNamespace):
+    def __call__(self, hidden: paddle.Tensor) -> paddle.Tensor:
+        return paddle.matmul(hidden, self.weight, transpose_y=self.transpose_y)
+
+
+@pytest.mark.parametrize("transposed", [True, False])
+@pytest.mark.parametrize("room", [0, 2**20], ids=["chunks", "at-once"])
+def test_gap_to_the_largest_logit_is_beside_the_log_probability(monkeypatch, transposed, room):
+    set_chunk_tokens(monkeypatch, 4)
+    monkeypatch.setattr(scoring, "LOGITS_AT_ONCE", room)
+    rng = np.random.default_rng(1)
+    hidden_NH, weight_VH = rng.normal(size=(11, 24)), rng.normal(size=(37, 24))
+    logits_NV = hidden_NH @ weight_VH.T
+    labels_N = np.where(np.arange(11) % 2, logits_NV.argmax(-1), rng.integers(0, 37, 11))
+    hidden, head = paddle.to_tensor(hidden_NH.astype("float32")), head_of(weight_VH, transposed)
+    hidden.stop_gradient = False
+    logprobs, gaps = scoring.score_beside_largest(hidden, CallableHead(**vars(head)), paddle.to_tensor(labels_N))
+    gradients = np.stack([np.ones(11), np.zeros(11), np.zeros(11)])
+    (wanted, _, _), gradient_NV = token_scores(logits_NV, labels_N, gradients)
+    np.testing.assert_allclose(logprobs.numpy(), wanted, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(gaps.numpy(), logits_NV.max(-1) - logits_NV[np.arange(11), labels_N], atol=1e-4)
+    assert (gaps.numpy() >= 0).all()
+    (logprobs.sum() + gaps.sum()).backward()  # the gap has no gradient
+    np.testing.assert_allclose(hidden.grad.numpy(), gradient_NV @ weight_VH, rtol=1e-3, atol=1e-4)

@@ -24,7 +24,8 @@ class PackedTokens:
     `positions_N` are indices into the [B*T] hidden states that predict `labels_N`; `scatter_RT` indexes an [N + 1]
     vector whose last element is the padding value; `lengths_R` are tokens of every response. Packed rows need
     `position_ids` [B, T] and `attention_ranges_3BT` (attention_ranges.py); without them rows are plain causal
-    sequences. `prompt_starts_R` says where each response's prompt begins in the flattened batch.
+    sequences. `prompt_starts_R` says where each response's prompt begins in the flattened batch, `own_positions_N`
+    where the tokens themselves are, where all of them are in the input.
     """
 
     input_ids: paddle.Tensor
@@ -35,6 +36,7 @@ class PackedTokens:
     position_ids: paddle.Tensor | None = None
     attention_ranges_3BT: paddle.Tensor | None = None
     prompt_starts_R: NDArray[Any] | None = None
+    own_positions_N: paddle.Tensor | None = None
 
     def model_inputs(self) -> dict[str, Any]:
         """Keyword arguments of the policy's forward that returns hidden states of the response tokens."""
@@ -113,31 +115,37 @@ def pack_rows(
     pad_id: int,
     max_tokens: int,
     row_tokens: int = 0,
+    keep_last: bool = False,
 ) -> PackedTokens:
     """Lay out rows with neighbours of equal prompt packed together, no pack longer than `max_tokens`.
 
     Packs share rows, which are as long as the longest pack, or up to `row_tokens` where that leaves less padding. A
-    response's last token predicts nothing and is left out of the input. A response that is longer than
-    `max_tokens` with its prompt stays as long as it is. `scatter_RT` keeps one row per response, in the given order, as
-    in `index_tokens`; `prompt_starts_R` says where each response's prompt begins in the flattened batch.
+    response's last token predicts nothing and is left out of the input, unless `keep_last` asks for its hidden state
+    too. A response that is longer than `max_tokens` with its prompt stays as long as it is. `scatter_RT` keeps one row
+    per response, in the given order, as in `index_tokens`; `prompt_starts_R` says where each response's prompt begins
+    in the flattened batch.
     """
-    packs = _packs(prompts, responses, max_tokens)
+    inputs = responses if keep_last else [response[:-1] for response in responses]
+    packs = _packs(prompts, inputs, max_tokens)
     n_rows, width = _place_tightly(packs, row_tokens)
     ids_BT = np.full((n_rows, width), pad_id, dtype=np.int64)
     positions_BT = np.zeros((n_rows, width), dtype=np.int64)
     attention_ranges_3BT = np.zeros((3, n_rows, width), dtype=np.int32)
     attention_ranges_3BT[2] = np.arange(width) + 1  # padding, until a pack is put there
     predictors: list[NDArray[Any]] = []
+    own: list[NDArray[Any]] = []
     prompt_starts_R = np.zeros(len(prompts), dtype=np.int64)
     for pack in packs:
         here = slice(pack.start, pack.start + pack.n_tokens)
-        parts = [pack.prompt, *(responses[member][:-1] for member in pack.members)]
+        parts = [pack.prompt, *(inputs[member] for member in pack.members)]
         ids_BT[pack.row, here] = np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
         positions_BT[pack.row, here] = _positions(parts)
         attention_ranges_3BT[:, pack.row, here] = _visible(pack.start, [len(part) for part in parts])
         first = pack.row * width + pack.start
         prompt_starts_R[pack.members] = first
-        predictors += _predictors(first, len(pack.prompt), [responses[member] for member in pack.members])
+        lengths = [len(responses[member]) for member in pack.members]
+        predictors += _predictors(first, len(pack.prompt), lengths, left_out=not keep_last)
+        own.append(np.arange(first + len(pack.prompt), first + pack.n_tokens))
     lengths_R = [len(response) for response in responses]
     return PackedTokens(
         input_ids=paddle.to_tensor(ids_BT),
@@ -148,20 +156,20 @@ def pack_rows(
         position_ids=paddle.to_tensor(positions_BT),
         attention_ranges_3BT=paddle.to_tensor(attention_ranges_3BT),
         prompt_starts_R=prompt_starts_R,
+        own_positions_N=paddle.to_tensor(np.concatenate(own).astype(np.int64)) if keep_last else None,
     )
 
 
-def _packs(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]], max_tokens: int) -> list[_Pack]:
+def _packs(prompts: Sequence[Sequence[int]], inputs: Sequence[Sequence[int]], max_tokens: int) -> list[_Pack]:
     """Greedy: a response joins the pack before it when the prompt is the same and the row stays short enough."""
     packs: list[_Pack] = []
-    for member, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
-        extra = max(len(response) - 1, 0)
+    for member, (prompt, tokens) in enumerate(zip(prompts, inputs, strict=True)):
         last = packs[-1] if packs else None
-        if last is None or list(last.prompt) != list(prompt) or last.n_tokens + extra > max_tokens:
+        if last is None or list(last.prompt) != list(prompt) or last.n_tokens + len(tokens) > max_tokens:
             last = _Pack(prompt, n_tokens=len(prompt))
             packs.append(last)
         last.members.append(member)
-        last.n_tokens += extra
+        last.n_tokens += len(tokens)
     return packs
 
 
@@ -200,14 +208,16 @@ def _positions(parts: Sequence[Sequence[int]]) -> NDArray[Any]:
     return np.concatenate([np.arange(len(prompt)), *(len(prompt) + np.arange(len(answer)) for answer in answers)])
 
 
-def _predictors(first: int, n_prompt: int, answers: Sequence[Sequence[int]]) -> Iterator[NDArray[Any]]:
-    """Flat positions that predict each response's tokens: the prompt's last one, then the response's own."""
+def _predictors(first: int, n_prompt: int, lengths: Sequence[int], *, left_out: bool) -> Iterator[NDArray[Any]]:
+    """Flat positions that predict each response's tokens: the prompt's last one, then the response's own.
+
+    `left_out` says that last tokens are not in the input.
+    """
     start = first + n_prompt
-    for answer in answers:
-        if len(answer):
-            end = start + len(answer) - 1
-            yield np.concatenate([[first + n_prompt - 1], np.arange(start, end)])
-            start = end
+    for length in lengths:
+        if length:
+            yield np.concatenate([[first + n_prompt - 1], np.arange(start, start + length - 1)])
+            start += length - left_out
 
 
 def _visible(start: int, lengths: Sequence[int]) -> NDArray[Any]:

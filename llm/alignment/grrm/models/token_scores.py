@@ -55,6 +55,24 @@ def score_hidden(
     return score_logits(head(hidden_NH), labels_N, entropy_gradient)
 
 
+def score_beside_largest(
+    hidden_NH: paddle.Tensor, head: Any, labels_N: paddle.Tensor
+) -> tuple[paddle.Tensor, paddle.Tensor]:
+    """Log-probability of each label, and how far its logit lies below the largest one, [N] float32 each.
+
+    The gap, which is zero or more, has no gradient. Raises ValueError for a label outside the vocabulary.
+    """
+    if exceeds_chunk(head, hidden_NH.shape[0]):
+        logprobs_N, _, lse_N, largest_N = LinearScores.apply(
+            hidden_NH, head.weight, labels_N, bool(head.transpose_y), True
+        )
+    else:
+        logits_NV = head(hidden_NH)
+        logprobs_N, _, lse_N = score_logits(logits_NV, labels_N)
+        largest_N = logits_NV.detach().max(-1).astype("float32")
+    return logprobs_N, F.relu(largest_N.detach() - (logprobs_N + lse_N).detach())
+
+
 def scale_hidden(hidden_NH: paddle.Tensor, temperature: float) -> paddle.Tensor:
     """Hidden states whose logits are those at `temperature`."""
     return hidden_NH if temperature in (0.0, 1.0) else hidden_NH / temperature
@@ -136,37 +154,48 @@ def linear_scores(
     need not. C++ kernels in float32 on the CPU, Paddle operators elsewhere: products in the weights' type, the rest in
     float32. Raises ValueError for a label outside the vocabulary.
     """
-    return LinearScores.apply(hidden_NH, head.weight, labels_N, bool(head.transpose_y))
+    return LinearScores.apply(hidden_NH, head.weight, labels_N, bool(head.transpose_y), False)
 
 
 class LinearScores(PyLayer):
-    """The scores of `linear_scores` for weights [V, H] where `transposed`, else [H, V]."""
+    """The scores of `linear_scores` for weights [V, H] where `transposed`, else [H, V].
+
+    `with_largest` adds the largest logit of each token, which has no gradient.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, hidden_NH: paddle.Tensor, weight: paddle.Tensor, labels_N: paddle.Tensor, transposed: bool
+        ctx: Any,
+        hidden_NH: paddle.Tensor,
+        weight: paddle.Tensor,
+        labels_N: paddle.Tensor,
+        transposed: bool,
+        with_largest: bool,
     ) -> tuple[paddle.Tensor, ...]:
         check_labels(labels_N, weight.shape[0 if transposed else 1])
         layer = output_layer(weight, transposed, weight_needs_grad=False)
         chunks = chunks_of(hidden_NH.shape[0], layer.chunk_tokens)
-        scored = [layer.scores(hidden_NH[chunk], labels_N[chunk])[1] for chunk in chunks]
-        scores_3N = [paddle.concat(list(one)) for one in zip(*scored, strict=True)]
+        scored: list[tuple[paddle.Tensor, ...]] = []
+        for chunk in chunks:
+            logits_NV, scores = layer.scores(hidden_NH[chunk], labels_N[chunk])
+            scored.append((*scores, logits_NV.max(-1)) if with_largest else scores)
+        found = [paddle.concat(list(one)) for one in zip(*scored, strict=True)]
         note_needs_grad(ctx, hidden_NH, weight, labels_N)
         ctx.transposed = transposed
-        ctx.save_for_backward(hidden_NH, weight, labels_N, *scores_3N)
-        return tuple(scores_3N)
+        ctx.save_for_backward(hidden_NH, weight, labels_N, *found[:3])
+        return tuple(found)
 
     @staticmethod
-    def backward(ctx: Any, *gradients_3N: paddle.Tensor) -> tuple[paddle.Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: paddle.Tensor) -> tuple[paddle.Tensor | None, ...]:
         hidden_NH, weight, labels_N, *scores_3N = ctx.saved_tensor()
         layer = output_layer(weight, ctx.transposed, ctx.needs_grad[1])
         hidden_grads = []
         for chunk in chunks_of(hidden_NH.shape[0], layer.chunk_tokens):
-            scores, gradients = (tuple(one_N[chunk] for one_N in three) for three in (scores_3N, gradients_3N))
+            scores, of_scores = (tuple(one_N[chunk] for one_N in three) for three in (scores_3N, gradients[:3]))
             rows_NH = hidden_NH[chunk]
             logits_NV = layer.logits(rows_NH)
             hidden_grads.append(
-                layer.backward(logits_NV, rows_NH, labels_N[chunk], scores, gradients, ctx.needs_grad[0])
+                layer.backward(logits_NV, rows_NH, labels_N[chunk], scores, of_scores, ctx.needs_grad[0])
             )
         hidden_grad_NH = paddle.concat(hidden_grads) if ctx.needs_grad[0] else None
         return only_needed(ctx, hidden_grad_NH, layer.weight_grad(), None)

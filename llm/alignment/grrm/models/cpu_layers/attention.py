@@ -18,7 +18,7 @@ from grrm.models.needs_grad import note_needs_grad, only_needed
 class SoftmaxAttention(PyLayer):
     """softmax(q k^T / sqrt(D) + mask) v over [B, H, T, D] queries and [B, H, S, D] keys and values.
 
-    `mask` [B, H, T, S] is additive and has no gradient.
+    `mask` [B, H, T, S] is additive.
     """
 
     @staticmethod
@@ -34,13 +34,16 @@ class SoftmaxAttention(PyLayer):
 
     @staticmethod
     def backward(ctx: Any, grad: paddle.Tensor) -> Any:
-        """With weights p: dv = p^T g; ds = p * (g v^T - sum(g v^T * p)); dq = ds k / sqrt(D); dk = ds^T q / sqrt(D)."""
+        """With weights p: dv = p^T g; ds = p * (g v^T - sum(g v^T * p)); dq = ds k / sqrt(D); dk = ds^T q / sqrt(D).
+
+        The gradient of the mask is ds.
+        """
         q, k, v, weights = ctx.saved_tensor()
         pulled = paddle.matmul(grad, v, transpose_y=True) * weights
         grad_scores = pulled - weights * _row_sums(pulled).expand_as(weights)
         grad_q = paddle.matmul(grad_scores, k) * ctx.scale
         grad_k = paddle.matmul(grad_scores, q, transpose_x=True) * ctx.scale
-        return only_needed(ctx, grad_q, grad_k, paddle.matmul(weights, grad, transpose_x=True), None)
+        return only_needed(ctx, grad_q, grad_k, paddle.matmul(weights, grad, transpose_x=True), grad_scores)
 
 
 def _row_sums(x: paddle.Tensor) -> paddle.Tensor:

@@ -1,0 +1,222 @@
+"""The ranker: two small transformer blocks over what the policy thinks of each candidate's tokens, and one number.
+
+Nothing in it depends on the order of a group's candidates.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import paddle
+from numpy.typing import NDArray
+from paddle import nn
+from paddlenlp.transformers import Qwen2Config
+from paddlenlp.transformers.qwen2 import modeling
+
+from grrm.errors import UserError
+from grrm.models.cpu_layers.attention import SoftmaxAttention
+from grrm.models.packing import scatter_index
+from grrm.models.token_scores import score_beside_largest
+from grrm.models.value_head import CandidateGroup, RewardModel, pack_groups, row_inputs
+
+Compare = Literal["none", "group"]
+
+# What brings the features of a policy of a few million parameters to about the same size.
+_PRODUCT_SCALE, _EMBEDDING_SCALE, _SCORE_SCALE = 3.0, 5.0, 0.3
+
+
+class Rows(NamedTuple):
+    """Candidates' tokens as the K rows of the new blocks: one candidate a row, or one group.
+
+    `tokens_KT` indexes [N + 1] tokens of which the last is padding; `positions_KT` restart with each candidate;
+    `mask_KT` is 0 at tokens and the lowest number at padding; `own_KTT` is 1 where two tokens are of one candidate,
+    None where each row is one; `weights_KCT` average over the tokens of each of a row's C candidates, and `members_R`
+    are the candidates among the K * C averages.
+    """
+
+    tokens_KT: paddle.Tensor
+    positions_KT: paddle.Tensor
+    mask_KT: paddle.Tensor
+    own_KTT: paddle.Tensor | None
+    weights_KCT: paddle.Tensor
+    members_R: paddle.Tensor
+
+
+def lay_out_rows(lengths_R: Sequence[int], group_sizes: Sequence[int], compare: Compare) -> Rows:
+    """Rows of candidates of these numbers of tokens; a row is a group where its candidates are compared."""
+    sizes = group_sizes if compare == "group" else [1] * len(lengths_R)
+    ends = np.cumsum([0, *sizes])
+    row_lengths = [sum(lengths_R[begin:end]) for begin, end in itertools.pairwise(ends)]
+    tokens_KT = scatter_index(row_lengths)
+    candidate_N = np.repeat(np.arange(len(lengths_R)), lengths_R)
+    candidate_KT = np.append(candidate_N, -1)[tokens_KT]
+    begins_R = np.cumsum([0, *lengths_R[:-1]])
+    positions_KT = np.where(candidate_KT < 0, 0, tokens_KT - begins_R[candidate_KT])
+    number_C = ends[:-1, None] + np.arange(max(sizes))  # of each row's candidates; some are of the rows behind
+    weights_KCT = number_C[:, :, None] == candidate_KT[:, None, :]
+    own_KTT = candidate_KT[:, :, None] == candidate_KT[:, None, :]
+    return Rows(
+        tokens_KT=paddle.to_tensor(tokens_KT),
+        positions_KT=paddle.to_tensor(positions_KT),
+        mask_KT=paddle.to_tensor(np.where(candidate_KT < 0, np.finfo(np.float32).min, 0).astype(np.float32)),
+        own_KTT=paddle.to_tensor(own_KTT.astype(np.float32)) if compare == "group" else None,
+        weights_KCT=paddle.to_tensor(
+            (weights_KCT / np.maximum(weights_KCT.sum(-1, keepdims=True), 1)).astype("float32")
+        ),
+        members_R=paddle.to_tensor(_members(sizes)),
+    )
+
+
+def _members(sizes: Sequence[int]) -> NDArray[np.int64]:
+    """Flat indices of the first `sizes[k]` of each row k of [K, max(sizes)]."""
+    columns_C = np.arange(max(sizes))
+    return np.flatnonzero(columns_C[None, :] < np.asarray(sizes)[:, None])
+
+
+class Block(nn.Layer):
+    """A transformer block without causal mask; where it compares, one learned bias a head for a candidate's own tokens.
+
+    Its attention is computed in float32.
+    """
+
+    def __init__(self, config: Any, compare: Compare) -> None:
+        super().__init__()
+        width, self.n_heads = config.hidden_size, config.num_attention_heads
+        self.attention_norm = modeling.Qwen2RMSNorm(config)
+        self.query, self.key, self.value = (modeling.Linear(width, width) for _ in range(3))
+        self.out = modeling.Linear(width, width, bias_attr=False)
+        self.mlp_norm = modeling.Qwen2RMSNorm(config)
+        self.mlp = modeling.Qwen2MLP(config)
+        if compare == "group":
+            self.own_bias = self.create_parameter([self.n_heads], default_initializer=nn.initializer.Constant(0.0))
+
+    def forward(self, x_KTH: paddle.Tensor, rows: Rows, tables: Any) -> paddle.Tensor:
+        """[K, T, H] to [K, T, H]; `tables` are cosines and sines of rotary positions."""
+        x_KTH = x_KTH + self.out(self._attend(self.attention_norm(x_KTH), rows, tables))
+        return x_KTH + self.mlp(self.mlp_norm(x_KTH))
+
+    def _attend(self, x_KTH: paddle.Tensor, rows: Rows, tables: Any) -> paddle.Tensor:
+        n_rows, length, width = x_KTH.shape
+        shape = [n_rows, length, self.n_heads, width // self.n_heads]
+        query, key, value = (part(x_KTH).reshape(shape) for part in (self.query, self.key, self.value))
+        with paddle.amp.auto_cast(enable=False):
+            query, key, value = (part.astype("float32") for part in (query, key, value))
+            query, key = modeling.apply_rotary_pos_emb(query, key, *tables, rows.positions_KT)
+            q, k, v = (part.transpose([0, 2, 1, 3]) for part in (query, key, value))
+            mixed = SoftmaxAttention.apply(q, k, v, self._mask(rows))
+        return mixed.transpose([0, 2, 1, 3]).reshape(x_KTH.shape).astype(x_KTH.dtype)
+
+    def _mask(self, rows: Rows) -> paddle.Tensor:
+        """What is added to attention scores [K, heads, T, T]."""
+        n_rows, length = rows.mask_KT.shape
+        mask = rows.mask_KT.reshape([n_rows, 1, 1, length]).expand([n_rows, self.n_heads, length, length])
+        if rows.own_KTT is None:
+            return mask
+        own = rows.own_KTT.reshape([n_rows, 1, length * length])
+        return mask + paddle.matmul(self.own_bias.astype("float32").reshape([-1, 1]), own).reshape(mask.shape)
+
+
+class RankerHead(nn.Layer):
+    """Features of tokens to one number a candidate: a linear layer, blocks, a norm, the mean over tokens, a number."""
+
+    def __init__(self, backbone: Any, compare: Compare, blocks: int, width: int, seed: int) -> None:
+        super().__init__()
+        head_width = backbone.hidden_size // backbone.num_attention_heads
+        config = Qwen2Config(
+            hidden_size=width,
+            intermediate_size=8 * -(-width // 3),
+            num_attention_heads=width // head_width,
+            rms_norm_eps=backbone.rms_norm_eps,
+        )
+        self.features = modeling.Linear(3 * backbone.hidden_size + 2, width)
+        self.blocks = nn.LayerList([Block(config, compare) for _ in range(blocks)])
+        self.norm = modeling.Qwen2RMSNorm(config)
+        self.score = nn.Linear(width, 1)
+        self.rotary = modeling.Qwen2RotaryEmbedding(head_width, max_position_embeddings=512)
+        self._draw(np.random.default_rng(seed))
+
+    def _draw(self, random: np.random.Generator) -> None:
+        """Initial weights: biases 0, norms 1, what a block adds to its input small, scores near 0."""
+        for name, weight in self.named_parameters():
+            if name.endswith(".weight") and weight.ndim == 2:
+                spread = 0.3 if name.endswith(("out.weight", "down_proj.weight", "score.weight")) else 0.7
+                drawn = random.normal(0.0, spread * weight.shape[0] ** -0.5, weight.shape)
+                weight.set_value(drawn.astype(np.float32))
+            elif name.endswith(".bias"):
+                weight.set_value(np.zeros(weight.shape, dtype=np.float32))
+
+    def forward(self, features_NF: paddle.Tensor, rows: Rows) -> paddle.Tensor:
+        """[N, 3 H + 2] to scores [R] float32."""
+        x_NH = self.features(features_NF.astype(self.features.weight.dtype))
+        n_rows, length = rows.tokens_KT.shape
+        padded = paddle.concat([x_NH, paddle.zeros([1, x_NH.shape[-1]], dtype=x_NH.dtype)])
+        x_KTH = paddle.gather(padded, rows.tokens_KT.flatten()).reshape([n_rows, length, -1])
+        tables = self.rotary(rows.mask_KT, seq_len=length)
+        for block in self.blocks:
+            x_KTH = block(x_KTH, rows, tables)
+        means_KCH = paddle.matmul(rows.weights_KCT.astype(x_KTH.dtype), self.norm(x_KTH))
+        means_RH = paddle.gather(means_KCH.reshape([-1, means_KCH.shape[-1]]), rows.members_R)
+        return self.score(means_RH).squeeze(-1).astype("float32")
+
+
+class Ranker(RewardModel):
+    """One number a candidate, from hidden states, embeddings and log-probabilities of its tokens under the backbone.
+
+    For token x_t they are h_t, h_(t-1) * e(x_t), e(x_t), log p(x_t), and how far its logit lies below the largest,
+    which has no gradient. In the blocks a candidate's tokens see each other, with `compare` "group" those of all
+    candidates of the group. Raises UserError for a `width` that is no multiple of the backbone's attention heads.
+    """
+
+    kind = "ranker"
+
+    def __init__(
+        self, backbone: Any, compare: Compare = "none", blocks: int = 2, width: int | None = None, seed: int = 0
+    ) -> None:
+        super().__init__(backbone)
+        config = backbone.config
+        width = config.hidden_size if width is None else width
+        _check(config, compare, blocks, width)
+        self.compare, self.width = compare, width
+        self.head = RankerHead(config, compare, blocks, width, seed)
+
+    def settings(self) -> dict[str, Any]:
+        """`compare`, `blocks` and `width`."""
+        return {"compare": self.compare, "blocks": len(self.head.blocks), "width": self.width}
+
+    def collate(self, groups: Sequence[CandidateGroup]) -> dict[str, Any]:
+        """Packed rows; where each candidate's tokens are, and what predicts them; and the rows of the new blocks."""
+        tokens = pack_groups(groups)
+        rows = lay_out_rows(tokens.lengths_R, [len(group.responses) for group in groups], self.compare)
+        positions_2N = paddle.concat([tokens.own_positions_N, tokens.positions_N])
+        return {**row_inputs(tokens), "positions_2N": positions_2N, "labels_N": tokens.labels_N, **rows._asdict()}
+
+    def forward(self, **batch: Any) -> paddle.Tensor:
+        """Scores [R] float32."""
+        hidden_2NH = self.hidden_states(batch, batch["positions_2N"])
+        rows = Rows(**{name: batch[name] for name in Rows._fields})
+        return self.head(self._features(hidden_2NH, batch["labels_N"]), rows)
+
+    def _features(self, hidden_2NH: paddle.Tensor, labels_N: paddle.Tensor) -> paddle.Tensor:
+        """[N, 3 H + 2] of the tokens' own hidden states and of those that predict them."""
+        own_NH, before_NH = paddle.split(hidden_2NH, 2)
+        logprobs_N, gaps_N = score_beside_largest(before_NH, self.backbone.lm_head, labels_N)
+        embedded_NH = self.backbone.get_input_embeddings()(labels_N).astype(own_NH.dtype)
+        scores_N2 = (paddle.stack([logprobs_N, gaps_N], axis=-1) * _SCORE_SCALE).astype(own_NH.dtype)
+        product_NH = before_NH * embedded_NH * _PRODUCT_SCALE
+        return paddle.concat([own_NH, product_NH, embedded_NH * _EMBEDDING_SCALE, scores_N2], axis=-1)
+
+
+def _check(config: Any, compare: str, blocks: int, width: int) -> None:
+    head_width = config.hidden_size // config.num_attention_heads
+    if compare not in get_args(Compare):
+        raise UserError(f"compare is {compare!r}, which a ranker does not know: set it to none or group")
+    if blocks < 0:
+        raise UserError(f"the ranker has {blocks} blocks: give 0 or more")
+    if width < head_width or width % head_width:
+        raise UserError(
+            f"the ranker's width is {width}, but its backbone has attention heads of {head_width}: set it to a "
+            f"multiple of {head_width}, or leave it out for {config.hidden_size}"
+        )

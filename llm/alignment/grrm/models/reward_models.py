@@ -1,0 +1,190 @@
+"""Reward models in and out of their folders, and the scores they give.
+
+A folder holds the backbone as an ordinary checkpoint, the head's weights beside it, and `reward_model.json`, which says
+what head it is. That of a pairwise model is LLaMA-Factory's `value_head.safetensors`, which is read without the JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paddle
+from numpy.typing import NDArray
+from safetensors import SafetensorError, deserialize
+from safetensors.numpy import save_file
+
+from grrm.errors import UserError, require_known
+from grrm.models.policy import load_policy
+from grrm.models.ranker import Ranker
+from grrm.models.value_head import CandidateGroup, PairwiseModel, RewardModel
+
+__all__ = [
+    "CandidateGroup",
+    "RewardModel",
+    "load_reward_model",
+    "new_reward_model",
+    "save_reward_model",
+    "score_groups",
+]
+
+KINDS: dict[str, Any] = {"pairwise": PairwiseModel, "ranker": Ranker}
+SETTINGS_FILE = "reward_model.json"
+HEAD_FILES = {"pairwise": "value_head.safetensors", "ranker": "ranker_head.safetensors"}
+_VALUE_HEAD = "v_head.summary."  # LLaMA-Factory's names; its weight is [1, H]
+_NUMBERS: dict[str, Any] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+
+
+def new_reward_model(
+    kind: str,
+    backbone_directory: str | Path,
+    *,
+    compare: str = "none",
+    blocks: int = 2,
+    width: int | None = None,
+    seed: int = 0,
+) -> RewardModel:
+    """The policy in `backbone_directory` under a new head; `compare`, `blocks` and `width` are the ranker's.
+
+    `width` None is the backbone's. Raises UserError for a kind or setting that does not exist, and as `load_policy`.
+    """
+    require_known("reward model", kind, KINDS)
+    settings = {"compare": compare, "blocks": blocks, "width": width} if kind == "ranker" else {}
+    return KINDS[kind](load_policy(backbone_directory), **settings, seed=seed)
+
+
+def load_reward_model(directory: str | Path) -> RewardModel:
+    """The reward model that `save_reward_model` or, if pairwise, LLaMA-Factory wrote, in eval mode.
+
+    Raises UserError, one sentence, for a head that is missing, not whole or does not fit its backbone, and as
+    `load_policy`.
+    """
+    directory = Path(directory)
+    kind, settings = _read_settings(directory)
+    weights = _read_head(directory / HEAD_FILES[kind])
+    try:
+        model: RewardModel = KINDS[kind](load_policy(directory), **settings)
+    except TypeError as error:
+        raise _unreadable(directory, str(error)) from error
+    _fill_head(model, weights, directory / HEAD_FILES[kind])
+    model.eval()
+    return model
+
+
+def save_reward_model(model: RewardModel, directory: str | Path) -> None:
+    """Backbone, head and its settings; each file appears whole, the weights last."""
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".saving-", dir=directory) as name:
+        unfinished = Path(name)
+        model.backbone.save_pretrained(unfinished, safe_serialization=True)
+        save_file(_head_weights(model), unfinished / HEAD_FILES[model.kind], metadata={"format": "pt"})
+        (unfinished / SETTINGS_FILE).write_text(json.dumps({"kind": model.kind, **model.settings()}, indent=2) + "\n")
+        for path in sorted(unfinished.iterdir(), key=lambda path: path.suffix == ".safetensors"):
+            os.replace(path, directory / path.name)
+
+
+def score_groups(model: RewardModel, groups: Sequence[CandidateGroup], *, max_tokens: int) -> list[list[float]]:
+    """Scores of each group's candidates, without gradient, groups in their order.
+
+    As many groups go through the model at once as have at most `max_tokens` tokens, a larger one alone. Raises
+    ValueError for an empty prompt or response.
+    """
+    scores: list[list[float]] = [[] for _ in groups]
+    was_training = model.training
+    model.eval()
+    with paddle.no_grad():
+        for numbers in _batches(groups, max_tokens):
+            scores_R = model(**model.collate([groups[number] for number in numbers])).tolist()
+            for number in numbers:
+                size = len(groups[number].responses)
+                scores[number], scores_R = scores_R[:size], scores_R[size:]
+    if was_training:
+        model.train()
+    return scores
+
+
+def _batches(groups: Sequence[CandidateGroup], max_tokens: int) -> Iterator[list[int]]:
+    """Numbers of the groups of each batch; those of like length go together, so that little is padded."""
+    sizes = [len(group.prompt_ids) + sum(map(len, group.responses)) for group in groups]
+    batch: list[int] = []
+    for number in sorted(range(len(groups)), key=lambda number: -sizes[number]):
+        if batch and sum(sizes[one] for one in batch) + sizes[number] > max_tokens:
+            yield batch
+            batch = []
+        batch.append(number)
+    if batch:
+        yield batch
+
+
+def _read_settings(directory: Path) -> tuple[str, dict[str, Any]]:
+    """The kind of the reward model in a folder, and the settings of its head."""
+    try:
+        settings = json.loads((directory / SETTINGS_FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if (directory / HEAD_FILES["pairwise"]).is_file():
+            return "pairwise", {}
+        raise UserError(
+            f"'{directory}' has neither {SETTINGS_FILE} nor {HEAD_FILES['pairwise']}, so it holds no reward model: "
+            "give the folder that its training wrote"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise _unreadable(directory, str(error)) from error
+    if not isinstance(settings, dict) or settings.get("kind") not in KINDS:
+        raise _unreadable(directory, f"its kind is none of {', '.join(KINDS)}")
+    return settings.pop("kind"), settings
+
+
+def _unreadable(directory: Path, cause: str) -> UserError:
+    return UserError(f"'{directory / SETTINGS_FILE}' does not describe a reward model ({cause}): get the folder again")
+
+
+def _read_head(path: Path) -> dict[str, NDArray[np.float32]]:
+    """Tensors of a safetensors file by their names, in float32."""
+    try:
+        stored = deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
+        return {name: _numbers(tensor) for name, tensor in stored}
+    except FileNotFoundError:
+        raise UserError(
+            f"the reward model in '{path.parent}' lacks its head, {path.name}: get the folder again"
+        ) from None
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        raise UserError(f"'{path}' cannot be read ({error}): the head is not whole, get it again") from error
+
+
+def _numbers(tensor: dict[str, Any]) -> NDArray[np.float32]:
+    stored: NDArray[Any] = np.frombuffer(tensor["data"], dtype=_NUMBERS[tensor["dtype"]])
+    if tensor["dtype"] == "BF16":
+        stored = (stored.astype(np.uint32) << 16).view(np.float32)
+    return stored.astype(np.float32).reshape(tensor["shape"])
+
+
+def _head_weights(model: RewardModel) -> dict[str, NDArray[np.float32]]:
+    """The head's weights as they are stored."""
+    weights = {name: np.asarray(one.astype("float32").numpy()) for name, one in model.head.named_parameters()}
+    if model.kind == "pairwise":
+        return {_VALUE_HEAD + name: np.ascontiguousarray(one.T) for name, one in weights.items()}
+    return weights
+
+
+def _fill_head(model: RewardModel, weights: dict[str, NDArray[np.float32]], path: Path) -> None:
+    needed = _head_weights(model)
+    for name in sorted(needed.keys() | weights.keys()):
+        have, need = (found[name].shape if name in found else None for found in (weights, needed))
+        if have != need:
+            raise UserError(
+                f"the head '{path}' does not fit its backbone ({name} is {_shape(have)}, not {_shape(need)}): give the "
+                "folder in which both were saved together"
+            )
+    for name, parameter in model.head.named_parameters():
+        stored = weights[_VALUE_HEAD + name].T if model.kind == "pairwise" else weights[name]
+        parameter.set_value(paddle.to_tensor(np.ascontiguousarray(stored)).astype(parameter.dtype))
+
+
+def _shape(shape: tuple[int, ...] | None) -> str:
+    return "absent" if shape is None else str(list(shape))

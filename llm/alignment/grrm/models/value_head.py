@@ -1,0 +1,111 @@
+"""Reward models: what they share, and the pairwise one, a value head on the last token of each response."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import paddle
+from paddle import nn
+
+from grrm.models.packing import PackedTokens, pack_rows
+
+PACK_TOKENS = 4096  # a group of more has its prompt twice; without kernels the attention mask is this squared
+ROW_TOKENS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateGroup:
+    """Token ids of one group: its prompt, the chat template applied, and each candidate's translation.
+
+    A pairwise model expects the end-of-sequence token behind each translation.
+    """
+
+    prompt_ids: list[int]
+    responses: list[list[int]]
+
+
+class RewardModel(nn.Layer):
+    """A policy without its last step and a head above it, which gives each candidate of a group one number.
+
+    `backbone` is a policy of `grrm.models.policy`, `head` holds all new weights.
+    """
+
+    kind: ClassVar[str]
+    head: nn.Layer
+
+    def __init__(self, backbone: Any) -> None:
+        super().__init__()
+        self.backbone = backbone
+
+    @property
+    def config(self) -> Any:
+        """The backbone's."""
+        return self.backbone.config
+
+    def settings(self) -> dict[str, Any]:
+        """What the head is built from, beside the backbone's config: keyword arguments of the class."""
+        return {}
+
+    def collate(self, groups: Sequence[CandidateGroup]) -> dict[str, Any]:
+        """Groups as keyword arguments of `forward`. Raises ValueError for an empty prompt or response."""
+        raise NotImplementedError
+
+    def forward(self, **batch: Any) -> paddle.Tensor:
+        """Scores [R] float32, one of each candidate, group after group; differentiable."""
+        raise NotImplementedError
+
+    def hidden_states(self, batch: dict[str, Any], positions_N: paddle.Tensor) -> paddle.Tensor:
+        """The backbone's last hidden states [N, H] at flat positions of a batch."""
+        inputs = {key: batch[key] for key in ("input_ids", "position_ids", "attention_ranges_3BT")}
+        return self.backbone(**inputs, positions_N=positions_N).hidden_NH
+
+
+def pack_groups(groups: Sequence[CandidateGroup]) -> PackedTokens:
+    """Packed rows with every token of every candidate. Raises ValueError for an empty prompt or response."""
+    for number, group in enumerate(groups):
+        if not (group.prompt_ids and group.responses and all(group.responses)):
+            raise ValueError(f"group {number} has an empty prompt, no candidates or an empty one")
+    prompts = [group.prompt_ids for group in groups for _ in group.responses]
+    responses = [response for group in groups for response in group.responses]
+    return pack_rows(prompts, responses, 0, PACK_TOKENS, ROW_TOKENS, keep_last=True)
+
+
+def row_inputs(tokens: PackedTokens) -> dict[str, Any]:
+    """What the backbone reads of packed rows."""
+    inputs = tokens.model_inputs()
+    del inputs["positions_N"]
+    return inputs
+
+
+class PairwiseModel(RewardModel):
+    """score = w · h_last + b, on the last token, which is the end of the sequence.
+
+    The reward model of InstructGPT (arXiv:2203.02155) as LLaMA-Factory trains it, less TRL's dropout before the head.
+    """
+
+    kind = "pairwise"
+
+    def __init__(self, backbone: Any, seed: int = 0) -> None:
+        super().__init__(backbone)
+        width = backbone.config.hidden_size
+        self.head = nn.Linear(width, 1)
+        drawn = np.random.default_rng(seed).normal(0.0, width**-0.5, (width, 1))
+        self.head.weight.set_value(drawn.astype(np.float32))
+        self.head.bias.set_value(np.zeros(1, dtype=np.float32))
+        if not backbone.config.tie_word_embeddings:
+            backbone.lm_head.weight.stop_gradient = True  # kept for the checkpoint, used by nothing
+
+    def collate(self, groups: Sequence[CandidateGroup]) -> dict[str, Any]:
+        """Packed rows, and where the last token of each response is."""
+        tokens = pack_groups(groups)
+        assert tokens.own_positions_N is not None
+        last_R = np.cumsum(tokens.lengths_R) - 1
+        return {**row_inputs(tokens), "positions_R": tokens.own_positions_N[paddle.to_tensor(last_R)]}
+
+    def forward(self, **batch: Any) -> paddle.Tensor:
+        """Scores [R] float32."""
+        hidden_RH = self.hidden_states(batch, batch["positions_R"])
+        return self.head(hidden_RH.astype(self.head.weight.dtype)).squeeze(-1).astype("float32")

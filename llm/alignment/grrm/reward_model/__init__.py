@@ -1,0 +1,1 @@
+"""Training of reward models on differences within groups."""

@@ -1,0 +1,87 @@
+"""The loss of reward models beside its formula, written as loops."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import paddle
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grrm.reward_model.loss import LEAST_DIFFERENCE, group_loss
+
+NAN = float("nan")
+
+
+def by_loops(scores, gold, sizes, unit, weight):
+    terms, squares, start = [], [], 0
+    for size in sizes:
+        members = [i for i in range(start, start + size) if not math.isnan(gold[i])]
+        start += size
+        for i in members:
+            for j in members:
+                if (gold[i] - gold[j]) / unit > LEAST_DIFFERENCE:
+                    terms.append(math.log1p(math.exp(scores[j] - scores[i])))
+        if len(members) > 1:
+            score_mean = sum(scores[i] for i in members) / len(members)
+            gold_mean = sum(gold[i] for i in members) / len(members)
+            squares += [((scores[i] - score_mean) - (gold[i] - gold_mean) / unit) ** 2 for i in members]
+    return (sum(terms) / len(terms) if terms else 0.0) + weight * (sum(squares) / len(squares) if squares else 0.0)
+
+
+numbers = st.integers(0, 1000).map(lambda n: n / 10)
+candidates = st.tuples(st.floats(-5, 5), st.one_of(numbers, st.just(NAN)))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    groups=st.lists(st.lists(candidates, min_size=1, max_size=5), min_size=1, max_size=4),
+    weight=st.sampled_from([0, 0.2]),
+)
+def test_loss_is_its_formula(groups, weight):
+    scores = [score for group in groups for score, _ in group]
+    gold = [one for group in groups for _, one in group]
+    sizes = [len(group) for group in groups]
+    scores_R = paddle.to_tensor(scores, dtype="float32", stop_gradient=False)
+    loss = group_loss(scores_R, gold, sizes, squared_weight=weight)
+    assert float(loss) == pytest.approx(by_loops(scores, gold, sizes, 10.0, weight), rel=1e-4, abs=1e-5)
+    loss.backward()
+    assert np.isfinite(scores_R.grad.numpy()).all()
+    assert not scores_R.grad.numpy()[np.isnan(gold)].any()
+
+
+def test_a_step_against_the_gradient_puts_the_better_ahead():
+    scores_R = paddle.zeros([3])
+    scores_R.stop_gradient = False
+    group_loss(scores_R, [30.0, 60.0, 45.0], [3]).backward()
+    assert np.argsort(scores_R.grad.numpy()).tolist() == [1, 2, 0]
+
+
+def test_two_candidates_are_the_pairwise_loss():
+    loss = group_loss(paddle.to_tensor([1.5, 0.25]), [1.0, 0.0], [2], gold_unit=1.0, squared_weight=0.0)
+    assert float(loss) == pytest.approx(-math.log(1 / (1 + math.exp(-1.25))), rel=1e-6)
+
+
+def test_scores_that_are_gold_in_its_unit_leave_the_squared_error_nothing():
+    gold = np.array([40.0, 60.0, 10.0, 90.0])
+    scores_R = paddle.to_tensor((gold / 10 + [3, 3, -7, -7]).astype("float32"))
+    with_squares, without = (float(group_loss(scores_R, gold, [2, 2], squared_weight=weight)) for weight in (1.0, 0.0))
+    assert with_squares == pytest.approx(without, abs=1e-6)
+
+
+@pytest.mark.parametrize(("gold", "sizes"), [([NAN, NAN], [2]), ([1.0, 2.0], [1, 1]), ([5.0, NAN], [2])])
+def test_groups_without_two_golds_teach_nothing(gold, sizes):
+    scores_R = paddle.to_tensor([1.0, -1.0], stop_gradient=False)
+    loss = group_loss(scores_R, gold, sizes)
+    loss.backward()
+    assert float(loss) == 0
+    assert not scores_R.grad.numpy().any()
+
+
+def test_sizes_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="groups of 3"):
+        group_loss(paddle.zeros([2]), [1.0, 2.0], [3])
+    with pytest.raises(ValueError, match="scores"):
+        group_loss(paddle.zeros([3]), [1.0, 2.0], [2])
