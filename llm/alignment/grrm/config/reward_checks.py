@@ -14,6 +14,8 @@ def check_reward_source(config: RLConfig, given: Set[str], problems: Problems) -
     """Notes a reward server that is missing, unused or cannot work, and keys that its protocol has no use for."""
     with problems.noted():
         FailurePolicy.from_mapping(config.failure_policy)
+    if "reward_judge" in given and (config.use_rm_server or config.use_rule_reward):
+        problems.add("reward_judge has no effect with use_rm_server or use_rule_reward; remove the key.")
     if not config.use_rm_server:
         if config.reward_server:
             problems.add("reward_server is set but use_rm_server is false; set use_rm_server: true or remove it.")

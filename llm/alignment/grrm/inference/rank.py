@@ -127,7 +127,7 @@ def group_of(row: int, task: TranslationTask, texts: Sequence[str | None]) -> Gr
 
 
 def check_rank_settings(settings: RankSettings, groups: Sequence[Group]) -> None:
-    """Raises UserError for what the judge would refuse, before a model is loaded for it."""
+    """Raises UserError for what a generative judge would refuse, before a model is loaded for it."""
     settings.read()
     for group in groups:
         display_name(group.task.src_lang), display_name(group.task.trg_lang)
@@ -142,7 +142,13 @@ def rank_groups(
     progress: Progress | None = None,
 ) -> list[Verdict]:
     """One verdict per group, order kept. Raises UserError as the judge and the generator do."""
-    judge = build_generative_judge(opened, settings)
+    return judge_in_batches(build_generative_judge(opened, settings), groups, batch_rows, progress)
+
+
+def judge_in_batches(
+    judge: Judge, groups: Sequence[Group], batch_rows: int = BATCH_ROWS, progress: Progress | None = None
+) -> list[Verdict]:
+    """One verdict per group, order kept, from any judge. Raises what the judge raises."""
     verdicts: list[Verdict] = []
     for rows in batches(len(groups), batch_rows, progress):
         verdicts += judge.judge([groups[row] for row in rows])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from grrm.config.keys.reward import RewardConfig
 from grrm.errors import UserError
 from grrm.gqm.groups import Group, Verdict
-from grrm.judges.text_metric import TextMetricJudge
+from grrm.judges.building import build_judge
 from grrm.parallel.collective import run_together
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.bearer import token_from_file
@@ -40,7 +40,7 @@ def build_rewarder(config: RewardConfig, shaping: ShapingConfig, policy: Failure
     if config.use_rule_reward:
         return RuleRewardStage(rule_reward_function(config.rule_reward), shaping, policy)
     if not config.use_rm_server:
-        return RewardStage(TextMetricJudge(), shaping, policy)
+        return RewardStage(build_judge(config.reward_judge), shaping, policy)
     client = reward_client(config)
     if config.reward_protocol == "paddlenlp":
         return RowRewardStage(client, shaping, eos_text)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,20 +13,23 @@ import click
 from grrm.cli.options import (
     COUNT,
     FILE,
-    ModelOptions,
+    NAMES,
     input_options,
     model_options,
     refuse_given,
     sampling_options,
     take_model_options,
 )
+from grrm.judges.text_metric import METRICS
 
 if TYPE_CHECKING:
     from grrm.cli.results import Columns
     from grrm.gqm.groups import Group
     from grrm.inference.rank import RankSettings
+    from grrm.judges.interface import Judge
 
-
+OF_MODELS = (*(flag.removeprefix("--") for flag in NAMES.names.values()), "chat_template")
+OF_REPLIES = ("seed", "temperature", "top_p", "max_new_tokens", "retry", "prompt_length", "grammar")
 OF_GROUPS = ("prompt_type", "add_example", "shuffle", "permutations")
 
 
@@ -36,10 +40,17 @@ OF_GROUPS = ("prompt_type", "add_example", "shuffle", "permutations")
 @sampling_options(temperature=0.0, max_new_tokens=8192, retry=6)
 @click.option(
     "--judge",
-    type=click.Choice(["gqm", "grrm", "sqm"]),
+    type=click.Choice(["gqm", "grrm", "sqm", "consensus"]),
     default="gqm",
     show_default=True,
-    help="Together (gqm, also called grrm) or singly (sqm).",
+    help="A model that reads them together (gqm, also called grrm) or singly (sqm), or their agreement (consensus).",
+)
+@click.option(
+    "--metric",
+    type=click.Choice(list(METRICS)),
+    default="chrf",
+    show_default=True,
+    help="With --judge consensus: what agreement is measured by.",
 )
 @click.option("--mt-key", default="mt_texts", show_default=True, help="Column of the lists of candidates.")
 @click.option(
@@ -61,7 +72,7 @@ OF_GROUPS = ("prompt_type", "add_example", "shuffle", "permutations")
     show_default=True,
     help="How verdicts are read.",
 )
-def rank(rows: Path, out: Path | None, chat_template: str, batch_rows: int, **options: Any) -> None:
+def rank(rows: Path, out: Path | None, batch_rows: int, **options: Any) -> None:
     """Score and rank the candidates of each of ROWS with a judge.
 
     ROWS is a .parquet or .jsonl file with the columns src_text, src_lang, trg_lang and mt_texts, or text (`-` is
@@ -71,9 +82,8 @@ def rank(rows: Path, out: Path | None, chat_template: str, batch_rows: int, **op
     from grrm.cli.records import languages, read_records, text, texts
     from grrm.cli.results import result_sink
     from grrm.gqm.groups import TranslationTask
-    from grrm.inference.rank import check_rank_settings, group_of
+    from grrm.inference.rank import group_of
 
-    model = take_model_options(options)
     records = read_records(rows, _source_and_candidates)
     tasks = map(
         TranslationTask,
@@ -83,10 +93,9 @@ def rank(rows: Path, out: Path | None, chat_template: str, batch_rows: int, **op
     )
     lists = records.column(options.pop("mt_key"), texts, "a list of texts")
     groups = [group_of(row, *both) for row, both in enumerate(zip(tasks, lists, strict=True))]
-    settings = _settings(**options)
-    check_rank_settings(settings, groups)
+    open_judge = _opener(groups, **options)
     with result_sink(out, records, _types(), lambda columns: _show(groups, columns)) as write:
-        write(_judge(model, chat_template, groups, settings, batch_rows))
+        write(_judged(open_judge(), groups, batch_rows))
 
 
 def _source_and_candidates(line: str) -> dict[str, Any]:
@@ -94,6 +103,22 @@ def _source_and_candidates(line: str) -> dict[str, Any]:
     if not candidates:
         raise ValueError("holds no candidate; separate source and candidates by tabs")
     return {"src_text": source, "mt_texts": candidates}
+
+
+def _opener(groups: Sequence[Group], judge: str, metric: str, **options: Any) -> Callable[[], Judge]:
+    """What opens the judge that the options name. Raises UserError for what can be refused before that."""
+    if judge == "consensus":
+        from grrm.judges.consensus import ConsensusJudge
+
+        refuse_given((*OF_MODELS, *OF_REPLIES, *OF_GROUPS), "with --judge consensus, which has no model")
+        return lambda: ConsensusJudge(metric)
+    from grrm.inference.rank import build_generative_judge, check_rank_settings
+
+    refuse_given(("metric",), f"with --judge {judge}")
+    model, chat_template = take_model_options(options), options.pop("chat_template")
+    settings = _settings(judge, **options)
+    check_rank_settings(settings, groups)
+    return lambda: build_generative_judge(model.open(chat_template), settings)
 
 
 def _settings(judge: str, prompt_length: int | None, retry: int, **options: Any) -> RankSettings:
@@ -117,23 +142,21 @@ def _types() -> dict[str, Any]:
     }
 
 
-def _judge(
-    model: ModelOptions, chat_template: str, groups: Sequence[Group], settings: RankSettings, batch_rows: int
-) -> Columns:
-    from grrm.inference.rank import rank_groups, result_of
+def _judged(judge: Judge, groups: Sequence[Group], batch_rows: int) -> Columns:
+    from grrm.inference.rank import judge_in_batches, result_of
     from grrm.tracking.console import StepProgress
 
-    opened = model.open(chat_template)
     progress = StepProgress(len(groups), description="ranking")
+    start_s = time.perf_counter()
     try:
-        verdicts = rank_groups(
-            opened, groups, settings, batch_rows=batch_rows, progress=lambda done, total: progress.update(done)
-        )
+        verdicts = judge_in_batches(judge, groups, batch_rows, lambda done, total: progress.update(done))
     finally:
         progress.close()
     result = result_of(verdicts)
     counts = Counter(status for statuses in result["statuses"] for status in statuses)
-    click.echo(", ".join(f"{status} {count}" for status, count in sorted(counts.items())), err=True)
+    cost_ms = 1e3 * (time.perf_counter() - start_s) / max(len(groups), 1)
+    told = [*(f"{status} {count}" for status, count in sorted(counts.items())), f"{cost_ms:.3g} ms a group"]
+    click.echo(", ".join(told), err=True)
     return {
         "judge_scores": [list(verdict.scores) for verdict in verdicts],
         "judge_statuses": result["statuses"],

@@ -12,7 +12,7 @@ RuleReward = Literal[
 
 
 class RewardConfig(Section):
-    """Source of rewards: a reward server, a rule, or without either the text metric inside the trainer."""
+    """Source of rewards: a reward server, a rule, or without either a judge inside the trainer."""
 
     title: ClassVar[str] = "Source of rewards"
 
@@ -33,6 +33,10 @@ class RewardConfig(Section):
     reward_groups_per_request: int = key(16, "groups in one request", unit="groups", ge=1, le=10**6)
     reward_streaming: bool = key(
         False, "send a group to be judged as soon as its last sample ends; for judges on machines of their own"
+    )
+    reward_judge: Literal["chrf", "chrf++", "bleu", "consensus"] = key(
+        "chrf",
+        "judge inside the trainer: a metric against the reference, or chrF to the group's other samples",
     )
     use_rule_reward: bool = key(False, "score verdicts against ground truths in the data, which trains a judge")
     rule_reward: RuleReward = key("ranking_score", "what use_rule_reward asks of a response")
