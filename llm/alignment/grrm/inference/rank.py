@@ -17,6 +17,7 @@ from grrm.gqm.languages import display_name
 from grrm.inference.batch_calls import BATCH_ROWS, Progress, batches, generator_for, one_per_row
 from grrm.judges.building import DEFAULT_GQM, build_from_options, options_of
 from grrm.judges.interface import Judge
+from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.options import SQMOptions
 
 
@@ -155,12 +156,19 @@ def judge_in_batches(
     return verdicts
 
 
-def build_generative_judge(opened: OpenedGenerator, settings: RankSettings) -> Judge:
-    """The judge on an opened generator. Raises UserError for a limit in tokens where nothing counts them."""
+def build_generative_judge(
+    opened: OpenedGenerator, settings: RankSettings, metrics: JudgeMetrics | None = None
+) -> Judge:
+    """The judge on an opened generator, counting in `metrics`.
+
+    Raises UserError for a limit in tokens where nothing counts them.
+    """
     if settings.prompt_length is not None and not opened.counts_tokens:
         raise UserError("a limit on the prompt's tokens needs the folder of the tokenizer: name it, or set no limit")
     options = settings.read(opened.max_prompt_tokens or sys.maxsize)
-    return build_from_options(opened.generator, options, render=opened.render, special_tokens=opened.special_tokens)
+    return build_from_options(
+        opened.generator, options, render=opened.render, special_tokens=opened.special_tokens, metrics=metrics
+    )
 
 
 def result_of(verdicts: Sequence[Verdict]) -> RankResult:

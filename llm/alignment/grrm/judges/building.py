@@ -30,7 +30,9 @@ EMBEDDED_JUDGES: Mapping[str, Callable[..., Judge]] = {
     **{metric: partial(TextMetricJudge, metric=metric) for metric in METRICS},
     "consensus": ConsensusJudge,
 }
-# Judges that need a model, by name, and their options.
+# Judges that are a reward model, by name, and its kind.
+REWARD_MODEL_JUDGES: Mapping[str, str] = {"rm": "pairwise", "ranker": "ranker"}
+# Judges that need a model that generates text, by name, and their options.
 GENERATIVE_JUDGES: Mapping[str, type[SQMOptions]] = {"gqm": GQMOptions, "grrm": GQMOptions, "sqm": SQMOptions}
 
 

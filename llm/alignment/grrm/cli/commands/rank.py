@@ -14,12 +14,17 @@ from grrm.cli.options import (
     COUNT,
     FILE,
     NAMES,
+    given_model_options,
     input_options,
     model_options,
     refuse_given,
     sampling_options,
     take_model_options,
 )
+from grrm.engine.options import check_reward_model_options
+from grrm.gqm.mt_prompts import MT_PROMPT_TYPES
+from grrm.judges.building import REWARD_MODEL_JUDGES
+from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.text_metric import METRICS
 
 if TYPE_CHECKING:
@@ -40,10 +45,18 @@ OF_GROUPS = ("prompt_type", "add_example", "shuffle", "permutations")
 @sampling_options(temperature=0.0, max_new_tokens=8192, retry=6)
 @click.option(
     "--judge",
-    type=click.Choice(["gqm", "grrm", "sqm", "consensus"]),
+    type=click.Choice(["gqm", "grrm", "sqm", "ranker", "rm", "consensus"]),
     default="gqm",
     show_default=True,
-    help="A model that reads them together (gqm, also called grrm) or singly (sqm), or their agreement (consensus).",
+    help="A model that reads them together and writes (gqm, also called grrm), or singly (sqm); a reward model "
+    "(ranker, rm); or their agreement (consensus).",
+)
+@click.option(
+    "--mt-prompt-type",
+    type=click.Choice(MT_PROMPT_TYPES),
+    default="Tower",
+    show_default=True,
+    help="With --judge ranker or rm: the translation prompt that it was trained with.",
 )
 @click.option(
     "--metric",
@@ -93,9 +106,10 @@ def rank(rows: Path, out: Path | None, batch_rows: int, **options: Any) -> None:
     )
     lists = records.column(options.pop("mt_key"), texts, "a list of texts")
     groups = [group_of(row, *both) for row, both in enumerate(zip(tasks, lists, strict=True))]
-    open_judge = _opener(groups, **options)
+    metrics = JudgeMetrics()
+    open_judge = _opener(groups, metrics, **options)
     with result_sink(out, records, _types(), lambda columns: _show(groups, columns)) as write:
-        write(_judged(open_judge(), groups, batch_rows))
+        write(_judged(open_judge(), groups, batch_rows, metrics))
 
 
 def _source_and_candidates(line: str) -> dict[str, Any]:
@@ -105,20 +119,47 @@ def _source_and_candidates(line: str) -> dict[str, Any]:
     return {"src_text": source, "mt_texts": candidates}
 
 
-def _opener(groups: Sequence[Group], judge: str, metric: str, **options: Any) -> Callable[[], Judge]:
+def _opener(
+    groups: Sequence[Group], metrics: JudgeMetrics, judge: str, metric: str, mt_prompt_type: str, **options: Any
+) -> Callable[[], Judge]:
     """What opens the judge that the options name. Raises UserError for what can be refused before that."""
     if judge == "consensus":
         from grrm.judges.consensus import ConsensusJudge
 
-        refuse_given((*OF_MODELS, *OF_REPLIES, *OF_GROUPS), "with --judge consensus, which has no model")
+        refused = (*OF_MODELS, *OF_REPLIES, *OF_GROUPS, "mt_prompt_type")
+        refuse_given(refused, "with --judge consensus, which has no model")
         return lambda: ConsensusJudge(metric)
+    refuse_given(("metric",), f"with --judge {judge}")
+    if judge in REWARD_MODEL_JUDGES:
+        refuse_given((*OF_REPLIES, *OF_GROUPS), f"with --judge {judge}, which generates nothing")
+        return _reward_model_opener(groups, metrics, judge, mt_prompt_type, **options)
     from grrm.inference.rank import build_generative_judge, check_rank_settings
 
-    refuse_given(("metric",), f"with --judge {judge}")
+    refuse_given(("mt_prompt_type",), f"with --judge {judge}")
     model, chat_template = take_model_options(options), options.pop("chat_template")
     settings = _settings(judge, **options)
     check_rank_settings(settings, groups)
-    return lambda: build_generative_judge(model.open(chat_template), settings)
+    return lambda: build_generative_judge(model.open(chat_template), settings, metrics)
+
+
+def _reward_model_opener(
+    groups: Sequence[Group], metrics: JudgeMetrics, judge: str, mt_prompt_type: str, **options: Any
+) -> Callable[[], Judge]:
+    from grrm.gqm.mt_prompts import mt_prompt
+    from grrm.judges.options import RewardModelOptions, read_options
+
+    check_reward_model_options(given_model_options(), NAMES)
+    settings = read_options(RewardModelOptions, {"prompt_type": mt_prompt_type})
+    for group in groups:  # a language that the prompt cannot name is told before a model is loaded
+        mt_prompt("", group.task.src_lang, group.task.trg_lang, mt_prompt_type)
+
+    def open_judge() -> Judge:
+        from grrm.inference.reward_scoring import open_reward_judge
+
+        folder, template = options["model"], options["chat_template"]
+        return open_reward_judge(folder, judge, settings, chat_template=template, quiet=True, metrics=metrics)
+
+    return open_judge
 
 
 def _settings(judge: str, prompt_length: int | None, retry: int, **options: Any) -> RankSettings:
@@ -142,7 +183,7 @@ def _types() -> dict[str, Any]:
     }
 
 
-def _judged(judge: Judge, groups: Sequence[Group], batch_rows: int) -> Columns:
+def _judged(judge: Judge, groups: Sequence[Group], batch_rows: int, metrics: JudgeMetrics) -> Columns:
     from grrm.inference.rank import judge_in_batches, result_of
     from grrm.tracking.console import StepProgress
 
@@ -154,9 +195,8 @@ def _judged(judge: Judge, groups: Sequence[Group], batch_rows: int) -> Columns:
         progress.close()
     result = result_of(verdicts)
     counts = Counter(status for statuses in result["statuses"] for status in statuses)
-    cost_ms = 1e3 * (time.perf_counter() - start_s) / max(len(groups), 1)
-    told = [*(f"{status} {count}" for status, count in sorted(counts.items())), f"{cost_ms:.3g} ms a group"]
-    click.echo(", ".join(told), err=True)
+    click.echo(", ".join(f"{status} {count}" for status, count in sorted(counts.items())), err=True)
+    click.echo(_cost(len(groups), time.perf_counter() - start_s, metrics), err=True)
     return {
         "judge_scores": [list(verdict.scores) for verdict in verdicts],
         "judge_statuses": result["statuses"],
@@ -164,6 +204,17 @@ def _judged(judge: Judge, groups: Sequence[Group], batch_rows: int) -> Columns:
         "judge_response": result["responses"],
         "judge_attempts": result["attempts"],
     }
+
+
+def _cost(n_groups: int, seconds: float, metrics: JudgeMetrics) -> str:
+    """What the judge took for a group."""
+    counted, n_groups = metrics.values(), max(n_groups, 1)
+    tokens = [
+        f"{counted[name] / n_groups:.4g} {unit}"
+        for name, unit in (("tokens_read", "tokens read"), ("tokens_written", "tokens written"))
+        if counted[name]
+    ]
+    return f"a group took {', '.join([*tokens, f'{1e3 * seconds / n_groups:.3g} ms'])}"
 
 
 def _show(groups: Sequence[Group], columns: Columns) -> None:
