@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.languages import display_name
-from grrm.judges.building import GENERATIVE_JUDGES, build_from_options, build_judge, options_of
+from grrm.judges.building import EMBEDDED_JUDGES, REWARD_MODEL_JUDGES, build_from_options, build_judge, options_of
 from grrm.judges.deadline import Deadline, TimedGenerator
 from grrm.judges.interface import Judge, TextGenerator
 from grrm.judges.metrics import JudgeMetrics
 
-from .model import check_model_settings, model_name, open_model
+from .model import check_model_settings, model_name, open_model, open_reward_model
 from .settings import Settings
 
 
@@ -49,8 +49,16 @@ def build_hosted_judge(settings: Settings) -> HostedJudge:
     possible before weights are loaded.
     """
     check_model_settings(settings)
-    if settings.judge not in GENERATIVE_JUDGES:
+    if settings.judge in EMBEDDED_JUDGES:
         return HostedJudge(build_judge(settings.judge, settings.judge_options))
+    if settings.judge in REWARD_MODEL_JUDGES:
+        counters = JudgeMetrics()
+        return HostedJudge(
+            open_reward_model(settings, counters),
+            model=model_name(settings),
+            counters=counters,
+            check_task=_check_languages,
+        )
     options_of(settings.judge, settings.judge_options)  # refuses mistakes in them before the model is opened
     deadline, counters = Deadline(), JudgeMetrics()
     opened, generator = open_model(settings, deadline)

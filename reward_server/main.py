@@ -35,7 +35,9 @@ RECEIVE_BYTES = 2**16  # waitress's default is 8 KiB: fifty turns of its loop fo
 @click.option("--port", type=int, help="Port to listen on, 0 for a free one.  [default: 8731]")
 @click.option("--config", metavar="FILE", help="YAML file of settings; the options here override it.")
 @click.option(
-    "--judge", type=click.Choice(JUDGES), help="Judge to host; gqm (or grrm) and sqm need a model.  [default: chrf]"
+    "--judge",
+    type=click.Choice(JUDGES),
+    help="Judge to host; rm, ranker, gqm (grrm) and sqm need a model.  [default: chrf]",
 )
 @click.option("--model", help="Folder of the judge's checkpoint; with --openai-url the model's name there.")
 @click.option(

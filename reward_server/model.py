@@ -1,15 +1,18 @@
-"""The model of a generative judge: which settings it takes, and how it is opened."""
+"""The model of a judge: which settings it takes, and how it is opened."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from grrm.engine.open import OpenedGenerator, open_checkpoint, open_fastdeploy, open_servers
-from grrm.engine.options import FASTDEPLOY, OptionNames, choose_back_end
+from grrm.engine.options import FASTDEPLOY, OptionNames, check_reward_model_options, choose_back_end
 from grrm.errors import UserError
-from grrm.judges.building import GENERATIVE_JUDGES
+from grrm.inference.reward_scoring import open_reward_judge
+from grrm.judges.building import GENERATIVE_JUDGES, REWARD_MODEL_JUDGES
 from grrm.judges.deadline import Deadline, TimedGenerator
-from grrm.judges.interface import TextGenerator
+from grrm.judges.interface import Judge, TextGenerator
+from grrm.judges.metrics import JudgeMetrics
+from grrm.judges.options import RewardModelOptions, read_options
 from grrm.rewards.bearer import token_from_env
 
 from .settings import Settings
@@ -31,17 +34,40 @@ _NAMES = OptionNames({option: f"'{setting}'" for option, setting in _SETTINGS.it
 def check_model_settings(settings: Settings) -> None:
     """Raises UserError for settings that would have no effect, and for a model that is missing."""
     given = settings.model_fields_set
-    if settings.judge not in GENERATIVE_JUDGES:
+    if settings.judge in REWARD_MODEL_JUDGES:
+        read_options(RewardModelOptions, settings.judge_options)
+        if "judge_deadline_s" in given:
+            raise UserError(
+                f"reward server setting 'judge_deadline_s' has no effect, as judge {settings.judge!r} computes and "
+                "does not wait for an answer: leave it out, or use judge gqm or sqm"
+            )
+    elif settings.judge not in GENERATIVE_JUDGES:
         for name in (*_SETTINGS.values(), "chat_template", "judge_deadline_s"):
             if name in given:
                 raise UserError(
                     f"reward server setting {name!r} has no effect, as judge {settings.judge!r} has no model: leave it "
-                    "out, or use judge gqm or sqm"
+                    "out, or use judge rm, ranker, gqm or sqm"
                 )
         return
     empty = {name for name in ("model", "openai_urls") if not getattr(settings, name)}
     options = [option for option, name in _SETTINGS.items() if name in given - empty]
+    if settings.judge in REWARD_MODEL_JUDGES:
+        check_reward_model_options(options, _NAMES)
+        return
     choose_back_end(options, _NAMES, settings.backend)
+
+
+def open_reward_model(settings: Settings, counters: JudgeMetrics) -> Judge:
+    """The judge over the reward model that the settings name. Raises UserError for one that cannot be used."""
+    options = read_options(RewardModelOptions, settings.judge_options)
+    return open_reward_judge(
+        str(settings.model),
+        settings.judge,
+        options,
+        chat_template=settings.chat_template,
+        quiet=True,
+        metrics=counters,
+    )
 
 
 def open_model(settings: Settings, deadline: Deadline) -> tuple[OpenedGenerator, TextGenerator]:

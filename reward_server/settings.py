@@ -13,11 +13,11 @@ from grrm.engine.options import BACKENDS, DTYPES
 from grrm.errors import UserError, nearest_name, require_known
 from grrm.gqm.chat import CHAT_TEMPLATES
 from grrm.gqm.extraction import EXTRACTOR_TYPES
-from grrm.judges.building import EMBEDDED_JUDGES, GENERATIVE_JUDGES
+from grrm.judges.building import EMBEDDED_JUDGES, GENERATIVE_JUDGES, REWARD_MODEL_JUDGES
 from grrm.rewards.protocol import first_error
 
 Count = Annotated[int, Field(ge=1)]
-JUDGES = (*EMBEDDED_JUDGES, *GENERATIVE_JUDGES)
+JUDGES = (*EMBEDDED_JUDGES, *REWARD_MODEL_JUDGES, *GENERATIVE_JUDGES)
 SPECIAL_TOKENS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>")
 
 
@@ -29,8 +29,8 @@ class Settings(BaseModel):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8731
     judge: str = "chrf"
-    judge_options: dict[str, Any] = {}  # the judge's own: GQMOptions, SQMOptions or those of a text metric
-    model: str | None = None  # folder of a generative judge's checkpoint; with openai_urls its name there
+    judge_options: dict[str, Any] = {}  # the judge's own: GQMOptions, SQMOptions, RewardModelOptions, metric
+    model: str | None = None  # folder of the judge's checkpoint; with openai_urls its name there
     openai_urls: list[str] = []  # OpenAI-compatible servers of the model, a pool of equals
     openai_token_env: str | None = None  # environment variable with their bearer token
     tokenizer: str | None = None  # with openai_urls: folder of the model's tokenizer

@@ -318,3 +318,13 @@ def test_one_group_too_long_for_the_servers_model_costs_no_other_group_its_score
     assert answer.status_code == 200
     short, long = ([c["status"] for c in verdict["candidates"]] for verdict in answer.json["verdicts"])
     assert (short, long) == (["scored", "scored"], ["too_long", "too_long"])
+
+
+def test_consensus_is_hosted_without_a_model_or_a_reference():
+    hosting_consensus = hosted(judge="consensus", judge_options={"metric": "chrf++"})
+    app = create_app(Settings(), hosting_consensus)
+    answer = app.test_client().post("/v1/score", json=score_body(group("g", "one", "one", "two"))).get_json()
+    first, copy, other = answer["verdicts"][0]["candidates"]
+    assert first["score"] == copy["score"] > other["score"]
+    with pytest.raises(UserError, match="setting 'model' has no effect, as judge 'consensus' has no model"):
+        hosted(judge="consensus", model="somewhere")

@@ -6,6 +6,7 @@ import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
+from typing import get_args
 
 import pytest
 from support.rolled import rolled_group
@@ -111,6 +112,13 @@ def test_argument_file_chooses_the_source():
     assert isinstance(inside, RewardStage)
     group = rolled_group(0, [1, 1])
     inside.reward([group])
+    assert group.verdict.statuses == (Status.SCORED,) * 2
+
+
+@pytest.mark.parametrize("name", get_args(RewardConfig.model_fields["reward_judge"].annotation))
+def test_every_judge_inside_the_trainer_scores_a_group(name):
+    group = rolled_group(0, [1, 1])
+    stage(settings(use_rm_server=False, reward_server=None, reward_judge=name)).reward([group])
     assert group.verdict.statuses == (Status.SCORED,) * 2
 
 

@@ -101,8 +101,7 @@ class ModelOptions:
         """The opened generator. Raises UserError as `open_generator` does, or for a token that is not there."""
         from grrm.engine.open import open_checkpoint, open_fastdeploy, open_servers
 
-        given = [option for option, flag in NAMES.names.items() if _is_given(flag)]
-        back_end = choose_back_end(given, NAMES, self.backend)
+        back_end = choose_back_end(given_model_options(), NAMES, self.backend)
         common: dict[str, Any] = {"chat_template": chat_template, "quiet": True}
         if self.deadline is not None:
             common["deadline_s"] = self.deadline
@@ -150,6 +149,11 @@ def refuse_given(names: tuple[str, ...], reason: str) -> None:
         flag = f"--{name.replace('_', '-')}"
         if _is_given(flag):
             raise UserError(f"{flag} has no effect {reason}; leave it out")
+
+
+def given_model_options() -> list[str]:
+    """The options of a model, by what `grrm.engine.options` calls them, that stand on the command line."""
+    return [option for option, flag in NAMES.names.items() if _is_given(flag)]
 
 
 def _is_given(flag: str) -> bool:

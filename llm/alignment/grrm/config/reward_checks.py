@@ -14,6 +14,7 @@ def check_reward_source(config: RLConfig, given: Set[str], problems: Problems) -
     """Notes a reward server that is missing, unused or cannot work, and keys that its protocol has no use for."""
     with problems.noted():
         FailurePolicy.from_mapping(config.failure_policy)
+    _check_judge_inside(config, given, problems)
     if not config.use_rm_server:
         if config.reward_server:
             problems.add("reward_server is set but use_rm_server is false; set use_rm_server: true or remove it.")
@@ -33,6 +34,23 @@ def check_reward_source(config: RLConfig, given: Set[str], problems: Problems) -
                     f"{key} has no effect with reward_protocol paddlenlp, whose server sends finished rewards and "
                     "cannot say that one is missing; remove the key or use reward_protocol grrm."
                 )
+
+
+def _check_judge_inside(config: RLConfig, given: Set[str], problems: Problems) -> None:
+    """Notes a judge inside the trainer that another source of rewards keeps from being asked."""
+    outside = config.use_rm_server or config.use_rule_reward
+    if "reward_judge" in given and (outside or config.reward_model_name_or_path):
+        problems.add(
+            "reward_judge has no effect with use_rm_server, use_rule_reward or reward_model_name_or_path; remove the "
+            "key."
+        )
+    if config.reward_model_name_or_path and outside:
+        problems.add(
+            "reward_model_name_or_path is a judge inside the trainer, beside use_rm_server or use_rule_reward; set "
+            "these to false, or remove the key."
+        )
+    if "reward_prompt_type" in given and not config.reward_model_name_or_path:
+        problems.add("reward_prompt_type has no effect without reward_model_name_or_path; remove the key.")
 
 
 def check_rule_reward(config: RLConfig, given: Set[str], problems: Problems) -> None:

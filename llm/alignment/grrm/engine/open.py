@@ -98,7 +98,7 @@ def open_checkpoint(
     directory = Path(directory)
     require_known("dtype", dtype, DTYPES)
     check_checkpoint(directory)
-    _prepare_paddle(quiet)
+    prepare_paddle(quiet)
     import paddle
 
     of_weights, of_products = ("float32", dtype) if paddle.device.get_device() == "cpu" else (dtype, "float32")
@@ -136,7 +136,7 @@ def open_fastdeploy(
     config = check_checkpoint(directory)
     vocab_size, max_positions = (_size(config, key, directory) for key in ("vocab_size", "max_position_embeddings"))
     check_installed()
-    _prepare_paddle(quiet)
+    prepare_paddle(quiet)
     tokenizer = load_tokenizer(directory)
     render = chat_renderer(chat_template, tokenizer, directory)
     check_vocabulary(tokenizer, vocab_size, directory)
@@ -169,7 +169,7 @@ def open_servers(
 
     tokenizer = folder = None
     if tokenizer_path is not None:
-        _prepare_paddle(quiet)
+        prepare_paddle(quiet)
         folder = Path(tokenizer_path)
         tokenizer = load_tokenizer(folder)
     render = chat_renderer(chat_template, tokenizer, folder)
@@ -198,7 +198,7 @@ def _size(config: Mapping[str, Any], key: str, directory: Path) -> int:
     return int(config[key])
 
 
-def _prepare_paddle(quiet: bool) -> None:
+def prepare_paddle(quiet: bool) -> None:
     """Set the process up before Paddle is imported; `quiet` imports PaddleNLP and keeps back all but its warnings."""
     if "paddle" not in sys.modules:
         from grrm.startup import configure_process

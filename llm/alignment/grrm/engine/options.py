@@ -12,24 +12,26 @@ from importlib.util import find_spec
 from grrm.errors import UserError, require_known
 
 SERVERS, PADDLE, FASTDEPLOY = "servers", "paddle", "fastdeploy"
+REWARD_MODEL = "reward model"  # runs in this process and generates nothing
 BACKENDS = (PADDLE, FASTDEPLOY)  # of a checkpoint folder; a model with URLs runs on servers
 DTYPES = ("float32", "bfloat16")
 
 _ON_SERVERS = "the model runs on the servers of {urls}"
 _CHECKPOINT = "the model is a checkpoint"
+_SCORES = {REWARD_MODEL: "a reward model runs in this process and generates nothing"}
 # Option -> the back ends it has no effect with, and why. An option that is not here is one of servers.
 NO_EFFECT: Mapping[str, Mapping[str, str]] = {
     "model": {},
-    "urls": {},
+    "urls": _SCORES,
     "chat_template": {},
-    "backend": {SERVERS: _ON_SERVERS},
-    "dtype": {SERVERS: _ON_SERVERS, FASTDEPLOY: "FastDeploy computes in bfloat16"},
-    "fastdeploy_options": {SERVERS: _ON_SERVERS, PADDLE: "the backend is paddle"},
-    "max_num_seqs": {SERVERS: _ON_SERVERS},
-    "seed": {SERVERS: _ON_SERVERS},
-    "deadline": {PADDLE: "the backend is paddle"},
-    "tokenizer": {PADDLE: _CHECKPOINT, FASTDEPLOY: _CHECKPOINT},
-    "token": {PADDLE: _CHECKPOINT, FASTDEPLOY: _CHECKPOINT},
+    "backend": {SERVERS: _ON_SERVERS, **_SCORES},
+    "dtype": {SERVERS: _ON_SERVERS, FASTDEPLOY: "FastDeploy computes in bfloat16", **_SCORES},
+    "fastdeploy_options": {SERVERS: _ON_SERVERS, PADDLE: "the backend is paddle", **_SCORES},
+    "max_num_seqs": {SERVERS: _ON_SERVERS, **_SCORES},
+    "seed": {SERVERS: _ON_SERVERS, **_SCORES},
+    "deadline": {PADDLE: "the backend is paddle", **_SCORES},
+    "tokenizer": {PADDLE: _CHECKPOINT, FASTDEPLOY: _CHECKPOINT, **_SCORES},
+    "token": {PADDLE: _CHECKPOINT, FASTDEPLOY: _CHECKPOINT, **_SCORES},
 }
 _OF_SERVERS = NO_EFFECT["token"]
 
@@ -64,29 +66,42 @@ def choose_back_end(given: Collection[str], names: OptionNames, backend: str = P
     """
     require_known("backend", backend, BACKENDS)
     chosen = SERVERS if "urls" in given else backend
+    _refuse_without_effect(given, names, chosen)
+    if chosen != SERVERS:
+        _check_checkpoint(
+            given, names, f", or a server with {names['urls']}", f", or name a server with {names['urls']}"
+        )
+    return chosen
+
+
+def check_reward_model_options(given: Collection[str], names: OptionNames) -> None:
+    """Raises UserError as `choose_back_end` does, for the options of a reward model, which is a folder."""
+    _refuse_without_effect(given, names, REWARD_MODEL)
+    _check_checkpoint(given, names)
+
+
+def _refuse_without_effect(given: Collection[str], names: OptionNames, chosen: str) -> None:
     for option in given:
         reason = NO_EFFECT.get(option, _OF_SERVERS).get(chosen)
         if reason is not None:
             because = reason.format(urls=names["urls"])
             remedy = " or ".join(["leave it out", *_remedies(option, chosen, names)])
             raise UserError(f"{names.noun}{names[option]} has no effect, as {because}: {remedy}")
-    if chosen != SERVERS:
-        if "model" not in given:
-            raise UserError(
-                f"no model is named: give the folder of a checkpoint with {names['model']}, or a server with "
-                f"{names['urls']}"
-            )
-        if find_spec("paddle") is None or find_spec("safetensors") is None:
-            raise UserError(
-                f"a checkpoint needs Paddle: `pip install 'paddle-grrm[train]'`, or name a server with {names['urls']}"
-            )
-    return chosen
+
+
+def _check_checkpoint(given: Collection[str], names: OptionNames, or_give: str = "", or_name: str = "") -> None:
+    if "model" not in given:
+        raise UserError(f"no model is named: give the folder of a checkpoint with {names['model']}{or_give}")
+    if find_spec("paddle") is None or find_spec("safetensors") is None:
+        raise UserError(f"a checkpoint needs Paddle: `pip install 'paddle-grrm[train]'`{or_name}")
 
 
 def _remedies(option: str, chosen: str, names: OptionNames) -> list[str]:
     """What gives the option an effect."""
     if chosen == SERVERS:
         return ["set it there"]
+    if chosen == REWARD_MODEL:
+        return ["use a judge that generates text"]
     refusing = NO_EFFECT.get(option, _OF_SERVERS)
     others = [f"set {names['backend']} to {one}" for one in BACKENDS if one not in refusing]
     return others if SERVERS in refusing else [*others, f"name servers with {names['urls']}"]

@@ -17,6 +17,7 @@ from grrm.gqm.languages import display_name
 from grrm.inference.batch_calls import BATCH_ROWS, Progress, batches, generator_for, one_per_row
 from grrm.judges.building import DEFAULT_GQM, build_from_options, options_of
 from grrm.judges.interface import Judge
+from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.options import SQMOptions
 
 
@@ -127,7 +128,7 @@ def group_of(row: int, task: TranslationTask, texts: Sequence[str | None]) -> Gr
 
 
 def check_rank_settings(settings: RankSettings, groups: Sequence[Group]) -> None:
-    """Raises UserError for what the judge would refuse, before a model is loaded for it."""
+    """Raises UserError for what a generative judge would refuse, before a model is loaded for it."""
     settings.read()
     for group in groups:
         display_name(group.task.src_lang), display_name(group.task.trg_lang)
@@ -142,19 +143,32 @@ def rank_groups(
     progress: Progress | None = None,
 ) -> list[Verdict]:
     """One verdict per group, order kept. Raises UserError as the judge and the generator do."""
-    judge = build_generative_judge(opened, settings)
+    return judge_in_batches(build_generative_judge(opened, settings), groups, batch_rows, progress)
+
+
+def judge_in_batches(
+    judge: Judge, groups: Sequence[Group], batch_rows: int = BATCH_ROWS, progress: Progress | None = None
+) -> list[Verdict]:
+    """One verdict per group, order kept, from any judge. Raises what the judge raises."""
     verdicts: list[Verdict] = []
     for rows in batches(len(groups), batch_rows, progress):
         verdicts += judge.judge([groups[row] for row in rows])
     return verdicts
 
 
-def build_generative_judge(opened: OpenedGenerator, settings: RankSettings) -> Judge:
-    """The judge on an opened generator. Raises UserError for a limit in tokens where nothing counts them."""
+def build_generative_judge(
+    opened: OpenedGenerator, settings: RankSettings, metrics: JudgeMetrics | None = None
+) -> Judge:
+    """The judge on an opened generator, counting in `metrics`.
+
+    Raises UserError for a limit in tokens where nothing counts them.
+    """
     if settings.prompt_length is not None and not opened.counts_tokens:
         raise UserError("a limit on the prompt's tokens needs the folder of the tokenizer: name it, or set no limit")
     options = settings.read(opened.max_prompt_tokens or sys.maxsize)
-    return build_from_options(opened.generator, options, render=opened.render, special_tokens=opened.special_tokens)
+    return build_from_options(
+        opened.generator, options, render=opened.render, special_tokens=opened.special_tokens, metrics=metrics
+    )
 
 
 def result_of(verdicts: Sequence[Verdict]) -> RankResult:

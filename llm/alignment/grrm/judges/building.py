@@ -14,6 +14,7 @@ from grrm.gqm.chat import render_chatml
 from grrm.gqm.fences import guard_for
 from grrm.judges.cache import CachedJudge, VerdictCache
 from grrm.judges.chunk import ChunkedJudge
+from grrm.judges.consensus import ConsensusJudge
 from grrm.judges.gqm import GQMJudge
 from grrm.judges.interface import Judge, TextGenerator
 from grrm.judges.metrics import JudgeMetrics
@@ -27,13 +28,16 @@ DEFAULT_GQM = GQMOptions()
 EMBEDDED_JUDGES: Mapping[str, Callable[..., Judge]] = {
     "text_metric": TextMetricJudge,
     **{metric: partial(TextMetricJudge, metric=metric) for metric in METRICS},
+    "consensus": ConsensusJudge,
 }
-# Judges that need a model, by name, and their options.
+# Judges that are a reward model, by name, and its kind.
+REWARD_MODEL_JUDGES: Mapping[str, str] = {"rm": "pairwise", "ranker": "ranker"}
+# Judges that need a model that generates text, by name, and their options.
 GENERATIVE_JUDGES: Mapping[str, type[SQMOptions]] = {"gqm": GQMOptions, "grrm": GQMOptions, "sqm": SQMOptions}
 
 
 def build_judge(name: str = "text_metric", options: Mapping[str, object] | None = None) -> Judge:
-    """The judge called `name`: "text_metric" (option `metric`) or a metric's own name ("chrf", "chrf++", "bleu").
+    """The judge called `name`: "text_metric" or "consensus" (option `metric`), or a metric's own name ("chrf", "bleu").
 
     `options` are the judge's constructor arguments. Raises UserError that names the nearest known name or option.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -79,6 +80,7 @@ def ask(
         if not open_questions:
             break
         metrics.add("retries", len(open_questions) if attempt else 0)
+        start_s = time.perf_counter()
         texts = generator.generate_text(
             [questions[i].prompt for i in open_questions],
             temperature=sampling.retry_temperature if attempt else sampling.temperature,
@@ -86,6 +88,8 @@ def ask(
             max_new_tokens=sampling.max_new_tokens,
             seeds=[attempt_seed(questions[i].key, attempt, sampling.seed) for i in open_questions],
         )
+        metrics.add("model_milliseconds", 1e3 * (time.perf_counter() - start_s))
+        metrics.add("tokens_written", sum(generated.n_tokens for generated in texts))
         for i, generated in zip(open_questions, texts, strict=True):
             replies[i] = _reply(questions[i], generated, replies.get(i))
         open_questions = [i for i in open_questions if isinstance(replies[i].parsed, Rejection)]

@@ -1,4 +1,4 @@
-"""Counters of the judges: questions, retries, cache hits, agreement between the orders of a group."""
+"""Counters of the judges: questions, retries, cache hits, agreement between orders, what the model cost."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ COUNTERS: dict[str, str] = {
     "agreement_groups": "Groups whose orders could be compared.",
     "agreement_sum": "Sum over these groups of the mean Kendall tau-b between their orders.",
     "chunked_groups": "Groups judged in overlapping chunks.",
+    "tokens_written": "Tokens that the judge's model generated.",
+    "scored_groups": "Groups that went through a reward model.",
+    "tokens_read": "Tokens of prompts and candidates that went through a reward model.",
+    "model_milliseconds": "Time spent in the judge's model.",
+    "clipped_scores": "Scores of a reward model further from their group's mean than 0 to 10 has room for.",
 }
 
 

@@ -1,4 +1,4 @@
-"""Options of generative judges, checked when they are read from a YAML file or a command line."""
+"""Options of judges with a model, checked when they are read from a YAML file or a command line."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from grrm.gqm.languages import CANDIDATE_IDS
 from grrm.judges.generation import JudgeSampling
 
 MAX_PERMUTATIONS = 64
+MTPromptType = Literal["codeblock-think", "Tower", "Tower.lastl", "seedx", "seedx-cot", "SSR"]
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,25 @@ class GQMOptions(SQMOptions):
         self._require_range("max_candidates", 2, len(CANDIDATE_IDS))
 
 
-Options = TypeVar("Options", bound=SQMOptions)
+@dataclass(frozen=True)
+class RewardModelOptions:
+    """Options of a judge that is a reward model; a wrong type or value raises UserError.
+
+    `prompt_type` is the translation prompt that it was trained with, `batch_tokens` how many tokens of groups go
+    through it at once.
+    """
+
+    prompt_type: MTPromptType = "Tower"
+    batch_tokens: int = 8192
+
+    def __post_init__(self) -> None:
+        for name, expected in get_type_hints(type(self)).items():
+            _checked(name, getattr(self, name), expected)
+        if self.batch_tokens < 1:
+            raise UserError(f"Judge option 'batch_tokens' is {self.batch_tokens}; give a number at least 1.")
+
+
+Options = TypeVar("Options", SQMOptions, GQMOptions, RewardModelOptions)
 
 
 def read_options(kind: type[Options], values: Mapping[str, object]) -> Options:

@@ -60,6 +60,18 @@ METRICS: dict[str, Callable[[str], SentenceMetric]] = {
 }
 
 
+def sentence_metric(name: str, trg_lang: str) -> SentenceMetric:
+    """The metric called `name` for a target language. Raises UserError on an unknown name or a missing package."""
+    require_known("metric", name, METRICS)
+    try:
+        return METRICS[name](trg_lang)
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
+        raise UserError(
+            f"The {name} judge needs the package {package}; install it with `pip install 'paddle-grrm[metrics]'`."
+        ) from error
+
+
 @dataclass
 class TextMetricJudge:
     """Scores 0 to 10: the sentence metric (0 to 100) divided by 10, no text generated.
@@ -76,11 +88,10 @@ class TextMetricJudge:
     _by_language: dict[str, SentenceMetric] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        require_known("metric", self.metric, METRICS)
         if not isinstance(self.round_to_integer, bool):
             raise UserError(f"Option 'round_to_integer' is {self.round_to_integer!r}; give true or false.")
         self.name = self.metric
-        self._metric_for("en")  # a missing package is reported when the judge is built, not at the first request
+        self._metric_for("en")  # what is missing or unknown is reported when the judge is built, not at a request
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept; each distinct translation is scored once."""
@@ -102,12 +113,5 @@ class TextMetricJudge:
 
     def _metric_for(self, trg_lang: str) -> SentenceMetric:
         if trg_lang not in self._by_language:
-            try:
-                self._by_language[trg_lang] = METRICS[self.metric](trg_lang)
-            except ModuleNotFoundError as error:
-                package = str(error.name).partition(".")[0]
-                raise UserError(
-                    f"The {self.metric} judge needs the package {package}; install it with "
-                    "`pip install 'paddle-grrm[metrics]'`."
-                ) from error
+            self._by_language[trg_lang] = sentence_metric(self.metric, trg_lang)
         return self._by_language[trg_lang]

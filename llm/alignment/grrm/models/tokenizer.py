@@ -85,6 +85,21 @@ def encoder(tokenizer: Any) -> Callable[[str], list[int]]:
     return lambda text: list(tokenizer(text, add_special_tokens=False, return_attention_mask=False)["input_ids"])
 
 
+def text_encoder(tokenizer: Any) -> Callable[[str], list[int]]:
+    """Text to ids where nothing in the text is a special token, whatever it looks like: for texts of others.
+
+    Raises UserError for a tokenizer that cannot do that.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise UserError("the tokenizer is a slow one, which takes text for special tokens: give a tokenizer.json")
+    plain = type(backend).from_str(backend.to_str())  # its own: others go on reading special tokens
+    plain.no_truncation()
+    plain.no_padding()
+    plain.encode_special_tokens = True
+    return lambda text: list(plain.encode(text, add_special_tokens=False).ids)
+
+
 def response_decoder(tokenizer: Any) -> Callable[[Sequence[int]], str]:
     """Ids to the response's text, special tokens left out."""
     return lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from grrm.config.keys.reward import RewardConfig
 from grrm.errors import UserError
 from grrm.gqm.groups import Group, Verdict
-from grrm.judges.text_metric import TextMetricJudge
+from grrm.inference.reward_scoring import open_reward_judge
+from grrm.judges.building import build_judge
+from grrm.judges.interface import Judge
+from grrm.judges.options import RewardModelOptions
 from grrm.parallel.collective import run_together
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.bearer import token_from_file
@@ -40,11 +43,19 @@ def build_rewarder(config: RewardConfig, shaping: ShapingConfig, policy: Failure
     if config.use_rule_reward:
         return RuleRewardStage(rule_reward_function(config.rule_reward), shaping, policy)
     if not config.use_rm_server:
-        return RewardStage(TextMetricJudge(), shaping, policy)
+        return RewardStage(_judge_inside(config), shaping, policy)
     client = reward_client(config)
     if config.reward_protocol == "paddlenlp":
         return RowRewardStage(client, shaping, eos_text)
     return RewardStage(ServerJudge(client), shaping, policy)
+
+
+def _judge_inside(config: RewardConfig) -> Judge:
+    """The judge in this process. Raises UserError for a reward model that cannot be used."""
+    if config.reward_model_name_or_path is None:
+        return build_judge(config.reward_judge)
+    options = RewardModelOptions(prompt_type=config.reward_prompt_type)
+    return open_reward_judge(config.reward_model_name_or_path, options=options)
 
 
 def reward_client(config: RewardConfig) -> RewardClient:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,20 +13,28 @@ import click
 from grrm.cli.options import (
     COUNT,
     FILE,
-    ModelOptions,
+    NAMES,
+    given_model_options,
     input_options,
     model_options,
     refuse_given,
     sampling_options,
     take_model_options,
 )
+from grrm.engine.options import check_reward_model_options
+from grrm.gqm.mt_prompts import MT_PROMPT_TYPES
+from grrm.judges.building import REWARD_MODEL_JUDGES
+from grrm.judges.metrics import JudgeMetrics
+from grrm.judges.text_metric import METRICS
 
 if TYPE_CHECKING:
     from grrm.cli.results import Columns
     from grrm.gqm.groups import Group
     from grrm.inference.rank import RankSettings
+    from grrm.judges.interface import Judge
 
-
+OF_MODELS = (*(flag.removeprefix("--") for flag in NAMES.names.values()), "chat_template")
+OF_REPLIES = ("seed", "temperature", "top_p", "max_new_tokens", "retry", "prompt_length", "grammar")
 OF_GROUPS = ("prompt_type", "add_example", "shuffle", "permutations")
 
 
@@ -36,10 +45,25 @@ OF_GROUPS = ("prompt_type", "add_example", "shuffle", "permutations")
 @sampling_options(temperature=0.0, max_new_tokens=8192, retry=6)
 @click.option(
     "--judge",
-    type=click.Choice(["gqm", "grrm", "sqm"]),
+    type=click.Choice(["gqm", "grrm", "sqm", "ranker", "rm", "consensus"]),
     default="gqm",
     show_default=True,
-    help="Together (gqm, also called grrm) or singly (sqm).",
+    help="A model that reads them together and writes (gqm, also called grrm), or singly (sqm); a reward model "
+    "(ranker, rm); or their agreement (consensus).",
+)
+@click.option(
+    "--mt-prompt-type",
+    type=click.Choice(MT_PROMPT_TYPES),
+    default="Tower",
+    show_default=True,
+    help="With --judge ranker or rm: the translation prompt that it was trained with.",
+)
+@click.option(
+    "--metric",
+    type=click.Choice(list(METRICS)),
+    default="chrf",
+    show_default=True,
+    help="With --judge consensus: what agreement is measured by.",
 )
 @click.option("--mt-key", default="mt_texts", show_default=True, help="Column of the lists of candidates.")
 @click.option(
@@ -61,7 +85,7 @@ OF_GROUPS = ("prompt_type", "add_example", "shuffle", "permutations")
     show_default=True,
     help="How verdicts are read.",
 )
-def rank(rows: Path, out: Path | None, chat_template: str, batch_rows: int, **options: Any) -> None:
+def rank(rows: Path, out: Path | None, batch_rows: int, **options: Any) -> None:
     """Score and rank the candidates of each of ROWS with a judge.
 
     ROWS is a .parquet or .jsonl file with the columns src_text, src_lang, trg_lang and mt_texts, or text (`-` is
@@ -71,9 +95,8 @@ def rank(rows: Path, out: Path | None, chat_template: str, batch_rows: int, **op
     from grrm.cli.records import languages, read_records, text, texts
     from grrm.cli.results import result_sink
     from grrm.gqm.groups import TranslationTask
-    from grrm.inference.rank import check_rank_settings, group_of
+    from grrm.inference.rank import group_of
 
-    model = take_model_options(options)
     records = read_records(rows, _source_and_candidates)
     tasks = map(
         TranslationTask,
@@ -83,10 +106,10 @@ def rank(rows: Path, out: Path | None, chat_template: str, batch_rows: int, **op
     )
     lists = records.column(options.pop("mt_key"), texts, "a list of texts")
     groups = [group_of(row, *both) for row, both in enumerate(zip(tasks, lists, strict=True))]
-    settings = _settings(**options)
-    check_rank_settings(settings, groups)
+    metrics = JudgeMetrics()
+    open_judge = _opener(groups, metrics, **options)
     with result_sink(out, records, _types(), lambda columns: _show(groups, columns)) as write:
-        write(_judge(model, chat_template, groups, settings, batch_rows))
+        write(_judged(open_judge(), groups, batch_rows, metrics))
 
 
 def _source_and_candidates(line: str) -> dict[str, Any]:
@@ -94,6 +117,49 @@ def _source_and_candidates(line: str) -> dict[str, Any]:
     if not candidates:
         raise ValueError("holds no candidate; separate source and candidates by tabs")
     return {"src_text": source, "mt_texts": candidates}
+
+
+def _opener(
+    groups: Sequence[Group], metrics: JudgeMetrics, judge: str, metric: str, mt_prompt_type: str, **options: Any
+) -> Callable[[], Judge]:
+    """What opens the judge that the options name. Raises UserError for what can be refused before that."""
+    if judge == "consensus":
+        from grrm.judges.consensus import ConsensusJudge
+
+        refused = (*OF_MODELS, *OF_REPLIES, *OF_GROUPS, "mt_prompt_type")
+        refuse_given(refused, "with --judge consensus, which has no model")
+        return lambda: ConsensusJudge(metric)
+    refuse_given(("metric",), f"with --judge {judge}")
+    if judge in REWARD_MODEL_JUDGES:
+        refuse_given((*OF_REPLIES, *OF_GROUPS), f"with --judge {judge}, which generates nothing")
+        return _reward_model_opener(groups, metrics, judge, mt_prompt_type, **options)
+    from grrm.inference.rank import build_generative_judge, check_rank_settings
+
+    refuse_given(("mt_prompt_type",), f"with --judge {judge}")
+    model, chat_template = take_model_options(options), options.pop("chat_template")
+    settings = _settings(judge, **options)
+    check_rank_settings(settings, groups)
+    return lambda: build_generative_judge(model.open(chat_template), settings, metrics)
+
+
+def _reward_model_opener(
+    groups: Sequence[Group], metrics: JudgeMetrics, judge: str, mt_prompt_type: str, **options: Any
+) -> Callable[[], Judge]:
+    from grrm.gqm.mt_prompts import mt_prompt
+    from grrm.judges.options import RewardModelOptions, read_options
+
+    check_reward_model_options(given_model_options(), NAMES)
+    settings = read_options(RewardModelOptions, {"prompt_type": mt_prompt_type})
+    for group in groups:  # a language that the prompt cannot name is told before a model is loaded
+        mt_prompt("", group.task.src_lang, group.task.trg_lang, mt_prompt_type)
+
+    def open_judge() -> Judge:
+        from grrm.inference.reward_scoring import open_reward_judge
+
+        folder, template = options["model"], options["chat_template"]
+        return open_reward_judge(folder, judge, settings, chat_template=template, quiet=True, metrics=metrics)
+
+    return open_judge
 
 
 def _settings(judge: str, prompt_length: int | None, retry: int, **options: Any) -> RankSettings:
@@ -117,23 +183,20 @@ def _types() -> dict[str, Any]:
     }
 
 
-def _judge(
-    model: ModelOptions, chat_template: str, groups: Sequence[Group], settings: RankSettings, batch_rows: int
-) -> Columns:
-    from grrm.inference.rank import rank_groups, result_of
+def _judged(judge: Judge, groups: Sequence[Group], batch_rows: int, metrics: JudgeMetrics) -> Columns:
+    from grrm.inference.rank import judge_in_batches, result_of
     from grrm.tracking.console import StepProgress
 
-    opened = model.open(chat_template)
     progress = StepProgress(len(groups), description="ranking")
+    start_s = time.perf_counter()
     try:
-        verdicts = rank_groups(
-            opened, groups, settings, batch_rows=batch_rows, progress=lambda done, total: progress.update(done)
-        )
+        verdicts = judge_in_batches(judge, groups, batch_rows, lambda done, total: progress.update(done))
     finally:
         progress.close()
     result = result_of(verdicts)
     counts = Counter(status for statuses in result["statuses"] for status in statuses)
     click.echo(", ".join(f"{status} {count}" for status, count in sorted(counts.items())), err=True)
+    click.echo(_cost(len(groups), time.perf_counter() - start_s, metrics), err=True)
     return {
         "judge_scores": [list(verdict.scores) for verdict in verdicts],
         "judge_statuses": result["statuses"],
@@ -141,6 +204,17 @@ def _judge(
         "judge_response": result["responses"],
         "judge_attempts": result["attempts"],
     }
+
+
+def _cost(n_groups: int, seconds: float, metrics: JudgeMetrics) -> str:
+    """What the judge took for a group."""
+    counted, n_groups = metrics.values(), max(n_groups, 1)
+    tokens = [
+        f"{counted[name] / n_groups:.4g} {unit}"
+        for name, unit in (("tokens_read", "tokens read"), ("tokens_written", "tokens written"))
+        if counted[name]
+    ]
+    return f"a group took {', '.join([*tokens, f'{1e3 * seconds / n_groups:.3g} ms'])}"
 
 
 def _show(groups: Sequence[Group], columns: Columns) -> None:

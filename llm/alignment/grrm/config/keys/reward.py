@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from grrm.config.key import Section, key, switch
+from grrm.judges.options import MTPromptType
 
 RuleReward = Literal[
     "ranking_score", "ranking_score_no_cot", "score", "ranking", "ranking_no_cot", "ranking_zero", "single_score"
@@ -12,7 +13,7 @@ RuleReward = Literal[
 
 
 class RewardConfig(Section):
-    """Source of rewards: a reward server, a rule, or without either the text metric inside the trainer."""
+    """Source of rewards: a reward server, a rule, or without either a judge inside the trainer."""
 
     title: ClassVar[str] = "Source of rewards"
 
@@ -34,6 +35,14 @@ class RewardConfig(Section):
     reward_streaming: bool = key(
         False, "send a group to be judged as soon as its last sample ends; for judges on machines of their own"
     )
+    reward_judge: Literal["chrf", "chrf++", "bleu", "consensus"] = key(
+        "chrf",
+        "judge inside the trainer: a metric against the reference, or chrF to the group's other samples",
+    )
+    reward_model_name_or_path: str | None = key(
+        None, "folder of a ranker or pairwise reward model, the judge inside the trainer", names="model"
+    )
+    reward_prompt_type: MTPromptType = key("Tower", "translation prompt that this reward model was trained with")
     use_rule_reward: bool = key(False, "score verdicts against ground truths in the data, which trains a judge")
     rule_reward: RuleReward = key("ranking_score", "what use_rule_reward asks of a response")
     per_device_reward_batch_size: int = key(

@@ -20,16 +20,13 @@ class PolicyConfig(Section):
         names="model",
         required="give the folder or name of the policy's model",
     )
-    reward_model_name_or_path: str | None = key(
-        None, "the reward model", by=refused("judges run behind the reward server; start it and set reward_server")
-    )
     actor_tokenizer_alpha: float | None = key(
         None, "factor of the tokenizer", by=refused("Qwen2.5 tokenizers have no such factor; remove the key", 0.0)
     )
     reward_tokenizer_alpha: float | None = key(
         None,
         "factor of the reward model's tokenizer",
-        by=refused("the reward server has its own tokenizer; remove the key", 0.0),
+        by=refused("the reward model has a tokenizer of its own; remove the key", 0.0),
     )
     chat_template: str = key(
         "none",

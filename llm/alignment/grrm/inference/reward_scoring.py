@@ -1,0 +1,121 @@
+"""Opening a reward model's folder as a judge: prompts and candidates to tokens, tokens to numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from grrm.engine.open import prepare_paddle
+from grrm.errors import UserError
+from grrm.gqm.groups import Status, TranslationTask
+from grrm.gqm.mt_prompts import mt_prompt
+from grrm.judges.building import REWARD_MODEL_JUDGES
+from grrm.judges.dedup import Outcome
+from grrm.judges.metrics import JudgeMetrics
+from grrm.judges.options import RewardModelOptions
+from grrm.judges.value_head import RewardModelJudge
+from grrm.models.tokenizer import (
+    chat_renderer,
+    check_vocabulary,
+    encoder,
+    load_tokenizer,
+    special_tokens,
+    text_encoder,
+)
+
+if TYPE_CHECKING:
+    from grrm.models.reward_models import CandidateGroup, RewardModel
+
+
+def open_reward_judge(
+    directory: str | Path,
+    name: str | None = None,
+    options: RewardModelOptions | None = None,
+    *,
+    chat_template: str = "chatml",
+    quiet: bool = False,
+    metrics: JudgeMetrics | None = None,
+) -> RewardModelJudge:
+    """The judge "rm" or "ranker" over the reward model in a folder; `name` None is the one that fits the folder.
+
+    Counts are added to `metrics`; `quiet` leaves no message of PaddleNLP but warnings. Raises UserError, one sentence,
+    for a folder without a whole reward model and its tokenizer, and for a model of another kind than `name` asks for.
+    """
+    prepare_paddle(quiet)
+    from grrm.models.reward_models import load_reward_model
+
+    directory, metrics = Path(directory), JudgeMetrics() if metrics is None else metrics
+    tokenizer = load_tokenizer(directory)
+    render = chat_renderer(chat_template, tokenizer, directory)
+    encode = text_encoder(tokenizer)
+    model = load_reward_model(directory)
+    check_vocabulary(tokenizer, model.config.vocab_size, directory)
+    fitting = next(judge for judge, kind in REWARD_MODEL_JUDGES.items() if kind == model.kind)
+    if name not in (None, fitting):
+        raise UserError(f"the reward model in '{directory}' is a {model.kind} one: use the judge {fitting}")
+    scorer = RewardModelScorer(model, tokenizer, render, encode, options or RewardModelOptions(), metrics)
+    return RewardModelJudge(scorer, fitting, model.settings().get("compare") == "group", metrics)
+
+
+class RewardModelScorer:
+    """`judges.value_head.GroupScorer` over a reward model and its tokenizer.
+
+    A prompt is the translation prompt of the options in the chat template; candidates, and a source with such text in
+    it, are text even where they look like special tokens. For a pairwise model eos stands behind each candidate.
+    Nothing is cut: a candidate that goes beyond the model's positions behind its prompt is TOO_LONG.
+    """
+
+    def __init__(
+        self,
+        model: RewardModel,
+        tokenizer: Any,
+        render: Callable[[str], str],
+        encode_text: Callable[[str], list[int]],
+        options: RewardModelOptions,
+        metrics: JudgeMetrics,
+    ) -> None:
+        self._model, self._render, self._encode_text = model, render, encode_text
+        self._encode, self._special_tokens = encoder(tokenizer), special_tokens(tokenizer)
+        self._end = [int(tokenizer.eos_token_id)] if model.kind == "pairwise" else []
+        self._options, self._metrics = options, metrics
+        self._n_positions = int(model.config.max_position_embeddings)
+
+    def score(self, groups: Sequence[tuple[TranslationTask, Sequence[str]]]) -> list[list[Outcome]]:
+        """Numbers, or TOO_LONG, of each group's translations. Raises UserError as `mt_prompt`."""
+        from grrm.models.reward_models import score_groups
+
+        asked: list[CandidateGroup] = []
+        places: list[tuple[int, list[int]]] = []
+        outcomes: list[list[Outcome]] = []
+        for number, (task, texts) in enumerate(groups):
+            outcomes.append([Status.TOO_LONG] * len(texts))
+            group, fitting = self._encoded(task, texts)
+            if fitting:
+                asked.append(group)
+                places.append((number, fitting))
+        self._metrics.add("tokens_read", sum(len(one.prompt_ids) + sum(map(len, one.responses)) for one in asked))
+        found = score_groups(self._model, asked, max_tokens=self._options.batch_tokens)
+        for (number, fitting), scores in zip(places, found, strict=True):
+            for position, score in zip(fitting, scores, strict=True):
+                outcomes[number][position] = score
+        return outcomes
+
+    def _encoded(self, task: TranslationTask, texts: Sequence[str]) -> tuple[CandidateGroup, list[int]]:
+        """The group of the translations that fit behind their prompt, and their positions in `texts`."""
+        from grrm.models.reward_models import CandidateGroup
+
+        prompt_ids = self.prompt_ids(task)
+        responses = [self._encode_text(text) + self._end for text in texts]
+        fitting = [i for i, response in enumerate(responses) if len(prompt_ids) + len(response) <= self._n_positions]
+        return CandidateGroup(prompt_ids, [responses[i] for i in fitting]), fitting
+
+    def prompt_ids(self, task: TranslationTask) -> list[int]:
+        """The tokens of a task's prompt. Raises UserError for a language that it cannot name."""
+        prompt_type = self._options.prompt_type
+        prompt = mt_prompt(task.source, task.src_lang, task.trg_lang, prompt_type)
+        rendered = prompt if prompt_type == "SSR" else self._render(prompt)
+        if not any(token in prompt for token in self._special_tokens):
+            return self._encode(rendered)
+        before, prompt, after = rendered.partition(prompt)
+        return self._encode(before) + self._encode_text(prompt) + self._encode(after)

@@ -1,0 +1,100 @@
+"""Judges that are a reward model: one number per candidate from one forward pass over the group, no text generated."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from grrm.gqm.grammar import MAX_SCORE
+from grrm.gqm.groups import Group, Status, TranslationTask, Verdict
+from grrm.judges.dedup import DistinctCandidates, Outcome, dedup_texts, expand_to_duplicates, ranking_of
+from grrm.judges.metrics import JudgeMetrics
+
+MIDDLE = 5.0  # the score of a candidate at the mean of its group
+
+
+class GroupScorer(Protocol):
+    """A reward model with its tokenizer."""
+
+    def score(self, groups: Sequence[tuple[TranslationTask, Sequence[str]]]) -> list[list[Outcome]]:
+        """For each group's translations, none of them blank, a number of any size, or the status why there is none."""
+        ...
+
+
+@dataclass
+class RewardModelJudge:
+    """Scores 0 to 10 from the numbers of a reward model: score = clip(5 + s - mean of s over the group's samples).
+
+    Only differences within a group mean something to a model that was trained on them, so they are kept as they are (a
+    ranker's unit is ten points of chrF, as that of a text metric's score); what falls outside is clipped and counted,
+    and the ranking is that of the numbers. Copies count in the mean and score as their original; with `show_copies`
+    the model is shown them too. A blank translation is UNPARSABLE_CANDIDATE, a number that is not finite
+    JUDGE_UNPARSABLE; where less than two distinct translations have a number, nothing can be compared:
+    SINGLE_CANDIDATE.
+    """
+
+    scorer: GroupScorer
+    name: str = "ranker"
+    show_copies: bool = False
+    metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
+
+    def judge(self, groups: Sequence[Group]) -> list[Verdict]:
+        """One verdict per group, order kept. Raises UserError for a task that no prompt can be made of."""
+        plans = [dedup_texts(_without_blanks(group)) for group in groups]
+        asked = [g for g, plan in enumerate(plans) if len(plan.texts) > 1]
+        start_s = time.perf_counter()
+        answers = self.scorer.score([(groups[g].task, self._shown(plans[g])) for g in asked]) if asked else []
+        self.metrics.add("model_milliseconds", 1e3 * (time.perf_counter() - start_s))
+        self.metrics.add("scored_groups", len(asked))
+        found = dict(zip(asked, answers, strict=True))
+        return [
+            self._verdict(group, plan, found.get(g)) for g, (group, plan) in enumerate(zip(groups, plans, strict=True))
+        ]
+
+    def _shown(self, plan: DistinctCandidates) -> list[str]:
+        repeats = self._repeats(plan)
+        return [text for text, n_shown in zip(plan.texts, repeats, strict=True) for _ in range(n_shown)]
+
+    def _repeats(self, plan: DistinctCandidates) -> list[int]:
+        """How often the model is shown each distinct translation."""
+        return [len(members) if self.show_copies else 1 for members in plan.members]
+
+    def _verdict(self, group: Group, plan: DistinctCandidates, answer: Sequence[Outcome] | None) -> Verdict:
+        if answer is None:
+            return expand_to_duplicates(group, plan, [Status.SINGLE_CANDIDATE] * len(plan.texts))
+        rest = iter(answer)
+        numbers = [_of_text([next(rest) for _ in range(n_shown)]) for n_shown in self._repeats(plan)]
+        if sum(not isinstance(number, Status) for number in numbers) < 2:
+            numbers = [number if isinstance(number, Status) else Status.SINGLE_CANDIDATE for number in numbers]
+        scores = self._scores(numbers, [len(members) for members in plan.members])
+        return expand_to_duplicates(group, plan, scores, tiers=ranking_of(numbers))
+
+    def _scores(self, numbers: Sequence[Outcome], counts: Sequence[int]) -> list[Outcome]:
+        """Numbers as scores; the mean is that of all samples, `counts` of each text."""
+        pairs = [(n, count) for n, count in zip(numbers, counts, strict=True) if not isinstance(n, Status)]
+        mean = math.fsum(n * count for n, count in pairs) / max(sum(count for _, count in pairs), 1)
+        moved = [n if isinstance(n, Status) else MIDDLE + n - mean for n in numbers]
+        scores = [n if isinstance(n, Status) else min(max(n, 0.0), float(MAX_SCORE)) for n in moved]
+        self.metrics.add("clipped_scores", sum(a != b for a, b in zip(moved, scores, strict=True)))
+        return scores
+
+
+def _of_text(outcomes: Sequence[Outcome]) -> Outcome:
+    """The number of a translation from those of its copies as they were shown, which differ by rounding only."""
+    statuses = [outcome for outcome in outcomes if isinstance(outcome, Status)]
+    if statuses:
+        return statuses[0]
+    number = math.fsum(float(outcome) for outcome in outcomes) / len(outcomes)
+    return number if math.isfinite(number) else Status.JUDGE_UNPARSABLE
+
+
+def _without_blanks(group: Group) -> Group:
+    """The group with blank translations as missing ones: a model has nothing to read there."""
+    candidates = (
+        replace(c, translation=None) if c.translation is not None and not c.translation.strip() else c
+        for c in group.candidates
+    )
+    return replace(group, candidates=tuple(candidates))

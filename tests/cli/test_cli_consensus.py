@@ -1,0 +1,37 @@
+"""`grrm rank --judge consensus`: no model, the columns of every judge, and what `grrm eval ranking` makes of them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from grrm import cli
+
+LANGUAGES = ["--src-lang", "de", "--trg-lang", "en"]
+
+
+@pytest.mark.parametrize("metric", ["chrf", "bleu"])
+def test_candidates_are_ranked_by_their_agreement(metric, tmp_path):
+    out = tmp_path / "out.jsonl"
+    row = {
+        "src_text": "Guten Tag",
+        "mt_texts": ["good day", None, "good bye to you", "good day"],
+        "scores": [9, 0, 1, 9],
+    }
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n" + json.dumps({**row, "mt_texts": ["x", *[None] * 3]}))
+    arguments = ["rank", tmp_path / "rows.jsonl", *LANGUAGES, "--judge", "consensus", "--metric", metric, "--out", out]
+    done = CliRunner().invoke(cli.grrm, [*map(str, arguments)])
+    assert done.exit_code == 0, done.output
+    assert "a group took" in done.output
+    found, alone = map(json.loads, out.read_text().splitlines())
+    assert found["judge_ranking"] == [[0, 3], [2]]
+    assert found["judge_statuses"] == ["scored", "unparsable_candidate", "scored", "duplicate"]
+    assert found["judge_scores"][0] == found["judge_scores"][3] > found["judge_scores"][2]
+    assert alone["judge_scores"] == [None] * 4
+    assert alone["judge_statuses"][0] == "single_candidate"
+    report = CliRunner().invoke(cli.grrm, ["eval", "ranking", str(out), "--json", str(tmp_path / "report.json")])
+    assert report.exit_code == 0, report.output
+    accuracy = json.loads((tmp_path / "report.json").read_text())["results"]["all"]["accuracy"]
+    assert accuracy["mean"] == 1.0
