@@ -53,7 +53,7 @@ def test_rows_without_a_reward_keep_their_place_with_an_empty_mask():
     assert rows[0][0].old_logprobs_T is None
 
 
-def test_ragged_pads_with_zeros():
+def test_pad_right_pads_with_zeros():
     np.testing.assert_array_equal(pad_right([[1.0], [2.0, 3.0], []], 3), [[1, 0, 0], [2, 3, 0], [0, 0, 0]])
 
 

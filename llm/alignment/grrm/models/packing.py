@@ -118,8 +118,7 @@ def pack_rows(
 
     Packs share rows, which are as long as the longest pack, or up to `row_tokens` where that leaves less padding. A
     response's last token predicts nothing and is left out of the input. A response that is longer than
-    `max_tokens` with its prompt stays as long as it is. `scatter_RT` keeps one row per response, in the given order, as
-    in `index_tokens`; `prompt_starts_R` says where each response's prompt begins in the flattened batch.
+    `max_tokens` with its prompt stays as long as it is. Labels and `scatter_RT` keep the order of the responses.
     """
     packs = _packs(prompts, responses, max_tokens)
     n_rows, width = _place_tightly(packs, row_tokens)
