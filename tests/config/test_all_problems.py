@@ -54,10 +54,10 @@ def test_mistakes_of_every_kind_are_told_together(tmp_path):
     told = mistakes(tmp_path, changes, ["--rolout_n", "3"])
     expected = [
         "max_steps is 'many'; give a whole number",
-        "Unknown key 'lerning_rate'",
+        "Unknown key 'lerning_rate'; did you mean 'learning_rate'?",
+        "Unknown key 'rolout_n'; did you mean 'rollout_n'?",
         "temperature is 0; it must be above 0",
         "ptx_coeff: 0.1 is not supported",
-        "Unknown key 'rolout_n'",
         "kl_coeff 0.01 is the penalty inside the reward",
         "min_dec_len 40 is above max_dec_len 32",
         "use_rm_server needs reward_server",
@@ -71,7 +71,23 @@ def test_mistakes_of_every_kind_are_told_together(tmp_path):
 
 def test_what_follows_from_a_key_that_is_wrong_in_itself_is_not_told_again(tmp_path):
     told = mistakes(tmp_path, {"rollout_n": 0, "sharding": "stage9", "output_dir": ["a"], "max_dec_len": "long"})
-    assert [sentence.split()[0] for sentence in told] == ["output_dir", "rollout_n", "max_dec_len", "sharding"]
+    assert [sentence.split()[0] for sentence in told] == ["output_dir", "max_dec_len", "rollout_n", "sharding"]
+
+
+def test_the_command_line_mends_what_is_wrong_in_the_file(tmp_path):
+    path = tmp_path / "X.yaml"
+    path.write_text(yaml.safe_dump({**GOOD, "temperature": 0, "stage": "SFT"}))
+    mended = prepare(RLConfig, path, ["--temperature", "1", "--stage", "PPO"], check_machine=False)
+    assert mended.config.temperature == 1
+    with pytest.raises(UserError, match=r"X\.yaml: temperature is -1; it must be above 0"):
+        prepare(RLConfig, path, ["--temperature", "-1", "--stage", "PPO"], check_machine=False)
+
+
+def test_a_refused_key_is_not_asked_for_a_better_value(tmp_path):
+    path = tmp_path / "X.yaml"
+    path.write_text(yaml.safe_dump({"output_dir": "out", "model_name_or_path": "a/b", "train_datasets": "x"}))
+    with pytest.raises(UserError, match=r"eval_steps: 0 is not supported: run_sft\.py does not evaluate"):
+        prepare(SFTConfig, path, ["--eval_steps", "0"], check_machine=False)
 
 
 def test_a_single_mistake_stays_one_sentence(tmp_path):
@@ -94,7 +110,7 @@ def test_batch_sizes_that_do_not_fit_are_told_together():
 
 def test_supervised_files_too(tmp_path):
     told = mistakes(tmp_path, {"do_eval": True, "weight_decay": "little"}, stage=SFTConfig)
-    assert "Unknown key 'rollout_n'; did you mean" in "".join(told)
+    assert "Unknown key 'rollout_n'; run_rl.py has it: start that script, or remove the key." in told
     assert any(sentence.startswith("do_eval: True is not supported: run_sft.py does not evaluate") for sentence in told)
     assert "weight_decay is 'little'; give a number." in told
     assert "give either model_name_or_path, to go on from a model, or init_from_config, to start anew." in told

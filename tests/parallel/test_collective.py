@@ -11,7 +11,7 @@ from grrm.parallel.collective import CollectiveFailure, run_together
 from grrm.parallel.data_ranks import DataRanks
 
 
-class Meeting:
+class Ranks:
     """Ranks as threads that meet at a barrier: a rank that does not come makes the others fail, not wait."""
 
     def __init__(self, size: int) -> None:
@@ -23,22 +23,22 @@ class Meeting:
 
 
 class ThreadRank:
-    def __init__(self, meeting: Meeting, rank: int) -> None:
-        self.meeting, self.rank, self.size = meeting, rank, meeting.size
+    def __init__(self, ranks: Ranks, rank: int) -> None:
+        self.ranks, self.rank, self.size = ranks, rank, ranks.size
 
     def gather(self, record):
-        self.meeting.records[self.rank] = record
-        self.meeting.barrier.wait()
-        return list(self.meeting.records)
+        self.ranks.records[self.rank] = record
+        self.ranks.barrier.wait()
+        return list(self.ranks.records)
 
 
 def on_every_rank(works, **options):
     """Results and exceptions of `run_together`, one thread per rank."""
-    meeting, outcomes = Meeting(len(works)), [None] * len(works)
+    ranks, outcomes = Ranks(len(works)), [None] * len(works)
 
     def run(rank: int) -> None:
         try:
-            outcomes[rank] = run_together("judging", works[rank], meeting.rank(rank), (ValueError, OSError), **options)
+            outcomes[rank] = run_together("judging", works[rank], ranks.rank(rank), (ValueError, OSError), **options)
         except Exception as error:  # noqa: BLE001 - handed to the assertions
             outcomes[rank] = error
 

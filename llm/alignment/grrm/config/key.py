@@ -92,12 +92,18 @@ class Key:
 
         `name` is what the file calls the key.
         """
-        if self.is_open and is_null(value):
-            return None
-        value = convert(name or self.name, value, self.hint)
+        value = self.typed(value, name or self.name)
+        self.check_range(value)
+        return value
+
+    def typed(self, value: Any, name: str) -> Any:
+        """`value` with the declared type, in range or not. Raises UserError for another type."""
+        return None if self.is_open and is_null(value) else convert(name, value, self.hint)
+
+    def check_range(self, value: Any) -> None:
+        """Raises UserError for a number out of range."""
         if isinstance(value, (int, float)) and not isinstance(value, bool) and not self._in_range(value):
             raise UserError(f"{self.name} is {value:g}; it must be {self._range_words()}.")
-        return value
 
     def _in_range(self, value: float) -> bool:
         if value in self.also:

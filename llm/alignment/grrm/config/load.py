@@ -15,7 +15,7 @@ from grrm.config.checks import Launch, check_common, check_device, check_files, 
 from grrm.config.key import By, Section, aliases_of, keys_of
 from grrm.config.problems import Problems
 from grrm.config.stage_config import StageConfig
-from grrm.config.stages import stage_of
+from grrm.config.stages import STAGES, stage_of
 from grrm.errors import UserError, nearest_name
 
 C = TypeVar("C", bound=StageConfig)
@@ -86,7 +86,7 @@ def given_values(section: type[Section], raw: Mapping[str, Any], problems: Probl
     """The given keys under their current names and with their declared types.
 
     Notes an unknown key (naming the nearest known one), a key that is given under its old and its new name with
-    different values, a value of the wrong type or out of range, and one that is refused.
+    different values, and a value of the wrong type.
     """
     keys, aliases = keys_of(section), aliases_of(section)
     values: dict[str, Any] = {}
@@ -94,26 +94,45 @@ def given_values(section: type[Section], raw: Mapping[str, Any], problems: Probl
     for name, value in raw.items():
         key = keys.get(aliases.get(name, name))
         if key is None:
-            problems.add_key(
-                str(name), f"Unknown key {name!r}; did you mean {nearest_name(name, [*keys, *aliases])!r}?"
-            )
+            problems.add_key(str(name), _unknown(name, [*keys, *aliases]))
             continue
         try:
-            read = key.read(value, str(name))
+            typed = key.typed(value, str(name))
         except UserError as error:
             problems.add_key(key.name, str(error))
             continue
-        if key.support.by is By.REFUSED and not key.is_off(read):
-            problems.add_key(key.name, f"{key.name}: {read} is not supported: {key.support.note}.")
-        elif key.name in values and values[key.name] != read:
+        if key.name in values and values[key.name] != typed:
             problems.add_key(
                 key.name,
                 f"{written[key.name]} and {name} are two names of one setting, given as {values[key.name]!r} and "
-                f"{read!r}; keep one of them.",
+                f"{typed!r}; keep one of them.",
             )
         else:
-            values[key.name], written[key.name] = read, str(name)
+            values[key.name], written[key.name] = typed, str(name)
     return values
+
+
+def _unknown(name: object, known: Sequence[str]) -> str:
+    other = next((stage.script for stage in STAGES if name in keys_of(stage.config)), None)
+    if other is not None:
+        return f"Unknown key {name!r}; {other} has it: start that script, or remove the key."
+    return f"Unknown key {name!r}; did you mean {nearest_name(name, known)!r}?"
+
+
+def usable_values(section: type[Section], values: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
+    """`values` without those that are refused or out of range, which are noted."""
+    usable = {}
+    for name, value in values.items():
+        key = keys_of(section)[name]
+        try:
+            if key.support.by is By.REFUSED and not key.is_off(value):
+                raise UserError(f"{name}: {value} is not supported: {key.support.note}.")
+            key.check_range(value)
+        except UserError as error:
+            problems.add_key(name, str(error))
+            continue
+        usable[name] = value
+    return usable
 
 
 def prepare(
@@ -135,6 +154,7 @@ def prepare(
     raw, problems = read_yaml(path), Problems()
     given = given_values(stage, raw, problems)
     given.update(given_values(stage, parse_overrides(overrides), problems))
+    given = usable_values(stage, given, problems)
     prepared = _checked(stage, given, launch, n_prompts, problems)
     config = prepared.config
     if launch is not None and check_on_device:

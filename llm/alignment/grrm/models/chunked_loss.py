@@ -43,9 +43,9 @@ def chunked_loss(
 ) -> paddle.Tensor:
     """The sum of `loss_of` over all responses, with its gradient to hidden states and LM head.
 
-    Few logits are kept and `loss_of` is called once; else it is called for some responses after the other. A response
-    of more tokens than a chunk has its logits computed twice. The gradient can be had once. Raises ValueError for a
-    label outside the vocabulary.
+    Where all logits are few enough to keep, `loss_of` is called once; else once for every few responses, whose gradient
+    is taken at once, so that the result can be differentiated only one time. A response of more tokens than a chunk has
+    its logits computed twice. Raises ValueError for a label outside the vocabulary.
     """
     # Gradients of float16 need the loss scaled before they are computed, which is when the backward pass begins.
     is_half = paddle.float16 in (hidden_NH.dtype, head.weight.dtype)

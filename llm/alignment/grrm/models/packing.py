@@ -121,9 +121,8 @@ def pack_rows(
 
     Packs share rows, which are as long as the longest pack, or up to `row_tokens` where that leaves less padding. A
     response's last token predicts nothing and is left out of the input, unless `keep_last` asks for its hidden state
-    too. A response that is longer than `max_tokens` with its prompt stays as long as it is. `scatter_RT` keeps one row
-    per response, in the given order, as in `index_tokens`; `prompt_starts_R` says where each response's prompt begins
-    in the flattened batch.
+    too. A response that is longer than `max_tokens` with its prompt stays as long as it is. Labels and `scatter_RT`
+    keep the order of the responses.
     """
     inputs = responses if keep_last else [response[:-1] for response in responses]
     packs = _packs(prompts, inputs, max_tokens)

@@ -95,7 +95,7 @@ def attention(
     sequence_parallel: bool = False,
     **options: Any,
 ) -> Any:
-    """Attention over [B, T, H, D]; signature as PaddleNLP's, with ranges (see `visibility`) in place of flash masks.
+    """Attention over [B, T, H, D]; signature as PaddleNLP's, with `attention_ranges` in place of flash masks.
 
     Without ranges the mask [B, 1, T, T] is additive, and no mask is the causal one. Returning the attention weights,
     or dropping some of them, asks for the plain operators and a mask.

@@ -6,7 +6,6 @@ Here the denominators are counted over the whole batch beforehand, and each micr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,17 +38,6 @@ class Denominators:
     def of_sft(self, mode: str) -> float:
         """Return the divisor of the same mode for the SFT term."""
         return _divisor(mode, self.sft_tokens, self.sft_sequences, self.width)
-
-    @staticmethod
-    def combine(parts: Sequence[Denominators]) -> Denominators:
-        """Return the whole's denominators from those of disjoint sets of rows: sums, and the greatest width."""
-        return Denominators(
-            tokens=sum(part.tokens for part in parts),
-            sequences=sum(part.sequences for part in parts),
-            sft_tokens=sum(part.sft_tokens for part in parts),
-            sft_sequences=sum(part.sft_sequences for part in parts),
-            width=max((part.width for part in parts), default=0),
-        )
 
 
 def count_denominators(
