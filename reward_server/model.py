@@ -65,7 +65,6 @@ def open_reward_model(settings: Settings, counters: JudgeMetrics) -> Judge:
         settings.judge,
         options,
         chat_template=settings.chat_template,
-        quiet=True,
         metrics=counters,
     )
 

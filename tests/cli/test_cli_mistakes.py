@@ -83,3 +83,19 @@ def test_options_of_a_checkpoint_that_do_not_go_together_are_refused(options, me
     found = CliRunner().invoke(cli.grrm, arguments, input="a\tb\tc\n")
     assert isinstance(found.exception, UserError)
     assert message in str(found.exception)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--dtype", "float32"], "--dtype has no effect, as a reward model runs in this process and generates nothing"),
+        (["--temperature", 1], "--temperature has no effect with --judge ranker, which generates nothing"),
+        (["--permutations", 2], "--permutations has no effect with --judge ranker"),
+        (["--mt-prompt-type", "seedx", "--trg-lang", "English"], "needs the target language as a code"),
+    ],
+)
+def test_a_reward_model_refuses_what_it_has_no_use_for(options, message):
+    arguments = ["rank", "-", "--src-lang", "de", "--trg-lang", "en", "--judge", "ranker", "--model", "nowhere"]
+    found = CliRunner().invoke(cli.grrm, [*arguments, *map(str, options)], input="a\tb\tc\n")
+    assert isinstance(found.exception, UserError)
+    assert message in str(found.exception)

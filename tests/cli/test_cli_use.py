@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import shutil
 import struct
 import subprocess
@@ -19,7 +20,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 from support.completions_server import CompletionsServer, Refuse
 from support.fastdeploy_standin import with_fastdeploy
-from support.tiny_checkpoint import write_tiny_checkpoint
+from support.tiny_checkpoint import write_tiny_checkpoint, write_tiny_reward_model
 
 GRRM = [sys.executable, "-m", "grrm.cli"]
 LANGUAGES = ["--src-lang", "de", "--trg-lang", "en"]
@@ -68,6 +69,17 @@ def lines(text: str) -> list[dict]:
 def write_jsonl(path: Path, rows: list[dict]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
+
+
+@pytest.mark.slow
+def test_a_ranker_scores_every_candidate_and_tells_what_it_cost(tmp_path):
+    folder = write_tiny_reward_model(tmp_path / "ranker", "ranker")
+    done = grrm("rank", write_jsonl(tmp_path / "rows.jsonl", ROWS), "--judge", "ranker", "--model", folder)
+    assert done.returncode == 0, done.stderr
+    first, second = lines(done.stdout)
+    assert sum(first["judge_scores"]) == pytest.approx(10.0)
+    assert second["judge_statuses"] == ["scored", "unparsable_candidate", "scored"]
+    assert re.search(r"a group took [\d.]+ tokens read, [\d.]+ ms\n", done.stderr)
 
 
 def test_a_judge_that_says_nothing_readable_gives_statuses_and_no_numbers(original, tmp_path):

@@ -61,6 +61,12 @@ def test_floor_of_the_cosine_schedule_is_taken(tmp_path):
             {**RULE, "use_rm_server": True, "reward_server": "http://h:1"},
             "use_rule_reward and use_rm_server are two sources of one reward; set one of them to false.",
         ),
+        ({"reward_prompt_type": "Tower"}, "reward_prompt_type has no effect without reward_model_name_or_path"),
+        ({**RULE, "reward_model_name_or_path": "."}, "reward_model_name_or_path is a judge inside the trainer, beside"),
+        (
+            {"reward_judge": "chrf", "reward_model_name_or_path": "."},
+            "reward_judge has no effect with use_rm_server, use_rule_reward or reward_model_name_or_path",
+        ),
         ({**RULE, "reward_judge": "consensus"}, "reward_judge has no effect with use_rm_server, use_rule_reward"),
         ({**RULE, "extractor_type": "line"}, "extractor_type has no effect with use_rule_reward"),
         ({**RULE, "max_unscored_fraction": 0.1}, "max_unscored_fraction has no effect with use_rule_reward"),

@@ -10,7 +10,16 @@ import pytest
 from grrm.cli.options import NAMES as FLAGS
 from grrm.engine import options
 from grrm.engine.open import _ARGUMENTS
-from grrm.engine.options import BACKENDS, FASTDEPLOY, NO_EFFECT, PADDLE, SERVERS, OptionNames, choose_back_end
+from grrm.engine.options import (
+    BACKENDS,
+    FASTDEPLOY,
+    NO_EFFECT,
+    PADDLE,
+    SERVERS,
+    OptionNames,
+    check_reward_model_options,
+    choose_back_end,
+)
 from grrm.errors import UserError
 from grrm_reward_server.model import _NAMES as SETTINGS
 
@@ -39,6 +48,20 @@ def test_every_option_has_an_effect_or_is_refused_by_its_name(back_end, names):
             choose_back_end([*given, option], names, backend)
         assert str(caught.value).startswith(f"{names.noun}{names[option]} has no effect, as ")
         assert ": leave it out or " in str(caught.value)
+
+
+@pytest.mark.parametrize("names", FRONT_ENDS.values(), ids=FRONT_ENDS)
+def test_a_reward_model_is_a_folder_and_takes_no_option_of_an_engine(names):
+    check_reward_model_options(["model", "chat_template"], names)
+    for option in {*NO_EFFECT, "attempts"} - {"model", "chat_template"}:
+        with pytest.raises(UserError) as caught:
+            check_reward_model_options(["model", option], names)
+        assert str(caught.value) == (
+            f"{names.noun}{names[option]} has no effect, as a reward model runs in this process and generates nothing: "
+            "leave it out or use a judge that generates text"
+        )
+    with pytest.raises(UserError, match="no model is named: give the folder of a checkpoint with"):
+        check_reward_model_options([], names)
 
 
 @pytest.mark.parametrize("names", FRONT_ENDS.values(), ids=FRONT_ENDS)

@@ -10,6 +10,7 @@ from typing import get_args
 
 import pytest
 from support.rolled import rolled_group
+from support.tiny_checkpoint import write_tiny_reward_model
 
 from grrm.config.keys.reward import RewardConfig
 from grrm.data.convert import parse_tgt
@@ -120,6 +121,18 @@ def test_every_judge_inside_the_trainer_scores_a_group(name):
     group = rolled_group(0, [1, 1])
     stage(settings(use_rm_server=False, reward_server=None, reward_judge=name)).reward([group])
     assert group.verdict.statuses == (Status.SCORED,) * 2
+
+
+@pytest.mark.parametrize(("kind", "name"), [("pairwise", "rm"), ("ranker", "ranker")])
+def test_a_reward_model_is_a_judge_inside_the_trainer(kind, name, tmp_path):
+    folder = str(write_tiny_reward_model(tmp_path, kind))
+    group = rolled_group(0, [1, 1, 1])
+    source = stage(settings(use_rm_server=False, reward_server=None, reward_model_name_or_path=folder))
+    assert source.judge.name == name
+    source.reward([group])
+    assert group.verdict.statuses == (Status.SCORED,) * 3
+    assert sum(group.verdict.scores) == pytest.approx(15.0, abs=1e-4)
+    assert len(set(group.verdict.scores)) == 3
 
 
 def test_token_file_that_cannot_be_read_is_told(tmp_path):

@@ -27,3 +27,16 @@ def write_tiny_checkpoint(folder: Path, *, max_positions: int = 1024, tie: bool 
     model = Qwen2ForCausalLM(config)
     model.save_pretrained(str(folder), safe_serialization=True)
     return folder
+
+
+def write_tiny_reward_model(folder: Path, kind: str, **settings: object) -> Path:
+    """A tiny checkpoint under a new head, saved with its tokenizer; returns the folder.
+
+    `settings` are those of `new_reward_model`, and `max_positions`.
+    """
+    from grrm.models.reward_models import new_reward_model, save_reward_model
+
+    limits = {"max_positions": settings.pop("max_positions")} if "max_positions" in settings else {}
+    model = new_reward_model(kind, write_tiny_checkpoint(folder, **limits), **settings)
+    save_reward_model(model, folder)
+    return folder

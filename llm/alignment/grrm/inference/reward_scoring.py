@@ -34,15 +34,20 @@ def open_reward_judge(
     options: RewardModelOptions | None = None,
     *,
     chat_template: str = "chatml",
-    quiet: bool = False,
+    own_process: bool = True,
     metrics: JudgeMetrics | None = None,
 ) -> RewardModelJudge:
     """The judge "rm" or "ranker" over the reward model in a folder; `name` None is the one that fits the folder.
 
-    Counts are added to `metrics`; `quiet` leaves no message of PaddleNLP but warnings. Raises UserError, one sentence,
+    Counts are added to `metrics`. With `own_process` no message of PaddleNLP is left but warnings, and its layers get
+    their fast forms on a CPU; a trainer has seen to its process itself. Raises UserError, one sentence,
     for a folder without a whole reward model and its tokenizer, and for a model of another kind than `name` asks for.
     """
-    prepare_paddle(quiet)
+    if own_process:
+        prepare_paddle(quiet=True)
+        from grrm.models.cpu_layers import use_cpu_layers
+
+        use_cpu_layers()
     from grrm.models.reward_models import load_reward_model
 
     directory, metrics = Path(directory), JudgeMetrics() if metrics is None else metrics

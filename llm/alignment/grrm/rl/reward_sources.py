@@ -55,7 +55,7 @@ def _judge_inside(config: RewardConfig) -> Judge:
     if config.reward_model_name_or_path is None:
         return build_judge(config.reward_judge)
     options = RewardModelOptions(prompt_type=config.reward_prompt_type)
-    return open_reward_judge(config.reward_model_name_or_path, options=options)
+    return open_reward_judge(config.reward_model_name_or_path, options=options, own_process=False)
 
 
 def reward_client(config: RewardConfig) -> RewardClient:

@@ -157,7 +157,7 @@ def _reward_model_opener(
         from grrm.inference.reward_scoring import open_reward_judge
 
         folder, template = options["model"], options["chat_template"]
-        return open_reward_judge(folder, judge, settings, chat_template=template, quiet=True, metrics=metrics)
+        return open_reward_judge(folder, judge, settings, chat_template=template, metrics=metrics)
 
     return open_judge
 

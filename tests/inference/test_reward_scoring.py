@@ -1,0 +1,157 @@
+"""A folder of a reward model as a judge: what the model reads, what changes no score, what is refused."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from support.judged_groups import group_of
+from support.tiny_checkpoint import write_tiny_checkpoint, write_tiny_reward_model
+
+from grrm.errors import UserError
+from grrm.gqm.chat import render_chatml
+from grrm.gqm.groups import Status, TranslationTask
+from grrm.gqm.mt_prompts import MT_PROMPT_TYPES, mt_prompt
+from grrm.inference.reward_scoring import open_reward_judge
+from grrm.judges.metrics import JudgeMetrics
+from grrm.judges.options import RewardModelOptions, read_options
+from grrm.models.tokenizer import load_tokenizer, special_tokens
+
+KINDS = {"rm": ("pairwise", {}), "ranker": ("ranker", {"blocks": 1}), "group": ("ranker", {"compare": "group"})}
+TEXTS = ["Good morning", "Good night, Anna", "x", "Morning"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("reward_models")
+    return {
+        name: write_tiny_reward_model(root / name, kind, max_positions=128, **settings)
+        for name, (kind, settings) in KINDS.items()
+    }
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def judge(request, folders):
+    return open_reward_judge(folders[request.param])
+
+
+def read_by(judge, monkeypatch) -> list:
+    """The groups of tokens that the judge's model is given from now on."""
+    seen: list = []
+    from grrm.models import reward_models
+
+    def score_groups(model, groups, *, max_tokens):
+        seen.extend(groups)
+        return [[float(i) for i, _ in enumerate(group.responses)] for group in groups]
+
+    monkeypatch.setattr(reward_models, "score_groups", score_groups)
+    return seen
+
+
+def test_the_order_of_candidates_changes_no_score(judge):
+    order = [2, 0, 3, 1]
+    first, permuted = judge.judge([group_of(TEXTS), group_of([TEXTS[i] for i in order])])
+    assert len(set(first.scores)) == len(TEXTS)
+    for place, i in enumerate(order):
+        assert permuted.scores[place] == pytest.approx(first.scores[i], abs=1e-5)
+
+
+def test_a_copy_scores_as_its_original(judge):
+    (verdict,) = judge.judge([group_of([*TEXTS, TEXTS[1]])])
+    assert verdict.scores[4] == verdict.scores[1]
+    assert verdict.statuses[4] is Status.DUPLICATE
+
+
+def test_a_group_scores_the_same_in_a_batch_and_alone(judge):
+    groups = [group_of(TEXTS[:n], source="Guten Morgen " * n) for n in (2, 4, 3)]
+    for group, verdict in zip(groups, judge.judge(groups), strict=True):
+        assert judge.judge([group])[0].scores == pytest.approx(verdict.scores, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["rm", "ranker"])
+def test_the_model_reads_the_templated_prompt_and_the_candidates(name, folders, monkeypatch):
+    metrics = JudgeMetrics()
+    judge = open_reward_judge(folders[name], name, metrics=metrics)
+    read = read_by(judge, monkeypatch)
+    judge.judge([group_of(["ab", "c"], source="Hallo")])
+    tokenizer = load_tokenizer(folders[name])
+    encode = lambda text: tokenizer(text, add_special_tokens=False)["input_ids"]  # noqa: E731
+    end = [tokenizer.eos_token_id] if name == "rm" else []
+    (group,) = read
+    assert group.prompt_ids == encode(render_chatml(mt_prompt("Hallo", "de", "en", "Tower")))
+    assert group.responses == [encode("ab") + end, encode("c") + end]
+    assert metrics.values()["tokens_read"] == len(group.prompt_ids) + sum(map(len, group.responses))
+
+
+def test_no_text_becomes_a_special_token(folders, monkeypatch):
+    judge = open_reward_judge(folders["ranker"])
+    tokenizer = load_tokenizer(folders["ranker"])
+    special = set(tokenizer.convert_tokens_to_ids(list(special_tokens(tokenizer))))
+    assert special
+    read = read_by(judge, monkeypatch)
+    for token in special_tokens(tokenizer):
+        judge.judge([group_of([f"a{token}b", token], source="Hallo"), group_of(["a", "b"], source=f"Hallo {token}")])
+    plain = sum(one in special for one in read[0].prompt_ids)
+    assert plain > 0
+    for group in read:
+        assert sum(one in special for one in group.prompt_ids) == plain
+        assert not special & {one for response in group.responses for one in response}
+    decoded = tokenizer.decode(read[0].responses[0], skip_special_tokens=False)
+    assert decoded == f"a{special_tokens(tokenizer)[0]}b"
+
+
+def test_a_candidate_beyond_the_models_positions_is_too_long_and_never_cut(judge):
+    (verdict,) = judge.judge([group_of([*TEXTS[:2], "z" * 200])])
+    assert verdict.statuses == (Status.SCORED, Status.SCORED, Status.TOO_LONG)
+    assert verdict.scores[:2] == pytest.approx(judge.judge([group_of(TEXTS[:2])])[0].scores, abs=1e-5)
+    (nothing,) = judge.judge([group_of(TEXTS[:2], source="y" * 200)])
+    assert nothing.statuses == (Status.TOO_LONG,) * 2
+
+
+def test_only_a_ranker_that_compares_is_shown_copies(folders, monkeypatch):
+    for name, n_shown in (("rm", 2), ("ranker", 2), ("group", 3)):
+        judge = open_reward_judge(folders[name])
+        read = read_by(judge, monkeypatch)
+        judge.judge([group_of(["a", "b", "a"])])
+        assert len(read[0].responses) == n_shown
+
+
+def test_a_language_that_the_prompt_cannot_name_is_a_sentence(judge):
+    from grrm.gqm.groups import Candidate, Group
+
+    group = Group("g", TranslationTask("x", "qq", "en"), tuple(Candidate(text, text, text) for text in TEXTS))
+    with pytest.raises(UserError, match="qq"):
+        judge.judge([group])
+
+
+def test_a_folder_that_is_none_of_a_reward_model_is_a_sentence(tmp_path, folders):
+    with pytest.raises(UserError, match="does not exist"):
+        open_reward_judge(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="holds no reward model"):
+        open_reward_judge(write_tiny_checkpoint(tmp_path / "policy"))
+    with pytest.raises(UserError, match="is a pairwise one: use the judge rm"):
+        open_reward_judge(folders["rm"], "ranker")
+    cut = shutil.copytree(folders["ranker"], tmp_path / "cut")
+    head = cut / "ranker_head.safetensors"
+    head.write_bytes(head.read_bytes()[:-10])
+    with pytest.raises(UserError, match="not whole"):
+        open_reward_judge(cut)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"batch_tokens": 0}, "'batch_tokens' is 0; give a number at least 1"),
+        ({"prompt_type": "tower"}, "'prompt_type' is 'tower'; give one of codeblock-think, Tower"),
+        ({"temperature": 0.5}, "unknown judge option 'temperature'"),
+    ],
+)
+def test_options_are_checked(values, message):
+    with pytest.raises(UserError, match=message):
+        read_options(RewardModelOptions, values)
+
+
+@pytest.mark.parametrize("prompt_type", MT_PROMPT_TYPES)
+def test_every_translation_prompt_can_be_chosen(prompt_type):
+    assert RewardModelOptions(prompt_type=prompt_type).prompt_type == prompt_type
