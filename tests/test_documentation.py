@@ -17,7 +17,7 @@ import yaml
 from support.argument_values import typed_values
 
 from grrm.cli import grrm
-from grrm.config import RLConfig, SFTConfig
+from grrm.config import RewardModelConfig, RLConfig, SFTConfig
 from grrm.config.document import with_tables
 from grrm.config.key import keys_of
 from grrm.config.load import parse_overrides
@@ -35,7 +35,7 @@ PAGES = [ENGLISH, CHINESE, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glo
 MAX_LINES = {"README.md": 150, "README_zh.md": 150, "CONTRIBUTING.md": 120}
 MAX_LINE_LENGTH = 120
 LONG_TABLES = {"benchmarks.md", "LOG.md", "arguments.md"}  # measured or generated; a row of a table cannot be broken
-SCRIPT_KEYS = {"run_rl.py": RLConfig, "run_sft.py": SFTConfig}
+SCRIPT_KEYS = {"run_rl.py": RLConfig, "run_sft.py": SFTConfig, "run_reward.py": RewardModelConfig}
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from paddlenlp.trainer import TrainingArguments
 
-from grrm.config import RLConfig, SFTConfig, load_config
+from grrm.config import RewardModelConfig, RLConfig, SFTConfig, load_config
 from grrm.config.key import By, keys_of
 from grrm.config.training_arguments import training_arguments
 from grrm.errors import UserError
@@ -20,7 +20,7 @@ OTHER_DEFAULTS = {"output_dir", "do_train", "device", "report_to"}
 OTHER_TYPES = {"report_to"}
 
 
-@pytest.mark.parametrize("config", [RLConfig, SFTConfig])
+@pytest.mark.parametrize("config", [RLConfig, SFTConfig, RewardModelConfig])
 def test_refused_keys_accept_their_own_default(config):
     for name, key in keys_of(config).items():
         if key.support.by is By.REFUSED:
@@ -41,7 +41,7 @@ def _optional(hint):
     return str(plain).replace("typing.List", "list")
 
 
-@pytest.mark.parametrize("config", [RLConfig, SFTConfig])
+@pytest.mark.parametrize("config", [RLConfig, SFTConfig, RewardModelConfig])
 def test_keys_of_paddlenlp_are_those_of_the_installed_version(config):
     theirs = typing.get_type_hints(TrainingArguments)
     keys = keys_of(config)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from grrm.config import Launch, RLConfig, SFTConfig, prepare
+from grrm.config import Launch, RewardModelConfig, RLConfig, SFTConfig, prepare
 from grrm.config.load import read_yaml, switches_without_effect
 from grrm.demo.plan import Plan
 from grrm.demo.settings import DemoSettings
@@ -15,10 +15,11 @@ from grrm.demo.settings import DemoSettings
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "llm" / "config" / "qwen"
 FILES = sorted(FOLDER.glob("*.yaml"))
+STAGES = {"sft": SFTConfig, "rm": RewardModelConfig, "ranker": RewardModelConfig}  # by the start of a file's name
 
 
 def load(name, world_size):
-    stage = SFTConfig if name.startswith("sft") else RLConfig
+    stage = STAGES.get(name.partition("_")[0], RLConfig)
     launch = Launch("cpu" if "tiny" in name else "gpu", world_size)
     return prepare(stage, FOLDER / name, launch=launch, check_machine=False, n_prompts=100_000)
 
@@ -31,6 +32,10 @@ def test_all_recipes_are_shipped():
         "reinforce_plus_plus_grrm_tiny_argument.yaml",
         "sft_argument.yaml",
         "sft_tiny_argument.yaml",
+        "ranker_argument.yaml",
+        "ranker_tiny_argument.yaml",
+        "rm_argument.yaml",
+        "rm_tiny_argument.yaml",
     }
 
 
@@ -39,7 +44,7 @@ def test_every_shipped_file_loads(path):
     for world_size in (1, 2) if "tiny" in path.name else (8, 16):
         prepared = load(path.name, world_size)
         assert switches_without_effect(prepared.config) is None, "a shipped file sets a switch that does nothing"
-        assert path.name.startswith("sft") or prepared.plan.optimizer_steps > 0
+        assert path.name.partition("_")[0] in STAGES or prepared.plan.optimizer_steps > 0
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -75,6 +80,30 @@ def test_grpo_recipe_of_grrm():
         "use_rm_server": True,
         "tensor_parallel_degree": 1,
         "sharding": "stage1",
+    }
+    assert {key: getattr(values, key) for key in expected} == expected
+
+
+def test_pairwise_recipe_of_eax():
+    values = load("rm_argument.yaml", 8).config
+    expected = {
+        "reward_model": "pairwise",
+        "chat_template": "chatml",
+        "max_length": 2048,
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 1,
+        "learning_rate": 4e-6,
+        "backbone_learning_rate": None,
+        "squared_weight": None,
+        "num_train_epochs": 1.0,
+        "lr_scheduler_type": "cosine",
+        "warmup_ratio": 0.1,
+        "bf16": True,
+        "val_size": 0.04,
+        "per_device_eval_batch_size": 4,
+        "evaluation_strategy": "steps",
+        "eval_steps": 100,
+        "logging_steps": 1,
     }
     assert {key: getattr(values, key) for key in expected} == expected
 

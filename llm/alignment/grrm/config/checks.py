@@ -13,6 +13,7 @@ from grrm.config.keys.optimization import EvaluationConfig
 from grrm.config.keys.rollout import RolloutConfig
 from grrm.config.problems import Problems
 from grrm.config.reward_checks import check_overlong, check_reward_source, check_rule_reward
+from grrm.config.reward_model_config import RewardModelConfig
 from grrm.config.rl_config import RLConfig
 from grrm.config.sft_config import SFTConfig
 from grrm.config.stage_config import StageConfig
@@ -28,6 +29,7 @@ class Launch:
 
 _TRACKER_PACKAGES = {"tensorboard": "tensorboardX"}  # the writer that PaddleNLP uses
 _HELD_OUT_METRICS = ("eval_reward", "eval_reward_greedy", "eval_frac_unrewarded")
+_REWARD_MODEL_METRICS = ("eval_loss", "eval_pair_accuracy", "eval_correlation")
 
 
 def check_common(config: StageConfig, problems: Problems) -> None:
@@ -35,8 +37,8 @@ def check_common(config: StageConfig, problems: Problems) -> None:
     for key in keys_of(type(config)).values():
         if key.required and not getattr(config, key.name):
             problems.add(f"{key.name} is missing; {key.required}.")
-    if isinstance(config, EvaluationConfig) and not config.eval_datasets and _evaluates(config):
-        problems.add("do_eval needs eval_datasets; give the JSONL file of held-out rows or set do_eval: false.")
+    if isinstance(config, EvaluationConfig) and not (config.eval_datasets or config.val_size) and _evaluates(config):
+        problems.add("do_eval needs eval_datasets; give the file of held-out rows or set do_eval: false.")
     if config.tensor_parallel_degree > 1:
         problems.add_key(
             "tensor_parallel_degree",
@@ -134,6 +136,30 @@ def check_sft(config: SFTConfig, given: Set[str], problems: Problems) -> None:
         problems.add("give either model_name_or_path, to go on from a model, or init_from_config, to start anew.")
     elif config.init_from_config and not config.tokenizer_name_or_path:
         problems.add("init_from_config needs tokenizer_name_or_path; give the folder of the tokenizer.")
+
+
+def check_reward_model(config: RewardModelConfig, given: Set[str], problems: Problems) -> None:
+    """Checks of the file of a reward model."""
+    if config.reward_model == "pairwise":
+        for name in ("compare", "blocks", "width"):
+            if name in given and getattr(config, name) != keys_of(RewardModelConfig)[name].default:
+                problems.add(f"{name} is of the ranker; remove the key or set reward_model: ranker.")
+    if config.eval_datasets and config.val_size:
+        problems.add("eval_datasets and val_size exclude each other; give one of them.")
+    if config.val_size > 1 and not config.val_size.is_integer():
+        problems.add_key("val_size", f"val_size is {config.val_size:g}; give a share below 1 or a whole number.")
+    if not _evaluates(config):
+        for name in ("eval_datasets", "val_size", "load_best_model_at_end"):
+            if getattr(config, name):
+                problems.add(f"{name} needs evaluations; set evaluation_strategy: steps, or remove the key.")
+    best = config.metric_for_best_model
+    if best and f"eval_{best.removeprefix('eval_')}" not in _REWARD_MODEL_METRICS:
+        known = ", ".join(_REWARD_MODEL_METRICS)
+        problems.add(f"metric_for_best_model is {best}, but evaluations give {known}; name one of them.")
+    if "stage3" in config.sharding:
+        problems.add_key(
+            "sharding", "sharding stage3 is not supported: evaluation needs whole weights on each rank; use stage1."
+        )
 
 
 def check_launch(config: StageConfig, launch: Launch, problems: Problems) -> int | None:

@@ -79,7 +79,7 @@ def key_tables(stages: Sequence[Stage] = STAGES) -> str:
             if any(keys_of(stage.config)[key.name].support.by in HONOURED for stage in having)
         ]
         if rows:
-            scripts = " and ".join(f"`{stage.script}`" for stage in having)
+            scripts = _listed([stage.script for stage in having])
             head = [_row("key", "default", "values", "honoured by", "meaning"), "|---|---|---|---|---|"]
             parts.append("\n".join([f"### {section.title}", "", f"For {scripts}.", "", *head, *rows]))
     return "\n\n".join(parts)
@@ -92,10 +92,17 @@ def _sections(stages: Sequence[Stage]) -> Iterator[tuple[type[Section], list[Sta
 
 
 def _honoured_by(stages: Sequence[Stage], name: str) -> str:
-    words = {stage.script: keys_of(stage.config)[name].support.by.value for stage in stages}
-    if len(set(words.values())) == 1:
-        return next(iter(words.values()))
-    return "; ".join(f"{word} in `{script}`" for script, word in words.items())
+    scripts: dict[str, list[str]] = {}
+    for stage in stages:
+        scripts.setdefault(keys_of(stage.config)[name].support.by.value, []).append(stage.script)
+    if len(scripts) == 1:
+        return next(iter(scripts))
+    return "; ".join(f"{word} in {_listed(names)}" for word, names in scripts.items())
+
+
+def _listed(scripts: Sequence[str]) -> str:
+    *others, last = (f"`{script}`" for script in scripts)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _default(key: Key) -> str:

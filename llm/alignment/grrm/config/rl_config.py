@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from grrm.config.key import Support, refused
-from grrm.config.keys.data import DataConfig, FreezingConfig
+from grrm.config.keys.data import DataConfig, FreezingConfig, RowKeysConfig
 from grrm.config.keys.objective import CriticConfig, ObjectiveConfig, StoppingConfig
 from grrm.config.keys.optimization import EvaluationConfig, LoaderConfig
 from grrm.config.keys.reward import RecordConfig, RewardConfig, RewardShapingConfig
@@ -24,6 +24,7 @@ class RLConfig(
     RewardShapingConfig,
     PolicyConfig,
     DataConfig,
+    RowKeysConfig,
     FreezingConfig,
     EvaluationConfig,
     StoppingConfig,
@@ -40,6 +41,7 @@ class RLConfig(
             for name in LoaderConfig.model_fields
             if name not in ("remove_unused_columns", "distributed_dataloader", "lazy_data_processing")
         },
+        "val_size": refused("held-out prompts come from eval_datasets; remove the key"),
         "remove_unused_columns": refused(_LOADER, False, None),
         "distributed_dataloader": refused(_LOADER, None),
     }

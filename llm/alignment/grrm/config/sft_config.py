@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from grrm.config.key import Section, Support, key, refused
-from grrm.config.keys.data import DataConfig, FreezingConfig
+from grrm.config.keys.data import DataConfig, FreezingConfig, RowKeysConfig
 from grrm.config.keys.optimization import EvaluationConfig, LoaderConfig
 from grrm.config.stage_config import StageConfig
 
@@ -36,7 +36,9 @@ class SupervisedConfig(Section):
     )
 
 
-class SFTConfig(SupervisedConfig, DataConfig, FreezingConfig, EvaluationConfig, StageConfig, LoaderConfig):
+class SFTConfig(
+    SupervisedConfig, DataConfig, RowKeysConfig, FreezingConfig, EvaluationConfig, StageConfig, LoaderConfig
+):
     """Every setting of a supervised run."""
 
     support: ClassVar[Mapping[str, Support]] = {

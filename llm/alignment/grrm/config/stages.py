@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from grrm.config.batch_plan import BatchPlan
-from grrm.config.checks import check_batches, check_rl, check_sft
+from grrm.config.checks import check_batches, check_reward_model, check_rl, check_sft
 from grrm.config.derive import derive_rl
 from grrm.config.problems import Problems
+from grrm.config.reward_model_config import RewardModelConfig
 from grrm.config.rl_config import RLConfig
 from grrm.config.sft_config import SFTConfig
 from grrm.config.stage_config import StageConfig
@@ -33,6 +34,7 @@ class Stage:
 STAGES = (
     Stage("run_rl.py", "Reinforcement learning of a translation policy.", RLConfig, check_rl, derive_rl, check_batches),
     Stage("run_sft.py", "Supervised cold start of a translation policy.", SFTConfig, check_sft),
+    Stage("run_reward.py", "Training of a reward model with a value head.", RewardModelConfig, check_reward_model),
 )
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 import paddle
-from paddlenlp.trainer import TrainingArguments
 
 from grrm.config import SFTConfig
 from grrm.config.training_arguments import training_arguments
@@ -30,7 +28,7 @@ from grrm.training.checkpoints import (
     save_final,
     start_over,
 )
-from grrm.training.model_setup import check_fit, weights_dtype
+from grrm.training.model_setup import check_fit, total_steps, weights_dtype
 from grrm.training.trainer_log import quiet_paddlenlp
 
 
@@ -100,25 +98,6 @@ def check_labels(dataset: SftDataset, vocab_size: int, path: str) -> None:
         raise UserError(
             f"{path} has the label {largest}, but the model knows {vocab_size} words: make the file with its tokenizer"
         )
-
-
-def total_steps(args: TrainingArguments, n_examples: int) -> int:
-    """`max_steps`, or the optimizer steps in `num_train_epochs`, counted as Trainer counts them.
-
-    Raises UserError when that is not a single step.
-    """
-    if args.max_steps > 0:
-        return int(args.max_steps)
-    per_rank = math.ceil(n_examples / args.dataset_world_size)
-    batches = per_rank / args.per_device_train_batch_size
-    whole = math.floor(batches) if args.dataloader_drop_last else math.ceil(batches)
-    steps = int(max(whole // args.gradient_accumulation_steps, 1) * args.num_train_epochs) if whole else 0
-    if steps < 1:
-        raise UserError(
-            f"{n_examples} examples for {args.num_train_epochs:g} epochs are not one optimizer step: add data, lower "
-            "per_device_train_batch_size or set max_steps"
-        )
-    return steps
 
 
 def build_model(config: SFTConfig, dtype: str, vocab_size: int) -> Any:

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,12 @@ def load_trained(trainer: Any, checkpoint: Path) -> None:
     trainer._load_from_checkpoint(str(checkpoint))
 
 
-def save_final(trainer: Any, directory: str | Path) -> None:
+def save_pretrained(model: Any, directory: str) -> None:
+    """Write one of PaddleNLP's models as safetensors."""
+    model.save_pretrained(directory, safe_serialization=True)
+
+
+def save_final(trainer: Any, directory: str | Path, save_model: Callable[[Any, str], None] = save_pretrained) -> None:
     """Leave the trained model (safetensors, no pickle) and its tokenizer in `directory`; every rank must call it.
 
     Each file appears whole, the weights last: an interrupted save leaves what was there before.
@@ -117,7 +123,7 @@ def save_final(trainer: Any, directory: str | Path) -> None:
     if trainer.is_world_process_zero():
         with tempfile.TemporaryDirectory(prefix=".saving-", dir=directory) as unfinished:
             trainer.tokenizer.save_pretrained(unfinished)
-            trainer.model.save_pretrained(unfinished, safe_serialization=True)
+            save_model(trainer.model, unfinished)
             files = [path for path in Path(unfinished).rglob("*") if path.is_file()]
             for path in sorted(files, key=lambda path: path.suffix == ".safetensors"):
                 place = Path(directory) / path.relative_to(unfinished)

@@ -1,7 +1,8 @@
-"""What a run sets up before training: models that fit its rows, their dtype, the engine that samples the policy."""
+"""What a run sets up before training: models that fit its rows, their dtype, its length, the policy's engine."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from paddlenlp.trainer import TrainingArguments
@@ -31,6 +32,25 @@ def build_engine(model: Any, rollout: RolloutConfig, precision: str) -> PaddleEn
     """The engine on the policy's own weights, in the `precision` of training or that of `rollout_quant_type`."""
     precision = "int8" if rollout.rollout_quant_type else precision
     return PaddleEngine(model, max_num_seqs=rollout.rollout_max_num_seqs, precision=precision)
+
+
+def total_steps(args: TrainingArguments, n_examples: int) -> int:
+    """`max_steps`, or the optimizer steps in `num_train_epochs`, counted as Trainer counts them.
+
+    Raises UserError when that is not a single step.
+    """
+    if args.max_steps > 0:
+        return int(args.max_steps)
+    per_rank = math.ceil(n_examples / args.dataset_world_size)
+    batches = per_rank / args.per_device_train_batch_size
+    whole = math.floor(batches) if args.dataloader_drop_last else math.ceil(batches)
+    steps = int(max(whole // args.gradient_accumulation_steps, 1) * args.num_train_epochs) if whole else 0
+    if steps < 1:
+        raise UserError(
+            f"{n_examples} examples for {args.num_train_epochs:g} epochs are not one optimizer step: add data, lower "
+            "per_device_train_batch_size or set max_steps"
+        )
+    return steps
 
 
 def weights_dtype(args: TrainingArguments) -> str:

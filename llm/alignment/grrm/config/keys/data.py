@@ -1,4 +1,4 @@
-"""Keys of the training rows and the model, which both stages have."""
+"""Keys of the training rows and the model, which several stages have."""
 
 from __future__ import annotations
 
@@ -13,11 +13,21 @@ class DataConfig(Section):
     title: ClassVar[str] = "Data"
 
     train_datasets: str = key(
-        None, "JSONL file of training rows", names="file", required="give the JSONL file of training rows"
+        None,
+        "file of training rows: JSON lines, for a reward model also parquet",
+        names="file",
+        required="give the file of training rows",
     )
+    dataloader_shuffle: bool = key(True, "a new order of the rows in each epoch")
+
+
+class RowKeysConfig(Section):
+    """What a row of the training file calls its parts."""
+
+    title: ClassVar[str] = "Keys of a row"
+
     prompt_key: str = key("src", "key of a row's prompt")
     response_key: str = key("tgt", "key of its response, or in RL of its translation task", aliases=("label_key",))
-    dataloader_shuffle: bool = key(True, "a new order of the rows in each epoch")
 
 
 class FreezingConfig(Section):

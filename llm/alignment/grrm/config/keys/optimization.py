@@ -55,7 +55,10 @@ class EvaluationConfig(Section):
 
     title: ClassVar[str] = "Evaluation"
 
-    eval_datasets: str | None = key(None, "JSONL file of held-out rows", names="file")
+    eval_datasets: str | None = key(None, "file of held-out rows, like that of the training rows", names="file")
+    val_size: float = key(
+        0.0, "instead of it, a share of the training rows to hold out, or from 1 on their number", ge=0, le=10**9
+    )
     do_eval: bool = key(False, "evaluate; follows from evaluation_strategy", by=TRAINER)
     evaluation_strategy: When = key("no", "when held-out rows are evaluated; RL counts steps only", by=TRAINER)
     eval_steps: int | None = key(
@@ -98,7 +101,7 @@ class ScriptConfig(Section):
 
     title: ClassVar[str] = "What the script does"
 
-    do_train: bool = key(True, "train", by=refused("run_rl.py and run_sft.py always train; remove the key"))
+    do_train: bool = key(True, "train", by=refused("training scripts always train; remove the key"))
     do_predict: bool = key(False, "predict on a test set", by=refused("this script only trains; remove the key"))
     do_export: bool = key(
         False,

@@ -1,0 +1,98 @@
+"""Assembling the training of a reward model from its configuration; `run_reward.py` is a thin shell around `train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from grrm.config import RewardModelConfig
+from grrm.config.training_arguments import training_arguments
+from grrm.models.cpu_layers import use_cpu_layers
+from grrm.models.reward_models import new_reward_model, save_reward_model
+from grrm.models.tokenizer import load_tokenizer
+from grrm.reward_model.groups import GoldGroup, GroupEncoder, held_out_split, read_gold_groups
+from grrm.reward_model.trainer import RewardModelTrainer
+from grrm.startup import freeze_gc
+from grrm.tracking.console import StepProgress
+from grrm.tracking.metrics_log import MetricsLog
+from grrm.training.checkpoints import (
+    check_resumable,
+    claim_output_dir,
+    load_trained,
+    read_marker,
+    resume_point,
+    save_final,
+    start_over,
+)
+from grrm.training.model_setup import check_fit, total_steps, weights_dtype
+from grrm.training.trainer_log import quiet_paddlenlp
+
+
+def train(config: RewardModelConfig) -> None:
+    """Train the reward model that `config` describes, resuming at the last complete checkpoint in its `output_dir`.
+
+    The trained model and its tokenizer are left in `output_dir` itself.
+    """
+    args = training_arguments(config)
+    use_cpu_layers(args.precision)
+    claim_output_dir(args.output_dir)
+    quiet_paddlenlp(args.output_dir, args.process_index == 0)
+    tokenizer = load_tokenizer(config.tokenizer_name_or_path or config.model_name_or_path)
+    groups, held_out = read_data(config, tokenizer)
+    args.max_steps = total_steps(args, len(groups))
+    checkpoint = resume_point(args)
+    done = read_marker(checkpoint)["step"] if checkpoint else 0
+    model = build_model(config, weights_dtype(args))
+    check_fit(tokenizer, model.backbone.config, config.max_length)
+    if checkpoint and done < args.max_steps:
+        check_resumable(args, checkpoint, done)
+    start_over(args, checkpoint)
+    is_first = args.process_index == 0
+    trainer = RewardModelTrainer(
+        model=model,
+        args=args,
+        config=config,
+        groups=groups,
+        held_out=held_out,
+        tokenizer=tokenizer,
+        metrics_log=MetricsLog(Path(args.output_dir), done + 1) if is_first else None,
+        progress=StepProgress(args.max_steps, initial=done, description=config.reward_model) if is_first else None,
+    )
+    freeze_gc()
+    if checkpoint and done >= args.max_steps:
+        load_trained(trainer, checkpoint)
+    else:
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    if trainer.progress is not None:
+        trainer.progress.close()
+    save_final(trainer, args.output_dir, save_reward_model)
+
+
+def read_data(config: RewardModelConfig, tokenizer: Any) -> tuple[list[GoldGroup], list[GoldGroup]]:
+    """(training, held-out) groups; rows that cannot be used are left out and counted.
+
+    Raises UserError for a file without any that can, and a split that leaves nothing to train on.
+    """
+    end = [int(tokenizer.eos_token_id)] if config.reward_model == "pairwise" else []
+    directory = Path(config.tokenizer_name_or_path or config.model_name_or_path)
+    encode = GroupEncoder(config, tokenizer, directory, end)
+    groups = read_gold_groups(Path(config.train_datasets), encode, config).groups
+    if config.eval_datasets:
+        return groups, read_gold_groups(Path(config.eval_datasets), encode, config).groups
+    return held_out_split(groups, config.val_size, config.seed) if config.val_size else (groups, [])
+
+
+def build_model(config: RewardModelConfig, dtype: str) -> Any:
+    """A new head on the model in `model_name_or_path`, in `dtype`; with a learning rate of 0 that model is frozen."""
+    model = new_reward_model(
+        config.reward_model,
+        config.model_name_or_path,
+        compare=config.compare,
+        blocks=config.blocks,
+        width=config.width,
+        seed=config.seed,
+    )
+    if config.backbone_learning_rate == 0:
+        for parameter in model.backbone.parameters():
+            parameter.stop_gradient = True
+    return model if dtype == "float32" else model.to(dtype=dtype)

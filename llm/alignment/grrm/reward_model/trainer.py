@@ -1,0 +1,162 @@
+"""Training of a reward model on PaddleNLP's Trainer: a loss on differences within groups, held-out groups scored."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle.io import DistributedBatchSampler
+from paddlenlp.trainer import Trainer
+from tqdm import tqdm
+
+from grrm.config import RewardModelConfig
+from grrm.evaluation.ranking import JudgedGroup
+from grrm.parallel.data_ranks import DataRanks
+from grrm.reward_model.groups import GoldGroup
+from grrm.reward_model.held_out import console_line, details, summary
+from grrm.reward_model.loss import group_loss
+from grrm.tracking.console import StepProgress
+from grrm.tracking.metrics_log import MetricsLog
+from grrm.training.callbacks import LogLastStep, StopsAtDivergence
+from grrm.training.checkpoints import MarksCheckpoints
+
+
+class SeededBatches(DistributedBatchSampler):
+    """Batches in an order of `seed` and epoch, where n ranks with batches of b see what one with n * b sees."""
+
+    def __init__(self, *args: Any, seed: int, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._seed = seed
+        self.set_epoch(0)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the order of an epoch, from 0."""
+        super().set_epoch(self._seed + epoch)
+
+
+class GroupNumbers(Sequence[int]):
+    """The data set as PaddleNLP's loader sees it: rows are their own numbers.
+
+    A batch is laid out when it is trained on, so that passing over those of an interrupted run costs nothing.
+    """
+
+    def __init__(self, groups: Sequence[GoldGroup]) -> None:
+        self.groups = groups
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def __getitem__(self, index: Any) -> Any:
+        return range(len(self.groups))[index]
+
+
+class RewardModelTrainer(MarksCheckpoints, StopsAtDivergence, Trainer):
+    """Trains a `RewardModel` on groups; logs to `metrics.jsonl`, and on rank 0 to the console."""
+
+    def __init__(
+        self,
+        *,
+        config: RewardModelConfig,
+        groups: Sequence[GoldGroup],
+        held_out: Sequence[GoldGroup],
+        metrics_log: MetricsLog | None,
+        progress: StepProgress | None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            train_dataset=GroupNumbers(groups),
+            data_collator=lambda numbers: {"numbers": paddle.to_tensor(numbers)},
+            callbacks=[LogLastStep()],
+            **kwargs,
+        )
+        self.config, self.groups, self.held_out = config, groups, held_out
+        self.metrics_log, self.progress = metrics_log, progress
+
+    def _get_train_sampler(self) -> SeededBatches:
+        return SeededBatches(
+            self.train_dataset,
+            batch_size=self.args.per_device_train_batch_size,
+            shuffle=self.config.dataloader_shuffle,
+            num_replicas=self.args.dataset_world_size,
+            rank=self.args.dataset_rank,
+            drop_last=self.args.dataloader_drop_last,
+            seed=self.args.seed,
+        )
+
+    def create_optimizer(self, lr_scheduler: Any = None) -> Any:
+        """Set up the optimizer; the backbone's weights follow the schedule at their own learning rate."""
+        rate = self.config.backbone_learning_rate
+        if self.optimizer is None and rate is not None and self.config.learning_rate:
+            for parameter in self.model.backbone.parameters():
+                parameter.optimize_attr["learning_rate"] = rate / self.config.learning_rate
+        return super().create_optimizer(lr_scheduler)
+
+    def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """The groups of a batch of numbers."""
+        return {"groups": [self.groups[number] for number in inputs["numbers"].tolist()]}
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> Any:
+        """The loss of this micro-batch's groups; see `group_loss`."""
+        groups = inputs["groups"]
+        scores_R = model(**self.model.collate([group.candidates for group in groups]))
+        loss = self._loss(scores_R, groups)
+        return (loss, scores_R) if return_outputs else loss
+
+    def _loss(self, scores_R: paddle.Tensor, groups: Sequence[GoldGroup]) -> paddle.Tensor:
+        weight = self.config.squared_weight
+        if weight is None:  # how much better a pair's winner is, is not known
+            weight = 0.2 if self.config.reward_model == "ranker" and not groups[0].is_pair else 0.0
+        gold_R = [score for group in groups for score in group.gold]
+        sizes = [len(group.gold) for group in groups]
+        return group_loss(scores_R, gold_R, sizes, gold_unit=1.0, squared_weight=weight)
+
+    def evaluate(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> dict[str, float]:
+        """Score the held-out groups, which are divided among the ranks; see `held_out`. A collective."""
+        ranks = DataRanks.of(self.args)
+        mine = self.held_out[ranks.rank :: ranks.size]
+        parts = ranks.gather(self._judge(mine))
+        judged = [group for part, _ in parts for group in part]
+        metrics = summary(judged, sum(loss for _, loss in parts) / len(self.held_out))
+        step = self.state.global_step
+        if self.metrics_log is not None:
+            self.metrics_log.log(step, {**metrics, **details(judged)})
+        if self.progress is not None:
+            tqdm.write(console_line(step, len(judged), metrics), file=sys.stderr)
+        self.log(dict(metrics))
+        self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    @paddle.no_grad()
+    def _judge(self, groups: Sequence[GoldGroup]) -> tuple[list[JudgedGroup], float]:
+        """The groups with their scores, and the sum of their losses; batches of groups that are about as long."""
+        size = self.args.per_device_eval_batch_size
+        order = sorted(range(len(groups)), key=lambda index: _n_tokens(groups[index]))
+        judged: dict[int, JudgedGroup] = {}
+        loss = 0.0
+        self.model.eval()
+        for start in range(0, len(order), size):
+            batch = [groups[index] for index in order[start : start + size]]
+            with self.autocast_smart_context_manager():
+                scores_R = self.model(**self.model.collate([group.candidates for group in batch])).astype("float32")
+            loss += float(self._loss(scores_R, batch)) * len(batch)
+            ends = np.cumsum([len(group.gold) for group in batch])[:-1]
+            for index, group, scores in zip(order[start:], batch, np.split(scores_R.numpy(), ends), strict=False):
+                judged[index] = JudgedGroup(group.language_pair, group.gold, scores.tolist())
+        self.model.train()
+        return [judged[index] for index in range(len(groups))], loss
+
+    def log(self, logs: dict[str, float], **kwargs: Any) -> None:
+        """Keep our own record beside the trackers'."""
+        if "loss" in logs:
+            if self.metrics_log is not None:
+                self.metrics_log.log(self.state.global_step, logs)
+            if self.progress is not None:
+                self.progress.update(self.state.global_step, loss=logs["loss"])
+        super().log(logs, **kwargs)
+
+
+def _n_tokens(group: GoldGroup) -> int:
+    return len(group.candidates.prompt_ids) + sum(map(len, group.candidates.responses))

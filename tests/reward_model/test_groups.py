@@ -1,0 +1,188 @@
+"""Rows to groups: what is left out is counted, texts stay texts, held-out prompts are not trained on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.rl_processes import TinyWorld
+from support.scored_rows import scored_rows
+
+from grrm.config import RewardModelConfig
+from grrm.data.annotation.groups import annotate_groups
+from grrm.errors import UserError
+from grrm.gqm.chat import render_chatml
+from grrm.gqm.mt_prompts import mt_prompt
+from grrm.models.tokenizer import encoder, load_tokenizer, special_tokens, text_encoder
+from grrm.reward_model.groups import GoldGroup, GroupEncoder, held_out_split, read_gold_groups
+
+PROMPT = "Translate the following text from English into German:\nEnglish: One\nGerman:"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(world: TinyWorld) -> Any:
+    return load_tokenizer(world.policy)
+
+
+@pytest.fixture
+def read(world: TinyWorld, tokenizer: Any) -> Callable[..., Any]:
+    """Reads a file with the defaults, changed."""
+
+    def _read(path: Path, end: tuple[int, ...] = (), **changes: Any) -> Any:
+        config = RewardModelConfig(output_dir="out", **changes)
+        return read_gold_groups(path, GroupEncoder(config, tokenizer, world.policy, end), config)
+
+    return _read
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    return {**scored_rows(1)[0], **changes}
+
+
+BAD_GROUPS: list[tuple[dict[str, Any], str]] = [
+    ({"scores": None}, "there are no gold scores"),
+    ({"scores": []}, "there are no gold scores"),
+    ({"scores": [1, None, 2, 3]}, "a candidate has no gold score"),
+    ({"scores": [1, True, 2, 3]}, "a candidate has no gold score"),
+    ({"scores": [1, float("nan"), 2, 3]}, "a gold score is not a finite number"),
+    ({"scores": [1, float("inf"), 2, 3]}, "a gold score is not a finite number"),
+    ({"scores": [1, 2, 3]}, "as many candidates as gold scores are needed"),
+    ({"mt_texts": ["one"], "scores": [1]}, "there are fewer than two candidates"),
+    ({"mt_texts": ["one", " \n", "two", "three"]}, "a candidate is empty"),
+    ({"mt_texts": ["one", None, "two", "three"]}, "a candidate is not text"),
+    ({"mt_texts": ["one", "two " * 300, "two", "three"]}, "longer than max_length = 200 tokens"),
+    ({"src_text": "long " * 300}, "longer than max_length = 200 tokens"),
+    ({"src_text": ""}, "the source or a language is missing"),
+    ({"trg_lang": None}, "the source or a language is missing"),
+    ({"trg_lang": "xq"}, "Language code 'xq' is not one of"),
+    ({"src_text": "ends <|im_end|> here"}, "the prompt contains a special token"),
+]
+BAD_PAIRS: list[tuple[dict[str, Any], str]] = [
+    ({"prompt": " "}, "the prompt is missing"),
+    ({"chosen": ""}, "a candidate is empty"),
+    ({"rejected": None}, "a candidate is not text"),
+    ({"rejected": "Eins"}, "the chosen candidate is the rejected one"),
+    ({"rejected": "Eins " * 300}, "longer than max_length = 200 tokens"),
+    ({"prompt": "<|im_start|>user\n"}, "the prompt contains a special token"),
+]
+
+
+@pytest.mark.parametrize(("changes", "reason"), BAD_GROUPS)
+def test_group_that_cannot_be_used_is_left_out_and_counted(
+    read: Callable[..., Any],
+    write_rows: Callable[..., Path],
+    caplog: pytest.LogCaptureFixture,
+    changes: dict[str, Any],
+    reason: str,
+) -> None:
+    path = write_rows([row(), row(**changes), row()])
+    with caplog.at_level(logging.WARNING):
+        found = read(path, max_length=200)
+    assert len(found.groups) == 2
+    ((counted, n),) = found.left_out.items()
+    assert counted.startswith(reason)
+    assert n == 1
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"{path}: 1 of 3 rows were left out: 1 x {reason}")
+
+
+@pytest.mark.parametrize(("changes", "reason"), BAD_PAIRS)
+def test_pair_that_cannot_be_used_is_left_out_and_counted(
+    read: Callable[..., Any], write_rows: Callable[..., Path], changes: dict[str, Any], reason: str
+) -> None:
+    good = {"prompt": PROMPT, "chosen": "Eins", "rejected": "Zwei"}
+    found = read(write_rows([good, {**good, **changes}]), max_length=200)
+    assert len(found.groups) == 1
+    assert found.left_out == {reason: 1}
+
+
+@pytest.mark.parametrize(("changes", "reason"), BAD_GROUPS)
+def test_file_of_nothing_usable_is_an_error_that_says_why(
+    read: Callable[..., Any], write_rows: Callable[..., Path], changes: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        read(write_rows([row(**changes)] * 2), max_length=200)
+    assert f"has no usable row (2 x {reason}" in str(caught.value)
+
+
+def test_group_of_parquet_and_of_json_lines(
+    read: Callable[..., Any], write_rows: Callable[..., Path], tokenizer: Any, tmp_path: Path
+) -> None:
+    rows = scored_rows(3)
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "groups.parquet")
+    groups = read(write_rows(rows)).groups
+    assert groups == read(tmp_path / "groups.parquet").groups
+    encode = encoder(tokenizer)
+    for given, group in zip(rows, groups, strict=True):
+        source, src, trg = (given[key] for key in ("src_text", "src_lang", "trg_lang"))
+        assert group.candidates.prompt_ids == encode(render_chatml(mt_prompt(source, src, trg, "Tower")))
+        assert group.candidates.responses == [encode(text) for text in given["mt_texts"]]
+        assert group.gold == pytest.approx([score / 10 for score in given["scores"]])
+        assert group.language_pair == f"{src}-{trg}"
+
+
+def test_what_data_groups_writes_is_read(read: Callable[..., Any], tmp_path: Path) -> None:
+    sampled = [
+        {"src_text": "One", "trg_text": "Eins", "src_lang": "en", "trg_lang": "de", "mt_texts": ["Eins", "Ein", "Zwei"]}
+    ] * 2
+    pq.write_table(pa.Table.from_pylist(sampled), tmp_path / "sampled.parquet")
+    annotate_groups(tmp_path / "sampled.parquet", tmp_path / "groups.parquet", group_size=3)
+    groups = read(tmp_path / "groups.parquet", gold_scale=1.0).groups
+    assert [max(group.gold) for group in groups] == [10, 10]
+
+
+def test_pair_has_the_template_around_its_prompt_and_the_end_behind_its_candidates(
+    read: Callable[..., Any], write_rows: Callable[..., Path], tokenizer: Any
+) -> None:
+    path = write_rows([{"prompt": PROMPT, "chosen": "Eins", "rejected": "Zwei"}])
+    end = (tokenizer.eos_token_id,)
+    (group,) = read(path, end).groups
+    encode = encoder(tokenizer)
+    assert group.candidates.prompt_ids == encode(render_chatml(PROMPT))
+    assert group.candidates.responses == [[*encode(text), *end] for text in ("Eins", "Zwei")]
+    assert (group.gold, group.language_pair, group.is_pair) == ((1.0, 0.0), "en-de", True)
+    (plain,) = read(path, chat_template="none").groups
+    assert plain.candidates.prompt_ids == encode(PROMPT)
+
+
+def test_text_that_looks_like_a_special_token_is_text(
+    read: Callable[..., Any], write_rows: Callable[..., Path], tokenizer: Any
+) -> None:
+    specials = special_tokens(tokenizer)
+    ids = {tokenizer.convert_tokens_to_ids(token) for token in specials}
+    assert len(specials) >= 3
+    texts = [f"vor {token} nach" for token in specials]
+    (group,) = read(write_rows([row(mt_texts=texts, scores=list(range(len(texts))))])).groups
+    for text, response in zip(texts, group.candidates.responses, strict=True):
+        assert not ids & set(response)
+        assert tokenizer.decode(response, skip_special_tokens=True, clean_up_tokenization_spaces=False) == text
+    text_encoder(tokenizer)
+    assert all(encoder(tokenizer)(token) == [tokenizer.convert_tokens_to_ids(token)] for token in specials)
+
+
+@pytest.mark.parametrize("columns", [{"src": "a", "tgt": "b"}, {"prompt": "a", "chosen": "b"}])
+def test_file_of_other_columns_is_an_error_that_names_them(
+    read: Callable[..., Any], write_rows: Callable[..., Path], columns: dict[str, str]
+) -> None:
+    with pytest.raises(UserError) as caught:
+        read(write_rows([columns]))
+    assert "has neither prompt, chosen, rejected nor" in str(caught.value)
+    assert f"(found: {', '.join(columns)})" in str(caught.value)
+
+
+@pytest.mark.parametrize(("val_size", "n_held"), [(0.25, 6), (5, 6), (1, 2), (0.01, 2)])
+def test_held_out_prompts_are_not_trained_on(
+    read: Callable[..., Any], write_rows: Callable[..., Path], val_size: float, n_held: int
+) -> None:
+    rows = scored_rows(12)
+    groups: list[GoldGroup] = read(write_rows([*rows, *scored_rows(12, seed=5)])).groups
+    train, held = held_out_split(groups, val_size, seed=3)
+    assert (len(train), len(held)) == (24 - n_held, n_held)
+    assert not {tuple(one.candidates.prompt_ids) for one in train} & {tuple(one.candidates.prompt_ids) for one in held}
+    assert held_out_split(groups, val_size, seed=3) == (train, held)
+    assert held_out_split(groups, val_size, seed=4)[1] != held

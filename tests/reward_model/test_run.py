@@ -1,0 +1,175 @@
+"""A run of the stage: it learns, resumes bit by bit, gives on two ranks what it gives on one, and tells mistakes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from support.rl_processes import CONFIGS, SCRIPTS, TinyWorld, metrics_of, one_rank, run, two_ranks
+from support.scored_rows import scored_rows
+from support.sentences import ends_with_a_sentence
+
+from grrm.config import RewardModelConfig, load_config
+from grrm.models.reward_models import load_reward_model, score_groups
+from grrm.models.tokenizer import load_tokenizer
+from grrm.reward_model import run as reward_run
+from grrm.reward_model.groups import GroupEncoder, read_gold_groups
+
+RANKER, PAIRWISE = CONFIGS / "ranker_tiny_argument.yaml", CONFIGS / "rm_tiny_argument.yaml"
+
+
+@pytest.fixture(autouse=True)
+def _layers_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`use_cpu_layers` changes PaddleNLP's classes for good, so other tests of this process would see it."""
+    monkeypatch.setattr(reward_run, "use_cpu_layers", lambda *_: None)
+
+
+def train(yaml: Path, overrides: list[str]) -> RewardModelConfig:
+    config = load_config(RewardModelConfig, yaml, overrides)
+    reward_run.train(config)
+    return config
+
+
+def weights(folder: Path) -> dict[str, np.ndarray]:
+    files = sorted(folder.glob("*.safetensors"))
+    assert len(files) == 2
+    return {f"{path.name}/{name}": value for path in files for name, value in load_file(path).items()}
+
+
+def largest_difference(one: Path, other: Path) -> float:
+    """Of the weights of two models, less the bias of the score: it is in no difference, so rounding errors move it."""
+    first, second = weights(one), weights(other)
+    assert first.keys() == second.keys()
+    return max(np.abs(first[name] - second[name]).max() for name in first if not name.endswith("/score.bias"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("yaml", [RANKER, PAIRWISE], ids=["ranker", "pairwise"])
+def test_learns_a_property_of_the_text(
+    write_rows: Callable[..., Path], settings: Callable[..., list[str]], tmp_path: Path, yaml: Path
+) -> None:
+    data = write_rows(scored_rows(240))
+    evaluated = {"evaluation_strategy": "steps", "eval_steps": "50", "val_size": "40", "lr_end": "1e-4"}
+    overrides = settings(data, max_steps="100", save_steps="100", learning_rate="0.003", **evaluated)
+    train(yaml, [*overrides, "--backbone_learning_rate", "0.001"])
+    first, last = (line for line in metrics_of(tmp_path / "out") if "eval_correlation" in line)
+    assert last["eval_correlation_low"] > 0.5
+    assert last["eval_correlation_low"] < last["eval_correlation"] < last["eval_correlation_high"]
+    assert last["eval_pair_accuracy"] > 0.7
+    assert last["eval_loss"] < first["eval_loss"]
+    assert sum(last["eval_margins"]["counts"]) == 40 * 6
+    pairs = last["eval_language_pairs"]
+    assert set(pairs) == {"en-de", "en-es"}
+    assert sum(pair["groups"] for pair in pairs.values()) == 40
+
+
+@pytest.mark.parametrize("yaml", [RANKER, PAIRWISE], ids=["ranker", "pairwise"])
+def test_trained_model_scores_as_at_its_last_evaluation(
+    world: TinyWorld, write_rows: Callable[..., Path], settings: Callable[..., list[str]], tmp_path: Path, yaml: Path
+) -> None:
+    data, held = write_rows(scored_rows(16)), write_rows(scored_rows(5, seed=9), "held.jsonl")
+    evaluated = {"evaluation_strategy": "steps", "eval_steps": "2", "eval_datasets": str(held)}
+    config = train(yaml, settings(data, max_steps="2", save_steps="2", **evaluated))
+    model = load_reward_model(tmp_path / "out")
+    tokenizer = load_tokenizer(tmp_path / "out")
+    end = [tokenizer.eos_token_id] if config.reward_model == "pairwise" else []
+    groups = read_gold_groups(held, GroupEncoder(config, tokenizer, world.policy, end), config).groups
+    scores = score_groups(model, [group.candidates for group in groups], max_tokens=1000)
+    margins = [
+        (one - other) * np.sign(gold - gold_other)
+        for group, found in zip(groups, scores, strict=True)
+        for i, (one, gold) in enumerate(zip(found, group.gold, strict=True))
+        for other, gold_other in zip(found[:i], group.gold[:i], strict=True)
+    ]
+    (told,) = (line for line in metrics_of(tmp_path / "out") if "eval_margin" in line)
+    assert told["eval_margin"] == pytest.approx(np.mean(margins), abs=1e-5)
+    assert told["eval_pair_accuracy"] == pytest.approx(np.mean(np.array(margins) > 0))
+
+
+def test_backbone_has_its_own_learning_rate(
+    world: TinyWorld, write_rows: Callable[..., Path], settings: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    data = write_rows(scored_rows(8))
+    one_step = {"max_steps": "1", "save_steps": "1", "learning_rate": "0.01", "weight_decay": "0"}
+    moved = {}
+    for rate in ("0", "0.0001", "0.01"):
+        train(RANKER, settings(data, rate, **one_step, backbone_learning_rate=rate))
+        before, after = load_file(world.policy / "model.safetensors"), load_file(tmp_path / rate / "model.safetensors")
+        moved[rate] = max(np.abs(before[name] - after[name]).max() for name in after)
+    assert moved["0"] == 0
+    assert moved["0.0001"] == pytest.approx(0.0001, rel=0.05)  # AdamW's first step is as long as the learning rate
+    assert moved["0.01"] == pytest.approx(0.01, rel=0.05)
+
+
+@pytest.mark.slow
+def test_four_steps_equal_two_and_two_more(
+    write_rows: Callable[..., Path], settings: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    data = write_rows(scored_rows(24))  # three steps an epoch
+    held = {"evaluation_strategy": "steps", "eval_steps": "1", "val_size": "0", "eval_datasets": str(data)}
+    fixed = {"save_steps": "2", "lr_scheduler_type": "constant", **held}
+
+    def command(output: str, max_steps: str) -> list[str]:
+        return [str(SCRIPTS / "run_reward.py"), str(RANKER), *settings(data, output, max_steps=max_steps, **fixed)]
+
+    run(one_rank(command("whole", "4")))
+    run(one_rank(command("parts", "2")))
+    assert largest_difference(tmp_path / "whole", tmp_path / "parts") > 0
+    run(one_rank(command("parts", "4")))
+    assert largest_difference(tmp_path / "whole", tmp_path / "parts") == 0
+    told = [[line.get("loss"), line.get("eval_loss")] for line in metrics_of(tmp_path / "parts")]
+    assert told == [[line.get("loss"), line.get("eval_loss")] for line in metrics_of(tmp_path / "whole")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sharding", ["", "stage1"])
+def test_two_ranks_train_what_one_trains(
+    write_rows: Callable[..., Path], settings: Callable[..., list[str]], tmp_path: Path, sharding: str
+) -> None:
+    data = write_rows(scored_rows(24))
+    held = {"evaluation_strategy": "steps", "eval_steps": "2", "eval_datasets": str(data)}
+
+    def command(output: str, **changes: str) -> list[str]:
+        return [str(SCRIPTS / "run_reward.py"), str(RANKER), *settings(data, output, **held, **changes)]
+
+    run(one_rank(command("one", per_device_train_batch_size="8")))
+    run(two_ranks(command("two", per_device_train_batch_size="4", sharding=sharding), tmp_path / "logs"))
+    assert largest_difference(tmp_path / "one", tmp_path / "two") < 1e-5
+    for one, two in zip(metrics_of(tmp_path / "one"), metrics_of(tmp_path / "two"), strict=True):
+        for name in ("loss", "eval_loss", "eval_correlation"):
+            assert one.get(name, 0.0) == pytest.approx(two.get(name, 0.0), rel=1e-5)
+
+
+def test_pairs_and_groups_train_either_model(
+    write_rows: Callable[..., Path], settings: Callable[..., list[str]]
+) -> None:
+    prompt = "Translate the following text from English into German:\nEnglish: One\nGerman:"
+    pairs = write_rows([{"prompt": prompt, "chosen": f"Eins {i}", "rejected": "Zwei"} for i in range(8)])
+    for yaml in (RANKER, PAIRWISE):
+        train(yaml, settings(pairs, yaml.stem, max_steps="1", save_steps="1"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"num_train_epochs": "0.1", "max_steps": "-1"}, "are not one optimizer step"),
+        ({"val_size": "40", "evaluation_strategy": "steps"}, "val_size 40 of 8 groups leaves none to train on"),
+        ({"max_length": "10"}, "has no usable row (8 x longer than max_length = 10 tokens)"),
+        ({"score_key": "gold"}, "has no usable row (8 x there are no gold scores)"),
+        ({"mt_key": "texts"}, "has neither prompt, chosen, rejected nor src_text, src_lang, trg_lang, texts, scores"),
+        ({"max_length": "5000"}, "rows may have 5000 tokens but the model has only 256 positions"),
+        ({"width": "7"}, "the ranker's width is 7"),
+    ],
+)
+def test_mistakes_are_told_in_one_sentence(
+    write_rows: Callable[..., Path],
+    settings: Callable[..., list[str]],
+    capsys: pytest.CaptureFixture[str],
+    changes: dict[str, str],
+    sentence: str,
+) -> None:
+    overrides = settings(write_rows(scored_rows(8)), **changes)
+    assert sentence in ends_with_a_sentence(lambda: train(RANKER, overrides), capsys)
