@@ -112,7 +112,7 @@ def test_the_other_metrics_are_in_the_table_and_the_json(tmp_path):
     assert (found["kendall_tau_b"]["mean"], found["tie_calibrated_accuracy"]["mean"]) == (1.0, 1.0)
     assert (found["tie_threshold"], found["soft_pairwise_accuracy"], found["tokens"]["mean"]) == (0.0, 1.0, 40.0)
     assert found["order_consistency"]["mean"] == pytest.approx(2 / 3)
-    assert found["soft_sample_accuracy"]["mean"] == pytest.approx(2.5 / 3)
+    assert found["soft_sample_accuracy"]["mean"] == pytest.approx(2.75 / 3)
     shown = [line.split("  ")[0] for line in done.stdout.splitlines()]
     assert {"correlation within groups", "pairs alike in other orders", "judge's tokens a group"} <= set(shown)
 
@@ -140,6 +140,7 @@ def test_judges_are_compared_on_the_rows_that_all_of_them_can_use(tmp_path):
         "bad": 0.0,
     }
     assert [judge["results"]["all"]["n_groups"] for judge in judges.values()] == [2, 2]
+    assert judges["bad"]["difference"]["mean"] == pytest.approx(-2 / 3)
     assert judges["good"]["left_out"] == {"left out for another judge": 1}
     table = done.stdout.partition("Judges side by side")[2].splitlines()
     assert [line.split()[:2] for line in table[1:4]] == [["judge", "accuracy"], ["good", "0.667"], ["bad", "0.000"]]

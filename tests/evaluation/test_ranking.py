@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grrm.errors import UserError
-from grrm.evaluation.ranking import JudgedGroup, by_language_pair, score_ranking, zero_variance_share
+from grrm.evaluation.ranking import (
+    JudgedGroup,
+    accuracy_difference,
+    by_language_pair,
+    score_ranking,
+    zero_variance_share,
+)
 
 SCORE = st.one_of(st.none(), st.integers(0, 4).map(float))
 GROUP = st.lists(st.tuples(SCORE, SCORE), max_size=5).map(
@@ -83,6 +89,27 @@ def test_with_gold_ties_it_is_the_share_of_pairs_with_the_same_relation(groups):
             right.append(relations[0] == relations[1])
     found = score_ranking(groups, gold_ties="count", n_resamples=20).accuracy
     assert (found and found.mean) == (pytest.approx(sum(right) / len(right)) if right else None)
+
+
+@given(st.lists(st.tuples(GROUP, st.randoms()), max_size=5), RULES)
+def test_a_difference_is_that_of_the_accuracies(drawn, rules):
+    groups = [group for group, _ in drawn]
+    others = [
+        JudgedGroup("de-en", group.gold, random.sample(group.judged, len(group.judged))) for group, random in drawn
+    ]
+    options = {"ties": rules[0], "unscored": rules[1], "n_resamples": 20}
+    before, after = (score_ranking(some, **options).accuracy for some in (groups, others))
+    found = accuracy_difference(groups, others, **options)
+    if before is None or after is None:
+        assert found is None
+    elif found is not None:  # of few resamples none may have pairs of both
+        assert found.mean == pytest.approx(after.mean - before.mean)
+
+
+def test_the_difference_of_a_judge_to_itself_has_no_width():
+    groups = [JudgedGroup("de-en", [1, 2, 3], judged) for judged in ([1, 2, 3], [3, 1, 2], [2, 1, 3])]
+    found = accuracy_difference(groups, groups)
+    assert (found.low, found.mean, found.high) == (0.0, 0.0, 0.0)
 
 
 def test_a_score_that_is_not_a_number_counts_as_none():

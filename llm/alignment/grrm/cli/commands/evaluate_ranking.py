@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,15 +11,12 @@ import click
 
 from grrm.cli.options import FILE
 from grrm.cli.reports import check_outputs, draw, mean_and_interval, percent, report_options
-from grrm.errors import UserError
 
 if TYPE_CHECKING:
-    from grrm.cli.records import Records
+    from grrm.cli.judged_files import JudgedFile
     from grrm.evaluation.bootstrap import Interval
     from grrm.evaluation.meta_metrics import MetaScores
-    from grrm.evaluation.ranking import JudgedGroup, RankingScores
-
-logger = logging.getLogger(__name__)
+    from grrm.evaluation.ranking import RankingScores
 
 _METRICS = {  # fields of MetaScores: in the table of one judge, as a column beside other judges
     "correlation": ("correlation within groups", "correlation"),
@@ -32,16 +27,6 @@ _METRICS = {  # fields of MetaScores: in the table of one judge, as a column bes
     "order_consistency": ("pairs alike in other orders", "consistent"),
     "tokens": ("judge's tokens a group", "tokens"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class JudgedFile:
-    """The usable groups of one judge's file by row number (from 1), and why other rows were left out."""
-
-    name: str
-    n_rows: int
-    groups: dict[int, JudgedGroup]
-    left_out: Counter[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,29 +70,30 @@ def ranking(
     count ties otherwise. Several FILES hold the verdicts of several judges on the same rows, and are compared on the
     rows that all of them can use.
     """
+    from grrm.cli.judged_files import judge_names, on_the_same_rows, read_judged
     from grrm.cli.results import write_json
+    from grrm.evaluation.ranking import accuracy_difference
 
     check_outputs(json_file, chart)
     keys = {name: options.pop(name) for name in ("gold_key", "score_key", "system_key")}
     judges = on_the_same_rows(
-        [read_judged(path, name, **keys) for path, name in zip(files, _names(files), strict=True)]
+        [read_judged(path, name, **keys) for path, name in zip(files, judge_names(files), strict=True)]
     )
     found = {judge.name: score(judge, resamples, seed, **options) for judge in judges}
+    first, *others = ([*judge.groups.values()] for judge in judges)
+    draws: dict[str, Any] = {"n_resamples": resamples, "seed": seed}
+    differences = {
+        judge.name: accuracy_difference(first, groups, **options, **draws)
+        for judge, groups in zip(judges[1:], others, strict=True)
+    }
     for judge in judges:
         _show(judge, found[judge.name], options)
-    if len(judges) > 1:
-        _show_side_by_side({name: scores["all"] for name, scores in found.items()})
+    overall = {name: scores["all"] for name, scores in found.items()}
+    if differences:
+        _show_side_by_side(overall, differences)
     if json_file:
-        records = {
-            judge.name: {
-                "left_out": dict(judge.left_out),
-                "results": {name: scores.record() for name, scores in found[judge.name].items()},
-            }
-            for judge in judges
-        }
-        report = records[judges[0].name] if len(judges) == 1 else {"judges": records}
-        write_json(json_file, {**options, "seed": seed, "resamples": resamples, **report})
-    bars = found[judges[0].name] if len(judges) == 1 else {name: scores["all"] for name, scores in found.items()}
+        write_json(json_file, {**options, "seed": seed, "resamples": resamples, **_report(judges, found, differences)})
+    bars = overall if differences else found[judges[0].name]
     draw(
         chart,
         "Pairwise ranking accuracy",
@@ -116,60 +102,6 @@ def ranking(
         limits=(0.0, 1.0),
         baseline=0.5,
     )
-
-
-def read_judged(path: Path, name: str, *, gold_key: str, score_key: str, system_key: str) -> JudgedFile:
-    """The groups of a file; rows that cannot be used are left out, logged and counted.
-
-    Raises UserError for a file that cannot be read or has no usable row.
-    """
-    from grrm.cli.records import RowError, read_records
-
-    records = read_records(path)
-    groups: dict[int, JudgedGroup] = {}
-    faults: dict[int, RowError] = {}
-    for number in range(1, len(records.rows) + 1):
-        try:
-            groups[number] = _group(records, number, gold_key, score_key, system_key)
-        except RowError as error:
-            faults[number] = error
-    if not groups:
-        raise next(iter(faults.values()))
-    for fault in faults.values():
-        logger.warning("left out: %s", fault)
-    return JudgedFile(name, len(records.rows), groups, Counter(fault.reason for fault in faults.values()))
-
-
-def on_the_same_rows(judges: Sequence[JudgedFile]) -> list[JudgedFile]:
-    """The judges' files reduced to the rows that every one of them can use.
-
-    Raises UserError where they do not hold the same groups: another number of rows, or another gold score.
-    """
-    first = judges[0]
-    common = [number for number in first.groups if all(number in judge.groups for judge in judges)]
-    for judge in judges:
-        if judge.n_rows != first.n_rows:
-            raise UserError(
-                f"{first.name} has {first.n_rows} rows and {judge.name} {judge.n_rows}; give files that `grrm rank` "
-                "wrote for the same rows"
-            )
-        for number in common:
-            one, other = first.groups[number], judge.groups[number]
-            if (one.language_pair, one.gold) != (other.language_pair, other.gold):
-                raise UserError(
-                    f"row {number} has other languages or gold scores in {judge.name} than in {first.name}; give files "
-                    "that `grrm rank` wrote for the same rows"
-                )
-    if not common:
-        raise UserError(f"no row can be used in all of {', '.join(judge.name for judge in judges)}; mend the files")
-    reduced = []
-    for judge in judges:
-        left_out = judge.left_out.copy()
-        if len(judge.groups) > len(common):
-            left_out["left out for another judge"] = len(judge.groups) - len(common)
-        groups = {number: judge.groups[number] for number in common}
-        reduced.append(JudgedFile(judge.name, judge.n_rows, groups, left_out))
-    return reduced
 
 
 def score(judge: JudgedFile, resamples: int, seed: int, **rules: Any) -> dict[str, Scores]:
@@ -184,33 +116,20 @@ def score(judge: JudgedFile, resamples: int, seed: int, **rules: Any) -> dict[st
     }
 
 
-def _group(records: Records, number: int, gold_key: str, score_key: str, system_key: str) -> JudgedGroup:
-    from grrm.cli.records import check_lengths, count, lists_of_scores, names, optional, scores, text
-    from grrm.evaluation.ranking import JudgedGroup
-
-    gold = records.cell(number, gold_key, scores, "a list of numbers")
-    wanted = "a list of numbers, null where there is none; run `grrm rank` first"
-    judged = records.cell(number, score_key, scores, wanted)
-    check_lengths(records, number, f"{gold_key} and {score_key}", [gold, judged])
-    languages = [records.cell(number, name, text, "a language") for name in ("src_lang", "trg_lang")]
-    orders = records.cell(number, "judge_order_scores", optional(lists_of_scores), "lists of numbers, one per order")
-    for order in orders or ():
-        check_lengths(records, number, f"{gold_key} and judge_order_scores", [gold, order])
-    systems = records.cell(number, system_key, optional(names), "a list of different names")
-    if systems is not None:
-        check_lengths(records, number, f"{gold_key} and {system_key}", [gold, systems])
-    tokens = records.cell(number, "judge_tokens", optional(count), "a number of tokens")
-    return JudgedGroup("-".join(languages), gold, judged, orders or (), systems, tokens)
-
-
-def _names(files: Sequence[Path]) -> list[str]:
-    """What the judges are called: their files' names without suffix, or the paths where these are not different."""
-    stems = [path.stem for path in files]
-    if len(set(stems)) == len(stems):
-        return stems
-    if len(set(files)) < len(files):
-        raise UserError(f"a file is given twice in {', '.join(map(str, files))}; give each judge's file once")
-    return [str(path) for path in files]
+def _report(
+    judges: Sequence[JudgedFile], found: Mapping[str, Mapping[str, Scores]], differences: Mapping[str, Interval | None]
+) -> dict[str, Any]:
+    """One judge's results, or with several each one's by name."""
+    records: dict[str, dict[str, Any]] = {
+        judge.name: {
+            "left_out": dict(judge.left_out),
+            "results": {name: scores.record() for name, scores in found[judge.name].items()},
+        }
+        for judge in judges
+    }
+    for name, difference in differences.items():
+        records[name]["difference"] = None if difference is None else asdict(difference)
+    return {"judges": records} if differences else records[judges[0].name]
 
 
 def _show(judge: JudgedFile, found: Mapping[str, Scores], rules: Mapping[str, str]) -> None:
@@ -233,7 +152,7 @@ def _show(judge: JudgedFile, found: Mapping[str, Scores], rules: Mapping[str, st
             f"pairs: those whose gold scores differ{' and those of equal gold' * (rules['gold_ties'] == 'count')}; "
             f"a judge's ties: {rules['ties']}; pairs it did not score: {rules['unscored']}",
             "zero variance: groups of two scored candidates or more that all have the same score",
-            *_left_out(judge),
+            judge.summary(),
         ],
     )
     meta = found["all"].meta
@@ -245,30 +164,25 @@ def _show(judge: JudgedFile, found: Mapping[str, Scores], rules: Mapping[str, st
     )
 
 
-def _show_side_by_side(found: Mapping[str, Scores]) -> None:
+def _show_side_by_side(found: Mapping[str, Scores], differences: Mapping[str, Interval | None]) -> None:
     from grrm.cli.results import show_table
 
     show_table(
         "Judges side by side, all groups",
-        ["judge", "accuracy #", "95 % interval", *(f"{column} #" for _, column in _METRICS.values())],
+        ["judge", "accuracy #", "- first #", "95 % interval", *(f"{column} #" for _, column in _METRICS.values())],
         [
             [
                 name,
-                *mean_and_interval(scores.ranking.accuracy, 3),
+                mean_and_interval(scores.ranking.accuracy, 3)[0],
+                *mean_and_interval(differences.get(name), 3),
                 *(_cells(metric, getattr(scores.meta, metric))[0] for metric in _METRICS),
             ]
             for name, scores in found.items()
         ],
+        ["- first: accuracy minus that of the first judge, its interval with the same groups drawn for both"],
     )
 
 
 def _cells(metric: str, value: Interval | float | None) -> tuple[str, str]:
     digits = 1 if metric == "tokens" else 3
     return (f"{value:.{digits}f}", "-") if isinstance(value, float) else mean_and_interval(value, digits)
-
-
-def _left_out(judge: JudgedFile) -> list[str]:
-    if not judge.left_out:
-        return []
-    reasons = ", ".join(f"{count} x {reason}" for reason, count in judge.left_out.most_common())
-    return [f"{len(judge.groups)} rows scored, {judge.left_out.total()} left out ({reasons})"]
