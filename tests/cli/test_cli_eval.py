@@ -36,8 +36,8 @@ def evaluate(*arguments: object) -> subprocess.CompletedProcess:
     )
 
 
-def rows_file(folder: Path, rows: list[dict]) -> Path:
-    path = folder / "rows.jsonl"
+def rows_file(folder: Path, rows: list[dict], name: str = "rows") -> Path:
+    path = folder / f"{name}.jsonl"
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
     return path
 
@@ -81,6 +81,84 @@ def test_ranking_table_says_what_was_counted_and_shows_no_accuracy_where_there_i
     assert table["zh-en"][1:3] == ["-", "-"]
     assert "a judge's ties: wrong; pairs it did not score: skip" in done.stdout
     assert imread(tmp_path / "chart.png").ndim == 3
+
+
+def test_pairs_of_equal_gold_count_on_request(tmp_path):
+    out = tmp_path / "out.json"
+    rows = [RANKED[2], {**RANKED[2], "judge_scores": [4, 5]}]
+    done = evaluate("ranking", rows_file(tmp_path, rows), "--gold-ties", "count", "--json", out)
+    assert done.returncode == 0, done.stderr
+    assert results(out)["gold_ties"] == "count"
+    found = results(out)["results"]["all"]
+    assert (found["accuracy"]["mean"], found["n_pairs"], found["tied"]) == (0.5, 2, 0.0)
+
+
+def test_the_other_metrics_are_in_the_table_and_the_json(tmp_path):
+    rows = [
+        {
+            **RANKED[0],
+            "judge_scores": [1, 2, 6],
+            "judge_order_scores": [[1, 2, 6], [1, 1, 6]],
+            "judge_tokens": 40,
+            "systems": ["a", "b", "c"],
+        },
+        RANKED[1],
+    ]
+    out = tmp_path / "out.json"
+    done = evaluate("ranking", rows_file(tmp_path, rows), "--json", out)
+    assert done.returncode == 0, done.stderr
+    found = results(out)["results"]["all"]
+    assert found["correlation"]["mean"] == pytest.approx(5 / 28**0.5)
+    assert (found["kendall_tau_b"]["mean"], found["tie_calibrated_accuracy"]["mean"]) == (1.0, 1.0)
+    assert (found["tie_threshold"], found["soft_pairwise_accuracy"], found["tokens"]["mean"]) == (0.0, 1.0, 40.0)
+    assert found["order_consistency"]["mean"] == pytest.approx(2 / 3)
+    assert found["soft_sample_accuracy"]["mean"] == pytest.approx(2.75 / 3)
+    shown = [line.split("  ")[0] for line in done.stdout.splitlines()]
+    assert {"correlation within groups", "pairs alike in other orders", "judge's tokens a group"} <= set(shown)
+
+
+def test_bad_rows_are_left_out_and_counted(tmp_path):
+    bad = [{**RANKED[0], "scores": None}, {**RANKED[0], "judge_scores": [1, "2", 3]}, {**RANKED[0], "scores": [1]}]
+    out = tmp_path / "out.json"
+    done = evaluate("ranking", rows_file(tmp_path, [*bad, *RANKED]), "--json", out)
+    assert done.returncode == 0, done.stderr
+    assert results(out)["results"]["all"]["n_groups"] == len(RANKED)
+    assert sum(results(out)["left_out"].values()) == len(bad)
+    assert "3 rows scored, 3 left out (1 x scores is not a list of numbers" in done.stdout
+    assert "row 2: column judge_scores holds [1, '2', 3]" in done.stderr
+
+
+def test_judges_are_compared_on_the_rows_that_all_of_them_can_use(tmp_path):
+    worse = [{**RANKED[0], "judge_scores": [3, 2, 1]}, RANKED[1], {**RANKED[2], "judge_scores": None}]
+    files = [rows_file(tmp_path, RANKED, "good"), rows_file(tmp_path, worse, "bad")]
+    out, chart = tmp_path / "out.json", tmp_path / "chart.png"
+    done = evaluate("ranking", *files, "--json", out, "--chart", chart)
+    assert done.returncode == 0, done.stderr
+    judges = results(out)["judges"]
+    assert {name: judge["results"]["all"]["accuracy"]["mean"] for name, judge in judges.items()} == {
+        "good": pytest.approx(2 / 3),
+        "bad": 0.0,
+    }
+    assert [judge["results"]["all"]["n_groups"] for judge in judges.values()] == [2, 2]
+    assert judges["bad"]["difference"]["mean"] == pytest.approx(-2 / 3)
+    assert judges["good"]["left_out"] == {"left out for another judge": 1}
+    table = done.stdout.partition("Judges side by side")[2].splitlines()
+    assert [line.split()[:2] for line in table[1:4]] == [["judge", "accuracy"], ["good", "0.667"], ["bad", "0.000"]]
+    assert imread(chart).ndim == 3
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (RANKED[:2], "one has 3 rows and two 2"),
+        ([{**RANKED[0], "scores": [3, 2, 1]}, *RANKED[1:]], "row 1 has other languages or gold scores in two than in"),
+    ],
+)
+def test_judges_of_different_groups_are_not_compared(tmp_path, other, message):
+    done = evaluate("ranking", rows_file(tmp_path, RANKED, "one"), rows_file(tmp_path, other, "two"))
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_translations_are_scored_with_signatures(tmp_path):

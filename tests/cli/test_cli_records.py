@@ -19,7 +19,7 @@ from grrm.cli.commands import translate as translate_command
 from grrm.cli.records import Records, check_lengths, languages, read_records, scores, text, text_or_none, texts
 from grrm.cli.results import json_line, result_sink, show_table
 from grrm.errors import UserError
-from grrm.evaluation.ranking import TIE_RULES, UNSCORED_RULES
+from grrm.evaluation.ranking import GOLD_TIE_RULES, TIE_RULES, UNSCORED_RULES
 from grrm.gqm.mt_prompts import MT_PROMPT_TYPES
 from grrm.gqm.prompts import GQM_TASKS
 from grrm.judges.building import GENERATIVE_JUDGES
@@ -46,6 +46,7 @@ def test_choices_on_the_command_line_are_those_there_are():
     assert tuple(rank["judge"].choices) == tuple(GENERATIVE_JUDGES)
     assert tuple(rank["prompt_type"].choices) == tuple(GQM_TASKS)
     assert (tuple(ranking["ties"].choices), tuple(ranking["unscored"].choices)) == (TIE_RULES, UNSCORED_RULES)
+    assert tuple(ranking["gold_ties"].choices) == GOLD_TIE_RULES
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,8 @@ def test_a_column_that_is_missing_is_called_missing():
 
 def test_lists_of_different_lengths_are_named_with_their_row():
     with pytest.raises(UserError, match="row 2: a and b have 2 and 1 entries"):
-        check_lengths(records({}, {}), "a and b", [[[1], [1, 2]], [[1], [1]]])
+        check_lengths(records({}, {}), 2, "a and b", [[1, 2], [1]])
+    check_lengths(records({}, {}), 2, "a and b", [[1], [2]])
 
 
 def write(out: Path | None, rows: Records, **columns: list) -> None:

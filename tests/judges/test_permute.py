@@ -89,6 +89,19 @@ def orders_that(permutations):
     return [shown_in(prompt) for prompt in model.prompts]
 
 
+def test_the_scores_of_each_order_come_along_where_there_are_several():
+    model = ModelOf(favours_first)
+    verdict = reordered(model, 2).judge([group_of(["a", None, "bb", "a"])])[0]
+    places = [shown_in(prompt) for prompt in model.prompts]
+    assert verdict.order_scores == tuple(
+        tuple(
+            None if text is None else float(favours_first(shown.index(text), text)) for text in ["a", None, "bb", "a"]
+        )
+        for shown in places
+    )
+    assert reordered(model, 1).judge([group_of(TEXTS)])[0].order_scores == ()
+
+
 def test_half_of_the_orders_are_enough():
     metrics = JudgeMetrics()
     failing = orders_that(4)[:2]

@@ -22,6 +22,14 @@ Row = dict[str, Any]
 ReadLine = Callable[[str], Row]  # raises ValueError that says what is wrong with the line
 
 
+class RowError(UserError):
+    """A row that cannot be used; `reason` is the fault without the row's number and value, for counting."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 @dataclass(frozen=True, slots=True)
 class Records:
     """Rows by column, the name of where they are from, and the columns' types where the file says them."""
@@ -31,19 +39,24 @@ class Records:
     schema: pa.Schema | None = None
 
     def column(self, name: str, check: Callable[[Any], T], wanted: str) -> list[T]:
-        """Every row's value of `name`, as `check` returns it.
+        """Every row's value of `name`; see `cell`."""
+        return [self.cell(number, name, check, wanted) for number in range(1, len(self.rows) + 1)]
+
+    def cell(self, number: int, name: str, check: Callable[[Any], T], wanted: str) -> T:
+        """The value of `name` in a row (from 1), as `check` returns it.
 
         `check` raises ValueError on a value it refuses, and gets None where the row has none; `wanted` says what the
-        user should put there. Raises UserError that names the place, the row and the column.
+        user should put there. Raises RowError that names the place, the row and the column.
         """
-        values = []
-        for number, row in enumerate(self.rows, start=1):
-            try:
-                values.append(check(row.get(name)))
-            except ValueError as error:
-                held = f"holds {_shortened(row[name])}" if name in row else "is missing"
-                raise UserError(f"{self.place} row {number}: column {name} {held}; it must be {wanted}") from error
-        return values
+        row = self.rows[number - 1]
+        try:
+            return check(row.get(name))
+        except ValueError as error:
+            held = f"holds {_shortened(row[name])}" if name in row else "is missing"
+            raise RowError(
+                f"{self.place} row {number}: column {name} {held}; it must be {wanted}",
+                f"{name} is not {wanted}" if name in row else f"{name} is missing",
+            ) from error
 
 
 def read_records(path: Path, read_line: ReadLine | None = None) -> Records:
@@ -108,6 +121,32 @@ def scores(value: Any) -> list[float | None]:
     return [None if item is None else _finite(item) for item in value]
 
 
+def lists_of_scores(value: Any) -> list[list[float | None]]:
+    """`value` if it is a list of what `scores` takes; ValueError else."""
+    if not isinstance(value, list):
+        raise ValueError
+    return [scores(item) for item in value]
+
+
+def names(value: Any) -> list[str]:
+    """`value` if it is a list of different texts, none of them blank; ValueError else."""
+    if not isinstance(value, list) or len({text(item) for item in value}) < len(value):
+        raise ValueError
+    return value
+
+
+def count(value: Any) -> int:
+    """`value` if it is a whole number that is not negative; ValueError else."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError
+    return value
+
+
+def optional(check: Callable[[Any], T]) -> Callable[[Any], T | None]:
+    """`check`, except that None stays None."""
+    return lambda value: None if value is None else check(value)
+
+
 def _finite(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError
@@ -167,9 +206,11 @@ def _shortened(value: Any) -> str:
     return shown if len(shown) <= 80 else f"{shown[:77]}..."
 
 
-def check_lengths(records: Records, name: str, columns: Sequence[Sequence[Any]]) -> None:
-    """Raises UserError for the first row whose lists differ in length; `name` says which lists."""
-    for number, lists in enumerate(zip(*columns, strict=True), start=1):
-        if len({len(items) for items in lists}) > 1:
-            counts = " and ".join(str(len(items)) for items in lists)
-            raise UserError(f"{records.place} row {number}: {name} have {counts} entries; they must be as many")
+def check_lengths(records: Records, number: int, name: str, lists: Sequence[Sequence[Any]]) -> None:
+    """Raises RowError if the lists of a row (from 1) differ in length; `name` says which lists."""
+    if len({len(items) for items in lists}) > 1:
+        counts = " and ".join(str(len(items)) for items in lists)
+        raise RowError(
+            f"{records.place} row {number}: {name} have {counts} entries; they must be as many",
+            f"{name} differ in length",
+        )

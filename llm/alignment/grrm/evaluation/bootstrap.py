@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,8 +31,8 @@ def bootstrap_interval(
 
 
 def bootstrap_ratio(
-    numerators: Sequence[float],
-    denominators: Sequence[float],
+    numerators: Sequence[float] | NDArray[np.float64],
+    denominators: Sequence[float] | NDArray[np.float64],
     *,
     n_resamples: int = 1000,
     level: float = 0.95,
@@ -48,11 +48,38 @@ def bootstrap_ratio(
     tops, bottoms = (np.asarray(values, dtype=np.float64) for values in (numerators, denominators))
     if len(tops) != len(bottoms) or not (bottoms > 0).all():
         raise ValueError("need one denominator above zero per numerator")
-    ratios = [
-        tops[rows].sum(axis=1) / bottoms[rows].sum(axis=1) for rows in resampled_rows(len(tops), n_resamples, seed)
-    ]
-    low, high = np.quantile(np.concatenate(ratios), [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(tops.sum() / bottoms.sum()), float(low), float(high))
+    interval = bootstrap_of_sums(np.divide, tops, bottoms, n_resamples=n_resamples, level=level, seed=seed)
+    assert interval is not None  # every denominator is above zero
+    return interval
+
+
+def bootstrap_of_sums(
+    statistic: Callable[..., NDArray[np.float64]],
+    *columns: Sequence[float] | NDArray[np.float64],
+    n_resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Interval | None:
+    """`statistic` of the columns' sums, whole rows resampled: for what is not a ratio of two sums.
+
+    `statistic` gets an array of sums [resamples] per column and returns its values [resamples], NaN where it is not
+    defined; such resamples are left out. None where it is not defined on the rows as they are, or on no resample.
+    """
+    arrays = [np.asarray(values, dtype=np.float64) for values in columns]
+    found = float(statistic(*(values.sum(keepdims=True) for values in arrays))[0])
+    if not np.isfinite(found):
+        return None
+    drawn = np.concatenate(
+        [
+            statistic(*(values[rows].sum(axis=1) for values in arrays))
+            for rows in resampled_rows(len(arrays[0]), n_resamples, seed)
+        ]
+    )
+    drawn = drawn[np.isfinite(drawn)]
+    if not len(drawn):
+        return None
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(found, float(low), float(high))
 
 
 def resampled_rows(n_rows: int, n_resamples: int, seed: int) -> Iterator[NDArray[np.int64]]:

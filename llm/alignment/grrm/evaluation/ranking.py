@@ -1,23 +1,28 @@
 """How well a judge orders candidates: pairwise ranking accuracy against gold scores.
 
-A pair counts when both candidates have a gold score and these differ. A judge's tie on such a pair, and a pair with a
-candidate the judge gave no score, are counted as the caller states; their shares are always reported beside.
+A pair counts when both candidates have a gold score and these differ; on request also when they are equal. A judge's
+tie on a pair of different gold, and a pair with a candidate the judge gave no score, are counted as the caller states;
+their shares are always reported beside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Literal, get_args
 
+import numpy as np
+
 from grrm.errors import UserError
-from grrm.evaluation.bootstrap import Interval, bootstrap_ratio
+from grrm.evaluation.bootstrap import Interval, bootstrap_of_sums, bootstrap_ratio
+from grrm.evaluation.candidate_pairs import Floats, pair_differences, sums_by_group
 
 TieRule = Literal["wrong", "half", "skip"]
 UnscoredRule = Literal["skip", "wrong"]
+GoldTieRule = Literal["skip", "count"]
 TIE_RULES: tuple[str, ...] = get_args(TieRule)
 UNSCORED_RULES: tuple[str, ...] = get_args(UnscoredRule)
+GOLD_TIE_RULES: tuple[str, ...] = get_args(GoldTieRule)
 ALL = "all"
 
 
@@ -25,34 +30,48 @@ ALL = "all"
 class JudgedGroup:
     """Gold and judged scores of one source's candidates, aligned; None where there is no score.
 
-    Raises ValueError when the two differ in length.
+    Where they are known: `orders` holds the judge's scores in each order that it saw the candidates in, aligned like
+    `judged`; `systems` the names of what made the candidates; `tokens` what the judge read and wrote for the group.
+    Raises ValueError for lists that differ in length, and for a system that occurs twice.
     """
 
     language_pair: str
     gold: Sequence[float | None]
     judged: Sequence[float | None]
+    orders: Sequence[Sequence[float | None]] = ()
+    systems: Sequence[str] | None = None
+    tokens: int | None = None
 
     def __post_init__(self) -> None:
         if len(self.gold) != len(self.judged):
             raise ValueError(f"{len(self.gold)} gold scores for {len(self.judged)} judged ones")
+        for scores in self.orders:
+            if len(scores) != len(self.gold):
+                raise ValueError(f"{len(self.gold)} gold scores for {len(scores)} judged ones in another order")
+        if self.systems is not None and not len(set(self.systems)) == len(self.systems) == len(self.gold):
+            raise ValueError(f"{len(self.gold)} gold scores need as many different systems, got {list(self.systems)}")
 
 
 @dataclass(frozen=True, slots=True)
 class PairCounts:
-    """Pairs of one group whose gold scores differ: all, judged ones, and of these the right and the tied ones."""
+    """Pairs that count, for each group [groups]: all, judged ones, of these the right ones and the judge's ties.
 
-    pairs: int
-    judged: int
-    right: int
-    tied: int
+    `tied` has the judge's ties on pairs of different gold only.
+    """
+
+    pairs: Floats
+    judged: Floats
+    right: Floats
+    tied: Floats
 
 
 @dataclass(frozen=True, slots=True)
 class RankingScores:
     """Ranking accuracy over some groups; shares lie in [0, 1] and are None where there is nothing to share.
 
-    `coverage` is the share of the pairs that were judged, `tied` the share of the judged pairs that were judged equal,
-    `zero_variance` the share of the groups with two scores or more whose scores are all equal.
+    `coverage` is the share of the pairs that were judged, `tied` the share of the judged pairs that were judged equal
+    although their gold differs, `zero_variance` the share of the groups with two scores or more whose scores are all
+    equal.
     """
 
     accuracy: Interval | None
@@ -63,23 +82,18 @@ class RankingScores:
     zero_variance: float | None
 
 
-def count_pairs(gold: Sequence[float | None], judged: Sequence[float | None]) -> PairCounts:
-    """The counts of one group."""
-    pairs = scored = right = tied = 0
-    for (gold_a, judged_a), (gold_b, judged_b) in combinations(zip(gold, judged, strict=True), 2):
-        if gold_a is None or gold_b is None or gold_a == gold_b:
-            continue
-        pairs += 1
-        if judged_a is None or judged_b is None:
-            continue
-        scored += 1
-        tied += judged_a == judged_b
-        right += judged_a != judged_b and (judged_a > judged_b) == (gold_a > gold_b)
-    return PairCounts(pairs, scored, right, tied)
+def count_pairs(groups: Sequence[JudgedGroup], gold_ties: GoldTieRule = "skip") -> PairCounts:
+    """The counts of each group; with "count", a pair of equal gold counts and is right when the judge ties it too."""
+    group, gold = pair_differences([one.gold for one in groups])
+    _, judged = pair_differences([one.judged for one in groups])
+    counts = ~np.isnan(gold) if gold_ties == "count" else ~np.isnan(gold) & (gold != 0)
+    known = counts & ~np.isnan(judged)
+    flags = (counts, known, known & (np.sign(gold) == np.sign(judged)), known & (gold != 0) & (judged == 0))
+    return PairCounts(*(sums_by_group(group, flag, len(groups)) for flag in flags))
 
 
-def credit(counts: PairCounts, ties: TieRule, unscored: UnscoredRule) -> tuple[float, float]:
-    """(pairs earned, pairs counted) of one group.
+def credit(counts: PairCounts, ties: TieRule, unscored: UnscoredRule) -> tuple[Floats, Floats]:
+    """(pairs earned, pairs counted) of each group [groups].
 
     Ties earn nothing, half, or are not counted; pairs that were not judged are not counted, or earn nothing.
     """
@@ -93,29 +107,59 @@ def score_ranking(
     *,
     ties: TieRule = "wrong",
     unscored: UnscoredRule = "skip",
+    gold_ties: GoldTieRule = "skip",
     n_resamples: int = 1000,
     seed: int = 0,
 ) -> RankingScores:
     """Accuracy = pairs earned / pairs counted over all groups, with a 95 % bootstrap interval over groups.
 
+    `ties` are the judge's on pairs of different gold. With `gold_ties` "count" and `ties` "wrong" this is the ranking
+    reward of GRRM's judge: the share of pairs with the same relation (>, <, =), over all pairs of all groups.
     None where no pair is counted: an accuracy of nothing is not 0. Raises UserError for an unknown rule.
     """
-    if ties not in TIE_RULES or unscored not in UNSCORED_RULES:
+    if ties not in TIE_RULES or unscored not in UNSCORED_RULES or gold_ties not in GOLD_TIE_RULES:
         raise UserError(
-            f"no such rule for ties {ties!r} or unscored pairs {unscored!r}: use {' or '.join(TIE_RULES)}, and "
-            f"{' or '.join(UNSCORED_RULES)}"
+            f"no such rule for ties {ties!r}, unscored pairs {unscored!r} or gold ties {gold_ties!r}: use "
+            f"{' or '.join(TIE_RULES)}, {' or '.join(UNSCORED_RULES)}, and {' or '.join(GOLD_TIE_RULES)}"
         )
-    counts = [count_pairs(group.gold, group.judged) for group in groups]
-    counted = [both for both in (credit(one, ties, unscored) for one in counts) if both[1] > 0]
-    n_pairs, n_judged = sum(one.pairs for one in counts), sum(one.judged for one in counts)
+    counts = count_pairs(groups, gold_ties)
+    earned, counted = credit(counts, ties, unscored)
+    used = counted > 0
+    n_pairs, n_judged = int(counts.pairs.sum()), int(counts.judged.sum())
     return RankingScores(
-        accuracy=bootstrap_ratio(*zip(*counted, strict=True), n_resamples=n_resamples, seed=seed) if counted else None,
+        accuracy=bootstrap_ratio(earned[used], counted[used], n_resamples=n_resamples, seed=seed)
+        if used.any()
+        else None,
         n_groups=len(groups),
         n_pairs=n_pairs,
         coverage=_share(n_judged, n_pairs),
-        tied=_share(sum(one.tied for one in counts), n_judged),
+        tied=_share(int(counts.tied.sum()), n_judged),
         zero_variance=zero_variance_share(group.judged for group in groups),
     )
+
+
+def accuracy_difference(
+    groups: Sequence[JudgedGroup],
+    others: Sequence[JudgedGroup],
+    *,
+    ties: TieRule = "wrong",
+    unscored: UnscoredRule = "skip",
+    gold_ties: GoldTieRule = "skip",
+    n_resamples: int = 1000,
+    seed: int = 0,
+) -> Interval | None:
+    """The accuracy of `others` minus that of `groups`: the same groups in the same order, as two judges scored them.
+
+    Its 95 % interval resamples groups with both judgements of each (paired bootstrap, Koehn 2004), so it is narrower
+    than the two accuracies' intervals tell. None where one of the accuracies is not defined.
+    """
+    sums = [column for some in (groups, others) for column in credit(count_pairs(some, gold_ties), ties, unscored)]
+
+    def difference(earned: Floats, counted: Floats, earned_other: Floats, counted_other: Floats) -> Floats:
+        with np.errstate(invalid="ignore"):  # nothing counted: not defined
+            return earned_other / counted_other - earned / counted
+
+    return bootstrap_of_sums(difference, *sums, n_resamples=n_resamples, seed=seed) if groups else None
 
 
 def zero_variance_share(groups: Iterable[Sequence[float | None]]) -> float | None:
@@ -125,22 +169,12 @@ def zero_variance_share(groups: Iterable[Sequence[float | None]]) -> float | Non
     return _share(sum(len(set(scores)) == 1 for scores in comparable), len(comparable))
 
 
-def score_by_language_pair(
-    groups: Sequence[JudgedGroup],
-    *,
-    ties: TieRule = "wrong",
-    unscored: UnscoredRule = "skip",
-    n_resamples: int = 1000,
-    seed: int = 0,
-) -> Mapping[str, RankingScores]:
-    """`score_ranking` of each language pair, sorted, and of `all` groups at the end."""
-    by_pair: dict[str, list[JudgedGroup]] = {}
+def by_language_pair(groups: Sequence[JudgedGroup]) -> dict[str, list[JudgedGroup]]:
+    """The groups of each language pair, pairs sorted, and `all` of them at the end."""
+    found: dict[str, list[JudgedGroup]] = {}
     for group in sorted(groups, key=lambda group: group.language_pair):
-        by_pair.setdefault(group.language_pair, []).append(group)
-    return {
-        name: score_ranking(members, ties=ties, unscored=unscored, n_resamples=n_resamples, seed=seed)
-        for name, members in [*by_pair.items(), (ALL, groups)]
-    }
+        found.setdefault(group.language_pair, []).append(group)
+    return {**found, ALL: list(groups)}
 
 
 def _share(part: int, whole: int) -> float | None:

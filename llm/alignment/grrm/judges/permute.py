@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from grrm.gqm.fences import is_safe_candidate
@@ -32,12 +32,13 @@ class PermutingJudge:
     """Asks `inner` about each group in `permutations` orders (see `candidate_orders`) and averages the scores.
 
     With one order this is a seeded shuffle and the scores are those of `inner`. With more, a candidate's score is its
-    mean over the complete orders: those that score every candidate that any order scored. (Means over different sets
-    of orders could not be compared.) If fewer than half of the orders are complete, the whole group is unscored, each
+    mean over the complete orders: those that score every candidate that any order scored. (Means over different sets of
+    orders could not be compared.) If fewer than half of the orders are complete, the whole group is unscored, each
     candidate with the status of the first order that gave it no score. The ranking follows from the means, `attempts`
-    adds up the generations of all orders, and `analysis` holds one part per order. The agreement of the complete
-    orders (`mean_agreement`) and the number of incomplete ones are added to `metrics`. All orders of all groups go to
-    `inner` in one call. Raises ValueError for fewer than one order.
+    adds up the generations of all orders, `analysis` holds one part per order, and `order_scores` the scores of each
+    where there are several. The agreement of the complete orders (`mean_agreement`) and the number of incomplete ones
+    are added to `metrics`. All orders of all groups go to `inner` in one call. Raises ValueError for fewer than one
+    order.
     """
 
     inner: Judge
@@ -82,8 +83,8 @@ class PermutingJudge:
     ) -> Verdict:
         verdicts = [verdict_by_text(*answer, order) for answer, order in zip(answers, orders, strict=True)]
         outcomes = self._outcomes(verdicts)
-        ordered = [outcomes[k] for k in range(len(distinct.texts))]
-        return expand_to_duplicates(
+        ordered = _by_index(outcomes)
+        combined = expand_to_duplicates(
             group,
             distinct,
             ordered,
@@ -91,6 +92,10 @@ class PermutingJudge:
             analysis=join_analyses(answers),
             attempts=sum(verdict.attempts for verdict in verdicts),
         )
+        if len(verdicts) < 2:
+            return combined
+        each = tuple(expand_to_duplicates(group, distinct, _by_index(one.outcomes)).scores for one in verdicts)
+        return replace(combined, order_scores=each)
 
     def _outcomes(self, verdicts: Sequence[TextVerdict]) -> dict[int, Outcome]:
         complete = complete_orders(verdicts)
@@ -106,6 +111,10 @@ class PermutingJudge:
         if agreement is not None:
             self.metrics.add("agreement_groups")
             self.metrics.add("agreement_sum", agreement)
+
+
+def _by_index(outcomes: Mapping[int, Outcome]) -> list[Outcome]:
+    return [outcomes[k] for k in range(len(outcomes))]
 
 
 def candidate_orders(

@@ -90,7 +90,7 @@ def rank(rows: Path, out: Path | None, batch_rows: int, **options: Any) -> None:
 
     ROWS is a .parquet or .jsonl file with the columns src_text, src_lang, trg_lang and mt_texts, or text (`-` is
     standard input) with a source and its candidates per line, separated by tabs. Added are judge_scores,
-    judge_statuses, judge_ranking (positions, best first), judge_response and judge_attempts.
+    judge_statuses, judge_ranking (positions, best first), judge_response, judge_attempts and judge_order_scores.
     """
     from grrm.cli.records import languages, read_records, text, texts
     from grrm.cli.results import result_sink
@@ -180,6 +180,7 @@ def _types() -> dict[str, Any]:
         "judge_ranking": pa.list_(pa.list_(pa.int64())),
         "judge_response": pa.string(),
         "judge_attempts": pa.int64(),
+        "judge_order_scores": pa.list_(pa.list_(pa.float64())),
     }
 
 
@@ -196,6 +197,10 @@ def _judged(judge: Judge, groups: Sequence[Group], batch_rows: int, metrics: Jud
     result = result_of(verdicts)
     counts = Counter(status for statuses in result["statuses"] for status in statuses)
     click.echo(", ".join(f"{status} {count}" for status, count in sorted(counts.items())), err=True)
+    agreement = metrics.mean_agreement()
+    if agreement is not None:
+        n_groups = int(metrics.values()["agreement_groups"])
+        click.echo(f"agreement of the orders of {n_groups} groups (Kendall tau-b): {agreement:.3f}", err=True)
     click.echo(_cost(len(groups), time.perf_counter() - start_s, metrics), err=True)
     return {
         "judge_scores": [list(verdict.scores) for verdict in verdicts],
@@ -203,6 +208,7 @@ def _judged(judge: Judge, groups: Sequence[Group], batch_rows: int, metrics: Jud
         "judge_ranking": result["rankings"],
         "judge_response": result["responses"],
         "judge_attempts": result["attempts"],
+        "judge_order_scores": [[list(scores) for scores in verdict.order_scores] or None for verdict in verdicts],
     }
 
 

@@ -1,0 +1,188 @@
+"""`grrm eval ranking`: judges' scores against gold scores, several judges side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from grrm.cli.options import FILE
+from grrm.cli.reports import check_outputs, draw, mean_and_interval, percent, report_options
+
+if TYPE_CHECKING:
+    from grrm.cli.judged_files import JudgedFile
+    from grrm.evaluation.bootstrap import Interval
+    from grrm.evaluation.meta_metrics import MetaScores
+    from grrm.evaluation.ranking import RankingScores
+
+_METRICS = {  # fields of MetaScores: in the table of one judge, as a column beside other judges
+    "correlation": ("correlation within groups", "correlation"),
+    "kendall_tau_b": ("Kendall tau-b", "tau-b"),
+    "tie_calibrated_accuracy": ("tie-calibrated accuracy", "tie-calibrated"),
+    "soft_pairwise_accuracy": ("soft pairwise accuracy of systems", "soft, systems"),
+    "soft_sample_accuracy": ("soft accuracy of samples", "soft, samples"),
+    "order_consistency": ("pairs alike in other orders", "consistent"),
+    "tokens": ("judge's tokens a group", "tokens"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What was found over some groups."""
+
+    ranking: RankingScores
+    meta: MetaScores
+
+    def record(self) -> dict[str, Any]:
+        """As JSON."""
+        return {**asdict(self.ranking), **asdict(self.meta)}
+
+
+@click.command()
+@click.argument("files", type=FILE, nargs=-1, required=True)
+@click.option("--score-key", default="judge_scores", show_default=True, help="Column of the judge's lists of scores.")
+@click.option("--gold-key", default="scores", show_default=True, help="Column of the lists of gold scores.")
+@click.option("--system-key", default="systems", show_default=True, help="Column of the lists of candidates' systems.")
+@click.option(
+    "--ties", type=click.Choice(["wrong", "half", "skip"]), default="wrong", show_default=True, help="A judge's ties."
+)
+@click.option(
+    "--unscored", type=click.Choice(["skip", "wrong"]), default="skip", show_default=True, help="Pairs without scores."
+)
+@click.option(
+    "--gold-ties",
+    type=click.Choice(["skip", "count"]),
+    default="skip",
+    show_default=True,
+    help="Pairs of equal gold; counted, a tie is right.",
+)
+@report_options
+def ranking(
+    files: tuple[Path, ...], json_file: Path | None, chart: Path | None, resamples: int, seed: int, **options: Any
+) -> None:
+    """How well judges order candidates: FILES are .jsonl or .parquet files that `grrm rank` wrote.
+
+    The share of candidate pairs that a judge orders as the gold scores do, of all pairs whose gold scores differ, with
+    95 % bootstrap intervals over groups, for each language pair and for all; then correlation and accuracies that
+    count ties otherwise. Several FILES hold the verdicts of several judges on the same rows, and are compared on the
+    rows that all of them can use.
+    """
+    from grrm.cli.judged_files import judge_names, on_the_same_rows, read_judged
+    from grrm.cli.results import write_json
+    from grrm.evaluation.ranking import accuracy_difference
+
+    check_outputs(json_file, chart)
+    keys = {name: options.pop(name) for name in ("gold_key", "score_key", "system_key")}
+    judges = on_the_same_rows(
+        [read_judged(path, name, **keys) for path, name in zip(files, judge_names(files), strict=True)]
+    )
+    found = {judge.name: score(judge, resamples, seed, **options) for judge in judges}
+    first, *others = ([*judge.groups.values()] for judge in judges)
+    draws: dict[str, Any] = {"n_resamples": resamples, "seed": seed}
+    differences = {
+        judge.name: accuracy_difference(first, groups, **options, **draws)
+        for judge, groups in zip(judges[1:], others, strict=True)
+    }
+    for judge in judges:
+        _show(judge, found[judge.name], options)
+    overall = {name: scores["all"] for name, scores in found.items()}
+    if differences:
+        _show_side_by_side(overall, differences)
+    if json_file:
+        write_json(json_file, {**options, "seed": seed, "resamples": resamples, **_report(judges, found, differences)})
+    bars = overall if differences else found[judges[0].name]
+    draw(
+        chart,
+        "Pairwise ranking accuracy",
+        "share of pairs ordered as the gold scores, 95 % interval",
+        {name: scores.ranking.accuracy for name, scores in bars.items()},
+        limits=(0.0, 1.0),
+        baseline=0.5,
+    )
+
+
+def score(judge: JudgedFile, resamples: int, seed: int, **rules: Any) -> dict[str, Scores]:
+    """The scores of each language pair, and of `all` groups at the end."""
+    from grrm.evaluation.meta_metrics import score_meta
+    from grrm.evaluation.ranking import by_language_pair, score_ranking
+
+    draws: dict[str, Any] = {"n_resamples": resamples, "seed": seed}
+    return {
+        name: Scores(score_ranking(groups, **rules, **draws), score_meta(groups, **draws))
+        for name, groups in by_language_pair(list(judge.groups.values())).items()
+    }
+
+
+def _report(
+    judges: Sequence[JudgedFile], found: Mapping[str, Mapping[str, Scores]], differences: Mapping[str, Interval | None]
+) -> dict[str, Any]:
+    """One judge's results, or with several each one's by name."""
+    records: dict[str, dict[str, Any]] = {
+        judge.name: {
+            "left_out": dict(judge.left_out),
+            "results": {name: scores.record() for name, scores in found[judge.name].items()},
+        }
+        for judge in judges
+    }
+    for name, difference in differences.items():
+        records[name]["difference"] = None if difference is None else asdict(difference)
+    return {"judges": records} if differences else records[judges[0].name]
+
+
+def _show(judge: JudgedFile, found: Mapping[str, Scores], rules: Mapping[str, str]) -> None:
+    from grrm.cli.results import show_table
+
+    show_table(
+        f"Pairwise ranking accuracy: {judge.name}",
+        ["pair", "accuracy #", "95 % interval", "groups #", "pairs #", "scored #", "tied #", "zero variance #"],
+        [
+            [
+                name,
+                *mean_and_interval(scores.ranking.accuracy, 3),
+                str(scores.ranking.n_groups),
+                str(scores.ranking.n_pairs),
+                *map(percent, (scores.ranking.coverage, scores.ranking.tied, scores.ranking.zero_variance)),
+            ]
+            for name, scores in found.items()
+        ],
+        [
+            f"pairs: those whose gold scores differ{' and those of equal gold' * (rules['gold_ties'] == 'count')}; "
+            f"a judge's ties: {rules['ties']}; pairs it did not score: {rules['unscored']}",
+            "zero variance: groups of two scored candidates or more that all have the same score",
+            judge.summary(),
+        ],
+    )
+    meta = found["all"].meta
+    show_table(
+        f"All groups: {judge.name}",
+        ["metric", "value #", "95 % interval"],
+        [[title, *_cells(name, getattr(meta, name))] for name, (title, _) in _METRICS.items()],
+        [] if meta.tie_threshold is None else [f"tie-calibrated: scores {meta.tie_threshold:g} apart or less are ties"],
+    )
+
+
+def _show_side_by_side(found: Mapping[str, Scores], differences: Mapping[str, Interval | None]) -> None:
+    from grrm.cli.results import show_table
+
+    show_table(
+        "Judges side by side, all groups",
+        ["judge", "accuracy #", "- first #", "95 % interval", *(f"{column} #" for _, column in _METRICS.values())],
+        [
+            [
+                name,
+                mean_and_interval(scores.ranking.accuracy, 3)[0],
+                *mean_and_interval(differences.get(name), 3),
+                *(_cells(metric, getattr(scores.meta, metric))[0] for metric in _METRICS),
+            ]
+            for name, scores in found.items()
+        ],
+        ["- first: accuracy minus that of the first judge, its interval with the same groups drawn for both"],
+    )
+
+
+def _cells(metric: str, value: Interval | float | None) -> tuple[str, str]:
+    digits = 1 if metric == "tokens" else 3
+    return (f"{value:.{digits}f}", "-") if isinstance(value, float) else mean_and_interval(value, digits)

@@ -1,0 +1,121 @@
+"""The files of `grrm eval ranking`: what judges said of groups with gold scores, bad rows left out and counted."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from grrm.cli.records import (
+    Records,
+    RowError,
+    check_lengths,
+    count,
+    lists_of_scores,
+    names,
+    optional,
+    read_records,
+    scores,
+    text,
+)
+from grrm.errors import UserError
+from grrm.evaluation.ranking import JudgedGroup
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedFile:
+    """The usable groups of one judge's file by row number (from 1), and why other rows were left out."""
+
+    name: str
+    n_rows: int
+    groups: dict[int, JudgedGroup]
+    left_out: Counter[str]
+
+    def summary(self) -> str:
+        """One line: rows that are scored, rows left out by reason."""
+        reasons = ", ".join(f"{count} x {reason}" for reason, count in self.left_out.most_common())
+        return f"{len(self.groups)} rows scored, {self.left_out.total()} left out" + (
+            f" ({reasons})" if reasons else ""
+        )
+
+
+def judge_names(files: Sequence[Path]) -> list[str]:
+    """What the judges are called: their files' names without suffix, or the paths where these are not different."""
+    stems = [path.stem for path in files]
+    if len(set(stems)) == len(stems):
+        return stems
+    if len(set(files)) < len(files):
+        raise UserError(f"a file is given twice in {', '.join(map(str, files))}; give each judge's file once")
+    return [str(path) for path in files]
+
+
+def read_judged(path: Path, name: str, *, gold_key: str, score_key: str, system_key: str) -> JudgedFile:
+    """The groups of a file; rows that cannot be used are left out, logged and counted.
+
+    Raises UserError for a file that cannot be read or has no usable row.
+    """
+    records = read_records(path)
+    groups: dict[int, JudgedGroup] = {}
+    faults: dict[int, RowError] = {}
+    for number in range(1, len(records.rows) + 1):
+        try:
+            groups[number] = _group(records, number, gold_key, score_key, system_key)
+        except RowError as error:
+            faults[number] = error
+    if not groups:
+        raise next(iter(faults.values()))
+    for fault in faults.values():
+        logger.warning("left out: %s", fault)
+    return JudgedFile(name, len(records.rows), groups, Counter(fault.reason for fault in faults.values()))
+
+
+def on_the_same_rows(judges: Sequence[JudgedFile]) -> list[JudgedFile]:
+    """The judges' files reduced to the rows that every one of them can use.
+
+    Raises UserError where they do not hold the same groups: another number of rows, or another gold score.
+    """
+    first = judges[0]
+    common = [number for number in first.groups if all(number in judge.groups for judge in judges)]
+    for judge in judges:
+        if judge.n_rows != first.n_rows:
+            raise UserError(
+                f"{first.name} has {first.n_rows} rows and {judge.name} {judge.n_rows}; give files that `grrm rank` "
+                "wrote for the same rows"
+            )
+        for number in common:
+            one, other = first.groups[number], judge.groups[number]
+            if (one.language_pair, one.gold) != (other.language_pair, other.gold):
+                raise UserError(
+                    f"row {number} has other languages or gold scores in {judge.name} than in {first.name}; give files "
+                    "that `grrm rank` wrote for the same rows"
+                )
+    if not common:
+        raise UserError(f"no row can be used in all of {', '.join(judge.name for judge in judges)}; mend the files")
+    reduced = []
+    for judge in judges:
+        left_out = judge.left_out.copy()
+        if len(judge.groups) > len(common):
+            left_out["left out for another judge"] = len(judge.groups) - len(common)
+        groups = {number: judge.groups[number] for number in common}
+        reduced.append(JudgedFile(judge.name, judge.n_rows, groups, left_out))
+    return reduced
+
+
+def _group(records: Records, number: int, gold_key: str, score_key: str, system_key: str) -> JudgedGroup:
+    gold = records.cell(number, gold_key, scores, "a list of numbers")
+    wanted = "a list of numbers, null where there is none; run `grrm rank` first"
+    judged = records.cell(number, score_key, scores, wanted)
+    check_lengths(records, number, f"{gold_key} and {score_key}", [gold, judged])
+    languages = [records.cell(number, name, text, "a language") for name in ("src_lang", "trg_lang")]
+    orders = records.cell(number, "judge_order_scores", optional(lists_of_scores), "lists of numbers, one per order")
+    for order in orders or ():
+        check_lengths(records, number, f"{gold_key} and judge_order_scores", [gold, order])
+    systems = records.cell(number, system_key, optional(names), "a list of different names")
+    if systems is not None:
+        check_lengths(records, number, f"{gold_key} and {system_key}", [gold, systems])
+    tokens = records.cell(number, "judge_tokens", optional(count), "a number of tokens")
+    return JudgedGroup("-".join(languages), gold, judged, orders or (), systems, tokens)

@@ -1,0 +1,57 @@
+"""What the reports of `grrm eval` share: their options, numbers in tables, the bar chart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from grrm.cli.options import COUNT, FILE, Command
+
+if TYPE_CHECKING:
+    from grrm.evaluation.bootstrap import Interval
+
+
+def report_options(command: Command) -> Command:
+    """Where the report goes, and how its intervals are drawn."""
+    for option in (
+        click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the resampling."),
+        click.option("--resamples", type=COUNT, default=1000, show_default=True, help="For the 95 % intervals."),
+        click.option("--chart", type=FILE, help="Write a bar chart to this .png file."),
+        click.option("--json", "json_file", type=FILE, help="Write the results to this .json file."),
+    ):
+        command = option(command)
+    return command
+
+
+def check_outputs(json_file: Path | None, chart: Path | None) -> None:
+    """Refuse what could not be written, or drawn, before anything is scored."""
+    from grrm.data.atomic import check_writable
+
+    for path in (json_file, chart):
+        if path is not None:
+            check_writable(path)
+    if chart is not None:
+        import matplotlib  # noqa: F401
+
+
+def draw(chart: Path | None, title: str, axis: str, bars: Mapping[str, Interval | None], **options: Any) -> None:
+    """`write_bar_chart`, if a chart is wanted."""
+    if chart is not None:
+        from grrm.cli.results import write_bar_chart
+
+        write_bar_chart(chart, title, axis, bars, **options)
+
+
+def mean_and_interval(interval: Interval | None, digits: int) -> tuple[str, str]:
+    """Two cells: the mean, and the ends of its interval; dashes where there is none."""
+    if interval is None:
+        return "-", "-"
+    return f"{interval.mean:.{digits}f}", f"{interval.low:.{digits}f} to {interval.high:.{digits}f}"
+
+
+def percent(share: float | None) -> str:
+    """A share as a cell of the table."""
+    return "-" if share is None else f"{100 * share:.1f} %"

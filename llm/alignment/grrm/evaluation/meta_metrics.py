@@ -1,0 +1,162 @@
+"""How a judge's scores follow the gold ones, beyond the share of pairs in order: one formula and source a function.
+
+A candidate without a gold or a judged score is left out, with every pair that it is in; `coverage` of the ranking
+accuracy tells how much that is. What is not defined is None. Intervals are at 95 %, groups resampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from grrm.evaluation.bootstrap import Interval, bootstrap_interval, bootstrap_of_sums, bootstrap_ratio
+from grrm.evaluation.candidate_pairs import (
+    Floats,
+    Indexes,
+    flat_scores,
+    order_differences,
+    pair_differences,
+    scaled,
+    sums_by_group,
+)
+from grrm.evaluation.ranking import JudgedGroup
+from grrm.evaluation.soft_accuracy import soft_pairwise_accuracy, soft_sample_accuracy
+
+
+@dataclass(frozen=True, slots=True)
+class MetaScores:
+    """What `score_meta` finds; each field is the function of its name here or in `soft_accuracy`, None if not defined.
+
+    `tie_threshold` is the epsilon of `tie_calibrated_accuracy`, in the judge's units; `tokens` the mean of a group.
+    """
+
+    correlation: Interval | None
+    kendall_tau_b: Interval | None
+    tie_calibrated_accuracy: Interval | None
+    tie_threshold: float | None
+    soft_pairwise_accuracy: float | None
+    soft_sample_accuracy: Interval | None
+    order_consistency: Interval | None
+    tokens: Interval | None
+
+
+def score_meta(groups: Sequence[JudgedGroup], *, n_resamples: int = 1000, seed: int = 0) -> MetaScores:
+    """All metrics of this page over some groups, whose candidates' scores are on one scale."""
+    draws = {"n_resamples": n_resamples, "seed": seed}
+    calibrated, threshold = tie_calibrated_accuracy(groups, **draws)
+    tokens = [float(group.tokens) for group in groups if group.tokens is not None]
+    return MetaScores(
+        correlation=correlation(groups, **draws),
+        kendall_tau_b=kendall_tau_b(groups, **draws),
+        tie_calibrated_accuracy=calibrated,
+        tie_threshold=threshold,
+        soft_pairwise_accuracy=soft_pairwise_accuracy(groups, seed=seed),
+        soft_sample_accuracy=soft_sample_accuracy(groups, **draws),
+        order_consistency=order_consistency(groups, **draws),
+        tokens=bootstrap_interval(tokens, **draws) if tokens else None,
+    )
+
+
+def tie_calibrated_accuracy(
+    groups: Sequence[JudgedGroup], *, n_resamples: int = 1000, seed: int = 0
+) -> tuple[Interval | None, float | None]:
+    """Pairwise accuracy with calibrated ties, and the epsilon >= 0 that calibrates them (Deutsch et al. 2023).
+
+    acc(e) = (C(e) + T(e)) / pairs, over all pairs of candidates of a group that both scored, pairs of equal gold
+    included. Two judged scores are tied where they differ by e or less; C counts the pairs of different gold that are
+    not tied and in the right order, T those of equal gold that are tied. e is the smallest of 0 and all differences
+    that maximises acc, so a judge with finer scores than the gold's is not punished for it. The paper
+    (arXiv 2305.14324) also takes the mean of the groups' accuracies; here as in `score_ranking` every pair weighs the
+    same, which differs only where groups have different numbers of pairs. e was chosen on these groups, and the
+    interval is that of the accuracy at this e.
+    """
+    group, gold, judged = _scored_pairs(groups)
+    if not len(group):
+        return None, None
+    distance, gold_tied, ordered = np.abs(judged), gold == 0, gold * np.sign(judged) > 0
+    by_distance = np.argsort(distance)
+    gains = (gold_tied.astype(np.int64) - ordered)[by_distance]  # of tying one more pair
+    candidates = np.unique(np.append(distance, 0.0))
+    n_tied = np.searchsorted(distance[by_distance], candidates, side="right")
+    gain = np.append(0, np.cumsum(gains))[n_tied]
+    threshold = float(candidates[int(np.argmax(gain))])
+    right = np.where(distance <= threshold, gold_tied, ordered)
+    earned, counted = (sums_by_group(group, flags, len(groups)) for flags in (right, np.ones(len(group))))
+    used = counted > 0
+    return bootstrap_ratio(earned[used], counted[used], n_resamples=n_resamples, seed=seed), threshold
+
+
+def kendall_tau_b(groups: Sequence[JudgedGroup], *, n_resamples: int = 1000, seed: int = 0) -> Interval | None:
+    """Mean over groups of Kendall's tau-b = (C - D) / sqrt(P1 * P2), from -1 to 1 (Kendall 1945).
+
+    C and D count a group's pairs in the same and in opposite order, P1 and P2 those of different gold and of different
+    judged scores. A group that gold or judge ties as a whole has no tau-b and is left out.
+    """
+    group, gold, judged = _scored_pairs(groups)
+    signs = np.sign(gold), np.sign(judged)
+    agreement = sums_by_group(group, signs[0] * signs[1], len(groups))
+    untied = np.prod([sums_by_group(group, sign != 0, len(groups)) for sign in signs], axis=0)
+    defined = untied > 0
+    if not defined.any():
+        return None
+    taus = agreement[defined] / np.sqrt(untied[defined])
+    return bootstrap_interval(taus, n_resamples=n_resamples, seed=seed)
+
+
+def correlation(groups: Sequence[JudgedGroup], *, n_resamples: int = 1000, seed: int = 0) -> Interval | None:
+    """Pearson's correlation of judged and gold scores within groups, pooled over groups.
+
+    r = sum(x y) / sqrt(sum(x^2) sum(y^2)), x and y being a candidate's gold and judged score minus the mean of its
+    group's candidates that have both. It asks how well differences within a group are judged, and by how much, which
+    is what an advantage of group-relative RL is made of; what differs between groups plays no part. Not defined where
+    gold or judge do not vary within any group.
+    """
+    group, gold = flat_scores([one.gold for one in groups])
+    _, judged = flat_scores([one.judged for one in groups])
+    known = ~np.isnan(gold) & ~np.isnan(judged)
+    if not known.any():
+        return None
+    x, y = (_from_group_mean(group[known], scaled(scores[known])) for scores in (gold, judged))
+    sums = [sums_by_group(group[known], product, len(groups)) for product in (x * y, x * x, y * y)]
+    return bootstrap_of_sums(_pearson, *sums, n_resamples=n_resamples, seed=seed)
+
+
+def order_consistency(groups: Sequence[JudgedGroup], *, n_resamples: int = 1000, seed: int = 0) -> Interval | None:
+    """Share of candidate pairs with the same relation (>, <, =) under two orders of the candidates, over all twos.
+
+    Zheng et al. 2023 (arXiv 2306.05685) ask the same of judges of two answers, in both orders. It counts every pair of
+    candidates that both orders of a group score, whatever its gold; groups that were judged in one order have none.
+    """
+    group, orders = order_differences([one.orders for one in groups], [len(one.gold) for one in groups])
+    same, both = np.zeros(len(groups)), np.zeros(len(groups))
+    for first, second in combinations(np.sign(orders), 2):
+        known = ~np.isnan(first) & ~np.isnan(second)
+        same += sums_by_group(group, known & (first == second), len(groups))
+        both += sums_by_group(group, known, len(groups))
+    used = both > 0
+    return bootstrap_ratio(same[used], both[used], n_resamples=n_resamples, seed=seed) if used.any() else None
+
+
+def _scored_pairs(groups: Sequence[JudgedGroup]) -> tuple[Indexes, Floats, Floats]:
+    """Group, gold and judged difference of every pair that has both [pairs]."""
+    group, gold = pair_differences([one.gold for one in groups])
+    _, judged = pair_differences([one.judged for one in groups])
+    known = ~np.isnan(gold) & ~np.isnan(judged)
+    return group[known], gold[known], judged[known]
+
+
+def _from_group_mean(group: Indexes, scores: Floats) -> Floats:
+    """Scores minus the mean of their group [candidates]: exactly 0 where all of a group are equal."""
+    _, first, place = np.unique(group, return_index=True, return_inverse=True)
+    shifted = scores - scores[first][place]
+    deviations: Floats = shifted - (np.bincount(place, weights=shifted) / np.bincount(place))[place]
+    return deviations
+
+
+def _pearson(xy: Floats, xx: Floats, yy: Floats) -> Floats:
+    with np.errstate(divide="ignore", invalid="ignore"):  # no variance: not defined
+        found: Floats = np.clip(xy / (np.sqrt(xx) * np.sqrt(yy)), -1.0, 1.0)
+    return found

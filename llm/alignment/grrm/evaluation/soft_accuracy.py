@@ -1,0 +1,101 @@
+"""Accuracies that let a comparison be unsure: soft pairwise accuracy of systems, and its counterpart for samples.
+
+Thompson et al. 2024 (arXiv 2409.09598) compare systems, by p-values over many sources. The samples of one policy are no
+systems: sample 3 of one source and sample 3 of the next have nothing in common, and a permutation test on one source
+says nothing. For them `soft_sample_accuracy` keeps the formula and takes shares of judgements for the p-values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from grrm.evaluation.bootstrap import Interval, bootstrap_ratio
+from grrm.evaluation.candidate_pairs import Floats, order_differences, pair_differences, scaled, sums_by_group
+from grrm.evaluation.ranking import JudgedGroup
+
+_SIGNS_PER_BLOCK = 1 << 22  # bounds the memory of the drawn signs
+_ROUNDING = 1e-9  # of the sum of absolute differences: sums that are equal but for rounding count as equal
+
+
+def soft_pairwise_accuracy(groups: Sequence[JudgedGroup], *, n_permutations: int = 1000, seed: int = 0) -> float | None:
+    """SPA = mean of 1 - |p_gold - p_judged| over pairs of systems, from 0 to 1 (arXiv 2409.09598).
+
+    For systems i < j by name, with d_s the difference of their scores in group s over the groups in which gold and
+    judge scored both, p is the share of all ways to change the signs of the d_s that give a sum of at least
+    sum(d_s): a paired permutation test of "i is better than j". All ways are tried where there are at most
+    `n_permutations`, else as many are drawn, the same for gold and judge. Pairs of systems without a common group are
+    left out. Not defined, and None, where groups do not name the systems of their candidates or there is one only.
+    """
+    named = [group for group in groups if group.systems is not None]
+    gold, judged = _by_system(named)
+    first, second = np.triu_indices(gold.shape[1], 1)
+    apart = [scores[:, first] - scores[:, second] for scores in (gold, judged)]
+    common = ~np.isnan(apart[0] + apart[1])
+    compared = common.any(axis=0)
+    if not compared.any():
+        return None
+    p_gold, p_judged = (
+        p_values(np.where(common, differences, 0.0)[:, compared], n_permutations, seed) for differences in apart
+    )
+    return float((1 - np.abs(p_gold - p_judged)).mean())
+
+
+def p_values(differences: Floats, n_permutations: int = 1000, seed: int = 0) -> Floats:
+    """One-sided p-values [pairs] of paired differences [groups, pairs] by changing the signs of whole groups.
+
+    The share of sign changes under which the sum over groups is at least the one observed. A difference of 0 changes
+    nothing, so it stands for a group that has none. All 2^groups changes if these are at most `n_permutations`, else
+    that many are drawn.
+    """
+    least = differences.sum(axis=0) - _ROUNDING * np.abs(differences).sum(axis=0)
+    n_reached, n_tried = np.zeros(differences.shape[1]), 0
+    for signs in _sign_changes(len(differences), n_permutations, seed):
+        n_reached += (signs @ differences >= least).sum(axis=0)
+        n_tried += len(signs)
+    return n_reached / n_tried
+
+
+def _sign_changes(n_groups: int, n_permutations: int, seed: int) -> Iterator[Floats]:
+    """Signs [changes, groups], in blocks."""
+    if n_groups < n_permutations.bit_length():
+        bits = np.arange(2**n_groups)[:, None] >> np.arange(n_groups) & 1
+        yield 2.0 * bits - 1
+        return
+    generator = np.random.default_rng(seed)
+    per_block = max(1, _SIGNS_PER_BLOCK // n_groups)
+    for start in range(0, n_permutations, per_block):
+        shape = (min(per_block, n_permutations - start), n_groups)
+        yield 2.0 * generator.integers(0, 2, size=shape) - 1
+
+
+def soft_sample_accuracy(groups: Sequence[JudgedGroup], *, n_resamples: int = 1000, seed: int = 0) -> Interval | None:
+    """Mean of 1 - |p_gold - p_judged| over the pairs of samples of a group whose gold scores differ.
+
+    p is the share of judgements against the order of the gold scores, a tie being half a judgement: p_gold is 0, and
+    p_judged is taken over the orders in which the group was judged, or is that of the one judgement there is, which
+    makes this the accuracy with ties counted half. Pairs that no judgement scores are left out.
+    """
+    group, gold = pair_differences([one.gold for one in groups])
+    orders = [one.orders or [one.judged] for one in groups]
+    _, judged = order_differences(orders, [len(one.gold) for one in groups])
+    known = ~np.isnan(judged) & ~np.isnan(gold) & (gold != 0)
+    n_judgements = known.sum(axis=0)
+    for_gold = np.where(known, (1 + np.sign(gold) * np.sign(judged)) / 2, 0.0).sum(axis=0)
+    counted = n_judgements > 0
+    agreement = for_gold[counted] / n_judgements[counted]
+    earned, pairs = (sums_by_group(group[counted], x, len(groups)) for x in (agreement, np.ones(len(agreement))))
+    used = pairs > 0
+    return bootstrap_ratio(earned[used], pairs[used], n_resamples=n_resamples, seed=seed) if used.any() else None
+
+
+def _by_system(groups: Sequence[JudgedGroup]) -> tuple[Floats, Floats]:
+    """Gold and judged scores [groups, systems], systems by name, NaN where there is none."""
+    names = {name: at for at, name in enumerate(sorted({name for group in groups for name in group.systems or ()}))}
+    gold, judged = (np.full((len(groups), len(names)), np.nan) for _ in range(2))
+    for row, group in enumerate(groups):
+        places = [names[name] for name in group.systems or ()]
+        for scores, found in ((gold, group.gold), (judged, group.judged)):
+            scores[row, places] = [np.nan if score is None else score for score in found]
+    return scaled(gold), scaled(judged)
