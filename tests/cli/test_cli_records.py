@@ -22,7 +22,7 @@ from grrm.errors import UserError
 from grrm.evaluation.ranking import GOLD_TIE_RULES, TIE_RULES, UNSCORED_RULES
 from grrm.gqm.mt_prompts import MT_PROMPT_TYPES
 from grrm.gqm.prompts import GQM_TASKS
-from grrm.judges.building import GENERATIVE_JUDGES
+from grrm.judges.building import GENERATIVE_JUDGES, REWARD_MODEL_JUDGES
 from grrm.tracking.console import printable
 
 TYPES = {"new": pa.int64()}
@@ -43,7 +43,7 @@ def test_choices_on_the_command_line_are_those_there_are():
     rank = {parameter.name: parameter.type for parameter in cli.grrm.commands["rank"].params}
     ranking = {parameter.name: parameter.type for parameter in cli.grrm.commands["eval"].commands["ranking"].params}
     assert translate_command.PROMPT_TYPES == MT_PROMPT_TYPES
-    assert tuple(rank["judge"].choices) == tuple(GENERATIVE_JUDGES)
+    assert {*rank["judge"].choices} == {*GENERATIVE_JUDGES, *REWARD_MODEL_JUDGES, "consensus"}
     assert tuple(rank["prompt_type"].choices) == tuple(GQM_TASKS)
     assert (tuple(ranking["ties"].choices), tuple(ranking["unscored"].choices)) == (TIE_RULES, UNSCORED_RULES)
     assert tuple(ranking["gold_ties"].choices) == GOLD_TIE_RULES

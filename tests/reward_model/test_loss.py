@@ -22,7 +22,7 @@ def by_loops(scores, gold, sizes, unit, weight):
         start += size
         for i in members:
             for j in members:
-                if (gold[i] - gold[j]) / unit > LEAST_DIFFERENCE:
+                if gold[i] / unit - gold[j] / unit > LEAST_DIFFERENCE:
                     terms.append(math.log1p(math.exp(scores[j] - scores[i])))
         if len(members) > 1:
             score_mean = sum(scores[i] for i in members) / len(members)
