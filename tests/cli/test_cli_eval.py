@@ -114,7 +114,7 @@ def test_the_other_metrics_are_in_the_table_and_the_json(tmp_path):
     assert found["order_consistency"]["mean"] == pytest.approx(2 / 3)
     assert found["soft_sample_accuracy"]["mean"] == pytest.approx(2.75 / 3)
     shown = [line.split("  ")[0] for line in done.stdout.splitlines()]
-    assert {"correlation within groups", "pairs alike in other orders", "judge's tokens a group"} <= set(shown)
+    assert {"correlation within groups", "pairs alike in other orders", "generated tokens a group"} <= set(shown)
 
 
 def test_bad_rows_are_left_out_and_counted(tmp_path):

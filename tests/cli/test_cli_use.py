@@ -135,6 +135,7 @@ def test_candidates_are_judged_singly_or_in_several_orders_on_request():
     assert lines(averaged.stdout)[0]["judge_scores"] == [6.5, 6.5], averaged.stderr
     assert sorted(lines(averaged.stdout)[0]["judge_order_scores"]) == [[4, 9], [9, 4]]
     assert lines(single.stdout)[0]["judge_order_scores"] is None
+    assert [lines(done.stdout)[0]["judge_tokens"] for done in (single, averaged)] == [6, 6]
     assert "agreement of the orders of 1 groups (Kendall tau-b): -1.000" in averaged.stderr
 
 

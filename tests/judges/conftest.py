@@ -6,8 +6,8 @@ from grrm.judges.interface import GeneratedText
 class ScriptedGenerator:
     """Stands in for a language model: a prompt gets the next reply of the first key that occurs in it.
 
-    One character is one token; every call is recorded. Running out of replies is an IndexError. A reply that ends
-    with "[cut]" hits the length limit there.
+    One character of a prompt is one token, and so is a whole reply. Every call is recorded; running out of replies is
+    an IndexError. A reply that ends with "[cut]" hits the length limit there.
     """
 
     def __init__(self, script):

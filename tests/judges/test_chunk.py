@@ -84,7 +84,7 @@ def test_chunks_of_a_severe_and_a_lenient_judge_come_onto_one_scale():
     # the anchor's common score is (2 + 6) / 2 = 4
     assert verdict.scores == pytest.approx((0, 2, 4, 10 - 6 * 2 / 4, 10 - 6 * 1 / 4))
     assert verdict.ranking == (("c4",), ("c3",), ("c2",), ("c1",), ("c0",))
-    assert verdict.attempts == 2
+    assert (verdict.attempts, verdict.tokens) == (2, 2)
 
 
 def test_unreadable_chunk_costs_only_its_own_candidates():

@@ -82,7 +82,7 @@ def test_only_unreadable_replies_are_drawn_again_and_hotter(scripted):
     first, second = judge.judge([group_of(["x", "y"]), group_of(["p", "q"], "SRC1", "h")])
     assert [(len(call["prompts"]), call["temperature"]) for call in generator.calls] == [(2, 0.4), (1, 1.0), (1, 1.0)]
     assert {call["top_p"] for call in generator.calls} == {0.9}
-    assert (first.attempts, second.attempts) == (3, 1)
+    assert (first.attempts, second.attempts) == (first.tokens, second.tokens) == (3, 1)
     assert first.scores == second.scores == (8.0, 3.0)
 
 
@@ -91,7 +91,7 @@ def test_judge_that_stays_unreadable_is_a_status_not_a_score(scripted):
     verdict = GQMJudge(generator, sampling=JudgeSampling(retries=1)).judge([group_of(["x", "y", "x"])])[0]
     assert set(verdict.statuses) == {Status.JUDGE_UNPARSABLE}
     assert verdict.scores == (None, None, None)
-    assert (verdict.analysis, verdict.attempts) == ("still no", 2)
+    assert (verdict.analysis, verdict.attempts, verdict.tokens) == ("still no", 2, 2)
 
 
 def test_score_above_ten_is_refused_even_by_the_compat_grammar(scripted):

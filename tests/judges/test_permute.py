@@ -66,7 +66,7 @@ def test_two_orders_cancel_a_bias_that_grows_with_the_position():
     verdict = reordered(ModelOf(biased), 2).judge([group_of(TEXTS)])[0]
     assert verdict.scores == tuple(len(text) + 1.5 for text in TEXTS)
     assert verdict.ranking == (("c3",), ("c2",), ("c1",), ("c0",))
-    assert verdict.attempts == 2
+    assert (verdict.attempts, verdict.tokens) == (2, 2)
 
 
 def test_all_orders_of_all_groups_are_one_batch_with_seeds_of_their_own():

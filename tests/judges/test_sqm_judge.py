@@ -24,7 +24,7 @@ def test_all_groups_share_one_batch_and_only_failures_are_asked_again(scripted):
     verdicts = SQMJudge(generator).judge([group_of(["x", "y"]), group_of(["z"], "h")])
     assert [(len(call["prompts"]), call["temperature"]) for call in generator.calls] == [(3, 0.0), (1, 1.0), (1, 1.0)]
     assert [verdict.scores for verdict in verdicts] == [(7.0, 2.0), (9.0,)]
-    assert verdicts[0].attempts == 3
+    assert [(verdict.attempts, verdict.tokens) for verdict in verdicts] == [(3, 4), (1, 1)]
 
 
 def test_one_unreadable_reply_leaves_the_other_scores(scripted):

@@ -31,7 +31,7 @@ class JudgedGroup:
     """Gold and judged scores of one source's candidates, aligned; None where there is no score.
 
     Where they are known: `orders` holds the judge's scores in each order that it saw the candidates in, aligned like
-    `judged`; `systems` the names of what made the candidates; `tokens` what the judge read and wrote for the group.
+    `judged`; `systems` the names of what made the candidates; `tokens` what the judge wrote for the group.
     Raises ValueError for lists that differ in length, and for a system that occurs twice.
     """
 

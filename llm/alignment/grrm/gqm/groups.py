@@ -67,8 +67,9 @@ class Verdict:
 
     `scores[i]` is a number from 0 to 10 exactly when `statuses[i].is_scored`, otherwise None:
     failure is not zero. `ranking` lists candidate ids in tiers, best first (None when the judge gives
-    none); `analysis` is the judge's text; `attempts` counts generations (0 = the judge was not asked). Where the group
-    was judged in several orders of its candidates, `order_scores` has the scores of each, aligned like `scores`.
+    none); `analysis` is the judge's text; `attempts` counts generations (0 = the judge was not asked), `tokens` what
+    was generated in them. Where the group was judged in several orders of its candidates, `order_scores` has the scores
+    of each, aligned like `scores`.
     """
 
     statuses: tuple[Status, ...]
@@ -76,6 +77,7 @@ class Verdict:
     ranking: tuple[tuple[str, ...], ...] | None = None
     analysis: str = ""
     attempts: int = 0
+    tokens: int = 0
     order_scores: tuple[tuple[float | None, ...], ...] = ()
 
     def __post_init__(self) -> None:

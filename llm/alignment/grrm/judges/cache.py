@@ -65,8 +65,8 @@ class CachedJudge:
     play no part. Where several judges share a cache, `settings` must name everything else that the scores depend on,
     the model included. A verdict is kept if it has scores and no candidate went unscored because the judge failed, so
     failures are asked about again. Groups of equal content in one call are asked about once. A verdict from the cache
-    has the analysis of the first time and 0 `attempts`. Two threads that miss the same content at the same time both
-    ask.
+    has the analysis of the first time and 0 `attempts` and `tokens`. Two threads that miss the same content at the same
+    time both ask.
     """
 
     inner: Judge
@@ -99,7 +99,7 @@ class CachedJudge:
         self.metrics.add("cache_hits", len(groups) - len(first))
         self.metrics.add("cache_misses", len(first))
         return [
-            _expand(group, plan, known[key] if first.get(key) == g else replace(known[key], attempts=0))
+            _expand(group, plan, known[key] if first.get(key) == g else replace(known[key], attempts=0, tokens=0))
             for g, (group, plan, key) in enumerate(zip(groups, plans, keys, strict=True))
         ]
 
@@ -122,4 +122,5 @@ def _expand(group: Group, plan: DistinctCandidates, verdict: TextVerdict) -> Ver
         tiers=verdict.tiers,
         analysis=verdict.analysis,
         attempts=verdict.attempts,
+        tokens=verdict.tokens,
     )

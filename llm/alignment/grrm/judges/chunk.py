@@ -85,6 +85,7 @@ class ChunkedJudge:
             tiers=ranking_of(ordered),
             analysis=join_analyses(parts),
             attempts=sum(verdict.attempts for verdict in verdicts),
+            tokens=sum(verdict.tokens for verdict in verdicts),
         )
 
 

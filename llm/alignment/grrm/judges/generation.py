@@ -50,7 +50,7 @@ class Question(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Reply(Generic[T]):
-    """The last reply to a question: its text, what it means, and how many were drawn.
+    """The last reply to a question: its text, what it means, how many were drawn, and the tokens of all of them.
 
     `parsed` is a Status where the model timed out, was not reached, or has no room for the prompt before a reply could
     be read; `text` is then the last unreadable reply, if any.
@@ -59,6 +59,7 @@ class Reply(Generic[T]):
     text: str
     parsed: T | Rejection | Status
     attempts: int
+    tokens: int
 
 
 def ask(
@@ -103,11 +104,12 @@ def status_of(failure: Rejection | Status) -> Status:
 
 
 def _reply(question: Question[T], generated: GeneratedText, before: Reply[T] | None) -> Reply[T]:
-    attempts = before.attempts if before else 0
+    attempts, tokens = (before.attempts, before.tokens) if before else (0, 0)
+    tokens += generated.n_tokens
     failure = UNANSWERED.get(generated.finish_reason)
     if failure is not None:
-        return Reply(before.text if before else "", failure, attempts)
-    return Reply(generated.text, _rejection_if_cut(generated) or question.parse(generated.text), attempts + 1)
+        return Reply(before.text if before else "", failure, attempts, tokens)
+    return Reply(generated.text, _rejection_if_cut(generated) or question.parse(generated.text), attempts + 1, tokens)
 
 
 def _rejection_if_cut(generated: GeneratedText) -> Rejection | None:

@@ -148,7 +148,9 @@ def _blocked_verdict(group: Group, plan: GroupPrompt) -> Verdict:
 def _verdict_of_reply(group: Group, distinct: DistinctCandidates, reply: Reply[ScoredTiers]) -> Verdict:
     if isinstance(reply.parsed, Rejection | Status):
         outcomes: Sequence[float | Status] = [status_of(reply.parsed)] * len(distinct.texts)
-        return expand_to_duplicates(group, distinct, outcomes, analysis=reply.text, attempts=reply.attempts)
+        return expand_to_duplicates(
+            group, distinct, outcomes, analysis=reply.text, attempts=reply.attempts, tokens=reply.tokens
+        )
     return expand_to_duplicates(
         group,
         distinct,
@@ -156,4 +158,5 @@ def _verdict_of_reply(group: Group, distinct: DistinctCandidates, reply: Reply[S
         tiers=reply.parsed.tiers,
         analysis=reply.text,
         attempts=reply.attempts,
+        tokens=reply.tokens,
     )

@@ -35,7 +35,7 @@ class PermutingJudge:
     mean over the complete orders: those that score every candidate that any order scored. (Means over different sets of
     orders could not be compared.) If fewer than half of the orders are complete, the whole group is unscored, each
     candidate with the status of the first order that gave it no score. The ranking follows from the means, `attempts`
-    adds up the generations of all orders, `analysis` holds one part per order, and `order_scores` the scores of each
+    and `tokens` add up over all orders, `analysis` holds one part per order, and `order_scores` the scores of each
     where there are several. The agreement of the complete orders (`mean_agreement`) and the number of incomplete ones
     are added to `metrics`. All orders of all groups go to `inner` in one call. Raises ValueError for fewer than one
     order.
@@ -91,6 +91,7 @@ class PermutingJudge:
             tiers=verdicts[0].tiers if len(verdicts) == 1 else ranking_of(ordered),
             analysis=join_analyses(answers),
             attempts=sum(verdict.attempts for verdict in verdicts),
+            tokens=sum(verdict.tokens for verdict in verdicts),
         )
         if len(verdicts) < 2:
             return combined

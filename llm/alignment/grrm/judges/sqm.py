@@ -70,5 +70,12 @@ def _verdict_of_replies(group: Group, plan: DistinctCandidates, replies: Sequenc
             continue
         outcomes.append(status_of(reply.parsed) if isinstance(reply.parsed, Rejection | Status) else reply.parsed)
         analyses.append(f"[{group.candidates[positions[0]].candidate_id}]\n{reply.text}")
-    attempts = max((reply.attempts for reply in replies if reply is not None), default=0)
-    return expand_to_duplicates(group, plan, outcomes, analysis="\n\n".join(analyses), attempts=attempts)
+    asked = [reply for reply in replies if reply is not None]
+    return expand_to_duplicates(
+        group,
+        plan,
+        outcomes,
+        analysis="\n\n".join(analyses),
+        attempts=max((reply.attempts for reply in asked), default=0),
+        tokens=sum(reply.tokens for reply in asked),
+    )

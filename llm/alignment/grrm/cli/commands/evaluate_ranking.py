@@ -25,7 +25,7 @@ _METRICS = {  # fields of MetaScores: in the table of one judge, as a column bes
     "soft_pairwise_accuracy": ("soft pairwise accuracy of systems", "soft, systems"),
     "soft_sample_accuracy": ("soft accuracy of samples", "soft, samples"),
     "order_consistency": ("pairs alike in other orders", "consistent"),
-    "tokens": ("judge's tokens a group", "tokens"),
+    "tokens": ("generated tokens a group", "tokens"),
 }
 
 

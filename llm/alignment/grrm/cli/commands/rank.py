@@ -90,7 +90,8 @@ def rank(rows: Path, out: Path | None, batch_rows: int, **options: Any) -> None:
 
     ROWS is a .parquet or .jsonl file with the columns src_text, src_lang, trg_lang and mt_texts, or text (`-` is
     standard input) with a source and its candidates per line, separated by tabs. Added are judge_scores,
-    judge_statuses, judge_ranking (positions, best first), judge_response, judge_attempts and judge_order_scores.
+    judge_statuses, judge_ranking (positions, best first), judge_response, judge_attempts, judge_tokens and
+    judge_order_scores.
     """
     from grrm.cli.records import languages, read_records, text, texts
     from grrm.cli.results import result_sink
@@ -180,6 +181,7 @@ def _types() -> dict[str, Any]:
         "judge_ranking": pa.list_(pa.list_(pa.int64())),
         "judge_response": pa.string(),
         "judge_attempts": pa.int64(),
+        "judge_tokens": pa.int64(),
         "judge_order_scores": pa.list_(pa.list_(pa.float64())),
     }
 
@@ -208,6 +210,7 @@ def _judged(judge: Judge, groups: Sequence[Group], batch_rows: int, metrics: Jud
         "judge_ranking": result["rankings"],
         "judge_response": result["responses"],
         "judge_attempts": result["attempts"],
+        "judge_tokens": [verdict.tokens for verdict in verdicts],
         "judge_order_scores": [[list(scores) for scores in verdict.order_scores] or None for verdict in verdicts],
     }
 
