@@ -1,11 +1,12 @@
 """Bootstrap intervals: they hold the mean, have the width they should, and resample whole rows."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from grrm.evaluation import bootstrap
-from grrm.evaluation.bootstrap import bootstrap_interval, bootstrap_ratio
+from grrm.evaluation.bootstrap import bootstrap_interval, bootstrap_of_sums, bootstrap_ratio
 
 ROWS = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), min_size=1, max_size=15)
 
@@ -33,6 +34,25 @@ def test_a_ratio_is_of_the_sums_and_lies_between_the_rows(rows, seed):
     ratios = [top / bottom for top, bottom in rows]
     assert interval.mean == pytest.approx(sum(tops) / sum(bottoms))
     assert min(ratios) - 1e-9 <= interval.low <= interval.high <= max(ratios) + 1e-9
+
+
+@given(ROWS, st.integers(0, 3))
+def test_a_statistic_of_sums_is_resampled_like_a_ratio(rows, seed):
+    tops, bottoms = zip(*rows, strict=True)
+    square = bootstrap_of_sums(lambda top, bottom: (top / bottom) ** 2, tops, bottoms, n_resamples=50, seed=seed)
+    assert square.mean == pytest.approx((sum(tops) / sum(bottoms)) ** 2)
+    one_by_one = bootstrap_of_sums(np.divide, tops, bottoms, n_resamples=50, seed=seed)
+    assert one_by_one == bootstrap_ratio(tops, bottoms, n_resamples=50, seed=seed)
+
+
+def test_a_statistic_has_no_interval_where_it_is_not_defined():
+    def ratio(top, bottom):
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return top / bottom
+
+    assert bootstrap_of_sums(ratio, [0.0, 0.0], [0.0, 0.0]) is None
+    some = bootstrap_of_sums(ratio, [1.0, 0.0], [1.0, 0.0])  # a quarter of the resamples has no denominator
+    assert (some.low, some.mean, some.high) == (1.0, 1.0, 1.0)
 
 
 def test_rows_that_belong_together_are_drawn_together():
