@@ -102,10 +102,10 @@ def test_the_other_metrics_are_in_the_table_and_the_json(tmp_path):
             "judge_tokens": 40,
             "systems": ["a", "b", "c"],
         },
-        RANKED[1],
+        {**RANKED[1], "systems": ["a", "c"]},
     ]
     out = tmp_path / "out.json"
-    done = evaluate("ranking", rows_file(tmp_path, rows), "--json", out)
+    done = evaluate("ranking", rows_file(tmp_path, rows), "--system-key", "systems", "--json", out)
     assert done.returncode == 0, done.stderr
     found = results(out)["results"]["all"]
     assert found["correlation"]["mean"] == pytest.approx(5 / 28**0.5)
@@ -115,6 +115,15 @@ def test_the_other_metrics_are_in_the_table_and_the_json(tmp_path):
     assert found["soft_sample_accuracy"]["mean"] == pytest.approx(2.75 / 3)
     shown = [line.split("  ")[0] for line in done.stdout.splitlines()]
     assert {"correlation within groups", "pairs alike in other orders", "generated tokens a group"} <= set(shown)
+
+
+def test_orders_and_tokens_are_of_the_judge_of_grrm_rank_only(tmp_path):
+    row = {**RANKED[0], "judge_order_scores": [[1, 2, 3], [3, 2, 1]], "judge_tokens": 40, "mine": [1, 2, 3]}
+    out = tmp_path / "out.json"
+    done = evaluate("ranking", rows_file(tmp_path, [row]), "--score-key", "mine", "--json", out)
+    assert done.returncode == 0, done.stderr
+    found = results(out)["results"]["all"]
+    assert (found["order_consistency"], found["tokens"], found["soft_sample_accuracy"]["mean"]) == (None, None, 1.0)
 
 
 def test_bad_rows_are_left_out_and_counted(tmp_path):

@@ -24,6 +24,7 @@ from grrm.errors import UserError
 from grrm.evaluation.ranking import JudgedGroup
 
 logger = logging.getLogger(__name__)
+SCORES_OF_RANK = "judge_scores"  # the column of `grrm rank`, whose other columns are about the same judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def judge_names(files: Sequence[Path]) -> list[str]:
     return [str(path) for path in files]
 
 
-def read_judged(path: Path, name: str, *, gold_key: str, score_key: str, system_key: str) -> JudgedFile:
+def read_judged(path: Path, name: str, *, gold_key: str, score_key: str, system_key: str | None) -> JudgedFile:
     """The groups of a file; rows that cannot be used are left out, logged and counted.
 
     Raises UserError for a file that cannot be read or has no usable row.
@@ -105,17 +106,19 @@ def on_the_same_rows(judges: Sequence[JudgedFile]) -> list[JudgedFile]:
     return reduced
 
 
-def _group(records: Records, number: int, gold_key: str, score_key: str, system_key: str) -> JudgedGroup:
+def _group(records: Records, number: int, gold_key: str, score_key: str, system_key: str | None) -> JudgedGroup:
     gold = records.cell(number, gold_key, scores, "a list of numbers")
     wanted = "a list of numbers, null where there is none; run `grrm rank` first"
     judged = records.cell(number, score_key, scores, wanted)
     check_lengths(records, number, f"{gold_key} and {score_key}", [gold, judged])
     languages = [records.cell(number, name, text, "a language") for name in ("src_lang", "trg_lang")]
+    systems = None if system_key is None else records.cell(number, system_key, names, "a list of different names")
+    if systems is not None:
+        check_lengths(records, number, f"{gold_key} and {system_key}", [gold, systems])
+    if score_key != SCORES_OF_RANK:  # another judge's scores: the orders and tokens are not its own
+        return JudgedGroup("-".join(languages), gold, judged, systems=systems)
     orders = records.cell(number, "judge_order_scores", optional(lists_of_scores), "lists of numbers, one per order")
     for order in orders or ():
         check_lengths(records, number, f"{gold_key} and judge_order_scores", [gold, order])
-    systems = records.cell(number, system_key, optional(names), "a list of different names")
-    if systems is not None:
-        check_lengths(records, number, f"{gold_key} and {system_key}", [gold, systems])
     tokens = records.cell(number, "judge_tokens", optional(count), "a number of tokens")
     return JudgedGroup("-".join(languages), gold, judged, orders or (), systems, tokens)

@@ -45,7 +45,7 @@ class Scores:
 @click.argument("files", type=FILE, nargs=-1, required=True)
 @click.option("--score-key", default="judge_scores", show_default=True, help="Column of the judge's lists of scores.")
 @click.option("--gold-key", default="scores", show_default=True, help="Column of the lists of gold scores.")
-@click.option("--system-key", default="systems", show_default=True, help="Column of the lists of candidates' systems.")
+@click.option("--system-key", help="Column of the lists of candidates' systems, for soft pairwise accuracy.")
 @click.option(
     "--ties", type=click.Choice(["wrong", "half", "skip"]), default="wrong", show_default=True, help="A judge's ties."
 )
