@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 from support.judged_groups import group_of
 from support.tiny_checkpoint import write_tiny_checkpoint, write_tiny_reward_model
 
+from grrm.config.keys.reward_model import GroupConfig
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.groups import Status, TranslationTask
@@ -17,8 +19,11 @@ from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.options import RewardModelOptions, read_options
 from grrm.models.tokenizer import load_tokenizer, special_tokens
+from grrm.reward_model.groups import GroupEncoder
 
 KINDS = {"rm": ("pairwise", {}), "ranker": ("ranker", {"blocks": 1}), "group": ("ranker", {"compare": "group"})}
+# Not with a process of its own: the fast layers would change PaddleNLP's classes for the tests that follow.
+open_judge = partial(open_reward_judge, own_process=False)
 TEXTS = ["Good morning", "Good night, Anna", "x", "Morning"]
 
 
@@ -33,7 +38,7 @@ def folders(tmp_path_factory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module", params=KINDS)
 def judge(request, folders):
-    return open_reward_judge(folders[request.param])
+    return open_judge(folders[request.param])
 
 
 def read_by(judge, monkeypatch) -> list:
@@ -70,22 +75,21 @@ def test_a_group_scores_the_same_in_a_batch_and_alone(judge):
 
 
 @pytest.mark.parametrize("name", ["rm", "ranker"])
-def test_the_model_reads_the_templated_prompt_and_the_candidates(name, folders, monkeypatch):
+def test_the_model_reads_what_it_was_trained_on(name, folders, monkeypatch):
     metrics = JudgeMetrics()
-    judge = open_reward_judge(folders[name], name, metrics=metrics)
+    judge = open_judge(folders[name], name, metrics=metrics)
     read = read_by(judge, monkeypatch)
-    judge.judge([group_of(["ab", "c"], source="Hallo")])
+    judge.judge([group_of(TEXTS, source="Hallo\nAnna")])
     tokenizer = load_tokenizer(folders[name])
-    encode = lambda text: tokenizer(text, add_special_tokens=False)["input_ids"]  # noqa: E731
-    end = [tokenizer.eos_token_id] if name == "rm" else []
-    (group,) = read
-    assert group.prompt_ids == encode(render_chatml(mt_prompt("Hallo", "de", "en", "Tower")))
-    assert group.responses == [encode("ab") + end, encode("c") + end]
-    assert metrics.values()["tokens_read"] == len(group.prompt_ids) + sum(map(len, group.responses))
+    encode = GroupEncoder(GroupConfig(), tokenizer, folders[name], [tokenizer.eos_token_id] if name == "rm" else [])
+    row = {"src_text": "Hallo\nAnna", "src_lang": "de", "trg_lang": "en", "mt_texts": TEXTS, "scores": [0] * len(TEXTS)}
+    assert read == [encode.group(row).candidates]
+    assert tokenizer.decode(read[0].prompt_ids) == render_chatml(mt_prompt("Hallo\nAnna", "de", "en", "Tower"))
+    assert metrics.values()["tokens_read"] == len(read[0].prompt_ids) + sum(map(len, read[0].responses))
 
 
 def test_no_text_becomes_a_special_token(folders, monkeypatch):
-    judge = open_reward_judge(folders["ranker"])
+    judge = open_judge(folders["ranker"])
     tokenizer = load_tokenizer(folders["ranker"])
     special = set(tokenizer.convert_tokens_to_ids(list(special_tokens(tokenizer))))
     assert special
@@ -111,7 +115,7 @@ def test_a_candidate_beyond_the_models_positions_is_too_long_and_never_cut(judge
 
 def test_only_a_ranker_that_compares_is_shown_copies(folders, monkeypatch):
     for name, n_shown in (("rm", 2), ("ranker", 2), ("group", 3)):
-        judge = open_reward_judge(folders[name])
+        judge = open_judge(folders[name])
         read = read_by(judge, monkeypatch)
         judge.judge([group_of(["a", "b", "a"])])
         assert len(read[0].responses) == n_shown
@@ -127,16 +131,16 @@ def test_a_language_that_the_prompt_cannot_name_is_a_sentence(judge):
 
 def test_a_folder_that_is_none_of_a_reward_model_is_a_sentence(tmp_path, folders):
     with pytest.raises(UserError, match="does not exist"):
-        open_reward_judge(tmp_path / "nowhere")
+        open_judge(tmp_path / "nowhere")
     with pytest.raises(UserError, match="holds no reward model"):
-        open_reward_judge(write_tiny_checkpoint(tmp_path / "policy"))
+        open_judge(write_tiny_checkpoint(tmp_path / "policy"))
     with pytest.raises(UserError, match="is a pairwise one: use the judge rm"):
-        open_reward_judge(folders["rm"], "ranker")
+        open_judge(folders["rm"], "ranker")
     cut = shutil.copytree(folders["ranker"], tmp_path / "cut")
     head = cut / "ranker_head.safetensors"
     head.write_bytes(head.read_bytes()[:-10])
     with pytest.raises(UserError, match="not whole"):
-        open_reward_judge(cut)
+        open_judge(cut)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Literal, get_args
 
 from grrm.errors import UserError, require_known
 from grrm.gqm.languages import LANG_NAMES, display_name, language_code
@@ -14,7 +15,8 @@ _SSR_PREAMBLE = (
     "The reasoning process is enclosed within <think> </think> and answer is enclosed within <answer> </answer> tags, "
     "respectively, i.e., <think> reasoning process here </think> <answer> answer here </answer>.\n\n"
 )
-MT_PROMPT_TYPES: tuple[str, ...] = ("codeblock-think", "Tower", "Tower.lastl", "seedx", "seedx-cot", "SSR")
+MTPromptType = Literal["codeblock-think", "Tower", "Tower.lastl", "seedx", "seedx-cot", "SSR"]
+MT_PROMPT_TYPES: tuple[str, ...] = get_args(MTPromptType)
 
 
 def mt_prompt(source: str, src_lang: str, trg_lang: str, prompt_type: str = "codeblock-think") -> str:

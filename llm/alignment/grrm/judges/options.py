@@ -11,10 +11,10 @@ from typing import Literal, TypeVar, get_args, get_origin, get_type_hints
 from grrm.errors import UserError, require_known
 from grrm.gqm.grammar import Mode
 from grrm.gqm.languages import CANDIDATE_IDS
+from grrm.gqm.mt_prompts import MTPromptType
 from grrm.judges.generation import JudgeSampling
 
 MAX_PERMUTATIONS = 64
-MTPromptType = Literal["codeblock-think", "Tower", "Tower.lastl", "seedx", "seedx-cot", "SSR"]
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ from grrm.cli.options import (
 )
 from grrm.engine.options import check_reward_model_options
 from grrm.gqm.mt_prompts import MT_PROMPT_TYPES
-from grrm.judges.building import REWARD_MODEL_JUDGES
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.text_metric import METRICS
 
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from grrm.inference.rank import RankSettings
     from grrm.judges.interface import Judge
 
+REWARD_MODELS = ("ranker", "rm")
 OF_MODELS = (*(flag.removeprefix("--") for flag in NAMES.names.values()), "chat_template")
 OF_REPLIES = ("seed", "temperature", "top_p", "max_new_tokens", "retry", "prompt_length", "grammar")
 OF_GROUPS = ("prompt_type", "add_example", "shuffle", "permutations")
@@ -45,7 +45,7 @@ OF_GROUPS = ("prompt_type", "add_example", "shuffle", "permutations")
 @sampling_options(temperature=0.0, max_new_tokens=8192, retry=6)
 @click.option(
     "--judge",
-    type=click.Choice(["gqm", "grrm", "sqm", "ranker", "rm", "consensus"]),
+    type=click.Choice(["gqm", "grrm", "sqm", *REWARD_MODELS, "consensus"]),
     default="gqm",
     show_default=True,
     help="A model that reads them together and writes (gqm, also called grrm), or singly (sqm); a reward model "
@@ -131,7 +131,7 @@ def _opener(
         refuse_given(refused, "with --judge consensus, which has no model")
         return lambda: ConsensusJudge(metric)
     refuse_given(("metric",), f"with --judge {judge}")
-    if judge in REWARD_MODEL_JUDGES:
+    if judge in REWARD_MODELS:
         refuse_given((*OF_REPLIES, *OF_GROUPS), f"with --judge {judge}, which generates nothing")
         return _reward_model_opener(groups, metrics, judge, mt_prompt_type, **options)
     from grrm.inference.rank import build_generative_judge, check_rank_settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from grrm.config.key import Section, key, switch
-from grrm.judges.options import MTPromptType
+from grrm.gqm.mt_prompts import MTPromptType
 
 RuleReward = Literal[
     "ranking_score", "ranking_score_no_cot", "score", "ranking", "ranking_no_cot", "ranking_zero", "single_score"

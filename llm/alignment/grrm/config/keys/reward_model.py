@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from grrm.config.key import Section, key
+from grrm.gqm.mt_prompts import MTPromptType
 
 
 class ValueHeadConfig(Section):
@@ -58,9 +59,7 @@ class GroupConfig(Section):
     gold_scale: float = key(
         10.0, "what is one unit of the loss: 10 for gold scores from 0 to 100, 1 for those from 0 to 10", gt=0, le=10**6
     )
-    prompt_type: Literal["codeblock-think", "Tower", "Tower.lastl", "seedx", "seedx-cot", "SSR"] = key(
-        "Tower", "the prompt that a group's source is put into; a pair brings its own"
-    )
+    prompt_type: MTPromptType = key("Tower", "the prompt that a group's source is put into; a pair brings its own")
     chat_template: Literal["chatml", "checkpoint", "none"] = key(
         "chatml", "template around prompts: ChatML, that of the tokenizer, or none"
     )
