@@ -125,7 +125,7 @@ def test_unknown_key_names_the_nearest_known_one(run):
         ({"kl_type": "k9"}, "kl_type is 'k9'; give one of k1, abs, k2"),
         ({"failure_policy": ["mask"]}, "failure_policy is ['mask']; give a mapping"),
         ({"output_dir": {}}, "output_dir is {}; give text"),
-        ({"failure_policy": {"judge_timeout": "ignore"}}, "unknown failure action 'ignore'"),
+        ({"failure_policy": {"judge_timeout": "ignore"}}, "unknown failure_policy action 'ignore'"),
         ({"temperature": 0}, "temperature is 0; it must be above 0"),
         ({"dual_clip_ratio": 0.5}, "dual_clip_ratio is 0.5; it must be above 1"),
         ({"logging_steps": 0}, "logging_steps is 0; it must be at least 1"),
