@@ -75,6 +75,11 @@ def test_what_follows_from_a_key_that_is_wrong_in_itself_is_not_told_again(tmp_p
     assert [sentence.split()[0] for sentence in told] == ["output_dir", "max_dec_len", "rollout_n", "sharding"]
 
 
+def test_nothing_is_worked_out_from_a_batch_size_that_is_wrong(tmp_path):
+    told = mistakes(tmp_path, {"global_batch_size": 0, "per_device_train_batch_size": 64, "min_dec_len": 40})
+    assert [sentence.split()[0] for sentence in told] == ["global_batch_size", "min_dec_len"]
+
+
 def test_the_command_line_mends_what_is_wrong_in_the_file(tmp_path):
     path = tmp_path / "X.yaml"
     path.write_text(yaml.safe_dump({**GOOD, "temperature": 0, "stage": "SFT"}))
