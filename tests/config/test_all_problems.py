@@ -13,6 +13,7 @@ from support.sentences import the_mistakes
 
 from grrm.config import Launch, RLConfig, SFTConfig, prepare
 from grrm.config.batch_plan import batch_plan
+from grrm.config.command_line import read_command_line
 from grrm.errors import UserError, UserErrors
 
 GOOD = {
@@ -53,8 +54,8 @@ def test_mistakes_of_every_kind_are_told_together(tmp_path):
     }
     told = mistakes(tmp_path, changes, ["--rolout_n", "3"])
     expected = [
-        "max_steps is 'many'; give a whole number",
         "Unknown key 'lerning_rate'; did you mean 'learning_rate'?",
+        "max_steps is 'many'; give a whole number",
         "Unknown key 'rolout_n'; did you mean 'rollout_n'?",
         "temperature is 0; it must be above 0",
         "ptx_coeff: 0.1 is not supported",
@@ -72,6 +73,11 @@ def test_mistakes_of_every_kind_are_told_together(tmp_path):
 def test_what_follows_from_a_key_that_is_wrong_in_itself_is_not_told_again(tmp_path):
     told = mistakes(tmp_path, {"rollout_n": 0, "sharding": "stage9", "output_dir": ["a"], "max_dec_len": "long"})
     assert [sentence.split()[0] for sentence in told] == ["output_dir", "max_dec_len", "rollout_n", "sharding"]
+
+
+def test_nothing_is_worked_out_from_a_batch_size_that_is_wrong(tmp_path):
+    told = mistakes(tmp_path, {"global_batch_size": 0, "per_device_train_batch_size": 64, "min_dec_len": 40})
+    assert [sentence.split()[0] for sentence in told] == ["global_batch_size", "min_dec_len"]
 
 
 def test_the_command_line_mends_what_is_wrong_in_the_file(tmp_path):
@@ -110,7 +116,8 @@ def test_batch_sizes_that_do_not_fit_are_told_together():
 
 def test_supervised_files_too(tmp_path):
     told = mistakes(tmp_path, {"do_eval": True, "weight_decay": "little"}, stage=SFTConfig)
-    assert "Unknown key 'rollout_n'; run_rl.py has it: start that script, or remove the key." in told
+    theirs = "'actor_model_name_or_path', 'rollout_n', 'max_prompt_len', 'max_dec_len'"
+    assert f"Unknown keys {theirs}, known to run_rl.py; start that, or remove the keys." in told
     assert any(sentence.startswith("do_eval: True is not supported: run_sft.py does not evaluate") for sentence in told)
     assert "weight_decay is 'little'; give a number." in told
     assert "give either model_name_or_path, to go on from a model, or init_from_config, to start anew." in told
@@ -129,6 +136,11 @@ def test_a_script_prints_a_line_for_each_mistake_and_no_traceback(tmp_path):
     errors = "\n".join(line for line in done.stderr.splitlines() if not line.startswith("import time:"))
     assert errors.startswith(f"error: {path}: 2 mistakes\n  ")
     assert [line.split()[0] for line in the_mistakes(errors)] == ["temperature", "min_dec_len"]
+
+
+def test_a_command_line_that_begins_with_a_setting_lacks_its_file():
+    with pytest.raises(UserError, match=r"no argument file was given: run_sft\.py ARGUMENTS\.yaml"):
+        read_command_line(SFTConfig, ["--max_steps", "3"])
 
 
 @pytest.mark.parametrize("words", [("run_rl.py", "--help"), ("run_sft.py", "-h"), ("run_rl.py", "X.yaml", "--help")])

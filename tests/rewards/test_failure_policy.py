@@ -34,8 +34,8 @@ def test_mapping_overrides_only_what_it_names():
     [
         ({"judge_timout": "mask"}, "'judge_timeout'"),
         ({"judge_timeout": "masked"}, "'mask'"),
-        ({"scored": "mask"}, "failure status 'scored'"),
-        ({"judge_timeout": 7}, "failure action 7"),
+        ({"scored": "mask"}, "unknown failure_policy status 'scored'"),
+        ({"judge_timeout": 7}, "unknown failure_policy action 7"),
     ],
 )
 def test_unknown_name_is_an_error_that_suggests_a_known_one(options, hint):

@@ -202,8 +202,13 @@ def check_device(config: StageConfig, available: str, problems: Problems) -> Non
 def check_batches(
     config: RLConfig, given: Set[str], data_ranks: int, n_prompts: int | None, problems: Problems
 ) -> BatchPlan | None:
-    """The batch plan; None, and a problem, when sizes do not divide. Notes a save in the middle of a rollout."""
+    """The batch plan; None where sizes are wrong or, with a problem, do not divide.
+
+    Notes a save in the middle of a rollout.
+    """
     plan = None
+    if problems.concern(("global_batch_size", "global_mini_batch_size", "rollout_n")):
+        return None
     with problems.noted():
         plan = batch_plan(config, data_ranks, n_prompts)
     if plan is None:

@@ -13,10 +13,13 @@ from grrm.errors import UserError
 def read_command_line(stage: type[C], words: Sequence[str]) -> C | None:
     """The configuration that `words` name; None once help that was asked for has been printed.
 
-    Raises UserError with all mistakes, and, below the help, when no file is named.
+    Raises UserError with all mistakes, and when the first word names no file: without any word, below the help.
     """
-    if not words or {"-h", "--help"} & set(words):
+    asks_for_help = bool({"-h", "--help"} & set(words))
+    if not words or asks_for_help:
         print(help_text(stage_of(stage)), end="")
-    if not words:
+    if asks_for_help:
+        return None
+    if not words or words[0].startswith("--"):
         raise UserError(f"no argument file was given: {stage_of(stage).script} ARGUMENTS.yaml [--key value ...]")
-    return None if {"-h", "--help"} & set(words) else load_config(stage, words[0], words[1:])
+    return load_config(stage, words[0], words[1:])

@@ -91,10 +91,10 @@ def given_values(section: type[Section], raw: Mapping[str, Any], problems: Probl
     keys, aliases = keys_of(section), aliases_of(section)
     values: dict[str, Any] = {}
     written: dict[str, str] = {}
+    _note_unknown([name for name in raw if aliases.get(name, name) not in keys], [*keys, *aliases], problems)
     for name, value in raw.items():
         key = keys.get(aliases.get(name, name))
         if key is None:
-            problems.add_key(str(name), _unknown(name, [*keys, *aliases]))
             continue
         try:
             typed = key.typed(value, str(name))
@@ -112,11 +112,20 @@ def given_values(section: type[Section], raw: Mapping[str, Any], problems: Probl
     return values
 
 
-def _unknown(name: object, known: Sequence[str]) -> str:
-    other = next((stage.script for stage in STAGES if name in keys_of(stage.config)), None)
-    if other is not None:
-        return f"Unknown key {name!r}; {other} has it: start that script, or remove the key."
-    return f"Unknown key {name!r}; did you mean {nearest_name(name, known)!r}?"
+def _note_unknown(names: Sequence[Any], known: Sequence[str], problems: Problems) -> None:
+    """One sentence for all keys of another stage's script, whose file this may be, and one for each other key."""
+    elsewhere: dict[str, list[str]] = {}
+    for name in names:
+        script = next((stage.script for stage in STAGES if name in keys_of(stage.config)), None)
+        if script is not None:
+            elsewhere.setdefault(script, []).append(name)
+        else:
+            problems.add_key(str(name), f"Unknown key {name!r}; did you mean {nearest_name(name, known)!r}?")
+    for script, theirs in elsewhere.items():
+        quoted, more = ", ".join(map(repr, theirs)), "s" * (len(theirs) > 1)
+        problems.add_key(
+            theirs[0], f"Unknown key{more} {quoted}, known to {script}; start that, or remove the key{more}."
+        )
 
 
 def usable_values(section: type[Section], values: Mapping[str, Any], problems: Problems) -> dict[str, Any]:

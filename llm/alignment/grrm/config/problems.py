@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from grrm.errors import UserError, UserErrors
@@ -25,6 +25,10 @@ class Problems:
         """Note that the value of the key `name` cannot be used, whatever the others say."""
         self.sentences.append(sentence)
         self._wrong_keys.add(name)
+
+    def concern(self, names: Iterable[str]) -> bool:
+        """True where the value of one of these keys cannot be used, so that nothing can be worked out from them."""
+        return not self._wrong_keys.isdisjoint(names)
 
     @contextmanager
     def noted(self) -> Iterator[None]:

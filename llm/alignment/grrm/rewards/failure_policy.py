@@ -68,8 +68,8 @@ class FailurePolicy:
     def from_mapping(cls, options: Mapping[str, str]) -> FailurePolicy:
         """Read {status name: action name}. Raises UserError that names the nearest known name."""
         for status, action in options.items():
-            require_known("failure status", status, [known.value for known in DEFAULT_ACTIONS])
-            require_known("failure action", action, [known.value for known in FailureAction])
+            require_known("failure_policy status", status, [known.value for known in DEFAULT_ACTIONS])
+            require_known("failure_policy action", action, [known.value for known in FailureAction])
         return cls({Status(status): FailureAction(action) for status, action in options.items()})
 
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from grrm.rl.reward_stream import RewardStream
 from grrm.rl.rollout import RolledGroup, RolloutWorker, check_complete
 from grrm.tracking.rollout_dump import group_record
 
-TokenScorer = Callable[[Sequence[RolledGroup]], None]
+Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class ExperienceMaker:
     worker: RolloutWorker
     rewarder: Rewarder
     advantage_rule: Callable[[AdvantageInputs], FloatArray]
-    score_tokens: TokenScorer
+    score_tokens: Callable[[Sequence[RolledGroup]], None]
     plan: BatchPlan
     config: RLConfig
     ranks: DataRanks
@@ -192,7 +192,7 @@ class ExperienceMaker:
             width=self.config.max_dec_len,
         )
 
-    def _timed(self, phase: str, work: Callable[[], object]):  # type: ignore[no-untyped-def]
+    def _timed(self, phase: str, work: Callable[[], Result]) -> Result:
         started = time.perf_counter()
         result = work()
         self._seconds[phase] = self._seconds.get(phase, 0.0) + time.perf_counter() - started

@@ -15,7 +15,7 @@ from grrm.models.tokenizer import check_vocabulary
 
 
 def check_fit(tokenizer: Any, config: Any, longest: int) -> None:
-    """Raises UserError when the model has no row for a token, or no position for row of `longest` tokens.
+    """Raises UserError when the model has no row for a token, or no position for a row of `longest` tokens.
 
     Either would otherwise surface as an index error in the middle of a run, at the first row that gets there.
     """

@@ -1,0 +1,76 @@
+"""An argument file and a command line as text: what can be read as which type, and what is told where it cannot."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grrm.config import RLConfig
+from grrm.config.key import keys_of
+from grrm.config.load import parse_overrides, read_yaml
+from grrm.config.values import convert
+from grrm.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a: [1", "this is not valid YAML"),
+        ("seed: 1\nseed: 2\n", "line 2: this is not valid YAML: the key 'seed' is given twice"),
+        ("- a\n- b\n", "holds no settings"),
+        ("", "holds no settings"),
+        ("a: \x00", "is not valid YAML"),
+        ("? [1, 2]\n: 3\n", "is not valid YAML"),
+    ],
+)
+def test_unusable_yaml_is_one_sentence(tmp_path, content, message):
+    path = tmp_path / "X.yaml"
+    path.write_text(content)
+    with pytest.raises(UserError) as caught:
+        read_yaml(path)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_argument_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"'no\.yaml' cannot be read: No such file"):
+        read_yaml("no.yaml")
+    path = tmp_path / "latin.yaml"
+    path.write_bytes(b"a: \xff\xfe")
+    with pytest.raises(UserError, match="not UTF-8"):
+        read_yaml(path)
+
+
+def test_stray_words_on_the_command_line_are_refused():
+    assert parse_overrides(["--a", "-1", "--b=x=y", "--c"]) == {"a": "-1", "b": "x=y", "c": "true"}
+    with pytest.raises(UserError, match="Unexpected 'stray'"):
+        parse_overrides(["--a", "1", "stray"])
+
+
+@settings(max_examples=200)
+@given(
+    st.sampled_from(sorted(keys_of(RLConfig))),
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text()),
+)
+def test_any_scalar_is_converted_or_refused_with_its_key(key, value):
+    try:
+        keys_of(RLConfig)[key].read(value)
+    except UserError as error:
+        message = str(error)
+    else:
+        message = f"{key} is fine"
+    assert message.startswith(f"{key} is ")
+
+
+@given(st.integers(-(10**20), 10**20))
+def test_whole_numbers_survive_as_text(number):
+    assert convert("max_steps", str(number), int) == convert("max_steps", number, int) == number
+
+
+def test_checking_a_file_does_not_import_paddle():
+    code = "import sys, grrm.config; sys.exit('paddle' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
