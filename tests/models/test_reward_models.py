@@ -36,6 +36,20 @@ def test_a_copy_scores_as_its_original(model: RewardModel):
     np.testing.assert_allclose(found[4:], found[1], atol=1e-5)
 
 
+def test_copies_cost_the_backbone_nothing_and_teach_as_often_as_they_are_there(model: RewardModel):
+    (group,) = draw_groups(3, seed=3)
+    copies = CandidateGroup(group.prompt_ids, [*group.responses, *group.responses])
+    batch, twice = model.collate([group]), model.collate([copies])
+    assert twice["input_ids"].tolist() == batch["input_ids"].tolist()
+    gradients = []
+    for one in (batch, twice):
+        model(**one).sum().backward()
+        gradients.append(model.head.state_dict()["score.weight" if model.kind == "ranker" else "weight"].grad.numpy())
+        model.clear_gradients()
+    if not compares(model):
+        np.testing.assert_allclose(gradients[1], 2 * gradients[0], rtol=1e-4, atol=1e-6)
+
+
 def test_a_score_depends_on_the_other_candidates_only_where_they_are_compared(model: RewardModel):
     (group,) = draw_groups(4, seed=4)
     (together,) = scores(model, [group])
@@ -170,6 +184,7 @@ def by_definition(model: RewardModel, group: CandidateGroup) -> list[float]:
 
 def test_scores_are_those_of_the_definition_computed_without_packing(model: RewardModel):
     for group in draw_groups(4, 2, seed=9):
+        group.responses.append(group.responses[0])  # a copy is a candidate like others
         if model.kind == "ranker":
             expected = by_definition(model, group)
         else:

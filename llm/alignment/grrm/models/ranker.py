@@ -45,28 +45,36 @@ class Rows(NamedTuple):
     members_R: paddle.Tensor
 
 
-def lay_out_rows(lengths_R: Sequence[int], group_sizes: Sequence[int], compare: Compare) -> Rows:
-    """Rows of candidates of these numbers of tokens; a row is a group where its candidates are compared."""
-    sizes = group_sizes if compare == "group" else [1] * len(lengths_R)
+def lay_out_rows(
+    lengths_D: Sequence[int], numbers_R: NDArray[np.int64], group_sizes: Sequence[int], compare: Compare
+) -> Rows:
+    """Rows of groups where candidates are compared, copies included, else of the D distinct responses.
+
+    `lengths_D` are their tokens, `numbers_R` says which of them each candidate is.
+    """
+    if compare == "group":
+        sizes, in_rows, members_R = list(group_sizes), numbers_R, _members(group_sizes)
+    else:
+        sizes, in_rows, members_R = [1] * len(lengths_D), np.arange(len(lengths_D)), numbers_R
+    lengths = np.asarray(lengths_D)[in_rows]
     ends = np.cumsum([0, *sizes])
-    row_lengths = [sum(lengths_R[begin:end]) for begin, end in itertools.pairwise(ends)]
-    tokens_KT = scatter_index(row_lengths)
-    candidate_N = np.repeat(np.arange(len(lengths_R)), lengths_R)
-    candidate_KT = np.append(candidate_N, -1)[tokens_KT]
-    begins_R = np.cumsum([0, *lengths_R[:-1]])
-    positions_KT = np.where(candidate_KT < 0, 0, tokens_KT - begins_R[candidate_KT])
-    number_C = ends[:-1, None] + np.arange(max(sizes))  # of each row's candidates; some are of the rows behind
-    weights_KCT = number_C[:, :, None] == candidate_KT[:, None, :]
+    index_KT = scatter_index([int(lengths[begin:end].sum()) for begin, end in itertools.pairwise(ends)])
+    candidate_KT = np.append(np.repeat(np.arange(len(in_rows)), lengths), -1)[index_KT]
+    is_token_KT = candidate_KT >= 0
+    positions_KT = np.where(is_token_KT, index_KT - (np.cumsum(lengths) - lengths)[candidate_KT], 0)
+    begins = (np.cumsum(lengths_D) - lengths_D)[in_rows]
+    tokens_KT = np.where(is_token_KT, begins[candidate_KT] + positions_KT, sum(lengths_D))
+    number_KC = ends[:-1, None] + np.arange(max(sizes))  # of each row's candidates; some are of the rows behind
+    weights_KCT = (number_KC[:, :, None] == candidate_KT[:, None, :]).astype(np.float32)
+    weights_KCT /= np.maximum(weights_KCT.sum(-1, keepdims=True), 1)
     own_KTT = candidate_KT[:, :, None] == candidate_KT[:, None, :]
     return Rows(
         tokens_KT=paddle.to_tensor(tokens_KT),
         positions_KT=paddle.to_tensor(positions_KT),
-        mask_KT=paddle.to_tensor(np.where(candidate_KT < 0, np.finfo(np.float32).min, 0).astype(np.float32)),
+        mask_KT=paddle.to_tensor(np.where(is_token_KT, 0, np.finfo(np.float32).min).astype(np.float32)),
         own_KTT=paddle.to_tensor(own_KTT.astype(np.float32)) if compare == "group" else None,
-        weights_KCT=paddle.to_tensor(
-            (weights_KCT / np.maximum(weights_KCT.sum(-1, keepdims=True), 1)).astype("float32")
-        ),
-        members_R=paddle.to_tensor(_members(sizes)),
+        weights_KCT=paddle.to_tensor(weights_KCT),
+        members_R=paddle.to_tensor(members_R),
     )
 
 
@@ -188,8 +196,9 @@ class Ranker(RewardModel):
 
     def collate(self, groups: Sequence[CandidateGroup]) -> dict[str, Any]:
         """Packed rows; where each candidate's tokens are, and what predicts them; and the rows of the new blocks."""
-        tokens = pack_groups(groups)
-        rows = lay_out_rows(tokens.lengths_R, [len(group.responses) for group in groups], self.compare)
+        tokens, numbers_R = pack_groups(groups)
+        group_sizes = [len(group.responses) for group in groups]
+        rows = lay_out_rows(tokens.lengths_R, numbers_R, group_sizes, self.compare)
         positions_2N = paddle.concat([tokens.own_positions_N, tokens.positions_N])
         return {**row_inputs(tokens), "positions_2N": positions_2N, "labels_N": tokens.labels_N, **rows._asdict()}
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import paddle
+from numpy.typing import NDArray
 from paddle import nn
 
 from grrm.models.packing import PackedTokens, pack_rows
@@ -63,14 +64,23 @@ class RewardModel(nn.Layer):
         return self.backbone(**inputs, positions_N=positions_N).hidden_NH
 
 
-def pack_groups(groups: Sequence[CandidateGroup]) -> PackedTokens:
-    """Packed rows with every token of every candidate. Raises ValueError for an empty prompt or response."""
+def pack_groups(groups: Sequence[CandidateGroup]) -> tuple[PackedTokens, NDArray[np.int64]]:
+    """Packed rows with every token of every candidate, copies of a group once; and each candidate's number in them [R].
+
+    Raises ValueError for an empty prompt or response.
+    """
+    prompts: list[list[int]] = []
+    responses: list[tuple[int, ...]] = []
+    numbers_R: list[int] = []
     for number, group in enumerate(groups):
         if not (group.prompt_ids and group.responses and all(group.responses)):
             raise ValueError(f"group {number} has an empty prompt, no candidates or an empty one")
-    prompts = [group.prompt_ids for group in groups for _ in group.responses]
-    responses = [response for group in groups for response in group.responses]
-    return pack_rows(prompts, responses, 0, PACK_TOKENS, ROW_TOKENS, keep_last=True)
+        distinct = list(dict.fromkeys(map(tuple, group.responses)))
+        numbers_R += [len(responses) + distinct.index(tuple(response)) for response in group.responses]
+        prompts += [group.prompt_ids] * len(distinct)
+        responses += distinct
+    packed = pack_rows(prompts, responses, 0, PACK_TOKENS, ROW_TOKENS, keep_last=True)
+    return packed, np.asarray(numbers_R, dtype=np.int64)
 
 
 def row_inputs(tokens: PackedTokens) -> dict[str, Any]:
@@ -100,9 +110,9 @@ class PairwiseModel(RewardModel):
 
     def collate(self, groups: Sequence[CandidateGroup]) -> dict[str, Any]:
         """Packed rows, and where the last token of each response is."""
-        tokens = pack_groups(groups)
+        tokens, numbers_R = pack_groups(groups)
         assert tokens.own_positions_N is not None
-        last_R = np.cumsum(tokens.lengths_R) - 1
+        last_R = (np.cumsum(tokens.lengths_R) - 1)[numbers_R]
         return {**row_inputs(tokens), "positions_R": tokens.own_positions_N[paddle.to_tensor(last_R)]}
 
     def forward(self, **batch: Any) -> paddle.Tensor:
