@@ -67,8 +67,9 @@ def load_reward_model(directory: str | Path) -> RewardModel:
     directory = Path(directory)
     kind, settings = _read_settings(directory)
     weights = _read_head(directory / HEAD_FILES[kind])
+    backbone = load_policy(directory)
     try:
-        model: RewardModel = KINDS[kind](load_policy(directory), **settings)
+        model: RewardModel = KINDS[kind](backbone, **settings)
     except TypeError as error:
         raise _unreadable(directory, str(error)) from error
     _fill_head(model, weights, directory / HEAD_FILES[kind])
@@ -93,7 +94,7 @@ def score_groups(model: RewardModel, groups: Sequence[CandidateGroup], *, max_to
     """Scores of each group's candidates, without gradient, groups in their order.
 
     As many groups go through the model at once as have at most `max_tokens` tokens, a larger one alone. Raises
-    ValueError for an empty prompt or response.
+    ValueError for an empty prompt or response. Weights of a diverged training give scores that are not finite.
     """
     scores: list[list[float]] = [[] for _ in groups]
     was_training = model.training
