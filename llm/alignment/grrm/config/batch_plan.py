@@ -19,7 +19,6 @@ from typing import Protocol
 from grrm.config.problems import Problems
 from grrm.errors import UserError
 
-
 FARTHEST = 10**6  # from a value that does not fit, where one that does is looked for
 
 
