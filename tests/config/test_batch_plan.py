@@ -127,3 +127,8 @@ def test_nearest_values_fit_and_nothing_fits_closer(value, divisor):
 
 def test_nearest_values_admits_when_nothing_fits():
     assert nearest_values(3, lambda _: False, 10) == "another size"
+
+
+def test_a_size_far_too_large_is_refused_at_once():
+    with pytest.raises(UserError, match=r"which has 4000000000 optimizer steps; use another size\."):
+        batch_plan(settings(update_iters=10**9), 1)

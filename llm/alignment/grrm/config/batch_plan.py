@@ -19,6 +19,8 @@ from typing import Protocol
 from grrm.config.problems import Problems
 from grrm.errors import UserError
 
+FARTHEST = 10**6  # from a value that does not fit, where one that does is looked for
+
 
 class BatchSettings(Protocol):
     """The settings the arithmetic reads; RLConfig has them all."""
@@ -183,7 +185,12 @@ def _rollouts(settings: BatchSettings, updates: int, n_train_prompts: int | None
 
 
 def nearest_values(value: int, fits: Callable[[int], bool], upper: int) -> str:
-    """The closest fitting values at or below and above `value` in 1..`upper`, as text: "12 or 16"."""
-    below = next((other for other in range(min(value, upper), 0, -1) if fits(other)), None)
-    above = next((other for other in range(max(value, 0) + 1, upper + 1) if fits(other)), None)
+    """The closest fitting values at or below and above `value` in 1..`upper`, as text: "12 or 16".
+
+    Of values further away than a million there is none worth naming.
+    """
+    start = min(value, upper)
+    below = next((other for other in range(start, max(start - FARTHEST, 0), -1) if fits(other)), None)
+    start = max(value, 0) + 1
+    above = next((other for other in range(start, min(start + FARTHEST, upper + 1)) if fits(other)), None)
     return " or ".join(str(other) for other in (below, above) if other is not None) or "another size"
