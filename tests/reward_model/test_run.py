@@ -13,7 +13,7 @@ from support.scored_rows import scored_rows
 from support.sentences import ends_with_a_sentence
 
 from grrm.config import RewardModelConfig, load_config
-from grrm.models.reward_models import load_reward_model, score_groups
+from grrm.models.reward_models import load_reward_model, new_reward_model, score_groups
 from grrm.models.tokenizer import load_tokenizer
 from grrm.reward_model import run as reward_run
 from grrm.reward_model.groups import GroupEncoder, read_gold_groups
@@ -102,6 +102,15 @@ def test_backbone_has_its_own_learning_rate(
     assert moved["0"] == 0
     assert moved["0.0001"] == pytest.approx(0.0001, rel=0.05)  # AdamW's first step is as long as the learning rate
     assert moved["0.01"] == pytest.approx(0.01, rel=0.05)
+
+
+def test_sixteen_bit_weights_leave_the_tables_of_positions_as_they_are(world: TinyWorld) -> None:
+    model = new_reward_model("ranker", world.policy)
+    before = {name: table.numpy() for name, table in model.named_buffers()}
+    reward_run.cast_weights(model, "bfloat16")
+    assert {str(weight.dtype) for weight in model.parameters()} == {"paddle.bfloat16"}
+    assert len(before) > 3
+    assert all((table.numpy() == before[name]).all() for name, table in model.named_buffers())
 
 
 @pytest.mark.slow

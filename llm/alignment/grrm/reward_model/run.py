@@ -92,7 +92,20 @@ def build_model(config: RewardModelConfig, dtype: str) -> Any:
         width=config.width,
         seed=config.seed,
     )
+    if dtype != "float32":
+        cast_weights(model, dtype)
     if config.backbone_learning_rate == 0:
         for parameter in model.backbone.parameters():
             parameter.stop_gradient = True
-    return model if dtype == "float32" else model.to(dtype=dtype)
+    return model
+
+
+def cast_weights(model: Any, dtype: str) -> None:
+    """Weights to `dtype`, while the tables of rotary positions stay as precise as they are."""
+    layers = model.sublayers(include_self=True)
+    tables = [
+        (one, name, table.clone()) for one in layers for name, table in one.named_buffers(include_sublayers=False)
+    ]
+    model.to(dtype=dtype)
+    for layer, name, table in tables:
+        setattr(layer, name, table)

@@ -124,7 +124,8 @@ class RewardModelTrainer(MarksCheckpoints, StopsAtDivergence, Trainer):
         if self.metrics_log is not None:
             self.metrics_log.log(step, {**metrics, **details(judged)})
         if self.progress is not None:
-            tqdm.write(console_line(step, len(judged), metrics), file=sys.stderr)
+            line = console_line(step, len(judged), metrics)
+            tqdm.write(f"{self.progress.description}: {line}", file=sys.stderr)
         self.log(dict(metrics))
         self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
