@@ -65,13 +65,13 @@ def _of_language_pair(groups: Sequence[JudgedGroup]) -> dict[str, Any]:
     }
 
 
-def console_line(step: int, n_groups: int, metrics: dict[str, float]) -> str:
+def console_line(n_groups: int, metrics: dict[str, float]) -> str:
     """An evaluation in a line."""
     parts = [
         f"{name} {metrics[key]:.3f} [{metrics[f'{key}_low']:.3f}, {metrics[f'{key}_high']:.3f}]"
         for name, key in (("pairs in order", "eval_pair_accuracy"), ("correlation", "eval_correlation"))
     ]
-    return f"step {step}, {n_groups} held-out groups: {', '.join(parts)}, loss {metrics['eval_loss']:.4g}"
+    return f"{n_groups} held-out groups: {', '.join(parts)}, loss {metrics['eval_loss']:.4g}"
 
 
 def _with_bounds(name: str, interval: Interval | None) -> dict[str, float]:
