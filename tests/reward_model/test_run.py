@@ -66,14 +66,24 @@ def test_learns_a_property_of_the_text(
     assert sum(pair["groups"] for pair in pairs.values()) == 40
 
 
-@pytest.mark.parametrize("yaml", [RANKER, PAIRWISE], ids=["ranker", "pairwise"])
+@pytest.mark.parametrize(
+    ("yaml", "head"),
+    [(RANKER, {}), (RANKER, {"compare": "group", "blocks": "1", "width": "16"}), (PAIRWISE, {})],
+    ids=["ranker", "comparing", "pairwise"],
+)
 def test_trained_model_scores_as_at_its_last_evaluation(
-    world: TinyWorld, write_rows: Callable[..., Path], settings: Callable[..., list[str]], tmp_path: Path, yaml: Path
+    world: TinyWorld,
+    write_rows: Callable[..., Path],
+    settings: Callable[..., list[str]],
+    tmp_path: Path,
+    yaml: Path,
+    head: dict[str, str],
 ) -> None:
     data, held = write_rows(scored_rows(16)), write_rows(scored_rows(5, seed=9), "held.jsonl")
     evaluated = {"evaluation_strategy": "steps", "eval_steps": "2", "eval_datasets": str(held)}
-    config = train(yaml, settings(data, max_steps="2", save_steps="2", **evaluated))
+    config = train(yaml, settings(data, max_steps="2", save_steps="2", **evaluated, **head))
     model = load_reward_model(tmp_path / "out")
+    assert all(str(model.settings()[name]) == value for name, value in head.items())
     tokenizer = load_tokenizer(tmp_path / "out")
     end = [tokenizer.eos_token_id] if config.reward_model == "pairwise" else []
     groups = read_gold_groups(held, GroupEncoder(config, tokenizer, world.policy, end), config).groups
