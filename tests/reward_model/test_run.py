@@ -124,20 +124,24 @@ def test_sixteen_bit_weights_leave_the_tables_of_positions_as_they_are(world: Ti
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_four_steps_equal_two_and_two_more(
-    write_rows: Callable[..., Path], settings: Callable[..., list[str]], tmp_path: Path
+    write_rows: Callable[..., Path], settings: Callable[..., list[str]], tmp_path: Path, ranks: int
 ) -> None:
     data = write_rows(scored_rows(24))  # three steps an epoch
     held = {"evaluation_strategy": "steps", "eval_steps": "1", "val_size": "0", "eval_datasets": str(data)}
     fixed = {"save_steps": "2", "lr_scheduler_type": "constant", **held}
 
-    def command(output: str, max_steps: str) -> list[str]:
-        return [str(SCRIPTS / "run_reward.py"), str(RANKER), *settings(data, output, max_steps=max_steps, **fixed)]
+    def start(output: str, max_steps: str) -> None:
+        shared = {"per_device_train_batch_size": str(8 // ranks), "sharding": "stage1" if ranks > 1 else ""}
+        overrides = settings(data, output, max_steps=max_steps, **fixed, **shared)
+        command = [str(SCRIPTS / "run_reward.py"), str(RANKER), *overrides]
+        run(one_rank(command) if ranks == 1 else two_ranks(command, tmp_path / "logs"))
 
-    run(one_rank(command("whole", "4")))
-    run(one_rank(command("parts", "2")))
+    start("whole", "4")
+    start("parts", "2")
     assert largest_difference(tmp_path / "whole", tmp_path / "parts") > 0
-    run(one_rank(command("parts", "4")))
+    start("parts", "4")
     assert largest_difference(tmp_path / "whole", tmp_path / "parts") == 0
     told = [[line.get("loss"), line.get("eval_loss")] for line in metrics_of(tmp_path / "parts")]
     assert told == [[line.get("loss"), line.get("eval_loss")] for line in metrics_of(tmp_path / "whole")]
