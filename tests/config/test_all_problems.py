@@ -91,9 +91,9 @@ def test_the_command_line_mends_what_is_wrong_in_the_file(tmp_path):
 
 def test_a_refused_key_is_not_asked_for_a_better_value(tmp_path):
     path = tmp_path / "X.yaml"
-    path.write_text(yaml.safe_dump({"output_dir": "out", "model_name_or_path": "a/b", "train_datasets": "x"}))
-    with pytest.raises(UserError, match=r"eval_steps: 0 is not supported: run_sft\.py does not evaluate"):
-        prepare(SFTConfig, path, ["--eval_steps", "0"], check_machine=False)
+    path.write_text(yaml.safe_dump(GOOD))
+    with pytest.raises(UserError, match=r"val_size: -1.* is not supported: held-out prompts come"):
+        prepare(RLConfig, path, ["--val_size", "-1"], check_machine=False)
 
 
 def test_a_single_mistake_stays_one_sentence(tmp_path):
@@ -118,7 +118,7 @@ def test_supervised_files_too(tmp_path):
     told = mistakes(tmp_path, {"do_eval": True, "weight_decay": "little"}, stage=SFTConfig)
     theirs = "'actor_model_name_or_path', 'rollout_n', 'max_prompt_len', 'max_dec_len'"
     assert f"Unknown keys {theirs}, known to run_rl.py; start that, or remove the keys." in told
-    assert any(sentence.startswith("do_eval: True is not supported: run_sft.py does not evaluate") for sentence in told)
+    assert any(sentence.startswith("do_eval needs eval_datasets; give the file") for sentence in told)
     assert "weight_decay is 'little'; give a number." in told
     assert "give either model_name_or_path, to go on from a model, or init_from_config, to start anew." in told
 
@@ -143,7 +143,10 @@ def test_a_command_line_that_begins_with_a_setting_lacks_its_file():
         read_command_line(SFTConfig, ["--max_steps", "3"])
 
 
-@pytest.mark.parametrize("words", [("run_rl.py", "--help"), ("run_sft.py", "-h"), ("run_rl.py", "X.yaml", "--help")])
+@pytest.mark.parametrize(
+    "words",
+    [("run_rl.py", "--help"), ("run_sft.py", "-h"), ("run_reward.py", "--help"), ("run_rl.py", "X.yaml", "--help")],
+)
 def test_help_needs_neither_file_nor_paddle(words):
     done = start(*words)
     assert done.returncode == 0

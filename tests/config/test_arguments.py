@@ -271,4 +271,10 @@ def test_sft_files(run):
     scratch = {"model_name_or_path": None, "init_from_config": "c.json"}
     assert "init_from_config needs tokenizer_name_or_path" in refusal(run, scratch, stage=SFTConfig)
     assert "Unknown key 'rollout_n'" in refusal(run, {"rollout_n": 4}, stage=SFTConfig)
-    assert "run_sft.py does not evaluate" in refusal(run, {"eval_datasets": "e.jsonl"}, stage=SFTConfig)
+    assert "eval_datasets needs evaluations" in refusal(run, {"eval_datasets": "e.jsonl"}, stage=SFTConfig)
+    held_out = {"evaluation_strategy": "steps", "val_size": 0.1, "metric_for_best_model": "loss"}
+    assert run(held_out, stage=SFTConfig).config.val_size == 0.1
+    assert "eval_datasets and val_size exclude" in refusal(run, {**held_out, "eval_datasets": "e"}, stage=SFTConfig)
+    sharded, gpu = {**held_out, "sharding": "stage3"}, Launch("gpu", 1)
+    assert "stage3 leaves no whole weights" in refusal(run, sharded, stage=SFTConfig, launch=gpu)
+    assert "max_evaluate_steps: 3 is not supported" in refusal(run, {"max_evaluate_steps": 3}, stage=SFTConfig)

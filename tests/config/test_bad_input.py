@@ -40,7 +40,7 @@ def complaint(world: TinyWorld, tmp_path: Path, capsys: pytest.CaptureFixture[st
 # --- the argument file, as a real process -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("script", ["run_rl.py", "run_sft.py"])
+@pytest.mark.parametrize("script", ["run_rl.py", "run_sft.py", "run_reward.py"])
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [

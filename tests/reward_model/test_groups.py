@@ -15,11 +15,12 @@ from support.scored_rows import scored_rows
 
 from grrm.config import RewardModelConfig
 from grrm.data.annotation.groups import annotate_groups
+from grrm.data.dataset import held_out_split
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.mt_prompts import mt_prompt
 from grrm.models.tokenizer import encoder, load_tokenizer, special_tokens, text_encoder
-from grrm.reward_model.groups import GoldGroup, GroupEncoder, held_out_split, read_gold_groups
+from grrm.reward_model.groups import GoldGroup, GroupEncoder, read_gold_groups
 
 PROMPT = "Translate the following text from English into German:\nEnglish: One\nGerman:"
 
@@ -181,8 +182,12 @@ def test_held_out_prompts_are_not_trained_on(
 ) -> None:
     rows = scored_rows(12)
     groups: list[GoldGroup] = read(write_rows([*rows, *scored_rows(12, seed=5)])).groups
-    train, held = held_out_split(groups, val_size, seed=3)
+
+    def prompt_of(group: GoldGroup) -> tuple[int, ...]:
+        return tuple(group.candidates.prompt_ids)
+
+    train, held = held_out_split(groups, prompt_of, val_size, seed=3)
     assert (len(train), len(held)) == (24 - n_held, n_held)
-    assert not {tuple(one.candidates.prompt_ids) for one in train} & {tuple(one.candidates.prompt_ids) for one in held}
-    assert held_out_split(groups, val_size, seed=3) == (train, held)
-    assert held_out_split(groups, val_size, seed=4)[1] != held
+    assert not set(map(prompt_of, train)) & set(map(prompt_of, held))
+    assert held_out_split(groups, prompt_of, val_size, seed=3) == (train, held)
+    assert held_out_split(groups, prompt_of, val_size, seed=4)[1] != held

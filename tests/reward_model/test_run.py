@@ -13,7 +13,7 @@ from support.scored_rows import scored_rows
 from support.sentences import ends_with_a_sentence
 
 from grrm.config import RewardModelConfig, load_config
-from grrm.models.reward_models import load_reward_model, score_groups
+from grrm.models.reward_models import load_reward_model, new_reward_model, score_groups
 from grrm.models.tokenizer import load_tokenizer
 from grrm.reward_model import run as reward_run
 from grrm.reward_model.groups import GroupEncoder, read_gold_groups
@@ -66,14 +66,24 @@ def test_learns_a_property_of_the_text(
     assert sum(pair["groups"] for pair in pairs.values()) == 40
 
 
-@pytest.mark.parametrize("yaml", [RANKER, PAIRWISE], ids=["ranker", "pairwise"])
+@pytest.mark.parametrize(
+    ("yaml", "head"),
+    [(RANKER, {}), (RANKER, {"compare": "group", "blocks": "1", "width": "16"}), (PAIRWISE, {})],
+    ids=["ranker", "comparing", "pairwise"],
+)
 def test_trained_model_scores_as_at_its_last_evaluation(
-    world: TinyWorld, write_rows: Callable[..., Path], settings: Callable[..., list[str]], tmp_path: Path, yaml: Path
+    world: TinyWorld,
+    write_rows: Callable[..., Path],
+    settings: Callable[..., list[str]],
+    tmp_path: Path,
+    yaml: Path,
+    head: dict[str, str],
 ) -> None:
     data, held = write_rows(scored_rows(16)), write_rows(scored_rows(5, seed=9), "held.jsonl")
     evaluated = {"evaluation_strategy": "steps", "eval_steps": "2", "eval_datasets": str(held)}
-    config = train(yaml, settings(data, max_steps="2", save_steps="2", **evaluated))
+    config = train(yaml, settings(data, max_steps="2", save_steps="2", **evaluated, **head))
     model = load_reward_model(tmp_path / "out")
+    assert all(str(model.settings()[name]) == value for name, value in head.items())
     tokenizer = load_tokenizer(tmp_path / "out")
     end = [tokenizer.eos_token_id] if config.reward_model == "pairwise" else []
     groups = read_gold_groups(held, GroupEncoder(config, tokenizer, world.policy, end), config).groups
@@ -104,21 +114,34 @@ def test_backbone_has_its_own_learning_rate(
     assert moved["0.01"] == pytest.approx(0.01, rel=0.05)
 
 
+def test_sixteen_bit_weights_leave_the_tables_of_positions_as_they_are(world: TinyWorld) -> None:
+    model = new_reward_model("ranker", world.policy)
+    before = {name: table.numpy() for name, table in model.named_buffers()}
+    reward_run.cast_weights(model, "bfloat16")
+    assert {str(weight.dtype) for weight in model.parameters()} == {"paddle.bfloat16"}
+    assert len(before) > 3
+    assert all((table.numpy() == before[name]).all() for name, table in model.named_buffers())
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_four_steps_equal_two_and_two_more(
-    write_rows: Callable[..., Path], settings: Callable[..., list[str]], tmp_path: Path
+    write_rows: Callable[..., Path], settings: Callable[..., list[str]], tmp_path: Path, ranks: int
 ) -> None:
     data = write_rows(scored_rows(24))  # three steps an epoch
     held = {"evaluation_strategy": "steps", "eval_steps": "1", "val_size": "0", "eval_datasets": str(data)}
     fixed = {"save_steps": "2", "lr_scheduler_type": "constant", **held}
 
-    def command(output: str, max_steps: str) -> list[str]:
-        return [str(SCRIPTS / "run_reward.py"), str(RANKER), *settings(data, output, max_steps=max_steps, **fixed)]
+    def start(output: str, max_steps: str) -> None:
+        shared = {"per_device_train_batch_size": str(8 // ranks), "sharding": "stage1" if ranks > 1 else ""}
+        overrides = settings(data, output, max_steps=max_steps, **fixed, **shared)
+        command = [str(SCRIPTS / "run_reward.py"), str(RANKER), *overrides]
+        run(one_rank(command) if ranks == 1 else two_ranks(command, tmp_path / "logs"))
 
-    run(one_rank(command("whole", "4")))
-    run(one_rank(command("parts", "2")))
+    start("whole", "4")
+    start("parts", "2")
     assert largest_difference(tmp_path / "whole", tmp_path / "parts") > 0
-    run(one_rank(command("parts", "4")))
+    start("parts", "4")
     assert largest_difference(tmp_path / "whole", tmp_path / "parts") == 0
     told = [[line.get("loss"), line.get("eval_loss")] for line in metrics_of(tmp_path / "parts")]
     assert told == [[line.get("loss"), line.get("eval_loss")] for line in metrics_of(tmp_path / "whole")]
@@ -156,7 +179,7 @@ def test_pairs_and_groups_train_either_model(
     ("changes", "sentence"),
     [
         ({"num_train_epochs": "0.1", "max_steps": "-1"}, "are not one optimizer step"),
-        ({"val_size": "40", "evaluation_strategy": "steps"}, "val_size 40 of 8 groups leaves none to train on"),
+        ({"val_size": "40", "evaluation_strategy": "steps"}, "val_size 40 of 8 rows leaves none to train on"),
         ({"max_length": "10"}, "has no usable row (8 x longer than max_length = 10 tokens)"),
         ({"score_key": "gold"}, "has no usable row (8 x there are no gold scores)"),
         ({"mt_key": "texts"}, "has neither prompt, chosen, rejected nor src_text, src_lang, trg_lang, texts, scores"),

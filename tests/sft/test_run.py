@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from support.rl_processes import CONFIGS, TinyWorld
 from support.sentences import ends_with_a_sentence
+from support.tiny_models import naive_logits
 
 from grrm.config import SFTConfig, load_config
+from grrm.models.policy import load_policy
+from grrm.models.tokenizer import load_tokenizer
 from grrm.sft import run as sft_run
 from grrm.tracking.metrics_log import read_metrics
 
@@ -60,6 +64,25 @@ def test_last_step_is_logged_between_the_logging_steps(world: TinyWorld, tmp_pat
     overrides = sft_settings(world, tmp_path, max_steps="3", logging_steps="2", save_steps="3")
     sft_run.train(load_config(SFTConfig, CONFIGS / "sft_tiny_argument.yaml", overrides))
     assert [line["step"] for line in read_metrics(tmp_path / "out")] == [2, 3]
+
+
+def test_held_out_rows_are_scored_during_training(world: TinyWorld, tmp_path: Path) -> None:
+    held = {"evaluation_strategy": "steps", "eval_steps": "2", "max_steps": "2", "save_steps": "2"}
+    overrides = sft_settings(world, tmp_path, **held, val_size="3", per_device_eval_batch_size="2")
+    config = load_config(SFTConfig, CONFIGS / "sft_tiny_argument.yaml", overrides)
+    sft_run.train(config)
+    trained, evaluated = read_metrics(tmp_path / "out")[-2:]
+    assert (trained["step"], evaluated["step"]) == (2, 2)
+    tokenizer, model = load_tokenizer(tmp_path / "out"), load_policy(tmp_path / "out")
+    train, held_out = sft_run.read_data(config, tokenizer)
+    assert (len(train), len(held_out)) == (7, 3)
+    losses = []
+    for item in held_out:
+        logits_TV = naive_logits(model, item.input_ids)
+        logprobs_TV = logits_TV - np.logaddexp.reduce(logits_TV, axis=-1, keepdims=True)
+        losses += [-logprobs_TV[at - 1, item.input_ids[at]] for at in range(item.prompt_len, len(item.input_ids))]
+    assert evaluated["eval_loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-4)
+    assert evaluated["eval_loss_per_row"] == pytest.approx(sum(losses) / 3, rel=1e-4)
 
 
 @pytest.mark.parametrize(

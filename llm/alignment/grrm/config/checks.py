@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,7 @@ class Launch:
 
 _TRACKER_PACKAGES = {"tensorboard": "tensorboardX"}  # the writer that PaddleNLP uses
 _HELD_OUT_METRICS = ("eval_reward", "eval_reward_greedy", "eval_frac_unrewarded")
+_SFT_METRICS = ("eval_loss",)
 _REWARD_MODEL_METRICS = ("eval_loss", "eval_pair_accuracy", "eval_correlation")
 
 
@@ -136,14 +137,13 @@ def check_sft(config: SFTConfig, given: Set[str], problems: Problems) -> None:
         problems.add("give either model_name_or_path, to go on from a model, or init_from_config, to start anew.")
     elif config.init_from_config and not config.tokenizer_name_or_path:
         problems.add("init_from_config needs tokenizer_name_or_path; give the folder of the tokenizer.")
+    _check_held_out(config, _SFT_METRICS, problems)
+    if "stage3" in config.sharding and _evaluates(config):
+        problems.add("sharding stage3 leaves no whole weights to evaluate on any rank; use stage1, or do not evaluate.")
 
 
-def check_reward_model(config: RewardModelConfig, given: Set[str], problems: Problems) -> None:
-    """Checks of the file of a reward model."""
-    if config.reward_model == "pairwise":
-        for name in ("compare", "blocks", "width"):
-            if name in given and getattr(config, name) != keys_of(RewardModelConfig)[name].default:
-                problems.add(f"{name} is of the ranker; remove the key or set reward_model: ranker.")
+def _check_held_out(config: SFTConfig | RewardModelConfig, metrics: Sequence[str], problems: Problems) -> None:
+    """Held-out rows, and the choice of a checkpoint by one of the `metrics` that they give."""
     if config.eval_datasets and config.val_size:
         problems.add("eval_datasets and val_size exclude each other; give one of them.")
     if config.val_size > 1 and not config.val_size.is_integer():
@@ -153,9 +153,18 @@ def check_reward_model(config: RewardModelConfig, given: Set[str], problems: Pro
             if getattr(config, name):
                 problems.add(f"{name} needs evaluations; set evaluation_strategy: steps, or remove the key.")
     best = config.metric_for_best_model
-    if best and f"eval_{best.removeprefix('eval_')}" not in _REWARD_MODEL_METRICS:
-        known = ", ".join(_REWARD_MODEL_METRICS)
+    if best and f"eval_{best.removeprefix('eval_')}" not in metrics:
+        known = ", ".join(metrics)
         problems.add(f"metric_for_best_model is {best}, but evaluations give {known}; name one of them.")
+
+
+def check_reward_model(config: RewardModelConfig, given: Set[str], problems: Problems) -> None:
+    """Checks of the file of a reward model."""
+    if config.reward_model == "pairwise":
+        for name in ("compare", "blocks", "width"):
+            if name in given and getattr(config, name) != keys_of(RewardModelConfig)[name].default:
+                problems.add(f"{name} is of the ranker; remove the key or set reward_model: ranker.")
+    _check_held_out(config, _REWARD_MODEL_METRICS, problems)
     if "stage3" in config.sharding:
         problems.add_key(
             "sharding", "sharding stage3 is not supported: evaluation needs whole weights on each rank; use stage1."

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from grrm.config.key import Section, Support, key, refused
+from grrm.config.key import OURS, Section, Support, key, refused
 from grrm.config.keys.data import DataConfig, FreezingConfig, RowKeysConfig
 from grrm.config.keys.optimization import EvaluationConfig, LoaderConfig
 from grrm.config.stage_config import StageConfig
 
-_NO_EVALUATION = refused("run_sft.py does not evaluate; score its model with the evaluation of grrm and remove the key")
+_LOOP = "held-out rows are scored by this stage itself; remove the key"
+_LOOP_KEYS = ("prediction_loss_only", "eval_accumulation_steps", "max_evaluate_steps", "label_names")
 
 
 class SupervisedConfig(Section):
@@ -42,6 +43,7 @@ class SFTConfig(
     """Every setting of a supervised run."""
 
     support: ClassVar[Mapping[str, Support]] = {
-        **dict.fromkeys(EvaluationConfig.model_fields, _NO_EVALUATION),
+        **{name: refused(_LOOP) for name in _LOOP_KEYS},
+        "per_device_eval_batch_size": OURS,
         "dataloader_shuffle": refused("PaddleNLP's loader always shuffles; remove the key"),
     }

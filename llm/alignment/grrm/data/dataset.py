@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 from tqdm import tqdm
 
 from grrm.data.convert import parse_tgt
@@ -246,3 +248,28 @@ def report_too_long(path: Path, limit_name: str, limit: int, n_too_long: int, n_
             "%s: %d of %d rows are longer than %s = %d tokens and were left out",
             path, n_too_long, n_total, limit_name, limit,
         )  # fmt: skip
+
+
+def held_out_split(
+    items: Sequence[Item], prompt_of: Callable[[Item], Hashable], val_size: float, seed: int
+) -> tuple[list[Item], list[Item]]:
+    """(training, held-out) items in their order; items of one prompt stay together.
+
+    `val_size` is the share of all items that is held out, or from 1 on their number; prompts are drawn with `seed`
+    until it is reached. Raises UserError when nothing would be left to train on.
+    """
+    wanted = int(val_size) if val_size >= 1 else math.ceil(val_size * len(items))
+    of_prompt: dict[Hashable, list[int]] = {}
+    for index, item in enumerate(items):
+        of_prompt.setdefault(prompt_of(item), []).append(index)
+    members = list(of_prompt.values())
+    held: set[int] = set()
+    for number in np.random.default_rng(seed).permutation(len(members)):
+        if len(held) >= wanted:
+            break
+        held.update(members[number])
+    if len(held) == len(items):
+        raise UserError(
+            f"val_size {val_size:g} of {len(items)} rows leaves none to train on: lower it or give eval_datasets"
+        )
+    return [item for index, item in enumerate(items) if index not in held], [items[index] for index in sorted(held)]

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from tqdm import tqdm
 
 from grrm.config.keys.reward_model import GroupConfig
@@ -183,27 +182,3 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
             yield from batch.to_pylist()
     if not n_rows:
         raise UserError(f"{path} has no rows; give a file with at least one group")
-
-
-def held_out_split(groups: Sequence[GoldGroup], val_size: float, seed: int) -> tuple[list[GoldGroup], list[GoldGroup]]:
-    """(training, held-out) groups in their order; groups of one prompt stay together.
-
-    `val_size` is the share of all groups that is held out, or from 1 on their number; prompts are drawn with `seed`
-    until it is reached. Raises UserError when nothing would be left to train on, or nothing held out.
-    """
-    wanted = int(val_size) if val_size >= 1 else math.ceil(val_size * len(groups))
-    by_prompt: dict[tuple[int, ...], list[int]] = {}
-    for index, group in enumerate(groups):
-        by_prompt.setdefault(tuple(group.candidates.prompt_ids), []).append(index)
-    members = list(by_prompt.values())
-    held: set[int] = set()
-    for number in np.random.default_rng(seed).permutation(len(members)):
-        if len(held) >= wanted:
-            break
-        held.update(members[number])
-    if len(held) == len(groups):
-        raise UserError(
-            f"val_size {val_size:g} of {len(groups)} groups leaves none to train on: lower it or give eval_datasets"
-        )
-    train = [group for index, group in enumerate(groups) if index not in held]
-    return train, [groups[index] for index in sorted(held)]

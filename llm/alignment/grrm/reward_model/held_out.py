@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grrm.evaluation.bootstrap import Interval, resampled_rows
+from grrm.evaluation.bootstrap import Interval
+from grrm.evaluation.candidate_pairs import pair_differences
+from grrm.evaluation.meta_metrics import correlation
 from grrm.evaluation.ranking import JudgedGroup, score_ranking
 
 # Units of the loss: a margin of 3 is odds of 20 to 1 that the pair is in order.
@@ -18,30 +20,9 @@ MARGIN_EDGES = tuple(0.5 * step for step in range(-6, 7))
 
 def pair_margins(groups: Sequence[JudgedGroup]) -> NDArray[np.float64]:
     """Score of the better candidate minus that of the worse one [pairs], for every pair of different gold."""
-    margins = [np.zeros(0)]
-    for group in groups:
-        one, other = np.triu_indices(len(group.gold), 1)
-        scores_2R = np.array([group.gold, group.judged], dtype=np.float64)
-        gold, judged = scores_2R[:, one] - scores_2R[:, other]
-        margins.append((np.sign(gold) * judged)[gold != 0])
-    return np.concatenate(margins)
-
-
-def correlation(groups: Sequence[JudgedGroup]) -> Interval | None:
-    """Pearson's correlation of gold and scores, both from their group's mean, over all groups' candidates.
-
-    None where one of the two does not vary within any group.
-    """
-    scores = [[np.array(one, dtype=np.float64) for one in (group.gold, group.judged)] for group in groups]
-    centred = [[one - one.mean() for one in both] for both in scores]
-    products = np.array([(gold @ judged, gold @ gold, judged @ judged) for gold, judged in centred])
-    if not products[:, 1:].sum(axis=0).all():
-        return None
-    resampled = np.concatenate([products[rows].sum(axis=1) for rows in resampled_rows(len(products), 1000, 0)])
-    drawn = resampled[:, 0] / np.sqrt(np.maximum(resampled[:, 1] * resampled[:, 2], np.finfo(float).tiny))
-    together = products.sum(axis=0)
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return Interval(float(together[0] / np.sqrt(together[1] * together[2])), float(low), float(high))
+    _, gold = pair_differences([group.gold for group in groups])
+    _, judged = pair_differences([group.judged for group in groups])
+    return np.asarray((np.sign(gold) * judged)[gold != 0])
 
 
 def summary(groups: Sequence[JudgedGroup], loss: float) -> dict[str, float]:
@@ -84,13 +65,13 @@ def _of_language_pair(groups: Sequence[JudgedGroup]) -> dict[str, Any]:
     }
 
 
-def console_line(step: int, n_groups: int, metrics: dict[str, float]) -> str:
+def console_line(n_groups: int, metrics: dict[str, float]) -> str:
     """An evaluation in a line."""
     parts = [
         f"{name} {metrics[key]:.3f} [{metrics[f'{key}_low']:.3f}, {metrics[f'{key}_high']:.3f}]"
         for name, key in (("pairs in order", "eval_pair_accuracy"), ("correlation", "eval_correlation"))
     ]
-    return f"step {step}, {n_groups} held-out groups: {', '.join(parts)}, loss {metrics['eval_loss']:.4g}"
+    return f"{n_groups} held-out groups: {', '.join(parts)}, loss {metrics['eval_loss']:.4g}"
 
 
 def _with_bounds(name: str, interval: Interval | None) -> dict[str, float]:

@@ -7,10 +7,11 @@ from typing import Any
 
 from grrm.config import RewardModelConfig
 from grrm.config.training_arguments import training_arguments
+from grrm.data.dataset import held_out_split
 from grrm.models.cpu_layers import use_cpu_layers
 from grrm.models.reward_models import new_reward_model, save_reward_model
 from grrm.models.tokenizer import load_tokenizer
-from grrm.reward_model.groups import GoldGroup, GroupEncoder, held_out_split, read_gold_groups
+from grrm.reward_model.groups import GoldGroup, GroupEncoder, read_gold_groups
 from grrm.reward_model.trainer import RewardModelTrainer
 from grrm.startup import freeze_gc
 from grrm.tracking.console import StepProgress
@@ -79,7 +80,9 @@ def read_data(config: RewardModelConfig, tokenizer: Any) -> tuple[list[GoldGroup
     groups = read_gold_groups(Path(config.train_datasets), encode, config).groups
     if config.eval_datasets:
         return groups, read_gold_groups(Path(config.eval_datasets), encode, config).groups
-    return held_out_split(groups, config.val_size, config.seed) if config.val_size else (groups, [])
+    if not config.val_size:
+        return groups, []
+    return held_out_split(groups, lambda group: tuple(group.candidates.prompt_ids), config.val_size, config.seed)
 
 
 def build_model(config: RewardModelConfig, dtype: str) -> Any:
@@ -92,7 +95,20 @@ def build_model(config: RewardModelConfig, dtype: str) -> Any:
         width=config.width,
         seed=config.seed,
     )
+    if dtype != "float32":
+        cast_weights(model, dtype)
     if config.backbone_learning_rate == 0:
         for parameter in model.backbone.parameters():
             parameter.stop_gradient = True
-    return model if dtype == "float32" else model.to(dtype=dtype)
+    return model
+
+
+def cast_weights(model: Any, dtype: str) -> None:
+    """Weights to `dtype`, while the tables of rotary positions stay as precise as they are."""
+    layers = model.sublayers(include_self=True)
+    tables = [
+        (one, name, table.clone()) for one in layers for name, table in one.named_buffers(include_sublayers=False)
+    ]
+    model.to(dtype=dtype)
+    for layer, name, table in tables:
+        setattr(layer, name, table)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,6 @@ import numpy as np
 import paddle
 from paddle.io import DistributedBatchSampler
 from paddlenlp.trainer import Trainer
-from tqdm import tqdm
 
 from grrm.config import RewardModelConfig
 from grrm.evaluation.ranking import JudgedGroup
@@ -22,6 +20,7 @@ from grrm.tracking.console import StepProgress
 from grrm.tracking.metrics_log import MetricsLog
 from grrm.training.callbacks import LogLastStep, StopsAtDivergence
 from grrm.training.checkpoints import MarksCheckpoints
+from grrm.training.records import KeepsRecords
 
 
 class SeededBatches(DistributedBatchSampler):
@@ -53,7 +52,7 @@ class GroupNumbers(Sequence[int]):
         return range(len(self.groups))[index]
 
 
-class RewardModelTrainer(MarksCheckpoints, StopsAtDivergence, Trainer):
+class RewardModelTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, Trainer):
     """Trains a `RewardModel` on groups; logs to `metrics.jsonl`, and on rank 0 to the console."""
 
     def __init__(
@@ -120,13 +119,7 @@ class RewardModelTrainer(MarksCheckpoints, StopsAtDivergence, Trainer):
         parts = ranks.gather(self._judge(mine))
         judged = [group for part, _ in parts for group in part]
         metrics = summary(judged, sum(loss for _, loss in parts) / len(self.held_out))
-        step = self.state.global_step
-        if self.metrics_log is not None:
-            self.metrics_log.log(step, {**metrics, **details(judged)})
-        if self.progress is not None:
-            tqdm.write(console_line(step, len(judged), metrics), file=sys.stderr)
-        self.log(dict(metrics))
-        self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        self.record_evaluation(metrics, console_line(len(judged), metrics), details(judged))
         return metrics
 
     @paddle.no_grad()
@@ -147,15 +140,6 @@ class RewardModelTrainer(MarksCheckpoints, StopsAtDivergence, Trainer):
                 judged[index] = JudgedGroup(group.language_pair, group.gold, scores.tolist())
         self.model.train()
         return [judged[index] for index in range(len(groups))], loss
-
-    def log(self, logs: dict[str, float], **kwargs: Any) -> None:
-        """Keep our own record beside the trackers'."""
-        if "loss" in logs:
-            if self.metrics_log is not None:
-                self.metrics_log.log(self.state.global_step, logs)
-            if self.progress is not None:
-                self.progress.update(self.state.global_step, loss=logs["loss"])
-        super().log(logs, **kwargs)
 
 
 def _n_tokens(group: GoldGroup) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import paddle
 
 from grrm.config import SFTConfig
 from grrm.config.training_arguments import training_arguments
-from grrm.data.dataset import SftDataset
+from grrm.data.dataset import SftDataset, SftItem, held_out_split
 from grrm.errors import UserError
 from grrm.models.cpu_layers import use_cpu_layers
 from grrm.models.policy import freeze_layers, load_policy, policy_class
@@ -42,7 +43,7 @@ def train(config: SFTConfig) -> None:
     claim_output_dir(args.output_dir)
     quiet_paddlenlp(args.output_dir, args.process_index == 0)
     tokenizer = load_tokenizer(config.tokenizer_name_or_path or config.model_name_or_path or "")
-    dataset = read_rows(config, tokenizer)
+    dataset, held_out = read_data(config, tokenizer)
     checkpoint = resume_point(args)
     done = read_marker(checkpoint)["step"] if checkpoint else 0
     model = build_model(config, weights_dtype(args), len(tokenizer))
@@ -60,6 +61,7 @@ def train(config: SFTConfig) -> None:
         model=model,
         args=args,
         train_dataset=dataset,
+        held_out=held_out,
         data_collator=SftCollator(
             tokenizer.pad_token_id, config.max_length if model.reads_ranges else 0, config.prompt_label_weight
         ),
@@ -78,10 +80,20 @@ def train(config: SFTConfig) -> None:
     save_final(trainer, args.output_dir)
 
 
-def read_rows(config: SFTConfig, tokenizer: Any) -> SftDataset:
-    """The rows of the training file, tokenised; over-long ones are left out and counted."""
+def read_data(config: SFTConfig, tokenizer: Any) -> tuple[Sequence[SftItem], Sequence[SftItem]]:
+    """(training, held-out) rows. Raises UserError as `SftDataset`, and for a split that leaves nothing to train on."""
+    rows = read_rows(config, tokenizer, config.train_datasets)
+    if config.eval_datasets:
+        return rows, read_rows(config, tokenizer, config.eval_datasets)
+    if not config.val_size:
+        return rows, ()
+    return held_out_split(rows, lambda item: item.prompt_text, config.val_size, config.seed)
+
+
+def read_rows(config: SFTConfig, tokenizer: Any, path: str) -> SftDataset:
+    """The rows of a file, tokenised; over-long ones are left out and counted."""
     return SftDataset(
-        Path(config.train_datasets),
+        Path(path),
         encoder(tokenizer),
         tokenizer.eos_token_id,
         config.max_length,
@@ -91,7 +103,7 @@ def read_rows(config: SFTConfig, tokenizer: Any) -> SftDataset:
     )
 
 
-def check_labels(dataset: SftDataset, vocab_size: int, path: str) -> None:
+def check_labels(dataset: Sequence[SftItem], vocab_size: int, path: str) -> None:
     """Raises UserError for labels inside prompts that were made with a tokenizer of more words than the model has."""
     largest = max((label for item in dataset for _, label in item.prompt_labels), default=0)
     if largest >= vocab_size:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import paddle
 from paddlenlp.trainer import Trainer
 
+from grrm.data.dataset import SftItem
 from grrm.models.packing import pack_rows
 from grrm.models.token_scores import score_hidden
+from grrm.parallel.data_ranks import DataRanks
 from grrm.tracking.console import StepProgress
 from grrm.tracking.metrics_log import MetricsLog
 from grrm.training.callbacks import LogLastStep, StopsAtDivergence
 from grrm.training.checkpoints import MarksCheckpoints
+from grrm.training.records import KeepsRecords
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class SftCollator:
         return batch
 
 
-class SftTrainer(MarksCheckpoints, StopsAtDivergence, Trainer):
+class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, Trainer):
     """Token-mean negative log-likelihood of the responses; logs to `metrics.jsonl` and a progress bar on rank 0."""
 
     def __init__(
@@ -56,11 +59,13 @@ class SftTrainer(MarksCheckpoints, StopsAtDivergence, Trainer):
         *,
         metrics_log: MetricsLog | None,
         progress: StepProgress | None,
+        held_out: Sequence[SftItem] = (),
         z_loss_weight: float = 0.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(callbacks=[LogLastStep()], **kwargs)
         self.metrics_log, self.progress, self.z_loss_weight = metrics_log, progress, z_loss_weight
+        self.held_out = held_out
 
     def compute_loss(self, model: Any, inputs: Mapping[str, paddle.Tensor], return_outputs: bool = False) -> Any:
         """Mean over this micro-batch's response tokens, and weighted with them the labels inside prompts.
@@ -78,11 +83,33 @@ class SftTrainer(MarksCheckpoints, StopsAtDivergence, Trainer):
             loss = loss + self.z_loss_weight * scores.log_normalizer_N.square().mean()
         return (loss, scores) if return_outputs else loss
 
-    def log(self, logs: dict[str, float], **kwargs: Any) -> None:
-        """Keep our own record beside the trackers'."""
-        if "loss" in logs:
-            if self.metrics_log is not None:
-                self.metrics_log.log(self.state.global_step, logs)
-            if self.progress is not None:
-                self.progress.update(self.state.global_step, loss=logs["loss"])
-        super().log(logs, **kwargs)
+    def evaluate(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> dict[str, float]:
+        """`eval_loss`, the mean negative log-likelihood of all held-out response tokens, and what it is a row.
+
+        The rows are divided among the ranks. A collective.
+        """
+        ranks = DataRanks.of(self.args)
+        parts = ranks.gather(self._log_likelihood(self.held_out[ranks.rank :: ranks.size]))
+        total, n_tokens = (sum(part) for part in zip(*parts, strict=True))
+        metrics = {"eval_loss": -total / n_tokens, "eval_loss_per_row": -total / len(self.held_out)}
+        line = f"{len(self.held_out)} held-out rows: loss {metrics['eval_loss']:.4g}"
+        self.record_evaluation(metrics, line)
+        return metrics
+
+    @paddle.no_grad()
+    def _log_likelihood(self, items: Sequence[SftItem]) -> tuple[float, int]:
+        """The log-likelihood of the responses, and the number of their tokens."""
+        size = self.args.per_device_eval_batch_size
+        collate = replace(self.data_collator, prompt_label_weight=0.0)
+        in_order = sorted(items, key=lambda item: len(item.input_ids))
+        total, n_tokens = 0.0, 0
+        self.model.eval()
+        for start in range(0, len(in_order), size):
+            inputs = collate(in_order[start : start + size])
+            labels_N = inputs.pop("labels_N")
+            with self.autocast_smart_context_manager():
+                scores = score_hidden(self.model(**inputs).hidden_NH, self.model.lm_head, labels_N)
+            total += float(scores.logprobs_N.astype("float32").sum())
+            n_tokens += len(labels_N)
+        self.model.train()
+        return total, n_tokens
