@@ -7,22 +7,19 @@ import json
 import os
 import pty
 import re
-import shutil
 import struct
 import subprocess
-import sys
 import termios
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from safetensors.numpy import load_file, save_file
+from support.command_line import GRRM, grrm
 from support.completions_server import CompletionsServer, Refuse
 from support.fastdeploy_standin import with_fastdeploy
 from support.tiny_checkpoint import write_tiny_checkpoint, write_tiny_reward_model
 
-GRRM = [sys.executable, "-m", "grrm.cli"]
 LANGUAGES = ["--src-lang", "de", "--trg-lang", "en"]
 VERDICT = "B is best.\n\n### Final Ranking:\n\nB > A\n\n### Scores:\n\nB: 9, A: 4\n"
 ROWS = [
@@ -48,18 +45,6 @@ def judge():
     server = CompletionsServer(lambda body, number: VERDICT)
     yield server
     server.close()
-
-
-def grrm(*arguments: object, stdin: str = "", **environment: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [*GRRM, *map(str, arguments)],
-        input=stdin,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=120,
-        check=False,
-        env=os.environ | environment,
-    )
 
 
 def lines(text: str) -> list[dict]:
@@ -249,66 +234,6 @@ def test_what_no_translation_can_be_extracted_from_is_null(tmp_path):
     ]
     assert "no_translation 1, translated 1" in done.stderr
     assert [round(body["temperature"], 1) for body in server.requests[2:]] == [0.1, 0.2]
-
-
-def no_template(folder: Path) -> None:
-    path = folder / "tokenizer_config.json"
-    config = json.loads(path.read_text())
-    del config["chat_template"]
-    path.write_text(json.dumps(config))
-
-
-def truncated(folder: Path) -> None:
-    weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1000])
-
-
-def other_architecture(folder: Path) -> None:
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_type": "gpt2"}))
-
-
-def no_tokenizer(folder: Path) -> None:
-    for path in folder.glob("*token*"):
-        path.unlink()
-
-
-def tensor_missing(folder: Path) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    del tensors["qwen2.norm.weight"]
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "np"})
-
-
-DAMAGES = {
-    shutil.rmtree: "does not exist",
-    truncated: "its weights are damaged, get them again",
-    other_architecture: "is of architecture 'gpt2'",
-    no_tokenizer: "has no tokenizer that can be read",
-    no_template: "has no chat template",
-    tensor_missing: "lack norm.weight",
-}
-
-
-FOUND_LATE = (no_tokenizer, no_template, tensor_missing)  # by processes that have imported paddle
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [pytest.param(damage, marks=pytest.mark.slow if damage in FOUND_LATE else ()) for damage in DAMAGES],
-    ids=lambda damage: damage.__name__,
-)
-def test_a_checkpoint_that_cannot_be_opened_is_one_sentence_and_status_2(original, tmp_path, damage):
-    checkpoint = Path(shutil.copytree(original, tmp_path / "checkpoint"))
-    damage(checkpoint)
-    out = tmp_path / "out.jsonl"
-    arguments = ["--model", checkpoint, "--chat-template", "checkpoint", "--out", out]
-    done = grrm("rank", "-", *LANGUAGES, *arguments, stdin="a\tb\tc\n")
-    assert done.returncode == 2
-    assert DAMAGES[damage] in done.stderr
-    assert str(checkpoint) in done.stderr
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
-    assert not list(tmp_path.glob("*out.jsonl*"))
 
 
 def test_a_server_that_refuses_is_one_sentence_and_leaves_no_file(tmp_path):

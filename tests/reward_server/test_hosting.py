@@ -15,7 +15,6 @@ from support.judged_groups import ModelOf, by_length
 from support.reward_app import RecordingJudge, group, make_client, rows_body, score_body
 
 from grrm.engine import open as opening
-from grrm.entry import read_assignments
 from grrm.errors import UserError
 from grrm.judges.building import GENERATIVE_JUDGES, build_from_options
 from grrm.judges.deadline import Deadline, TimedGenerator
@@ -24,7 +23,7 @@ from grrm.judges.metrics import COUNTERS, JudgeMetrics
 from grrm.judges.options import GQMOptions
 from grrm_reward_server.app import create_app
 from grrm_reward_server.hosting import HostedJudge, build_hosted_judge
-from grrm_reward_server.settings import Settings, load_settings
+from grrm_reward_server.settings import Settings
 
 NOWHERE = "http://127.0.0.1:1"
 
@@ -39,10 +38,6 @@ def model_server():
     server = CompletionsServer(scored)
     yield server
     server.close()
-
-
-def assigned(*assignments):
-    return read_assignments(assignments, "judge option")
 
 
 def hosted(**values):
@@ -78,76 +73,11 @@ def test_options_template_and_token_reach_the_model_server(model_server, monkeyp
     assert model_server.tokens[0] == "Bearer s3cret"
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"judge": "gqm"}, "no model is named: .* with 'model', or a server with 'openai_urls'"),
-        ({"judge": "chrf", "model": "x"}, "'model' has no effect, as judge 'chrf' has no model"),
-        ({"judge": "chrf", "judge_deadline_s": 5.0}, "'judge_deadline_s' has no effect"),
-        ({"judge": "sqm", "model": "x", "tokenizer": "y"}, "'tokenizer' has no effect, as the model is a checkpoint"),
-        ({"judge": "gqm", "openai_urls": [NOWHERE], "dtype": "float32"}, "'dtype' has no effect, as the model runs on"),
-        (
-            {"judge": "gqm", "openai_urls": [NOWHERE], "backend": "fastdeploy"},
-            "'backend' has no effect, as the model runs on",
-        ),
-        (
-            {"judge": "gqm", "model": "x", "fastdeploy_options": {"tensor_parallel_size": 2}},
-            "'fastdeploy_options' has no effect, as the backend is paddle",
-        ),
-        (
-            {"judge": "gqm", "model": "x", "backend": "fastdeploy", "dtype": "bfloat16"},
-            "'dtype' has no effect, as Fast",
-        ),
-        (
-            {"judge": "gqm", "model": "x", "backend": "fastdeploy", "fastdeploy_options": {"tp": 2}},
-            "unknown FastDeploy option 'tp'",
-        ),
-        ({"judge": "gqm", "openai_urls": ["judge"]}, "URL 'judge' is not of the form"),
-        ({"judge": "gqm", "openai_urls": [NOWHERE], "openai_token_env": "NO_SUCH"}, "NO_SUCH of openai_token_env"),
-        (
-            {"judge": "gqm", "openai_urls": [NOWHERE], "chat_template": "checkpoint"},
-            "needs the folder of its tokenizer",
-        ),
-        ({"judge": "gqm", "model": "/nowhere"}, "checkpoint folder '/nowhere' does not exist"),
-        ({"judge": "gqm", "model": "/nowhere", "judge_options": {"permutation": 2}}, "did you mean 'permutations'"),
-        ({"judge": "sqm", "model": "/nowhere", "judge_options": {"shuffle": True}}, "unknown judge option 'shuffle'"),
-        ({"judge": "gqm", "model": "/nowhere", "judge_options": {"retries": -1}}, "'retries' is -1"),
-        ({"judge": "gqm", "openai_urls": [NOWHERE], "judge_options": {"prompt_length": 9}}, "needs the folder of the"),
-        ({"judge": "chrf", "judge_options": {"round": True}}, "did you mean 'round_to_integer'"),
-    ],
-)
-def test_settings_that_do_not_go_together_are_one_sentence(values, message):
-    with pytest.raises(UserError, match=message) as caught:
-        hosted(**values)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_missing_paddle_is_named_with_the_way_around_it(monkeypatch, tmp_path):
-    monkeypatch.setattr("grrm.engine.options.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"pip install 'paddle-grrm\[train\]'.*'openai_urls'"):
-        hosted(judge="gqm", model=str(tmp_path))
-
-
 def test_text_metrics_take_their_options_too():
     answer = make_client(hosted(judge="chrf", judge_options={"round_to_integer": True}).judge)
     verdict = answer.post("/v1/score", json=score_body(group("g", "Hella"))).get_json()["verdicts"][0]
     score = verdict["candidates"][0]["score"]
     assert score == round(score)
-
-
-def test_options_on_the_command_line_replace_single_ones_of_the_file(tmp_path):
-    path = tmp_path / "server.yaml"
-    path.write_text("judge: gqm\njudge_options:\n  permutations: 4\n  cache_size: 10\n")
-    settings = load_settings(str(path), {"judge_options": assigned("permutations=2", "prompt-type=score")})
-    assert settings.judge_options == {"permutations": 2, "cache_size": 10, "prompt_type": "score"}
-
-
-@pytest.mark.parametrize(
-    ("assignment", "message"), [("x", "has no value"), ("=1", "has no value"), ("x=[", "quote it")]
-)
-def test_assignments_of_another_form_are_refused(assignment, message):
-    with pytest.raises(UserError, match=message):
-        assigned(assignment)
 
 
 @pytest.mark.parametrize("judge", [{"judge": "chrf"}, {"judge": "gqm", "openai_urls": [NOWHERE]}], ids=str)
