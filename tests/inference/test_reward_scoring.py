@@ -18,6 +18,7 @@ from grrm.gqm.mt_prompts import MT_PROMPT_TYPES, mt_prompt
 from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.options import RewardModelOptions, read_options
+from grrm.models.reward_models import load_reward_model, save_reward_model
 from grrm.models.tokenizer import load_tokenizer, special_tokens
 from grrm.reward_model.groups import GroupEncoder
 
@@ -141,6 +142,18 @@ def test_a_folder_that_is_none_of_a_reward_model_is_a_sentence(tmp_path, folders
     head.write_bytes(head.read_bytes()[:-10])
     with pytest.raises(UserError, match="not whole"):
         open_judge(cut)
+
+
+def test_a_model_is_asked_with_the_prompts_that_it_was_trained_with_or_not_at_all(tmp_path):
+    folder = write_tiny_reward_model(tmp_path / "ranker", "ranker", blocks=1)
+    model = load_reward_model(folder)
+    model.trained_with = {"prompt_type": "Tower.lastl", "chat_template": "chatml"}
+    save_reward_model(model, folder)
+    open_judge(folder, options=RewardModelOptions(prompt_type="Tower.lastl"))
+    with pytest.raises(UserError, match=r"trained with the prompt type 'Tower.lastl', not 'Tower'"):
+        open_judge(folder)
+    with pytest.raises(UserError, match="trained with the chat template 'chatml', not 'none'"):
+        open_judge(folder, options=RewardModelOptions(prompt_type="Tower.lastl"), chat_template="none")
 
 
 @pytest.mark.parametrize(

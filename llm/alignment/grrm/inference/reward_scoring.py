@@ -41,7 +41,8 @@ def open_reward_judge(
 
     Counts are added to `metrics`. With `own_process` no message of PaddleNLP is left but warnings, and its layers get
     their fast forms on a CPU; a trainer has seen to its process itself. Raises UserError, one sentence,
-    for a folder without a whole reward model and its tokenizer, and for a model of another kind than `name` asks for.
+    for a folder without a whole reward model and its tokenizer, for a model of another kind than `name` asks for, and
+    for one that was trained with other prompts.
     """
     if own_process:
         prepare_paddle(quiet=True)
@@ -59,7 +60,15 @@ def open_reward_judge(
     fitting = next(judge for judge, kind in REWARD_MODEL_JUDGES.items() if kind == model.kind)
     if name not in (None, fitting):
         raise UserError(f"the reward model in '{directory}' is a {model.kind} one: use the judge {fitting}")
-    scorer = RewardModelScorer(model, tokenizer, render, encode, options or RewardModelOptions(), metrics)
+    options = options or RewardModelOptions()
+    for setting, given in (("prompt_type", options.prompt_type), ("chat_template", chat_template)):
+        trained = model.trained_with.get(setting, given)
+        if trained != given:
+            raise UserError(
+                f"the reward model in '{directory}' was trained with the {setting.replace('_', ' ')} {trained!r}, not "
+                f"{given!r}: ask it with the one it knows"
+            )
+    scorer = RewardModelScorer(model, tokenizer, render, encode, options, metrics)
     return RewardModelJudge(scorer, fitting, model.settings().get("compare") == "group", metrics)
 
 

@@ -66,6 +66,7 @@ def load_reward_model(directory: str | Path) -> RewardModel:
     """
     directory = Path(directory)
     kind, settings = _read_settings(directory)
+    trained_with = settings.pop("trained_with", {})
     weights = _read_head(directory / HEAD_FILES[kind])
     backbone = load_policy(directory)
     try:
@@ -73,6 +74,7 @@ def load_reward_model(directory: str | Path) -> RewardModel:
     except TypeError as error:
         raise _unreadable(directory, str(error)) from error
     _fill_head(model, weights, directory / HEAD_FILES[kind])
+    model.trained_with = dict(trained_with)
     model.eval()
     return model
 
@@ -85,7 +87,8 @@ def save_reward_model(model: RewardModel, directory: str | Path) -> None:
         unfinished = Path(name)
         model.backbone.save_pretrained(unfinished, safe_serialization=True)
         save_file(_head_weights(model), unfinished / HEAD_FILES[model.kind], metadata={"format": "pt"})
-        (unfinished / SETTINGS_FILE).write_text(json.dumps({"kind": model.kind, **model.settings()}, indent=2) + "\n")
+        settings = {"kind": model.kind, **model.settings(), "trained_with": model.trained_with}
+        (unfinished / SETTINGS_FILE).write_text(json.dumps(settings, indent=2) + "\n")
         for path in sorted(unfinished.iterdir(), key=lambda path: path.suffix == ".safetensors"):
             os.replace(path, directory / path.name)
 
@@ -138,6 +141,8 @@ def _read_settings(directory: Path) -> tuple[str, dict[str, Any]]:
         raise _unreadable(directory, str(error)) from error
     if not isinstance(settings, dict) or settings.get("kind") not in KINDS:
         raise _unreadable(directory, f"its kind is none of {', '.join(KINDS)}")
+    if not isinstance(settings.get("trained_with", {}), dict):
+        raise _unreadable(directory, "what it was trained with is no list of names")
     return settings.pop("kind"), settings
 
 

@@ -31,7 +31,8 @@ class CandidateGroup:
 class RewardModel(nn.Layer):
     """A policy without its last step and a head above it, which gives each candidate of a group one number.
 
-    `backbone` is a policy of `grrm.models.policy`, `head` holds all new weights.
+    `backbone` is a policy of `grrm.models.policy`, `head` holds all new weights. `trained_with` names what its prompts
+    were made with, so that whoever asks it can make them alike; it is stored with the model.
     """
 
     kind: ClassVar[str]
@@ -40,6 +41,7 @@ class RewardModel(nn.Layer):
     def __init__(self, backbone: Any) -> None:
         super().__init__()
         self.backbone = backbone
+        self.trained_with: dict[str, str] = {}
 
     @property
     def config(self) -> Any:

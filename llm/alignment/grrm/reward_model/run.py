@@ -45,6 +45,8 @@ def train(config: RewardModelConfig) -> None:
     done = read_marker(checkpoint)["step"] if checkpoint else 0
     model = build_model(config, weights_dtype(args))
     check_fit(tokenizer, model.backbone.config, config.max_length)
+    if not all(group.is_pair for group in groups):  # a pair brings its own prompt
+        model.trained_with = {"prompt_type": config.prompt_type, "chat_template": config.chat_template}
     if checkpoint and done < args.max_steps:
         check_resumable(args, checkpoint, done)
     start_over(args, checkpoint)
