@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -28,7 +29,7 @@ class CandidateGroup:
     responses: list[list[int]]
 
 
-class RewardModel(nn.Layer):
+class RewardModel(nn.Layer, ABC):
     """A policy without its last step and a head above it, which gives each candidate of a group one number.
 
     `backbone` is a policy of `grrm.models.policy`, `head` holds all new weights. `trained_with` names what its prompts
@@ -52,13 +53,13 @@ class RewardModel(nn.Layer):
         """What the head is built from, beside the backbone's config: keyword arguments of the class."""
         return {}
 
+    @abstractmethod
     def collate(self, groups: Sequence[CandidateGroup]) -> dict[str, Any]:
         """Groups as keyword arguments of `forward`. Raises ValueError for an empty prompt or response."""
-        raise NotImplementedError
 
+    @abstractmethod
     def forward(self, **batch: Any) -> paddle.Tensor:
         """Scores [R] float32, one of each candidate, group after group; differentiable."""
-        raise NotImplementedError
 
     def hidden_states(self, batch: dict[str, Any], positions_N: paddle.Tensor) -> paddle.Tensor:
         """The backbone's last hidden states [N, H] at flat positions of a batch."""
