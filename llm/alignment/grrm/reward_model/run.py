@@ -19,11 +19,11 @@ from grrm.tracking.metrics_log import MetricsLog
 from grrm.training.checkpoints import (
     check_resumable,
     claim_output_dir,
-    load_trained,
     read_marker,
     resume_point,
     save_final,
     start_over,
+    train_or_load,
 )
 from grrm.training.model_setup import check_fit, total_steps, weights_dtype
 from grrm.training.trainer_log import quiet_paddlenlp
@@ -62,10 +62,7 @@ def train(config: RewardModelConfig) -> None:
         progress=StepProgress(args.max_steps, initial=done, description=config.reward_model) if is_first else None,
     )
     freeze_gc()
-    if checkpoint and done >= args.max_steps:
-        load_trained(trainer, checkpoint)
-    else:
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    train_or_load(trainer, checkpoint, is_finished=done >= args.max_steps)
     if trainer.progress is not None:
         trainer.progress.close()
     save_final(trainer, args.output_dir, save_reward_model)

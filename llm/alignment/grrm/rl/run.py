@@ -37,11 +37,11 @@ from grrm.tracking.run_record import RunRecord
 from grrm.training.checkpoints import (
     check_resumable,
     claim_output_dir,
-    load_trained,
     read_marker,
     resume_point,
     save_final,
     start_over,
+    train_or_load,
 )
 from grrm.training.model_setup import (
     build_engine,
@@ -105,10 +105,7 @@ def train(config: RLConfig) -> None:
         stopper=stopper,
     )
     freeze_gc()
-    if checkpoint and is_finished:
-        load_trained(trainer, checkpoint)
-    else:
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    train_or_load(trainer, checkpoint, is_finished=is_finished)
     record.close()
     save_final(trainer, args.output_dir)
 

@@ -100,6 +100,14 @@ class MarksCheckpoints:
         """Left to `_save_checkpoint`."""
 
 
+def train_or_load(trainer: Any, checkpoint: Path | None, is_finished: bool) -> None:
+    """Train, going on at `checkpoint` if there is one; a finished run's weights are loaded from it instead."""
+    if checkpoint and is_finished:
+        load_trained(trainer, checkpoint)
+    else:
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+
+
 def load_trained(trainer: Any, checkpoint: Path) -> None:
     """Give the trainer's model the weights of a run that has nothing left to train; they are what is saved next."""
     if trainer.args.load_best_model_at_end:
