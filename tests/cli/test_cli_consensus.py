@@ -1,4 +1,4 @@
-"""`grrm rank --judge consensus`: no model, the columns of every judge, and what `grrm eval ranking` makes of them."""
+"""`grrm rank` with judges that have no model: the columns of every judge, and what can be made of them."""
 
 from __future__ import annotations
 
@@ -35,3 +35,27 @@ def test_candidates_are_ranked_by_their_agreement(metric, tmp_path):
     assert report.exit_code == 0, report.output
     accuracy = json.loads((tmp_path / "report.json").read_text())["results"]["all"]["accuracy"]
     assert accuracy["mean"] == 1.0
+
+
+def test_scores_against_the_reference_become_the_gold_of_another_judge(tmp_path):
+    """Copies stay, unlike in `grrm data groups`: a reward model has to score every sample that a policy draws."""
+    row = {"src_text": "Guten Tag", "trg_text": "good day", "mt_texts": ["good day", "good bye", "good day"]}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
+    ranked = [tmp_path / "gold.jsonl", tmp_path / "judged.jsonl"]
+    for rows, judge, key, out in (
+        (tmp_path / "rows.jsonl", "text_metric", "scores", ranked[0]),
+        (ranked[0], "consensus", "judge_scores", ranked[1]),
+    ):
+        arguments = ["rank", rows, *LANGUAGES, "--judge", judge, "--score-key", key, "--out", out]
+        done = CliRunner().invoke(cli.grrm, [*map(str, arguments)])
+        assert done.exit_code == 0, done.output
+    judged = json.loads(ranked[1].read_text())
+    assert judged["scores"][0] == judged["scores"][2] == 10.0 > judged["scores"][1] > 0
+    assert judged["judge_scores"][0] == judged["judge_scores"][2] > judged["judge_scores"][1]
+
+
+def test_a_metric_needs_the_column_of_references(tmp_path):
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"src_text": "Guten Tag", "mt_texts": ["good day"]}))
+    arguments = ["rank", tmp_path / "rows.jsonl", *LANGUAGES, "--judge", "text_metric"]
+    done = CliRunner().invoke(cli.grrm, [*map(str, arguments)], standalone_mode=False)
+    assert "trg_text" in str(done.exception)

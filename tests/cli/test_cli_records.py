@@ -43,7 +43,7 @@ def test_choices_on_the_command_line_are_those_there_are():
     rank = {parameter.name: parameter.type for parameter in cli.grrm.commands["rank"].params}
     ranking = {parameter.name: parameter.type for parameter in cli.grrm.commands["eval"].commands["ranking"].params}
     assert translate_command.PROMPT_TYPES == MT_PROMPT_TYPES
-    assert {*rank["judge"].choices} == {*GENERATIVE_JUDGES, *REWARD_MODEL_JUDGES, "consensus"}
+    assert {*rank["judge"].choices} == {*GENERATIVE_JUDGES, *REWARD_MODEL_JUDGES, "consensus", "text_metric"}
     assert tuple(rank["prompt_type"].choices) == tuple(GQM_TASKS)
     assert (tuple(ranking["ties"].choices), tuple(ranking["unscored"].choices)) == (TIE_RULES, UNSCORED_RULES)
     assert tuple(ranking["gold_ties"].choices) == GOLD_TIE_RULES

@@ -7,7 +7,7 @@ import pytest
 
 from grrm.data.corpora.cldr import LANGUAGES
 from grrm.data.corpora.pairs import SeenTexts
-from grrm.data.corpora.phrase import Draws
+from grrm.data.corpora.phrase import Draws, Side
 from grrm.data.corpora.phrases import KINDS, build_phrases, phrase_rows
 from grrm.data.parquet import TranslationRow, read_rows
 from grrm.errors import UserError
@@ -31,22 +31,27 @@ def test_rows_pair_english_with_every_other_language_both_ways(
         assert pairs == {pair for other in LANGUAGES[1:] for pair in (("en", other), (other, "en"))}
 
 
-def test_heldout_rows_share_no_text_with_training(corpus: tuple[list[TranslationRow], list[TranslationRow]]) -> None:
-    train, heldout = corpus
-    texts = {text for row in train for text in (row.src_text, row.trg_text)}
-    assert not [row for row in heldout if row.src_text in texts or row.trg_text in texts]
+def test_no_two_files_share_a_text(tmp_path: Path) -> None:
+    files = build_phrases(tmp_path, train_rows=3_000, heldout_rows=300, dev_rows=300, seed=3)
+    texts = [
+        {text for row in read_rows(path) for text in (row.src_text, row.trg_text)}
+        for path in (files.train, files.heldout, files.dev)
+    ]
+    assert files.n_dev == 300
+    assert not texts[0] & texts[1] and not texts[0] & texts[2] and not texts[1] & texts[2]
 
 
-def test_the_two_sides_never_draw_the_same_content_whatever_the_seed() -> None:
+def test_the_sides_never_draw_the_same_content_whatever_the_seed() -> None:
     """A day trained on in a caption or a moment must not be held out by itself, so single values are compared."""
-    values: dict[bool, set[str]] = {True: set(), False: set()}
-    for held_out, seed in ((False, 0), (False, 1), (True, 0), (True, 1)):
-        draws = Draws(random.Random(seed), held_out)
-        for make, _ in KINDS.values():
-            for _ in range(150):
-                values[held_out].update(make(draws).content)
-    assert len(values[True]) > 1_000
-    assert not values[True] & values[False]
+    values: dict[Side, set[str]] = {"train": set(), "heldout": set(), "dev": set()}
+    for side, content in values.items():
+        for seed in (0, 1):
+            draws = Draws(random.Random(seed), side)
+            for make, _ in KINDS.values():
+                for _ in range(150):
+                    content.update(make(draws).content)
+    assert min(map(len, values.values())) > 500
+    assert sum(map(len, values.values())) == len(set().union(*values.values()))
 
 
 def test_rows_are_different_translated_and_free_of_gaps(
@@ -74,7 +79,7 @@ def test_sources_are_short_and_of_many_kinds(corpus: tuple[list[TranslationRow],
 
 def test_every_kind_can_be_worded_in_every_language() -> None:
     for make, _ in KINDS.values():
-        draws = Draws(random.Random(5), held_out=False)
+        draws = Draws(random.Random(5), "train")
         for language in LANGUAGES:
             assert any(make(draws).render(language) for _ in range(20))
 
@@ -118,7 +123,7 @@ def test_more_rows_than_phrases_is_an_error_not_an_endless_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("grrm.data.corpora.phrases.KINDS", {"percentage": KINDS["percentage"]})
-    assert next(phrase_rows([("en", "de")], seed=0, held_out=False)).src_text.endswith("%")
+    assert next(phrase_rows([("en", "de")], seed=0, side="train")).src_text.endswith("%")
     with pytest.raises(UserError, match=r"only \d+ different train phrases were found where 5000 were asked for"):
         build_phrases(tmp_path, train_rows=5_000, languages=("en", "de"))
 

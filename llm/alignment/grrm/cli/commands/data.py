@@ -10,6 +10,7 @@ import click
 
 from grrm.cli.options import FILE
 from grrm.data.corpora import CORPORA, corpus_builder
+from grrm.errors import UserError
 
 SHUFFLE_SEED = click.option(
     "--seed", type=click.IntRange(0, 2**32 - 1), default=114514, show_default=True, help="Of every random choice."
@@ -30,16 +31,19 @@ def data() -> None:
 @click.argument("out_dir", type=FILE)
 @click.option("--train-rows", type=int, help="Rows for training.  [default: 40000 of phrases, all terms]")
 @click.option("--heldout-rows", type=int, default=1000, show_default=True, help="Rows that occur nowhere in train.")
+@click.option("--dev-rows", type=int, help="Of phrases: held-out rows to choose settings on, in dev.parquet.")
 @click.option("--languages", help="Codes separated by commas.  [default: all ten]")
 @click.option("--pairs", type=click.Choice(["hub", "all"]), default="hub", show_default=True, help="English or any.")
 @click.option("--seed", type=int, default=0, show_default=True)
 def corpus(name: str, out_dir: Path, languages: str | None, **options: int | str | None) -> None:
     """Write train.parquet and heldout.parquet in the TowerBlocks-MT schema."""
     settings = {key: value for key, value in options.items() if value is not None}
+    if name != "phrases" and "dev_rows" in settings:
+        raise UserError(f"--dev-rows is for the corpus phrases, not for {name}: leave it out")
     if languages:
         settings["languages"] = languages.replace(",", " ").split()  # type: ignore[assignment]
     files = corpus_builder(name)(out_dir, **settings)
-    click.echo(f"{files.train}\n{files.heldout}")
+    click.echo("\n".join(str(path) for path in (files.train, files.heldout, files.dev) if path.exists()))
 
 
 @data.command()

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from grrm.judges.interface import Judge
 
 REWARD_MODELS = ("ranker", "rm")
+WITHOUT_MODEL = ("consensus", "text_metric")
+SCORES = "judge_scores"
 OF_MODELS = (*(flag.removeprefix("--") for flag in NAMES.names.values()), "chat_template")
 OF_REPLIES = ("seed", "temperature", "top_p", "max_new_tokens", "retry", "prompt_length", "grammar")
 OF_GROUPS = ("prompt_type", "add_example", "shuffle", "permutations")
@@ -45,11 +47,11 @@ OF_GROUPS = ("prompt_type", "add_example", "shuffle", "permutations")
 @sampling_options(temperature=0.0, max_new_tokens=8192, retry=6)
 @click.option(
     "--judge",
-    type=click.Choice(["gqm", "grrm", "sqm", *REWARD_MODELS, "consensus"]),
+    type=click.Choice(["gqm", "grrm", "sqm", *REWARD_MODELS, *WITHOUT_MODEL]),
     default="gqm",
     show_default=True,
     help="A model that reads them together and writes (gqm, also called grrm), or singly (sqm); a reward model "
-    "(ranker, rm); or their agreement (consensus).",
+    "(ranker, rm); their agreement (consensus); or a metric against the reference in column trg_text (text_metric).",
 )
 @click.option(
     "--mt-prompt-type",
@@ -63,9 +65,15 @@ OF_GROUPS = ("prompt_type", "add_example", "shuffle", "permutations")
     type=click.Choice(list(METRICS)),
     default="chrf",
     show_default=True,
-    help="With --judge consensus: what agreement is measured by.",
+    help="With --judge text_metric, and what consensus measures agreement by.",
 )
 @click.option("--mt-key", default="mt_texts", show_default=True, help="Column of the lists of candidates.")
+@click.option(
+    "--score-key",
+    default=SCORES,
+    show_default=True,
+    help="Column for the lists of scores. Another one is added alone: `scores` is gold for training another judge.",
+)
 @click.option(
     "--prompt-type",
     type=click.Choice(["score", "ranking", "ranking_score"]),
@@ -85,7 +93,7 @@ OF_GROUPS = ("prompt_type", "add_example", "shuffle", "permutations")
     show_default=True,
     help="How verdicts are read.",
 )
-def rank(rows: Path, out: Path | None, batch_rows: int, **options: Any) -> None:
+def rank(rows: Path, out: Path | None, batch_rows: int, score_key: str, **options: Any) -> None:
     """Score and rank the candidates of each of ROWS with a judge.
 
     ROWS is a .parquet or .jsonl file with the columns src_text, src_lang, trg_lang and mt_texts, or text (`-` is
@@ -99,18 +107,23 @@ def rank(rows: Path, out: Path | None, batch_rows: int, **options: Any) -> None:
     from grrm.inference.rank import group_of
 
     records = read_records(rows, _source_and_candidates)
+    sources = records.column("src_text", text, "text")
+    has_references = options["judge"] == "text_metric"
     tasks = map(
         TranslationTask,
-        records.column("src_text", text, "text"),
+        sources,
         languages(records, "src_lang", options.pop("src_lang")),
         languages(records, "trg_lang", options.pop("trg_lang")),
+        records.column("trg_text", text, "text") if has_references else [None] * len(sources),
     )
     lists = records.column(options.pop("mt_key"), texts, "a list of texts")
     groups = [group_of(row, *both) for row, both in enumerate(zip(tasks, lists, strict=True))]
     metrics = JudgeMetrics()
     open_judge = _opener(groups, metrics, **options)
-    with result_sink(out, records, _types(), lambda columns: _show(groups, columns)) as write:
-        write(_judged(open_judge(), groups, batch_rows, metrics))
+    types = _types() if score_key == SCORES else {score_key: _types()[SCORES]}
+    with result_sink(out, records, types, lambda _: _show(groups, columns)) as write:
+        columns = _judged(open_judge(), groups, batch_rows, metrics)
+        write(columns if score_key == SCORES else {score_key: columns[SCORES]})
 
 
 def _source_and_candidates(line: str) -> dict[str, Any]:
@@ -124,12 +137,12 @@ def _opener(
     groups: Sequence[Group], metrics: JudgeMetrics, judge: str, metric: str, mt_prompt_type: str, **options: Any
 ) -> Callable[[], Judge]:
     """What opens the judge that the options name. Raises UserError for what can be refused before that."""
-    if judge == "consensus":
-        from grrm.judges.consensus import ConsensusJudge
+    if judge in WITHOUT_MODEL:
+        from grrm.judges.building import build_judge
 
         refused = (*OF_MODELS, *OF_REPLIES, *OF_GROUPS, "mt_prompt_type")
-        refuse_given(refused, "with --judge consensus, which has no model")
-        return lambda: ConsensusJudge(metric)
+        refuse_given(refused, f"with --judge {judge}, which has no model")
+        return lambda: build_judge(judge, {"metric": metric})
     refuse_given(("metric",), f"with --judge {judge}")
     if judge in REWARD_MODELS:
         refuse_given((*OF_REPLIES, *OF_GROUPS), f"with --judge {judge}, which generates nothing")
@@ -176,7 +189,7 @@ def _types() -> dict[str, Any]:
     import pyarrow as pa
 
     return {
-        "judge_scores": pa.list_(pa.float64()),
+        SCORES: pa.list_(pa.float64()),
         "judge_statuses": pa.list_(pa.string()),
         "judge_ranking": pa.list_(pa.list_(pa.int64())),
         "judge_response": pa.string(),
@@ -205,7 +218,7 @@ def _judged(judge: Judge, groups: Sequence[Group], batch_rows: int, metrics: Jud
         click.echo(f"agreement of the orders of {n_groups} groups (Kendall tau-b): {agreement:.3f}", err=True)
     click.echo(_cost(len(groups), time.perf_counter() - start_s, metrics), err=True)
     return {
-        "judge_scores": [list(verdict.scores) for verdict in verdicts],
+        SCORES: [list(verdict.scores) for verdict in verdicts],
         "judge_statuses": result["statuses"],
         "judge_ranking": result["rankings"],
         "judge_response": result["responses"],

@@ -18,12 +18,14 @@ _WORD = "0-9A-Za-z\u00c0-\u024f\u0400-\u04ff"  # digits, Latin and Cyrillic lett
 
 @dataclass(frozen=True, slots=True)
 class CorpusFiles:
-    """The two parquet files of a corpus and their numbers of rows."""
+    """The parquet files of a corpus and their numbers of rows; `dev` is not there where its number is 0."""
 
     train: Path
     heldout: Path
+    dev: Path
     n_train: int
     n_heldout: int
+    n_dev: int
 
 
 def language_pairs(languages: Sequence[str], pairs: str = "hub") -> list[tuple[str, str]]:
@@ -45,12 +47,19 @@ def language_pairs(languages: Sequence[str], pairs: str = "hub") -> list[tuple[s
     return ordered
 
 
-def write_corpus(out_dir: Path, train: Sequence[TranslationRow], heldout: Sequence[TranslationRow]) -> CorpusFiles:
-    """Write `train.parquet` and `heldout.parquet` into `out_dir`, each atomically."""
-    files = CorpusFiles(out_dir / "train.parquet", out_dir / "heldout.parquet", len(train), len(heldout))
-    write_rows(files.heldout, heldout)
-    write_rows(files.train, train)
-    return files
+def write_corpus(
+    out_dir: Path,
+    train: Sequence[TranslationRow],
+    heldout: Sequence[TranslationRow],
+    dev: Sequence[TranslationRow] = (),
+) -> CorpusFiles:
+    """Write `train.parquet`, `heldout.parquet` and, unless it has no rows, `dev.parquet`, each atomically."""
+    train_file, heldout_file, dev_file = (out_dir / f"{name}.parquet" for name in ("train", "heldout", "dev"))
+    if dev:
+        write_rows(dev_file, dev)
+    write_rows(heldout_file, heldout)
+    write_rows(train_file, train)
+    return CorpusFiles(train_file, heldout_file, dev_file, len(train), len(heldout), len(dev))
 
 
 class SeenTexts:

@@ -6,10 +6,13 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TypeVar
+from typing import Literal, TypeVar, get_args
 
 Value = TypeVar("Value")
+Side = Literal["train", "heldout", "dev"]
+SIDES: tuple[str, ...] = get_args(Side)
 MOST_DRAWS = 20_000
+HELD_OUT_SHARE = 0.06  # of all values; a half of them are held out for development, see `side_of`
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,24 +30,31 @@ class Phrase:
 class Draws:
     """Source of random values that all belong to one side of the split.
 
-    A value belongs to the held-out side when a hash of its name says so, whatever the seed, the languages or
-    the number of rows: a corpus built with other settings never shows in training what this one holds out.
+    A value's side is decided by a hash of its name, whatever the seed, the languages or the number of rows: a corpus
+    built with other settings never shows in training what this one holds out.
     """
 
     rng: random.Random
-    held_out: bool
-    held_out_share: float = 0.06
+    side: Side
 
     def pick(self, draw: Callable[[random.Random], Value], name: Callable[[Value], str]) -> Value:
         """Draw until the value is on this side. Raises ValueError when none turns up (too few distinct values)."""
         for _ in range(MOST_DRAWS):
             value = draw(self.rng)
-            if is_held_out(name(value), self.held_out_share) == self.held_out:
+            if side_of(name(value)) == self.side:
                 return value
-        raise ValueError(f"no value such as {name(value)!r} is on the {'held-out' if self.held_out else 'train'} side")
+        raise ValueError(f"no value such as {name(value)!r} is on the {self.side} side")
 
 
-def is_held_out(name: str, share: float) -> bool:
-    """Whether the value called `name` belongs to the held-out `share` (0 to 1) of all values."""
+def side_of(name: str) -> Side:
+    """The side of the value called `name`: training, or one of the two halves of what is held out."""
+    place = place_of(name)
+    if place >= HELD_OUT_SHARE:
+        return "train"
+    return "dev" if place < HELD_OUT_SHARE / 2 else "heldout"
+
+
+def place_of(name: str) -> float:
+    """A number in [0, 1) that depends on the name only."""
     digest = blake2b(name.encode(), digest_size=8, person=b"grrm-held-out").digest()
-    return int.from_bytes(digest, "big") < share * 2**64
+    return int.from_bytes(digest, "big") / 2**64

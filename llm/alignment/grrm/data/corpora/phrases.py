@@ -3,7 +3,8 @@
 The wording is Unicode CLDR's (see `cldr`), so both sides were written by people; the content is drawn at random,
 so there is as much of it as one likes. Held-out rows are made only of values (days, amounts, lists of places...)
 that are drawn for no training row of this or any other build, and none of their texts is a training row's text or
-stands inside one: no "May 28" whose date of some year is in the training rows.
+stands inside one: no "May 28" whose date of some year is in the training rows. Rows for development are held out in
+the same way, from the training rows and from the other held-out ones: what is chosen on them is not chosen on those.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tqdm import tqdm
 from grrm.data.corpora.cldr import LANGUAGES
 from grrm.data.corpora.kinds import combined, dates, places, quantities
 from grrm.data.corpora.pairs import CorpusFiles, SeenTexts, language_pairs, unseen, write_corpus
-from grrm.data.corpora.phrase import Draws, Phrase
+from grrm.data.corpora.phrase import Draws, Phrase, Side
 from grrm.data.parquet import TranslationRow
 from grrm.errors import UserError
 
@@ -49,8 +50,11 @@ def build_phrases(
     languages: Sequence[str] = LANGUAGES,
     seed: int = 0,
     pairs: str = "hub",
+    dev_rows: int = 0,
 ) -> CorpusFiles:
-    """Write `train.parquet` and `heldout.parquet` (TowerBlocks-MT schema) into `out_dir`.
+    """Write `train.parquet`, `heldout.parquet` and, where rows of it are asked for, `dev.parquet` into `out_dir`.
+
+    All in the TowerBlocks-MT schema; the three share neither a value nor a text.
 
     The same arguments give the same rows. Every row has a random ordered pair of `languages`: with English on one
     side (`pairs="hub"`) or any two (`"all"`). Raises UserError for fewer than one row, languages that cannot be
@@ -60,20 +64,27 @@ def build_phrases(
         if count < 1:
             raise UserError(f"{name} is {count}; ask for at least one row")
     ordered_pairs = language_pairs(languages, pairs)
-    train = _take(phrase_rows(ordered_pairs, seed, held_out=False), train_rows, "train phrases")
-    seen = SeenTexts(train)
-    heldout = _take(unseen(phrase_rows(ordered_pairs, seed, held_out=True), seen), heldout_rows, "held-out phrases")
-    return write_corpus(out_dir, train, heldout)
+    train = _take(phrase_rows(ordered_pairs, seed, "train"), train_rows, "train phrases")
+    heldout = _unseen_rows(ordered_pairs, seed, "heldout", train, heldout_rows)
+    dev = _unseen_rows(ordered_pairs, seed, "dev", [*train, *heldout], dev_rows) if dev_rows else []
+    return write_corpus(out_dir, train, heldout, dev)
 
 
-def phrase_rows(ordered_pairs: Sequence[tuple[str, str]], seed: int, held_out: bool) -> Iterator[TranslationRow]:
+def _unseen_rows(
+    ordered_pairs: Sequence[tuple[str, str]], seed: int, side: Side, others: Sequence[TranslationRow], wanted: int
+) -> list[TranslationRow]:
+    """Rows of a held-out side whose texts do not occur in the `others`."""
+    return _take(unseen(phrase_rows(ordered_pairs, seed, side), SeenTexts(others)), wanted, f"{side} phrases")
+
+
+def phrase_rows(ordered_pairs: Sequence[tuple[str, str]], seed: int, side: Side) -> Iterator[TranslationRow]:
     """Different rows of one side of the split without end, or until `MOST_REJECTED_IN_A_ROW` draws bring nothing new.
 
     A draw is rejected when a language has a gap, when both sides read the same (nothing to translate), or when the
     row came before.
     """
-    rng = random.Random(f"{seed} {'held-out' if held_out else 'train'}")
-    draws = Draws(rng, held_out)
+    rng = random.Random(f"{seed} {side}")
+    draws = Draws(rng, side)
     makers, weights = zip(*KINDS.values(), strict=True)
     seen: set[TranslationRow] = set()
     rejected = 0

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from grrm.data.corpora.cldr import LANGUAGES, locale_of, tidy
 from grrm.data.corpora.pairs import CorpusFiles, SeenTexts, language_pairs, unseen, write_corpus
-from grrm.data.corpora.phrase import is_held_out
+from grrm.data.corpora.phrase import place_of
 from grrm.data.parquet import TranslationRow
 from grrm.errors import UserError
 
@@ -54,7 +54,7 @@ def build_terms(
     ordered_pairs = language_pairs(languages, pairs)
     sides: tuple[list[Entry], list[Entry]] = ([], [])
     for entry in term_entries():
-        sides[is_held_out(f"term:{entry['en'].casefold()}", HELD_OUT_SHARE)].append(entry)
+        sides[place_of(f"term:{entry['en'].casefold()}") < HELD_OUT_SHARE].append(entry)
     train = _rows(sides[0], ordered_pairs, seed, train_rows)
     # A held-out term may still read like a trained one in another language ("Mode" and "Modus" in German).
     seen = SeenTexts(_pair_rows(sides[0], ordered_pairs))
