@@ -5,7 +5,7 @@ JOBS ?= 2
 PYTEST = $(PY) -m pytest -n $(JOBS) --dist worksteal
 SEEDS ?= 1
 FRESH ?= 0
-JUDGE ?= grrm
+JUDGE ?= ranker
 MIN_COVERAGE := 95
 
 .DEFAULT_GOAL := help
@@ -19,7 +19,7 @@ help: ## show this list
 install: ## set up .venv with the tested versions, if that is still to be done
 	@sh tools/bootstrap.sh
 
-demo: install ## train small judges, and a policy against them, from corpus to report (JUDGE=metric: the quick one, SEEDS=3: error bars, FRESH=1: start over)
+demo: install ## train a small ranker, and policies against it, from corpus to report (JUDGE=metric: the quick one, SEEDS=3: error bars, FRESH=1: start over)
 	@$(PY) -m grrm.cli demo --seeds '$(SEEDS)' --judge '$(JUDGE)' $(if $(filter 1,$(FRESH)),--fresh)
 
 test: install ## run the quick tests and check the coverage of the packages that do without paddle (JOBS=2 processes)

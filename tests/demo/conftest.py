@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from grrm.demo.results import scores_file, seed_folder
-from grrm.demo.settings import ALGORITHMS, DemoSettings
+from grrm.demo.results import rankings_file, scores_file, seed_folder
+from grrm.demo.settings import CHOICE, JUDGES, RANKER, RANKERS, RL_RUNS, DemoSettings
 from grrm.demo.stages import write_json
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
 from grrm.tracking.metrics_log import MetricsLog
@@ -20,7 +20,7 @@ ROWS = [
     ("€1.234,50", "nl", "pt", "1.234,50 €"),
     ("vor 5 Tagen", "de", "ru", "5 дней назад"),
 ]
-CHRF = {"base": 8.0, "sft": 59.0, "grpo": 63.5, "reinforce_plus_plus": 62.4}
+CHRF = {"base": 8.0, "sft": 59.0, "grpo": 63.5, "grpo_consensus": 62.4, "grpo_ranker": 63.1}
 
 
 def invented_scores(policy: str, seed: int) -> dict:
@@ -59,10 +59,27 @@ def invented_scores(policy: str, seed: int) -> dict:
         "sampled": decoding(CHRF[policy] + seed * 0.2),
         "greedy": decoding(CHRF[policy] + 12 + seed * 0.1),
         "n_rows": len(examples),
-        **({"kl_to_reference": 0.02} if policy in ALGORITHMS else {}),
-        "extra": {"terms": {"sampled": decoding(CHRF[policy] / 7), "greedy": decoding(CHRF[policy] / 6)}},
+        **({"kl_to_reference": 0.02} if policy in RL_RUNS[RANKER] else {}),
         "signatures": {"chrf": "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0"},
         "examples": examples,
+    }
+
+
+def invented_ranking(seed: int) -> dict:
+    def of_set(accuracy: float) -> dict:
+        figures = {
+            name: {"mean": value, "low": value - 0.02, "high": value + 0.02}
+            for name, value in (
+                ("accuracy", accuracy),
+                ("correlation", accuracy + 0.02),
+                ("tie_calibrated_accuracy", accuracy - 0.1),
+            )
+        }
+        return {**figures, "kendall_tau_b": None, "tied": 0.01, "milliseconds_a_group": 2.5}
+
+    return {
+        name: {"dev": of_set(0.7 + seed / 100), "heldout": of_set(0.6 + position / 10 + seed / 100)}
+        for position, name in enumerate(JUDGES)
     }
 
 
@@ -110,11 +127,17 @@ def write_demo(out):
     settings = DemoSettings(n_seeds=3)
     for seed in settings.seeds:
         write_metrics(seed_folder(out, seed) / "sft", 700, seed, rl=False)
+        write_json(rankings_file(out, seed), invented_ranking(seed))
+        write_json(seed_folder(out, seed) / RANKER / CHOICE, {"chosen": "ranker_none"})
+        for name in RANKERS:
+            log = MetricsLog(seed_folder(out, seed) / name)
+            for step in (100, 200):
+                log.log(step, {"eval_correlation": 0.5 + step / 1000})
         for policy in CHRF:
             write_json(scores_file(out, seed, policy), invented_scores(policy, seed))
-        for algorithm in ALGORITHMS:
-            write_metrics(seed_folder(out, seed) / algorithm, 120, seed, rl=True)
-            write_rollouts(seed_folder(out, seed) / algorithm / "rollouts")
+        for run in settings.rl_runs:
+            write_metrics(seed_folder(out, seed) / run, 120, seed, rl=True)
+            write_rollouts(seed_folder(out, seed) / run / "rollouts")
     return out, settings
 
 

@@ -8,7 +8,6 @@ from click.testing import CliRunner
 from grrm.data.parquet import TranslationRow, read_rows, write_rows
 from grrm.demo.evaluate_checkpoint import EngineGenerator, scores_record
 from grrm.demo.prepare import main as prepare
-from grrm.demo.prepare import words_of
 from grrm.engine.api import Completion
 from grrm.evaluation.policy_eval import PolicyCodec, evaluate
 from grrm.gqm.groups import TranslationTask
@@ -21,8 +20,8 @@ def run(*arguments):
 
 
 def test_corpus_tokenizer_and_training_files_follow_from_one_another(tmp_path):
-    sizes = ("--train-rows", 60, "--heldout-rows", 7)
-    assert "60 training rows, 7 held-out rows" in run(
+    sizes = ("--train-rows", 60, "--heldout-rows", 7, "--dev-rows", 5)
+    assert "60 rows to train on, 5 to choose on, 7 to report on" in run(
         "corpus", "--out", tmp_path / "corpus", *sizes, "--languages", "en,de,zh", "--seed", 1
     )
     data = ("--data", tmp_path / "corpus" / "train.parquet", "--prompt-type", "Tower")
@@ -36,21 +35,14 @@ def test_corpus_tokenizer_and_training_files_follow_from_one_another(tmp_path):
     assert json.loads(json.loads(rl)["tgt"])["reference"] == json.loads(sft)["tgt"]
 
 
-def test_terms_hold_words_that_training_does_not(tmp_path):
-    known = [
-        TranslationRow("Ancient Macedonian", "altmakedonisch", "en", "de"),
-        TranslationRow("Turkish", "x", "en", "de"),
-    ]
-    write_rows(tmp_path / "train.parquet", known)
-    options = ("--rows", 40, "--max-letters", 25, "--languages", "en,de", "--seed", 1)
-    said = run("terms", "--train", tmp_path / "train.parquet", "--out", tmp_path / "terms", *options)
-    assert "40 held-out rows of terms" in said
-    rows = read_rows(tmp_path / "terms" / "heldout.parquet")
-    assert len(rows) == 40
-    for row in rows:
-        english = row.src_text if row.src_lang == "en" else row.trg_text
-        assert words_of(english) - {"ancient", "macedonian", "turkish", "altmakedonisch", "x"}
-        assert max(len(row.src_text), len(row.trg_text)) <= 25
+def test_the_first_rows_of_files_keep_their_names(tmp_path):
+    for name, n_rows in (("train", 5), ("dev", 3)):
+        rows = [TranslationRow(f"{name} {number}", "x", "en", "de") for number in range(n_rows)]
+        write_rows(tmp_path / f"{name}.parquet", rows)
+    parts = ("--part", tmp_path / "train.parquet", 2, "--part", tmp_path / "dev.parquet", 9)
+    run("rows", *parts, "--out", tmp_path / "out")
+    found = {path.stem: [row.src_text for row in read_rows(path)] for path in (tmp_path / "out").iterdir()}
+    assert found == {"train": ["train 0", "train 1"], "dev": ["dev 0", "dev 1", "dev 2"]}
 
 
 class EchoEngine:
@@ -64,7 +56,7 @@ class EchoEngine:
         return [Completion([*prompt, 0], [0.0] * (len(prompt) + 1), "stop") for prompt in prompts]
 
 
-def test_further_rows_are_scored_in_the_same_process_under_their_own_name(tmp_path, monkeypatch):
+def test_a_checkpoint_is_scored_greedily_and_sampled_and_its_kl_on_the_samples(tmp_path, monkeypatch):
     from grrm.demo import evaluate_checkpoint
     from grrm.engine.paddle.engine import PaddleEngine
     from grrm.models import tokenizer as tokenizers
@@ -79,20 +71,17 @@ def test_further_rows_are_scored_in_the_same_process_under_their_own_name(tmp_pa
         evaluate_checkpoint, "kl_to", lambda reference, sampled, pad_id: measured.append(len(sampled)) or 0.5
     )
     write_rows(tmp_path / "main.parquet", [TranslationRow("Rom", "Rom", "it", "de")] * 3)
-    write_rows(tmp_path / "terms.parquet", [TranslationRow("Datei", "File", "de", "en")] * 2)
     options = ["--model", tmp_path, "--data", tmp_path / "main.parquet", "--out", tmp_path / "scores.json"]
-    options += ["--extra-data", f"terms={tmp_path / 'terms.parquet'}", "--reference", tmp_path, "--samples", 2]
+    options += ["--reference", tmp_path, "--samples", 2]
     options += ["--prompt-type", "Tower", "--extractor-type", "oneline"]
     result = CliRunner().invoke(evaluate_checkpoint.main, [str(option) for option in options])
     assert result.exit_code == 0, result.output
-    assert [line for line in result.output.splitlines() if "pass" in line] == [f"pass {i}/6" for i in range(1, 7)]
+    assert [line for line in result.output.splitlines() if "pass" in line] == [f"pass {i}/3" for i in range(1, 4)]
     scores = json.loads((tmp_path / "scores.json").read_text(encoding="utf-8"))
     assert scores["n_rows"] == 3
     assert scores["kl_to_reference"] == 0.5
-    assert measured == [3], "the KL is measured on one sample of each main row"
-    assert scores["extra"]["terms"]["n_rows"] == 2
-    assert scores["extra"]["terms"]["sampled"]["n_samples"] == 2
-    assert scores["extra"]["terms"]["examples"][0]["source"] == "Datei"
+    assert measured == [3], "the KL is measured on one sample of each row"
+    assert scores["sampled"]["n_samples"] == 2
 
 
 def test_scores_of_a_checkpoint_carry_what_the_report_reads():

@@ -7,7 +7,7 @@ import yaml
 from support.argument_values import typed_values
 
 import grrm
-from grrm.config import RLConfig, SFTConfig
+from grrm.config import RewardModelConfig, RLConfig, SFTConfig
 from grrm.demo.plan import Plan
 from grrm.demo.settings import DemoSettings
 from grrm.demo.stages import fingerprint_of
@@ -21,12 +21,12 @@ def stages(tmp_path, **changes):
 
 def test_three_seeds_share_the_data_and_train_everything_else_anew(tmp_path):
     names = [stage.name for stage in stages(tmp_path, n_seeds=3)]
-    assert names[:4] == ["corpus", "terms", "tokenizer", "convert"]
-    assert len(names) == len(set(names)) == 4 + 3 * 8
-    assert names[:12] == [stage.name for stage in stages(tmp_path, n_seeds=1)]
+    assert names[:4] == ["corpus", "tokenizer", "convert", "ranker-rows"]
+    assert len(names) == len(set(names)) == 4 + 3 * 20
+    assert names[:24] == [stage.name for stage in stages(tmp_path, n_seeds=1)]
 
 
-@pytest.mark.parametrize("judge", ["metric", "grrm"])
+@pytest.mark.parametrize("judge", ["metric", "ranker"])
 def test_every_input_is_in_the_checkout_or_made_by_an_earlier_stage(tmp_path, judge):
     folders = []
     for stage in stages(tmp_path, judge=judge):
@@ -39,18 +39,18 @@ def test_every_input_is_in_the_checkout_or_made_by_an_earlier_stage(tmp_path, ju
 
 @pytest.mark.parametrize("nproc", [1, 2])
 def test_training_commands_set_only_keys_that_the_recipes_know(tmp_path, nproc):
-    trained = [stage for stage in stages(tmp_path, nproc=nproc, sft_steps=5, rl_steps=3, judge="grrm") if stage.metrics]
-    assert len(trained) == 3 + 3 + 2
+    configs = {"run_sft.py": SFTConfig, "run_reward.py": RewardModelConfig, "run_rl.py": RLConfig}
+    trained = [stage for stage in stages(tmp_path, nproc=nproc, sft_steps=5, rl_steps=3) if stage.metrics]
+    assert len(trained) == 1 + 2 + 3
     for stage in trained:
         command = list(stage.command)
         assert ("paddle.distributed.launch" in command) == (nproc == 2)
-        script = next(index for index, word in enumerate(command) if word.endswith(("run_sft.py", "run_rl.py")))
+        script = next(index for index, word in enumerate(command) if Path(word).name in configs)
         assert Path(command[script]).is_file()
-        stage_config = SFTConfig if command[script].endswith("run_sft.py") else RLConfig
         options = command[script + 2 :]
         overrides = dict(zip([key.removeprefix("--") for key in options[::2]], options[1::2], strict=True))
         recipe = yaml.safe_load(Path(command[script + 1]).read_text(encoding="utf-8"))
-        values = typed_values(stage_config, {**recipe, **overrides})
+        values = typed_values(configs[Path(command[script]).name], {**recipe, **overrides})
         assert values["max_steps"] == stage.total_steps
         assert values["output_dir"] == str(stage.folder)
         assert values["seed"] == 1
@@ -64,17 +64,39 @@ def test_steps_of_the_recipe_feed_the_progress_line(tmp_path):
     assert not by_name["seed1/sft"].needs_server
 
 
-def test_judges_of_its_own_follow_what_the_metric_demo_does_and_change_nothing_of_it(tmp_path):
-    metric, whole = stages(tmp_path), stages(tmp_path, judge="grrm")
-    assert whole[: len(metric)] == metric
-    by_name = {stage.name: stage for stage in whole}
-    for policy, kind in (("sqm", "sqm"), ("grrm", "gqm")):
-        options = list(by_name[f"seed1/{policy}"].reward_server)
-        assert options[:4] == ["--judge", kind, "--model", str(tmp_path / "out" / "seed1" / f"{kind}-rlvr")]
-        assert list(by_name)[-4:] == ["seed1/sqm", "seed1/eval-sqm", "seed1/grrm", "seed1/eval-grrm"]
-    assert ("show_copies=true" in by_name["seed1/grrm"].reward_server) is True
-    assert ("show_copies=true" in by_name["seed1/sqm"].reward_server) is False  # it sees one translation at a time
-    assert list(by_name["seed1/grpo"].reward_server) == ["--judge", "text_metric"]
+def test_runs_against_different_judges_differ_in_the_reward_server_and_in_nothing_else(tmp_path):
+    by_name = {stage.name: stage for stage in stages(tmp_path)}
+    runs = {name: by_name[f"seed1/{name}"] for name in ("grpo", "grpo_consensus", "grpo_ranker")}
+    commands = {" ".join(stage.command).replace(str(stage.folder), "OUT") for stage in runs.values()}
+    assert len(commands) == 1
+    assert list(runs["grpo"].reward_server) == ["--judge", "text_metric"]
+    assert list(runs["grpo_consensus"].reward_server) == ["--judge", "consensus"]
+    folder = tmp_path / "out" / "seed1" / "ranker"
+    assert list(runs["grpo_ranker"].reward_server)[:4] == ["--judge", "ranker", "--model", str(folder)]
+    assert folder / "model.safetensors" in runs["grpo_ranker"].inputs
+
+
+def test_choices_are_made_on_rows_that_the_report_does_not_look_at(tmp_path):
+    by_name = {stage.name: stage for stage in stages(tmp_path)}
+    for name in ("ranker_none", "ranker_group"):
+        command = " ".join(by_name[f"seed1/{name}"].command)
+        assert "gold-dev" in command
+        assert "gold-heldout" not in command
+    for name in ("sft", "grpo", "grpo_ranker"):
+        evaluation = " ".join(by_name[f"seed1/eval-{name}"].command)
+        assert "heldout.parquet" in evaluation
+        assert "dev.parquet" not in evaluation
+
+
+def test_the_quick_demo_compares_algorithms_and_trains_no_judge(tmp_path):
+    names = [stage.name for stage in stages(tmp_path, judge="metric")]
+    assert [name for name in names if "ranker" in name] == []
+    assert names[-4:] == [
+        "seed1/grpo",
+        "seed1/eval-grpo",
+        "seed1/reinforce_plus_plus",
+        "seed1/eval-reinforce_plus_plus",
+    ]
 
 
 def test_two_processes_share_the_sft_batch(tmp_path):
@@ -88,18 +110,6 @@ def test_other_settings_rerun_only_the_stages_they_concern(tmp_path):
         corpus = stages(tmp_path, **changes)[0]
         return fingerprint_of(corpus, {})
 
-    assert corpus_and_untrained(judge="bleu") == corpus_and_untrained()
+    assert corpus_and_untrained(judge="metric") == corpus_and_untrained()
     assert corpus_and_untrained(n_seeds=3) == corpus_and_untrained()
     assert corpus_and_untrained(train_rows=7) != corpus_and_untrained()
-
-
-def test_policies_learn_from_learned_judges_more_carefully_than_from_the_metric(tmp_path):
-    settings = DemoSettings(judge="grrm")
-    by_name = {stage.name: stage for stage in stages(tmp_path, judge="grrm")}
-    careful = {"kl_loss_coeff", "frozen_layers", "learning_rate"}
-    assert not careful & {word.removeprefix("--") for word in by_name["seed1/grpo"].command}
-    for name in ("seed1/sqm", "seed1/grrm"):
-        command = list(by_name[name].command)
-        given = {key: command[command.index(f"--{key}") + 1] for key in careful}
-        assert given == {key: str(getattr(settings, f"judged_{key}")) for key in careful}
-        assert by_name[name].total_steps == settings.judged_rl_steps

@@ -5,14 +5,12 @@ import re
 import shutil
 import statistics
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 
 from grrm.demo.report import show_figure, write_report
 from grrm.demo.results import load_results, over_seeds, scores_file, seed_folder, summarise, verdict
-from grrm.demo.settings import DemoSettings
-from grrm.evaluation.bootstrap import Interval
+from grrm.demo.settings import RANKER, RL_RUNS, DemoSettings
 
 SECONDS = {"corpus": 3.0, "seed1/sft": 160.4}
 
@@ -38,23 +36,29 @@ def reported_demo(invent_demo, tmp_path_factory):
 def test_summary_has_the_figures_scripts_ask_for(reported_demo):
     out, _ = reported_demo
     summary = json.loads((out / "summary.json").read_text())
-    assert set(summary["chrf"]) == set(summary["chrf_greedy"]) == {"base", "sft", "grpo", "reinforce_plus_plus"}
+    assert set(summary["chrf"]) == set(summary["chrf_greedy"]) == {"base", "sft", *RL_RUNS[RANKER]}
     sft = summary["chrf"]["sft"]
     assert sft["values"] == pytest.approx([59.2, 59.4, 59.6])
     assert sft["mean"] == pytest.approx(59.4)
     assert sft["sd"] == pytest.approx(statistics.stdev([59.2, 59.4, 59.6]))
     assert sft["seeds"] == 3
     assert summary["chrf_greedy"]["grpo"]["mean"] == pytest.approx(63.5 + 12 + 0.2)
-    assert summary["chrf_terms"]["sft"]["mean"] == pytest.approx(59.0 / 7)
-    assert summary["chrf_terms_greedy"]["sft"]["seeds"] == 3
-    assert summary["chrf_terms"].keys() == summary["chrf"].keys()
     assert summary["seconds"] == SECONDS
     learned = summary["learned"]["grpo"]
     assert learned["gain"] == pytest.approx(4.5)
     assert learned["above_spread"] is True
-    low, high = learned["greedy_interval"]
-    shown = f"({learned['greedy_gain']:+.2f}, 95 % interval over texts {low:+.2f} to {high:+.2f})"
-    assert shown in (out / "report.html").read_text(encoding="utf-8")
+    assert learned["gains"] == pytest.approx([4.5] * 3)
+    assert learned["share_of_metric"] == 1.0
+    assert summary["learned"]["grpo_ranker"]["share_of_metric"] == pytest.approx(4.1 / 4.5)
+    page = (out / "report.html").read_text(encoding="utf-8")
+    for decoding in ("interval", "greedy_interval"):
+        low, high = learned[decoding]
+        assert f"({low:+.2f} to {high:+.2f})" in page
+    assert summary["ranking"]["ranker_none"]["heldout"]["accuracy"]["mean"] == pytest.approx(0.72)
+    assert summary["ranking"]["ranker_none"]["heldout"]["kendall_tau_b"] is None
+    assert summary["chosen_ranker"] == {"1": "ranker_none", "2": "ranker_none", "3": "ranker_none"}
+    assert "72.0 ± 1.0 %" in page
+    assert "seed 2: ranker, each candidate by itself" in page
     assert summary["settings"]["n_seeds"] == 3
     assert summary["kl_to_sft"]["grpo"]["mean"] == pytest.approx(0.02)
     assert "sft" not in summary["kl_to_sft"]
@@ -75,19 +79,20 @@ def test_page_needs_nothing_but_itself_and_shows_text_as_text(reported_demo):
     assert "德国、日本和秘鲁" in page
     for kind in ("better after RL", "worse after RL", "still wrong", "picked by position"):
         assert kind in page
-    assert "GRPO, step 1 " in page
-    assert "GRPO, step 120 " in page
+    assert "GRPO, ranker, step 1 " in page
+    assert "GRPO, ranker, step 120 " in page
     assert "59.4 ± 0.2" in page
-    assert len(links.targets) == 16
+    assert len(links.targets) == 20
 
 
 def test_metrics_that_were_not_logged_are_named_and_the_rest_is_drawn(reported_demo):
     out, _ = reported_demo
     page = re.sub(r"\s+", " ", (out / "report.html").read_text(encoding="utf-8"))
-    assert "Entropy: not logged: GRPO, REINFORCE++." in page
+    assert "Entropy: not logged: GRPO, metric, GRPO, consensus, GRPO, ranker." in page
     names = {path.name for path in (out / "figures").iterdir()}
     assert names == {
-        f"{name}.png" for name in ("chrf", "reward", "length", "kl", "groups", "logprob_gap", "loss", "sft_loss")
+        f"{name}.png"
+        for name in ("chrf", "ranking", "ranker", "reward", "length", "kl", "groups", "logprob_gap", "loss", "sft_loss")
     }
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in (out / "figures").iterdir())
 
@@ -114,29 +119,13 @@ def test_report_of_a_run_that_has_only_begun(tmp_path):
     assert "No rollout groups were dumped." in page
 
 
-def test_scores_on_terms_are_shown_and_explained_but_have_no_part_in_the_verdict(reported_demo, tmp_path):
-    reported, settings = reported_demo
-    out = Path(shutil.copytree(reported, tmp_path / "demo"))
-    verdicts = json.loads((out / "summary.json").read_text())["learned"]
-    page = (out / "report.html").read_text(encoding="utf-8")
-    assert "terms: chrF, sampled" in page
-    assert "no policy was trained on: 500 names" in page
-    for path in out.glob("seed*/eval-*/scores.json"):
-        scores = json.loads(path.read_text())
-        del scores["extra"]
-        path.write_text(json.dumps(scores))
-    summary = write_report(out, settings, SECONDS)
-    assert summary["chrf_terms"] == {}
-    assert summary["learned"] == verdicts
-    assert "no policy was trained on" not in (out / "report.html").read_text(encoding="utf-8")
-
-
 def test_algorithm_with_fewer_seeds_than_sft_is_not_judged(finished_demo):
     out, settings = finished_demo
     shutil.rmtree(scores_file(out, 2, "grpo").parent)
     shutil.rmtree(seed_folder(out, 1) / "grpo")
     summary = write_report(out, settings, SECONDS)
-    assert set(summary["learned"]) == {"reinforce_plus_plus"}
+    assert set(summary["learned"]) == {"grpo_consensus", "grpo_ranker"}
+    assert summary["learned"]["grpo_ranker"]["share_of_metric"] is None
     assert summary["chrf"]["grpo"]["seeds"] == 2
     assert "Not evaluated for the same seeds as SFT." in (out / "report.html").read_text()
 
@@ -156,25 +145,20 @@ def test_greedy_decoding_is_judged_by_its_texts(finished_demo, n_cut, not_below)
     assert learned["greedy_not_below"] is not_below
 
 
-def test_one_seed_has_no_spread_and_makes_no_claim_about_it():
-    one, better = over_seeds([59.0]), over_seeds([62.0])
-    assert one == {"mean": 59.0, "sd": None, "seeds": 1, "values": [59.0]}
-    assert verdict(one, better, Interval(-1.0, -1.5, -0.5)) == {
-        "gain": 3.0,
-        "spread": None,
-        "above_spread": None,
-        "above_in_every_seed": True,
-        "greedy_gain": -1.0,
-        "greedy_interval": [-1.5, -0.5],
-        "greedy_not_below": False,
-    }
-    assert show_figure(one) == "59.0"
+@pytest.mark.parametrize(("gains", "above"), [([3.0, 3.2, 3.1], True), ([0.3, 0.1, 0.9], False), ([3.0], None)])
+def test_a_gain_within_twice_its_spread_over_seeds_is_not_learning(tmp_path, invent_demo, gains, above):
+    out, _ = invent_demo(tmp_path / "demo")
+    for seed, gain in enumerate(gains, 1):
+        before, path = (scores_file(out, seed, policy) for policy in ("sft", "grpo_ranker"))
+        after = json.loads(path.read_text())
+        after["sampled"]["chrf"] = json.loads(before.read_text())["sampled"]["chrf"] + gain
+        path.write_text(json.dumps(after))
+    judged = verdict(load_results(out, DemoSettings(n_seeds=len(gains)), SECONDS), "grpo_ranker")
+    assert judged["gains"] == pytest.approx(gains)
+    assert judged["above_spread"] is above
+
+
+def test_figures_are_shown_with_their_spread():
+    assert show_figure(over_seeds([0.5, 0.7]), 100) == "60.0 ± 14.1"
+    assert show_figure(over_seeds([0.5]), 100, 2) == "50.00"
     assert show_figure(None) == "–"
-
-
-def test_gain_within_the_spread_is_not_learning():
-    sft, trained = over_seeds([58.0, 60.0, 62.0]), over_seeds([59.0, 61.0, 63.0])
-    judged = verdict(sft, trained, Interval(-0.1, -0.4, 0.2))
-    assert judged["above_spread"] is False
-    assert judged["above_in_every_seed"] is True
-    assert judged["greedy_not_below"] is False  # by however little, and whatever the interval

@@ -1,6 +1,7 @@
 """`run_demo` from outside: exit status, lock, starting over, what it refuses."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -39,17 +40,17 @@ def small_demo(monkeypatch, tmp_path, finished_demo):
 def test_demo_ends_with_a_table_and_the_report_and_is_reused(small_demo, capsys):
     assert runner.run_demo(out=small_demo) == 0
     printed = capsys.readouterr().out
-    assert "REINFORCE++" in printed
-    assert "terms, greedy" in printed
-    assert "GRPO: sampled chrF +4.50 against SFT (one seed" in printed
-    assert "4 stages, seed 1; logs in " in printed
+    assert "GRPO, consensus" in printed
+    assert "exact, greedy" in printed
+    assert re.search(r"GRPO, metric: sampled chrF \+4.50 \(\S+ to \S+\) against SFT, one seed", printed)
+    assert "5 stages, seed 1; logs in " in printed
     assert str(small_demo / "report.html") in printed
     assert "visualdl --logdir" in printed
     first = json.loads((small_demo / "summary.json").read_text())
     assert first["chrf"]["sft"]["mean"] == pytest.approx(59.2)
 
     assert runner.run_demo(out=small_demo) == 0
-    assert capsys.readouterr().out.count("finished earlier") == 4
+    assert capsys.readouterr().out.count("finished earlier") == 5
     assert json.loads((small_demo / "summary.json").read_text())["seconds"] == first["seconds"]
 
 
@@ -59,26 +60,28 @@ def test_demo_ends_with_a_table_and_the_report_and_is_reused(small_demo, capsys)
         (
             {
                 "gain": 3.1,
-                "spread": None,
+                "interval": [2.8, 3.4],
+                "sd": None,
                 "above_spread": None,
                 "greedy_gain": -0.05,
                 "greedy_interval": [-0.33, 0.24],
                 "greedy_not_below": False,
             },
-            "GRPO: sampled chrF +3.10 against SFT (one seed, so the spread over seeds is not known); "
-            "greedy chrF -0.05 (-0.33 to +0.24), BELOW SFT",
+            "GRPO: sampled chrF +3.10 (+2.80 to +3.40) against SFT, one seed, so the spread over seeds is not known; "
+            "greedy -0.05 (-0.33 to +0.24), BELOW SFT",
         ),
         (
             {
-                "gain": -0.2,
-                "spread": 0.5,
+                "gain": 0.2,
+                "interval": [-0.1, 0.5],
+                "sd": 0.5,
                 "above_spread": False,
-                "greedy_gain": -0.31,
-                "greedy_interval": [-0.57, -0.04],
-                "greedy_not_below": False,
+                "greedy_gain": 0.31,
+                "greedy_interval": [0.04, 0.57],
+                "greedy_not_below": True,
             },
-            "GRPO: sampled chrF -0.20 against SFT (NOT more than the spread over seeds, 0.50); "
-            "greedy chrF -0.31 (-0.57 to -0.04), BELOW SFT",
+            "GRPO: sampled chrF +0.20 (-0.10 to +0.50) against SFT, NOT more than twice the standard deviation over "
+            "seeds, 0.50; greedy +0.31 (+0.04 to +0.57), not below SFT",
         ),
     ],
 )
@@ -138,7 +141,7 @@ def test_two_demos_cannot_share_a_folder(tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"seeds": 0}, "at least one seed"), ({"nproc": 0}, "one process"), ({"judge": "oracle"}, "judge 'oracle'")],
+    [({"seeds": 0}, "at least one seed"), ({"nproc": 0}, "one process"), ({"judge": "oracle"}, "no judge 'oracle'")],
 )
 def test_impossible_settings_are_refused_before_anything_runs(tmp_path, options, message):
     with pytest.raises(UserError, match=message):

@@ -50,11 +50,15 @@ def plan(arguments_yaml: str, nproc: int, overrides: tuple[str, ...]) -> None:
 
 
 @grrm.command()
-@click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Runs of each algorithm.")
+@click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Policies of every kind.")
 @click.option("--fresh", is_flag=True, help="Start over instead of reusing finished stages.")
 @click.option("--out", type=FILE, default=Path("runs/demo"), show_default=True, help="Where everything is written.")
 @click.option(
-    "--judge", default="grrm", show_default=True, help="grrm trains judges too, and against them; metric is quicker."
+    "--judge",
+    type=click.Choice(["ranker", "metric"]),
+    default="ranker",
+    show_default=True,
+    help="A ranker of the demo's own, beside the metric and consensus; or only the metric, which is quicker.",
 )
 @click.option("--nproc", type=click.IntRange(min=1), default=2, show_default=True, help="Processes of the RL stages.")
 def demo(seeds: int, fresh: bool, out: Path, judge: str, nproc: int) -> int:

@@ -27,7 +27,6 @@ _PAYLOAD = ("greedy", "sampled", "greedy_response")
 @click.option("--model", type=click.Path(path_type=Path, file_okay=False), required=True)
 @click.option("--data", type=click.Path(path_type=Path, dir_okay=False), required=True)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True)
-@click.option("--extra-data", multiple=True, metavar="NAME=FILE", help="Further rows, scored under their own name.")
 @click.option("--prompt-type", required=True)
 @click.option("--extractor-type", required=True)
 @click.option("--samples", type=int, default=2, show_default=True)
@@ -38,7 +37,6 @@ def main(
     model: Path,
     data: Path,
     out: Path,
-    extra_data: tuple[str, ...],
     prompt_type: str,
     extractor_type: str,
     samples: int,
@@ -46,14 +44,10 @@ def main(
     reference: Path | None,
     seed: int,
 ) -> None:
-    """Write the scores of the policy in MODEL on the rows of DATA (TowerBlocks-MT parquet) to OUT.
-
-    The scores on each file of EXTRA_DATA are in OUT too, under "extra" and the file's NAME.
-    """
+    """Write the scores of the policy in MODEL on the rows of DATA (TowerBlocks-MT parquet) to OUT."""
     from grrm.engine.paddle.engine import PaddleEngine
     from grrm.models.tokenizer import encoder, load_tokenizer, response_decoder, stop_tokens
 
-    extra = {name: read_tasks(Path(path)) for name, _, path in (text.partition("=") for text in extra_data)}
     tasks = read_tasks(data)
     tokenizer = load_tokenizer(str(model))
     codec = PolicyCodec(
@@ -64,15 +58,9 @@ def main(
     )
     engine, stops = PaddleEngine.from_pretrained(model), stop_tokens(tokenizer, "")
     generate = EngineGenerator(engine, max_new_tokens, stops)
-    show = PassCounter((samples + 1) * (1 + len(extra)))
+    show = PassCounter(samples + 1)
     scores = evaluate(generate, codec, tasks, n_samples=samples, seed=seed, progress=show)
-    record = scores_record(scores) | {"extra": {}}
-    for name, others in extra.items():
-        # A generator of its own: the KL is measured on the samples of DATA only.
-        found = evaluate(
-            EngineGenerator(engine, max_new_tokens, stops), codec, others, n_samples=samples, seed=seed, progress=show
-        )
-        record["extra"][name] = scores_record(found)
+    record = scores_record(scores)
     if reference is not None:
         record["kl_to_reference"] = kl_to(reference, generate.sampled[: len(tasks)], tokenizer.pad_token_id)
     write_json(out, record)
@@ -85,7 +73,7 @@ def read_tasks(path: Path) -> list[TranslationTask]:
 
 
 class PassCounter:
-    """Prints "pass 3/10", counting the passes over all files."""
+    """Prints "pass 3/10", counting the passes over the rows."""
 
     def __init__(self, total: int) -> None:
         self.done, self.total = 0, total

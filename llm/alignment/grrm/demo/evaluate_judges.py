@@ -1,89 +1,118 @@
-"""Measures how judges rank held-out groups: `python -m grrm.demo.evaluate_judges --judge NAME=KIND:FOLDER …`."""
+"""How judges rank held-out groups, and which ranker judges: `python -m grrm.demo.evaluate_judges measure|choose`."""
 
 from __future__ import annotations
 
+import json
+import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
-import yaml
 
 from grrm.data.parquet import iter_raw_rows
+from grrm.demo.settings import CHOICE
 from grrm.demo.stages import write_json
-from grrm.engine.open import open_checkpoint
 from grrm.entry import run_main
+from grrm.evaluation.meta_metrics import score_meta
 from grrm.evaluation.ranking import JudgedGroup, score_ranking
 from grrm.gqm.groups import Group, TranslationTask
-from grrm.inference.rank import RankSettings, group_of, rank_groups
+from grrm.inference.rank import group_of, judge_in_batches
+from grrm.inference.reward_scoring import open_reward_judge
+from grrm.judges.building import build_judge
+from grrm.judges.interface import Judge
+from grrm.judges.options import RewardModelOptions
 from grrm.startup import configure_process
 
 FILE = click.Path(path_type=Path, dir_okay=False)
+FOLDER = click.Path(path_type=Path, file_okay=False)
 _COLUMNS = ("src_text", "src_lang", "trg_lang", "mt_texts", "scores")
+_RANKERS = click.option("--ranker", "rankers", multiple=True, metavar="NAME=FOLDER", help="A trained reward model.")
 
 
-@click.command()
-@click.option("--judge", "judges", multiple=True, required=True, metavar="NAME=KIND:FOLDER", help="gqm or sqm.")
+@click.group()
+def main() -> None:
+    """Measure the judges of the demo."""
+
+
+@main.command()
+@_RANKERS
+@click.option("--baseline", "baselines", multiple=True, metavar="NAME", help="A judge without a model.")
 @click.option("--groups", "files", multiple=True, required=True, metavar="NAME=FILE", help="Groups with gold scores.")
-@click.option("--gqm-option", "gqm_options", multiple=True, metavar="NAME=VALUE", help="Option of the group judges.")
-@click.option("--sqm-option", "sqm_options", multiple=True, metavar="NAME=VALUE", help="Option of the single judges.")
+@click.option("--prompt-type", required=True, help="Of the translation prompts.")
 @click.option("--out", type=FILE, required=True)
-def main(
-    judges: tuple[str, ...],
-    files: tuple[str, ...],
-    gqm_options: tuple[str, ...],
-    sqm_options: tuple[str, ...],
-    out: Path,
+def measure(
+    rankers: Sequence[str], baselines: Sequence[str], files: Sequence[str], prompt_type: str, out: Path
 ) -> None:
-    """Write the ranking accuracy of every judge on every file of groups to OUT, by the judge's name and the file's."""
-    options = {"gqm": read_options(gqm_options), "sqm": read_options(sqm_options)}
-    sets = {name: read_groups(Path(path)) for name, _, path in (text.partition("=") for text in files)}
-    record: dict[str, dict[str, Any]] = {}
-    for number, text in enumerate(judges, 1):
-        name, _, place = text.partition("=")
-        kind, _, folder = place.partition(":")
-        opened = open_checkpoint(folder)
-        record[name] = {}
-        for of_set, (groups, golds) in sets.items():
-            verdicts = rank_groups(opened, groups, RankSettings(kind, None, options[kind]))
-            found = ranking_record(groups, golds, [list(verdict.scores) for verdict in verdicts])
-            record[name][of_set] = found
-        click.echo(f"pass {number}/{len(judges)}")
+    """Write to OUT how every judge ranks every file of groups, by the judge's name and the file's."""
+    sets = {name: read_groups(Path(path)) for name, path in _pairs(files)}
+    options = RewardModelOptions(prompt_type=prompt_type)
+    judges: dict[str, Judge] = {name: build_judge(name) for name in baselines}
+    judges |= {name: open_reward_judge(folder, options=options) for name, folder in _pairs(rankers)}
+    record = {
+        name: {of_set: ranking_record(judge, *found) for of_set, found in sets.items()}
+        for name, judge in judges.items()
+    }
     write_json(out, record)
-    click.echo(", ".join(f"{name} {_shown(found)}" for name, found in record.items()))
+    click.echo("; ".join(f"{name} {_shown(found)}" for name, found in record.items()))
 
 
-def read_groups(path: Path) -> tuple[list[Group], list[list[float]]]:
-    """The groups of a parquet file of `grrm data groups`, and their gold scores. Errors as in `iter_raw_rows`."""
+@main.command()
+@_RANKERS
+@click.option("--ranking", type=FILE, required=True, help="What `measure` wrote.")
+@click.option("--on", "of_set", default="dev", show_default=True, help="The groups that decide.")
+@click.option("--out", type=FOLDER, required=True)
+def choose(rankers: Sequence[str], ranking: Path, of_set: str, out: Path) -> None:
+    """Put the ranker whose scores correlate best with the gold ones into OUT."""
+    record = json.loads(ranking.read_text(encoding="utf-8"))
+    folders = dict(_pairs(rankers))
+    found = {name: record[name][of_set]["correlation"]["mean"] for name in folders}
+    best = max(found, key=lambda name: float(found[name]))
+    for path in sorted(Path(folders[best]).iterdir()):
+        if path.is_file() and path.suffix != ".jsonl":
+            os.link(path, out / path.name)
+    write_json(out / CHOICE, {"chosen": best, "on": of_set, "correlation": found})
+    click.echo(f"{best}: correlation {', '.join(f'{name} {value:.3f}' for name, value in found.items())} on {of_set}")
+
+
+def read_groups(path: Path) -> tuple[list[Group], list[list[float | None]]]:
+    """The groups of a parquet file with gold scores. Errors as in `iter_raw_rows`."""
     groups: list[Group] = []
-    golds: list[list[float]] = []
+    golds: list[list[float | None]] = []
     for number, (source, src_lang, trg_lang, texts, gold) in iter_raw_rows(path, _COLUMNS):
         groups.append(group_of(number, TranslationTask(source, src_lang, trg_lang), texts))
-        golds.append([float(score) for score in gold])
+        golds.append(list(gold))
     return groups, golds
 
 
-def ranking_record(
-    groups: Sequence[Group], golds: Sequence[Sequence[float]], scores: Sequence[Sequence[float | None]]
-) -> dict[str, Any]:
-    """`RankingScores` with ties counted as wrong, and the accuracy with ties counted as half."""
+def ranking_record(judge: Judge, groups: Sequence[Group], golds: Sequence[Sequence[float | None]]) -> dict[str, Any]:
+    """`RankingScores`, ties counted as wrong, and `MetaScores` of a judge, with the milliseconds that a group took."""
+    started_s = time.perf_counter()
+    verdicts = judge_in_batches(judge, groups)
+    spent_s = time.perf_counter() - started_s
     judged = [
-        JudgedGroup(f"{group.task.src_lang}-{group.task.trg_lang}", gold, found)
-        for group, gold, found in zip(groups, golds, scores, strict=True)
+        JudgedGroup(f"{group.task.src_lang}-{group.task.trg_lang}", gold, verdict.scores)
+        for group, gold, verdict in zip(groups, golds, verdicts, strict=True)
     ]
-    half = score_ranking(judged, ties="half").accuracy
-    return {**asdict(score_ranking(judged)), "accuracy_ties_half": None if half is None else asdict(half)}
+    milliseconds = {"milliseconds_a_group": 1e3 * spent_s / max(len(groups), 1)}
+    return {**asdict(score_ranking(judged)), **asdict(score_meta(judged)), **milliseconds}
 
 
-def read_options(texts: Sequence[str]) -> dict[str, object]:
-    """`NAME=VALUE` by name, values as in YAML."""
-    pairs = (text.partition("=") for text in texts)
-    return {name: yaml.safe_load(value) for name, _, value in pairs}
+def _pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
+    return [(name, value) for name, _, value in (text.partition("=") for text in texts)]
 
 
 def _shown(found: Mapping[str, Mapping[str, Any]]) -> str:
-    return " / ".join("-" if one["accuracy"] is None else f"{one['accuracy']['mean']:.3f}" for one in found.values())
+    return " / ".join(
+        f"{_mean(of_set['accuracy'])} in order, correlation {_mean(of_set['correlation'])} ({name})"
+        for name, of_set in found.items()
+    )
+
+
+def _mean(interval: Mapping[str, float] | None) -> str:
+    return "-" if interval is None else f"{interval['mean']:.3f}"
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from grrm.demo.results import Results, mean_curve, policy_figures, ranking_figures
-from grrm.demo.settings import JUDGE_STEPS, JUDGED, SFT, TITLES, DemoSettings
+from grrm.demo.settings import RANKER, RANKERS, SFT, TITLES, DemoSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +48,21 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One picture of metrics over steps: `keys` are what is drawn for every run, each with a word for the legend."""
+    """One picture of metrics over steps: `keys` are what is drawn for every run, each with a word for the legend.
+
+    `runs` None are those of reinforcement learning.
+    """
 
     name: str
     title: str
     unit: str
     caption: str
     keys: tuple[tuple[str, str], ...]
-    of_sft: bool = False
+    runs: tuple[str, ...] | None = None
 
     def curves(self, settings: DemoSettings) -> list[Curve]:
         """A colour for each run, a line style for each key, or for each run where there is one key."""
-        runs = (SFT,) if self.of_sft else settings.rl_runs
+        runs = settings.rl_runs if self.runs is None else self.runs
         alone = len(self.keys) == 1
         return [
             Curve(run, key, f"{TITLES[run]}, {word}" if word else TITLES[run], colour, colour if alone else style)
@@ -123,14 +126,23 @@ CHARTS: tuple[Chart, ...] = (
         "A policy-gradient loss need not fall; a jump is what to look for.",
         (("loss", ""),),
     ),
-    Chart("sft_loss", "SFT loss", "nats per token", "The cold start.", (("loss", ""),), of_sft=True),
+    Chart("sft_loss", "SFT loss", "nats per token", "The cold start.", (("loss", ""),), runs=(SFT,)),
+)
+RANKER_CHART = Chart(
+    "ranker",
+    "How the rankers learn",
+    "correlation within a group",
+    "Scores and gold on the development rows, both from their group's mean.",
+    (("eval_correlation", ""),),
+    runs=tuple(RANKERS),
 )
 
 
 def draw_all(results: Results) -> list[Picture]:
     """Every figure of the report, the held-out scores first; a figure without data carries a note instead."""
+    charts = [RANKER_CHART, *CHARTS] if results.settings.judge == RANKER else CHARTS
     judged = [_judges(results)] if results.rankings else []
-    return [_bars(results), *judged, *(_chart(results, chart) for chart in CHARTS)]
+    return [_bars(results), *judged, *(_chart(results, chart) for chart in charts)]
 
 
 def _bars(results: Results) -> Picture:
@@ -155,21 +167,18 @@ def _bars(results: Results) -> Picture:
 
 def _judges(results: Results) -> Picture:
     figures = ranking_figures(results)
-    names = [(kind, step) for kind in JUDGED.values() for step in JUDGE_STEPS if step in figures.get(kind, {})]
 
     def draw(axes: Axes, theme: Theme) -> None:
-        for offset, (key, label) in enumerate((("on_policy", "the policy's samples"), ("mixed", "mixed quality"))):
-            found = [figures[kind][step][key] for kind, step in names]
-            places = [position + (offset - 0.5) * 0.38 for position in range(len(names))]
+        for offset, (key, label) in enumerate((("accuracy", "pairs in order"), ("correlation", "correlation"))):
+            found = [of_sets["heldout"][key] for of_sets in figures.values()]
+            places = [position + (offset - 0.5) * 0.38 for position in range(len(found))]
             _bar_row(axes, theme, offset, places, found, label, digits=2)
-        axes.axhline(0.5, color=theme.ink, linewidth=0.8, linestyle=":")
-        axes.set_xticks(range(len(names)), [f"{kind.upper()}, {step.upper()}" for kind, step in names])
+        axes.set_xticks(range(len(figures)), [TITLES[name].replace(", ", ",\n") for name in figures])
         axes.set_ylim(0, 1)
-        axes.set_ylabel("share of pairs")
         axes.grid(axis="x", visible=False)
 
-    caption = "Share of held-out pairs that a judge orders as the gold scores do; its ties count as wrong."
-    return _picture("ranking", "Ranking accuracy", caption, draw)
+    caption = "Pairs of samples that a judge orders as chrF against the reference does; correlation within a group."
+    return _picture("ranking", "What the judges see", caption, draw)
 
 
 def _bar_row(

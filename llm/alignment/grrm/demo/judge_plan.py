@@ -1,160 +1,143 @@
-"""The stages that train the demo's own judges, a group judge (GQM) and a single one (SQM) of the same making."""
+"""The stages that train the demo's rankers on what the policy itself draws, and that choose the one to judge."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from grrm.demo.layout import Layout
-from grrm.demo.results import rankings_file, seed_folder
-from grrm.demo.settings import JUDGE_STEPS, JUDGED, SFT
+from grrm.demo.results import rankings_file
+from grrm.demo.settings import CONSENSUS, RANKER, RANKERS, SFT, TITLES
 from grrm.demo.stages import Stage
 
-_RULES = {"gqm": "score", "sqm": "single_score"}
-_DATA = ("train.parquet", "rl_gqm.jsonl", "rl_sqm.jsonl", "on_policy.parquet", "mixed.parquet")
+_MODEL_FILES = ("model.safetensors", "config.json", "reward_model.json")
 
 
 @dataclass(frozen=True, slots=True)
 class JudgePlan:
-    """Builds, for one seed, what lies between the SFT policy and reinforcement learning against a judge."""
+    """Builds, for one seed, what lies between the SFT policy and reinforcement learning against a ranker."""
 
     layout: Layout
 
-    def stages(self, seed: int) -> list[Stage]:
-        """What the judges learn and grow from, both judges before and after RLVR, and how well they rank."""
-        stages = [self._data(seed), self._reader_start(seed), self._reader(seed)]
-        for kind in JUDGED.values():
-            stages += [self._grow(kind, seed), self._rlvr(kind, seed)]
-        return [*stages, self._evaluate(seed)]
-
-    def server(self, policy: str, seed: int) -> tuple[list[str], list[Path]]:
-        """The options of the reward server that hosts the judge of `policy`, and the files it depends on."""
-        kind = JUDGED[policy]
-        name = _name(kind, JUDGE_STEPS[-1])
-        asked = [*self._options(kind, self.layout.settings.judge_live_orders)]
-        if kind == "gqm":
-            # What the policy writes again and again is likelier right; ranked are groups of different translations.
-            asked.append("show_copies=true")
-        options = [word for option in asked for word in ("--judge-option", option)]
-        return ["--judge", kind, "--model", str(self.layout.model(name, seed)), *options], self.layout.weights(
-            name, seed
+    def rows(self) -> Stage:
+        """The rows that policies translate for the rankers: to learn from, to choose on, to report on."""
+        settings, layout = self.layout.settings, self.layout
+        counts = {
+            layout.train_parquet: settings.ranker_train_rows,
+            layout.dev_parquet: settings.ranker_heldout_rows,
+            layout.heldout_parquet: settings.ranker_heldout_rows,
+        }
+        parts = [word for path, count in counts.items() for word in ("--part", path, count)]
+        return Stage(
+            name="ranker-rows",
+            title="rows for the rankers",
+            command=layout.module("prepare", "rows", *parts, "--out", self._rows),
+            folder=self._rows,
+            inputs=list(counts),
+            outputs=[self._rows / path.name for path in counts],
+            ends_with_result=True,
         )
 
-    def _data(self, seed: int) -> Stage:
+    def stages(self, seed: int) -> list[Stage]:
+        """Samples with gold scores, a ranker of either kind, how well they rank, and the one that judges."""
+        files = ("train", "dev", "heldout")
+        stages = [stage for name in files for stage in (self._samples(name, seed), self._gold(name, seed))]
+        stages += [self._ranker(name, seed) for name in RANKERS]
+        return [*stages, self._evaluate(seed), self._choose(seed)]
+
+    def server(self, seed: int) -> tuple[list[str], list[Path]]:
+        """The options of the reward server that hosts the chosen ranker, and the files it depends on."""
+        folder = self.layout.model(RANKER, seed)
+        options = ["--judge", "ranker", "--model", str(folder)]
+        options += ["--judge-option", f"prompt_type={self.layout.settings.prompt_type}"]
+        return options, self._model_files(folder)
+
+    @property
+    def _rows(self) -> Path:
+        return self.layout.data / "ranker-rows"
+
+    def _gold_file(self, name: str, seed: int) -> Path:
+        return self.layout.model(f"gold-{name}", seed) / "groups.parquet"
+
+    def _samples(self, name: str, seed: int) -> Stage:
         settings, layout = self.layout.settings, self.layout
-        folder = self._folder(seed)
-        rows: list[object] = ["--train", layout.train_parquet, "--heldout", layout.heldout_parquet]
-        rows += ["--train-rows", settings.judge_rows, "--heldout-rows", settings.judge_heldout_rows]
-        options: list[object] = ["--samples", settings.judge_candidates, "--mixed-share", settings.judge_mixed_share]
-        options += ["--compared", settings.judge_compared]
-        options += ["--prompt-type", settings.prompt_type, "--seed", seed, "--out", folder]
+        folder, rows = layout.model(f"samples-{name}", seed), self._rows / f"{name}.parquet"
+        options: list[object] = ["--model", layout.model(SFT, seed), "--prompt-type", settings.prompt_type]
+        options += ["--sampling-n", settings.ranker_candidates, "--temperature", 1, "--retry", 0, "--batch-rows", 256]
+        options += ["--max-new-tokens", settings.ranker_max_new_tokens, "--seed", seed]
+        out = folder / "samples.parquet"
         return Stage(
             name=f"seed{seed}/{folder.name}",
-            title=f"groups for the judges, seed {seed}",
-            command=layout.module("prepare_judge", "data", "--policy", layout.model(SFT, seed), *rows, *options),
+            title=f"samples of the SFT policy ({name}), seed {seed}",
+            command=layout.grrm("translate", rows, *options, "--out", out),
             folder=folder,
-            inputs=[*layout.weights(SFT, seed), layout.train_parquet, layout.heldout_parquet],
-            outputs=[folder / name for name in _DATA],
-            ends_with_result=True,
-        )
-
-    def _reader_start(self, seed: int) -> Stage:
-        settings, layout = self.layout.settings, self.layout
-        name = "reader-start"
-        folder, groups = layout.model(name, seed), self._folder(seed) / "train.parquet"
-        options: list[object] = ["--groups", groups, "--candidates", settings.judge_candidates]
-        options += ["--prompt-type", settings.prompt_type, "--seed", seed, "--out", folder]
-        return Stage(
-            name=f"seed{seed}/{name}",
-            title=f"judges' words for the policy, seed {seed}",
-            command=layout.module("prepare_judge", "reader", "--policy", layout.model(SFT, seed), *options),
-            folder=folder,
-            inputs=[*layout.weights(SFT, seed), groups],
-            outputs=[*layout.weights(name, seed), folder / "expected.jsonl"],
-            ends_with_result=True,
-        )
-
-    def _reader(self, seed: int) -> Stage:
-        settings, layout = self.layout.settings, self.layout
-        start = layout.model("reader-start", seed)
-        overrides: list[object] = ["--model_name_or_path", start, "--train_datasets", start / "expected.jsonl"]
-        overrides += ["--per_device_train_batch_size", max(1, settings.judge_sft_rows // settings.nproc)]
-        return layout.training(
-            "reader",
-            seed,
-            "judges, SFT",
-            "run_sft.py",
-            layout.recipe("sft_gqm_tiny_argument.yaml"),
-            overrides,
-            [*layout.weights("reader-start", seed), start / "expected.jsonl"],
-            settings.judge_sft_steps,
-        )
-
-    def _grow(self, kind: str, seed: int) -> Stage:
-        settings, layout = self.layout.settings, self.layout
-        name, rows = _name(kind, SFT), self._folder(seed) / f"rl_{kind}.jsonl"
-        folder = layout.model(name, seed)
-        options: list[object] = ["--kind", kind, "--rows", rows, "--candidates", settings.judge_candidates]
-        options += ["--free-layers", settings.judge_free_layers, "--seed", seed, "--out", folder]
-        return Stage(
-            name=f"seed{seed}/{name}",
-            title=f"{kind.upper()}, grown from what SFT has taught, seed {seed}",
-            command=layout.module("prepare_judge", "start", "--reader", layout.model("reader", seed), *options),
-            folder=folder,
-            inputs=[*layout.weights("reader", seed), rows],
-            outputs=layout.weights(name, seed),
-        )
-
-    def _rlvr(self, kind: str, seed: int) -> Stage:
-        layout = self.layout
-        start, data = _name(kind, SFT), self._folder(seed) / f"rl_{kind}.jsonl"
-        overrides: list[object] = ["--actor_model_name_or_path", layout.model(start, seed), "--train_datasets", data]
-        overrides += ["--rule_reward", _RULES[kind]]
-        return layout.training(
-            _name(kind, "rlvr"),
-            seed,
-            f"{kind.upper()}, RLVR",
-            "run_rl.py",
-            layout.recipe("rlvr_grrm_tiny_argument.yaml"),
-            overrides,
-            [*layout.weights(start, seed), data],
-            layout.settings.judge_rl_steps,
-            ("reward_mean",),
-        )
-
-    def _evaluate(self, seed: int) -> Stage:
-        layout, out = self.layout, rankings_file(self.layout.out, seed)
-        names = [(kind, step) for kind in JUDGED.values() for step in JUDGE_STEPS]
-        judges = [f"{kind}.{step}={kind}:{layout.model(_name(kind, step), seed)}" for kind, step in names]
-        files = [self._folder(seed) / f"{name}.parquet" for name in ("on_policy", "mixed")]
-        options = [word for judge in judges for word in ("--judge", judge)]
-        options += [word for file in files for word in ("--groups", f"{file.stem}={file}")]
-        for kind in JUDGED.values():
-            asked = self._options(kind, layout.settings.judge_orders)
-            options += [word for option in asked for word in (f"--{kind}-option", option)]
-        return Stage(
-            name=f"seed{seed}/{out.parent.name}",
-            title=f"ranking accuracy of the judges, seed {seed}",
-            command=layout.module("evaluate_judges", *options, "--out", out),
-            folder=out.parent,
-            inputs=[*files, *(file for kind, step in names for file in layout.weights(_name(kind, step), seed))],
+            inputs=[*layout.weights(SFT, seed), rows],
             outputs=[out],
             ends_with_result=True,
         )
 
-    def _options(self, kind: str, orders: int) -> Sequence[str]:
-        """How the judge is asked; a group judge sees its candidates in so many orders."""
-        limits = ["max_new_tokens=48"]
-        if kind == "sqm":
-            return limits
-        candidates = self.layout.settings.judge_candidates
-        return [*limits, "prompt_type=score", f"max_candidates={candidates}", f"permutations={orders}"]
+    def _gold(self, name: str, seed: int) -> Stage:
+        samples, out = self.layout.model(f"samples-{name}", seed) / "samples.parquet", self._gold_file(name, seed)
+        command = self.layout.grrm("rank", samples, "--judge", "text_metric", "--score-key", "scores", "--out", out)
+        return Stage(
+            name=f"seed{seed}/{out.parent.name}",
+            title=f"their chrF against the reference ({name}), seed {seed}",
+            command=command,
+            folder=out.parent,
+            inputs=[samples],
+            outputs=[out],
+            ends_with_result=True,
+        )
 
-    def _folder(self, seed: int) -> Path:
-        return seed_folder(self.layout.out, seed) / "judge-data"
+    def _ranker(self, name: str, seed: int) -> Stage:
+        settings, layout = self.layout.settings, self.layout
+        train, dev = (self._gold_file(file, seed) for file in ("train", "dev"))
+        overrides: list[object] = ["--model_name_or_path", layout.model(SFT, seed), "--compare", RANKERS[name]]
+        overrides += ["--train_datasets", train, "--eval_datasets", dev, "--val_size", 0]
+        overrides += ["--per_device_train_batch_size", max(1, settings.ranker_batch_groups // settings.nproc)]
+        return layout.training(
+            name,
+            seed,
+            TITLES[name],
+            "run_reward.py",
+            layout.recipe("ranker_tiny_argument.yaml"),
+            overrides,
+            [*layout.weights(SFT, seed), train, dev],
+            settings.ranker_steps,
+            ("loss", "eval_correlation"),
+        )
 
+    def _evaluate(self, seed: int) -> Stage:
+        layout, out = self.layout, rankings_file(self.layout.out, seed)
+        folders = {name: layout.model(name, seed) for name in RANKERS}
+        options = [word for name, folder in folders.items() for word in ("--ranker", f"{name}={folder}")]
+        files = {name: self._gold_file(name, seed) for name in ("dev", "heldout")}
+        options += [word for name, path in files.items() for word in ("--groups", f"{name}={path}")]
+        options += ["--prompt-type", layout.settings.prompt_type, "--baseline", CONSENSUS]
+        return Stage(
+            name=f"seed{seed}/{out.parent.name}",
+            title=f"ranking accuracy of the judges, seed {seed}",
+            command=layout.module("evaluate_judges", "measure", *options, "--out", out),
+            folder=out.parent,
+            inputs=[*files.values(), *(file for folder in folders.values() for file in self._model_files(folder))],
+            outputs=[out],
+            ends_with_result=True,
+        )
 
-def _name(kind: str, step: str) -> str:
-    """The folder of a judge after a step of its training."""
-    return f"{kind}-{step}"
+    def _choose(self, seed: int) -> Stage:
+        layout, ranking = self.layout, rankings_file(self.layout.out, seed)
+        folder = layout.model(RANKER, seed)
+        options = [word for name in RANKERS for word in ("--ranker", f"{name}={layout.model(name, seed)}")]
+        return Stage(
+            name=f"seed{seed}/{folder.name}",
+            title=f"choice of the ranker on the dev rows, seed {seed}",
+            command=layout.module("evaluate_judges", "choose", "--ranking", ranking, *options, "--out", folder),
+            folder=folder,
+            inputs=[ranking, *(file for name in RANKERS for file in self._model_files(layout.model(name, seed)))],
+            outputs=[*self._model_files(folder), folder / "choice.json"],
+            ends_with_result=True,
+        )
+
+    @staticmethod
+    def _model_files(folder: Path) -> list[Path]:
+        return [folder / name for name in _MODEL_FILES]

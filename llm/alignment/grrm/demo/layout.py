@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from grrm.demo.results import seed_folder
-from grrm.demo.settings import TERMS, DemoSettings
+from grrm.demo.settings import DemoSettings
 from grrm.demo.stages import Stage
 from grrm.tracking.metrics_log import FILE_NAME as METRICS_FILE
 
@@ -41,13 +41,13 @@ class Layout:
 
     @property
     def heldout_parquet(self) -> Path:
-        """The held-out rows."""
+        """The held-out rows that the report is about."""
         return self.data / "corpus" / "heldout.parquet"
 
     @property
-    def terms_heldout(self) -> Path:
-        """The held-out rows of the harder corpus."""
-        return self.data / TERMS / "heldout.parquet"
+    def dev_parquet(self) -> Path:
+        """The held-out rows that choices are made on."""
+        return self.data / "corpus" / "dev.parquet"
 
     def model(self, name: str, seed: int) -> Path:
         """The folder of a policy or a judge."""
@@ -64,6 +64,10 @@ class Layout:
     def module(self, module: str, *arguments: object) -> list[str]:
         """The command of one of the demo's modules."""
         return [sys.executable, "-m", f"grrm.demo.{module}", *map(str, arguments)]
+
+    def grrm(self, *arguments: object) -> list[str]:
+        """A `grrm` command."""
+        return [sys.executable, "-m", "grrm.cli", *map(str, arguments)]
 
     def training(
         self,

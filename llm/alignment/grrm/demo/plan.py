@@ -8,11 +8,21 @@ from pathlib import Path
 from grrm.demo.judge_plan import JudgePlan
 from grrm.demo.layout import WEIGHTS, Layout
 from grrm.demo.results import scores_file
-from grrm.demo.settings import ALGORITHMS, BASE, GRRM, JUDGED, METRIC, SFT, TERMS, TITLES, DemoSettings
+from grrm.demo.settings import (
+    BASE,
+    GRPO,
+    GRPO_CONSENSUS,
+    GRPO_RANKER,
+    RANKER,
+    REINFORCE,
+    SFT,
+    TITLES,
+    DemoSettings,
+)
 from grrm.demo.stages import SERVER_PLACEHOLDER, Stage
 
 _RL_METRICS = ("reward_mean", "kl")
-_METRIC_SERVER = {METRIC: "text_metric", GRRM: "text_metric"}
+_RECIPES = {run: f"{run if run == REINFORCE else GRPO}_grrm_tiny_argument.yaml" for run in TITLES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +35,16 @@ class Plan:
 
     def stages(self) -> list[Stage]:
         """All stages in the order in which they run."""
-        stages = [self._corpus(), self._terms(), self._tokenizer(), self._convert()]
+        stages = [self._corpus(), self._tokenizer(), self._convert()]
+        with_judges = self.settings.judge == RANKER
+        if with_judges:
+            stages.append(self._judges.rows())
         for seed in self.settings.seeds:
             stages += [self._untrained(seed), self._evaluate(BASE, seed), self._sft(seed), self._evaluate(SFT, seed)]
-            for algorithm in ALGORITHMS:
-                stages += [self._rl(algorithm, seed), self._evaluate(algorithm, seed)]
-            if self.settings.judge == GRRM:
+            if with_judges:
                 stages += self._judges.stages(seed)
-                for policy in JUDGED:
-                    stages += [self._rl(policy, seed), self._evaluate(policy, seed)]
+            for run in self.settings.rl_runs:
+                stages += [self._rl(run, seed), self._evaluate(run, seed)]
         return stages
 
     @property
@@ -48,28 +59,14 @@ class Plan:
         settings, layout = self.settings, self._layout
         folder = layout.data / "corpus"
         rows = ["--train-rows", settings.train_rows, "--heldout-rows", settings.heldout_rows]
+        rows += ["--dev-rows", settings.dev_rows]
         draw = ["--languages", ",".join(settings.languages), "--seed", settings.corpus_seed]
         return Stage(
             name="corpus",
             title="corpus",
             command=layout.module("prepare", "corpus", "--out", folder, *rows, *draw),
             folder=folder,
-            outputs=[layout.train_parquet, folder / "heldout.parquet"],
-            ends_with_result=True,
-        )
-
-    def _terms(self) -> Stage:
-        settings, layout = self.settings, self._layout
-        folder = layout.terms_heldout.parent
-        draw = ["--languages", ",".join(settings.languages), "--seed", settings.corpus_seed]
-        rows = ["--train", layout.train_parquet, "--rows", settings.terms_rows]
-        return Stage(
-            name=TERMS,
-            title="corpus of terms",
-            command=layout.module("prepare", "terms", "--out", folder, *rows, *draw),
-            folder=folder,
-            inputs=[layout.train_parquet],
-            outputs=[layout.terms_heldout],
+            outputs=[layout.train_parquet, layout.heldout_parquet, layout.dev_parquet],
             ends_with_result=True,
         )
 
@@ -125,37 +122,30 @@ class Plan:
         return layout.training(SFT, seed, TITLES[SFT], "run_sft.py", recipe, overrides, inputs, settings.sft_steps)
 
     def _rl(self, run: str, seed: int) -> Stage:
-        """Reinforcement learning against the metric, or with GRPO against a judge of the demo's own."""
+        """Reinforcement learning; runs of one algorithm differ in what the reward server hosts, and in no setting."""
         settings, layout = self.settings, self._layout
-        recipe = layout.recipe(f"{run if run in ALGORITHMS else ALGORITHMS[0]}_grrm_tiny_argument.yaml")
         data = layout.data / "converted" / "rl.jsonl"
         overrides: list[object] = ["--reward_server", SERVER_PLACEHOLDER, "--train_datasets", data]
         overrides += ["--actor_model_name_or_path", layout.model(SFT, seed)]
-        inputs, server = (
-            [*layout.weights(SFT, seed), data],
-            ["--judge", _METRIC_SERVER.get(settings.judge, settings.judge)],
-        )
-        steps = settings.rl_steps
-        if run in JUDGED:
-            server, judge_files = self._judges.server(run, seed)
-            inputs += judge_files
-            steps = settings.judged_rl_steps if steps is None else steps
-            overrides += ["--kl_loss_coeff", settings.judged_kl_loss_coeff]
-            overrides += ["--frozen_layers", settings.judged_frozen_layers]
-            overrides += ["--learning_rate", settings.judged_learning_rate]
-            overrides += ["--temperature", settings.judged_temperature]
+        server, judge_files = self._reward_server(run, seed)
         return layout.training(
             run,
             seed,
             TITLES[run],
             "run_rl.py",
-            recipe,
+            layout.recipe(_RECIPES[run]),
             overrides,
-            inputs,
-            steps,
+            [*layout.weights(SFT, seed), data, *judge_files],
+            settings.rl_steps,
             _RL_METRICS,
             reward_server=server,
         )
+
+    def _reward_server(self, run: str, seed: int) -> tuple[list[str], list[Path]]:
+        """The options of the reward server of a run, and the files that it depends on."""
+        if run == GRPO_RANKER:
+            return self._judges.server(seed)
+        return ["--judge", "consensus" if run == GRPO_CONSENSUS else "text_metric"], []
 
     def _evaluate(self, policy: str, seed: int) -> Stage:
         settings, layout = self.settings, self._layout
@@ -165,8 +155,6 @@ class Plan:
         if policy in settings.rl_runs:
             options += ["--reference", layout.model(SFT, seed)]
             inputs.append(layout.model(SFT, seed) / WEIGHTS)
-        options += ["--extra-data", f"{TERMS}={layout.terms_heldout}"]
-        inputs.append(layout.terms_heldout)
         samples = settings.untrained_samples if policy == BASE else settings.eval_samples
         options += ["--samples", samples, "--max-new-tokens", settings.eval_max_new_tokens]
         title = "the untrained policy" if policy == BASE else TITLES[policy]

@@ -1,8 +1,7 @@
-"""The demo's small stages as commands: `python -m grrm.demo.prepare corpus|terms|tokenizer|… …`."""
+"""The demo's small stages as commands: `python -m grrm.demo.prepare corpus|rows|tokenizer|… …`."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import click
@@ -23,43 +22,29 @@ def main() -> None:
 @click.option("--out", type=FOLDER, required=True)
 @click.option("--train-rows", type=int, required=True)
 @click.option("--heldout-rows", type=int, required=True)
+@click.option("--dev-rows", type=int, required=True)
 @click.option("--languages", required=True, help="Two-letter codes, separated by commas.")
 @click.option("--seed", type=int, required=True)
-def corpus(out: Path, train_rows: int, heldout_rows: int, languages: str, seed: int) -> None:
-    """Word dates, amounts, measures and places in pairs of languages: train.parquet and heldout.parquet."""
+def corpus(out: Path, train_rows: int, heldout_rows: int, dev_rows: int, languages: str, seed: int) -> None:
+    """Word dates, amounts, measures and places in pairs of languages: train, heldout and dev.parquet."""
     from grrm.data.corpora.phrases import build_phrases
 
-    files = build_phrases(out, train_rows, heldout_rows, tuple(languages.split(",")), seed)
-    click.echo(f"{files.n_train} training rows, {files.n_heldout} held-out rows")
+    files = build_phrases(out, train_rows, heldout_rows, tuple(languages.split(",")), seed, dev_rows=dev_rows)
+    click.echo(f"{files.n_train} rows to train on, {files.n_dev} to choose on, {files.n_heldout} to report on")
 
 
 @main.command()
-@click.option("--train", type=FILE, required=True, help="Rows that the policies are trained on.")
+@click.option(
+    "--part", "parts", type=(FILE, int), multiple=True, required=True, help="A file, and how many of its rows."
+)
 @click.option("--out", type=FOLDER, required=True)
-@click.option("--rows", type=int, required=True)
-@click.option("--max-letters", type=int, default=60, show_default=True, help="Longer texts are left out.")
-@click.option("--languages", required=True, help="Two-letter codes, separated by commas.")
-@click.option("--seed", type=int, required=True)
-def terms(train: Path, out: Path, rows: int, max_letters: int, languages: str, seed: int) -> None:
-    """Pick held-out names and interface texts, each with an English word that no row of TRAIN has: heldout.parquet."""
-    from grrm.data.corpora.terms import build_terms
+def rows(parts: tuple[tuple[Path, int], ...], out: Path) -> None:
+    """Write the first rows of files, which are in random order as they are, into files of the same name in OUT."""
     from grrm.data.parquet import read_rows, write_rows
 
-    known = {word for row in read_rows(train) for text in row[:2] for word in words_of(text)}
-    files = build_terms(out, heldout_rows=None, languages=tuple(languages.split(",")), seed=seed)
-    new = [
-        row
-        for row in read_rows(files.heldout)
-        if max(len(row.src_text), len(row.trg_text)) <= max_letters
-        and words_of(row.src_text if row.src_lang == "en" else row.trg_text) - known
-    ]
-    write_rows(files.heldout, new[:rows])
-    click.echo(f"{len(new[:rows])} held-out rows of terms")
-
-
-def words_of(text: str) -> set[str]:
-    """The words of a text, letter case aside."""
-    return set(re.findall(r"\w+", text.casefold()))
+    for path, count in parts:
+        write_rows(out / path.name, read_rows(path)[:count])
+    click.echo(", ".join(f"{count} rows of {path.stem}" for path, count in parts))
 
 
 @main.command()

@@ -25,8 +25,6 @@ _TABLE = (
     ("chrF per sentence, greedy", "chrf_sentence_greedy", 1.0, 1),
     ("exact, sampled (%)", "exact_match", 100.0, 1),
     ("exact, greedy (%)", "exact_match_greedy", 100.0, 1),
-    ("terms: chrF, sampled", "chrf_terms", 1.0, 1),
-    ("terms: chrF, greedy", "chrf_terms_greedy", 1.0, 1),
     ("tokens per sample", "response_length", 1.0, 1),
     ("KL to SFT, nats per token", "kl_to_sft", 1.0, 4),
     ("unparsable (%)", "unparsable", 100.0, 2),
@@ -65,11 +63,8 @@ def render_page(out: Path, results: Results, summary: Mapping[str, Any], picture
         titles=TITLES,
         policies=list(summary["chrf"]),
         rows=[(label, summary[key], scale, digits) for label, key, scale, digits in _TABLE],
-        rankings=[
-            (f"{kind.upper()}, {step.upper()}", of_sets)
-            for kind, by_step in summary["ranking_accuracy"].items()
-            for step, of_sets in by_step.items()
-        ],
+        rankings=[(TITLES[name], of_sets) for name, of_sets in summary["ranking"].items()],
+        chosen=[(seed, TITLES[name]) for seed, name in summary["chosen_ranker"].items()],
         verdicts=[(TITLES[name], judged) for name, judged in summary["learned"].items()],
         not_judged=[TITLES[name] for name in results.settings.rl_runs if name not in summary["learned"]],
         pictures=[(picture, _inline(picture.light_png), _inline(picture.dark_png)) for picture in pictures],

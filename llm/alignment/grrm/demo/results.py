@@ -12,11 +12,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from grrm.demo.settings import POLICIES, SFT, TERMS, DemoSettings
+from grrm.demo.settings import CHOICE, GRPO, JUDGES, POLICIES, RANKER, RANKERS, SFT, DemoSettings
 from grrm.evaluation.bootstrap import Interval
 from grrm.evaluation.chrf_difference import chrf_difference
 from grrm.tracking.metrics_log import read_metrics
 
+INTERVALS = ("accuracy", "correlation", "tie_calibrated_accuracy", "kendall_tau_b")
 _PACKAGES = ("paddle-grrm", "paddlepaddle", "paddlenlp", "sacrebleu", "babel", "tokenizers", "numpy")
 
 
@@ -24,7 +25,7 @@ _PACKAGES = ("paddle-grrm", "paddlepaddle", "paddlenlp", "sacrebleu", "babel", "
 class Results:
     """The demo's results: per policy the scores of every seed that has any, per run the metrics of every seed.
 
-    `rankings` has per seed what `evaluate_judges` measured, by judge ("gqm.sft") and set of groups.
+    `rankings` has per seed what `evaluate_judges` measured, by judge and file of groups; `chosen` which ranker judged.
     """
 
     settings: DemoSettings
@@ -32,6 +33,7 @@ class Results:
     scores: Mapping[str, Mapping[int, dict[str, Any]]]
     metrics: Mapping[str, Mapping[int, list[dict[str, Any]]]]
     rankings: Mapping[int, dict[str, Any]]
+    chosen: Mapping[int, str]
 
 
 def seed_folder(out: Path, seed: int) -> Path:
@@ -52,8 +54,9 @@ def rankings_file(out: Path, seed: int) -> Path:
 def load_results(out: Path, settings: DemoSettings, seconds: Mapping[str, float]) -> Results:
     """Everything that is there; what has not been run or logged is simply absent. ValueError on damaged files."""
     scores: dict[str, dict[int, dict[str, Any]]] = {policy: {} for policy in POLICIES}
-    metrics: dict[str, dict[int, list[dict[str, Any]]]] = {run: {} for run in (SFT, *settings.rl_runs)}
+    metrics: dict[str, dict[int, list[dict[str, Any]]]] = {run: {} for run in (SFT, *RANKERS, *settings.rl_runs)}
     rankings: dict[int, dict[str, Any]] = {}
+    chosen: dict[int, str] = {}
     for seed in settings.seeds:
         for policy in POLICIES:
             path = scores_file(out, seed, policy)
@@ -64,7 +67,9 @@ def load_results(out: Path, settings: DemoSettings, seconds: Mapping[str, float]
                 by_seed[seed] = records
         if (path := rankings_file(out, seed)).exists():
             rankings[seed] = json.loads(path.read_text(encoding="utf-8"))
-    return Results(settings, seconds, scores, metrics, rankings)
+        if (path := seed_folder(out, seed) / RANKER / CHOICE).exists():
+            chosen[seed] = json.loads(path.read_text(encoding="utf-8"))["chosen"]
+    return Results(settings, seconds, scores, metrics, rankings, chosen)
 
 
 def over_seeds(values: Sequence[float]) -> dict[str, Any]:
@@ -82,17 +87,6 @@ def policy_figures(results: Results, decoding: str, field: str) -> dict[str, dic
     }
 
 
-def terms_figures(results: Results, decoding: str) -> dict[str, dict[str, Any]]:
-    """`over_seeds` of the corpus chrF on terms, for every policy that was evaluated on them."""
-    measured = {
-        policy: [
-            by_seed[seed]["extra"][TERMS][decoding]["chrf"] for seed in sorted(by_seed) if _has_terms(by_seed[seed])
-        ]
-        for policy, by_seed in results.scores.items()
-    }
-    return {policy: over_seeds(values) for policy, values in measured.items() if values}
-
-
 def kl_figures(results: Results) -> dict[str, dict[str, Any]]:
     """`over_seeds` of the KL divergence to the SFT policy, nats per sampled token, where it was measured."""
     measured = {
@@ -103,68 +97,92 @@ def kl_figures(results: Results) -> dict[str, dict[str, Any]]:
 
 
 def ranking_figures(results: Results) -> dict[str, dict[str, dict[str, Any]]]:
-    """By judge and training step: `over_seeds` of the ranking accuracy on the policy's own samples, ties wrong.
+    """By judge and file of groups: `over_seeds` of what was measured, None where a number is not defined.
 
-    The same lies under `on_policy` and, for groups of mixed quality, `mixed`, with `ties_half`, `tied` and
-    `zero_variance` beside it.
+    With one seed, accuracy and correlation have their 95 % `interval` over groups.
     """
-    figures: dict[str, dict[str, dict[str, Any]]] = {}
     records = [results.rankings[seed] for seed in sorted(results.rankings)]
-    for name in records[0] if records else ():
-        kind, _, step = name.partition(".")
-        of_sets = {of_set: _of_set([record[name][of_set] for record in records]) for of_set in records[0][name]}
-        figures.setdefault(kind, {})[step] = {**of_sets["on_policy"], **of_sets}
-    return figures
+    names = [name for name in JUDGES if records and all(name in record for record in records)]
+    return {
+        name: {of_set: _of_set([record[name][of_set] for record in records]) for of_set in records[0][name]}
+        for name in names
+    }
 
 
 def _of_set(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {
-        **over_seeds([one["accuracy"]["mean"] for one in found]),
-        "interval": [found[0]["accuracy"]["low"], found[0]["accuracy"]["high"]] if len(found) == 1 else None,
-        "ties_half": statistics.fmean(one["accuracy_ties_half"]["mean"] for one in found),
-        "tied": statistics.fmean(one["tied"] for one in found),
-        "zero_variance": statistics.fmean(one["zero_variance"] for one in found),
-        "unscored": statistics.fmean(1 - one["coverage"] for one in found),
-    }
+    figures = {key: _interval_figure([one[key] for one in found]) for key in INTERVALS}
+    plain = {key: over_seeds([one[key] for one in found]) for key in ("tied", "milliseconds_a_group")}
+    return figures | plain
 
 
-def verdict(sft: Mapping[str, Any], trained: Mapping[str, Any], greedy: Interval) -> dict[str, Any]:
-    """Did RL teach anything? `gain` is the rise of sampled chrF, `greedy_gain` that of greedy decoding's.
+def _interval_figure(found: Sequence[Mapping[str, float] | None]) -> dict[str, Any] | None:
+    known = [one for one in found if one is not None]
+    if len(known) < len(found):
+        return None
+    interval = [known[0]["low"], known[0]["high"]] if len(known) == 1 else None
+    return {**over_seeds([one["mean"] for one in known]), "interval": interval}
 
-    `spread` is the larger of the two standard deviations of sampled chrF over seeds.
-    `above_spread` is None with fewer than two seeds, because then the spread is not known.
-    `greedy_not_below` goes by the mean alone; `greedy_interval` says how much of it the texts are enough to tell.
+
+def verdict(results: Results, run: str) -> dict[str, Any]:
+    """Did RL teach anything? Corpus chrF after it minus that of SFT, sampled and greedy.
+
+    `gains` are those of the seeds, each against the SFT policy it started from; `gain` is their mean, with its 95 %
+    `interval` over texts, and `sd` their standard deviation. `above_spread`: the mean is more than twice that, None
+    with fewer than two seeds, because then the spread is not known. `share_of_metric`: of what GRPO against the metric
+    gains, None where that gains nothing. `greedy_not_below` goes by the mean alone; `greedy_interval` says how much
+    of it the texts are enough to tell.
     """
-    spreads = [figure["sd"] for figure in (sft, trained) if figure["sd"] is not None]
-    gain = trained["mean"] - sft["mean"]
-    spread = max(spreads) if len(spreads) == 2 else None
+    sampled, greedy = (_gains(results, run, decoding) for decoding in ("sampled", "greedy"))
+    of_texts, of_greedy = (_difference(results, run, decoding) for decoding in ("sampled", "greedy"))
+    figure = over_seeds(sampled)
+    of_metric = statistics.fmean(_gains(results, GRPO, "sampled")) if _same_seeds(results, SFT, GRPO) else 0.0
     return {
-        "gain": gain,
-        "spread": spread,
-        "above_spread": None if spread is None else gain > spread,
-        "above_in_every_seed": all(
-            after > before for before, after in zip(sft["values"], trained["values"], strict=True)
-        ),
-        "greedy_gain": greedy.mean,
-        "greedy_interval": [greedy.low, greedy.high],
-        "greedy_not_below": greedy.mean >= 0,
+        "gains": sampled,
+        "gain": figure["mean"],
+        "interval": [of_texts.low, of_texts.high],
+        "sd": figure["sd"],
+        "above_spread": None if figure["sd"] is None else figure["mean"] > 2 * figure["sd"],
+        "share_of_metric": figure["mean"] / of_metric if of_metric > 0 else None,
+        "greedy_gains": greedy,
+        "greedy_gain": of_greedy.mean,
+        "greedy_interval": [of_greedy.low, of_greedy.high],
+        "greedy_not_below": of_greedy.mean >= 0,
     }
+
+
+def _gains(results: Results, run: str, decoding: str) -> list[float]:
+    before, after = results.scores[SFT], results.scores[run]
+    return [after[seed][decoding]["chrf"] - before[seed][decoding]["chrf"] for seed in sorted(before)]
+
+
+def _difference(results: Results, run: str, decoding: str) -> Interval:
+    """By how much a run's corpus chrF is above SFT's, mean over seeds and samples, with its interval over texts."""
+    before, after = (
+        [texts for seed in sorted(by_seed) for texts in _texts(by_seed[seed]["examples"], decoding)]
+        for by_seed in (results.scores[SFT], results.scores[run])
+    )
+    references = [row["reference"] for row in next(iter(results.scores[SFT].values()))["examples"]]
+    return chrf_difference(before, after, references)
+
+
+def _texts(examples: Sequence[Mapping[str, Any]], decoding: str) -> list[list[str | None]]:
+    """A policy's outputs for all rows: one list, or one for each sample."""
+    if decoding == "greedy":
+        return [[row["greedy"] for row in examples]]
+    return [list(texts) for texts in zip(*(row["sampled"] for row in examples), strict=True)]
 
 
 def summarise(results: Results) -> dict[str, Any]:
     """The content of summary.json.
 
     `chrf` is the corpus chrF of samples at temperature 1, `chrf_greedy` that of greedy decoding; `chrf_sentence` and
-    `chrf_sentence_greedy` are means over sentences; `chrf_terms` and `chrf_terms_greedy` are corpus chrF on the corpus
-    that nothing was trained on; all from 0 to 100. `ranking_accuracy` is empty unless judges were trained.
+    `chrf_sentence_greedy` are means over sentences; all from 0 to 100. `ranking` is empty unless rankers were trained.
     """
     chrf, greedy = policy_figures(results, "sampled", "chrf"), policy_figures(results, "greedy", "chrf")
     complete = [run for run in results.settings.rl_runs if _same_seeds(results, SFT, run)]
     return {
         "chrf": chrf,
         "chrf_greedy": greedy,
-        "chrf_terms": terms_figures(results, "sampled"),
-        "chrf_terms_greedy": terms_figures(results, "greedy"),
         "chrf_sentence": _sentence_figures(results, "sampled"),
         "chrf_sentence_greedy": _sentence_figures(results, "greedy"),
         "exact_match": policy_figures(results, "sampled", "exact_match"),
@@ -172,8 +190,9 @@ def summarise(results: Results) -> dict[str, Any]:
         "response_length": policy_figures(results, "sampled", "length_mean"),
         "unparsable": policy_figures(results, "sampled", "unparsable"),
         "kl_to_sft": kl_figures(results),
-        "ranking_accuracy": ranking_figures(results),
-        "learned": {name: verdict(chrf[SFT], chrf[name], _greedy_gain(results, name)) for name in complete},
+        "ranking": ranking_figures(results),
+        "chosen_ranker": {str(seed): name for seed, name in results.chosen.items()},
+        "learned": {name: verdict(results, name) for name in complete},
         "seconds": {name: round(spent_s, 2) for name, spent_s in results.seconds.items()},
         "settings": asdict(results.settings),
         "signatures": _signatures(results),
@@ -203,26 +222,12 @@ def mean_curve(by_seed: Mapping[int, list[dict[str, Any]]], key: str) -> dict[in
     return dict(sorted(values.items()))
 
 
-def _has_terms(scores: Mapping[str, Any]) -> bool:
-    return TERMS in scores.get("extra", {})
-
-
 def _sentence_figures(results: Results, decoding: str) -> dict[str, Any]:
     return {
         policy: over_seeds([by_seed[seed][decoding]["chrf_sentence"]["mean"] for seed in sorted(by_seed)])
         for policy, by_seed in results.scores.items()
         if by_seed
     }
-
-
-def _greedy_gain(results: Results, run: str) -> Interval:
-    """By how much greedy decoding's corpus chrF rises over SFT's, mean over seeds, with its interval over texts."""
-    before, after = (
-        [[row["greedy"] for row in by_seed[seed]["examples"]] for seed in sorted(by_seed)]
-        for by_seed in (results.scores[SFT], results.scores[run])
-    )
-    references = [row["reference"] for row in next(iter(results.scores[SFT].values()))["examples"]]
-    return chrf_difference(before, after, references)
 
 
 def _same_seeds(results: Results, one: str, other: str) -> bool:

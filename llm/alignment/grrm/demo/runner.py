@@ -21,28 +21,23 @@ import grrm
 from grrm.demo.execution import StageFailure, StageRunner, child_environment
 from grrm.demo.plan import Plan
 from grrm.demo.reward_service import RewardService
-from grrm.demo.settings import GRRM, METRIC, TITLES, DemoSettings
+from grrm.demo.settings import RL_RUNS, TITLES, DemoSettings
 from grrm.errors import UserError
 from grrm.tracking.console import format_seconds
 
 _NEEDED = ("paddle", "paddlenlp", "visualdl", "babel", "tokenizers", "sacrebleu", "flask", "waitress", "matplotlib")
-_COLUMNS = {
-    "sampled": "chrf",
-    "greedy": "chrf_greedy",
-    "terms, sampled": "chrf_terms",
-    "terms, greedy": "chrf_terms_greedy",
-}
+_COLUMNS = {"sampled": "chrf", "greedy": "chrf_greedy", "exact, greedy": "exact_match_greedy"}
 _OURS = ("stages", "data", "seed[0-9]*", "logs", "figures", "report.html", "summary.json")
 
 
 def run_demo(
-    seeds: int = 1, fresh: bool = False, out: Path = Path("runs/demo"), judge: str = "metric", nproc: int = 2
+    seeds: int = 1, fresh: bool = False, out: Path = Path("runs/demo"), judge: str = "ranker", nproc: int = 2
 ) -> int:
-    """Train and evaluate `seeds` policies per algorithm below `out` and write the report; returns the exit status.
+    """Train and evaluate `seeds` policies per run below `out` and write the report; returns the exit status.
 
-    Finished stages are reused and interrupted ones resumed; `fresh` starts over. `judge` is "metric", the name of
-    another judge that the reward server embeds, or "grrm": then judges of the demo's own are trained as well, and
-    policies against them. 0: done; 1: a stage failed (its last lines are printed); 130:
+    Finished stages are reused and interrupted ones resumed; `fresh` starts over. `judge` is "ranker": rankers are
+    trained, and policies against a metric, consensus and the better ranker; or "metric": policies are trained against
+    the metric with two algorithms. 0: done; 1: a stage failed (its last lines are printed); 130:
     interrupted. Raises UserError for settings that cannot work.
     """
     if seeds < 1 or nproc < 1:
@@ -102,8 +97,10 @@ def show_summary(console: Console, summary: Mapping[str, Any], out: Path) -> Non
     for column in _COLUMNS:
         table.add_column(column, justify="right")
     for policy in summary["chrf"]:
-        table.add_row(TITLES[policy], *(_figure(summary[key].get(policy)) for key in _COLUMNS.values()))
+        table.add_row(TITLES[policy], *(_cell(summary, key, policy) for key in _COLUMNS.values()))
     console.print(table)
+    for line in ranking_lines(summary):
+        _say(console, line)
     for name, judged in summary["learned"].items():
         _say(console, verdict_line(TITLES[name], judged))
     _say(console, f"time of all stages: {format_seconds(sum(summary['seconds'].values()))}")
@@ -113,15 +110,27 @@ def show_summary(console: Console, summary: Mapping[str, Any], out: Path) -> Non
 
 
 def verdict_line(title: str, judged: Mapping[str, Any]) -> str:
-    """What `results.verdict` found, as a sentence: "GRPO: sampled chrF +3.10 over SFT, more than …"."""
+    """What `results.verdict` found, as a sentence: "GRPO, ranker: sampled chrF +5.10 (+4.70 to +5.50), more than …"."""
     spread = "one seed, so the spread over seeds is not known"
     if judged["above_spread"] is not None:
         more = "more" if judged["above_spread"] else "NOT more"
-        spread = f"{more} than the spread over seeds, {judged['spread']:.2f}"
+        spread = f"{more} than twice the standard deviation over seeds, {judged['sd']:.2f}"
     greedy = "not below" if judged["greedy_not_below"] else "BELOW"
-    sampled = f"sampled chrF {judged['gain']:+.2f} against SFT ({spread})"
-    low, high = judged["greedy_interval"]
-    return f"{title}: {sampled}; greedy chrF {judged['greedy_gain']:+.2f} ({low:+.2f} to {high:+.2f}), {greedy} SFT"
+    (low, high), (low_greedy, high_greedy) = judged["interval"], judged["greedy_interval"]
+    return (
+        f"{title}: sampled chrF {judged['gain']:+.2f} ({low:+.2f} to {high:+.2f}) against SFT, {spread}; greedy "
+        f"{judged['greedy_gain']:+.2f} ({low_greedy:+.2f} to {high_greedy:+.2f}), {greedy} SFT"
+    )
+
+
+def ranking_lines(summary: Mapping[str, Any]) -> list[str]:
+    """How well each judge ranks the policy's samples on the text of the report, a sentence each."""
+    lines = []
+    for name, of_sets in summary["ranking"].items():
+        found = of_sets["heldout"]
+        pairs, correlation = (_figure(found[key], 3) for key in ("accuracy", "correlation"))
+        lines.append(f"{TITLES[name]}: {pairs} of the pairs in order, correlation within a group {correlation}")
+    return lines
 
 
 def checkout() -> Path:
@@ -136,12 +145,9 @@ def checkout() -> Path:
 
 
 def check_judge(judge: str) -> None:
-    """Raises UserError for a judge that the reward server does not embed."""
-    from grrm.judges.building import EMBEDDED_JUDGES
-
-    known = [METRIC, GRRM, *EMBEDDED_JUDGES]
-    if judge not in known:
-        raise UserError(f"judge {judge!r} cannot run inside the demo's reward server: choose among {', '.join(known)}")
+    """Raises UserError for what the demo cannot be about."""
+    if judge not in RL_RUNS:
+        raise UserError(f"the demo has no judge {judge!r}: choose {' or '.join(RL_RUNS)}")
 
 
 @contextmanager
@@ -194,10 +200,17 @@ def sigterm_as_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _figure(figure: Mapping[str, Any] | None) -> str:
+def _cell(summary: Mapping[str, Any], key: str, policy: str) -> str:
+    """A score of a policy; a share of sentences in per cent."""
+    figure = summary[key].get(policy)
+    return _figure(figure, 1, 100.0) + " %" if key.startswith("exact") and figure else _figure(figure, 1)
+
+
+def _figure(figure: Mapping[str, Any] | None, digits: int, scale: float = 1.0) -> str:
     if figure is None:
         return "–"
-    return f"{figure['mean']:.1f}" + ("" if figure["sd"] is None else f" ± {figure['sd']:.1f}")
+    mean = f"{figure['mean'] * scale:.{digits}f}"
+    return mean if figure["sd"] is None else f"{mean} ± {figure['sd'] * scale:.{digits}f}"
 
 
 def _say(console: Console, text: str) -> None:

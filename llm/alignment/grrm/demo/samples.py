@@ -40,12 +40,12 @@ class Sample:
 def pick_samples(results: Results, per_kind: int = 4) -> list[Sample]:
     """Rows of the first seed: those RL improved most, those it spoilt, those it fails on, and a few by position.
 
-    RL is the first algorithm that was evaluated. Rows are chosen by the chrF of their first sample, except the plain
+    RL is the run that the demo is about. Rows are chosen by the chrF of their first sample, except the plain
     ones, which are taken at equal distances so that nobody has picked them.
     """
     examples = _examples_of_first_seed(results)
-    trained = next((name for name in results.settings.rl_runs if name in examples), None)
-    if trained is None or SFT not in examples:
+    trained = results.settings.headline
+    if trained not in examples or SFT not in examples:
         return []
     n_rows = min(len(rows) for rows in examples.values())
     samples = [_sample(examples, row) for row in range(n_rows)]

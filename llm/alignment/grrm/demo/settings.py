@@ -7,37 +7,45 @@ from dataclasses import dataclass
 from grrm.data.corpora.cldr import LANGUAGES
 
 BASE, SFT = "base", "sft"
-ALGORITHMS = ("grpo", "reinforce_plus_plus")
-METRIC, GRRM = "metric", "grrm"  # what the demo's reward comes from; with GRRM from the metric first, to compare
-JUDGED = {"sqm": "sqm", GRRM: "gqm"}  # policies that GRPO trains against a judge of the demo's own, and its kind
-JUDGE_STEPS = (SFT, "rlvr")
-POLICIES = (BASE, SFT, *ALGORITHMS, *JUDGED)
+GRPO, REINFORCE = "grpo", "reinforce_plus_plus"
+GRPO_CONSENSUS, GRPO_RANKER = "grpo_consensus", "grpo_ranker"
+METRIC, RANKER = "metric", "ranker"  # what the demo is about: algorithms against a metric, or judges
+RL_RUNS = {METRIC: (GRPO, REINFORCE), RANKER: (GRPO, GRPO_CONSENSUS, GRPO_RANKER)}
+POLICIES = (BASE, SFT, GRPO, REINFORCE, GRPO_CONSENSUS, GRPO_RANKER)
+RANKERS = {"ranker_none": "none", "ranker_group": "group"}  # trained both ways, by `compare`; the better one judges
+CHOICE = "choice.json"  # beside the better ranker: which one it is
+CONSENSUS = "consensus"
+JUDGES = (CONSENSUS, *RANKERS)  # whose ranking is measured
 TITLES = {
     BASE: "untrained",
     SFT: "SFT",
-    "grpo": "GRPO",
-    "reinforce_plus_plus": "REINFORCE++",
-    "sqm": "GRPO, SQM",
-    GRRM: "GRPO, GRRM",
+    GRPO: "GRPO, metric",
+    REINFORCE: "REINFORCE++, metric",
+    GRPO_CONSENSUS: "GRPO, consensus",
+    GRPO_RANKER: "GRPO, ranker",
+    CONSENSUS: "consensus",
+    "ranker_none": "ranker, each candidate by itself",
+    "ranker_group": "ranker, candidates compared",
 }
-TERMS = "terms"  # the harder corpus that every policy is scored on as well
 
 
 @dataclass(frozen=True, slots=True)
 class DemoSettings:
     """What the demo trains and on what; None leaves a number to the recipe's YAML file.
 
-    Seeds are `first_seed`, `first_seed + 1`, …; the corpus and the tokenizer are the same for all of them. The SFT
-    batch of `sft_batch_rows` rows is divided among the `nproc` processes.
+    Seeds are `first_seed`, `first_seed + 1`, …; the corpus and the tokenizer are the same for all of them. Batches of
+    `sft_batch_rows` rows and of `ranker_batch_groups` groups are divided among the `nproc` processes. Settings are
+    chosen on the `dev_rows`; the report is about the `heldout_rows`, which share no text and no value with these.
     """
 
     n_seeds: int = 1
     first_seed: int = 1
+    judge: str = RANKER
     languages: tuple[str, ...] = LANGUAGES
     train_rows: int = 40_000
+    dev_rows: int = 1_000
     heldout_rows: int = 2_000
-    terms_rows: int = 500
-    corpus_seed: int = 0
+    corpus_seed: int = 1
     vocab_size: int = 2048
     model_config: str = "llm/config/qwen/tiny_model_config.json"
     prompt_type: str = "Tower"
@@ -48,23 +56,12 @@ class DemoSettings:
     eval_samples: int = 2
     untrained_samples: int = 1  # the untrained policy always writes up to the limit: slow, and the same every time
     eval_max_new_tokens: int = 64
-    judge: str = METRIC
-    judge_rows: int = 6000  # source texts that the policy translates for the judges to learn from
-    judge_heldout_rows: int = 200
-    judge_candidates: int = 8  # translations of each, so that a rollout group fits into one prompt
-    judge_mixed_share: float = 0.3
-    judge_free_layers: int = 1
-    judge_sft_rows: int = 50
-    judge_compared: int = 4  # candidates of a prompt of the group judge's RLVR
-    judge_orders: int = 4  # in which the group judge sees held-out candidates; its scores are averaged
-    judge_live_orders: int = 2  # the same where it rewards
-    judge_sft_steps: int | None = None
-    judge_rl_steps: int | None = None
-    judged_rl_steps: int = 120  # of a policy against a judge, whose every step takes longer than the metric's
-    judged_kl_loss_coeff: float = 0.5  # a learned judge is noisy, and wrong where the policy has not been before
-    judged_frozen_layers: int = 1  # and embeddings: most of the gain for a third of what greedy loses
-    judged_learning_rate: float = 1e-4  # noise in the weights costs greedy decoding by its square
-    judged_temperature: float = 0.7  # nearer to greedy decoding, which at 1 pays for what samples gain
+    ranker_train_rows: int = 7_000  # source texts that the policy translates for the rankers to learn from
+    ranker_heldout_rows: int = 500  # for their evaluation, of each held-out file
+    ranker_candidates: int = 8  # translations of each
+    ranker_max_new_tokens: int = 40  # as in the rollouts of the recipes
+    ranker_batch_groups: int = 24
+    ranker_steps: int | None = None
     nproc: int = 2
 
     @property
@@ -75,4 +72,9 @@ class DemoSettings:
     @property
     def rl_runs(self) -> tuple[str, ...]:
         """The policies that reinforcement learning trains."""
-        return (*ALGORITHMS, *JUDGED) if self.judge == GRRM else ALGORITHMS
+        return RL_RUNS[self.judge]
+
+    @property
+    def headline(self) -> str:
+        """The run that the demo is about."""
+        return GRPO_RANKER if self.judge == RANKER else GRPO
