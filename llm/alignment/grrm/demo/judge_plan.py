@@ -10,7 +10,7 @@ from grrm.demo.results import rankings_file
 from grrm.demo.settings import CONSENSUS, RANKER, RANKERS, SFT, TITLES
 from grrm.demo.stages import Stage
 
-_MODEL_FILES = ("model.safetensors", "config.json", "reward_model.json")
+_MODEL_FILES = ("model.safetensors", "config.json", "reward_model.json", "ranker_head.safetensors")
 
 
 @dataclass(frozen=True, slots=True)
