@@ -5,11 +5,12 @@ JOBS ?= 2
 PYTEST = $(PY) -m pytest -n $(JOBS) --dist worksteal
 SEEDS ?= 1
 FRESH ?= 0
+FIRST_SEED ?= 1
 JUDGE ?= ranker
 MIN_COVERAGE := 95
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow lint format bench clean
+.PHONY: help install demo study test test-slow lint format bench clean
 
 help: ## show this list
 	@echo "usage: make TARGET [NAME=value ...]"
@@ -21,6 +22,9 @@ install: ## set up .venv with the tested versions, if that is still to be done
 
 demo: install ## train a small ranker, and policies against it, from corpus to report (JUDGE=metric: the quick one, SEEDS=3: error bars, FRESH=1: start over)
 	@$(PY) -m grrm.cli demo --seeds '$(SEEDS)' --judge '$(JUDGE)' $(if $(filter 1,$(FRESH)),--fresh)
+
+study: install ## go on from the demo to the study of judges, some two hours a seed; resumes (SEEDS=3, FIRST_SEED=1)
+	@$(PY) -m grrm.cli demo --study --seeds '$(SEEDS)' --first-seed '$(FIRST_SEED)'
 
 test: install ## run the quick tests and check the coverage of the packages that do without paddle (JOBS=2 processes)
 	@$(PYTEST) -m 'not slow' --cov --cov-report=term:skip-covered --cov-fail-under=$(MIN_COVERAGE) tests

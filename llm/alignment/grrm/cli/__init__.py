@@ -61,11 +61,13 @@ def plan(arguments_yaml: str, nproc: int, overrides: tuple[str, ...]) -> None:
     help="A ranker of the demo's own, beside the metric and consensus; or only the metric, which is quicker.",
 )
 @click.option("--nproc", type=click.IntRange(min=1), default=2, show_default=True, help="Processes of the RL stages.")
-def demo(seeds: int, fresh: bool, out: Path, judge: str, nproc: int) -> int:
+@click.option("--first-seed", type=click.IntRange(min=0), default=1, show_default=True, help="Further ones follow it.")
+@click.option("--study", is_flag=True, help="Then the study of judges: hours.")
+def demo(**options: Any) -> int:
     """Train a small policy against a judge, from corpus to report."""
     from grrm.demo.runner import run_demo
 
-    return run_demo(seeds=seeds, fresh=fresh, out=out, judge=judge, nproc=nproc)
+    return run_demo(**options)
 
 
 # What click 8.2 and later raise for a group without a subcommand; earlier ones print the help themselves.

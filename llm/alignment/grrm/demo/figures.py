@@ -30,7 +30,7 @@ class Theme:
 LIGHT = Theme("#ffffff", "#2b3038", "#e3e6ea", ("#2f6fb5", "#c8641c", "#3d8b57", "#8a5aa8"))
 DARK = Theme("#1b1f26", "#d5dae1", "#343b45", ("#7db3ee", "#f0a060", "#7fca98", "#c3a0dd"))
 _LOGARITHMIC = ("logprob_gap",)  # its mean and its maximum lie orders of magnitude apart
-_STYLES = ("-", "--", "-.", ":")
+STYLES = ("-", "--", "-.", ":")
 _STEPS_PER_WINDOW = 20  # a curve is smoothed over a twentieth of its steps; single steps stay visible as a thin line
 
 
@@ -156,13 +156,13 @@ def _bars(results: Results) -> Picture:
     def draw(axes: Axes, theme: Theme) -> None:
         for offset, (figures, label) in enumerate(((sampled, "sampled, temperature 1"), (greedy, "greedy"))):
             places = [position + (offset - 0.5) * 0.38 for position in range(len(figures))]
-            _bar_row(axes, theme, offset, places, list(figures.values()), label)
+            bar_row(axes, theme, offset, places, list(figures.values()), label)
         axes.set_xticks(range(len(sampled)), [TITLES[policy].replace(", ", ",\n") for policy in sampled])
         axes.set_ylim(0, 100)
         axes.set_ylabel("chrF")
         axes.grid(axis="x", visible=False)
 
-    return _picture("chrf", title, caption, draw)
+    return draw_picture("chrf", title, caption, draw)
 
 
 def _judges(results: Results) -> Picture:
@@ -172,16 +172,16 @@ def _judges(results: Results) -> Picture:
         for offset, (key, label) in enumerate((("accuracy", "pairs in order"), ("correlation", "correlation"))):
             found = [of_sets["heldout"][key] for of_sets in figures.values()]
             places = [position + (offset - 0.5) * 0.38 for position in range(len(found))]
-            _bar_row(axes, theme, offset, places, found, label, digits=2)
+            bar_row(axes, theme, offset, places, found, label, digits=2)
         axes.set_xticks(range(len(figures)), [TITLES[name].replace(", ", ",\n") for name in figures])
         axes.set_ylim(0, 1)
         axes.grid(axis="x", visible=False)
 
     caption = "Pairs of samples that a judge orders as chrF against the reference does; correlation within a group."
-    return _picture("ranking", "What the judges see", caption, draw)
+    return draw_picture("ranking", "What the judges see", caption, draw)
 
 
-def _bar_row(
+def bar_row(
     axes: Axes,
     theme: Theme,
     colour: int,
@@ -216,14 +216,14 @@ def _chart(results: Results, chart: Chart) -> Picture:
 
     def draw(axes: Axes, theme: Theme) -> None:
         for curve, points in drawn:
-            _draw_curve(axes, points, curve.label, theme.series[curve.colour % 4], _STYLES[curve.style % 4])
+            _draw_curve(axes, points, curve.label, theme.series[curve.colour % 4], STYLES[curve.style % 4])
         axes.set_xlabel("step")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if chart.name in _LOGARITHMIC:
             axes.set_yscale("log", nonpositive="mask")
         axes.set_ylabel(chart.unit)
 
-    return _picture(chart.name, chart.title, chart.caption, draw, note)
+    return draw_picture(chart.name, chart.title, chart.caption, draw, note)
 
 
 def _draw_curve(axes: Axes, points: Mapping[int, Sequence[float]], label: str, colour: str, style: str) -> None:
@@ -248,9 +248,10 @@ def moving_average(values: Sequence[float], window: int) -> list[float]:
     return [statistics.fmean(values[max(0, i - half) : i + half + 1]) for i in range(len(values))]
 
 
-def _picture(
+def draw_picture(
     name: str, title: str, caption: str, draw: Callable[[Axes, Theme], None], note: str | None = None
 ) -> Picture:
+    """The picture that `draw` makes of empty axes, in both themes."""
     light, dark = (_render(draw, theme) for theme in (LIGHT, DARK))
     return Picture(name, title, caption, light, dark, note)
 

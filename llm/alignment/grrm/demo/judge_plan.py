@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from grrm.demo.layout import Layout
 from grrm.demo.results import rankings_file
-from grrm.demo.settings import CONSENSUS, RANKER, RANKERS, SFT, TITLES
+from grrm.demo.settings import CONSENSUS, RANKER, RANKERS, SFT, title_of
 from grrm.demo.stages import Stage
 
-_MODEL_FILES = ("model.safetensors", "config.json", "reward_model.json", "ranker_head.safetensors")
+GOLD_FILE = "groups.parquet"
+ROWS = "ranker-rows"  # the folder of what policies translate for the rankers
+_HEADS = {"ranker": "ranker_head.safetensors", "rm": "value_head.safetensors"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,43 +30,48 @@ class JudgePlan:
             layout.dev_parquet: settings.ranker_heldout_rows,
             layout.heldout_parquet: settings.ranker_heldout_rows,
         }
+        return self.first_rows(ROWS, counts)
+
+    def first_rows(self, name: str, counts: Mapping[Path, int]) -> Stage:
+        """The first so many rows of some files, in a folder of the data that all seeds share."""
+        folder = self.layout.data / name
         parts = [word for path, count in counts.items() for word in ("--part", path, count)]
         return Stage(
-            name="ranker-rows",
+            name=name,
             title="rows for the rankers",
-            command=layout.module("prepare", "rows", *parts, "--out", self._rows),
-            folder=self._rows,
+            command=self.layout.module("prepare", "rows", *parts, "--out", folder),
+            folder=folder,
             inputs=list(counts),
-            outputs=[self._rows / path.name for path in counts],
+            outputs=[folder / path.name for path in counts],
             ends_with_result=True,
         )
 
     def stages(self, seed: int) -> list[Stage]:
         """Samples with gold scores, a ranker of either kind, how well they rank, and the one that judges."""
-        files = ("train", "dev", "heldout")
-        stages = [stage for name in files for stage in (self._samples(name, seed), self._gold(name, seed))]
-        stages += [self._ranker(name, seed) for name in RANKERS]
+        rows, samples = self.layout.data / ROWS, self.layout.settings.ranker_candidates
+        stages = []
+        for name in ("train", "dev", "heldout"):
+            stages += [self.samples(name, seed, rows / f"{name}.parquet", samples), self.gold(name, seed)]
+        for name, compare in RANKERS.items():
+            steps, options = self.layout.settings.ranker_steps, ("--compare", compare)
+            stages.append(self.reward_model(name, seed, "gold-train", "ranker_tiny_argument.yaml", steps, options))
         return [*stages, self._evaluate(seed), self._choose(seed)]
 
-    def server(self, seed: int) -> tuple[list[str], list[Path]]:
-        """The options of the reward server that hosts the chosen ranker, and the files it depends on."""
-        folder = self.layout.model(RANKER, seed)
-        options = ["--judge", "ranker", "--model", str(folder)]
-        options += ["--judge-option", f"prompt_type={self.layout.settings.prompt_type}"]
-        return options, self._model_files(folder)
+    def gold_file(self, name: str, seed: int) -> Path:
+        """Groups with gold scores."""
+        return self.layout.model(f"gold-{name}", seed) / GOLD_FILE
 
-    @property
-    def _rows(self) -> Path:
-        return self.layout.data / "ranker-rows"
+    def server(self, judge: str, folder: Path) -> tuple[list[str], list[Path]]:
+        """The options of the reward server that hosts a reward model, and the files it depends on."""
+        options = ["--judge", judge, "--model", str(folder)]
+        return [*options, "--judge-option", f"prompt_type={self.layout.settings.prompt_type}"], files(judge, folder)
 
-    def _gold_file(self, name: str, seed: int) -> Path:
-        return self.layout.model(f"gold-{name}", seed) / "groups.parquet"
-
-    def _samples(self, name: str, seed: int) -> Stage:
+    def samples(self, name: str, seed: int, rows: Path, count: int) -> Stage:
+        """What the SFT policy draws for each of some rows."""
         settings, layout = self.layout.settings, self.layout
-        folder, rows = layout.model(f"samples-{name}", seed), self._rows / f"{name}.parquet"
+        folder = layout.model(f"samples-{name}", seed)
         options: list[object] = ["--model", layout.model(SFT, seed), "--prompt-type", settings.prompt_type]
-        options += ["--sampling-n", settings.ranker_candidates, "--temperature", 1, "--retry", 0, "--batch-rows", 256]
+        options += ["--sampling-n", count, "--temperature", 1, "--retry", 0, "--batch-rows", 256]
         options += ["--max-new-tokens", settings.ranker_max_new_tokens, "--seed", seed]
         out = folder / "samples.parquet"
         return Stage(
@@ -76,8 +84,9 @@ class JudgePlan:
             ends_with_result=True,
         )
 
-    def _gold(self, name: str, seed: int) -> Stage:
-        samples, out = self.layout.model(f"samples-{name}", seed) / "samples.parquet", self._gold_file(name, seed)
+    def gold(self, name: str, seed: int) -> Stage:
+        """The chrF of samples against the reference."""
+        samples, out = self.layout.model(f"samples-{name}", seed) / "samples.parquet", self.gold_file(name, seed)
         command = self.layout.grrm("rank", samples, "--judge", "text_metric", "--score-key", "scores", "--out", out)
         return Stage(
             name=f"seed{seed}/{out.parent.name}",
@@ -89,21 +98,32 @@ class JudgePlan:
             ends_with_result=True,
         )
 
-    def _ranker(self, name: str, seed: int) -> Stage:
+    def reward_model(
+        self,
+        name: str,
+        seed: int,
+        groups: str,
+        recipe: str,
+        steps: int | None,
+        options: Sequence[object] = (),
+        batch_groups: int | None = None,
+    ) -> Stage:
+        """A reward model that learns from the groups of a folder, and is measured on the dev rows on its way."""
         settings, layout = self.layout.settings, self.layout
-        train, dev = (self._gold_file(file, seed) for file in ("train", "dev"))
-        overrides: list[object] = ["--model_name_or_path", layout.model(SFT, seed), "--compare", RANKERS[name]]
+        train, dev = layout.model(groups, seed) / GOLD_FILE, self.gold_file("dev", seed)
+        overrides: list[object] = ["--model_name_or_path", layout.model(SFT, seed), *options]
         overrides += ["--train_datasets", train, "--eval_datasets", dev, "--val_size", 0]
-        overrides += ["--per_device_train_batch_size", max(1, settings.ranker_batch_groups // settings.nproc)]
+        batch = max(1, (batch_groups or settings.ranker_batch_groups) // settings.nproc)
+        overrides += ["--per_device_train_batch_size", batch]
         return layout.training(
             name,
             seed,
-            TITLES[name],
+            title_of(name),
             "run_reward.py",
-            layout.recipe("ranker_tiny_argument.yaml"),
+            layout.recipe(recipe),
             overrides,
             [*layout.weights(SFT, seed), train, dev],
-            settings.ranker_steps,
+            steps,
             ("loss", "eval_correlation"),
         )
 
@@ -111,15 +131,15 @@ class JudgePlan:
         layout, out = self.layout, rankings_file(self.layout.out, seed)
         folders = {name: layout.model(name, seed) for name in RANKERS}
         options = [word for name, folder in folders.items() for word in ("--ranker", f"{name}={folder}")]
-        files = {name: self._gold_file(name, seed) for name in ("dev", "heldout")}
-        options += [word for name, path in files.items() for word in ("--groups", f"{name}={path}")]
+        sets = {name: self.gold_file(name, seed) for name in ("dev", "heldout")}
+        options += [word for name, path in sets.items() for word in ("--groups", f"{name}={path}")]
         options += ["--prompt-type", layout.settings.prompt_type, "--baseline", CONSENSUS]
         return Stage(
             name=f"seed{seed}/{out.parent.name}",
             title=f"ranking accuracy of the judges, seed {seed}",
             command=layout.module("evaluate_judges", "measure", *options, "--out", out),
             folder=out.parent,
-            inputs=[*files.values(), *(file for folder in folders.values() for file in self._model_files(folder))],
+            inputs=[*sets.values(), *(file for folder in folders.values() for file in files("ranker", folder))],
             outputs=[out],
             ends_with_result=True,
         )
@@ -128,16 +148,18 @@ class JudgePlan:
         layout, ranking = self.layout, rankings_file(self.layout.out, seed)
         folder = layout.model(RANKER, seed)
         options = [word for name in RANKERS for word in ("--ranker", f"{name}={layout.model(name, seed)}")]
+        made = (file for name in RANKERS for file in files("ranker", layout.model(name, seed)))
         return Stage(
             name=f"seed{seed}/{folder.name}",
             title=f"choice of the ranker on the dev rows, seed {seed}",
             command=layout.module("evaluate_judges", "choose", "--ranking", ranking, *options, "--out", folder),
             folder=folder,
-            inputs=[ranking, *(file for name in RANKERS for file in self._model_files(layout.model(name, seed)))],
-            outputs=[*self._model_files(folder), folder / "choice.json"],
+            inputs=[ranking, *made],
+            outputs=[*files("ranker", folder), folder / "choice.json"],
             ends_with_result=True,
         )
 
-    @staticmethod
-    def _model_files(folder: Path) -> list[Path]:
-        return [folder / name for name in _MODEL_FILES]
+
+def files(judge: str, folder: Path) -> list[Path]:
+    """The files of a reward model that a stage depends on; `judge` is "ranker" or "rm"."""
+    return [folder / name for name in ("model.safetensors", "config.json", "reward_model.json", _HEADS[judge])]

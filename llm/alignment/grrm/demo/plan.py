@@ -16,13 +16,12 @@ from grrm.demo.settings import (
     RANKER,
     REINFORCE,
     SFT,
-    TITLES,
     DemoSettings,
+    title_of,
 )
 from grrm.demo.stages import SERVER_PLACEHOLDER, Stage
 
 _RL_METRICS = ("reward_mean", "kl")
-_RECIPES = {run: f"{run if run == REINFORCE else GRPO}_grrm_tiny_argument.yaml" for run in TITLES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +39,11 @@ class Plan:
         if with_judges:
             stages.append(self._judges.rows())
         for seed in self.settings.seeds:
-            stages += [self._untrained(seed), self._evaluate(BASE, seed), self._sft(seed), self._evaluate(SFT, seed)]
+            stages += [self._untrained(seed), self.evaluate(BASE, seed), self._sft(seed), self.evaluate(SFT, seed)]
             if with_judges:
                 stages += self._judges.stages(seed)
             for run in self.settings.rl_runs:
-                stages += [self._rl(run, seed), self._evaluate(run, seed)]
+                stages += [self.rl(run, seed, *self._reward_server(run, seed)), self.evaluate(run, seed)]
         return stages
 
     @property
@@ -119,21 +118,20 @@ class Plan:
         overrides += ["--train_datasets", data]
         overrides += ["--per_device_train_batch_size", max(1, settings.sft_batch_rows // settings.nproc)]
         inputs = [config, tokenizer, data]
-        return layout.training(SFT, seed, TITLES[SFT], "run_sft.py", recipe, overrides, inputs, settings.sft_steps)
+        return layout.training(SFT, seed, title_of(SFT), "run_sft.py", recipe, overrides, inputs, settings.sft_steps)
 
-    def _rl(self, run: str, seed: int) -> Stage:
+    def rl(self, run: str, seed: int, server: list[str], judge_files: list[Path]) -> Stage:
         """Reinforcement learning; runs of one algorithm differ in what the reward server hosts, and in no setting."""
         settings, layout = self.settings, self._layout
         data = layout.data / "converted" / "rl.jsonl"
         overrides: list[object] = ["--reward_server", SERVER_PLACEHOLDER, "--train_datasets", data]
         overrides += ["--actor_model_name_or_path", layout.model(SFT, seed)]
-        server, judge_files = self._reward_server(run, seed)
         return layout.training(
             run,
             seed,
-            TITLES[run],
+            title_of(run),
             "run_rl.py",
-            layout.recipe(_RECIPES[run]),
+            layout.recipe(f"{run if run == REINFORCE else GRPO}_grrm_tiny_argument.yaml"),
             overrides,
             [*layout.weights(SFT, seed), data, *judge_files],
             settings.rl_steps,
@@ -144,20 +142,21 @@ class Plan:
     def _reward_server(self, run: str, seed: int) -> tuple[list[str], list[Path]]:
         """The options of the reward server of a run, and the files that it depends on."""
         if run == GRPO_RANKER:
-            return self._judges.server(seed)
+            return self._judges.server("ranker", self._layout.model(RANKER, seed))
         return ["--judge", "consensus" if run == GRPO_CONSENSUS else "text_metric"], []
 
-    def _evaluate(self, policy: str, seed: int) -> Stage:
+    def evaluate(self, policy: str, seed: int) -> Stage:
+        """The scores of a policy on the rows that the report is about."""
         settings, layout = self.settings, self._layout
         model, data, scores = layout.model(policy, seed), layout.heldout_parquet, scores_file(self.out, seed, policy)
         options: list[object] = ["--prompt-type", settings.prompt_type, "--extractor-type", settings.extractor_type]
         inputs = [*layout.weights(policy, seed), layout.data / "tokenizer", data]
-        if policy in settings.rl_runs:
+        if policy not in (BASE, SFT):
             options += ["--reference", layout.model(SFT, seed)]
             inputs.append(layout.model(SFT, seed) / WEIGHTS)
         samples = settings.untrained_samples if policy == BASE else settings.eval_samples
         options += ["--samples", samples, "--max-new-tokens", settings.eval_max_new_tokens]
-        title = "the untrained policy" if policy == BASE else TITLES[policy]
+        title = "the untrained policy" if policy == BASE else title_of(policy)
         return Stage(
             name=f"seed{seed}/eval-{policy}",
             title=f"evaluation of {title}, seed {seed}",

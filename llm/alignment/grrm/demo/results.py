@@ -51,14 +51,16 @@ def rankings_file(out: Path, seed: int) -> Path:
     return seed_folder(out, seed) / "eval-judges" / "ranking.json"
 
 
-def load_results(out: Path, settings: DemoSettings, seconds: Mapping[str, float]) -> Results:
+def load_results(
+    out: Path, settings: DemoSettings, seconds: Mapping[str, float], policies: Sequence[str] = POLICIES
+) -> Results:
     """Everything that is there; what has not been run or logged is simply absent. ValueError on damaged files."""
-    scores: dict[str, dict[int, dict[str, Any]]] = {policy: {} for policy in POLICIES}
+    scores: dict[str, dict[int, dict[str, Any]]] = {policy: {} for policy in policies}
     metrics: dict[str, dict[int, list[dict[str, Any]]]] = {run: {} for run in (SFT, *RANKERS, *settings.rl_runs)}
     rankings: dict[int, dict[str, Any]] = {}
     chosen: dict[int, str] = {}
     for seed in settings.seeds:
-        for policy in POLICIES:
+        for policy in policies:
             path = scores_file(out, seed, policy)
             if path.exists():
                 scores[policy][seed] = json.loads(path.read_text(encoding="utf-8"))

@@ -21,31 +21,41 @@ import grrm
 from grrm.demo.execution import StageFailure, StageRunner, child_environment
 from grrm.demo.plan import Plan
 from grrm.demo.reward_service import RewardService
-from grrm.demo.settings import RL_RUNS, TITLES, DemoSettings
+from grrm.demo.settings import RANKER, RL_RUNS, TITLES, DemoSettings
+from grrm.demo.study_plan import study_stages
 from grrm.errors import UserError
 from grrm.tracking.console import format_seconds
 
 _NEEDED = ("paddle", "paddlenlp", "visualdl", "babel", "tokenizers", "sacrebleu", "flask", "waitress", "matplotlib")
 _COLUMNS = {"sampled": "chrf", "greedy": "chrf_greedy", "exact, greedy": "exact_match_greedy"}
-_OURS = ("stages", "data", "seed[0-9]*", "logs", "figures", "report.html", "summary.json")
+_OURS = ("stages", "data", "seed[0-9]*", "logs", "figures", "report.html", "summary.json", "study*.json")
 
 
 def run_demo(
-    seeds: int = 1, fresh: bool = False, out: Path = Path("runs/demo"), judge: str = "ranker", nproc: int = 2
+    seeds: int = 1,
+    fresh: bool = False,
+    out: Path = Path("runs/demo"),
+    judge: str = "ranker",
+    nproc: int = 2,
+    first_seed: int = 1,
+    study: bool = False,
 ) -> int:
     """Train and evaluate `seeds` policies per run below `out` and write the report; returns the exit status.
 
     Finished stages are reused and interrupted ones resumed; `fresh` starts over. `judge` is "ranker": rankers are
     trained, and policies against a metric, consensus and the better ranker; or "metric": policies are trained against
-    the metric with two algorithms. 0: done; 1: a stage failed (its last lines are printed); 130:
-    interrupted. Raises UserError for settings that cannot work.
+    the metric with two algorithms. `study` goes on with the stages of `study_plan`. 0: done; 1: a stage failed (its
+    last lines are printed); 130: interrupted. Raises UserError for settings that cannot work.
     """
     if seeds < 1 or nproc < 1:
         raise UserError(f"the demo needs at least one seed and one process, not {seeds} and {nproc}: correct the call")
-    return run_settings(DemoSettings(n_seeds=seeds, judge=judge, nproc=nproc), fresh=fresh, out=out)
+    if study and judge != RANKER:
+        raise UserError(f"the study is about rankers: leave out the judge {judge}")
+    settings = DemoSettings(n_seeds=seeds, first_seed=first_seed, judge=judge, nproc=nproc)
+    return run_settings(settings, fresh=fresh, out=out, study=study)
 
 
-def run_settings(settings: DemoSettings, *, fresh: bool, out: Path) -> int:
+def run_settings(settings: DemoSettings, *, fresh: bool, out: Path, study: bool = False) -> int:
     """`run_demo` for any settings."""
     console = Console()
     root = checkout()
@@ -55,7 +65,7 @@ def run_settings(settings: DemoSettings, *, fresh: bool, out: Path) -> int:
         if fresh:
             start_over(out)
         try:
-            summary = _run_stages(settings, root, out, console)
+            summary, seconds = _run_stages(settings, root, out, console, study)
         except StageFailure as failure:
             for line in failure.last_lines:
                 _say(console, f"  | {line}")
@@ -65,11 +75,20 @@ def run_settings(settings: DemoSettings, *, fresh: bool, out: Path) -> int:
             print("interrupted: everything is stopped; run the demo again to resume", file=sys.stderr, flush=True)
             return 130
     show_summary(console, summary, out)
+    if study:
+        from grrm.demo.study_record import write_records
+        from grrm.demo.study_report import study_tables, write_study
+
+        for table in study_tables(write_study(out, write_records(out, settings, seconds))):
+            console.print(table)
     return 0
 
 
-def _run_stages(settings: DemoSettings, root: Path, out: Path, console: Console) -> dict[str, Any]:
-    stages = Plan(settings, root, out).stages()
+def _run_stages(
+    settings: DemoSettings, root: Path, out: Path, console: Console, study: bool
+) -> tuple[dict[str, Any], dict[str, float]]:
+    plan = Plan(settings, root, out)
+    stages = study_stages(plan) if study else plan.stages()
     environment = child_environment()
     server = [sys.executable, str(root / "reward_server" / "reward_server.py"), "--port", "0"]
     with RewardService(server, out / "logs" / "reward_server.log", cwd=root, env=environment) as service:
@@ -87,7 +106,7 @@ def _run_stages(settings: DemoSettings, root: Path, out: Path, console: Console)
         seconds = runner.run(stages)
     from grrm.demo.report import write_report  # the plotting libraries are not needed until here
 
-    return write_report(out, settings, seconds)
+    return write_report(out, settings, seconds), seconds
 
 
 def show_summary(console: Console, summary: Mapping[str, Any], out: Path) -> None:

@@ -78,3 +78,8 @@ class DemoSettings:
     def headline(self) -> str:
         """The run that the demo is about."""
         return GRPO_RANKER if self.judge == RANKER else GRPO
+
+
+def title_of(name: str) -> str:
+    """What a run or a judge is called: a name that has no title of its own as it is."""
+    return TITLES.get(name, name.replace("_", " "))

@@ -1,0 +1,154 @@
+"""The stages of `make study`, behind those of the demo: larger rankers, other judges, and where comparing pays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from grrm.demo.judge_plan import GOLD_FILE, JudgePlan, files
+from grrm.demo.layout import Layout
+from grrm.demo.plan import Plan
+from grrm.demo.results import seed_folder
+from grrm.demo.settings import CONSENSUS
+from grrm.demo.stages import Stage
+
+LARGE_ROWS, LARGE_STEPS, SMALL_STEPS = 21_000, 1_400, 600
+WIDE_ROWS, WIDE_SAMPLES = 1_500, 16
+SAMPLES_A_STEP = 192  # of a ranker: as many candidates whatever the size of a group
+STUDY_FILE = "study.json"
+LARGE, WIDE, MIXED = "large", "wide", "mixed"  # files of groups with gold, beside the demo's
+# Policies of the study: each is trained against one reward model.
+RL_JUDGES = {"grpo_rm": "rm", "grpo_ranker_none_large": "ranker", "grpo_ranker_group_large": "ranker"}
+
+
+@dataclass(frozen=True, slots=True)
+class RankerArm:
+    """A ranker of the study: `groups` groups of `candidates` candidates of the file `gold`, and training steps."""
+
+    name: str
+    compare: str
+    gold: str
+    groups: int
+    candidates: int = 8
+    steps: int = SMALL_STEPS
+
+    @property
+    def data(self) -> str:
+        """The folder of its groups; rankers that learn from the same ones share it."""
+        return f"groups-{self.gold}-{self.groups}x{self.candidates}"
+
+
+def ranker_arms() -> list[RankerArm]:
+    """Every ranker, with and without comparison: the largest, by number of groups and candidates, by quality."""
+    arms = []
+    for compare in ("none", "group"):
+        arms.append(RankerArm(f"ranker_{compare}_large", compare, LARGE, LARGE_ROWS, steps=LARGE_STEPS))
+        for groups in (1_000, 3_000, 10_000, 20_000):
+            arms.append(RankerArm(f"ranker_{compare}_{groups}_groups", compare, LARGE, groups))
+        for candidates, groups in ((2, 12_000), (4, 6_000), (8, 3_000), (WIDE_SAMPLES, WIDE_ROWS)):
+            gold = WIDE if candidates > 8 else LARGE
+            arms.append(RankerArm(f"ranker_{compare}_{candidates}_candidates", compare, gold, groups, candidates))
+        arms.append(RankerArm(f"ranker_{compare}_{MIXED}", compare, MIXED, 3_000))
+    return arms
+
+
+@dataclass(frozen=True, slots=True)
+class StudyPlan:
+    """Builds the study's stages of one seed; they read what the demo's stages of that seed leave."""
+
+    layout: Layout
+
+    def rows(self) -> Stage:
+        """More training rows for the policies to translate."""
+        return self._judges.first_rows("study-rows", {self.layout.train_parquet: LARGE_ROWS})
+
+    def stages(self, seed: int) -> list[Stage]:
+        """Everything of one seed: the judges that policies are trained against first, then the other rankers."""
+        rows = self.layout.data / "study-rows" / self.layout.train_parquet.name
+        few = self.layout.data / "ranker-rows" / self.layout.train_parquet.name
+        stages = [self._judges.samples(LARGE, seed, rows, 8), self._judges.gold(LARGE, seed)]
+        stages.append(self._judges.reward_model("rm", seed, "gold-train", "rm_tiny_argument.yaml", None))
+        large, small = ([arm for arm in ranker_arms() if (arm.steps == LARGE_STEPS) == is_large] for is_large in (1, 0))
+        stages += self._rankers(large, seed)
+        for run, judge in RL_JUDGES.items():
+            server = self._judges.server(judge, self.layout.model(run.removeprefix("grpo_"), seed))
+            stages += [self._policies.rl(run, seed, *server), self._policies.evaluate(run, seed)]
+        stages += [self._judges.samples(WIDE, seed, few, WIDE_SAMPLES), self._judges.gold(WIDE, seed)]
+        stages += [self._mixed("train", MIXED, seed), self._mixed("heldout", f"{MIXED}-heldout", seed)]
+        return [*stages, *self._rankers(small, seed), self._measure(seed)]
+
+    @property
+    def _judges(self) -> JudgePlan:
+        return JudgePlan(self.layout)
+
+    @property
+    def _policies(self) -> Plan:
+        return Plan(self.layout.settings, self.layout.root, self.layout.out)
+
+    def _mixed(self, name: str, out: str, seed: int) -> Stage:
+        """Groups of which a half are references, damaged references or copies of the source."""
+        samples, gold = (
+            self.layout.model(f"samples-{name}", seed) / "samples.parquet",
+            self._judges.gold_file(out, seed),
+        )
+        options = ["--group-size", 8, "--mixed-share", 1, "--seed", seed]
+        return Stage(
+            name=f"seed{seed}/{gold.parent.name}",
+            title=f"groups of mixed quality ({name}), seed {seed}",
+            command=self.layout.grrm("data", "groups", samples, gold, *options),
+            folder=gold.parent,
+            inputs=[samples],
+            outputs=[gold],
+            ends_with_result=True,
+        )
+
+    def _rankers(self, arms: list[RankerArm], seed: int) -> list[Stage]:
+        stages = {}
+        for arm in arms:
+            stages[arm.data] = self._groups(arm, seed)
+            batch, options = SAMPLES_A_STEP // arm.candidates, ("--compare", arm.compare)
+            stages[arm.name] = self._judges.reward_model(
+                arm.name, seed, arm.data, "ranker_tiny_argument.yaml", arm.steps, options, batch
+            )
+        return list(stages.values())
+
+    def _groups(self, arm: RankerArm, seed: int) -> Stage:
+        gold, folder = self._judges.gold_file(arm.gold, seed), self.layout.model(arm.data, seed)
+        sizes = ["--rows", arm.groups, "--candidates", arm.candidates]
+        return Stage(
+            name=f"seed{seed}/{arm.data}",
+            title=f"{arm.groups} groups of {arm.candidates} ({arm.gold}), seed {seed}",
+            command=self.layout.module("prepare", "subset", "--groups", gold, *sizes, "--out", folder / GOLD_FILE),
+            folder=folder,
+            inputs=[gold],
+            outputs=[folder / GOLD_FILE],
+            ends_with_result=True,
+        )
+
+    def _measure(self, seed: int) -> Stage:
+        """Every judge on the policy's samples and on mixed quality."""
+        layout, out = self.layout, seed_folder(self.layout.out, seed) / "study" / STUDY_FILE
+        judges = {"rm": "rm", **{arm.name: "ranker" for arm in ranker_arms()}}
+        options = [word for name in judges for word in ("--ranker", f"{name}={layout.model(name, seed)}")]
+        sets = {name: self._judges.gold_file(file, seed) for name, file in _SETS.items()}
+        options += [word for name, path in sets.items() for word in ("--groups", f"{name}={path}")]
+        options += ["--prompt-type", layout.settings.prompt_type, "--baseline", CONSENSUS]
+        models = [file for name, judge in judges.items() for file in files(judge, layout.model(name, seed))]
+        return Stage(
+            name=f"seed{seed}/study",
+            title=f"all judges of the study, seed {seed}",
+            command=layout.module("evaluate_judges", "measure", *options, "--out", out),
+            folder=out.parent,
+            inputs=[*sets.values(), *models],
+            outputs=[out],
+            ends_with_result=True,
+        )
+
+
+_SETS: dict[str, str] = {"heldout": "heldout", MIXED: f"{MIXED}-heldout"}
+
+
+def study_stages(plan: Plan) -> list[Stage]:
+    """The demo's stages, and behind those of each seed the study's."""
+    study = StudyPlan(Layout(plan.settings, Path(plan.root), plan.out))
+    return [*plan.stages(), study.rows(), *(stage for seed in plan.settings.seeds for stage in study.stages(seed))]

@@ -1,0 +1,153 @@
+"""Tables and figures of the study, from the records of one seed or several."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from rich.table import Table
+
+from grrm.demo.figures import STYLES, Picture, Theme, bar_row, draw_picture
+from grrm.demo.report import write_bytes
+from grrm.demo.results import over_seeds
+from grrm.demo.settings import title_of
+from grrm.demo.stages import write_json
+from grrm.demo.study_plan import LARGE, MIXED, RankerArm, ranker_arms
+
+Records = Sequence[Mapping[str, Any]]
+SUMMARY = "study_summary.json"
+_WAYS = {"none": "each candidate by itself", "group": "candidates compared"}
+
+
+def write_study(out: Path, paths: Sequence[Path]) -> dict[str, Any]:
+    """Write `study_summary.json` and `figures/study_*.png` into `out` from records of seeds; returns the summary."""
+    records = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    summary = {
+        "seeds": [record["seed"] for record in records],
+        "judges": {name: judge_figures(records, name) for name in records[0]["judges"]},
+        "policies": {run: policy_figures(records, run) for run in records[0]["policies"]},
+        "versions": records[0]["versions"],
+    }
+    for picture in pictures(records):
+        if picture.light_png is not None:
+            write_bytes(out / "figures" / f"study_{picture.name}.png", picture.light_png)
+    write_json(out / SUMMARY, summary)
+    return summary
+
+
+def judge_figures(records: Records, name: str) -> dict[str, Any]:
+    """`over_seeds` of accuracy and correlation on each file of groups."""
+    found = [record["judges"][name] for record in records]
+    sets = [key for key, value in found[0].items() if isinstance(value, Mapping)]
+    return {
+        of_set: {key: _over([one[of_set][key] for one in found]) for key in ("accuracy", "correlation")}
+        for of_set in sets
+    }
+
+
+def policy_figures(records: Records, run: str) -> dict[str, Any]:
+    """`over_seeds` of the gains in sampled and greedy chrF."""
+    learned = [record["policies"][run]["learned"] for record in records]
+    return {key: over_seeds([one[key] for one in learned]) for key in ("gain", "greedy_gain")}
+
+
+def _over(intervals: Sequence[Mapping[str, float] | None]) -> dict[str, Any] | None:
+    known = [interval["mean"] for interval in intervals if interval is not None]
+    return over_seeds(known) if len(known) == len(intervals) else None
+
+
+def study_tables(summary: Mapping[str, Any]) -> list[Table]:
+    """The judges and the policies, for a console."""
+    judges = Table("judge", title=f"Judges, seeds {', '.join(map(str, summary['seeds']))}", title_justify="left")
+    for column in ("pairs", "correlation", "mixed: pairs", "mixed: correlation"):
+        judges.add_column(column, justify="right")
+    for name, sets in summary["judges"].items():
+        cells = [sets[of_set][key] for of_set in ("heldout", MIXED) for key in ("accuracy", "correlation")]
+        judges.add_row(title_of(name), *(_shown(cell, 3) for cell in cells))
+    policies = Table("policy", title="Gain of chrF over SFT", title_justify="left")
+    for column in ("sampled", "greedy"):
+        policies.add_column(column, justify="right")
+    for run, found in summary["policies"].items():
+        policies.add_row(title_of(run), *(_shown(found[key], 2, "+") for key in ("gain", "greedy_gain")))
+    return [judges, policies]
+
+
+def _shown(figure: Mapping[str, Any] | None, digits: int, sign: str = "") -> str:
+    if figure is None:
+        return "–"
+    spread = "" if figure["sd"] is None else f" ± {figure['sd']:.{digits}f}"
+    return f"{figure['mean']:{sign}.{digits}f}{spread}"
+
+
+def pictures(records: Records) -> list[Picture]:
+    """Where comparing pays, what the policies gained, and how the judges follow a policy that moves."""
+    arms = {arm.name: arm for arm in ranker_arms()}
+    by_groups = [arm for arm in arms.values() if arm.gold == LARGE and arm.name.endswith("_groups")]
+    by_candidates = [arm for arm in arms.values() if arm.name.endswith("_candidates")]
+    return [
+        _by_size(records, by_groups, "groups", "Groups to learn from", lambda arm: arm.groups),
+        _by_size(records, by_candidates, "candidates", "Candidates of a group", lambda arm: arm.candidates),
+        _gains(records),
+        _followed(records),
+    ]
+
+
+def _by_size(
+    records: Records, arms: Sequence[RankerArm], name: str, title: str, size_of: Callable[[RankerArm], int]
+) -> Picture:
+    def draw(axes: Axes, theme: Theme) -> None:
+        for colour, (compare, label) in enumerate(_WAYS.items()):
+            of_way = sorted((arm for arm in arms if arm.compare == compare), key=size_of)
+            figures = [judge_figures(records, arm.name)["heldout"]["correlation"] for arm in of_way]
+            sizes, means = [size_of(arm) for arm in of_way], [figure["mean"] for figure in figures]
+            spreads = [figure["sd"] or 0.0 for figure in figures]
+            axes.errorbar(sizes, means, spreads, color=theme.series[colour], label=label, marker="o", capsize=3)
+        axes.set_xscale("log", base=2)
+        sizes = sorted({size_of(arm) for arm in arms})
+        axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        axes.minorticks_off()
+        axes.set_xlabel(title.lower())
+        axes.set_ylabel("correlation within a group")
+
+    return draw_picture(name, title, "Held-out groups of eight samples; rankers of equal training.", draw)
+
+
+def _gains(records: Records) -> Picture:
+    runs = list(records[0]["policies"])
+
+    def draw(axes: Axes, theme: Theme) -> None:
+        for offset, (key, label) in enumerate((("gain", "sampled"), ("greedy_gain", "greedy"))):
+            found = [policy_figures(records, run)[key] for run in runs]
+            places = [position + (offset - 0.5) * 0.38 for position in range(len(runs))]
+            bar_row(axes, theme, offset, places, found, label)
+        axes.axhline(0, color=theme.ink, linewidth=0.8)
+        axes.set_xticks(
+            range(len(runs)), [title_of(run).replace(", ", ",\n").replace(" ranker", "\nranker") for run in runs]
+        )
+        axes.tick_params(axis="x", labelsize=7)
+        axes.set_ylabel("chrF over SFT")
+        axes.grid(axis="x", visible=False)
+
+    return draw_picture("gains", "What each judge teaches", "Held-out corpus chrF after GRPO, minus SFT's.", draw)
+
+
+def _followed(records: Records) -> Picture:
+    def draw(axes: Axes, theme: Theme) -> None:
+        for number, run in enumerate(records[0]["policies"]):
+            points: dict[int, list[float]] = {}
+            for record in records:
+                for step, value in record["policies"][run]["judge_correlation"]:
+                    points.setdefault(int(step), []).append(value)
+            if run != "grpo" and points:
+                steps = sorted(points)
+                means = [statistics.fmean(points[step]) for step in steps]
+                colour, style = theme.series[number % len(theme.series)], STYLES[number // len(theme.series)]
+                axes.plot(steps, means, style, color=colour, label=title_of(run), linewidth=1.4)
+        axes.set_xlabel("step")
+        axes.set_ylabel("correlation with chrF")
+
+    return draw_picture("followed", "Judges while the policy moves", "On the policy's own training rollouts.", draw)

@@ -1,0 +1,116 @@
+"""The study: its stages follow the demo's, and its record, tables and figures are made of what they leave."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import grrm
+from grrm.data.parquet import write_rows
+from grrm.demo.plan import Plan
+from grrm.demo.prepare import main as prepare
+from grrm.demo.results import scores_file, seed_folder
+from grrm.demo.settings import DemoSettings
+from grrm.demo.stages import write_json
+from grrm.demo.study_plan import RL_JUDGES, ranker_arms, study_stages
+from grrm.demo.study_record import judge_curve, write_records
+from grrm.demo.study_report import study_tables, write_study
+
+ROOT = Path(grrm.__file__).resolve().parents[3]
+
+
+def test_the_study_goes_on_from_the_demo_and_every_input_is_made_by_an_earlier_stage(tmp_path):
+    plan = Plan(DemoSettings(n_seeds=2), ROOT, tmp_path / "out")
+    stages = study_stages(plan)
+    assert [stage.name for stage in stages[: len(plan.stages())]] == [stage.name for stage in plan.stages()]
+    assert len({stage.name for stage in stages}) == len(stages)
+    folders: list[Path] = []
+    for stage in stages:
+        for path in stage.inputs:
+            assert path.exists() or any(path.is_relative_to(folder) for folder in folders), (stage.name, path)
+        assert stage.folder not in folders
+        folders.append(stage.folder)
+
+
+def test_rankers_differ_in_one_thing_at_a_time_and_read_equally_many_samples_a_step(tmp_path):
+    arms = ranker_arms()
+    assert {arm.compare for arm in arms} == {"none", "group"}
+    names = {arm.name.replace("_none_", "_group_") for arm in arms}
+    assert len(arms) == 2 * len(names)
+    by_candidates = [arm for arm in arms if arm.name.endswith("_candidates")]
+    assert {arm.groups * arm.candidates for arm in by_candidates} == {24_000}
+    stages = {stage.name: stage for stage in study_stages(Plan(DemoSettings(), ROOT, tmp_path / "out"))}
+    for arm in arms:
+        command = list(stages[f"seed1/{arm.name}"].command)
+        rows = int(command[command.index("--per_device_train_batch_size") + 1])
+        assert rows * 2 * arm.candidates == 192
+
+
+def test_a_subset_has_the_first_groups_and_candidates(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from click.testing import CliRunner
+
+    names = ("src_text", "src_lang", "trg_lang")
+    kinds = {"mt_texts": pa.list_(pa.string()), "scores": pa.list_(pa.float64())}
+    schema = pa.schema([*((name, pa.string()) for name in names), *kinds.items()])
+    rows = [(f"s{n}", "de", "en", [f"{n}a", None, f"{n}c"], [1.0, None, 3.0]) for n in range(4)]
+    write_rows(tmp_path / "gold.parquet", rows, schema)
+    arguments = ["subset", "--groups", tmp_path / "gold.parquet", "--rows", 2, "--candidates", 2]
+    done = CliRunner().invoke(prepare, [*map(str, arguments), "--out", str(tmp_path / "few.parquet")])
+    assert done.exit_code == 0, done.output
+    found = pq.read_table(tmp_path / "few.parquet").to_pylist()
+    assert [(row["src_text"], row["mt_texts"], row["scores"]) for row in found] == [
+        ("s0", ["0a", None], [1.0, None]),
+        ("s1", ["1a", None], [1.0, None]),
+    ]
+
+
+def test_a_judge_is_followed_along_the_rollouts():
+    def record(step, scores, reference="good day"):
+        texts = ("good day", "good boy", None)
+        candidates = [{"translation": text, "score": score} for text, score in zip(texts, (*scores, None), strict=True)]
+        return {
+            "step": step,
+            "reference": reference,
+            "src_lang": "de",
+            "trg_lang": "en",
+            "candidates": candidates,
+        }
+
+    records = [record(10, (2.0, 1.0)), record(11, (1.0, 2.0)), record(20, (1.0, 2.0)), record(30, (1.0, 1.0))]
+    assert judge_curve(records) == [[10, pytest.approx(1.0)], [20, pytest.approx(-1.0)]]
+    assert judge_curve([record(10, (2.0, 1.0), reference=None)]) == []
+
+
+def test_records_of_seeds_become_a_summary_tables_and_figures(finished_demo):
+    out, settings = finished_demo
+    names = ["consensus", "rm", *(arm.name for arm in ranker_arms())]
+    for seed in settings.seeds:
+        folder = seed_folder(out, seed)
+        for run in RL_JUDGES:
+            scores_file(out, seed, run).parent.mkdir()
+            scores_file(out, seed, run).write_bytes(scores_file(out, seed, "grpo").read_bytes())
+        interval = {"mean": 0.7 + seed / 100, "low": 0.6, "high": 0.8}
+        of_sets = {name: {"accuracy": interval, "correlation": interval} for name in ("heldout", "mixed")}
+        write_json(folder / "study" / "study.json", dict.fromkeys(names, of_sets))
+    paths = write_records(out, settings, {"seed1/grpo": 3.0, "seed2/grpo": 4.0})
+    assert [path.name for path in paths] == ["study-seed1.json", "study-seed2.json", "study-seed3.json"]
+    first = json.loads(paths[0].read_text())
+    assert first["judges"]["ranker_none_1000_groups"]["groups"] == 1000
+    assert first["policies"]["grpo_rm"]["learned"]["gain"] == pytest.approx(4.5)
+    assert first["seconds"] == {"seed1/grpo": 3.0}
+    summary = write_study(out, paths)
+    assert summary["judges"]["rm"]["heldout"]["correlation"]["mean"] == pytest.approx(0.72)
+    assert summary["policies"]["grpo_ranker"]["gain"]["mean"] == pytest.approx(4.1)
+    figures = {path.name for path in (out / "figures").glob("study_*.png")}
+    assert figures == {f"study_{name}.png" for name in ("groups", "candidates", "gains", "followed")}
+    console = Console(width=120, record=True)
+    for table in study_tables(summary):
+        console.print(table)
+    shown = console.export_text()
+    assert "0.720 ± 0.010" in shown
+    assert "+4.50 ± 0.00" in shown
