@@ -66,6 +66,7 @@ def test_first_stage_of_the_judge():
     ("first", "second"),
     [
         ("sft_gqm_argument", "rlvr_grrm_argument"),
+        ("sft_gqm_tiny_argument", "rlvr_grrm_tiny_argument"),
         ("sft_mt_tiny_argument", "gspo_grrm_tiny_argument"),
     ],
 )

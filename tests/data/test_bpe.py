@@ -11,11 +11,9 @@ from grrm.data.bpe import (
     PAD,
     SPECIAL_TOKENS,
     START,
-    add_words,
     corpus_texts,
     prompt_frames,
     train_bpe,
-    word_texts,
 )
 from grrm.data.convert import render_prompt
 from grrm.data.corpora.phrases import build_phrases
@@ -64,17 +62,6 @@ def test_control_tokens_are_single_ids_and_skipped_on_decoding(tokenizer: Tokeni
         assert _ids(tokenizer, token) == [tokenizer.token_to_id(token)]
     assert len({tokenizer.token_to_id(token) for token in SPECIAL_TOKENS}) == 3
     assert tokenizer.decode(_ids(tokenizer, f"{START}user\nHi{EOS}\n{PAD}")) == "user\nHi\n"
-
-
-def test_words_say_what_they_decode_to_and_added_ones_nothing(folder: Path, tmp_path: Path) -> None:
-    tokenizer = add_words(folder, tmp_path, ["<frame>"], ["A: "])
-    texts = word_texts(tokenizer)
-    assert len(texts) == tokenizer.get_vocab_size()
-    assert all(texts[tokenizer.token_to_id(added)] == "" for added in (START, EOS, PAD, "<frame>", "A: "))
-    assert texts[tokenizer.token_to_id("a")] == "a"
-    halves = [text for text in texts if "\ufffd" in text]
-    assert not halves  # parts of a letter are told apart
-    assert len({text for text in texts if text}) > len(texts) - 100
 
 
 def test_no_special_tokens_are_added(tokenizer: Tokenizer) -> None:

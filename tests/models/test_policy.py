@@ -6,9 +6,11 @@ import numpy as np
 import paddle
 import pytest
 from support.rl_processes import TinyWorld
+from support.tiny_models import build_model
 
+from grrm.errors import UserError
 from grrm.models.packing import pad_rows
-from grrm.models.policy import load_policy
+from grrm.models.policy import freeze_layers, load_policy
 from grrm.models.token_scores import score_hidden, score_logits
 
 
@@ -80,3 +82,15 @@ def test_saved_policy_is_an_ordinary_checkpoint(world: TinyWorld):
     policy = load_policy(world.policy)
     assert type(policy).__name__ == "Qwen2ForCausalLM"
     assert {str(parameter.dtype) for parameter in policy.parameters()} == {"paddle.float32"}
+
+
+def test_frozen_layers_and_embeddings_get_no_gradient():
+    model = build_model(num_hidden_layers=3)
+    freeze_layers(model, 0)
+    assert all(not parameter.stop_gradient for parameter in model.parameters())
+    freeze_layers(model, 2)
+    kept = {name for name, parameter in model.named_parameters() if parameter.stop_gradient}
+    parts = ("qwen2.layers.0.", "qwen2.layers.1.", "qwen2.embed_tokens.")
+    assert kept == {name for name, _ in model.named_parameters() if name.startswith(parts)}
+    with pytest.raises(UserError, match="frozen_layers is 9, but the model has 3 layers"):
+        freeze_layers(model, 9)

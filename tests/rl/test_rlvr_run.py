@@ -36,8 +36,6 @@ def judge(world: TinyWorld, save_policy, tmp_path_factory: pytest.TempPathFactor
     train_bpe([text for row in rows for text in (row["src"], row["tgt"])], folder / "start", vocab_size=512)
     save_policy(folder / "start")
     settings = {
-        "prompt_labels_key": "",
-        "z_loss_weight": "0",
         "model_name_or_path": str(folder / "start"),
         "tokenizer_name_or_path": str(folder / "start"),
         "train_datasets": str(sft),

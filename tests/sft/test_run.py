@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,9 +14,11 @@ from support.sentences import ends_with_a_sentence
 from support.tiny_models import naive_logits
 
 from grrm.config import SFTConfig, load_config
+from grrm.data.dataset import SftItem
 from grrm.models.policy import load_policy
 from grrm.models.tokenizer import load_tokenizer
 from grrm.sft import run as sft_run
+from grrm.sft.trainer import SftCollator, SftTrainer
 from grrm.tracking.metrics_log import read_metrics
 
 
@@ -26,7 +29,7 @@ def _layers_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sft_settings(world: TinyWorld, tmp_path: Path, **settings: str) -> list[str]:
-    rows = [{"src": f"say {i}", "tgt": str(i), "foreign": [[0, 99999]]} for i in range(10)]
+    rows = [{"src": f"say {i}", "tgt": str(i)} for i in range(10)]
     data = tmp_path / "sft.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     values = {
@@ -85,14 +88,28 @@ def test_held_out_rows_are_scored_during_training(world: TinyWorld, tmp_path: Pa
     assert evaluated["eval_loss_per_row"] == pytest.approx(sum(losses) / 3, rel=1e-4)
 
 
+def test_loss_is_the_mean_over_response_tokens_of_all_rows(world: TinyWorld, tmp_path: Path) -> None:
+    overrides = sft_settings(world, tmp_path)
+    config = load_config(SFTConfig, CONFIGS / "sft_tiny_argument.yaml", overrides)
+    model = load_policy(world.policy)
+    rows, _ = sft_run.read_data(config, load_tokenizer(world.policy))
+    items = [rows[0], SftItem(1, [5, 6, 7, 8, 9], [], 2, "", "")]
+    logprobs = []
+    for item in items:
+        logits_TV = naive_logits(model, item.input_ids)
+        logprobs_TV = logits_TV - np.logaddexp.reduce(logits_TV, axis=-1, keepdims=True)
+        logprobs += [logprobs_TV[at - 1, item.input_ids[at]] for at in range(item.prompt_len, len(item.input_ids))]
+    batch = SftCollator(0)(items)
+    loss = SftTrainer.compute_loss(SimpleNamespace(model=model), model, batch)
+    assert float(loss) == pytest.approx(-np.mean(logprobs), rel=1e-4)
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
         ({"num_train_epochs": "0.1"}, "10 examples for 0.1 epochs are not one optimizer step"),
         ({"per_device_train_batch_size": "16", "dataloader_drop_last": "true"}, "are not one optimizer step"),
         ({"prompt_key": "source"}, "line 1 has no key 'source'"),
-        ({"prompt_labels_key": "labels"}, "line 1: 'labels' must be a list of [position, token id]"),
-        ({"prompt_labels_key": "foreign"}, "has the label 99999, but the model knows"),
         ({"frozen_layers": "2"}, "frozen_layers is 2, but the model has 2 layers"),
         ({"max_length": "1"}, "all 10 rows are longer than max_length = 1 tokens"),
         ({"model_name_or_path": "null", "init_from_config": "{tmp}/broken.json"}, "is not a readable JSON file"),

@@ -25,16 +25,6 @@ class SupervisedConfig(Section):
     max_length: int = key(
         2048, "longest row of prompt and response; others are left out and counted", unit="tokens", ge=1, le=10**7
     )
-    prompt_labels_key: str = key("", "key of a row's labels inside its prompt; empty for none")
-    prompt_label_weight: float = key(
-        1.0, "weight of such a label in the loss; a token of the response has 1", ge=0, le=10**6
-    )
-    z_loss_weight: float = key(
-        0.0,
-        "weight of the squared log-normaliser, which keeps logits near log-probabilities",
-        ge=0,
-        le=10**6,
-    )
 
 
 class SFTConfig(

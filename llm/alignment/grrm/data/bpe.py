@@ -56,39 +56,6 @@ def train_bpe(texts: Iterable[str], out_dir: Path, vocab_size: int = 2048, frame
     return out_dir
 
 
-def add_words(tokenizer_dir: Path, out_dir: Path, frames: Sequence[str], words: Sequence[str]) -> Tokenizer:
-    """Write a tokenizer of `train_bpe` to `out_dir` with more single tokens, and return it.
-
-    `frames` are special, left out when text is decoded; `words` are not. Raises UserError when `tokenizer_dir` has no
-    tokenizer.json that can be read.
-    """
-    path = tokenizer_dir / "tokenizer.json"
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-        config = json.loads((tokenizer_dir / "tokenizer_config.json").read_text(encoding="utf-8"))
-    except Exception as error:  # the library raises plain Exception on a file it cannot read
-        raise UserError(
-            f"the tokenizer in {tokenizer_dir} cannot be read ({error}); give one of this package"
-        ) from error
-    tokenizer.add_special_tokens([AddedToken(frame, normalized=False, special=True) for frame in frames])
-    tokenizer.add_tokens([AddedToken(word, normalized=False) for word in words])
-    config["added_tokens_decoder"] |= _added(tokenizer, frames) | _added(tokenizer, words, special=False)
-    _write(out_dir / "tokenizer.json", json.loads(tokenizer.to_str()))
-    _write(out_dir / "special_tokens_map.json", {"eos_token": EOS, "pad_token": PAD})
-    _write(out_dir / "tokenizer_config.json", config)
-    return tokenizer
-
-
-def word_texts(tokenizer: Tokenizer) -> list[str]:
-    """What every word of the vocabulary says, by its id: "" for added ones, stand-ins for bytes that are no letters."""
-    added = tokenizer.get_added_tokens_decoder()
-    texts = []
-    for word in range(tokenizer.get_vocab_size()):
-        text = "" if word in added else tokenizer.decode([word])
-        texts.append(tokenizer.id_to_token(word) if "\ufffd" in text else text)
-    return texts
-
-
 def corpus_texts(parquet: Path, prompt_type: str = "Tower") -> Iterator[str]:
     """What a policy reads and writes for each row, each under its ChatML role. Errors as in `read_rows`."""
     for row in read_rows(parquet):
@@ -142,8 +109,8 @@ def _config(tokenizer: Tokenizer, frames: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _added(tokenizer: Tokenizer, tokens: Sequence[str], special: bool = True) -> dict[str, Any]:
-    mark = {"lstrip": False, "rstrip": False, "normalized": False, "single_word": False, "special": special}
+def _added(tokenizer: Tokenizer, tokens: Sequence[str]) -> dict[str, Any]:
+    mark = {"lstrip": False, "rstrip": False, "normalized": False, "single_word": False, "special": True}
     return {str(tokenizer.token_to_id(token)): {"content": token, **mark} for token in tokens}
 
 

@@ -15,7 +15,6 @@ import numpy as np
 from tqdm import tqdm
 
 from grrm.data.convert import parse_tgt
-from grrm.data.prompt_labels import PromptLabels, read_labels
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
 
@@ -48,7 +47,6 @@ class SftItem:
     prompt_len: int
     prompt_text: str
     response_text: str
-    prompt_labels: PromptLabels = ()
 
 
 class TokenizedRows(Sequence[Item]):
@@ -139,8 +137,7 @@ class RankingPromptDataset(PromptDataset):
 class SftDataset(TokenizedRows[SftItem]):
     """Prompts and responses for supervised training. Examples over `max_length` tokens are left out and counted.
 
-    With `labels_key`, rows have labels inside their prompts under it, see `grrm.data.prompt_labels`.
-    Raises UserError like PromptDataset, except that `tgt` may be any text; and for labels that do not fit the prompt.
+    Raises UserError like PromptDataset, except that `tgt` may be any text.
     """
 
     def __init__(
@@ -151,26 +148,17 @@ class SftDataset(TokenizedRows[SftItem]):
         max_length: int,
         prompt_key: str = "src",
         response_key: str = "tgt",
-        labels_key: str = "",
     ) -> None:
         super().__init__()
-        for number, row in tqdm(read_rows(path), desc=f"tokenise {path.name}", unit="row", disable=None):
-            prompt, response = (_value(path, number, row, key) for key in (prompt_key, response_key))
+        rows = read_src_tgt(path, prompt_key, response_key)
+        for number, prompt, response in tqdm(rows, desc=f"tokenise {path.name}", unit="row", disable=None):
             self.n_total += 1
             prompt_ids = encode_prompt(path, number, prompt, encode)
             response_ids = [*encode(response), eos_id]
             if len(prompt_ids) + len(response_ids) <= max_length:
                 labels = [IGNORED_LABEL] * len(prompt_ids) + response_ids
                 self._items.append(
-                    SftItem(
-                        len(self._items),
-                        prompt_ids + response_ids,
-                        labels,
-                        len(prompt_ids),
-                        prompt,
-                        response,
-                        _prompt_labels(path, number, row, labels_key, len(prompt_ids)),
-                    )
+                    SftItem(len(self._items), prompt_ids + response_ids, labels, len(prompt_ids), prompt, response)
                 )
         report_too_long(path, "max_length", max_length, self.n_too_long, self.n_total)
 
@@ -226,17 +214,6 @@ def _value(path: Path, number: int, row: dict[str, Any], key: str) -> str:
     if not isinstance(value, str):
         raise UserError(f"{path} line {number}: {key!r} must be text or a list of one text")
     return value
-
-
-def _prompt_labels(path: Path, number: int, row: dict[str, Any], key: str, n_tokens: int) -> PromptLabels:
-    if not key:
-        return ()
-    try:
-        return read_labels(row.get(key), n_tokens)
-    except ValueError as error:
-        raise UserError(
-            f"{path} line {number}: {key!r} {error}; make the file with `grrm data sft-expected`"
-        ) from error
 
 
 def report_too_long(path: Path, limit_name: str, limit: int, n_too_long: int, n_total: int) -> None:

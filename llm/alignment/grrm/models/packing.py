@@ -24,8 +24,7 @@ class PackedTokens:
     `positions_N` are indices into the [B*T] hidden states that predict `labels_N`; `scatter_RT` indexes an [N + 1]
     vector whose last element is the padding value; `lengths_R` are tokens of every response. Packed rows need
     `position_ids` [B, T] and `attention_ranges_3BT` (attention_ranges.py); without them rows are plain causal
-    sequences. `prompt_starts_R` says where each response's prompt begins in the flattened batch, `own_positions_N`
-    where the tokens themselves are, where all of them are in the input.
+    sequences. `own_positions_N` says where the tokens themselves are, where all of them are in the input.
     """
 
     input_ids: paddle.Tensor
@@ -35,7 +34,6 @@ class PackedTokens:
     lengths_R: list[int]
     position_ids: paddle.Tensor | None = None
     attention_ranges_3BT: paddle.Tensor | None = None
-    prompt_starts_R: NDArray[Any] | None = None
     own_positions_N: paddle.Tensor | None = None
 
     def model_inputs(self) -> dict[str, Any]:
@@ -133,7 +131,6 @@ def pack_rows(
     attention_ranges_3BT[2] = np.arange(width) + 1  # padding, until a pack is put there
     predictors: list[NDArray[Any]] = []
     own: list[NDArray[Any]] = []
-    prompt_starts_R = np.zeros(len(prompts), dtype=np.int64)
     for pack in packs:
         here = slice(pack.start, pack.start + pack.n_tokens)
         parts = [pack.prompt, *(inputs[member] for member in pack.members)]
@@ -141,7 +138,6 @@ def pack_rows(
         positions_BT[pack.row, here] = _positions(parts)
         attention_ranges_3BT[:, pack.row, here] = _visible(pack.start, [len(part) for part in parts])
         first = pack.row * width + pack.start
-        prompt_starts_R[pack.members] = first
         lengths = [len(responses[member]) for member in pack.members]
         predictors += _predictors(first, len(pack.prompt), lengths, left_out=not keep_last)
         own.append(np.arange(first + len(pack.prompt), first + pack.n_tokens))
@@ -154,7 +150,6 @@ def pack_rows(
         lengths_R=lengths_R,
         position_ids=paddle.to_tensor(positions_BT),
         attention_ranges_3BT=paddle.to_tensor(attention_ranges_3BT),
-        prompt_starts_R=prompt_starts_R,
         own_positions_N=paddle.to_tensor(np.concatenate(own).astype(np.int64)) if keep_last else None,
     )
 

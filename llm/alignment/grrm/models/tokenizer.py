@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from grrm.errors import UserError, require_known
 from grrm.gqm.chat import CHAT_TEMPLATES, render_chatml
-
-if TYPE_CHECKING:
-    from grrm.data.converters.sft_expected import WordPlaces
 
 
 def load_tokenizer(directory: str | Path) -> Any:
@@ -123,21 +120,6 @@ def stop_tokens(tokenizer: Any, eos_token: str) -> tuple[int, ...]:
             raise UserError(f"eos_token {eos_token!r} is not a token of this tokenizer: correct it or remove the key")
         ids.add(extra)
     return tuple(sorted(ids))
-
-
-def word_places(directory: str | Path) -> WordPlaces:
-    """The tokenizer of a model folder for `convert_sft_expected`. Raises UserError for one that cannot be used."""
-    from grrm.data.converters.sft_expected import WordPlaces
-
-    tokenizer = load_tokenizer(directory)
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        raise UserError(f"the tokenizer in '{directory}' cannot tell where its tokens end; use a fast one")
-    return WordPlaces(
-        encoder(tokenizer),
-        lambda text: [end for _, end in backend.encode(text, add_special_tokens=False).offsets],
-        int(tokenizer.eos_token_id),
-    )
 
 
 def special_tokens(tokenizer: Any) -> tuple[str, ...]:

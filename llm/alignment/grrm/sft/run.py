@@ -49,7 +49,6 @@ def train(config: SFTConfig) -> None:
     model = build_model(config, weights_dtype(args), len(tokenizer))
     check_fit(tokenizer, model.config, config.max_length)
     freeze_layers(model, config.frozen_layers)
-    check_labels(dataset, model.config.vocab_size, config.train_datasets)
     if config.recompute:
         model.recompute_enable()
     args.max_steps = total_steps(args, len(dataset))
@@ -62,13 +61,10 @@ def train(config: SFTConfig) -> None:
         args=args,
         train_dataset=dataset,
         held_out=held_out,
-        data_collator=SftCollator(
-            tokenizer.pad_token_id, config.max_length if model.reads_ranges else 0, config.prompt_label_weight
-        ),
+        data_collator=SftCollator(tokenizer.pad_token_id, config.max_length if model.reads_ranges else 0),
         tokenizer=tokenizer,
         metrics_log=MetricsLog(Path(args.output_dir), done + 1) if is_first else None,
         progress=StepProgress(args.max_steps, initial=done, description="sft") if is_first else None,
-        z_loss_weight=config.z_loss_weight,
     )
     freeze_gc()
     train_or_load(trainer, checkpoint, is_finished=done >= args.max_steps)
@@ -96,17 +92,7 @@ def read_rows(config: SFTConfig, tokenizer: Any, path: str) -> SftDataset:
         config.max_length,
         prompt_key=config.prompt_key,
         response_key=config.response_key,
-        labels_key=config.prompt_labels_key,
     )
-
-
-def check_labels(dataset: Sequence[SftItem], vocab_size: int, path: str) -> None:
-    """Raises UserError for labels inside prompts that were made with a tokenizer of more words than the model has."""
-    largest = max((label for item in dataset for _, label in item.prompt_labels), default=0)
-    if largest >= vocab_size:
-        raise UserError(
-            f"{path} has the label {largest}, but the model knows {vocab_size} words: make the file with its tokenizer"
-        )
 
 
 def build_model(config: SFTConfig, dtype: str, vocab_size: int) -> Any:

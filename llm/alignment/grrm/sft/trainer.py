@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import paddle
 from paddlenlp.trainer import Trainer
 
@@ -23,32 +22,16 @@ from grrm.training.records import KeepsRecords
 
 @dataclass(frozen=True, slots=True)
 class SftCollator:
-    """`SftItem`s to one batch of packed rows, as long as the longest item or up to `row_tokens`; see `pack_rows`.
-
-    Labels inside prompts follow those of the responses, and `weights_N` gives them `prompt_label_weight`.
-    """
+    """`SftItem`s to one batch of packed rows, as long as the longest item or up to `row_tokens`; see `pack_rows`."""
 
     pad_id: int
     row_tokens: int = 0
-    prompt_label_weight: float = 0.0
 
     def __call__(self, items: Sequence[Any]) -> dict[str, Any]:
         prompts = [item.input_ids[: item.prompt_len] for item in items]
         responses = [item.input_ids[item.prompt_len :] for item in items]
         tokens = pack_rows(prompts, responses, self.pad_id, max_tokens=0, row_tokens=self.row_tokens)
-        batch = {**tokens.model_inputs(), "labels_N": tokens.labels_N}
-        starts_R = tokens.prompt_starts_R
-        assert starts_R is not None
-        labelled = [
-            (start + at, label) for start, item in zip(starts_R, items, strict=True) for at, label in item.prompt_labels
-        ]
-        if labelled and self.prompt_label_weight > 0:
-            positions_N, labels_N = (np.array(values, dtype=np.int64) for values in zip(*labelled, strict=True))
-            weights = [1.0] * len(tokens.labels_N) + [self.prompt_label_weight] * len(labelled)
-            batch["positions_N"] = paddle.concat([tokens.positions_N, paddle.to_tensor(positions_N)])
-            batch["labels_N"] = paddle.concat([tokens.labels_N, paddle.to_tensor(labels_N)])
-            batch["weights_N"] = paddle.to_tensor(weights, dtype="float32")
-        return batch
+        return {**tokens.model_inputs(), "labels_N": tokens.labels_N}
 
 
 class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, Trainer):
@@ -60,27 +43,16 @@ class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, Trainer):
         metrics_log: MetricsLog | None,
         progress: StepProgress | None,
         held_out: Sequence[SftItem] = (),
-        z_loss_weight: float = 0.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(callbacks=[LogLastStep()], **kwargs)
-        self.metrics_log, self.progress, self.z_loss_weight = metrics_log, progress, z_loss_weight
-        self.held_out = held_out
+        self.metrics_log, self.progress, self.held_out = metrics_log, progress, held_out
 
     def compute_loss(self, model: Any, inputs: Mapping[str, paddle.Tensor], return_outputs: bool = False) -> Any:
-        """Mean over this micro-batch's response tokens, and weighted with them the labels inside prompts.
-
-        With `z_loss_weight`, plus that times the mean of (log Z)^2, Z the softmax's normaliser (PaLM, section 5).
-        """
-        weights_N, labels_N = inputs.get("weights_N"), inputs["labels_N"]
-        output = model(**{name: value for name, value in inputs.items() if name not in ("labels_N", "weights_N")})
-        scores = score_hidden(output.hidden_NH, self.model.lm_head, labels_N)
-        if weights_N is None:
-            loss = -scores.logprobs_N.mean()
-        else:
-            loss = -(scores.logprobs_N * weights_N).sum() / weights_N.sum()
-        if self.z_loss_weight > 0:
-            loss = loss + self.z_loss_weight * scores.log_normalizer_N.square().mean()
+        """Mean over this micro-batch's response tokens."""
+        output = model(**{name: value for name, value in inputs.items() if name != "labels_N"})
+        scores = score_hidden(output.hidden_NH, self.model.lm_head, inputs["labels_N"])
+        loss = -scores.logprobs_N.mean()
         return (loss, scores) if return_outputs else loss
 
     def evaluate(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> dict[str, float]:
@@ -100,12 +72,11 @@ class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, Trainer):
     def _log_likelihood(self, items: Sequence[SftItem]) -> tuple[float, int]:
         """The log-likelihood of the responses, and the number of their tokens."""
         size = self.args.per_device_eval_batch_size
-        collate = replace(self.data_collator, prompt_label_weight=0.0)
         in_order = sorted(items, key=lambda item: len(item.input_ids))
         total, n_tokens = 0.0, 0
         self.model.eval()
         for start in range(0, len(in_order), size):
-            inputs = collate(in_order[start : start + size])
+            inputs = self.data_collator(in_order[start : start + size])
             labels_N = inputs.pop("labels_N")
             with self.autocast_smart_context_manager():
                 scores = score_hidden(self.model(**inputs).hidden_NH, self.model.lm_head, labels_N)

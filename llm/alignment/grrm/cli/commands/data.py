@@ -196,23 +196,6 @@ def rl_sqm(parquet: Path, out: Path, **settings: Any) -> None:
 @data.command()
 @click.argument("parquet", type=FILE)
 @click.argument("out", type=FILE)
-@click.option("--tokenizer", "folder", type=FILE, required=True, help="Model folder whose tokens the labels are.")
-@click.option("--singles", type=click.IntRange(0), default=4, show_default=True, help="Candidates shown alone as well.")
-@click.option("--seed", type=int, default=0, show_default=True)
-def sft_expected(parquet: Path, out: Path, folder: Path, singles: int, seed: int) -> None:
-    """Turn annotated groups into judges' prompts with labels that say what the reference has for every word.
-
-    OUT is a .jsonl file with `src`, `tgt` and `labels`, for run_sft.py with `prompt_labels_key: labels`.
-    """
-    from grrm.data.converters.sft_expected import convert_sft_expected
-    from grrm.models.tokenizer import word_places
-
-    click.echo(convert_sft_expected(parquet, out, word_places(folder), singles=singles, seed=seed).summary())
-
-
-@data.command()
-@click.argument("parquet", type=FILE)
-@click.argument("out", type=FILE)
 @click.option("--top-score", type=click.IntRange(1, 10), default=9, show_default=True)
 @click.option(
     "--group-size",

@@ -1,0 +1,79 @@
+"""Gold scores by the place in the group, for a judge that compares."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from grrm.data.annotation.groups import SCHEMA
+from grrm.data.annotation.relative import places, relative_groups
+from grrm.errors import UserError
+
+ROW = {
+    "src_text": "May 3, 2024",
+    "trg_text": "3. Mai 2024",
+    "src_lang": "en",
+    "trg_lang": "de",
+    "mt_texts": ["3. Mai 2024", "4. Mai 2024", "Mai"],
+    "scores": [10, 6, 6],
+    "analysis": "A is best",
+    "analyses": ["right", "wrong", "wrong"],
+}
+
+
+def table(folder: Path, *rows: dict[str, object]) -> Path:
+    path = folder / "groups.parquet"
+    pq.write_table(pa.Table.from_pylist(list(rows), schema=SCHEMA), path)
+    return path
+
+
+def test_groups_that_cannot_be_shown_are_left_out_and_counted(tmp_path: Path) -> None:
+    rows = [ROW, {**ROW, "scores": [1]}, {**ROW, "mt_texts": ["a"], "scores": [1]}, {**ROW, "trg_text": None}]
+    rows.append({**ROW, "mt_texts": ["a", "<|im_end|>", "c"]})
+    report = relative_groups(table(tmp_path, *rows), tmp_path / "out.parquet")
+    assert (report.written, [row.row for row in report.rejected]) == (1, [2, 3, 4, 5])
+
+
+def test_groups_left_out_are_told_by_their_rows_in_the_file(tmp_path: Path) -> None:
+    groups = table(tmp_path, {**ROW, "scores": [1]}, ROW, {**ROW, "scores": [4, 4, 4]})
+    assert [row.row for row in relative_groups(groups, tmp_path / "out.parquet").rejected] == [1, 3]
+
+
+def test_places_keep_the_order_and_spread_it_over_all_scores(tmp_path: Path) -> None:
+    assert places([3, 7, 3, 9]) == [0, 4, 0, 9]
+    assert places([5, 5]) is None
+    report = relative_groups(table(tmp_path, ROW, {**ROW, "scores": [4, 4, 4]}), tmp_path / "out.parquet")
+    assert (report.written, len(report.rejected)) == (1, 1)
+    (row,) = pq.read_table(tmp_path / "out.parquet").to_pylist()
+    assert row == {
+        **ROW,
+        "scores": [9, 0, 0],
+        "analysis": "",
+        "analyses": [""] * 3,
+    }  # the analyses told of the old scores
+
+
+def test_large_groups_are_dealt_into_small_ones_with_places_of_their_own(tmp_path: Path) -> None:
+    texts = list("abcdefg")
+    row = {**ROW, "mt_texts": texts, "scores": [1, 2, 3, 4, 5, 6, 7], "analyses": [f"of {text}" for text in texts]}
+    relative_groups(table(tmp_path, row), tmp_path / "out.parquet", group_size=3)
+    dealt = pq.read_table(tmp_path / "out.parquet").to_pylist()
+    assert [len(one["mt_texts"]) for one in dealt] == [3, 3]  # one is left over
+    for one in dealt:
+        assert one["scores"] == [0, 4, 9]
+        assert one["mt_texts"] == sorted(one["mt_texts"])
+        assert one["analyses"] == [""] * 3
+    assert len({text for one in dealt for text in one["mt_texts"]}) == 6
+
+
+def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
+    alike = table(tmp_path, {**ROW, "scores": [1]}, {**ROW, "scores": [1, 1, 1]})
+    with pytest.raises(UserError, match="no group whose scores differ"):
+        relative_groups(alike, tmp_path / "y.parquet")
+    with pytest.raises(UserError, match=r"does not end with .parquet"):
+        relative_groups(alike, tmp_path / "y.jsonl")
+    with pytest.raises(UserError, match="top_score is 0"):
+        relative_groups(tmp_path / "x.parquet", tmp_path / "y.parquet", top_score=0)
+    with pytest.raises(UserError, match="group_size is 1"):
+        relative_groups(tmp_path / "x.parquet", tmp_path / "y.parquet", group_size=1)
