@@ -13,7 +13,7 @@ from support.tiny_checkpoint import write_tiny_checkpoint, write_tiny_reward_mod
 from grrm.config.keys.reward_model import GroupConfig
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
-from grrm.gqm.groups import Status, TranslationTask
+from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
 from grrm.gqm.mt_prompts import MT_PROMPT_TYPES, mt_prompt
 from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.metrics import JudgeMetrics
@@ -154,6 +154,22 @@ def test_a_model_is_asked_with_the_prompts_that_it_was_trained_with_or_not_at_al
         open_judge(folder)
     with pytest.raises(UserError, match="trained with the chat template 'chatml', not 'none'"):
         open_judge(folder, options=RewardModelOptions(prompt_type="Tower.lastl"), chat_template="none")
+
+
+def test_a_language_pair_that_was_not_trained_on_has_a_status_unless_any_will_do(tmp_path):
+    folder = write_tiny_reward_model(tmp_path / "ranker", "ranker", blocks=1)
+    model = load_reward_model(folder)
+    model.trained_with = {"language_pairs": ["de-en"]}
+    save_reward_model(model, folder)
+    candidates = (Candidate("a", "Hello", "Hello"), Candidate("b", "Hi", "Hi"))
+    pairs = (("German", "en"), ("de", "fr"))
+    groups = [Group("-".join(pair), TranslationTask("Hallo", *pair), candidates) for pair in pairs]
+    known, unseen = open_judge(folder).judge(groups)
+    assert known.statuses == (Status.SCORED, Status.SCORED)
+    assert unseen.statuses == (Status.UNSEEN_LANGUAGES, Status.UNSEEN_LANGUAGES)
+    assert unseen.scores == (None, None)
+    both = open_judge(folder, options=RewardModelOptions(any_language_pair=True)).judge(groups)
+    assert {status for verdict in both for status in verdict.statuses} == {Status.SCORED}
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ class Status(str, Enum):
     TOO_LONG = "too_long"  # the judge's prompt would exceed its limit
     TOO_MANY_CANDIDATES = "too_many_candidates"  # more distinct translations than identifiers
     MISSING_REFERENCE = "missing_reference"  # the judge needs a reference and the task has none
+    UNSEEN_LANGUAGES = "unseen_languages"  # the judge, a reward model, never saw this language pair in training
     JUDGE_UNPARSABLE = "judge_unparsable"  # the judge's reply was rejected by the verdict grammar
     JUDGE_TIMEOUT = "judge_timeout"
     JUDGE_UNREACHABLE = "judge_unreachable"

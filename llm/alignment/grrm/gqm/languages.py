@@ -48,6 +48,11 @@ def display_name(lang: str) -> str:
     return LANG_NAMES[lang]
 
 
+def language_pair(src_lang: str, trg_lang: str) -> str:
+    """A name for a pair of languages that is the same for codes and display names: "en-de"."""
+    return f"{language_code(src_lang)}-{language_code(trg_lang)}"
+
+
 def language_code(lang: str) -> str:
     """The two-letter code of a known display name; every other string is returned as it is."""
     return LANG_CODES.get(lang, lang)

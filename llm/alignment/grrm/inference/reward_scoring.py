@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from grrm.engine.open import prepare_paddle
 from grrm.errors import UserError
 from grrm.gqm.groups import Status, TranslationTask
+from grrm.gqm.languages import language_pair
 from grrm.gqm.mt_prompts import mt_prompt
 from grrm.judges.building import REWARD_MODEL_JUDGES
 from grrm.judges.dedup import Outcome
@@ -77,7 +78,8 @@ class RewardModelScorer:
 
     A prompt is the translation prompt of the options in the chat template; candidates, and a source with such text in
     it, are text even where they look like special tokens. For a pairwise model eos stands behind each candidate.
-    Nothing is cut: a candidate that goes beyond the model's positions behind its prompt is TOO_LONG.
+    Nothing is cut: a candidate that goes beyond the model's positions behind its prompt is TOO_LONG. Where the model
+    says which language pairs it was trained on, others are UNSEEN_LANGUAGES, unless the options ask for any.
     """
 
     def __init__(
@@ -94,15 +96,19 @@ class RewardModelScorer:
         self._end = [int(tokenizer.eos_token_id)] if model.kind == "pairwise" else []
         self._options, self._metrics = options, metrics
         self._n_positions = int(model.config.max_position_embeddings)
+        self._language_pairs = None if options.any_language_pair else model.trained_with.get("language_pairs")
 
     def score(self, groups: Sequence[tuple[TranslationTask, Sequence[str]]]) -> list[list[Outcome]]:
-        """Numbers, or TOO_LONG, of each group's translations. Raises UserError as `mt_prompt`."""
+        """Numbers, or why there is none, of each group's translations. Raises UserError as `mt_prompt`."""
         from grrm.models.reward_models import score_groups
 
         asked: list[CandidateGroup] = []
         places: list[tuple[int, list[int]]] = []
         outcomes: list[list[Outcome]] = []
         for number, (task, texts) in enumerate(groups):
+            if not self._knows(task):
+                outcomes.append([Status.UNSEEN_LANGUAGES] * len(texts))
+                continue
             outcomes.append([Status.TOO_LONG] * len(texts))
             group, fitting = self._encoded(task, texts)
             if fitting:
@@ -114,6 +120,9 @@ class RewardModelScorer:
             for position, score in zip(fitting, scores, strict=True):
                 outcomes[number][position] = score
         return outcomes
+
+    def _knows(self, task: TranslationTask) -> bool:
+        return self._language_pairs is None or language_pair(task.src_lang, task.trg_lang) in self._language_pairs
 
     def _encoded(self, task: TranslationTask, texts: Sequence[str]) -> tuple[CandidateGroup, list[int]]:
         """The group of the translations that fit behind their prompt, and their positions in `texts`."""

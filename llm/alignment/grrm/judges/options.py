@@ -93,11 +93,12 @@ class RewardModelOptions:
     """Options of a judge that is a reward model; a wrong type or value raises UserError.
 
     `prompt_type` is the translation prompt that it was trained with, `batch_tokens` how many tokens of groups go
-    through it at once.
+    through it at once. Without `any_language_pair`, language pairs that it was not trained on get no score.
     """
 
     prompt_type: MTPromptType = "Tower"
     batch_tokens: int = 8192
+    any_language_pair: bool = False
 
     def __post_init__(self) -> None:
         for name, expected in get_type_hints(type(self)).items():

@@ -143,6 +143,7 @@ class RankerHead(nn.Layer):
         self.blocks = nn.LayerList([Block(config, compare) for _ in range(blocks)])
         self.norm = modeling.Qwen2RMSNorm(config)
         self.score = nn.Linear(width, 1)
+        self.score.bias.stop_gradient = True  # it is in no difference, so only rounding errors would move it
         self.rotary = modeling.Qwen2RotaryEmbedding(head_width, max_position_embeddings=512)
         self._draw(np.random.default_rng(seed))
 

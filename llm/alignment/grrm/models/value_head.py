@@ -33,7 +33,8 @@ class RewardModel(nn.Layer, ABC):
     """A policy without its last step and a head above it, which gives each candidate of a group one number.
 
     `backbone` is a policy of `grrm.models.policy`, `head` holds all new weights. `trained_with` names what its prompts
-    were made with, so that whoever asks it can make them alike; it is stored with the model.
+    were made with, so that whoever asks it can make them alike, and under `language_pairs` those that it was trained
+    on, where all are known; it is stored with the model.
     """
 
     kind: ClassVar[str]
@@ -42,7 +43,7 @@ class RewardModel(nn.Layer, ABC):
     def __init__(self, backbone: Any) -> None:
         super().__init__()
         self.backbone = backbone
-        self.trained_with: dict[str, str] = {}
+        self.trained_with: dict[str, Any] = {}
 
     @property
     def config(self) -> Any:
@@ -105,6 +106,7 @@ class PairwiseModel(RewardModel):
         super().__init__(backbone)
         width = backbone.config.hidden_size
         self.head = nn.Linear(width, 1)
+        self.head.bias.stop_gradient = True  # it is in no difference, so only rounding errors would move it
         drawn = np.random.default_rng(seed).normal(0.0, width**-0.5, (width, 1))
         self.head.weight.set_value(drawn.astype(np.float32))
         self.head.bias.set_value(np.zeros(1, dtype=np.float32))

@@ -16,6 +16,7 @@ from grrm.config.keys.reward_model import GroupConfig
 from grrm.data.dataset import read_rows
 from grrm.data.parquet import ROWS_PER_BATCH, open_parquet
 from grrm.errors import UserError
+from grrm.gqm.languages import language_pair
 from grrm.gqm.mt_prompts import mt_prompt, recover_mt_task
 from grrm.models.reward_models import CandidateGroup
 from grrm.models.tokenizer import chat_renderer, encoder, special_tokens, text_encoder
@@ -78,7 +79,7 @@ class GroupEncoder:
             return str(error).rstrip(".")
         is_rendered = self._config.prompt_type == "SSR"
         gold = tuple(float(score) / self._config.gold_scale for score in scores)
-        return self._built(prompt, is_rendered, texts, gold, f"{src_lang}-{trg_lang}")
+        return self._built(prompt, is_rendered, texts, gold, language_pair(str(src_lang), str(trg_lang)))
 
     def pair(self, row: dict[str, Any]) -> GoldGroup | str:
         """The pair of a row with prompt, chosen and rejected, or why there is none."""
@@ -92,7 +93,8 @@ class GroupEncoder:
         if reason is not None:
             return reason
         task = recover_mt_task(prompt)
-        return self._built(prompt, False, texts, (1.0, 0.0), f"{task[1]}-{task[2]}" if task else UNKNOWN_PAIR, True)
+        pair = language_pair(task[1], task[2]) if task else UNKNOWN_PAIR
+        return self._built(prompt, False, texts, (1.0, 0.0), pair, True)
 
     def _built(
         self,

@@ -11,7 +11,7 @@ from grrm.data.dataset import held_out_split
 from grrm.models.cpu_layers import use_cpu_layers
 from grrm.models.reward_models import new_reward_model, save_reward_model
 from grrm.models.tokenizer import load_tokenizer
-from grrm.reward_model.groups import GoldGroup, GroupEncoder, read_gold_groups
+from grrm.reward_model.groups import UNKNOWN_PAIR, GoldGroup, GroupEncoder, read_gold_groups
 from grrm.reward_model.trainer import RewardModelTrainer
 from grrm.startup import freeze_gc
 from grrm.tracking.console import StepProgress
@@ -47,6 +47,9 @@ def train(config: RewardModelConfig) -> None:
     check_fit(tokenizer, model.backbone.config, config.max_length)
     if not all(group.is_pair for group in groups):  # a pair brings its own prompt
         model.trained_with = {"prompt_type": config.prompt_type, "chat_template": config.chat_template}
+    pairs = sorted({group.language_pair for group in groups})
+    if UNKNOWN_PAIR not in pairs:
+        model.trained_with["language_pairs"] = pairs
     if checkpoint and done < args.max_steps:
         check_resumable(args, checkpoint, done)
     start_over(args, checkpoint)

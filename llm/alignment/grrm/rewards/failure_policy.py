@@ -36,6 +36,7 @@ DEFAULT_ACTIONS: Mapping[Status, FailureAction] = MappingProxyType(
         Status.TOO_LONG: FailureAction.MASK,
         Status.TOO_MANY_CANDIDATES: FailureAction.MASK,
         Status.MISSING_REFERENCE: FailureAction.MASK,
+        Status.UNSEEN_LANGUAGES: FailureAction.MASK,
         Status.JUDGE_UNPARSABLE: FailureAction.MASK,
         Status.JUDGE_TIMEOUT: FailureAction.MASK,
         Status.JUDGE_UNREACHABLE: FailureAction.MASK,

@@ -37,6 +37,7 @@ WITHOUT_MODEL = ("consensus", "text_metric")
 SCORES = "judge_scores"
 OF_MODELS = (*(flag.removeprefix("--") for flag in NAMES.names.values()), "chat_template")
 OF_REPLIES = ("seed", "temperature", "top_p", "max_new_tokens", "retry", "prompt_length", "grammar")
+OF_REWARD_MODELS = ("mt_prompt_type", "any_language_pair")
 OF_GROUPS = ("prompt_type", "add_example", "shuffle", "permutations")
 
 
@@ -59,6 +60,11 @@ OF_GROUPS = ("prompt_type", "add_example", "shuffle", "permutations")
     default="Tower",
     show_default=True,
     help="With --judge ranker or rm: the translation prompt that it was trained with.",
+)
+@click.option(
+    "--any-language-pair",
+    is_flag=True,
+    help="With --judge ranker or rm: score language pairs that it was not trained on, too.",
 )
 @click.option(
     "--metric",
@@ -134,22 +140,24 @@ def _source_and_candidates(line: str) -> dict[str, Any]:
 
 
 def _opener(
-    groups: Sequence[Group], metrics: JudgeMetrics, judge: str, metric: str, mt_prompt_type: str, **options: Any
+    groups: Sequence[Group], metrics: JudgeMetrics, judge: str, metric: str, **options: Any
 ) -> Callable[[], Judge]:
     """What opens the judge that the options name. Raises UserError for what can be refused before that."""
     if judge in WITHOUT_MODEL:
         from grrm.judges.building import build_judge
 
-        refused = (*OF_MODELS, *OF_REPLIES, *OF_GROUPS, "mt_prompt_type")
+        refused = (*OF_MODELS, *OF_REPLIES, *OF_GROUPS, *OF_REWARD_MODELS)
         refuse_given(refused, f"with --judge {judge}, which has no model")
         return lambda: build_judge(judge, {"metric": metric})
     refuse_given(("metric",), f"with --judge {judge}")
     if judge in REWARD_MODELS:
         refuse_given((*OF_REPLIES, *OF_GROUPS), f"with --judge {judge}, which generates nothing")
-        return _reward_model_opener(groups, metrics, judge, mt_prompt_type, **options)
+        return _reward_model_opener(groups, metrics, judge, **options)
     from grrm.inference.rank import build_generative_judge, check_rank_settings
 
-    refuse_given(("mt_prompt_type",), f"with --judge {judge}")
+    refuse_given(OF_REWARD_MODELS, f"with --judge {judge}")
+    for name in OF_REWARD_MODELS:
+        del options[name]
     model, chat_template = take_model_options(options), options.pop("chat_template")
     settings = _settings(judge, **options)
     check_rank_settings(settings, groups)
@@ -157,13 +165,18 @@ def _opener(
 
 
 def _reward_model_opener(
-    groups: Sequence[Group], metrics: JudgeMetrics, judge: str, mt_prompt_type: str, **options: Any
+    groups: Sequence[Group],
+    metrics: JudgeMetrics,
+    judge: str,
+    mt_prompt_type: str,
+    any_language_pair: bool,
+    **options: Any,
 ) -> Callable[[], Judge]:
     from grrm.gqm.mt_prompts import mt_prompt
     from grrm.judges.options import RewardModelOptions, read_options
 
     check_reward_model_options(given_model_options(), NAMES)
-    settings = read_options(RewardModelOptions, {"prompt_type": mt_prompt_type})
+    settings = read_options(RewardModelOptions, {"prompt_type": mt_prompt_type, "any_language_pair": any_language_pair})
     for group in groups:  # a language that the prompt cannot name is told before a model is loaded
         mt_prompt("", group.task.src_lang, group.task.trg_lang, mt_prompt_type)
 
