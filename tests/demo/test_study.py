@@ -88,7 +88,7 @@ def test_a_judge_is_followed_along_the_rollouts():
 
 def test_records_of_seeds_become_a_summary_tables_and_figures(finished_demo):
     out, settings = finished_demo
-    names = ["consensus", "rm", *(arm.name for arm in ranker_arms())]
+    names = ["consensus", "rm", "gqm", *(arm.name for arm in ranker_arms())]
     for seed in settings.seeds:
         folder = seed_folder(out, seed)
         for run in RL_JUDGES:

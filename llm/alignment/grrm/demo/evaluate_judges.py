@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
+import yaml
 
 from grrm.data.parquet import iter_raw_rows
 from grrm.demo.settings import CHOICE
 from grrm.demo.stages import write_json
+from grrm.engine.open import open_checkpoint
 from grrm.entry import run_main
 from grrm.evaluation.meta_metrics import score_meta
 from grrm.evaluation.ranking import JudgedGroup, score_ranking
 from grrm.gqm.groups import Group, TranslationTask
-from grrm.inference.rank import group_of, judge_in_batches
+from grrm.inference.rank import RankSettings, build_generative_judge, group_of, judge_in_batches
 from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.building import build_judge
 from grrm.judges.interface import Judge
@@ -40,21 +43,34 @@ def main() -> None:
 @main.command()
 @_RANKERS
 @click.option("--baseline", "baselines", multiple=True, metavar="NAME", help="A judge without a model.")
+@click.option("--gqm", "generative", multiple=True, metavar="NAME=FOLDER", help="A generative group judge.")
+@click.option("--gqm-option", "gqm_options", multiple=True, metavar="NAME=VALUE", help="An option of these.")
 @click.option("--groups", "files", multiple=True, required=True, metavar="NAME=FILE", help="Groups with gold scores.")
 @click.option("--prompt-type", required=True, help="Of the translation prompts.")
 @click.option("--out", type=FILE, required=True)
 def measure(
-    rankers: Sequence[str], baselines: Sequence[str], files: Sequence[str], prompt_type: str, out: Path
+    rankers: Sequence[str],
+    baselines: Sequence[str],
+    generative: Sequence[str],
+    gqm_options: Sequence[str],
+    files: Sequence[str],
+    prompt_type: str,
+    out: Path,
 ) -> None:
     """Write to OUT how every judge ranks every file of groups, by the judge's name and the file's."""
     sets = {name: read_groups(Path(path)) for name, path in _pairs(files)}
     options = RewardModelOptions(prompt_type=prompt_type)
-    judges: dict[str, Judge] = {name: build_judge(name) for name in baselines}
-    judges |= {name: open_reward_judge(folder, options=options) for name, folder in _pairs(rankers)}
-    record = {
-        name: {of_set: ranking_record(judge, *found) for of_set, found in sets.items()}
-        for name, judge in judges.items()
-    }
+    openers: dict[str, Callable[[], Judge]] = {name: partial(build_judge, name) for name in baselines}
+    for name, folder in _pairs(rankers):
+        openers[name] = partial(open_reward_judge, folder, options=options)
+    settings = RankSettings("gqm", None, {name: yaml.safe_load(value) for name, value in _pairs(gqm_options)})
+    for name, folder in _pairs(generative):
+        openers[name] = partial(_open_gqm, folder, settings)
+    record = {}
+    for number, (name, open_judge) in enumerate(openers.items(), 1):
+        judge = open_judge()
+        record[name] = {of_set: ranking_record(judge, *found) for of_set, found in sets.items()}
+        click.echo(f"judge {number}/{len(openers)}")
     write_json(out, record)
     click.echo("; ".join(f"{name} {_shown(found)}" for name, found in record.items()))
 
@@ -75,6 +91,10 @@ def choose(rankers: Sequence[str], ranking: Path, of_set: str, out: Path) -> Non
             os.link(path, out / path.name)
     write_json(out / CHOICE, {"chosen": best, "on": of_set, "correlation": found})
     click.echo(f"{best}: correlation {', '.join(f'{name} {value:.3f}' for name, value in found.items())} on {of_set}")
+
+
+def _open_gqm(folder: str, settings: RankSettings) -> Judge:
+    return build_generative_judge(open_checkpoint(folder, quiet=True), settings)
 
 
 def read_groups(path: Path) -> tuple[list[Group], list[list[float | None]]]:

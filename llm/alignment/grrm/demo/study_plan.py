@@ -11,6 +11,7 @@ from grrm.demo.plan import Plan
 from grrm.demo.results import seed_folder
 from grrm.demo.settings import CONSENSUS
 from grrm.demo.stages import Stage
+from grrm.demo.study_gqm import OPTIONS, GQMPlan
 
 LARGE_ROWS, LARGE_STEPS, SMALL_STEPS = 21_000, 1_400, 600
 WIDE_ROWS, WIDE_SAMPLES = 1_500, 16
@@ -18,7 +19,12 @@ SAMPLES_A_STEP = 192  # of a ranker: as many candidates whatever the size of a g
 STUDY_FILE = "study.json"
 LARGE, WIDE, MIXED = "large", "wide", "mixed"  # files of groups with gold, beside the demo's
 # Policies of the study: each is trained against one reward model.
-RL_JUDGES = {"grpo_rm": "rm", "grpo_ranker_none_large": "ranker", "grpo_ranker_group_large": "ranker"}
+RL_JUDGES = {
+    "grpo_rm": "rm",
+    "grpo_ranker_none_large": "ranker",
+    "grpo_ranker_group_large": "ranker",
+    "grpo_gqm": "gqm",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +76,22 @@ class StudyPlan:
         stages.append(self._judges.reward_model("rm", seed, "gold-train", "rm_tiny_argument.yaml", None))
         large, small = ([arm for arm in ranker_arms() if (arm.steps == LARGE_STEPS) == is_large] for is_large in (1, 0))
         stages += self._rankers(large, seed)
-        for run, judge in RL_JUDGES.items():
-            server = self._judges.server(judge, self.layout.model(run.removeprefix("grpo_"), seed))
-            stages += [self._policies.rl(run, seed, *server), self._policies.evaluate(run, seed)]
+        stages += self._gqm.stages(seed)
+        for run in RL_JUDGES:
+            stages += [self._policies.rl(run, seed, *self._server(run, seed)), self._policies.evaluate(run, seed)]
         stages += [self._judges.samples(WIDE, seed, few, WIDE_SAMPLES), self._judges.gold(WIDE, seed)]
         stages += [self._mixed("train", MIXED, seed), self._mixed("heldout", f"{MIXED}-heldout", seed)]
         return [*stages, *self._rankers(small, seed), self._measure(seed)]
+
+    def _server(self, run: str, seed: int) -> tuple[list[str], list[Path]]:
+        name, judge = run.removeprefix("grpo_"), RL_JUDGES[run]
+        if judge == "gqm":
+            return self._gqm.server(name, seed)
+        return self._judges.server(judge, self.layout.model(name, seed))
+
+    @property
+    def _gqm(self) -> GQMPlan:
+        return GQMPlan(self.layout)
 
     @property
     def _judges(self) -> JudgePlan:
@@ -133,7 +149,11 @@ class StudyPlan:
         sets = {name: self._judges.gold_file(file, seed) for name, file in _SETS.items()}
         options += [word for name, path in sets.items() for word in ("--groups", f"{name}={path}")]
         options += ["--prompt-type", layout.settings.prompt_type, "--baseline", CONSENSUS]
+        generative = self._gqm.judges(seed)
+        options += [word for name, folder in generative.items() for word in ("--gqm", f"{name}={folder}")]
+        options += [word for option in OPTIONS for word in ("--gqm-option", option)]
         models = [file for name, judge in judges.items() for file in files(judge, layout.model(name, seed))]
+        models += [file for name in generative for file in layout.weights(name, seed)]
         return Stage(
             name=f"seed{seed}/study",
             title=f"all judges of the study, seed {seed}",

@@ -1,0 +1,87 @@
+"""The study's generative group judges: a cold start on annotated groups, then RLVR, from two starting points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from grrm.demo.judge_plan import GOLD_FILE
+from grrm.demo.layout import Layout
+from grrm.demo.settings import SFT
+from grrm.demo.stages import Stage
+
+DATA = "gqm-groups"
+CANDIDATES = 4  # of a prompt: more do not fit into the tiny policy's positions with an analysis behind them
+SFT_STEPS, RLVR_STEPS = 600, 100
+STARTS = {"gqm": SFT, "gqm_ranker": "ranker_none_large"}  # judge: whose layers its cold start begins with
+OPTIONS = ("prompt_type=ranking_score", f"max_candidates={CANDIDATES}", "max_new_tokens=200", "retries=1")
+_ROOM = ("--max_prompt_len", 320, "--max_dec_len", 192, "--max_length", 512)
+
+
+@dataclass(frozen=True, slots=True)
+class GQMPlan:
+    """Builds, for one seed, the stages of judges that compare, rank and score in text, with the recipe's prompts."""
+
+    layout: Layout
+
+    def judges(self, seed: int) -> dict[str, Path]:
+        """Every judge to be measured and its folder: after the cold start, and after RLVR."""
+        return {name: self.layout.model(name, seed) for start in STARTS for name in (f"{start}_sft", start)}
+
+    def server(self, judge: str, seed: int) -> tuple[list[str], list[Path]]:
+        """The options of the reward server that hosts a judge, and the files it depends on."""
+        options = [word for option in OPTIONS for word in ("--judge-option", option)]
+        model = ["--judge", "gqm", "--model", str(self.layout.model(judge, seed))]
+        return [*model, *options], self.layout.weights(judge, seed)
+
+    def stages(self, seed: int) -> list[Stage]:
+        """Annotated groups, what both training stages read, and the judges."""
+        stages = [self._groups(seed), self._convert("sft-gqm", seed), self._convert("rl-gqm", seed)]
+        for judge, start in STARTS.items():
+            stages += [self._sft(judge, start, seed), self._rlvr(judge, seed)]
+        return stages
+
+    def _groups(self, seed: int) -> Stage:
+        samples, folder = self.layout.model("samples-train", seed) / "samples.parquet", self.layout.model(DATA, seed)
+        options = ["--group-size", CANDIDATES, "--groups-per-row", 2, "--mixed-share", 0.3, "--seed", seed]
+        scale = ["--fit-scale", folder / "scale.json"]
+        return Stage(
+            name=f"seed{seed}/{DATA}",
+            title=f"annotated groups for the GQM, seed {seed}",
+            command=self.layout.grrm("data", "groups", samples, folder / GOLD_FILE, *options, *scale),
+            folder=folder,
+            inputs=[samples],
+            outputs=[folder / GOLD_FILE],
+            ends_with_result=True,
+        )
+
+    def _convert(self, command: str, seed: int) -> Stage:
+        groups, folder = self.layout.model(DATA, seed) / GOLD_FILE, self.layout.model(f"data-{command}", seed)
+        options = ["--subgroup-augment", 1, "--shuffle-augment", 1] if command == "rl-gqm" else []
+        return Stage(
+            name=f"seed{seed}/{folder.name}",
+            title=f"{command} rows, seed {seed}",
+            command=self.layout.grrm("data", command, groups, folder / "rows.jsonl", *options, "--seed", seed),
+            folder=folder,
+            inputs=[groups],
+            outputs=[folder / "rows.jsonl"],
+            ends_with_result=True,
+        )
+
+    def _sft(self, judge: str, start: str, seed: int) -> Stage:
+        layout, rows = self.layout, self.layout.model("data-sft-gqm", seed) / "rows.jsonl"
+        overrides: list[object] = ["--model_name_or_path", layout.model(start, seed), "--train_datasets", rows]
+        recipe = layout.recipe("sft_gqm_tiny_argument.yaml")
+        inputs = [*layout.weights(start, seed), rows]
+        title = f"{judge.replace('_', ' ')}, cold start"
+        return layout.training(f"{judge}_sft", seed, title, "run_sft.py", recipe, overrides, inputs, SFT_STEPS)
+
+    def _rlvr(self, judge: str, seed: int) -> Stage:
+        layout, rows = self.layout, self.layout.model("data-rl-gqm", seed) / "rows.jsonl"
+        overrides: list[object] = ["--actor_model_name_or_path", layout.model(f"{judge}_sft", seed)]
+        overrides += ["--train_datasets", rows, "--rule_reward", "ranking_score", *_ROOM]
+        recipe = layout.recipe("rlvr_grrm_tiny_argument.yaml")
+        inputs = [*layout.weights(f"{judge}_sft", seed), rows]
+        title = f"{judge.replace('_', ' ')}, RLVR"
+        shown = ("reward_mean",)
+        return layout.training(judge, seed, title, "run_rl.py", recipe, overrides, inputs, RLVR_STEPS, shown)
