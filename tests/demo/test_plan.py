@@ -21,9 +21,9 @@ def stages(tmp_path, **changes):
 
 def test_three_seeds_share_the_data_and_train_everything_else_anew(tmp_path):
     names = [stage.name for stage in stages(tmp_path, n_seeds=3)]
-    assert names[:4] == ["corpus", "tokenizer", "convert", "ranker-rows"]
-    assert len(names) == len(set(names)) == 4 + 3 * 20
-    assert names[:24] == [stage.name for stage in stages(tmp_path, n_seeds=1)]
+    assert names[:5] == ["corpus", "tokenizer", "convert", "held-out", "ranker-rows"]
+    assert len(names) == len(set(names)) == 5 + 3 * 20
+    assert names[:25] == [stage.name for stage in stages(tmp_path, n_seeds=1)]
 
 
 @pytest.mark.parametrize("judge", ["metric", "ranker"])

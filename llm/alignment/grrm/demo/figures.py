@@ -104,6 +104,20 @@ CHARTS: tuple[Chart, ...] = (
         "How far the policy has moved from where it started.",
         (("kl", ""),),
     ),
+    Chart(
+        "watched",
+        "Held-out chrF on the way",
+        "corpus chrF",
+        "Greedy translations of development rows while RL goes on.",
+        (("eval_chrf_greedy", ""),),
+    ),
+    Chart(
+        "watched_sampled",
+        "The same, sampled",
+        "corpus chrF",
+        "Samples at temperature 1 of the same rows.",
+        (("eval_chrf", ""),),
+    ),
     Chart("entropy", "Entropy", "nats per token", "How undecided the policy still is.", (("entropy", ""),)),
     Chart(
         "groups",

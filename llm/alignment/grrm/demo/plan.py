@@ -34,7 +34,7 @@ class Plan:
 
     def stages(self) -> list[Stage]:
         """All stages in the order in which they run."""
-        stages = [self._corpus(), self._tokenizer(), self._convert()]
+        stages = [self._corpus(), self._tokenizer(), self._convert(), self._held_out()]
         with_judges = self.settings.judge == RANKER
         if with_judges:
             stages.append(self._judges.rows())
@@ -95,6 +95,19 @@ class Plan:
             outputs=[folder / "sft.jsonl", folder / "rl.jsonl"],
         )
 
+    def _held_out(self) -> Stage:
+        settings, layout = self.settings, self._layout
+        folder = layout.data / "held-out"
+        options = ["--rows", settings.rl_eval_rows, "--prompt-type", settings.prompt_type]
+        return Stage(
+            name="held-out",
+            title="dev rows for RL to be watched on",
+            command=layout.module("prepare", "held-out", "--data", layout.dev_parquet, "--out", folder, *options),
+            folder=folder,
+            inputs=[layout.dev_parquet],
+            outputs=[folder / "rl.jsonl"],
+        )
+
     def _untrained(self, seed: int) -> Stage:
         layout = self._layout
         folder, config = layout.model(BASE, seed), self.root / self.settings.model_config
@@ -126,6 +139,9 @@ class Plan:
         data = layout.data / "converted" / "rl.jsonl"
         overrides: list[object] = ["--reward_server", SERVER_PLACEHOLDER, "--train_datasets", data]
         overrides += ["--actor_model_name_or_path", layout.model(SFT, seed)]
+        watched = layout.data / "held-out" / "rl.jsonl"
+        overrides += ["--eval_datasets", watched, "--evaluation_strategy", "steps"]
+        overrides += ["--eval_steps", settings.rl_eval_steps]
         return layout.training(
             run,
             seed,
@@ -133,7 +149,7 @@ class Plan:
             "run_rl.py",
             layout.recipe(f"{run if run == REINFORCE else GRPO}_grrm_tiny_argument.yaml"),
             overrides,
-            [*layout.weights(SFT, seed), data, *judge_files],
+            [*layout.weights(SFT, seed), data, watched, *judge_files],
             settings.rl_steps,
             _RL_METRICS,
             reward_server=server,

@@ -93,6 +93,20 @@ def convert(data: Path, out: Path, prompt_type: str) -> None:
         click.echo(make(data, out / name, prompt_type).summary())
 
 
+@main.command("held-out")
+@click.option("--data", type=FILE, required=True)
+@click.option("--rows", "n_rows", type=int, required=True)
+@click.option("--out", type=FOLDER, required=True)
+@click.option("--prompt-type", required=True)
+def held_out(data: Path, n_rows: int, out: Path, prompt_type: str) -> None:
+    """Turn the first rows of a file into the rl.jsonl that RL is evaluated with on its way."""
+    from grrm.data.convert import convert_to_src_tgt
+    from grrm.data.parquet import read_rows, write_rows
+
+    write_rows(out / data.name, read_rows(data)[:n_rows])
+    click.echo(convert_to_src_tgt(out / data.name, out / "rl.jsonl", prompt_type).summary())
+
+
 @main.command()
 @click.option("--config", type=FILE, required=True)
 @click.option("--tokenizer", "tokenizer_folder", type=FOLDER, required=True)

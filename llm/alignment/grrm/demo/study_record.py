@@ -18,7 +18,7 @@ from grrm.tracking.metrics_log import read_metrics
 from grrm.tracking.rollout_dump import read_rollouts
 
 EVERY_STEPS = 10  # of a policy's training, for how its judge follows gold
-CURVES = ("reward_mean", "kl", "eval_reward", "eval_reward_greedy")
+CURVES = ("reward_mean", "kl", "eval_reward", "eval_reward_greedy", "eval_chrf", "eval_chrf_greedy")
 
 
 def write_records(out: Path, settings: DemoSettings, seconds: Mapping[str, float]) -> list[Path]:
