@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from support.rl_processes import CONFIGS, TinyWorld
+from support.rl_processes import CONFIGS, SCRIPTS, TinyWorld, metrics_of, one_rank, run, two_ranks
 from support.sentences import ends_with_a_sentence
 from support.tiny_models import naive_logits
 
@@ -128,3 +129,16 @@ def test_supervised_stage_tells_its_mistakes(
     yaml = CONFIGS / "sft_tiny_argument.yaml"
     said = ends_with_a_sentence(lambda: sft_run.train(load_config(SFTConfig, yaml, overrides)), capsys)
     assert sentence in said
+
+
+@pytest.mark.slow
+def test_two_ranks_find_the_held_out_loss_that_one_finds(world: TinyWorld, tmp_path: Path) -> None:
+    """Five rows for two ranks, one of which has one more; before the first step moves anything much."""
+    fixed = {"evaluation_strategy": "steps", "eval_steps": "1", "max_steps": "1", "save_steps": "1", "val_size": "5"}
+    found = []
+    for name, launched, rows in (("one", one_rank, "4"), ("two", partial(two_ranks, logs=tmp_path / "logs"), "2")):
+        changes = {"output_dir": str(tmp_path / name), "per_device_train_batch_size": rows, "learning_rate": "1e-9"}
+        settings = sft_settings(world, tmp_path, **fixed, **changes, lr_end="0")
+        run(launched([str(SCRIPTS / "run_sft.py"), str(CONFIGS / "sft_tiny_argument.yaml"), *settings]))
+        found.append(next(line["eval_loss"] for line in metrics_of(tmp_path / name) if "eval_loss" in line))
+    assert found[0] == pytest.approx(found[1], rel=1e-6)
