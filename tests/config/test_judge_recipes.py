@@ -26,6 +26,8 @@ def test_second_stage_of_the_judge():
         "max_prompt_len": 1600,
         "max_dec_len": 4096,
         "temperature": 1.0,
+        "eval_temperature": 1.0,
+        "eval_top_p": 0.7,
         "learning_rate": 1e-5,
         "lr_scheduler_type": "cosine",
         "min_learning_rate": 2e-6,

@@ -71,6 +71,8 @@ def test_grpo_recipe_of_grrm():
         "kl_loss_coeff": 0.0,
         "kl_coeff": 0.0,
         "temperature": 1.0,
+        "eval_temperature": 1.0,
+        "eval_top_p": 0.7,
         "score_scale_factor": 0.01,
         "default_reward": -0.04,
         "extractor_type": "codeblock",

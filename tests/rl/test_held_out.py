@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -10,10 +13,11 @@ from support.rolled import TASK
 
 from grrm.data.dataset import PromptItem
 from grrm.engine.api import Completion, SamplingParams
+from grrm.evaluation.reward_alarm import MIN_REFERENCES, RewardAlarm
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.client import RewardServerError
 from grrm.rewards.failure_policy import RewardFailure
-from grrm.rl.held_out import HeldOut, StopWhenNoBetter
+from grrm.rl.held_out import Decoding, HeldOut, StopWhenNoBetter
 from grrm.rl.rollout import RolloutWorker
 
 
@@ -32,10 +36,8 @@ class Engine:
     def generate(self, prompts, params, *, stream_ids, on_finished):
         self.calls.append((params.temperature, params.top_p, prompts))
         first = 1 if params.temperature == 0 else 2
-        made = [Completion([first + i % 2], [-1.0], "stop") for i in range(len(prompts))]
-        for place, completion in enumerate(made):
-            on_finished(place, completion)
-        return made
+        for place, stream in enumerate(stream_ids):
+            on_finished(place, Completion([first + stream % 2], [-1.0], "stop"))
 
 
 class TokenRewarder:
@@ -53,7 +55,7 @@ class TokenRewarder:
             rolled.shaped = SimpleNamespace(rewards=[None if v in self.unscored else float(v) for v in values])
 
 
-def held_out(n_prompts: int = 2, samples: int = 2, rewarder=None, ranks: DataRanks | None = None) -> HeldOut:
+def held_out(n_prompts: int = 2, samples: int = 2, rewarder=None, ranks: DataRanks | None = None, **rest) -> HeldOut:
     worker = RolloutWorker(
         engine=Engine(),
         decode=str,
@@ -62,52 +64,116 @@ def held_out(n_prompts: int = 2, samples: int = 2, rewarder=None, ranks: DataRan
         rollout_n=8,
     )
     prompts = [PromptItem(i, [i], f"p{i}", TASK) for i in range(n_prompts)]
-    return HeldOut(prompts, worker, rewarder or TokenRewarder(), samples, ranks or DataRanks(0, 1))
+    decoding = Decoding(samples, **{key: rest.pop(key) for key in ("temperature", "top_p", "greedy") if key in rest})
+    return HeldOut(prompts, worker, rewarder or TokenRewarder(), decoding, ranks or DataRanks(0, 1), **rest)
 
 
 def test_greedy_and_sampled_means_are_apart():
     evaluation = held_out()
-    assert evaluation.evaluate() == {"eval_reward": 2.5, "eval_reward_greedy": 1.5, "eval_frac_unrewarded": 0.0}
+    assert evaluation.evaluate(1).metrics == {
+        "eval_reward": 2.5,
+        "eval_reward_greedy": 1.5,
+        "eval_response_length_mean": 1.0,
+        "eval_response_length_mean_greedy": 1.0,
+        "eval_frac_unrewarded": 0.0,
+        "eval_frac_duplicate": 0.25,  # the second greedy answer is a sample too
+    }
     assert evaluation.rewarder.ids == [["greedy", "0", "1"]] * 2
     assert [call[:2] for call in evaluation.worker.engine.calls] == [(0.0, 1.0), (1.0, 1.0)]
 
 
+def test_samples_are_drawn_as_the_evaluation_says_and_not_as_rollouts():
+    evaluation = held_out(temperature=0.5, top_p=0.7)
+    evaluation.evaluate(1)
+    assert [call[:2] for call in evaluation.worker.engine.calls] == [(0.0, 1.0), (0.5, 0.7)]
+
+
 def test_without_samples_the_greedy_reward_is_the_reward():
-    assert held_out(samples=0).evaluate() == {
-        "eval_reward": 1.5,
-        "eval_reward_greedy": 1.5,
-        "eval_frac_unrewarded": 0.0,
-    }
+    metrics = held_out(samples=0).evaluate(1).metrics
+    assert (metrics["eval_reward"], metrics["eval_reward_greedy"], metrics["eval_frac_unrewarded"]) == (1.5, 1.5, 0.0)
+    assert "eval_frac_duplicate" not in metrics
+
+
+def test_without_greedy_decoding_there_are_samples_only():
+    evaluation = held_out(greedy=False, has_references=True)
+    metrics = evaluation.evaluate(1).metrics
+    assert metrics["eval_reward"] == 2.5
+    assert not [name for name in metrics if "greedy" in name]
+    assert evaluation.rewarder.ids == [["0", "1"]] * 2
+    assert [call[:2] for call in evaluation.worker.engine.calls] == [(1.0, 1.0)]
 
 
 def test_unscored_samples_are_counted_not_zero():
-    metrics = held_out(rewarder=TokenRewarder(unscored=(3,))).evaluate()
-    assert metrics == {"eval_reward": 2.0, "eval_reward_greedy": 1.5, "eval_frac_unrewarded": 0.5}
-    metrics = held_out(rewarder=TokenRewarder(unscored=(1, 2, 3))).evaluate()
+    metrics = held_out(rewarder=TokenRewarder(unscored=(3,))).evaluate(1).metrics
+    assert (metrics["eval_reward"], metrics["eval_reward_greedy"], metrics["eval_frac_unrewarded"]) == (2.0, 1.5, 0.5)
+    metrics = held_out(rewarder=TokenRewarder(unscored=(1, 2, 3))).evaluate(1).metrics
     assert math.isnan(metrics["eval_reward"])
     assert metrics["eval_frac_unrewarded"] == 1.0
 
 
-class Ranks(DataRanks):
-    """A rank whose peers have nothing of their own to say."""
+class Peer:
+    """A rank that runs in a thread beside the others, as far as a held-out evaluation can tell."""
+
+    def __init__(self, rank: int, board: list, barrier: threading.Barrier) -> None:
+        self.rank, self.size, self._board, self._barrier = rank, len(board), board, barrier
 
     def gather(self, record):
-        return [None if record is None else []] * self.rank + [record] + [[] if record is not None else None]
+        self._board[self.rank] = record
+        self._barrier.wait(timeout=20)
+        found = list(self._board)
+        self._barrier.wait(timeout=20)
+        return found
 
 
-def test_ranks_divide_the_prompts_and_one_without_any_still_takes_part():
-    mine = held_out(n_prompts=3, ranks=Ranks(1, 2))
-    mine.evaluate()
-    assert mine.worker.engine.calls[0][2] == [[1]]
-    idle = held_out(n_prompts=1, ranks=Ranks(1, 2))
-    assert math.isnan(idle.evaluate()["eval_reward"])
-    assert idle.worker.engine.calls == []
+def test_ranks_divide_the_prompts_and_all_find_what_one_would():
+    board, barrier = [None] * 4, threading.Barrier(4)
+    ranks = [held_out(n_prompts=3, ranks=Peer(rank, board, barrier), has_references=True) for rank in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda mine: mine.evaluate(1), ranks))
+    drawn = [[call[2] for call in mine.worker.engine.calls] for mine in ranks]
+    assert drawn == [[[[rank]], [[rank]] * 2] for rank in range(3)] + [[]]  # the last one has no prompt
+    alone = held_out(n_prompts=3, has_references=True).evaluate(1)
+    assert found == [alone] * 4
+    assert "eval_chrf_greedy" in alone.metrics
+
+
+class TurningWorse(Engine):
+    """Samples agree more and more in something wrong; greedy answers are the reference before they are wrong too."""
+
+    def generate(self, prompts, params, *, stream_ids, on_finished):
+        right = 9 if len(self.calls) < 4 else 1  # of two evaluations
+        self.calls.append((params.temperature, params.top_p, prompts))
+        for place, stream in enumerate(stream_ids):
+            token = right if params.temperature == 0 else 2 + stream % 2 * (right == 9) + len(self.calls) // 2
+            on_finished(place, Completion([token], [-1.0], "stop"))
+
+
+def test_alarm_is_raised_on_the_console_and_in_the_metrics_and_survives_a_checkpoint():
+    def started() -> HeldOut:
+        n_prompts = MIN_REFERENCES + 5
+        mine = held_out(n_prompts, has_references=True, alarm=RewardAlarm([TASK] * n_prompts))
+        mine.worker.engine = TurningWorse()
+        mine.worker.decode = lambda tokens: TASK.reference if tokens == [9] else "wrong" * tokens[0]
+        return mine
+
+    whole = started()
+    evaluations = [whole.evaluate(step) for step in (10, 20, 30, 40)]
+    assert [found.metrics["eval_alarm/raised"] for found in evaluations] == [0.0, 0.0, 1.0, 1.0]
+    assert [len(found.lines) for found in evaluations] == [1, 1, 2, 1]
+    assert "Since step 10 the judge's reward has risen" in evaluations[2].lines[1]
+
+    for saved_after in (1, 2, 3):
+        parts = [started(), started()]
+        before = [parts[0].evaluate(step) for step in (10, 20, 30, 40)[:saved_after]]
+        parts[1].alarm.restore(json.loads(json.dumps(parts[0].alarm.state())))
+        parts[1].worker.engine.calls = list(parts[0].worker.engine.calls)
+        assert before + [parts[1].evaluate(step) for step in (10, 20, 30, 40)[saved_after:]] == evaluations
 
 
 @pytest.mark.parametrize("error", [RewardServerError("http://s", ("g",), 2, "gone"), RewardFailure("told to stop")])
 def test_failing_judge_stops_the_evaluation_with_its_sentence(error):
     with pytest.raises(RewardFailure, match=f"judging held-out translations failed on rank 0: .*{str(error)[-6:]}"):
-        held_out(rewarder=TokenRewarder(error=error)).evaluate()
+        held_out(rewarder=TokenRewarder(error=error)).evaluate(1)
 
 
 def test_training_stops_after_evaluations_without_improvement():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import paddle
@@ -86,6 +87,14 @@ def test_rollout_metrics_count_what_was_scored():
     assert (metrics["frac_truncated"], metrics["frac_unscored"]) == (0.25, 0.25)
     assert (metrics["status/scored"], metrics["status/judge_unparsable"]) == (0.75, 0.25)
     assert metrics["seconds_judge"] == 2.0
+
+
+def test_copies_are_counted_whatever_the_judge_and_only_where_there_can_be_any():
+    groups = [by_row_server(0, 0.5, 0.5, 0.5), by_row_server(1, 0.1, 0.2, 0.3)]
+    copies = tuple(replace(candidate, translation="t0") for candidate in groups[0].group.candidates)
+    groups[0].group = replace(groups[0].group, candidates=copies)
+    assert rollout_metrics(experience(*groups))["frac_duplicate"] == 0.5
+    assert "frac_duplicate" not in rollout_metrics(experience(by_row_server(0, 0.5)))
 
 
 def test_rollout_in_which_nothing_was_scored_has_no_mean():

@@ -5,7 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.rl_processes import TinyWorld, entry_command, metrics_of, one_rank, rollouts_of, run, two_ranks
+from support.rl_processes import (
+    TinyWorld,
+    entry_command,
+    held_out_settings,
+    metrics_of,
+    one_rank,
+    rollouts_of,
+    run,
+    two_ranks,
+)
+
+from grrm.training.checkpoints import read_marker
 
 VARIANTS = {
     "grpo balanced in mini-batches": {
@@ -42,3 +53,17 @@ def test_one_and_two_ranks_give_the_same_groups_rewards_advantages_and_loss(
         assert left["reward_mean"] == right["reward_mean"]
         assert left["entropy"] == pytest.approx(right["entropy"], abs=1e-4)
     assert any(group["candidates"][0]["advantage"] for group in rollouts_of(tmp_path / "one"))
+
+
+@pytest.mark.slow
+def test_one_and_two_ranks_find_the_same_in_held_out_rows(world: TinyWorld, tmp_path: Path) -> None:
+    settings = {**held_out_settings(world, tmp_path, n_rows=11), "max_steps": "2", "save_steps": "2"}
+    run(one_rank(entry_command(world, tmp_path / "one", **settings)))
+    run(two_ranks(entry_command(world, tmp_path / "two", **settings), tmp_path / "logs"))
+    one, two = ([line for line in metrics_of(tmp_path / name) if "eval_reward" in line] for name in ("one", "two"))
+    assert one == two
+    assert [line["step"] for line in one] == [1, 2]
+    assert "eval_alarm/chrf_greedy_change" in one[1]
+    markers = [read_marker(tmp_path / name / "checkpoint-2") for name in ("one", "two")]
+    assert markers[0]["alarm"] == markers[1]["alarm"]
+    assert len(markers[0]["alarm"]["first"]["greedy"]) == 11

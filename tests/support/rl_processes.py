@@ -65,6 +65,16 @@ def entry_command(
     return [str(SCRIPTS / "run_rl.py"), str(CONFIGS / yaml), *overrides]
 
 
+def held_out_settings(world: TinyWorld, folder: Path, references: bool = True, n_rows: int = 12) -> dict[str, str]:
+    """Settings of a run that evaluates a few rows, made in `folder`, after every step."""
+    rows = [json.loads(line) for line in world.rl_data.read_text().splitlines()[-n_rows:]]
+    if not references:
+        rows = [{**row, "tgt": json.dumps({**json.loads(row["tgt"]), "reference": None})} for row in rows]
+    path = folder / "held_out.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return {"eval_datasets": str(path), "evaluation_strategy": "steps", "eval_steps": "1", "eval_samples": "2"}
+
+
 def one_rank(command: list[str]) -> list[str]:
     """Run on one process."""
     return [sys.executable, *command]

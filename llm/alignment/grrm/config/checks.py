@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grrm.config.batch_plan import BatchPlan, batch_plan, nearest_values
+from grrm.config.evaluation_checks import check_evaluation
 from grrm.config.key import keys_of
 from grrm.config.keys.optimization import EvaluationConfig
 from grrm.config.keys.rollout import RolloutConfig
@@ -28,7 +29,6 @@ class Launch:
 
 
 _TRACKER_PACKAGES = {"tensorboard": "tensorboardX"}  # the writer that PaddleNLP uses
-_HELD_OUT_METRICS = ("eval_reward", "eval_reward_greedy", "eval_frac_unrewarded")
 _SFT_METRICS = ("eval_loss",)
 _REWARD_MODEL_METRICS = ("eval_loss", "eval_pair_accuracy", "eval_correlation")
 
@@ -76,6 +76,7 @@ def check_rl(config: RLConfig, given: Set[str], problems: Problems) -> None:
     check_rule_reward(config, given, problems)
     _check_schedule(config, problems)
     _check_intervals(config, problems)
+    check_evaluation(config, given, problems)
 
 
 def _check_lengths(config: RLConfig, problems: Problems) -> None:
@@ -123,12 +124,6 @@ def _check_intervals(config: RLConfig, problems: Problems) -> None:
         for key in ("eval_datasets", "do_eval", "early_stopping", "load_best_model_at_end"):
             if getattr(config, key) and (key != "do_eval" or config.eval_datasets):  # the rows are missed already
                 problems.add(f"{key} needs evaluations; set evaluation_strategy: steps, or remove the key.")
-    best = config.metric_for_best_model
-    if best is None and not config.load_best_model_at_end:
-        return
-    if f"eval_{str(best).removeprefix('eval_')}" not in _HELD_OUT_METRICS:
-        known = ", ".join(_HELD_OUT_METRICS)
-        problems.add(f"metric_for_best_model is {best}, but evaluations give {known}; name one of them.")
 
 
 def check_sft(config: SFTConfig, given: Set[str], problems: Problems) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from grrm.config.evaluation_checks import best_metric, held_out_metrics
 from grrm.config.problems import Problems
 from grrm.config.rl_config import RLConfig
 
@@ -23,7 +24,7 @@ def derive_rl(config: RLConfig, problems: Problems) -> RLConfig:
 
     A key that could not take effect with the chosen algorithm is a problem.
     """
-    for step in (_algorithm, _rule, _normalisation, _kl, _clips, _lengths):
+    for step in (_algorithm, _rule, _normalisation, _kl, _clips, _lengths, _best):
         config = config.model_copy(update=step(config, problems))
     return config
 
@@ -114,6 +115,11 @@ def _lengths(config: RLConfig, problems: Problems) -> dict[str, Any]:
         "rollout_seed": _or(config.rollout_seed, config.seed),
         "per_device_logprob_batch_size": config.per_device_train_batch_size if rows == -1 else rows,
     }
+
+
+def _best(config: RLConfig, problems: Problems) -> dict[str, Any]:
+    """PaddleNLP takes more of any metric but a loss for better."""
+    return {"greater_is_better": _or(config.greater_is_better, held_out_metrics(config).get(best_metric(config) or ""))}
 
 
 def _or(value: Any, otherwise: Any) -> Any:

@@ -1,4 +1,4 @@
-"""chrF and BLEU as sacrebleu defines them, and exact matches.
+"""chrF and BLEU as sacrebleu defines them, exact matches, and translations that repeat another.
 
 A hypothesis of None (no translation could be extracted) counts as the empty string: the reader of such an output
 gets no translation, so it earns what an empty translation earns. Callers report its share separately.
@@ -79,6 +79,17 @@ def exact_match_rate(hypotheses: Sequence[str | None], references: Sequence[str]
     """Share of hypotheses equal to their reference, ignoring white space at both ends; 0 to 1."""
     texts = _checked(hypotheses, references)
     return sum(text.strip() == ref.strip() for text, ref in zip(texts, references, strict=True)) / len(texts)
+
+
+def duplicate_share(groups: Sequence[Sequence[str | None]]) -> float | None:
+    """Share of the translations behind a group's first that repeat an earlier one of it: 1 where all are the same.
+
+    What is no translation (None) repeats nothing. None where no group has a second translation.
+    """
+    translated = [[text for text in group if text is not None] for group in groups]
+    repeated = sum(len(texts) - len(set(texts)) for texts in translated)
+    n_later = sum(max(len(group) - 1, 0) for group in groups)
+    return repeated / n_later if n_later else None
 
 
 def _checked(hypotheses: Sequence[str | None], references: Sequence[str]) -> list[str]:

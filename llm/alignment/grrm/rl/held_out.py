@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 from paddlenlp.trainer import TrainerCallback, TrainingArguments
 
 from grrm.data.dataset import PromptItem
 from grrm.engine.api import SamplingParams
 from grrm.errors import UserError
+from grrm.evaluation.held_out_scores import TranslatedPrompt, console_line, held_out_scores
+from grrm.evaluation.reward_alarm import RewardAlarm
 from grrm.parallel.collective import run_together
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.failure_policy import RewardFailure
@@ -20,40 +21,65 @@ from grrm.rl.reward_stage import Rewarder
 from grrm.rl.rollout import RolledGroup, RolloutWorker
 
 
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How held-out prompts are translated: `samples` times at `temperature` and `top_p`, and greedily as well."""
+
+    samples: int = 1
+    temperature: float = 1.0
+    top_p: float = 1.0
+    greedy: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What one evaluation found: metrics, and lines for the console."""
+
+    metrics: dict[str, float]
+    lines: list[str]
+
+
 @dataclass(slots=True)
 class HeldOut:
     """Held-out prompts and what is needed to translate and judge them.
 
-    Each prompt's group is one greedy translation followed by `samples` sampled ones. The prompts are divided among the
-    ranks; the same samples come out at every evaluation.
+    Each prompt's group is one greedy translation, if `decoding` asks for it, followed by the sampled ones. The prompts
+    are divided among the ranks; the same samples come out at every evaluation. `has_references` is False where the
+    tasks' references are no translations.
     """
 
     prompts: Sequence[PromptItem]
     worker: RolloutWorker
     rewarder: Rewarder
-    samples: int
+    decoding: Decoding
     ranks: DataRanks
+    has_references: bool = False
+    alarm: RewardAlarm | None = None
 
-    def evaluate(self) -> dict[str, float]:
-        """Mean reward of greedy (`eval_reward_greedy`) and sampled (`eval_reward`) translations, and their failures.
+    def evaluate(self, step: int) -> Evaluation:
+        """The `held_out_scores` after step `step`, and what the alarm says; equal with any number of ranks.
 
-        Without samples `eval_reward` is the greedy one. NaN where nothing was scored. A collective.
+        A collective.
         """
+        prompts = self._translated()
+        has_greedy = self.decoding.greedy
+        metrics = held_out_scores(prompts, has_greedy=has_greedy, has_references=self.has_references)
+        lines = [console_line(len(prompts), metrics)]
+        if self.alarm is not None:
+            found, sentence = self.alarm.check(step, metrics, prompts)
+            metrics.update(found)
+            lines += [] if sentence is None else [sentence]
+        return Evaluation(metrics, lines)
+
+    def _translated(self) -> list[TranslatedPrompt]:
+        """Every prompt, translated and judged, in order, on every rank."""
         mine = range(self.ranks.rank, len(self.prompts), self.ranks.size)
-        items = [self.prompts[i] for i in mine]
-        groups = self._translate(items, list(mine))
+        groups = self._translate([self.prompts[i] for i in mine], list(mine))
         expected = (UserError, RewardFailure)
         stage = "judging held-out translations"
         run_together(stage, lambda: self._judge(groups), self.ranks, expected, RewardFailure)
-        rewards = [rolled.shaped.rewards for rolled in groups if rolled.shaped is not None]
-        everything = [row for part in self.ranks.gather(rewards) for row in part]
-        greedy = [row[0] for row in everything]
-        sampled = [value for row in everything for value in row[1:]] if self.samples else greedy
-        return {
-            "eval_reward": _mean(sampled),
-            "eval_reward_greedy": _mean(greedy),
-            "eval_frac_unrewarded": sum(value is None for value in sampled) / max(len(sampled), 1),
-        }
+        parts = self.ranks.gather([(rolled.position, _translated_prompt(rolled)) for rolled in groups])
+        return [prompt for _, prompt in sorted((found for part in parts for found in part), key=lambda found: found[0])]
 
     def _judge(self, groups: list[RolledGroup]) -> None:
         if groups:
@@ -62,14 +88,16 @@ class HeldOut:
     def _translate(self, items: list[PromptItem], positions: list[int]) -> list[RolledGroup]:
         if not items:
             return []
-        greedy = self._worker(1, temperature=0.0).roll_out(items, positions, 0)
-        if not self.samples:
-            return greedy
-        sampled = self._worker(self.samples, temperature=1.0).roll_out(items, positions, 0)
-        return [_joined(one, many) for one, many in zip(greedy, sampled, strict=True)]
+        decoding, ways = self.decoding, []
+        if decoding.greedy:
+            ways.append(self._worker(1, temperature=0.0, top_p=1.0))
+        if decoding.samples:
+            ways.append(self._worker(decoding.samples, temperature=decoding.temperature, top_p=decoding.top_p))
+        rolled = [worker.roll_out(items, positions, 0) for worker in ways]
+        return rolled[0] if len(rolled) == 1 else [_joined(*pair) for pair in zip(*rolled, strict=True)]
 
-    def _worker(self, n: int, temperature: float) -> RolloutWorker:
-        sampling: SamplingParams = replace(self.worker.sampling, temperature=temperature, top_p=1.0)
+    def _worker(self, n: int, temperature: float, top_p: float) -> RolloutWorker:
+        sampling: SamplingParams = replace(self.worker.sampling, temperature=temperature, top_p=top_p)
         return replace(self.worker, rollout_n=n, sampling=sampling)
 
 
@@ -80,9 +108,15 @@ def _joined(greedy: RolledGroup, sampled: RolledGroup) -> RolledGroup:
     return replace(sampled, group=group, token_ids=greedy.token_ids + sampled.token_ids)
 
 
-def _mean(values: Sequence[float | None]) -> float:
-    present = [value for value in values if value is not None]
-    return float(np.mean(present)) if present else float("nan")
+def _translated_prompt(rolled: RolledGroup) -> TranslatedPrompt:
+    """What is left of a judged group when only numbers are wanted."""
+    assert rolled.shaped is not None  # by the rewarder
+    return TranslatedPrompt(
+        task=rolled.group.task,
+        translations=tuple(candidate.translation for candidate in rolled.group.candidates),
+        rewards=tuple(rolled.shaped.rewards),
+        lengths=tuple(len(tokens) for tokens in rolled.token_ids),
+    )
 
 
 class StopWhenNoBetter(TrainerCallback):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import paddle
 
+from grrm.evaluation.text_metrics import duplicate_share
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.group_filter import zero_variance_metrics
 from grrm.rl.experience import mean_reward
@@ -76,6 +77,7 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
     """Rewards, scores, measures, lengths, statuses and zero-variance groups; NaN where nothing was scored.
 
     A server of the row protocol gives rewards and no verdicts: `score_mean` is NaN then, and every row is scored.
+    `frac_duplicate` is the share of a group's samples behind its first that repeat an earlier one, whatever the judge.
     Statuses and zero-variance groups are counted over all that was generated, the rest over what is trained on:
     dynamic sampling leaves out the groups without a signal.
     """
@@ -86,6 +88,7 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
     reasons = [reason for rolled in groups for reason in rolled.finish_reasons]
     judged = experience.judged or [rolled.shaped for rolled in groups if rolled.shaped]
     statuses = Counter(status for shaped in judged for status in shaped.statuses)
+    repeated = duplicate_share([[sample.translation for sample in rolled.group.candidates] for rolled in groups])
     n_rows = max(sum(statuses.values()), 1)
     n_scored = sum(count for status, count in statuses.items() if status.is_scored)
     return {
@@ -95,6 +98,7 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
         **_measure_means(groups),
         "response_length_mean": float(np.mean(lengths)),
         "response_length_max": float(np.max(lengths)),
+        **({} if repeated is None else {"frac_duplicate": repeated}),
         "frac_truncated": reasons.count("length") / len(reasons),
         "frac_unscored": 1.0 - n_scored / n_rows,
         "generation_batches": float(experience.generations),

@@ -9,11 +9,14 @@ from paddlenlp.trainer import TrainingArguments
 
 from grrm.config import RLConfig
 from grrm.config.batch_plan import BatchPlan, batch_plan
+from grrm.config.evaluation_checks import TEXT_METRICS, best_metric
 from grrm.config.keys.objective import StoppingConfig
 from grrm.config.training_arguments import training_arguments
 from grrm.data.dataset import PromptDataset, RankingPromptDataset
 from grrm.engine.api import SamplingParams
 from grrm.errors import UserError
+from grrm.evaluation.held_out_scores import GREEDY, has_reference
+from grrm.evaluation.reward_alarm import RewardAlarm
 from grrm.gqm.extraction import extract_translation
 from grrm.models.cpu_layers import require_kernels, use_cpu_layers
 from grrm.models.policy import freeze_layers, load_policy
@@ -27,7 +30,7 @@ from grrm.rl.advantages import ADVANTAGE_RULES, RunningMoments
 from grrm.rl.batch import pack_tokens
 from grrm.rl.experience import TokenScorer
 from grrm.rl.experience_maker import ExperienceMaker
-from grrm.rl.held_out import HeldOut, StopWhenNoBetter
+from grrm.rl.held_out import Decoding, HeldOut, StopWhenNoBetter
 from grrm.rl.losses.config import PolicyLossConfig
 from grrm.rl.reward_sources import await_reward_server, build_rewarder
 from grrm.rl.rollout import RolloutWorker
@@ -86,6 +89,7 @@ def train(config: RLConfig) -> None:
     if checkpoint:
         restore(maker, state, checkpoint)
     stopper = build_stopper(config, state)
+    held_out = build_held_out(config, ranks, tokenizer, maker, state)
     is_finished = state["step"] >= plan.optimizer_steps or (stopper is not None and stopper.is_done)
     if checkpoint and not is_finished:
         check_resumable(args, checkpoint, state["step"], plan.updates_per_rollout)
@@ -101,7 +105,7 @@ def train(config: RLConfig) -> None:
         loss_config=PolicyLossConfig.of(config),
         record=record,
         tokenizer=tokenizer,
-        held_out=build_held_out(config, ranks, tokenizer, maker),
+        held_out=held_out,
         stopper=stopper,
     )
     freeze_gc()
@@ -133,12 +137,29 @@ def read_prompts(config: RLConfig, path: str, tokenizer: Any) -> PromptDataset |
     )
 
 
-def build_held_out(config: RLConfig, ranks: DataRanks, tokenizer: Any, maker: ExperienceMaker) -> HeldOut | None:
-    """What evaluation during training needs; None when the argument file asks for none."""
+def build_held_out(
+    config: RLConfig, ranks: DataRanks, tokenizer: Any, maker: ExperienceMaker, state: dict[str, Any]
+) -> HeldOut | None:
+    """What evaluation during training needs, as a checkpoint's `state` left it; None when none is asked for.
+
+    Raises UserError when the best checkpoint is to be chosen by a metric for which there are no references.
+    """
     if not config.eval_datasets:
         return None
     prompts = read_prompts(config, config.eval_datasets, tokenizer)
-    return HeldOut(prompts, maker.worker, maker.rewarder, config.eval_samples, ranks)
+    has_references = not config.use_rule_reward  # which reads a ground truth there
+    best = (best_metric(config) or "").removesuffix(GREEDY)
+    if best in TEXT_METRICS and not any(has_reference(item.task) for item in prompts):
+        raise UserError(
+            f"metric_for_best_model is {config.metric_for_best_model}, but no row of '{config.eval_datasets}' has a "
+            "reference: name another metric or give rows with references"
+        )
+    decoding = Decoding(config.eval_samples, config.eval_temperature, config.eval_top_p, config.eval_greedy)
+    alarm = None
+    if config.eval_greedy and has_references:
+        alarm = RewardAlarm([item.task for item in prompts], str(decoding))
+        alarm.restore(state.get("alarm"))
+    return HeldOut(prompts, maker.worker, maker.rewarder, decoding, ranks, has_references, alarm)
 
 
 def build_stopper(config: StoppingConfig, state: dict[str, Any]) -> StopWhenNoBetter | None:

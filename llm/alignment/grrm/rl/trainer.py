@@ -124,10 +124,11 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
         return (loss, None) if return_outputs else loss
 
     def evaluate(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> dict[str, float]:
-        """Translate and judge the held-out prompts; the metrics go to the trackers and to metrics.jsonl."""
+        """Translate and judge the held-out prompts; metrics go to trackers and metrics.jsonl, lines to the console."""
         assert self.held_out is not None
-        metrics = self.held_out.evaluate()
-        self.record.evaluation(self.state.global_step, metrics)
+        evaluation = self.held_out.evaluate(self.state.global_step)
+        metrics = evaluation.metrics
+        self.record.evaluation(self.state.global_step, metrics, evaluation.lines)
         self.log(dict(metrics))
         self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
@@ -152,5 +153,10 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
             )
 
     def marker_state(self) -> dict[str, Any]:
-        """Where the prompts stand, and what early stopping has seen."""
-        return {**self.maker.state(), "stopping": None if self.stopper is None else self.stopper.state()}
+        """Where the prompts stand, and what early stopping and the alarm of reward hacking have seen."""
+        alarm = None if self.held_out is None else self.held_out.alarm
+        return {
+            **self.maker.state(),
+            "stopping": None if self.stopper is None else self.stopper.state(),
+            "alarm": None if alarm is None else alarm.state(),
+        }

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tqdm import tqdm
 
 from grrm.config import RLConfig
 from grrm.tracking.console import StepProgress, show_groups
@@ -61,10 +64,17 @@ class RunRecord:
         if self.progress is not None:
             self.progress.update(step, **{name: metrics.get(name) for name in PROGRESS_METRICS})
 
-    def evaluation(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Write one evaluation as a line of its own."""
+    def evaluation(self, step: int, metrics: Mapping[str, Any], lines: Sequence[str] = ()) -> None:
+        """Write one evaluation as a line of its own, and `lines` to the console."""
         if self.metrics_log is not None:
             self.metrics_log.log(step, metrics)
+        for line in lines:
+            self.say(f"step {step}, {line}")
+
+    def say(self, line: str) -> None:
+        """Show a line on the console, above the progress bar."""
+        if self.progress is not None:
+            tqdm.write(f"{self.progress.description}: {line}", file=sys.stderr)
 
     def close(self) -> None:
         """Finish the progress bar."""

@@ -106,9 +106,10 @@ class RolloutConfig(Section):
     per_device_rollout_batch_size: int = key(
         -1, "rows sampled at a time", by=switch("the engine keeps rollout_max_num_seqs rows in flight")
     )
-    eval_samples: int = key(
-        1, "sampled translations of a held-out prompt, beside the greedy one", unit="samples", ge=0, le=10**4
-    )
+    eval_samples: int = key(1, "sampled translations of a held-out prompt", unit="samples", ge=0, le=10**4)
+    eval_temperature: float = key(1.0, "temperature of these samples", gt=0, le=100)
+    eval_top_p: float = key(1.0, "below 1, draw them from the likeliest tokens", gt=0, le=1)
+    eval_greedy: bool = key(True, "translate it greedily as well, which the alarm of reward hacking needs")
     eval_mode: Literal["single", "tensor_parallel"] | None = key(
         None, "where evaluation runs", by=switch("evaluation samples from the policy that is being trained")
     )

@@ -1,0 +1,95 @@
+"""Evaluation inside a run: what it leaves in the records, in checkpoints, and in the choice of the best of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import paddle
+import pytest
+from support.rl_processes import TinyWorld, entry_command, held_out_settings
+
+from grrm.config import RLConfig, load_config
+from grrm.config.evaluation_checks import held_out_metrics
+from grrm.errors import UserError
+from grrm.rl import run as rl_run
+from grrm.tracking.metrics_log import read_metrics
+from grrm.training.checkpoints import read_marker
+
+
+@pytest.fixture(autouse=True)
+def _layers_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rl_run, "use_cpu_layers", lambda *_: None)
+
+
+def arguments(world: TinyWorld, folder: Path, references: bool = True, **changes: str) -> RLConfig:
+    folder.mkdir(exist_ok=True)
+    settings = {"max_steps": "2", "save_steps": "1", "lr_scheduler_type": "constant", "warmup_steps": "0", **changes}
+    held_out = held_out_settings(world, folder, references)
+    command = entry_command(world, folder / "out", **{**held_out, **settings})
+    return load_config(RLConfig, command[1], command[2:])
+
+
+def train(config: RLConfig) -> None:
+    """Train as a process of its own would: a checkpoint goes by the names of weights, which Paddle counts."""
+    with paddle.utils.unique_name.guard():
+        rl_run.train(config)
+
+
+def evaluations(folder: Path) -> list[dict]:
+    return [line for line in read_metrics(folder / "out") if "eval_reward" in line]
+
+
+def test_an_evaluation_is_on_the_console_in_the_metrics_and_in_visualdl(
+    world: TinyWorld, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from visualdl import LogReader
+
+    config = arguments(world, tmp_path, eval_top_p="0.7", report_to="visualdl")
+    train(config)
+    found = evaluations(tmp_path)
+    assert [line["step"] for line in found] == [1, 2]
+    names = {name for name in found[0] if name.startswith("eval_")}
+    assert {name for name in names if not name.startswith("eval_alarm/")} == set(held_out_metrics(config))
+    (file,) = tmp_path.glob("out/runs/*/vdlrecords.*.log")
+    reader = LogReader(file_path=str(file))
+    for name in ("chrf", "bleu_greedy", "frac_duplicate", "alarm/raised", "alarm/chrf_greedy_change"):
+        curve = [(point.id, point.value) for point in reader.get_data("scalar", f"eval/{name}")]
+        assert curve == [(line["step"], pytest.approx(line[f"eval_{name}"], abs=1e-5)) for line in found]
+    said = [line for line in capfd.readouterr().err.splitlines() if "12 held-out prompts: reward" in line]
+    assert [line.startswith(f"grpo: step {step}, ") for step, line in enumerate(said, 1)] == [True, True]
+    steps = [line for line in read_metrics(tmp_path / "out") if "loss" in line]
+    assert all(0 <= line["frac_duplicate"] <= 1 for line in steps)
+
+
+def test_a_resumed_run_evaluates_and_compares_as_if_it_had_never_stopped(world: TinyWorld, tmp_path: Path) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    train(arguments(world, whole, max_steps="3"))
+    for steps in ("1", "3"):
+        train(arguments(world, parts, max_steps=steps))
+    assert evaluations(whole) == evaluations(parts)
+    states = [read_marker(folder / "out/checkpoint-3")["alarm"] for folder in (whole, parts)]
+    assert states[0] == states[1]
+    assert states[0]["first"]["step"] == 1
+
+
+def test_the_best_checkpoint_is_that_of_the_text_metric(world: TinyWorld, tmp_path: Path) -> None:
+    chosen = {"metric_for_best_model": "chrf_greedy", "load_best_model_at_end": "true"}
+    train(arguments(world, tmp_path, max_steps="3", **chosen))
+    values = [line["eval_chrf_greedy"] for line in evaluations(tmp_path)]
+    assert len(set(values)) > 1
+    state = json.loads((tmp_path / "out/checkpoint-3/trainer_state.json").read_text())
+    assert state["best_metric"] == max(values)
+    assert state["best_model_checkpoint"].endswith(f"checkpoint-{values.index(max(values)) + 1}")
+
+
+def test_rows_without_references_are_told_once_and_choose_no_checkpoint(
+    world: TinyWorld, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    train(arguments(world, tmp_path, references=False, reward_judge="consensus"))
+    found = evaluations(tmp_path)
+    assert len(found) == 2
+    assert not [name for name in found[0] if "chrf" in name or "alarm" in name]
+    assert capfd.readouterr().err.count("there can be no alarm of reward hacking: 0 of 12 held-out rows have a") == 1
+    with pytest.raises(UserError, match=r"metric_for_best_model is bleu, but no row of '.*' has a reference"):
+        train(arguments(world, tmp_path, references=False, metric_for_best_model="bleu"))
