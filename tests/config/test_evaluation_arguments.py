@@ -93,3 +93,8 @@ def test_a_metric_that_the_evaluation_does_not_give_is_refused_with_those_that_i
 def test_what_cannot_be_evaluated_is_refused(tmp_path, changes, told):
     with pytest.raises(UserError, match=told):
         prepared(tmp_path, **changes)
+
+
+def test_an_evaluation_before_the_first_step_needs_held_out_rows(tmp_path):
+    with pytest.raises(UserError, match="eval_on_start needs held-out rows"):
+        prepared(tmp_path, eval_on_start=True, evaluation_strategy="no", eval_datasets=None)

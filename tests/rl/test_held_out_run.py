@@ -74,9 +74,9 @@ def test_a_resumed_run_evaluates_and_compares_as_if_it_had_never_stopped(world: 
 
 
 def test_the_best_checkpoint_is_that_of_the_text_metric(world: TinyWorld, tmp_path: Path) -> None:
-    chosen = {"metric_for_best_model": "chrf_greedy", "load_best_model_at_end": "true"}
+    chosen = {"metric_for_best_model": "chrf", "load_best_model_at_end": "true"}
     train(arguments(world, tmp_path, max_steps="3", **chosen))
-    values = [line["eval_chrf_greedy"] for line in evaluations(tmp_path)]
+    values = [line["eval_chrf"] for line in evaluations(tmp_path)]
     assert len(set(values)) > 1
     state = json.loads((tmp_path / "out/checkpoint-3/trainer_state.json").read_text())
     assert state["best_metric"] == max(values)
@@ -93,3 +93,11 @@ def test_rows_without_references_are_told_once_and_choose_no_checkpoint(
     assert capfd.readouterr().err.count("there can be no alarm of reward hacking: 0 of 12 held-out rows have a") == 1
     with pytest.raises(UserError, match=r"metric_for_best_model is bleu, but no row of '.*' has a reference"):
         train(arguments(world, tmp_path, references=False, metric_for_best_model="bleu"))
+
+
+def test_a_run_may_be_evaluated_before_its_first_step_and_only_then(world: TinyWorld, tmp_path: Path) -> None:
+    first = {"eval_on_start": "true", "eval_steps": "2"}
+    for steps in ("2", "4"):
+        train(arguments(world, tmp_path, max_steps=steps, **first))
+    assert [line["step"] for line in evaluations(tmp_path)] == [0, 2, 4]
+    assert read_marker(tmp_path / "out/checkpoint-4")["alarm"]["first"]["step"] == 0

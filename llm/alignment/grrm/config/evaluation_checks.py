@@ -39,6 +39,8 @@ def check_evaluation(config: RLConfig, given: Set[str], problems: Problems) -> N
     if not config.eval_samples:
         for key in sorted(given & {"eval_temperature", "eval_top_p"}):
             problems.add(f"{key} is of sampled translations; remove the key, or set eval_samples to 1 or more.")
+    if config.eval_on_start and config.evaluation_strategy == "no":
+        problems.add("eval_on_start needs held-out rows to evaluate; set eval_datasets and evaluation_strategy: steps.")
     best = best_metric(config)
     if best is not None or config.load_best_model_at_end:
         _check_best(config, best, held_out_metrics(config), problems)

@@ -141,7 +141,7 @@ class Plan:
         overrides += ["--actor_model_name_or_path", layout.model(SFT, seed)]
         watched = layout.data / "held-out" / "rl.jsonl"
         overrides += ["--eval_datasets", watched, "--evaluation_strategy", "steps"]
-        overrides += ["--eval_steps", settings.rl_eval_steps]
+        overrides += ["--eval_steps", settings.rl_eval_steps, "--eval_on_start", "true"]
         return layout.training(
             run,
             seed,

@@ -53,8 +53,8 @@ class DemoSettings:
     sft_batch_rows: int = 48
     sft_steps: int | None = None
     rl_steps: int | None = None
-    rl_eval_rows: int = 200  # of the dev rows, translated while RL goes on
-    rl_eval_steps: int = 50
+    rl_eval_rows: int = 500  # of the dev rows, translated while RL goes on
+    rl_eval_steps: int = 100
     eval_samples: int = 2
     untrained_samples: int = 1  # the untrained policy always writes up to the limit: slow, and the same every time
     eval_max_new_tokens: int = 64

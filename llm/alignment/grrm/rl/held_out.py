@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -117,6 +117,18 @@ def _translated_prompt(rolled: RolledGroup) -> TranslatedPrompt:
         rewards=tuple(rolled.shaped.rewards),
         lengths=tuple(len(tokens) for tokens in rolled.token_ids),
     )
+
+
+class EvaluateFirst(TrainerCallback):
+    """An evaluation of the policy as it is given; a resumed run has had it."""
+
+    def __init__(self, evaluate: Callable[[], object]) -> None:
+        self.evaluate = evaluate
+
+    def on_train_begin(self, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
+        """Evaluate where no step has been made."""
+        if state.global_step == 0:
+            self.evaluate()
 
 
 class StopWhenNoBetter(TrainerCallback):

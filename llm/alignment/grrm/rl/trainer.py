@@ -20,7 +20,7 @@ from grrm.errors import UserError
 from grrm.models.chunked_loss import chunked_loss
 from grrm.rl.batch import BatchObjective, make_batch, pack_tokens
 from grrm.rl.experience_maker import Experience, ExperienceMaker, group_records
-from grrm.rl.held_out import HeldOut, StopWhenNoBetter
+from grrm.rl.held_out import EvaluateFirst, HeldOut, StopWhenNoBetter
 from grrm.rl.losses.config import PolicyLossConfig
 from grrm.rl.metrics import StepMetrics, rollout_metrics
 from grrm.tracking.run_record import RunRecord
@@ -81,6 +81,8 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
         self.held_out, self.stopper = held_out, stopper
         self.pad_id = tokenizer.pad_token_id
         self.step_metrics = StepMetrics(maker.ranks, plan.micro_batches_per_update)
+        if config.eval_on_start:
+            self.add_callback(EvaluateFirst(self.evaluate))
         self._experience: Experience | None = None
         self._rollout = -1
         self._update_started = 0.0

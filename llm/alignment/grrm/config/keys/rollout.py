@@ -110,6 +110,7 @@ class RolloutConfig(Section):
     eval_temperature: float = key(1.0, "temperature of these samples", gt=0, le=100)
     eval_top_p: float = key(1.0, "below 1, draw them from the likeliest tokens", gt=0, le=1)
     eval_greedy: bool = key(True, "translate it greedily as well, which the alarm of reward hacking needs")
+    eval_on_start: bool = key(False, "an evaluation before the first step, which the alarm then compares with")
     eval_mode: Literal["single", "tensor_parallel"] | None = key(
         None, "where evaluation runs", by=switch("evaluation samples from the policy that is being trained")
     )
