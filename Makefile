@@ -42,7 +42,7 @@ format: install ## put the code into the style that lint checks
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
 
-bench: install ## measure generation, training, converters and reward server; results in benchmarks/results (some ten minutes, an hour where benchmarks/peers are installed)
+bench: install ## measure generation, training, converters and reward server; results in benchmarks/results (a quarter of an hour, more than an hour where benchmarks/peers are installed)
 	@$(PY) benchmarks/tiny_step.py
 	@$(PY) benchmarks/training_forms.py
 	@$(PY) benchmarks/convert_rows.py
@@ -50,6 +50,8 @@ bench: install ## measure generation, training, converters and reward server; re
 	@$(PY) benchmarks/decode.py
 	@$(PY) benchmarks/grpo_step.py
 	@$(PY) benchmarks/logprob.py
+	@$(PY) benchmarks/ranker_step.py
+	@$(PY) benchmarks/judge_group.py
 	@$(PY) benchmarks/parity.py
 	@$(PY) benchmarks/growth.py
 	@$(PY) benchmarks/cuda_kernels.py

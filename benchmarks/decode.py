@@ -136,9 +136,9 @@ class WorkerEnded(Exception):
 class Worker:
     """An engine in a process that answers lines of JSON, one at a time."""
 
-    def __init__(self, command: Sequence[object]) -> None:
+    def __init__(self, command: Sequence[object], threads: str = _THREADS) -> None:
         self._command = list(map(str, command))
-        environment = dict(os.environ, OMP_NUM_THREADS=_THREADS, MKL_NUM_THREADS=_THREADS, HF_HUB_OFFLINE="1")
+        environment = dict(os.environ, OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads, HF_HUB_OFFLINE="1")
         self._process = subprocess.Popen(
             self._command,
             stdin=subprocess.PIPE,
@@ -151,11 +151,15 @@ class Worker:
 
     def seconds(self, asked: dict[str, Any]) -> float:
         """How long the engine took. Raises WorkerEnded where its process is gone."""
+        return float(self.ask(asked)["seconds"])
+
+    def ask(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """All that it answers. Raises WorkerEnded where its process is gone."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # the missing answer says it all
             self._process.stdin.write(json.dumps(asked) + "\n")
             self._process.stdin.flush()
-        return float(json.loads(self._answer())["seconds"])
+        return dict(json.loads(self._answer()))
 
     def close(self) -> None:
         """End the process."""

@@ -26,6 +26,15 @@ WORDS = {
     "logprob": "log-probability and entropy of {tokens} tokens, forth and back: seconds, MB",
     "cost": "{seconds:.1f} s, {peak_mb:.0f} MB",
     "compared": "{seconds:.1f} s ({time:.2f} of torch's), {peak_mb:.0f} MB ({memory:.2f})",
+    "ranker": "seconds a training step of the ranker, {groups} groups of {group_size}",
+    "none": "each candidate by itself",
+    "group": "candidates compared",
+    "torch": "{seconds_per_step:.2f}",
+    "ours": "{seconds_per_step:.2f} ({relative_to_torch:.2f} of torch's; {cpu_relative_to_torch:.2f} in CPU seconds)",
+    "judge": "milliseconds a judged group of {group_size}, SmolLM2-135M",
+    "groups_at_once": "{batch} at once",
+    "judged": "{milliseconds_per_group:.0f}",
+    "judged_beside": "{milliseconds_per_group:.0f} (1/{times:.1f} of the GQM's)",
     "server": "reward requests/s (p99), {groups} groups of {samples} each",
     "at_once": "{connections} at once",
     "served": "{requests_per_s:.0f} ({p99_ms:.0f} ms)",
@@ -104,6 +113,23 @@ def _logprob(rows: list[dict[str, Any]]) -> str:
     return _table(head, [[engine, *(found[engine, model] for model in models)] for engine in engines])
 
 
+def _ranker(rows: list[dict[str, Any]]) -> str:
+    forms, engines = (list(dict.fromkeys(row[key] for row in rows)) for key in ("compare", "engine"))
+    found = {(row["engine"], row["compare"]): WORDS[row["engine"]].format(**row) for row in rows}
+    head = [WORDS["ranker"].format(**rows[0]), *(WORDS[form] for form in forms)]
+    return _table(head, [[engine, *(found[engine, form] for form in forms)] for engine in engines])
+
+
+def _judge(rows: list[dict[str, Any]]) -> str:
+    batches, engines = (list(dict.fromkeys(row[key] for row in rows)) for key in ("batch", "engine"))
+    found = {}
+    for row in rows:
+        form = WORDS["judged" if row["engine"].startswith("gqm") else "judged_beside"]
+        found[row["engine"], row["batch"]] = form.format(**row, times=1 / row["relative_to_gqm"])
+    head = [WORDS["judge"].format(**rows[0]), *(WORDS["groups_at_once"].format(batch=batch) for batch in batches)]
+    return _table(head, [[engine, *(found[engine, batch] for batch in batches)] for engine in engines])
+
+
 def _server(rows: list[dict[str, Any]]) -> str:
     found = {}
     for row in rows:
@@ -120,7 +146,14 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-TABLES = {"decode": (_decode, _rollout), "grpo_step": (_step,), "logprob": (_logprob,), "server": (_server,)}
+TABLES = {
+    "decode": (_decode, _rollout),
+    "grpo_step": (_step,),
+    "logprob": (_logprob,),
+    "ranker_step": (_ranker,),
+    "judge_group": (_judge,),
+    "server": (_server,),
+}
 
 if __name__ == "__main__":
     main()

@@ -29,16 +29,18 @@ _PRODUCT_SCALE, _EMBEDDING_SCALE, _SCORE_SCALE = 3.0, 5.0, 0.3
 
 
 class Rows(NamedTuple):
-    """Candidates' tokens as the K rows of the new blocks: one candidate a row, or one group.
+    """Candidates' tokens as M rows of layers, and as the K rows of attention: one candidate a row, or one group.
 
-    `tokens_KT` indexes [N + 1] tokens of which the last is padding; `positions_KT` restart with each candidate;
-    `mask_KT` is 0 at tokens and the lowest number at padding; `own_KTT` is 1 where two tokens are of one candidate,
-    None where each row is one; `weights_KCT` average over the tokens of each of a row's C candidates, and `members_R`
-    are the candidates among the K * C averages.
+    `tokens_M` says which of N tokens each is, `positions_M` restart with each candidate. `index_KT` indexes the M
+    tokens, with 0 at padding, and `places_M` where each is among the K * T; `mask_KT` is 0 at tokens and the lowest
+    number at padding; `own_KTT` is 1 where two tokens are of one candidate, None where each row is one; `weights_KCT`
+    average over the tokens of each of a row's C candidates, `members_R` are the candidates among the K * C averages.
     """
 
-    tokens_KT: paddle.Tensor
-    positions_KT: paddle.Tensor
+    tokens_M: paddle.Tensor
+    positions_M: paddle.Tensor
+    index_KT: paddle.Tensor
+    places_M: paddle.Tensor
     mask_KT: paddle.Tensor
     own_KTT: paddle.Tensor | None
     weights_KCT: paddle.Tensor
@@ -58,19 +60,21 @@ def lay_out_rows(
         sizes, in_rows, members_R = [1] * len(lengths_D), np.arange(len(lengths_D)), numbers_R
     lengths = np.asarray(lengths_D)[in_rows]
     ends = np.cumsum([0, *sizes])
+    n_tokens = int(lengths.sum())
+    candidate_M = np.repeat(np.arange(len(in_rows)), lengths)
+    positions_M = np.arange(n_tokens) - (np.cumsum(lengths) - lengths)[candidate_M]
     index_KT = scatter_index([int(lengths[begin:end].sum()) for begin, end in itertools.pairwise(ends)])
-    candidate_KT = np.append(np.repeat(np.arange(len(in_rows)), lengths), -1)[index_KT]
-    is_token_KT = candidate_KT >= 0
-    positions_KT = np.where(is_token_KT, index_KT - (np.cumsum(lengths) - lengths)[candidate_KT], 0)
-    begins = (np.cumsum(lengths_D) - lengths_D)[in_rows]
-    tokens_KT = np.where(is_token_KT, begins[candidate_KT] + positions_KT, sum(lengths_D))
+    is_token_KT = index_KT < n_tokens
+    candidate_KT = np.append(candidate_M, -1)[index_KT]
     number_KC = ends[:-1, None] + np.arange(max(sizes))  # of each row's candidates; some are of the rows behind
     weights_KCT = (number_KC[:, :, None] == candidate_KT[:, None, :]).astype(np.float32)
     weights_KCT /= np.maximum(weights_KCT.sum(-1, keepdims=True), 1)
     own_KTT = candidate_KT[:, :, None] == candidate_KT[:, None, :]
     return Rows(
-        tokens_KT=paddle.to_tensor(tokens_KT),
-        positions_KT=paddle.to_tensor(positions_KT),
+        tokens_M=paddle.to_tensor((np.cumsum(lengths_D) - lengths_D)[in_rows][candidate_M] + positions_M),
+        positions_M=paddle.to_tensor(positions_M),
+        index_KT=paddle.to_tensor(np.where(is_token_KT, index_KT, 0)),
+        places_M=paddle.to_tensor(np.flatnonzero(is_token_KT)),
         mask_KT=paddle.to_tensor(np.where(is_token_KT, 0, np.finfo(np.float32).min).astype(np.float32)),
         own_KTT=paddle.to_tensor(own_KTT.astype(np.float32)) if compare == "group" else None,
         weights_KCT=paddle.to_tensor(weights_KCT),
@@ -101,21 +105,26 @@ class Block(nn.Layer):
         if compare == "group":
             self.own_bias = self.create_parameter([self.n_heads], default_initializer=nn.initializer.Constant(0.0))
 
-    def forward(self, x_KTH: paddle.Tensor, rows: Rows, tables: Any) -> paddle.Tensor:
-        """[K, T, H] to [K, T, H]; `tables` are cosines and sines of rotary positions."""
-        x_KTH = x_KTH + self.out(self._attend(self.attention_norm(x_KTH), rows, tables))
-        return x_KTH + self.mlp(self.mlp_norm(x_KTH))
+    def forward(self, x_MH: paddle.Tensor, rows: Rows, tables: Any) -> paddle.Tensor:
+        """[M, H] to [M, H]; `tables` are cosines and sines of rotary positions."""
+        x_MH = x_MH + self.out(self._attend(self.attention_norm(x_MH), rows, tables))
+        return x_MH + self.mlp(self.mlp_norm(x_MH))
 
-    def _attend(self, x_KTH: paddle.Tensor, rows: Rows, tables: Any) -> paddle.Tensor:
-        n_rows, length, width = x_KTH.shape
-        shape = [n_rows, length, self.n_heads, width // self.n_heads]
-        query, key, value = (part(x_KTH).reshape(shape) for part in (self.query, self.key, self.value))
+    def _attend(self, x_MH: paddle.Tensor, rows: Rows, tables: Any) -> paddle.Tensor:
+        shape = [1, x_MH.shape[0], self.n_heads, -1]
+        query, key, value = (part(x_MH).reshape(shape) for part in (self.query, self.key, self.value))
         with paddle.amp.auto_cast(enable=False):
             query, key, value = (part.astype("float32") for part in (query, key, value))
-            query, key = modeling.apply_rotary_pos_emb(query, key, *tables, rows.positions_KT)
-            q, k, v = (part.transpose([0, 2, 1, 3]) for part in (query, key, value))
-            mixed = SoftmaxAttention.apply(q, k, v, self._mask(rows))
-        return mixed.transpose([0, 2, 1, 3]).reshape(x_KTH.shape).astype(x_KTH.dtype)
+            query, key = modeling.apply_rotary_pos_emb(query, key, *tables, rows.positions_M.unsqueeze(0))
+            q, k, v = (self._in_rows(part, rows).transpose([0, 2, 1, 3]) for part in (query, key, value))
+            mixed = SoftmaxAttention.apply(q, k, v, self._mask(rows)).transpose([0, 2, 1, 3])
+            mixed_MH = paddle.gather(mixed.reshape([-1, x_MH.shape[1]]), rows.places_M)
+        return mixed_MH.astype(x_MH.dtype)
+
+    def _in_rows(self, part: paddle.Tensor, rows: Rows) -> paddle.Tensor:
+        """[1, M, heads, D] to [K, T, heads, D]; no token looks at what padding holds."""
+        padded = paddle.gather(part.reshape([part.shape[1], -1]), rows.index_KT.flatten())
+        return padded.reshape([*rows.index_KT.shape, *part.shape[2:]])
 
     def _mask(self, rows: Rows) -> paddle.Tensor:
         """What is added to attention scores [K, heads, T, T]."""
@@ -160,13 +169,12 @@ class RankerHead(nn.Layer):
     def forward(self, features_NF: paddle.Tensor, rows: Rows) -> paddle.Tensor:
         """[N, 3 H + 2] to scores [R] float32."""
         x_NH = self.features(features_NF.astype(self.features.weight.dtype))
-        n_rows, length = rows.tokens_KT.shape
-        padded = paddle.concat([x_NH, paddle.zeros([1, x_NH.shape[-1]], dtype=x_NH.dtype)])
-        x_KTH = paddle.gather(padded, rows.tokens_KT.flatten()).reshape([n_rows, length, -1])
-        tables = self.rotary(rows.mask_KT, seq_len=length)
+        x_MH = paddle.gather(x_NH, rows.tokens_M)
+        tables = self.rotary(rows.mask_KT, seq_len=rows.mask_KT.shape[1])
         for block in self.blocks:
-            x_KTH = block(x_KTH, rows, tables)
-        means_KCH = paddle.matmul(rows.weights_KCT.astype(x_KTH.dtype), self.norm(x_KTH))
+            x_MH = block(x_MH, rows, tables)
+        normed_KTH = paddle.gather(self.norm(x_MH), rows.index_KT.flatten()).reshape([*rows.index_KT.shape, -1])
+        means_KCH = paddle.matmul(rows.weights_KCT.astype(normed_KTH.dtype), normed_KTH)
         means_RH = paddle.gather(means_KCH.reshape([-1, means_KCH.shape[-1]]), rows.members_R)
         return self.score(means_RH).squeeze(-1).astype("float32")
 
