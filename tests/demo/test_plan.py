@@ -58,6 +58,8 @@ def test_training_commands_set_only_keys_that_the_recipes_know(tmp_path, nproc):
 
 def test_steps_of_the_recipe_feed_the_progress_line(tmp_path):
     by_name = {stage.name: stage for stage in stages(tmp_path)}
+    quick = {stage.name: stage for stage in stages(tmp_path, judge="metric")}
+    assert quick["seed1/grpo"].total_steps == quick["seed1/reinforce_plus_plus"].total_steps == 180
     recipe = yaml.safe_load((ROOT / "llm/config/qwen/grpo_grrm_tiny_argument.yaml").read_text(encoding="utf-8"))
     assert by_name["seed1/grpo"].total_steps == recipe["max_steps"]
     assert by_name["seed1/grpo"].needs_server

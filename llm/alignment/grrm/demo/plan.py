@@ -150,7 +150,7 @@ class Plan:
             layout.recipe(f"{run if run == REINFORCE else GRPO}_grrm_tiny_argument.yaml"),
             overrides,
             [*layout.weights(SFT, seed), data, watched, *judge_files],
-            settings.rl_steps,
+            settings.steps_of_rl,
             _RL_METRICS,
             reward_server=server,
         )

@@ -53,6 +53,7 @@ class DemoSettings:
     sft_batch_rows: int = 48
     sft_steps: int | None = None
     rl_steps: int | None = None
+    quick_rl_steps: int = 180  # where the demo is about the metric alone
     rl_eval_rows: int = 500  # of the dev rows, translated while RL goes on
     rl_eval_steps: int = 100
     eval_samples: int = 2
@@ -75,6 +76,11 @@ class DemoSettings:
     def rl_runs(self) -> tuple[str, ...]:
         """The policies that reinforcement learning trains."""
         return RL_RUNS[self.judge]
+
+    @property
+    def steps_of_rl(self) -> int | None:
+        """Training steps of every policy; None leaves them to the recipe."""
+        return self.quick_rl_steps if self.judge == METRIC and self.rl_steps is None else self.rl_steps
 
     @property
     def headline(self) -> str:
