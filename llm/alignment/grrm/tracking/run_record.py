@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from grrm.config import RLConfig
+from grrm.gqm.groups import Status
 from grrm.tracking.console import StepProgress, show_groups
 from grrm.tracking.metrics_log import MetricsLog
 from grrm.tracking.rollout_dump import RolloutDump
 
 PROGRESS_METRICS = ("loss", "reward_mean", "kl", "frac_zero_variance")
+MANY_FAILURES = 0.05  # of a step's samples: so many of one status are worth a line
+REMEDIES = {
+    Status.UNPARSABLE_CANDIDATE: "no translation could be extracted; look at the responses and at extractor_type",
+    Status.UNSAFE_CANDIDATE: "they would deceive the judge; look at the responses",
+    Status.SINGLE_CANDIDATE: "all samples of a prompt are alike, so there is nothing to compare; raise temperature",
+    Status.TOO_LONG: "the judge's prompt has no room; raise prompt_length of the judge, or lower max_dec_len",
+    Status.TOO_MANY_CANDIDATES: "more than max_candidates of the judge; lower rollout_n",
+    Status.MISSING_REFERENCE: "the judge compares with references and the rows have none; host another judge",
+    Status.UNSEEN_LANGUAGES: "the reward model was not trained on these languages; train it on them",
+    Status.JUDGE_UNPARSABLE: "the judge's replies cannot be read; look at them in the rollouts",
+    Status.JUDGE_TIMEOUT: "the judge is too slow; raise judge_deadline_s of its server",
+    Status.JUDGE_UNREACHABLE: "the judge's model cannot be reached; look at the log of the reward server",
+}
 
 
 @dataclass(slots=True)
@@ -27,6 +41,7 @@ class RunRecord:
     progress: StepProgress | None
     console_groups: int
     show_every: int = 1
+    frequent: set[Status] = field(default_factory=set)
 
     @classmethod
     def open(cls, config: RLConfig, is_writer: bool, total_steps: int, first_step: int) -> RunRecord:
@@ -63,6 +78,15 @@ class RunRecord:
             self.metrics_log.log(step, metrics)
         if self.progress is not None:
             self.progress.update(step, **{name: metrics.get(name) for name in PROGRESS_METRICS})
+        self._tell_failures(step, metrics)
+
+    def _tell_failures(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """A line for each status without a score that many samples have now and had not in the step before."""
+        shares = {status: metrics.get(f"status/{status.value}", 0.0) for status in REMEDIES}
+        frequent = {status for status, share in shares.items() if share > MANY_FAILURES}
+        for status in sorted(frequent - self.frequent):
+            self.say(f"step {step}, {shares[status]:.0%} of the samples are {status.value}: {REMEDIES[status]}")
+        self.frequent = frequent
 
     def evaluation(self, step: int, metrics: Mapping[str, Any], lines: Sequence[str] = ()) -> None:
         """Write one evaluation as a line of its own, and `lines` to the console."""
