@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -155,3 +157,12 @@ def test_a_source_that_a_server_has_no_room_for_is_too_long_and_the_others_are_t
     assert result["statuses"] == ["translated", "too_long"]
     assert result["responses"] == ["T", "Translation Failed."]
     assert result["raw_outputs"] == [BLOCK, None]
+
+
+def test_a_process_that_translates_says_nothing_of_its_own(tmp_path):
+    from support.tiny_checkpoint import write_tiny_checkpoint
+
+    call = "import sys, grrm; grrm.translate(sys.argv[1], ['Hallo'], 'de', 'en', max_new_tokens=2, retry=0)"
+    command = [sys.executable, "-c", call, str(write_tiny_checkpoint(tmp_path / "model"))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert [line for line in (done.stdout + done.stderr).splitlines() if "INFO" in line] == []

@@ -23,11 +23,11 @@ def generator_for(
 ) -> OpenedGenerator:
     """The generator over an engine that is open already and its tokenizer, else `open_generator` of `model_path`.
 
-    Raises ValueError when only one of engine and tokenizer is given, or settings for opening beside them; UserError as
-    `open_generator`.
+    Unless `opening` says otherwise, no message of PaddleNLP is left but warnings. Raises ValueError when only one
+    of engine and tokenizer is given, or settings for opening beside them; UserError as `open_generator`.
     """
     if model is None and tokenizer is None:
-        return open_generator(model_path, chat_template=chat_template, **opening)
+        return open_generator(model_path, chat_template=chat_template, **{"quiet": True, **opening})
     if model is None or tokenizer is None or opening:
         raise ValueError("model and tokenizer go together, without settings for opening a model")
     render = chat_renderer(chat_template, tokenizer, None if model_path is None else Path(model_path))
