@@ -73,7 +73,7 @@ class StudyPlan:
         rows = self.layout.data / "study-rows" / self.layout.train_parquet.name
         few = self.layout.data / "ranker-rows" / self.layout.train_parquet.name
         stages = [self._judges.samples(LARGE, seed, rows, 8), self._judges.gold(LARGE, seed)]
-        stages.append(self._judges.reward_model("rm", seed, "gold-train", "rm_tiny_argument.yaml", None))
+        stages.append(self._judges.reward_model("rm", seed, f"gold-{LARGE}", "rm_tiny_argument.yaml", LARGE_STEPS))
         large, small = ([arm for arm in ranker_arms() if (arm.steps == LARGE_STEPS) == is_large] for is_large in (1, 0))
         stages += self._rankers(large, seed)
         stages += self._gqm.stages(seed)
