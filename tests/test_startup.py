@@ -168,3 +168,30 @@ print(json.dumps([kept, faults]))
     kept, (first, *later) = json.loads(done.stdout)
     assert kept
     assert max(later) < first / 10
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be asked")
+def test_threads_take_turns_with_the_same_freed_memory():
+    code = """
+import threading
+import numpy as np
+from grrm.startup import keep_freed_memory
+
+keep_freed_memory()
+barrier, turn = threading.Barrier(8), threading.Lock()
+
+def work():
+    barrier.wait()  # all threads are alive at once, as those of a server are
+    with turn:
+        np.ones(8_000_000).sum()
+
+threads = [threading.Thread(target=work) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+with open("/proc/self/statm") as file:
+    print(int(file.read().split()[1]) * 4096 / 1e6)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert float(done.stdout) < 3 * 64 + 150  # eight heaps would hold 512 MB

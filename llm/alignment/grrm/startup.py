@@ -60,14 +60,15 @@ def keep_freed_memory() -> bool:
 
     Every operator allocates its result; handing megabytes back and faulting them in again page by page costs more than
     the arithmetic of small models. All blocks come from the heap: by size glibc lets that be asked up to 32 MB only.
+    Threads share one heap: with heaps of their own, each thread of a server would keep what its largest request took.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):
         return False
-    m_trim_threshold, m_mmap_max = -1, -4
+    m_trim_threshold, m_mmap_max, m_arena_max = -1, -4, -8
     never = -1
-    return bool(mallopt(m_mmap_max, 0)) and bool(mallopt(m_trim_threshold, never))
+    return bool(mallopt(m_mmap_max, 0)) and bool(mallopt(m_trim_threshold, never)) and bool(mallopt(m_arena_max, 1))
 
 
 def flush_denormals() -> bool:
