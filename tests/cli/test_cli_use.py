@@ -124,6 +124,27 @@ def test_candidates_are_judged_singly_or_in_several_orders_on_request():
     assert "agreement of the orders of 1 groups (Kendall tau-b): -1.000" in averaged.stderr
 
 
+def test_answers_are_judged_by_criteria_or_by_the_true_answer(tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    row = {"src_text": "2 + 2?", "src_lang": "en", "trg_lang": "en", "trg_text": "4", "mt_texts": ["four", "five"]}
+    rows.write_text(json.dumps(row) + "\n", encoding="utf-8")
+
+    def reply(body, _):
+        right = "four<" in body["prompt"] or "\nfour\n" in body["prompt"]
+        return str(right) if "Return" in body["prompt"] else f"Total Score: [{9 if right else 1}/10]"
+
+    server = CompletionsServer(reply)
+    try:
+        graded, verified = (
+            grrm("rank", rows, "--url", server.url, "--judge", name, *more)
+            for name, more in (("rubric", []), ("verifier", ["--verifier-prompt", "tinyv-qwen3"]))
+        )
+    finally:
+        server.close()
+    assert lines(graded.stdout)[0]["judge_scores"] == [9, 1], graded.stderr
+    assert lines(verified.stdout)[0]["judge_scores"] == [10, 0], verified.stderr
+
+
 def on_a_terminal(*arguments: object) -> str:
     """What a person would see, both streams, on a terminal 100 columns wide."""
     controller, terminal = pty.openpty()

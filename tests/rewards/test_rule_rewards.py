@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from grrm.errors import UserError
 from grrm.rewards.ranking_accuracy import INVALID, ranking_score_reward
-from grrm.rewards.rule_rewards import rule_reward_function, single_score_reward
+from grrm.rewards.rule_rewards import grade_reward, rule_reward_function, single_score_reward
 
 GOLD = '{"A": 7}'
 
@@ -45,3 +45,30 @@ def test_rewards_are_chosen_by_name():
     assert rule_reward_function("ranking_score") is ranking_score_reward
     with pytest.raises(UserError, match="unknown rule reward 'rank': did you mean 'ranking'"):
         rule_reward_function("rank")
+
+
+@pytest.mark.parametrize(
+    ("text", "truth", "credit"),
+    [("Total Score: 8/10", "0.8", 1.0), ("Total Score: [5]", "1", 0.25), ("Total Score: 12", "1.0", 1.0)],
+)
+def test_a_grade_earns_by_its_distance(text, truth, credit):
+    found = grade_reward(f"Fine.\n{text}", truth, score_scale_factor=2.0)
+    assert (found.score, found.score_reward, found.valid_answer) == pytest.approx((2 * credit, credit, True))
+    assert found.ranking_reward is None
+
+
+@given(st.one_of(st.text(max_size=20), st.floats().map(str)), st.floats(0, 1))
+def test_no_total_earns_outside_0_to_1(text, truth):
+    assert 0 <= grade_reward(f"Total Score: {text}", str(truth)).score <= 1
+
+
+def test_the_original_pays_for_a_negative_total():
+    assert grade_reward("Total Score: -30", "1", compat=True).score == pytest.approx(9.0)
+    assert grade_reward("Total Score: nan", "1", compat=True).score == 1.0
+    assert grade_reward("Total Score: nan", "1") == INVALID
+
+
+@pytest.mark.parametrize("truth", ["A > B", "8", "-0.1", "nan", '{"A": 1}', {"A": 1}])
+def test_a_grade_that_is_not_from_0_to_1_is_an_error(truth):
+    with pytest.raises(UserError, match="ground truth"):
+        grade_reward("", truth)

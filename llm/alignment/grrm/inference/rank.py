@@ -15,10 +15,10 @@ from grrm.gqm.grammar import Mode
 from grrm.gqm.groups import Candidate, Group, TranslationTask, Verdict
 from grrm.gqm.languages import display_name
 from grrm.inference.batch_calls import BATCH_ROWS, Progress, batches, generator_for, one_per_row
-from grrm.judges.building import DEFAULT_GQM, build_from_options, options_of
+from grrm.judges.building import DEFAULT_GQM, GENERATIVE_JUDGES, build_from_options, options_of
 from grrm.judges.interface import Judge
 from grrm.judges.metrics import JudgeMetrics
-from grrm.judges.options import SQMOptions
+from grrm.judges.options import GQMOptions, SQMOptions
 
 
 class RankResult(TypedDict):
@@ -41,8 +41,9 @@ class RankResult(TypedDict):
 class RankSettings:
     """How the judge is asked.
 
-    `judge` is "gqm" (all candidates in one prompt) or "sqm" (each by itself); `options` are values of `GQMOptions` or
-    `SQMOptions` by name. `prompt_length` is the longest judge prompt in tokens, None as long as the model allows.
+    `judge` is "gqm" (all candidates in one prompt), or "sqm", "rubric" or "verifier" (each by itself); `options` are
+    values of its options by name. `prompt_length` is the longest judge prompt in tokens, None as long as the model
+    allows.
     """
 
     judge: str = "gqm"
@@ -113,8 +114,9 @@ def rank(
         "shuffle": shuffle,
         "permutations": permutations,
     }
-    # The judge sqm has none of these options: one that is not at its default is passed on, to be refused by name.
-    options |= of_groups if judge != "sqm" else {k: v for k, v in of_groups.items() if v != getattr(DEFAULT_GQM, k)}
+    # Judges of one candidate have none of these options: one that is not at its default is passed on, to be refused.
+    given = {name: value for name, value in of_groups.items() if value != getattr(DEFAULT_GQM, name)}
+    options |= of_groups if GENERATIVE_JUDGES.get(judge, GQMOptions) is GQMOptions else given
     settings = RankSettings(judge, prompt_length, options)
     check_rank_settings(settings, groups)
     opened = generator_for(model_path, model, tokenizer, chat_template, opening)

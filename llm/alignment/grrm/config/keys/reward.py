@@ -8,7 +8,14 @@ from grrm.config.key import Section, key, switch
 from grrm.gqm.mt_prompts import MTPromptType
 
 RuleReward = Literal[
-    "ranking_score", "ranking_score_no_cot", "score", "ranking", "ranking_no_cot", "ranking_zero", "single_score"
+    "ranking_score",
+    "ranking_score_no_cot",
+    "score",
+    "ranking",
+    "ranking_no_cot",
+    "ranking_zero",
+    "single_score",
+    "grade",
 ]
 
 
