@@ -86,6 +86,8 @@ OF_VERIFIERS = ("verifier_prompt", "think")
     help="With --judge verifier: the wording that it was trained with.",
 )
 @click.option("--think", is_flag=True, help="With --judge verifier: it reasons before it answers.")
+@click.option("--src-text-key", default="src_text", show_default=True, help="Column of the sources.")
+@click.option("--src-lang-key", default="src_lang", show_default=True, help="Column of their languages.")
 @click.option("--mt-key", default="mt_texts", show_default=True, help="Column of the lists of candidates.")
 @click.option(
     "--score-key",
@@ -126,12 +128,12 @@ def rank(rows: Path, out: Path | None, batch_rows: int, score_key: str, **option
     from grrm.inference.rank import group_of
 
     records = read_records(rows, _source_and_candidates)
-    sources = records.column("src_text", text, "text")
+    sources = records.column(options.pop("src_text_key"), text, "text")
     has_references = options["judge"] in ("text_metric", *OF_ANSWERS)
     tasks = map(
         TranslationTask,
         sources,
-        languages(records, "src_lang", options.pop("src_lang")),
+        languages(records, options.pop("src_lang_key"), options.pop("src_lang")),
         languages(records, "trg_lang", options.pop("trg_lang")),
         records.column("trg_text", text, "text") if has_references else [None] * len(sources),
     )

@@ -9,6 +9,7 @@ from random import Random
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from tqdm import tqdm
 
 from grrm.data.convert import ConversionReport, RejectedRow
@@ -16,9 +17,10 @@ from grrm.data.converters.intake import read_usable
 from grrm.data.converters.output import DEFAULT_SEED, Order, shuffled_order, write_in_order
 from grrm.data.parquet import ROWS_PER_BATCH
 from grrm.errors import UserError
-from grrm.gqm.pair_prompts import diverse_templates, fill, pair_template
+from grrm.gqm.pair_prompts import HOLE, diverse_templates, pair_template
 
 CountTokens = Callable[[list[str]], list[int]]
+_SEPARATOR = "\0"
 SCHEMA = pa.schema([(name, pa.string()) for name in ("prompt", "chosen", "rejected")])
 
 
@@ -63,8 +65,8 @@ def write_instructions(
     names = (columns or PairColumns()).names()
 
     def equal_texts(batch: pa.Table) -> list[str | None]:
-        both = zip(batch[names[3]].to_pylist(), batch[names[4]].to_pylist(), strict=True)
-        return ["the chosen text is the rejected one" if one is not None and one == two else None for one, two in both]
+        equal = pc.fill_null(pc.equal(batch[names[3]], batch[names[4]]), False).to_numpy()
+        return ["the chosen text is the rejected one" if one else None for one in equal.tolist()]
 
     intake = read_usable(parquet, dict.fromkeys(names, "text"), equal_texts)
     prompts = _prompts(intake.table, names, Random(seed) if diverse_prompt else None)
@@ -89,15 +91,20 @@ SCHEMA_WIDE = pa.schema([(name, pa.large_string()) for name in SCHEMA.names])
 
 
 def _prompts(table: pa.Table, names: list[str], draw: Random | None) -> pa.Array:
-    known: dict[tuple[str, str], tuple[str, ...]] = {}
-    texts = []
-    for source, *pair in zip(*(table[name].to_pylist() for name in names[:3]), strict=True):
-        languages = (pair[0], pair[1])
-        if languages not in known:
-            known[languages] = diverse_templates(*languages) if draw else (pair_template(*languages),)
-        templates = known[languages]
-        texts.append(fill(draw.choice(templates) if draw else templates[0], source))
-    return pa.array(texts, pa.large_string())
+    """The prompt of every row: what stands before and behind the source, by its languages and the wording drawn."""
+    source, src_lang, trg_lang = (table[name].combine_chunks() for name in names[:3])
+    pairs = pc.binary_join_element_wise(src_lang, trg_lang, pa.scalar(_SEPARATOR, src_lang.type)).dictionary_encode()
+    languages = [pair.split(_SEPARATOR) for pair in pairs.dictionary.to_pylist()]
+    wordings = [diverse_templates(*pair) if draw else (pair_template(*pair),) for pair in languages]
+    n_wordings = len(wordings[0])
+    chosen = pairs.indices.to_numpy() * n_wordings
+    if draw is not None:
+        chosen = chosen + np.array([draw.choice(range(n_wordings)) for _ in range(len(chosen))])
+    around = [template.split(HOLE) for templates in wordings for template in templates]
+    before, behind = (
+        pa.array([pieces[side] for pieces in around], source.type).take(pa.array(chosen)) for side in (0, 1)
+    )
+    return pc.binary_join_element_wise(before, source, behind, pa.scalar("", source.type))
 
 
 def _short_enough(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -11,18 +10,18 @@ _RULE = "=" * 60
 _TOTAL = "Total"
 
 
-def language_matrices(src_langs: Sequence[str], trg_langs: Sequence[str]) -> str:
+def language_matrices(counts: Mapping[tuple[str, str], int]) -> str:
     """Two tables over source (down) and target languages (across): numbers of pairs, and percentages of all.
 
-    English comes first, the others by name, totals last. One entry per pair; at least one.
+    English comes first, the others by name, totals last. `counts` are the pairs by source and target language.
     """
-    counts = Counter(zip(src_langs, trg_langs, strict=True))
-    sources, targets = _english_first(src_langs), _english_first(trg_langs)
-    inner = np.array([[counts[src, trg] for trg in targets] for src in sources])
+    n_pairs = sum(counts.values())
+    sources, targets = (_english_first([pair[side] for pair in counts]) for side in (0, 1))
+    inner = np.array([[counts.get((src, trg), 0) for trg in targets] for src in sources])
     with_rows = np.hstack([inner, inner.sum(axis=1, keepdims=True)])
     cells = np.vstack([with_rows, with_rows.sum(axis=0, keepdims=True)])
     labels = ([*sources, _TOTAL], [*targets, _TOTAL])
-    percent = np.round(cells / len(src_langs) * 100, 2)
+    percent = np.round(cells / n_pairs * 100, 2)
     return "\n".join(
         [
             "Language Distribution Matrix (src_lang → trg_lang)",
@@ -33,7 +32,7 @@ def language_matrices(src_langs: Sequence[str], trg_langs: Sequence[str]) -> str
             _RULE,
             _grid(*labels, [_decimals(column) for column in percent.T.tolist()]),
             "",
-            f"Total samples: {len(src_langs)}",
+            f"Total samples: {n_pairs}",
         ]
     )
 

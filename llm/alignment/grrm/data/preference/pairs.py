@@ -120,7 +120,8 @@ def pair_schema(columns: dict[str, str]) -> pa.Schema:
 def _matrices(table: pa.Table) -> str:
     if not {"src_lang", "trg_lang"} <= set(table.column_names):
         return f"Total samples: {table.num_rows}"
-    return language_matrices(table["src_lang"].to_pylist(), table["trg_lang"].to_pylist())
+    counted = table.group_by(["src_lang", "trg_lang"]).aggregate([([], "count_all")]).to_pylist()
+    return language_matrices({(str(row["src_lang"]), str(row["trg_lang"])): row["count_all"] for row in counted})
 
 
 def _check_columns(path: Path, mt_texts_key: str, score_key: str, columns: dict[str, str]) -> None:
@@ -165,7 +166,7 @@ class _PairBuilder:
                 return self._schema.empty_table()
             self.n_rows += file.metadata.num_rows
             names = list(dict.fromkeys((self._mt_texts_key, self._score_key, *self._columns.values())))
-            batches = file.iter_batches(batch_size=ROWS_PER_BATCH, columns=names)
+            batches = file.iter_batches(batch_size=ROWS_PER_BATCH, columns=names, use_threads=False)
             table = pa.concat_tables([self._schema.empty_table(), *self._of_batches(path, batches)])
         if self._rules.limit_for_each_lang_pair is None:
             return table

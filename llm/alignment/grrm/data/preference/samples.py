@@ -93,7 +93,7 @@ def _clean_file(path: Path, text_key: str) -> CleaningReport:
         beside = _lists_as_long(file, text_key)
         with atomic_path(path) as temporary, pq.ParquetWriter(temporary, file.schema_arrow) as writer:
             first = 1
-            for batch in file.iter_batches(batch_size=ROWS_PER_BATCH):
+            for batch in file.iter_batches(batch_size=ROWS_PER_BATCH, use_threads=False):
                 table = pa.Table.from_batches([batch])
                 cleaned, has_candidates, n_found, n_kept = _clean_batch(table, text_key, beside)
                 n_before, n_after = n_before + n_found, n_after + n_kept
@@ -108,7 +108,9 @@ def _clean_file(path: Path, text_key: str) -> CleaningReport:
 def _lists_as_long(file: pq.ParquetFile, text_key: str) -> list[str]:
     """The other list columns whose lists are as long as the candidates in every row."""
     lists = [field.name for field in file.schema_arrow if is_list(field.type) and field.name != text_key]
-    for batch in file.iter_batches(batch_size=ROWS_PER_BATCH, columns=[text_key, *lists]):
+    if not lists:
+        return lists
+    for batch in file.iter_batches(batch_size=ROWS_PER_BATCH, columns=[text_key, *lists], use_threads=False):
         wanted = pc.list_value_length(batch.column(text_key))
         lists = [name for name in lists if pc.list_value_length(batch.column(name)).equals(wanted)]
     return lists
@@ -121,7 +123,7 @@ def _clean_batch(
     column = table[text_key].combine_chunks()
     texts = column.flatten()
     rows = pc.list_parent_indices(column).to_numpy(zero_copy_only=False).astype(np.int64)
-    cut = pc.replace_substring_regex(texts, r"(?s)</s>.*", "")
+    cut = _cut_at_end_token(texts)
     keep = _first_in_row(cut, rows)
     lengths = np.bincount(rows[keep], minlength=table.num_rows)
     kept = pa.array(np.flatnonzero(keep))
@@ -129,6 +131,15 @@ def _clean_batch(
         lists = pa.ListArray.from_arrays(pa.array(list_offsets(lengths)), values.take(kept))
         table = table.set_column(table.schema.get_field_index(name), name, lists)
     return table, lengths > 0, len(texts), int(keep.sum())
+
+
+def _cut_at_end_token(texts: pa.Array) -> pa.Array:
+    has_token = pc.fill_null(pc.match_substring(texts, END_TOKEN), False)
+    if not pc.any(has_token).as_py():
+        return texts
+    return pc.replace_with_mask(
+        texts, has_token, pc.replace_substring_regex(texts.filter(has_token), f"(?s){END_TOKEN}.*", "")
+    )
 
 
 def _first_in_row(texts: pa.Array, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
