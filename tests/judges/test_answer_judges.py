@@ -8,7 +8,7 @@ import pytest
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
-from grrm.judges.building import build_from_options, options_of
+from grrm.judges.building import build_from_options, build_judge, options_of
 from grrm.judges.generation import JudgeSampling
 from grrm.judges.interface import GeneratedText
 from grrm.judges.rubric import RubricJudge
@@ -126,3 +126,13 @@ def test_a_reference_that_is_no_such_json_is_the_answer_itself(text):
 def test_mixes_that_make_no_sense_are_refused(setup, weight):
     with pytest.raises(UserError):
         VerifierMix(setup, weight)
+
+
+def test_a_rule_alone_is_a_judge():
+    judge = build_judge("answer", {"rule": "gsm8k"})
+    first, second = judge.judge([group_of("#### 4", "#### 5", "four", None), group_of("#### 4", reference=None)])
+    assert first.scores == (10.0, 0.0, None, None)
+    assert first.statuses[2:] == (Status.UNPARSABLE_CANDIDATE,) * 2
+    assert second == Verdict.unscored(1, Status.MISSING_REFERENCE)
+    with pytest.raises(UserError, match="unknown answer rule 'gsm8'"):
+        build_judge("answer", {"rule": "gsm8"})

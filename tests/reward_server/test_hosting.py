@@ -259,3 +259,11 @@ def test_consensus_is_hosted_without_a_model_or_a_reference():
     assert first["score"] == copy["score"] > other["score"]
     with pytest.raises(UserError, match="setting 'model' has no effect, as judge 'consensus' has no model"):
         hosted(judge="consensus", model="somewhere")
+
+
+def test_true_answers_are_told_from_others_on_paddlenlps_route():
+    judge = hosted(judge="answer", judge_options={"rule": "gsm8k"})
+    app = create_app(Settings(extractor_type="none"), judge)
+    rows = {"src": ["2 + 2?"] * 3, "tgt": ["4"] * 3, "response": ["2 + 2\n#### 4", "#### 5", "four"]}
+    answer = app.test_client().post("/", json=rows).get_json()
+    assert (answer["error_code"], answer["score"]) == (0, [1.0, 0.0, 0.0])

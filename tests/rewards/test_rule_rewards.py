@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grrm.errors import UserError
-from grrm.rewards.ranking_accuracy import INVALID, ranking_score_reward
-from grrm.rewards.rule_rewards import grade_reward, rule_reward_function, single_score_reward
+from grrm.rewards.ranking_accuracy import INVALID, RankingReward, ranking_score_reward
+from grrm.rewards.rule_rewards import grade_reward, parts_of, rule_reward_function, single_score_reward
 
 GOLD = '{"A": 7}'
 
@@ -72,3 +72,17 @@ def test_the_original_pays_for_a_negative_total():
 def test_a_grade_that_is_not_from_0_to_1_is_an_error(truth):
     with pytest.raises(UserError, match="ground truth"):
         grade_reward("", truth)
+
+
+def test_a_right_answer_earns_the_scale_and_a_missing_one_is_not_valid():
+    rule = rule_reward_function("gsm8k")
+    assert rule("3 * 4\n#### 12", "12", score_scale_factor=2.0).score == 2.0
+    assert rule("3 * 4\n#### 13", "12") == RankingReward(0.0, True, None, 0.0)
+    assert rule("I do not know", "12") == INVALID
+    assert parts_of(rule) == ("score_reward",)
+
+
+@pytest.mark.parametrize(("name", "truth"), [("exact", " "), ("exact", {"A": 1}), ("knights_and_knaves", "12")])
+def test_a_true_answer_that_the_rule_cannot_use_is_an_error(name, truth):
+    with pytest.raises(UserError, match="ground truth"):
+        rule_reward_function(name)("", truth)

@@ -83,16 +83,18 @@ def test_bad_rows_are_named_left_out_and_counted(tmp_path, caplog):
         row(["a", None, "c"], [9.0, 1.0, None]),
         row(["a", "b"], [float("inf"), 1.0]),
         row(["a", "b", "c"], [None, 2.0, 8.0]),
+        row(["a", "b"], [9.0, 1.0], trg_lang=None),
     ]
     report, found = written(tmp_path, rows)
     assert sorted((pair["winner_text"], pair["loser_text"]) for pair in found) == [("a", "b"), ("c", "b")]
-    assert [rejected.row for rejected in report.conversion.rejected] == [2, 3, 4, 5, 7]
+    assert [rejected.row for rejected in report.conversion.rejected] == [2, 3, 4, 5, 7, 9]
     assert [rejected.reason for rejected in report.conversion.rejected] == [
         "en2de.parquet: sc holds a value that is not a finite number",
         "en2de.parquet: 2 texts but 1 scores",
         "en2de.parquet: mts is not a list",
         "en2de.parquet: no candidates",
         "en2de.parquet: sc holds a value that is not a finite number",
+        "en2de.parquet: trg_lang is not text",
     ]
     assert report.n_unscored == 3
     assert "3 candidates without a score passed over" in report.summary()

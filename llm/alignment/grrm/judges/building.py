@@ -12,6 +12,7 @@ from typing import Any
 from grrm.errors import UserError, require_known
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.fences import guard_for
+from grrm.judges.answer import AnswerJudge
 from grrm.judges.cache import CachedJudge, VerdictCache
 from grrm.judges.chunk import ChunkedJudge
 from grrm.judges.consensus import ConsensusJudge
@@ -31,6 +32,7 @@ EMBEDDED_JUDGES: Mapping[str, Callable[..., Judge]] = {
     "text_metric": TextMetricJudge,
     **{metric: partial(TextMetricJudge, metric=metric) for metric in METRICS},
     "consensus": ConsensusJudge,
+    "answer": AnswerJudge,
 }
 # Judges that are a reward model, by name, and its kind.
 REWARD_MODEL_JUDGES: Mapping[str, str] = {"rm": "pairwise", "ranker": "ranker"}
@@ -47,7 +49,7 @@ ANSWER_JUDGES = ("rubric", "verifier")
 
 
 def build_judge(name: str = "text_metric", options: Mapping[str, object] | None = None) -> Judge:
-    """The judge called `name`: "text_metric" or "consensus" (option `metric`), or a metric's own name ("chrf", "bleu").
+    """The judge called `name`: "text_metric" or "consensus" (option `metric`), a metric's own name, "answer" (`rule`).
 
     `options` are the judge's constructor arguments. Raises UserError that names the nearest known name or option.
     """

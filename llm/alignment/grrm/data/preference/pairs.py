@@ -86,10 +86,10 @@ def write_pairs(
     """Write the pairs of all language-pair files of `folder` to one parquet file, shuffled.
 
     Columns: winner_text, winner_score, winner_raw_score, winner_key, the same of the loser, and those of `columns`,
-    which maps names of COPIED to columns of the files. A row is left out, logged and counted if its lists are missing
-    or differ in length, or a score is NaN or infinite; a null score or text is a candidate passed over. Memory: a
-    batch of rows, and all pairs. Raises UserError for a file without the columns or with other types, for an `out` that
-    is not .parquet, and when there is no pair at all.
+    which maps names of COPIED to columns of the files. A row is left out, logged and counted if its lists or a text of
+    `columns` are missing, its lists differ in length, or a score is NaN or infinite; a null score or text is a
+    candidate passed over. Memory: a batch of rows, and all pairs. Raises UserError for a file without the columns or
+    with other types, for an `out` that is not .parquet, and when there is no pair at all.
     """
     if out.suffix != ".parquet":
         raise UserError(f"{out} does not end with .parquet; pairs are written as parquet")
@@ -177,8 +177,7 @@ class _PairBuilder:
     def _of_batches(self, path: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         first = 1
         for batch in batches:
-            texts, scores = batch.column(self._mt_texts_key), batch.column(self._score_key)
-            reasons = _row_faults(texts, scores, self._mt_texts_key, self._score_key)
+            reasons = _row_faults(batch, self._mt_texts_key, self._score_key, list(self._columns.values()))
             for at in sorted(reasons):
                 self.rejected.append(RejectedRow(first + at, f"{path.name}: {reasons[at]}"))
                 logger.warning("%s row %d left out: %s", path, first + at, reasons[at])
@@ -266,12 +265,13 @@ def _first_lowest(
     return lowest[first]
 
 
-def _row_faults(texts: pa.Array, scores: pa.Array, mt_texts_key: str, score_key: str) -> dict[int, str]:
+def _row_faults(batch: pa.RecordBatch, mt_texts_key: str, score_key: str, copied: list[str]) -> dict[int, str]:
     """Position in the batch -> why the row cannot be used."""
     faults: dict[int, str] = {}
-    for name, column in ((mt_texts_key, texts), (score_key, scores)):
-        for at in pc.indices_nonzero(pc.is_null(column)).to_pylist():
-            faults.setdefault(at, f"{name} is not a list")
+    texts, scores = batch.column(mt_texts_key), batch.column(score_key)
+    for name, noun in ((mt_texts_key, "a list"), (score_key, "a list"), *((name, "text") for name in copied)):
+        for at in pc.indices_nonzero(pc.is_null(batch.column(name))).to_pylist():
+            faults.setdefault(at, f"{name} is not {noun}")
     n_texts, n_scores = pc.list_value_length(texts), pc.list_value_length(scores)
     for at in pc.indices_nonzero(pc.fill_null(pc.not_equal(n_texts, n_scores), False)).to_pylist():
         faults.setdefault(at, f"{n_texts[at]} texts but {n_scores[at]} scores")
