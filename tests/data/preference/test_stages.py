@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from grrm.cli import grrm
 from grrm.data.preference.instructions import write_instructions
 from grrm.data.preference.pair_files import pair_files
-from grrm.data.preference.samples import clean_sample_files, clean_samples
+from grrm.data.preference.samples import clean_sample_files, clean_samples, one_line
 from grrm.data.preference.seeds import write_rm_seed, write_x2x_seed
 from grrm.errors import UserError
 from grrm.gqm.pair_prompts import fill
@@ -92,6 +92,14 @@ def test_samples_are_cleaned_with_what_is_said_of_each_and_only_once(tmp_path):
     assert report.summary() == "file: de2en.parquet, removed item: 4/8, rows left out: 2"
     (again,) = clean_sample_files(tmp_path)
     assert (read(path), again.n_removed) == (cleaned, 0)
+
+
+def test_samples_of_several_lines_can_be_put_on_one(tmp_path):
+    texts = ["\n a\nb \n", "a; b</s>", "c\td"]
+    path = write(tmp_path / "de2en.parquet", [{"mt_texts": texts}])
+    clean_sample_files(tmp_path, single_line=True)
+    assert read(path)[0]["mt_texts"] == clean_samples([one_line(text.split("</s>")[0]) for text in texts])
+    assert read(path)[0]["mt_texts"] == ["a; b", "c\td"]
 
 
 def test_parts_share_the_files_out(tmp_path):

@@ -50,7 +50,7 @@ class RewardRoutes:
 
     rules: Iterable[RouteRule] = SEED_RULES
     fallback: str = FALLBACK
-    _own: list[RouteRule] = field(default_factory=list)
+    _own: list[RouteRule] = field(default_factory=list, init=False)
 
     def add(self, matches: Callable[[str], bool] | str, reward: str) -> None:
         """Route data sources that match, or that have exactly this name, to `reward`, before all rules there are."""

@@ -88,6 +88,7 @@ def x2x_seed(parquet: Path, out_dir: Path) -> None:
 @click.command()
 @click.argument("folder", type=FILE)
 @click.option("--text-key", default="mt_texts", show_default=True, help="Column of the lists of candidates.")
+@click.option("--single-line", is_flag=True, help="Strip candidates and replace newlines inside by `; `.")
 @_parts
 def clean_samples(folder: Path, **settings: Any) -> None:
     """Clean the sampled candidates of FOLDER's files in place: cut at `</s>`, copies left out, first seen first."""

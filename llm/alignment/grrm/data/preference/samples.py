@@ -56,19 +56,23 @@ class CleaningReport:
 
 
 def clean_sample_files(
-    folder: Path, *, text_key: str = "mt_texts", part_id: int = 0, device_num: int = 1
+    folder: Path, *, text_key: str = "mt_texts", single_line: bool = False, part_id: int = 0, device_num: int = 1
 ) -> list[CleaningReport]:
     """Clean the lists of texts in `text_key` of the folder's language-pair files, each rewritten in one atomic step.
 
-    As `clean_samples`; candidates that are null are removed too, empty ones are not. Other lists of the file that are
-    as long as the candidates in every row (statuses, scores) lose the same members. Rows without a candidate are left
-    out, logged and counted. Memory: a batch of rows. Raises UserError as `pair_files` does, and for a file that is not
-    parquet or whose `text_key` is missing or no list of texts.
+    As `clean_samples`, with `single_line` after putting each text on `one_line`; candidates that are null are removed
+    too, empty ones are not. Other lists of the file that are as long as the candidates in every row (statuses, scores)
+    lose the same members. Rows without a candidate are left out, logged and counted. Memory: a batch of rows. Raises
+    UserError as `pair_files` does, and for a file that is not parquet or whose `text_key` is missing or no list of
+    texts.
     """
     files = pair_files(folder, part_id, device_num)
     for path in files:
         _check_column(path, text_key)
-    return [_clean_file(path, text_key) for path in tqdm(files, desc="clean samples", unit="file", disable=None)]
+    return [
+        _clean_file(path, text_key, single_line)
+        for path in tqdm(files, desc="clean samples", unit="file", disable=None)
+    ]
 
 
 def _check_column(path: Path, text_key: str) -> None:
@@ -84,7 +88,7 @@ def _check_column(path: Path, text_key: str) -> None:
         raise UserError(f"{path} has {kind} in column {text_key}; it must hold lists of text")
 
 
-def _clean_file(path: Path, text_key: str) -> CleaningReport:
+def _clean_file(path: Path, text_key: str, single_line: bool) -> CleaningReport:
     rejected: list[RejectedRow] = []
     n_before = n_after = 0
     with open_parquet(path, [text_key]) as file:
@@ -95,7 +99,7 @@ def _clean_file(path: Path, text_key: str) -> CleaningReport:
             first = 1
             for batch in file.iter_batches(batch_size=ROWS_PER_BATCH, use_threads=False):
                 table = pa.Table.from_batches([batch])
-                cleaned, has_candidates, n_found, n_kept = _clean_batch(table, text_key, beside)
+                cleaned, has_candidates, n_found, n_kept = _clean_batch(table, text_key, single_line, beside)
                 n_before, n_after = n_before + n_found, n_after + n_kept
                 rejected.extend(RejectedRow(first + int(at), "no candidates") for at in np.flatnonzero(~has_candidates))
                 writer.write_table(cleaned.filter(pa.array(has_candidates)).cast(file.schema_arrow))
@@ -117,13 +121,15 @@ def _lists_as_long(file: pq.ParquetFile, text_key: str) -> list[str]:
 
 
 def _clean_batch(
-    table: pa.Table, text_key: str, beside: Sequence[str]
+    table: pa.Table, text_key: str, single_line: bool, beside: Sequence[str]
 ) -> tuple[pa.Table, npt.NDArray[np.bool_], int, int]:
     """The cleaned rows, which of them have a candidate, and the number of candidates before and after."""
     column = table[text_key].combine_chunks()
     texts = column.flatten()
     rows = pc.list_parent_indices(column).to_numpy(zero_copy_only=False).astype(np.int64)
     cut = _cut_at_end_token(texts)
+    if single_line:
+        cut = pc.replace_substring(pc.utf8_trim_whitespace(cut), "\n", "; ")
     keep = _first_in_row(cut, rows)
     lengths = np.bincount(rows[keep], minlength=table.num_rows)
     kept = pa.array(np.flatnonzero(keep))
