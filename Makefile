@@ -46,6 +46,7 @@ bench: install ## measure generation, training, converters and reward server; re
 	@$(PY) benchmarks/tiny_step.py
 	@$(PY) benchmarks/training_forms.py
 	@$(PY) benchmarks/convert_rows.py
+	@$(PY) benchmarks/preference_pairs.py
 	@$(PY) benchmarks/server.py
 	@$(PY) benchmarks/decode.py
 	@$(PY) benchmarks/grpo_step.py

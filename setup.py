@@ -32,6 +32,7 @@ EXTRAS = {
     ],
     "server": ["flask>=3.1,<3.2", "waitress>=3.0.2"],
     "metrics": ["sacrebleu>=2.5"],
+    "math": ["math-verify[antlr4_13_2]>=0.8"],
     "corpora": ["babel>=2.16", "django>=5.2,<5.3", "polib>=1.2"],
     "report": ["matplotlib>=3.9", "jinja2>=3.1.5"],
     "test": ["pytest>=8", "pytest-timeout>=2.3", "pytest-cov>=6", "pytest-xdist>=3.6", "hypothesis>=6.100"],

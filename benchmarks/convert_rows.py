@@ -112,10 +112,10 @@ def _run_one(converter: str, form: str, parquet: str, out: str) -> None:
     started = time.process_time()
     convert(Path(parquet), Path(out))
     cpu_s = time.process_time() - started
-    print(json.dumps({"cpu_s": cpu_s, "peak_mb": _peak_mb()}))
+    print(json.dumps({"cpu_s": cpu_s, "peak_mb": peak_mb()}))
 
 
-def _peak_mb() -> float:
+def peak_mb() -> float:
     """The most memory of this program so far; `ru_maxrss` would count what its parent held when it was started."""
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM:"))

@@ -37,7 +37,7 @@ RECEIVE_BYTES = 2**16  # waitress's default is 8 KiB: fifty turns of its loop fo
 @click.option(
     "--judge",
     type=click.Choice(JUDGES),
-    help="Judge to host; rm, ranker, gqm (grrm) and sqm need a model.  [default: chrf]",
+    help="Judge to host; rm, ranker, gqm (grrm), sqm, rubric and verifier need a model.  [default: chrf]",
 )
 @click.option("--model", help="Folder of the judge's checkpoint; with --openai-url the model's name there.")
 @click.option(

@@ -48,6 +48,8 @@ def test_what_is_no_finite_number_is_refused(server, option, value):
     [
         (["--judge", "sqm", "--permutations", 2], "--permutations"),
         (["--judge", "sqm", "--shuffle"], "--shuffle"),
+        (["--judge", "sqm", "--think"], "--think"),
+        (["--judge", "gqm", "--think"], "--think"),
         (["--judge", "consensus"], "--url"),
         (["--metric", "bleu"], "--metric"),
         (["--dtype", "float32"], "--dtype"),

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grrm import cli
+from grrm.cli.commands import rank as rank_command
 from grrm.cli.commands import translate as translate_command
 from grrm.cli.records import Records, check_lengths, languages, read_records, scores, text, text_or_none, texts
 from grrm.cli.results import json_line, result_sink, show_table
@@ -22,7 +23,7 @@ from grrm.errors import UserError
 from grrm.evaluation.ranking import GOLD_TIE_RULES, TIE_RULES, UNSCORED_RULES
 from grrm.gqm.mt_prompts import MT_PROMPT_TYPES
 from grrm.gqm.prompts import GQM_TASKS
-from grrm.judges.building import GENERATIVE_JUDGES, REWARD_MODEL_JUDGES
+from grrm.judges.building import ANSWER_JUDGES, GENERATIVE_JUDGES, REWARD_MODEL_JUDGES
 from grrm.tracking.console import printable
 
 TYPES = {"new": pa.int64()}
@@ -44,6 +45,7 @@ def test_choices_on_the_command_line_are_those_there_are():
     ranking = {parameter.name: parameter.type for parameter in cli.grrm.commands["eval"].commands["ranking"].params}
     assert translate_command.PROMPT_TYPES == MT_PROMPT_TYPES
     assert {*rank["judge"].choices} == {*GENERATIVE_JUDGES, *REWARD_MODEL_JUDGES, "consensus", "text_metric"}
+    assert rank_command.OF_ANSWERS == ANSWER_JUDGES
     assert tuple(rank["prompt_type"].choices) == tuple(GQM_TASKS)
     assert (tuple(ranking["ties"].choices), tuple(ranking["unscored"].choices)) == (TIE_RULES, UNSCORED_RULES)
     assert tuple(ranking["gold_ties"].choices) == GOLD_TIE_RULES

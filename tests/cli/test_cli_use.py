@@ -124,6 +124,49 @@ def test_candidates_are_judged_singly_or_in_several_orders_on_request():
     assert "agreement of the orders of 1 groups (Kendall tau-b): -1.000" in averaged.stderr
 
 
+def test_answers_are_judged_by_criteria_or_by_the_true_answer(tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    row = {"src_text": "2 + 2?", "src_lang": "en", "trg_lang": "en", "trg_text": "4", "mt_texts": ["four", "five"]}
+    rows.write_text(json.dumps(row) + "\n", encoding="utf-8")
+
+    def reply(body, _):
+        right = "four<" in body["prompt"] or "\nfour\n" in body["prompt"]
+        return str(right) if "Return" in body["prompt"] else f"Total Score: [{9 if right else 1}/10]"
+
+    server = CompletionsServer(reply)
+    try:
+        graded, verified = (
+            grrm("rank", rows, "--url", server.url, "--judge", name, *more)
+            for name, more in (("rubric", []), ("verifier", ["--verifier-prompt", "tinyv-qwen3"]))
+        )
+    finally:
+        server.close()
+    assert lines(graded.stdout)[0]["judge_scores"] == [9, 1], graded.stderr
+    assert lines(verified.stdout)[0]["judge_scores"] == [10, 0], verified.stderr
+
+
+def test_a_version_in_another_language_is_shown_to_the_policy_and_judged_instead_of_the_source(tmp_path):
+    row = {"src_text": "Hallo", "src_lang": "de", "trg_lang": "fr", "ref_text": "Hello", "ref_lang": "en"}
+    rows, sampled = tmp_path / "rows.jsonl", tmp_path / "sampled.jsonl"
+    rows.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    server = CompletionsServer(lambda body, number: VERDICT if "multiple" in body["prompt"] else f"Bonjour {number}")
+    try:
+        drawn = ["translate", rows, "--url", server.url, "--prompt-type", "Tower", "-n", 2, "--temperature", 1]
+        assert grrm(*drawn, "--anchor-key", "ref_text", "--out", sampled).returncode == 0
+        columns = ["--src-text-key", "ref_text", "--src-lang-key", "ref_lang"]
+        judged = grrm("rank", sampled, "--url", server.url, *columns)
+        refused = grrm(*drawn[:4], "--anchor-key", "ref_text")
+    finally:
+        server.close()
+    prompts = [request["prompt"] for request in server.requests]
+    assert "German Source: Hallo\nEnglish Reference: Hello\nFrench Translation:" in prompts[0]
+    assert "Hallo" not in prompts[-1]
+    assert "Given a source text in English" in prompts[-1]
+    assert lines(judged.stdout)[0]["judge_scores"] == [4, 9], judged.stderr
+    assert refused.returncode == 2
+    assert "--anchor-key is for --prompt-type Tower" in refused.stderr
+
+
 def on_a_terminal(*arguments: object) -> str:
     """What a person would see, both streams, on a terminal 100 columns wide."""
     controller, terminal = pty.openpty()

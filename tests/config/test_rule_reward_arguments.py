@@ -53,7 +53,8 @@ def test_floor_of_the_cosine_schedule_is_taken(tmp_path):
         (
             {**RULE, "rule_reward": "rankin_score"},
             "rule_reward is 'rankin_score'; give one of ranking_score, ranking_score_no_cot, score, ranking, "
-            "ranking_no_cot, ranking_zero, single_score (did you mean 'ranking_score'?).",
+            "ranking_no_cot, ranking_zero, single_score, grade, exact, "
+            "normalised, gsm8k, knights_and_knaves, math (did you mean 'ranking_score'?).",
         ),
         ({"rule_rewards": "ranking"}, "Unknown key 'rule_rewards'; did you mean 'rule_reward'?"),
         ({"rule_reward": "ranking"}, "rule_reward has no effect without use_rule_reward; set it to true or remove"),
@@ -101,5 +102,5 @@ def test_what_cannot_work_is_one_sentence(tmp_path, changes, sentence):
 
 
 def test_a_value_far_from_every_choice_has_no_nearest_one(tmp_path):
-    with pytest.raises(UserError, match=r"give one of [\w, ]*single_score\.$"):
-        values_of(tmp_path, **RULE, rule_reward="gsm8k")
+    with pytest.raises(UserError, match=r"give one of [\w, ]*math\.$"):
+        values_of(tmp_path, **RULE, rule_reward="bleurt")

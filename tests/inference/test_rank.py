@@ -256,3 +256,18 @@ def test_importing_the_package_loads_nothing_else():
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
     with pytest.raises(AttributeError, match="no attribute 'sing'"):
         _ = grrm.sing
+
+
+def test_answers_are_judged_by_what_the_references_hold(open_script):
+    open_script(Script({"10 for 4": ["Total Score: 8"]}))
+    result = grrm.rank("model", ["2 + 2?"], [["four"]], "en", "en", judge="rubric", references=["10 for 4"])
+    assert result["scores"] == [[8]]
+
+
+@pytest.mark.parametrize(
+    ("judge", "references", "message"),
+    [("verifier", None, "judge 'verifier' needs `references`"), ("gqm", ["4"], "judge 'gqm' reads no references")],
+)
+def test_references_are_given_where_they_are_read(judge, references, message):
+    with pytest.raises(UserError, match=message):
+        grrm.rank("model", ["2 + 2?"], [["four"]], "en", "en", judge=judge, references=references)

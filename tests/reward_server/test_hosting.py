@@ -29,8 +29,9 @@ NOWHERE = "http://127.0.0.1:1"
 
 
 def scored(body, _):
-    """A group verdict, or for a single translation a score."""
-    return "A: 7, B: 2" if "Translation A" in body["prompt"] else "Fine.\n7"
+    """A group verdict, a total, a verification, or for a single translation a score."""
+    replies = {"Translation A": "A: 7, B: 2", "grading teacher": "Total Score: [7/10]", "<model_answer>": "True"}
+    return next((reply for part, reply in replies.items() if part in body["prompt"]), "Fine.\n7")
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def hosting(model, judge=None, **values):
 def test_every_generative_judge_scores_with_a_server_of_its_model(model_server, name):
     app = create_app(Settings(), hosted(judge=name, openai_urls=[model_server.url], model="judge-7b"))
     answer = app.test_client().post("/v1/score", json=score_body(group("g", "one", "two"))).get_json()
-    expected = [7.0, 2.0] if name != "sqm" else [7.0, 7.0]
+    expected = {"sqm": [7.0, 7.0], "rubric": [7.0, 7.0], "verifier": [10.0, 10.0]}.get(name, [7.0, 2.0])
     assert [candidate["score"] for candidate in answer["verdicts"][0]["candidates"]] == expected
     assert {request["model"] for request in model_server.requests} == {"judge-7b"}
 
@@ -258,3 +259,11 @@ def test_consensus_is_hosted_without_a_model_or_a_reference():
     assert first["score"] == copy["score"] > other["score"]
     with pytest.raises(UserError, match="setting 'model' has no effect, as judge 'consensus' has no model"):
         hosted(judge="consensus", model="somewhere")
+
+
+def test_true_answers_are_told_from_others_on_paddlenlps_route():
+    judge = hosted(judge="answer", judge_options={"rule": "gsm8k"})
+    app = create_app(Settings(extractor_type="none"), judge)
+    rows = {"src": ["2 + 2?"] * 3, "tgt": ["4"] * 3, "response": ["2 + 2\n#### 4", "#### 5", "four"]}
+    answer = app.test_client().post("/", json=rows).get_json()
+    assert (answer["error_code"], answer["score"]) == (0, [1.0, 0.0, 0.0])

@@ -23,7 +23,7 @@ from grrm.rewards.ranking_accuracy import (
 from grrm.rewards.ranking_ground_truth import gold_ranking, gold_scores
 from grrm.rewards.rule_rewards import RULE_REWARDS
 
-RANKING_REWARDS = [reward for name, reward in RULE_REWARDS.items() if name != "single_score"]
+RANKING_REWARDS = [reward for name, reward in RULE_REWARDS.items() if "ranking" in name or name == "score"]
 GOLD = {"A": 8, "B": 3}
 ALL_AND_A = " > ".join((*CANDIDATE_IDS, "A"))
 

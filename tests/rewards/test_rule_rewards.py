@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grrm.errors import UserError
-from grrm.rewards.ranking_accuracy import INVALID, ranking_score_reward
-from grrm.rewards.rule_rewards import rule_reward_function, single_score_reward
+from grrm.rewards.ranking_accuracy import INVALID, RankingReward, ranking_score_reward
+from grrm.rewards.rule_rewards import grade_reward, parts_of, rule_reward_function, single_score_reward
 
 GOLD = '{"A": 7}'
 
@@ -45,3 +45,44 @@ def test_rewards_are_chosen_by_name():
     assert rule_reward_function("ranking_score") is ranking_score_reward
     with pytest.raises(UserError, match="unknown rule reward 'rank': did you mean 'ranking'"):
         rule_reward_function("rank")
+
+
+@pytest.mark.parametrize(
+    ("text", "truth", "credit"),
+    [("Total Score: 8/10", "0.8", 1.0), ("Total Score: [5]", "1", 0.25), ("Total Score: 12", "1.0", 1.0)],
+)
+def test_a_grade_earns_by_its_distance(text, truth, credit):
+    found = grade_reward(f"Fine.\n{text}", truth, score_scale_factor=2.0)
+    assert (found.score, found.score_reward, found.valid_answer) == pytest.approx((2 * credit, credit, True))
+    assert found.ranking_reward is None
+
+
+@given(st.one_of(st.text(max_size=20), st.floats().map(str)), st.floats(0, 1))
+def test_no_total_earns_outside_0_to_1(text, truth):
+    assert 0 <= grade_reward(f"Total Score: {text}", str(truth)).score <= 1
+
+
+def test_the_original_pays_for_a_negative_total():
+    assert grade_reward("Total Score: -30", "1", compat=True).score == pytest.approx(9.0)
+    assert grade_reward("Total Score: nan", "1", compat=True).score == 1.0
+    assert grade_reward("Total Score: nan", "1") == INVALID
+
+
+@pytest.mark.parametrize("truth", ["A > B", "8", "-0.1", "nan", '{"A": 1}', {"A": 1}])
+def test_a_grade_that_is_not_from_0_to_1_is_an_error(truth):
+    with pytest.raises(UserError, match="ground truth"):
+        grade_reward("", truth)
+
+
+def test_a_right_answer_earns_the_scale_and_a_missing_one_is_not_valid():
+    rule = rule_reward_function("gsm8k")
+    assert rule("3 * 4\n#### 12", "12", score_scale_factor=2.0).score == 2.0
+    assert rule("3 * 4\n#### 13", "12") == RankingReward(0.0, True, None, 0.0)
+    assert rule("I do not know", "12") == INVALID
+    assert parts_of(rule) == ("score_reward",)
+
+
+@pytest.mark.parametrize(("name", "truth"), [("exact", " "), ("exact", {"A": 1}), ("knights_and_knaves", "12")])
+def test_a_true_answer_that_the_rule_cannot_use_is_an_error(name, truth):
+    with pytest.raises(UserError, match="ground truth"):
+        rule_reward_function(name)("", truth)

@@ -21,6 +21,7 @@ _EXTRAS = {
     "safetensors": "train",
     "visualdl": "train",
     "sacrebleu": "metrics",
+    "math_verify": "math",
     "babel": "corpora",
     "polib": "corpora",
     "flask": "server",

@@ -11,6 +11,7 @@ import click
 from grrm.cli.commands.data import data
 from grrm.cli.commands.evaluate import evaluate
 from grrm.cli.commands.init import init
+from grrm.cli.commands.preference import PREFERENCE_COMMANDS
 from grrm.cli.commands.rank import rank
 from grrm.cli.commands.translate import translate
 from grrm.cli.options import FILE
@@ -75,6 +76,8 @@ _NO_SUBCOMMAND: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 for command in (init, data, rank, translate, evaluate):
     grrm.add_command(command)
+for command in PREFERENCE_COMMANDS:
+    data.add_command(command)
 
 
 def main() -> NoReturn:

@@ -60,14 +60,16 @@ _PROTOCOL_LINE = re.compile(
 )
 
 
-def unsafe_reason(text: str) -> UnsafeReason | None:
+def unsafe_reason(text: str, *, fenced: bool = True) -> UnsafeReason | None:
     """Why `text` would break out of its fence, None if it is safe.
+
+    In a prompt without fences (`fenced` false), fences and lines of the group protocol may stand in a text.
 
     Judged twice: after NFC, which tokenizers apply and which turns U+1FEF into a backtick, and as its `skeleton`,
     so that neither invisible characters in between nor look-alikes help.
     """
     readings = (unicodedata.normalize("NFC", text), skeleton(text))
-    if any(_FENCE.search(reading) for reading in readings):
+    if fenced and any(_FENCE.search(reading) for reading in readings):
         return UnsafeReason.FENCE
     if any(_CONTROL_TOKEN.search(reading) for reading in readings):
         return UnsafeReason.CONTROL_TOKEN
@@ -75,7 +77,7 @@ def unsafe_reason(text: str) -> UnsafeReason | None:
         return UnsafeReason.CONTROL_CHARACTER
     if _HIDDEN.search(_FLAG.sub("", text)):
         return UnsafeReason.HIDDEN_TEXT
-    if any(_PROTOCOL_LINE.search(reading) for reading in readings):
+    if fenced and any(_PROTOCOL_LINE.search(reading) for reading in readings):
         return UnsafeReason.PROTOCOL_LINE
     return None
 
@@ -85,18 +87,25 @@ def is_safe_candidate(text: str) -> bool:
     return unsafe_reason(text) is None
 
 
-def guard_for(special_tokens: Iterable[str]) -> Callable[[str], bool]:
+def is_safe_unfenced(text: str) -> bool:
+    """True if `text` can be shown to a judge whose prompt has no fences."""
+    return unsafe_reason(text, fenced=False) is None
+
+
+def guard_for(special_tokens: Iterable[str], *, fenced: bool = True) -> Callable[[str], bool]:
     """`is_safe_candidate` for a judge whose tokenizer has these special tokens: none may occur in a text either.
 
-    Without tokens it is `is_safe_candidate` itself. Blank tokens are ignored, for they would refuse everything.
+    Without tokens it is `is_safe_candidate` itself, or `is_safe_unfenced` for a prompt without fences. Blank tokens are
+    ignored, for they would refuse everything.
     """
     tokens = sorted({token for token in special_tokens if token.strip()})
+    is_safe_in_itself = is_safe_candidate if fenced else is_safe_unfenced
     if not tokens:
-        return is_safe_candidate
+        return is_safe_in_itself
     own_token = re.compile("|".join(re.escape(token) for token in tokens))
 
     def is_safe(text: str) -> bool:
         readings = (text, unicodedata.normalize("NFC", text), skeleton(text))
-        return is_safe_candidate(text) and not any(own_token.search(reading) for reading in readings)
+        return is_safe_in_itself(text) and not any(own_token.search(reading) for reading in readings)
 
     return is_safe

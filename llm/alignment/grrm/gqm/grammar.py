@@ -31,6 +31,8 @@ class RejectReason(str, Enum):
     TRUNCATED = "truncated"  # it reached the length limit, so that `10` may have become `1`
     MALFORMED_SCORES = "malformed_scores"  # the last line is not a list of scores
     MALFORMED_RANKING = "malformed_ranking"  # the last line is not a ranking
+    MALFORMED_TOTAL = "malformed_total"  # no number where a rubric judge's total must be
+    MALFORMED_ANSWER = "malformed_answer"  # a verifier said neither true nor false, or both
     OUT_OF_RANGE = "out_of_range"
     UNKNOWN_ID = "unknown_id"
     DUPLICATE_ID = "duplicate_id"

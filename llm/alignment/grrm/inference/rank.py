@@ -15,10 +15,10 @@ from grrm.gqm.grammar import Mode
 from grrm.gqm.groups import Candidate, Group, TranslationTask, Verdict
 from grrm.gqm.languages import display_name
 from grrm.inference.batch_calls import BATCH_ROWS, Progress, batches, generator_for, one_per_row
-from grrm.judges.building import DEFAULT_GQM, build_from_options, options_of
+from grrm.judges.building import ANSWER_JUDGES, DEFAULT_GQM, GENERATIVE_JUDGES, build_from_options, options_of
 from grrm.judges.interface import Judge
 from grrm.judges.metrics import JudgeMetrics
-from grrm.judges.options import SQMOptions
+from grrm.judges.options import GQMOptions, SQMOptions
 
 
 class RankResult(TypedDict):
@@ -41,8 +41,9 @@ class RankResult(TypedDict):
 class RankSettings:
     """How the judge is asked.
 
-    `judge` is "gqm" (all candidates in one prompt) or "sqm" (each by itself); `options` are values of `GQMOptions` or
-    `SQMOptions` by name. `prompt_length` is the longest judge prompt in tokens, None as long as the model allows.
+    `judge` is "gqm" (all candidates in one prompt), or "sqm", "rubric" or "verifier" (each by itself); `options` are
+    values of its options by name. `prompt_length` is the longest judge prompt in tokens, None as long as the model
+    allows.
     """
 
     judge: str = "gqm"
@@ -71,6 +72,7 @@ def rank(
     tokenizer: Any = None,
     *,
     judge: str = "gqm",
+    references: Sequence[str] | None = None,
     chat_template: str = "chatml",
     prompt_length: int | None = None,
     mode: Mode = "tolerant",
@@ -88,6 +90,7 @@ def rank(
     are `open_generator`'s. `model` and `tokenizer` replace opening one. Replies that cannot be read are drawn again up
     to `retry` times at temperature 1. `permutations` orders of the candidates, the first shuffled with `shuffle`, are
     averaged against position bias. Equal candidates are judged once; a candidate of None has no translation.
+    The judges "rubric" and "verifier" need `references`: the scoring criteria, or the true answer, of every source.
     Same arguments, same result, whatever `batch_rows`. Recommended for evaluation: temperature 0, max_new_tokens 8192.
     Raises ValueError for lists of different lengths and UserError as `open_generator` and the judge do.
     """
@@ -96,8 +99,10 @@ def rank(
         raise ValueError(f"{len(mt_list)} lists of candidates for {n_rows} sources")
     languages = zip(one_per_row(src_langs, n_rows), one_per_row(trg_langs, n_rows), strict=True)
     groups = [
-        group_of(row, TranslationTask(source, *pair), texts)
-        for row, (source, texts, pair) in enumerate(zip(src_list, mt_list, languages, strict=True))
+        group_of(row, TranslationTask(source, *pair, reference), texts)
+        for row, (source, texts, pair, reference) in enumerate(
+            zip(src_list, mt_list, languages, _references(judge, references, n_rows), strict=True)
+        )
     ]
     options: dict[str, object] = {
         "temperature": temperature,
@@ -113,12 +118,26 @@ def rank(
         "shuffle": shuffle,
         "permutations": permutations,
     }
-    # The judge sqm has none of these options: one that is not at its default is passed on, to be refused by name.
-    options |= of_groups if judge != "sqm" else {k: v for k, v in of_groups.items() if v != getattr(DEFAULT_GQM, k)}
+    # Judges of one candidate have none of these options: one that is not at its default is passed on, to be refused.
+    given = {name: value for name, value in of_groups.items() if value != getattr(DEFAULT_GQM, name)}
+    options |= of_groups if GENERATIVE_JUDGES.get(judge, GQMOptions) is GQMOptions else given
     settings = RankSettings(judge, prompt_length, options)
     check_rank_settings(settings, groups)
     opened = generator_for(model_path, model, tokenizer, chat_template, opening)
     return result_of(rank_groups(opened, groups, settings, batch_rows=batch_rows, progress=progress))
+
+
+def _references(judge: str, references: Sequence[str] | None, n_rows: int) -> Sequence[str | None]:
+    """One per row.
+
+    Raises UserError where the judge lacks them or would not read them, ValueError for another number of them.
+    """
+    if (references is not None) != (judge in ANSWER_JUDGES):
+        reads = "needs `references`, the criteria or the true answers" if references is None else "reads no references"
+        raise UserError(f"judge {judge!r} {reads}: {'give' if references is None else 'leave out'} the argument")
+    if references is not None and len(references) != n_rows:
+        raise ValueError(f"{len(references)} references for {n_rows} sources")
+    return [None] * n_rows if references is None else references
 
 
 def group_of(row: int, task: TranslationTask, texts: Sequence[str | None]) -> Group:

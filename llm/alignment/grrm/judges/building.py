@@ -12,16 +12,19 @@ from typing import Any
 from grrm.errors import UserError, require_known
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.fences import guard_for
+from grrm.judges.answer import AnswerJudge
 from grrm.judges.cache import CachedJudge, VerdictCache
 from grrm.judges.chunk import ChunkedJudge
 from grrm.judges.consensus import ConsensusJudge
 from grrm.judges.gqm import GQMJudge
 from grrm.judges.interface import Judge, TextGenerator
 from grrm.judges.metrics import JudgeMetrics
-from grrm.judges.options import GQMOptions, SQMOptions, read_options
+from grrm.judges.options import GQMOptions, RubricOptions, SQMOptions, VerifierOptions, read_options
 from grrm.judges.permute import PermutingJudge
+from grrm.judges.rubric import RubricJudge
 from grrm.judges.sqm import SQMJudge
 from grrm.judges.text_metric import METRICS, TextMetricJudge
+from grrm.judges.verifier import VerifierJudge
 
 DEFAULT_GQM = GQMOptions()
 # Judges that need no model, by name, and what builds them from their options, its keyword arguments.
@@ -29,15 +32,24 @@ EMBEDDED_JUDGES: Mapping[str, Callable[..., Judge]] = {
     "text_metric": TextMetricJudge,
     **{metric: partial(TextMetricJudge, metric=metric) for metric in METRICS},
     "consensus": ConsensusJudge,
+    "answer": AnswerJudge,
 }
 # Judges that are a reward model, by name, and its kind.
 REWARD_MODEL_JUDGES: Mapping[str, str] = {"rm": "pairwise", "ranker": "ranker"}
 # Judges that need a model that generates text, by name, and their options.
-GENERATIVE_JUDGES: Mapping[str, type[SQMOptions]] = {"gqm": GQMOptions, "grrm": GQMOptions, "sqm": SQMOptions}
+GENERATIVE_JUDGES: Mapping[str, type[SQMOptions]] = {
+    "gqm": GQMOptions,
+    "grrm": GQMOptions,
+    "sqm": SQMOptions,
+    "rubric": RubricOptions,
+    "verifier": VerifierOptions,
+}
+# Judges of an answer by what the reference says: scoring criteria, or the true answer.
+ANSWER_JUDGES = ("rubric", "verifier")
 
 
 def build_judge(name: str = "text_metric", options: Mapping[str, object] | None = None) -> Judge:
-    """The judge called `name`: "text_metric" or "consensus" (option `metric`), or a metric's own name ("chrf", "bleu").
+    """The judge called `name`: "text_metric" or "consensus" (option `metric`), a metric's own name, "answer" (`rule`).
 
     `options` are the judge's constructor arguments. Raises UserError that names the nearest known name or option.
     """
@@ -70,13 +82,13 @@ def build_from_options(
     special_tokens: Iterable[str] = (),
     metrics: JudgeMetrics | None = None,
 ) -> Judge:
-    """The generative judge that the options are for: the group judge for GQMOptions, else the one of single candidates.
+    """The generative judge that the options are for: the group judge for GQMOptions, else one of single candidates.
 
     `count_tokens` counts the judge's tokens where the generator cannot; `render` applies the judge's chat template;
     `special_tokens` of its tokenizer may not occur in a candidate; counts are added to `metrics`.
     """
     metrics = JudgeMetrics() if metrics is None else metrics
-    is_safe = guard_for(special_tokens)
+    is_safe = guard_for(special_tokens, fenced=not isinstance(options, RubricOptions))
     settings: dict[str, Any] = {
         "prompt_length": options.prompt_length,
         "mode": options.mode,
@@ -86,6 +98,10 @@ def build_from_options(
         "count_tokens": count_tokens,
         "metrics": metrics,
     }
+    if isinstance(options, VerifierOptions):
+        return VerifierJudge(generator, **settings, prompt_type=options.verifier_prompt, think=options.think)
+    if isinstance(options, RubricOptions):
+        return RubricJudge(generator, **settings)
     if not isinstance(options, GQMOptions):
         return SQMJudge(generator, **settings)
     room = options.max_candidates if options.show_copies else 0

@@ -41,11 +41,15 @@ class JudgeSampling:
 
 @dataclass(frozen=True, slots=True)
 class Question(Generic[T]):
-    """One complete prompt, the key its seeds are derived from, and how to read the reply."""
+    """One complete prompt, the key its seeds are derived from, and how to read the reply.
+
+    `cut_is_readable` is for replies whose meaning the rest could not change.
+    """
 
     key: str
     prompt: str
     parse: Callable[[str], T | Rejection]
+    cut_is_readable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +74,8 @@ def ask(
 ) -> list[Reply[T]]:
     """One reply per question, order kept: a batch for all, then batches of only those not yet readable.
 
-    A reply that was cut off at `max_new_tokens` is not readable, whatever it says. A question that the generator marks
-    as unanswered is not asked again. Counts are added to `metrics`.
+    A reply that was cut off at `max_new_tokens` is not readable, whatever it says, unless the question says so. A
+    question that the generator marks as unanswered is not asked again. Counts are added to `metrics`.
     """
     metrics = JudgeMetrics() if metrics is None else metrics
     metrics.add("questions", len(questions))
@@ -109,7 +113,8 @@ def _reply(question: Question[T], generated: GeneratedText, before: Reply[T] | N
     failure = UNANSWERED.get(generated.finish_reason)
     if failure is not None:
         return Reply(before.text if before else "", failure, attempts, tokens)
-    return Reply(generated.text, _rejection_if_cut(generated) or question.parse(generated.text), attempts + 1, tokens)
+    rejection = None if question.cut_is_readable else _rejection_if_cut(generated)
+    return Reply(generated.text, rejection or question.parse(generated.text), attempts + 1, tokens)
 
 
 def _rejection_if_cut(generated: GeneratedText) -> Rejection | None:

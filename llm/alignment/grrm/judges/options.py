@@ -12,6 +12,7 @@ from grrm.errors import UserError, require_known
 from grrm.gqm.grammar import Mode
 from grrm.gqm.languages import CANDIDATE_IDS
 from grrm.gqm.mt_prompts import MTPromptType
+from grrm.gqm.verification import VerifierPromptType
 from grrm.judges.generation import JudgeSampling
 
 MAX_PERMUTATIONS = 64
@@ -58,6 +59,28 @@ class SQMOptions:
         if not low <= value <= (sys.float_info.max if high is None else high):
             limits = f"at least {low}" if high is None else f"from {low} to {high}"
             raise UserError(f"Judge option {name!r} is {value!r}; give a number {limits}.")
+
+
+@dataclass(frozen=True)
+class RubricOptions(SQMOptions):
+    """Options of the rubric judge: as RRM draws, an unreadable reply again up to three times, hotter."""
+
+    max_new_tokens: int = 2048
+    retries: int = 3
+    retry_temperature: float = 0.3
+
+
+@dataclass(frozen=True)
+class VerifierOptions(RubricOptions):
+    """Options of the verifier, by default those of the released TinyV-1.5B.
+
+    `verifier_prompt` is the wording that the model was trained with, `think` is for models that reason first; these
+    need a `max_new_tokens` of 512. `mode` "exact" and "tolerant" are the same.
+    """
+
+    max_new_tokens: int = 8
+    verifier_prompt: VerifierPromptType = "tinyv"
+    think: bool = False
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.fences import is_safe_candidate
 from grrm.gqm.grammar import Mode, Rejection, parse_sqm
-from grrm.gqm.groups import Group, Status, Verdict
+from grrm.gqm.groups import Group, Status, TranslationTask, Verdict
 from grrm.gqm.prompts import sqm_prompt
 from grrm.judges.dedup import DistinctCandidates, dedup_texts, expand_to_duplicates
 from grrm.judges.generation import JudgeSampling, Question, Reply, ask, status_of
@@ -24,7 +25,12 @@ class SQMJudge:
     replies stay unreadable JUDGE_UNPARSABLE, one that a generator marks as failed JUDGE_TIMEOUT or JUDGE_UNREACHABLE;
     the others keep their scores. There is no ranking, and the verdict's `analysis` holds the last reply about each
     candidate under its id.
+
+    Judges that ask something else about one candidate at a time replace `prompt_of` and `read`.
     """
+
+    needs_reference: ClassVar[bool] = False  # a group without one is MISSING_REFERENCE
+    cut_is_readable: ClassVar[bool] = False  # see `Question`
 
     generator: TextGenerator
     prompt_length: int = 2048
@@ -38,7 +44,7 @@ class SQMJudge:
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept, from one batch of all groups' prompts (and one per round of retries)."""
-        plans = [dedup_texts(group, self.is_safe) for group in groups]
+        plans = [self._plan(group) for group in groups]
         questions = {
             (g, k): question
             for g, (group, plan) in enumerate(zip(groups, plans, strict=True))
@@ -52,13 +58,25 @@ class SQMJudge:
             for g, (group, plan) in enumerate(zip(groups, plans, strict=True))
         ]
 
+    def prompt_of(self, task: TranslationTask, text: str) -> str:
+        """The user turn that asks about one candidate's text."""
+        return sqm_prompt(task.source, text, task.src_lang, task.trg_lang)
+
+    def read(self, reply: str) -> float | Rejection:
+        """The score, 0 to 10, in a reply."""
+        return parse_sqm(reply, self.mode)
+
+    def _plan(self, group: Group) -> DistinctCandidates:
+        if self.needs_reference and group.task.reference is None:
+            return DistinctCandidates((), (), dict.fromkeys(range(len(group.candidates)), Status.MISSING_REFERENCE))
+        return dedup_texts(group, self.is_safe)
+
     def _question(self, group: Group, plan: DistinctCandidates, k: int) -> Question[float] | None:
-        """The question about distinct translation `k`, None when it is too long to ask."""
-        task = group.task
-        prompt = self.render(sqm_prompt(task.source, plan.texts[k], task.src_lang, task.trg_lang))
+        """The question about distinct text `k`, None when it is too long to ask."""
+        prompt = self.render(self.prompt_of(group.task, plan.texts[k]))
         if (self.count_tokens or self.generator.count_tokens)(prompt) > self.prompt_length:
             return None
-        return Question(prompt, prompt, lambda text: parse_sqm(text, self.mode))
+        return Question(prompt, prompt, self.read, self.cut_is_readable)
 
 
 def _verdict_of_replies(group: Group, plan: DistinctCandidates, replies: Sequence[Reply[float] | None]) -> Verdict:

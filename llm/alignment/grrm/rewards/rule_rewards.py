@@ -1,12 +1,16 @@
-"""The rule rewards by the names they have in settings files, and the reward of a judge of single translations (SQM)."""
+"""The rule rewards by the names they have in settings files; those of judges of one text, and of answers, are here."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from grrm.errors import UserError, require_known
 from grrm.gqm.compat import qe_score_reward
-from grrm.gqm.grammar import Rejection, parse_sqm
+from grrm.gqm.grammar import MAX_SCORE, Rejection, parse_sqm
+from grrm.gqm.rubric import read_total
+from grrm.rewards.answers import ANSWER_RULES, AnswerRule
 from grrm.rewards.ranking_accuracy import (
     INVALID,
     RankingReward,
@@ -46,6 +50,59 @@ def single_score_reward(
     return RankingReward(credit * score_scale_factor, True, None, credit)
 
 
+def grade_reward(
+    response: str, ground_truth: GroundTruth, *, score_scale_factor: float = 1.0, compat: bool = False
+) -> RankingReward:
+    """Reward in [0, 1] times the scale for a response that ends in a total of 10 points, which trains a rubric judge.
+
+    (1 - |s - g|)^2 with s the total over 10, from 0 to 1, and g the ground truth, a number from 0 to 1 (RRM, `grade`).
+    A total below 0 counts as 0 and one above 10 as 10; none, or one that is no number, is not valid. `compat` bounds s
+    by 1 alone, as the original does, so that a negative total can earn more than 1, and takes NaN for full marks.
+    Raises UserError for a ground truth that is not such a number.
+    """
+    wanted = _gold_grade(ground_truth)
+    total = read_total(response, compat=compat)
+    if total is None or (math.isnan(total) and not compat):
+        return INVALID
+    score = min(MAX_SCORE, total) / MAX_SCORE
+    credit = (1.0 - abs((score if compat else max(0.0, score)) - wanted)) ** 2
+    return RankingReward(credit * score_scale_factor, True, None, credit)
+
+
+def _gold_grade(ground_truth: GroundTruth) -> float:
+    try:
+        grade = float(ground_truth)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        grade = math.nan
+    if not 0 <= grade <= 1:
+        raise UserError(
+            f"The ground truth {repr(ground_truth)[:200]} is not a number from 0 to 1; give a grade like 0.8."
+        )
+    return grade
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerReward:
+    """1 times the scale for a response whose answer is right by a rule of `answers`, 0 for another answer.
+
+    A response without an answer is not valid. Called like the other rewards; `compat` changes nothing. Raises
+    UserError for a ground truth that is not text, or that the rule cannot use.
+    """
+
+    rule: AnswerRule
+
+    def __call__(
+        self, response: str, ground_truth: GroundTruth, *, score_scale_factor: float = 1.0, compat: bool = False
+    ) -> RankingReward:
+        """The reward of one response."""
+        if not isinstance(ground_truth, str) or not ground_truth.strip():
+            raise UserError(f"The ground truth {repr(ground_truth)[:200]} is not text; give the true answer.")
+        found = self.rule(response, ground_truth)
+        if found.answer is None:
+            return INVALID
+        return RankingReward(found.correct * score_scale_factor, True, None, float(found.correct))
+
+
 RULE_REWARDS: Mapping[str, RankingRewardFunction] = {
     "ranking_score": ranking_score_reward,
     "ranking_score_no_cot": ranking_score_reward_no_cot,
@@ -54,6 +111,8 @@ RULE_REWARDS: Mapping[str, RankingRewardFunction] = {
     "ranking_no_cot": ranking_reward_no_cot,
     "ranking_zero": ranking_reward_zero,
     "single_score": single_score_reward,
+    "grade": grade_reward,
+    **{name: AnswerReward(rule) for name, rule in ANSWER_RULES.items()},
 }
 
 
@@ -65,7 +124,7 @@ def rule_reward_function(name: str) -> RankingRewardFunction:
 
 def parts_of(rule: RankingRewardFunction) -> tuple[str, ...]:
     """The parts of a `RankingReward` that the rule fills."""
-    if rule is single_score_reward:
+    if isinstance(rule, AnswerReward) or rule in (single_score_reward, grade_reward):
         return ("score_reward",)
     if rule in (ranking_reward, ranking_reward_no_cot, ranking_reward_zero):
         return ("ranking_reward",)

@@ -70,6 +70,7 @@ _OPTIONAL = {
     "wandb": "report_to: wandb",
     "matplotlib": "curves in the demo's report",
     "Jinja2": "the demo's report.html",
+    "math-verify": "the answer rule `math`",
     "Django": "the `terms` corpus",
     "polib": "the `terms` corpus",
     "fastdeploy-gpu": "generation by FastDeploy (install it from Paddle's own index, see docs/use.md)",

@@ -23,6 +23,7 @@ from grrm.cli.options import (
 )
 from grrm.engine.options import check_reward_model_options
 from grrm.gqm.mt_prompts import MT_PROMPT_TYPES
+from grrm.gqm.verification import VERIFIER_PROMPT_TYPES
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.text_metric import METRICS
 
@@ -34,11 +35,13 @@ if TYPE_CHECKING:
 
 REWARD_MODELS = ("ranker", "rm")
 WITHOUT_MODEL = ("consensus", "text_metric")
+OF_ANSWERS = ("rubric", "verifier")
 SCORES = "judge_scores"
 OF_MODELS = (*(flag.removeprefix("--") for flag in NAMES.names.values()), "chat_template")
 OF_REPLIES = ("seed", "temperature", "top_p", "max_new_tokens", "retry", "prompt_length", "grammar")
 OF_REWARD_MODELS = ("mt_prompt_type", "any_language_pair")
 OF_GROUPS = ("prompt_type", "add_example", "shuffle", "permutations")
+OF_VERIFIERS = ("verifier_prompt", "think")
 
 
 @click.command()
@@ -48,11 +51,13 @@ OF_GROUPS = ("prompt_type", "add_example", "shuffle", "permutations")
 @sampling_options(temperature=0.0, max_new_tokens=8192, retry=6)
 @click.option(
     "--judge",
-    type=click.Choice(["gqm", "grrm", "sqm", *REWARD_MODELS, *WITHOUT_MODEL]),
+    type=click.Choice(["gqm", "grrm", "sqm", *OF_ANSWERS, *REWARD_MODELS, *WITHOUT_MODEL]),
     default="gqm",
     show_default=True,
     help="A model that reads them together and writes (gqm, also called grrm), or singly (sqm); a reward model "
-    "(ranker, rm); their agreement (consensus); or a metric against the reference in column trg_text (text_metric).",
+    "(ranker, rm); their agreement (consensus); a metric against the reference in column trg_text (text_metric); or "
+    "one that judges answers to the question in src_text by what trg_text holds, scoring criteria (rubric) or the true "
+    "answer (verifier).",
 )
 @click.option(
     "--mt-prompt-type",
@@ -73,6 +78,16 @@ OF_GROUPS = ("prompt_type", "add_example", "shuffle", "permutations")
     show_default=True,
     help="With --judge text_metric, and what consensus measures agreement by.",
 )
+@click.option(
+    "--verifier-prompt",
+    type=click.Choice(VERIFIER_PROMPT_TYPES),
+    default="tinyv",
+    show_default=True,
+    help="With --judge verifier: the wording that it was trained with.",
+)
+@click.option("--think", is_flag=True, help="With --judge verifier: it reasons before it answers.")
+@click.option("--src-text-key", default="src_text", show_default=True, help="Column of the sources.")
+@click.option("--src-lang-key", default="src_lang", show_default=True, help="Column of their languages.")
 @click.option("--mt-key", default="mt_texts", show_default=True, help="Column of the lists of candidates.")
 @click.option(
     "--score-key",
@@ -113,12 +128,12 @@ def rank(rows: Path, out: Path | None, batch_rows: int, score_key: str, **option
     from grrm.inference.rank import group_of
 
     records = read_records(rows, _source_and_candidates)
-    sources = records.column("src_text", text, "text")
-    has_references = options["judge"] == "text_metric"
+    sources = records.column(options.pop("src_text_key"), text, "text")
+    has_references = options["judge"] in ("text_metric", *OF_ANSWERS)
     tasks = map(
         TranslationTask,
         sources,
-        languages(records, "src_lang", options.pop("src_lang")),
+        languages(records, options.pop("src_lang_key"), options.pop("src_lang")),
         languages(records, "trg_lang", options.pop("trg_lang")),
         records.column("trg_text", text, "text") if has_references else [None] * len(sources),
     )
@@ -146,12 +161,12 @@ def _opener(
     if judge in WITHOUT_MODEL:
         from grrm.judges.building import build_judge
 
-        refused = (*OF_MODELS, *OF_REPLIES, *OF_GROUPS, *OF_REWARD_MODELS)
+        refused = (*OF_MODELS, *OF_REPLIES, *OF_GROUPS, *OF_REWARD_MODELS, *OF_VERIFIERS)
         refuse_given(refused, f"with --judge {judge}, which has no model")
         return lambda: build_judge(judge, {"metric": metric})
     refuse_given(("metric",), f"with --judge {judge}")
     if judge in REWARD_MODELS:
-        refuse_given((*OF_REPLIES, *OF_GROUPS), f"with --judge {judge}, which generates nothing")
+        refuse_given((*OF_REPLIES, *OF_GROUPS, *OF_VERIFIERS), f"with --judge {judge}, which generates nothing")
         return _reward_model_opener(groups, metrics, judge, **options)
     from grrm.inference.rank import build_generative_judge, check_rank_settings
 
@@ -192,9 +207,12 @@ def _reward_model_opener(
 def _settings(judge: str, prompt_length: int | None, retry: int, **options: Any) -> RankSettings:
     from grrm.inference.rank import RankSettings
 
-    if judge == "sqm":
-        refuse_given(OF_GROUPS, "with --judge sqm, which sees one candidate at a time")
-        options = {name: value for name, value in options.items() if name not in OF_GROUPS}
+    unused = OF_GROUPS if judge in ("sqm", *OF_ANSWERS) else ()
+    refuse_given(unused, f"with --judge {judge}, which sees one candidate at a time")
+    if judge != "verifier":
+        refuse_given(OF_VERIFIERS, f"with --judge {judge}")
+        unused = (*unused, *OF_VERIFIERS)
+    options = {name: value for name, value in options.items() if name not in unused}
     return RankSettings(judge, prompt_length, {**options, "retries": retry})
 
 

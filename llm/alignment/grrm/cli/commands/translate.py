@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from grrm.cli.options import COUNT, FILE, input_options, model_options, sampling_options, take_model_options
+from grrm.errors import UserError
 
 if TYPE_CHECKING:
+    from grrm.cli.records import Records
     from grrm.cli.results import Columns
     from grrm.inference.translate import DrawnTranslation, TranslateSettings
 
@@ -32,7 +34,15 @@ PROMPT_TYPES = ("codeblock-think", "Tower", "Tower.lastl", "seedx", "seedx-cot",
     help="Prompt the model knows.",
 )
 @click.option("-n", "--sampling-n", type=COUNT, default=1, show_default=True, help="Translations per source.")
-def translate(rows: Path, out: Path | None, chat_template: str, batch_rows: int, **options: Any) -> None:
+@click.option(
+    "--anchor-key",
+    metavar="COLUMN",
+    help="With --prompt-type Tower: column with the source in another language, whose language is in ref_lang; it is "
+    "shown beside the source.",
+)
+def translate(
+    rows: Path, out: Path | None, chat_template: str, batch_rows: int, anchor_key: str | None, **options: Any
+) -> None:
     """Translate each of ROWS with a model.
 
     ROWS is a .parquet or .jsonl file with the columns src_text, src_lang and trg_lang, or text (`-` is standard input)
@@ -52,6 +62,8 @@ def translate(rows: Path, out: Path | None, chat_template: str, batch_rows: int,
     trg_langs = languages(records, "trg_lang", options.pop("trg_lang"))
     settings = TranslateSettings(**options)
     prompts = user_prompts(list(map(TranslationTask, sources, src_langs, trg_langs)), settings)
+    if anchor_key is not None:
+        prompts = _anchored(records, anchor_key, settings, zip(sources, src_langs, trg_langs, strict=True))
     with result_sink(out, records, _types(settings), lambda columns: _show(sources, columns)) as write:
         opened = model.open(template_for(settings, chat_template))
         progress = StepProgress(len(prompts), description="translating")
@@ -63,6 +75,23 @@ def translate(rows: Path, out: Path | None, chat_template: str, batch_rows: int,
             progress.close()
         _summarize(drawn)
         write(_columns(drawn, settings))
+
+
+def _anchored(
+    records: Records, anchor_key: str, settings: TranslateSettings, rows: Iterable[tuple[str, str, str]]
+) -> list[str]:
+    """The prompts that show each source beside its version in another language."""
+    from grrm.cli.records import text
+    from grrm.gqm.pair_prompts import anchored_template, fill
+
+    if settings.prompt_type != "Tower":
+        raise UserError("--anchor-key is for --prompt-type Tower: leave out one or set the other")
+    anchors = records.column(anchor_key, text, "text")
+    ref_langs = records.column("ref_lang", text, "a language")
+    return [
+        fill(anchored_template(src_lang, trg_lang, ref_lang), source, anchor)
+        for (source, src_lang, trg_lang), anchor, ref_lang in zip(rows, anchors, ref_langs, strict=True)
+    ]
 
 
 def _names(settings: TranslateSettings) -> tuple[str, str, str]:

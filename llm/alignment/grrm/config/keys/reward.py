@@ -8,7 +8,19 @@ from grrm.config.key import Section, key, switch
 from grrm.gqm.mt_prompts import MTPromptType
 
 RuleReward = Literal[
-    "ranking_score", "ranking_score_no_cot", "score", "ranking", "ranking_no_cot", "ranking_zero", "single_score"
+    "ranking_score",
+    "ranking_score_no_cot",
+    "score",
+    "ranking",
+    "ranking_no_cot",
+    "ranking_zero",
+    "single_score",
+    "grade",
+    "exact",
+    "normalised",
+    "gsm8k",
+    "knights_and_knaves",
+    "math",
 ]
 
 
@@ -43,7 +55,9 @@ class RewardConfig(Section):
         None, "folder of a ranker or pairwise reward model, the judge inside the trainer", names="model"
     )
     reward_prompt_type: MTPromptType = key("Tower", "translation prompt that this reward model was trained with")
-    use_rule_reward: bool = key(False, "score verdicts against ground truths in the data, which trains a judge")
+    use_rule_reward: bool = key(
+        False, "score responses against ground truths in the data, which trains a judge, or on answers"
+    )
     rule_reward: RuleReward = key("ranking_score", "what use_rule_reward asks of a response")
     per_device_reward_batch_size: int = key(
         -1, "rows judged at a time", by=switch("rewards are asked for reward_groups_per_request groups at a time")

@@ -1,0 +1,166 @@
+"""The commands of `grrm data` that make preference pairs, as the EAX recipe does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from grrm.cli.commands.data import MT_KEY, SCORE_KEY, SHUFFLE_SEED
+from grrm.cli.options import COUNT, FILE, FiniteRange
+
+if TYPE_CHECKING:
+    from grrm.data.preference.instructions import CountTokens
+
+Command = Callable[..., None]
+_COPIED = {
+    "src-text": "src_text",
+    "trg-text": None,
+    "ref-text": None,
+    "src-lang": "src_lang",
+    "trg-lang": "trg_lang",
+    "ref-lang": None,
+}
+
+
+_RANGE = re.compile(r"\s*\[?\s*([^\s,\[\]]+)\s*,\s*([^\s,\[\]]+)\s*\]?\s*")
+
+
+def _range(_: click.Context, parameter: click.Parameter, value: str | None) -> tuple[float, float] | None:
+    """Two numbers, `20,95` or as the original takes them `[20,95]`. Raises BadParameter for anything else."""
+    if value is None:
+        return None
+    found = _RANGE.fullmatch(value)
+    try:
+        if found is None:
+            raise ValueError
+        return float(found[1]), float(found[2])
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not two numbers like 20,95.", param=parameter) from None
+
+
+def _columns(command: Command) -> Command:
+    for flag, default in reversed(_COPIED.items()):
+        command = click.option(
+            f"--{flag}-key", default=default, show_default=True, help=f"Column kept as {flag.replace('-', '_')}."
+        )(command)
+    return command
+
+
+def _parts(command: Command) -> Command:
+    for option in (
+        click.option("--device-num", type=COUNT, default=1, show_default=True, help="Parts the files are dealt into."),
+        click.option("--part-id", type=click.IntRange(0), default=0, show_default=True, help="The part to work on."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("parquet", type=FILE)
+@click.argument("out_dir", type=FILE)
+def rm_seed(parquet: Path, out_dir: Path) -> None:
+    """Deal sentence pairs into files by language pair: into English and out of it, each source once.
+
+    A file that is there is kept as it is.
+    """
+    from grrm.data.preference.seeds import write_rm_seed
+
+    click.echo(write_rm_seed(parquet, out_dir).summary())
+
+
+@click.command()
+@click.argument("parquet", type=FILE)
+@click.argument("out_dir", type=FILE)
+def x2x_seed(parquet: Path, out_dir: Path) -> None:
+    """Make sources to translate between the languages beside English, each with its English version in ref_text.
+
+    A file that is there is kept as it is.
+    """
+    from grrm.data.preference.seeds import write_x2x_seed
+
+    click.echo(write_x2x_seed(parquet, out_dir).summary())
+
+
+@click.command()
+@click.argument("folder", type=FILE)
+@click.option("--text-key", default="mt_texts", show_default=True, help="Column of the lists of candidates.")
+@click.option("--single-line", is_flag=True, help="Strip candidates and replace newlines inside by `; `.")
+@_parts
+def clean_samples(folder: Path, **settings: Any) -> None:
+    """Clean the sampled candidates of FOLDER's files in place: cut at `</s>`, copies left out, first seen first."""
+    from grrm.data.preference.samples import clean_sample_files
+
+    for report in clean_sample_files(folder, **settings):
+        click.echo(report.summary())
+
+
+@click.command()
+@click.argument("folder", type=FILE)
+@click.argument("out", type=FILE)
+@MT_KEY
+@SCORE_KEY
+@_columns
+@click.option("--min-margin", type=FiniteRange(0), default=1.0, show_default=True, help="Least difference of a pair.")
+@click.option(
+    "--valid-score-range", callback=_range, metavar="LOW,HIGH", help="Pass over candidates with scores outside."
+)
+@click.option("--min-winner-score", type=float, help="Least score of a winner.")
+@click.option("--limit-for-each-lang-pair", type=COUNT, help="Pairs kept of each file, largest margins first.")
+@click.option("--use-sampling-num", type=click.IntRange(2), help="Candidates of a source that are considered.")
+@click.option("--to-percentile", is_flag=True, help="Take scores times 100 first.")
+@SHUFFLE_SEED
+def pairs(folder: Path, out: Path, mt_key: str, score_key: str, seed: int, **settings: Any) -> None:
+    """Pair the best candidate of each source in FOLDER's files with the worst, where they differ enough.
+
+    OUT is a .parquet file. Tables of how many there are of each language pair are printed.
+    """
+    from grrm.data.preference.pairs import PairRules, write_pairs
+
+    columns = {}
+    for name in (flag.replace("-", "_") for flag in _COPIED):
+        if (column := settings.pop(f"{name}_key")) is not None:
+            columns[name] = column
+    rules = PairRules(**settings)
+    click.echo(
+        write_pairs(
+            folder, out, mt_texts_key=mt_key, score_key=score_key, rules=rules, columns=columns, seed=seed
+        ).summary()
+    )
+
+
+@click.command()
+@click.argument("parquet", type=FILE)
+@click.argument("out", type=FILE)
+@click.option("--tokenizer", type=FILE, help="Folder of a tokenizer: leave out pairs with too many tokens.")
+@click.option("--max-len", type=COUNT, default=1024, show_default=True, help="Most tokens of prompt and either text.")
+@click.option("--src-text-key", default="src_text", show_default=True)
+@click.option("--src-lang-key", default="src_lang", show_default=True)
+@click.option("--trg-lang-key", default="trg_lang", show_default=True)
+@click.option("--chosen-text-key", default="winner_text", show_default=True)
+@click.option("--rejected-text-key", default="loser_text", show_default=True)
+@click.option("--diverse-prompt", is_flag=True, help="Draw one of twenty wordings for each pair.")
+@SHUFFLE_SEED
+def pair_instructions(parquet: Path, out: Path, tokenizer: Path | None, **settings: Any) -> None:
+    """Turn preference pairs into prompt, chosen and rejected, to train a reward model or to optimise preferences on."""
+    from grrm.cli.options import refuse_given
+    from grrm.data.preference.instructions import PairColumns, write_instructions
+
+    if tokenizer is None:
+        refuse_given(("max_len",), "without --tokenizer")
+    columns = PairColumns(**{name: settings.pop(name) for name in PairColumns.__dataclass_fields__})
+    counter = None if tokenizer is None else _counter(tokenizer)
+    click.echo(write_instructions(parquet, out, columns=columns, count_tokens=counter, **settings).summary())
+
+
+def _counter(folder: Path) -> CountTokens:
+    from grrm.models.tokenizer import load_tokenizer
+
+    tokenizer = load_tokenizer(folder)
+    return lambda texts: [len(ids) for ids in tokenizer(texts, add_special_tokens=True)["input_ids"]]
+
+
+PREFERENCE_COMMANDS = (rm_seed, x2x_seed, clean_samples, pairs, pair_instructions)

@@ -1,0 +1,126 @@
+"""Preference pairs as instructions to learn from: a prompt, the translation to prefer and the one to avoid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from tqdm import tqdm
+
+from grrm.data.convert import ConversionReport, RejectedRow
+from grrm.data.converters.intake import read_usable
+from grrm.data.converters.output import DEFAULT_SEED, Order, shuffled_order, write_in_order
+from grrm.data.parquet import ROWS_PER_BATCH
+from grrm.errors import UserError
+from grrm.gqm.pair_prompts import HOLE, diverse_templates, pair_template
+
+CountTokens = Callable[[list[str]], list[int]]
+_SEPARATOR = "\0"
+SCHEMA = pa.schema([(name, pa.string()) for name in ("prompt", "chosen", "rejected")])
+
+
+@dataclass(frozen=True)
+class PairColumns:
+    """Where a file of pairs has its texts and languages."""
+
+    src_text_key: str = "src_text"
+    src_lang_key: str = "src_lang"
+    trg_lang_key: str = "trg_lang"
+    chosen_text_key: str = "winner_text"
+    rejected_text_key: str = "loser_text"
+
+    def names(self) -> list[str]:
+        """The columns' names, in this order. Raises UserError where two are the same."""
+        names = [self.src_text_key, self.src_lang_key, self.trg_lang_key, self.chosen_text_key, self.rejected_text_key]
+        if len(set(names)) < len(names):
+            raise UserError(f"columns {', '.join(names)} must be different ones; name yours with the options")
+        return names
+
+
+def write_instructions(
+    parquet: Path,
+    out: Path,
+    *,
+    columns: PairColumns | None = None,
+    count_tokens: CountTokens | None = None,
+    max_len: int = 1024,
+    diverse_prompt: bool = False,
+    seed: int = DEFAULT_SEED,
+) -> ConversionReport:
+    """Write prompt, chosen and rejected of every pair, shuffled; no chat template is applied.
+
+    The prompt is `pair_template`, or with `diverse_prompt` one of `diverse_templates` drawn with `seed`. With
+    `count_tokens` a pair is left out and counted where the prompt and either text, joined by a space, have more than
+    `max_len` tokens as it counts them, special tokens included. A row is left out for a missing or empty text, a
+    control token, or where both texts are the same. Raises UserError as `read_usable` does, for an `out` that is not
+    .parquet, and when no pair is left.
+    """
+    if out.suffix != ".parquet":
+        raise UserError(f"{out} does not end with .parquet; pairs are written as parquet")
+    names = (columns or PairColumns()).names()
+
+    def equal_texts(batch: pa.Table) -> list[str | None]:
+        equal = pc.fill_null(pc.equal(batch[names[3]], batch[names[4]]), False).to_numpy()
+        return ["the chosen text is the rejected one" if one else None for one in equal.tolist()]
+
+    intake = read_usable(parquet, dict.fromkeys(names, "text"), equal_texts)
+    prompts = _prompts(intake.table, names, Random(seed) if diverse_prompt else None)
+    table = pa.table(
+        {"prompt": prompts, "chosen": intake.table[names[3]], "rejected": intake.table[names[4]]}, schema=SCHEMA_WIDE
+    )
+    rejected = list(intake.rejected)
+    if count_tokens is not None:
+        table, too_long = _short_enough(table, count_tokens, max_len, [row.row for row in intake.rejected])
+        rejected += too_long
+        if not table.num_rows:
+            raise UserError(f"{parquet}: all pairs are longer than max_len = {max_len} tokens; raise the limit")
+
+    def build(rows: Order) -> pa.Table:
+        return table.take(pa.array(rows))
+
+    written = write_in_order(out, SCHEMA, shuffled_order(table.num_rows, seed), build)
+    return ConversionReport(out, written, tuple(rejected))
+
+
+SCHEMA_WIDE = pa.schema([(name, pa.large_string()) for name in SCHEMA.names])
+
+
+def _prompts(table: pa.Table, names: list[str], draw: Random | None) -> pa.Array:
+    """The prompt of every row: what stands before and behind the source, by its languages and the wording drawn."""
+    source, src_lang, trg_lang = (table[name].combine_chunks() for name in names[:3])
+    pairs = pc.binary_join_element_wise(src_lang, trg_lang, pa.scalar(_SEPARATOR, src_lang.type)).dictionary_encode()
+    languages = [pair.split(_SEPARATOR) for pair in pairs.dictionary.to_pylist()]
+    wordings = [diverse_templates(*pair) if draw else (pair_template(*pair),) for pair in languages]
+    n_wordings = len(wordings[0])
+    chosen = pairs.indices.to_numpy() * n_wordings
+    if draw is not None:
+        chosen = chosen + np.array([draw.choice(range(n_wordings)) for _ in range(len(chosen))])
+    around = [template.split(HOLE) for templates in wordings for template in templates]
+    before, behind = (
+        pa.array([pieces[side] for pieces in around], source.type).take(pa.array(chosen)) for side in (0, 1)
+    )
+    return pc.binary_join_element_wise(before, source, behind, pa.scalar("", source.type))
+
+
+def _short_enough(
+    table: pa.Table, count_tokens: CountTokens, max_len: int, left_out: list[int]
+) -> tuple[pa.Table, list[RejectedRow]]:
+    """The pairs with at most `max_len` tokens, and the rows (numbers in the file) of the others."""
+    keep = np.zeros(table.num_rows, dtype=np.bool_)
+    numbers = np.setdiff1d(np.arange(1, table.num_rows + len(left_out) + 1), left_out)
+    with tqdm(total=table.num_rows, desc="count tokens", unit="pair", disable=None) as progress:
+        for start in range(0, table.num_rows, ROWS_PER_BATCH):
+            prompts, *answers = (column.to_pylist() for column in table.slice(start, ROWS_PER_BATCH).columns)
+            longest = np.zeros(len(prompts), dtype=np.int64)
+            for texts in answers:
+                joined = [f"{prompt} {text}" for prompt, text in zip(prompts, texts, strict=True)]
+                longest = np.maximum(longest, count_tokens(joined))
+            keep[start : start + len(prompts)] = longest <= max_len
+            progress.update(len(prompts))
+    too_long = [RejectedRow(int(number), f"more than {max_len} tokens") for number in numbers[~keep]]
+    return table.filter(pa.array(keep)), too_long

@@ -1,0 +1,39 @@
+"""The folder that the stages of the preference pipeline share: a parquet file per language pair, `de2en.parquet`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from grrm.errors import UserError
+
+_PATTERN = "??2??.parquet"
+
+
+def pair_files(folder: Path, part_id: int = 0, device_num: int = 1) -> list[Path]:
+    """Every `device_num`-th of the folder's language-pair files in the order of their names, from `part_id` on.
+
+    A part without a file is empty. Raises UserError for a part that there is not, and a folder without such files.
+    """
+    if not 0 <= part_id < device_num:
+        raise UserError(f"part {part_id} of {device_num} does not exist; number the parts from 0 to {device_num - 1}")
+    found = sorted(folder.glob(_PATTERN)) if folder.is_dir() else []
+    if not found:
+        raise UserError(f"{folder} holds no files named like de2en.parquet; make them with `grrm data rm-seed`")
+    return found[part_id::device_num]
+
+
+def pair_file(folder: Path, src_lang: str, trg_lang: str) -> Path:
+    """Where the rows of a language pair are."""
+    return folder / f"{src_lang}2{trg_lang}.parquet"
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """True for a column of texts, or of nothing but nulls."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind))
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """True for a column of lists."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))

@@ -1,0 +1,93 @@
+"""The rubric judge's protocol (RRM): a question, its scoring criteria and an answer in, a total of 10 points out.
+
+The prompt is what the released rubric models were trained on, byte for byte. Their replies end in a line like
+`**Total Score: [8/10]**`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+
+from grrm.gqm.grammar import MAX_SCORE, Mode, Rejection, RejectReason
+
+_MARK = "Total Score"
+_NOISE = re.compile(r"points?|[:\[\]*|']")
+_NOISE_COMPAT = re.compile(r"points?|[:\[*|']")
+_TOLERANT = re.compile(
+    r"total\s+score(?P<between>[\s:=*_`~|'\"\[({$\\]*(?:(?:is|boxed)[\s*_`{]*)?)"
+    r"(?P<total>[-+]?[0-9]+(?:\.[0-9]+)?)(?![\w%])"
+    r"(?:[\s*_`~|'\"\])}$]*(?:/|out\s+of)\s*(?P<whole>[0-9]+(?:\.[0-9]+)?))?",
+    re.IGNORECASE,
+)
+# Lines that only the prompt or the judge may write: an answer with one could bring criteria of its own.
+_PROTOCOL_LINE = re.compile(
+    r"^[^\w\n]*(?:(?:question|scoring criteria|student's answer)\W*$|total[^\S\n]+score\b)",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+def rubric_prompt(question: str, criteria: str, answer: str) -> str:
+    """The user turn that asks for a total from 0 to 10; texts go in once and as they are."""
+    return (
+        "You are a grading teacher. Based on the following information, please evaluate the student's submitted "
+        "answer. The total score is out of 10 points. Carefully read the question, the scoring criteria, and the "
+        "submitted answer. Then give a fair and reasonable score according to the grading criteria.\n"
+        f"Here is the information:\n\n\nQuestion:\n{question}\n\n\n\nScoring Criteria:\n{criteria}\n\n\n\n"
+        f"Student's Answer:\n{answer}\n\n"
+    )
+
+
+def imitates_rubric(text: str) -> bool:
+    """True if a line of the text is one that only the prompt or the judge may write."""
+    return _PROTOCOL_LINE.search(unicodedata.normalize("NFKC", text).replace("’", "'")) is not None
+
+
+def read_total(text: str, *, compat: bool = False) -> float | None:
+    """The number after the last `Total Score`, or of the whole text without one; any float, None where there is none.
+
+    Points, colons, brackets, bars, asterisks and apostrophes are ignored, as is what follows a slash. `compat` reads as
+    the original does, which stumbles over a closing bracket.
+    """
+    noise = _NOISE_COMPAT if compat else _NOISE
+    total = noise.sub("", text.rpartition(_MARK)[2]).partition("/")[0]
+    try:
+        return float(total.strip())
+    except ValueError:
+        return None
+
+
+def parse_total(text: str, mode: Mode = "exact") -> float | Rejection:
+    """The total in a rubric judge's reply, 0 to 10; more than 10 is 10.
+
+    `exact` reads as `read_total` does; `tolerant` also a mark in another case, full-width forms, text after the number.
+    Either refuses a total that is negative or no finite number, and one that is not of 10. `compat` reads as the
+    original and refuses only what no verdict can carry. Never raises because of `text`.
+    """
+    if not text.strip():
+        return Rejection(RejectReason.EMPTY, "")
+    total = read_total(text, compat=mode == "compat")
+    whole = _points_in_all(text) if mode != "compat" and total is not None else MAX_SCORE
+    if total is None and mode == "tolerant":
+        total, whole = _read_tolerantly(text)
+    detail = text.strip()[-80:]
+    if total is None:
+        return Rejection(RejectReason.MALFORMED_TOTAL, detail)
+    if math.isnan(total) or total < 0 or (math.isinf(total) and mode != "compat") or whole != MAX_SCORE:
+        return Rejection(RejectReason.OUT_OF_RANGE, detail)
+    return min(MAX_SCORE, total)
+
+
+def _points_in_all(text: str) -> float:
+    """What the total is of: the number after the slash, 10 where there is none."""
+    found = re.match(r"[^/]*/\s*([0-9]+(?:\.[0-9]+)?)", text.rpartition(_MARK)[2])
+    return float(found[1]) if found else MAX_SCORE
+
+
+def _read_tolerantly(text: str) -> tuple[float | None, float]:
+    """The last total in the text and what it is of."""
+    found = list(_TOLERANT.finditer(unicodedata.normalize("NFKC", text)))
+    if not found:
+        return None, MAX_SCORE
+    return float(found[-1]["total"]), float(found[-1]["whole"] or MAX_SCORE)

@@ -1,0 +1,102 @@
+"""The verifier's protocol (TinyV): a question, its true answer and a model's answer in, `True` or `False` out.
+
+The prompts are what the released verifiers were trained on, byte for byte.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from grrm.errors import UserError, nearest_name, require_known
+from grrm.gqm.grammar import Rejection, RejectReason
+
+VerifierPromptType = Literal["tinyv", "tinyv-qwen3"]
+VERIFIER_PROMPT_TYPES: tuple[str, ...] = get_args(VerifierPromptType)
+_HEADS: Mapping[str, str] = {
+    "tinyv": (
+        "You are an AI tasked with identifying false negatives in answer verification. A false negative occurs when a "
+        "model's answer is essentially correct but is marked as incorrect due to minor discrepancies or formatting "
+        "issues. Your job is to analyze the given question, ground truth answer, and model answer to determine if the "
+        "model's answer is actually correct despite appearing different from the ground truth."
+    ),
+    "tinyv-qwen3": (
+        "You are an AI tasked with identifying if the model's answer is correct compared to the ground truth answer "
+        "despite appearing different from the ground truth."
+    ),
+}
+_TAG = re.compile(r"</?(?:question|ground_truth_answer|model_answer)\s*>", re.IGNORECASE)
+_WORD = re.compile(r"(?P<negated>\bnot\s+(?:\w+\s+)?|n['’]t\s+(?:\w+\s+)?)?\b(?P<word>true|false)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierModel:
+    """How a released verifier is asked."""
+
+    prompt_type: VerifierPromptType
+    max_new_tokens: int
+    think: bool
+
+
+VERIFIER_MODELS: Mapping[str, VerifierModel] = {
+    "zhangchenxu/TinyV-1.5B": VerifierModel("tinyv", 8, False),
+    "zhangchenxu/TinyV-1.5B-Think": VerifierModel("tinyv", 512, True),
+    "zhangchenxu/TinyV-Qwen3-1.7B": VerifierModel("tinyv-qwen3", 8, False),
+    "zhangchenxu/TinyV-Qwen3-1.7B-Think": VerifierModel("tinyv-qwen3", 512, True),
+}
+
+
+def verifier_model(model_id: str) -> VerifierModel:
+    """How the verifier called `model_id` is asked. Raises UserError for one that is not known, with the remedy."""
+    if model_id not in VERIFIER_MODELS:
+        raise UserError(
+            f"unknown verifier {model_id!r}: did you mean {nearest_name(model_id, VERIFIER_MODELS)!r}? For a model of "
+            "your own set the judge's options verifier_prompt, think and max_new_tokens."
+        )
+    return VERIFIER_MODELS[model_id]
+
+
+def verifier_prompt(question: str, truth: str, answer: str, prompt_type: str = "tinyv") -> str:
+    """The user turn that asks whether the answer is right; texts go in once and as they are.
+
+    Raises UserError for an unknown prompt type.
+    """
+    require_known("verifier_prompt", prompt_type, VERIFIER_PROMPT_TYPES)
+    return (
+        f"{_HEADS[prompt_type]}\n\n<question>{question}</question>\n\n"
+        f"<ground_truth_answer>{truth}</ground_truth_answer>\n\n<model_answer>{answer}</model_answer>\n\n"
+        'Return "True" if the model\'s answer is correct, otherwise return "False".'
+    )
+
+
+def leaves_its_tag(text: str) -> bool:
+    """True if the text holds a tag of the prompt, with which it could bring a true answer of its own."""
+    return _TAG.search(text) is not None
+
+
+def parse_verification(text: str, think: bool = False) -> bool | Rejection:
+    """What a verifier's reply says: True or False, read as whole words in any case.
+
+    Of a model that thinks, only what follows `Answer:` up to the next one counts, or what follows `</think>`. A word
+    that is negated counts for the other one. A reply with neither word, or with both, is rejected. Never raises.
+    """
+    said = _conclusion(text) if think else text
+    if not said.strip():
+        return Rejection(RejectReason.EMPTY, text.strip()[-80:])
+    values = {(found["word"].lower() == "true") is (found["negated"] is None) for found in _WORD.finditer(said)}
+    if len(values) != 1:
+        return Rejection(RejectReason.MALFORMED_ANSWER, said.strip()[-80:])
+    return values.pop()
+
+
+def contains_true(text: str, think: bool = False) -> bool:
+    """How the original reads a reply: `true` anywhere in it, as part of another word as well."""
+    return "true" in (_conclusion(text) if think else text).lower()
+
+
+def _conclusion(text: str) -> str:
+    """What a thinking model answers in the end, "" where it does not get there."""
+    pieces = text.split("Answer:")
+    return pieces[1] if len(pieces) > 1 else text.partition("</think>")[2]

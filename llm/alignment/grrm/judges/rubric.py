@@ -1,0 +1,38 @@
+"""The rubric judge: a question with scoring criteria and one answer in, a total of 10 points out (RRM)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grrm.gqm.fences import is_safe_unfenced
+from grrm.gqm.grammar import Rejection
+from grrm.gqm.groups import TranslationTask
+from grrm.gqm.rubric import imitates_rubric, parse_total, rubric_prompt
+from grrm.judges.sqm import SQMJudge
+
+
+@dataclass
+class RubricJudge(SQMJudge):
+    """Scores each distinct answer on its own by the criteria of its question.
+
+    The task's source is the question, its reference the criteria; a group without criteria is MISSING_REFERENCE, an
+    answer that writes lines of the prompt or a total of its own is UNSAFE_CANDIDATE. Otherwise like `SQMJudge`.
+    """
+
+    is_safe: Callable[[str], bool] = is_safe_unfenced
+    name: str = "rubric"
+    needs_reference: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        guard = self.is_safe
+        self.is_safe = lambda text: guard(text) and not imitates_rubric(text)
+
+    def prompt_of(self, task: TranslationTask, text: str) -> str:
+        """The user turn that asks about one answer."""
+        return rubric_prompt(task.source, task.reference or "", text)
+
+    def read(self, reply: str) -> float | Rejection:
+        """The total in a reply."""
+        return parse_total(reply, self.mode)

@@ -1,0 +1,109 @@
+"""A rule and a verifier as one judge of answers: the verifier is asked where the rule does not decide (TinyV, RRM)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from grrm.gqm.grammar import MAX_SCORE
+from grrm.gqm.groups import Candidate, Group, Status, Verdict
+from grrm.judges.interface import Judge
+from grrm.rewards.answers import AnswerRule, RuleResult, normalised_match
+from grrm.rewards.verified import VerifierMix
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What an answer is measured by: the true answer, and the criteria where a rubric judge is asked."""
+
+    answer: str
+    criteria: str | None = None
+
+
+def read_truth(reference: str) -> Truth:
+    """The truth in a task's reference: JSON `{"answer": …, "criteria": …}`, or the true answer as it is."""
+    try:
+        found = json.loads(reference) if reference.lstrip().startswith("{") else None
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not isinstance(found.get("answer"), str):
+        return Truth(reference)
+    criteria = found.get("criteria")
+    return Truth(found["answer"], criteria if isinstance(criteria, str) else None)
+
+
+@dataclass
+class VerifiedJudge:
+    """Scores answers by `mix` of what `rule` and `verifier` say, times 10.
+
+    `verifier` is any judge of one candidate at a time (VerifierJudge, RubricJudge): its reference is the criteria where
+    the truth has some, else the true answer. It is shown the answer that the rule found, or with `shows_solution` the
+    whole candidate. A candidate without an answer is UNPARSABLE_CANDIDATE where the verifier would have to be asked
+    about it; one whose verifier gave no score has the verifier's status. So right answers keep their reward while a
+    verifier is down, where the mix is `addon`. A group without a reference is MISSING_REFERENCE.
+    """
+
+    verifier: Judge
+    rule: AnswerRule = normalised_match
+    mix: VerifierMix = field(default_factory=VerifierMix)
+    shows_solution: bool = False
+    name: str = "verified"
+
+    def judge(self, groups: Sequence[Group]) -> list[Verdict]:
+        """One verdict per group, order kept, from one call of the verifier for all of them."""
+        results = [self._by_rule(group) for group in groups]
+        questions = [self._question(group, found) for group, found in zip(groups, results, strict=True)]
+        asked = [index for index, question in enumerate(questions) if question.candidates]
+        verdicts = (
+            dict(zip(asked, self.verifier.judge([questions[index] for index in asked]), strict=True)) if asked else {}
+        )
+        return [
+            self._verdict(group, results[index], questions[index], verdicts.get(index))
+            for index, group in enumerate(groups)
+        ]
+
+    def _by_rule(self, group: Group) -> list[RuleResult | None]:
+        """The rule's result of each candidate; None for one that there is nothing to say of."""
+        if group.task.reference is None:
+            return [None] * len(group.candidates)
+        truth = read_truth(group.task.reference).answer
+        return [
+            None if candidate.translation is None else self.rule(candidate.translation, truth)
+            for candidate in group.candidates
+        ]
+
+    def _question(self, group: Group, results: Sequence[RuleResult | None]) -> Group:
+        """The candidates that the verifier is to be asked about, as it is to see them."""
+        truth = read_truth(group.task.reference or "")
+        shown = tuple(
+            replace(candidate, translation=text)
+            for candidate, result in zip(group.candidates, results, strict=True)
+            if result is not None
+            and self.mix.asks(result.correct)
+            and (text := self._shown(candidate, result)) is not None
+        )
+        task = replace(group.task, reference=truth.answer if truth.criteria is None else truth.criteria)
+        return Group(group.group_id, task, shown)
+
+    def _shown(self, candidate: Candidate, result: RuleResult) -> str | None:
+        return candidate.translation if self.shows_solution else result.answer
+
+    def _verdict(
+        self, group: Group, results: Sequence[RuleResult | None], question: Group, verdict: Verdict | None
+    ) -> Verdict:
+        said: dict[str, tuple[Status, float | None]] = {}
+        if verdict is not None:
+            both = zip(verdict.statuses, verdict.scores, strict=True)
+            said = {candidate.candidate_id: one for candidate, one in zip(question.candidates, both, strict=True)}
+        statuses, scores = list[Status](), list[float | None]()
+        for candidate, result in zip(group.candidates, results, strict=True):
+            missing = Status.MISSING_REFERENCE if group.task.reference is None else Status.UNPARSABLE_CANDIDATE
+            status, score = said.get(candidate.candidate_id, (missing, None))
+            reward = None
+            if result is not None:
+                reward = self.mix.reward(result.correct, None if score is None else score / MAX_SCORE)
+            statuses.append(status if reward is None else Status.SCORED)
+            scores.append(None if reward is None else MAX_SCORE * reward)
+        analysis, attempts, tokens = (verdict.analysis, verdict.attempts, verdict.tokens) if verdict else ("", 0, 0)
+        return Verdict(tuple(statuses), tuple(scores), None, analysis, attempts, tokens)

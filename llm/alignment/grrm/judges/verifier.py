@@ -1,0 +1,51 @@
+"""The verifier: is an answer right, given the question and the true answer? (TinyV)"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grrm.gqm.fences import is_safe_unfenced
+from grrm.gqm.grammar import MAX_SCORE, Rejection
+from grrm.gqm.groups import TranslationTask
+from grrm.gqm.verification import (
+    VerifierPromptType,
+    contains_true,
+    leaves_its_tag,
+    parse_verification,
+    verifier_prompt,
+)
+from grrm.judges.sqm import SQMJudge
+
+
+@dataclass
+class VerifierJudge(SQMJudge):
+    """Gives each distinct answer 10 where it is right and 0 where it is wrong.
+
+    The task's source is the question, its reference the true answer; a group without one is MISSING_REFERENCE, an
+    answer with a tag of the prompt UNSAFE_CANDIDATE. A reply that says neither or both is drawn again. `mode` "compat"
+    reads as the original, for which every reply without `true` says false. Otherwise like `SQMJudge`.
+    """
+
+    is_safe: Callable[[str], bool] = is_safe_unfenced
+    name: str = "verifier"
+    prompt_type: VerifierPromptType = "tinyv"
+    think: bool = False
+    needs_reference: ClassVar[bool] = True
+    cut_is_readable: ClassVar[bool] = True  # eight tokens hold the answer and often not its end
+
+    def __post_init__(self) -> None:
+        guard = self.is_safe
+        self.is_safe = lambda text: guard(text) and not leaves_its_tag(text)
+
+    def prompt_of(self, task: TranslationTask, text: str) -> str:
+        """The user turn that asks about one answer."""
+        return verifier_prompt(task.source, task.reference or "", text, self.prompt_type)
+
+    def read(self, reply: str) -> float | Rejection:
+        """10 for true, 0 for false."""
+        if self.mode == "compat":
+            return MAX_SCORE * contains_true(reply, self.think)
+        found = parse_verification(reply, self.think)
+        return found if isinstance(found, Rejection) else MAX_SCORE * found

@@ -1,0 +1,181 @@
+"""Is an answer right? Rules that compare what a solution ends in with the true answer, without a model.
+
+Every rule takes the solution and the truth, both text, and says whether the answer is right and what it is. A solution
+in which no answer can be found is wrong, and told apart by `answer` being None. No rule raises because of a solution.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import unicodedata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from grrm.errors import UserError, require_known
+
+MATH_LIMIT_S = 5
+_ANSWER_TAG = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
+_ANSWER_LINE = re.compile(
+    r"^[^\w\n]*(?:the\s+)?(?:final\s+)?answer(?:\s+is\b|[^\w\n]*:)[\s*_`:]*(\S.*?)[\s*]*$", re.IGNORECASE | re.MULTILINE
+)
+_HASHES = re.compile(r"####[ \t]*([^\n]+)")
+_NUMBER = re.compile(r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?")
+_WRAPPER = re.compile(r"\\(?:text|mathrm|mathbf|textbf|operatorname)\s*\{([^{}]*)\}")
+_SPACING = re.compile(r"\\[,;:! ]|\\(?:left|right|quad|displaystyle)\b|[$\s]+")
+_ROLE = re.compile(r"\b([A-Z][\w'’-]*)\s+is\s+an?\s+(knight|knave)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleResult:
+    """What a rule says of a solution: right or not, and the answer that it found, None where there is none."""
+
+    correct: bool
+    answer: str | None
+
+
+AnswerRule = Callable[[str, str], RuleResult]
+
+
+def final_answer(solution: str) -> str | None:
+    """What a solution gives as its answer; None where it is marked by nothing.
+
+    The last `\\boxed{…}`, else the last `<answer>…</answer>`, else what follows the last `####`, else the last line
+    `Answer: …`.
+    """
+    boxed = _last_boxed(solution)
+    if boxed is not None:
+        return boxed.strip() or None
+    for pattern in (_ANSWER_TAG, _HASHES, _ANSWER_LINE):
+        found = pattern.findall(solution)
+        if found:
+            return found[-1].strip() or None
+    return None
+
+
+def exact_match(solution: str, truth: str) -> RuleResult:
+    """The final answer, or a solution of one line without any mark, equals the truth but for surrounding blanks."""
+    answer = _answer_or_line(solution)
+    return RuleResult(answer is not None and answer == truth.strip(), answer)
+
+
+def normalised_match(solution: str, truth: str) -> RuleResult:
+    """As `exact_match` after `normalised`, numbers compared by value: `1,000`, `1000.0` and `$1000$` are the same."""
+    answer = _answer_or_line(solution)
+    return RuleResult(answer is not None and _same(answer, truth), answer)
+
+
+def gsm8k(solution: str, truth: str) -> RuleResult:
+    """The number after the last `####`, or the final answer's last number, has the truth's value (GSM8K).
+
+    The truth is the number, or a whole GSM8K solution that ends in `#### NUMBER`.
+    """
+    marked = _HASHES.findall(solution)
+    numbers = _NUMBER.findall(marked[-1] if marked else (final_answer(solution) or ""))
+    if not numbers:
+        return RuleResult(False, None)
+    of_truth = _HASHES.findall(truth)
+    return RuleResult(_same(numbers[-1], of_truth[-1] if of_truth else truth), numbers[-1])
+
+
+def knights_and_knaves(solution: str, truth: str) -> RuleResult:
+    """The answer calls everyone of the puzzle what the truth calls them, once each: `Zoey is a knight, …`.
+
+    Raises UserError for a truth that calls nobody anything.
+    """
+    roles = _roles(truth)
+    if not roles:
+        raise UserError(
+            f"The ground truth {truth[:200]!r} names no knight and no knave; write like 'Zoey is a knight'."
+        )
+    answer = final_answer(solution)
+    if answer is None or (found := _roles(answer)) is None:
+        return RuleResult(False, answer)
+    return RuleResult(found == roles, answer)
+
+
+def math_match(solution: str, truth: str) -> RuleResult:
+    """The solution's last mathematical expression equals the truth, by the library math-verify (the extra `math`).
+
+    The library's limit of seconds for an expression works in a process's main thread; elsewhere there is none.
+    """
+    from math_verify import parse, verify
+
+    limit_s = MATH_LIMIT_S if threading.current_thread() is threading.main_thread() else None
+    found = parse(solution, parsing_timeout=limit_s)
+    wanted = parse(truth if _last_boxed(truth) is not None else f"\\boxed{{{truth}}}", parsing_timeout=limit_s)
+    if not found:
+        return RuleResult(False, None)
+    return RuleResult(bool(verify(wanted, found, timeout_seconds=limit_s)), str(found[-1]))
+
+
+ANSWER_RULES: Mapping[str, AnswerRule] = {
+    "exact": exact_match,
+    "normalised": normalised_match,
+    "gsm8k": gsm8k,
+    "knights_and_knaves": knights_and_knaves,
+    "math": math_match,
+}
+
+
+def answer_rule(name: str) -> AnswerRule:
+    """The rule called `name`. Raises UserError for one that does not exist."""
+    require_known("answer rule", name, ANSWER_RULES)
+    return ANSWER_RULES[name]
+
+
+def normalised(answer: str) -> str:
+    """The answer without what does not change it: case, blanks, dollar signs, LaTeX's spacing, a full stop."""
+    text = _WRAPPER.sub(r"\1", unicodedata.normalize("NFKC", answer))
+    text = text.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac").replace("\\%", "%").replace("−", "-")
+    return _SPACING.sub("", text).rstrip(".").casefold()
+
+
+def _same(answer: str, truth: str) -> bool:
+    one, other = normalised(answer), normalised(truth)
+    if one == other:
+        return True
+    values = _value(one), _value(other)
+    return values[0] is not None and values[0] == values[1]
+
+
+def _value(text: str) -> Fraction | None:
+    plain = re.sub(r"(?<=\d),(?=\d{3}(?:\D|$))", "", text)
+    plain = re.sub(r"\\frac\{(\d+)\}\{(\d+)\}", r"\1/\2", plain)
+    if len(plain) > 64 or not re.fullmatch(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:/\d+)?", plain):
+        return None
+    try:
+        top, _, bottom = plain.partition("/")
+        return Fraction(top) / Fraction(bottom or "1")
+    except (ValueError, ZeroDivisionError):
+        return None
+
+
+def _answer_or_line(solution: str) -> str | None:
+    answer = final_answer(solution)
+    if answer is None and solution.strip() and "\n" not in solution.strip():
+        return solution.strip()
+    return answer
+
+
+def _last_boxed(text: str) -> str | None:
+    """What the last `\\boxed{…}` holds, braces inside balanced; None without one that is closed."""
+    start = text.rfind("\\boxed{")
+    if start < 0:
+        return None
+    depth = 0
+    for end in range(start + len("\\boxed"), len(text)):
+        depth += {"{": 1, "}": -1}.get(text[end], 0)
+        if depth == 0:
+            return text[start + len("\\boxed{") : end]
+    return None
+
+
+def _roles(text: str) -> dict[str, str] | None:
+    """Who is what; None where someone is called both."""
+    roles: dict[str, str] = {}
+    for name, role in _ROLE.findall(text):
+        if roles.setdefault(name.casefold(), role.lower()) != role.lower():
+            return None
+    return roles

@@ -1,0 +1,122 @@
+"""Rules on answers, and which reward the name of a data source leads to."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grrm.entry import run_main
+from grrm.errors import UserError
+from grrm.rewards.answers import ANSWER_RULES, answer_rule, final_answer
+from grrm.rewards.routing import ANSWER_RULE_OF, TINYV_RULES, RewardRoutes
+
+BOTH = "Ian is a knight, Zoey is a knave"
+
+
+@pytest.mark.parametrize(
+    ("solution", "answer"),
+    [
+        ("so \\boxed{\\frac{1}{2}} and \\boxed{4}", "4"),
+        ("so \\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
+        ("<answer> a </answer> then <answer>b</answer>", "b"),
+        ("1 + 1\n#### 2", "2"),
+        ("I think.\n**Final answer:** 12 cm", "12 cm"),
+        ("The answer is 7.", "7."),
+        ("Answer:\n**7**", "7"),
+        ("The question is answered by others", None),
+        ("no mark", None),
+        ("\\boxed{never closed", None),
+    ],
+)
+def test_the_answer_is_what_is_marked_last(solution, answer):
+    assert final_answer(solution) == answer
+
+
+@pytest.mark.parametrize(
+    ("rule", "solution", "truth", "correct"),
+    [
+        ("exact", "\\boxed{x}", "x", True),
+        ("exact", "\\boxed{X}", "x", False),
+        ("normalised", "\\boxed{1,000.0}", "1000", True),
+        ("normalised", "\\boxed{\\dfrac{1}{2}}", "0.5", True),
+        ("normalised", "\\boxed{\\text{Paris}.}", "paris", True),
+        ("normalised", "Paris", "paris", True),
+        ("normalised", "I say\nParis", "paris", False),
+        ("normalised", "\\boxed{1,5}", "15", False),
+        ("gsm8k", "3 * 4\n#### $1,200", "1200", True),
+        ("gsm8k", "3 * 4\n#### 12", "3 * 4 = 12\n#### 12.0", True),
+        ("gsm8k", "#### 12 or 13", "12", False),
+        ("gsm8k", "12", "12", False),
+        ("knights_and_knaves", "<answer>(1) Zoey is a knave (2) Ian is a knight</answer>", BOTH, True),
+        ("knights_and_knaves", "<answer>Zoey is a knight, Zoey is a knave</answer>", "Zoey is a knave", False),
+        ("knights_and_knaves", "<answer>Zoey is a knave</answer>", BOTH, False),
+        ("knights_and_knaves", "Zoey is a knave", "Zoey is a knave", False),
+    ],
+)
+def test_a_rule_says_what_is_right(rule, solution, truth, correct):
+    assert answer_rule(rule)(solution, truth).correct is correct
+
+
+@given(st.text(max_size=80), st.sampled_from([name for name in ANSWER_RULES if name != "math"]))
+def test_no_solution_raises(text, name):
+    for solution in (text, f"\\boxed{{{text}}}", f"#### {text}"):
+        result = ANSWER_RULES[name](solution, "Ian is a knight")
+        assert result.answer is not None or not result.correct
+
+
+def test_mathematics_is_compared_by_the_library():
+    pytest.importorskip("math_verify")
+    assert answer_rule("math")("so $\\boxed{\\frac{2}{4}}$", "1/2").correct
+    assert not answer_rule("math")("so $\\boxed{3}$", "1/2").correct
+
+
+def test_without_the_library_the_command_says_how_to_get_it(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "math_verify", None)
+    with pytest.raises(SystemExit):
+        run_main(lambda: answer_rule("math")("4", "4"))
+    assert "pip install 'paddle-grrm[math]'" in capsys.readouterr().err
+
+
+def test_a_truth_without_roles_is_an_error():
+    with pytest.raises(UserError, match="names no knight and no knave"):
+        answer_rule("knights_and_knaves")("x", "y")
+
+
+@pytest.mark.parametrize(
+    ("source", "reward"),
+    [
+        ("openai/gsm8k", "gsm8k"),
+        ("my openai/gsm8k", "prime_math"),
+        (" Grade\n", "grade"),
+        ("upgrade", "prime_math"),
+        ("polaris_tinyv", "tinyv"),
+        ("polaris_mathverify_tinyv", "math_verify"),
+        ("HardVerify-Math", "prime_math"),
+        ("numina_prime", "prime_math"),
+        ("anything", "prime_math"),
+    ],
+)
+def test_data_sources_lead_to_rewards_as_in_the_original(source, reward):
+    assert RewardRoutes().route(source) == reward
+
+
+def test_own_routes_come_first_and_leave_others_alone():
+    routes = RewardRoutes(TINYV_RULES)
+    routes.add("kk", "knights_and_knaves")
+    routes.add(lambda name: name.startswith("my/"), "ranking_score")
+    assert [routes.route(name) for name in ("kk", "kk2", "my/x_tinyv", "HardVerify-Math")] == [
+        "knights_and_knaves",
+        "prime_math",
+        "ranking_score",
+        "tinyv",
+    ]
+    assert RewardRoutes().route("kk") == "prime_math"
+    with pytest.raises(UserError, match="is not text"):
+        routes.route(None)
+
+
+def test_rewards_without_a_judge_have_a_rule():
+    assert set(ANSWER_RULE_OF.values()) <= set(ANSWER_RULES)
