@@ -50,7 +50,8 @@ class Settings(BaseModel):
     max_body_bytes: Count = 64 * 2**20
     max_groups: Count = 4096
     max_candidates: Count = 256  # per group
-    max_text_chars: Count = 200_000  # per text
+    max_rows: Count = 65_536  # candidates of all groups of a request
+    max_text_chars: Count = 65_536  # per text; n-grams of a text take some thousand times its size
     max_in_flight: Count = 64  # scoring requests at once; more are told to come back
     judge_wait_s: Annotated[FiniteFloat, Field(gt=0)] = 1800.0  # how long a request waits for its turn
     answer_cache_entries: Count = 256

@@ -16,6 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError,
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
 
 Identifier = Annotated[str, Field(min_length=1, max_length=256)]
+# fail_fast: a list's first wrong item ends the check. An error takes more memory than the item that causes it.
+Texts = Annotated[list[str], Field(fail_fast=True)]
+MANY_ERRORS = 100
 
 
 class AnswerError(Exception):
@@ -51,7 +54,7 @@ class WireGroup(WireModel):
     src_lang: str
     trg_lang: str
     reference: str | None = None
-    candidates: Annotated[list[WireCandidate], Field(min_length=1)]
+    candidates: Annotated[list[WireCandidate], Field(min_length=1, fail_fast=True)]
 
     @model_validator(mode="after")
     def _unique_candidates(self) -> WireGroup:
@@ -63,7 +66,7 @@ class ScoreRequest(WireModel):
     """Groups to judge. A server answers a repeated `request_id` with the answer it gave first."""
 
     request_id: Identifier
-    groups: Annotated[list[WireGroup], Field(min_length=1)]
+    groups: Annotated[list[WireGroup], Field(min_length=1, fail_fast=True)]
 
     @model_validator(mode="after")
     def _unique_groups(self) -> ScoreRequest:
@@ -89,8 +92,8 @@ class WireVerdict(WireModel):
     """The judge's answer for one group, candidates in the order of the request."""
 
     group_id: Identifier
-    candidates: list[WireScore]
-    ranking: list[list[str]] | None = None
+    candidates: Annotated[list[WireScore], Field(fail_fast=True)]
+    ranking: Annotated[list[Annotated[list[str], Field(fail_fast=True)]], Field(fail_fast=True)] | None = None
     analysis: str = ""
     attempts: Annotated[int, Field(ge=0)] = 0
 
@@ -99,7 +102,7 @@ class ScoreAnswer(WireModel):
     """One verdict per group, in the order of the request."""
 
     request_id: Identifier
-    verdicts: list[WireVerdict]
+    verdicts: Annotated[list[WireVerdict], Field(fail_fast=True)]
 
 
 class RowsRequest(WireModel):
@@ -107,9 +110,9 @@ class RowsRequest(WireModel):
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
-    src: list[str]
-    tgt: list[str]
-    response: list[str]
+    src: Texts
+    tgt: Texts
+    response: Texts
 
 
 class RowsAnswer(WireModel):
@@ -119,7 +122,7 @@ class RowsAnswer(WireModel):
 
     error_code: int
     error_msg: str
-    score: list[FiniteFloat]
+    score: Annotated[list[FiniteFloat], Field(fail_fast=True)]
 
 
 class RowTask(WireModel):
@@ -149,7 +152,12 @@ def pointer(location: Sequence[int | str]) -> str:
 
 
 def first_error(error: ValidationError) -> tuple[str, str, str]:
-    """Type, pointer and message of the first of a model's errors, without the offending text itself."""
+    """Type, pointer and message of the first of a model's errors, without the offending text itself.
+
+    Pydantic spells out all of them or none: where there are many, they are counted instead and have no pointer.
+    """
+    if error.error_count() > MANY_ERRORS:
+        return "many_errors", "", f"{error.error_count()} fields are wrong or unknown"
     detail = error.errors(include_input=False, include_url=False)[0]
     return detail["type"], pointer(detail["loc"]), detail["msg"].removeprefix("Value error, ")
 
