@@ -33,6 +33,7 @@ from .service import JudgeService
 from .settings import Settings
 
 logger = logging.getLogger(__name__)
+STOPPING = "the server is stopping and takes no more requests"
 OPEN_ROUTES = frozenset({"/healthz"})
 LENGTHS_DIFFER = "The length of response, tgt, and src should be equal."  # PaddleNLP's own words
 
@@ -60,6 +61,7 @@ class RewardApp:
         self.extract: Extract = partial(extract_translation, extractor_type=settings.extractor_type)
         self.slots = threading.BoundedSemaphore(settings.max_in_flight)
         self.token = token
+        self.is_stopping = False  # set from outside: scoring requests are refused from then on
         self.rows_limits, self.score_limits = rows_limits(settings), score_limits(settings)
         self.flask = Flask("grrm_reward_server", static_folder=None)
         self.flask.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
@@ -134,7 +136,9 @@ class RewardApp:
         return Response(json.dumps({"status": "alive", "judge": judge}), mimetype="application/json")
 
     def get_readyz(self) -> Response:
-        """Readiness: the judge answers."""
+        """Readiness: the judge answers, and the server takes requests."""
+        if self.is_stopping:
+            return problem_response(503, STOPPING, retry_after_s=5)
         if not self.service.is_ready():
             return problem_response(503, "the judge does not answer yet", retry_after_s=5)
         return Response('{"status":"ready"}', mimetype="application/json")
@@ -164,6 +168,8 @@ class RewardApp:
     @contextmanager
     def _slot(self) -> Iterator[None]:
         """One of the places for scoring requests; the threads beyond them stay free for the probes."""
+        if self.is_stopping:
+            raise RequestProblem(503, STOPPING, retry_after_s=5)
         if not self.slots.acquire(blocking=False):
             raise RequestProblem(503, "too many requests are being judged", retry_after_s=1)
         try:
@@ -173,13 +179,18 @@ class RewardApp:
 
     def _admit(self) -> Response | None:
         g.start_s = time.perf_counter()
-        if self.token is None or request.path in OPEN_ROUTES:
+        refusal = self.refusal(request.path, request.headers.get("Authorization"))
+        if refusal is None:
             return None
-        if is_authorized(request.headers.get("Authorization"), self.token):
-            return None
-        response = problem_response(401, "this server asks for a token: send the header `Authorization: Bearer ...`")
+        response = problem_response(*refusal)
         response.headers["WWW-Authenticate"] = "Bearer"
         return response
+
+    def refusal(self, path: str, authorization: str | None) -> tuple[int, str] | None:
+        """Status and message for a request without the token, None for one that may go on."""
+        if self.token is None or path in OPEN_ROUTES or is_authorized(authorization, self.token):
+            return None
+        return 401, "this server asks for a token: send the header `Authorization: Bearer ...`"
 
     def _account(self, response: Response) -> Response:
         route = request.url_rule.rule if request.url_rule else "other"

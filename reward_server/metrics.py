@@ -9,6 +9,7 @@ from grrm.judges.metrics import COUNTERS, JudgeMetrics
 
 HELP = {
     "grrm_requests_total": "Requests answered, by route and HTTP status.",
+    "grrm_connections_closed_total": "Connections closed because of a deadline or a limit, by reason.",
     "grrm_groups_total": "Groups judged.",
     "grrm_candidates_total": "Candidates judged, by outcome.",
     "grrm_rows_defaulted_total": "Unscored rows of PaddleNLP's protocol that got the default reward.",

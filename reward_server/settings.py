@@ -47,6 +47,11 @@ class Settings(BaseModel):
     log_file: str | None = None
     token_file: str | None = None
     token_env: str | None = None
+    drain_timeout_s: Annotated[FiniteFloat, Field(ge=0)] | None = None  # after SIGTERM; None: judge_deadline_s
+    header_timeout_s: Annotated[FiniteFloat, Field(gt=0)] = 10.0  # from the first byte of a request to its last header
+    body_timeout_s: Annotated[FiniteFloat, Field(gt=0)] = 60.0  # from the first byte of a request to its last
+    max_connections: Count = 1024
+    max_connections_per_address: Count = 256
     max_body_bytes: Count = 64 * 2**20
     max_groups: Count = 4096
     max_candidates: Count = 256  # per group

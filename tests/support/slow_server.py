@@ -26,10 +26,11 @@ class SlowJudge:
 
     def judge(self, groups):
         time.sleep(float(sys.argv[1]))
-        return [
-            Verdict((Status.SCORED,) * len(group.candidates), tuple(score(c.translation) for c in group.candidates))
-            for group in groups
-        ]
+        return [self.verdict([c.translation for c in group.candidates]) for group in groups]
+
+    def verdict(self, texts):
+        analysis = "x" * 4_000_000 if "wordy" in texts else ""
+        return Verdict((Status.SCORED,) * len(texts), tuple(map(score, texts)), analysis=analysis)
 
 serve(Settings(port=int(sys.argv[2]), **json.loads(sys.argv[3])), SlowJudge(), None)
 """
@@ -41,6 +42,7 @@ def slow_server(seconds, port=0, **settings):
     process = subprocess.Popen(
         [sys.executable, "-c", SLOW_SERVER, str(seconds), str(port), json.dumps(settings)],
         stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         text=True,
     )
     try:
