@@ -51,7 +51,11 @@ class RewardApp:
         self.hosted = judge if isinstance(judge, HostedJudge) else HostedJudge(judge)
         self.metrics = Metrics()
         self.service = JudgeService(
-            self.hosted, self.metrics, wait_s=settings.judge_wait_s, max_groups=settings.max_groups
+            self.hosted,
+            self.metrics,
+            wait_s=settings.judge_wait_s,
+            max_groups=settings.max_groups,
+            hung_after_s=settings.judge_deadline_s,
         )
         self.cache = AnswerCache(
             max_entries=settings.answer_cache_entries,

@@ -16,6 +16,7 @@ HELP = {
     "grrm_replayed_answers_total": "Requests answered from an earlier request with the same id.",
     "grrm_judge_calls_total": "Calls of the judge; one call may serve several requests.",
     "grrm_judge_failures_total": "Calls of the judge that raised or broke its contract.",
+    "grrm_constant_score_alarms_total": "Times that the judge gave many translations in a row one and the same score.",
     "grrm_judge_seconds_total": "Time spent in the judge.",
 }
 

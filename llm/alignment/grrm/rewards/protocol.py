@@ -28,7 +28,7 @@ class AnswerError(Exception):
 class WireModel(BaseModel):
     """Base of all messages: immutable, strict types, no unknown fields."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 class WireCandidate(WireModel):
@@ -168,8 +168,12 @@ def clean_text(text: str) -> str:
 
 
 def request_from_groups(request_id: str, groups: Sequence[Group]) -> ScoreRequest:
-    """The request that asks for verdicts on `groups`. Raises pydantic's ValidationError on repeated or empty ids."""
-    return ScoreRequest(request_id=request_id, groups=[_wire_group(group) for group in groups])
+    """The request that asks for verdicts on `groups`. Raises pydantic's ValidationError on repeated or empty ids.
+
+    On the wire a candidate's id begins with its group's place, so that it is unique in the request: the verdict of one
+    group under the id of another has candidates that are not that group's.
+    """
+    return ScoreRequest(request_id=request_id, groups=[_wire_group(place, group) for place, group in enumerate(groups)])
 
 
 def wire_verdict(group: Group, verdict: Verdict) -> WireVerdict:
@@ -195,7 +199,9 @@ def wire_verdict(group: Group, verdict: Verdict) -> WireVerdict:
 
 
 def verdicts_from_answer(request: ScoreRequest, body: bytes) -> list[Verdict]:
-    """Verdicts aligned with `request.groups`; the answer may list groups and candidates in any order.
+    """Verdicts aligned with `request.groups`, for a `request_from_groups`, whose candidates have their own ids again.
+
+    The answer may list groups and candidates in any order.
 
     Raises AnswerError unless the answer is to this request and has exactly its groups and candidates, every score is
     finite, within 0 to 10 and consistent with its status, and rankings name candidates of their own group only.
@@ -218,7 +224,7 @@ def task_of(group: WireGroup | RowTask) -> TranslationTask:
     return TranslationTask(group.source, group.src_lang, group.trg_lang, group.reference)
 
 
-def _wire_group(group: Group) -> WireGroup:
+def _wire_group(place: int, group: Group) -> WireGroup:
     task = group.task
     return WireGroup(
         group_id=group.group_id,
@@ -226,13 +232,13 @@ def _wire_group(group: Group) -> WireGroup:
         src_lang=task.src_lang,
         trg_lang=task.trg_lang,
         reference=None if task.reference is None else clean_text(task.reference),
-        candidates=[_wire_candidate(candidate) for candidate in group.candidates],
+        candidates=[_wire_candidate(place, candidate) for candidate in group.candidates],
     )
 
 
-def _wire_candidate(candidate: Candidate) -> WireCandidate:
+def _wire_candidate(place: int, candidate: Candidate) -> WireCandidate:
     return WireCandidate(
-        candidate_id=candidate.candidate_id,
+        candidate_id=f"{place}/{candidate.candidate_id}",
         response=clean_text(candidate.response),
         translation=None if candidate.translation is None else clean_text(candidate.translation),
         n_tokens=candidate.n_tokens,
@@ -251,10 +257,14 @@ def _verdict(group: WireGroup, wire: WireVerdict) -> Verdict:
     return Verdict(
         tuple(by_id[candidate_id].status for candidate_id in ids),
         tuple(by_id[candidate_id].score for candidate_id in ids),
-        None if wire.ranking is None else tuple(tuple(tier) for tier in wire.ranking),
+        None if wire.ranking is None else tuple(tuple(map(_own_id, tier)) for tier in wire.ranking),
         wire.analysis,
         wire.attempts,
     )
+
+
+def _own_id(wire_id: str) -> str:
+    return wire_id.partition("/")[2]
 
 
 def _refuse_repeats(name: str, ids: Sequence[str]) -> None:

@@ -42,7 +42,7 @@ class ServerPool:
     def __init__(self, urls: Sequence[str], answers: Callable[[str], bool] | None = None) -> None:
         if not urls:
             raise UserError("no reward server is named: set its URL, for example http://127.0.0.1:8731")
-        self._servers = [Server(url) for url in dict.fromkeys(_checked_url(url) for url in urls)]
+        self._servers = [Server(url) for url in dict.fromkeys(checked_url(url) for url in urls)]
         self._answers = answers
         self._lock = threading.Lock()
 
@@ -108,12 +108,21 @@ class ServerPool:
             server.probe_at = time.monotonic() + FIRST_PROBE_S
 
 
-def _checked_url(url: str) -> str:
+def checked_url(url: str, what: str = "reward server", form: str = "http://host:port") -> str:
+    """`url` without a trailing slash. Raises UserError for one that is malformed or holds a secret, not quoting that.
+
+    An address stands in the process list, in logs and in error messages; a token belongs into a file.
+    """
     try:
         parts = urlsplit(url)
         well_formed = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:  # a port that is no number, an unclosed bracket
         well_formed = False
+    if "@" in url or "?" in url or "#" in url:
+        raise UserError(
+            f"a {what} URL holds a user name, password or query, which logs and other users of this machine would see: "
+            f"give {form} alone, and a token in a file or an environment variable"
+        )
     if not well_formed:
-        raise UserError(f"reward server URL {url!r} is not of the form http://host:port: correct it")
+        raise UserError(f"{what} URL {url!r} is not of the form {form}: correct it")
     return url.rstrip("/")
