@@ -120,7 +120,7 @@ def test_defect_of_the_server_is_a_clean_500(monkeypatch, caplog):
     assert answer.get_json()["reference_id"] in caplog.text
 
 
-def test_server_is_not_ready_while_its_judge_hangs_and_again_once_it_answers(monkeypatch):
+def test_server_is_not_ready_while_its_judge_hangs_and_again_once_it_answers():
     began, release = threading.Event(), threading.Event()
 
     def hang():
@@ -129,13 +129,13 @@ def test_server_is_not_ready_while_its_judge_hangs_and_again_once_it_answers(mon
             assert release.wait(10)
 
     judge = RecordingJudge(hang)
-    app = create_app(Settings(judge_deadline_s=0.3), judge)
+    app = create_app(Settings(judge_deadline_s=1.5), judge)
     assert app.test_client().get("/readyz").status_code == 200
     with ThreadPoolExecutor(1) as threads:
         held = threads.submit(lambda: app.test_client().post("/v1/score", json=score_body()))
         assert began.wait(10)
         assert app.test_client().get("/readyz").status_code == 200
-        time.sleep(0.35)
+        time.sleep(1.6)
         answer = app.test_client().get("/readyz")
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
         assert app.test_client().get("/healthz").status_code == 200

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import statistics
+import threading
 import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -12,6 +13,13 @@ from pathlib import Path
 import pytest
 import requests
 from support.reward_servers import reward_server
+from waitress import wasyncore
+
+from grrm.judges.building import build_judge
+from grrm_reward_server.access import bind, read_token
+from grrm_reward_server.app import RewardApp
+from grrm_reward_server.front import OTHER_FILES, Front, _within_file_limit
+from grrm_reward_server.settings import Settings
 
 GOOD = {
     "request_id": "r",
@@ -31,10 +39,35 @@ HEADER = "POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r
 
 @contextmanager
 def configured(tmp_path, **settings):
-    """(process, URL) of a server with `settings`."""
+    """(process, URL) of a server process with `settings`."""
     (tmp_path / "settings.yaml").write_text(json.dumps({"port": 0} | settings))
     with reward_server("--config", str(tmp_path / "settings.yaml")) as served:
         yield served
+
+
+@contextmanager
+def serving(**values):
+    """URL of a server with these settings in a thread."""
+    settings = Settings(port=0, **values)
+    token = read_token(None, settings.token_env)
+    listener = bind(settings.host, 0, token)
+    app = RewardApp(settings, build_judge("chrf"), token)
+    front = Front(app.flask, settings, listener, app.refusal, app.metrics)
+    ended = threading.Event()
+
+    def serve():
+        while not ended.is_set():
+            front.turn(0.05)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        ended.set()
+        thread.join()
+        front.task_dispatcher.shutdown(timeout=2)
+        wasyncore.close_all(front._map)
 
 
 def connect(url, sent=b""):
@@ -88,8 +121,8 @@ def closed_because_of(url, reason):
         ({}, "Content-Length: x", 400, "Content-Length"),
     ],
 )
-def test_request_is_refused_by_its_header_before_its_body_is_taken(tmp_path, settings, header, status, message):
-    with configured(tmp_path, **settings) as (_, url):
+def test_request_is_refused_by_its_header_before_its_body_is_taken(settings, header, status, message):
+    with serving(**settings) as url:
         head, _, body = answer_to(url, f"{HEADER}{header}\r\n\r\n").partition("\r\n\r\n")
     assert head.startswith(f"HTTP/1.1 {status} ")
     assert ("www-authenticate: bearer" in head.lower()) == (status == 401)
@@ -111,8 +144,8 @@ def test_body_without_a_token_is_neither_kept_nor_keeps_the_client_from_its_answ
         assert 'code="401"} 1' in requests.get(f"{url}/metrics", headers=headers, timeout=5).text
 
 
-def test_headers_and_bodies_have_deadlines_that_trickling_does_not_move(tmp_path):
-    with configured(tmp_path, header_timeout_s=0.5, body_timeout_s=1.5) as (_, url):
+def test_headers_and_bodies_have_deadlines_that_trickling_does_not_move():
+    with serving(header_timeout_s=0.5, body_timeout_s=1.5) as url:
         with connect(url) as silent, connect(url, b"POST / HTTP/1.1\r\nX: ") as slow:
             assert seconds_until_closed(slow, b"x") < 3
             assert seconds_until_closed(silent) < 3
@@ -121,8 +154,19 @@ def test_headers_and_bodies_have_deadlines_that_trickling_does_not_move(tmp_path
         assert closed_because_of(url, "deadline") == 3
 
 
-def test_idle_connection_between_requests_is_kept(tmp_path):
-    with configured(tmp_path, header_timeout_s=0.2, body_timeout_s=0.2) as (_, url), requests.Session() as session:
+def test_more_files_than_the_process_may_open_mean_fewer_connections(monkeypatch):
+    limits = [(64, 600)]
+    monkeypatch.setattr("resource.getrlimit", lambda which: limits[-1])
+    monkeypatch.setattr("resource.setrlimit", lambda which, values: limits.append(values))
+    assert _within_file_limit(1000) == (600 - OTHER_FILES) // 2
+    assert limits[-1] == (600, 600)
+    limits.append((64, 5000))
+    assert _within_file_limit(1000) == 1000
+    assert limits[-1] == (2000 + OTHER_FILES, 5000)
+
+
+def test_idle_connection_between_requests_is_kept():
+    with serving(header_timeout_s=0.2, body_timeout_s=0.2) as url, requests.Session() as session:
         for _ in range(2):
             assert session.post(f"{url}/v1/score", json=GOOD, timeout=5).status_code == 200
             time.sleep(1.0)
@@ -130,8 +174,8 @@ def test_idle_connection_between_requests_is_kept(tmp_path):
 
 
 @pytest.mark.parametrize("limit", ["max_connections_per_address", "max_connections"])
-def test_connection_too_many_closes_the_oldest_that_is_half_open(tmp_path, limit):
-    with configured(tmp_path, **{limit: 8}) as (_, url), requests.Session() as session, ExitStack() as stack:
+def test_connection_too_many_closes_the_oldest_that_is_half_open(limit):
+    with serving(**{limit: 8}) as url, requests.Session() as session, ExitStack() as stack:
         assert session.post(f"{url}/v1/score", json=GOOD, timeout=5).status_code == 200
         half_open = [stack.enter_context(connect(url, b"POST / HTTP/1.1\r\n")) for _ in range(20)]
         for number in range(5):

@@ -13,7 +13,7 @@ from support.slow_server import check_right, groups_judged, make_client, make_gr
 def test_hung_member_costs_one_time_out_and_serves_again_once_it_goes_on():
     groups = make_groups(8)
     with slow_server(0.0) as (hung, url_1), slow_server(0.0) as (_, url_2):
-        client = make_client(url_1, url_2, groups_per_request=1, read_timeout_s=1.0, connect_timeout_s=1.0)
+        client = make_client(url_1, url_2, groups_per_request=1, read_timeout_s=3.0, connect_timeout_s=2.0)
         client.wait_until_ready(10)
         hung.send_signal(signal.SIGSTOP)
         took = []
@@ -21,8 +21,8 @@ def test_hung_member_costs_one_time_out_and_serves_again_once_it_goes_on():
             start = time.monotonic()
             check_right(groups, client.score(groups))
             took.append(time.monotonic() - start)
-        assert took[0] >= 1.0
-        assert max(took[1:]) < 1.0  # as long as a time-out
+        assert took[0] >= 3.0
+        assert max(took[1:]) < 3.0  # a time-out
         hung.send_signal(signal.SIGCONT)
         for server in client._pool._servers:
             server.probe_at = 0.0
