@@ -36,6 +36,7 @@ RECEIVE_BYTES = 2**16  # waitress's default is 8 KiB: fifty turns of its loop fo
 IDLE_S = 120.0  # to send another request, or to take what is left of an answer
 LINGER_S = 10.0  # to stop sending a body that was refused; closing earlier would make the client miss the answer
 MAINTENANCE_S = 0.5
+ACCEPTS_PER_TURN = 64
 OTHER_FILES = 128  # open files beyond connections and the bodies that wait on disk
 
 Admit = Callable[[str, str | None], tuple[int, str] | None]
@@ -195,10 +196,16 @@ class Front(TcpWSGIServer):  # type: ignore[misc]
         """Waitress's own goes by the wall clock, which may jump; `turn` does its work."""
 
     def handle_accept(self) -> None:
-        super().handle_accept()
+        """Takes what waits: a turn costs the same for one connection as for many, and a crowd would hold up others."""
+        for _ in range(ACCEPTS_PER_TURN):
+            n_before = len(self.active_channels)
+            super().handle_accept()
+            if len(self.active_channels) == n_before:
+                break
+            self._make_room()
+
+    def _make_room(self) -> None:
         channels = [channel for channel in self.active_channels.values() if not channel.will_close]
-        if not channels:
-            return
         newest = channels[-1]
         of_address = [channel for channel in channels if channel.addr[0] == newest.addr[0]]
         if len(of_address) > self.settings.max_connections_per_address:

@@ -189,6 +189,7 @@ def test_connection_too_many_closes_the_oldest_that_is_half_open(limit):
 @pytest.mark.slow
 def test_good_clients_are_served_beside_eleven_hundred_half_open_ones(tmp_path):
     with configured(tmp_path) as (_, url), ExitStack() as stack:
+        assert requests.post(f"{url}/v1/score", json=GOOD, timeout=5).status_code == 200  # the metric is loaded
         for number in range(1100):
             sent = (b"", b"POST / HT", f"{HEADER}Content-Length: 1000\r\n\r\n{{".encode())[number % 3]
             stack.enter_context(connect(url, sent))
