@@ -11,19 +11,19 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TypeVar
 
 from flask import Flask, Response, g, request
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from grrm.gqm.extraction import extract_translation
 from grrm.gqm.groups import Candidate, Group
 from grrm.judges.interface import Judge
-from grrm.rewards.protocol import RowsAnswer, RowsRequest, ScoreAnswer, ScoreRequest, WireGroup, first_error, task_of
+from grrm.rewards.protocol import RowsAnswer, RowsRequest, ScoreAnswer, ScoreRequest, WireGroup, task_of
 
 from .access import is_authorized
 from .answer_cache import AnswerCache
+from .bodies import parse, read_json_body, rows_limits, score_limits
 from .hosting import HostedJudge
 from .limits import check_group_sizes, check_rows, check_score_request, check_tasks
 from .metrics import Metrics, render_judge
@@ -33,7 +33,7 @@ from .service import JudgeService
 from .settings import Settings
 
 logger = logging.getLogger(__name__)
-M = TypeVar("M", bound=BaseModel)
+STOPPING = "the server is stopping and takes no more requests"
 OPEN_ROUTES = frozenset({"/healthz"})
 LENGTHS_DIFFER = "The length of response, tgt, and src should be equal."  # PaddleNLP's own words
 
@@ -51,7 +51,11 @@ class RewardApp:
         self.hosted = judge if isinstance(judge, HostedJudge) else HostedJudge(judge)
         self.metrics = Metrics()
         self.service = JudgeService(
-            self.hosted, self.metrics, wait_s=settings.judge_wait_s, max_groups=settings.max_groups
+            self.hosted,
+            self.metrics,
+            wait_s=settings.judge_wait_s,
+            max_groups=settings.max_groups,
+            hung_after_s=settings.judge_deadline_s,
         )
         self.cache = AnswerCache(
             max_entries=settings.answer_cache_entries,
@@ -61,6 +65,8 @@ class RewardApp:
         self.extract: Extract = partial(extract_translation, extractor_type=settings.extractor_type)
         self.slots = threading.BoundedSemaphore(settings.max_in_flight)
         self.token = token
+        self.is_stopping = False  # set from outside: scoring requests are refused from then on
+        self.rows_limits, self.score_limits = rows_limits(settings), score_limits(settings)
         self.flask = Flask("grrm_reward_server", static_folder=None)
         self.flask.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
         self._add_routes()
@@ -84,7 +90,9 @@ class RewardApp:
 
     def post_rows(self) -> Response:
         """PaddleNLP's protocol. A failing judge is HTTP 200 with `error_code` 500 and zeros, as trainers expect."""
-        rows = _parse(RowsRequest, _read_json_body(self.settings.max_body_bytes), invalid_json_status=422)
+        rows = parse(
+            RowsRequest, read_json_body(self.settings.max_body_bytes), self.rows_limits, invalid_json_status=422
+        )
         if not len(rows.src) == len(rows.tgt) == len(rows.response):
             return _rows_failure(LENGTHS_DIFFER, len(rows.tgt))
         check_rows(rows, self.settings)
@@ -110,8 +118,8 @@ class RewardApp:
 
     def post_score(self) -> Response:
         """The group protocol; a repeated request_id is answered with the first answer."""
-        body = _read_json_body(self.settings.max_body_bytes)
-        wire = _parse(ScoreRequest, body, invalid_json_status=400)
+        body = read_json_body(self.settings.max_body_bytes)
+        wire = parse(ScoreRequest, body, self.score_limits, invalid_json_status=400)
         check_score_request(wire, self.settings)
         tasks = ((f"groups[{index}]", task_of(group)) for index, group in enumerate(wire.groups))
         check_tasks(tasks, self.hosted.check_task)
@@ -132,7 +140,9 @@ class RewardApp:
         return Response(json.dumps({"status": "alive", "judge": judge}), mimetype="application/json")
 
     def get_readyz(self) -> Response:
-        """Readiness: the judge answers."""
+        """Readiness: the judge answers, and the server takes requests."""
+        if self.is_stopping:
+            return problem_response(503, STOPPING, retry_after_s=5)
         if not self.service.is_ready():
             return problem_response(503, "the judge does not answer yet", retry_after_s=5)
         return Response('{"status":"ready"}', mimetype="application/json")
@@ -162,6 +172,8 @@ class RewardApp:
     @contextmanager
     def _slot(self) -> Iterator[None]:
         """One of the places for scoring requests; the threads beyond them stay free for the probes."""
+        if self.is_stopping:
+            raise RequestProblem(503, STOPPING, retry_after_s=5)
         if not self.slots.acquire(blocking=False):
             raise RequestProblem(503, "too many requests are being judged", retry_after_s=1)
         try:
@@ -171,13 +183,18 @@ class RewardApp:
 
     def _admit(self) -> Response | None:
         g.start_s = time.perf_counter()
-        if self.token is None or request.path in OPEN_ROUTES:
+        refusal = self.refusal(request.path, request.headers.get("Authorization"))
+        if refusal is None:
             return None
-        if is_authorized(request.headers.get("Authorization"), self.token):
-            return None
-        response = problem_response(401, "this server asks for a token: send the header `Authorization: Bearer ...`")
+        response = problem_response(*refusal)
         response.headers["WWW-Authenticate"] = "Bearer"
         return response
+
+    def refusal(self, path: str, authorization: str | None) -> tuple[int, str] | None:
+        """Status and message for a request without the token, None for one that may go on."""
+        if self.token is None or path in OPEN_ROUTES or is_authorized(authorization, self.token):
+            return None
+        return 401, "this server asks for a token: send the header `Authorization: Bearer ...`"
 
     def _account(self, response: Response) -> Response:
         route = request.url_rule.rule if request.url_rule else "other"
@@ -197,25 +214,6 @@ class RewardApp:
         if isinstance(error, MethodNotAllowed):
             response.headers["Allow"] = ", ".join(sorted(error.valid_methods or ()))
         return response
-
-
-def _read_json_body(max_bytes: int) -> bytes:
-    if request.mimetype != "application/json":
-        raise RequestProblem(415, "the body must be JSON: send the header `Content-Type: application/json`")
-    length = request.content_length
-    if length is None or length > max_bytes or not request.environ.get("wsgi.input_terminated"):
-        return request.get_data(cache=False)  # counts what it reads, and refuses what is too much
-    body: bytes = request.environ["wsgi.input"].read(length)  # here already: counting would copy it twice
-    return body
-
-
-def _parse(model: type[M], body: bytes, *, invalid_json_status: int) -> M:
-    try:
-        return model.model_validate_json(body)
-    except ValidationError as error:
-        kind, field, message = first_error(error)
-        status = invalid_json_status if kind == "json_invalid" else 422
-        raise RequestProblem(status, message, field=field or None) from error
 
 
 def _json(answer: BaseModel) -> Response:

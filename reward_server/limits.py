@@ -16,8 +16,10 @@ from .settings import Settings
 
 
 def check_score_request(request: ScoreRequest, settings: Settings) -> None:
-    """Raises RequestProblem 422 when there are too many groups, too many candidates in one, or a text is too long."""
+    """Raises RequestProblem 422 when there are too many groups or candidates, or a text is too long."""
     _check_count(len(request.groups), settings.max_groups, "groups", "groups")
+    n_rows = sum(len(group.candidates) for group in request.groups)
+    _check_count(n_rows, settings.max_rows, "groups", "candidates in all groups")
     for index, group in enumerate(request.groups):
         place = f"groups[{index}]"
         _check_count(len(group.candidates), settings.max_candidates, f"{place}.candidates", "candidates")
@@ -25,7 +27,8 @@ def check_score_request(request: ScoreRequest, settings: Settings) -> None:
 
 
 def check_rows(request: RowsRequest, settings: Settings) -> None:
-    """Raises RequestProblem 422 when a text is too long."""
+    """Raises RequestProblem 422 when there are too many rows, or a text is too long."""
+    _check_count(len(request.src), settings.max_rows, "src", "rows")
     for name, texts in (("src", request.src), ("tgt", request.tgt), ("response", request.response)):
         for row, text in enumerate(texts):
             if len(text) > settings.max_text_chars:

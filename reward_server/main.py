@@ -8,8 +8,10 @@ import signal
 import socket
 import sys
 import threading
+import time
+from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,9 +27,11 @@ from .access import bind, read_token
 from .hosting import HostedJudge, build_hosted_judge
 from .settings import JUDGES, Settings, load_settings
 
-SPARE_THREADS = 4  # beyond the scoring requests, for probes and refusals
-IDLE_CONNECTIONS = 1000
-RECEIVE_BYTES = 2**16  # waitress's default is 8 KiB: fifty turns of its loop for a trainer's request
+if TYPE_CHECKING:
+    from .front import Front
+
+logger = logging.getLogger(__name__)
+LONGEST_TURN_S = 0.5
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -70,6 +74,13 @@ RECEIVE_BYTES = 2**16  # waitress's default is 8 KiB: fifty turns of its loop fo
 )
 @click.option("--default-reward", type=float, help="POST /: reward of a row without a score.  [default: 0.0]")
 @click.option("--score-scale-factor", type=float, help="POST /: reward per point of score.  [default: 0.1]")
+@click.option(
+    "--drain-timeout",
+    "drain_timeout_s",
+    type=float,
+    metavar="SECONDS",
+    help="After SIGTERM, for the requests that were accepted.  [default: --judge-deadline-s]",
+)
 @click.option("--log-file", "--log_file", metavar="FILE", help="Write the log there as well as to stderr.")
 @click.option("--token-file", metavar="FILE", help="File with the token that clients must send.")
 @click.option("--token-env", metavar="NAME", help="Environment variable with the token that clients must send.")
@@ -105,33 +116,60 @@ def run(settings: Settings) -> None:
 def serve(
     settings: Settings, judge: Judge | HostedJudge, token: str | None, listener: socket.socket | None = None
 ) -> None:
-    """Serves `judge` until SIGTERM or SIGINT; prints `listening on URL` once connections are accepted."""
-    try:
-        from waitress.server import create_server
+    """Serves `judge` until SIGTERM or SIGINT; prints `listening on URL` once connections are accepted.
 
-        from .app import create_app
+    Then it takes no more requests and ends once those it has are answered. Raises SystemExit 1 where `drain_timeout_s`
+    or a second signal ended it before.
+    """
+    try:
+        from .app import RewardApp
+        from .front import Front
     except ImportError as error:
         raise UserError(
             f"the reward server needs the package {error.name}: install it with `pip install 'paddle-grrm[server]'`"
         ) from error
     listener = listener or bind(settings.host, settings.port, token)
-    server = create_server(
-        create_app(settings, judge, token),
-        sockets=[listener],
-        threads=settings.max_in_flight + SPARE_THREADS,
-        connection_limit=settings.max_in_flight + IDLE_CONNECTIONS,
-        max_request_body_size=2 * settings.max_body_bytes,  # up to here Flask's refusal, which is JSON, comes first
-        recv_bytes=RECEIVE_BYTES,
-        asyncore_use_poll=True,
-        ident=None,
-    )
+    app = RewardApp(settings, judge, token)
+    front = Front(app.flask, settings, listener, app.refusal, app.metrics)
+    stops = _Stops(front.pull_trigger)
     host, port = listener.getsockname()[:2]
-    signal.signal(signal.SIGTERM, _stop)
     click.echo(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}")
     freeze_gc()  # or each collection during a request would also go through all that was imported
-    server.run()
-    if isinstance(judge, HostedJudge):
-        _leave_if_busy(judge)
+    while not stops.count:
+        front.turn(LONGEST_TURN_S)
+    app.is_stopping = True
+    n_unanswered = _drain(front, stops, settings)
+    if n_unanswered:
+        logger.error("ended with %d requests unanswered", n_unanswered)
+    if n_unanswered or not _is_idle(app.hosted):
+        _leave(1 if n_unanswered else 0)
+
+
+class _Stops:
+    """Counts SIGTERM and SIGINT; the first asks for an orderly end, the second for an end at once."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.count = 0
+        self._wake = wake
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        self._wake()
+
+
+def _drain(front: Front, stops: _Stops, settings: Settings) -> int:
+    """Answers what was accepted; returns how many connections are still owed an answer at the end."""
+    allowed_s = settings.judge_deadline_s if settings.drain_timeout_s is None else settings.drain_timeout_s
+    ends = time.monotonic() + allowed_s
+    owed = front.served()
+    logger.info("stopping: %d connections are owed an answer, for which there are %g s", len(owed), allowed_s)
+    while owed and stops.count < 2 and time.monotonic() < ends:
+        front.turn(min(LONGEST_TURN_S, max(ends - time.monotonic(), 0.0)))
+        served = front.served()
+        owed = [channel for channel in owed if channel in served]
+    return len(owed)
 
 
 def configure_logging(log_file: str | None) -> None:
@@ -147,15 +185,14 @@ def configure_logging(log_file: str | None) -> None:
     )
 
 
-def _leave_if_busy(hosted: HostedJudge) -> None:
-    """End the process at once while a model generates: its thread would make Python's teardown abort."""
+def _is_idle(hosted: HostedJudge) -> bool:
     idle = threading.Event()
     hosted.when_idle(idle.set)
-    if not idle.is_set():
-        logging.shutdown()
-        sys.stdout.flush()
-        os._exit(0)
+    return idle.is_set()
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(0)
+def _leave(code: int) -> None:
+    """End the process at once, with what its threads do: a model's would make Python's teardown abort."""
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(code)

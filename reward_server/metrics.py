@@ -9,12 +9,14 @@ from grrm.judges.metrics import COUNTERS, JudgeMetrics
 
 HELP = {
     "grrm_requests_total": "Requests answered, by route and HTTP status.",
+    "grrm_connections_closed_total": "Connections closed because of a deadline or a limit, by reason.",
     "grrm_groups_total": "Groups judged.",
     "grrm_candidates_total": "Candidates judged, by outcome.",
     "grrm_rows_defaulted_total": "Unscored rows of PaddleNLP's protocol that got the default reward.",
     "grrm_replayed_answers_total": "Requests answered from an earlier request with the same id.",
     "grrm_judge_calls_total": "Calls of the judge; one call may serve several requests.",
     "grrm_judge_failures_total": "Calls of the judge that raised or broke its contract.",
+    "grrm_constant_score_alarms_total": "Times that the judge gave many translations in a row one and the same score.",
     "grrm_judge_seconds_total": "Time spent in the judge.",
 }
 

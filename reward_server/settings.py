@@ -47,10 +47,16 @@ class Settings(BaseModel):
     log_file: str | None = None
     token_file: str | None = None
     token_env: str | None = None
+    drain_timeout_s: Annotated[FiniteFloat, Field(ge=0)] | None = None  # after SIGTERM; None: judge_deadline_s
+    header_timeout_s: Annotated[FiniteFloat, Field(gt=0)] = 10.0  # from the first byte of a request to its last header
+    body_timeout_s: Annotated[FiniteFloat, Field(gt=0)] = 60.0  # from the first byte of a request to its last
+    max_connections: Count = 1024
+    max_connections_per_address: Count = 256
     max_body_bytes: Count = 64 * 2**20
     max_groups: Count = 4096
     max_candidates: Count = 256  # per group
-    max_text_chars: Count = 200_000  # per text
+    max_rows: Count = 65_536  # candidates of all groups of a request
+    max_text_chars: Count = 65_536  # per text; n-grams of a text take some thousand times its size
     max_in_flight: Count = 64  # scoring requests at once; more are told to come back
     judge_wait_s: Annotated[FiniteFloat, Field(gt=0)] = 1800.0  # how long a request waits for its turn
     answer_cache_entries: Count = 256

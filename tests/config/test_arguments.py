@@ -145,7 +145,8 @@ def test_a_value_of_the_wrong_type_or_range_is_one_sentence(run, changes, messag
         ({"min_dec_len": 40}, "min_dec_len 40 is above max_dec_len 32"),
         ({"enable_overlong_reward_buffer": True}, "overlong_reward_buffer 256 is longer"),
         ({"use_rm_server": True}, "use_rm_server needs reward_server"),
-        ({"use_rm_server": True, "reward_server": "localhost:8731"}, "is not a URL"),
+        ({"use_rm_server": True, "reward_server": "localhost:8731"}, "is not of the form http"),
+        ({"use_rm_server": True, "reward_server": "http://me:secret@h:1"}, "holds a user name, password or query"),
         ({"reward_server": "http://127.0.0.1:8731"}, "use_rm_server is false"),
         (
             {

@@ -71,7 +71,43 @@ def test_a_prompt_too_long_for_the_servers_model_does_not_fail_the_others(start,
 def test_another_refusal_is_never_taken_for_a_prompt_that_is_too_long(start, status):
     server = start(lambda body, _: Refuse(status, {"message": "max_tokens must be positive"}))
     with pytest.raises(GenerationServerError, match="max_tokens must be positive"):
-        outcomes([server.url], "a")
+        outcomes([server.url], "a", "b")
+
+
+def test_a_prompt_that_a_server_refuses_does_not_fail_the_others(start):
+    refusal = Refuse(400, {"message": "invalid prompt"})
+    server = start(lambda body, _: refusal if body["prompt"] == "b" else f"<{body['prompt']}>")
+    assert outcomes([server.url], "a", "b", "c") == [("<a>", "stop"), ("", "unreachable"), ("<c>", "stop")]
+    assert outcomes([server.url], "b") == [("", "unreachable")]
+    assert len(server.requests) == 4
+
+
+@pytest.mark.parametrize("code", [400, 500, 503])
+@pytest.mark.parametrize(
+    ("text", "quoted"),
+    [
+        ("Anna said good morning to them", "invalid value 'Anna said good morning to them'"),
+        ("Anna said\ngood morning to them", "Input should be 'Anna said\\ngood morning to them'"),
+        ("東京に行きました", "cannot encode 東京に行きました"),
+        ("東京に行きました", "cannot encode \\u6771\\u4eac\\u306b\\u884c"),
+    ],
+)
+def test_no_message_quotes_a_prompt(start, caplog, code, text, quoted):
+    server = start(lambda body, _: Refuse(code, {"message": quoted}))
+    with pytest.raises(GenerationServerError) as caught:
+        outcomes([server.url], text, text, unanswered="raise")
+    told = str(caught.value) + caplog.text
+    assert f"it answered HTTP {code}: the reason quotes the prompt and is left out" in told
+    assert "Anna" not in told
+    assert "東" not in told
+    assert "u6771" not in told
+
+
+def test_a_prompt_quoted_in_front_of_why_it_is_too_long_is_left_out_too(start, caplog):
+    server = start(lambda body, _: Refuse(400, {"message": "prompt 'Anna said good morning' is too long"}))
+    assert outcomes([server.url], "Anna said good morning to them") == [("", "too_long")]
+    assert "HTTP 400: the prompt is too long" in caplog.text
+    assert "Anna" not in caplog.text
 
 
 def test_no_server_at_all_is_unreachable_with_and_without_a_model_name(closed_url):

@@ -4,7 +4,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grrm.gqm.lookalikes import skeleton
+from grrm.gqm.lookalikes import MAX_MARKS, cap_marks, skeleton
 
 
 def test_nothing_invisible_is_left():
@@ -29,3 +29,14 @@ def test_plain_text_is_its_own_skeleton_but_for_its_line_breaks(text):
 @given(st.text())
 def test_a_skeleton_has_no_skeleton_of_its_own(text):
     assert skeleton(skeleton(text)) == skeleton(text)
+
+
+def test_a_run_of_marks_is_capped_before_it_is_sorted():
+    piled = "e" + "\u0301\u0323" * 100_000  # sorted by Unicode's rule this would take minutes
+    assert len(skeleton(piled)) <= MAX_MARKS + 1
+    assert cap_marks(piled + "x" + "\u0301" * 5) == piled[: MAX_MARKS + 1] + "x" + "\u0301" * 5
+
+
+@given(st.text())
+def test_texts_without_long_runs_of_marks_are_kept(text):
+    assert cap_marks(text) == text

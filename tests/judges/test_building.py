@@ -134,10 +134,11 @@ def test_longest_candidates_are_left_out_until_the_prompt_fits():
     assert set(judged(model, texts, too_long="refuse").statuses) == {Status.TOO_LONG}
 
 
-def test_longest_is_what_takes_most_bytes():
-    verdict = judged(ModelOf(by_length), ["a", "x" * 9, "好" * 8, "bb"], prompt_length=len(PROMPT_OF_FOUR) - 1)
-    assert verdict.statuses[2] is Status.TOO_LONG
-    assert verdict.scores == (1.0, 9.0, None, 2.0)
+def test_longest_is_what_takes_most_tokens():
+    texts = ["a", "x" * 9, "好" * 8, "bb"]  # a character is a token of this model
+    verdict = judged(ModelOf(by_length), texts, prompt_length=len(PROMPT_OF_FOUR) - 1)
+    assert verdict.statuses[1] is Status.TOO_LONG
+    assert verdict.scores == (1.0, None, 8.0, 2.0)
 
 
 PROMPT_OF_FOUR = GQMJudge(ModelOf(by_length)).plan(group_of(["a", "x" * 9, "好" * 8, "bb"])).prompt

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -117,3 +118,65 @@ def test_defect_of_the_server_is_a_clean_500(monkeypatch, caplog):
     assert answer.status_code == 500
     assert "ZeroDivisionError" not in answer.text
     assert answer.get_json()["reference_id"] in caplog.text
+
+
+def test_server_is_not_ready_while_its_judge_hangs_and_again_once_it_answers():
+    began, release = threading.Event(), threading.Event()
+
+    def hang():
+        if len(judge.calls) == 2:
+            began.set()
+            assert release.wait(10)
+
+    judge = RecordingJudge(hang)
+    app = create_app(Settings(judge_deadline_s=1.5), judge)
+    assert app.test_client().get("/readyz").status_code == 200
+    with ThreadPoolExecutor(1) as threads:
+        held = threads.submit(lambda: app.test_client().post("/v1/score", json=score_body()))
+        assert began.wait(10)
+        assert app.test_client().get("/readyz").status_code == 200
+        time.sleep(1.6)
+        answer = app.test_client().get("/readyz")
+        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+        assert app.test_client().get("/healthz").status_code == 200
+        release.set()
+        assert held.result(10).status_code == 200
+    assert app.test_client().get("/readyz").status_code == 200
+
+
+def test_judge_that_takes_ten_times_as_long_as_ever_counts_as_hung(monkeypatch):
+    monkeypatch.setattr("grrm_reward_server.service.SHORTEST_HUNG_S", 0.2)
+    began, release = threading.Event(), threading.Event()
+
+    def hang():
+        if len(judge.calls) == 2:
+            began.set()
+            assert release.wait(10)
+
+    judge = RecordingJudge(hang)
+    app = create_app(Settings(), judge)
+    assert app.test_client().get("/readyz").status_code == 200
+    with ThreadPoolExecutor(1) as threads:
+        held = threads.submit(lambda: app.test_client().post("/v1/score", json=score_body()))
+        assert began.wait(10)
+        time.sleep(0.3)
+        assert app.test_client().get("/readyz").status_code == 503
+        release.set()
+        assert held.result(10).status_code == 200
+
+
+def test_one_score_for_everything_raises_an_alarm(caplog):
+    client = make_client()
+    for number in range(130):
+        client.post("/v1/score", json=score_body(group("g", "12345", "abcde"), request_id=str(number)))
+    alarms = [record.getMessage() for record in caplog.records if "same score" in record.getMessage()]
+    assert [message.split()[5] for message in alarms] == ["64", "128", "256"]
+    assert alarms[0].startswith("judge recording gave its last 64 translations the same score, 5")
+    assert "grrm_constant_score_alarms_total 3" in client.get("/metrics").get_data(as_text=True)
+
+
+def test_scores_that_differ_raise_none(caplog):
+    client = make_client()
+    for number in range(50):
+        client.post("/v1/score", json=score_body(group("g", "12345", "abcd"), request_id=str(number)))
+    assert "same score" not in caplog.text

@@ -116,7 +116,7 @@ def test_failed_extraction_travels_as_null(start):
     server = start(ok)
     client(server.url).score([Group("g", TASK, (Candidate("c", "text", None, 7),))])
     candidate = json.loads(server.requests[0][1])["groups"][0]["candidates"][0]
-    assert candidate == {"candidate_id": "c", "response": "text", "translation": None, "n_tokens": 7}
+    assert candidate == {"candidate_id": "0/c", "response": "text", "translation": None, "n_tokens": 7}
 
 
 def test_token_is_sent_as_bearer(start):
@@ -152,6 +152,9 @@ def test_repeated_group_id_is_refused_even_across_requests():
         (["127.0.0.1:8731"], {}, "not of the form"),
         (["http://host:notaport"], {}, "not of the form"),
         (["ftp://host"], {}, "not of the form"),
+        (["http://user:pass@host"], {}, "holds a user name, password or query"),
+        (["user:pass@host"], {}, "holds a user name, password or query"),
+        (["http://host?token=pass"], {}, "holds a user name, password or query"),
         (["http://h"], {"attempts": 0}, "attempts=0"),
         (["http://h"], {"groups_per_request": 0}, "groups_per_request=0"),
         (["http://h"], {"deadline_s": math.inf}, "deadline_s=inf"),
@@ -160,8 +163,10 @@ def test_repeated_group_id_is_refused_even_across_requests():
     ],
 )
 def test_settings_that_cannot_work_are_refused_in_one_sentence(urls, settings, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=message) as caught:
         client(*urls, **settings)
+    assert "pass@" not in str(caught.value)
+    assert "=pass" not in str(caught.value)
 
 
 def rows_answer(**answer):

@@ -39,7 +39,12 @@ def repeat_candidate(answer):
 
 
 def rank_stranger(answer):
-    answer["verdicts"][0]["ranking"] = [["c0"], ["c9"]]
+    answer["verdicts"][0]["ranking"] = [["0/c0"], ["0/c9"]]
+
+
+def swap_groups(answer):
+    first, second = answer["verdicts"][:2]
+    first["group_id"], second["group_id"] = second["group_id"], first["group_id"]
 
 
 BAD_ANSWERS = {
@@ -60,11 +65,12 @@ BAD_ANSWERS = {
         "cannot carry",
     ),
     "unknown status": (edited(lambda a: a["verdicts"][0]["candidates"][0].update(status="fine")), "status"),
-    "missing candidate": (edited(drop_candidate), "lacks 1 of the candidates of group 'g1', for example 'c1'"),
+    "missing candidate": (edited(drop_candidate), "lacks 1 of the candidates of group 'g1', for example '1/c1'"),
     "repeated candidate": (edited(repeat_candidate), "repeats"),
     "missing group": (edited(drop_group), "lacks 1 of the groups, for example 'g1'"),
     "unknown group": (edited(add_group), "unknown groups, for example 'stranger'"),
     "wrong request id": (edited(lambda a: a.update(request_id="other")), "request 'other'"),
+    "groups swapped": (edited(swap_groups), "lacks 2 of the candidates of group 'g0', for example '0/c0'"),
     "ranking of a stranger": (edited(rank_stranger), "group 'g0': the ranking"),
 }
 

@@ -7,36 +7,12 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
 
 import pytest
 import requests
+from support.slow_server import check_right, groups_judged, make_client, make_groups, slow_server
 
-from grrm.gqm.groups import Candidate, Group, TranslationTask
-from grrm.rewards.client import RewardClient, RewardServerError
-
-SLOW_SERVER = """
-import sys, time
-from grrm.gqm.groups import Status, Verdict
-from grrm_reward_server.main import serve
-from grrm_reward_server.settings import Settings
-
-def score(translation):
-    return float(translation) if translation.isdigit() else 0.0  # the readiness probe sends words
-
-class SlowJudge:
-    name = "slow"
-
-    def judge(self, groups):
-        time.sleep(float(sys.argv[1]))
-        return [
-            Verdict((Status.SCORED,) * len(group.candidates), tuple(score(c.translation) for c in group.candidates))
-            for group in groups
-        ]
-
-serve(Settings(port=int(sys.argv[2])), SlowJudge(), None)
-"""
-
+from grrm.rewards.client import RewardServerError
 
 STUCK_CLIENT = """
 import sys
@@ -49,42 +25,6 @@ try:
 except RewardServerError as error:
     print(error)
 """
-
-
-@contextmanager
-def slow_server(seconds, port=0):
-    process = subprocess.Popen(
-        [sys.executable, "-c", SLOW_SERVER, str(seconds), str(port)], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        yield process, process.stdout.readline().split()[-1]
-    finally:
-        process.kill()
-        process.wait(10)
-        process.stdout.close()
-
-
-def make_groups(n_groups):
-    task = TranslationTask("Hallo", "de", "en", "Hello")
-    texts = [[str(g % 11), str((g * 7) % 11)] for g in range(n_groups)]
-    return [
-        Group(f"g{g}", task, tuple(Candidate(str(i), text, text) for i, text in enumerate(pair)))
-        for g, pair in enumerate(texts)
-    ]
-
-
-def groups_judged(url):
-    counts = [line.split() for line in requests.get(f"{url}/metrics", timeout=5).text.splitlines()]
-    return sum(float(words[1]) for words in counts if words[0] == "grrm_groups_total")
-
-
-def make_client(*urls, **settings):
-    fast = {"read_timeout_s": 10.0, "deadline_s": 30.0, "backoff_initial_s": 0.02}
-    return RewardClient(list(urls), **(fast | settings))
-
-
-def check_right(groups, verdicts):
-    assert [v.scores for v in verdicts] == [tuple(float(c.response) for c in g.candidates) for g in groups]
 
 
 def test_killing_one_of_two_servers_in_the_middle_loses_nothing_and_invents_nothing():
@@ -109,11 +49,13 @@ def test_killing_one_of_two_servers_in_the_middle_loses_nothing_and_invents_noth
 def test_killing_the_only_server_stops_the_client_with_a_sentence_and_a_restart_serves_it_again():
     groups = make_groups(3)
     with slow_server(0.0) as (process, url):
-        client = make_client(url, attempts=3)
+        client = make_client(url, deadline_s=2.0)
         check_right(groups, client.score(groups))
         process.kill()
         process.wait(10)
-        with pytest.raises(RewardServerError, match=f"reward server {url} .*'g0' and 2 more at attempt 3"):
+        with pytest.raises(
+            RewardServerError, match=f"reward server {url} .*'g0' and 2 more at attempt .*refused.*deadline"
+        ):
             client.score(groups)
     with slow_server(0.0, int(url.rpartition(":")[2])):
         check_right(groups, client.score(groups))

@@ -37,7 +37,7 @@ def test_passing_failures_are_retried_with_the_same_request(start, step):
         (reset_mid_answer, "connection failed"),
         (hang_up_early, "connection failed"),
         (slow, "no answer came in time"),
-        (status(503, "the judge\n is busy"), r"HTTP 503 at groups\[0\]: the judge is busy \(log reference r1\)"),
+        (status(504, "the judge\n is late"), r"HTTP 504 at groups\[0\]: the judge is late \(log reference r1\)"),
     ],
 )
 def test_lasting_failure_names_server_group_attempt_and_cause(start, step, cause):
@@ -83,14 +83,46 @@ def test_unanswered_connection_attempt_is_named():
             one.close()
 
 
-def test_connection_refused_is_retried_and_then_named():
+@pytest.mark.parametrize("step", [status(503), status(503, Retry_After="0"), status(429), status(502)])
+def test_busy_server_costs_time_but_no_attempt(start, step):
+    server = start(*[step] * 8, ok)
+    groups = make_groups(3)
+    check_right(groups, client(server.url, attempts=1, backoff_max_s=0.1).score(groups))
+    assert len(server.requests) == 9
+
+
+def test_refused_connections_last_until_the_deadline_and_are_then_named(caplog):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(RewardServerError, match="connection was refused") as caught:
-            client(url).score(make_groups(1))
-    assert caught.value.attempt == 3
+        start_s = time.monotonic()
+        with pytest.raises(RewardServerError, match=r"connection was refused \(the deadline of 1 s") as caught:
+            client(url, attempts=1, deadline_s=1.0, backoff_max_s=0.05).score(make_groups(1))
+    assert time.monotonic() - start_s > 0.8
+    assert caught.value.attempt > 10
     assert isinstance(caught.value, UserError)
+    assert len(caplog.records) < caught.value.attempt / 2
+
+
+def test_member_that_answers_500_is_left_for_the_others(start):
+    bad, good = start(status(500)), start(ok)
+    groups = make_groups(6)
+    check_right(groups, client(bad.url, good.url, groups_per_request=1, max_connections=1).score(groups))
+    assert len(good.requests) == 6
+
+
+def test_500_of_all_members_is_final_after_one_question_each(start):
+    servers = [start(status(500)), start(status(500))]
+    with pytest.raises(RewardServerError, match=r"HTTP 500 at groups\[0\]: no \(log reference r1\); check"):
+        client(*(server.url for server in servers)).score(make_groups(1))
+    assert [len(server.requests) for server in servers] == [1, 1]
+
+
+def test_refused_request_is_not_tried_at_another_member(start):
+    servers = [start(status(422)), start(status(422))]
+    with pytest.raises(RewardServerError, match="HTTP 422"):
+        client(*(server.url for server in servers)).score(make_groups(1))
+    assert sum(len(server.requests) for server in servers) == 1
 
 
 def test_retry_after_is_honoured(start, caplog):

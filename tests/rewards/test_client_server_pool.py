@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+
+from grrm.rewards import server_pool
 from grrm.rewards.server_pool import ServerPool
 
 URLS = ["http://a:1", "http://b:2"]
@@ -46,3 +49,66 @@ def test_all_resting_gives_the_one_that_is_back_first():
 def test_repeated_and_slashed_urls_are_one_server():
     assert ServerPool(["http://a:1", "http://a:1/"]).urls == ["http://a:1"]
     assert ServerPool(["http://a:1/", "http://b:2/judge/"]).urls == ["http://a:1", "http://b:2/judge"]
+
+
+def test_excluded_server_is_not_asked_unless_all_are():
+    pool = ServerPool(URLS)
+    assert {pool.acquire({"http://a:1"}).url for _ in range(3)} == {"http://b:2"}
+    assert {pool.acquire(set(URLS)).url for _ in range(3)} == {"http://a:1"}
+
+
+def late(pool):
+    server = pool.acquire()
+    pool.release(server, 0.0, is_late=True)
+    return server
+
+
+def test_server_that_timed_out_is_left_alone_while_others_serve():
+    pool = ServerPool(URLS)
+    hung = late(pool)
+    others = [pool.acquire() for _ in range(3)]
+    assert hung not in others
+    for other in others:
+        pool.release(other, 5.0)  # short of a minute the others' rest is waited out
+    assert pool.seconds_until_free() > 4.0
+    assert pool.acquire() is not hung
+
+
+def test_only_server_is_asked_again_although_it_timed_out():
+    pool = ServerPool(["http://a:1"])
+    hung = late(pool)
+    assert pool.seconds_until_free() == 0.0
+    assert pool.acquire() is hung
+
+
+def test_suspect_is_probed_while_others_serve_and_taken_back_when_it_answers(monkeypatch):
+    monkeypatch.setattr(server_pool, "FIRST_PROBE_S", 0.0)
+    probed, answer = threading.Event(), [False]
+
+    def answers(url):
+        probed.set()
+        return answer[0]
+
+    pool = ServerPool(URLS, answers)
+    hung = late(pool)
+    for is_well in (False, True):
+        answer[0] = is_well
+        probed.clear()
+        pool.release(pool.acquire(), None)
+        assert probed.wait(5)
+        while hung.is_probed:
+            pass
+        assert hung.is_suspect is not is_well
+    assert {pool.acquire() for _ in range(2)} >= {hung}
+
+
+def test_each_further_time_out_puts_the_probe_off(monkeypatch):
+    pool = ServerPool(["http://a:1"])
+    times = []
+    for _ in range(3):
+        hung = late(pool)
+        times.append(hung.probe_at)
+        hung.is_suspect = False  # as after a probe: it answers probes, and no requests
+    assert times[2] - times[1] > times[1] - times[0] > server_pool.FIRST_PROBE_S - 1
+    pool.release(pool.acquire(), None)
+    assert hung.n_late == 0

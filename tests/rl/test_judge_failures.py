@@ -80,7 +80,7 @@ def test_killed_reward_server_stops_every_rank_with_one_message_and_the_run_resu
             assert job.wait(DEADLINE_S) != 0
     message = the_one_message(logs)
     assert re.search(rf"judging failed on rank \d .*reward server {url} gave no reward for group '\d+-[0-3]'", message)
-    assert "at attempt 2" in message
+    assert re.search(r"at attempt [2-9]\d*: the connection was refused \(the deadline of 6 s", message)
     assert all("attempt 1" in (logs / f"workerlog.{rank}").read_text() for rank in (0, 1))
 
     saved = last_save(output)

@@ -15,7 +15,7 @@ from support.tiny_checkpoint import write_tiny_reward_model
 from grrm.config.keys.reward import RewardConfig
 from grrm.data.convert import parse_tgt
 from grrm.errors import UserError
-from grrm.gqm.groups import Status
+from grrm.gqm.groups import Status, Verdict
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.client import RewardServerError
 from grrm.rewards.failure_policy import FailurePolicy
@@ -151,6 +151,18 @@ def test_judge_that_answers_too_few_verdicts_is_a_defect():
     judge = SimpleNamespace(name="short", judge=lambda groups: [])
     with pytest.raises(ValueError, match="0 verdicts for 1 groups"):
         RewardStage(judge, ShapingConfig(), FailurePolicy()).reward([rolled_group(0, [1])])
+
+
+def test_trainer_warns_of_a_judge_that_gives_everything_one_score(caplog):
+    def judge(groups):
+        sizes = [len(group.candidates) for group in groups]
+        return [Verdict((Status.SCORED,) * size, (5.0,) * size) for size in sizes]
+
+    rewarder = RewardStage(SimpleNamespace(name="flat", judge=judge), ShapingConfig(), FailurePolicy())
+    for step in range(16):
+        assert "same score" not in caplog.text
+        rewarder.reward([rolled_group(step, [1, 2]), rolled_group(step + 100, [1, 2])])
+    assert "the judge gave its last 64 translations the same score, 5:" in caplog.text
 
 
 def test_ready_server_is_not_waited_for_and_none_is_looked_for_without_one(row_server, caplog):

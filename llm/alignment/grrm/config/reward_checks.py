@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from urllib.parse import urlsplit
 
 from grrm.config.problems import Problems
 from grrm.config.rl_config import RLConfig
 from grrm.rewards.failure_policy import FailurePolicy
+from grrm.rewards.server_pool import checked_url
 
 
 def check_reward_source(config: RLConfig, given: Set[str], problems: Problems) -> None:
@@ -22,9 +22,8 @@ def check_reward_source(config: RLConfig, given: Set[str], problems: Problems) -
     if not config.reward_server:
         problems.add("use_rm_server needs reward_server; give its URL, for example http://127.0.0.1:8731.")
     for url in config.reward_server or ():
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            problems.add(f"reward_server {url!r} is not a URL; write it like http://127.0.0.1:8731.")
+        with problems.noted():
+            checked_url(url, "reward_server", "http://127.0.0.1:8731")
     if config.reward_deadline_s < config.reward_connect_timeout_s:
         problems.add("reward_deadline_s is shorter than reward_connect_timeout_s; raise it.")
     if config.reward_protocol == "paddlenlp":

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing.pool import AsyncResult, ThreadPool
 from typing import Any, Generic, Literal, TypeVar
-from urllib.parse import urlsplit
 
 from tenacity import RetryCallState, Retrying, retry_if_exception
 from tenacity.nap import sleep_using_event
@@ -23,6 +22,7 @@ from grrm.engine.openai_wire import (
     MODELS_PATH,
     CompletionsExchange,
     completion_body,
+    hide_prompt,
     read_completion,
     read_model_name,
     unanswered_because,
@@ -31,18 +31,19 @@ from grrm.errors import UserError
 from grrm.judges.interface import GeneratedText
 from grrm.rewards.exchange import ExchangeError
 from grrm.rewards.protocol import AnswerError
-from grrm.rewards.server_pool import ServerPool
+from grrm.rewards.server_pool import ServerPool, checked_url
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Answer = TypeVar("Answer", covariant=True)
+MARKS = ("timeout", "unreachable", "too_long")
 
 
 class GenerationServerError(UserError):
     """No server gave a reply; carries what the sentence names.
 
     `unanswered` is "timeout" or "unreachable" where no server took or finished the request, "too_long" where one has
-    no room for the prompt, None where one refused it for another reason.
+    no room for the prompt, "refused" where one takes it for wrong (400, 413, 422), None where one refused it otherwise.
     """
 
     def __init__(self, server: str, question: str, attempt: int, cause: str, unanswered: str | None = None) -> None:
@@ -77,8 +78,9 @@ class OpenAITextGenerator:
     after an exponentially growing, jittered pause or the server's Retry-After; any other answer is final. `stop` are
     strings that end a reply, `token` is sent as bearer token. `seconds_left` is asked at every call for a limit tighter
     than `deadline_s`. With `unanswered` "mark" a prompt that no server took or finished in time does not raise, but is
-    marked as `GeneratedText` describes, so that the others keep their replies. A prompt too long for the model always
-    is marked. Raises UserError on settings that cannot work.
+    marked as `GeneratedText` describes, so that the others keep their replies; likewise one that a server refuses,
+    unless it refuses them all. A prompt too long for the model always is marked. No message quotes a prompt. Raises
+    UserError on settings that cannot work.
     """
 
     def __init__(
@@ -147,6 +149,8 @@ class OpenAITextGenerator:
         if self._model is None:
             (found,) = self._ask_all([_Call("which model it has", "GET", MODELS_PATH, None, read_model_name)], deadline)
             if isinstance(found, GenerationServerError):
+                if found.unanswered == "refused":
+                    raise found
                 return _with_marks([found] * len(prompts))
             self._model = found
         body = partial(
@@ -168,6 +172,9 @@ class OpenAITextGenerator:
             for index, prompt in enumerate(prompts)
         ]
         answers = self._ask_all(calls, deadline)
+        refused = [one for one in answers if isinstance(one, GenerationServerError) and one.unanswered == "refused"]
+        if 1 < len(refused) == len(prompts):
+            raise refused[0]  # that is no matter of a prompt
         return _with_marks(answers)
 
     def count_tokens(self, prompt: str) -> int:
@@ -235,6 +242,7 @@ class OpenAITextGenerator:
             raise ExchangeError(server.url, str(error), is_retryable=True) from error
         except ExchangeError as error:
             rest_s = error.retry_after_s if error.retry_after_s is not None else rest_s
+            hide_prompt(error, call.body)
             raise
         finally:
             self._pool.release(server, rest_s)
@@ -254,7 +262,7 @@ def _with_marks(answers: Sequence[GeneratedText | GenerationServerError]) -> lis
     if failures:
         logger.warning("%d of %d prompts without a reply, first: %s", len(failures), len(answers), failures[0])
     return [
-        GeneratedText("", answer.unanswered or "unreachable", 0)
+        GeneratedText("", answer.unanswered if answer.unanswered in MARKS else "unreachable", 0)
         if isinstance(answer, GenerationServerError)
         else answer
         for answer in answers
@@ -263,15 +271,7 @@ def _with_marks(answers: Sequence[GeneratedText | GenerationServerError]) -> lis
 
 def _checked_url(url: str) -> str:
     """The server's address without the `/v1` that most clients are given it with."""
-    address = url.rstrip("/").removesuffix("/v1")
-    try:
-        parts = urlsplit(address)
-        well_formed = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, an unclosed bracket
-        well_formed = False
-    if not well_formed:
-        raise UserError(f"generation server URL {url!r} is not of the form http://host:port: correct it")
-    return address
+    return checked_url(url.rstrip("/").removesuffix("/v1"), "generation server", "http://host:port")
 
 
 def _log_retry(question: str, state: RetryCallState) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import requests
 import urllib3
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from requests.adapters import HTTPAdapter
 
 from grrm.judges.interface import GeneratedText
@@ -26,33 +26,37 @@ COMPLETIONS_PATH = "/v1/completions"
 MODELS_PATH = "/v1/models"
 
 
-class _Choice(BaseModel):
+class _Answer(BaseModel):
+    model_config = ConfigDict(hide_input_in_errors=True)  # a traceback in a log has no texts
+
+
+class _Choice(_Answer):
     text: str
     finish_reason: str | None = None
 
 
-class _Usage(BaseModel):
+class _Usage(_Answer):
     completion_tokens: Annotated[int, Field(ge=0)]
 
 
-class _Completion(BaseModel):
+class _Completion(_Answer):
     choices: Annotated[list[_Choice], Field(min_length=1, max_length=1)]
     usage: _Usage
 
 
-class _Model(BaseModel):
+class _Model(_Answer):
     id: str
 
 
-class _Models(BaseModel):
+class _Models(_Answer):
     data: Annotated[list[_Model], Field(min_length=1)]
 
 
-class _Complaint(BaseModel):
+class _Complaint(_Answer):
     message: str
 
 
-class _Refusal(BaseModel):
+class _Refusal(_Answer):
     error: _Complaint | str | None = None
     message: str = ""
 
@@ -157,14 +161,42 @@ def refusal_reason(content: bytes) -> str:
     return " ".join((error or refusal.message).split())[:300].rstrip(".")
 
 
+def hide_prompt(error: ExchangeError, body: bytes | None) -> None:
+    """Cuts the message of `error` down to what it is where it quotes the prompt in the request's `body`.
+
+    Servers quote what they refuse, and the message goes to logs, which hold no texts.
+    """
+    if body is None or error.http_status is None:
+        return
+    prompt = json.loads(body)["prompt"]
+    if _quotes(str(error), prompt + repr(prompt) + json.dumps(prompt)):
+        what = "the prompt is too long" if _has_no_room(error) else "the reason quotes the prompt and is left out"
+        error.args = (f"it answered HTTP {error.http_status}: {what}",)
+
+
+def _quotes(message: str, text: str) -> bool:
+    """Whether a piece of the message is in `text`: 12 characters, or 4 of a script in which a word has as few."""
+    sizes = ((12, False), (4, True))
+    return any(
+        piece in text
+        for size, is_foreign in sizes
+        for start in range(len(message) - size + 1)
+        if not (piece := message[start : start + size]).isascii() or not is_foreign
+    )
+
+
+def _has_no_room(error: ExchangeError) -> bool:
+    return error.http_status in _REFUSED_STATUSES and _NO_ROOM.search(str(error)) is not None
+
+
 def unanswered_because(error: ExchangeError) -> str | None:
-    """ "too_long" for a prompt that the model has no room for, "timeout" or "unreachable" for one that no server took
-    or finished; None for one that was answered.
+    """ "too_long" for a prompt that the model has no room for, "refused" for one that the server takes for wrong,
+    "timeout" or "unreachable" for one that no server took or finished; None for one that was answered.
 
     Any other refusal that asking again cannot mend, and an answer that is malformed, are answers.
     """
-    if error.http_status in _REFUSED_STATUSES and _NO_ROOM.search(str(error)):
-        return "too_long"
+    if error.http_status in _REFUSED_STATUSES:
+        return "too_long" if _has_no_room(error) else "refused"
     cause = error.__cause__
     if not error.is_retryable or isinstance(cause, AnswerError):
         return None

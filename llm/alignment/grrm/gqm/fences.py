@@ -15,7 +15,8 @@ import unicodedata
 from collections.abc import Callable, Iterable
 from enum import Enum
 
-from grrm.gqm.lookalikes import skeleton
+from grrm.gqm.grammar import names_scores
+from grrm.gqm.lookalikes import cap_marks, skeleton
 
 
 class UnsafeReason(str, Enum):
@@ -68,7 +69,7 @@ def unsafe_reason(text: str, *, fenced: bool = True) -> UnsafeReason | None:
     Judged twice: after NFC, which tokenizers apply and which turns U+1FEF into a backtick, and as its `skeleton`,
     so that neither invisible characters in between nor look-alikes help.
     """
-    readings = (unicodedata.normalize("NFC", text), skeleton(text))
+    readings = (unicodedata.normalize("NFC", cap_marks(text)), skeleton(text))
     if fenced and any(_FENCE.search(reading) for reading in readings):
         return UnsafeReason.FENCE
     if any(_CONTROL_TOKEN.search(reading) for reading in readings):
@@ -77,9 +78,14 @@ def unsafe_reason(text: str, *, fenced: bool = True) -> UnsafeReason | None:
         return UnsafeReason.CONTROL_CHARACTER
     if _HIDDEN.search(_FLAG.sub("", text)):
         return UnsafeReason.HIDDEN_TEXT
-    if fenced and any(_PROTOCOL_LINE.search(reading) for reading in readings):
+    if fenced and any(_PROTOCOL_LINE.search(reading) or _has_scores(reading) for reading in readings):
         return UnsafeReason.PROTOCOL_LINE
     return None
+
+
+def _has_scores(text: str) -> bool:
+    """Whether some line is one of scores by the grammar's own rule; no such line has less than two colons."""
+    return any(line.count(":") + line.count("：") > 1 and names_scores(line.strip()) for line in text.split("\n"))
 
 
 def is_safe_candidate(text: str) -> bool:
@@ -105,7 +111,7 @@ def guard_for(special_tokens: Iterable[str], *, fenced: bool = True) -> Callable
     own_token = re.compile("|".join(re.escape(token) for token in tokens))
 
     def is_safe(text: str) -> bool:
-        readings = (text, unicodedata.normalize("NFC", text), skeleton(text))
+        readings = (text, unicodedata.normalize("NFC", cap_marks(text)), skeleton(text))
         return is_safe_in_itself(text) and not any(own_token.search(reading) for reading in readings)
 
     return is_safe

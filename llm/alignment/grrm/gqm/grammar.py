@@ -90,6 +90,24 @@ def parse_verdict(
     return _with_ranking(scores, lines[:-1], ids)
 
 
+def names_scores(line: str) -> bool:
+    """Whether some mode reads `line` as scores of two candidates or more under their names, be they right or not.
+
+    Not what `compat` reads by position: of prompt type "score" it takes any line of numbers, such as `10:30, 11:45`.
+    """
+    by_name = compat.parse_score_text(line, skip_empty=True) or {}
+    if set(CANDIDATE_IDS[:2]) <= set(by_name):
+        return True
+    return any(_are_scores(reading, mode) for reading, mode in ((line, "exact"), (_plain(line), "tolerant")))
+
+
+def _are_scores(line: str, mode: str) -> bool:
+    items = [[part.strip() for part in item.partition(":")] for item in line.split(",")]
+    return len(items) > 1 and all(
+        name in CANDIDATE_IDS and _number(value, mode) is not None for name, _, value in items
+    )
+
+
 def parse_sqm(text: str, mode: Mode = "exact") -> float | Rejection:
     """The score on the last line of a single-translation judge's reply.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from string import ascii_uppercase
 
 from grrm.errors import UserError
@@ -30,6 +31,8 @@ LANG_CODES: dict[str, str] = {name: code for code, name in LANG_NAMES.items()}
 # The order matters: seeded augmentation draws from this list.
 TOWER_LANGS: tuple[str, ...] = ("en", "de", "fr", "nl", "it", "es", "pt", "ko", "ru", "zh")
 
+_NO_NAME = re.compile(r"[<>|\[\]{}`#*~:｜＜＞]|.{65}")  # signs that prompts and chat templates are made of
+
 CANDIDATE_IDS: tuple[str, ...] = tuple(ascii_uppercase)
 MAX_CANDIDATES_TRAINED = 8  # released judges have seen A to H at most
 
@@ -37,9 +40,15 @@ MAX_CANDIDATES_TRAINED = 8  # released judges have seen A to H at most
 def display_name(lang: str) -> str:
     """The name a prompt uses for `lang`: two letters are looked up, any other string is a name already.
 
-    Raises UserError for a two-letter code that is not in `LANG_NAMES`.
+    Raises UserError for a two-letter code that is not in `LANG_NAMES`, and for a name that could be taken for more than
+    one: the prompt has it in a sentence.
     """
     if len(lang) != 2:
+        if _NO_NAME.search(lang) or not lang.isprintable():
+            raise UserError(
+                f"Language name {lang[:40]!r} is not a name: use at most 64 printable characters without the signs of "
+                "markup and chat templates, such as < > | : ` #."
+            )
         return lang
     if lang not in LANG_NAMES:
         raise UserError(

@@ -40,7 +40,22 @@ _IGNORABLE = re.compile(
 _LINE_BREAK = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
 
 
+MAX_MARKS = 30  # combining marks in a row that Unicode's stream-safe format allows; no script comes near
+
+
+def cap_marks(text: str) -> str:
+    """`text` with at most MAX_MARKS combining marks in a row: normalising a run takes the square of its length."""
+    if text.isascii():
+        return text
+    kept, run = [], 0
+    for char in text:
+        run = run + 1 if unicodedata.combining(char) else 0
+        if run <= MAX_MARKS:
+            kept.append(char)
+    return "".join(kept)
+
+
 def skeleton(text: str) -> str:
     """`text` under NFKC without ignorable characters, look-alikes replaced, every kind of line break a newline."""
-    visible = unicodedata.normalize("NFKC", _IGNORABLE.sub("", text).translate(_PLAIN))
+    visible = cap_marks(unicodedata.normalize("NFKC", cap_marks(_IGNORABLE.sub("", text)).translate(_PLAIN)))
     return _LINE_BREAK.sub("\n", _IGNORABLE.sub("", visible).translate(_PLAIN))

@@ -83,13 +83,13 @@ def dedup_candidates(
     )
 
 
-def without_longest(distinct: DistinctCandidates) -> DistinctCandidates:
-    """The same without the longest translation, whose copies become TOO_LONG. Needs at least one translation.
+def without_longest(distinct: DistinctCandidates, count_tokens: Callable[[str], int]) -> DistinctCandidates:
+    """The same without the translation of most tokens, whose copies become TOO_LONG. Needs at least one translation.
 
-    Length is counted in bytes of UTF-8, which are closer to tokens than characters are. Of equally long texts the one
-    that sorts last goes, so that the choice does not depend on the order of the candidates.
+    Of equally long texts the one that sorts last goes, so that the choice does not depend on the order of the
+    candidates.
     """
-    sizes = [(len(text.encode("utf-8", "surrogatepass")), text) for text in distinct.texts]
+    sizes = [(count_tokens(text), text) for text in distinct.texts]
     longest = sizes.index(max(sizes))
     excluded = distinct.excluded | dict.fromkeys(distinct.members[longest], Status.TOO_LONG)
     return DistinctCandidates(

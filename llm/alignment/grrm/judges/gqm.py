@@ -83,7 +83,7 @@ class GQMJudge:
         while self._is_too_long(plan):
             if self.too_long == "refuse" or len(plan.distinct.texts) == 2:
                 return GroupPrompt(None, whole.distinct, Status.TOO_LONG)
-            plan = self._prompt(group, without_longest(plan.distinct))
+            plan = self._prompt(group, without_longest(plan.distinct, self._count_tokens))
         return plan
 
     def _prompt(self, group: Group, distinct: DistinctCandidates) -> GroupPrompt:
@@ -97,8 +97,10 @@ class GQMJudge:
         return GroupPrompt(self.render(prompt), distinct)
 
     def _is_too_long(self, plan: GroupPrompt) -> bool:
-        count_tokens = self.count_tokens or self.generator.count_tokens
-        return plan.prompt is not None and count_tokens(plan.prompt) > self.prompt_length
+        return plan.prompt is not None and self._count_tokens(plan.prompt) > self.prompt_length
+
+    def _count_tokens(self, text: str) -> int:
+        return (self.count_tokens or self.generator.count_tokens)(text)
 
     def _question(self, plan: GroupPrompt) -> Question[ScoredTiers]:
         def read(text: str) -> ScoredTiers | Rejection:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 import multiprocessing
 import threading
@@ -17,12 +16,11 @@ from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import ValidationError
-from tenacity import RetryCallState, Retrying, retry_if_exception
-from tenacity.nap import sleep_using_event
 from tenacity.wait import wait_exponential_jitter
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Group, Verdict
+from grrm.rewards.asking import NoAnswer, PoolAsker
 from grrm.rewards.exchange import ExchangeError, HttpExchange
 from grrm.rewards.protocol import (
     AnswerError,
@@ -34,7 +32,6 @@ from grrm.rewards.protocol import (
 )
 from grrm.rewards.server_pool import ServerPool
 
-logger = logging.getLogger(__name__)
 T = TypeVar("T")
 PROBE_INTERVAL_S = 0.2
 
@@ -67,11 +64,11 @@ class _Call(Generic[T]):
 class RewardClient:
     """Client of one reward server or of a pool of equal ones.
 
-    `attempts` counts tries per request over all servers; `deadline_s` bounds a whole call, retries included. Requests
-    of `groups_per_request` groups go out over at most `max_connections` connections at once. Failed connections,
-    time-outs, malformed answers and HTTP 408, 429, 502, 503 and 504 are retried, at once on a server that has not just
-    failed, otherwise after an exponentially growing, jittered pause or the server's Retry-After; any other answer is
-    final. Proxies named in the environment are not used. Thread-safe. Raises UserError on settings that cannot work.
+    `deadline_s` bounds a whole call, retries included. Requests of `groups_per_request` groups go out over at most
+    `max_connections` connections at once. `attempts` counts the tries of a request that failed, over all servers, as
+    `PoolAsker` says: one at a server that is busy or away is none. A server that let a request time out gets no other
+    before it answers a probe, while the pool has others. Any answer that is neither is final. Proxies named in the
+    environment are not used. Thread-safe. Raises UserError on settings that cannot work.
     """
 
     def __init__(
@@ -102,8 +99,10 @@ class RewardClient:
         self.attempts = attempts
         self.groups_per_request = groups_per_request
         self.max_connections = max_connections
-        self._backoff = wait_exponential_jitter(initial=backoff_initial_s, max=backoff_max_s, jitter=backoff_initial_s)
-        self._pool = ServerPool(urls)
+        self._connect_timeout_s = connect_timeout_s
+        self._pool = ServerPool(urls, self._answers)
+        backoff = wait_exponential_jitter(initial=backoff_initial_s, max=backoff_max_s, jitter=backoff_initial_s)
+        self._asker = PoolAsker(self._pool, attempts, deadline_s, backoff)
         self._exchange = HttpExchange(
             token=token,
             connect_timeout_s=connect_timeout_s,
@@ -173,6 +172,10 @@ class RewardClient:
             return None if self.protocol == "paddlenlp" and spoke_http else str(error)
         return None
 
+    def _answers(self, url: str) -> bool:
+        """Whether the server at `url` is ready, or at least not longer about it than a connection may take."""
+        return self._unready_cause(url, time.monotonic() + self._connect_timeout_s) is None
+
     def _ask_all(self, calls: Sequence[_Call[T]]) -> list[T]:
         """Answers aligned with `calls`. The threads are daemons: a stuck server cannot keep a failed process alive."""
         if not calls:
@@ -202,48 +205,15 @@ class RewardClient:
 
     def _ask(self, call: _Call[T], *, deadline: float, stop: threading.Event) -> T:
         """One request with its retries; runs in a thread of the pool."""
-        retrying = Retrying(
-            retry=retry_if_exception(lambda error: isinstance(error, ExchangeError) and error.is_retryable),
-            stop=lambda state: (
-                state.attempt_number >= self.attempts
-                or stop.is_set()
-                or time.monotonic() + state.upcoming_sleep >= deadline
-            ),
-            wait=lambda state: self._pool.seconds_until_free(),
-            sleep=sleep_using_event(stop),
-            before_sleep=partial(_log_retry, call.group_ids),
-            reraise=True,
-        )
-        try:
-            for attempt in retrying:
-                with attempt:
-                    return self._ask_once(call, attempt.retry_state, deadline)
-        except ExchangeError as error:
-            number = int(retrying.statistics["attempt_number"])
-            raise RewardServerError(error.server, call.group_ids, number, self._cause(error, number)) from error
-        raise AssertionError("a retry loop ends with an answer or an exception")
 
-    def _ask_once(self, call: _Call[T], state: RetryCallState, deadline: float) -> T:
-        server = self._pool.acquire()
-        rest_s: float | None = self._backoff(state)
-        try:
-            answer = call.parse(self._exchange.send("POST", server.url, call.path, call.body, deadline))
-            rest_s = None
-        except AnswerError as error:
-            raise ExchangeError(server.url, str(error), is_retryable=True) from error
-        except ExchangeError as error:
-            rest_s = error.retry_after_s if error.retry_after_s is not None else rest_s
-            raise
-        finally:
-            self._pool.release(server, rest_s)
-        return answer
+        def send(url: str) -> T:
+            return call.parse(self._exchange.send("POST", url, call.path, call.body, deadline))
 
-    def _cause(self, error: ExchangeError, attempt: int) -> str:
-        if not error.is_retryable:
-            return str(error)
-        if attempt >= self.attempts:
-            return f"{error} (the last of {self.attempts} attempts)"
-        return f"{error} (the deadline of {self.deadline_s:g} s leaves no time for another attempt)"
+        what = f"group {call.group_ids[0]!r} ({len(call.group_ids)} in the request)"
+        try:
+            return self._asker.ask(send, what, deadline, stop)
+        except NoAnswer as failure:
+            raise RewardServerError(failure.server, call.group_ids, failure.attempt, failure.cause) from failure
 
 
 def _score_call(groups: Sequence[Group]) -> _Call[list[Verdict]]:
@@ -264,16 +234,3 @@ def _rewards_from_answer(n_rows: int, body: bytes) -> list[float]:
     if len(answer.score) != n_rows:
         raise AnswerError(f"the answer has {len(answer.score)} scores for {n_rows} rows")
     return answer.score
-
-
-def _log_retry(group_ids: tuple[str, ...], state: RetryCallState) -> None:
-    error = state.outcome.exception() if state.outcome else None
-    logger.warning(
-        "reward server %s, group %r (%d in the request), attempt %d: %s; asking again in %.1f s",
-        error.server if isinstance(error, ExchangeError) else "?",
-        group_ids[0],
-        len(group_ids),
-        state.attempt_number,
-        error,
-        state.upcoming_sleep,
-    )

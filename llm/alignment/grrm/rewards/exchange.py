@@ -13,13 +13,15 @@ from pydantic import ValidationError
 from grrm.rewards.protocol import Problem
 
 RETRYABLE_STATUSES = frozenset({408, 429, 502, 503, 504})
+AWAY_STATUSES = frozenset({429, 502, 503})
 READ_BYTES = 65536
 
 
 class ExchangeError(Exception):
     """A server did not answer as it should; `is_retryable` says whether asking again can help.
 
-    `http_status` and `retry_after_s` are set when it answered at all and when it asked for a pause.
+    `http_status` and `retry_after_s` are set when it answered at all and when it asked for a pause. `is_away` says that
+    nobody took the request: the server is busy, or there is none at the address now. `is_late` is a time-out.
     """
 
     def __init__(
@@ -30,8 +32,12 @@ class ExchangeError(Exception):
         is_retryable: bool,
         http_status: int | None = None,
         retry_after_s: float | None = None,
+        is_away: bool = False,
+        is_late: bool = False,
     ) -> None:
         super().__init__(cause)
+        self.is_away = is_away or http_status in AWAY_STATUSES
+        self.is_late = is_late
         self.http_status = http_status
         self.server = server
         self.is_retryable = is_retryable
@@ -75,7 +81,9 @@ class HttpExchange:
             ) as response:
                 content = self._content(server, response, deadline)
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-            raise ExchangeError(server, _plain_cause(error), is_retryable=True) from error
+            is_late = isinstance(error, requests.Timeout | urllib3.exceptions.TimeoutError)
+            cause, is_away = _plain_cause(error), _found_nobody(error)
+            raise ExchangeError(server, cause, is_retryable=True, is_away=is_away, is_late=is_late) from error
         if response.status_code != 200:
             raise _status_error(server, response, content)
         return content
@@ -142,6 +150,12 @@ def _plain_cause(error: Exception) -> str:
     if isinstance(error, requests.ConnectionError | urllib3.exceptions.ProtocolError | OSError):
         return f"the connection failed ({_innermost(error)})"
     return f"the request failed ({_innermost(error)})"
+
+
+def _found_nobody(error: Exception) -> bool:
+    reason = getattr(error.args[0], "reason", None) if error.args else None  # of urllib3, around which requests wraps
+    no_connection = urllib3.exceptions.NewConnectionError | urllib3.exceptions.ConnectTimeoutError
+    return isinstance(error, requests.ConnectTimeout) or isinstance(reason, no_connection)
 
 
 def _innermost(error: BaseException) -> str:

@@ -26,12 +26,13 @@ class FailureAction(str, Enum):
 
 
 # Only output of the policy that cannot be used is penalised. The rest is masked: failures and limits of the judge are
-# not the policy's fault, and a group with a single distinct translation may be unanimous because it is right, which a
-# penalty would teach away under a baseline that spans the batch.
+# not the policy's fault, a text that the judge cannot be shown may be faithful to its source, and a group with a single
+# distinct translation may be unanimous because it is right, which a penalty would teach away under a baseline that
+# spans the batch.
 DEFAULT_ACTIONS: Mapping[Status, FailureAction] = MappingProxyType(
     {
         Status.UNPARSABLE_CANDIDATE: FailureAction.PENALTY,
-        Status.UNSAFE_CANDIDATE: FailureAction.PENALTY,
+        Status.UNSAFE_CANDIDATE: FailureAction.MASK,
         Status.SINGLE_CANDIDATE: FailureAction.MASK,
         Status.TOO_LONG: FailureAction.MASK,
         Status.TOO_MANY_CANDIDATES: FailureAction.MASK,

@@ -16,6 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError,
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
 
 Identifier = Annotated[str, Field(min_length=1, max_length=256)]
+# fail_fast: a list's first wrong item ends the check. An error takes more memory than the item that causes it.
+Texts = Annotated[list[str], Field(fail_fast=True)]
+MANY_ERRORS = 100
 
 
 class AnswerError(Exception):
@@ -25,7 +28,7 @@ class AnswerError(Exception):
 class WireModel(BaseModel):
     """Base of all messages: immutable, strict types, no unknown fields."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 class WireCandidate(WireModel):
@@ -51,7 +54,7 @@ class WireGroup(WireModel):
     src_lang: str
     trg_lang: str
     reference: str | None = None
-    candidates: Annotated[list[WireCandidate], Field(min_length=1)]
+    candidates: Annotated[list[WireCandidate], Field(min_length=1, fail_fast=True)]
 
     @model_validator(mode="after")
     def _unique_candidates(self) -> WireGroup:
@@ -63,7 +66,7 @@ class ScoreRequest(WireModel):
     """Groups to judge. A server answers a repeated `request_id` with the answer it gave first."""
 
     request_id: Identifier
-    groups: Annotated[list[WireGroup], Field(min_length=1)]
+    groups: Annotated[list[WireGroup], Field(min_length=1, fail_fast=True)]
 
     @model_validator(mode="after")
     def _unique_groups(self) -> ScoreRequest:
@@ -89,8 +92,8 @@ class WireVerdict(WireModel):
     """The judge's answer for one group, candidates in the order of the request."""
 
     group_id: Identifier
-    candidates: list[WireScore]
-    ranking: list[list[str]] | None = None
+    candidates: Annotated[list[WireScore], Field(fail_fast=True)]
+    ranking: Annotated[list[Annotated[list[str], Field(fail_fast=True)]], Field(fail_fast=True)] | None = None
     analysis: str = ""
     attempts: Annotated[int, Field(ge=0)] = 0
 
@@ -99,7 +102,7 @@ class ScoreAnswer(WireModel):
     """One verdict per group, in the order of the request."""
 
     request_id: Identifier
-    verdicts: list[WireVerdict]
+    verdicts: Annotated[list[WireVerdict], Field(fail_fast=True)]
 
 
 class RowsRequest(WireModel):
@@ -107,9 +110,9 @@ class RowsRequest(WireModel):
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
-    src: list[str]
-    tgt: list[str]
-    response: list[str]
+    src: Texts
+    tgt: Texts
+    response: Texts
 
 
 class RowsAnswer(WireModel):
@@ -119,7 +122,7 @@ class RowsAnswer(WireModel):
 
     error_code: int
     error_msg: str
-    score: list[FiniteFloat]
+    score: Annotated[list[FiniteFloat], Field(fail_fast=True)]
 
 
 class RowTask(WireModel):
@@ -149,7 +152,12 @@ def pointer(location: Sequence[int | str]) -> str:
 
 
 def first_error(error: ValidationError) -> tuple[str, str, str]:
-    """Type, pointer and message of the first of a model's errors, without the offending text itself."""
+    """Type, pointer and message of the first of a model's errors, without the offending text itself.
+
+    Pydantic spells out all of them or none: where there are many, they are counted instead and have no pointer.
+    """
+    if error.error_count() > MANY_ERRORS:
+        return "many_errors", "", f"{error.error_count()} fields are wrong or unknown"
     detail = error.errors(include_input=False, include_url=False)[0]
     return detail["type"], pointer(detail["loc"]), detail["msg"].removeprefix("Value error, ")
 
@@ -160,8 +168,12 @@ def clean_text(text: str) -> str:
 
 
 def request_from_groups(request_id: str, groups: Sequence[Group]) -> ScoreRequest:
-    """The request that asks for verdicts on `groups`. Raises pydantic's ValidationError on repeated or empty ids."""
-    return ScoreRequest(request_id=request_id, groups=[_wire_group(group) for group in groups])
+    """The request that asks for verdicts on `groups`. Raises pydantic's ValidationError on repeated or empty ids.
+
+    On the wire a candidate's id begins with its group's place, so that it is unique in the request: the verdict of one
+    group under the id of another has candidates that are not that group's.
+    """
+    return ScoreRequest(request_id=request_id, groups=[_wire_group(place, group) for place, group in enumerate(groups)])
 
 
 def wire_verdict(group: Group, verdict: Verdict) -> WireVerdict:
@@ -187,7 +199,9 @@ def wire_verdict(group: Group, verdict: Verdict) -> WireVerdict:
 
 
 def verdicts_from_answer(request: ScoreRequest, body: bytes) -> list[Verdict]:
-    """Verdicts aligned with `request.groups`; the answer may list groups and candidates in any order.
+    """Verdicts aligned with `request.groups`, for a `request_from_groups`, whose candidates have their own ids again.
+
+    The answer may list groups and candidates in any order.
 
     Raises AnswerError unless the answer is to this request and has exactly its groups and candidates, every score is
     finite, within 0 to 10 and consistent with its status, and rankings name candidates of their own group only.
@@ -210,7 +224,7 @@ def task_of(group: WireGroup | RowTask) -> TranslationTask:
     return TranslationTask(group.source, group.src_lang, group.trg_lang, group.reference)
 
 
-def _wire_group(group: Group) -> WireGroup:
+def _wire_group(place: int, group: Group) -> WireGroup:
     task = group.task
     return WireGroup(
         group_id=group.group_id,
@@ -218,13 +232,13 @@ def _wire_group(group: Group) -> WireGroup:
         src_lang=task.src_lang,
         trg_lang=task.trg_lang,
         reference=None if task.reference is None else clean_text(task.reference),
-        candidates=[_wire_candidate(candidate) for candidate in group.candidates],
+        candidates=[_wire_candidate(place, candidate) for candidate in group.candidates],
     )
 
 
-def _wire_candidate(candidate: Candidate) -> WireCandidate:
+def _wire_candidate(place: int, candidate: Candidate) -> WireCandidate:
     return WireCandidate(
-        candidate_id=candidate.candidate_id,
+        candidate_id=f"{place}/{candidate.candidate_id}",
         response=clean_text(candidate.response),
         translation=None if candidate.translation is None else clean_text(candidate.translation),
         n_tokens=candidate.n_tokens,
@@ -243,10 +257,14 @@ def _verdict(group: WireGroup, wire: WireVerdict) -> Verdict:
     return Verdict(
         tuple(by_id[candidate_id].status for candidate_id in ids),
         tuple(by_id[candidate_id].score for candidate_id in ids),
-        None if wire.ranking is None else tuple(tuple(tier) for tier in wire.ranking),
+        None if wire.ranking is None else tuple(tuple(map(_own_id, tier)) for tier in wire.ranking),
         wire.analysis,
         wire.attempts,
     )
+
+
+def _own_id(wire_id: str) -> str:
+    return wire_id.partition("/")[2]
 
 
 def _refuse_repeats(name: str, ids: Sequence[str]) -> None:

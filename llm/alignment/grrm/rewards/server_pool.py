@@ -4,29 +4,46 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from grrm.errors import UserError
 
+SUSPECT_S = 60.0  # a server that let a request time out is asked again only where the others rest for longer
+FIRST_PROBE_S = 10.0  # then it is tried out after this long, and after each further time-out twice as late
+LONGEST_PROBE_S = 3600.0
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, eq=False)
 class Server:
-    """One address of the pool; `rest_until` is on time.monotonic()'s clock."""
+    """One address of the pool; `rest_until` and `probe_at` are on time.monotonic()'s clock.
+
+    A server is suspect from a time-out on until it answers a request or a probe. `n_late` counts such times since it
+    last answered a request: a server may answer probes and nothing else.
+    """
 
     url: str
     in_flight: int = 0
     rest_until: float = 0.0
+    is_suspect: bool = False
+    n_late: int = 0
+    probe_at: float = 0.0
+    is_probed: bool = False
 
 
 class ServerPool:
-    """Servers that answer the same questions; thread-safe. Raises UserError on an empty or malformed list of URLs."""
+    """Servers that answer the same questions; thread-safe. Raises UserError on an empty or malformed list of URLs.
 
-    def __init__(self, urls: Sequence[str]) -> None:
+    `answers` asks a server something that takes no time and says whether it answered. It is called, in a thread of its
+    own, for suspect servers while others serve; without it they stay suspect until they are needed.
+    """
+
+    def __init__(self, urls: Sequence[str], answers: Callable[[str], bool] | None = None) -> None:
         if not urls:
             raise UserError("no reward server is named: set its URL, for example http://127.0.0.1:8731")
-        self._servers = [Server(url) for url in dict.fromkeys(_checked_url(url) for url in urls)]
+        self._servers = [Server(url) for url in dict.fromkeys(checked_url(url) for url in urls)]
+        self._answers = answers
         self._lock = threading.Lock()
 
     @property
@@ -34,35 +51,78 @@ class ServerPool:
         """The addresses, without a trailing slash."""
         return [server.url for server in self._servers]
 
-    def acquire(self) -> Server:
-        """The best server to ask now: one that does not rest, else the one whose rest ends first."""
+    def acquire(self, exclude: Collection[str] = ()) -> Server:
+        """The best server to ask now: one that does not rest, else the one whose rest ends first.
+
+        Not one of the URLs in `exclude`, unless all are.
+        """
         with self._lock:
             now = time.monotonic()
-            server = min(self._servers, key=lambda s: (max(s.rest_until - now, 0.0), s.in_flight))
+            server = min(self._choice(exclude), key=lambda s: (self._delay(s, now), s.in_flight))
             server.in_flight += 1
+            if not server.is_suspect:
+                self._probe_suspects(now)
             return server
 
-    def release(self, server: Server, rest_s: float | None) -> None:
-        """Ends a request; None says that the server answered, a number that it failed and is to rest that long."""
+    def release(self, server: Server, rest_s: float | None, *, is_late: bool = False) -> None:
+        """Ends a request; None says that the server answered, a number that it failed and is to rest that long.
+
+        `is_late` says that it failed by letting the request time out.
+        """
         with self._lock:
+            now = time.monotonic()
             server.in_flight -= 1
             if rest_s is None:
-                server.rest_until = 0.0
-            else:
-                server.rest_until = max(server.rest_until, time.monotonic() + rest_s)
+                server.rest_until, server.is_suspect, server.n_late = 0.0, False, 0
+                return
+            server.rest_until = max(server.rest_until, now + rest_s)
+            if is_late and not server.is_suspect:
+                server.is_suspect = True
+                server.n_late += 1
+                server.probe_at = now + min(FIRST_PROBE_S * 2.0 ** min(server.n_late - 1, 20), LONGEST_PROBE_S)
 
-    def seconds_until_free(self) -> float:
-        """How long until some server does not rest; 0 when one is free now."""
+    def seconds_until_free(self, exclude: Collection[str] = ()) -> float:
+        """How long until some server outside `exclude` does not rest; 0 when one is free now."""
         with self._lock:
-            return max(min(server.rest_until for server in self._servers) - time.monotonic(), 0.0)
+            now = time.monotonic()
+            return min(self._delay(server, now) for server in self._choice(exclude))
+
+    def _choice(self, exclude: Collection[str]) -> list[Server]:
+        return [server for server in self._servers if server.url not in exclude] or self._servers
+
+    def _delay(self, server: Server, now: float) -> float:
+        avoided = server.is_suspect and not all(other.is_suspect for other in self._servers)
+        return max(server.rest_until - now, 0.0) + SUSPECT_S * avoided
+
+    def _probe_suspects(self, now: float) -> None:
+        for server in self._servers:
+            if self._answers and server.is_suspect and not server.is_probed and server.probe_at <= now:
+                server.is_probed = True
+                threading.Thread(target=self._probe, args=(server, self._answers), daemon=True).start()
+
+    def _probe(self, server: Server, answers: Callable[[str], bool]) -> None:
+        is_well = answers(server.url)
+        with self._lock:
+            server.is_probed = False
+            server.is_suspect = server.is_suspect and not is_well
+            server.probe_at = time.monotonic() + FIRST_PROBE_S
 
 
-def _checked_url(url: str) -> str:
+def checked_url(url: str, what: str = "reward server", form: str = "http://host:port") -> str:
+    """`url` without a trailing slash. Raises UserError for one that is malformed or holds a secret, not quoting that.
+
+    An address stands in the process list, in logs and in error messages; a token belongs into a file.
+    """
     try:
         parts = urlsplit(url)
         well_formed = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:  # a port that is no number, an unclosed bracket
         well_formed = False
+    if "@" in url or "?" in url or "#" in url:
+        raise UserError(
+            f"a {what} URL holds a user name, password or query, which logs and other users of this machine would see: "
+            f"give {form} alone, and a token in a file or an environment variable"
+        )
     if not well_formed:
-        raise UserError(f"reward server URL {url!r} is not of the form http://host:port: correct it")
+        raise UserError(f"{what} URL {url!r} is not of the form {form}: correct it")
     return url.rstrip("/")

@@ -7,13 +7,14 @@ rule compares responses with the ground truth of their row, which trains judges.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from grrm.data.convert import render_tgt
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.judges.interface import Judge
 from grrm.rewards.client import RewardClient
+from grrm.rewards.constant_scores import ConstantScoreAlarm
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.overlong import overlong_penalty
 from grrm.rewards.ranking_accuracy import RankingReward, RankingRewardFunction
@@ -41,12 +42,15 @@ class RewardStage:
     judge: Judge
     shaping: ShapingConfig
     policy: FailurePolicy
+    alarm: ConstantScoreAlarm = field(default_factory=lambda: ConstantScoreAlarm("the judge"))
 
     def reward(self, groups: Sequence[RolledGroup]) -> None:
         """Fill `verdict` and `shaped` of every group."""
         verdicts = self.judge.judge([rolled.group for rolled in groups])
         if len(verdicts) != len(groups):
             raise ValueError(f"the judge answered {len(verdicts)} verdicts for {len(groups)} groups")
+        scored = (pair for verdict in verdicts for pair in zip(verdict.statuses, verdict.scores, strict=True))
+        self.alarm.watch(score for status, score in scored if status is Status.SCORED and score is not None)
         for rolled, verdict in zip(groups, verdicts, strict=True):
             rolled.verdict = verdict
             rolled.shaped = shape_rewards(rolled.group, verdict, self.shaping, self.policy)

@@ -42,7 +42,13 @@ class RewardConfig(Section):
         gt=0,
         le=10**7,
     )
-    reward_attempts: int = key(5, "tries per request, over all servers of the pool", unit="tries", ge=1, le=10**4)
+    reward_attempts: int = key(
+        5,
+        "failed tries per request, over all servers of the pool; busy and unreachable servers cost time only",
+        unit="tries",
+        ge=1,
+        le=10**4,
+    )
     reward_groups_per_request: int = key(16, "groups in one request", unit="groups", ge=1, le=10**6)
     reward_streaming: bool = key(
         False, "send a group to be judged as soon as its last sample ends; for judges on machines of their own"

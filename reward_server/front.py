@@ -1,0 +1,241 @@
+"""The HTTP front: waitress, with limits on what a connection may hold and for how long, and an orderly end.
+
+One thread reads and writes all connections; only a request that is there as a whole takes a thread of its own. So a
+slow client holds a socket and what it has sent, and these are limited: a token is checked before a body is taken, a
+header and a body have deadlines, and a connection too many closes the oldest one that is not being served.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import resource
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from flask import Flask
+from waitress import wasyncore
+from waitress.adjustments import Adjustments
+from waitress.channel import HTTPChannel
+from waitress.parser import HTTPRequestParser
+from waitress.server import TcpWSGIServer
+from waitress.task import ErrorTask, ThreadedTaskDispatcher
+from waitress.utilities import Error
+
+from grrm.rewards.protocol import Problem
+
+from .metrics import Metrics
+from .settings import Settings
+
+SPARE_THREADS = 4  # beyond the scoring requests, for probes and refusals
+RECEIVE_BYTES = 2**16  # waitress's default is 8 KiB: fifty turns of its loop for a trainer's request
+IDLE_S = 120.0  # to send another request, or to take what is left of an answer
+LINGER_S = 10.0  # to stop sending a body that was refused; closing earlier would make the client miss the answer
+MAINTENANCE_S = 0.5
+ACCEPTS_PER_TURN = 64
+OTHER_FILES = 128  # open files beyond connections and the bodies that wait on disk
+
+Admit = Callable[[str, str | None], tuple[int, str] | None]
+
+
+class Refusal(Error):  # type: ignore[misc]
+    """A request refused by its header."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code, self.reason = code, {401: "Unauthorized", 413: "Request Entity Too Large"}[code]
+
+
+class _JsonErrorTask(ErrorTask):  # type: ignore[misc]
+    def execute(self) -> None:
+        error = self.request.error
+        self.channel.server.metrics.add("grrm_requests_total", route="other", code=str(error.code))
+        body = Problem(error_code=error.code, error_msg=error.body).model_dump_json().encode()
+        self.status = f"{error.code} {error.reason}"
+        self.response_headers.append(("Content-Type", "application/json"))
+        if error.code == 401:
+            self.response_headers.append(("WWW-Authenticate", "Bearer"))
+        self.set_close_on_finish()
+        self.content_length = len(body)
+        self.write(body)
+
+
+class _Parser(HTTPRequestParser):  # type: ignore[misc]
+    """Refuses a request as soon as its header is there."""
+
+    def __init__(self, admit: Admit, max_body_bytes: int, adjustments: Adjustments) -> None:
+        super().__init__(adjustments)
+        self._admit, self._max_body_bytes = admit, max_body_bytes
+
+    def received(self, data: bytes) -> int:
+        had_header = self.headers_finished
+        n_consumed: int = super().received(data)
+        if self.headers_finished and not had_header and self.error is None and not self.empty:
+            self._check()
+        return n_consumed
+
+    def _check(self) -> None:
+        refusal = self._admit(self.path, self.headers.get("AUTHORIZATION"))
+        if refusal is None and self.content_length > self._max_body_bytes:
+            refusal = 413, f"the body exceeds {self._max_body_bytes} bytes: send fewer groups per request"
+        if refusal is not None:
+            self.error = Refusal(*refusal)
+            self.completed, self.expect_continue = True, False
+
+
+class _Channel(HTTPChannel):  # type: ignore[misc]
+    """A connection that knows since when it has been in its state."""
+
+    error_task_class = _JsonErrorTask
+
+    def __init__(self, server: Front, *args: Any, **options: Any) -> None:
+        self.parser_class = partial(_Parser, server.admit, server.settings.max_body_bytes)
+        self.since = time.monotonic()
+        self.has_been_served = self.is_refused = self.is_lingering = False
+        self._begun: HTTPRequestParser | None = None
+        super().__init__(server, *args, **options)
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a request waits, is worked on or has an answer that is not yet sent."""
+        return bool(self.requests or self.total_outbufs_len)
+
+    def seconds_allowed(self, settings: Settings) -> float:
+        """How long it may stay as it is."""
+        if self.requests:
+            return math.inf
+        if self.is_lingering:
+            return LINGER_S
+        if self.request is not None and self.request.headers_finished:
+            return settings.body_timeout_s
+        if self.request is not None or not self.has_been_served:
+            return settings.header_timeout_s
+        return IDLE_S
+
+    def received(self, data: bytes) -> bool:
+        done: bool = super().received(data)
+        if self.request is not self._begun:
+            self._begun, self.since = self.request, time.monotonic()
+        return done
+
+    def service(self) -> None:
+        self.is_refused = self.requests[0].error is not None
+        super().service()
+        self.since, self.has_been_served = time.monotonic(), True
+
+    def handle_write(self) -> None:
+        """After a refusal only the sending side is closed: what still arrives is thrown away for a while."""
+        super().handle_write() if not (self.is_refused and self.close_when_flushed) else self._refuse()
+
+    def _refuse(self) -> None:
+        self._flush_exception(self._flush_some)
+        if self.will_close:
+            self.handle_close()
+        elif not self.total_outbufs_len:
+            self.close_when_flushed, self.is_lingering, self.since = False, True, time.monotonic()
+            with contextlib.suppress(OSError):  # gone already
+                self.socket.shutdown(socket.SHUT_WR)
+
+    def handle_read(self) -> None:
+        if not self.is_lingering:
+            super().handle_read()
+            return
+        try:
+            self.recv(self.adj.recv_bytes)
+        except OSError:
+            self.handle_close()
+
+
+class Front(TcpWSGIServer):  # type: ignore[misc]
+    """Serves `application` on `listener`, with what `settings` say of connections.
+
+    `admit(path, authorization)` is asked about every request once its header is there, and returns status and message
+    of a refusal or None. `metrics` counts the connections that are closed because of a limit.
+    """
+
+    def __init__(
+        self, application: Flask, settings: Settings, listener: socket.socket, admit: Admit, metrics: Metrics
+    ) -> None:
+        self.settings, self.admit, self.metrics = settings, admit, metrics
+        self.channel_class = _Channel
+        self.max_connections = _within_file_limit(settings.max_connections)
+        self._next_maintenance = 0.0
+        adjustments = Adjustments(
+            sockets=[listener],
+            threads=settings.max_in_flight + SPARE_THREADS,
+            connection_limit=2 * self.max_connections + OTHER_FILES,  # never reached: it would stop the accepting
+            max_request_body_size=2 * settings.max_body_bytes,  # up to here the application refuses a chunked body
+            recv_bytes=RECEIVE_BYTES,
+            asyncore_use_poll=True,
+            ident=None,
+        )
+        dispatcher = ThreadedTaskDispatcher()
+        dispatcher.set_thread_count(adjustments.threads)
+        place = (listener.family, listener.type, listener.proto, listener.getsockname())
+        super().__init__(
+            application, {}, True, listener, dispatcher=dispatcher, adj=adjustments, sockinfo=place, bind_socket=False
+        )
+
+    def turn(self, timeout_s: float) -> None:
+        """Waits up to `timeout_s` for something to do, and does it."""
+        wasyncore.loop(timeout=timeout_s, map=self._map, use_poll=True, count=1)
+        now = time.monotonic()
+        if now >= self._next_maintenance:
+            self._next_maintenance = now + MAINTENANCE_S
+            self._close_late(now)
+
+    def served(self) -> list[_Channel]:
+        """The connections with a request that waits, is worked on or has an answer that is not yet sent."""
+        return [channel for channel in self.active_channels.values() if channel.is_served]
+
+    def maintenance(self, now: float) -> None:
+        """Waitress's own goes by the wall clock, which may jump; `turn` does its work."""
+
+    def handle_accept(self) -> None:
+        """Takes what waits: a turn costs the same for one connection as for many, and a crowd would hold up others."""
+        for _ in range(ACCEPTS_PER_TURN):
+            n_before = len(self.active_channels)
+            super().handle_accept()
+            if len(self.active_channels) == n_before:
+                break
+            self._make_room()
+
+    def _make_room(self) -> None:
+        channels = [channel for channel in self.active_channels.values() if not channel.will_close]
+        newest = channels[-1]
+        of_address = [channel for channel in channels if channel.addr[0] == newest.addr[0]]
+        if len(of_address) > self.settings.max_connections_per_address:
+            self._close_oldest(of_address, newest, "address_limit")
+        elif len(channels) > self.max_connections:
+            ((crowd, _),) = Counter(channel.addr[0] for channel in channels).most_common(1)
+            self._close_oldest([c for c in channels if c.addr[0] == crowd], newest, "connection_limit")
+
+    def _close_oldest(self, channels: Sequence[_Channel], newest: _Channel, reason: str) -> None:
+        """Closes what is half open before what is idle between requests, and none that is being served."""
+        idle = [channel for channel in channels if not channel.is_served]
+        oldest = min(idle, key=lambda c: (c.has_been_served and c.request is None, c.since), default=newest)
+        self._close(oldest, reason)
+
+    def _close_late(self, now: float) -> None:
+        for channel in list(self.active_channels.values()):
+            if not channel.will_close and now - channel.since > channel.seconds_allowed(self.settings):
+                self._close(channel, "deadline")
+
+    def _close(self, channel: _Channel, reason: str) -> None:
+        channel.will_close = True  # the next turn closes it: a socket opened in this one must not get its number
+        self.metrics.add("grrm_connections_closed_total", reason=reason)
+
+
+def _within_file_limit(n_connections: int) -> int:
+    """`n_connections`, or as many as this process may have open together with the bodies that wait on disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * n_connections + OTHER_FILES
+    if soft < wanted and soft != resource.RLIM_INFINITY:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        n_connections = min(n_connections, max((soft - OTHER_FILES) // 2, 16))
+    return n_connections

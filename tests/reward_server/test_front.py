@@ -1,0 +1,202 @@
+"""What slow, greedy and unauthorised clients can hold of a server, over real sockets."""
+
+from __future__ import annotations
+
+import json
+import socket
+import statistics
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+import requests
+from support.reward_servers import reward_server
+from waitress import wasyncore
+
+from grrm.judges.building import build_judge
+from grrm_reward_server.access import bind, read_token
+from grrm_reward_server.app import RewardApp
+from grrm_reward_server.front import OTHER_FILES, Front, _within_file_limit
+from grrm_reward_server.settings import Settings
+
+GOOD = {
+    "request_id": "r",
+    "groups": [
+        {
+            "group_id": "g",
+            "source": "Hallo",
+            "src_lang": "de",
+            "trg_lang": "en",
+            "reference": "Hello",
+            "candidates": [{"candidate_id": "a", "response": "Hello"}],
+        }
+    ],
+}
+HEADER = "POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
+
+@contextmanager
+def configured(tmp_path, **settings):
+    """(process, URL) of a server process with `settings`."""
+    (tmp_path / "settings.yaml").write_text(json.dumps({"port": 0} | settings))
+    with reward_server("--config", str(tmp_path / "settings.yaml")) as served:
+        yield served
+
+
+@contextmanager
+def serving(**values):
+    """URL of a server with these settings in a thread."""
+    settings = Settings(port=0, **values)
+    token = read_token(None, settings.token_env)
+    listener = bind(settings.host, 0, token)
+    app = RewardApp(settings, build_judge("chrf"), token)
+    front = Front(app.flask, settings, listener, app.refusal, app.metrics)
+    ended = threading.Event()
+
+    def serve():
+        while not ended.is_set():
+            front.turn(0.05)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        ended.set()
+        thread.join()
+        front.task_dispatcher.shutdown(timeout=2)
+        wasyncore.close_all(front._map)
+
+
+def connect(url, sent=b""):
+    one = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=10)
+    one.sendall(sent)
+    return one
+
+
+def answer_to(url, sent):
+    """All that comes back for `sent`, up to the end of the connection."""
+    with connect(url, sent.encode()) as one:
+        return b"".join(iter(lambda: one.recv(65536), b"")).decode()
+
+
+def is_closed(one):
+    one.settimeout(0.01)
+    try:
+        return one.recv(1) == b""
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def seconds_until_closed(one, trickle=b""):
+    start = time.monotonic()
+    while not is_closed(one):
+        assert time.monotonic() < start + 10
+        if trickle:
+            try:
+                one.sendall(trickle)
+            except ConnectionError:
+                break
+    return time.monotonic() - start
+
+
+def closed_because_of(url, reason):
+    text = requests.get(f"{url}/metrics", timeout=5).text
+    _, found, rest = text.partition(f'grrm_connections_closed_total{{reason="{reason}"}} ')
+    return float(rest.split()[0]) if found else 0.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "header", "status", "message"),
+    [
+        ({"token_env": "HOME"}, "Content-Length: 60000000", 401, "asks for a token"),
+        ({"token_env": "HOME"}, "Content-Length: 60000000\r\nAuthorization: Bearer x", 401, "asks for a token"),
+        ({"token_env": "HOME"}, "Transfer-Encoding: chunked", 401, "asks for a token"),
+        ({"token_env": "HOME"}, "Content-Length: 9\r\nExpect: 100-continue", 401, "asks for a token"),
+        ({"max_body_bytes": 1000}, "Content-Length: 1001", 413, "exceeds 1000 bytes"),
+        ({}, "Content-Length: x", 400, "Content-Length"),
+    ],
+)
+def test_request_is_refused_by_its_header_before_its_body_is_taken(settings, header, status, message):
+    with serving(**settings) as url:
+        head, _, body = answer_to(url, f"{HEADER}{header}\r\n\r\n").partition("\r\n\r\n")
+    assert head.startswith(f"HTTP/1.1 {status} ")
+    assert ("www-authenticate: bearer" in head.lower()) == (status == 401)
+    problem = json.loads(body)
+    assert problem["error_code"] == status
+    assert message in problem["error_msg"]
+
+
+def test_body_without_a_token_is_neither_kept_nor_keeps_the_client_from_its_answer(tmp_path):
+    with configured(tmp_path, token_env="HOME") as (process, url):
+        memory = Path(f"/proc/{process.pid}/status")
+        before = int(memory.read_text().partition("VmHWM:")[2].split()[0])
+        answer = requests.post(f"{url}/v1/score", data=b"x" * 50_000_000, timeout=20)
+        assert (answer.status_code, answer.json()["error_code"]) == (401, 401)
+        assert int(memory.read_text().partition("VmHWM:")[2].split()[0]) - before < 10_000  # kB
+        assert requests.get(f"{url}/healthz", timeout=5).status_code == 200
+        headers = {"Authorization": f"Bearer {Path.home()}"}
+        assert requests.post(f"{url}/v1/score", json=GOOD, headers=headers, timeout=5).status_code == 200
+        assert 'code="401"} 1' in requests.get(f"{url}/metrics", headers=headers, timeout=5).text
+
+
+def test_headers_and_bodies_have_deadlines_that_trickling_does_not_move():
+    with serving(header_timeout_s=0.5, body_timeout_s=1.5) as url:
+        with connect(url) as silent, connect(url, b"POST / HTTP/1.1\r\nX: ") as slow:
+            assert seconds_until_closed(slow, b"x") < 3
+            assert seconds_until_closed(silent) < 3
+        with connect(url, f"{HEADER}Content-Length: 100000\r\n\r\n".encode()) as slow:
+            assert 1.0 < seconds_until_closed(slow, b" ") < 5
+        assert closed_because_of(url, "deadline") == 3
+
+
+def test_more_files_than_the_process_may_open_mean_fewer_connections(monkeypatch):
+    limits = [(64, 600)]
+    monkeypatch.setattr("resource.getrlimit", lambda which: limits[-1])
+    monkeypatch.setattr("resource.setrlimit", lambda which, values: limits.append(values))
+    assert _within_file_limit(1000) == (600 - OTHER_FILES) // 2
+    assert limits[-1] == (600, 600)
+    limits.append((64, 5000))
+    assert _within_file_limit(1000) == 1000
+    assert limits[-1] == (2000 + OTHER_FILES, 5000)
+
+
+def test_idle_connection_between_requests_is_kept():
+    with serving(header_timeout_s=0.2, body_timeout_s=0.2) as url, requests.Session() as session:
+        for _ in range(2):
+            assert session.post(f"{url}/v1/score", json=GOOD, timeout=5).status_code == 200
+            time.sleep(1.0)
+        assert closed_because_of(url, "deadline") == 0
+
+
+@pytest.mark.parametrize("limit", ["max_connections_per_address", "max_connections"])
+def test_connection_too_many_closes_the_oldest_that_is_half_open(limit):
+    with serving(**{limit: 8}) as url, requests.Session() as session, ExitStack() as stack:
+        assert session.post(f"{url}/v1/score", json=GOOD, timeout=5).status_code == 200
+        half_open = [stack.enter_context(connect(url, b"POST / HTTP/1.1\r\n")) for _ in range(20)]
+        for number in range(5):
+            answer = session.post(f"{url}/v1/score", json=GOOD | {"request_id": str(number)}, timeout=5)
+            assert answer.status_code == 200
+        assert [is_closed(one) for one in half_open] == [True] * 13 + [False] * 7
+        reason = "address_limit" if limit.endswith("address") else "connection_limit"
+        assert closed_because_of(url, reason) >= 13
+
+
+@pytest.mark.slow
+def test_good_clients_are_served_beside_eleven_hundred_half_open_ones(tmp_path):
+    with configured(tmp_path) as (_, url), ExitStack() as stack:
+        assert requests.post(f"{url}/v1/score", json=GOOD, timeout=5).status_code == 200  # the metric is loaded
+        for number in range(1100):
+            sent = (b"", b"POST / HT", f"{HEADER}Content-Length: 1000\r\n\r\n{{".encode())[number % 3]
+            stack.enter_context(connect(url, sent))
+        took = []
+        for number in range(100):
+            start = time.monotonic()
+            answer = requests.post(f"{url}/v1/score", json=GOOD | {"request_id": str(number)}, timeout=5)
+            took.append(time.monotonic() - start)
+            assert answer.status_code == 200
+    assert statistics.quantiles(took, n=10)[-1] < 0.05

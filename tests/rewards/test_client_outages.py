@@ -1,0 +1,71 @@
+"""The client beside real servers that are busy, hung or away: what it waits out, and what that costs."""
+
+from __future__ import annotations
+
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from support.slow_server import check_right, groups_judged, make_client, make_groups, slow_server
+
+
+def test_hung_member_costs_one_time_out_and_serves_again_once_it_goes_on():
+    groups = make_groups(8)
+    with slow_server(0.0) as (hung, url_1), slow_server(0.0) as (_, url_2):
+        client = make_client(url_1, url_2, groups_per_request=1, read_timeout_s=3.0, connect_timeout_s=2.0)
+        client.wait_until_ready(10)
+        hung.send_signal(signal.SIGSTOP)
+        took = []
+        for _ in range(5):
+            start = time.monotonic()
+            check_right(groups, client.score(groups))
+            took.append(time.monotonic() - start)
+        assert took[0] >= 3.0
+        assert max(took[1:]) < 3.0  # a time-out
+        hung.send_signal(signal.SIGCONT)
+        for server in client._pool._servers:
+            server.probe_at = 0.0
+        before = groups_judged(url_1)
+        ends = time.monotonic() + 10
+        while groups_judged(url_1) == before and time.monotonic() < ends:
+            check_right(groups, client.score(groups))
+        assert groups_judged(url_1) > before
+
+
+def survive_outage(seconds):
+    groups = make_groups(6)
+    with slow_server(0.0) as (process, url):
+        client = make_client(url, deadline_s=600.0, attempts=2, backoff_initial_s=0.5)
+        check_right(groups, client.score(groups))
+        process.kill()
+        process.wait(10)
+    with ThreadPoolExecutor(1) as caller:
+        verdicts = caller.submit(client.score, groups)
+        time.sleep(seconds)
+        assert not verdicts.done()
+        with slow_server(0.0, int(url.rpartition(":")[2])):
+            check_right(groups, verdicts.result(60))
+
+
+def test_short_outage_is_survived():
+    survive_outage(3)
+
+
+@pytest.mark.slow
+def test_outage_of_a_minute_is_survived():
+    survive_outage(60)
+
+
+@pytest.mark.slow
+def test_twenty_ranks_on_one_slow_server_all_get_their_rewards():
+    groups = make_groups(16)
+    with slow_server(1.0, max_in_flight=8, max_groups=4) as (_, url):
+        clients = [
+            make_client(url, deadline_s=600.0, attempts=1, groups_per_request=4, read_timeout_s=120.0)
+            for _ in range(20)
+        ]
+        with ThreadPoolExecutor(len(clients)) as ranks:
+            for verdicts in ranks.map(lambda client: client.score(groups), clients):
+                check_right(groups, verdicts)
+        assert groups_judged(url) == 20 * len(groups)

@@ -1,0 +1,76 @@
+"""A real server whose judge takes its time and scores digits as what they are, and a client with short pauses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import requests
+
+from grrm.gqm.groups import Candidate, Group, TranslationTask
+from grrm.rewards.client import RewardClient
+
+SLOW_SERVER = """
+import json, sys, time
+from grrm.gqm.groups import Status, Verdict
+from grrm_reward_server.main import serve
+from grrm_reward_server.settings import Settings
+
+def score(translation):
+    return float(translation) if translation.isdigit() else 0.0  # the readiness probe sends words
+
+class SlowJudge:
+    name = "slow"
+
+    def judge(self, groups):
+        time.sleep(float(sys.argv[1]))
+        return [self.verdict([c.translation for c in group.candidates]) for group in groups]
+
+    def verdict(self, texts):
+        analysis = "x" * 4_000_000 if "wordy" in texts else ""
+        return Verdict((Status.SCORED,) * len(texts), tuple(map(score, texts)), analysis=analysis)
+
+serve(Settings(port=int(sys.argv[2]), **json.loads(sys.argv[3])), SlowJudge(), None)
+"""
+
+
+@contextmanager
+def slow_server(seconds, port=0, **settings):
+    """(process, URL) of a server whose judge takes `seconds` for a call; `settings` are the server's."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW_SERVER, str(seconds), str(port), json.dumps(settings)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        yield process, process.stdout.readline().split()[-1]
+    finally:
+        process.kill()
+        process.wait(10)
+        process.stdout.close()
+
+
+def make_groups(n_groups):
+    task = TranslationTask("Hallo", "de", "en", "Hello")
+    texts = [[str(g % 11), str((g * 7) % 11)] for g in range(n_groups)]
+    return [
+        Group(f"g{g}", task, tuple(Candidate(str(i), text, text) for i, text in enumerate(pair)))
+        for g, pair in enumerate(texts)
+    ]
+
+
+def groups_judged(url):
+    counts = [line.split() for line in requests.get(f"{url}/metrics", timeout=5).text.splitlines()]
+    return sum(float(words[1]) for words in counts if words[0] == "grrm_groups_total")
+
+
+def make_client(*urls, **settings):
+    fast = {"read_timeout_s": 10.0, "deadline_s": 30.0, "backoff_initial_s": 0.02}
+    return RewardClient(list(urls), **(fast | settings))
+
+
+def check_right(groups, verdicts):
+    assert [v.scores for v in verdicts] == [tuple(float(c.response) for c in g.candidates) for g in groups]
