@@ -87,7 +87,7 @@ CHARTS: tuple[Chart, ...] = (
         "reward",
         "Reward",
         "mean reward of the samples",
-        "What RL optimises, on training prompts; judges of different kinds have scales of their own.",
+        "What RL optimises, on training prompts. Scales differ: a ranker scores around the middle of each group.",
         (("reward_mean", ""),),
     ),
     Chart(
