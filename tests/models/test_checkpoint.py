@@ -8,25 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from support.tiny_models import save_as_hugging_face
 
 from grrm.engine.api import SamplingParams
 from grrm.engine.paddle.engine import PaddleEngine
 from grrm.errors import UserError
 from grrm.models.checkpoint import rotary_overrides
 from grrm.models.policy import load_policy
-
-
-def save_as_hugging_face(model, directory):
-    """Rename the prefix, store linear weights (out, in), leave the tied head out: what transformers writes."""
-    tensors = {}
-    for name, tensor in model.state_dict().items():
-        array = tensor.numpy()
-        is_linear = array.ndim == 2 and "embed_tokens" not in name
-        tensors[name.replace("qwen2.", "model.", 1)] = np.ascontiguousarray(array.T if is_linear else array)
-    directory.mkdir()
-    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
-    config = {**model.config.to_dict(), "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
-    (directory / "config.json").write_text(json.dumps(config))
 
 
 @pytest.mark.parametrize("writer", ["paddlenlp", "hugging face"])
@@ -36,11 +24,13 @@ def test_from_pretrained_generates_what_the_saved_model_does(writer, model, tmp_
         model.save_pretrained(str(directory), safe_serialization=True)
     else:
         save_as_hugging_face(model, directory)
+    written = set(directory.iterdir())
     params = SamplingParams(max_new_tokens=6)
     loaded = PaddleEngine.from_pretrained(directory, max_num_seqs=4).generate([[5, 6]] * 3, params)
     wanted = PaddleEngine(model, max_num_seqs=4).generate([[5, 6]] * 3, params)
     assert [c.token_ids for c in loaded] == [c.token_ids for c in wanted]
     np.testing.assert_allclose(loaded[0].logprobs, wanted[0].logprobs, atol=1e-4)
+    assert set(directory.iterdir()) == written
 
 
 @pytest.mark.parametrize("architecture", ["qwen2", "llama"])
@@ -63,6 +53,14 @@ def test_a_saved_model_is_whole_for_training_and_without_a_parameter_it_is_not(
     for load in (load_policy, PaddleEngine.from_pretrained):
         with pytest.raises(UserError, match=r"lack layers\.1\.mlp\.down_proj\.weight: they are not whole"):
             load(tmp_path)
+
+
+def test_layers_share_one_table_of_rotary_positions(model, tmp_path):
+    save_as_hugging_face(model, tmp_path / "model")
+    loaded = load_policy(tmp_path / "model")
+    tables = {id(layer.self_attn.rotary_emb) for layer in loaded.qwen2.layers}
+    assert len(loaded.qwen2.layers) > 1
+    assert len(tables) == 1
 
 
 def test_rotary_base_is_read_where_transformers_5_writes_it(model, tmp_path):

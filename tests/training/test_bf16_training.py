@@ -136,8 +136,9 @@ def test_a_run_in_bf16_learns_what_float32_does_but_for_rounding(world: TinyWorl
 def test_rollouts_in_eight_bits_leave_training_in_float32_and_log_their_error(world: TinyWorld, tmp_path: Path) -> None:
     command = entry_command(world, tmp_path, rollout_quant_type="weight_only_int8", temperature="1.0")
     run(one_rank(command))
-    gaps = [line["logprob_gap_mean"] for line in metrics_of(tmp_path)]
-    assert all(1e-5 < gap < 0.05 for gap in gaps)
+    lines = metrics_of(tmp_path)
+    assert all(1e-5 < line["logprob_gap_mean"] < 0.05 for line in lines)
+    assert all(abs(line["rollout_is_mean"] - 1) < 0.05 < 1 < line["rollout_is_max"] for line in lines)
 
 
 @pytest.mark.parametrize(("key", "precision"), [("bf16", "bfloat16"), ("rollout_quant_type", "int8")])

@@ -22,6 +22,7 @@ from grrm.training.checkpoints import (
     start_over,
     write_marker,
 )
+from grrm.training.topology import Topology, check_topology
 
 
 def checkpoint(folder, step, state=None):
@@ -101,11 +102,26 @@ def test_only_checkpoints_marked_last_are_kept(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-30", "checkpoint-best"}
 
 
+def training_args(**changes):
+    settings = {
+        "world_size": 1,
+        "dataset_world_size": 1,
+        "sharding_parallel_degree": -1,
+        "tensor_parallel_degree": -1,
+        "pipeline_parallel_degree": -1,
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 2,
+        "unified_checkpoint": False,
+        "load_sharded_model": False,
+    }
+    return SimpleNamespace(**{**settings, **changes})
+
+
 class SavingTrainer:
     """As PaddleNLP's Trainer: writes the new checkpoint, then asks for the old ones to be deleted."""
 
     def __init__(self, folder, interrupted=False):
-        self.args = SimpleNamespace(output_dir=str(folder), world_size=1, save_total_limit=1)
+        self.args = training_args(output_dir=str(folder), save_total_limit=1)
         self.state = SimpleNamespace(global_step=2, best_model_checkpoint=None)
         self.interrupted = interrupted
 
@@ -140,7 +156,8 @@ def test_whole_save_is_marked_and_replaces_the_one_before_it(tmp_path):
     checkpoint(tmp_path, 1, {"step": 1})
     MarkingTrainer(tmp_path)._save_checkpoint(None)
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-2"]
-    assert read_marker(tmp_path / "checkpoint-2") == {"step": 2, "generation": 7}
+    topology = {"data": 1, "sharding": 1, "tensor": 1, "pipeline": 1, "rows_per_step": 8, "unified": False}
+    assert read_marker(tmp_path / "checkpoint-2") == {"step": 2, "topology": topology, "generation": 7}
 
 
 def test_starting_over_forgets_the_checkpoints_of_the_run_before(tmp_path):
@@ -156,23 +173,63 @@ def test_starting_over_forgets_the_checkpoints_of_the_run_before(tmp_path):
 
 def test_checkpoint_that_training_cannot_go_on_from_is_told(tmp_path):
     path = checkpoint(tmp_path, 6, {"step": 6})
-    args = SimpleNamespace(sharding_parallel_degree=-1, load_sharded_model=False)
+    args = training_args()
     with pytest.raises(UserError, match=r"has no optimizer state \(ignore_save_lr_and_optim\)"):
-        check_resumable(args, path, 6)
+        check_resumable(args, path, {"step": 6})
     (path / "optimizer.pdopt").write_bytes(b"")
-    check_resumable(args, path, 6, updates_per_rollout=3)
+    check_resumable(args, path, {"step": 6}, updates_per_rollout=3)
     with pytest.raises(UserError, match="saved after step 6, in the middle of what are rollouts of 4 optimizer steps"):
-        check_resumable(args, path, 6, updates_per_rollout=4)
-    (path / "optimizer.pdopt").rename(path / "optimizer.shard00.pdopt")
-    (path / "optimizer.shard01.pdopt").write_bytes(b"")
-    with pytest.raises(UserError, match=r"holds the optimizer in 2 part\(s\) but this run has a sharding degree of 1"):
-        check_resumable(args, path, 6)
-    args.sharding_parallel_degree = 2
-    check_resumable(args, path, 6)
+        check_resumable(args, path, {"step": 6}, updates_per_rollout=4)
+    divided = Topology(data=1, sharding=2, tensor=1, pipeline=1, rows_per_step=8, unified=False).state()
+    with pytest.raises(UserError, match=r"saved in parts by 2 processes \(sharding 2\).* laid out over 1 process:"):
+        check_resumable(args, path, {"step": 6, "topology": divided})
+    args.load_sharded_model = True
+    check_resumable(args, path, {"step": 6, "topology": divided})
+
+
+def topology(**changes):
+    one = {"data": 1, "sharding": 1, "tensor": 1, "pipeline": 1, "rows_per_step": 8, "unified": False}
+    return Topology(**{**one, **changes})
+
+
+@pytest.mark.parametrize(
+    ("saved", "now"),
+    [
+        ({}, {"data": 4}),
+        ({"sharding": 2}, {"sharding": 2, "data": 2}),
+        ({"unified": True, "tensor": 2, "sharding": 2}, {"unified": True, "data": 3}),
+        ({"tensor": 2}, {"tensor": 2, "unified": True}),
+    ],
+)
+def test_layouts_that_a_checkpoint_fits(tmp_path, saved, now):
+    check_topology(tmp_path, topology(**saved).state(), topology(**now))
+    check_topology(tmp_path, None, topology(**now))
+
+
+@pytest.mark.parametrize(
+    ("saved", "now", "sentence"),
+    [
+        (
+            {"sharding": 2},
+            {},
+            r"by 2 processes \(sharding 2\), and this run is laid out over 1 process:",
+        ),
+        ({}, {"tensor": 2}, r"by 1 process, and this run is laid out over 2 processes \(tensor 2\)"),
+        ({"sharding": 2}, {"sharding": 2, "pipeline": 2}, r"4 processes \(sharding 2 x pipeline 2\)"),
+        ({}, {"sharding": 2, "unified": True}, "saved in parts by 1 process"),
+        ({"unified": True}, {}, "is a unified one: set unified_checkpoint: true"),
+        ({"unified": True}, {"unified": True, "rows_per_step": 16}, "with 8 rows in an optimizer step.* has 16"),
+    ],
+)
+def test_layouts_that_a_checkpoint_does_not_fit(tmp_path, saved, now, sentence):
+    with pytest.raises(UserError, match=sentence):
+        check_topology(tmp_path, topology(**saved).state(), topology(**now))
 
 
 class Saved:
     """A model or tokenizer that writes `files` and then fails when told to."""
+
+    config = SimpleNamespace(tensor_parallel_degree=1)
 
     def __init__(self, files, fails=False):
         self.files, self.fails = files, fails

@@ -24,3 +24,21 @@ def additive_mask(attention_ranges_3BT: paddle.Tensor) -> paddle.Tensor:
     """[B, 1, T, T] float32: 0 where a token is seen, the lowest number elsewhere."""
     hidden = paddle.full([], paddle.finfo(paddle.float32).min)
     return paddle.where(dense_mask(attention_ranges_3BT), paddle.zeros([]), hidden).unsqueeze(1)
+
+
+def flashmask_ends(attention_ranges_3BT: paddle.Tensor) -> paddle.Tensor:
+    """[B, T] int32: one past the last token that sees each token, FlashMask's form of a causal mask.
+
+    That says all where a prompt comes before what answers it and an answer sees itself: those who see a token follow it
+    without a gap. Padding sees itself.
+    """
+    begin_BT, end_BT, own_BT = (attention_ranges_3BT[i].astype("int64") for i in range(3))
+    n_rows, length = begin_BT.shape
+    behind_BT = (paddle.arange(length) + 1).expand([n_rows, length])
+    # The last token of each segment, and the last that reads each prompt, at the token where either begins.
+    readers_BT = paddle.where(end_BT > begin_BT, begin_BT, paddle.full_like(begin_BT, length))
+    last_BT = paddle.zeros([n_rows, length + 1], dtype="int64")
+    for starts_BT in (own_BT, readers_BT):
+        last_BT = paddle.put_along_axis(last_BT, starts_BT, behind_BT, axis=1, reduce="amax")
+    ends_BT = paddle.take_along_axis(last_BT, own_BT, axis=1)
+    return paddle.where(own_BT < behind_BT, ends_BT, behind_BT).astype("int32")

@@ -6,7 +6,7 @@ What can be checked without the weights is checked without Paddle, which takes s
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 
 from grrm.errors import UserError
 
-RANKING_ARCHITECTURES = ("qwen2",)  # values of model_type in config.json that judges and translation models may have
+ARCHITECTURES = ("qwen2", "llama")  # values of model_type in config.json that can be trained, ranked and served
 _INDEX_FILE = "model.safetensors.index.json"
 _BASE_PREFIXES = ("model", "qwen2", "llama")  # of parameter names: transformers', PaddleNLP's
 # A fused projection holds these, and PaddleNLP converts in both directions.
@@ -22,28 +22,26 @@ _FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_fused_proj": ("ga
 _CANNOT_LOAD = (OSError, ValueError, RuntimeError, KeyError, TypeError, AssertionError, SafetensorError)
 
 
-def check_checkpoint(directory: Path, architectures: Collection[str] = RANKING_ARCHITECTURES) -> dict[str, Any]:
+def check_checkpoint(directory: Path) -> dict[str, Any]:
     """The config of the model in `directory`, once everything that can be checked without loading it is in order.
 
     Raises UserError, one sentence, when the folder or its config.json is missing, `model_type` is none of
-    `architectures`, or a file of weights is missing or cut short.
+    ARCHITECTURES, or a file of weights is missing or cut short.
     """
     config = read_config(directory)
     model_type = config.get("model_type")
-    if model_type not in architectures:
+    if model_type not in ARCHITECTURES:
         raise UserError(
             f"the model in '{directory}' is of architecture {model_type!r}, which cannot be opened here: give a "
-            f"checkpoint of {' or '.join(architectures)}"
+            f"checkpoint of {' or '.join(ARCHITECTURES)}"
         )
-    _weight_files(directory)
+    weight_files(directory)
     return config
 
 
 def load_causal_lm(directory: str | Path, dtype: str = "float32") -> Any:
     """The causal language model in `directory` for generation, in eval mode. Raises UserError as `load_model` does."""
-    from paddlenlp.transformers import AutoModelForCausalLM
-
-    model = load_model(AutoModelForCausalLM, directory, dtype=dtype)
+    model = load_model(None, directory, dtype=dtype)
     model.eval()
     return model
 
@@ -51,17 +49,22 @@ def load_causal_lm(directory: str | Path, dtype: str = "float32") -> Any:
 def load_model(model_class: Any, directory: str | Path, **overrides: Any) -> Any:
     """`model_class` with the checkpoint in `directory`, every parameter of it from there; Hugging Face's is converted.
 
+    None is PaddleNLP's own class of that model.
+
     `overrides` are those of `from_pretrained`: `dtype`, and settings that replace those in config.json. Raises
     UserError, one sentence, for a folder without config.json or whole safetensors weights, weights that lack a
     parameter or do not fit config.json, and rotary embeddings of a kind that PaddleNLP would leave out.
     """
     directory = Path(directory)
     overrides = rotary_overrides(directory, read_config(directory)) | overrides
-    files = _weight_files(directory)
-    if _is_from_torch(files[0]):
-        overrides["convert_from_torch"] = True
+    files = weight_files(directory)
+    model_class = model_class or _paddlenlp_class(directory)
+    converted: dict[str, Any] = {}
     try:
-        model = model_class.from_pretrained(str(directory), **overrides)
+        if is_from_torch(files[0]):
+            state = _converted(model_class, directory, files, overrides)
+            converted = {"convert_from_torch": True, "state_dict": state}
+        model = model_class.from_pretrained(str(directory), **overrides, **converted)
     except _CANNOT_LOAD as error:
         raise _damaged(directory, error, "are damaged or do not fit its config.json") from error
     # PaddleNLP fills what is missing with random numbers and a warning.
@@ -71,7 +74,44 @@ def load_model(model_class: Any, directory: str | Path, **overrides: Any) -> Any
         raise UserError(
             f"the weights in '{directory}' lack {', '.join(missing[:3])}{more}: they are not whole, get them again"
         )
+    share_rotary_tables(model)
     return model
+
+
+def _paddlenlp_class(directory: Path) -> Any:
+    from paddlenlp.transformers import LlamaForCausalLM, Qwen2ForCausalLM
+
+    classes = {"qwen2": Qwen2ForCausalLM, "llama": LlamaForCausalLM}
+    return classes[check_checkpoint(directory)["model_type"]]
+
+
+def _converted(model_class: Any, directory: Path, files: Iterable[Path], overrides: Mapping[str, Any]) -> Any:
+    """The parameters of a checkpoint from torch as PaddleNLP names and lays them out, or this tensor rank's part.
+
+    PaddleNLP's own conversion does not divide them among ranks, and leaves a pickled copy in the folder.
+    """
+    from paddlenlp.utils.serialization import load_torch
+
+    config = model_class.config_class.from_pretrained(str(directory), **overrides)
+    state: dict[str, Any] = {}
+    for file in files:
+        state.update(load_torch(str(file)))
+    for mapping in model_class._get_name_mappings(config):
+        if mapping.source_name in state:
+            state[mapping.target_name] = mapping.run(state, mapping.source_name)
+    if config.tensor_parallel_degree > 1:
+        state = model_class.convert_tensor_parallel("", config, state_dict=state)
+    return state
+
+
+def share_rotary_tables(*models: Any) -> None:
+    """Let all layers of models of one config read the first one's table of rotary positions.
+
+    PaddleNLP gives each a table of its own, float32 and as long as max_position_embeddings: of Qwen2.5-7B 3.5 GiB.
+    """
+    first, *others = (layer for model in models for layer in getattr(model, model.base_model_prefix).layers)
+    for layer in others:
+        layer.self_attn.rotary_emb = first.self_attn.rotary_emb
 
 
 def read_config(directory: Path) -> dict[str, Any]:
@@ -131,7 +171,7 @@ def _plain_names(names: Iterable[str]) -> set[str]:
     return plain
 
 
-def _weight_files(directory: Path) -> list[Path]:
+def weight_files(directory: Path) -> list[Path]:
     """The checkpoint's safetensors files, every shard there and its header whole.
 
     Raises UserError when there are none. Pickled weights (*.pdparams, *.bin) can run code when they are loaded and are
@@ -142,7 +182,7 @@ def _weight_files(directory: Path) -> list[Path]:
         raise _no_weights(directory)
     _check_shards(directory, {file.name for file in files})
     for file in files:
-        _is_from_torch(file)
+        is_from_torch(file)
     return files
 
 
@@ -172,7 +212,7 @@ def _check_shards(directory: Path, present: set[str]) -> None:
         )
 
 
-def _is_from_torch(file: Path) -> bool:
+def is_from_torch(file: Path) -> bool:
     """True when the weights were written from torch, with linear weights stored (out, in).
 
     Raises UserError for a file that is not whole.

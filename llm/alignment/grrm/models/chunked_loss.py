@@ -17,7 +17,7 @@ from paddle.autograd import PyLayer
 
 from grrm.models.cpu_layers.operators import check_labels
 from grrm.models.needs_grad import note_needs_grad, only_needed
-from grrm.models.output_layer import OutputLayer, Scores, output_layer
+from grrm.models.output_layer import HeadLayout, OutputLayer, Scores, output_layer
 from grrm.models.packing import PackedTokens
 from grrm.models.token_scores import (
     TokenScores,
@@ -55,7 +55,7 @@ def chunked_loss(
         )
         return loss_of(scores, None)
     hidden_NH = scale_hidden(hidden_NH, temperature)
-    layout = (bool(head.transpose_y), tuple(tokens.lengths_R), entropy_gradient)
+    layout = (HeadLayout.of(head), tuple(tokens.lengths_R), entropy_gradient)
     return ChunkedLoss.apply(hidden_NH, head.weight, tokens.labels_N, *layout, loss_of)
 
 
@@ -68,15 +68,15 @@ class ChunkedLoss(PyLayer):
         hidden_NH: paddle.Tensor,
         weight: paddle.Tensor,
         labels_N: paddle.Tensor,
-        transposed: bool,
+        layout: HeadLayout,
         lengths_R: tuple[int, ...],
         entropy_gradient: bool,
         loss_of: LossOfScores,
     ) -> paddle.Tensor:
-        check_labels(labels_N, weight.shape[0 if transposed else 1])
+        check_labels(labels_N, layout.vocab_size(weight))
         note_needs_grad(ctx, hidden_NH, weight, labels_N)
         hidden_needs_grad, weight_needs_grad, _ = ctx.needs_grad
-        layer = output_layer(weight, transposed, weight_needs_grad)
+        layer = output_layer(weight, layout, weight_needs_grad)
         total, hidden_grads = paddle.zeros([]), []
         # What a backward pass does is done here, and backward passes run outside of automatic casts.
         with paddle.amp.auto_cast(enable=False):

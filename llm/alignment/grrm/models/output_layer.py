@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import paddle
+import paddle.distributed as dist
 
 from grrm.models.cpu_layers.output_layer import KernelOutputLayer, is_fused
 from grrm.models.cpu_layers.output_layer import Scores as Scores
+from grrm.parallel.tensor_ranks import gather_parts, tensor_group
+
+
+class HeadLayout(NamedTuple):
+    """How the weights of an LM head lie: [V, H] where `transposed`, else [H, V].
+
+    Where `is_divided`, this process has one part of the vocabulary and its tensor ranks have the others.
+    """
+
+    transposed: bool
+    is_divided: bool = False
+
+    @classmethod
+    def of(cls, head: Any) -> HeadLayout:
+        """That of one of PaddleNLP's heads."""
+        return cls(bool(head.transpose_y), bool(getattr(head.weight, "is_distributed", False)))
+
+    def vocab_size(self, weight: paddle.Tensor) -> int:
+        """Tokens of the whole vocabulary."""
+        here = int(weight.shape[0 if self.transposed else 1])
+        return here * int(tensor_group().nranks) if self.is_divided else here
+
+    def largest(self, logits_NV: paddle.Tensor) -> paddle.Tensor:
+        """The largest logit [N] of each token, over all parts of the vocabulary."""
+        largest_N = logits_NV.max(-1)
+        if self.is_divided:
+            dist.all_reduce(largest_N, op=dist.ReduceOp.MAX, group=tensor_group())
+        return largest_N
 
 
 class OutputLayer(Protocol):
@@ -44,9 +73,14 @@ class OutputLayer(Protocol):
         """The gradient of the weights added up so far; None where they need none."""
 
 
-def output_layer(weight: paddle.Tensor, transposed: bool, weight_needs_grad: bool) -> OutputLayer:
-    """Kernels for float32 weights on the CPU, else Paddle operators; weights [V, H] if `transposed`, else [H, V]."""
-    return (KernelOutputLayer if is_fused(weight) else OperatorOutputLayer)(weight, transposed, weight_needs_grad)
+def output_layer(weight: paddle.Tensor, layout: HeadLayout, weight_needs_grad: bool) -> OutputLayer:
+    """Kernels for float32 weights on the CPU, else Paddle operators; with tensor ranks, a part of the vocabulary."""
+    form = KernelOutputLayer if is_fused(weight) else OperatorOutputLayer
+    layer: OutputLayer = form(weight, layout.transposed, weight_needs_grad)
+    if not layout.is_divided:
+        return layer
+    size = weight.shape[0 if layout.transposed else 1]
+    return VocabularyParallelOutputLayer(layer, tensor_group().rank * size, size)
 
 
 class OperatorOutputLayer:
@@ -105,3 +139,61 @@ def _logits_gradient(
     return paddle.put_along_axis(
         logits_grad_NV, labels_N.unsqueeze(-1), of_logprob_N.unsqueeze(-1), axis=1, reduce="add", include_self=True
     )
+
+
+class VocabularyParallelOutputLayer:
+    """An output layer whose vocabulary is divided among the X tensor ranks; logits are those of this rank's part.
+
+    Of each token three numbers go from rank to rank: with the log-normaliser lse_x and the expected logit mu_x of the
+    softmax over part x of the vocabulary, those of the whole are
+
+        lse = log sum_x exp(lse_x),   mu = sum_x exp(lse_x - lse) mu_x,   entropy = lse - mu,
+
+    and the label's logit is that of the rank that has it. The gradient needs no more: with the lse and the entropy of
+    the whole, `OutputLayer`'s formula holds in each part. Only the gradient of the hidden states, to which every part
+    contributes, is summed over the ranks.
+    """
+
+    def __init__(self, part: OutputLayer, first: int, size: int) -> None:
+        self._part, self._first, self._size = part, first, size
+        self.chunk_tokens = part.chunk_tokens
+
+    def logits(self, hidden_NH: paddle.Tensor) -> paddle.Tensor:
+        return self._part.logits(hidden_NH)
+
+    def scores(self, hidden_NH: paddle.Tensor, labels_N: paddle.Tensor) -> tuple[paddle.Tensor, Scores]:
+        places_N, is_here_N = self._places(labels_N)
+        logits_NV, (logprobs_N, entropy_N, lse_N) = self._part.scores(hidden_NH, places_N)
+        here_3N = paddle.stack([lse_N, lse_N - entropy_N, (logprobs_N + lse_N) * is_here_N])
+        lse_XN, expected_XN, chosen_XN = paddle.stack(gather_parts(here_3N), axis=1)
+        whole_N = paddle.logsumexp(lse_XN, axis=0)
+        expected_N = (paddle.exp(lse_XN - whole_N.unsqueeze(0)) * expected_XN).sum(0)
+        return logits_NV, (chosen_XN.sum(0) - whole_N, whole_N - expected_N, whole_N)
+
+    def backward(
+        self,
+        logits_NV: paddle.Tensor,
+        hidden_NH: paddle.Tensor,
+        labels_N: paddle.Tensor,
+        scores_3N: Scores,
+        gradients_3N: Scores,
+        hidden_needs_grad: bool,
+    ) -> paddle.Tensor | None:
+        places_N, is_here_N = self._places(labels_N)
+        of_logprob_N, of_entropy_N, of_lse_N = gradients_3N
+        # With the label in another part, its log-probability depends on these logits through the normaliser alone.
+        here_N = of_logprob_N * is_here_N
+        gradients_3N = (here_N, of_entropy_N, of_lse_N - (of_logprob_N - here_N))
+        found = self._part.backward(logits_NV, hidden_NH, places_N, scores_3N, gradients_3N, hidden_needs_grad)
+        if found is not None:
+            dist.all_reduce(found, group=tensor_group())
+        return found
+
+    def weight_grad(self) -> paddle.Tensor | None:
+        return self._part.weight_grad()
+
+    def _places(self, labels_N: paddle.Tensor) -> tuple[paddle.Tensor, paddle.Tensor]:
+        """Each label's place in this part, 0 where it is in another one; and 1 where it is here, else 0."""
+        places_N = labels_N - self._first
+        is_here_N = (places_N >= 0) & (places_N < self._size)
+        return paddle.where(is_here_N, places_N, paddle.zeros_like(places_N)), is_here_N.astype("float32")

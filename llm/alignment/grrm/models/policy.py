@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import paddle
+from paddle.distributed.fleet.utils.sequence_parallel_utils import GatherOp
 from paddlenlp.transformers import LlamaForCausalLM, Qwen2ForCausalLM
 
 from grrm.errors import UserError
-from grrm.models.attention_ranges import dense_mask
+from grrm.models.attention_ranges import dense_mask, flashmask_ends
 from grrm.models.checkpoint import check_checkpoint, load_model
 from grrm.models.cpu_layers import takes_ranges
+from grrm.models.hub import checkpoint_folder
 
 POLICY_BASES = {"qwen2": Qwen2ForCausalLM, "llama": LlamaForCausalLM}
 
@@ -46,23 +48,61 @@ class _ReturnsHidden:
         """Hidden states at flat positions `positions_N` of [B*T]; without them, the base's forward.
 
         Rows are right-padded, so causal attention alone keeps real tokens from seeing padding; `position_ids` and
-        `attention_ranges_3BT` (see grrm.models.attention_ranges) are for packed rows.
+        `attention_ranges_3BT` (see grrm.models.attention_ranges) are for packed rows. With sequence parallelism the
+        hidden states of all tokens are put together before those are taken.
         """
         if positions_N is None:
             return super().forward(input_ids, *args, **kwargs)  # type: ignore[misc]  # the base comes next
+        model: Any = self
+        base = getattr(model, model.base_model_prefix)
+        position_ids = kwargs.pop("position_ids", None)
+        if model.config.sequence_parallel:
+            rows = _whole_parts(
+                input_ids, position_ids, attention_ranges_3BT, positions_N, model.config.tensor_parallel_degree
+            )
+            input_ids, position_ids, attention_ranges_3BT, positions_N = rows
+            for layer in base.layers:
+                layer.self_attn.seq_length = input_ids.shape[1]
         kwargs |= self._attention(input_ids, attention_ranges_3BT)
-        hidden_BTH = getattr(self, self.base_model_prefix)(input_ids, **kwargs)[0]  # type: ignore[attr-defined]
-        hidden_NH = paddle.gather(hidden_BTH.reshape([-1, hidden_BTH.shape[-1]]), positions_N)
-        return HiddenStates(hidden_NH, self.lm_head.weight[:0])  # type: ignore[attr-defined]
+        hidden = base(input_ids, position_ids=position_ids, **kwargs)[0]
+        if model.config.sequence_parallel:
+            hidden = GatherOp.apply(hidden)
+        hidden_NH = paddle.gather(hidden.reshape([-1, hidden.shape[-1]]), positions_N)
+        return HiddenStates(hidden_NH, model.lm_head.weight[:0])
 
     def _attention(self, input_ids: paddle.Tensor, attention_ranges_3BT: paddle.Tensor | None) -> dict[str, Any]:
-        """What tells the base which tokens see each other: ranges where its attention reads them, else a mask."""
-        if not self.reads_ranges:
+        """What tells the base which tokens see each other: what its attention reads of the ranges, or a mask."""
+        model: Any = self
+        if not (self.reads_ranges or model.config.use_flash_attention):
             return {} if attention_ranges_3BT is None else {"attention_mask": dense_mask(attention_ranges_3BT)}
         if attention_ranges_3BT is None:
             attention_ranges_3BT = paddle.zeros([3, *input_ids.shape], dtype="int32")
         # The base passes this argument of flash attention on as it is and builds no mask of its own beside it.
-        return {"attn_mask_startend_row_indices": attention_ranges_3BT}
+        read = attention_ranges_3BT if self.reads_ranges else flashmask_ends(attention_ranges_3BT)
+        return {"attn_mask_startend_row_indices": read}
+
+
+def _whole_parts(
+    input_ids: paddle.Tensor,
+    position_ids: paddle.Tensor | None,
+    attention_ranges_3BT: paddle.Tensor | None,
+    positions_N: paddle.Tensor,
+    n_parts: int,
+) -> tuple[paddle.Tensor, paddle.Tensor | None, paddle.Tensor | None, paddle.Tensor]:
+    """The arguments with padding behind each row, so that the tokens divide into `n_parts` equal parts."""
+    n_rows, length = input_ids.shape
+    extra = -length % n_parts
+    if not extra:
+        return input_ids, position_ids, attention_ranges_3BT, positions_N
+    input_ids = paddle.concat([input_ids, paddle.zeros([n_rows, extra], dtype=input_ids.dtype)], axis=1)
+    if position_ids is not None:
+        position_ids = paddle.concat([position_ids, paddle.zeros([n_rows, extra], dtype=position_ids.dtype)], axis=1)
+    if attention_ranges_3BT is not None:
+        nothing_3BT = paddle.zeros([3, n_rows, extra], dtype="int32")
+        nothing_3BT[2] = paddle.arange(length, length + extra, dtype="int32") + 1
+        attention_ranges_3BT = paddle.concat([attention_ranges_3BT, nothing_3BT], axis=2)
+    positions_N = positions_N // length * (length + extra) + positions_N % length
+    return input_ids, position_ids, attention_ranges_3BT, positions_N
 
 
 def policy_class(model_type: str) -> Any:
@@ -74,11 +114,13 @@ def policy_class(model_type: str) -> Any:
 
 
 def load_policy(directory: str | Path, **config_overrides: Any) -> Any:
-    """Load a Paddle or Hugging Face checkpoint directory as a policy, in float32 unless `dtype` says otherwise.
+    """Load a Paddle or Hugging Face checkpoint as a policy, in float32 unless `dtype` says otherwise.
 
-    Raises UserError when the directory has no readable config.json, or weights that are not whole or do not fit it.
+    `directory` may be a hub's name of it. Raises UserError when there is no readable config.json, or weights that are
+    not whole or do not fit it, and as `checkpoint_folder`.
     """
-    config = check_checkpoint(Path(directory), tuple(POLICY_BASES))
+    directory = checkpoint_folder(directory)
+    config = check_checkpoint(directory)
     return load_model(
         policy_class(config["model_type"]), directory, **{"dtype": "float32", "use_cache": False, **config_overrides}
     )

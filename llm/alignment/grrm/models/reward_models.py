@@ -23,6 +23,7 @@ from grrm.errors import UserError, require_known
 from grrm.models.policy import load_policy
 from grrm.models.ranker import Ranker
 from grrm.models.value_head import CandidateGroup, PairwiseModel, RewardModel
+from grrm.models.whole_weights import Weights, save_policy
 
 __all__ = [
     "CandidateGroup",
@@ -49,13 +50,21 @@ def new_reward_model(
     width: int | None = None,
     seed: int = 0,
 ) -> RewardModel:
-    """The policy in `backbone_directory` under a new head; `compare`, `blocks` and `width` are the ranker's.
+    """`with_new_head` on the policy in `backbone_directory`. Raises UserError as that and `load_policy` do."""
+    return with_new_head(kind, load_policy(backbone_directory), compare=compare, blocks=blocks, width=width, seed=seed)
 
-    `width` None is the backbone's. Raises UserError for a kind or setting that does not exist, and as `load_policy`.
+
+def with_new_head(
+    kind: str, backbone: Any, *, compare: str = "none", blocks: int = 2, width: int | None = None, seed: int = 0
+) -> RewardModel:
+    """The policy `backbone` under a new head; `compare`, `blocks` and `width` are the ranker's.
+
+    `width` None is the backbone's. Raises UserError for a kind or setting that does not exist.
     """
     require_known("reward model", kind, KINDS)
     settings = {"compare": compare, "blocks": blocks, "width": width} if kind == "ranker" else {}
-    return KINDS[kind](load_policy(backbone_directory), **settings, seed=seed)
+    model: RewardModel = KINDS[kind](backbone, **settings, seed=seed)
+    return model
 
 
 def load_reward_model(directory: str | Path) -> RewardModel:
@@ -79,13 +88,16 @@ def load_reward_model(directory: str | Path) -> RewardModel:
     return model
 
 
-def save_reward_model(model: RewardModel, directory: str | Path) -> None:
-    """Backbone, head and its settings; each file appears whole, the weights last."""
+def save_reward_model(model: RewardModel, directory: str | Path, weights: Weights | None = None) -> None:
+    """Backbone, head and its settings; each file appears whole, the weights last.
+
+    `weights` are the `whole_weights` of the backbone.
+    """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".saving-", dir=directory) as name:
         unfinished = Path(name)
-        model.backbone.save_pretrained(unfinished, safe_serialization=True)
+        save_policy(model.backbone, unfinished, weights)
         save_file(_head_weights(model), unfinished / HEAD_FILES[model.kind], metadata={"format": "pt"})
         settings = {"kind": model.kind, **model.settings(), "trained_with": model.trained_with}
         (unfinished / SETTINGS_FILE).write_text(json.dumps(settings, indent=2) + "\n")

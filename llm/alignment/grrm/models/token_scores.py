@@ -20,7 +20,7 @@ from grrm.models.cpu_layers.operators import check_labels
 from grrm.models.cpu_layers.output_layer import is_fused
 from grrm.models.cpu_layers.precision import current_precision
 from grrm.models.needs_grad import note_needs_grad, only_needed
-from grrm.models.output_layer import output_layer
+from grrm.models.output_layer import HeadLayout, output_layer
 from grrm.models.packing import lay_out
 
 LOGITS_AT_ONCE = 64 * 2**20  # bytes; fewer are kept for the backward pass, which then need not compute them again
@@ -64,7 +64,7 @@ def score_beside_largest(
     """
     if exceeds_chunk(head, hidden_NH.shape[0]):
         logprobs_N, _, lse_N, largest_N = LinearScores.apply(
-            hidden_NH, head.weight, labels_N, bool(head.transpose_y), True
+            hidden_NH, head.weight, labels_N, HeadLayout.of(head), True
         )
     else:
         logits_NV = head(hidden_NH)
@@ -136,13 +136,11 @@ def score_responses(
 def exceeds_chunk(head: Any, n_tokens: int) -> bool:
     """Whether the logits of `n_tokens` tokens under this LM head are too many to keep.
 
-    Never where the head is divided among ranks: each then has a part of every token's logits. With products in
-    bfloat16 however few they are, since Paddle's operators on the CPU have none.
+    However few they are, where tensor ranks have a part each, and with products in bfloat16, for which Paddle's
+    operators on the CPU have none.
     """
-    if head.weight.is_distributed:
-        return False
     rounds = current_precision() != "float32" and is_fused(head.weight)
-    return rounds or n_tokens * head.config.vocab_size * 4 > LOGITS_AT_ONCE
+    return head.weight.is_distributed or rounds or n_tokens * head.config.vocab_size * 4 > LOGITS_AT_ONCE
 
 
 def linear_scores(
@@ -154,14 +152,11 @@ def linear_scores(
     need not. C++ kernels in float32 on the CPU, Paddle operators elsewhere: products in the weights' type, the rest in
     float32. Raises ValueError for a label outside the vocabulary.
     """
-    return LinearScores.apply(hidden_NH, head.weight, labels_N, bool(head.transpose_y), False)
+    return LinearScores.apply(hidden_NH, head.weight, labels_N, HeadLayout.of(head), False)
 
 
 class LinearScores(PyLayer):
-    """The scores of `linear_scores` for weights [V, H] where `transposed`, else [H, V].
-
-    `with_largest` adds the largest logit of each token, which has no gradient.
-    """
+    """The scores of `linear_scores`; `with_largest` adds the largest logit of each token, which has no gradient."""
 
     @staticmethod
     def forward(
@@ -169,26 +164,26 @@ class LinearScores(PyLayer):
         hidden_NH: paddle.Tensor,
         weight: paddle.Tensor,
         labels_N: paddle.Tensor,
-        transposed: bool,
+        layout: HeadLayout,
         with_largest: bool,
     ) -> tuple[paddle.Tensor, ...]:
-        check_labels(labels_N, weight.shape[0 if transposed else 1])
-        layer = output_layer(weight, transposed, weight_needs_grad=False)
+        check_labels(labels_N, layout.vocab_size(weight))
+        layer = output_layer(weight, layout, weight_needs_grad=False)
         chunks = chunks_of(hidden_NH.shape[0], layer.chunk_tokens)
         scored: list[tuple[paddle.Tensor, ...]] = []
         for chunk in chunks:
             logits_NV, scores = layer.scores(hidden_NH[chunk], labels_N[chunk])
-            scored.append((*scores, logits_NV.max(-1)) if with_largest else scores)
+            scored.append((*scores, layout.largest(logits_NV)) if with_largest else scores)
         found = [paddle.concat(list(one)) for one in zip(*scored, strict=True)]
         note_needs_grad(ctx, hidden_NH, weight, labels_N)
-        ctx.transposed = transposed
+        ctx.layout = layout
         ctx.save_for_backward(hidden_NH, weight, labels_N, *found[:3])
         return tuple(found)
 
     @staticmethod
     def backward(ctx: Any, *gradients: paddle.Tensor) -> tuple[paddle.Tensor | None, ...]:
         hidden_NH, weight, labels_N, *scores_3N = ctx.saved_tensor()
-        layer = output_layer(weight, ctx.transposed, ctx.needs_grad[1])
+        layer = output_layer(weight, ctx.layout, ctx.needs_grad[1])
         hidden_grads = []
         for chunk in chunks_of(hidden_NH.shape[0], layer.chunk_tokens):
             scores, of_scores = (tuple(one_N[chunk] for one_N in three) for three in (scores_3N, gradients[:3]))

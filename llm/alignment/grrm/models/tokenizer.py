@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from grrm.errors import UserError, require_known
-from grrm.gqm.chat import CHAT_TEMPLATES, render_chatml
+from grrm.gqm.chat import CHAT_TEMPLATES, render_chatml, render_chatml_turns
+from grrm.models.hub import checkpoint_folder
 
 
 def load_tokenizer(directory: str | Path) -> Any:
     """The tokenizer in `directory`, which has an eos token; where it names no pad token, that is the eos token.
 
-    Folders that transformers 5 wrote are read as well: a tokenizer.json without the files of older classes.
-    Raises UserError when the folder holds no tokenizer that can be read, or one that names no eos_token.
+    `directory` may be a hub's name of a model. Folders that transformers 5 wrote are read as well: a tokenizer.json
+    without the files of older classes. Raises UserError when the folder holds no tokenizer that can be read, or one
+    that names no eos_token, and as `checkpoint_folder`.
     """
-    directory = Path(directory)
-    # Not a folder would be a model hub's name to AutoTokenizer, and a download that may wait for long.
+    directory = checkpoint_folder(directory)
     if not directory.is_dir():
         raise UserError(
             f"the tokenizer folder '{directory}' does not exist: give the folder of a downloaded checkpoint"
@@ -151,6 +152,29 @@ def chat_renderer(chat_template: str, tokenizer: Any, directory: Path | None) ->
             "use the template 'chatml' or 'none'"
         )
     return _checked(lambda prompt: str(tokenizer.apply_chat_template(prompt, tokenize=False)), directory)
+
+
+def turns_renderer(
+    chat_template: str, tokenizer: Any, directory: Path | None
+) -> Callable[[Sequence[Mapping[str, str]]], str] | None:
+    """As `chat_renderer`, of a chat's turns, each with a role and a content; None where there is no template.
+
+    What it returns raises ValueError for turns that the template refuses.
+    """
+    chat_renderer(chat_template, tokenizer, directory)  # refuses what cannot be rendered at all
+    if chat_template == "none":
+        return None
+    if chat_template == "chatml":
+        return render_chatml_turns
+    from jinja2 import TemplateError
+
+    def render(turns: Sequence[Mapping[str, str]]) -> str:
+        try:
+            return str(tokenizer.apply_chat_template([dict(turn) for turn in turns], tokenize=False))
+        except (TemplateError, TypeError, KeyError) as error:
+            raise ValueError(_first_line(error)) from error
+
+    return render
 
 
 def _read_template_file(tokenizer: Any, directory: Path | None) -> None:

@@ -46,13 +46,15 @@ class Host:
     time.
     """
 
-    def __init__(self, store: Store, world_size: int, address: str, timeout_s: float = _CONNECT_S) -> None:
+    def __init__(
+        self, store: Store, world_size: int, address: str, timeout_s: float = _CONNECT_S, key: str = _KEY
+    ) -> None:
         token = secrets.token_bytes(_TOKEN_BYTES)
         self.peers: list[socket.socket] = []
         give_up = time.monotonic() + timeout_s
         with socket.create_server((address, 0)) as server:
             port = server.getsockname()[1]
-            store.set(_KEY, f"{address} {port} {token.hex()}".encode())
+            store.set(key, f"{address} {port} {token.hex()}".encode())
             while len(self.peers) < world_size - 1:
                 server.settimeout(_left(give_up, world_size - 1 - len(self.peers), world_size, timeout_s))
                 self._admit(server, token)
@@ -82,10 +84,10 @@ class Host:
 class Guest:
     """Any process but the first."""
 
-    def __init__(self, store: Store, world_size: int, timeout_s: float = _CONNECT_S) -> None:
+    def __init__(self, store: Store, world_size: int, timeout_s: float = _CONNECT_S, key: str = _KEY) -> None:
         self.world_size = world_size
-        store.wait(_KEY)
-        address, port, token = bytes(store.get(_KEY)).decode().split()
+        store.wait(key)
+        address, port, token = bytes(store.get(key)).decode().split()
         self.host = socket.create_connection((address, int(port)), timeout=timeout_s)
         self.host.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.host.sendall(bytes.fromhex(token))
@@ -109,17 +111,20 @@ def barrier(world_size: int, timeout_s: float = 1800.0) -> None:
         return
     global _job
     if _job is None:
-        import paddle.distributed as dist
-        from paddle.base import core
-
-        parallel_env: Any = dist.ParallelEnv  # not annotated in Paddle
-        store: Any = core.create_or_get_global_tcp_store()  # annotated for text alone, but takes bytes
-        environment = parallel_env()
-        if environment.rank == 0:
-            _job = Host(store, world_size, environment.current_endpoint.rpartition(":")[0] or "127.0.0.1")
-        else:
-            _job = Guest(store, world_size)
+        store, rank, address = job_store()
+        _job = Host(store, world_size, address) if rank == 0 else Guest(store, world_size)
     _job.wait(timeout_s)
+
+
+def job_store() -> tuple[Store, int, str]:
+    """The store of this job, and this process's rank and address in it."""
+    import paddle.distributed as dist
+    from paddle.base import core
+
+    parallel_env: Any = dist.ParallelEnv  # not annotated in Paddle
+    store: Any = core.create_or_get_global_tcp_store()  # annotated for text alone, but takes bytes
+    environment = parallel_env()
+    return store, environment.rank, environment.current_endpoint.rpartition(":")[0] or "127.0.0.1"
 
 
 def _left(give_up: float, missing: int, world_size: int, timeout_s: float) -> float:

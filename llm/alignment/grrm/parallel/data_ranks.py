@@ -35,36 +35,56 @@ def deadline(seconds: float) -> Iterator[None]:
         faulthandler.cancel_dump_traceback_later()
 
 
+def gather_from_all(record: T, world_size: int, timeout_s: float = 1800.0) -> list[T]:
+    """Every process's record, in rank order, on every process.
+
+    Raises UserError when not all processes come within `timeout_s`.
+    """
+    if world_size <= 1:
+        return [record]
+    import paddle.distributed as dist
+
+    barrier(world_size, timeout_s)
+    gathered: list[T] = []
+    with deadline(EXCHANGE_S):
+        dist.all_gather_object(gathered, record)
+    return gathered
+
+
 @dataclass(frozen=True)
 class DataRanks:
-    """Number `rank` of the `size` ranks that see different data (data parallel x sharding)."""
+    """Number `rank` of the `size` ranks that see different data (data parallel x sharding).
+
+    The `tensor_size` tensor ranks of each see the same data; this process is number `tensor_rank` of them.
+    """
 
     rank: int
     size: int
     world_size: int = 1
     timeout_s: float = 1800.0
+    tensor_rank: int = 0
+    tensor_size: int = 1
 
     @classmethod
     def of(cls, args: TrainingArguments, timeout_s: float = 1800.0) -> DataRanks:
         """Read the topology off PaddleNLP's training arguments."""
-        return cls(args.dataset_rank, args.dataset_world_size, max(1, args.world_size), timeout_s)
+        world_size, tensor_size = max(1, args.world_size), max(1, args.tensor_parallel_degree)
+        data = (args.dataset_rank, args.dataset_world_size, world_size, timeout_s)
+        return cls(*data, args.tensor_parallel_rank if tensor_size > 1 else 0, tensor_size)
+
+    def processes(self) -> DataRanks:
+        """All processes of the job as ranks: tensor ranks too have data of their own where they do not train."""
+        rank = self.rank * self.tensor_size + self.tensor_rank
+        return DataRanks(rank, self.size * self.tensor_size, self.world_size, self.timeout_s)
 
     def gather(self, record: T) -> list[T]:
         """Every data rank's record, in rank order, on every process.
 
-        Tensor- and pipeline-parallel peers hold the same data; the first of each data rank speaks for it. Raises
-        UserError when not all processes come within `timeout_s`.
+        Tensor ranks hold the same data; the first of each data rank speaks for it. Raises UserError when not all
+        processes come within `timeout_s`.
         """
-        if self.world_size == 1:
-            return [record]
-        import paddle.distributed as dist
-
-        barrier(self.world_size, self.timeout_s)
-        gathered: list[tuple[int, T]] = []
-        with deadline(EXCHANGE_S):
-            dist.all_gather_object(gathered, (self.rank, record))
         by_rank: dict[int, T] = {}
-        for rank, item in gathered:
+        for rank, item in gather_from_all((self.rank, record), self.world_size, self.timeout_s):
             by_rank.setdefault(rank, item)
         return [by_rank[rank] for rank in range(self.size)]
 

@@ -5,22 +5,32 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from paddlenlp.trainer import TrainingArguments
 
 from grrm.errors import UserError
+from grrm.models.lora import without_adapters
+from grrm.models.whole_weights import Weights, save_policy, whole_weights
 from grrm.parallel.barrier import barrier
+from grrm.parallel.data_ranks import gather_from_all
+from grrm.training.topology import Topology, check_topology
+from grrm.training.trainer_log import failures_in_log
+from grrm.training.unified import AnyLayoutHandler
 
 MARKER = "grrm_state.json"
 
 
-def claim_output_dir(directory: str | Path) -> None:
-    """Make the output folder now, so that one that cannot be written is told before the work and not after it."""
+def claim_output_dir(directory: str | Path, world_size: int = 1) -> None:
+    """Make the output folder now, so that one that cannot be written is told before the work and not after it.
+
+    Each of `world_size` processes must see what the others write there: a checkpoint is made and found by all of them.
+    """
     try:
         Path(directory).mkdir(parents=True, exist_ok=True)
         is_writable = os.access(directory, os.W_OK | os.X_OK)
@@ -28,6 +38,23 @@ def claim_output_dir(directory: str | Path) -> None:
         raise UserError(f"output_dir '{directory}' cannot be made ({error.strerror}): name another folder") from None
     if not is_writable:
         raise UserError(f"output_dir '{directory}' cannot be written: name another folder or mend its permissions")
+    if world_size > 1:
+        _check_shared(Path(directory), world_size)
+
+
+def _check_shared(directory: Path, world_size: int) -> None:
+    mine = directory / f".{secrets.token_hex(8)}.rank"
+    mine.touch()
+    try:
+        names = gather_from_all(mine.name, world_size)
+        seen = gather_from_all((directory / names[0]).exists(), world_size)
+    finally:
+        mine.unlink()
+    if not all(seen):
+        raise UserError(
+            f"output_dir '{directory}' is not one folder: rank {seen.index(False)} does not see what rank 0 writes "
+            "there; name one on a file system that all machines share"
+        )
 
 
 def write_marker(checkpoint: Path, state: dict[str, Any]) -> None:
@@ -80,20 +107,31 @@ class MarksCheckpoints:
     """Mixin over PaddleNLP's Trainer: a checkpoint is marked when every rank has written its part of it.
 
     Older checkpoints are deleted after that. Trainer deletes them before, so that a run stopped in between would have
-    nothing to resume from, and with a single process not at all.
+    nothing to resume from, and with a single process not at all. Unified checkpoints are loaded by `AnyLayoutHandler`.
     """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        trainer: Any = self
+        if trainer.args.unified_checkpoint:
+            trainer.unified_checkpoint_handler = AnyLayoutHandler(trainer.args)
 
     def marker_state(self) -> dict[str, Any]:
         """What the marker holds beside the step."""
         return {}
 
+    def save_beside(self, checkpoint: Path) -> None:
+        """Add files to a checkpoint that is not marked yet; called on every rank."""
+
     def _save_checkpoint(self, model: Any, metrics: Any = None) -> None:
         super()._save_checkpoint(model, metrics)  # type: ignore[misc]  # Trainer comes next in the method order
         trainer: Any = self
+        output_dir, step = Path(trainer.args.output_dir), trainer.state.global_step
+        self.save_beside(output_dir / f"checkpoint-{step}")
         barrier(max(1, trainer.args.world_size))
         if trainer.is_world_process_zero():
-            output_dir, step = Path(trainer.args.output_dir), trainer.state.global_step
-            write_marker(output_dir / f"checkpoint-{step}", {"step": step, **self.marker_state()})
+            state = {"step": step, "topology": Topology.of(trainer.args).state(), **self.marker_state()}
+            write_marker(output_dir / f"checkpoint-{step}", state)
             drop_old_checkpoints(output_dir, trainer.args.save_total_limit, trainer.state.best_model_checkpoint)
 
     def _rotate_checkpoints(self, *args: Any, **kwargs: Any) -> None:
@@ -104,7 +142,8 @@ def train_or_load(trainer: Any, checkpoint: Path | None, is_finished: bool) -> N
     """Train, going on at `checkpoint` if there is one; a finished run's weights are loaded from it instead."""
     if checkpoint and is_finished:
         load_trained(trainer, checkpoint)
-    else:
+        return
+    with failures_in_log():
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 
 
@@ -116,22 +155,23 @@ def load_trained(trainer: Any, checkpoint: Path) -> None:
     trainer._load_from_checkpoint(str(checkpoint))
 
 
-def save_pretrained(model: Any, directory: str) -> None:
-    """Write one of PaddleNLP's models as safetensors."""
-    model.save_pretrained(directory, safe_serialization=True)
-
-
-def save_final(trainer: Any, directory: str | Path, save_model: Callable[[Any, str], None] = save_pretrained) -> None:
+def save_final(
+    trainer: Any, directory: str | Path, save_model: Callable[[Any, str, Weights | None], None] = save_policy
+) -> None:
     """Leave the trained model (safetensors, no pickle) and its tokenizer in `directory`; every rank must call it.
+
+    What tensor ranks have parts of is put together, and adapters are merged into the weights.
 
     Each file appears whole, the weights last: an interrupted save leaves what was there before.
     """
     world_size = max(1, trainer.args.world_size)
     barrier(world_size)
+    model = without_adapters(trainer.model)
+    weights = whole_weights(getattr(model, "backbone", model))  # of a reward model, what is divided
     if trainer.is_world_process_zero():
         with tempfile.TemporaryDirectory(prefix=".saving-", dir=directory) as unfinished:
             trainer.tokenizer.save_pretrained(unfinished)
-            save_model(trainer.model, unfinished)
+            save_model(model, unfinished, weights)
             files = [path for path in Path(unfinished).rglob("*") if path.is_file()]
             for path in sorted(files, key=lambda path: path.suffix == ".safetensors"):
                 place = Path(directory) / path.relative_to(unfinished)
@@ -147,20 +187,18 @@ def start_over(args: TrainingArguments, checkpoint: Path | None) -> None:
             path.unlink(missing_ok=True)
 
 
-def check_resumable(args: TrainingArguments, checkpoint: Path, step: int, updates_per_rollout: int = 1) -> None:
-    """Raises UserError when training cannot go on from `checkpoint`, which was saved after `step`."""
+def check_resumable(
+    args: TrainingArguments, checkpoint: Path, state: Mapping[str, Any], updates_per_rollout: int = 1
+) -> None:
+    """Raises UserError when training cannot go on from `checkpoint`, whose marker holds `state`."""
+    step = state["step"]
     if not any(checkpoint.glob("optimizer*")):
         raise UserError(
             f"checkpoint '{checkpoint}' has no optimizer state (ignore_save_lr_and_optim), so training cannot go on: "
             "set overwrite_output_dir to start over, or give the checkpoint as the model to start from its weights"
         )
-    # Unified checkpoints have other files, and both they and load_sharded_model divide the state anew.
-    written, shards = len(list(checkpoint.glob("optimizer*.pdopt"))), max(args.sharding_parallel_degree, 1)
-    if written and written != shards and not args.load_sharded_model:
-        raise UserError(
-            f"checkpoint '{checkpoint}' holds the optimizer in {written} part(s) but this run has a sharding degree of "
-            f"{shards}: start as many processes as wrote it"
-        )
+    if not args.load_sharded_model:  # which divides the state anew
+        check_topology(checkpoint, state.get("topology"), Topology.of(args))
     if step % updates_per_rollout:
         raise UserError(
             f"checkpoint '{checkpoint}' was saved after step {step}, in the middle of what are rollouts of "

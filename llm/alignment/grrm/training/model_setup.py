@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from typing import Any
 
 from paddlenlp.trainer import TrainingArguments
 
 from grrm.config.keys.rollout import RolloutConfig
+from grrm.config.model_shape import shape_of_config
+from grrm.config.problems import Problems
 from grrm.engine.paddle.engine import PaddleEngine
+from grrm.engine.paddle.merged import MergedEngine
+from grrm.engine.paddle.resharded import ReshardedEngine
 from grrm.errors import UserError
+from grrm.models.checkpoint import read_config
+from grrm.models.hub import checkpoint_folder
+from grrm.models.lora import has_adapters
 from grrm.models.policy import load_policy
 from grrm.models.tokenizer import check_vocabulary
+from grrm.parallel.tensor_ranks import TensorRanks
 
 
 def check_fit(tokenizer: Any, config: Any, longest: int) -> None:
@@ -29,28 +37,18 @@ def check_fit(tokenizer: Any, config: Any, longest: int) -> None:
 
 
 def build_engine(model: Any, rollout: RolloutConfig, precision: str) -> PaddleEngine:
-    """The engine on the policy's own weights, in the `precision` of training or that of `rollout_quant_type`."""
+    """The engine on the policy's weights, in the `precision` of training or that of `rollout_quant_type`."""
     precision = "int8" if rollout.rollout_quant_type else precision
-    return PaddleEngine(model, max_num_seqs=rollout.rollout_max_num_seqs, precision=precision)
-
-
-def total_steps(args: TrainingArguments, n_examples: int) -> int:
-    """`max_steps`, or the optimizer steps in `num_train_epochs`, counted as Trainer counts them.
-
-    Raises UserError when that is not a single step.
-    """
-    if args.max_steps > 0:
-        return int(args.max_steps)
-    per_rank = math.ceil(n_examples / args.dataset_world_size)
-    batches = per_rank / args.per_device_train_batch_size
-    whole = math.floor(batches) if args.dataloader_drop_last else math.ceil(batches)
-    steps = int(max(whole // args.gradient_accumulation_steps, 1) * args.num_train_epochs) if whole else 0
-    if steps < 1:
-        raise UserError(
-            f"{n_examples} examples for {args.num_train_epochs:g} epochs are not one optimizer step: add data, lower "
-            "per_device_train_batch_size or set max_steps"
-        )
-    return steps
+    engine = ReshardedEngine if model.config.tensor_parallel_degree > 1 else PaddleEngine
+    if has_adapters(model):
+        engine = MergedEngine
+    return engine(
+        model,
+        max_num_seqs=rollout.rollout_max_num_seqs,
+        max_cache_bytes=None,
+        memory_fraction=rollout.rollout_memory_fraction,
+        precision=precision,
+    )
 
 
 def weights_dtype(args: TrainingArguments) -> str:
@@ -58,9 +56,37 @@ def weights_dtype(args: TrainingArguments) -> str:
     return "bfloat16" if args.bf16 and args.fp16_opt_level == "O2" else "float32"
 
 
-def load_reference(directory: str, dtype: str) -> Any:
+def load_part(directory: str, args: TrainingArguments, dtype: str | None = None) -> Any:
+    """The policy in `directory`, or this process's part of it where tensor ranks divide it.
+
+    Its type is `dtype`, by default that of `weights_dtype`. Raises UserError for a model whose layers do not divide
+    among them, and as `load_policy`.
+    """
+    ranks = TensorRanks.of(args)
+    check_divides(directory, read_config(checkpoint_folder(directory)), ranks.size)
+    settings = {**args.layer_settings, **ranks.model_settings()}
+    return load_policy(directory, dtype=dtype or weights_dtype(args), **settings)
+
+
+def check_divides(directory: str, config: Mapping[str, Any], n_ranks: int) -> None:
+    """Raises UserError for a model whose layers or vocabulary do not divide among `n_ranks` tensor ranks."""
+    if n_ranks == 1:
+        return
+    problems = Problems()
+    for sentence in shape_of_config(config, directory).undivided(n_ranks):
+        problems.add(sentence)
+    problems.raise_if_any()
+    fused = [name for name in ("fuse_attention_qkv", "fuse_attention_ffn") if config.get(name)]
+    if fused:
+        raise UserError(
+            f"the model in '{directory}' has {' and '.join(fused)}, whose projections do not divide among tensor "
+            "ranks: set tensor_parallel_degree to 1, or use a checkpoint with separate projections"
+        )
+
+
+def load_reference(directory: str, args: TrainingArguments) -> Any:
     """A frozen copy of the starting policy."""
-    reference = load_policy(directory, dtype=dtype)
+    reference = load_part(directory, args)
     reference.eval()
     for parameter in reference.parameters():
         parameter.stop_gradient = True

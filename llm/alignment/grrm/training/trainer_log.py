@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from paddlenlp.utils.log import logger
+
+from grrm.errors import UserError
+from grrm.rewards.failure_policy import RewardFailure
 
 FILE_NAME = "trainer.log"
 
@@ -18,10 +23,35 @@ def quiet_paddlenlp(folder: str | Path, is_first: bool) -> None:
     """
     logger.set_level("INFO" if is_first else "WARNING")
     logger.handler.setLevel(logging.WARNING)
-    for handler in [known for known in logger.logger.handlers if isinstance(known, logging.FileHandler)]:
+    for handler in _log_files():
         logger.logger.removeHandler(handler)
         handler.close()
     if is_first:
         handler = logging.FileHandler(Path(folder) / FILE_NAME, encoding="utf-8")
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         logger.logger.addHandler(handler)
+
+
+@contextmanager
+def failures_in_log() -> Iterator[None]:
+    """Write to the log file why the block was left early: the sentence, and the traceback of what has none."""
+    try:
+        yield
+    except BaseException as error:
+        has_sentence = isinstance(error, UserError | RewardFailure)
+        record = logging.LogRecord(
+            logger.logger.name,
+            logging.ERROR,
+            __file__,
+            0,
+            "%s",
+            (error if has_sentence else type(error).__name__,),
+            None if has_sentence else (type(error), error, error.__traceback__),
+        )
+        for handler in _log_files():
+            handler.handle(record)
+        raise
+
+
+def _log_files() -> list[logging.FileHandler]:
+    return [known for known in logger.logger.handlers if isinstance(known, logging.FileHandler)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import paddle
+from paddlenlp.transformers import linear_utils
 from paddlenlp.transformers.llama import modeling as llama
 from paddlenlp.transformers.qwen2 import modeling as qwen2
 from paddlenlp.utils.log import logger
@@ -16,10 +17,16 @@ from grrm.models.cpu_layers.attention import attention, llama_attention, repeat_
 from grrm.models.cpu_layers.feed_forward import swiglu
 from grrm.models.cpu_layers.norm import rms_norm
 from grrm.models.cpu_layers.precision import set_precision
-from grrm.models.cpu_layers.projection import CpuLinear
+from grrm.models.cpu_layers.projection import CpuLinear, with_projection
 from grrm.models.cpu_layers.rotary import rotate
 from grrm_csrc.bf16 import is_native
 from grrm_csrc.build import kernels
+
+_PARALLEL = {
+    f"{part}{kind}Linear": getattr(linear_utils, f"{part}{kind}Linear")
+    for part in ("Column", "Row")
+    for kind in ("Parallel", "SequenceParallel")
+}
 
 _in_use = False
 
@@ -63,6 +70,8 @@ def use_cpu_layers(precision: str = "float32") -> None:
         modeling.fusion_ops.swiglu = swiglu
         modeling.repeat_kv = repeat_kv
         modeling.Linear = CpuLinear
+    for name, parallel_linear in _PARALLEL.items():
+        setattr(linear_utils, name, with_projection(parallel_linear))
     llama.swiglu = swiglu  # by a name of its own
     qwen2.scaled_dot_product_attention = attention
     llama.scaled_dot_product_attention = llama_attention

@@ -65,19 +65,41 @@ class Projection(PyLayer):
         return only_needed(ctx, *found)
 
 
+def project(
+    x: paddle.Tensor,
+    weight: paddle.Tensor,
+    bias: paddle.Tensor | None = None,
+    name: str | None = None,
+    *,
+    precision: str,
+) -> paddle.Tensor:
+    """x @ weight + bias; the signature of `F.linear`, with a precision."""
+    is_float = x.dtype == paddle.float32 and weight.dtype == paddle.float32
+    rounds = precision != "float32"
+    if not is_float or (bias is None and not rounds):
+        return F.linear(x, weight, bias)
+    multiply = partial(kernel_matmul, precision=precision) if rounds else paddle.matmul
+    rows = Projection.apply(x.reshape([-1, x.shape[-1]]), weight, bias, multiply)
+    return rows.reshape([*x.shape[:-1], weight.shape[-1]])
+
+
 class CpuLinear(nn.Linear):
-    """`paddle.nn.Linear` with that bias, in the precision that was current when it was built."""
+    """`paddle.nn.Linear` by `project`, in the precision that was current when it was built."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        precision = current_precision()
-        self._rounds = precision != "float32"
-        self._multiply = partial(kernel_matmul, precision=precision) if self._rounds else paddle.matmul
+        self._precision = current_precision()
 
     def forward(self, input: paddle.Tensor) -> paddle.Tensor:
         """input @ weight + bias."""
-        is_float = input.dtype == paddle.float32 and self.weight.dtype == paddle.float32
-        if not is_float or (self.bias is None and not self._rounds):
-            return F.linear(input, self.weight, self.bias)
-        rows = Projection.apply(input.reshape([-1, input.shape[-1]]), self.weight, self.bias, self._multiply)
-        return rows.reshape([*input.shape[:-1], self.weight.shape[-1]])
+        return project(input, self.weight, self.bias, precision=self._precision)
+
+
+def with_projection(parallel_linear: type[Any]) -> type[Any]:
+    """One of fleet's linear layers, of which each tensor rank has a part, with the same product."""
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        parallel_linear.__init__(self, *args, **kwargs)
+        self.linear = partial(project, precision=current_precision())
+
+    return type(parallel_linear.__name__, (parallel_linear,), {"__init__": __init__})

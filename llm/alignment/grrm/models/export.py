@@ -1,0 +1,207 @@
+"""A trained policy as transformers, vLLM and their like load it: names, layouts and config.json of Hugging Face.
+
+PaddleNLP stores linear weights as [in, out] under names of its own, and its `save_to_hf` has no effect in 3.0.0b4. The
+files are read and written tensor by tensor: a model needs no more memory than its largest matrix. NumPy has no
+bfloat16, so that the library's own writer for NumPy cannot be used; the format is a header and the bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grrm.errors import UserError
+from grrm.models.checkpoint import check_checkpoint, is_from_torch, weight_files
+
+SHARD_BYTES = 5 * 10**9
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "chat_template.jinja",
+    "chat_template.json",
+)
+_DTYPES = {"F32": ("float32", 4), "BF16": ("bfloat16", 2), "F16": ("float16", 2)}
+_KEYS = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "hidden_act",
+    "max_position_embeddings",
+    "initializer_range",
+    "rms_norm_eps",
+    "rope_theta",
+    "tie_word_embeddings",
+)
+_KEYS_OF = {
+    "qwen2": ("attention_dropout", "use_sliding_window", "sliding_window", "max_window_layers"),
+    "llama": (),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A tensor in a safetensors file; its numbers are words of `dtype`'s size, which can be moved but not read."""
+
+    name: str
+    dtype: str
+    words: NDArray[Any]
+
+
+def export_policy(run: Path, out: Path) -> list[str]:
+    """Write the policy in `run`, an output folder or checkpoint, to the new folder `out`; returns the files' names.
+
+    config.json, model.safetensors (in parts of SHARD_BYTES with an index where it is larger) with the names and shapes
+    of transformers, in the type they are stored in, generation_config.json and the tokenizer's files. `out` appears
+    whole or not at all. Raises UserError for a folder without a policy or tokenizer, one that holds weights which
+    transformers has no place for, and an `out` that is there already.
+    """
+    if out.exists():
+        raise UserError(f"'{out}' is there already: name a folder that is not")
+    raw = check_checkpoint(run)
+    files = weight_files(run)
+    tokenizer_files = [run / name for name in TOKENIZER_FILES if (run / name).is_file()]
+    if not tokenizer_files:
+        raise UserError(f"'{run}' has no tokenizer files: export the output folder of a run, or copy them into it")
+    from paddlenlp.transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(str(run))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as unfinished:
+        folder = Path(unfinished) / out.name
+        folder.mkdir()
+        dtype = _write_weights(files, folder, has_tied_head=bool(config.tie_word_embeddings))
+        for file in tokenizer_files:
+            shutil.copyfile(file, folder / file.name)
+        tokens = _special_tokens(run)
+        _write_json(folder / "config.json", transformers_config(config, raw, dtype) | tokens)
+        _write_json(folder / "generation_config.json", tokens | {"eos_token_id": _stops(run), "do_sample": True})
+        folder.rename(out)
+    return sorted(file.name for file in out.iterdir())
+
+
+def transformers_config(config: Any, raw: Mapping[str, Any], dtype: str) -> dict[str, Any]:
+    """config.json of transformers from PaddleNLP's configuration and its file, every default spelled out.
+
+    The defaults of the two libraries differ.
+    """
+    model_type = raw["model_type"]
+    found = {name: getattr(config, name) for name in (*_KEYS, *_KEYS_OF[model_type]) if hasattr(config, name)}
+    found.setdefault("hidden_act", "silu")
+    if getattr(config, "head_dim", None):
+        found["head_dim"] = config.head_dim
+    if isinstance(raw.get("rope_scaling"), dict):
+        found["rope_scaling"] = raw["rope_scaling"]
+    elif getattr(config, "rope_scaling_type", None) == "linear":
+        found["rope_scaling"] = {"type": "linear", "rope_type": "linear", "factor": config.rope_scaling_factor}
+    architecture = {"qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM"}[model_type]
+    return {"architectures": [architecture], "model_type": model_type, "torch_dtype": dtype, "use_cache": True, **found}
+
+
+def transformers_name(name: str, has_tied_head: bool) -> str | None:
+    """What transformers calls PaddleNLP's parameter `name`; None for a tied output layer, which it does not store.
+
+    Raises UserError for a parameter that no policy of transformers has.
+    """
+    if name == "lm_head.weight":
+        return None if has_tied_head else name
+    head, _, rest = name.partition(".")
+    if head not in ("qwen2", "llama", "model") or "qkv_proj" in rest or "gate_up_fused_proj" in rest:
+        raise UserError(f"the checkpoint holds {name}, for which transformers has no place: export a policy, unfused")
+    return f"model.{rest}"
+
+
+def read_tensors(file: Path) -> Iterator[StoredTensor]:
+    """The tensors of a safetensors file, mapped and not read. Raises UserError for a type that no policy has."""
+    with file.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        header = json.loads(stream.read(length))
+    header.pop("__metadata__", None)
+    for name, entry in header.items():
+        dtype = "BF16" if entry["dtype"] == "U16" else entry["dtype"]  # as Paddle, through NumPy, stores bfloat16
+        if dtype not in _DTYPES:
+            raise UserError(f"{name} in '{file}' is stored as {dtype}: export float32, bfloat16 or float16")
+        start, _ = entry["data_offsets"]
+        kind, shape = np.dtype(f"<u{_DTYPES[dtype][1]}"), tuple(entry["shape"])
+        yield StoredTensor(name, dtype, np.memmap(file, kind, "r", 8 + length + start, shape=shape))
+
+
+def _write_weights(files: list[Path], folder: Path, has_tied_head: bool) -> str:
+    """Returns the type of the weights."""
+    shards: list[list[tuple[str, StoredTensor, bool]]] = [[]]
+    size = total = 0
+    for file in files:
+        is_converted = is_from_torch(file)
+        for tensor in read_tensors(file):
+            name = transformers_name(tensor.name, has_tied_head)
+            if name is None:
+                continue
+            if shards[-1] and size + tensor.words.nbytes > SHARD_BYTES:
+                shards.append([])
+                size = 0
+            is_linear = tensor.words.ndim == 2 and not name.endswith("embed_tokens.weight")
+            shards[-1].append((name, tensor, is_linear and not is_converted))
+            size, total = size + tensor.words.nbytes, total + tensor.words.nbytes
+    names = [
+        "model.safetensors" if len(shards) == 1 else f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        for number in range(1, len(shards) + 1)
+    ]
+    for file_name, shard in zip(names, shards, strict=True):
+        _write_shard(folder / file_name, shard)
+    if len(shards) > 1:
+        weight_map = {name: file for file, shard in zip(names, shards, strict=True) for name, _, _ in shard}
+        index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
+        _write_json(folder / "model.safetensors.index.json", index)
+    return _DTYPES[shards[0][0][1].dtype][0]
+
+
+def _write_shard(path: Path, shard: list[tuple[str, StoredTensor, bool]]) -> None:
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, tensor, is_transposed in shard:
+        shape = tensor.words.shape[::-1] if is_transposed else tensor.words.shape
+        start, end = end, end + tensor.words.nbytes
+        header[name] = {"dtype": tensor.dtype, "shape": list(shape), "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # the numbers begin at a multiple of eight
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for _, tensor, is_transposed in shard:
+            file.write(np.ascontiguousarray(tensor.words.T if is_transposed else tensor.words).data)
+
+
+def _special_tokens(run: Path) -> dict[str, Any]:
+    from grrm.models.tokenizer import load_tokenizer
+
+    tokenizer = load_tokenizer(run)
+    names = ("bos_token_id", "eos_token_id", "pad_token_id")
+    return {name: getattr(tokenizer, name) for name in names if getattr(tokenizer, name, None) is not None}
+
+
+def _stops(run: Path) -> list[int]:
+    """The tokens that end a reply: eos, and <|im_end|> where it is a token of its own."""
+    from grrm.gqm.chat import EOS_TEXT
+    from grrm.models.tokenizer import load_tokenizer, token_id
+
+    tokenizer = load_tokenizer(run)
+    found = {tokenizer.eos_token_id, token_id(tokenizer, EOS_TEXT)}
+    return sorted(int(one) for one in found if one is not None)
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

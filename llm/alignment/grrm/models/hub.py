@@ -1,0 +1,105 @@
+"""Models named as on a hub, `Owner/Model`: where PaddleNLP looks for them, then Hugging Face; downloaded once.
+
+PaddleNLP downloads from Baidu's object storage (BOS), or from ModelScope with the environment variable
+`from_modelscope=True`, and keeps files in `~/.paddlenlp/models`. What is not there is looked for on Hugging Face, whose
+cache is that of `hf download`. Pickled weights are never downloaded.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import requests
+
+from grrm.config.values import is_hub_name
+from grrm.errors import UserError
+
+_CONFIG, _INDEX, _WEIGHTS = "config.json", "model.safetensors.index.json", "model.safetensors"
+_TOKENIZER = ("tokenizer_config.json", "tokenizer.json", "vocab.json", "merges.txt", "tokenizer.model")
+_SMALL = ("special_tokens_map.json", "added_tokens.json", "generation_config.json", "chat_template.jinja")
+_HEADS = ("reward_model.json", "value_head.safetensors", "ranker_head.safetensors")
+_FILES = (*_TOKENIZER, *_SMALL, *_HEADS)
+_SHARD = re.compile(r"[\w.-]+\.safetensors")  # a file of the folder itself, wherever the index comes from
+
+
+def checkpoint_folder(name: str | Path) -> Path:
+    """The folder of a model: `name` itself, or for `Owner/Model` that of its files, downloaded where they are missing.
+
+    Files that are there already are not asked for again. Raises UserError, one sentence, for a model that no hub has,
+    has in pickled form only, or whose download fails.
+    """
+    name = str(name)
+    if not is_hub_name(name):
+        return Path(name)
+    folder = _paddlenlp_home() / name
+    if _is_whole(folder):
+        return folder
+    reasons = []
+    for hub, fetch in (("PaddleNLP's hub", _from_paddlenlp), ("Hugging Face", _from_hugging_face)):
+        try:
+            folder = fetch(name)
+        except (OSError, ValueError, requests.RequestException) as error:
+            first_sentence = str(error).strip().partition("\n")[0].partition(". ")[0] or type(error).__name__
+            reasons.append(f"{hub}: {first_sentence.rstrip('.')}")
+            continue
+        if _is_whole(folder):
+            return folder
+        reasons.append(f"{hub} has no safetensors of it")
+    raise UserError(
+        f"'{name}' is no folder here, and cannot be had from a hub ({'; '.join(reasons)}): mend the name, or download "
+        "the model where there is a network and give its folder"
+    )
+
+
+def _paddlenlp_home() -> Path:
+    from paddlenlp.utils.env import MODEL_HOME
+
+    return Path(MODEL_HOME)
+
+
+def _from_paddlenlp(name: str) -> Path:
+    """The folder with the files that PaddleNLP's hub has of a model; weights come last, so that they mean all."""
+    config = _fetch(name, _CONFIG)
+    if config is None:
+        return _paddlenlp_home() / name
+    for file in _FILES:
+        _fetch(name, file)
+    index = _fetch(name, _INDEX)
+    for file in [_WEIGHTS] if index is None else _shards(index):
+        _fetch(name, file)
+    return config.parent
+
+
+def _fetch(name: str, file: str) -> Path | None:
+    """The file in PaddleNLP's cache, downloaded if need be; None where the hub does not have it."""
+    from paddlenlp.utils.download import resolve_file_path
+
+    found = resolve_file_path(name, [file], cache_dir=str(_paddlenlp_home()))
+    return None if found is None else Path(found)
+
+
+def _from_hugging_face(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(name, allow_patterns=[_CONFIG, *_FILES, _INDEX, "model*.safetensors"]))
+
+
+def _is_whole(folder: Path) -> bool:
+    """True when config and all weights are there, and so is what was downloaded before them."""
+    if not (folder / _CONFIG).is_file():
+        return False
+    files = _shards(folder / _INDEX) if (folder / _INDEX).is_file() else [_WEIGHTS]
+    return all((folder / file).is_file() for file in files)
+
+
+def _shards(index: Path) -> list[str]:
+    """The files of weights that an index names. Raises ValueError for one that is no index, or names other places."""
+    try:
+        files = sorted({str(file) for file in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()})
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{index} is no index of weights") from error
+    if not all(_SHARD.fullmatch(file) for file in files):
+        raise ValueError(f"{index} names files outside of its folder")
+    return files

@@ -1,0 +1,88 @@
+"""A model that tensor ranks hold parts of, put together: to save it, and to generate with it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import paddle
+from paddlenlp.transformers.model_utils import no_init_weights
+
+from grrm.models.checkpoint import share_rotary_tables
+from grrm.models.policy import policy_class
+from grrm.parallel.tensor_ranks import own_part, whole_parameter
+
+Weights = dict[str, paddle.Tensor]
+
+
+def whole_weights(model: Any) -> Weights | None:
+    """Every parameter of `model` by name, whole, in the host's memory; None where this process has all of them.
+
+    A collective of the tensor ranks.
+    """
+    if model.config.tensor_parallel_degree <= 1:
+        return None
+    named = model.state_dict()
+    whole = {id(one): whole_parameter(one).cpu() for one in named.values()}  # one, where two names share it
+    return {name: whole[id(one)] for name, one in named.items()}
+
+
+def save_policy(model: Any, directory: str | Path, weights: Weights | None = None) -> None:
+    """Write a policy as safetensors; `weights` are its `whole_weights`."""
+    given = {} if weights is None else {"state_dict": weights, "config_to_save": whole_config(model.config)}
+    model.save_pretrained(str(directory), safe_serialization=True, **given)
+
+
+def part_of(model: Any, settings: Mapping[str, Any]) -> Any:
+    """This process's part of a whole `model`; `settings` are those of its config that tell tensor ranks apart.
+
+    The model itself where there are none.
+    """
+    if not settings:
+        return model
+    config = copy.deepcopy(model.config)
+    for name, value in settings.items():
+        setattr(config, name, value)
+    with no_init_weights():
+        part = type(model)(config)
+    share_rotary_tables(model, part)
+    whole = dict(model.named_parameters())
+    for name, parameter in part.named_parameters():
+        parameter.set_value(own_part(whole[name], parameter))
+    return part
+
+
+def whole_config(config: Any) -> Any:
+    """A copy of a model's config for one process that has all of it."""
+    whole = copy.deepcopy(config)
+    whole.tensor_parallel_degree, whole.tensor_parallel_rank = 1, 0
+    whole.tensor_parallel_output, whole.sequence_parallel = True, False
+    return whole
+
+
+class WholeCopy:
+    """The whole of a policy that tensor ranks divide among them, as `model`, with the weights of the last `fill`.
+
+    Weights that every rank has are shared with the policy; the others take memory from `fill` to `clear`.
+    """
+
+    def __init__(self, policy: Any) -> None:
+        with no_init_weights():
+            self.model = policy_class(policy.config.model_type)(whole_config(policy.config))
+        share_rotary_tables(policy, self.model)
+        self.model.eval()
+        parts = dict(policy.named_parameters())
+        self._pairs = [(whole, parts[name]) for name, whole in self.model.named_parameters()]
+
+    def fill(self) -> None:
+        """Take over the policy's weights as they are now. A collective of the tensor ranks."""
+        for whole, part in self._pairs:
+            weights = whole_parameter(part)  # named, because get_tensor() does not keep what it is asked of alive
+            whole.get_tensor()._share_data_with(weights.get_tensor())
+
+    def clear(self) -> None:
+        """Let go of the weights, until the next `fill`."""
+        for whole, _ in self._pairs:
+            whole._clear_data()

@@ -1,0 +1,69 @@
+"""The ranks that share the layers of one model, and what their parts of a tensor are together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import paddle
+import paddle.distributed as dist
+from paddle.distributed import fleet
+
+if TYPE_CHECKING:
+    from paddlenlp.trainer import TrainingArguments
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRanks:
+    """Number `rank` of the `size` processes among which each layer of a model is divided (tensor parallelism).
+
+    With `sequence_parallel` they also divide the tokens of what lies between those layers.
+    """
+
+    rank: int = 0
+    size: int = 1
+    sequence_parallel: bool = False
+
+    @classmethod
+    def of(cls, args: TrainingArguments) -> TensorRanks:
+        """Read the topology off PaddleNLP's training arguments."""
+        size = max(args.tensor_parallel_degree, 1)
+        return cls(args.tensor_parallel_rank, size, args.sequence_parallel) if size > 1 else cls()
+
+    def model_settings(self) -> dict[str, Any]:
+        """What replaces settings of a model's config, so that this process loads and runs its part."""
+        if self.size == 1:
+            return {}
+        return {
+            "tensor_parallel_degree": self.size,
+            "tensor_parallel_rank": self.rank,
+            "tensor_parallel_output": False,
+            "sequence_parallel": self.sequence_parallel,
+        }
+
+
+def tensor_group() -> Any:
+    """The process group of this process's tensor ranks."""
+    return fleet.get_hybrid_communicate_group().get_model_parallel_group()
+
+
+def gather_parts(part: paddle.Tensor) -> list[paddle.Tensor]:
+    """Every tensor rank's part, in their order. A collective of equal shapes, without gradient."""
+    parts: list[paddle.Tensor] = []
+    dist.all_gather(parts, part.detach(), group=tensor_group())
+    return parts
+
+
+def whole_parameter(parameter: paddle.Tensor) -> paddle.Tensor:
+    """The parameter that tensor ranks hold parts of, put together; itself where each holds all of it. A collective."""
+    if not parameter.is_distributed:
+        return parameter.detach()
+    return paddle.concat(gather_parts(parameter), axis=parameter.split_axis)
+
+
+def own_part(whole: paddle.Tensor, parameter: paddle.Tensor) -> paddle.Tensor:
+    """What this process has of a tensor that is whole, of which `parameter` is to hold the part."""
+    if not parameter.is_distributed:
+        return whole.detach()
+    group = tensor_group()
+    return paddle.split(whole.detach(), group.nranks, axis=parameter.split_axis)[group.rank]

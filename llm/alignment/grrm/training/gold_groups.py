@@ -1,0 +1,214 @@
+"""The rows that a reward model learns from: sources with scored translations, or preference pairs, tokenised."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from grrm.config.keys.reward_model import GroupConfig, PairConfig
+from grrm.data.dataset import read_rows
+from grrm.data.parquet import ROWS_PER_BATCH, open_parquet
+from grrm.errors import UserError
+from grrm.gqm.languages import language_pair
+from grrm.gqm.mt_prompts import mt_prompt, recover_mt_task
+from grrm.models.reward_models import CandidateGroup
+from grrm.models.tokenizer import chat_renderer, encoder, special_tokens, text_encoder
+
+logger = logging.getLogger(__name__)
+
+PAIR_KEYS = ("prompt", "chosen", "rejected")
+SOURCE_KEYS = ("src_text", "src_lang", "trg_lang")
+UNKNOWN_PAIR = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class GoldGroup:
+    """Candidates of one prompt and their gold scores in units of the loss, aligned.
+
+    `is_pair` where gold says which candidate is better, 1 and 0, and not by how much.
+    """
+
+    candidates: CandidateGroup
+    gold: tuple[float, ...]
+    language_pair: str
+    is_pair: bool = False
+
+
+Reader = Callable[[dict[str, Any]], "GoldGroup | str"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The usable groups of a file in its order, and how many rows were left out for which reason."""
+
+    groups: list[GoldGroup]
+    left_out: Counter[str]
+
+
+class PairEncoder:
+    """Rows of preference pairs to groups of two. A row that cannot be used is a reason, never an error.
+
+    Candidates are encoded as text, also where they look like special tokens; with `end` behind each.
+    """
+
+    def __init__(self, config: PairConfig, tokenizer: Any, directory: Path, end: Sequence[int] = ()) -> None:
+        self._limits, self._end = config, list(end)
+        self._render = chat_renderer(config.chat_template, tokenizer, directory)
+        self._encode_prompt, self._encode_text = encoder(tokenizer), text_encoder(tokenizer)
+        self._specials = special_tokens(tokenizer)
+
+    def pair(self, row: dict[str, Any]) -> GoldGroup | str:
+        """The pair of a row with prompt, chosen and rejected, or why there is none."""
+        prompt = row.get(PAIR_KEYS[0])
+        texts: list[Any] = [row.get(key) for key in PAIR_KEYS[1:]]
+        if not isinstance(prompt, str) or not prompt.strip():
+            return "the prompt is missing"
+        reason = _texts_fault(texts)
+        if reason is None and texts[0] == texts[1]:
+            reason = "the chosen candidate is the rejected one"
+        if reason is not None:
+            return reason
+        task = recover_mt_task(prompt)
+        pair = language_pair(task[1], task[2]) if task else UNKNOWN_PAIR
+        return self._built(prompt, False, texts, (1.0, 0.0), pair, True)
+
+    def _built(
+        self,
+        prompt: str,
+        is_rendered: bool,
+        texts: Sequence[str],
+        gold: tuple[float, ...],
+        language_pair: str,
+        is_pair: bool = False,
+    ) -> GoldGroup | str:
+        if not is_rendered and self._limits.chat_template != "none":
+            if any(token in prompt for token in self._specials):
+                return "the prompt contains a special token"
+            prompt = self._render(prompt)
+        prompt_ids = self._encode_prompt(prompt)
+        responses = [[*self._encode_text(text), *self._end] for text in texts]
+        if len(prompt_ids) + max(map(len, responses)) > self._limits.max_length:
+            return f"longer than max_length = {self._limits.max_length} tokens"
+        return GoldGroup(CandidateGroup(prompt_ids, responses), gold, language_pair, is_pair)
+
+
+class GroupEncoder(PairEncoder):
+    """Rows with translations and scores to groups; pairs too."""
+
+    def __init__(self, config: GroupConfig, tokenizer: Any, directory: Path, end: Sequence[int] = ()) -> None:
+        super().__init__(config, tokenizer, directory, end)
+        self._config = config
+
+    def group(self, row: dict[str, Any]) -> GoldGroup | str:
+        """The group of a row with translations and scores, or why there is none."""
+        texts: Any = row.get(self._config.mt_key)
+        scores: Any = row.get(self._config.score_key)
+        reason = _scores_fault(scores) or _texts_fault(texts)
+        if reason is not None:
+            return reason
+        if len(texts) != len(scores):
+            return "as many candidates as gold scores are needed"
+        source, src_lang, trg_lang = (row.get(key) for key in SOURCE_KEYS)
+        if not all(isinstance(value, str) and value.strip() for value in (source, src_lang, trg_lang)):
+            return "the source or a language is missing"
+        try:
+            prompt = mt_prompt(str(source), str(src_lang), str(trg_lang), self._config.prompt_type)
+        except UserError as error:
+            return str(error).rstrip(".")
+        is_rendered = self._config.prompt_type == "SSR"
+        gold = tuple(float(score) / self._config.gold_scale for score in scores)
+        return self._built(prompt, is_rendered, texts, gold, language_pair(str(src_lang), str(trg_lang)))
+
+
+def _scores_fault(scores: Any) -> str | None:
+    if not isinstance(scores, list) or not scores:
+        return "there are no gold scores"
+    if any(isinstance(score, bool) or not isinstance(score, (int, float)) for score in scores):
+        return "a candidate has no gold score"
+    return None if all(map(math.isfinite, scores)) else "a gold score is not a finite number"
+
+
+def _texts_fault(texts: Any) -> str | None:
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        return "a candidate is not text"
+    if len(texts) < 2:
+        return "there are fewer than two candidates"
+    return None if all(text.strip() for text in texts) else "a candidate is empty"
+
+
+def read_gold_groups(path: Path, encode: GroupEncoder, config: GroupConfig) -> Rows:
+    """Every usable group of a parquet or JSON lines file; what is left out is counted and told on the console.
+
+    Raises UserError for a file that cannot be read, one with other columns than those of groups or pairs, and one
+    without a usable row.
+    """
+    return _read(path, lambda first: _reader(path, first, encode, config))
+
+
+def read_pairs(path: Path, encode: PairEncoder) -> Rows:
+    """Like `read_gold_groups`, of a file of preference pairs."""
+
+    def reader(first: dict[str, Any]) -> Reader:
+        missing = [name for name in PAIR_KEYS if name not in first]
+        if missing:
+            raise UserError(
+                f"{path} lacks {', '.join(missing)} (found: {', '.join(first) or 'none'}); make it with "
+                "`grrm data pair-instructions`"
+            )
+        return encode.pair
+
+    return _read(path, reader)
+
+
+def _read(path: Path, reader_of: Callable[[dict[str, Any]], Reader]) -> Rows:
+    groups: list[GoldGroup] = []
+    left_out: Counter[str] = Counter()
+    read: Reader | None = None
+    for row in tqdm(_rows(path), desc=f"tokenise {path.name}", unit="row", disable=None):
+        if read is None:
+            read = reader_of(row)
+        group = read(row)
+        if isinstance(group, str):
+            left_out[group] += 1
+        else:
+            groups.append(group)
+    reasons = ", ".join(f"{count} x {reason}" for reason, count in left_out.most_common())
+    if not groups:
+        raise UserError(f"{path} has no usable row ({reasons}); mend the file")
+    if left_out:
+        n_rows = len(groups) + left_out.total()
+        logger.warning("%s: %d of %d rows were left out: %s", path, left_out.total(), n_rows, reasons)
+    return Rows(groups, left_out)
+
+
+def _reader(path: Path, first: dict[str, Any], encode: GroupEncoder, config: GroupConfig) -> Reader:
+    """What reads the rows of a file whose first one is given."""
+    if all(key in first for key in PAIR_KEYS):
+        return encode.pair
+    wanted = (*SOURCE_KEYS, config.mt_key, config.score_key)
+    if config.mt_key in first:
+        return encode.group
+    raise UserError(
+        f"{path} has neither {', '.join(PAIR_KEYS)} nor {', '.join(wanted)} (found: {', '.join(first) or 'none'}); "
+        "set mt_key and score_key to the keys of your file"
+    )
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    if path.suffix != ".parquet":
+        yield from (row for _, row in read_rows(path))
+        return
+    n_rows = 0
+    with open_parquet(path, (*SOURCE_KEYS, "mt_texts", "scores")) as file:
+        for batch in file.iter_batches(batch_size=ROWS_PER_BATCH):
+            n_rows += batch.num_rows
+            yield from batch.to_pylist()
+    if not n_rows:
+        raise UserError(f"{path} has no rows; give a file with at least one group")

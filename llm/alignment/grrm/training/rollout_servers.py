@@ -1,0 +1,122 @@
+"""The policy on serving engines: publishing its weights in a folder, and the engine that asks the servers."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import paddle
+from paddlenlp.trainer import TrainingArguments
+from safetensors.paddle import save_file
+
+from grrm.config.rl_config import RLConfig
+from grrm.engine.rollout_wire import HUGGING_FACE, ROLLOUT_APIS
+from grrm.engine.server_calls import ServerCalls
+from grrm.engine.server_engine import ServerEngine
+from grrm.errors import UserError
+from grrm.models.export import transformers_name
+from grrm.models.whole_weights import Weights, save_policy, whole_weights
+from grrm.parallel.collective import run_together
+from grrm.parallel.data_ranks import DataRanks
+from grrm.rewards.bearer import token_from_file
+
+
+def build_server_engine(model: Any, config: RLConfig, args: TrainingArguments, ranks: DataRanks) -> ServerEngine:
+    """The engine over `rollout_servers`; its `step` is to be set to tell the trainer's.
+
+    Raises UserError when the settings cannot work.
+    """
+    api, processes = ROLLOUT_APIS[config.rollout_backend], ranks.processes()
+    token = config.rollout_token_file
+    calls = ServerCalls(
+        config.rollout_servers or [],
+        token=None if token is None else token_from_file(token, f"rollout_token_file '{token}'"),
+        read_timeout_s=config.rollout_deadline_s,
+        deadline_s=config.rollout_deadline_s,
+        max_connections=config.rollout_max_num_seqs,
+    )
+
+    def together(work: Callable[[], Any]) -> Any:
+        found = run_together(
+            "updating the rollout servers",
+            lambda: work() if processes.rank == 0 else None,
+            processes,
+            (UserError,),
+        )
+        return processes.gather(found)[0]
+
+    folder = Path(config.rollout_weights_dir or Path(args.output_dir) / "rollout_weights").absolute()
+    publisher = WeightsPublisher(model, folder, api.layout, together)
+    return ServerEngine(
+        calls,
+        api,
+        vocab_size=model.config.vocab_size,
+        max_positions=model.config.max_position_embeddings,
+        publish=publisher,
+        together=together,
+        max_staleness=config.rollout_max_staleness,
+        model=config.rollout_model_name,
+    )
+
+
+class WeightsPublisher:
+    """Leaves the weights of version N in `folder`/step-N, whole or not at all; only the last two that it left stay.
+
+    `layout` says under which names and in which orientation: Paddle's, or Hugging Face's.
+    """
+
+    def __init__(self, model: Any, folder: Path, layout: str, together: Callable[[Callable[[], Any]], Any]) -> None:
+        self._model, self._folder, self._layout, self._together = model, folder, layout, together
+        self._kept: list[Path] = []
+
+    def __call__(self, version: int) -> Path:
+        """Write the model's weights of now. A collective. Raises UserError, on every rank, for an unusable folder."""
+        place, weights = self._folder / f"step-{version}", whole_weights(self._model)
+        self._together(lambda: self._write(place, weights))
+        return place
+
+    def _write(self, place: Path, weights: Weights | None) -> None:
+        try:
+            self._fill(place, weights)
+        except OSError as error:
+            raise UserError(
+                f"rollout_weights_dir '{self._folder}' cannot be written ({error.strerror}): name another folder"
+            ) from None
+
+    def _fill(self, place: Path, weights: Weights | None) -> None:
+        unfinished = place.with_name(f".{place.name}.part")
+        for leftover in (unfinished, place):
+            shutil.rmtree(leftover, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        save_policy(self._model, unfinished, weights)
+        if self._layout == HUGGING_FACE:
+            named = self._model.state_dict() if weights is None else weights
+            for file in unfinished.glob("*.safetensors*"):
+                file.unlink()
+            save_file(
+                hugging_face_weights(self._model.config, named), unfinished / "model.safetensors", {"format": "pt"}
+            )
+        os.replace(unfinished, place)
+        self._kept = [*self._kept[-1:], place]
+        for path in self._folder.iterdir():
+            if re.fullmatch(r"step-\d+", path.name) and path not in self._kept:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def hugging_face_weights(config: Any, weights: Weights) -> Weights:
+    """A policy's weights as Hugging Face's class of the same architecture has them.
+
+    There projections are [out, in], and an output layer that shares the embedding's weights is left out.
+    """
+    found: Weights = {}
+    for name, tensor in weights.items():
+        theirs = transformers_name(name, bool(config.tie_word_embeddings))
+        if theirs is None:
+            continue
+        is_projection = len(tensor.shape) == 2 and not name.endswith("embed_tokens.weight")
+        found[theirs] = paddle.transpose(tensor, [1, 0]).contiguous() if is_projection else tensor
+    return found

@@ -1,0 +1,112 @@
+"""What `grrm export` writes has the names, shapes and numbers of transformers.
+
+transformers_shapes.json is what its `save_pretrained` (5.23.0) wrote of the same four models.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import paddle
+import pytest
+from click.testing import CliRunner
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+from support.tiny_checkpoint import write_tiny_checkpoint, write_tiny_reward_model
+
+from grrm.cli import grrm
+from grrm.errors import UserError
+from grrm.models import export
+from grrm.models.checkpoint import load_causal_lm
+from grrm.models.export import export_policy
+
+SHAPES = json.loads((Path(__file__).parent / "transformers_shapes.json").read_text())
+ROW = paddle.to_tensor([[3, 17, 200, 5, 9, 41, 260, 7]])
+
+
+def checkpoint(folder: Path, name: str = "qwen2 tied") -> Path:
+    """A checkpoint whose biases and norms are no constants."""
+    architecture, head = name.split()
+    write_tiny_checkpoint(folder, architecture=architecture, tie=head == "tied")
+    draw = np.random.default_rng(5)
+    weights = {
+        key: draw.normal(1.0, 0.2, value.shape).astype("float32") if value.ndim == 1 else value
+        for key, value in load_file(folder / "model.safetensors").items()
+    }
+    save_file(weights, folder / "model.safetensors", {"format": "np"})
+    return folder
+
+
+def stored(file: Path) -> dict[str, list[int]]:
+    with safe_open(str(file), framework="np") as tensors:
+        return {name: tensors.get_slice(name).get_shape() for name in tensors.keys()}  # noqa: SIM118
+
+
+def logits(folder: Path) -> np.ndarray:
+    positions = paddle.arange(ROW.shape[1]).unsqueeze(0)
+    found = load_causal_lm(folder)(
+        input_ids=ROW, attention_mask=paddle.ones(ROW.shape, "int64"), position_ids=positions
+    )
+    return (found[0] if isinstance(found, tuple) else found).numpy()
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_names_and_shapes_are_those_of_transformers_and_the_model_is_the_same(tmp_path, name):
+    folder = checkpoint(tmp_path / "run", name)
+    export_policy(folder, tmp_path / "hf")
+    assert stored(tmp_path / "hf/model.safetensors") == SHAPES[name]
+    np.testing.assert_array_equal(logits(tmp_path / "hf"), logits(folder))
+    config = json.loads((tmp_path / "hf/config.json").read_text())
+    assert config["torch_dtype"] == "float32"
+    assert (config["tie_word_embeddings"], config["rope_theta"]) == (name.endswith(" tied"), 10000.0)
+
+
+def test_the_command_writes_a_folder_with_tokenizer_and_what_ends_a_reply(tmp_path):
+    folder = checkpoint(tmp_path / "run")
+    done = CliRunner().invoke(grrm, ["export", str(folder), str(tmp_path / "hf")], standalone_mode=False)
+    assert done.exit_code == 0, done.output
+    written = {Path(line).name for line in done.output.splitlines()}
+    assert written >= {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}
+    assert json.loads((tmp_path / "hf/generation_config.json").read_text())["eos_token_id"] == [2]
+    with pytest.raises(UserError, match="is there already"):
+        export_policy(folder, tmp_path / "hf")
+
+
+def test_bfloat16_stays_bfloat16_bit_for_bit(tmp_path):
+    folder = checkpoint(tmp_path / "run")
+    model = load_causal_lm(folder, "bfloat16")
+    model.save_pretrained(str(folder), safe_serialization=True)
+    export_policy(folder, tmp_path / "hf")
+    assert json.loads((tmp_path / "hf/config.json").read_text())["torch_dtype"] == "bfloat16"
+    (mine,) = [t for t in export.read_tensors(tmp_path / "hf/model.safetensors") if t.name.endswith("q_proj.weight")]
+    (theirs,) = [t for t in export.read_tensors(folder / "model.safetensors") if t.name.endswith("q_proj.weight")]
+    assert mine.dtype == "BF16"
+    np.testing.assert_array_equal(mine.words, theirs.words.T)
+
+
+def test_a_large_model_is_written_in_parts_with_an_index(tmp_path, monkeypatch):
+    monkeypatch.setattr(export, "SHARD_BYTES", 20_000)
+    folder = checkpoint(tmp_path / "run")
+    export_policy(folder, tmp_path / "hf")
+    index = json.loads((tmp_path / "hf/model.safetensors.index.json").read_text())
+    files = sorted(set(index["weight_map"].values()))
+    assert len(files) > 1
+    assert {name: shape for file in files for name, shape in stored(tmp_path / "hf" / file).items()} == SHAPES[
+        "qwen2 tied"
+    ]
+    assert index["metadata"]["total_size"] == 4 * sum(int(np.prod(shape)) for shape in SHAPES["qwen2 tied"].values())
+    np.testing.assert_array_equal(logits(tmp_path / "hf"), logits(folder))
+
+
+def test_what_transformers_has_no_place_for_is_refused_and_nothing_is_left(tmp_path):
+    ranker = write_tiny_reward_model(tmp_path / "ranker", "ranker")
+    with pytest.raises(UserError, match="for which transformers has no place"):
+        export_policy(ranker, tmp_path / "hf")
+    bare = checkpoint(tmp_path / "bare")
+    for name in export.TOKENIZER_FILES:
+        (bare / name).unlink(missing_ok=True)
+    with pytest.raises(UserError, match="has no tokenizer files"):
+        export_policy(bare, tmp_path / "hf")
+    assert {path.name for path in tmp_path.iterdir()} == {"ranker", "bare"}

@@ -1,0 +1,127 @@
+"""Models by their names on a hub: found where PaddleNLP looks and on Hugging Face, whole or not at all, once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file, save_file
+from support.fake_hub import FakeHub
+from support.tiny_checkpoint import write_tiny_checkpoint
+
+from grrm.config.values import is_hub_name
+from grrm.models.hub import checkpoint_folder
+
+OPEN_ALL = """
+import json, sys
+from grrm.errors import UserError
+from grrm.models.hub import checkpoint_folder
+for name in sys.argv[1:]:
+    try:
+        print(json.dumps(str(checkpoint_folder(name))))
+    except UserError as error:
+        print(json.dumps({"error": str(error)}))
+"""
+
+
+def shard(folder: Path) -> None:
+    """The weights in two files and an index, as large models have them."""
+    tensors = load_file(folder / "model.safetensors")
+    names = sorted(tensors)
+    halves = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
+    for file, half in halves.items():
+        save_file({name: tensors[name] for name in half}, folder / file, metadata={"format": "np"})
+    (folder / "model.safetensors").unlink()
+    weight_map = {name: file for file, half in halves.items() for name in half}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hub")
+    whole, sharded, pickled, evil = (folder / name for name in ("whole", "sharded", "pickled", "evil"))
+    write_tiny_checkpoint(whole)
+    shard(write_tiny_checkpoint(sharded))
+    write_tiny_checkpoint(pickled)
+    (pickled / "model.safetensors").rename(pickled / "model_state.pdparams")
+    shard(write_tiny_checkpoint(evil))
+    index = evil / "model.safetensors.index.json"
+    index.write_text(index.read_text().replace("model-00001", "../../model-00001"))
+    bos = {"Qwen/Sharded": sharded, "Qwen/Pickled": pickled, "Qwen/Evil": evil}
+    with FakeHub(bos, {"double7/Whole": whole, "Qwen/Pickled": pickled}) as hub:
+        yield hub
+
+
+@pytest.fixture(scope="module")
+def answers(hub, tmp_path_factory):
+    """What each name gives in one process, the first name asked for again at the end."""
+    home = tmp_path_factory.mktemp("home")
+    names = ("Qwen/Sharded", "double7/Whole", "Qwen/Pickled", "Qwen/Evil", "Qwen/Nowhere", "Qwen/Sharded")
+    environment = {**os.environ, **hub.environment(home)}
+    command = [sys.executable, "-c", OPEN_ALL, *names]
+    run = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+    lines = [json.loads(line) for line in run.stdout.splitlines() if line.startswith(('"', "{"))]
+    return dict(zip(names, lines, strict=True))
+
+
+def test_a_model_of_paddlenlps_hub_comes_with_its_tokenizer_and_all_shards(answers, hub):
+    folder = Path(answers["Qwen/Sharded"])
+    assert folder.parts[-3:] == ("models", "Qwen", "Sharded")
+    assert {path.name for path in folder.iterdir()} == {path.name for path in hub.bos["Qwen/Sharded"].iterdir()}
+
+
+def test_a_model_that_only_hugging_face_has_comes_from_its_cache(answers, hub):
+    folder = Path(answers["double7/Whole"])
+    assert "hf" in folder.parts
+    wanted = {path.name: path.read_bytes() for path in hub.hugging_face["double7/Whole"].iterdir()}
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == wanted
+
+
+def test_pickled_weights_are_refused_and_not_downloaded(answers, hub):
+    assert "'Qwen/Pickled' is no folder here" in answers["Qwen/Pickled"]["error"]
+    assert "PaddleNLP's hub has no safetensors of it" in answers["Qwen/Pickled"]["error"]
+    assert not [path for path in hub.asked if "pdparams" in path]
+
+
+def test_an_index_that_leads_out_of_the_folder_is_refused(answers, hub):
+    assert "names files outside of its folder" in answers["Qwen/Evil"]["error"]
+    assert not [path for path in hub.asked if "../" in path]
+
+
+def test_a_name_that_no_hub_has_is_one_sentence(answers):
+    error = answers["Qwen/Nowhere"]["error"]
+    assert error.startswith("'Qwen/Nowhere' is no folder here, and cannot be had from a hub (PaddleNLP's hub")
+    assert "mend the name" in error
+    assert "\n" not in error
+
+
+def test_a_model_that_is_there_is_not_asked_for_again(answers, hub):
+    of_the_first = [place for place, path in enumerate(hub.asked) if "/Qwen/Sharded/" in path]
+    of_the_last = [place for place, path in enumerate(hub.asked) if "Qwen/Nowhere" in path]
+    assert max(of_the_first) < min(of_the_last)
+
+
+@pytest.mark.slow
+def test_a_downloaded_model_translates(answers, hub, tmp_path):
+    """The whole way by the name alone, on the cache that the other tests filled."""
+    home = Path(answers["Qwen/Sharded"]).parents[3]
+    (tmp_path / "text").write_text("Guten Morgen\n")
+    command = [sys.executable, "-m", "grrm.cli", "translate", "text", "--src-lang", "de", "--trg-lang", "en"]
+    command += ["--model", "Qwen/Sharded", "--max-new-tokens", "2", "--retry", "0", "--out", "out.jsonl"]
+    environment = {**os.environ, **hub.environment(home)}
+    run = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+    assert json.loads((tmp_path / "out.jsonl").read_text())["src_text"] == "Guten Morgen"
+
+
+def test_folders_are_taken_as_they_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("runs").mkdir()
+    for name in ("runs/sft", "/nowhere/at/all", "./a/b", "../a", "sft", "a/b/c"):
+        assert checkpoint_folder(name) == Path(name)
+    assert is_hub_name("Qwen/Qwen2.5-7B")
