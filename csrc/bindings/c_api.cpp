@@ -32,9 +32,9 @@ namespace {
 
 // What `grrm_decode` and its kin are told of sizes, in this order.
 struct Sizes {
-  int64_t hidden, heads, key_heads, width, inner, vocabulary, head_is_transposed, layers, slots, length;
+  int64_t hidden, heads, key_heads, width, inner, vocabulary, head_is_transposed, layers, blocks, row;
 
-  grrm::CacheShape cache() const { return {slots, key_heads, width, length}; }
+  grrm::CacheShape cache() const { return {blocks, key_heads, width, row}; }
 };
 
 grrm::Blas blas_at(const void* const* addresses) {
@@ -107,7 +107,7 @@ int64_t within_memory(Work work) {
 
 extern "C" {
 
-int32_t grrm_abi() { return 10; }
+int32_t grrm_abi() { return 11; }
 
 // The addresses of a BLAS (grrm::Blas) whose factors are bfloat16, those that it lays out in eight bits where `int8` is
 // not 0; returns 1 where the processor has dot products of them, 0 where the same sums take longer than float32's.
@@ -311,31 +311,32 @@ int64_t grrm_pack(const int64_t* sizes, const void* const* addresses, const int6
 
 // Runs n tokens through the model and leaves the logits of the tokens `wanted`; `logits` has room for a multiple of 16
 // rows; `packed` is what `grrm_pack` has written, or null. `owners` and `shared` say which slot holds the same first
-// positions as a token's own (see grrm::Places); null where nobody shares any.
+// positions as a token's own (see grrm::Places); null where nobody shares any. `table` are the cache's blocks.
 int64_t grrm_decode(const int64_t* sizes, float epsilon, const void* const* addresses, const int64_t* extents,
                     float* packed, const int64_t* tokens, const int64_t* slots, const int64_t* positions,
                     const int64_t* owners, const int64_t* shared, int64_t n, const int64_t* wanted, int64_t n_wanted,
-                    float* keys, float* values, float* logits) {
+                    const int32_t* table, float* keys, float* values, float* logits) {
   const Sizes& s = *reinterpret_cast<const Sizes*>(sizes);
   return within_memory([&] {
     const auto* where = reinterpret_cast<const grrm::Extent*>(extents);
     const grrm::Decoder decoder = decoder_at(s, epsilon, addresses, where, packed);
     const grrm::CacheShape cache = s.cache();
-    grrm::DecoderPass(decoder, cache, tokens, {slots, positions, owners, shared, n}).run(keys, values, wanted, n_wanted, logits);
+    grrm::DecoderPass pass(decoder, cache, tokens, {slots, positions, owners, shared, n});
+    pass.run(table, keys, values, wanted, n_wanted, logits);
     return int64_t{0};
   });
 }
 
-// Copies the first counts[i] positions of slot from[i] to slot to[i], over all layers.
-int64_t grrm_copy_slots(const int64_t* sizes, float* keys, float* values, const int64_t* from, const int64_t* to,
-                        const int64_t* counts, int64_t n) {
+// Copies block from[i] to block to[i], over all layers, one i after the other.
+int64_t grrm_copy_blocks(const int64_t* sizes, float* keys, float* values, const int64_t* from, const int64_t* to,
+                         int64_t n) {
   const Sizes& s = *reinterpret_cast<const Sizes*>(sizes);
   const grrm::CacheShape cache = s.cache();
   over_ranges(s.layers, [&](int64_t, int64_t begin, int64_t end) {
     for (int64_t layer = begin; layer < end; ++layer) {
-      const grrm::CacheLayer part{cache, keys + layer * cache.keys_per_layer(),
+      const grrm::CacheLayer part{cache, nullptr, keys + layer * cache.keys_per_layer(),
                                   values + layer * cache.values_per_layer()};
-      for (int64_t i = 0; i < n; ++i) grrm::copy_slot(part, from[i], to[i], counts[i]);
+      for (int64_t i = 0; i < n; ++i) grrm::copy_block(part, from[i], to[i]);
     }
   });
   return 0;

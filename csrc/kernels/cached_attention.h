@@ -12,7 +12,6 @@
 
 namespace grrm {
 
-constexpr int64_t kValuesAtOnce = 64;  // that all queries meet before the next
 constexpr int64_t kTogether = 32;  // queries of samples of one prompt that go through it together
 
 // Calls run(R, i) for R queries from the i-th on, as many as possible at a time, until all n had their turn.
@@ -40,26 +39,32 @@ struct AttendBuffers {
 
 // One key head of one slot.
 struct CachedHead {
-  const float* columns;
-  const float* values;
+  const CacheLayer& cache;
+  int64_t slot, head;
 };
 
 // weights [n, stride] = the scores of queries [n, D] at the positions from begin, a multiple of kColumns, to end. All
 // queries meet a few keys before the next few, which are then fetched once.
 GRRM_INLINE void score(const CacheShape& s, const float* query, int64_t n, CachedHead head, float scale, int64_t begin,
                        int64_t end, float* weights) {
-  for (int64_t j = begin; j < end; j += kColumns)
-    in_blocks(n, GRRM_BLOCK(dot_block<R>(query + i * s.width, head.columns + j * s.width, scale, kColumns, s.width,
+  for (int64_t j = begin; j < end; j += kColumns) {
+    const float* columns = head.cache.key_columns(head.slot, head.head, j);
+    in_blocks(n, GRRM_BLOCK(dot_block<R>(query + i * s.width, columns, scale, kColumns, s.width,
                                          weights + i * s.stride() + j, s.stride())));
+  }
 }
 
-// result [n, W] += the values of the positions from begin to end, times weights.
+// result [n, W] += the values of the positions from begin to end, times weights. All queries meet a block before the
+// next.
 GRRM_INLINE void add_values(const CacheShape& s, const float* weights, int64_t n, CachedHead head, int64_t begin,
                             int64_t end, float* result) {
   const int64_t W = s.value_width();
-  for (int64_t j = begin; j < end; j += kValuesAtOnce)
-    in_blocks(n, GRRM_BLOCK(add_weighted_rows<R>(weights + i * s.stride(), head.values, s.stride(), W, j,
-                                                 std::min(j + kValuesAtOnce, end), result + i * W)));
+  for (int64_t first = begin / kCacheBlock * kCacheBlock; first < end; first += kCacheBlock) {
+    const float* rows = head.cache.value_rows(head.slot, head.head, first);
+    const int64_t from = std::max(begin - first, int64_t{0}), to = std::min(end - first, kCacheBlock);
+    in_blocks(n, GRRM_BLOCK(add_weighted_rows<R>(weights + i * s.stride() + first, rows, s.stride(), W, from, to,
+                                                 result + i * W)));
+  }
 }
 
 // Scores of the first `seen` positions become exponentials, those behind, up to `end`, 0; returns the sum.
@@ -78,9 +83,7 @@ struct CachedAttention {
   float scale;
   float* out;
 
-  CachedHead head_of(int64_t slot, int64_t head) const {
-    return {cache.key_columns(slot, head), cache.value_rows(slot, head)};
-  }
+  CachedHead head_of(int64_t slot, int64_t head) const { return {cache, slot, head}; }
 
   int64_t size() const { return group * cache.shape.width; }
   int64_t at(int64_t token, int64_t head) const { return (token * heads + head * group) * cache.shape.width; }

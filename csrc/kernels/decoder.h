@@ -75,11 +75,11 @@ class DecoderPass {
 
   // Logits [whole_rows(n_wanted), V] of the tokens `wanted`; the last layer computes nothing for others but their keys
   // and values.
-  void run(float* keys, float* values, const int64_t* wanted, int64_t n_wanted, float* logits) {
+  void run(const int32_t* table, float* keys, float* values, const int64_t* wanted, int64_t n_wanted, float* logits) {
     const bool all = n_wanted == n_;  // in what order matters in the end only: neighbours share what they read
     for (size_t index = 0; index < d_.layers.size(); ++index) {
       const DecoderLayer& layer = d_.layers[index];
-      const CacheLayer cache{cache_, keys + index * cache_.keys_per_layer(),
+      const CacheLayer cache{cache_, table, keys + index * cache_.keys_per_layer(),
                              values + index * cache_.values_per_layer()};
       project_attention(layer, cache);
       if (index + 1 == d_.layers.size() && !all) keep(wanted, n_wanted);

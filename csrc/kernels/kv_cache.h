@@ -1,9 +1,10 @@
-// A cache of keys and values of sequences that grow by a token at a time.
+// A cache of keys and values of sequences that grow by a token at a time, in blocks of kCacheBlock positions.
 //
-// It holds, for each slot and key head, the keys as columns, [D, kColumns] of them one block after the other, and the
-// values as rows [length, W]: scores of neighbouring positions are then neighbouring products, no sum runs across a
-// register, and memory is read in the order in which it lies. W is D rounded up to whole lanes, stride the length rounded
-// up to whole blocks; what lies beyond is never read into a result.
+// A table says for each slot which blocks hold its positions; slots that begin alike may have blocks in common. A block
+// holds, for each key head, the keys as columns, [D, kColumns] of them one after the other, and the values as rows
+// [kCacheBlock, W]: scores of neighbouring positions are then neighbouring products, no sum runs across a register, and
+// memory is read in the order in which it lies. W is D rounded up to whole lanes; what lies beyond is never read into a
+// result.
 #pragma once
 
 #include <cstdint>
@@ -15,27 +16,38 @@
 
 namespace grrm {
 
-struct CacheShape {
-  int64_t slots, key_heads, width, length;
+constexpr int64_t kCacheBlock = 64;
+static_assert(kCacheBlock % kColumns == 0, "columns of a block are whole");
 
-  int64_t stride() const { return (length + kColumns - 1) / kColumns * kColumns; }
+// `row` blocks at most hold a slot's positions.
+struct CacheShape {
+  int64_t blocks, key_heads, width, row;
+
+  int64_t stride() const { return row * kCacheBlock; }
   int64_t value_width() const { return whole_lanes(width); }
-  int64_t keys_per_layer() const { return slots * key_heads * width * stride(); }
-  int64_t values_per_layer() const { return slots * key_heads * length * value_width(); }
+  int64_t keys_per_block() const { return key_heads * width * kCacheBlock; }
+  int64_t values_per_block() const { return key_heads * kCacheBlock * value_width(); }
+  int64_t keys_per_layer() const { return blocks * keys_per_block(); }
+  int64_t values_per_layer() const { return blocks * values_per_block(); }
 };
 
-// One layer's part of the cache.
+// One layer's part of the cache; `table` [slots, row] are numbers of blocks.
 struct CacheLayer {
   const CacheShape& shape;
+  const int32_t* table;
   float* keys;
   float* values;
 
-  // The block of columns that begins with `position`, a multiple of kColumns.
-  float* key_columns(int64_t slot, int64_t head, int64_t position = 0) const {
-    return keys + ((slot * shape.key_heads + head) * shape.stride() + position) * shape.width;
+  int64_t block(int64_t slot, int64_t position) const { return table[slot * shape.row + position / kCacheBlock]; }
+
+  // The columns that begin with `position`, a multiple of kColumns.
+  float* key_columns(int64_t slot, int64_t head, int64_t position) const {
+    const int64_t within = head * kCacheBlock + position % kCacheBlock;
+    return keys + block(slot, position) * shape.keys_per_block() + within * shape.width;
   }
-  float* value_rows(int64_t slot, int64_t head) const {
-    return values + (slot * shape.key_heads + head) * shape.length * shape.value_width();
+  // The rows of the block that `position` is in.
+  float* value_rows(int64_t slot, int64_t head, int64_t position) const {
+    return values + block(slot, position) * shape.values_per_block() + head * kCacheBlock * shape.value_width();
   }
 };
 
@@ -46,22 +58,18 @@ static void cache_token(const CacheLayer& cache, const float* key, const float* 
   const int64_t W = s.value_width(), within = position % kColumns;
   for (int64_t head = 0; head < s.key_heads; ++head) {
     float* column = cache.key_columns(slot, head, position - within) + within;
-    float* row = cache.value_rows(slot, head) + position * W;
+    float* row = cache.value_rows(slot, head, position) + position % kCacheBlock * W;
     for (int64_t d = 0; d < s.width; ++d) column[d * kColumns] = key[head * s.width + d];
     for (int64_t d = 0; d < s.width; ++d) row[d] = value[head * s.width + d];
     for (int64_t d = s.width; d < W; ++d) row[d] = 0.0f;
   }
 }
 
-// The first `count` positions of one slot over all heads, copied to another: a prompt that several sequences share.
-GRRM_CLONES
-static void copy_slot(const CacheLayer& cache, int64_t from, int64_t to, int64_t count) {
-  const CacheShape& s = cache.shape;
-  const int64_t whole = (count + kColumns - 1) / kColumns * kColumns;
-  for (int64_t head = 0; head < s.key_heads; ++head) {
-    std::memcpy(cache.key_columns(to, head), cache.key_columns(from, head), whole * s.width * sizeof(float));
-    std::memcpy(cache.value_rows(to, head), cache.value_rows(from, head), count * s.value_width() * sizeof(float));
-  }
+// One layer's block `from`, copied to another.
+inline void copy_block(const CacheLayer& cache, int64_t from, int64_t to) {
+  const int64_t n_keys = cache.shape.keys_per_block(), n_values = cache.shape.values_per_block();
+  std::memcpy(cache.keys + to * n_keys, cache.keys + from * n_keys, n_keys * sizeof(float));
+  std::memcpy(cache.values + to * n_values, cache.values + from * n_values, n_values * sizeof(float));
 }
 
 // Where tokens are: their slot and position, and a slot, `owner`, whose first `shared` positions hold the same as

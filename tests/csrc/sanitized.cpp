@@ -190,7 +190,7 @@ Floats grown(int64_t n) {
 void decoding(int64_t heads, int64_t key_heads, int64_t width, bool tied, int64_t hidden, int64_t inner,
               Floats (*weights)(int64_t)) {
   const int64_t vocabulary = 130, layers = 2, length = 45;
-  const int64_t sizes[] = {hidden, heads, key_heads, width, inner, vocabulary, tied, layers, 3, length};
+  const int64_t sizes[] = {hidden, heads, key_heads, width, inner, vocabulary, tied, layers, 4, 1};  // blocks, of a slot's row
   const Floats table = numbers(vocabulary * hidden), rotary = numbers(length * width), norm = numbers(hidden);
   const Floats q = weights(hidden * heads * width), k = weights(hidden * key_heads * width);
   const Floats mlp = weights(hidden * inner);
@@ -214,6 +214,7 @@ void decoding(int64_t heads, int64_t key_heads, int64_t width, bool tied, int64_
   Floats keys(counts_of_cache[0]), values(counts_of_cache[1]), logits(16 * vocabulary);
   const std::vector<int64_t> tokens = {1, 2, 3, 4, 5, 6, 129}, slots = {2, 2, 2, 2, 0, 0, 0},
                              positions = {0, 1, 2, 3, 0, 1, 2}, wanted = {3, 6};
+  const std::vector<int32_t> blocks = {1, 3, 0};  // of the slots, one each
   std::vector<int64_t> extents(layers * 7 * 8);
   grrm_extents(sizes, at.data(), extents.data());
   Floats packed(grrm_pack(sizes, at.data(), extents.data(), nullptr));
@@ -221,17 +222,17 @@ void decoding(int64_t heads, int64_t key_heads, int64_t width, bool tied, int64_
   uint64_t fingerprint = 0;
   grrm_fingerprint(sizes, at.data(), &fingerprint);
   grrm_decode(sizes, 1e-6f, at.data(), extents.data(), packed.data(), tokens.data(), slots.data(), positions.data(),
-              nullptr, nullptr, 7, wanted.data(), 2, keys.data(), values.data(), logits.data());
-  const std::vector<int64_t> from = {2}, to = {1}, counts = {4};
-  grrm_copy_slots(sizes, keys.data(), values.data(), from.data(), to.data(), counts.data(), 1);
+              nullptr, nullptr, 7, wanted.data(), 2, blocks.data(), keys.data(), values.data(), logits.data());
+  const std::vector<int64_t> from = {0}, to = {3};
+  grrm_copy_blocks(sizes, keys.data(), values.data(), from.data(), to.data(), 1);
   const std::vector<int64_t> all = {0, 1, 2}, next = {3, 4, length - 1};
   grrm_decode(sizes, 1e-6f, at.data(), extents.data(), nullptr, all.data(), all.data(), next.data(),
-              nullptr, nullptr, 3, all.data(), 3, keys.data(), values.data(), logits.data());
+              nullptr, nullptr, 3, all.data(), 3, blocks.data(), keys.data(), values.data(), logits.data());
   const std::vector<int64_t> owners = {0, 2, 2}, shared = {0, 40, 40}, later = {3, 40, length - 1}, last = {2, 0, 1};
   grrm_decode(sizes, 1e-6f, at.data(), extents.data(), nullptr, all.data(), all.data(), later.data(), owners.data(),
-              shared.data(), 3, last.data(), 3, keys.data(), values.data(), logits.data());
+              shared.data(), 3, last.data(), 3, blocks.data(), keys.data(), values.data(), logits.data());
   grrm_decode(sizes, 1e-6f, at.data(), extents.data(), nullptr, all.data(), all.data(), later.data(), nullptr, nullptr,
-              3, nullptr, 0, keys.data(), values.data(), logits.data());
+              3, nullptr, 0, blocks.data(), keys.data(), values.data(), logits.data());
   const std::vector<uint8_t> seen(3 * vocabulary, 1), too_short = {1, 0, 1};
   const std::vector<int64_t> stops = {0, vocabulary - 1};
   const std::vector<double> uniforms = {0.0, 0.5, 1.0 - 1e-16};

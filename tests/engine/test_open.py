@@ -14,12 +14,17 @@ from safetensors.numpy import load_file, save_file
 from support.tiny_checkpoint import write_tiny_checkpoint
 
 from grrm.engine.api import SamplingParams
-from grrm.engine.open import open_generator, open_servers
+from grrm.engine.open import open_generator, open_servers, stored_dtype
 from grrm.engine.paddle.engine import PaddleEngine
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
+from grrm.gqm.groups import Status, TranslationTask
+from grrm.inference.rank import RankSettings, build_generative_judge, group_of
+from grrm.inference.translate import TranslateSettings, translate_prompts
 from grrm.models import cpu_kernels
 from grrm.models.checkpoint import load_causal_lm, missing_parameters
+from grrm_reward_server.hosting import build_hosted_judge
+from grrm_reward_server.settings import Settings
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +150,7 @@ DAMAGES = {
     missing_folder: "does not exist: give the folder of a model",
     file_instead: "is not a folder",
     no_config: "has no config.json",
-    other_architecture: "is of architecture 'gpt2', which cannot be opened here: give a checkpoint of qwen2",
+    other_architecture: "is of architecture 'gpt2', which cannot be opened here: give a checkpoint of qwen2 or llama",
     no_architecture: "is of architecture None",
     no_weights: "has no weights (*.safetensors)",
     truncated: "its weights are damaged, get them again",
@@ -208,7 +213,7 @@ def test_names_of_both_libraries_and_fused_projections_are_the_same_parameters()
             {"model": "x", "tokenizer_path": "y", "attempts": 2},
             "tokenizer_path has no effect, as the model is",
         ),
-        ({"model": "x", "dtype": "int4"}, "unknown dtype 'int4': did you mean 'float32'"),
+        ({"model": "x", "dtype": "bfloat"}, "unknown dtype 'bfloat': did you mean 'bfloat16'"),
         ({"model": None, "urls": ["http://h:1"], "chat_template": "checkpoint"}, "needs the folder of its tokenizer"),
         ({"model": None, "urls": ["http://h:1"], "chat_template": "jinja"}, "unknown chat template 'jinja'"),
         ({"model": None, "urls": ["http://h:1"], "tokenizer_path": "nowhere"}, "'nowhere' does not exist"),
@@ -217,6 +222,27 @@ def test_names_of_both_libraries_and_fused_projections_are_the_same_parameters()
 def test_requests_that_make_no_sense_are_one_sentence(arguments, message):
     with pytest.raises(UserError, match=message):
         open_generator(arguments.pop("model"), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("config", "dtype"),
+    [
+        ({"torch_dtype": "bfloat16"}, "bfloat16"),
+        ({"dtype": "float32", "torch_dtype": "bfloat16"}, "float32"),
+        ({"dtype": "float16"}, "bfloat16"),
+        ({}, "float32"),
+    ],
+)
+def test_the_type_of_a_checkpoint_is_what_its_config_names(config, dtype):
+    assert stored_dtype(config) == dtype
+
+
+def test_without_a_dtype_a_checkpoint_in_half_precision_is_float32_on_a_cpu(original, tmp_path):
+    folder = shutil.copytree(original, tmp_path / "half")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "dtype": "bfloat16"}))
+    engine = open_generator(folder).generator._engine
+    assert {parameter.dtype for parameter in engine.model.parameters()} == {paddle.float32}
 
 
 @pytest.mark.skipif(not cpu_kernels.available(), reason="there is no C++ compiler here")
@@ -243,3 +269,17 @@ def test_servers_are_opened_without_paddle():
         "open_generator(None, urls=['http://127.0.0.1:1']); sys.exit('paddle' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+def test_a_llama_policy_can_be_ranked_translated_with_and_hosted(tmp_path):
+    folder = write_tiny_checkpoint(tmp_path / "llama", architecture="llama")
+    opened = open_generator(folder)
+    judge = build_generative_judge(opened, RankSettings(options={"max_new_tokens": 4, "retries": 0}))
+    group = group_of(0, TranslationTask("Guten Morgen", "de", "en"), ["Good morning", "Bye"])
+    (verdict,) = judge.judge([group])
+    assert (verdict.attempts, verdict.statuses) == (1, (Status.JUDGE_UNPARSABLE,) * 2)
+    (drawn,) = translate_prompts(opened, ["Guten Morgen"], TranslateSettings(max_new_tokens=4, retry=0))
+    assert drawn[0].raw_output is not None
+    options = {"max_new_tokens": 4, "retries": 0}
+    hosted = build_hosted_judge(Settings(judge="gqm", model=str(folder), judge_options=options))
+    assert hosted.judge.judge([group])[0].statuses == verdict.statuses

@@ -8,7 +8,8 @@ import threading
 import pytest
 from support.completions_server import CompletionsServer, Refuse, completion
 
-from grrm.engine.openai_text import GenerationServerError, OpenAITextGenerator
+from grrm.engine.openai_text import OpenAITextGenerator
+from grrm.engine.server_calls import GenerationServerError
 
 FAST = {"connect_timeout_s": 2.0, "read_timeout_s": 0.3, "deadline_s": 10.0, "attempts": 2, "backoff_initial_s": 0.01}
 

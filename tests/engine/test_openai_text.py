@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from support.completions_server import MODEL, CompletionsServer, Refuse, Script, completion
 
-from grrm.engine.openai_text import GenerationServerError, OpenAITextGenerator
+from grrm.engine.openai_text import OpenAITextGenerator
+from grrm.engine.server_calls import GenerationServerError
 from grrm.errors import UserError
 
 FAST = {"connect_timeout_s": 2.0, "read_timeout_s": 2.0, "deadline_s": 20.0, "attempts": 3, "backoff_initial_s": 0.01}

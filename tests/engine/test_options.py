@@ -26,7 +26,16 @@ from grrm_reward_server.model import _NAMES as SETTINGS
 FRONT_ENDS = {"arguments": _ARGUMENTS, "flags": FLAGS, "settings": SETTINGS}
 GO_WITH = {
     SERVERS: {"model", "urls", "chat_template", "deadline", "tokenizer", "token", "attempts"},
-    PADDLE: {"model", "chat_template", "backend", "dtype", "max_num_seqs", "seed"},
+    PADDLE: {
+        "model",
+        "chat_template",
+        "backend",
+        "dtype",
+        "max_num_seqs",
+        "max_batched_tokens",
+        "memory_fraction",
+        "seed",
+    },
     FASTDEPLOY: {"model", "chat_template", "backend", "fastdeploy_options", "deadline", "max_num_seqs", "seed"},
 }
 
@@ -92,7 +101,7 @@ def test_a_back_end_that_does_not_exist_and_no_model_are_refused(monkeypatch):
         choose_back_end([], FLAGS)
     monkeypatch.setattr(options, "find_spec", lambda name: None)
     assert choose_back_end(["urls"], FLAGS) == SERVERS
-    with pytest.raises(UserError, match=r"needs Paddle: `pip install 'paddle-grrm\[train\]'`, or .* with --url"):
+    with pytest.raises(UserError, match=r"needs Paddle: `pip install 'paddle-grrm\[cpu\]'`.*, or .* with --url"):
         choose_back_end(["model"], FLAGS, BACKENDS[0])
 
 

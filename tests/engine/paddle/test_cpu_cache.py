@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from grrm.engine.block_cache import BLOCK
 from grrm.engine.paddle.cpu_decoder import CpuDecoder
 
 STEPS = 3
@@ -61,15 +62,23 @@ def test_what_samples_share_is_read_from_one_of_them(decoder):
     assert cache.sharing(np.array([8]))[2].tolist() == [0]
 
 
+def test_samples_have_the_full_blocks_of_their_prompt_in_common(decoder):
+    cache = filled(decoder, [100, 64], np.array([3, 8, 5, 1]), np.array([0, 0, 0, 1]))
+    blocks_SB = cache.tables.blocks_SB
+    assert blocks_SB[3, 0] == blocks_SB[8, 0] == blocks_SB[5, 0]
+    assert len({*blocks_SB[[3, 8, 5], 1].tolist(), blocks_SB[1, 0]}) == 4
+    assert cache.tables.n_free == 12 * 2 - 5
+
+
 def test_the_kernel_reads_what_samples_share_in_one_slot_only(decoder):
-    lengths, slots, sources = [70], np.array([3, 8, 5]), np.array([0, 0, 0])
-    inputs = slots, np.array([4, 5, 6]), np.array([70, 70, 70])
+    lengths, slots, sources = [100], np.array([3, 8, 5]), np.array([0, 0, 0])
+    inputs = slots, np.array([4, 5, 6]), np.array([100, 100, 100])
     wanted = decoder.decode(*inputs, filled(decoder, lengths, slots, sources))
     for owner, reads_in_place_of_8 in ((3, True), (8, False)):
         cache = filled(decoder, lengths, slots, sources)
         layers, key_heads = len(decoder.weights.layers), decoder.weights.n_kv_heads
-        values = cache.values.reshape(layers, cache.n_slots, key_heads, cache.max_len, -1)
-        values[:, 8, :, :64] = np.nan
+        values = cache.values.reshape(layers, cache.tables.n_owners.size, key_heads, BLOCK, -1)
+        values[:, cache.tables.blocks_SB[8, 1], :, :32] = np.nan  # behind the block that all have in common
         order = np.argsort(slots != owner, kind="stable")
         got = decoder.decode(*(one[order] for one in inputs), cache)[np.argsort(order)]
         assert (got == wanted).all() == reads_in_place_of_8

@@ -187,16 +187,15 @@ def test_on_finished_is_called_as_completions_end(model, prompts):
     assert len(set(sizes)) > 1
 
 
-def test_cache_budget_limits_the_slots_not_the_result(model, prompts, monkeypatch):
+@pytest.mark.parametrize("use_kernels", [True, False])
+def test_a_budget_limits_the_sequences_at_a_time_not_the_result(use_kernels, model, prompts):
     params = SamplingParams(max_new_tokens=5)
-    engine = PaddleEngine(model, max_cache_bytes=1, prefill_tokens=1)
-    slots = []
-    new_cache = engine._decoder.new_cache
-    monkeypatch.setattr(engine._decoder, "new_cache", lambda n, length: slots.append(n) or new_cache(n, length))
-    tight = engine.generate(prompts, params)
-    assert slots == [1]
-    wide = PaddleEngine(model).generate(prompts, params)
-    assert [c.token_ids for c in tight] == [c.token_ids for c in wide]
+    tight = PaddleEngine(model, max_cache_bytes=1, prefill_tokens=1, use_kernels=use_kernels)
+    found = tight.generate(prompts, params)
+    assert tight.cache_use.most_running == 1
+    wide = PaddleEngine(model, use_kernels=use_kernels)
+    assert [c.token_ids for c in found] == [c.token_ids for c in wide.generate(prompts, params)]
+    assert wide.cache_use.most_running > 1
 
 
 def test_sleep_and_wake_change_nothing(model, prompts):

@@ -158,7 +158,7 @@ def test_long_prompts_attend_in_blocks_of_queries(model, full_forward, monkeypat
     ("slots", "tokens", "positions", "message"),
     [
         ([2], [1], [0], "slots"),
-        ([0], [97], [0], "tokens"),
+        ([0], [97], [1], "tokens"),
         ([0], [1], [16], "positions"),
         ([0], [1], [-1], "positions"),
     ],

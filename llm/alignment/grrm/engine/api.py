@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -40,12 +40,73 @@ class Completion:
 
     `logprobs[t]` is log pi(token_t) of the policy at `temperature` (logits divided by temperature when it is
     above zero) BEFORE top-k, top-p, repetition penalty and min-length masking: the sampling-independent policy. It is
-    empty where `SamplingParams.logprobs` is false.
+    empty where `SamplingParams.logprobs` is false. `weight_version` says which of the trainer's weights drew it, where
+    the engine has copies of them.
     """
 
     token_ids: list[int]
     logprobs: list[float]
     finish_reason: str  # "stop" or "length"
+    weight_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A prompt, how it is to be continued, and the id of the random stream to draw with."""
+
+    prompt: Sequence[int]
+    params: SamplingParams
+    stream_id: int = 0
+
+
+class Session(Protocol):
+    """Requests that are generated together, one token a step; others may join between steps. Not thread-safe."""
+
+    @property
+    def max_len(self) -> int:
+        """The room for a prompt and its completion together: a completion ends there at the latest."""
+        ...
+
+    @property
+    def n_free(self) -> int:
+        """How many more requests could begin at the next step, going by their number."""
+        ...
+
+    def add(self, requests: Mapping[int, Request]) -> None:
+        """Requests to run, by numbers that no other has. Their prompts have passed `check_prompts`."""
+        ...
+
+    def cancel(self, number: int) -> None:
+        """Forget a request; one that has ended or was never there is no mistake."""
+        ...
+
+    def drawn(self, number: int, start: int = 0) -> tuple[list[int], list[float]]:
+        """Tokens that a running request has from the `start`-th on, and their log-probabilities."""
+        ...
+
+    def step(self, only: Set[int] | None = None) -> list[tuple[int, Completion]]:
+        """One more token for every request that runs, or for `only` these; returns those that ended."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CacheUse:
+    """What a `generate` made of its cache: bytes, most sequences at a time, and how often one was set aside.
+
+    `whole` is how many sequences of the longest prompt and completion the cache holds.
+    """
+
+    bytes: int
+    whole: int
+    most_running: int
+    n_set_aside: int
+
+    def __str__(self) -> str:
+        """The line that a run shows."""
+        return (
+            f"up to {self.most_running} sequences at a time; {self.bytes / 2**30:.3g} GiB of keys and values, room for "
+            f"{self.whole} of full length"
+        )
 
 
 class Engine(Protocol):

@@ -12,10 +12,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from grrm.config.values import is_hub_name
 from grrm.engine.api import Engine
 from grrm.engine.options import (
+    AUTO_DTYPE,
     DTYPES,
     FASTDEPLOY,
     PADDLE,
@@ -24,13 +26,28 @@ from grrm.engine.options import (
     check_fastdeploy_options,
     choose_back_end,
 )
+from grrm.engine.scheduler import BatchScheduler
+from grrm.engine.shared import SharedEngine
 from grrm.engine.text import EngineTextGenerator
 from grrm.errors import UserError, require_known
 from grrm.gqm.chat import EOS_TEXT, render_chatml
+from grrm.judges.deadline import Deadline
 from grrm.judges.interface import TextGenerator
 from grrm.models import cpu_kernels
-from grrm.models.tokenizer import chat_renderer, check_vocabulary, load_tokenizer, special_tokens, token_id
+from grrm.models.hub import checkpoint_folder
+from grrm.models.tokenizer import (
+    chat_renderer,
+    check_vocabulary,
+    encoder,
+    load_tokenizer,
+    special_tokens,
+    token_id,
+    turns_renderer,
+)
 from grrm_csrc.build import kernels
+
+if TYPE_CHECKING:
+    from grrm.engine.paddle.engine import PaddleEngine
 
 DEADLINE_S = 1800.0  # what FastDeploy may take for one batch
 _ARGUMENTS = OptionNames({"fastdeploy_options": "options", "deadline": "deadline_s", "tokenizer": "tokenizer_path"})
@@ -76,42 +93,89 @@ def open_generator(
     return open_folder(str(model), chat_template=chat_template, **settings)
 
 
+@dataclass(frozen=True, slots=True)
+class OpenedModel:
+    """A checkpoint's engine and tokenizer, and what applies the chat template to a user's turn, and to a chat's."""
+
+    engine: PaddleEngine
+    tokenizer: Any
+    render: Callable[[str], str]
+    render_turns: Callable[[Sequence[Mapping[str, str]]], str] | None
+
+    @property
+    def stop_token_ids(self) -> tuple[int, ...]:
+        """The tokens that end a reply."""
+        return tuple(_stop_ids(self.tokenizer))
+
+    @property
+    def encode(self) -> Callable[[str], list[int]]:
+        """A complete prompt to tokens."""
+        return encoder(self.tokenizer)
+
+    @property
+    def decode(self) -> Callable[[Sequence[int]], str]:
+        """Tokens to text, special ones left out."""
+        return lambda token_ids: str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
+
+    def shared(self, scheduler: BatchScheduler, deadline: Deadline) -> OpenedGenerator:
+        """A generator for several threads at once, whose calls share the batch of `scheduler` until their deadline."""
+        engine = SharedEngine(scheduler, deadline)
+        return over_engine(engine, self.tokenizer, self.render, encode=self.encode)
+
+
 def open_checkpoint(
+    directory: str | Path, *, chat_template: str = "chatml", seed: int = 0, **settings: Any
+) -> OpenedGenerator:
+    """The model in a checkpoint folder, behind the Paddle engine; `settings` and errors as for `open_model`."""
+    opened = open_model(directory, chat_template=chat_template, **settings)
+    return over_engine(opened.engine, opened.tokenizer, opened.render, encode=opened.encode, seed=seed)
+
+
+def open_model(
     directory: str | Path,
     *,
     chat_template: str = "chatml",
-    dtype: str = "float32",
-    max_num_seqs: int = 256,
-    seed: int = 0,
+    dtype: str = AUTO_DTYPE,
     quiet: bool = False,
-) -> OpenedGenerator:
-    """The model in a checkpoint folder, behind the Paddle engine.
+    memory_fraction: float | None = None,
+    prefill_tokens: int | None = None,
+    **settings: Any,
+) -> OpenedModel:
+    """The model in a checkpoint folder, or of a hub's name, behind a Paddle engine with these `settings`.
 
+    `memory_fraction` bounds its keys and values to that part of the device's memory, instead of `max_cache_bytes`.
     What can be refused without the weights is refused before they are loaded. Raises UserError, one sentence, for a
     folder that is missing, of another architecture, without tokenizer or without the chat template asked for, whose
-    weights are not whole, for a tokenizer with more tokens than the model, and for a dtype this device cannot run.
-    With bfloat16 on a CPU the kernels round what they multiply; the weights stay float32. `quiet` leaves no message of
-    PaddleNLP but warnings.
+    weights are not whole, for a tokenizer with more tokens than the model, and for a dtype this device cannot run. With
+    "auto" weights have the checkpoint's type on a GPU and float32 on a CPU. With bfloat16 on a CPU the kernels round
+    what they multiply; the weights stay float32. `quiet` leaves no message of PaddleNLP but warnings.
     """
     from grrm.models.checkpoint import check_checkpoint, load_causal_lm
 
-    directory = Path(directory)
     require_known("dtype", dtype, DTYPES)
-    check_checkpoint(directory)
+    directory = _folder(directory, quiet)
+    config = check_checkpoint(directory)
     prepare_paddle(quiet)
     import paddle
 
-    of_weights, of_products = ("float32", dtype) if paddle.device.get_device() == "cpu" else (dtype, "float32")
+    on_cpu = paddle.device.get_device() == "cpu"
+    if dtype == AUTO_DTYPE:
+        dtype = "float32" if on_cpu else stored_dtype(config)
+    of_weights, of_products = ("float32", dtype) if on_cpu else (dtype, "float32")
     if of_products != "float32" and not cpu_kernels.available():
         raise UserError(f"dtype {dtype} needs the C++ kernels on a CPU, but {kernels().reason}: use float32.")
     tokenizer = load_tokenizer(directory)
     render = chat_renderer(chat_template, tokenizer, directory)
     model = load_causal_lm(directory, of_weights)
     check_vocabulary(tokenizer, model.config.vocab_size, directory)
+    from grrm.engine.paddle.device_memory import device_memory_bytes
     from grrm.engine.paddle.engine import PaddleEngine
 
-    engine = PaddleEngine(model, max_num_seqs=max_num_seqs, precision=of_products)
-    return over_engine(engine, tokenizer, render, seed=seed)
+    settings |= {} if prefill_tokens is None else {"prefill_tokens": prefill_tokens}
+    if memory_fraction is not None:
+        settings["max_cache_bytes"] = max(1, int(memory_fraction * device_memory_bytes()))
+    engine = PaddleEngine(model, precision=of_products, **settings)
+    return OpenedModel(engine, tokenizer, render, turns_renderer(chat_template, tokenizer, directory))
 
 
 def open_fastdeploy(
@@ -132,7 +196,8 @@ def open_fastdeploy(
     from grrm.engine.fastdeploy_engine import FastDeployEngine, check_installed
     from grrm.models.checkpoint import check_checkpoint
 
-    directory, options = Path(directory), check_fastdeploy_options(options or {})
+    options = check_fastdeploy_options(options or {})
+    directory = _folder(directory, quiet)
     config = check_checkpoint(directory)
     vocab_size, max_positions = (_size(config, key, directory) for key in ("vocab_size", "max_position_embeddings"))
     check_installed()
@@ -170,7 +235,7 @@ def open_servers(
     tokenizer = folder = None
     if tokenizer_path is not None:
         prepare_paddle(quiet)
-        folder = Path(tokenizer_path)
+        folder = checkpoint_folder(tokenizer_path)
         tokenizer = load_tokenizer(folder)
     render = chat_renderer(chat_template, tokenizer, folder)
     stop = (EOS_TEXT,) if chat_template == "chatml" else ()
@@ -180,16 +245,33 @@ def open_servers(
 
 
 def over_engine(
-    engine: Engine, tokenizer: Any, render: Callable[[str], str] = render_chatml, *, seed: int = 0
+    engine: Engine,
+    tokenizer: Any,
+    render: Callable[[str], str] = render_chatml,
+    *,
+    encode: Callable[[str], list[int]] | None = None,
+    seed: int = 0,
 ) -> OpenedGenerator:
     """A generator over an engine that is open already and the tokenizer of its model.
 
     Its `max_prompt_tokens` is the limit on prompts, if it has any. Raises UserError for a tokenizer without a token to
     stop at.
     """
-    generator = EngineTextGenerator(engine, tokenizer, stop_token_ids=_stop_ids(tokenizer), seed=seed)
+    generator = EngineTextGenerator(engine, tokenizer, encode=encode, stop_token_ids=_stop_ids(tokenizer), seed=seed)
     longest = getattr(engine, "max_prompt_tokens", None)
     return OpenedGenerator(generator, render, longest, special_tokens=special_tokens(tokenizer))
+
+
+def _folder(name: str | Path, quiet: bool) -> Path:
+    if is_hub_name(str(name)):  # then paddle is imported, to look there
+        prepare_paddle(quiet)
+    return checkpoint_folder(name)
+
+
+def stored_dtype(config: Mapping[str, Any]) -> str:
+    """The type of weights that a config.json names: bfloat16 for half precision of either kind, else float32."""
+    named = config.get("dtype") or config.get("torch_dtype")
+    return "bfloat16" if named in ("bfloat16", "float16") else "float32"
 
 
 def _size(config: Mapping[str, Any], key: str, directory: Path) -> int:

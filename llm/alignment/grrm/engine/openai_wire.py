@@ -13,7 +13,8 @@ from requests.adapters import HTTPAdapter
 
 from grrm.judges.interface import GeneratedText
 from grrm.rewards.exchange import RETRYABLE_STATUSES, ExchangeError, HttpExchange, parse_retry_after
-from grrm.rewards.protocol import AnswerError, clean_text, first_error
+from grrm.rewards.protocol import AnswerError, clean_text
+from grrm.rewards.validation import first_error
 
 # What HTTP says when the model behind a gateway took too long.
 _LATE_STATUSES = frozenset({408, 504})
@@ -168,7 +169,8 @@ def hide_prompt(error: ExchangeError, body: bytes | None) -> None:
     """
     if body is None or error.http_status is None:
         return
-    prompt = json.loads(body)["prompt"]
+    prompt = json.loads(body).get("prompt", "")
+    prompt = prompt if isinstance(prompt, str) else str(prompt)  # token ids
     if _quotes(str(error), prompt + repr(prompt) + json.dumps(prompt)):
         what = "the prompt is too long" if _has_no_room(error) else "the reason quotes the prompt and is left out"
         error.args = (f"it answered HTTP {error.http_status}: {what}",)

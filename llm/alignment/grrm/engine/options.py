@@ -9,16 +9,20 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+from grrm.entry import GPU_EXTRA
 from grrm.errors import UserError, require_known
 
 SERVERS, PADDLE, FASTDEPLOY = "servers", "paddle", "fastdeploy"
 REWARD_MODEL = "reward model"  # runs in this process and generates nothing
 BACKENDS = (PADDLE, FASTDEPLOY)  # of a checkpoint folder; a model with URLs runs on servers
-DTYPES = ("float32", "bfloat16")
+AUTO_DTYPE = "auto"  # the checkpoint's own on a GPU, float32 on a CPU
+DTYPES = (AUTO_DTYPE, "float32", "bfloat16")
 
 _ON_SERVERS = "the model runs on the servers of {urls}"
 _CHECKPOINT = "the model is a checkpoint"
 _SCORES = {REWARD_MODEL: "a reward model runs in this process and generates nothing"}
+_FASTDEPLOY_BATCHES = "FastDeploy plans its batches itself"
+_FASTDEPLOY_MEMORY = "FastDeploy has its own gpu_memory_utilization"
 # Option -> the back ends it has no effect with, and why. An option that is not here is one of servers.
 NO_EFFECT: Mapping[str, Mapping[str, str]] = {
     "model": {},
@@ -28,6 +32,8 @@ NO_EFFECT: Mapping[str, Mapping[str, str]] = {
     "dtype": {SERVERS: _ON_SERVERS, FASTDEPLOY: "FastDeploy computes in bfloat16", **_SCORES},
     "fastdeploy_options": {SERVERS: _ON_SERVERS, PADDLE: "the backend is paddle", **_SCORES},
     "max_num_seqs": {SERVERS: _ON_SERVERS, **_SCORES},
+    "max_batched_tokens": {SERVERS: _ON_SERVERS, FASTDEPLOY: _FASTDEPLOY_BATCHES, **_SCORES},
+    "memory_fraction": {SERVERS: _ON_SERVERS, FASTDEPLOY: _FASTDEPLOY_MEMORY, **_SCORES},
     "seed": {SERVERS: _ON_SERVERS, **_SCORES},
     "deadline": {PADDLE: "the backend is paddle", **_SCORES},
     "tokenizer": {PADDLE: _CHECKPOINT, FASTDEPLOY: _CHECKPOINT, **_SCORES},
@@ -93,7 +99,7 @@ def _check_checkpoint(given: Collection[str], names: OptionNames, or_give: str =
     if "model" not in given:
         raise UserError(f"no model is named: give the folder of a checkpoint with {names['model']}{or_give}")
     if find_spec("paddle") is None or find_spec("safetensors") is None:
-        raise UserError(f"a checkpoint needs Paddle: `pip install 'paddle-grrm[train]'`{or_name}")
+        raise UserError(f"a checkpoint needs Paddle: `pip install 'paddle-grrm[cpu]'`, on a GPU {GPU_EXTRA}{or_name}")
 
 
 def _remedies(option: str, chosen: str, names: OptionNames) -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any
 
 from grrm.engine.api import Engine, SamplingParams
@@ -14,21 +15,28 @@ class EngineTextGenerator:
     """`judges.interface.TextGenerator` over an `Engine` and the tokenizer of its model.
 
     Prompts are complete (chat template applied), so nothing is added when encoding; special tokens are left out
-    of the reply. `stop_token_ids` default to the tokenizer's eos token. `seed` keys every reply's random stream.
-    Raises UserError when there is no stop token at all.
+    of the reply. `encode` is the tokenizer's own by default. `stop_token_ids` default to the tokenizer's eos token.
+    `seed` keys every reply's random stream. Raises UserError when there is no stop token at all.
     """
 
     def __init__(
-        self, engine: Engine, tokenizer: Any, *, stop_token_ids: Sequence[int] | None = None, seed: int = 0
+        self,
+        engine: Engine,
+        tokenizer: Any,
+        *,
+        encode: Callable[[str], list[int]] | None = None,
+        stop_token_ids: Sequence[int] | None = None,
+        seed: int = 0,
     ) -> None:
         if stop_token_ids is None:
             stop_token_ids = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
         if not stop_token_ids:
             raise UserError("The tokenizer has no eos_token: set it in tokenizer_config.json or give stop_token_ids.")
         self._engine, self._tokenizer = engine, tokenizer
+        self._encode = encode or (lambda text: list(tokenizer(text, add_special_tokens=False)["input_ids"]))
         self._stop_token_ids = tuple(stop_token_ids)
         self._seed = seed
-        self._next_stream = 0
+        self._streams = count()
 
     def generate_text(
         self,
@@ -48,10 +56,8 @@ class EngineTextGenerator:
             seed=self._seed,
             logprobs=False,
         )
-        if seeds is None:
-            seeds = range(self._next_stream, self._next_stream + len(prompts))
-            self._next_stream += len(prompts)
-        completions = self._engine.generate([self._encode(prompt) for prompt in prompts], params, list(seeds))
+        streams = [next(self._streams) for _ in prompts] if seeds is None else list(seeds)
+        completions = self._engine.generate([self._encode(prompt) for prompt in prompts], params, streams)
         return [
             GeneratedText(
                 self._tokenizer.decode(completion.token_ids, skip_special_tokens=True),
@@ -64,6 +70,3 @@ class EngineTextGenerator:
     def count_tokens(self, prompt: str) -> int:
         """Length of `prompt` in tokens, no special tokens added."""
         return len(self._encode(prompt))
-
-    def _encode(self, prompt: str) -> list[int]:
-        return list(self._tokenizer(prompt, add_special_tokens=False)["input_ids"])

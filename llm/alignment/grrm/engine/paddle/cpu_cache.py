@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from grrm.engine.block_cache import BlockTables
 from grrm.models import cpu_kernels
 
 SHORTEST = 16  # tokens worth sharing: a pass over fewer rows takes as long
@@ -15,25 +17,42 @@ DEEPEST = 3  # every level is a pass of its own; three are an instruction, a sou
 
 
 class CpuCache:
-    """Keys and values of every layer for `n_slots` sequences of up to `max_len` positions, laid out by the kernel.
+    """Keys and values of every layer for `n_slots` sequences of up to `max_len` positions, in blocks (kv_cache.h).
 
-    `addresses` say where the model's parameters are, `extents` (layers x 7 x 8) where its matrices are not zero,
-    `packed` is a copy of them in the layout the BLAS multiplies fastest, or None; all hold while the cache is in use.
+    `sizes` are those of the model and the cache as the kernels read them, `addresses` say where the model's parameters
+    are, `extents` (layers x 7 x 8) where its matrices are not zero, `packed` is a copy of them in the layout the BLAS
+    multiplies fastest, or None; all hold while the cache is in use.
     """
 
     def __init__(
         self,
         sizes: NDArray[np.int64],
+        n_slots: int,
+        max_len: int,
         addresses: NDArray[np.uint64],
         extents: NDArray[np.int64],
         packed: NDArray[np.float32] | None,
     ) -> None:
         self.sizes, self.addresses, self.extents, self.packed = sizes, addresses, extents, packed
-        self.n_slots, self.max_len = int(sizes[-2]), int(sizes[-1])
+        self.n_slots, self.max_len = n_slots, max_len
+        self.tables = BlockTables(n_slots, max_len, int(sizes[-2]))
         self.keys, self.values = (np.empty(count, np.float32) for count in cache_counts(sizes))
         # Slots of the same prompt have the same number here, and the length of what they share.
         self._prompts, self._shared = np.arange(self.n_slots), np.zeros(self.n_slots, np.int64)
         self._n_prompts = self.n_slots
+
+    def share(self, slots_S: NDArray[np.int64], owners_S: NDArray[np.int64], lengths_S: NDArray[np.int64]) -> None:
+        """Let every slot begin with the first `lengths_S` positions of its owner, in place of its own: none where 0."""
+        pairs: list[tuple[int, int]] = []
+        for slot, owner, length in zip(slots_S.tolist(), owners_S.tolist(), lengths_S.tolist(), strict=True):
+            if length:
+                pairs += self.tables.share(slot, owner, length)
+            else:
+                self.tables.release(slot)
+        if pairs:
+            sources, targets = (cpu_kernels.int64s(blocks) for blocks in zip(*pairs, strict=True))
+            n = ctypes.c_int64(len(pairs))
+            cpu_kernels.call("grrm_copy_blocks", self.sizes, self.keys, self.values, sources, targets, n)
 
     def begin(self, slots_S: NDArray[np.int64], sources_S: NDArray[np.int64], lengths_P: NDArray[np.int64]) -> None:
         """Slot `slots_S[i]` now begins with prompt `sources_S[i]`, whose length is `lengths_P[sources_S[i]]`."""

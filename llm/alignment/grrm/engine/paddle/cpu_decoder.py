@@ -12,6 +12,7 @@ import paddle
 from numpy.typing import NDArray
 from paddle import Tensor
 
+from grrm.engine.block_cache import BLOCK, blocks_within, n_blocks
 from grrm.engine.paddle.cpu_cache import CpuCache, SharedPrefixes, cache_counts
 from grrm.engine.paddle.weights import DecoderWeights, Projection, collect_weights
 from grrm.models import cpu_kernels
@@ -64,13 +65,17 @@ class CpuDecoder:
             return "the paddle wheel brings no BLAS that is known"
         return _unsupported_reason(collect_weights(model))
 
-    def new_cache(self, n_slots: int, max_len: int) -> CpuCache:
-        """A cache for `n_slots` sequences of at most `max_len` tokens, for the weights as they are now."""
-        sizes, addresses = self._sizes(n_slots, max_len), self._addresses()
+    def new_cache(self, n_slots: int, max_len: int, max_bytes: int | None = None) -> CpuCache:
+        """A cache for `n_slots` sequences of at most `max_len` tokens, for the weights as they are now.
+
+        It has fewer blocks where they would exceed `max_bytes`.
+        """
+        n_all = blocks_within(n_slots, max_len, self.cache_bytes(BLOCK), max_bytes)
+        sizes, addresses = self._sizes(n_all, n_blocks(max_len)), self._addresses()
         extents = np.empty((len(self.weights.layers), _PROJECTIONS, 8), np.int64)
         cpu_kernels.call("grrm_extents", sizes, addresses, extents)
         packed = self._packed(sizes, addresses, extents) if self._packs else None
-        return CpuCache(sizes, addresses, extents, packed)
+        return CpuCache(sizes, n_slots, max_len, addresses, extents, packed)
 
     def _packed(self, *model: NDArray[Any]) -> NDArray[np.float32] | None:
         """The weights in the layout of the BLAS; None where it has none, or there is no memory for the copy."""
@@ -97,14 +102,14 @@ class CpuDecoder:
 
     def cache_bytes(self, max_len: int) -> int:
         """Size of one slot of `max_len` positions over all layers."""
-        return 4 * sum(cache_counts(self._sizes(1, max_len)))
+        return 4 * sum(cache_counts(self._sizes(n_blocks(max_len), 1)))
 
-    def _sizes(self, n_slots: int, max_len: int) -> NDArray[np.int64]:
+    def _sizes(self, n_all: int, row: int) -> NDArray[np.int64]:
         """See `Sizes` in csrc/bindings/c_api.cpp for the order."""
         w = self.weights
         hidden, inner = w.embedding_VH.shape[1], w.layers[0].mlp_in[0].weight.shape[1]
         model = [hidden, w.n_heads, w.n_kv_heads, w.head_dim, inner, w.vocab_size, w.lm_head_is_transposed]
-        return cpu_kernels.int64s([*model, len(w.layers), n_slots, max_len])
+        return cpu_kernels.int64s([*model, len(w.layers), n_all, row])
 
     def prefill(
         self,
@@ -116,20 +121,21 @@ class CpuDecoder:
     ) -> NDArray[np.float32]:
         """Run right-padded prompts, put prompt `sources_S[i]` into slot `slots_S[i]`, return last-token logits_PV.
 
-        A prompt is computed in the first of its slots and copied to the others; padding is left out, and a prefix that
-        several prompts share is computed once.
+        A prompt is computed in the first of its slots, whose full blocks the others share; padding is left out, and a
+        prefix that several prompts share is computed once.
         """
-        first_P = slots_S[np.unique(sources_S, return_index=True)[1]]
+        first_P, tables = slots_S[np.unique(sources_S, return_index=True)[1]], cache.tables
         prefixes = SharedPrefixes.find(tokens_PT, lengths_P)
         logits_PV = np.empty((len(lengths_P), self.weights.vocab_size), np.float32)
         for level in range(prefixes.levels_P.max() + 1):
             rows = np.flatnonzero(prefixes.levels_P == level)
             begin_P = prefixes.shared_P[rows]
-            if level:
-                self._copy(cache, first_P[prefixes.owners_P[rows]], first_P[rows], begin_P)
+            cache.share(first_P[rows], first_P[prefixes.owners_P[rows]], begin_P)
+            for slot, length in zip(first_P[rows].tolist(), lengths_P[rows].tolist(), strict=True):
+                tables.grow(slot, length)
             logits_PV[rows] = self._run_rows(tokens_PT[rows], begin_P, lengths_P[rows], first_P[rows], cache)
         others = first_P[sources_S] != slots_S
-        self._copy(cache, first_P[sources_S][others], slots_S[others], lengths_P[sources_S][others])
+        cache.share(slots_S[others], first_P[sources_S][others], lengths_P[sources_S][others])
         cache.begin(slots_S, sources_S, lengths_P)
         return logits_PV
 
@@ -154,11 +160,6 @@ class CpuDecoder:
             logits.append(self._run(tokens_N[part], slots_N[part], positions_N[part], wanted, cache))
         return logits[0] if len(logits) == 1 else np.concatenate(logits)
 
-    def _copy(self, cache: CpuCache, from_S: Any, to_S: Any, counts_S: Any) -> None:
-        """The first `counts_S[i]` positions of slot `from_S[i]` to slot `to_S[i]`."""
-        copies = [cpu_kernels.int64s(array) for array in (from_S, to_S, counts_S)]
-        cpu_kernels.call("grrm_copy_slots", cache.sizes, cache.keys, cache.values, *copies, ctypes.c_int64(len(from_S)))
-
     def decode(
         self,
         slots_S: NDArray[np.int64],
@@ -171,6 +172,7 @@ class CpuDecoder:
         The keys and values of a shared prompt are read once for all its slots.
         """
         order_S, *sharing = cache.sharing(_within("slots", slots_S, cache.n_slots))
+        cache.tables.extend(slots_S, positions_S)
         return self._run(tokens_S[order_S], slots_S[order_S], positions_S[order_S], np.argsort(order_S), cache, sharing)
 
     def _run(
@@ -205,6 +207,7 @@ class CpuDecoder:
             ctypes.c_int64(len(given)),
             asked,
             ctypes.c_int64(len(asked)),
+            cache.tables.blocks_SB,
             cache.keys,
             cache.values,
             logits,

@@ -7,24 +7,31 @@ from pathlib import Path
 from typing import Any
 
 from grrm.engine import sampling
-from grrm.engine.api import Completion, SamplingParams, check_prompts, streams_of
+from grrm.engine.api import CacheUse, Completion, Request, SamplingParams, check_prompts, streams_of
 from grrm.engine.paddle import gpu_sampling
 from grrm.engine.paddle.cpu_decoder import CpuDecoder
+from grrm.engine.paddle.decoder import Decoder, Sampler, cache_length
+from grrm.engine.paddle.device_memory import free_memory_bytes
 from grrm.engine.paddle.gpu_decoder import GpuDecoder
 from grrm.engine.paddle.plain_decoder import PlainDecoder, round_up
-from grrm.engine.paddle.scheduler import Decoder, Sampler, Scheduler, cache_length
+from grrm.engine.paddle.scheduler import Scheduler
 from grrm.errors import UserError
 from grrm.models import cpu_kernels
 from grrm.models.checkpoint import load_causal_lm
 from grrm.startup import freeze_gc
 
+_GPU_STEP_TOKENS, _CPU_STEP_TOKENS = 4096, 1024  # a fraction of a second; what a processor has to do to be busy
+
 
 class PaddleEngine:
     """Generates with a PaddleNLP Qwen2 or Llama model, reading its own parameters: a trainer's updates need no copy.
 
-    `max_num_seqs` sequences run at a time (the slots of the KV cache), fewer where their cache would exceed
-    `max_cache_bytes` (but at least one). `prefill_tokens` bounds the prompt tokens, computed padding included, in one
-    prefill; a longer prompt runs alone, with the C++ kernels in chunks of that many tokens.
+    Up to `max_num_seqs` sequences run at a time, whose keys and values take up to `max_cache_bytes`: blocks of them are
+    handed out as sequences grow, and where they run out the one that came last gives up its own and is computed again
+    later. (In plain operators each sequence has room for the longest, so fewer run.) With `max_cache_bytes` None they
+    take up to `memory_fraction` of the memory that is free when `generate` begins. `prefill_tokens` bounds the prompt
+    tokens, computed padding included, in one prefill; a longer prompt runs alone, with the C++ kernels in chunks of so
+    many tokens. `cache_use` tells what the last `generate` made of the cache.
 
     A float32 model on the CPU runs in C++ kernels where they can be built, a bfloat16 or float16 model on a GPU in
     Paddle's fused operators, unless `use_kernels` is false; any other runs in plain Paddle operators. The C++ kernels
@@ -49,13 +56,14 @@ class PaddleEngine:
         model: Any,
         *,
         max_num_seqs: int = 256,
-        max_cache_bytes: int = 4 << 30,
+        max_cache_bytes: int | None = 4 << 30,
+        memory_fraction: float = 0.7,
         prefill_tokens: int = 4096,
         use_kernels: bool = True,
         max_packed_bytes: int = 4 << 30,
         precision: str = "float32",
     ) -> None:
-        if min(max_num_seqs, max_cache_bytes, prefill_tokens) < 1:
+        if min(max_num_seqs, 1 if max_cache_bytes is None else max_cache_bytes, prefill_tokens) < 1:
             raise UserError("max_num_seqs, max_cache_bytes and prefill_tokens of the Paddle engine must be at least 1.")
         self.model = model
         self._decoder, self._sample = choose_decoder(
@@ -66,6 +74,8 @@ class PaddleEngine:
             pass_tokens=prefill_tokens,
         )
         self._max_num_seqs, self._max_cache_bytes = max_num_seqs, max_cache_bytes
+        self._memory_fraction = memory_fraction
+        self.cache_use: CacheUse | None = None
         self._prefill_tokens = prefill_tokens
 
     @classmethod
@@ -82,6 +92,12 @@ class PaddleEngine:
     def max_prompt_tokens(self) -> int:
         """The longest prompt that leaves room for one token."""
         return int(self._decoder.weights.max_positions) - 1
+
+    @property
+    def step_tokens(self) -> int:
+        """How many tokens of prompts a step may read while others wait for their next token."""
+        on_gpu = self._decoder.weights.embedding_VH.place.is_gpu_place()
+        return _GPU_STEP_TOKENS if on_gpu else _CPU_STEP_TOKENS
 
     def update_weights(self) -> None:
         """Nothing to do: the decoder reads the model's own parameters."""
@@ -110,24 +126,57 @@ class PaddleEngine:
         model's logits are not finite.
         """
         streams = streams_of(prompts, stream_ids)
+        self.check(prompts, params)
+        if not prompts:
+            return []
+        longest = cache_length(prompts, params, self._decoder.weights.max_positions)
+        run = self._scheduler(round_up(len(prompts)), longest, shrinks=True)
+        run.add(
+            {
+                i: Request(prompt, params, stream)
+                for i, (prompt, stream) in enumerate(zip(prompts, streams, strict=True))
+            }
+        )
+        completions: dict[int, Completion] = {}
+        while not run.is_idle:
+            for number, completion in run.step():
+                completions[number] = completion
+                if on_finished is not None:
+                    on_finished(number, completion)
+        self.cache_use = run.cache_use()
+        return [completions[number] for number in range(len(prompts))]
+
+    def open_session(self, max_len: int | None = None) -> Scheduler:
+        """A batch that requests may join and leave, for prompts and completions of at least `max_len` tokens together.
+
+        As many as the model has positions, unless room for the longest is set apart for each sequence, as in plain
+        operators. The weights may not change while it is in use.
+        """
+        max_positions = self._decoder.weights.max_positions
+        wanted = max_len if max_len and self._decoder.computes_padding else max_positions
+        return self._scheduler(self._max_num_seqs, min(wanted, max_positions), shrinks=False)
+
+    def check(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> None:
+        """Raises UserError for prompts or stop tokens that this model cannot take."""
         weights = self._decoder.weights
         limit = f"model's max_position_embeddings of {weights.max_positions}"
         check_prompts(prompts, params, self.max_prompt_tokens, weights.vocab_size, limit)
-        if not prompts:
-            return []
-        n_slots = self._n_slots(prompts, params)
-        run = Scheduler(self._decoder, self._sample, prompts, params, streams, n_slots, self._prefill_tokens)
-        completions: dict[int, Completion] = {}
-        for request, completion in run.finished():
-            completions[request] = completion
-            if on_finished is not None:
-                on_finished(request, completion)
-        return [completions[request] for request in range(len(prompts))]
 
-    def _n_slots(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> int:
-        longest = cache_length(prompts, params, self._decoder.weights.max_positions)
-        affordable = max(1, self._max_cache_bytes // self._decoder.cache_bytes(longest))
-        return min(round_up(len(prompts)), self._max_num_seqs, affordable)
+    def _scheduler(self, n_wanted: int, max_len: int, *, shrinks: bool) -> Scheduler:
+        return Scheduler(
+            self._decoder,
+            self._sample,
+            min(n_wanted, self._max_num_seqs),
+            max_len,
+            self._prefill_tokens,
+            max_bytes=self._cache_bytes(),
+            shrinks=shrinks,
+        )
+
+    def _cache_bytes(self) -> int:
+        if self._max_cache_bytes is not None:
+            return self._max_cache_bytes
+        return int(self._memory_fraction * free_memory_bytes())
 
 
 def choose_decoder(

@@ -16,7 +16,7 @@ import paddle.nn.functional as F
 from numpy.typing import NDArray
 from paddle import Tensor
 
-from grrm.engine.block_cache import BLOCK, BlockCache, n_blocks
+from grrm.engine.block_cache import BLOCK, BlockCache, blocks_within, n_blocks
 from grrm.engine.paddle import gpu_operators
 from grrm.engine.paddle.gpu_operators import FusedOperators, attention_arguments
 from grrm.engine.paddle.weights import DecoderWeights, LayerWeights, Projection, collect_weights
@@ -48,10 +48,11 @@ class GpuDecoder:
         """Why the fused operators cannot run `model`, None when they can."""
         return _unsupported_reason(collect_weights(model), operators or gpu_operators.paddle_operators())
 
-    def new_cache(self, n_slots: int, max_len: int) -> BlockCache:
-        """An empty cache for `n_slots` sequences of at most `max_len` tokens."""
+    def new_cache(self, n_slots: int, max_len: int, max_bytes: int | None = None) -> BlockCache:
+        """An empty cache for `n_slots` sequences of at most `max_len` tokens, with fewer blocks beyond `max_bytes`."""
         w = self.weights
-        return BlockCache(len(w.layers), n_slots, w.n_kv_heads, max_len, w.head_dim, w.embedding_VH.dtype)
+        n_all = blocks_within(n_slots, max_len, self.cache_bytes(BLOCK), max_bytes)
+        return BlockCache(len(w.layers), n_slots, w.n_kv_heads, max_len, w.head_dim, w.embedding_VH.dtype, n_all)
 
     def cache_bytes(self, max_len: int) -> int:
         """Size of one slot of `max_len` positions over all layers."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from paddle import Tensor
 from paddle.incubate.nn.functional import fused_rms_norm
 
+from grrm.engine.block_cache import BlockTables
 from grrm.engine.paddle.weights import DecoderWeights, LayerWeights, Projection, collect_weights
 
 ROW_MULTIPLE = 16
@@ -35,6 +36,8 @@ class KVCache:
     `head_dim` numbers per (slot, kv head, position), so that any write is one in-place scatter; heads come before
     positions so that attention reads it without a transpose.
     """
+
+    tables: BlockTables | None = None  # every slot has room for the longest sequence
 
     def __init__(
         self, n_layers: int, n_slots: int, n_kv_heads: int, max_len: int, head_dim: int, dtype: paddle.dtype
@@ -82,9 +85,11 @@ class PlainDecoder:
         self.weights: DecoderWeights = collect_weights(model)
         self._group = self.weights.n_heads // self.weights.n_kv_heads
 
-    def new_cache(self, n_slots: int, max_len: int) -> KVCache:
-        """An empty cache for `n_slots` sequences of at most `max_len` tokens."""
+    def new_cache(self, n_slots: int, max_len: int, max_bytes: int | None = None) -> KVCache:
+        """An empty cache for `n_slots` sequences of at most `max_len` tokens, for fewer of them beyond `max_bytes`."""
         w = self.weights
+        if max_bytes is not None:
+            n_slots = max(1, min(n_slots, max_bytes // self.cache_bytes(max_len)))
         return KVCache(len(w.layers), n_slots, w.n_kv_heads, max_len, w.head_dim, w.embedding_VH.dtype)
 
     def cache_bytes(self, max_len: int) -> int:

@@ -3,183 +3,140 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Set
 from itertools import groupby
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from grrm.engine.api import Completion, SamplingParams
+from grrm.engine.api import CacheUse, Completion, Request
+from grrm.engine.block_cache import BLOCK, BlockTables, n_blocks
+from grrm.engine.paddle.decoder import Decoder, Sampler
 from grrm.engine.paddle.plain_decoder import ROW_MULTIPLE, round_up
-from grrm.engine.paddle.weights import DecoderWeights
-from grrm.engine.sampling import draw_uniforms
+from grrm.engine.paddle.slots import NOTHING, Drawn, Slots
 
 _REFILL_FRACTION = 4  # of the slots: a group of samples waits for that many at most
-_FREE = -1
-
-# (logits_SV, params, uniforms_S, n_generated_S, seen_SV) -> tokens_S, logprobs_S: see grrm.engine.sampling
-Sampler: TypeAlias = Callable[..., tuple[NDArray[np.int64], NDArray[np.float64]]]
-
-
-class Decoder(Protocol):
-    """A forward pass over a model's parameters, with a KV cache of its own kind."""
-
-    @property
-    def weights(self) -> DecoderWeights:
-        """The model's parameters and sizes."""
-        ...
-
-    @property
-    def computes_padding(self) -> bool:
-        """True where free slots and the padding of short prompts take as long as tokens that are wanted."""
-        ...
-
-    def new_cache(self, n_slots: int, max_len: int) -> Any:
-        """A cache for `n_slots` sequences of at most `max_len` tokens."""
-        ...
-
-    def cache_bytes(self, max_len: int) -> int:
-        """Size of one slot of `max_len` positions over all layers."""
-        ...
-
-    def prefill(
-        self,
-        tokens_PT: NDArray[np.int64],
-        lengths_P: NDArray[np.int64],
-        cache: Any,
-        slots_S: NDArray[np.int64],
-        sources_S: NDArray[np.int64],
-    ) -> Any:
-        """Run right-padded prompts, put prompt `sources_S[i]` into slot `slots_S[i]`, return last-token logits_PV."""
-        ...
-
-    def decode(
-        self, slots_S: NDArray[np.int64], tokens_S: NDArray[np.int64], positions_S: NDArray[np.int64], cache: Any
-    ) -> Any:
-        """Feed one token to each of `slots_S` at its position, return the next token's logits_SV."""
-        ...
-
-
-class Slots:
-    """State of the sequences being generated, one row per slot; a slot is free, or runs a request."""
-
-    def __init__(self, n_slots: int, params: SamplingParams, vocab_size: int) -> None:
-        self._params = params
-        self.requests_S = np.full(n_slots, _FREE)
-        self.lengths_S = np.zeros(n_slots, dtype=np.int64)  # prompt + generated
-        self.generated_S = np.zeros(n_slots, dtype=np.int64)
-        self._limits_S = np.zeros(n_slots, dtype=np.int64)
-        self._tokens_ST = np.zeros((n_slots, params.max_new_tokens), dtype=np.int64)
-        self._logprobs_ST = np.zeros((n_slots, params.max_new_tokens))
-        self._uniforms_ST = np.zeros((n_slots, params.max_new_tokens))
-        self._seen_SV = np.zeros((n_slots, vocab_size), dtype=bool) if params.repetition_penalty != 1 else None
-
-    def __len__(self) -> int:
-        return len(self.requests_S)
-
-    def free(self) -> NDArray[np.int64]:
-        """Indices of the free slots."""
-        return np.flatnonzero(self.requests_S == _FREE)
-
-    def busy(self) -> NDArray[np.int64]:
-        """Indices of the slots that run a request."""
-        return np.flatnonzero(self.requests_S != _FREE)
-
-    def admit(self, slot: int, request: int, prompt: Sequence[int], stream_id: int, limit: int) -> None:
-        """Start `request` in a free slot; it ends after `limit` tokens at the latest."""
-        self.requests_S[slot] = request
-        self.lengths_S[slot] = len(prompt)
-        self.generated_S[slot] = 0
-        self._limits_S[slot] = limit
-        self._uniforms_ST[slot, :limit] = draw_uniforms(self._params.seed, [stream_id], limit)[0]
-        if self._seen_SV is not None:
-            self._seen_SV[slot] = False
-            self._seen_SV[slot, list(prompt)] = True
-
-    def next_inputs(self, slots_S: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Last token and its position, for busy slots."""
-        return self._tokens_ST[slots_S, self.generated_S[slots_S] - 1], self.lengths_S[slots_S] - 1
-
-    def uniforms(self, slots_S: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The uniform number each slot's next token is drawn with."""
-        return self._uniforms_ST[slots_S, self.generated_S[slots_S]]
-
-    def seen(self, slots_S: NDArray[np.int64]) -> NDArray[np.bool_] | None:
-        """(S, V) marks of the tokens in prompt and completion; None without a repetition penalty."""
-        return None if self._seen_SV is None else self._seen_SV[slots_S]
-
-    def record(
-        self, slots_S: NDArray[np.int64], tokens_S: NDArray[np.int64], logprobs_S: NDArray[np.float64]
-    ) -> list[tuple[int, Completion]]:
-        """Append a token to each slot; slots that end become free and come back as (request, completion)."""
-        at_S = self.generated_S[slots_S]
-        self._tokens_ST[slots_S, at_S] = tokens_S
-        self._logprobs_ST[slots_S, at_S] = logprobs_S
-        self.generated_S[slots_S] += 1
-        self.lengths_S[slots_S] += 1
-        if self._seen_SV is not None:
-            self._seen_SV[slots_S, tokens_S] = True
-        stopped_S = np.isin(tokens_S, self._params.stop_token_ids)
-        ended_S = stopped_S | (self.generated_S[slots_S] >= self._limits_S[slots_S])
-        return [self._finish(slots_S[i], bool(stopped_S[i])) for i in np.flatnonzero(ended_S)]
-
-    def _finish(self, slot: int, stopped: bool) -> tuple[int, Completion]:
-        request, count = int(self.requests_S[slot]), self.generated_S[slot]
-        self.requests_S[slot] = _FREE
-        tokens = self._tokens_ST[slot, :count].tolist()
-        logprobs = self._logprobs_ST[slot, :count].tolist() if self._params.logprobs else []
-        return request, Completion(tokens, logprobs, "stop" if stopped else "length")
-
-    def keep(self, slots_S: NDArray[np.int64]) -> None:
-        """Drop all slots but these, which become slots 0, 1, 2, …"""
-        for name, rows in vars(self).items():
-            if isinstance(rows, np.ndarray):
-                setattr(self, name, rows[slots_S])
-
-
-def cache_length(prompts: Sequence[Sequence[int]], params: SamplingParams, max_positions: int) -> int:
-    """Positions a slot needs for any of the prompts and its completion, rounded up."""
-    return round_up(min(max(map(len, prompts)) + params.max_new_tokens, max_positions))
 
 
 class Scheduler:
-    """One `generate` call: requests wait, longest prompt first, are prefilled into free slots, and leave as they end.
+    """Runs requests in the slots of a cache: they wait, are prefilled into free slots, and leave as they end.
 
-    A request is the index of a prompt. All busy slots decode together, one token a step.
+    A request is known by a number, its prompt and completion have room for `max_len` tokens. All busy slots decode
+    together, one token a step; requests may be added between steps. With `shrinks` slots are given up as requests end,
+    where free ones take time: for requests that nobody adds to.
+
+    The cache takes up to `max_bytes`. Where its blocks run out the request that came last gives up its own, waits in
+    front of all others, and is later computed again up to where it was: what it draws stays what it is.
     """
 
     def __init__(
         self,
         decoder: Decoder,
         sample: Sampler,
-        prompts: Sequence[Sequence[int]],
-        params: SamplingParams,
-        stream_ids: Sequence[int],
         n_slots: int,
+        max_len: int,
         prefill_tokens: int,
+        *,
+        max_bytes: int | None = None,
+        shrinks: bool = False,
     ) -> None:
-        self._decoder, self._sample, self._prompts, self._params = decoder, sample, prompts, params
-        self._stream_ids, self._prefill_tokens = stream_ids, prefill_tokens
-        # The longest first: they take longest, and the end of the call should not wait for one that started last.
-        # Equal prompts, which share a prefill, stay together.
-        order = sorted(range(len(prompts)), key=lambda request: -len(prompts[request]))
-        self._waiting = deque(list(group) for _, group in groupby(order, key=lambda request: list(prompts[request])))
-        self._slots = Slots(n_slots, params, decoder.weights.vocab_size)
-        self._cache = decoder.new_cache(n_slots, cache_length(prompts, params, decoder.weights.max_positions))
+        self._decoder, self._sample = decoder, sample
+        self._prefill_tokens, self._shrinks = prefill_tokens, shrinks
+        self.max_len = min(max_len, decoder.weights.max_positions)
+        self._requests: dict[int, Request] = {}
+        self._waiting: deque[list[int]] = deque()
+        self._set_aside: dict[int, Drawn] = {}  # by number, of requests that wait to go on
+        self._cache = decoder.new_cache(n_slots, max_len, max_bytes)
+        self._tables: BlockTables | None = self._cache.tables
+        self._slots = Slots(self._cache.n_slots, decoder.weights.vocab_size)
+        self.most_running = self.n_set_aside = 0
 
-    def finished(self) -> Iterator[tuple[int, Completion]]:
-        """(request, completion) in the order in which they end."""
-        while self._waiting or len(self._slots.busy()):
-            yield from self._refill()
+    @property
+    def n_free(self) -> int:
+        """Slots for further requests, those that wait already left aside; below zero where more wait than are free."""
+        return len(self._slots.free()) - sum(map(len, self._waiting))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits and nothing runs."""
+        return not self._requests
+
+    def cache_use(self) -> CacheUse:
+        """What the requests so far made of the cache."""
+        if self._tables is None:
+            n_whole = self._cache.n_slots
+            size = n_whole * self._decoder.cache_bytes(self._cache.max_len)
+        else:
+            n_all, row = self._tables.n_owners.size, self._tables.blocks_SB.shape[1]
+            n_whole, size = n_all // row, n_all * self._decoder.cache_bytes(BLOCK)
+        return CacheUse(size, n_whole, self.most_running, self.n_set_aside)
+
+    def add(self, requests: Mapping[int, Request]) -> None:
+        """Requests to run, by numbers that no other has; those of equal prompts, which share a prefill, stay together.
+
+        The longest first: they take longest, and the last to end should not be one that started last.
+        """
+        order = sorted(requests, key=lambda number: -len(requests[number].prompt))
+        groups = groupby(order, key=lambda number: list(requests[number].prompt))
+        self._waiting.extend(list(group) for _, group in groups)
+        self._requests.update(requests)
+
+    def cancel(self, number: int) -> None:
+        """Forget a request, whether it waits or runs; one that has ended or was never there is no mistake."""
+        if self._requests.pop(number, None) is None:
+            return
+        self._slots.release(number)
+        self._set_aside.pop(number, None)
+        self._give_back()
+        groups = ([one for one in group if one != number] for group in self._waiting)
+        self._waiting = deque(group for group in groups if group)
+
+    def drawn(self, number: int, start: int = 0) -> tuple[list[int], list[float]]:
+        """Tokens that a request has from the `start`-th on, and their log-probabilities."""
+        if number in self._set_aside:
+            tokens, logprobs = self._set_aside[number]
+            return tokens[start:], logprobs[start:]
+        return self._slots.drawn(number, start)
+
+    def step(self, only: Set[int] | None = None) -> list[tuple[int, Completion]]:
+        """Prefill what waits and finds a slot, then one token for every request that runs; returns those that ended.
+
+        With `only` the tokens are for these requests, unless padding is computed, which would overwrite the others'
+        caches. Raises FloatingPointError where the model's logits are not finite.
+        """
+        ended = list(self._refill())
+        busy = self._slots.busy()
+        if len(busy) and self._shrinks and self._decoder.computes_padding:
+            self._compact(busy)
             busy = self._slots.busy()
-            if len(busy) == 0:
-                continue
-            if self._decoder.computes_padding:
-                self._compact(busy)
-                busy = self._slots.busy()
+        busy = self._with_blocks(busy)
+        self.most_running = max(self.most_running, len(busy))
+        if only is not None and not self._decoder.computes_padding:
+            busy = busy[np.isin(self._slots.requests_S[busy], list(only))]
+        if len(busy):
             logits_SV = self._decoder.decode(busy, *self._slots.next_inputs(busy), self._cache)
-            yield from self._draw(busy, logits_SV)
+            ended += self._draw(busy, logits_SV)
+        for number, _ in ended:
+            del self._requests[number]
+        return ended
+
+    def _with_blocks(self, busy: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Those of the busy slots that the next tokens have blocks for; the others' requests wait again."""
+        while self._tables is not None and not self._tables.can_extend(busy, self._slots.next_inputs(busy)[1]):
+            number, drawn = self._slots.set_aside()
+            self._set_aside[number] = drawn
+            self._waiting.appendleft([number])
+            self.n_set_aside += 1
+            self._give_back()
+            busy = self._slots.busy()
+        return busy
+
+    def _give_back(self) -> None:
+        """The blocks of slots that are free."""
+        if self._tables is not None:
+            for slot in self._slots.free().tolist():
+                self._tables.release(slot)
 
     def _refill(self) -> Iterator[tuple[int, Completion]]:
         """Prefill waiting requests into free slots."""
@@ -188,10 +145,12 @@ class Scheduler:
             admitted = list(zip(self._entering(len(free)), free.tolist(), strict=False))
             if not admitted:
                 return
-            for request, slot in admitted:
-                self._admit(request, slot)
+            for number, slot in admitted:
+                self._admit(number, slot)
             for batch in self._prefill_batches(admitted):
                 yield from self._prefill(batch)
+            for number, _ in admitted:
+                self._set_aside.pop(number, None)
 
     def _entering(self, n_free: int) -> list[int]:
         """The waiting requests to admit now: samples of a prompt together, so that it is prefilled once.
@@ -202,20 +161,50 @@ class Scheduler:
         entering: list[int] = []
         enough = -(-len(self._slots) // _REFILL_FRACTION)
         pads = self._decoder.computes_padding
+        n_busy, n_spare = len(self._slots) - n_free, self._n_spare_blocks()
         while self._waiting and not (pads and n_free < enough):
-            group, room = self._waiting[0], n_free - len(entering)
-            if room < (1 if pads else min(len(group), enough)):
+            group = self._waiting[0]
+            shared, own = self._blocks_of(group[0])
+            is_first = not n_busy + len(entering)  # which always finds enough blocks
+            room = min(n_free - len(entering), max((n_spare - shared) // own, is_first))
+            if room < (1 if pads or is_first else min(len(group), enough)):
                 break
             entering += group[:room]
+            n_spare -= shared + own * len(group[:room])
             self._waiting[0] = group[room:]
             if not self._waiting[0]:
                 self._waiting.popleft()
         return entering
 
-    def _admit(self, request: int, slot: int) -> None:
-        prompt = self._prompts[request]
-        limit = min(self._params.max_new_tokens, self._decoder.weights.max_positions - len(prompt))
-        self._slots.admit(slot, request, prompt, self._stream_ids[request], limit)
+    def _n_spare_blocks(self) -> int:
+        """Free blocks, less one for each busy slot that has yet to grow: it should not be set aside soon."""
+        if self._tables is None:
+            return len(self._slots)
+        busy = self._slots.busy()
+        n_owned_S = (self._tables.blocks_SB[busy] >= 0).sum(1)
+        return self._tables.n_free - int((-(-self._slots.final_lengths(busy) // BLOCK) > n_owned_S).sum())
+
+    def _blocks_of(self, number: int) -> tuple[int, int]:
+        """Blocks that the samples of a prompt have in common, and each one's own: to begin with and to grow into."""
+        if self._tables is None:
+            return 0, 1
+        length = len(self._tokens(number))
+        shared = length // BLOCK
+        return shared, min(2, n_blocks(len(self._requests[number].prompt) + self._limit(number)) - shared)
+
+    def _tokens(self, number: int) -> list[int]:
+        """What is computed when a request enters: its prompt and, where it was set aside, what it had drawn."""
+        prompt = self._requests[number].prompt
+        return [*prompt, *self._set_aside.get(number, NOTHING)[0]]
+
+    def _admit(self, number: int, slot: int) -> None:
+        before = self._set_aside.get(number, NOTHING)
+        self._slots.admit(slot, number, self._requests[number], self._limit(number), before)
+
+    def _limit(self, number: int) -> int:
+        """How many tokens a request may draw."""
+        request = self._requests[number]
+        return min(request.params.max_new_tokens, self.max_len - len(request.prompt))
 
     def _prefill_batches(self, admitted: list[tuple[int, int]]) -> Iterator[list[list[tuple[int, int]]]]:
         """Groups of equal prompts within the token budget; where padding is computed, of equal padded length.
@@ -223,11 +212,11 @@ class Scheduler:
         That length depends on the prompt alone.
         """
         by_length: dict[int, list[list[tuple[int, int]]]] = {}
-        previous: Sequence[int] | None = None
+        previous: list[int] = []
         for request, slot in admitted:
-            prompt = self._prompts[request]
+            prompt = self._tokens(request)
             groups = by_length.setdefault(round_up(len(prompt)) if self._decoder.computes_padding else 0, [])
-            if previous is None or list(prompt) != list(previous):
+            if prompt != previous:
                 groups.append([])
             groups[-1].append((request, slot))
             previous = prompt
@@ -238,7 +227,7 @@ class Scheduler:
         batch: list[list[tuple[int, int]]] = []
         tokens = 0
         for group in groups:
-            length = len(self._prompts[group[0][0]])
+            length = len(self._tokens(group[0][0]))
             length = round_up(length) if self._decoder.computes_padding else length
             if batch and tokens + length > self._prefill_tokens:
                 yield batch
@@ -248,7 +237,7 @@ class Scheduler:
         yield batch
 
     def _prefill(self, groups: list[list[tuple[int, int]]]) -> Iterator[tuple[int, Completion]]:
-        prompts = [self._prompts[group[0][0]] for group in groups]
+        prompts = [self._tokens(group[0][0]) for group in groups]
         tokens_PT = np.zeros((len(prompts), round_up(max(map(len, prompts)))), dtype=np.int64)
         for row, prompt in enumerate(prompts):
             tokens_PT[row, : len(prompt)] = prompt
@@ -259,11 +248,15 @@ class Scheduler:
         yield from self._draw(slots_S, logits_PV[sources_S])
 
     def _draw(self, slots_S: NDArray[np.int64], logits_SV: Any) -> list[tuple[int, Completion]]:
-        slots = self._slots
-        tokens_S, logprobs_S = self._sample(
-            logits_SV, self._params, slots.uniforms(slots_S), slots.generated_S[slots_S], slots.seen(slots_S)
-        )
-        return slots.record(slots_S, tokens_S, logprobs_S)
+        slots, ended = self._slots, []
+        for params, rows in slots.kinds(slots_S):
+            part_S, logits = (slots_S, logits_SV) if len(rows) == len(slots_S) else (slots_S[rows], logits_SV[rows])
+            seen_SV = slots.seen(part_S) if params.repetition_penalty != 1 else None
+            drawn = self._sample(logits, params, slots.uniforms(part_S), slots.generated_S[part_S], seen_SV)
+            ended += slots.record(part_S, *drawn, params.stop_token_ids)
+        if ended:
+            self._give_back()
+        return ended
 
     def _compact(self, busy: NDArray[np.int64]) -> None:
         """Halve the number of slots (repeatedly) once no request waits and half of them are free."""

@@ -1,0 +1,63 @@
+"""What the scheduler asks of a decoder, whatever it computes with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grrm.engine.api import SamplingParams
+from grrm.engine.paddle.plain_decoder import round_up
+from grrm.engine.paddle.weights import DecoderWeights
+
+# (logits_SV, params, uniforms_S, n_generated_S, seen_SV) -> tokens_S, logprobs_S: see grrm.engine.sampling
+Sampler: TypeAlias = Callable[..., tuple[NDArray[np.int64], NDArray[np.float64]]]
+
+
+class Decoder(Protocol):
+    """A forward pass over a model's parameters, with a KV cache of its own kind."""
+
+    @property
+    def weights(self) -> DecoderWeights:
+        """The model's parameters and sizes."""
+        ...
+
+    @property
+    def computes_padding(self) -> bool:
+        """True where free slots and the padding of short prompts take as long as tokens that are wanted."""
+        ...
+
+    def new_cache(self, n_slots: int, max_len: int, max_bytes: int | None = None) -> Any:
+        """A cache of up to `max_bytes` for `n_slots` sequences of at most `max_len` tokens, or for its own `n_slots`.
+
+        Where it has `tables` its blocks are handed out as sequences grow, and may be too few for all of them.
+        """
+        ...
+
+    def cache_bytes(self, max_len: int) -> int:
+        """Size of one slot of `max_len` positions over all layers."""
+        ...
+
+    def prefill(
+        self,
+        tokens_PT: NDArray[np.int64],
+        lengths_P: NDArray[np.int64],
+        cache: Any,
+        slots_S: NDArray[np.int64],
+        sources_S: NDArray[np.int64],
+    ) -> Any:
+        """Run right-padded prompts, put prompt `sources_S[i]` into slot `slots_S[i]`, return last-token logits_PV."""
+        ...
+
+    def decode(
+        self, slots_S: NDArray[np.int64], tokens_S: NDArray[np.int64], positions_S: NDArray[np.int64], cache: Any
+    ) -> Any:
+        """Feed one token to each of `slots_S` at its position, return the next token's logits_SV."""
+        ...
+
+
+def cache_length(prompts: Sequence[Sequence[int]], params: SamplingParams, max_positions: int) -> int:
+    """Positions a slot needs for any of the prompts and its completion, rounded up."""
+    return round_up(min(max(map(len, prompts)) + params.max_new_tokens, max_positions))

@@ -1,0 +1,54 @@
+"""How much memory the device of the models has, and how much of it is free."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import paddle
+
+from grrm.startup import local_processes
+
+_MEMINFO = Path("/proc/meminfo")
+_CONTAINER = Path("/sys/fs/cgroup")  # of version 2, as a container sees its own
+
+
+def device_memory_bytes() -> int:
+    """The memory of the device that models are loaded on: a GPU's, else this machine's."""
+    if paddle.device.get_device().startswith("gpu"):
+        return int(paddle.device.cuda.get_device_properties().total_memory)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def free_memory_bytes() -> int:
+    """Memory of the device that this process does not use: a GPU's, else its share of what the machine has left.
+
+    Other processes on the same GPU are not seen. The ranks on a machine without GPUs share what is available there, or
+    what its container may still take.
+    """
+    if paddle.device.get_device().startswith("gpu"):
+        paddle.device.cuda.empty_cache()  # what Paddle keeps of tensors that are gone
+        return device_memory_bytes() - int(paddle.device.cuda.memory_reserved())
+    return min(_available(), _left_in_container()) // local_processes()
+
+
+def _available() -> int:
+    try:
+        lines = _MEMINFO.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return device_memory_bytes()
+    (kib,) = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")] or [0]
+    return kib * 1024 or device_memory_bytes()
+
+
+def _left_in_container() -> int:
+    """What a limit on the container leaves, files that the system has cached not counted; all where there is none."""
+    try:
+        limit = (_CONTAINER / "memory.max").read_text(encoding="utf-8").strip()
+        used = int((_CONTAINER / "memory.current").read_text(encoding="utf-8"))
+        statistics = dict(line.split() for line in (_CONTAINER / "memory.stat").read_text("utf-8").splitlines())
+    except (OSError, ValueError):
+        return device_memory_bytes()
+    if limit == "max":
+        return device_memory_bytes()
+    return max(0, int(limit) - used + int(statistics.get("inactive_file", 0)))

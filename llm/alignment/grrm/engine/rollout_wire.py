@@ -1,0 +1,229 @@
+"""What rollouts say to serving engines: token ids in, ids and log-probabilities out, and the change of weights.
+
+Written against FastDeploy 2.6 (entrypoints/openai/protocol.py, docs/features/weight_update.md) and vLLM 0.16
+(entrypoints/openai, entrypoints/serve/rlhf, the worker's reload_weights). One prompt a request: FastDeploy adds up the
+log-probabilities of all prompts of a request.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from grrm.engine.api import Completion, SamplingParams
+from grrm.errors import UserError
+from grrm.rewards.protocol import AnswerError
+from grrm.rewards.validation import first_error
+
+PADDLE, HUGGING_FACE = "Paddle's", "Hugging Face's"  # layouts of weights
+# A token that is all but impossible; vLLM cuts logarithms off at -9999.
+_IMPOSSIBLE = -9000.0
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+
+class _Logprobs(_Answer):
+    token_logprobs: list[Annotated[float, Field(le=1e-3, allow_inf_nan=False)]]
+
+
+class _Choice(_Answer):
+    logprobs: _Logprobs | None = None
+    token_ids: list[Annotated[int, Field(ge=0)]] | None = None  # vLLM
+    completion_token_ids: list[Annotated[int, Field(ge=0)]] | None = None  # FastDeploy
+    finish_reason: str | None = None
+
+
+class _Completion(_Answer):
+    choices: Annotated[list[_Choice], Field(min_length=1, max_length=1)]
+    weight_version: int | None = None
+
+
+class _Control(_Answer):
+    """What FastDeploy says beside the status; vLLM says less."""
+
+    error_code: int | None = None
+    error_message: str | None = None
+    status: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One request of a change of weights."""
+
+    question: str
+    path: str
+    body: dict[str, Any] | None = None
+
+    @property
+    def content(self) -> bytes | None:
+        """The request's body."""
+        return None if self.body is None else json.dumps(self.body).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A completion, and the version of the weights that the server says drew it, if it says so."""
+
+    completion: Completion
+    weight_version: int | None
+
+
+class RolloutApi(ABC):
+    """How one kind of server is asked. `layout` is that of the weights it reads: Paddle's or Hugging Face's."""
+
+    name: ClassVar[str]
+    layout: ClassVar[str]
+    max_seed: ClassVar[int]
+
+    @abstractmethod
+    def request(self, prompt: Sequence[int], params: SamplingParams) -> dict[str, Any]:
+        """The fields that only this kind of server has, or has a meaning of its own for."""
+
+    @abstractmethod
+    def steps(self, weights: Path) -> tuple[Step, Step, Step]:
+        """Pause, take over the model folder `weights`, go on."""
+
+    @abstractmethod
+    def tokens(self, choice: _Choice) -> list[int] | None:
+        """The ids of the drawn tokens."""
+
+    @abstractmethod
+    def check(self, params: SamplingParams) -> None:
+        """Raises UserError for what this server does otherwise than asked."""
+
+    def body(self, model: str, prompt: Sequence[int], params: SamplingParams, stream: int) -> bytes:
+        """The request for one completion; `stream` is the number of its random stream."""
+        (number,) = np.random.SeedSequence([params.seed, stream]).generate_state(1, np.uint64)
+        common = {
+            "model": model,
+            "prompt": [int(token) for token in prompt],
+            "n": 1,
+            "seed": int(number) % (self.max_seed + 1),
+            "temperature": params.temperature,
+            "top_p": params.top_p,
+            "repetition_penalty": params.repetition_penalty,
+            "stop_token_ids": list(params.stop_token_ids),
+            "return_token_ids": True,
+            **({"logprobs": 1} if params.logprobs else {}),
+        }
+        return json.dumps({**common, **self.request(prompt, params)}).encode()
+
+    def read(self, content: bytes, params: SamplingParams) -> Reply:
+        """The completion in an answer: up to its first stop token, or its first `max_new_tokens`.
+
+        Raises AnswerError for one that is malformed, broken off, or has not one log-probability a token.
+        """
+        try:
+            answer = _Completion.model_validate_json(content)
+        except ValidationError as error:
+            _, place, message = first_error(error)
+            raise AnswerError(f"the answer is malformed at {place or 'its top level'}: {message}") from error
+        (choice,) = answer.choices
+        tokens, logprobs = self.tokens(choice), choice.logprobs.token_logprobs if choice.logprobs else []
+        if choice.finish_reason not in ("stop", "length"):
+            raise AnswerError(f"the completion ended with finish_reason {choice.finish_reason!r}")
+        if tokens is None or (params.logprobs and len(tokens) != len(logprobs)):
+            n_tokens = "no" if tokens is None else len(tokens)
+            raise AnswerError(f"the completion has {n_tokens} token ids and {len(logprobs)} log-probabilities")
+        logprobs = logprobs if params.logprobs else []
+        end = next((place for place, token in enumerate(tokens) if token in params.stop_token_ids), len(tokens))
+        n_drawn = min(end + 1, params.max_new_tokens, len(tokens))
+        reason = "stop" if end < n_drawn else "length"
+        if reason == "length" and n_drawn < params.max_new_tokens:
+            raise AnswerError(f"the completion ended after {n_drawn} tokens without a stop token")
+        if min(logprobs[:n_drawn], default=0.0) < _IMPOSSIBLE:
+            raise AnswerError("the completion holds a token that its own log-probability calls impossible")
+        return Reply(Completion(tokens[:n_drawn], logprobs[:n_drawn], reason), answer.weight_version)
+
+    def read_control(self, content: bytes) -> None:
+        """Raises AnswerError where the answer to a step says that it failed."""
+        try:
+            answer = _Control.model_validate_json(content or b"{}")
+        except ValidationError:
+            return  # no object: the status 200 is all it says
+        if answer.error_code not in (None, 0, 200) or answer.status in ("error", "failed"):
+            raise AnswerError(f"it says {' '.join((answer.error_message or 'error').split())[:300]}")
+
+
+class FastDeployApi(RolloutApi):
+    """FastDeploy from 2.6 on, started with --enable-logprob, --dynamic-load-weight and --load_strategy rsync."""
+
+    name = "fastdeploy"
+    layout = PADDLE
+    max_seed = 922337203685477580
+
+    def check(self, params: SamplingParams) -> None:
+        """Minimum lengths hold for the checkpoint's own end token alone."""
+        if params.min_new_tokens:
+            raise UserError(
+                f"min_new_tokens {params.min_new_tokens} has no effect in FastDeploy, which suppresses no stop tokens "
+                "but the checkpoint's own: set min_dec_len: 0"
+            )
+
+    def request(self, prompt: Sequence[int], params: SamplingParams) -> dict[str, Any]:
+        """Log-probabilities are asked for at the temperature; 0 would be taken for 1."""
+        greedy = {"temperature": 1.0, "top_p": 0.0} if params.temperature == 0 else {}
+        return {
+            **greedy,
+            "max_tokens": params.max_new_tokens + 1,  # the last token allowed is replaced by an end token
+            "min_tokens": 0,  # its default is 1
+            "temp_scaled_logprobs": params.logprobs and params.temperature != 0,
+        }
+
+    def steps(self, weights: Path) -> tuple[Step, Step, Step]:
+        """The version is the folder's name, below the one that the server was told to fetch from."""
+        update = {"version": weights.name, "verify_checksum": False}
+        return (
+            Step("to pause", "/v1/pause"),
+            Step("to take over weights", "/v1/update_weights", update),
+            Step("to go on", "/v1/resume"),
+        )
+
+    def tokens(self, choice: _Choice) -> list[int] | None:
+        """They have a name of their own."""
+        return choice.completion_token_ids
+
+
+class VllmApi(RolloutApi):
+    """vLLM from 0.16 on, started with VLLM_SERVER_DEV_MODE=1, which opens its routes for pausing and weights."""
+
+    name = "vllm"
+    layout = HUGGING_FACE
+    max_seed = 2**63 - 1
+
+    def check(self, params: SamplingParams) -> None:
+        """Its log-probabilities are those before the temperature, unless it was started otherwise."""
+        if params.logprobs and params.temperature not in (0, 1):
+            raise UserError(
+                f"temperature {params.temperature:g} is not supported with vLLM, whose log-probabilities are those at "
+                "temperature 1: set temperature: 1"
+            )
+
+    def request(self, prompt: Sequence[int], params: SamplingParams) -> dict[str, Any]:
+        """Only the tokens in stop_token_ids end a completion."""
+        return {"max_tokens": params.max_new_tokens, "min_tokens": params.min_new_tokens, "ignore_eos": True}
+
+    def steps(self, weights: Path) -> tuple[Step, Step, Step]:
+        """Pausing empties the prefix cache, whose values are of the old weights."""
+        update = {"method": "reload_weights", "kwargs": {"weights_path": str(weights)}}
+        return (
+            Step("to pause", "/pause?mode=abort&clear_cache=true"),
+            Step("to take over weights", "/collective_rpc", update),
+            Step("to go on", "/resume"),
+        )
+
+    def tokens(self, choice: _Choice) -> list[int] | None:
+        """The stop token is among them."""
+        return choice.token_ids
+
+
+ROLLOUT_APIS: dict[str, RolloutApi] = {api.name: api for api in (FastDeployApi(), VllmApi())}

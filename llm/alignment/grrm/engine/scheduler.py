@@ -1,0 +1,258 @@
+"""Continuous batching across callers: what arrives joins the batch that runs, and leaves it when its caller has gone.
+
+A thread of its own steps the engine. Callers submit requests from theirs and are told of tokens and completions.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count, groupby
+from typing import Protocol
+
+from grrm.engine.api import Completion, Request, SamplingParams, Session
+from grrm.engine.short_steps import ShortSteps, is_small
+from grrm.engine.submission import Drawn, Ended, Key, SharedSequence, Submission
+
+logger = logging.getLogger(__name__)
+_ROOM_MULTIPLE = 1024  # of a slot: so many tokens more each time
+
+
+class SessionEngine(Protocol):
+    """An engine whose batches may be joined while they run."""
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """The longest prompt that leaves room for one token."""
+        ...
+
+    @property
+    def step_tokens(self) -> int:
+        """How many tokens of prompts a step may read where nothing else is said."""
+        ...
+
+    def open_session(self, max_len: int | None = None) -> Session:
+        """A batch for prompts and completions of up to `max_len` tokens together, at most the model's positions."""
+        ...
+
+    def check(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> None:
+        """Raises UserError for prompts or stop tokens that the model cannot take."""
+        ...
+
+
+class BatchScheduler:
+    """Runs the requests of all callers in one batch of `engine`.
+
+    Before each step waiting requests enter where slots are free: of the caller with the fewest running ones first, so
+    that a small submission does not wait for a large one; equal prompts together, and within a submission each after
+    the one that it has the longest prefix in common with, because the engine computes such a prefix once. The prompts
+    that enter and the tokens that are decoded in a step number at most `max_batched_tokens`, by default the engine's
+    `step_tokens`, so that those who are served already do not stand still for long; a longer prompt enters by itself.
+    Small submissions enter before large ones, and may take steps of their own (see `ShortSteps`). A request equal to
+    one under way, its random stream included, shares its completion. The room of a slot grows with what is asked for,
+    up to the model's positions; for that the batch has to run empty.
+    """
+
+    def __init__(self, engine: SessionEngine, *, max_batched_tokens: int | None = None) -> None:
+        self._engine, self._max_batched_tokens = engine, max_batched_tokens or engine.step_tokens
+        self._session: Session | None = None
+        self._short_steps = ShortSteps()
+        self._numbers = count()
+        self._submissions: list[Submission] = []  # with waiting requests, in the order of arrival
+        self._under_way: dict[Key, SharedSequence] = {}
+        self._running: dict[int, SharedSequence] = {}
+        self._cancelled: list[int] = []
+        self._changed = threading.Condition()
+        threading.Thread(target=self._work, name="batch-scheduler", daemon=True).start()
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """The longest prompt that leaves room for one token."""
+        return self._engine.max_prompt_tokens
+
+    @property
+    def n_running(self) -> int:
+        """Sequences in the batch."""
+        return len(self._running)
+
+    @property
+    def n_waiting(self) -> int:
+        """Sequences that wait for a slot."""
+        with self._changed:
+            return len(self._under_way) - len(self._running)
+
+    def submit(self, requests: Sequence[Request], *, streams: bool = False) -> Submission:
+        """Have `requests` run; with `streams` their tokens are told as they are drawn.
+
+        Raises UserError for one that the model cannot take.
+        """
+        for request in requests:
+            self._engine.check([request.prompt], request.params)
+        submission = Submission(len(requests), self._give_up, streams=streams)
+        keys = [_key(request) for request in requests]
+        order = sorted(range(len(requests)), key=lambda index: keys[index][0])
+        with self._changed:
+            for _, equal in groupby(order, key=lambda index: keys[index][0]):
+                fresh = [
+                    sequence
+                    for index in equal
+                    if (sequence := self._subscribe(submission, index, requests[index], keys[index])) is not None
+                ]
+                if fresh:
+                    submission.waiting.append(fresh)
+            if submission.waiting:
+                self._submissions.append(submission)
+            self._changed.notify()
+        return submission
+
+    def _subscribe(self, submission: Submission, index: int, request: Request, key: Key) -> SharedSequence | None:
+        """The sequence that is to run for the request, None where one is under way."""
+        found = self._under_way.get(key)
+        sequence = found or SharedSequence(next(self._numbers), request, key, submission)
+        sequence.wanted_by.append((submission, index))
+        self._under_way[key] = sequence
+        return None if found else sequence
+
+    def _give_up(self, submission: Submission, indices: Sequence[int]) -> None:
+        given_up = {(submission, index) for index in indices}
+        with self._changed:
+            for sequence in list(self._under_way.values()):
+                if given_up.isdisjoint(sequence.wanted_by):
+                    continue
+                sequence.wanted_by = [one for one in sequence.wanted_by if one not in given_up]
+                if sequence.number in self._running:
+                    if not sequence.wanted_by:
+                        self._leave(sequence)
+                        self._cancelled.append(sequence.number)
+                elif not sequence.wanted_by or sequence.owner is submission:
+                    self._move(sequence)
+            self._changed.notify()
+
+    def _move(self, sequence: SharedSequence) -> None:
+        """A waiting sequence to the queue of another who wants it, or out of all."""
+        old = sequence.owner
+        old.waiting = deque(kept for group in old.waiting if (kept := [one for one in group if one is not sequence]))
+        if not sequence.wanted_by:
+            del self._under_way[sequence.key]
+        else:
+            sequence.owner = sequence.wanted_by[0][0]
+            sequence.owner.waiting.append([sequence])
+            if sequence.owner not in self._submissions:
+                self._submissions.append(sequence.owner)
+        self._submissions = [one for one in self._submissions if one.waiting]
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._submissions or self._running or self._cancelled)
+                cancelled, self._cancelled = self._cancelled, []
+            try:
+                if self._session:
+                    for number in cancelled:
+                        self._session.cancel(number)
+                with self._changed:
+                    entering, only = self._plan()
+                if self._session and self._running:
+                    self._session.add(entering)
+                    began_s = time.perf_counter()
+                    ended = self._session.step(only)
+                    took_s = time.perf_counter() - began_s
+                    self._short_steps.record(took_s, is_short=only is not None, reads=bool(entering))
+                    self._tell(self._session, ended)
+            except BaseException as error:  # noqa: BLE001 - raised again by all whose requests it ends
+                self._fail(error)
+
+    def _plan(self) -> tuple[dict[int, Request], set[int] | None]:
+        """What enters with the next step, and for whom it is: None for all that run."""
+        is_short = self._short_steps.is_due and self._few_running() is not None
+        entering = self._entering(small_only=is_short)
+        few = self._few_running() if self._short_steps.is_due else None
+        return entering, few if few is not None and few >= entering.keys() else None
+
+    def _few_running(self) -> set[int] | None:
+        """The sequences of small submissions that run; None where there are none, or so many that they are not few."""
+        found = {one.number for one in self._running.values() if self._is_small(one.owner)}
+        return found if is_small(len(found), len(self._running)) else None
+
+    def _is_small(self, submission: Submission) -> bool:
+        return is_small(len(submission.n_seen), len(self._under_way))
+
+    def _entering(self, *, small_only: bool) -> dict[int, Request]:
+        tokens = self._max_batched_tokens - len(self._running)
+        entering: dict[int, Request] = {}
+        among = [one for one in self._submissions if not small_only or self._is_small(one)]
+        while among:
+            submission = min(among, key=lambda one: (one.n_running, len(one.n_seen)))
+            group = submission.waiting[0]
+            tokens -= len(group[0].request.prompt)
+            if (entering and tokens < 0) or not self._has_room(group, len(entering)):
+                break
+            if not entering and self._is_small(submission):
+                among = [one for one in among if self._is_small(one)]
+            submission.waiting.popleft()
+            if not submission.waiting:
+                self._submissions.remove(submission)
+                among = [one for one in among if one is not submission]
+            submission.n_running += len(group)
+            self._running.update((one.number, one) for one in group)
+            entering.update((one.number, one.request) for one in group)
+        return entering
+
+    def _has_room(self, group: Sequence[SharedSequence], n_entering: int) -> bool:
+        """Whether a slot is free beyond those for `n_entering`; opens a session with more room per slot if it may."""
+        wanted = min(max(map(_length, group)), self._engine.max_prompt_tokens + 1)
+        if self._session is None or self._session.max_len < wanted:
+            if self._running:
+                return False
+            self._session = None  # frees its memory first
+            self._session = self._engine.open_session(-(-wanted // _ROOM_MULTIPLE) * _ROOM_MULTIPLE)
+        return self._session.n_free > n_entering
+
+    def _tell(self, session: Session, ended: Sequence[tuple[int, Completion]]) -> None:
+        with self._changed:
+            for number, completion in ended:
+                sequence = self._running.get(number)
+                if sequence is None:
+                    continue  # cancelled during the step
+                self._leave(sequence)
+                for submission, index in sequence.wanted_by:
+                    submission.put(Ended(index, completion))
+            for number, sequence in self._running.items():
+                for submission, index in sequence.wanted_by:
+                    if submission.streams:
+                        tokens, logprobs = session.drawn(number, submission.n_seen[index])
+                        submission.n_seen[index] += len(tokens)
+                        if tokens:
+                            submission.put(Drawn(index, tokens, logprobs))
+
+    def _leave(self, sequence: SharedSequence) -> None:
+        del self._running[sequence.number], self._under_way[sequence.key]
+        sequence.owner.n_running -= 1
+
+    def _fail(self, error: BaseException) -> None:
+        """All that runs has failed, and where there is not even a session, what waits too; the rest gets a new one."""
+        with self._changed:
+            failed = list((self._under_way if self._session is None else self._running).values())
+            logger.error("the engine failed, and %d sequences with it", len(failed), exc_info=error)
+            self._session, self._cancelled = None, []
+            wanted_by = {submission for sequence in failed for submission, _ in sequence.wanted_by}
+            for submission in wanted_by:
+                submission.put(error)
+                self._give_up(submission, range(len(submission.n_seen)))
+            self._cancelled = []
+
+
+def _length(sequence: SharedSequence) -> int:
+    return len(sequence.request.prompt) + sequence.request.params.max_new_tokens
+
+
+def _key(request: Request) -> Key:
+    """What the completion depends on; a greedy one not on the random stream."""
+    params, stream_id = request.params, request.stream_id
+    if params.temperature == 0:
+        params, stream_id = replace(params, seed=0), 0
+    return tuple(request.prompt), params, stream_id

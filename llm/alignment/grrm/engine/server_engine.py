@@ -1,0 +1,152 @@
+"""Rollouts on a serving engine of its own: completions over HTTP, and weights that it takes over from a folder."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from grrm.engine.api import Completion, SamplingParams, check_prompts, streams_of
+from grrm.engine.openai_wire import COMPLETIONS_PATH
+from grrm.engine.rollout_wire import Reply, RolloutApi, Step
+from grrm.engine.server_calls import WHICH_MODEL, Call, GenerationServerError, ServerCalls
+from grrm.rewards.protocol import AnswerError
+from grrm.rewards.server_pool import ServerPool
+
+logger = logging.getLogger(__name__)
+_AT_START, _UNKNOWN = -1, -2  # versions of servers that have taken over no weights, or were cut off while they did
+
+
+class ServerEngine:
+    """An `Engine` over FastDeploy or vLLM servers of the policy; several URLs are a pool.
+
+    `publish(version)` is a collective of all trainer ranks that leaves the policy's weights of now in a model folder
+    which the servers see as well. `together(work)` does `work` on the first rank and has every rank go on, or raise,
+    together. `step()` tells the trainer's step, once that is set: weights are published once a step.
+
+    Each completion carries the version, which is the step, of the weights that drew it: the one that its server
+    acknowledged last, or what the server itself says. A server that could not take over the last weights goes on being
+    asked while it is at most `max_staleness` updates behind, and is brought up to date at the next one; an answer that
+    says it is further behind is refused. A call takes at most the `deadline_s` of `calls`.
+    """
+
+    draws_apart = True
+
+    def __init__(
+        self,
+        calls: ServerCalls,
+        api: RolloutApi,
+        *,
+        vocab_size: int,
+        max_positions: int,
+        publish: Callable[[int], Path],
+        together: Callable[[Callable[[], Any]], Any],
+        max_staleness: int = 0,
+        model: str | None = None,
+    ) -> None:
+        self._calls, self._api, self._model = calls, api, model
+        self._vocab_size, self._max_positions = vocab_size, max_positions
+        self._publish, self._together, self._max_staleness = publish, together, max_staleness
+        self.step: Callable[[], int] = lambda: 0
+        self._published = [_AT_START]
+        self._versions = dict.fromkeys(calls.pool.urls, _AT_START)
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """The longest prompt that leaves room for one token."""
+        return self._max_positions - 1
+
+    def update_weights(self) -> None:
+        """Have every server pause, take over the trainer's weights and go on; nothing where they have them.
+
+        Raises UserError, on every rank, when one fails, or with `max_staleness` when none is left that is fresh enough.
+        """
+        version = self.step()
+        if self._published[-1] == version:
+            return
+        folder = self._publish(version)
+        self._published.append(version)
+        self._versions = self._together(lambda: self._update_servers(folder, version))
+
+    def sleep(self) -> None:
+        """Nothing is released: the servers have devices of their own."""
+
+    def wake(self) -> None:
+        """Nothing to undo."""
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        params: SamplingParams,
+        stream_ids: Sequence[int] | None = None,
+        on_finished: Callable[[int, Completion], None] | None = None,
+    ) -> list[Completion]:
+        """One completion per prompt, order kept; `on_finished` is called from the threads of the requests.
+
+        Raises UserError for params or prompts that the servers cannot serve, and GenerationServerError when some
+        prompt got no completion in time; nothing is made up for it.
+        """
+        self._api.check(params)
+        streams = streams_of(prompts, stream_ids)
+        limit = f"model's max_position_embeddings of {self._max_positions}"
+        check_prompts(prompts, params, self.max_prompt_tokens, self._vocab_size, limit)
+        if not prompts:
+            return []
+        deadline = time.monotonic() + self._calls.deadline_s
+        model = self._model_name(deadline)
+        pool = ServerPool([url for url, version in self._versions.items() if version in self._usable])
+
+        def read(content: bytes, server: str) -> Completion:
+            return self._tagged(self._api.read(content, params), server)
+
+        calls = [
+            Call(f"prompt {i}", "POST", COMPLETIONS_PATH, self._api.body(model, prompt, params, stream), read, pool)
+            for i, (prompt, stream) in enumerate(zip(prompts, streams, strict=True))
+        ]
+        answers = self._calls.ask_all(calls, deadline, on_answer=on_finished)
+        return [one for one in answers if isinstance(one, Completion)]  # failures are raised
+
+    def _model_name(self, deadline: float) -> str:
+        if self._model is None:
+            (found,) = self._calls.ask_all([WHICH_MODEL], deadline)
+            self._model = str(found)
+        return self._model
+
+    def _tagged(self, reply: Reply, server: str) -> Completion:
+        """The completion with the version of the weights that drew it."""
+        version = self._versions[server] if reply.weight_version is None else reply.weight_version
+        if version not in self._usable:
+            raise AnswerError(f"it drew with weights of step {version}, and the trainer is at {self._published[-1]}")
+        return replace(reply.completion, weight_version=version)
+
+    @property
+    def _usable(self) -> list[int]:
+        """The versions that rollouts may be of."""
+        return self._published[-1 - self._max_staleness :]
+
+    def _update_servers(self, folder: Path, version: int) -> dict[str, int]:
+        """The version that each server has after this."""
+        deadline = time.monotonic() + self._calls.deadline_s
+        versions, left, failed = dict(self._versions), self._calls.pool.urls, {}
+        for number, step in enumerate(self._api.steps(folder)):
+            answers = self._calls.ask_each(left, self._control(step), deadline)
+            lost = {url: error for url, error in answers.items() if isinstance(error, GenerationServerError)}
+            if number > 0:  # it is paused, with old weights, new ones or parts of both
+                versions.update(dict.fromkeys(lost, _UNKNOWN))
+            failed.update(lost)
+            left = [url for url in left if url not in lost]
+        versions.update(dict.fromkeys(left, version))
+        if failed and (not self._max_staleness or not any(one in self._usable for one in versions.values())):
+            raise next(iter(failed.values()))
+        for url, error in failed.items():
+            logger.warning("rollout server %s is not up to date: %s", url, error)
+        return versions
+
+    def _control(self, step: Step) -> Call[None]:
+        def read(content: bytes, server: str) -> None:
+            self._api.read_control(content)
+
+        return Call(step.question, "POST", step.path, step.content, read)

@@ -1,0 +1,76 @@
+"""Blocks on demand: fewer than all sequences need change nothing that is drawn, only when it is computed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from grrm.engine.api import Request, SamplingParams
+from grrm.engine.block_cache import BLOCK
+from grrm.engine.paddle.cpu_decoder import CpuDecoder
+from grrm.engine.paddle.engine import PaddleEngine
+
+SEEDS = st.integers(0, 2**31)
+
+
+@pytest.fixture(scope="module")
+def long_model(make_model):
+    model = make_model("qwen2", max_position_embeddings=512)
+    if CpuDecoder.unsupported_reason(model):
+        pytest.skip("the C++ decoder does not run this here")
+    return model
+
+
+def drawn(model, prompts, params, blocks=None):
+    """Completions of an engine whose cache has so many blocks, and what it made of the cache."""
+    engine = PaddleEngine(model, max_num_seqs=12)
+    engine._max_cache_bytes = 1 << 40 if blocks is None else blocks * engine._decoder.cache_bytes(BLOCK)
+    return engine.generate(prompts, params), engine.cache_use
+
+
+@given(SEEDS, st.integers(1, 14), st.sampled_from([1.0, 1.3]))
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_small_cache_draws_the_same_tokens_as_a_large_one(long_model, seed, blocks, penalty):
+    rng = np.random.default_rng(seed)
+    groups = [rng.integers(6, 90, rng.integers(1, 150)).tolist() for _ in range(rng.integers(1, 5))]
+    prompts = [prompt for prompt in groups for _ in range(rng.integers(1, 5))]
+    params = SamplingParams(90, temperature=0.9, seed=seed, stop_token_ids=(3,), repetition_penalty=penalty)
+    wanted, whole = drawn(long_model, prompts, params)
+    found, use = drawn(long_model, prompts, params, blocks)
+    assert found == wanted
+    assert whole.n_set_aside == 0
+    assert use.most_running <= whole.most_running
+
+
+def test_sequences_that_grow_together_are_set_aside_and_finish(long_model):
+    prompts = [[token] * 50 for token in range(10, 18)]
+    params = SamplingParams(130, seed=4)
+    wanted, whole = drawn(long_model, prompts, params)
+    found, use = drawn(long_model, prompts, params, blocks=9)
+    assert found == wanted
+    assert (whole.most_running, whole.n_set_aside) == (8, 0)
+    assert use.n_set_aside > 0
+    assert use.whole == 3, "of up to 180 tokens, three blocks each"
+    assert use.most_running > use.whole, "more run while they are short than there is room for at their end"
+
+
+def test_a_request_that_was_set_aside_can_be_followed_and_cancelled(long_model):
+    engine = PaddleEngine(long_model, max_num_seqs=4)
+    engine._max_cache_bytes = 4 * engine._decoder.cache_bytes(BLOCK)
+    session = engine.open_session(3 * BLOCK)
+    session.add({number: Request([20 + number] * 10, SamplingParams(170), number) for number in (0, 1)})
+    steps = 0
+    while not session.n_set_aside:
+        session.step()
+        steps += 1
+    assert 10 + steps > 2 * BLOCK
+    tokens, logprobs = session.drawn(1, start=5)
+    assert len(tokens) == len(logprobs) == steps - 5, "it waits with all that it has drawn"
+    session.cancel(1)
+    ended = {}
+    while not session.is_idle:
+        ended.update(session.step())
+    assert list(ended) == [0]
+    assert session._tables.n_free == 4

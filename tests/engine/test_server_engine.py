@@ -1,0 +1,247 @@
+"""Rollouts on serving engines: what is asked, what comes back, and which weights drew it, by two servers' schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from support.rollout_server import MODEL, RolloutServer
+
+from grrm.engine.api import Completion, SamplingParams
+from grrm.engine.rollout_wire import ROLLOUT_APIS
+from grrm.engine.server_calls import GenerationServerError, ServerCalls
+from grrm.engine.server_engine import ServerEngine
+from grrm.errors import UserError
+
+VOCAB, EOS, STOP = 50, 49, 48
+FAST = {"connect_timeout_s": 2.0, "read_timeout_s": 5.0, "deadline_s": 20.0, "attempts": 2, "backoff_initial_s": 0.01}
+PARAMS = SamplingParams(max_new_tokens=4, stop_token_ids=(STOP, EOS), seed=7)
+
+
+class Counting:
+    """Draws prompt[0] + 1, prompt[0] + 2, …, each with a log-probability that tells its place and the weights."""
+
+    def __init__(self) -> None:
+        self.weights = 0.0
+        self.seeds: list[int] = []
+
+    def load(self, folder: Path) -> None:
+        self.weights = float(folder.name.removeprefix("step-"))
+
+    def draw(self, prompt: list[int], n: int, temperature: float, seed: int) -> tuple[list[int], list[float]]:
+        self.seeds.append(seed)
+        tokens = [min(prompt[0] + 1 + place, STOP) for place in range(n)]
+        return tokens, [-0.25 * (place + 1) - self.weights for place in range(n)]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Any]:
+    servers: list[RolloutServer] = []
+
+    def build(api: str, **settings: Any) -> RolloutServer:
+        servers.append(RolloutServer(api, Counting(), tmp_path, EOS, **settings))
+        return servers[-1]
+
+    yield build
+    for server in servers:
+        server.close()
+
+
+class Trainer:
+    """Publishes a folder for each step."""
+
+    def __init__(self, folder: Path, api: str) -> None:
+        self.folder, self.prefix = folder, "qwen2." if api == "fastdeploy" else "model."
+        self.published: list[int] = []
+        self.step = 0
+
+    def publish(self, version: int) -> Path:
+        self.published.append(version)
+        place = self.folder / f"step-{version}"
+        place.mkdir()
+        save_file({f"{self.prefix}norm.weight": np.zeros(1, np.float32)}, place / "model.safetensors")
+        return place
+
+
+def engine(
+    tmp_path: Path, *servers: RolloutServer, token: str | None = None, **settings: Any
+) -> tuple[ServerEngine, Trainer]:
+    api = servers[0].api
+    trainer = Trainer(tmp_path, api)
+    made = ServerEngine(
+        ServerCalls([server.url for server in servers], token=token, **FAST),
+        ROLLOUT_APIS[api],
+        vocab_size=VOCAB,
+        max_positions=64,
+        publish=trainer.publish,
+        together=lambda work: work(),
+        **settings,
+    )
+    made.step = lambda: trainer.step
+    return made, trainer
+
+
+apis = pytest.mark.parametrize("api", ["fastdeploy", "vllm"])
+
+
+@apis
+def test_completions_hold_what_was_drawn_and_nothing_that_the_server_adds(api, start, tmp_path):
+    rollouts, _ = engine(tmp_path, start(api))
+    rollouts.update_weights()
+    cut, ended, at_once = rollouts.generate([[3, 1], [45], [47]], PARAMS)
+    assert cut == Completion([4, 5, 6, 7], [-0.25, -0.5, -0.75, -1.0], "length", 0)
+    assert ended == Completion([46, 47, STOP], [-0.25, -0.5, -0.75], "stop", 0)
+    assert at_once == Completion([STOP], [-0.25], "stop", 0)
+
+
+@apis
+def test_a_sample_is_keyed_by_seed_and_stream_and_not_by_its_neighbours(api, start, tmp_path):
+    server = start(api)
+    rollouts, _ = engine(tmp_path, server)
+    rollouts.update_weights()
+    rollouts.generate([[1], [2]], PARAMS, stream_ids=[10, 11])
+    rollouts.generate([[2]], PARAMS, stream_ids=[11])
+    by_prompt = [(request["prompt"], request["seed"]) for request in server.requests]
+    assert len({seed for _, seed in by_prompt}) == 2
+    assert by_prompt[2] in by_prompt[:2]
+    assert all(request["model"] == MODEL for request in server.requests)
+
+
+@apis
+def test_greedy_translations_need_no_log_probabilities(api, start, tmp_path):
+    rollouts, _ = engine(tmp_path, start(api))
+    rollouts.update_weights()
+    params = SamplingParams(max_new_tokens=2, temperature=0.0, stop_token_ids=(STOP,), logprobs=False)
+    assert rollouts.generate([[3]], params) == [Completion([4, 5], [], "length", 0)]
+
+
+@apis
+def test_weights_are_taken_over_between_a_pause_and_going_on_once_a_step(api, start, tmp_path):
+    server = start(api, token="s3cret")
+    rollouts, trainer = engine(tmp_path, server, token="s3cret")
+    for _ in range(2):
+        rollouts.update_weights()
+    trainer.step = 5
+    rollouts.update_weights()
+    (completion,) = rollouts.generate([[3]], PARAMS)
+    assert completion.weight_version == 5
+    assert completion.logprobs[0] == -5.25
+    assert trainer.published == [0, 5]
+    assert server.loaded == ["step-0", "step-5"]
+    assert [path.partition("?")[0].rpartition("/")[2] for path in server.log[3:6]] == [
+        "pause",
+        "update_weights" if api == "fastdeploy" else "collective_rpc",
+        "resume",
+    ]
+
+
+@apis
+def test_completions_are_told_of_one_at_a_time_as_they_come(api, start, tmp_path):
+    rollouts, _ = engine(tmp_path, start(api), start(api))
+    rollouts.update_weights()
+    told: dict[int, Completion] = {}
+    completions = rollouts.generate([[n] for n in range(20)], PARAMS, on_finished=told.__setitem__)
+    assert [told[n] for n in range(20)] == completions
+
+
+@apis
+def test_a_server_that_cannot_take_over_weights_stops_the_run_with_its_reason(api, start, tmp_path):
+    server = start(api)
+    rollouts, _ = engine(tmp_path, server)
+    server.failing.add(PATHS[api, "update"])
+    with pytest.raises(UserError, match=rf"generation server {server.url} did not answer to take over weights.*busy"):
+        rollouts.update_weights()
+
+
+PATHS = {
+    ("fastdeploy", "pause"): "/v1/pause",
+    ("fastdeploy", "update"): "/v1/update_weights",
+    ("vllm", "pause"): "/pause?mode=abort&clear_cache=true",
+    ("vllm", "update"): "/collective_rpc",
+}
+
+
+@apis
+def test_a_server_may_miss_as_many_updates_as_allowed_and_catches_up(api, start, tmp_path):
+    steady, away = start(api), start(api)
+    rollouts, trainer = engine(tmp_path, steady, away, max_staleness=1)
+    rollouts.update_weights()
+    away.failing.add(PATHS[api, "pause"])
+    trainer.step = 1
+    rollouts.update_weights()
+    versions = {one.weight_version for one in rollouts.generate([[n] for n in range(30)], PARAMS)}
+    assert versions == {0, 1}
+    trainer.step = 2
+    rollouts.update_weights()  # now it is two behind
+    asked = len(away.requests)
+    assert {one.weight_version for one in rollouts.generate([[n] for n in range(30)], PARAMS)} == {2}
+    assert len(away.requests) == asked
+    away.failing.clear()
+    trainer.step = 3
+    rollouts.update_weights()
+    assert {one.weight_version for one in rollouts.generate([[n] for n in range(30)], PARAMS)} == {3}
+    assert len(away.requests) > asked
+
+
+@apis
+def test_a_server_cut_off_amid_an_update_is_not_asked_before_the_next(api, start, tmp_path):
+    steady, broken = start(api), start(api)
+    rollouts, _ = engine(tmp_path, steady, broken, max_staleness=3)
+    broken.failing.add(PATHS[api, "update"])
+    rollouts.update_weights()
+    rollouts.generate([[n] for n in range(10)], PARAMS)
+    assert broken.paused
+    assert not broken.requests
+
+
+@apis
+def test_an_answer_of_staler_weights_than_allowed_is_refused(api, start, tmp_path):
+    server = start(api)
+    rollouts, trainer = engine(tmp_path, server)
+    for trainer.step in (0, 4):
+        rollouts.update_weights()
+    server.version = 4
+    assert rollouts.generate([[3]], PARAMS)[0].weight_version == 4
+    server.version = 0  # as after a restart
+    with pytest.raises(GenerationServerError, match="drew with weights of step 0, and the trainer is at 4"):
+        rollouts.generate([[3]], PARAMS)
+
+
+@pytest.mark.parametrize(
+    ("choice", "cause"),
+    [
+        ({"token_ids": [1, 2]}, "2 token ids and 0 log-probabilities"),
+        ({"logprobs": {"token_logprobs": [-1.0]}}, "no token ids and 1"),
+        ({"token_ids": [1, 2], "logprobs": {"token_logprobs": [-1.0]}}, "2 token ids and 1"),
+        ({"token_ids": [1], "logprobs": {"token_logprobs": [-1.0]}}, "ended after 1 tokens without a stop token"),
+        ({"token_ids": [STOP], "logprobs": {"token_logprobs": [-9999.0]}}, "calls impossible"),
+        ({"token_ids": [STOP], "logprobs": {"token_logprobs": [0.7]}}, "malformed"),
+        ({"token_ids": [-1], "logprobs": {"token_logprobs": [-1.0]}}, "malformed"),
+        ({"token_ids": [STOP], "logprobs": {"token_logprobs": [-1.0]}, "finish_reason": "abort"}, "'abort'"),
+    ],
+)
+def test_a_completion_that_is_not_whole_is_none(choice, cause, start, tmp_path, monkeypatch):
+    server = start("vllm")
+    rollouts, _ = engine(tmp_path, server)
+    rollouts.update_weights()
+    monkeypatch.setattr(server, "complete", lambda content: {"choices": [{"finish_reason": "stop", **choice}]})
+    with pytest.raises(GenerationServerError, match=cause):
+        rollouts.generate([[3]], PARAMS)
+
+
+def test_what_a_server_would_do_otherwise_is_refused_before_it_is_asked(start, tmp_path):
+    for api, settings, sentence in (
+        ("fastdeploy", {"min_new_tokens": 1}, "set min_dec_len: 0"),
+        ("vllm", {"temperature": 0.7}, "set temperature: 1"),
+    ):
+        server = start(api)
+        rollouts, _ = engine(tmp_path, server)
+        with pytest.raises(UserError, match=sentence):
+            rollouts.generate([[3]], SamplingParams(max_new_tokens=4, **settings))
+        with pytest.raises(UserError, match="outside the model's vocabulary"):
+            rollouts.generate([[VOCAB]], PARAMS)
+        assert not server.log

@@ -1,0 +1,247 @@
+"""A serving engine for rollouts that holds every request to FastDeploy's or vLLM's schema, on a real socket.
+
+What it refuses is what the real one refuses, ignores or does otherwise than a rollout needs; each is a 400 or 422 with
+the reason. What it draws comes from a `Sampler` that a test gives it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import parse_qsl, urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from safetensors.numpy import load_file
+
+MODEL = "policy"
+
+
+class Sampler(Protocol):
+    """What is served."""
+
+    def load(self, folder: Path) -> None:
+        """Take over the weights in a folder."""
+        ...
+
+    def draw(self, prompt: list[int], n: int, temperature: float, seed: int) -> tuple[list[int], list[float]]:
+        """`n` tokens, and the log-probability of each at the temperature."""
+        ...
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _Common(_Strict):
+    """Fields that both have; one prompt of token ids."""
+
+    model: str
+    prompt: list[int] = Field(min_length=1)
+    n: int = Field(default=1, ge=1, le=1)
+    temperature: float | int = Field(ge=0)
+    repetition_penalty: float | int = Field(gt=0)
+    stop_token_ids: list[int]
+    return_token_ids: bool
+    logprobs: int | None = Field(default=None, ge=0)
+    max_tokens: int = Field(ge=1)
+    min_tokens: int = Field(ge=0)
+
+
+class FastDeployRequest(_Common):
+    """FastDeploy's CompletionRequest, as far as a rollout uses it."""
+
+    seed: int = Field(ge=0, le=922337203685477580)
+    top_p: float | int = Field(ge=0, le=1)
+    temp_scaled_logprobs: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> FastDeployRequest:
+        if self.min_tokens:
+            raise ValueError("min_tokens suppresses the checkpoint's own end token only")
+        if self.temperature == 0:
+            raise ValueError("temperature 0 is taken for 1")
+        if self.logprobs is not None and not self.temp_scaled_logprobs and self.temperature != 1:
+            raise ValueError("log-probabilities would not be those at the temperature")
+        return self
+
+
+class VllmRequest(_Common):
+    """vLLM's CompletionRequest, as far as a rollout uses it."""
+
+    seed: int = Field(ge=0, le=2**63 - 1)
+    top_p: float | int = Field(gt=0, le=1)
+    ignore_eos: bool
+
+    @model_validator(mode="after")
+    def _check(self) -> VllmRequest:
+        if self.logprobs is not None and self.temperature not in (0, 1):
+            raise ValueError("log-probabilities would be those before the temperature")
+        if self.min_tokens > self.max_tokens:
+            raise ValueError("min_tokens must be at most max_tokens")
+        return self
+
+
+class FastDeployUpdate(_Strict):
+    version: str
+    verify_checksum: bool = False
+
+
+class VllmReload(_Strict):
+    weights_path: str
+
+
+class VllmRpc(_Strict):
+    method: str = Field(pattern="^reload_weights$")
+    kwargs: VllmReload
+
+
+class Refused(Exception):
+    """An answer with another status than 200."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass
+class RolloutServer:
+    """`api` is "fastdeploy", which fetches versions from below `root`, or "vllm". `eos` is the model's own end token.
+
+    `log` has the paths that were asked for, `loaded` the folders of weights that were taken over. Every path in
+    `failing` is answered with 503. `version` is told with each completion where it is not None.
+    """
+
+    api: str
+    sampler: Sampler
+    root: Path
+    eos: int
+    token: str | None = None
+    log: list[str] = field(default_factory=list)
+    loaded: list[str] = field(default_factory=list)
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    failing: set[str] = field(default_factory=set)
+    version: int | None = None
+    paused: bool = False
+
+    def __post_init__(self) -> None:
+        lock, outer = threading.Lock(), self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                self.reply(200, {"object": "list", "data": [{"id": MODEL}]})
+
+            def do_POST(self) -> None:
+                content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                with lock:
+                    try:
+                        if outer.token is not None and self.headers.get("Authorization") != f"Bearer {outer.token}":
+                            raise Refused(401, "no token")
+                        self.reply(200, outer.answer(self.path, content))
+                    except Refused as refused:
+                        self.reply(refused.status, {"error": {"message": str(refused)}})
+                    except ValidationError as error:
+                        self.reply(
+                            400, {"error": {"message": str(error.errors(include_url=False, include_input=False))}}
+                        )
+
+            def reply(self, status: int, body: Any) -> None:
+                content = json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *args: Any) -> None:
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http.daemon_threads = True
+        self.http.handle_error = lambda *args: None  # type: ignore[method-assign]
+        self.url = f"http://127.0.0.1:{self.http.server_port}"
+        threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
+
+    def close(self) -> None:
+        self.http.shutdown()
+        self.http.server_close()
+
+    def answer(self, path: str, content: bytes) -> dict[str, Any]:
+        self.log.append(path)
+        if path in self.failing:
+            raise Refused(503, "busy")
+        if path == "/v1/completions":
+            return self.complete(content)
+        control = self.fastdeploy if self.api == "fastdeploy" else self.vllm
+        return control(path, content)
+
+    def fastdeploy(self, path: str, content: bytes) -> dict[str, Any]:
+        if path == "/v1/pause":
+            self.paused = True
+        elif path == "/v1/resume":
+            self.paused = False
+        elif path == "/v1/update_weights":
+            if not self.paused:
+                raise Refused(500, "the engine must be paused")
+            self.take_over(self.root / FastDeployUpdate.model_validate_json(content).version, "qwen2.")
+        else:
+            raise Refused(404, f"no route {path}")
+        return {"request_id": "control-1", "status": "success", "error_message": None}
+
+    def vllm(self, path: str, content: bytes) -> dict[str, Any]:
+        parts = urlsplit(path)
+        if parts.path == "/pause":
+            assert dict(parse_qsl(parts.query)) == {"mode": "abort", "clear_cache": "true"}
+            self.paused = True
+            return {"status": "paused"}
+        if path == "/resume":
+            self.paused = False
+            return {"status": "resumed"}
+        if path != "/collective_rpc":
+            raise Refused(404, f"no route {path}")
+        if not self.paused:
+            raise Refused(500, "requests under way would go on with other weights")
+        self.take_over(Path(VllmRpc.model_validate_json(content).kwargs.weights_path), "model.")
+        return {"results": [None]}
+
+    def take_over(self, folder: Path, prefix: str) -> None:
+        """Names other than the server's own would leave its weights as they are."""
+        if not (folder / "model.safetensors").is_file():
+            raise Refused(500, f"no weights in {folder}")
+        names = set(load_file(folder / "model.safetensors"))
+        if not all(name.startswith((prefix, "lm_head")) for name in names):
+            raise Refused(500, f"names are not of the form {prefix}...")
+        self.sampler.load(folder)
+        self.loaded.append(folder.name)
+
+    def complete(self, content: bytes) -> dict[str, Any]:
+        if self.paused:
+            raise Refused(503, "paused")
+        of_fastdeploy = self.api == "fastdeploy"
+        request = (FastDeployRequest if of_fastdeploy else VllmRequest).model_validate_json(content)
+        self.requests.append(json.loads(content))
+        if request.model != MODEL:
+            raise Refused(404, f"no model {request.model}")
+        greedy = request.temperature == 0 or request.top_p == 0
+        temperature = 0.0 if greedy else float(request.temperature)
+        tokens, logprobs = self.sampler.draw(request.prompt, request.max_tokens, temperature, request.seed)
+        ends = [*request.stop_token_ids, *([self.eos] if of_fastdeploy or not request.ignore_eos else [])]
+        end = next((place for place, token in enumerate(tokens) if token in ends), None)
+        if end is not None:
+            tokens, logprobs, reason = tokens[: end + 1], logprobs[: end + 1], "stop"
+        else:
+            reason = "length"
+        if of_fastdeploy and end is None:  # the last token allowed is an end token, whatever was drawn
+            tokens[-1], logprobs[-1] = self.eos, -50.0
+        elif of_fastdeploy:  # and an end token follows a stop token
+            tokens, logprobs = [*tokens, self.eos], [*logprobs, 0.0]
+        choice = {"index": 0, "text": "", "finish_reason": reason}
+        choice["completion_token_ids" if of_fastdeploy else "token_ids"] = tokens
+        if request.logprobs is not None:
+            choice["logprobs"] = {"tokens": [""] * len(tokens), "token_logprobs": logprobs}
+        answer: dict[str, Any] = {"id": "c", "object": "text_completion", "choices": [choice]}
+        return answer if self.version is None else {**answer, "weight_version": self.version}

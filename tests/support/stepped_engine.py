@@ -1,0 +1,74 @@
+"""An engine that a test steps: a completion counts on from its prompt's last token, one more a step."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence, Set
+
+from grrm.engine.api import Completion, Request, SamplingParams
+from grrm.errors import UserError
+
+
+class SteppedSession:
+    def __init__(self, engine: SteppedEngine, max_len: int) -> None:
+        self.engine, self.max_len = engine, max_len
+        self.running: dict[int, tuple[Request, list[int]]] = {}
+
+    @property
+    def n_free(self) -> int:
+        return self.engine.n_slots - len(self.running)
+
+    def add(self, requests: Mapping[int, Request]) -> None:
+        if requests:
+            self.engine.entered.append([tuple(request.prompt) for request in requests.values()])
+        self.running.update({number: (request, []) for number, request in requests.items()})
+
+    def cancel(self, number: int) -> None:
+        if self.running.pop(number, None) is not None:
+            self.engine.n_cancelled += 1
+
+    def drawn(self, number: int, start: int = 0) -> tuple[list[int], list[float]]:
+        tokens = self.running[number][1][start:]
+        return tokens, [-1.0] * len(tokens)
+
+    def step(self, only: Set[int] | None = None) -> list[tuple[int, Completion]]:
+        assert self.engine.steps.acquire(timeout=20)
+        if self.engine.fault is not None:
+            fault, self.engine.fault = self.engine.fault, None
+            raise fault
+        ended = []
+        self.engine.stepped.append(set(self.running) if only is None else set(only))
+        for number, (request, tokens) in [one for one in self.running.items() if only is None or one[0] in only]:
+            tokens.append(request.prompt[-1] + len(tokens) + 1)
+            if len(tokens) == request.params.max_new_tokens:
+                ended.append((number, Completion(list(tokens), [-1.0] * len(tokens), "stop")))
+                del self.running[number]
+        self.engine.n_steps += 1
+        return ended
+
+
+class SteppedEngine:
+    """`entered` holds the prompts that began at each step; `fault` is raised by the next step."""
+
+    max_prompt_tokens = 10**7
+    step_tokens = 4096
+
+    def __init__(self, n_slots: int = 100, *, stands_still: bool = False) -> None:
+        self.n_slots = n_slots
+        self.entered: list[list[tuple[int, ...]]] = []
+        self.stepped: list[set[int]] = []
+        self.n_cancelled = self.n_steps = self.n_sessions = 0
+        self.fault: Exception | None = None
+        self.steps = threading.Semaphore(0 if stands_still else 10**9)
+
+    def open_session(self, max_len: int | None = None) -> SteppedSession:
+        self.n_sessions += 1
+        return SteppedSession(self, min(max_len or self.max_prompt_tokens + 1, self.max_prompt_tokens + 1))
+
+    def check(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> None:
+        if not all(map(len, prompts)):
+            raise UserError("Prompt 0 is empty.")
+
+    def go(self, n_steps: int = 10**6) -> None:
+        """Let it take so many steps."""
+        self.steps.release(n_steps)
