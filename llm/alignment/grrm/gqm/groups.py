@@ -12,7 +12,12 @@ class Status(str, Enum):
     SCORED = "scored"
     DUPLICATE = "duplicate"  # same text as an earlier candidate, carries that candidate's score
     UNPARSABLE_CANDIDATE = "unparsable_candidate"  # no translation could be extracted from the response
-    UNSAFE_CANDIDATE = "unsafe_candidate"  # would break out of its fence in the judge's prompt
+    UNSAFE_CANDIDATE = "unsafe_candidate"  # cannot be shown to the judge: it would deceive, however escaped
+    UNSAFE_SOURCE = "unsafe_source"  # the source, or what answers are judged by, cannot be shown for the same reason
+    WRONG_LANGUAGE = "wrong_language"  # a gate: not in the target language
+    WRONG_LENGTH = "wrong_length"  # a gate: far too long or short for its source
+    SOURCE_COPY = "source_copy"  # a gate: the source and not a translation of it
+    REPETITION = "repetition"  # a gate: repeats itself
     SINGLE_CANDIDATE = "single_candidate"  # fewer than two distinct translations: nothing to compare
     TOO_LONG = "too_long"  # the judge's prompt would exceed its limit
     TOO_MANY_CANDIDATES = "too_many_candidates"  # more distinct translations than identifiers
@@ -30,12 +35,22 @@ class Status(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class TranslationTask:
-    """One source text to translate; languages are two-letter codes or display names."""
+    """One source text to translate; languages are two-letter codes or display names.
+
+    `data_source` names the data that the task is from, where a run mixes several. A question to answer is such a task
+    too, without languages: its reference is what the answer is judged by.
+    """
 
     source: str
     src_lang: str
     trg_lang: str
     reference: str | None = None
+    data_source: str = ""
+
+    @property
+    def is_translation(self) -> bool:
+        """False for a question to answer."""
+        return bool(self.trg_lang)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +78,35 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class PartVerdict:
+    """What one judge of a mixture said of a group; `statuses` and `scores` are aligned with the group's candidates.
+
+    `scores` are the judge's own, 0 to 10, before `normalise`. `counts` is False where the group was scored without this
+    judge, `fell_back` True where its fallback answered in its place; `attempts` and `rejections` are the verdict's.
+    """
+
+    name: str
+    weight: float
+    normalise: str
+    statuses: tuple[Status, ...]
+    scores: tuple[float | None, ...]
+    analysis: str = ""
+    counts: bool = True
+    fell_back: bool = False
+    attempts: int = 0
+    rejections: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """A judge's answer for one group, aligned with `group.candidates`.
 
     `scores[i]` is a number from 0 to 10 exactly when `statuses[i].is_scored`, otherwise None:
     failure is not zero. `ranking` lists candidate ids in tiers, best first (None when the judge gives
     none); `analysis` is the judge's text; `attempts` counts generations (0 = the judge was not asked), `tokens` what
-    was generated in them. Where the group was judged in several orders of its candidates, `order_scores` has the scores
-    of each, aligned like `scores`.
+    was generated in them, and `rejections` says why each reply that could not be read was rejected (values of
+    `RejectReason`). Where the group was judged in several orders of its candidates, `order_scores` has the scores of
+    each, aligned like `scores`; a verdict mixed of several judges' has theirs in `parts`.
     """
 
     statuses: tuple[Status, ...]
@@ -80,6 +116,8 @@ class Verdict:
     attempts: int = 0
     tokens: int = 0
     order_scores: tuple[tuple[float | None, ...], ...] = ()
+    rejections: tuple[str, ...] = ()
+    parts: tuple[PartVerdict, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.statuses) != len(self.scores):

@@ -19,7 +19,7 @@ _LETTERS = {
 }
 _MARKS = {
     "ˋˊ‵´": "````",  # grave accents and what is set as one
-    "∶ː꞉׃": "::::",
+    "∶ː꞉׃։܃܄": ":::::::",
     "›≻": ">>",
     "∼〜": "~~",
     "＿": "_",
@@ -38,6 +38,7 @@ _IGNORABLE = re.compile(
     "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 _LINE_BREAK = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
+_LINES = re.compile(f"({_LINE_BREAK.pattern}|\n)")
 
 
 MAX_MARKS = 30  # combining marks in a row that Unicode's stream-safe format allows; no script comes near
@@ -59,3 +60,8 @@ def skeleton(text: str) -> str:
     """`text` under NFKC without ignorable characters, look-alikes replaced, every kind of line break a newline."""
     visible = cap_marks(unicodedata.normalize("NFKC", cap_marks(_IGNORABLE.sub("", text)).translate(_PLAIN)))
     return _LINE_BREAK.sub("\n", _IGNORABLE.sub("", visible).translate(_PLAIN))
+
+
+def split_lines(text: str) -> list[str]:
+    """The lines of `text` and, every other one, what breaks them: joined they are `text` again."""
+    return _LINES.split(text)

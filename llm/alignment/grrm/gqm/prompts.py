@@ -30,9 +30,9 @@ RANKING_HEADER = "### Final Ranking:"
 SCORES_HEADER = "### Scores:"
 
 
-def fenced(text: str) -> str:
-    """`text` between two fence lines, verbatim: see `grrm.gqm.fences` for what must not be put here."""
-    return f"{FENCE}\n{text}\n{FENCE}\n"
+def fenced(text: str, fence: str = FENCE) -> str:
+    """`text` between two fence lines, verbatim: see `grrm.gqm.fences` for how texts of strangers are put here."""
+    return f"{fence}\n{text}\n{fence}\n"
 
 
 def check_prompt_type(prompt_type: str) -> str:
@@ -50,6 +50,7 @@ def gqm_prompt(
     add_example: bool = False,
     *,
     max_candidates: int = len(CANDIDATE_IDS),
+    fence: str = FENCE,
 ) -> str:
     """The user turn that asks for a comparison of all candidates, named A, B, C … in the order given.
 
@@ -64,15 +65,15 @@ def gqm_prompt(
     head = (
         f"Given a source text in {display_name(src_lang)} and multiple translation candidates in "
         f"{display_name(trg_lang)}. Perform a step by step analysis and comparison of the translation quality "
-        f"for the candidates. {task}\n\nSource text:\n{fenced(source)}\n"
+        f"for the candidates. {task}\n\nSource text:\n{fenced(source, fence)}\n"
     )
     return head + "".join(
-        f"Translation {candidate_id}:\n{fenced(text)}"
+        f"Translation {candidate_id}:\n{fenced(text, fence)}"
         for candidate_id, text in zip(CANDIDATE_IDS, candidates, strict=False)
     )
 
 
-def sqm_prompt(source: str, translation: str, src_lang: str, trg_lang: str) -> str:
+def sqm_prompt(source: str, translation: str, src_lang: str, trg_lang: str, fence: str = FENCE) -> str:
     """The user turn that asks for a score of one translation. Unlike GQM's there is no blank line before the source.
 
     Raises UserError for an unknown language code.
@@ -80,7 +81,7 @@ def sqm_prompt(source: str, translation: str, src_lang: str, trg_lang: str) -> s
     return (
         f"Given a source text in {display_name(src_lang)} and a translation text in {display_name(trg_lang)}. "
         "Perform a step by step analysis of translation quality and assign a score on a scale from 0 to 10.\n"
-        f"Source text:\n{fenced(source)}\nTranslation text:\n{fenced(translation)}"
+        f"Source text:\n{fenced(source, fence)}\nTranslation text:\n{fenced(translation, fence)}"
     )
 
 
