@@ -75,7 +75,7 @@ def test_scores_responses_and_rounds_are_the_references(row, open_script):
 
 def test_scores_stand_in_the_order_of_the_candidates_with_statuses(open_script):
     open_script(Script({"Hallo": [VERDICT]}))
-    result = grrm.rank("model", ["Hallo"], [["Bye", "Hello", "Bye", None, "```"]], "de", "en")
+    result = grrm.rank("model", ["Hallo"], [["Bye", "Hello", "Bye", None, "\0"]], "de", "en")
     assert result["scores"] == [[4, 9, 4, None, None]]
     assert result["statuses"] == [["scored", "scored", "duplicate", "unparsable_candidate", "unsafe_candidate"]]
     assert result["rankings"] == [[[1], [0, 2]]]
@@ -142,10 +142,10 @@ def test_more_candidates_than_letters_do_not_crash(open_script):
     assert len(result["statuses"][0]) == 30
 
 
-def test_special_tokens_of_the_tokenizer_may_not_occur_in_a_candidate(open_script):
-    open_script(Script({"S": [VERDICT]}), special_tokens=("[END]",))
-    result = grrm.rank("model", ["S"], [["bad", "good", "a [END] b"]], "de", "en")
-    assert result["statuses"] == [["scored", "scored", "unsafe_candidate"]]
+def test_special_tokens_of_the_tokenizer_are_escaped_in_candidates(open_script):
+    open_script(Script({r"a [\END] b": [VERDICT]}), special_tokens=("[END]",))
+    result = grrm.rank("model", ["S"], [["bad", "a [END] b"]], "de", "en")
+    assert result["statuses"] == [["scored", "scored"]]
 
 
 def test_lists_of_different_lengths_are_refused():

@@ -20,7 +20,7 @@ from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.options import RewardModelOptions, read_options
 from grrm.models.reward_models import load_reward_model, save_reward_model
 from grrm.models.tokenizer import load_tokenizer, special_tokens
-from grrm.reward_model.groups import GroupEncoder
+from grrm.training.gold_groups import GroupEncoder
 
 KINDS = {"rm": ("pairwise", {}), "ranker": ("ranker", {"blocks": 1}), "group": ("ranker", {"compare": "group"})}
 # Not with a process of its own: the fast layers would change PaddleNLP's classes for the tests that follow.

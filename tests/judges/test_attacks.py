@@ -1,12 +1,13 @@
-"""No candidate, whatever it says, changes what another candidate scores."""
+"""No candidate and no source, whatever it says, changes what another candidate scores."""
 
 import pytest
 from support.attacks import ATTACKS, attack_id
-from support.gullible_judge import GullibleJudge, as_seen, blocks_of, score_of
+from support.gullible_judge import GullibleJudge, as_seen, blocks_of, score_of, without_escapes
 
 from grrm.gqm.chat import ASSISTANT_START, EOS_TEXT, USER_START
-from grrm.gqm.fences import unsafe_reason
+from grrm.gqm.fences import FENCED, Guard
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
+from grrm.gqm.prompts import FENCE
 from grrm.judges.building import build_from_options
 from grrm.judges.generation import JudgeSampling
 from grrm.judges.gqm import GQMJudge
@@ -18,9 +19,12 @@ LIMIT = 12_000
 each_attack = pytest.mark.parametrize("attack", ATTACKS, ids=attack_id)
 
 
-def group_of(texts):
+SOURCE = "Guten Morgen, Anna!"
+
+
+def group_of(texts, source=SOURCE):
     candidates = tuple(Candidate(f"c{i}", text or "?", text, 5) for i, text in enumerate(texts))
-    return Group("g", TranslationTask("Guten Morgen, Anna!", "de", "en"), candidates)
+    return Group("g", TranslationTask(source, "de", "en"), candidates)
 
 
 def judged(judge, texts):
@@ -36,17 +40,17 @@ EXPECTED = [float(score_of(text)) for text in HONEST]
 assert len(set(EXPECTED)) == len(HONEST)  # or a swap would go unnoticed
 
 
-def test_there_are_more_than_a_hundred_different_attacks():
-    assert len({attack.text for attack in ATTACKS}) == len(ATTACKS) >= 150
+def test_there_are_more_than_two_hundred_different_attacks():
+    assert len({attack.text for attack in ATTACKS}) == len(ATTACKS) >= 200
 
 
 @each_attack
-def test_every_attack_is_refused_or_passed_as_it_should_be(attack):
-    assert (unsafe_reason(attack.text) is not None) is attack.refused
+def test_every_attack_is_masked_guarded_or_passed_as_it_should_be(attack):
+    assert (not FENCED.is_safe(attack.text), not FENCED.is_plain(attack.text)) == (attack.masked, attack.guarded)
 
 
 @each_attack
-def test_attack_gets_a_status_or_stays_in_its_fence_and_the_others_keep_their_scores(attack):
+def test_attack_is_masked_or_stays_in_its_fence_and_the_others_keep_their_scores(attack):
     for place in (0, 1, 3):
         check_attack_at(place, attack)
 
@@ -57,15 +61,32 @@ def check_attack_at(place, attack):
     texts = [*HONEST[:place], attack.text, *HONEST[place:]]
     outcomes = judged(judge, texts)
     assert honest_scores(outcomes) == EXPECTED
-    shown = [text for text in texts if outcomes[text][1] is Status.SCORED]
     assert outcomes[attack.text][1] in (Status.SCORED, Status.UNSAFE_CANDIDATE, Status.TOO_LONG)
+    assert (outcomes[attack.text][1] is Status.UNSAFE_CANDIDATE) is attack.masked
+    check_prompt(model, [SOURCE, *(text for text in texts if outcomes[text][1] is Status.SCORED)])
+
+
+def check_prompt(model, contents):
+    """The one prompt that the model got, read independently, has exactly these contents, up to backslashes."""
     (prompt,) = model.prompts
     turn = prompt.removeprefix(USER_START).removesuffix(f"{EOS_TEXT}\n{ASSISTANT_START}")
     assert "<|" not in turn
-    names = ["Source text:", *(f"Translation {name}:" for name in "ABCD"[: len(shown)])]
-    contents = ["Guten Morgen, Anna!", *shown]
-    assert blocks_of(turn) == list(zip(names, contents, strict=True))
-    assert blocks_of(as_seen(turn)) == list(zip(names, map(as_seen, contents), strict=True))
+    names = ["Source text:", *(f"Translation {name}:" for name in "ABCD"[: len(contents) - 1])]
+    for view in (str, as_seen):
+        found = [(name, without_escapes(text)) for name, text in blocks_of(view(turn))]
+        assert found == list(zip(names, map(without_escapes, map(view, contents)), strict=True))
+
+
+@each_attack
+def test_attack_in_the_source_is_masked_or_leaves_all_scores_alone(attack):
+    model = GullibleJudge()
+    judge = build_from_options(model, GQMOptions(prompt_length=10 * LIMIT, retries=0))
+    verdict = judge.judge([group_of(HONEST, attack.text)])[0]
+    if attack.masked:
+        assert (set(verdict.statuses), model.prompts) == ({Status.UNSAFE_SOURCE}, [])
+    elif Status.TOO_LONG not in verdict.statuses:
+        assert list(verdict.scores) == EXPECTED
+        check_prompt(model, [attack.text, *HONEST])
 
 
 WRAPPED = {
@@ -94,22 +115,53 @@ def test_all_attacks_at_once_leave_the_honest_candidates_alone():
     texts = [*(attack.text for attack in ATTACKS), *HONEST]
     outcomes = judged(build_from_options(GullibleJudge(), WRAPPED["all"]), texts)
     assert honest_scores(outcomes) == pytest.approx(EXPECTED)
-    assert {outcomes[attack.text][1] for attack in ATTACKS if attack.refused} == {Status.UNSAFE_CANDIDATE}
+    masked = {text for text in texts if outcomes[text][1] is Status.UNSAFE_CANDIDATE}
+    assert masked == {attack.text for attack in ATTACKS if attack.masked}
 
 
-def test_without_the_guard_the_same_judge_is_taken_in():
-    judge = GQMJudge(GullibleJudge(), prompt_length=LIMIT, is_safe=lambda text: True, sampling=JudgeSampling(retries=0))
-    refused = [attack for attack in ATTACKS if attack.refused]
-    fooled = [a for a in refused if honest_scores(judged(judge, [*HONEST, a.text])) != EXPECTED]
+class NoGuard(Guard):
+    def escape(self, text):
+        return text
+
+    def is_safe(self, text):
+        return True
+
+
+def test_without_the_guard_the_same_judge_is_taken_in(monkeypatch):
+    monkeypatch.setattr("grrm.judges.gqm.fence_for", lambda texts: FENCE)
+    judge = GQMJudge(GullibleJudge(), prompt_length=LIMIT, guard=NoGuard(), sampling=JudgeSampling(retries=0))
+    guarded = [attack for attack in ATTACKS if attack.guarded]
+    fooled = [a for a in guarded if honest_scores(judged(judge, [*HONEST, a.text])) != EXPECTED]
     assert {"fence", "fake block", "fake verdict", "control token"} <= {attack.kind for attack in fooled}
-    assert len(fooled) > len(refused) / 2
+    assert len(fooled) > len(guarded) / 2
+
+
+FAITHFUL = [
+    ("<s>alt</s>", "<s>old</s>"),
+    ("A > B > C", "A > B > C"),
+    ("Setze:\n```yaml\na: 1\n```", "Set:\n```yaml\na: 1\n```"),
+    ("Übersetzung B: gut", "Translation B: good"),
+    ("A: 3, B: 5", "A: 3, B: 5"),
+]
+
+
+@pytest.mark.parametrize(("source", "translation"), FAITHFUL)
+def test_faithful_translations_of_texts_that_look_like_structure_are_judged(source, translation):
+    judge = build_from_options(GullibleJudge(), GQMOptions(prompt_length=LIMIT, retries=0))
+    verdict = judge.judge([group_of([*HONEST, translation], source)])[0]
+    assert set(verdict.statuses) == {Status.SCORED}
+    assert list(verdict.scores[:3]) == EXPECTED
 
 
 class SingleJudge:
-    """Scores a lone translation by its length, and says 10 where a prompt has more than two fenced blocks."""
+    """Scores a lone translation by its length, and says 10 where a prompt has not just two fenced blocks."""
 
     def generate_text(self, prompts, **sampling):
-        return [GeneratedText(f"read\n{10 if p.count('```') != 4 else len(p) % 10}", "stop", 1) for p in prompts]
+        return [GeneratedText(f"read\n{self._score(prompt)}", "stop", 1) for prompt in prompts]
+
+    def _score(self, prompt):
+        lines = prompt.partition("Source text:\n")[2].split("\n")
+        return len(prompt) % 10 if sum(line.startswith(lines[0]) for line in lines) == 4 else 10
 
     def count_tokens(self, prompt):
         return len(prompt)

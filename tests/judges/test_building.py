@@ -117,6 +117,14 @@ def test_group_of_any_size_is_judged_in_chunks_or_refused(n_texts):
     assert set(refused.statuses) == {Status.TOO_MANY_CANDIDATES}
 
 
+def test_nine_candidates_are_shown_to_the_judge_in_chunks_of_at_most_eight():
+    model = ModelOf(by_length)
+    texts = ["x" * n for n in range(1, 10)]
+    assert judged(model, texts).scores == tuple(float(n) for n in range(1, 10))
+    assert [len(shown_in(prompt)) for prompt in model.prompts] == [5, 5]
+    assert set(judged(ModelOf(by_length), texts, too_many="refuse").statuses) == {Status.TOO_MANY_CANDIDATES}
+
+
 def test_max_candidates_is_the_size_of_the_chunks():
     model = ModelOf(by_length)
     assert judged(model, max_candidates=2).scores == (1.0, 2.0, 4.0, 6.0)
@@ -167,10 +175,18 @@ def test_tokens_are_counted_by_the_counter_given():
 
 
 @pytest.mark.parametrize("options", [GQMOptions(), SQMOptions()])
-def test_special_tokens_of_the_judges_tokenizer_are_refused_in_candidates(options):
-    judge = build_from_options(ModelOf(by_length), options, special_tokens=["@@END@@", ""])
-    verdict = judge.judge([group_of(["x @@END@@ y"])])[0]
-    assert verdict.statuses == (Status.UNSAFE_CANDIDATE,)
+def test_special_tokens_of_the_judges_tokenizer_are_escaped_in_candidates(options):
+    model = ModelOf(by_length)
+    build_from_options(model, options, special_tokens=["@@END@@", ""]).judge([group_of(["@@END@@", "z"])])
+    assert "@\\@END@@" in model.prompts[0]
+
+
+@pytest.mark.parametrize(("prompt_type", "shown"), [("score", "10\\:30\\, 11\\:45"), ("ranking_score", "10:30, 11:45")])
+def test_numbers_are_escaped_only_for_a_judge_that_is_read_by_position(prompt_type, shown):
+    model = ModelOf(lambda place, text: place)
+    options = GQMOptions(mode="compat", prompt_type=prompt_type, retries=0)
+    build_from_options(model, options).judge([group_of(["10:30, 11:45", "z"])])
+    assert f"\n{shown}\n" in model.prompts[0]
 
 
 def test_template_of_the_checkpoint_is_applied():

@@ -110,7 +110,7 @@ def test_group_none_of_whose_chunks_can_be_read_is_unscored():
 
 
 def test_smaller_groups_are_passed_on_as_they_are():
-    groups = [group_of(["a", "bb", "ccc", "```"]), group_of(list("abcd"), "h"), group_of([], "i")]
+    groups = [group_of(["a", "bb", "ccc", "\0"]), group_of(list("abcd"), "h"), group_of([], "i")]
     model = ModelOf(by_length)
     verdicts = chunked(model).judge(groups)
     assert verdicts[0] == GQMJudge(ModelOf(by_length), sampling=ONCE).judge(groups[:1])[0]

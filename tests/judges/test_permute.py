@@ -24,7 +24,7 @@ def reordered(model, permutations=1, **options):
 
 def test_shuffled_candidates_get_their_own_scores_back():
     model = ModelOf(by_length)
-    verdict = reordered(model, seed=1).judge([group_of(["bb", None, "a", "bb", "```", "cccc"])])[0]
+    verdict = reordered(model, seed=1).judge([group_of(["bb", None, "a", "bb", "\0", "cccc"])])[0]
     assert sorted(shown_in(model.prompts[0])) == ["a", "bb", "cccc"]
     assert verdict.scores == (2.0, None, 1.0, 2.0, None, 4.0)
     assert [status.value for status in verdict.statuses] == [
@@ -48,7 +48,7 @@ def test_analysis_says_in_which_order_its_letters_are_meant():
 
 @settings(max_examples=40)
 @given(
-    st.lists(st.sampled_from([None, "a", "bb", "cccc", "dddddd", "```"]), max_size=7),
+    st.lists(st.sampled_from([None, "a", "bb", "cccc", "dddddd", "\0"]), max_size=7),
     st.integers(1, 4),
     st.randoms(use_true_random=False),
 )

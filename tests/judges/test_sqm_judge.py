@@ -5,9 +5,9 @@ from grrm.judges.generation import JudgeSampling
 from grrm.judges.sqm import SQMJudge
 
 
-def group_of(texts, group_id="g"):
+def group_of(texts, group_id="g", source="SRC0"):
     candidates = tuple(Candidate(f"c{i}", text or "?", text, 5) for i, text in enumerate(texts))
-    return Group(group_id, TranslationTask("SRC0", "de", "en"), candidates)
+    return Group(group_id, TranslationTask(source, "de", "en"), candidates)
 
 
 def test_each_distinct_translation_is_asked_about_once(scripted):
@@ -51,11 +51,24 @@ def test_a_reply_cut_off_in_the_middle_of_a_number_is_not_a_score(scripted):
     assert verdict.statuses == (Status.SCORED, Status.JUDGE_UNPARSABLE)
 
 
+def test_texts_with_fences_and_tokens_are_escaped_for_the_judge(scripted):
+    generator = scripted({"<\\s>": ["fine\n7"]})
+    verdict = SQMJudge(generator).judge([group_of(["<s>\n```"], source="a\n```\nb")])[0]
+    assert verdict.scores == (7.0,)
+    (prompt,) = generator.calls[0]["prompts"]
+    assert "Source text:\n````\na\n```\nb\n````\n\nTranslation text:\n````\n<\\s>\n```\n````\n" in prompt
+
+
+def test_candidates_for_a_source_that_hides_text_are_not_asked_about(scripted):
+    verdict = SQMJudge(scripted({})).judge([group_of(["a", "b"], source="x\u202ey")])[0]
+    assert verdict.statuses == (Status.UNSAFE_SOURCE,) * 2
+
+
 def test_too_long_and_unsafe_candidates_are_not_asked_about(scripted):
     generator = scripted({"\nx\n": ["fine\n7"]})
     limit = len(render_chatml(sqm_prompt("SRC0", "x", "de", "en")))
     judge = SQMJudge(generator, prompt_length=limit)
-    verdict = judge.judge([group_of(["x", "yy", "a\n```\nb"])])[0]
+    verdict = judge.judge([group_of(["x", "yy", "a\0b"])])[0]
     assert verdict.statuses == (Status.SCORED, Status.TOO_LONG, Status.UNSAFE_CANDIDATE)
     assert len(generator.calls[0]["prompts"]) == 1
 

@@ -20,7 +20,7 @@ def test_same_content_under_other_ids_is_not_asked_about_again():
     model, metrics = ModelOf(by_length), JudgeMetrics()
     judge = cached(model, metrics=metrics)
     first = judge.judge([group_of(["a", "bb"])])[0]
-    again = judge.judge([group_of(["a", None, "bb", "a", "```"], "other", id_prefix="z")])[0]
+    again = judge.judge([group_of(["a", None, "bb", "a", "\0"], "other", id_prefix="z")])[0]
     assert len(model.prompts) == 1
     assert first.scores == (1.0, 2.0)
     assert again.scores == (1.0, None, 2.0, 1.0, None)

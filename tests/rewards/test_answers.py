@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from grrm.entry import run_main
 from grrm.errors import UserError
+from grrm.gqm.groups import TranslationTask
 from grrm.rewards.answers import ANSWER_RULES, answer_rule, final_answer
-from grrm.rewards.routing import ANSWER_RULE_OF, TINYV_RULES, RewardRoutes
+from grrm.rewards.routing import RULE_OF, TINYV_RULES, RewardRoutes
 
 BOTH = "Ian is a knight, Zoey is a knave"
 
@@ -119,4 +120,23 @@ def test_own_routes_come_first_and_leave_others_alone():
 
 
 def test_rewards_without_a_judge_have_a_rule():
-    assert set(ANSWER_RULE_OF.values()) <= set(ANSWER_RULES)
+    assert set(RULE_OF.values()) <= {*ANSWER_RULES, "grade"}
+
+
+def test_own_routes_come_first_and_translations_are_theirs():
+    routes = RewardRoutes.from_mapping({"flores*": "chrf", "openai/*": "tinyv", "openai/gsm8k": "grade"})
+
+    def route(source, trg_lang=""):
+        return routes.of_task(TranslationTask("x", "en", trg_lang, "y", source))
+
+    assert [route(name) for name in ("openai/gsm8k", "a_tinyv", "flores-200", "b")] == [
+        "tinyv",
+        "tinyv",
+        "chrf",
+        "prime_math",
+    ]
+    assert [route(name, "de") for name in ("translation", "flores-200", "a_tinyv")] == [
+        "translation",
+        "chrf",
+        "translation",
+    ]

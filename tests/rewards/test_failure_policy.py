@@ -44,6 +44,11 @@ def test_unknown_name_is_an_error_that_suggests_a_known_one(options, hint):
     assert hint in str(error.value)
 
 
+def test_contrast_is_refused_for_any_status_but_that_of_a_lone_translation():
+    with pytest.raises(UserError, match="judge_timeout: contrast is for single_candidate only"):
+        FailurePolicy.from_mapping({"judge_timeout": "contrast"})
+
+
 def test_reference_policy_gives_everyone_the_default_reward():
     policy = FailurePolicy.reference()
     assert {policy.action(status) for status in DEFAULT_ACTIONS} == {FailureAction.PENALTY}

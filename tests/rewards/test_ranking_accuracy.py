@@ -197,10 +197,19 @@ def test_reward_without_first_stage_wants_fifty_characters_per_candidate_and_the
     assert ranking_reward_zero("", "A > B") == INVALID
 
 
-@pytest.mark.parametrize("reward", RANKING_REWARDS)
-@pytest.mark.parametrize("text", ["A: 8", "A", answer({"A": 8}), "x" * 60 + "\nA"])
-def test_a_single_candidate_has_no_pair_to_reward(reward, text):
-    assert reward(text, {"A": 8}) == INVALID
+@pytest.mark.parametrize(
+    ("reward", "text"),
+    [
+        (ranking_score_reward, answer({"A": 8})),
+        (ranking_score_reward_no_cot, "A\nA: 8"),
+        (score_reward, "A: 8"),
+        (ranking_reward, "A"),
+        (ranking_reward_zero, "x" * 60 + "\nA"),
+    ],
+)
+def test_a_ranking_of_a_single_candidate_is_a_valid_answer_that_earns_nothing(reward, text):
+    assert reward(text, {"A": 8}) == RankingReward(0.0, True, 0.0, 0.0)
+    assert not reward("B", {"A": 8}).valid_answer
 
 
 def test_agreement_of_different_candidates_is_nothing():

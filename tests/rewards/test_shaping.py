@@ -1,14 +1,17 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
 from grrm.rewards.failure_policy import DEFAULT_ACTIONS, FailureAction, FailurePolicy, RewardFailure
+from grrm.rewards.group_filter import GroupSignal, classify_group
 from grrm.rewards.overlong import OverlongConfig
 from grrm.rewards.shaping import ShapingConfig, shape_rewards
+from grrm.rl.advantages import AdvantageInputs, dr_grpo, grpo, grpo_no_std, rloo
 
 TASK = TranslationTask("Hallo", "de", "en", "Hello")
 RECIPE = ShapingConfig(0.01, -0.04, OverlongConfig(max_resp_len=60, buffer_len=20, penalty_factor=0.04))
@@ -51,6 +54,30 @@ def test_unparsable_candidate_gets_the_default_reward_unscaled_and_without_lengt
     assert shaped.rewards == pytest.approx((0.08, -0.04))
     assert shaped.judged[1] is None
     assert shaped.penalties == (0.0, 0.0)
+
+
+def test_copies_of_a_lone_translation_are_better_than_no_translation_where_the_policy_contrasts_them():
+    statuses = (Status.SINGLE_CANDIDATE,) * 3 + (Status.UNPARSABLE_CANDIDATE,)
+    group, verdict = group_of(["a", "a", "a", None], [5, 5, 60, 5]), Verdict(statuses, (None,) * 4)
+    contrast = FailurePolicy.from_mapping({"single_candidate": "contrast"})
+    shaped = shape_rewards(group, verdict, RECIPE, contrast)
+    assert shaped.rewards == pytest.approx((0.05, 0.05, 0.05, -0.04))
+    assert classify_group(shaped) is GroupSignal.INFORMATIVE
+    inputs = AdvantageInputs(np.asarray(shaped.rewards), np.zeros(4, dtype=np.int64), np.ones((4, 2)))
+    for rule in (grpo, grpo_no_std, dr_grpo, rloo):
+        advantages = rule(inputs)[:, 0]
+        assert (advantages[:3] > 0).all()
+        assert advantages[3] < 0
+    assert shape_rewards(group, verdict, RECIPE, FailurePolicy()).rewards == (None, None, None, -0.04)
+
+
+def test_nothing_is_contrasted_without_a_penalty_that_is_below_the_middle_score():
+    lone = (Status.SINGLE_CANDIDATE,) * 2
+    contrast = FailurePolicy.from_mapping({"single_candidate": "contrast"})
+    assert shape_rewards(group_of(["a", "a"]), Verdict(lone, (None, None)), RECIPE, contrast).rewards == (None, None)
+    mixed = Verdict((Status.SINGLE_CANDIDATE, Status.UNPARSABLE_CANDIDATE), (None, None))
+    generous = replace(RECIPE, default_reward=0.05)
+    assert shape_rewards(group_of(["a", None]), mixed, generous, contrast).rewards == (None, 0.05)
 
 
 def test_unscored_candidates_pay_for_their_length_where_that_is_asked_for():
@@ -112,7 +139,7 @@ def judged_groups(draw):
             statuses.append(Status.DUPLICATE if text in seen else Status.SCORED)
             scores.append(outcome)
         seen.add(text)
-    actions = [action for action in FailureAction if action is not FailureAction.ABORT]
+    actions = [FailureAction.PENALTY, FailureAction.MASK, FailureAction.DROP_GROUP]
     policy = FailurePolicy({status: draw(st.sampled_from(actions)) for status in DEFAULT_ACTIONS})
     return group_of(texts, lengths), Verdict(tuple(statuses), tuple(scores)), policy
 

@@ -25,8 +25,8 @@ class TranslatedPrompt:
 
 
 def has_reference(task: TranslationTask) -> bool:
-    """Whether there is anything to compare a translation with."""
-    return bool(task.reference and task.reference.strip())
+    """Whether there is a translation to compare with; the label of another task has no language."""
+    return bool(task.is_translation and task.reference and task.reference.strip())
 
 
 def held_out_scores(prompts: Sequence[TranslatedPrompt], *, has_greedy: bool, has_references: bool) -> dict[str, float]:

@@ -1,58 +1,21 @@
-"""COMET and BLEURT as subprocesses: their requirements and ours exclude each other, so each has its own environment."""
+"""COMET, CometKiwi, MetricX and BLEURT of whole files, by the processes that are judges too."""
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import shlex
-import signal
-import subprocess
-import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from grrm.errors import UserError
-
-PROGRAMS = Path(__file__).parent / "programs"
-
-
-@dataclass(frozen=True, slots=True)
-class ScorerKind:
-    """What there is to know about a scorer: its program, the package it needs, how to get that, and its model."""
-
-    title: str
-    program: str
-    package: str
-    requirements: str
-    default_model: str | None
-    model_remedy: str
+from grrm.judges.learned_metric import ROWS_PER_REQUEST, start_error
+from grrm.judges.metric_worker import MetricWorker, Row, WorkerFailure
 
 
-SCORERS = {
-    "comet": ScorerKind(
-        "COMET",
-        "comet_program.py",
-        "comet",
-        "'unbabel-comet>=2.2.7'",
-        "Unbabel/wmt22-comet-da",
-        "give a checkpoint file or a model's name",
-    ),
-    "bleurt": ScorerKind(
-        "BLEURT",
-        "bleurt_program.py",
-        "bleurt",
-        "tensorflow tf_keras 'bleurt @ git+https://github.com/google-research/bleurt.git'",
-        None,
-        "give the folder of a checkpoint, for example of https://storage.googleapis.com/bleurt-oss-21/BLEURT-20.zip",
-    ),
-}
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NeuralScorer:
-    """One scorer in the environment `environment` (a venv's folder), with `model`; runs at most `deadline_s` seconds.
+    """One metric in the environment `environment` (a venv's folder), with `model`; runs at most `deadline_s` seconds.
 
     Raises UserError, when built, if there is no such environment, with the command that creates it, or no model.
     """
@@ -61,91 +24,45 @@ class NeuralScorer:
     environment: Path
     model: str | None = None
     deadline_s: float = 7200.0
+    batch_size: int = 16
 
     def __post_init__(self) -> None:
-        if not self._interpreter.is_file():
-            raise UserError(f"{self._kind.title} has no environment at '{self.environment}': {self._how_to_create}")
-        if self._model is None:
-            raise UserError(f"{self._kind.title} needs a model: {self._kind.model_remedy}")
-
-    @property
-    def _kind(self) -> ScorerKind:
-        return SCORERS[self.name]
-
-    @property
-    def _model(self) -> str | None:
-        return self.model or self._kind.default_model
-
-    @property
-    def _interpreter(self) -> Path:
-        return self.environment / "bin" / "python"
-
-    @property
-    def _how_to_create(self) -> str:
-        folder = shlex.quote(str(self.environment))
-        return f"create it with `python3 -m venv {folder} && {folder}/bin/pip install {self._kind.requirements}`"
+        self._worker()
 
     def score(self, sources: Sequence[str], hypotheses: Sequence[str | None], references: Sequence[str]) -> list[float]:
-        """One score per row, order kept; a missing translation is scored as an empty one.
+        """One number of the metric per row, order kept; a missing translation is scored as an empty one.
 
-        Raises UserError when the program fails, does not end in time, or does not answer with one finite number per
-        row.
+        Raises UserError when the metric fails, does not end in time, or does not answer with one finite number per row.
         """
-        request = {
-            "model": self._model,
-            "sources": list(sources),
-            "hypotheses": [text or "" for text in hypotheses],
-            "references": list(references),
-        }
-        with tempfile.TemporaryDirectory(prefix="grrm-scorer-") as folder:
-            request_path, answer_path = Path(folder, "request.json"), Path(folder, "answer.json")
-            request_path.write_text(json.dumps(request), encoding="utf-8")
-            self._run([str(request_path), str(answer_path)], Path(folder, "log"))
-            return self._read(answer_path, len(sources))
-
-    def _run(self, paths: Sequence[str], log: Path) -> None:
-        # Isolated, so that neither our packages nor the user's PYTHONPATH are seen there.
-        command = [str(self._interpreter.absolute()), "-I", str(PROGRAMS / self._kind.program), *paths]
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-            )
-            try:
-                status = process.wait(self.deadline_s)
-            except subprocess.TimeoutExpired:
-                raise UserError(
-                    f"{self._kind.title} did not end within {self.deadline_s:g} s: allow it more time or fewer rows"
-                ) from None
-            finally:
-                if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)
-                    process.wait()
-        if status:
-            raise self._failure(log.read_text(encoding="utf-8", errors="replace"), status)
-
-    def _failure(self, log: str, status: int) -> UserError:
-        lines = [line.strip() for line in log.splitlines() if line.strip()]
-        cause = lines[-1][:300] if lines else f"exit status {status}"
-        if cause.startswith("ModuleNotFoundError"):
-            return UserError(
-                f"{self._kind.title} is not whole at '{self.environment}' ({cause}): {self._how_to_create}"
-            )
-        return UserError(
-            f"{self._kind.title} failed with model '{self._model}' ({cause}): correct that, or "
-            f"{self._kind.model_remedy}"
-        )
-
-    def _read(self, path: Path, n_rows: int) -> list[float]:
+        worker = self._worker()
+        uses_reference = worker.kind.needs_reference is not False
+        rows: list[Row] = [
+            (source, text or "", reference if uses_reference else None)
+            for source, text, reference in zip(sources, hypotheses, references, strict=True)
+        ]
         try:
-            scores = json.loads(path.read_text(encoding="utf-8"))["scores"]
-            numbers = [float(score) for score in scores]
-        except (OSError, ValueError, TypeError, KeyError) as error:
+            scores = self._scores(worker, rows)
+        except WorkerFailure as failure:
+            if failure.is_late:
+                raise UserError(
+                    f"{worker.kind.title} did not end within {self.deadline_s:g} s: allow it more time or fewer rows"
+                ) from None
+            raise start_error(worker, failure) from failure
+        finally:
+            worker.close()
+        if not all(map(math.isfinite, scores)):
             raise UserError(
-                f"{self._kind.title} ended without an answer that can be read: {self._how_to_create}"
-            ) from error
-        if len(numbers) != n_rows or not all(map(math.isfinite, numbers)):
-            raise UserError(
-                f"{self._kind.title} gave {sum(map(math.isfinite, numbers))} finite scores for {n_rows} rows: leave it "
-                "out, or use another model"
+                f"{worker.kind.title} gave {sum(map(math.isfinite, scores))} finite scores for {len(rows)} rows: leave "
+                "it out, or use another model"
             )
-        return numbers
+        return scores
+
+    def _worker(self) -> MetricWorker:
+        return MetricWorker(self.name, self.environment, self.model, self.batch_size)
+
+    def _scores(self, worker: MetricWorker, rows: Sequence[Row]) -> list[float]:
+        until = time.monotonic() + self.deadline_s
+        scores: list[float] = []
+        for start in range(0, len(rows), ROWS_PER_REQUEST):
+            scores += worker.score(rows[start : start + ROWS_PER_REQUEST], max(until - time.monotonic(), 0.0))
+        return scores

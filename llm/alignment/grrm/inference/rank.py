@@ -27,7 +27,7 @@ class RankResult(TypedDict):
     `scores`: a number from 0 to 10 or None per candidate, in the order they were given; None for the whole list where
     no candidate has a score. `responses`: the judge's last reply, empty where it was not asked. `statuses`: why each
     candidate does or does not carry a score. `rankings`: positions in tiers, best first, or None. `attempts`: replies
-    drawn.
+    drawn. `rejections`: why each reply that could not be read was rejected.
     """
 
     scores: list[list[float | None] | None]
@@ -35,6 +35,7 @@ class RankResult(TypedDict):
     statuses: list[list[str]]
     rankings: list[list[list[int]] | None]
     attempts: list[int]
+    rejections: list[list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +202,7 @@ def result_of(verdicts: Sequence[Verdict]) -> RankResult:
             for verdict in verdicts
         ],
         attempts=[verdict.attempts for verdict in verdicts],
+        rejections=[list(verdict.rejections) for verdict in verdicts],
     )
 
 

@@ -16,6 +16,7 @@ from grrm.judges.dedup import Outcome
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.options import RewardModelOptions
 from grrm.judges.value_head import RewardModelJudge
+from grrm.models.hub import checkpoint_folder
 from grrm.models.tokenizer import (
     chat_renderer,
     check_vocabulary,
@@ -52,7 +53,7 @@ def open_reward_judge(
         use_cpu_layers()
     from grrm.models.reward_models import load_reward_model
 
-    directory, metrics = Path(directory), JudgeMetrics() if metrics is None else metrics
+    directory, metrics = checkpoint_folder(directory), JudgeMetrics() if metrics is None else metrics
     tokenizer = load_tokenizer(directory)
     render = chat_renderer(chat_template, tokenizer, directory)
     encode = text_encoder(tokenizer)

@@ -5,25 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from grrm.errors import require_known
 from grrm.gqm.grammar import MAX_SCORE
 from grrm.gqm.groups import Candidate, Group, Status, Verdict
 from grrm.judges.verified import read_truth
-from grrm.rewards.answers import answer_rule
+from grrm.rewards.answers import ANSWER_RULES
+from grrm.rewards.rule_rewards import rule_reward_function
+
+JUDGED_RULES = (*ANSWER_RULES, "grade")  # whose rewards are from 0 to 1
 
 
 @dataclass
 class AnswerJudge:
     """Gives a candidate 10 where the rule called `rule` finds the true answer in it, else 0.
 
-    The task's reference is the true answer; a group without one is MISSING_REFERENCE. A candidate in which no answer
-    is found is UNPARSABLE_CANDIDATE. Raises UserError for a rule that does not exist.
+    With the rule `grade` candidates are gradings of an answer: 10 times `grade_reward`. The task's reference is the
+    true answer, or grade; a group without one is MISSING_REFERENCE. A candidate in which no answer is found is
+    UNPARSABLE_CANDIDATE. Raises UserError for a rule that does not exist, and for a truth that the rule cannot use.
     """
 
     rule: str = "normalised"
     name: str = field(init=False)
 
     def __post_init__(self) -> None:
-        self._rule = answer_rule(self.rule)
+        require_known("answer rule", self.rule, JUDGED_RULES)
+        self._reward = rule_reward_function(self.rule)
         self.name = self.rule
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
@@ -31,7 +37,7 @@ class AnswerJudge:
         return [self._judged(group) for group in groups]
 
     def _judged(self, group: Group) -> Verdict:
-        if group.task.reference is None:
+        if group.task.reference is None or not group.task.reference.strip():
             return Verdict.unscored(len(group.candidates), Status.MISSING_REFERENCE)
         truth = read_truth(group.task.reference).answer
         scores = tuple(self._score(candidate, truth) for candidate in group.candidates)
@@ -42,5 +48,5 @@ class AnswerJudge:
     def _score(self, candidate: Candidate, truth: str) -> float | None:
         if candidate.translation is None:
             return None
-        found = self._rule(candidate.translation, truth)
-        return None if found.answer is None else MAX_SCORE * found.correct
+        found = self._reward(candidate.translation, truth)
+        return MAX_SCORE * found.score if found.valid_answer else None

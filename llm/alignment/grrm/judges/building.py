@@ -1,30 +1,45 @@
-"""Judges built by name from plain options: text metrics, and generative judges over any text generator."""
+"""The registry of judges: built by name, or from a function of the user's own, and from plain options."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from grrm.errors import UserError, require_known
 from grrm.gqm.chat import render_chatml
-from grrm.gqm.fences import guard_for
+from grrm.gqm.fences import Guard
+from grrm.gqm.groups import Group
 from grrm.judges.answer import AnswerJudge
 from grrm.judges.cache import CachedJudge, VerdictCache
 from grrm.judges.chunk import ChunkedJudge
 from grrm.judges.consensus import ConsensusJudge
 from grrm.judges.gqm import GQMJudge
-from grrm.judges.interface import Judge, TextGenerator
+from grrm.judges.interface import GeneratedText, Judge, TextGenerator
+from grrm.judges.metric_worker import METRIC_KINDS
 from grrm.judges.metrics import JudgeMetrics
-from grrm.judges.options import GQMOptions, RubricOptions, SQMOptions, VerifierOptions, read_options
+from grrm.judges.options import (
+    GQMOptions,
+    RubricOptions,
+    RuleOptions,
+    RuleRubricOptions,
+    RuleVerifierOptions,
+    SQMOptions,
+    VerifierOptions,
+    read_options,
+)
 from grrm.judges.permute import PermutingJudge
+from grrm.judges.plug_in import check_plug_in, is_plug_in, load_plug_in
 from grrm.judges.rubric import RubricJudge
 from grrm.judges.sqm import SQMJudge
 from grrm.judges.text_metric import METRICS, TextMetricJudge
+from grrm.judges.verified import VerifiedJudge
 from grrm.judges.verifier import VerifierJudge
+from grrm.rewards.answers import answer_rule
+from grrm.rewards.verified import VerifierMix
 
 DEFAULT_GQM = GQMOptions()
 # Judges that need no model, by name, and what builds them from their options, its keyword arguments.
@@ -43,16 +58,35 @@ GENERATIVE_JUDGES: Mapping[str, type[SQMOptions]] = {
     "sqm": SQMOptions,
     "rubric": RubricOptions,
     "verifier": VerifierOptions,
+    "rule+rubric": RuleRubricOptions,
+    "rule+verifier": RuleVerifierOptions,
 }
+JUDGES = (*EMBEDDED_JUDGES, *METRIC_KINDS, *REWARD_MODEL_JUDGES, *GENERATIVE_JUDGES)
 # Judges of an answer by what the reference says: scoring criteria, or the true answer.
-ANSWER_JUDGES = ("rubric", "verifier")
+ANSWER_JUDGES = ("rubric", "verifier", "rule+rubric", "rule+verifier")
+
+
+def check_judge_name(name: str, known: Iterable[str] = JUDGES) -> None:
+    """Raises UserError for a judge that is none of `known`, and no function `module:function` whose module is there."""
+    if is_plug_in(name):
+        check_plug_in(name)
+    else:
+        require_known("judge", name, known)
+
+
+def needs_no_model(name: str) -> bool:
+    """True for the judges that `build_judge` builds."""
+    return name in EMBEDDED_JUDGES or is_plug_in(name)
 
 
 def build_judge(name: str = "text_metric", options: Mapping[str, object] | None = None) -> Judge:
-    """The judge called `name`: "text_metric" or "consensus" (option `metric`), a metric's own name, "answer" (`rule`).
+    """The judge called `name`: "text_metric" or "consensus" (option `metric`), a metric's own name, "answer" (`rule`),
+    or the user's own function `module:function`.
 
     `options` are the judge's constructor arguments. Raises UserError that names the nearest known name or option.
     """
+    if is_plug_in(name):
+        return load_plug_in(name, options or {})
     require_known("judge", name, EMBEDDED_JUDGES)
     build, chosen = EMBEDDED_JUDGES[name], dict(options or {})
     for option in chosen:
@@ -85,23 +119,22 @@ def build_from_options(
     """The generative judge that the options are for: the group judge for GQMOptions, else one of single candidates.
 
     `count_tokens` counts the judge's tokens where the generator cannot; `render` applies the judge's chat template;
-    `special_tokens` of its tokenizer may not occur in a candidate; counts are added to `metrics`.
+    `special_tokens` of its tokenizer are escaped in what it is shown; counts are added to `metrics`.
     """
     metrics = JudgeMetrics() if metrics is None else metrics
-    is_safe = guard_for(special_tokens, fenced=not isinstance(options, RubricOptions))
+    by_position = isinstance(options, GQMOptions) and (options.mode, options.prompt_type) == ("compat", "score")
+    guard = Guard(frozenset(special_tokens), not isinstance(options, RubricOptions), by_position)
     settings: dict[str, Any] = {
         "prompt_length": options.prompt_length,
         "mode": options.mode,
         "sampling": options.sampling(),
-        "is_safe": is_safe,
+        "guard": guard,
         "render": render,
         "count_tokens": count_tokens,
         "metrics": metrics,
     }
-    if isinstance(options, VerifierOptions):
-        return VerifierJudge(generator, **settings, prompt_type=options.verifier_prompt, think=options.think)
     if isinstance(options, RubricOptions):
-        return RubricJudge(generator, **settings)
+        return _of_answers(generator, options, settings)
     if not isinstance(options, GQMOptions):
         return SQMJudge(generator, **settings)
     room = options.max_candidates if options.show_copies else 0
@@ -114,7 +147,48 @@ def build_from_options(
         too_long=options.too_long,
         room_for_copies=room,
     )
-    return _wrapped(judge, options, is_safe, metrics, room)
+    return _wrapped(judge, options, guard.is_safe, metrics, room)
+
+
+def prompts_from_options(
+    group: Group,
+    options: SQMOptions,
+    *,
+    count_tokens: Callable[[str], int],
+    render: Callable[[str], str] = render_chatml,
+    special_tokens: Iterable[str] = (),
+    around: Callable[[Judge], Judge] = lambda judge: judge,
+) -> list[str]:
+    """The prompts that the judge of `build_from_options`, with what is put `around` it, would ask about the group
+    first; nothing is asked."""
+    asked: list[str] = []
+
+    class NoModel:
+        def generate_text(self, prompts: Sequence[str], **sampling: Any) -> list[GeneratedText]:
+            asked.extend(prompts)
+            return [GeneratedText("", "stop", 0) for _ in prompts]
+
+        def count_tokens(self, prompt: str) -> int:
+            return count_tokens(prompt)
+
+    once = dataclasses.replace(options, retries=0)
+    if isinstance(once, GQMOptions):
+        once = dataclasses.replace(once, cache_size=0)
+    around(build_from_options(NoModel(), once, render=render, special_tokens=special_tokens)).judge([group])
+    return asked
+
+
+def _of_answers(generator: TextGenerator, options: RubricOptions, settings: dict[str, Any]) -> Judge:
+    """The judge of answers that the options are for, with the rule beside it where they name one."""
+    judge: Judge
+    if isinstance(options, VerifierOptions):
+        judge = VerifierJudge(generator, **settings, prompt_type=options.verifier_prompt, think=options.think)
+    else:
+        judge = RubricJudge(generator, **settings)
+    if not isinstance(options, RuleOptions):
+        return judge
+    mix = VerifierMix(options.setup, options.verifier_weight)
+    return VerifiedJudge(judge, answer_rule(options.rule), mix, options.shows_solution, f"rule+{judge.name}")
 
 
 def _wrapped(

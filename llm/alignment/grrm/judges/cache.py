@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from grrm.gqm.fences import is_safe_candidate
+from grrm.gqm.fences import FENCED
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.judges.dedup import (
     DistinctCandidates,
@@ -65,14 +65,14 @@ class CachedJudge:
     play no part. Where several judges share a cache, `settings` must name everything else that the scores depend on,
     the model included. A verdict is kept if it has scores and no candidate went unscored because the judge failed, so
     failures are asked about again. Groups of equal content in one call are asked about once. A verdict from the cache
-    has the analysis of the first time and 0 `attempts` and `tokens`. Two threads that miss the same content at the same
-    time both ask.
+    has the analysis of the first time, 0 `attempts` and `tokens` and no `rejections`. Two threads that miss the same
+    content at the same time both ask.
     """
 
     inner: Judge
     cache: VerdictCache
     settings: str = ""
-    is_safe: Callable[[str], bool] = is_safe_candidate
+    is_safe: Callable[[str], bool] = FENCED.is_safe
     metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
     room_for_copies: int = 0  # see `dedup_candidates`; the same as that of `inner`
     name: str = field(init=False)
@@ -99,7 +99,7 @@ class CachedJudge:
         self.metrics.add("cache_hits", len(groups) - len(first))
         self.metrics.add("cache_misses", len(first))
         return [
-            _expand(group, plan, known[key] if first.get(key) == g else replace(known[key], attempts=0, tokens=0))
+            _expand(group, plan, known[key] if first.get(key) == g else _remembered(known[key]))
             for g, (group, plan, key) in enumerate(zip(groups, plans, keys, strict=True))
         ]
 
@@ -114,6 +114,10 @@ def _is_scored(verdict: TextVerdict) -> bool:
     return bool(verdict.scores) and failures <= _FAULTS_OF_CANDIDATES
 
 
+def _remembered(verdict: TextVerdict) -> TextVerdict:
+    return replace(verdict, attempts=0, tokens=0, rejections=())
+
+
 def _expand(group: Group, plan: DistinctCandidates, verdict: TextVerdict) -> Verdict:
     return expand_to_duplicates(
         group,
@@ -123,4 +127,5 @@ def _expand(group: Group, plan: DistinctCandidates, verdict: TextVerdict) -> Ver
         analysis=verdict.analysis,
         attempts=verdict.attempts,
         tokens=verdict.tokens,
+        rejections=verdict.rejections,
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from grrm.gqm.fences import is_safe_candidate
+from grrm.gqm.fences import FENCED
 from grrm.gqm.grammar import MAX_SCORE
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.gqm.languages import CANDIDATE_IDS
@@ -42,7 +42,7 @@ class ChunkedJudge:
 
     inner: Judge
     max_candidates: int = len(CANDIDATE_IDS)
-    is_safe: Callable[[str], bool] = is_safe_candidate
+    is_safe: Callable[[str], bool] = FENCED.is_safe
     metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
     room_for_copies: int = 0  # see `dedup_candidates`; the same as that of `inner`
     name: str = field(init=False)
@@ -86,6 +86,7 @@ class ChunkedJudge:
             analysis=join_analyses(parts),
             attempts=sum(verdict.attempts for verdict in verdicts),
             tokens=sum(verdict.tokens for verdict in verdicts),
+            rejections=tuple(reason for verdict in verdicts for reason in verdict.rejections),
         )
 
 

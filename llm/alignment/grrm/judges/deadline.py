@@ -6,49 +6,109 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, TimeoutError
+from concurrent import futures
+from concurrent.futures import Future
 from contextlib import contextmanager
 from queue import SimpleQueue
+from typing import Generic, TypeVar
 
 from grrm.judges.interface import GeneratedText, TextGenerator
 
-Call = Callable[[], list[GeneratedText]]
+T = TypeVar("T")
 
 
-class Deadline:
-    """When the current piece of work must be done, as `within` sets it; no limit outside of `within`."""
+class DeadlinePassed(Exception):
+    """A call was not done in time."""
+
+
+class Abandoned(Exception):
+    """Nobody waits any more for the piece of work at hand."""
+
+
+class Deadline(threading.local):
+    """When the current piece of work of this thread must be done, as `within` sets it; no limit outside of `within`."""
 
     def __init__(self) -> None:
         self._at = math.inf
+        self._is_abandoned: Callable[[], bool] = lambda: False
 
     def seconds_left(self) -> float:
-        """Seconds until the deadline, 0 once it has passed, infinity without one."""
+        """Seconds until the deadline, 0 once it has passed, infinity without one. Raises Abandoned."""
+        if self._is_abandoned():
+            raise Abandoned
         return max(self._at - time.monotonic(), 0.0)
 
     @contextmanager
-    def within(self, seconds: float) -> Iterator[None]:
-        """Set the deadline to `seconds` from now while the block runs."""
-        self._at = time.monotonic() + seconds
+    def within(self, seconds: float, is_abandoned: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        """Set the deadline to `seconds` from now while the block runs; `is_abandoned` says when nobody waits for it."""
+        self._at, self._is_abandoned = time.monotonic() + seconds, is_abandoned
         try:
             yield
         finally:
-            self._at = math.inf
+            self._at, self._is_abandoned = math.inf, lambda: False
+
+
+class CallThread(Generic[T]):
+    """A daemon thread that makes calls one after the other, for callers that do not wait for ever.
+
+    A call that has begun runs to its end even when its result is no longer wanted. A stuck one does not keep the
+    process alive.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._calls: SimpleQueue[tuple[Future[T], Callable[[], T]]] = SimpleQueue()
+        self._last: Future[T] | None = None  # the last call made, queued or running
+        threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    def begin(self, act: Callable[[], T], seconds: float) -> Callable[[], T]:
+        """Have `act` called; what is returned waits for its result until `seconds` from now.
+
+        It raises what `act` raises in time, and DeadlinePassed when it is late; one that has not begun is not called.
+        """
+        until = time.monotonic() + seconds
+        result: Future[T] = Future()
+        before, self._last = self._last, result
+        self._calls.put((result, act))
+
+        def wait() -> T:
+            futures.wait([result], None if math.isinf(until) else max(until - time.monotonic(), 0.0))
+            if result.done():
+                return result.result()
+            if result.cancel() and self._last is result:
+                self._last = before
+            raise DeadlinePassed
+
+        return wait
+
+    def when_idle(self, act: Callable[[], None]) -> None:
+        """Calls `act` as soon as no call is running: now, or later from the thread."""
+        if self._last is None:
+            act()
+        else:
+            self._last.add_done_callback(lambda _: act())
+
+    def _work(self) -> None:
+        while True:
+            result, act = self._calls.get()
+            if not result.set_running_or_notify_cancel():
+                continue
+            try:
+                result.set_result(act())
+            except BaseException as error:  # noqa: BLE001 - raised again by whoever waits for the result
+                result.set_exception(error)
 
 
 class TimedGenerator:
     """`inner` under a deadline: when a call is late, the replies to all its prompts are marked "timeout".
 
-    `inner` runs in a thread of its own, one call after the other, so it need not be thread-safe. A call that has begun
-    runs to its end even when its result is no longer wanted; `when_idle` reports that end. The thread is a daemon, so
-    that a stuck model does not keep the process alive.
+    `inner` runs in a thread of its own, one call after the other, so it need not be thread-safe; `when_idle` reports
+    the end of a call that was late.
     """
 
     def __init__(self, inner: TextGenerator, seconds_left: Callable[[], float]) -> None:
         self._inner = inner
         self._seconds_left = seconds_left
-        self._calls: SimpleQueue[tuple[Future[list[GeneratedText]], Call]] = SimpleQueue()
-        self._last: Future[list[GeneratedText]] | None = None  # the last call made, queued or running
-        threading.Thread(target=self._work, name="judge-model", daemon=True).start()
+        self._calls: CallThread[list[GeneratedText]] = CallThread("judge-model")
 
     def generate_text(
         self,
@@ -66,15 +126,10 @@ class TimedGenerator:
                 prompts, temperature=temperature, top_p=top_p, max_new_tokens=max_new_tokens, seeds=seeds
             )
 
-        seconds = self._seconds_left()
-        replies: Future[list[GeneratedText]] = Future()
-        before, self._last = self._last, replies
-        self._calls.put((replies, call))
+        wait = self._calls.begin(call, self._seconds_left())
         try:
-            return replies.result(None if math.isinf(seconds) else seconds)
-        except TimeoutError:
-            if replies.cancel():
-                self._last = before
+            return wait()
+        except DeadlinePassed:
             return [GeneratedText("", "timeout", 0)] * len(prompts)
 
     def count_tokens(self, prompt: str) -> int:
@@ -83,17 +138,4 @@ class TimedGenerator:
 
     def when_idle(self, act: Callable[[], None]) -> None:
         """Calls `act` as soon as no call is running: now, or later from the model's thread."""
-        if self._last is None:
-            act()
-        else:
-            self._last.add_done_callback(lambda _: act())
-
-    def _work(self) -> None:
-        while True:
-            replies, call = self._calls.get()
-            if not replies.set_running_or_notify_cancel():
-                continue
-            try:
-                replies.set_result(call())
-            except BaseException as error:  # noqa: BLE001 - raised again by whoever waits for the replies
-                replies.set_exception(error)
+        self._calls.when_idle(act)

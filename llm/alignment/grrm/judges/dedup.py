@@ -40,6 +40,7 @@ class TextVerdict:
     analysis: str
     attempts: int
     tokens: int
+    rejections: tuple[str, ...]
 
     @property
     def scores(self) -> dict[int, float]:
@@ -112,7 +113,7 @@ def verdict_by_text(part: Group, verdict: Verdict, order: Sequence[int]) -> Text
         for k, status, score in zip(order, verdict.statuses, verdict.scores, strict=True)
     }
     tiers = None if verdict.ranking is None else tuple(tuple(by_id[name] for name in tier) for tier in verdict.ranking)
-    return TextVerdict(outcomes, tiers, verdict.analysis, verdict.attempts, verdict.tokens)
+    return TextVerdict(outcomes, tiers, verdict.analysis, verdict.attempts, verdict.tokens, verdict.rejections)
 
 
 def join_analyses(parts: Sequence[tuple[Group, Verdict]]) -> str:
@@ -141,6 +142,7 @@ def expand_to_duplicates(
     analysis: str = "",
     attempts: int = 0,
     tokens: int = 0,
+    rejections: tuple[str, ...] = (),
 ) -> Verdict:
     """The verdict on the whole group from one outcome per text of `distinct`.
 
@@ -161,7 +163,7 @@ def expand_to_duplicates(
                 scores[position] = outcome
                 statuses[position] = Status.SCORED if position == positions[0] else Status.DUPLICATE
     ranking = None if tiers is None else tuple(_tier_ids(group, distinct, tier) for tier in tiers)
-    return Verdict(tuple(statuses), tuple(scores), ranking, analysis, attempts, tokens)
+    return Verdict(tuple(statuses), tuple(scores), ranking, analysis, attempts, tokens, rejections=rejections)
 
 
 def content_digest(task: TranslationTask, texts: Sequence[str], settings: str = "") -> str:

@@ -57,13 +57,14 @@ class Reply(Generic[T]):
     """The last reply to a question: its text, what it means, how many were drawn, and the tokens of all of them.
 
     `parsed` is a Status where the model timed out, was not reached, or has no room for the prompt before a reply could
-    be read; `text` is then the last unreadable reply, if any.
+    be read; `text` is then the last unreadable reply, if any. `rejections` has the reason for each unreadable reply.
     """
 
     text: str
     parsed: T | Rejection | Status
     attempts: int
     tokens: int
+    rejections: tuple[str, ...] = ()
 
 
 def ask(
@@ -108,13 +109,16 @@ def status_of(failure: Rejection | Status) -> Status:
 
 
 def _reply(question: Question[T], generated: GeneratedText, before: Reply[T] | None) -> Reply[T]:
-    attempts, tokens = (before.attempts, before.tokens) if before else (0, 0)
+    attempts, tokens, rejections = (before.attempts, before.tokens, before.rejections) if before else (0, 0, ())
     tokens += generated.n_tokens
     failure = UNANSWERED.get(generated.finish_reason)
     if failure is not None:
-        return Reply(before.text if before else "", failure, attempts, tokens)
+        return Reply(before.text if before else "", failure, attempts, tokens, rejections)
     rejection = None if question.cut_is_readable else _rejection_if_cut(generated)
-    return Reply(generated.text, rejection or question.parse(generated.text), attempts + 1, tokens)
+    parsed = rejection or question.parse(generated.text)
+    if isinstance(parsed, Rejection):
+        rejections = (*rejections, parsed.reason.value)
+    return Reply(generated.text, parsed, attempts + 1, tokens, rejections)
 
 
 def _rejection_if_cut(generated: GeneratedText) -> Rejection | None:

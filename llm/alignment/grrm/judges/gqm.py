@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from grrm.gqm.chat import render_chatml
-from grrm.gqm.fences import is_safe_candidate
+from grrm.gqm.fences import FENCED, Guard, fence_for
 from grrm.gqm.grammar import Mode, Rejection, parse_verdict
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.gqm.languages import CANDIDATE_IDS
@@ -41,7 +41,8 @@ class GQMJudge:
     generator). A longer group is TOO_LONG as a whole; with `too_long` "drop_longest" its longest candidates are, one
     by one until the prompt fits. Texts are never cut. More than `max_candidates` distinct translations are
     TOO_MANY_CANDIDATES, fewer than two SINGLE_CANDIDATE. Copies are shown where they all fit into `room_for_copies`.
-    `mode` is the verdict grammar's (exact, tolerant, compat). `is_safe` says which texts may stand in a fence, `render`
+    `guard` shows texts so that they cannot be taken for the prompt's own words; one that it cannot show is
+    UNSAFE_CANDIDATE or, the source, UNSAFE_SOURCE. `mode` is the verdict grammar's (exact, tolerant, compat), `render`
     applies the judge's chat template. Replies that stay unreadable after all retries are JUDGE_UNPARSABLE, those that a
     generator marks as failed JUDGE_TIMEOUT or JUDGE_UNREACHABLE; the verdict's `analysis` is the last reply in full. A
     verdict depends on what the prompt says, not on ids or on the rest of the batch.
@@ -53,7 +54,7 @@ class GQMJudge:
     add_example: bool = False
     mode: Mode = "tolerant"
     sampling: JudgeSampling = field(default_factory=JudgeSampling)
-    is_safe: Callable[[str], bool] = is_safe_candidate
+    guard: Guard = FENCED
     render: Callable[[str], str] = render_chatml
     name: str = "gqm"
     max_candidates: int = len(CANDIDATE_IDS)
@@ -77,9 +78,9 @@ class GQMJudge:
 
         Raises what `gqm_prompt` raises on an unknown language or prompt type.
         """
-        whole = plan = self._prompt(group, dedup_candidates(group, self.is_safe, self.room_for_copies))
+        whole = plan = self._prompt(group, dedup_candidates(group, self.guard.is_safe, self.room_for_copies))
         if self._is_too_long(plan):
-            whole = plan = self._prompt(group, dedup_texts(group, self.is_safe))
+            whole = plan = self._prompt(group, dedup_texts(group, self.guard.is_safe))
         while self._is_too_long(plan):
             if self.too_long == "refuse" or len(plan.distinct.texts) == 2:
                 return GroupPrompt(None, whole.distinct, Status.TOO_LONG)
@@ -92,9 +93,11 @@ class GQMJudge:
         if len(distinct.texts) > min(self.max_candidates, len(CANDIDATE_IDS)):
             return GroupPrompt(None, distinct, Status.TOO_MANY_CANDIDATES)
         task = group.task
-        languages = (task.src_lang, task.trg_lang)
-        prompt = gqm_prompt(task.source, distinct.texts, *languages, self.prompt_type, self.add_example)
-        return GroupPrompt(self.render(prompt), distinct)
+        if not self.guard.is_safe(task.source):
+            return GroupPrompt(None, distinct, Status.UNSAFE_SOURCE)
+        source, *texts = shown = [self.guard.escape(text) for text in (task.source, *distinct.texts)]
+        how = (task.src_lang, task.trg_lang, self.prompt_type, self.add_example)
+        return GroupPrompt(self.render(gqm_prompt(source, texts, *how, fence=fence_for(shown))), distinct)
 
     def _is_too_long(self, plan: GroupPrompt) -> bool:
         return plan.prompt is not None and self._count_tokens(plan.prompt) > self.prompt_length
@@ -151,7 +154,13 @@ def _verdict_of_reply(group: Group, distinct: DistinctCandidates, reply: Reply[S
     if isinstance(reply.parsed, Rejection | Status):
         outcomes: Sequence[float | Status] = [status_of(reply.parsed)] * len(distinct.texts)
         return expand_to_duplicates(
-            group, distinct, outcomes, analysis=reply.text, attempts=reply.attempts, tokens=reply.tokens
+            group,
+            distinct,
+            outcomes,
+            analysis=reply.text,
+            attempts=reply.attempts,
+            tokens=reply.tokens,
+            rejections=reply.rejections,
         )
     return expand_to_duplicates(
         group,
@@ -161,4 +170,5 @@ def _verdict_of_reply(group: Group, distinct: DistinctCandidates, reply: Reply[S
         analysis=reply.text,
         attempts=reply.attempts,
         tokens=reply.tokens,
+        rejections=reply.rejections,
     )

@@ -14,8 +14,11 @@ from grrm.gqm.languages import CANDIDATE_IDS
 from grrm.gqm.mt_prompts import MTPromptType
 from grrm.gqm.verification import VerifierPromptType
 from grrm.judges.generation import JudgeSampling
+from grrm.rewards.answers import RuleName
+from grrm.rewards.verified import VerifierMix, VerifierSetup
 
 MAX_PERMUTATIONS = 64
+TRAINED_CANDIDATES = 8  # GRRM was trained on groups of two to eight and knows the names A to H only
 
 
 @dataclass(frozen=True)
@@ -84,14 +87,47 @@ class VerifierOptions(RubricOptions):
 
 
 @dataclass(frozen=True)
+class RuleOptions:
+    """Options of a rule beside a verifier or a rubric judge: the rule, and how both become one reward.
+
+    `setup` and `verifier_weight` are those of `VerifierMix`. With `shows_solution` the model sees the whole solution
+    and not the answer that the rule found.
+    """
+
+    rule: RuleName = "normalised"
+    setup: VerifierSetup = "tinyv_only"
+    verifier_weight: float = 1.0
+    shows_solution: bool = False
+
+
+@dataclass(frozen=True)
+class RuleVerifierOptions(RuleOptions, VerifierOptions):
+    """Options of a rule and a verifier as one judge."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        VerifierMix(self.setup, self.verifier_weight)
+
+
+@dataclass(frozen=True)
+class RuleRubricOptions(RuleOptions, RubricOptions):
+    """Options of a rule and a rubric judge as one judge."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        VerifierMix(self.setup, self.verifier_weight)
+
+
+@dataclass(frozen=True)
 class GQMOptions(SQMOptions):
     """Options of the group judge.
 
     `shuffle` and `permutations` work against position bias (see `PermutingJudge`), `cache_size` is the number of
-    verdicts remembered, 0 for none. Above `max_candidates` distinct translations a group is judged in chunks or gets
-    a status (`too_many`: "chunk" or "refuse"); where the prompt is too long, the longest candidates are left out or
-    the whole group gets the status (`too_long`: "drop_longest" or "refuse"). With `show_copies` a translation is shown
-    as often as it was sampled, where all copies fit into `max_candidates` and the prompt: how often is evidence too.
+    verdicts remembered, 0 for none. Above `max_candidates` distinct translations, by default the eight that GRRM was
+    trained with, a group is judged in chunks or gets a status (`too_many`: "chunk" or "refuse"); where the prompt is
+    too long, the longest candidates are left out or the whole group gets the status (`too_long`: "drop_longest" or
+    "refuse"). With `show_copies` a translation is shown as often as it was sampled, where all copies fit into
+    `max_candidates` and the prompt: how often is evidence too.
     """
 
     prompt_type: Literal["ranking_score", "score", "ranking"] = "ranking_score"
@@ -99,7 +135,7 @@ class GQMOptions(SQMOptions):
     shuffle: bool = False
     permutations: int = 1
     cache_size: int = 0
-    max_candidates: int = len(CANDIDATE_IDS)
+    max_candidates: int = TRAINED_CANDIDATES
     too_many: Literal["chunk", "refuse"] = "chunk"
     too_long: Literal["drop_longest", "refuse"] = "drop_longest"
     show_copies: bool = False
@@ -130,7 +166,25 @@ class RewardModelOptions:
             raise UserError(f"Judge option 'batch_tokens' is {self.batch_tokens}; give a number at least 1.")
 
 
-Options = TypeVar("Options", SQMOptions, GQMOptions, RewardModelOptions)
+@dataclass(frozen=True)
+class LearnedMetricOptions:
+    """Options of a learned metric; a wrong type or value raises UserError.
+
+    `environment` is the folder of the environment that `grrm scorer install` made, "" for `.venv-NAME` here;
+    `batch_size` is how many texts go through the metric at once.
+    """
+
+    environment: str = ""
+    batch_size: int = 16
+
+    def __post_init__(self) -> None:
+        for name, expected in get_type_hints(type(self)).items():
+            _checked(name, getattr(self, name), expected)
+        if self.batch_size < 1:
+            raise UserError(f"Judge option 'batch_size' is {self.batch_size}; give a number at least 1.")
+
+
+Options = TypeVar("Options", SQMOptions, GQMOptions, RewardModelOptions, LearnedMetricOptions)
 
 
 def read_options(kind: type[Options], values: Mapping[str, object]) -> Options:
@@ -149,6 +203,6 @@ def _checked(name: str, value: object, expected: type) -> object:
     if expected is float and type(value) is int:
         return float(value)
     if type(value) is not expected:
-        wanted = {bool: "true or false", int: "a whole number", float: "a number"}[expected]
+        wanted = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}[expected]
         raise UserError(f"Judge option {name!r} is {value!r}; give {wanted}.")
     return value

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
-from grrm.gqm.fences import is_safe_candidate
+from grrm.gqm.fences import FENCED
 from grrm.gqm.groups import Group, Status, TranslationTask, Verdict
 from grrm.judges.dedup import (
     DistinctCandidates,
@@ -45,7 +45,7 @@ class PermutingJudge:
     permutations: int = 1
     shuffle: bool = True
     seed: int = 0
-    is_safe: Callable[[str], bool] = is_safe_candidate
+    is_safe: Callable[[str], bool] = FENCED.is_safe
     metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
     room_for_copies: int = 0  # see `dedup_candidates`; the same as that of `inner`
     name: str = field(init=False)
@@ -92,6 +92,7 @@ class PermutingJudge:
             analysis=join_analyses(answers),
             attempts=sum(verdict.attempts for verdict in verdicts),
             tokens=sum(verdict.tokens for verdict in verdicts),
+            rejections=tuple(reason for verdict in verdicts for reason in verdict.rejections),
         )
         if len(verdicts) < 2:
             return combined

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from grrm.gqm.fences import is_safe_unfenced
+from grrm.gqm.fences import UNFENCED, Guard
 from grrm.gqm.grammar import Rejection
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.rubric import imitates_rubric, parse_total, rubric_prompt
@@ -21,13 +20,13 @@ class RubricJudge(SQMJudge):
     answer that writes lines of the prompt or a total of its own is UNSAFE_CANDIDATE. Otherwise like `SQMJudge`.
     """
 
-    is_safe: Callable[[str], bool] = is_safe_unfenced
+    guard: Guard = UNFENCED
     name: str = "rubric"
     needs_reference: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        guard = self.is_safe
-        self.is_safe = lambda text: guard(text) and not imitates_rubric(text)
+    def imitates_prompt(self, text: str) -> bool:
+        """True if a line of the text is one that only the prompt or the judge may write."""
+        return imitates_rubric(text)
 
     def prompt_of(self, task: TranslationTask, text: str) -> str:
         """The user turn that asks about one answer."""

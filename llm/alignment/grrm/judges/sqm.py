@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from grrm.gqm.chat import render_chatml
-from grrm.gqm.fences import is_safe_candidate
+from grrm.gqm.fences import FENCED, Guard, fence_for
 from grrm.gqm.grammar import Mode, Rejection, parse_sqm
 from grrm.gqm.groups import Group, Status, TranslationTask, Verdict
 from grrm.gqm.prompts import sqm_prompt
@@ -26,7 +26,7 @@ class SQMJudge:
     the others keep their scores. There is no ranking, and the verdict's `analysis` holds the last reply about each
     candidate under its id.
 
-    Judges that ask something else about one candidate at a time replace `prompt_of` and `read`.
+    Judges that ask something else about one candidate at a time replace `prompt_of`, `imitates_prompt` and `read`.
     """
 
     needs_reference: ClassVar[bool] = False  # a group without one is MISSING_REFERENCE
@@ -36,7 +36,7 @@ class SQMJudge:
     prompt_length: int = 2048
     mode: Mode = "tolerant"
     sampling: JudgeSampling = field(default_factory=JudgeSampling)
-    is_safe: Callable[[str], bool] = is_safe_candidate
+    guard: Guard = FENCED
     render: Callable[[str], str] = render_chatml
     name: str = "sqm"
     count_tokens: Callable[[str], int] | None = None
@@ -59,24 +59,39 @@ class SQMJudge:
         ]
 
     def prompt_of(self, task: TranslationTask, text: str) -> str:
-        """The user turn that asks about one candidate's text."""
-        return sqm_prompt(task.source, text, task.src_lang, task.trg_lang)
+        """The user turn that asks about one candidate's text; both texts are escaped already."""
+        return sqm_prompt(task.source, text, task.src_lang, task.trg_lang, fence_for([task.source, text]))
+
+    def imitates_prompt(self, text: str) -> bool:
+        """True if a candidate's text could pass for a part of the prompt although the guard lets it through."""
+        return False
 
     def read(self, reply: str) -> float | Rejection:
         """The score, 0 to 10, in a reply."""
         return parse_sqm(reply, self.mode)
 
     def _plan(self, group: Group) -> DistinctCandidates:
-        if self.needs_reference and group.task.reference is None:
-            return DistinctCandidates((), (), dict.fromkeys(range(len(group.candidates)), Status.MISSING_REFERENCE))
-        return dedup_texts(group, self.is_safe)
+        task = group.task
+        if self.needs_reference and task.reference is None:
+            return _all_excluded(group, Status.MISSING_REFERENCE)
+        shown = [task.source, task.reference or ""] if self.needs_reference else [task.source]
+        if not all(map(self.guard.is_safe, shown)):
+            return _all_excluded(group, Status.UNSAFE_SOURCE)
+        return dedup_texts(group, lambda text: self.guard.is_safe(text) and not self.imitates_prompt(text))
 
     def _question(self, group: Group, plan: DistinctCandidates, k: int) -> Question[float] | None:
         """The question about distinct text `k`, None when it is too long to ask."""
-        prompt = self.render(self.prompt_of(group.task, plan.texts[k]))
+        task, escape = group.task, self.guard.escape
+        reference = escape(task.reference) if self.needs_reference and task.reference is not None else None
+        shown = TranslationTask(escape(task.source), task.src_lang, task.trg_lang, reference)
+        prompt = self.render(self.prompt_of(shown, escape(plan.texts[k])))
         if (self.count_tokens or self.generator.count_tokens)(prompt) > self.prompt_length:
             return None
         return Question(prompt, prompt, self.read, self.cut_is_readable)
+
+
+def _all_excluded(group: Group, status: Status) -> DistinctCandidates:
+    return DistinctCandidates((), (), dict.fromkeys(range(len(group.candidates)), status))
 
 
 def _verdict_of_replies(group: Group, plan: DistinctCandidates, replies: Sequence[Reply[float] | None]) -> Verdict:
@@ -96,4 +111,5 @@ def _verdict_of_replies(group: Group, plan: DistinctCandidates, replies: Sequenc
         analysis="\n\n".join(analyses),
         attempts=max((reply.attempts for reply in asked), default=0),
         tokens=sum(reply.tokens for reply in asked),
+        rejections=tuple(reason for reply in asked for reason in reply.rejections),
     )

@@ -105,5 +105,6 @@ class VerifiedJudge:
                 reward = self.mix.reward(result.correct, None if score is None else score / MAX_SCORE)
             statuses.append(status if reward is None else Status.SCORED)
             scores.append(None if reward is None else MAX_SCORE * reward)
-        analysis, attempts, tokens = (verdict.analysis, verdict.attempts, verdict.tokens) if verdict else ("", 0, 0)
-        return Verdict(tuple(statuses), tuple(scores), None, analysis, attempts, tokens)
+        if verdict is None:
+            return Verdict(tuple(statuses), tuple(scores))
+        return replace(verdict, statuses=tuple(statuses), scores=tuple(scores), ranking=None, order_scores=())

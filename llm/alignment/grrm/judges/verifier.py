@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from grrm.gqm.fences import is_safe_unfenced
+from grrm.gqm.fences import UNFENCED, Guard
 from grrm.gqm.grammar import MAX_SCORE, Rejection
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.verification import (
@@ -28,16 +27,16 @@ class VerifierJudge(SQMJudge):
     reads as the original, for which every reply without `true` says false. Otherwise like `SQMJudge`.
     """
 
-    is_safe: Callable[[str], bool] = is_safe_unfenced
+    guard: Guard = UNFENCED
     name: str = "verifier"
     prompt_type: VerifierPromptType = "tinyv"
     think: bool = False
     needs_reference: ClassVar[bool] = True
     cut_is_readable: ClassVar[bool] = True  # eight tokens hold the answer and often not its end
 
-    def __post_init__(self) -> None:
-        guard = self.is_safe
-        self.is_safe = lambda text: guard(text) and not leaves_its_tag(text)
+    def imitates_prompt(self, text: str) -> bool:
+        """True if the text holds a tag of the prompt."""
+        return leaves_its_tag(text)
 
     def prompt_of(self, task: TranslationTask, text: str) -> str:
         """The user turn that asks about one answer."""

@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal
 
 from grrm.errors import UserError, require_known
 
@@ -36,6 +37,7 @@ class RuleResult:
 
 
 AnswerRule = Callable[[str, str], RuleResult]
+RuleName = Literal["exact", "normalised", "gsm8k", "knights_and_knaves", "math"]
 
 
 def final_answer(solution: str) -> str | None:
@@ -110,7 +112,7 @@ def math_match(solution: str, truth: str) -> RuleResult:
     return RuleResult(bool(verify(wanted, found, timeout_seconds=limit_s)), str(found[-1]))
 
 
-ANSWER_RULES: Mapping[str, AnswerRule] = {
+ANSWER_RULES: Mapping[RuleName, AnswerRule] = {
     "exact": exact_match,
     "normalised": normalised_match,
     "gsm8k": gsm8k,
@@ -122,7 +124,7 @@ ANSWER_RULES: Mapping[str, AnswerRule] = {
 def answer_rule(name: str) -> AnswerRule:
     """The rule called `name`. Raises UserError for one that does not exist."""
     require_known("answer rule", name, ANSWER_RULES)
-    return ANSWER_RULES[name]
+    return ANSWER_RULES[name]  # type: ignore[index]
 
 
 def normalised(answer: str) -> str:

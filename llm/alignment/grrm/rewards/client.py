@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import math
 import multiprocessing
 import threading
 import time
-import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from multiprocessing.pool import ThreadPool
 from types import TracebackType
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
-from pydantic import ValidationError
 from tenacity.wait import wait_exponential_jitter
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Group, Verdict
 from grrm.rewards.asking import NoAnswer, PoolAsker
+from grrm.rewards.calls import Call, RowsCall, ScoreCall
 from grrm.rewards.exchange import ExchangeError, HttpExchange
-from grrm.rewards.protocol import (
-    AnswerError,
-    RowsAnswer,
-    clean_text,
-    first_error,
-    request_from_groups,
-    verdicts_from_answer,
-)
 from grrm.rewards.server_pool import ServerPool
 
 T = TypeVar("T")
@@ -51,16 +40,6 @@ class RewardServerError(UserError):
         self.cause = cause
 
 
-@dataclass(frozen=True, slots=True)
-class _Call(Generic[T]):
-    """One request: where it goes, what it carries and how its answer is checked."""
-
-    path: str
-    body: bytes
-    group_ids: tuple[str, ...]
-    parse: Callable[[bytes], T]
-
-
 class RewardClient:
     """Client of one reward server or of a pool of equal ones.
 
@@ -68,7 +47,8 @@ class RewardClient:
     `max_connections` connections at once. `attempts` counts the tries of a request that failed, over all servers, as
     `PoolAsker` says: one at a server that is busy or away is none. A server that let a request time out gets no other
     before it answers a probe, while the pool has others. Any answer that is neither is final. Proxies named in the
-    environment are not used. Thread-safe. Raises UserError on settings that cannot work.
+    environment are not used. `judge` names one of the server's judges, by default its first. Thread-safe. Raises
+    UserError on settings that cannot work.
     """
 
     def __init__(
@@ -86,6 +66,7 @@ class RewardClient:
         backoff_initial_s: float = 0.5,
         backoff_max_s: float = 30.0,
         max_answer_bytes: int = 256 * 2**20,
+        judge: str | None = None,
     ) -> None:
         if protocol not in ("grrm", "paddlenlp"):
             raise UserError(f"reward server protocol {protocol!r} is unknown: use 'grrm' or 'paddlenlp'")
@@ -95,6 +76,7 @@ class RewardClient:
             if not (math.isfinite(value) and value > 0 and (name in times or value >= 1)):
                 raise UserError(f"reward client setting {name}={value!r} must be a finite number above zero")
         self.protocol = protocol
+        self.judge = judge
         self.deadline_s = deadline_s
         self.attempts = attempts
         self.groups_per_request = groups_per_request
@@ -132,7 +114,7 @@ class RewardClient:
         if len(set(ids)) != len(ids):
             raise ValueError("a group id occurs more than once")
         size = self.groups_per_request
-        calls = [_score_call(groups[start : start + size]) for start in range(0, len(groups), size)]
+        calls = [ScoreCall(groups[start : start + size], self.judge) for start in range(0, len(groups), size)]
         return [verdict for verdicts in self._ask_all(calls) for verdict in verdicts]
 
     def score_rows(self, src: Sequence[str], tgt: Sequence[str], response: Sequence[str]) -> list[float]:
@@ -145,10 +127,7 @@ class RewardClient:
             raise ValueError(f"src, tgt and response differ in length: {len(src)}, {len(tgt)}, {len(response)}")
         if not src:
             return []
-        rows = {"src": list(src), "tgt": list(tgt), "response": list(response)}
-        body = json.dumps({name: [clean_text(text) for text in texts] for name, texts in rows.items()}).encode()
-        call = _Call("/", body, (f"rows 0 to {len(src) - 1}",), partial(_rewards_from_answer, len(src)))
-        return self._ask_all([call])[0]
+        return self._ask_all([RowsCall(src, tgt, response)])[0]
 
     def wait_until_ready(self, timeout_s: float) -> None:
         """Returns once every server of the pool is ready; raises RewardServerError when `timeout_s` passes first.
@@ -176,7 +155,7 @@ class RewardClient:
         """Whether the server at `url` is ready, or at least not longer about it than a connection may take."""
         return self._unready_cause(url, time.monotonic() + self._connect_timeout_s) is None
 
-    def _ask_all(self, calls: Sequence[_Call[T]]) -> list[T]:
+    def _ask_all(self, calls: Sequence[Call[T]]) -> list[T]:
         """Answers aligned with `calls`. The threads are daemons: a stuck server cannot keep a failed process alive."""
         if not calls:
             return []
@@ -193,7 +172,7 @@ class RewardClient:
                 stop.set()
         return answers
 
-    def _next_answer(self, arriving: Any, call: _Call[T], deadline: float) -> T:
+    def _next_answer(self, arriving: Any, call: Call[T], deadline: float) -> T:
         grace_s = 1.0  # the request's own thread notices the deadline first and knows the cause
         try:
             answer: T = arriving.next(max(deadline - time.monotonic(), 0.0) + grace_s)
@@ -203,34 +182,20 @@ class RewardClient:
             raise RewardServerError(servers, call.group_ids, self.attempts, cause) from None
         return answer
 
-    def _ask(self, call: _Call[T], *, deadline: float, stop: threading.Event) -> T:
+    def _ask(self, call: Call[T], *, deadline: float, stop: threading.Event) -> T:
         """One request with its retries; runs in a thread of the pool."""
 
         def send(url: str) -> T:
-            return call.parse(self._exchange.send("POST", url, call.path, call.body, deadline))
+            try:
+                content = self._exchange.send("POST", url, call.path, call.body, deadline)
+            except ExchangeError as error:
+                if error.http_status == 504:
+                    call.keep(error.content)
+                raise
+            return call.read(content)
 
         what = f"group {call.group_ids[0]!r} ({len(call.group_ids)} in the request)"
         try:
             return self._asker.ask(send, what, deadline, stop)
         except NoAnswer as failure:
             raise RewardServerError(failure.server, call.group_ids, failure.attempt, failure.cause) from failure
-
-
-def _score_call(groups: Sequence[Group]) -> _Call[list[Verdict]]:
-    request = request_from_groups(uuid.uuid4().hex, groups)
-    group_ids = tuple(group.group_id for group in groups)
-    body = request.model_dump_json().encode()
-    return _Call("/v1/score", body, group_ids, partial(verdicts_from_answer, request))
-
-
-def _rewards_from_answer(n_rows: int, body: bytes) -> list[float]:
-    try:
-        answer = RowsAnswer.model_validate_json(body)
-    except ValidationError as error:
-        _, place, message = first_error(error)
-        raise AnswerError(f"the answer is malformed at {place or 'its top level'}: {message}") from error
-    if answer.error_code != 0:
-        raise AnswerError(f"it reported error {answer.error_code}: {' '.join(answer.error_msg.split())[:300]}")
-    if len(answer.score) != n_rows:
-        raise AnswerError(f"the answer has {len(answer.score)} scores for {n_rows} rows")
-    return answer.score

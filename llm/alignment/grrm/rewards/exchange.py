@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 
 import requests
 import urllib3
-from pydantic import ValidationError
+from pydantic import ConfigDict, ValidationError
 
-from grrm.rewards.protocol import Problem
+from grrm.rewards.protocol import DEADLINE_HEADER, Problem
 
 RETRYABLE_STATUSES = frozenset({408, 429, 502, 503, 504})
 AWAY_STATUSES = frozenset({429, 502, 503})
@@ -21,7 +22,8 @@ class ExchangeError(Exception):
     """A server did not answer as it should; `is_retryable` says whether asking again can help.
 
     `http_status` and `retry_after_s` are set when it answered at all and when it asked for a pause. `is_away` says that
-    nobody took the request: the server is busy, or there is none at the address now. `is_late` is a time-out.
+    nobody took the request: the server is busy, or there is none at the address now. `is_late` is a time-out. `content`
+    is the body of the answer, if any.
     """
 
     def __init__(
@@ -34,10 +36,12 @@ class ExchangeError(Exception):
         retry_after_s: float | None = None,
         is_away: bool = False,
         is_late: bool = False,
+        content: bytes = b"",
     ) -> None:
         super().__init__(cause)
         self.is_away = is_away or http_status in AWAY_STATUSES
         self.is_late = is_late
+        self.content = content
         self.http_status = http_status
         self.server = server
         self.is_retryable = is_retryable
@@ -45,7 +49,11 @@ class ExchangeError(Exception):
 
 
 class HttpExchange:
-    """Sends requests over kept-alive connections. Proxies from the environment are not used: they break loopback."""
+    """Sends requests over kept-alive connections.
+
+    Proxies from the environment are not used: they break loopback. REQUESTS_CA_BUNDLE names the file of an authority
+    of one's own that signed the servers' certificates.
+    """
 
     def __init__(self, *, token: str | None, connect_timeout_s: float, read_timeout_s: float, max_answer_bytes: int):
         self.connect_timeout_s = connect_timeout_s
@@ -53,6 +61,7 @@ class HttpExchange:
         self.max_answer_bytes = max_answer_bytes
         self._session = requests.Session()
         self._session.trust_env = False
+        self._session.verify = os.environ.get("REQUESTS_CA_BUNDLE") or True
         self._session.headers.update({"Accept": "application/json", "Accept-Encoding": "identity"})
         if token is not None:
             self._session.headers["Authorization"] = f"Bearer {token}"
@@ -69,13 +78,14 @@ class HttpExchange:
         remaining_s = deadline - time.monotonic()
         if remaining_s <= 0:
             raise ExchangeError(server, "no time was left to ask", is_retryable=True)
+        read_s = min(self.read_timeout_s, remaining_s)
         try:
             with self._session.request(
                 method,
                 server + path,
                 data=body,
-                headers={"Content-Type": "application/json"} if body is not None else None,
-                timeout=(min(self.connect_timeout_s, remaining_s), min(self.read_timeout_s, remaining_s)),
+                headers=None if body is None else _headers(read_s),
+                timeout=(min(self.connect_timeout_s, remaining_s), read_s),
                 allow_redirects=False,
                 stream=True,
             ) as response:
@@ -102,6 +112,11 @@ class HttpExchange:
         return b"".join(pieces)
 
 
+def _headers(read_s: float) -> dict[str, str]:
+    """Of a request whose answer is waited for `read_s` seconds: the server is told a little less."""
+    return {"Content-Type": "application/json", DEADLINE_HEADER: f"{read_s - min(1.0, 0.1 * read_s):.3f}"}
+
+
 def parse_retry_after(value: str | None, now: datetime | None = None) -> float | None:
     """Seconds that a Retry-After header asks to wait (a number or an HTTP date); None when absent or malformed."""
     if value is None:
@@ -124,13 +139,20 @@ def _status_error(server: str, response: requests.Response, content: bytes) -> E
         is_retryable=response.status_code in RETRYABLE_STATUSES,
         http_status=response.status_code,
         retry_after_s=parse_retry_after(response.headers.get("Retry-After")),
+        content=content,
     )
+
+
+class _Explanation(Problem):
+    """A Problem, or an error answer that has more to tell."""
+
+    model_config = ConfigDict(extra="ignore")
 
 
 def _explanation(content: bytes) -> str:
     """What the server says in a Problem body, on one line; empty for any other body."""
     try:
-        problem = Problem.model_validate_json(content)
+        problem = _Explanation.model_validate_json(content)
     except ValidationError:
         return ""
     message = " ".join(problem.error_msg.split())[:300]

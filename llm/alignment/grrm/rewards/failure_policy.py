@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
-from grrm.errors import require_known
+from grrm.errors import UserError, require_known
 from grrm.gqm.groups import Status, Verdict
 
 
@@ -17,13 +17,18 @@ class RewardFailure(Exception):
 
 
 class FailureAction(str, Enum):
-    """The four things that can happen to an unscored candidate."""
+    """The five things that can happen to an unscored candidate."""
 
     PENALTY = "penalty"  # the fixed `default_reward`: unscaled, without length penalty
+    CONTRAST = "contrast"  # the reward of the middle score, where that beats another candidate's penalty; else as mask
     MASK = "mask"  # no reward: the row leaves baseline and loss
     DROP_GROUP = "drop_group"  # the whole group leaves the batch
     ABORT = "abort"  # the run stops
 
+
+GATE_FAILURES = frozenset(
+    {Status.WRONG_LANGUAGE, Status.WRONG_LENGTH, Status.SOURCE_COPY, Status.REPETITION}
+)  # what a gate keeps from being judged
 
 # Only output of the policy that cannot be used is penalised. The rest is masked: failures and limits of the judge are
 # not the policy's fault, a text that the judge cannot be shown may be faithful to its source, and a group with a single
@@ -33,6 +38,11 @@ DEFAULT_ACTIONS: Mapping[Status, FailureAction] = MappingProxyType(
     {
         Status.UNPARSABLE_CANDIDATE: FailureAction.PENALTY,
         Status.UNSAFE_CANDIDATE: FailureAction.MASK,
+        Status.UNSAFE_SOURCE: FailureAction.MASK,
+        Status.WRONG_LANGUAGE: FailureAction.PENALTY,
+        Status.WRONG_LENGTH: FailureAction.PENALTY,
+        Status.SOURCE_COPY: FailureAction.PENALTY,
+        Status.REPETITION: FailureAction.PENALTY,
         Status.SINGLE_CANDIDATE: FailureAction.MASK,
         Status.TOO_LONG: FailureAction.MASK,
         Status.TOO_MANY_CANDIDATES: FailureAction.MASK,
@@ -49,6 +59,7 @@ DEFAULT_ACTIONS: Mapping[Status, FailureAction] = MappingProxyType(
 JUDGE_FAILURES = frozenset(DEFAULT_ACTIONS) - {
     Status.UNPARSABLE_CANDIDATE,
     Status.UNSAFE_CANDIDATE,
+    *GATE_FAILURES,
     Status.SINGLE_CANDIDATE,
 }
 
@@ -72,6 +83,11 @@ class FailurePolicy:
         for status, action in options.items():
             require_known("failure_policy status", status, [known.value for known in DEFAULT_ACTIONS])
             require_known("failure_policy action", action, [known.value for known in FailureAction])
+            if action == FailureAction.CONTRAST.value and status != Status.SINGLE_CANDIDATE.value:
+                raise UserError(
+                    f"failure_policy {status}: {action} is for {Status.SINGLE_CANDIDATE.value} only; "
+                    "choose another action"
+                )
         return cls({Status(status): FailureAction(action) for status, action in options.items()})
 
     @classmethod

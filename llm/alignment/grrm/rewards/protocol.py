@@ -1,24 +1,26 @@
 """The reward server's wire protocol: the JSON both sides exchange, checked by the same models.
 
-`POST /v1/score` takes a ScoreRequest and answers a ScoreAnswer. `POST /` is PaddleNLP's own protocol: it takes a
-RowsRequest and answers a RowsAnswer. Every failure is a Problem, whatever the route. All types are strict (nothing is
-coerced), numbers are finite, and unknown fields are refused except in PaddleNLP's rows, where the stock server ignores
-them too.
+`POST /v1/score` takes a ScoreRequest and answers a ScoreAnswer, or a PartialAnswer when the deadline that the request
+names in DEADLINE_HEADER comes first. Every failure is a Problem, whatever the route. All types are strict (nothing is
+coerced), numbers are finite, and unknown fields are refused. PaddleNLP's own protocol, `POST /`, is in
+`grrm.rewards.rows_protocol`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_serializer, model_validator
 
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
+from grrm.rewards.validation import first_error
+from grrm.rewards.wire_parts import WirePart, part_fields, part_in_order
 
 Identifier = Annotated[str, Field(min_length=1, max_length=256)]
 # fail_fast: a list's first wrong item ends the check. An error takes more memory than the item that causes it.
 Texts = Annotated[list[str], Field(fail_fast=True)]
-MANY_ERRORS = 100
+DEADLINE_HEADER = "X-Deadline-Seconds"  # how long after its arrival a request's answer is still of use
 
 
 class AnswerError(Exception):
@@ -63,9 +65,11 @@ class WireGroup(WireModel):
 
 
 class ScoreRequest(WireModel):
-    """Groups to judge. A server answers a repeated `request_id` with the answer it gave first."""
+    """Groups to judge, by the server's judge of that name, by default its first. A server answers a repeated
+    `request_id` with the answer it gave first."""
 
     request_id: Identifier
+    judge: Identifier | None = None
     groups: Annotated[list[WireGroup], Field(min_length=1, fail_fast=True)]
 
     @model_validator(mode="after")
@@ -89,13 +93,21 @@ class WireScore(WireModel):
 
 
 class WireVerdict(WireModel):
-    """The judge's answer for one group, candidates in the order of the request."""
+    """The judge's answer for one group, candidates in the order of the request; `parts` are those of a mixture."""
 
     group_id: Identifier
     candidates: Annotated[list[WireScore], Field(fail_fast=True)]
     ranking: Annotated[list[Annotated[list[str], Field(fail_fast=True)]], Field(fail_fast=True)] | None = None
     analysis: str = ""
     attempts: Annotated[int, Field(ge=0)] = 0
+    tokens: Annotated[int, Field(ge=0)] = 0
+    rejections: Texts = []
+    parts: Annotated[list[WirePart], Field(fail_fast=True)] = []
+
+    @model_serializer(mode="wrap")
+    def _without_empty_lists(self, handler: Callable[[WireVerdict], dict[str, Any]]) -> dict[str, Any]:
+        fields = handler(self)
+        return {name: fields[name] for name in fields if fields[name] or name not in ("parts", "rejections")}
 
 
 class ScoreAnswer(WireModel):
@@ -103,37 +115,6 @@ class ScoreAnswer(WireModel):
 
     request_id: Identifier
     verdicts: Annotated[list[WireVerdict], Field(fail_fast=True)]
-
-
-class RowsRequest(WireModel):
-    """PaddleNLP's rows: templated prompts, labels and responses; the server checks that the lengths are equal."""
-
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
-
-    src: Texts
-    tgt: Texts
-    response: Texts
-
-
-class RowsAnswer(WireModel):
-    """PaddleNLP's answer: `error_code` 0 and one number per row; any other code means that the numbers mean nothing."""
-
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
-
-    error_code: int
-    error_msg: str
-    score: Annotated[list[FiniteFloat], Field(fail_fast=True)]
-
-
-class RowTask(WireModel):
-    """What the converters write into `tgt` so that the judge knows the task; other fields are left alone."""
-
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
-
-    source: str
-    src_lang: str
-    trg_lang: str
-    reference: str | None = None
 
 
 class Problem(WireModel):
@@ -145,21 +126,11 @@ class Problem(WireModel):
     reference_id: str | None = None
 
 
-def pointer(location: Sequence[int | str]) -> str:
-    """`("groups", 0, "source")` as `groups[0].source`; the empty location as the empty string."""
-    parts = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in location]
-    return "".join(parts).removeprefix(".")
+class PartialAnswer(Problem):
+    """Body of a 504: the verdicts of those groups that were done when the request's deadline came."""
 
-
-def first_error(error: ValidationError) -> tuple[str, str, str]:
-    """Type, pointer and message of the first of a model's errors, without the offending text itself.
-
-    Pydantic spells out all of them or none: where there are many, they are counted instead and have no pointer.
-    """
-    if error.error_count() > MANY_ERRORS:
-        return "many_errors", "", f"{error.error_count()} fields are wrong or unknown"
-    detail = error.errors(include_input=False, include_url=False)[0]
-    return detail["type"], pointer(detail["loc"]), detail["msg"].removeprefix("Value error, ")
+    request_id: Identifier
+    verdicts: Annotated[list[WireVerdict], Field(fail_fast=True)]
 
 
 def clean_text(text: str) -> str:
@@ -167,13 +138,14 @@ def clean_text(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def request_from_groups(request_id: str, groups: Sequence[Group]) -> ScoreRequest:
+def request_from_groups(request_id: str, groups: Sequence[Group], judge: str | None = None) -> ScoreRequest:
     """The request that asks for verdicts on `groups`. Raises pydantic's ValidationError on repeated or empty ids.
 
     On the wire a candidate's id begins with its group's place, so that it is unique in the request: the verdict of one
     group under the id of another has candidates that are not that group's.
     """
-    return ScoreRequest(request_id=request_id, groups=[_wire_group(place, group) for place, group in enumerate(groups)])
+    wire = [_wire_group(place, group) for place, group in enumerate(groups)]
+    return ScoreRequest(request_id=request_id, judge=judge, groups=wire)
 
 
 def wire_verdict(group: Group, verdict: Verdict) -> WireVerdict:
@@ -194,6 +166,9 @@ def wire_verdict(group: Group, verdict: Verdict) -> WireVerdict:
             "ranking": ranking,
             "analysis": clean_text(verdict.analysis),
             "attempts": verdict.attempts,
+            "tokens": verdict.tokens,
+            "rejections": list(verdict.rejections),
+            "parts": [part_fields(part) | {"analysis": clean_text(part.analysis)} for part in verdict.parts],
         }
     )
 
@@ -211,16 +186,29 @@ def verdicts_from_answer(request: ScoreRequest, body: bytes) -> list[Verdict]:
     except ValidationError as error:
         _, place, message = first_error(error)
         raise AnswerError(f"the answer is malformed at {place or 'its top level'}: {message}") from error
-    if answer.request_id != request.request_id:
-        raise AnswerError(f"the answer is to request {answer.request_id!r}, not {request.request_id!r}")
+    _check_request_id(request, answer.request_id)
     asked = [group.group_id for group in request.groups]
     _check_ids("groups", asked, [verdict.group_id for verdict in answer.verdicts])
     by_group = {verdict.group_id: verdict for verdict in answer.verdicts}
     return [_verdict(group, by_group[group.group_id]) for group in request.groups]
 
 
-def task_of(group: WireGroup | RowTask) -> TranslationTask:
-    """The translation task that a message carries."""
+def verdicts_in_time(request: ScoreRequest, body: bytes) -> dict[str, Verdict]:
+    """Verdicts by group id from a PartialAnswer, checked as those of a whole answer are. Raises AnswerError."""
+    try:
+        answer = PartialAnswer.model_validate_json(body)
+    except ValidationError as error:
+        _, place, message = first_error(error)
+        raise AnswerError(f"the partial answer is malformed at {place or 'its top level'}: {message}") from error
+    _check_request_id(request, answer.request_id)
+    done = [verdict.group_id for verdict in answer.verdicts]
+    groups = {group.group_id: group for group in request.groups}
+    _check_ids("groups that were done", [group_id for group_id in done if group_id in groups], done)
+    return {verdict.group_id: _verdict(groups[verdict.group_id], verdict) for verdict in answer.verdicts}
+
+
+def task_of(group: WireGroup) -> TranslationTask:
+    """The translation task that a group carries."""
     return TranslationTask(group.source, group.src_lang, group.trg_lang, group.reference)
 
 
@@ -249,8 +237,10 @@ def _verdict(group: WireGroup, wire: WireVerdict) -> Verdict:
     ids = [candidate.candidate_id for candidate in group.candidates]
     where = f"group {group.group_id!r}"
     _check_ids(f"candidates of {where}", ids, [score.candidate_id for score in wire.candidates])
+    place_of = {score.candidate_id: place for place, score in enumerate(wire.candidates)}
     try:
         _check_ranking(wire.ranking, ids)
+        parts = tuple(part_in_order(part, [place_of[candidate_id] for candidate_id in ids]) for part in wire.parts)
     except ValueError as error:
         raise AnswerError(f"{where}: {error}") from error
     by_id = {score.candidate_id: score for score in wire.candidates}
@@ -260,6 +250,9 @@ def _verdict(group: WireGroup, wire: WireVerdict) -> Verdict:
         None if wire.ranking is None else tuple(tuple(map(_own_id, tier)) for tier in wire.ranking),
         wire.analysis,
         wire.attempts,
+        wire.tokens,
+        rejections=tuple(wire.rejections),
+        parts=parts,
     )
 
 
@@ -270,6 +263,11 @@ def _own_id(wire_id: str) -> str:
 def _refuse_repeats(name: str, ids: Sequence[str]) -> None:
     if len(set(ids)) != len(ids):
         raise ValueError(f"a {name} occurs more than once")
+
+
+def _check_request_id(request: ScoreRequest, answered: str) -> None:
+    if answered != request.request_id:
+        raise AnswerError(f"the answer is to request {answered!r}, not {request.request_id!r}")
 
 
 def _check_ids(what: str, asked: Sequence[str], answered: Sequence[str]) -> None:

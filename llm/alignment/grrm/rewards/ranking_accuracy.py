@@ -71,12 +71,12 @@ def _mean_over_pairs(
 
 
 def is_ranking_of(line: str, n_candidates: int, *, compat: bool = False) -> bool:
-    """True if `line` ranks the candidates A, B, … (at least two), each once, spaced like `B > A = C`.
+    """True if `line` ranks the candidates A, B, … (at least one), each once, spaced like `B > A = C`.
 
-    `compat` checks, as the original did, the length and the identifiers instead of each blank.
+    `compat` checks, as the original did, the length and the identifiers instead of each blank, and that there are two.
     """
     names = [name.strip() for tier in line.split(">") for name in tier.split("=")]
-    if n_candidates < 2 or sorted(names) != list(CANDIDATE_IDS[:n_candidates]):
+    if n_candidates < (2 if compat else 1) or sorted(names) != list(CANDIDATE_IDS[:n_candidates]):
         return False
     if compat:
         return len(line.strip()) == n_candidates + 3 * (n_candidates - 1)
@@ -89,7 +89,8 @@ def ranking_score_reward(
     """Reward in [0, 2] times the scale for a response of analysis, header, ranking, header and scores.
 
     At least five lines that are not blank, the last of them the scores and the third from the end the ranking, which
-    has to be the order of the scores; what the headers say is free, as is the order within a tie.
+    has to be the order of the scores; what the headers say is free, as is the order within a tie. A single candidate
+    can be ranked, which is valid, but has no pair to earn anything with.
     score = (ordering_agreement + margin_agreement) * score_scale_factor (GRRM, reward of the judge's second stage).
     Raises UserError for a ground truth that is not scores.
     """
@@ -119,7 +120,7 @@ def score_reward(
     What a judge is asked for with prompt type `score`, for which the original has no reward.
     """
     gold = gold_scores(ground_truth)
-    scores = _read_scores(last_line(response), len(gold), compat) if len(gold) > 1 else None
+    scores = _read_scores(last_line(response), len(gold), compat)
     return INVALID if scores is None else _both_agreements(scores, gold, score_scale_factor)
 
 

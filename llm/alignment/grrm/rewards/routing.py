@@ -6,12 +6,15 @@ nothing else matches falls back to comparing answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 from grrm.errors import UserError
+from grrm.gqm.groups import TranslationTask
 
 FALLBACK = "prime_math"
+TRANSLATION = "translation"  # the route of rows that are translation tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,11 @@ def is_source(name: str) -> Callable[[str], bool]:
     return lambda data_source: data_source == name
 
 
+def is_like(pattern: str) -> Callable[[str], bool]:
+    """Matches data sources like `polaris*`, in which * stands for anything; case counts."""
+    return lambda data_source: fnmatchcase(data_source, pattern)
+
+
 def contains(part: str) -> Callable[[str], bool]:
     """Matches a data source whose name contains this part."""
     return lambda data_source: part in data_source
@@ -40,8 +48,8 @@ SEED_RULES = (
 )
 # TinyV's own training code sends its benchmark to the verifier as well; RRM's does not.
 TINYV_RULES = (*SEED_RULES, RouteRule(contains("HardVerify-Math"), "tinyv"))
-# The answer rules (see `answers`) of the rewards that need no judge.
-ANSWER_RULE_OF = {"gsm8k": "gsm8k", "math_verify": "math", "prime_math": "normalised"}
+# The rules (see `rule_rewards`) of the rewards that need no model.
+RULE_OF = {"gsm8k": "gsm8k", "grade": "grade", "math_verify": "math", "prime_math": "normalised"}
 
 
 @dataclass(slots=True)
@@ -52,9 +60,23 @@ class RewardRoutes:
     fallback: str = FALLBACK
     _own: list[RouteRule] = field(default_factory=list, init=False)
 
+    @classmethod
+    def from_mapping(cls, routes: Mapping[str, str]) -> RewardRoutes:
+        """Own rules from {data source, in which * stands for anything: reward}; the first that matches holds."""
+        found = cls()
+        for name, reward in reversed(list(routes.items())):
+            found.add(is_like(name) if "*" in name else name, reward)
+        return found
+
     def add(self, matches: Callable[[str], bool] | str, reward: str) -> None:
         """Route data sources that match, or that have exactly this name, to `reward`, before all rules there are."""
         self._own.insert(0, RouteRule(is_source(matches) if isinstance(matches, str) else matches, reward))
+
+    def of_task(self, task: TranslationTask) -> str:
+        """The name of a task's reward: by own rules, else TRANSLATION for a translation task, else by the others."""
+        if task.is_translation and not any(rule.matches(task.data_source) for rule in self._own):
+            return TRANSLATION
+        return self.route(task.data_source)
 
     def route(self, data_source: object) -> str:
         """The name of the reward. Raises UserError for a data source that is not text."""

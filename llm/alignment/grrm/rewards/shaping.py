@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from grrm.gqm.grammar import MAX_SCORE
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.rewards.failure_policy import FailureAction, FailurePolicy, RewardFailure
 from grrm.rewards.overlong import OverlongConfig, overlong_penalty
@@ -73,9 +74,13 @@ def shape_rewards(group: Group, verdict: Verdict, config: ShapingConfig, policy:
         0.0 if value is None and not config.unscored_pay_length else overlong_penalty(n_tokens, config.overlong)
         for value, n_tokens in zip(judged, _penalised_lengths(group, config), strict=True)
     )
+    middle = MAX_SCORE / 2 * config.score_scale_factor
+    has_contrast = FailureAction.PENALTY in actions and middle > config.default_reward
     rewards: list[float | None] = []
     for value, penalty, action in zip(judged, penalties, actions, strict=True):
-        if dropped or action is FailureAction.MASK:
+        if action is FailureAction.CONTRAST and has_contrast and not dropped:
+            rewards.append(middle)
+        elif dropped or action in (FailureAction.MASK, FailureAction.CONTRAST):
             rewards.append(None)
         elif value is None:
             rewards.append(config.default_reward - penalty)

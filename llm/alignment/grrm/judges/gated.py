@@ -1,0 +1,68 @@
+"""A judge behind gates: what fails one is not shown to it and has the gate's status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from grrm.gqm.groups import Group, PartVerdict, Status, Verdict
+from grrm.judges.interface import Judge
+from grrm.rewards.gates import Gates
+
+Part = TypeVar("Part", Verdict, PartVerdict)
+
+
+@dataclass
+class GatedJudge:
+    """`inner` on the candidates that pass `gates`; to it the others are candidates without a translation."""
+
+    inner: Judge
+    gates: Gates
+    name: str = field(init=False)  # that of the judge behind the gates
+
+    def __post_init__(self) -> None:
+        self.name = self.inner.name
+
+    def judge(self, groups: Sequence[Group]) -> list[Verdict]:
+        """One verdict per group, order kept. Equal texts of a group are looked at once."""
+        faults = [self._faults(group) for group in groups]
+        shown = [_without(group, of_group) for group, of_group in zip(groups, faults, strict=True)]
+        verdicts = self.inner.judge(shown)
+        return [
+            _told(group, verdict, of_group) for group, verdict, of_group in zip(groups, verdicts, faults, strict=True)
+        ]
+
+    def _faults(self, group: Group) -> dict[int, Status]:
+        texts = {candidate.translation for candidate in group.candidates if candidate.translation is not None}
+        of_text = {text: self.gates.fault(group.task, text) for text in texts}
+        found = (of_text.get(candidate.translation or "") for candidate in group.candidates)
+        return {i: fault for i, fault in enumerate(found) if fault is not None and group.candidates[i].translation}
+
+
+def _without(group: Group, faults: Mapping[int, Status]) -> Group:
+    if not faults:
+        return group
+    candidates = tuple(
+        replace(candidate, translation=None) if i in faults else candidate
+        for i, candidate in enumerate(group.candidates)
+    )
+    return replace(group, candidates=candidates)
+
+
+def _told(group: Group, verdict: Verdict, faults: Mapping[int, Status]) -> Verdict:
+    """`verdict` with the gates' statuses, in its parts too."""
+    if not faults:
+        return verdict
+    out = {group.candidates[i].candidate_id for i in faults}
+    ranking = verdict.ranking and tuple(
+        kept for tier in verdict.ranking if (kept := tuple(name for name in tier if name not in out))
+    )
+    told = _replaced(verdict, faults)
+    return replace(told, ranking=ranking or None, parts=tuple(_replaced(part, faults) for part in verdict.parts))
+
+
+def _replaced(verdict: Part, faults: Mapping[int, Status]) -> Part:
+    statuses = tuple(faults.get(i, status) for i, status in enumerate(verdict.statuses))
+    scores = tuple(None if i in faults else score for i, score in enumerate(verdict.scores))
+    return replace(verdict, statuses=statuses, scores=scores)

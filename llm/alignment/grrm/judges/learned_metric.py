@@ -1,0 +1,107 @@
+"""A learned metric as a judge: COMET, CometKiwi, MetricX, BLEURT, each translation by itself."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from grrm.errors import UserError
+from grrm.gqm.grammar import MAX_SCORE
+from grrm.gqm.groups import Group, Status, Verdict
+from grrm.judges.dedup import Outcome, dedup_texts, expand_to_duplicates, ranking_of
+from grrm.judges.metric_worker import MetricWorker, Row, WorkerFailure, environment_of
+from grrm.judges.options import LearnedMetricOptions
+
+logger = logging.getLogger(__name__)
+ROWS_PER_REQUEST = 256  # what has been answered before a deadline counts
+
+
+@dataclass
+class LearnedMetricJudge:
+    """Scores each distinct translation by the metric of `worker`, scaled to 0 to 10 and clipped.
+
+    A call takes at most `deadline_s` seconds: what has no number by then is JUDGE_TIMEOUT, and what the metric's
+    process died on, or refused, JUDGE_UNREACHABLE. A number that is not finite is JUDGE_UNPARSABLE, a group without the
+    reference that the metric needs MISSING_REFERENCE.
+    """
+
+    worker: MetricWorker
+    name: str
+    deadline_s: float
+
+    def judge(self, groups: Sequence[Group]) -> list[Verdict]:
+        """One verdict per group, order kept."""
+        needs_reference = self.worker.kind.needs_reference
+        plans = [dedup_texts(group) for group in groups]
+        rows: dict[Row, Outcome | None] = {}
+        of_group: list[list[Row] | None] = []
+        for group, plan in zip(groups, plans, strict=True):
+            reference = group.task.reference if group.task.reference and group.task.reference.strip() else None
+            if needs_reference and reference is None:
+                of_group.append(None)
+                continue
+            shown = reference if needs_reference is not False else None
+            of_group.append([(group.task.source, text, shown) for text in plan.texts])
+            rows |= dict.fromkeys(of_group[-1] or ())
+        found = self._scored(list(rows))
+        verdicts = []
+        for group, plan, asked in zip(groups, plans, of_group, strict=True):
+            missing: list[Outcome] = [Status.MISSING_REFERENCE] * len(plan.texts)
+            outcomes = missing if asked is None else [found[row] for row in asked]
+            verdicts.append(expand_to_duplicates(group, plan, outcomes, tiers=ranking_of(outcomes)))
+        return verdicts
+
+    def _scored(self, rows: Sequence[Row]) -> dict[Row, Outcome]:
+        """A score, or why there is none, for each row."""
+        until = time.monotonic() + self.deadline_s
+        found: dict[Row, Outcome] = {}
+        for start in range(0, len(rows), ROWS_PER_REQUEST):
+            part = rows[start : start + ROWS_PER_REQUEST]
+            seconds = until - time.monotonic()
+            try:
+                numbers = self.worker.score(part, seconds) if seconds > 0 else None
+            except WorkerFailure as failure:
+                logger.warning("%s gave no scores for %d texts: %s", self.worker.kind.title, len(part), failure)
+                status = Status.JUDGE_TIMEOUT if failure.is_late else Status.JUDGE_UNREACHABLE
+                found |= dict.fromkeys(part, status)
+                continue
+            if numbers is None:
+                found |= dict.fromkeys(part, Status.JUDGE_TIMEOUT)
+            else:
+                found |= {row: self._outcome(number) for row, number in zip(part, numbers, strict=True)}
+        return found
+
+    def _outcome(self, number: float) -> Outcome:
+        if not math.isfinite(number):
+            return Status.JUDGE_UNPARSABLE
+        return min(MAX_SCORE, max(0.0, self.worker.kind.scale(number)))
+
+
+def open_learned_metric(
+    name: str, options: LearnedMetricOptions, model: str | None, deadline_s: float
+) -> LearnedMetricJudge:
+    """The judge called `name`, its model loaded, which may take `deadline_s` seconds as well.
+
+    Raises UserError for a metric without an environment or a model, and for one that cannot be loaded.
+    """
+    environment = Path(options.environment) if options.environment else environment_of(name)
+    worker = MetricWorker(name, environment, model, options.batch_size)
+    try:
+        worker.start(deadline_s)
+    except WorkerFailure as failure:
+        raise start_error(worker, failure) from failure
+    return LearnedMetricJudge(worker, name, deadline_s)
+
+
+def start_error(worker: MetricWorker, failure: WorkerFailure) -> UserError:
+    """What to tell of a metric that cannot be used."""
+    title, remedy = worker.kind.title, worker.kind.model_remedy
+    if "ModuleNotFoundError" in str(failure):
+        return UserError(f"{title} is not whole ({failure}): {worker.how_to_install}")
+    if failure.is_late:
+        return UserError(f"{title} is not there in time ({failure}): allow it more, or use a smaller model")
+    return UserError(f"{title} failed with model '{worker.model}' ({failure}): correct that, or {remedy}")

@@ -1,0 +1,145 @@
+"""Several judges as one: asked at the same time, each with its own deadline and fallback, and mixed group by group."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from grrm.gqm.groups import Group, PartVerdict, Status, Verdict
+from grrm.judges.deadline import CallThread, DeadlinePassed
+from grrm.judges.interface import Judge
+from grrm.rewards.client import RewardServerError
+from grrm.rewards.mixing import counted, failed, mix
+
+logger = logging.getLogger(__name__)
+Answer = tuple[Verdict, PartVerdict]  # a judge's own verdict, and what it is in a mixture
+
+
+@dataclass
+class Part:
+    """A judge of a mixture.
+
+    With `deadline_s` it runs in a thread of its own, beside the others, and a call that is late leaves its groups
+    JUDGE_TIMEOUT; without, it is asked in the caller's thread. A reward server that gives no answer leaves them
+    JUDGE_UNREACHABLE. `fallback` is asked about the groups on which the judge failed. Where there is none, or it fails
+    too, the group is scored without this part, unless the part is `required`: then what it did not score has no score.
+    """
+
+    judge: Judge
+    name: str
+    weight: float = 1.0
+    normalise: str = "none"
+    deadline_s: float | None = None
+    required: bool = False
+    fallback: Part | None = None
+    _thread: CallThread[list[Verdict]] | None = field(init=False, repr=False, default=None)
+
+    def __post_init__(self) -> None:
+        if self.deadline_s is not None:
+            self._thread = CallThread(f"judge {self.name}")
+
+    def begin(self, groups: Sequence[Group]) -> Callable[[], list[Answer]]:
+        """Ask about the groups; what is returned waits for the answers, one per group in order."""
+        answers = self._begin(groups)
+
+        def wait() -> list[Answer]:
+            verdicts = answers()
+            places = [i for i, verdict in enumerate(verdicts) if failed(verdict.statuses)]
+            fallen: Mapping[int, Verdict] = {}
+            if self.fallback is not None and places:
+                fallen = dict(zip(places, self.fallback._begin([groups[i] for i in places])(), strict=True))
+            found = [(fallen.get(i, verdict), i in fallen) for i, verdict in enumerate(verdicts)]
+            return [(verdict, self._part(verdict, fell_back)) for verdict, fell_back in found]
+
+        return wait
+
+    def _begin(self, groups: Sequence[Group]) -> Callable[[], list[Verdict]]:
+        if self._thread is None or self.deadline_s is None:
+            return lambda: self._ask(groups)
+        wait = self._thread.begin(lambda: self._ask(groups), self.deadline_s)
+
+        def answers() -> list[Verdict]:
+            try:
+                return wait()
+            except DeadlinePassed:
+                return _unscored(groups, Status.JUDGE_TIMEOUT)
+
+        return answers
+
+    def _ask(self, groups: Sequence[Group]) -> list[Verdict]:
+        try:
+            verdicts = self.judge.judge(groups)
+        except RewardServerError:
+            return _unscored(groups, Status.JUDGE_UNREACHABLE)
+        if len(verdicts) != len(groups):
+            raise ValueError(f"judge {self.name!r} answered {len(verdicts)} verdicts for {len(groups)} groups")
+        return verdicts
+
+    def _part(self, verdict: Verdict, fell_back: bool) -> PartVerdict:
+        part = PartVerdict(
+            self.name,
+            self.weight,
+            self.normalise,
+            verdict.statuses,
+            verdict.scores,
+            verdict.analysis,
+            fell_back=fell_back,
+            attempts=verdict.attempts,
+            rejections=verdict.rejections,
+        )
+        return counted(part, required=self.required)
+
+
+@dataclass
+class MixtureJudge:
+    """`parts` as one judge: see `rewards.mixing.mix`. A verdict's `parts` hold what each of them said."""
+
+    parts: Sequence[Part]
+    name: str = "mixture"
+    _troubles: dict[str, str] = field(init=False, repr=False, default_factory=dict)
+
+    def judge(self, groups: Sequence[Group]) -> list[Verdict]:
+        """One verdict per group, order kept. Raises what a judge raises that is no failure to answer."""
+        return self.begin(groups)()
+
+    def begin(self, groups: Sequence[Group]) -> Callable[[], list[Verdict]]:
+        """Ask the judges that have a deadline; what is returned asks the others and waits for all verdicts."""
+        waiting = [(part, part.begin(groups)) for part in self.parts]
+
+        def wait() -> list[Verdict]:
+            inline_first = sorted(waiting, key=lambda one: one[0].deadline_s is not None)
+            found = {part.name: answers() for part, answers in inline_first}
+            columns = [found[part.name] for part in self.parts]
+            for part, column in zip(self.parts, columns, strict=True):
+                self._tell(part.name, [said for _, said in column])
+            return [_mixed(answers) for answers in zip(*columns, strict=True)]
+
+        return wait
+
+    def _tell(self, name: str, column: Sequence[PartVerdict]) -> None:
+        """One line when a part begins to fail, or fails in another way, and one when it answers again."""
+        bad = [part for part in column if part.fell_back or failed(part.statuses)]
+        causes = Counter(status.value for part in bad for status in part.statuses if failed([status]))
+        trouble = ", ".join(sorted(causes)) or ("its fallback answers" if bad else "")
+        if trouble != self._troubles.get(name, ""):
+            self._troubles[name] = trouble
+            if trouble:
+                logger.warning("judge %s failed on %d of %d groups (%s)", name, len(bad), len(column), trouble)
+            else:
+                logger.warning("judge %s answers again", name)
+
+
+def _mixed(answers: Sequence[Answer]) -> Verdict:
+    own = [verdict for verdict, _ in answers]
+    return replace(
+        mix([said for _, said in answers]),
+        attempts=sum(verdict.attempts for verdict in own),
+        tokens=sum(verdict.tokens for verdict in own),
+        rejections=tuple(reason for verdict in own for reason in verdict.rejections),
+    )
+
+
+def _unscored(groups: Sequence[Group], status: Status) -> list[Verdict]:
+    return [Verdict.unscored(len(group.candidates), status) for group in groups]

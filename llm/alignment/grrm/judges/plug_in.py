@@ -1,0 +1,113 @@
+"""Judges of the user's own: a function from groups to verdicts, sync or async, named `module:function`."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from grrm.errors import UserError, require_known
+from grrm.gqm.groups import Group, Status, Verdict
+
+JudgeFunction = Callable[..., "Sequence[Verdict] | Awaitable[Sequence[Verdict]]"]
+
+
+def is_plug_in(name: str) -> bool:
+    """True for `module:function` and `folder/file.py:function`."""
+    return ":" in name
+
+
+@dataclass
+class PlugInJudge:
+    """Verdicts from `function`, called with all groups of a step and with `options` as keyword arguments.
+
+    An async function runs in an event loop of its own, so it can ask about all groups at once. One that cannot reach
+    what it asks (OSError, as the HTTP libraries raise) leaves its groups JUDGE_UNREACHABLE, one that waited too long
+    (TimeoutError) JUDGE_TIMEOUT; every other exception is a defect of the function and goes through. So does an answer
+    that does not fit the groups, as ValueError.
+    """
+
+    function: JudgeFunction
+    options: Mapping[str, object]
+    name: str
+
+    def judge(self, groups: Sequence[Group]) -> list[Verdict]:
+        """One verdict per group, order kept."""
+        try:
+            answer = self.function(groups, **self.options)
+            verdicts = list(asyncio.run(_awaited(answer)) if inspect.isawaitable(answer) else answer)
+        except (TimeoutError, asyncio.TimeoutError):
+            return [Verdict.unscored(len(group.candidates), Status.JUDGE_TIMEOUT) for group in groups]
+        except OSError:
+            return [Verdict.unscored(len(group.candidates), Status.JUDGE_UNREACHABLE) for group in groups]
+        self._check(groups, verdicts)
+        return verdicts
+
+    def _check(self, groups: Sequence[Group], verdicts: Sequence[Verdict]) -> None:
+        if len(verdicts) != len(groups) or not all(isinstance(verdict, Verdict) for verdict in verdicts):
+            raise ValueError(f"judge {self.name!r} must return one Verdict per group, {len(groups)} in all")
+        for group, verdict in zip(groups, verdicts, strict=True):
+            if len(verdict.scores) != len(group.candidates):
+                raise ValueError(
+                    f"judge {self.name!r} gave {len(verdict.scores)} scores for the {len(group.candidates)} candidates "
+                    f"of group {group.group_id!r}"
+                )
+
+
+async def _awaited(answer: Awaitable[Sequence[Verdict]]) -> Sequence[Verdict]:
+    return await answer
+
+
+def check_plug_in(name: str) -> None:
+    """Raises UserError for a name whose module or file is not there; runs nothing of it."""
+    place, _, attribute = name.rpartition(":")
+    if not place or not attribute:
+        raise UserError(f"judge {name!r} is no name of a function; write module:function or FILE.py:function")
+    if place.endswith(".py"):
+        if not Path(place).is_file():
+            raise UserError(f"judge {name!r}: there is no file {place!r}; give the path of a .py file")
+        return
+    try:
+        is_there = importlib.util.find_spec(place) is not None
+    except (ModuleNotFoundError, ValueError):  # of a package that is not there, or a name that cannot be one
+        is_there = False
+    if not is_there:
+        raise UserError(
+            f"judge {name!r}: there is no module {place!r}; put its folder on PYTHONPATH, or give FILE.py:function"
+        )
+
+
+def load_plug_in(name: str, options: Mapping[str, object]) -> PlugInJudge:
+    """The judge called `module:function`, where `module` is importable or the path of a .py file.
+
+    Raises UserError for one that is not there, is not callable, or does not take these options.
+    """
+    check_plug_in(name)
+    place, _, attribute = name.rpartition(":")
+    module = _from_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        raise UserError(f"judge {name!r}: {place} has no function {attribute!r}; name one that it defines")
+    parameters = list(inspect.signature(function).parameters.values())
+    if not parameters:
+        raise UserError(f"judge {name!r} takes no groups; let its first argument be the groups to judge")
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        for option in options:
+            require_known(f"option of judge {name!r}", option, [parameter.name for parameter in parameters[1:]])
+    return PlugInJudge(function, dict(options), name)
+
+
+def _from_file(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"grrm_plug_in_{path.stem}", path)
+    assert spec is not None  # by its ending
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up there
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,171 @@
+"""What an argument file says of the judges of a mixture: read and checked before any of them is opened."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
+
+from grrm.errors import UserError, UserErrors, nearest_name, require_known
+from grrm.judges.building import GENERATIVE_JUDGES, JUDGES, REWARD_MODEL_JUDGES, check_judge_name, options_of
+from grrm.judges.metric_worker import METRIC_KINDS
+from grrm.judges.options import LearnedMetricOptions, RewardModelOptions, read_options
+from grrm.judges.plug_in import is_plug_in
+from grrm.rewards.gates import read_gates
+from grrm.rewards.mixing import Normalisation
+from grrm.rewards.server_pool import checked_url
+from grrm.rewards.validation import first_error
+
+SERVER = "server"
+MIXTURE = "mixture"  # the judge of a reward server that mixes others
+DEADLINE_S = 600.0  # of what is asked outside of this process, or is not ours
+_OF_SERVERS = ("urls", "token_file")
+
+
+class JudgeSource(BaseModel):
+    """A judge of a mixture, or its fallback; a fallback has no weight, normalisation, name or policy of its own."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    judge: str  # a name of the registry, module:function, or `server`
+    name: str = ""  # what metrics and dumps call it; "" stands for `judge`
+    options: dict[str, Any] = {}  # the judge's own
+    model: str | None = None  # rm, ranker: the folder; a learned metric: as its library takes it; with urls: its name
+    urls: list[str] = []  # reward servers of `server`, OpenAI-compatible servers of a generative judge; a pool
+    token_file: str | None = None  # file with the servers' bearer token
+    tokenizer: str | None = None  # with a generative judge: folder of the model's tokenizer
+    chat_template: str = "chatml"
+    weight: Annotated[FiniteFloat, Field(gt=0)] = 1.0
+    normalise: Normalisation = "none"
+    deadline_s: Annotated[FiniteFloat, Field(gt=0)] | None = None
+    on_failure: Literal["leave_out", "unscored"] = "leave_out"
+    fallback: JudgeSource | None = None
+    route: str = ""  # the kind of rows that it judges, where a run has several; "" stands for translations
+    gates: dict[str, Any] = {}  # what a candidate must pass before the judge, or its fallback, is asked
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spell_out(cls, value: Any) -> Any:
+        """A judge's name alone stands for the judge as it is."""
+        return {"judge": value} if isinstance(value, str) else value
+
+    @property
+    def title(self) -> str:
+        """What metrics and dumps call it."""
+        return self.name or self.judge
+
+    @property
+    def is_outside(self) -> bool:
+        """True where another process, or code that is not ours, answers: such a judge has a deadline."""
+        return self.judge in (SERVER, *GENERATIVE_JUDGES, *METRIC_KINDS) or is_plug_in(self.judge)
+
+    @property
+    def seconds(self) -> float | None:
+        """The deadline of one call; None where the judge computes in the caller's thread."""
+        return (self.deadline_s or DEADLINE_S) if self.is_outside else None
+
+
+def read_sources(values: Sequence[Mapping[str, Any]], place: str = "reward_sources") -> tuple[JudgeSource, ...]:
+    """The judges of a mixture. Raises UserError with all mistakes at once, each with its place in the list."""
+    sources, problems = list[JudgeSource](), list[str]()
+    for number, value in enumerate(values, start=1):
+        where = f"{place}, entry {number}"
+        try:
+            source = JudgeSource.model_validate(value)
+        except ValidationError as error:
+            problems.append(f"{where}: {_message(error)}.")
+            continue
+        problems += [f"{where}: {sentence}" for sentence in _mistakes(source)]
+        sources.append(source)
+    titles = [source.title for source in sources]
+    for title in sorted({title for title in titles if titles.count(title) > 1}):
+        problems.append(f"{place} has {titles.count(title)} judges called {title!r}; give each a name of its own.")
+    if not values:
+        problems.append(f"{place} names no judge; give at least one.")
+    if len(problems) > 1:
+        raise UserErrors("", problems)
+    if problems:
+        raise UserError(problems[0])
+    return tuple(sources)
+
+
+def mixture_sources(options: Mapping[str, object]) -> tuple[JudgeSource, ...]:
+    """The judges of a mixture from its options, which are the list `sources`. Raises UserError as `read_sources`."""
+    for name in options:
+        require_known(f"option of judge {MIXTURE!r}", name, ("sources",))
+    sources = options.get("sources")
+    if not isinstance(sources, list):
+        raise UserError(f"judge {MIXTURE!r} needs the option sources; give a list of judges.")
+    return read_sources(sources, "sources")
+
+
+def _message(error: ValidationError) -> str:
+    kind, place, message = first_error(error)
+    if kind == "extra_forbidden":
+        nearest = nearest_name(place.rpartition(".")[2], JudgeSource.model_fields)
+        return f"unknown key {place!r}; the nearest known one is {nearest!r}"
+    return f"{place or 'the entry'} is wrong: {message}"
+
+
+def _mistakes(source: JudgeSource) -> list[str]:
+    """What is wrong with a source and its fallback, one sentence each."""
+    checks = (_check_name, _check_settings, _check_options, _check_urls, lambda one: read_gates(one.gates))
+    found = []
+    for check in checks:
+        try:
+            check(source)
+        except UserError as error:
+            found.append(str(error))
+            if check is _check_name:
+                return found
+    if source.fallback is not None:
+        for name in ("name", "weight", "normalise", "on_failure", "gates", "route"):
+            if name in source.fallback.model_fields_set:
+                found.append(f"fallback: {name} is that of the judge it stands in for; remove it.")
+        found += [f"fallback: {sentence}" for sentence in _mistakes(source.fallback)]
+    return found
+
+
+def _check_name(source: JudgeSource) -> None:
+    check_judge_name(source.judge, (*JUDGES, SERVER))
+
+
+def _check_settings(source: JudgeSource) -> None:
+    """Refuses settings that would have no effect, and asks for those without which the judge cannot be opened."""
+    judge = source.judge
+    allowed: tuple[str, ...] = ()
+    if judge == SERVER:
+        allowed = _OF_SERVERS
+    elif judge in GENERATIVE_JUDGES:
+        allowed = (*_OF_SERVERS, "model", "tokenizer", "chat_template")
+    elif judge in REWARD_MODEL_JUDGES:
+        allowed = ("model", "chat_template")
+    elif judge in METRIC_KINDS:
+        allowed = ("model",)
+    for name in (*_OF_SERVERS, "model", "tokenizer", "chat_template"):
+        if name in source.model_fields_set and name not in allowed:
+            raise UserError(f"{name} has no effect with judge {judge}; remove it.")
+    if "urls" in allowed and not source.urls:
+        raise UserError(f"judge {judge} needs urls; give the addresses of its servers.")
+    if judge in REWARD_MODEL_JUDGES and not source.model:
+        raise UserError(f"judge {judge} needs model; give the folder of the reward model.")
+    if source.deadline_s is not None and not source.is_outside:
+        raise UserError(f"judge {judge} computes in this process and cannot be interrupted; remove deadline_s.")
+
+
+def _check_options(source: JudgeSource) -> None:
+    if source.judge == SERVER and source.options:
+        raise UserError("options of judge server are those of the reward server itself; set them there.")
+    if source.judge in GENERATIVE_JUDGES:
+        options_of(source.judge, source.options, sys.maxsize)
+    if source.judge in REWARD_MODEL_JUDGES:
+        read_options(RewardModelOptions, source.options)
+    if source.judge in METRIC_KINDS:
+        read_options(LearnedMetricOptions, source.options)
+
+
+def _check_urls(source: JudgeSource) -> None:
+    for url in source.urls:
+        checked_url(url, "urls", "http://127.0.0.1:8731")

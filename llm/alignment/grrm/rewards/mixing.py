@@ -1,0 +1,125 @@
+"""Several judges' verdicts on a group as one: normalised within the group, then the weighted mean.
+
+Pure, so that a dumped run can be mixed again from its parts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal, get_args
+
+from grrm.gqm.grammar import MAX_SCORE
+from grrm.gqm.groups import PartVerdict, Status, Verdict
+from grrm.rewards.failure_policy import JUDGE_FAILURES
+
+Normalisation = Literal["none", "mean", "std", "rank"]
+NORMALISATIONS: tuple[str, ...] = get_args(Normalisation)
+MIDDLE = MAX_SCORE / 2
+
+
+def normalised(scores: Sequence[float | None], how: str) -> list[float | None]:
+    """The scores of one judge on one group, made comparable with other judges'; each stays within 0 to 10.
+
+        none    s
+        mean    5 + s - m, clipped, with m the mean over the candidates that have a score, copies included
+        std     5 + (s - m) / d, clipped, with d their standard deviation (over n); 5 where d is 0
+        rank    10 times the share of the others that score lower, equal ones counting half; 5 for a single candidate
+
+    Raises KeyError for another `how`.
+    """
+    return _NORMALISERS[how](scores, [score for score in scores if score is not None])
+
+
+def _centred(scores: Sequence[float | None], known: Sequence[float], scale: float = 1.0) -> list[float | None]:
+    mean = math.fsum(known) / len(known) if known else 0.0
+    return [None if s is None else min(MAX_SCORE, max(0.0, MIDDLE + (s - mean) / scale)) for s in scores]
+
+
+def _standardised(scores: Sequence[float | None], known: Sequence[float]) -> list[float | None]:
+    if len(set(known)) < 2:
+        return [None if score is None else MIDDLE for score in scores]
+    mean = math.fsum(known) / len(known)
+    deviation = math.sqrt(math.fsum((score - mean) ** 2 for score in known) / len(known))
+    return _centred(scores, known, deviation or 1.0)  # 0 where differences vanish when squared
+
+
+def _ranked(scores: Sequence[float | None], known: Sequence[float]) -> list[float | None]:
+    def height(score: float) -> float:
+        lower, equal = sum(other < score for other in known), known.count(score) - 1
+        return MAX_SCORE * (lower + equal / 2) / (len(known) - 1) if len(known) > 1 else MIDDLE
+
+    return [None if score is None else height(score) for score in scores]
+
+
+_NORMALISERS = {
+    "none": lambda scores, known: list(scores),
+    "mean": _centred,
+    "std": _standardised,
+    "rank": _ranked,
+}
+
+
+def is_own_fault(status: Status) -> bool:
+    """True for the statuses of a candidate that no judge will make usable, whichever judge said so."""
+    return not status.is_scored and status is not Status.SINGLE_CANDIDATE and status not in JUDGE_FAILURES
+
+
+def failed(statuses: Sequence[Status]) -> bool:
+    """True where a judge has, through no fault of a candidate's own, not scored all candidates of a group."""
+    return any(status in JUDGE_FAILURES for status in statuses)
+
+
+def counted(part: PartVerdict, *, required: bool) -> PartVerdict:
+    """`part` with `counts` set for its group.
+
+    A judge that has nothing to compare never counts. One that failed on any candidate does not count for the whole
+    group, whose candidates would otherwise be compared by different judges, unless it is `required`.
+    """
+    idle = Status.SINGLE_CANDIDATE in part.statuses
+    return replace(part, counts=not idle and (required or not failed(part.statuses)))
+
+
+def mix(parts: Sequence[PartVerdict]) -> Verdict:
+    """One verdict of all that the judges of a mixture said of one group; `parts` have their `counts`.
+
+    score = sum of weight * normalised score / sum of weights, over the parts that count. A candidate that one of the
+    parts faults has that status and no score. One that a part that counts has not scored has that part's status, and
+    where no part counts, all have the first status that says why. Raises ValueError without parts.
+    """
+    if not parts:
+        raise ValueError("a mixture of no judges gives no score")
+    counting = [part for part in parts if part.counts]
+    columns = [normalised(part.scores, part.normalise) for part in counting]
+    statuses = tuple(_status(i, parts, counting) for i in range(len(parts[0].statuses)))
+    scores = tuple(
+        _mean([column[i] for column in columns], counting) if status.is_scored else None
+        for i, status in enumerate(statuses)
+    )
+    analysis = "\n\n".join(f"[{part.name}]\n{part.analysis}" for part in parts if part.analysis)
+    return Verdict(
+        statuses,
+        scores,
+        None,
+        analysis,
+        attempts=sum(part.attempts for part in parts),
+        rejections=tuple(reason for part in parts for reason in part.rejections),
+        parts=tuple(parts),
+    )
+
+
+def _status(i: int, parts: Sequence[PartVerdict], counting: Sequence[PartVerdict]) -> Status:
+    faults = [part.statuses[i] for part in parts if is_own_fault(part.statuses[i])]
+    if faults:
+        return faults[0]
+    said = [part.statuses[i] for part in counting] or [status for part in parts for status in part.statuses]
+    unscored = [status for status in said if not status.is_scored and not is_own_fault(status)]
+    if unscored:
+        return unscored[0]
+    return Status.DUPLICATE if all(status is Status.DUPLICATE for status in said) else Status.SCORED
+
+
+def _mean(scores: Sequence[float | None], parts: Sequence[PartVerdict]) -> float:
+    weighted = [part.weight * score for part, score in zip(parts, scores, strict=True) if score is not None]
+    return min(MAX_SCORE, math.fsum(weighted) / math.fsum(part.weight for part in parts))

@@ -1,0 +1,82 @@
+"""A judge behind gates: what fails one is not judged, and says why."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from support.judged_groups import ModelOf, by_length, group_of, shown_in
+from support.reward_app import group, make_client, score_body
+from support.rolled import rolled_group
+
+from grrm.gqm.groups import Status
+from grrm.judges.building import build_from_options
+from grrm.judges.gated import GatedJudge
+from grrm.judges.mixture import MixtureJudge, Part
+from grrm.judges.options import GQMOptions
+from grrm.rewards.failure_policy import FailurePolicy
+from grrm.rewards.gates import read_gates
+from grrm.rewards.shaping import ShapingConfig, shape_rewards
+from grrm_reward_server.hosting import build_hosted_judge
+from grrm_reward_server.settings import Settings
+
+LONG = "x" * 200
+GATES = read_gates({"length": {"slack": 10}})
+
+
+def group_judge(model):
+    return build_from_options(model, GQMOptions())
+
+
+def test_what_fails_is_not_shown_and_the_others_are_judged():
+    model = ModelOf(by_length)
+    (verdict,) = GatedJudge(group_judge(model), GATES).judge([group_of(["a", LONG, "bb", None, LONG])])
+    assert shown_in(model.prompts[0]) == ["a", "bb"]
+    assert verdict.scores == (1.0, None, 2.0, None, None)
+    assert [status.value for status in verdict.statuses] == [
+        "scored",
+        "wrong_length",
+        "scored",
+        "unparsable_candidate",
+        "wrong_length",
+    ]
+    assert verdict.ranking == (("c2",), ("c0",))
+
+
+def test_a_gate_of_one_part_is_the_status_of_the_whole():
+    plain = group_judge(ModelOf(lambda place, text: min(len(text), 10)))
+    gated = GatedJudge(group_judge(ModelOf(by_length)), GATES)
+    (verdict,) = MixtureJudge([Part(plain, "a"), Part(gated, "b")]).judge([group_of(["a", "bb", "x" * 9, LONG])])
+    assert verdict.scores == (1.0, 2.0, 9.0, None)
+    assert verdict.statuses[3] is Status.WRONG_LENGTH
+
+
+def test_parts_behind_a_common_gate_tell_its_status():
+    mixture = MixtureJudge([Part(group_judge(ModelOf(by_length)), "a")])
+    (verdict,) = GatedJudge(mixture, GATES).judge([group_of(["a", "bb", LONG])])
+    assert verdict.parts[0].statuses[2] is verdict.statuses[2] is Status.WRONG_LENGTH
+
+
+def test_a_failed_gate_is_no_score_of_zero():
+    rolled = rolled_group(0, [3, 3])
+    candidates = [SimpleNamespace(candidate_id=str(i), translation="t", n_tokens=3) for i in range(2)]
+    gated = SimpleNamespace(group_id="g", candidates=candidates)
+    rolled.verdict = GatedJudge(group_judge(ModelOf(by_length)), GATES).judge([group_of(["a", LONG])])[0]
+    for action, expected in (("penalty", -0.5), ("mask", None)):
+        policy = FailurePolicy.from_mapping({"wrong_length": action})
+        assert shape_rewards(gated, rolled.verdict, ShapingConfig(default_reward=-0.5), policy).rewards[1] == expected
+
+
+def test_a_server_has_gates_too():
+    hosted = build_hosted_judge(Settings(judge="chrf", gates={"length": {"slack": 10}}))
+    body = score_body(group("g", "Good day, Anna!", LONG))
+    (verdict,) = make_client(hosted).post("/v1/score", json=body).get_json()["verdicts"]
+    assert [candidate["status"] for candidate in verdict["candidates"]] == ["scored", "wrong_length"]
+    assert json.dumps(verdict["candidates"][1]["score"]) == "null"
+
+
+@pytest.mark.parametrize("gates", [{"length": None}, {}])
+def test_the_name_is_that_of_the_judge(gates):
+    judge = build_hosted_judge(Settings(judge="chrf", gates=gates)).judge
+    assert judge.name == "chrf"

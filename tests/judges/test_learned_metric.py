@@ -1,0 +1,148 @@
+"""A learned metric as a judge: one process for many calls, and what happens when it hangs, dies or refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+from support.judged_groups import group_of
+from support.metric_environments import TENTHS, TORCH, install, make_environment
+from support.reward_app import group, make_client, score_body
+
+from grrm.errors import UserError
+from grrm.gqm.groups import Group, Status, TranslationTask
+from grrm.inference.judge_sources import open_mixture
+from grrm.judges.learned_metric import open_learned_metric
+from grrm.judges.metric_worker import METRIC_KINDS
+from grrm.judges.options import LearnedMetricOptions
+from grrm.judges.sources import read_sources
+from grrm_reward_server.hosting import build_hosted_judge
+from grrm_reward_server.settings import Settings
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    folder = make_environment(tmp_path_factory.mktemp("metric"))
+    install(folder, comet=TENTHS, torch=TORCH)
+    return folder
+
+
+@pytest.fixture
+def judge(environment):
+    """The judge comet or its like, with a deadline."""
+    opened = []
+
+    def open_judge(name="comet", deadline_s=20.0, **options):
+        opened.append(open_learned_metric(name, LearnedMetricOptions(str(environment), **options), None, deadline_s))
+        return opened[-1]
+
+    yield open_judge
+    for one in opened:
+        one.worker.close()
+
+
+def with_reference(texts, reference="ref", group_id="g"):
+    plain = group_of(texts, group_id)
+    return Group(group_id, TranslationTask("src", "de", "en", reference), plain.candidates)
+
+
+def pid_of(judge):
+    return judge.worker._process._popen.pid
+
+
+def test_translations_are_scored_once_each_by_one_process(judge):
+    comet = judge()
+    pid = pid_of(comet)
+    groups = [with_reference(["one", "three", None, "one"]), with_reference(["x" * 30], group_id="h")]
+    first, second = comet.judge(groups)
+    assert first.scores == (3.0, 5.0, None, 3.0)
+    assert first.statuses[2:] == (Status.UNPARSABLE_CANDIDATE, Status.DUPLICATE)
+    assert first.ranking == (("c1",), ("c0", "c3"))
+    assert second.scores == (10.0,)  # clipped
+    assert comet.judge([with_reference(["two"])])[0].scores == (3.0,)
+    assert pid_of(comet) == pid
+
+
+def test_references_are_asked_for_where_they_are_needed(judge):
+    assert judge("comet").judge([with_reference(["one"], None)])[0].statuses == (Status.MISSING_REFERENCE,)
+    assert judge("cometkiwi").judge([with_reference(["one"], None)])[0].scores == (3.0,)
+
+
+def test_a_hang_costs_the_deadline_and_the_next_call_has_a_new_process(judge):
+    comet = judge(deadline_s=5.0)
+    pid = pid_of(comet)
+    comet.deadline_s = 0.3
+    (verdict,) = comet.judge([with_reference(["one", "HANG"])])
+    assert verdict.statuses == (Status.JUDGE_TIMEOUT,) * 2
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)  # what it was stuck in is gone
+    comet.deadline_s = 20.0
+    assert comet.judge([with_reference(["one"])])[0].scores == (3.0,)
+
+
+@pytest.mark.parametrize("text", ["DIE", "ERROR", "FEW"])
+def test_a_process_that_dies_or_refuses_leaves_a_status_and_the_next_call_scores(judge, text, caplog):
+    comet = judge()
+    (verdict,) = comet.judge([with_reference(["one", text])])
+    assert verdict.statuses == (Status.JUDGE_UNREACHABLE,) * 2
+    said = {"DIE": "it ended with status -6", "ERROR": "no room on the device", "FEW": "0 scores for 2 rows"}
+    assert said[text] in caplog.text
+    assert comet.judge([with_reference(["one"])])[0].scores == (3.0,)
+
+
+def test_a_process_that_is_killed_between_calls_is_started_again(judge):
+    comet = judge()
+    os.kill(pid_of(comet), signal.SIGKILL)
+    comet.worker._process._popen.wait(10)
+    assert comet.judge([with_reference(["one"])])[0].scores == (3.0,)
+
+
+def test_a_number_that_is_none_is_no_score(judge):
+    (verdict,) = judge().judge([with_reference(["one", "NAN"])])
+    assert verdict.statuses == (Status.SCORED, Status.JUDGE_UNPARSABLE)
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "score"),
+    [("comet", 0.85, 8.5), ("cometkiwi", 0.5, 5.0), ("bleurt", 0.7, 7.0), ("metricx", 0, 10.0), ("metricx", 25, 0.0)],
+)
+def test_numbers_are_scaled_to_ten(name, number, score):
+    assert METRIC_KINDS[name].scale(number) == pytest.approx(score)
+
+
+def test_what_cannot_be_opened_is_one_sentence(judge, tmp_path):
+    options = LearnedMetricOptions(str(tmp_path / "none"))
+    with pytest.raises(UserError, match=r"COMET has no environment at '.*none': create it with `grrm scorer install"):
+        open_learned_metric("comet", options, None, 5.0)
+    with pytest.raises(UserError, match=r"BLEURT is not whole \(ModuleNotFoundError: No module named 'bleurt'\)"):
+        open_learned_metric("bleurt", LearnedMetricOptions(str(judge().worker._environment)), "BLEURT-20", 20.0)
+    with pytest.raises(UserError, match="batch_size' is 0"):
+        LearnedMetricOptions(batch_size=0)
+
+
+def test_a_hung_metric_is_left_out_of_a_mixture(environment):
+    comet = {"judge": "comet", "options": {"environment": str(environment)}, "deadline_s": 5}
+    mixture = open_mixture(read_sources([{"judge": "chrf"}, comet]))
+    metric = mixture.parts[1].judge
+    try:
+        (verdict,) = mixture.judge([with_reference(["ref", "reff"])])
+        assert [part.counts for part in verdict.parts] == [True, True]
+        assert verdict.scores[0] == pytest.approx((10.0 + 3.0) / 2)
+        metric.deadline_s = 0.3
+        (verdict,) = mixture.judge([with_reference(["ref", "HANG"])])
+        assert [part.counts for part in verdict.parts] == [True, False]
+        assert verdict.scores[0] == pytest.approx(10.0)
+    finally:
+        metric.worker.close()
+
+
+def test_a_server_hosts_it(environment):
+    hosted = build_hosted_judge(Settings(judge="cometkiwi", judge_options={"environment": str(environment)}))
+    try:
+        answer = make_client(hosted).post("/v1/score", json=score_body(group("g", "one", "three")))
+        assert [c["score"] for c in json.loads(answer.data)["verdicts"][0]["candidates"]] == [3.0, 5.0]
+        assert hosted.model == "wmt22-cometkiwi-da"
+    finally:
+        hosted.judge.worker.close()

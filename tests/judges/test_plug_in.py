@@ -1,0 +1,123 @@
+"""Judges of the user's own, by name: functions from groups to verdicts."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+from support.judged_groups import group_of
+
+from grrm.errors import UserError
+from grrm.gqm.groups import Status
+from grrm.judges.building import build_judge
+
+JUDGES = """
+    import asyncio
+    from grrm.gqm.groups import Status, Verdict
+
+    def scored(group, points):
+        return Verdict((Status.SCORED,) * len(group.candidates), (points,) * len(group.candidates))
+
+    def fixed(groups, points=1.0):
+        return [scored(group, points) for group in groups]
+
+    async def slowly(groups):
+        async def ask(group):
+            await asyncio.sleep(0)
+            return scored(group, float(len(group.candidates)))
+        return await asyncio.gather(*map(ask, groups))
+
+    def away(groups):
+        raise ConnectionRefusedError("nobody there")
+
+    async def late(groups):
+        await asyncio.wait_for(asyncio.sleep(60), 0.01)
+
+    def broken(groups):
+        return fixed(groups)[0].no_such_thing
+
+    def too_few(groups):
+        return fixed(groups)[1:]
+
+    def too_short(groups):
+        return [scored(group_of_one(group), 1.0) for group in groups]
+
+    def group_of_one(group):
+        return type(group)(group.group_id, group.task, group.candidates[:1])
+
+    def no_groups():
+        return []
+
+    number = 3
+"""
+GROUPS = [group_of(["a", "b"], "g"), group_of(["c", "d", "e"], "h")]
+
+
+@pytest.fixture
+def judge(tmp_path, monkeypatch):
+    """Builds a judge of the module by the name of its function."""
+    (tmp_path / "my_judges.py").write_text(textwrap.dedent(JUDGES))
+    monkeypatch.syspath_prepend(tmp_path)
+    return lambda name, **options: build_judge(f"my_judges:{name}", options)
+
+
+def test_a_function_is_a_judge(judge):
+    assert [verdict.scores for verdict in judge("fixed").judge(GROUPS)] == [(1.0,) * 2, (1.0,) * 3]
+    assert judge("fixed", points=7.0).judge(GROUPS)[0].scores == (7.0, 7.0)
+
+
+def test_an_async_function_is_a_judge(judge):
+    assert [verdict.scores for verdict in judge("slowly").judge(GROUPS)] == [(2.0,) * 2, (3.0,) * 3]
+
+
+def test_a_file_is_named_by_its_path(tmp_path, judge):
+    assert build_judge(f"{tmp_path}/my_judges.py:fixed").judge(GROUPS)[0].scores == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(("name", "status"), [("away", Status.JUDGE_UNREACHABLE), ("late", Status.JUDGE_TIMEOUT)])
+def test_what_cannot_be_asked_leaves_statuses(judge, name, status):
+    assert [verdict.statuses for verdict in judge(name).judge(GROUPS)] == [(status,) * 2, (status,) * 3]
+
+
+def test_a_defect_of_the_function_goes_through(judge):
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        judge("broken").judge(GROUPS)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("too_few", "must return one Verdict per group, 2 in all"), ("too_short", "gave 1 scores for the 2 candidates")],
+)
+def test_answers_that_do_not_fit_the_groups_are_a_defect(judge, name, message):
+    with pytest.raises(ValueError, match=message):
+        judge(name).judge(GROUPS)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("no_such_module:judge", "there is no module 'no_such_module'; put its folder on PYTHONPATH"),
+        ("grrm.no_such:judge", r"there is no module 'grrm\.no_such'"),
+        ("nowhere/judges.py:judge", r"there is no file 'nowhere/judges\.py'"),
+        ("my_judges:fixd", "my_judges has no function 'fixd'"),
+        ("my_judges:number", "my_judges has no function 'number'"),
+        ("my_judges:no_groups", "takes no groups"),
+        ("my_judges:", "write module:function"),
+        (":fixed", "write module:function"),
+    ],
+)
+def test_a_name_that_is_no_judge_is_one_sentence(judge, name, message):
+    with pytest.raises(UserError, match=message):
+        build_judge(name)
+
+
+def test_an_option_that_the_function_does_not_take_is_told(judge):
+    with pytest.raises(UserError, match="option of judge 'my_judges:fixed' 'point': did you mean 'points'"):
+        judge("fixed", point=3.0)
+
+
+def test_what_a_module_lacks_itself_is_not_taken_for_the_module(tmp_path, monkeypatch):
+    (tmp_path / "needs_more.py").write_text("import no_such_package")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="no_such_package"):
+        build_judge("needs_more:judge")
