@@ -59,7 +59,7 @@ def held_out(n_prompts: int = 2, samples: int = 2, rewarder=None, ranks: DataRan
     worker = RolloutWorker(
         engine=Engine(),
         decode=str,
-        extract=lambda text: text,
+        extract=lambda text, _: text,
         sampling=SamplingParams(max_new_tokens=4, temperature=0.7, top_p=0.9),
         rollout_n=8,
     )

@@ -10,12 +10,18 @@ import pytest
 from support.rolled import rolled_group
 
 from grrm.config import RLConfig
+from grrm.gqm.groups import Status, Verdict
 from grrm.parallel.collective import CollectiveFailure
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.client import RewardServerError
-from grrm.rewards.failure_policy import FailureBudget, RewardFailure
+from grrm.rewards.failure_policy import FailureAction, FailureBudget, FailurePolicy, RewardFailure
+from grrm.rewards.shaping import ShapingConfig
 from grrm.rl.experience_maker import ExperienceMaker
+from grrm.rl.reward_stage import RewardStage
 from grrm.rl.reward_stream import RewardStream
+from grrm.rl.trainer import GroupPolicyTrainer
+from grrm.tracking.rollout_dump import RolloutDump, read_rollouts
+from grrm.tracking.run_record import RunRecord
 
 PATIENCE_S = 60.0
 CONFIG = RLConfig(rollout_n=2, rollout_seed=1, dataloader_shuffle=False, dataloader_drop_last=True, max_gen_batches=1)
@@ -54,7 +60,8 @@ def test_tokens_are_scored_while_the_judge_is_at_work():
 
     made = maker(reward, score)
     assert len(made._generate(1)) == 1
-    assert made._seconds["judge"] >= made._seconds["logprob"] >= 0.05
+    assert made._seconds["judge_overlapped"] >= 0.05
+    assert made._seconds["logprob"] >= 0.05
 
 
 def test_a_judge_that_fails_meanwhile_fails_the_rollout():
@@ -63,6 +70,40 @@ def test_a_judge_that_fails_meanwhile_fails_the_rollout():
 
     with pytest.raises(RewardFailure, match=r"judging failed on rank 0.*http://judge.*g0"):
         maker(reward, lambda groups: None)._generate(1)
+
+
+def test_time_spent_waiting_for_the_judge_is_told_from_time_it_worked_meanwhile():
+    began = threading.Event()
+
+    def reward(groups):
+        began.set()
+        time.sleep(0.05)
+
+    made = maker(reward, lambda groups: began.wait(PATIENCE_S))
+    made._generate(1)
+    waited = made._seconds["judge_waiting"]
+    made = maker(lambda groups: None, lambda groups: None)
+    made._generate(1)
+    assert waited > 0.02 > made._seconds["judge_waiting"]
+
+
+def test_an_aborted_step_leaves_its_groups_statuses_and_the_judges_replies_in_the_dump(tmp_path):
+    judge = SimpleNamespace(judge=lambda groups: [verdict_that_stops_the_run for _ in groups])
+    verdict_that_stops_the_run = Verdict.unscored(2, Status.JUDGE_UNPARSABLE, 1, "I cannot say.")
+    stage = RewardStage(judge, ShapingConfig(), FailurePolicy({Status.JUDGE_UNPARSABLE: FailureAction.ABORT}))
+    made = maker(stage.reward, lambda groups: None)
+    made.plan = SimpleNamespace(prompts_per_rollout=2)
+    record = RunRecord(None, RolloutDump(tmp_path), None, console_groups=0)
+    with pytest.raises(RewardFailure, match="judge_unparsable"):
+        GroupPolicyTrainer._make(SimpleNamespace(maker=made, record=record), 3)
+    dumped = list(read_rollouts(tmp_path))
+    assert [(group["step"], group["group_id"], group["use"]) for group in dumped] == [
+        (3, "0-0", "aborted"),
+        (3, "0-1", "aborted"),
+    ]
+    assert {group["verdict"]["analysis"] for group in dumped} == {"I cannot say."}
+    assert {candidate["reward"] for group in dumped for candidate in group["candidates"]} == {None}
+    assert {candidate["status"] for group in dumped for candidate in group["candidates"]} == {"judge_unparsable"}
 
 
 def test_a_failure_of_scoring_does_not_wait_for_a_judge_that_hangs():
@@ -141,7 +182,7 @@ def test_groups_of_a_rollout_that_failed_are_not_judged():
         assert asked.wait(PATIENCE_S)
         rewards.put([rolled_group(1, [2])])
     release.set()
-    rewards._result.wait(PATIENCE_S)
+    rewards._pool.join()  # its thread has ended
     assert requests == [1]
 
 

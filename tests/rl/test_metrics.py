@@ -11,11 +11,13 @@ import paddle
 import pytest
 from support.rolled import rolled_group
 
-from grrm.gqm.groups import Status
+from grrm.gqm.groups import PartVerdict, Status
 from grrm.parallel.data_ranks import DataRanks
+from grrm.rewards.mixing import mix
 from grrm.rewards.shaping import ShapedRewards
-from grrm.rl.experience_maker import Experience, group_records
-from grrm.rl.metrics import StepMetrics, logprob_gap, rollout_metrics
+from grrm.rl.experience_maker import Experience
+from grrm.rl.metrics import StepMetrics, logprob_gap, part_metrics, rollout_metrics
+from grrm.rl.records import group_records
 from grrm.tracking.rollout_dump import read_rollouts
 from grrm.tracking.run_record import RunRecord
 
@@ -67,7 +69,7 @@ def test_gap_is_measured_on_valid_tokens_only():
 
 def experience(*groups) -> Experience:
     n_rows = sum(len(group.token_ids) for group in groups)
-    return Experience([], [], list(groups), np.zeros((n_rows, 4)), {"judge": 2.0}, 1)
+    return Experience([], [], list(groups), np.zeros((n_rows, 4)), {"judge_waiting": 2.0}, 1)
 
 
 def by_row_server(position: int, *rewards: float):
@@ -86,7 +88,16 @@ def test_rollout_metrics_count_what_was_scored():
     assert (metrics["response_length_mean"], metrics["response_length_max"]) == (2.5, 4.0)
     assert (metrics["frac_truncated"], metrics["frac_unscored"]) == (0.25, 0.25)
     assert (metrics["status/scored"], metrics["status/judge_unparsable"]) == (0.75, 0.25)
-    assert metrics["seconds_judge"] == 2.0
+    assert metrics["seconds_judge_waiting"] == 2.0
+
+
+def test_share_of_the_judging_that_was_hidden_is_that_of_its_time():
+    made = experience(rolled_group(0, [1], [2.0]))
+    for overlapped, share in ((None, 0.0), (6.0, 0.75)):
+        made.seconds |= {} if overlapped is None else {"judge_overlapped": overlapped}
+        assert rollout_metrics(made)["frac_judge_hidden"] == share
+    made.seconds.clear()
+    assert "frac_judge_hidden" not in rollout_metrics(made)
 
 
 def test_copies_are_counted_whatever_the_judge_and_only_where_there_can_be_any():
@@ -108,10 +119,38 @@ def test_groups_that_dynamic_sampling_left_out_are_counted():
     kept, equal, failed = (rolled_group(0, [1, 1], scores) for scores in ([2.0, 4.0], [3.0, 3.0], [None, None]))
     rollout = experience(kept)
     assert rollout_metrics(rollout)["frac_zero_variance"] == 0.0
-    rollout.judged = [kept.shaped, equal.shaped, failed.shaped, kept.shaped]
+    rollout.generated = [kept, equal, failed, kept]
     metrics = rollout_metrics(rollout)
     assert metrics["frac_zero_variance"] == 0.5
     assert (metrics["frac_unscored"], metrics["reward_mean"]) == (0.25, pytest.approx(0.3))
+
+
+def test_groups_that_dynamic_sampling_left_out_are_in_the_dump_with_the_reason():
+    scores = ([2.0, 4.0], [3.0, 3.0], [1.0, 2.0])
+    kept, equal, spare = (rolled_group(position, [1, 1], both) for position, both in enumerate(scores))
+    rollout = experience(kept)
+    rollout.generated = [kept, equal, spare]
+    records = group_records(rollout, 7)
+    assert [(r["group_id"], r["use"], r["signal"]) for r in records] == [
+        ("0-0", "trained", "informative"),
+        ("0-1", "rejected", "equal_scores"),
+        ("0-2", "surplus", "informative"),
+    ]
+    assert [c["advantage"] is None for record in records for c in record["candidates"]] == [False] * 2 + [True] * 4
+    assert [c["score"] for c in records[1]["candidates"]] == [3.0, 3.0]
+
+
+def test_reasons_of_unreadable_replies_are_counted_among_all_replies_and_dumped():
+    read, unread = rolled_group(0, [1, 1], [2.0, 4.0]), rolled_group(1, [1, 1], [None, None])
+    read.verdict = replace(read.verdict, attempts=2, rejections=("truncated",))
+    unread.verdict = replace(unread.verdict, attempts=2, rejections=("missing_id", "truncated"))
+    rollout = experience(read, unread)
+    metrics = rollout_metrics(rollout)
+    assert {name: share for name, share in metrics.items() if name.startswith("rejected/")} == {
+        "rejected/missing_id": 0.25,
+        "rejected/truncated": 0.5,
+    }
+    assert group_records(rollout, 1)[1]["verdict"]["rejections"] == ["missing_id", "truncated"]
 
 
 def test_rewards_without_verdicts_are_not_called_unscored():
@@ -133,3 +172,30 @@ def test_rewards_without_verdicts_are_dumped_and_shown(tmp_path, file_format, ca
     assert [c["reward"] for c in dumped["candidates"]] == [0.25, 0.75]
     assert Counter((c["status"], c["score"]) for c in dumped["candidates"]) == {("scored", None): 2}
     assert "reward 0.250" in capsys.readouterr().out
+
+
+def test_each_judge_of_a_mixture_is_logged_by_its_name():
+    scored, late = (Status.SCORED, Status.SCORED), (Status.JUDGE_TIMEOUT, Status.JUDGE_TIMEOUT)
+    verdicts = [
+        mix(
+            [
+                PartVerdict("chrf", 1.0, "none", scored, (2.0, 4.0)),
+                PartVerdict("grrm", 1.0, "none", scored, (9.0, 9.0)),
+            ]
+        ),
+        mix(
+            [
+                PartVerdict("chrf", 1.0, "none", scored, (6.0, 8.0), fell_back=True),
+                PartVerdict("grrm", 1.0, "none", late, (None, None), counts=False),
+            ]
+        ),
+    ]
+    assert part_metrics(verdicts) == {
+        "part/chrf/score_mean": 5.0,
+        "part/chrf/frac_left_out": 0.0,
+        "part/chrf/frac_fell_back": 0.5,
+        "part/grrm/score_mean": 9.0,
+        "part/grrm/frac_left_out": 0.5,
+        "part/grrm/frac_fell_back": 0.0,
+        "part/grrm/status/judge_timeout": 0.5,
+    }

@@ -1,4 +1,4 @@
-"""Data parallelism, sharding and recomputation change how a step is computed, not what it computes."""
+"""Data, sharding, tensor and sequence parallelism and recomputation change how a step is computed, not what."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from support.rl_processes import TinyWorld, entry_command, metrics_of, one_rank, run, two_ranks
+from support.rl_processes import TinyWorld, entry_command, metrics_of, on_ranks, one_rank, run
 from support.tiny_policy import write_policy
 
 pytestmark = pytest.mark.slow
 
+TENSOR = {"tensor_parallel_degree": "2"}
 VARIANTS = {
     "data parallel": (2, {}),
     "data parallel, recomputed": (2, {"recompute": "true"}),
     "sharded": (2, {"sharding": "stage1"}),
     "recomputed": (1, {"recompute": "true"}),
+    "tensor parallel, recomputed": (2, {**TENSOR, "recompute": "true"}),
+    "sequence parallel": (2, {**TENSOR, "sequence_parallel": "true"}),
+    "tensor parallel, sharded, balanced": (4, {**TENSOR, "sharding": "stage1", "balance_batch": "true"}),
 }
 
 
@@ -42,7 +46,7 @@ def plain(policy: TinyWorld, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_losses_and_weights_are_those_of_one_process(policy: TinyWorld, plain: Path, tmp_path: Path, name: str) -> None:
     n_ranks, settings = VARIANTS[name]
     command = entry_command(policy, tmp_path / "out", **settings)
-    run(one_rank(command) if n_ranks == 1 else two_ranks(command, tmp_path / "logs"))
+    run(on_ranks(n_ranks, command, tmp_path / "logs"))
     for ours, theirs in zip(metrics_of(tmp_path / "out"), metrics_of(plain), strict=True):
         assert ours["loss"] == pytest.approx(theirs["loss"], abs=1e-5)
     ours, theirs = (load_file(folder / "model.safetensors") for folder in (tmp_path / "out", plain))

@@ -56,9 +56,13 @@ def test_one_and_two_ranks_give_the_same_groups_rewards_advantages_and_loss(
 
 
 @pytest.mark.slow
-def test_one_and_two_ranks_find_the_same_in_held_out_rows(world: TinyWorld, tmp_path: Path) -> None:
+@pytest.mark.parametrize("layout", [{}, {"tensor_parallel_degree": "2"}], ids=["data", "tensor"])
+def test_one_and_two_ranks_find_the_same_in_held_out_rows(
+    world: TinyWorld, tmp_path: Path, layout: dict[str, str]
+) -> None:
     settings = {**held_out_settings(world, tmp_path, n_rows=11), "max_steps": "2", "save_steps": "2"}
     run(one_rank(entry_command(world, tmp_path / "one", **settings)))
+    settings |= layout
     run(two_ranks(entry_command(world, tmp_path / "two", **settings), tmp_path / "logs"))
     one, two = ([line for line in metrics_of(tmp_path / name) if "eval_reward" in line] for name in ("one", "two"))
     assert one == two

@@ -6,14 +6,12 @@ import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
-from typing import get_args
 
 import pytest
-from support.rolled import rolled_group
+from support.rolled import LABEL, rolled_group
 from support.tiny_checkpoint import write_tiny_reward_model
 
 from grrm.config.keys.reward import RewardConfig
-from grrm.data.convert import parse_tgt
 from grrm.errors import UserError
 from grrm.gqm.groups import Status, Verdict
 from grrm.parallel.data_ranks import DataRanks
@@ -84,7 +82,7 @@ def test_rows_of_all_groups_go_in_one_request_and_their_numbers_are_taken_as_the
     (rows,) = row_server.seen
     assert rows["response"] == ["r0<eos>", "r1<eos>", "r0<eos>"]
     assert rows["src"] == ["say zwei"] * 3
-    assert parse_tgt(rows["tgt"][0]) == groups[0].group.task
+    assert rows["tgt"] == [LABEL] * 3
     assert [group.shaped.rewards for group in groups] == [(0.5, -2.0), (70.0,)]
     assert groups[0].shaped.statuses == (Status.SCORED,) * 2
     assert groups[0].verdict is None
@@ -116,7 +114,7 @@ def test_argument_file_chooses_the_source():
     assert group.verdict.statuses == (Status.SCORED,) * 2
 
 
-@pytest.mark.parametrize("name", get_args(RewardConfig.model_fields["reward_judge"].annotation))
+@pytest.mark.parametrize("name", ["chrf", "chrf++", "bleu", "consensus", "text_metric"])
 def test_every_judge_inside_the_trainer_scores_a_group(name):
     group = rolled_group(0, [1, 1])
     stage(settings(use_rm_server=False, reward_server=None, reward_judge=name)).reward([group])
@@ -133,6 +131,22 @@ def test_a_reward_model_is_a_judge_inside_the_trainer(kind, name, tmp_path):
     assert group.verdict.statuses == (Status.SCORED,) * 3
     assert sum(group.verdict.scores) == pytest.approx(15.0, abs=1e-4)
     assert len(set(group.verdict.scores)) == 3
+
+
+def test_a_mixture_is_judged_inside_the_trainer_and_a_server_that_is_away_is_left_out():
+    sources = [
+        {"judge": "chrf", "weight": 2},
+        {"judge": "bleu", "normalise": "rank"},
+        {"judge": "server", "urls": ["http://127.0.0.1:9"], "deadline_s": 0.2},
+    ]
+    group = rolled_group(0, [1, 1])
+    stage(settings(use_rm_server=False, reward_server=None, reward_sources=sources)).reward([group])
+    assert group.verdict.statuses == (Status.SCORED,) * 2
+    parts = {part.name: part for part in group.verdict.parts}
+    assert list(parts) == ["chrf", "bleu", "server"]
+    assert not parts["server"].counts
+    assert parts["server"].statuses[0] in (Status.JUDGE_UNREACHABLE, Status.JUDGE_TIMEOUT)
+    assert group.verdict.scores[0] == pytest.approx((2 * parts["chrf"].scores[0] + 5.0) / 3)
 
 
 def test_token_file_that_cannot_be_read_is_told(tmp_path):

@@ -37,7 +37,7 @@ def worker(rollout_n: int = 3) -> RolloutWorker:
     return RolloutWorker(
         engine=EchoEngine(),
         decode=lambda ids: f"[{ids[0]}]",
-        extract=lambda response: response.strip("[]"),
+        extract=lambda response, _: response.strip("[]"),
         sampling=SamplingParams(max_new_tokens=4),
         rollout_n=rollout_n,
     )

@@ -6,8 +6,9 @@ import math
 import pytest
 
 from grrm.errors import UserError
-from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
-from grrm.tracking.rollout_dump import RolloutDump, group_record, read_rollouts
+from grrm.gqm.groups import Candidate, Group, PartVerdict, Status, TranslationTask, Verdict
+from grrm.rewards.mixing import counted, mix
+from grrm.tracking.rollout_dump import RolloutDump, group_record, part_of, read_rollouts
 
 
 def a_group(name: str) -> Group:
@@ -40,8 +41,26 @@ def test_everything_about_a_group_comes_back(tmp_path, file_format):
         "score": None,
         "reward": None,
         "advantage": 0.0,
+        "kl": None,
     }
     assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("file_format", ["jsonl", "parquet"])
+def test_parts_of_a_mixture_come_back_and_give_the_same_verdict(tmp_path, file_format):
+    scored, failed = (Status.SCORED, Status.SCORED), (Status.SCORED, Status.JUDGE_TIMEOUT)
+    parts = [
+        PartVerdict("chrf", 0.3, "std", scored, (2.0, 7.5), fell_back=True),
+        PartVerdict("grrm", 0.7, "rank", scored, (9.0, 1.0), "A reads well"),
+        counted(PartVerdict("comet", 1.0, "none", failed, (3.0, None)), required=False),
+    ]
+    verdict = mix(parts)
+    RolloutDump(tmp_path, file_format).write(1, [group_record(1, a_group("g"), verdict, [0.1, 0.2], [0.5, 0.0])])
+    (record,) = read_rollouts(tmp_path)
+    found = [part_of(part) for part in record["verdict"]["parts"]]
+    assert found == parts
+    assert mix(found) == verdict
+    assert [candidate["score"] for candidate in record["candidates"]] == list(verdict.scores)
 
 
 @pytest.mark.parametrize("file_format", ["jsonl", "parquet"])

@@ -84,7 +84,7 @@ class BatchObjective:
             return values_RT if values_RT is None or responses is None else values_RT[responses, : logprobs_RT.shape[1]]
 
         old_RT = logprobs_RT.detach() if batch.old_logprobs_RT is None else of_responses(batch.old_logprobs_RT)
-        mask_RT = of_responses(batch.mask_RT)
+        mask_RT, engine_RT = of_responses(batch.mask_RT), of_responses(batch.engine_logprobs_RT)
         inputs = LossInputs(
             logprobs_RT=logprobs_RT,
             old_logprobs_RT=old_RT,
@@ -92,10 +92,11 @@ class BatchObjective:
             mask_RT=mask_RT,
             ref_logprobs_RT=of_responses(batch.ref_logprobs_RT),
             entropy_RT=tokens.to_rows(scores.entropy_N, responses),
+            engine_logprobs_RT=engine_RT,
         )
         output = policy_objective(inputs, self.config, self.denominators)
         self._metrics.append({name: float(value) for name, value in output.metrics.items()})
-        self._gaps.append(logprob_gap(old_RT, of_responses(batch.engine_logprobs_RT), mask_RT))
+        self._gaps.append(logprob_gap(old_RT, engine_RT, mask_RT))
         return output.loss
 
     def metrics(self) -> tuple[dict[str, float], Gap]:

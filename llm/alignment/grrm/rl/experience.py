@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grrm.models.token_scores import score_responses
 from grrm.rl.advantages.interface import AdvantageInputs
 from grrm.rl.rollout import RolledGroup
 
@@ -48,29 +47,33 @@ def advantage_inputs(
     Rows without a reward carry NaN. KL terms (policy minus reference log-probability) are included when every group has
     both. Raises ValueError when a group has not been judged.
     """
-    rewards, index, lengths, kl_rows = [], [], [], []
+    rewards, index, lengths, kl = [], [], [], []
     for position, rolled in enumerate(groups):
         if rolled.shaped is None:
             raise ValueError(f"group {rolled.group.group_id} reached the advantage stage without a verdict")
         rewards += [np.nan if reward is None else reward for reward in rolled.shaped.rewards]
         index += [position] * len(rolled.token_ids)
         lengths += [len(tokens) for tokens in rolled.token_ids]
-        if rolled.policy_logprobs is not None and rolled.ref_logprobs is not None:
-            kl_rows += [
-                policy.astype(np.float64) - ref
-                for policy, ref in zip(rolled.policy_logprobs, rolled.ref_logprobs, strict=True)
-            ]
+        kl += kl_rows(rolled) or []
     width = max(lengths)
     mask_RT = np.arange(width)[None, :] < np.asarray(lengths)[:, None]
     return AdvantageInputs(
         rewards_R=np.asarray(rewards, dtype=np.float64),
         groups_R=np.asarray(index, dtype=np.int64),
         mask_RT=mask_RT,
-        kl_RT=pad_right(kl_rows, width) if len(kl_rows) == len(rewards) else None,
+        kl_RT=pad_right(kl, width) if len(kl) == len(rewards) else None,
         kl_coeff=kl_coeff,
         gamma=gamma,
         clip_range_score=clip_range_score,
     )
+
+
+def kl_rows(rolled: RolledGroup) -> list[NDArray[Any]] | None:
+    """Policy minus reference log-probability of every token of every sample; None where either is not known."""
+    if rolled.policy_logprobs is None or rolled.ref_logprobs is None:
+        return None
+    pairs = zip(rolled.policy_logprobs, rolled.ref_logprobs, strict=True)
+    return [policy.astype(np.float64) - ref for policy, ref in pairs]
 
 
 def training_rows(groups: Sequence[RolledGroup], advantages_RT: NDArray[Any]) -> list[list[Row]]:
@@ -103,38 +106,13 @@ def mean_reward(groups: Sequence[RolledGroup]) -> tuple[float, float]:
     return (float(np.mean(rewards)), float(np.std(rewards))) if rewards else (float("nan"), float("nan"))
 
 
-class TokenScorer:
-    """Fills `policy_logprobs` and `ref_logprobs` of groups, each only where the algorithm needs it.
-
-    `batch_size` rows per forward pass, in the order of the groups. Groups that share a pass are padded to the same
-    width, so with another division of the groups among ranks their numbers may differ in the last bits.
-    """
-
-    def __init__(
-        self,
-        policy: Any | None,
-        reference: Any | None,
-        *,
-        pad_id: int,
-        batch_size: int,
-        temperature: float,
-        pack_tokens: int = 0,
-    ):
-        self.policy, self.reference = policy, reference
-        self._options: dict[str, Any] = {
-            "pad_id": pad_id,
-            "batch_size": batch_size,
-            "temperature": temperature,
-            "pack_tokens": pack_tokens,
-        }
-
-    def __call__(self, groups: Sequence[RolledGroup]) -> None:
-        """Score every response of every group."""
-        prompts = [rolled.prompt_ids for rolled in groups for _ in rolled.token_ids]
-        responses = [tokens for rolled in groups for tokens in rolled.token_ids]
-        for name, model in (("policy_logprobs", self.policy), ("ref_logprobs", self.reference)):
-            if model is None:
-                continue
-            scored = iter(score_responses(model, prompts, responses, **self._options))
-            for rolled in groups:
-                setattr(rolled, name, [next(scored) for _ in rolled.token_ids])
+def row_advantages(groups: Sequence[RolledGroup], advantages_RT: NDArray[Any]) -> list[NDArray[Any]]:
+    """Mean advantage of each sample, group by group: what the dump and the console show ([G] per group)."""
+    means: list[NDArray[Any]] = []
+    start = 0
+    for rolled in groups:
+        lengths = [len(tokens) for tokens in rolled.token_ids]
+        rows = advantages_RT[start : start + len(lengths)]
+        means.append(np.asarray([row[:length].mean() for row, length in zip(rows, lengths, strict=True)]))
+        start += len(lengths)
+    return means

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
 
 from grrm.config import RLConfig
 from grrm.config.batch_plan import BatchPlan
@@ -20,15 +18,14 @@ from grrm.parallel.data_ranks import DataRanks, assign_groups
 from grrm.rewards.client import RewardServerError
 from grrm.rewards.failure_policy import FailureBudget, RewardFailure, count_statuses
 from grrm.rewards.group_filter import informative_groups
-from grrm.rewards.shaping import ShapedRewards
 from grrm.rl.advantages.interface import AdvantageInputs, FloatArray
-from grrm.rl.advantages.moments import RunningMoments, normalize_advantages
+from grrm.rl.advantages.moments import RunningMoments, batch_advantages
 from grrm.rl.experience import Row, advantage_inputs, pad_right, training_rows
 from grrm.rl.losses.aggregation import Denominators, count_denominators
 from grrm.rl.reward_stage import Rewarder
 from grrm.rl.reward_stream import RewardStream
 from grrm.rl.rollout import RolledGroup, RolloutWorker, check_complete
-from grrm.tracking.rollout_dump import group_record
+from grrm.rl.rollout_ahead import Drawn, StartedBatch, are_of, done, in_thread
 
 Result = TypeVar("Result")
 
@@ -40,8 +37,9 @@ class Experience:
     `micro_batches[u][m]` are this rank's rows for micro-batch m of update u; `denominators[u]` are the counts over all
     ranks that make the micro-batch losses of update u add up to the loss of the whole mini-batch. `groups` and
     `advantages_RT` cover the global batch, equal on every rank. `seconds` holds the time per phase on this rank:
-    "judge" lasts until every rank has its verdicts, "logprob" passes within it. `judged` has the rewards of every
-    group that was generated for it, with those that dynamic sampling left out.
+    "judge_waiting" with nothing to do until every rank has its verdicts, "judge_overlapped" in which its judge worked
+    while it did something else, which passes within those phases. `generated` has every group that was generated
+    for it, with those that dynamic sampling left out.
     """
 
     micro_batches: list[list[list[Row]]]
@@ -50,12 +48,16 @@ class Experience:
     advantages_RT: FloatArray
     seconds: dict[str, float]
     generations: int
-    judged: list[ShapedRewards] = field(default_factory=list)
+    generated: list[RolledGroup] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class ExperienceMaker:
-    """Produces `Experience`s; `generation` counts generation batches drawn so far and is all the state there is."""
+    """Produces `Experience`s; `generation` counts the generation batches that went into them.
+
+    With `start_next` the first batch of the next one is sampled ahead, and judged meanwhile where a server does that.
+    `generated` has the groups of the latest rollout, also when it failed on the way: then some may not be judged.
+    """
 
     prompts: Sequence[PromptItem]
     worker: RolloutWorker
@@ -69,83 +71,177 @@ class ExperienceMaker:
     moments: RunningMoments | None = None
     normalize_advantage: bool = False
     generation: int = 0
+    generated: list[RolledGroup] = field(default_factory=list)
     _seconds: dict[str, float] = field(default_factory=dict)
-    _judged: list[ShapedRewards] = field(default_factory=list)
+    _ahead: StartedBatch | None = None
+    _drawn: dict[int, Drawn] = field(default_factory=dict)
 
     def make(self) -> Experience:
         """Draw, judge and compare the next rollout. Raises RewardFailure on every rank together."""
-        self._seconds, self._judged = {}, []
+        self._seconds, self.generated = {}, []
         first = self.generation
-        groups = self._informative() if self.config.dynamic_sampling else self._generate(self.plan.prompts_per_rollout)
+        groups = self._informative() if self.config.dynamic_sampling else self._generate(self._batch_prompts)
         inputs = advantage_inputs(
             groups,
             kl_coeff=self.config.kl_coeff,
             gamma=self.config.gamma,
             clip_range_score=self.config.clip_range_score,
         )
-        advantages_RT = self._advantages(inputs)
+        advantages_RT = batch_advantages(inputs, self.advantage_rule, self.moments, self.normalize_advantage)
         rows = training_rows(groups, advantages_RT)
         micro_batches, denominators = self._schedule(groups, rows)
         return Experience(
-            micro_batches, denominators, groups, advantages_RT, self._seconds, self.generation - first, self._judged
+            micro_batches, denominators, groups, advantages_RT, self._seconds, self.generation - first, self.generated
         )
 
-    def _advantages(self, inputs: AdvantageInputs) -> FloatArray:
-        """The rule, between PaddleNLP's optional normalisations of rewards (running) and advantages (batch)."""
-        if self.moments is not None:
-            self.moments.update(inputs.rewards_R)
-            inputs = replace(inputs, rewards_R=self.moments.normalize(inputs.rewards_R))
-        advantages_RT = self.advantage_rule(inputs)
-        return normalize_advantages(advantages_RT, inputs.valid_RT) if self.normalize_advantage else advantages_RT
+    def start_next(self) -> None:
+        """Sample the first batch of the next rollout from the weights as they are now.
+
+        What a server does goes on when this returns: drawing the samples, and judging them. What this process does has
+        ended, since training needs the device.
+        """
+        self._ahead = self._start(self._batch_prompts, is_ahead=True)
+        if not self.config.use_rm_server and self._ahead.is_judged:
+            self.settle()
+
+    def settle(self) -> None:
+        """Return once nobody has anything to do for the batch that was sampled ahead."""
+        if self._ahead is not None:
+            self._ahead.settle()
+
+    def drawn_ahead(self) -> list[Drawn]:
+        """All that `start_next` sampled on any rank, in canonical order. A collective."""
+        mine = [] if self._ahead is None else [Drawn.of(rolled) for rolled in self._sampled(self._ahead.drawing.result)]
+        parts = self.ranks.processes().gather(mine)
+        return sorted((one for part in parts for one in part), key=lambda one: one.position)
+
+    @property
+    def _batch_prompts(self) -> int:
+        plan = self.plan
+        return plan.prompts_generated_per_pass if self.config.dynamic_sampling else plan.prompts_per_rollout
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint must keep beside the model, as JSON."""
         moments = None if self.moments is None else self.moments.state_dict()
         return {"generation": self.generation, "failures": self.budget.spent, "moments": moments}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken."""
+    def restore(self, state: dict[str, Any], drawn: dict[int, Drawn] | None = None) -> None:
+        """Go on where `state` was taken, with the samples of the next batch if they had been drawn by then."""
         self.generation, self.budget.spent = state["generation"], state["failures"]
+        self._drawn = drawn or {}
         if self.moments is not None and state["moments"] is not None:
             self.moments.load_state_dict(state["moments"])
 
     def _generate(self, n_prompts: int) -> list[RolledGroup]:
         """One generation batch: all of its groups, judged, in canonical order, on every rank."""
+        batch, self._ahead = self._ahead or self._start(n_prompts), None
+        self._count("rollout", batch.seconds)
+        return self._complete(batch)
+
+    def _start(self, n_prompts: int, is_ahead: bool = False) -> StartedBatch:
+        """Sample this process's share of the next generation batch and hand it to the judge."""
         sampler = PromptSampler(len(self.prompts), drop_last=self.config.dataloader_drop_last)
         indices = sampler.batch_for(
             self.generation, n_prompts, self.config.rollout_seed, self.config.dataloader_shuffle
         )
-        share = n_prompts // self.ranks.size
-        positions = list(range(self.ranks.rank * share, (self.ranks.rank + 1) * share))
+        positions = self._positions(n_prompts)
         items = [self.prompts[indices[position]] for position in positions]
-        expected = (RewardServerError, RewardFailure, UserError)
-        # A reward server works while this process samples or scores tokens; neither reads what the other writes.
-        with RewardStream(self.rewarder) as rewards:
-            streamed = (lambda rolled: rewards.put([rolled])) if self.config.reward_streaming else None
-            groups = self._timed("rollout", lambda: self._roll_out(items, positions, streamed))
-            started = time.perf_counter()
-            if streamed is None:
+        started = time.perf_counter()
+        # A reward server works while this process samples, scores tokens or trains; none reads what another writes.
+        with ExitStack() as on_failure:
+            rewards = on_failure.enter_context(RewardStream(self.rewarder))
+            groups = self._drawn_before(indices, positions)
+            if groups is None and is_ahead and self.worker.draws_apart:
+                batch = self._start_drawing(n_prompts, items, positions, rewards)
+            else:
+                if groups is None:
+                    groups = self._roll_out(items, positions, rewards)
+                else:
+                    rewards.put(groups)
+                batch = StartedBatch(n_prompts, done(groups), rewards, is_judged=True)
+            on_failure.pop_all()
+        batch.seconds = time.perf_counter() - started
+        return batch
+
+    def _start_drawing(
+        self, n_prompts: int, items: list[PromptItem], positions: list[int], rewards: RewardStream
+    ) -> StartedBatch:
+        """Have the engine take over the weights, and draw in a thread, which gives a judge on a server its work."""
+        worker, generation, is_judged = self.worker, self.generation, self.config.use_rm_server
+        streamed = (lambda rolled: rewards.put([rolled])) if is_judged and self.config.reward_streaming else None
+
+        def draw() -> list[RolledGroup]:
+            groups = worker.draw(items, positions, generation, streamed)
+            if is_judged and streamed is None:
                 rewards.put(groups)
-            self._timed("logprob", lambda: self.score_tokens(groups))
-            run_together("judging", rewards.wait, self.ranks, expected, RewardFailure)
-            self._seconds["judge"] = self._seconds.get("judge", 0.0) + time.perf_counter() - started
-        gathered = self._timed("gather", lambda: self.ranks.gather(groups))
+            return groups
+
+        self._sampled(worker.engine.update_weights)
+        return StartedBatch(n_prompts, in_thread(draw), rewards, is_judged)
+
+    def _drawn_before(self, indices: Sequence[int], positions: Sequence[int]) -> list[RolledGroup] | None:
+        """This process's groups of a batch whose samples a checkpoint has; None, on every rank, where it has not."""
+        drawn, self._drawn = self._drawn, {}
+        items = [self.prompts[index] for index in indices] if drawn else []
+        if not are_of(drawn, items, self.config.rollout_n):
+            return None
+        return [self.worker.group(items[i], i, self.generation, drawn[i].completions) for i in positions]
+
+    def _complete(self, batch: StartedBatch) -> list[RolledGroup]:
+        """Score the tokens of a batch under the policy of now, wait for its rewards and gather it."""
+        expected = (RewardServerError, RewardFailure, UserError)
+        with batch.rewards as rewards:
+            groups = self._timed("rollout", lambda: self._sampled(batch.drawing.result))
+            if not batch.is_judged:
+                rewards.put(groups)
+            self._timed("logprob", lambda: self.score_tokens(self._of_data_rank(groups)))
+            self._count("judge_overlapped", rewards.busy_s())
+            try:
+                self._timed(
+                    "judge_waiting",
+                    lambda: run_together("judging", rewards.wait, self.ranks.processes(), expected, RewardFailure),
+                )
+            except RewardFailure:  # on every rank together
+                self.generated += self._gathered(batch)
+                raise
+        ordered = self._timed("gather", lambda: self._gathered(batch))
         self.generation += 1
-        ordered = check_complete([rolled for part in gathered for rolled in part], n_prompts, self.config.rollout_n)
-        self._judged += [rolled.shaped for rolled in ordered if rolled.shaped is not None]
+        self.generated += ordered
         self.budget.charge(count_statuses([rolled.verdict for rolled in ordered if rolled.verdict is not None]))
         return ordered
 
-    def _roll_out(
-        self, items: list[PromptItem], positions: list[int], on_group: Callable[[RolledGroup], None] | None
-    ) -> list[RolledGroup]:
+    def _gathered(self, batch: StartedBatch) -> list[RolledGroup]:
+        """The whole generation batch from every rank's part of it, in canonical order."""
+        parts = self.ranks.processes().gather(batch.drawing.result())
+        return check_complete([rolled for part in parts for rolled in part], batch.n_prompts, self.config.rollout_n)
+
+    def _roll_out(self, items: list[PromptItem], positions: list[int], rewards: RewardStream) -> list[RolledGroup]:
+        """Sample, and hand over what is sampled: each group as it ends, or all of them together."""
+        streamed = (lambda rolled: rewards.put([rolled])) if self.config.reward_streaming else None
+        groups = self._sampled(lambda: self.worker.roll_out(items, positions, self.generation, streamed))
+        if streamed is None:
+            rewards.put(groups)
+        return groups
+
+    def _sampled(self, work: Callable[[], Result]) -> Result:
         """Sample on every rank, or fail on every rank: a diverged policy has logits that are no numbers."""
-        return run_together(
-            "sampling",
-            lambda: self.worker.roll_out(items, positions, self.generation, on_group),
-            self.ranks,
-            (FloatingPointError, UserError),
-        )
+        return run_together("sampling", work, self.ranks.processes(), (FloatingPointError, UserError))
+
+    def _positions(self, n_prompts: int) -> list[int]:
+        """The prompts that this process samples and has judged: its share of those of its data rank."""
+        share, ranks = n_prompts // self.ranks.size, self.ranks
+        first, end = (share * (ranks.tensor_rank + i) // ranks.tensor_size for i in (0, 1))
+        return list(range(ranks.rank * share + first, ranks.rank * share + end))
+
+    def _of_data_rank(self, groups: list[RolledGroup]) -> list[RolledGroup]:
+        """The groups of all tensor ranks of this data rank, which score them together; ours are the objects given."""
+        ranks = self.ranks
+        if ranks.tensor_size == 1:
+            return groups
+        first = ranks.rank * ranks.tensor_size
+        parts = ranks.processes().gather(groups)[first : first + ranks.tensor_size]
+        parts[ranks.tensor_rank] = groups
+        return [rolled for part in parts for rolled in part]
 
     def _informative(self) -> list[RolledGroup]:
         """Dynamic sampling: generate until enough groups carry a signal (DAPO, arXiv 2503.14476, section 3.2)."""
@@ -195,36 +291,8 @@ class ExperienceMaker:
     def _timed(self, phase: str, work: Callable[[], Result]) -> Result:
         started = time.perf_counter()
         result = work()
-        self._seconds[phase] = self._seconds.get(phase, 0.0) + time.perf_counter() - started
+        self._count(phase, time.perf_counter() - started)
         return result
 
-
-def row_advantages(experience: Experience) -> list[NDArray[Any]]:
-    """Mean advantage of each sample, group by group: what the dump and the console show ([G] per group)."""
-    means: list[NDArray[Any]] = []
-    start = 0
-    for rolled in experience.groups:
-        lengths = [len(tokens) for tokens in rolled.token_ids]
-        rows = experience.advantages_RT[start : start + len(lengths)]
-        means.append(np.asarray([row[:length].mean() for row, length in zip(rows, lengths, strict=True)]))
-        start += len(lengths)
-    return means
-
-
-def group_records(experience: Experience, step: int) -> list[dict[str, Any]]:
-    """What the dump and the console get of every group that has rewards; no advantage where a row has no reward."""
-    return [
-        group_record(
-            step,
-            rolled.group,
-            rolled.verdict,
-            rolled.shaped.rewards,
-            [
-                None if reward is None else float(advantage)
-                for reward, advantage in zip(rolled.shaped.rewards, advantages_G, strict=True)
-            ],
-            statuses_G=rolled.shaped.statuses,
-        )
-        for rolled, advantages_G in zip(experience.groups, row_advantages(experience), strict=True)
-        if rolled.shaped is not None
-    ]
+    def _count(self, phase: str, seconds: float) -> None:
+        self._seconds[phase] = self._seconds.get(phase, 0.0) + seconds

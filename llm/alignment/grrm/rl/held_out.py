@@ -86,8 +86,6 @@ class HeldOut:
             self.rewarder.reward(groups)
 
     def _translate(self, items: list[PromptItem], positions: list[int]) -> list[RolledGroup]:
-        if not items:
-            return []
         decoding, ways = self.decoding, []
         if decoding.greedy:
             ways.append(self._worker(1, temperature=0.0, top_p=1.0))
@@ -97,7 +95,8 @@ class HeldOut:
         return rolled[0] if len(rolled) == 1 else [_joined(*pair) for pair in zip(*rolled, strict=True)]
 
     def _worker(self, n: int, temperature: float, top_p: float) -> RolloutWorker:
-        sampling: SamplingParams = replace(self.worker.sampling, temperature=temperature, top_p=top_p)
+        given = self.worker.sampling
+        sampling: SamplingParams = replace(given, temperature=temperature, top_p=top_p, logprobs=False)
         return replace(self.worker, rollout_n=n, sampling=sampling)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import paddle
 
 from grrm.evaluation.text_metrics import duplicate_share
+from grrm.gqm.groups import PartVerdict, Verdict
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.group_filter import zero_variance_metrics
 from grrm.rl.experience import mean_reward
@@ -23,7 +24,8 @@ Gap = tuple[float, float, float]
 def logprob_gap(logprobs_RT: paddle.Tensor, engine_RT: paddle.Tensor, mask_RT: paddle.Tensor) -> Gap:
     """Sum and maximum of |trainer - engine| log-probability over valid tokens, and their number.
 
-    Both are of the policy that sampled, so this is the mismatch between the two forward passes on every update.
+    Both are of the policy that sampled, so this is the mismatch between the two forward passes on every update; with
+    `rollout_ahead` the step between them as well.
     """
     gap_RT = paddle.abs(logprobs_RT.detach() - engine_RT) * mask_RT
     return float(gap_RT.sum()), float(gap_RT.max()), float(mask_RT.sum())
@@ -78,16 +80,18 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
 
     A server of the row protocol gives rewards and no verdicts: `score_mean` is NaN then, and every row is scored.
     `frac_duplicate` is the share of a group's samples behind its first that repeat an earlier one, whatever the judge.
-    Statuses and zero-variance groups are counted over all that was generated, the rest over what is trained on:
-    dynamic sampling leaves out the groups without a signal.
+    Statuses, the judge's unreadable replies and zero-variance groups are counted over all that was generated, the rest
+    over what is trained on: dynamic sampling leaves out the groups without a signal.
     """
     groups = experience.groups
     reward_mean, reward_std = mean_reward(groups)
     scores = [s for rolled in groups if rolled.verdict for s in rolled.verdict.scores if s is not None]
     lengths = [len(tokens) for rolled in groups for tokens in rolled.token_ids]
     reasons = [reason for rolled in groups for reason in rolled.finish_reasons]
-    judged = experience.judged or [rolled.shaped for rolled in groups if rolled.shaped]
+    generated = experience.generated or groups
+    judged = [rolled.shaped for rolled in generated if rolled.shaped]
     statuses = Counter(status for shaped in judged for status in shaped.statuses)
+    versions = [version for rolled in groups for version in rolled.weight_versions]
     repeated = duplicate_share([[sample.translation for sample in rolled.group.candidates] for rolled in groups])
     n_rows = max(sum(statuses.values()), 1)
     n_scored = sum(count for status, count in statuses.items() if status.is_scored)
@@ -96,16 +100,27 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
         "reward_std": reward_std,
         "score_mean": _mean(scores),
         **_measure_means(groups),
+        **part_metrics([rolled.verdict for rolled in groups if rolled.verdict]),
+        **source_metrics(groups),
         "response_length_mean": float(np.mean(lengths)),
         "response_length_max": float(np.max(lengths)),
         **({} if repeated is None else {"frac_duplicate": repeated}),
+        **({"rollout_weights_step": float(min(versions))} if versions else {}),
         "frac_truncated": reasons.count("length") / len(reasons),
         "frac_unscored": 1.0 - n_scored / n_rows,
         "generation_batches": float(experience.generations),
         **zero_variance_metrics(judged),
         **{f"status/{status.value}": count / n_rows for status, count in sorted(statuses.items())},
+        **_rejected_shares(generated),
         **{f"seconds_{phase}": seconds for phase, seconds in experience.seconds.items()},
+        **_hidden_share(experience.seconds),
     }
+
+
+def _hidden_share(seconds: Mapping[str, float]) -> dict[str, float]:
+    """`frac_judge_hidden`: of the time that judging took, the share that passed behind other work of this rank."""
+    hidden, waited = seconds.get("judge_overlapped", 0.0), seconds.get("judge_waiting", 0.0)
+    return {"frac_judge_hidden": hidden / (hidden + waited)} if hidden + waited else {}
 
 
 def _measure_means(groups: Sequence[RolledGroup]) -> dict[str, float]:
@@ -115,6 +130,59 @@ def _measure_means(groups: Sequence[RolledGroup]) -> dict[str, float]:
         f"{name}_mean": _mean([v for rolled in groups for v in rolled.measures.get(name, ()) if v is not None])
         for name in names
     }
+
+
+def part_metrics(verdicts: Sequence[Verdict]) -> dict[str, float]:
+    """Of each judge of a mixture, by its name: `part/NAME/score_mean` of its own scores (NaN without any), the shares
+    of groups that it did not count in (`frac_left_out`) and that its fallback answered for (`frac_fell_back`), and the
+    share of candidates with each status that carries no score. Nothing without a mixture."""
+    columns: dict[str, list[PartVerdict]] = {}
+    for verdict in verdicts:
+        for part in verdict.parts:
+            columns.setdefault(part.name, []).append(part)
+    metrics: dict[str, float] = {}
+    for name, parts in columns.items():
+        statuses = Counter(status for part in parts for status in part.statuses)
+        n_candidates = max(sum(statuses.values()), 1)
+        metrics |= {
+            f"part/{name}/score_mean": _mean([score for part in parts for score in part.scores if score is not None]),
+            f"part/{name}/frac_left_out": sum(not part.counts for part in parts) / len(parts),
+            f"part/{name}/frac_fell_back": sum(part.fell_back for part in parts) / len(parts),
+            **{
+                f"part/{name}/status/{status.value}": count / n_candidates
+                for status, count in sorted(statuses.items())
+                if not status.is_scored
+            },
+        }
+    return metrics
+
+
+def source_metrics(groups: Sequence[RolledGroup]) -> dict[str, float]:
+    """Of each data source of a run with several kinds of rows, by its name: its share of the groups
+    (`data/NAME/frac_groups`), the mean reward, the share of samples without a score, and the mean length in tokens."""
+    found: dict[str, list[RolledGroup]] = {}
+    for rolled in groups:
+        if rolled.group.task.data_source:
+            found.setdefault(rolled.group.task.data_source, []).append(rolled)
+    metrics: dict[str, float] = {}
+    for name, members in sorted(found.items()):
+        statuses = [status for rolled in members if rolled.shaped for status in rolled.shaped.statuses]
+        lengths = [float(len(tokens)) for rolled in members for tokens in rolled.token_ids]
+        metrics |= {
+            f"data/{name}/frac_groups": len(members) / len(groups),
+            f"data/{name}/reward_mean": mean_reward(members)[0],
+            f"data/{name}/frac_unscored": _mean([float(not status.is_scored) for status in statuses]),
+            f"data/{name}/response_length_mean": _mean(lengths),
+        }
+    return metrics
+
+
+def _rejected_shares(groups: Sequence[RolledGroup]) -> dict[str, float]:
+    """`rejected/REASON`: the share of the judge's replies that could not be read for that reason."""
+    verdicts = [rolled.verdict for rolled in groups if rolled.verdict]
+    n_replies = sum(verdict.attempts for verdict in verdicts)
+    reasons = Counter(reason for verdict in verdicts for reason in verdict.rejections)
+    return {f"rejected/{reason}": count / n_replies for reason, count in sorted(reasons.items())}
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from grrm.config.keys.reward import RewardConfig
 from grrm.errors import UserError
-from grrm.gqm.groups import Group, Verdict
+from grrm.gqm.groups import TranslationTask
+from grrm.inference.judge_sources import ServerJudge, open_mixture
 from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.building import build_judge
+from grrm.judges.gated import GatedJudge
 from grrm.judges.interface import Judge
 from grrm.judges.options import RewardModelOptions
+from grrm.judges.routed import RoutedJudge
+from grrm.judges.sources import JudgeSource, read_sources
 from grrm.parallel.collective import run_together
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.bearer import token_from_file
 from grrm.rewards.client import RewardClient, RewardServerError
 from grrm.rewards.failure_policy import FailurePolicy
+from grrm.rewards.gates import read_gates
+from grrm.rewards.routing import RULE_OF, TRANSLATION, RewardRoutes
 from grrm.rewards.rule_rewards import rule_reward_function
 from grrm.rewards.shaping import ShapingConfig
 from grrm.rl.reward_stage import Rewarder, RewardStage, RowRewardStage, RuleRewardStage
@@ -26,32 +31,70 @@ logger = logging.getLogger(__name__)
 STARTUP_S = 15.0
 
 
-@dataclass(slots=True)
-class ServerJudge:
-    """A reward server as a judge."""
-
-    client: RewardClient
-    name: str = "reward server"
-
-    def judge(self, groups: Sequence[Group]) -> list[Verdict]:
-        """One verdict per group. Raises RewardServerError when no server answers within attempts and deadline."""
-        return self.client.score(groups)
-
-
 def build_rewarder(config: RewardConfig, shaping: ShapingConfig, policy: FailurePolicy, eos_text: str) -> Rewarder:
     """The reward stage that the argument file asks for."""
     if config.use_rule_reward:
         return RuleRewardStage(rule_reward_function(config.rule_reward), shaping, policy)
-    if not config.use_rm_server:
-        return RewardStage(_judge_inside(config), shaping, policy)
-    client = reward_client(config)
-    if config.reward_protocol == "paddlenlp":
-        return RowRewardStage(client, shaping, eos_text)
-    return RewardStage(ServerJudge(client), shaping, policy)
+    if config.use_rm_server and config.reward_protocol == "paddlenlp":
+        return RowRewardStage(reward_client(config), shaping, eos_text)
+    judge = _judge(config) if config.reward_routes is None else routed_judge(config)
+    return RewardStage(_gated(judge, config), shaping, policy)
+
+
+def routed_judge(config: RewardConfig) -> RoutedJudge:
+    """A judge for each kind of rows: those of reward_sources by their routes, and what needs no model.
+
+    Translations without a source of their own have the judge that the other keys name. Raises UserError for a judge
+    that cannot be opened.
+    """
+    by_route: dict[str, list[JudgeSource]] = {}
+    for source in read_sources(config.reward_sources) if config.reward_sources else ():
+        by_route.setdefault(source.route or TRANSLATION, []).append(source)
+    judges: dict[str, Judge] = {
+        route: build_judge("answer", {"rule": rule}) for route, rule in RULE_OF.items() if route not in by_route
+    }
+    judges |= {route: open_mixture(sources, own_process=False) for route, sources in by_route.items()}
+    if TRANSLATION not in judges:
+        judges[TRANSLATION] = _judge(config.model_copy(update={"reward_sources": None}))
+    return RoutedJudge(judges, reward_routes(config).of_task)
+
+
+def reward_routes(config: RewardConfig) -> RewardRoutes:
+    """Which kind a row is of."""
+    return RewardRoutes.from_mapping(config.reward_routes or {})
+
+
+def check_routed(config: RewardConfig) -> Callable[[TranslationTask], None]:
+    """What raises UserError for a task whose route has no judge, or whose truth a rule cannot use; opens no judge."""
+    routes = reward_routes(config)
+    has_judge = {str(source.get("route") or TRANSLATION) for source in config.reward_sources or ()} | {TRANSLATION}
+
+    def check(task: TranslationTask) -> None:
+        route = routes.of_task(task)
+        if route in has_judge:
+            return
+        if route not in RULE_OF:
+            raise UserError(
+                f"data_source {task.data_source!r} has the route {route!r}, which has no judge; add one to "
+                f"reward_sources with `route: {route}`, or send it elsewhere in reward_routes"
+            )
+        rule_reward_function(RULE_OF[route])("", task.reference or "")
+
+    return check
+
+
+def _judge(config: RewardConfig) -> Judge:
+    return ServerJudge(reward_client(config)) if config.use_rm_server else _judge_inside(config)
+
+
+def _gated(judge: Judge, config: RewardConfig) -> Judge:
+    return GatedJudge(judge, read_gates(config.reward_gates)) if config.reward_gates else judge
 
 
 def _judge_inside(config: RewardConfig) -> Judge:
-    """The judge in this process. Raises UserError for a reward model that cannot be used."""
+    """The judge in this process. Raises UserError for one that cannot be opened."""
+    if config.reward_sources is not None:
+        return open_mixture(read_sources(config.reward_sources), own_process=False)
     if config.reward_model_name_or_path is None:
         return build_judge(config.reward_judge)
     options = RewardModelOptions(prompt_type=config.reward_prompt_type)

@@ -10,17 +10,31 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from grrm.data.convert import render_tgt
+from grrm.config import RLConfig
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.judges.interface import Judge
 from grrm.rewards.client import RewardClient
 from grrm.rewards.constant_scores import ConstantScoreAlarm
 from grrm.rewards.failure_policy import FailurePolicy
-from grrm.rewards.overlong import overlong_penalty
+from grrm.rewards.overlong import OverlongConfig, overlong_penalty
 from grrm.rewards.ranking_accuracy import RankingReward, RankingRewardFunction
 from grrm.rewards.rule_rewards import parts_of
 from grrm.rewards.shaping import ShapedRewards, ShapingConfig, shape_rewards
 from grrm.rl.rollout import RolledGroup
+
+
+def shaping_config(config: RLConfig) -> ShapingConfig:
+    """Reward shaping as the argument file says; the overlong buffer counts response tokens."""
+    overlong = OverlongConfig(
+        max_resp_len=config.overlong_max_resp_len,
+        buffer_len=config.overlong_reward_buffer,
+        penalty_factor=config.overlong_penalty_factor,
+        enable=config.enable_overlong_reward_buffer,
+        capped=config.overlong_penalty_capped,
+    )
+    return ShapingConfig(
+        config.score_scale_factor, config.default_reward, overlong, unscored_pay_length=config.use_rule_reward
+    )
 
 
 class Rewarder(Protocol):
@@ -52,7 +66,8 @@ class RewardStage:
         scored = (pair for verdict in verdicts for pair in zip(verdict.statuses, verdict.scores, strict=True))
         self.alarm.watch(score for status, score in scored if status is Status.SCORED and score is not None)
         for rolled, verdict in zip(groups, verdicts, strict=True):
-            rolled.verdict = verdict
+            rolled.verdict = verdict  # all of them first: shaping may stop the run, and the dump has what was said
+        for rolled, verdict in zip(groups, verdicts, strict=True):
             rolled.shaped = shape_rewards(rolled.group, verdict, self.shaping, self.policy)
 
 
@@ -74,7 +89,7 @@ class RowRewardStage:
         scores = iter(
             self.client.score_rows(
                 src=[rolled.prompt_text for rolled, _ in rows],
-                tgt=[render_tgt(rolled.group.task) for rolled, _ in rows],
+                tgt=[rolled.label for rolled, _ in rows],
                 response=[candidate.response + self.eos_text for _, candidate in rows],
             )
         )

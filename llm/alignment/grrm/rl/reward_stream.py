@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from multiprocessing.pool import ThreadPool
 from queue import Empty, SimpleQueue
@@ -22,6 +23,8 @@ class RewardStream:
         self._rewarder = rewarder
         self._queue: SimpleQueue[Sequence[RolledGroup] | None] = SimpleQueue()
         self._left = False
+        self._busy_s = 0.0
+        self._busy_since: float | None = None
         self._pool = ThreadPool(1)
         self._result = self._pool.apply_async(self._run)
 
@@ -29,13 +32,23 @@ class RewardStream:
         """Have these groups rewarded; returns at once."""
         self._queue.put(groups)
 
+    def busy_s(self) -> float:
+        """Seconds that the rewarder has been at work so far."""
+        since = self._busy_since
+        return self._busy_s + (0.0 if since is None else time.perf_counter() - since)
+
     def wait(self) -> None:
         """Return once every group that was put has its reward; nothing may be put any more.
 
         Raises what the rewarder raised; groups that came after that have no rewards.
         """
-        self._queue.put(None)
+        self.settle()
         self._result.get()
+
+    def settle(self) -> None:
+        """Return once the judge has done with all that was put; what it raised, `wait` will raise."""
+        self._queue.put(None)
+        self._result.wait()
 
     def __enter__(self) -> RewardStream:
         return self
@@ -52,7 +65,11 @@ class RewardStream:
         while not is_last:
             groups, is_last = self._next()
             if groups and not self._left:
-                self._rewarder.reward(groups)
+                started = self._busy_since = time.perf_counter()
+                try:
+                    self._rewarder.reward(groups)
+                finally:
+                    self._busy_s, self._busy_since = self._busy_s + time.perf_counter() - started, None
 
     def _next(self) -> tuple[list[RolledGroup], bool]:
         """All that waits, after something came; and whether nothing more will come."""

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grrm.data.dataset import PromptItem
-from grrm.engine.api import Completion, Engine, SamplingParams
-from grrm.gqm.groups import Candidate, Group, Verdict
+from grrm.engine.api import CacheUse, Completion, Engine, SamplingParams
+from grrm.gqm.groups import Candidate, Group, TranslationTask, Verdict
 from grrm.rewards.shaping import ShapedRewards
 
 
@@ -19,10 +19,11 @@ from grrm.rewards.shaping import ShapedRewards
 class RolledGroup:
     """One prompt's samples on their way from the engine to the loss; plain data, so it can travel between ranks.
 
-    `position` is the prompt's place in the global batch. Per sample i: `token_ids[i]` with the log-probabilities
-    `engine_logprobs[i]` the engine drew them with; `policy_logprobs[i]` and `ref_logprobs[i]` under the trainer's
-    policy and the reference, where the algorithm asks for them. `verdict` and `shaped` are filled by the reward stage,
-    and so are `measures`: numbers per sample of which a run logs the means, None where a sample has none.
+    `position` is the prompt's place in the global batch, `label` what its row has in `tgt`. Per sample i:
+    `token_ids[i]` with the log-probabilities `engine_logprobs[i]` the engine drew them with; `policy_logprobs[i]` and
+    `ref_logprobs[i]` under the trainer's policy and the reference, where the algorithm asks for them. `verdict` and
+    `shaped` are filled by the reward stage, and so are `measures`: numbers per sample of which a run logs the means,
+    None where a sample has none. `weight_versions` are those of the weights that drew them, where the engine tells.
     """
 
     position: int
@@ -37,6 +38,8 @@ class RolledGroup:
     verdict: Verdict | None = None
     shaped: ShapedRewards | None = None
     measures: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+    label: str = ""
+    weight_versions: list[int] = field(default_factory=list)
 
     @property
     def n_tokens(self) -> int:
@@ -48,14 +51,14 @@ class RolledGroup:
 class RolloutWorker:
     """Draws `rollout_n` samples per prompt through an engine.
 
-    `extract` turns a response's text into its translation (None when there is none). The random stream of a sample is
-    keyed by the sampling seed, the generation batch, the prompt's position in it and the sample's number: the same
-    samples come out whichever rank draws them, in whatever batch.
+    `extract` turns a response's text into its translation, or answer (None when there is none). The random stream of a
+    sample is keyed by the sampling seed, the generation batch, the prompt's position in it and the sample's number: the
+    same samples come out whichever rank draws them, in whatever batch.
     """
 
     engine: Engine
     decode: Callable[[Sequence[int]], str]
-    extract: Callable[[str], str | None]
+    extract: Callable[[str, TranslationTask], str | None]
     sampling: SamplingParams
     rollout_n: int
     streams_per_batch: int = field(default=1 << 24)
@@ -69,8 +72,28 @@ class RolloutWorker:
     ) -> list[RolledGroup]:
         """Sample every item; `positions` are their places in generation batch number `generation`.
 
-        `on_group` is given every group as soon as its last sample ends, while others are still being sampled.
+        `on_group` is given every group as soon as its last sample ends, while others are still being sampled. Waking
+        the engine may be a collective, so a process without items calls this as well.
         """
+        self.engine.wake()
+        self.engine.update_weights()
+        groups = self.draw(items, positions, generation, on_group)
+        self.engine.sleep()
+        return groups
+
+    @property
+    def draws_apart(self) -> bool:
+        """Whether samples are drawn in another process, so that this one may train meanwhile."""
+        return getattr(self.engine, "draws_apart", False)
+
+    def draw(
+        self,
+        items: Sequence[PromptItem],
+        positions: Sequence[int],
+        generation: int,
+        on_group: Callable[[RolledGroup], None] | None = None,
+    ) -> list[RolledGroup]:
+        """What `roll_out` does with an engine that is awake and has the weights; no collective."""
         prompts = [item.prompt_ids for item in items for _ in range(self.rollout_n)]
         streams = [
             generation * self.streams_per_batch + position * self.rollout_n + sample
@@ -85,24 +108,26 @@ class RolloutWorker:
             ended[place][sample] = completion
             if len(ended[place]) == self.rollout_n:
                 ordered = [ended[place][i] for i in range(self.rollout_n)]
-                groups[place] = self._group(items[place], positions[place], generation, ordered)
+                groups[place] = self.group(items[place], positions[place], generation, ordered)
                 if on_group is not None:
                     on_group(groups[place])
 
-        self.engine.wake()
-        self.engine.update_weights()
-        self.engine.generate(prompts, self.sampling, stream_ids=streams, on_finished=on_finished)
-        self.engine.sleep()
+        if prompts:
+            self.engine.generate(prompts, self.sampling, stream_ids=streams, on_finished=on_finished)
         return [groups[place] for place in range(len(items))]
 
-    def _group(
-        self, item: PromptItem, position: int, generation: int, completions: Sequence[Completion]
-    ) -> RolledGroup:
+    @property
+    def cache_use(self) -> CacheUse | None:
+        """What the last samples made of the engine's cache, where it tells."""
+        return getattr(self.engine, "cache_use", None)
+
+    def group(self, item: PromptItem, position: int, generation: int, completions: Sequence[Completion]) -> RolledGroup:
+        """The group of a prompt from its samples."""
         candidates = []
         for sample, completion in enumerate(completions):
             response = self.decode(completion.token_ids)
             candidates.append(
-                Candidate(str(sample), response, self.extract(response), n_tokens=len(completion.token_ids))
+                Candidate(str(sample), response, self.extract(response, item.task), n_tokens=len(completion.token_ids))
             )
         return RolledGroup(
             position=position,
@@ -112,6 +137,8 @@ class RolloutWorker:
             token_ids=[completion.token_ids for completion in completions],
             engine_logprobs=[np.asarray(completion.logprobs, dtype=np.float32) for completion in completions],
             finish_reasons=[completion.finish_reason for completion in completions],
+            weight_versions=[one.weight_version for one in completions if one.weight_version is not None],
+            label=item.label,
         )
 
 

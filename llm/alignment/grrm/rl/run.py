@@ -8,32 +8,37 @@ from typing import Any
 from paddlenlp.trainer import TrainingArguments
 
 from grrm.config import RLConfig
-from grrm.config.batch_plan import BatchPlan, batch_plan
+from grrm.config.batch_plan import BatchPlan, batch_plan, repeated_prompts
 from grrm.config.evaluation_checks import TEXT_METRICS, best_metric
 from grrm.config.keys.objective import StoppingConfig
 from grrm.config.training_arguments import training_arguments
-from grrm.data.dataset import PromptDataset, RankingPromptDataset
-from grrm.engine.api import SamplingParams
+from grrm.data.dataset import PromptDataset
+from grrm.data.judged_prompts import MixedPromptDataset, RankingPromptDataset
+from grrm.engine.api import Engine, SamplingParams
+from grrm.engine.server_engine import ServerEngine
 from grrm.errors import UserError
 from grrm.evaluation.held_out_scores import GREEDY, has_reference
 from grrm.evaluation.reward_alarm import RewardAlarm
 from grrm.gqm.extraction import extract_translation
 from grrm.models.cpu_layers import require_kernels, use_cpu_layers
-from grrm.models.policy import freeze_layers, load_policy
+from grrm.models.lora import check_same_adapters, with_adapters
+from grrm.models.policy import freeze_layers
 from grrm.models.tokenizer import encoder, load_tokenizer, response_decoder, stop_tokens
 from grrm.parallel.data_ranks import DataRanks
+from grrm.parallel.gloo import support_gloo
+from grrm.parallel.lifeline import watch_peers
 from grrm.rewards.failure_policy import FailureBudget, FailurePolicy
-from grrm.rewards.overlong import OverlongConfig
 from grrm.rewards.rule_rewards import rule_reward_function
-from grrm.rewards.shaping import ShapingConfig
 from grrm.rl.advantages import ADVANTAGE_RULES, RunningMoments
 from grrm.rl.batch import pack_tokens
-from grrm.rl.experience import TokenScorer
 from grrm.rl.experience_maker import ExperienceMaker
 from grrm.rl.held_out import Decoding, HeldOut, StopWhenNoBetter
 from grrm.rl.losses.config import PolicyLossConfig
-from grrm.rl.reward_sources import await_reward_server, build_rewarder
+from grrm.rl.reward_sources import await_reward_server, build_rewarder, check_routed
+from grrm.rl.reward_stage import shaping_config
 from grrm.rl.rollout import RolloutWorker
+from grrm.rl.rollout_ahead import read_drawn
+from grrm.rl.token_scorer import TokenScorer
 from grrm.rl.trainer import GroupPolicyTrainer
 from grrm.startup import freeze_gc
 from grrm.tracking.run_record import RunRecord
@@ -49,9 +54,11 @@ from grrm.training.checkpoints import (
 from grrm.training.model_setup import (
     build_engine,
     check_fit,
+    load_part,
     load_reference,
     weights_dtype,
 )
+from grrm.training.rollout_servers import build_server_engine
 from grrm.training.trainer_log import quiet_paddlenlp
 
 # How long one rank may roll out or update while the others wait for it, beside the time its reward server may take.
@@ -63,39 +70,45 @@ def train(config: RLConfig) -> None:
 
     The trained policy and its tokenizer are left in `output_dir` itself.
     """
+    support_gloo()
     args = training_arguments(config)
     use_cpu_layers(args.precision)
     if config.rollout_quant_type:
         require_kernels("rollout_quant_type", "int8")
     calls = 2 if config.reward_streaming else 1  # to the judge that may follow one another once sampling has ended
     ranks = DataRanks.of(args, timeout_s=LONGEST_PHASE_S + calls * config.reward_deadline_s)
-    claim_output_dir(args.output_dir)
+    peers = watch_peers(args.world_size)
+    claim_output_dir(args.output_dir, args.world_size)
     quiet_paddlenlp(args.output_dir, args.process_index == 0)
     tokenizer = load_tokenizer(config.actor_model_name_or_path)
-    await_reward_server(config, ranks)
+    await_reward_server(config, ranks.processes())
     prompts = read_prompts(config, config.train_datasets, tokenizer)
     plan = batch_plan(config, ranks.size, len(prompts))
     args.gradient_accumulation_steps = plan.gradient_accumulation_steps
     assert plan.optimizer_steps is not None  # the number of prompts is known
     args.max_steps = plan.optimizer_steps
     checkpoint = resume_point(args)
-    state = read_marker(checkpoint) if checkpoint else {"step": 0}
-    model = load_policy(config.actor_model_name_or_path, dtype=weights_dtype(args))
+    state = read_state(checkpoint) if checkpoint else {"step": 0}
+    stopper = build_stopper(config, state)
+    is_finished = state["step"] >= plan.optimizer_steps or (stopper is not None and stopper.is_done)
+    if checkpoint and not is_finished:
+        check_resumable(args, checkpoint, state, plan.updates_per_rollout)
+    check_same_adapters(checkpoint, config)
+    model = load_part(config.actor_model_name_or_path, args)
     check_fit(tokenizer, model.config, config.max_prompt_len + config.max_dec_len)
     freeze_layers(model, config.frozen_layers)
     if config.recompute:
         model.recompute_enable()
+    model = with_adapters(model, config, weights_dtype(args), config.seed)
     maker = build_maker(config, args, ranks, plan, tokenizer, prompts, model)
     if checkpoint:
-        restore(maker, state, checkpoint)
-    stopper = build_stopper(config, state)
+        maker.restore(state, read_drawn(checkpoint) if config.rollout_ahead else {})
+    repeats = repeated_prompts(plan, len(prompts))
     held_out = build_held_out(config, ranks, tokenizer, maker, state)
-    is_finished = state["step"] >= plan.optimizer_steps or (stopper is not None and stopper.is_done)
-    if checkpoint and not is_finished:
-        check_resumable(args, checkpoint, state["step"], plan.updates_per_rollout)
     start_over(args, checkpoint)
-    is_writer = ranks.rank == 0 and args.process_index == 0  # the gathered batch is whole there
-    record = RunRecord.open(config, is_writer, plan.optimizer_steps, first_step=state["step"] + 1)
+    record = RunRecord.open(config, args.process_index == 0, plan.optimizer_steps, first_step=state["step"] + 1)
+    if repeats:
+        record.say(repeats)
     trainer = GroupPolicyTrainer(
         model=model,
         args=args,
@@ -108,28 +121,37 @@ def train(config: RLConfig) -> None:
         held_out=held_out,
         stopper=stopper,
     )
+    engine = maker.worker.engine
+    if isinstance(engine, ServerEngine):
+        engine.step = lambda: int(trainer.state.global_step)
     freeze_gc()
     train_or_load(trainer, checkpoint, is_finished=is_finished)
     record.close()
     save_final(trainer, args.output_dir)
+    peers.leave()
 
 
-def restore(maker: ExperienceMaker, state: dict[str, Any], checkpoint: Path) -> None:
-    """Go on where `checkpoint` was saved. Raises UserError when it is not one of this kind of training."""
-    try:
-        maker.restore(state)
-    except KeyError as error:
+def read_state(checkpoint: Path) -> dict[str, Any]:
+    """What the marker of `checkpoint` holds. Raises UserError when that is not one of this kind of training."""
+    state = read_marker(checkpoint)
+    if "generation" not in state:
         raise UserError(
-            f"checkpoint '{checkpoint}' is not of an RL run (no {error} in its state): give its folder as "
-            "actor_model_name_or_path to start from its weights"
-        ) from None
+            f"checkpoint '{checkpoint}' is not of an RL run: give its folder as actor_model_name_or_path to start from "
+            "its weights"
+        )
+    return state
 
 
-def read_prompts(config: RLConfig, path: str, tokenizer: Any) -> PromptDataset | RankingPromptDataset:
+def read_prompts(config: RLConfig, path: str, tokenizer: Any) -> PromptDataset:
     """The prompts of a `src`/`tgt` file, tokenised; over-long ones are left out and counted."""
     columns = {"prompt_key": config.prompt_key, "response_key": config.response_key}
+    if config.reward_routes is not None:
+        return MixedPromptDataset(
+            Path(path), encoder(tokenizer), config.max_prompt_len, check=check_routed(config), **columns
+        )
     if not config.use_rule_reward:
-        return PromptDataset(Path(path), encoder(tokenizer), config.max_prompt_len, **columns)
+        any_task = config.use_rm_server and config.reward_protocol == "paddlenlp"  # the server knows what labels are
+        return PromptDataset(Path(path), encoder(tokenizer), config.max_prompt_len, any_task=any_task, **columns)
     rule = rule_reward_function(config.rule_reward)
     # Every rule reads the ground truth before it looks at the response.
     return RankingPromptDataset(
@@ -159,7 +181,7 @@ def build_held_out(
     if config.eval_greedy and has_references:
         alarm = RewardAlarm([item.task for item in prompts], str(decoding))
         alarm.restore(state.get("alarm"))
-    return HeldOut(prompts, maker.worker, maker.rewarder, decoding, ranks, has_references, alarm)
+    return HeldOut(prompts, maker.worker, maker.rewarder, decoding, ranks.processes(), has_references, alarm)
 
 
 def build_stopper(config: StoppingConfig, state: dict[str, Any]) -> StopWhenNoBetter | None:
@@ -169,6 +191,13 @@ def build_stopper(config: StoppingConfig, state: dict[str, Any]) -> StopWhenNoBe
     stopper = StopWhenNoBetter(config.early_stopping_patience, config.early_stopping_threshold)
     stopper.restore(state.get("stopping"))
     return stopper
+
+
+def rollout_engine(model: Any, config: RLConfig, args: TrainingArguments, ranks: DataRanks) -> Engine:
+    """What draws the rollouts: the Paddle engine, or servers."""
+    if config.rollout_backend == "paddle":
+        return build_engine(model, config, args.precision)
+    return build_server_engine(model, config, args, ranks)
 
 
 def build_maker(
@@ -182,9 +211,12 @@ def build_maker(
 ) -> ExperienceMaker:
     """Wire sampling, judging and scoring; the reference policy is loaded only when some KL term needs it."""
     worker = RolloutWorker(
-        engine=build_engine(model, config, args.precision),
+        engine=rollout_engine(model, config, args, ranks),
         decode=response_decoder(tokenizer),
-        extract=lambda response: extract_translation(response, config.extractor_type),
+        # Rules and verifiers find the answer to a question themselves.
+        extract=lambda response, task: extract_translation(
+            response, config.extractor_type if task.is_translation or config.use_rule_reward else "none"
+        ),
         sampling=SamplingParams(
             max_new_tokens=config.max_dec_len,
             min_new_tokens=config.min_dec_len,
@@ -199,7 +231,7 @@ def build_maker(
     in_reward = bool(config.kl_coeff)
     reference = None
     if in_reward or config.kl_loss_coeff:
-        reference = load_reference(config.actor_model_name_or_path, weights_dtype(args))
+        reference = load_reference(config.actor_model_name_or_path, args)
     scorer = TokenScorer(
         policy=model if in_reward or plan.updates_per_rollout > 1 else None,
         reference=reference,
@@ -222,18 +254,4 @@ def build_maker(
         budget=FailureBudget(max_fraction=config.max_unscored_fraction),
         moments=RunningMoments() if config.normalize_reward else None,
         normalize_advantage=config.normalize_advantage,
-    )
-
-
-def shaping_config(config: RLConfig) -> ShapingConfig:
-    """Reward shaping as the argument file says; the overlong buffer counts response tokens."""
-    overlong = OverlongConfig(
-        max_resp_len=config.overlong_max_resp_len,
-        buffer_len=config.overlong_reward_buffer,
-        penalty_factor=config.overlong_penalty_factor,
-        enable=config.enable_overlong_reward_buffer,
-        capped=config.overlong_penalty_capped,
-    )
-    return ShapingConfig(
-        config.score_scale_factor, config.default_reward, overlong, unscored_pay_length=config.use_rule_reward
     )

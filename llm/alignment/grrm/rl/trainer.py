@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from paddlenlp.trainer import Trainer, TrainingArguments
@@ -18,11 +19,14 @@ from grrm.config import RLConfig
 from grrm.config.batch_plan import BatchPlan
 from grrm.errors import UserError
 from grrm.models.chunked_loss import chunked_loss
+from grrm.rewards.failure_policy import RewardFailure
 from grrm.rl.batch import BatchObjective, make_batch, pack_tokens
-from grrm.rl.experience_maker import Experience, ExperienceMaker, group_records
+from grrm.rl.experience_maker import Experience, ExperienceMaker
 from grrm.rl.held_out import EvaluateFirst, HeldOut, StopWhenNoBetter
 from grrm.rl.losses.config import PolicyLossConfig
 from grrm.rl.metrics import StepMetrics, rollout_metrics
+from grrm.rl.records import aborted_records, group_records
+from grrm.rl.rollout_ahead import write_drawn
 from grrm.tracking.run_record import RunRecord
 from grrm.training.callbacks import DecaysToFloor, LogLastStep, StopsAtDivergence
 from grrm.training.checkpoints import MarksCheckpoints
@@ -85,6 +89,7 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
             self.add_callback(EvaluateFirst(self.evaluate))
         self._experience: Experience | None = None
         self._rollout = -1
+        self._cache_is_told = False
         self._update_started = 0.0
 
     def get_train_dataloader(self) -> StepIndexLoader:
@@ -94,16 +99,36 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
     def _prepare_inputs(self, inputs: StepIndex) -> dict[str, Any]:
         """Turn a step index into tensors, making a new rollout where one begins."""
         if inputs.rollout != self._rollout:
-            self._experience = self.maker.make()
-            self._rollout = inputs.rollout
-            self.step_metrics.set(rollout_metrics(self._experience))
             step = self.state.global_step + 1
-            self.record.rollout(step, partial(group_records, self._experience, step))
+            self._experience = self._make(step)
+            self._rollout = inputs.rollout
+            self.step_metrics.set(rollout_metrics(self._experience) | self._cache_metrics())
+            self.record.rollout(step, partial(group_records, self._experience, step, bool(self.config.kl_coeff)))
+            if self.config.rollout_ahead and (inputs.rollout + 1) * self.plan.updates_per_rollout < self.args.max_steps:
+                self.maker.start_next()
             self._update_started = time.perf_counter()
         assert self._experience is not None
         rows = self._experience.micro_batches[inputs.update][inputs.micro]
         batch = make_batch(rows, self.pad_id, pack_tokens(self.config))
         return {"batch": batch, "denominators": self._experience.denominators[inputs.update]}
+
+    def _make(self, step: int) -> Experience:
+        """The next rollout; of one that fails, the dump gets what there is."""
+        try:
+            return self.maker.make()
+        except RewardFailure:
+            self.record.rollout(step, partial(aborted_records, self.maker.generated, step))
+            raise
+
+    def _cache_metrics(self) -> dict[str, float]:
+        """How many sequences this rank's engine ran at a time, and set aside; the first time a line says so too."""
+        use = self.maker.worker.cache_use
+        if use is None:
+            return {}
+        if not self._cache_is_told:
+            self.record.say(f"rollouts: {use}")
+            self._cache_is_told = True
+        return {"rollout_running_max": float(use.most_running), "rollout_set_aside": float(use.n_set_aside)}
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> Any:
         """This micro-batch's part of the mini-batch loss, scaled so that Trainer's means add the parts up.
@@ -128,6 +153,7 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
     def evaluate(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> dict[str, float]:
         """Translate and judge the held-out prompts; metrics go to trackers and metrics.jsonl, lines to the console."""
         assert self.held_out is not None
+        self.maker.settle()  # the judge is asked from one thread at a time
         evaluation = self.held_out.evaluate(self.state.global_step)
         metrics = evaluation.metrics
         self.record.evaluation(self.state.global_step, metrics, evaluation.lines)
@@ -153,6 +179,11 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
                 f"engine and trainer log-probabilities differ by {gap:.3g} per token on average at step "
                 f"{self.state.global_step}, more than logprob_gap_limit {limit:g}: use a more precise rollout engine"
             )
+
+    def save_beside(self, checkpoint: Path) -> None:
+        """The samples of the next step, where they are drawn already."""
+        if self.config.rollout_ahead and (drawn := self.maker.drawn_ahead()) and self.is_world_process_zero():
+            write_drawn(checkpoint, drawn)
 
     def marker_state(self) -> dict[str, Any]:
         """Where the prompts stand, and what early stopping and the alarm of reward hacking have seen."""

@@ -136,7 +136,7 @@ def _cells(candidate: Mapping[str, Any]) -> list[str]:
     translation = candidate["translation"]
     text = f"(no translation) {candidate['response']}" if translation is None else translation
     numbers = [_number(candidate[name]) for name in ("score", "reward", "advantage")]
-    return [str(candidate["id"]), _clean(text), str(candidate["status"]), *numbers]
+    return [str(candidate["id"]), _clean(text), candidate["status"] or "not judged", *numbers]
 
 
 def _number(value: float | None) -> str:

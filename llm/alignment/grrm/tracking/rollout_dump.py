@@ -6,18 +6,25 @@ A trainer lets its first rank write, which holds the whole gathered batch. `json
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from grrm.data.atomic import atomic_path
 from grrm.errors import UserError
-from grrm.gqm.groups import Group, Status, Verdict
+from grrm.gqm.groups import Group, PartVerdict, Status, Verdict
+from grrm.rewards.wire_parts import part_fields
 from grrm.tracking.step_lines import StepLines, finite, read_step_lines
 
+# Trained on; left out by dynamic sampling without a signal, or with one but not needed; of a step that was stopped.
+GroupUse = Literal["trained", "rejected", "surplus", "aborted"]
+ROLLOUTS = "rollouts"  # the folder below output_dir
+_ARGUMENTS = "arguments-step{}.json"
 _CANDIDATE = pa.struct(
     [
         ("id", pa.string()),
@@ -28,10 +35,31 @@ _CANDIDATE = pa.struct(
         ("score", pa.float64()),
         ("reward", pa.float64()),
         ("advantage", pa.float64()),
+        ("kl", pa.list_(pa.float64())),
+    ]
+)
+_PART = pa.struct(
+    [
+        ("name", pa.string()),
+        ("weight", pa.float64()),
+        ("normalise", pa.string()),
+        ("counts", pa.bool_()),
+        ("fell_back", pa.bool_()),
+        ("attempts", pa.int64()),
+        ("rejections", pa.list_(pa.string())),
+        ("statuses", pa.list_(pa.string())),
+        ("scores", pa.list_(pa.float64())),
+        ("analysis", pa.string()),
     ]
 )
 _VERDICT = pa.struct(
-    [("analysis", pa.string()), ("ranking", pa.list_(pa.list_(pa.string()))), ("attempts", pa.int64())]
+    [
+        ("analysis", pa.string()),
+        ("ranking", pa.list_(pa.list_(pa.string()))),
+        ("attempts", pa.int64()),
+        ("rejections", pa.list_(pa.string())),
+        ("parts", pa.list_(_PART)),
+    ]
 )
 _SCHEMA = pa.schema(
     [
@@ -41,6 +69,9 @@ _SCHEMA = pa.schema(
         ("src_lang", pa.string()),
         ("trg_lang", pa.string()),
         ("reference", pa.string()),
+        ("data_source", pa.string()),
+        ("use", pa.string()),
+        ("signal", pa.string()),
         ("candidates", pa.list_(_CANDIDATE)),
         ("verdict", _VERDICT),
     ]
@@ -53,17 +84,23 @@ def group_record(
     verdict: Verdict | None,
     rewards_G: Sequence[float | None],
     advantages_G: Sequence[float | None],
-    statuses_G: Sequence[Status] = (),
+    statuses_G: Sequence[Status | None] = (),
+    use: GroupUse = "trained",
+    signal: str | None = None,
+    kl_GT: Sequence[Sequence[float]] | None = None,
 ) -> dict[str, Any]:
     """One group as a JSON-ready object.
 
     `rewards_G` and `advantages_G` are aligned with `group.candidates`; None marks a candidate that got none (masked
     or dropped). A sequence-level advantage is one number per candidate. Where rewards came without a verdict (the row
-    protocol), `statuses_G` says what is known and there are no scores. Raises ValueError when lengths differ.
+    protocol), `statuses_G` says what is known (None: the candidate was not judged) and there are no scores. `use` says
+    what became of the group, `signal` is its `GroupSignal`. `kl_GT` has the terms of the KL penalty per token where it
+    is in the reward. Raises ValueError when lengths differ.
     """
     statuses = statuses_G if verdict is None else verdict.statuses
     scores = (None,) * len(group.candidates) if verdict is None else verdict.scores
-    columns = (group.candidates, statuses, scores, rewards_G, advantages_G)
+    kl_G = kl_GT if kl_GT is not None else (None,) * len(group.candidates)
+    columns = (group.candidates, statuses, scores, rewards_G, advantages_G, kl_G)
     if len({len(column) for column in columns}) != 1:
         raise ValueError(f"group {group.group_id!r} has columns of lengths {[len(column) for column in columns]}")
     return {
@@ -73,18 +110,22 @@ def group_record(
         "src_lang": group.task.src_lang,
         "trg_lang": group.task.trg_lang,
         "reference": group.task.reference,
+        "data_source": group.task.data_source,
+        "use": use,
+        "signal": signal,
         "candidates": [
             {
                 "id": candidate.candidate_id,
                 "response": candidate.response,
                 "translation": candidate.translation,
                 "n_tokens": candidate.n_tokens,
-                "status": status.value,
+                "status": None if status is None else status.value,
                 "score": score,
                 "reward": reward,
                 "advantage": advantage,
+                "kl": None if kl_T is None else list(kl_T),
             }
-            for candidate, status, score, reward, advantage in zip(*columns, strict=True)
+            for candidate, status, score, reward, advantage, kl_T in zip(*columns, strict=True)
         ],
         "verdict": None
         if verdict is None
@@ -92,8 +133,17 @@ def group_record(
             "analysis": verdict.analysis,
             "ranking": None if verdict.ranking is None else [list(tier) for tier in verdict.ranking],
             "attempts": verdict.attempts,
+            "rejections": list(verdict.rejections),
+            "parts": [part_fields(part) for part in verdict.parts],
         },
     }
+
+
+def part_of(record: Mapping[str, Any]) -> PartVerdict:
+    """The part that a dump has as `record`, for `rewards.mixing.mix`; `rewards.mixing.counted` decides anew."""
+    statuses = tuple(Status(status) for status in record["statuses"])
+    columns = {"statuses": statuses, "scores": tuple(record["scores"])}
+    return PartVerdict(**{**record, **columns, "rejections": tuple(record.get("rejections") or ())})
 
 
 class RolloutDump:
@@ -111,8 +161,16 @@ class RolloutDump:
         self.folder.mkdir(parents=True, exist_ok=True)
         # In both formats: the interrupted run may have written the other one.
         lines = StepLines(self.folder / f"rollouts-rank{rank:03d}.jsonl", first_step)
-        _remove_parquet_from(self.folder, rank, first_step)
+        _remove_from(self.folder, f"rollouts-rank{rank:03d}-step*.parquet", first_step)
+        self.first_step = first_step
         self._lines = lines if file_format == "jsonl" else None
+
+    def write_arguments(self, arguments: Mapping[str, Any]) -> None:
+        """Keep the settings that the steps from `first_step` on were made with; a resumed run may have others."""
+        _remove_from(self.folder, _ARGUMENTS.format("*"), self.first_step)
+        path = self.folder / _ARGUMENTS.format(f"{self.first_step:08d}")
+        with atomic_path(path) as temporary:
+            temporary.write_text(json.dumps(dict(arguments), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
     def write(self, step: int, records: Sequence[Mapping[str, Any]]) -> None:
         """Write the `group_record`s of one step; they are on disk when this returns. No records, no file.
@@ -132,6 +190,14 @@ class RolloutDump:
         os.replace(temporary, path)
 
 
+def read_arguments(folder: Path) -> dict[int, dict[str, Any]]:
+    """The settings of a run by the first step that was made with them; empty where none were kept."""
+    return {
+        int(path.stem.rpartition("step")[2]): json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted(Path(folder).glob(_ARGUMENTS.format("*")))
+    }
+
+
 def read_rollouts(folder: Path) -> Iterator[dict[str, Any]]:
     """Every record below `folder`, of all ranks and either format, file by file in name order."""
     for path in sorted(Path(folder).glob("rollouts-rank*")):
@@ -141,7 +207,7 @@ def read_rollouts(folder: Path) -> Iterator[dict[str, Any]]:
             yield from pq.read_table(path).to_pylist()
 
 
-def _remove_parquet_from(folder: Path, rank: int, first_step: int) -> None:
-    for path in folder.glob(f"rollouts-rank{rank:03d}-step*.parquet"):
+def _remove_from(folder: Path, pattern: str, first_step: int) -> None:
+    for path in folder.glob(pattern):
         if int(path.stem.rpartition("step")[2]) >= first_step:
             path.unlink()

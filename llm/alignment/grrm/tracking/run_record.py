@@ -14,13 +14,18 @@ from grrm.config import RLConfig
 from grrm.gqm.groups import Status
 from grrm.tracking.console import StepProgress, show_groups
 from grrm.tracking.metrics_log import MetricsLog
-from grrm.tracking.rollout_dump import RolloutDump
+from grrm.tracking.rollout_dump import ROLLOUTS, RolloutDump
 
 PROGRESS_METRICS = ("loss", "reward_mean", "kl", "frac_zero_variance")
 MANY_FAILURES = 0.05  # of a step's samples: so many of one status are worth a line
 REMEDIES = {
     Status.UNPARSABLE_CANDIDATE: "no translation could be extracted; look at the responses and at extractor_type",
     Status.UNSAFE_CANDIDATE: "they would deceive the judge; look at the responses",
+    Status.UNSAFE_SOURCE: "they would deceive the judge; leave such rows out of the data",
+    Status.WRONG_LANGUAGE: "they fail the gate language; look at the responses",
+    Status.WRONG_LENGTH: "they fail the gate length; look at the responses",
+    Status.SOURCE_COPY: "they fail the gate copy; look at the responses",
+    Status.REPETITION: "they fail the gate repetition; look at the responses, and at min_dec_len",
     Status.SINGLE_CANDIDATE: "all samples of a prompt are alike, so there is nothing to compare; raise temperature",
     Status.TOO_LONG: "the judge's prompt has no room; raise prompt_length of the judge, or lower max_dec_len",
     Status.TOO_MANY_CANDIDATES: "more than max_candidates of the judge; lower rollout_n",
@@ -48,12 +53,13 @@ class RunRecord:
         """Open the files below `output_dir` on the rank that writes; `first_step` is the first this run will take."""
         if not is_writer:
             return cls(None, None, None, 0)
-        folder = Path(config.output_dir)
+        folder, dump = Path(config.output_dir), None
+        if config.dump_rollouts:
+            dump = RolloutDump(folder / ROLLOUTS, config.dump_format, first_step=first_step)
+            dump.write_arguments(config.model_dump(mode="json", exclude={"wandb_api_key"}))
         return cls(
             metrics_log=MetricsLog(folder, first_step),
-            dump=RolloutDump(folder / "rollouts", config.dump_format, first_step=first_step)
-            if config.dump_rollouts
-            else None,
+            dump=dump,
             progress=StepProgress(total_steps, initial=first_step - 1, description=config.rl_algorithm),
             console_groups=config.console_groups,
             show_every=max(1, total_steps // 10),

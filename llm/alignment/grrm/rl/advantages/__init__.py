@@ -7,7 +7,7 @@ caller gathers rows in one canonical order; the rules themselves are insensitive
 from grrm.rl.advantages.dr_grpo import dr_grpo
 from grrm.rl.advantages.grpo import grpo, grpo_no_std
 from grrm.rl.advantages.interface import AdvantageInputs, AdvantageRule
-from grrm.rl.advantages.moments import RunningMoments, normalize_advantages
+from grrm.rl.advantages.moments import RunningMoments, batch_advantages, normalize_advantages
 from grrm.rl.advantages.reinforce_plus_plus import reinforce_plus_plus
 from grrm.rl.advantages.reinforce_plus_plus_baseline import reinforce_plus_plus_baseline
 from grrm.rl.advantages.rloo import rloo
@@ -26,6 +26,7 @@ __all__ = [
     "AdvantageInputs",
     "AdvantageRule",
     "RunningMoments",
+    "batch_advantages",
     "dr_grpo",
     "grpo",
     "grpo_no_std",

@@ -7,13 +7,13 @@ agrees: sums run over sorted scores, token by token from the left, or through `m
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from grrm.rl.advantages.interface import FloatArray, sum_rows
+from grrm.rl.advantages.interface import AdvantageInputs, AdvantageRule, FloatArray, sum_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +123,21 @@ class RunningMoments:
     def load_state_dict(self, state: dict[str, float]) -> None:
         """Go on from a saved state. Raises KeyError if a field is missing."""
         self.mean, self.var, self.count = float(state["mean"]), float(state["var"]), int(state["count"])
+
+
+def batch_advantages(
+    inputs: AdvantageInputs, rule: AdvantageRule, moments: RunningMoments | None, normalize: bool
+) -> FloatArray:
+    """The `rule`'s advantages [R, T] between PaddleNLP's optional normalisations.
+
+    Rewards are normalised by the `moments` of all rewards of the run, which take in these first; with `normalize`
+    advantages are normalised over the batch.
+    """
+    if moments is not None:
+        moments.update(inputs.rewards_R)
+        inputs = replace(inputs, rewards_R=moments.normalize(inputs.rewards_R))
+    advantages_RT = rule(inputs)
+    return normalize_advantages(advantages_RT, inputs.valid_RT) if normalize else advantages_RT
 
 
 def normalize_advantages(advantages_RT: FloatArray, mask_RT: npt.NDArray[Any], epsilon: float = 1e-8) -> FloatArray:

@@ -9,6 +9,7 @@ from grrm.errors import UserError, require_known
 
 POLICY_LOSS_NAMES = ("token_clip", "gspo")
 AGGREGATION_MODES = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
+ROLLOUT_CORRECTIONS = ("none", "token", "sequence")
 KL_ALIASES = {"kl": "k1", "mse": "k2", "low_var_kl": "k3"}
 KL_TYPES = ("k1", "abs", "k2", "k3", "k1+", "abs+", "k3+", *KL_ALIASES, "low_var_kl+")
 
@@ -25,6 +26,8 @@ class PolicyLossConfig:
     pg_loss_coeff, kl_loss_coeff, entropy_coeff, sft_coeff: weights of the terms; entropy is subtracted.
     kl_type: estimator of the KL to the reference, see ``kl.py``.
     clip_range_score: bound of the k3 estimate per token, in nats.
+    rollout_is: whether the policy loss is weighted for what the engine drew otherwise than the trainer's policy would
+    have, "token" by token or with one weight for a "sequence"; "none" for not at all. rollout_is_cap: largest weight.
 
     Raises UserError for a value outside its range.
     """
@@ -41,6 +44,8 @@ class PolicyLossConfig:
     clip_range_score: float = 10.0
     entropy_coeff: float = 0.0
     sft_coeff: float = 0.0
+    rollout_is: str = "none"
+    rollout_is_cap: float = 2.0
 
     @classmethod
     def of(cls, keys: ObjectiveConfig) -> PolicyLossConfig:
@@ -57,6 +62,8 @@ class PolicyLossConfig:
             clip_range_score=keys.clip_range_score,
             entropy_coeff=keys.entropy_coeff,
             sft_coeff=keys.sft_coeff,
+            rollout_is=keys.rollout_is,
+            rollout_is_cap=keys.rollout_is_cap,
         )
 
     @property
@@ -68,6 +75,8 @@ class PolicyLossConfig:
         require_known("policy_loss", self.policy_loss, POLICY_LOSS_NAMES)
         require_known("loss_agg_mode", self.loss_agg_mode, AGGREGATION_MODES)
         require_known("kl_type", self.kl_type, KL_TYPES)
+        require_known("rollout_is", self.rollout_is, ROLLOUT_CORRECTIONS)
+        _require("rollout_is_cap", self.rollout_is_cap, self.rollout_is_cap >= 1, "1 or more")
         _require("clip_low", self.clip_low, 0 <= self.clip_low <= 1, "between 0 and 1")
         _require("clip_high", self.clip_high, self.clip_high >= 0, "0 or more")
         _require("clip_range_score", self.clip_range_score, self.clip_range_score > 0, "above 0")

@@ -18,6 +18,7 @@ class LossInputs:
     mask_RT: 1 on response tokens, 0 elsewhere (bool or number).
     ref_logprobs_RT: the same as logprobs under the frozen reference, or None where no KL is wanted.
     entropy_RT: entropy of the policy at each token, in nats, with its gradient, or None.
+    engine_logprobs_RT: the same as logprobs under what drew the tokens, or None where it need not be known.
     """
 
     logprobs_RT: paddle.Tensor
@@ -26,6 +27,7 @@ class LossInputs:
     mask_RT: paddle.Tensor
     ref_logprobs_RT: paddle.Tensor | None = None
     entropy_RT: paddle.Tensor | None = None
+    engine_logprobs_RT: paddle.Tensor | None = None
 
     def masked(self) -> LossInputs:
         """Return the inputs with 0 outside the mask and constants cut from the graph: padding cannot spread NaN."""
@@ -35,14 +37,18 @@ class LossInputs:
         def constant(values_RT: paddle.Tensor) -> paddle.Tensor:
             return keep(values_RT.detach().astype(dtype), mask_RT)
 
+        def optional(values_RT: paddle.Tensor | None) -> paddle.Tensor | None:
+            return None if values_RT is None else constant(values_RT)
+
         return replace(
             self,
             logprobs_RT=keep(self.logprobs_RT, mask_RT),
             old_logprobs_RT=constant(self.old_logprobs_RT),
             advantages_RT=constant(self.advantages_RT),
             mask_RT=mask_RT.astype(dtype),
-            ref_logprobs_RT=None if self.ref_logprobs_RT is None else constant(self.ref_logprobs_RT),
+            ref_logprobs_RT=optional(self.ref_logprobs_RT),
             entropy_RT=None if self.entropy_RT is None else keep(self.entropy_RT, mask_RT),
+            engine_logprobs_RT=optional(self.engine_logprobs_RT),
         )
 
 

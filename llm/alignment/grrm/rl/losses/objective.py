@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import paddle
@@ -14,6 +15,7 @@ from .config import PolicyLossConfig
 from .gspo import gspo
 from .interface import LossInputs, LossOutput, TokenLoss
 from .kl import kl_penalty
+from .rollout_correction import rollout_correction
 from .sft import positive_advantage_nll
 from .token_clip import token_clip
 
@@ -26,20 +28,26 @@ def policy_objective(
 ) -> LossOutput:
     """Return ``pg_loss_coeff * pg + sft_coeff * S + kl_loss_coeff * KL - entropy_coeff * H`` of one micro-batch.
 
+    With ``rollout_is`` the policy loss pg, and it alone, is weighted token by token (``rollout_correction``).
     ``denominators`` are those of the whole optimizer step; the losses, gradients and metrics of its micro-batches then
     add up to those of the undivided batch. None means that this is the whole batch.
 
-    Metrics: pg_loss and those of ``ratio_metrics``; sft_loss with an SFT weight; kl and entropy (unweighted) wherever
-    the inputs allow, whatever their weight.
+    Metrics: pg_loss, those of ``ratio_metrics`` and of ``rollout_correction``; sft_loss with an SFT weight; kl and
+    entropy (unweighted) wherever the inputs allow, whatever their weight.
     Degenerate: no tokens give 0 with zero gradient. Raises ValueError if a weighted term lacks its input.
     """
     if denominators is None:
         denominators = count_denominators(inputs.mask_RT.numpy(), inputs.advantages_RT.numpy())
     inputs = inputs.masked()
     policy = POLICY_LOSSES[config.policy_loss](inputs, config)
+    metrics = ratio_metrics(policy, inputs, denominators)
+    if config.rollout_is != "none":
+        weights_RT, found = rollout_correction(inputs, config, denominators)
+        policy = replace(policy, loss_RT=policy.loss_RT * weights_RT)
+        metrics.update(found)
     pg_loss = aggregate(policy.loss_RT, inputs.mask_RT, config.policy_agg_mode, denominators.of(config.policy_agg_mode))
     loss = config.pg_loss_coeff * pg_loss
-    metrics = {"pg_loss": pg_loss.detach(), **ratio_metrics(policy, inputs, denominators)}
+    metrics["pg_loss"] = pg_loss.detach()
     for term in _terms(inputs, config, denominators):
         with _graph_only_if(term.coeff):
             value = aggregate(term.values_RT, term.mask_RT, config.loss_agg_mode, term.denominator)

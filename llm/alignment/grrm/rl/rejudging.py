@@ -1,0 +1,54 @@
+"""Another judge's opinion of a run's dumped groups, and how far it agrees with the one that trained the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from grrm.evaluation.bootstrap import Interval
+from grrm.evaluation.meta_metrics import correlation, kendall_tau_b
+from grrm.evaluation.ranking import JudgedGroup, score_ranking
+from grrm.gqm.groups import Verdict
+from grrm.judges.interface import Judge
+from grrm.rl.replay import group_of
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Two judges on the same groups; None where nothing can be compared.
+
+    `kendall_tau_b` and `correlation` are within groups, `same_order` is the share of pairs with the same relation
+    (above, below, equal), `coverage` the share of the pairs scored by the first that the second scored as well.
+    """
+
+    kendall_tau_b: Interval | None
+    same_order: Interval | None
+    correlation: Interval | None
+    coverage: float | None
+
+
+def rejudge(
+    records: Sequence[Mapping[str, Any]], judge: Judge, batch: int = 64, on_done: Callable[[int], object] | None = None
+) -> list[Verdict]:
+    """The judge's verdict on every dumped group, order kept, `batch` groups at a time. Raises what the judge raises."""
+    verdicts: list[Verdict] = []
+    for start in range(0, len(records), batch):
+        verdicts += judge.judge([group_of(record) for record in records[start : start + batch]])
+        if on_done is not None:
+            on_done(len(verdicts))
+    return verdicts
+
+
+def agreement(records: Iterable[Mapping[str, Any]], verdicts: Sequence[Verdict]) -> Agreement:
+    """How the verdicts agree with the scores in the dump."""
+    groups = [
+        JudgedGroup(
+            f"{record['src_lang']}-{record['trg_lang']}",
+            [candidate["score"] for candidate in record["candidates"]],
+            verdict.scores,
+        )
+        for record, verdict in zip(records, verdicts, strict=True)
+    ]
+    ranking = score_ranking(groups, gold_ties="count")
+    return Agreement(kendall_tau_b(groups), ranking.accuracy, correlation(groups), ranking.coverage)

@@ -1,0 +1,178 @@
+"""Rewards and advantages of a run once more, from its dump of rollouts, with the functions that trained it.
+
+Nothing is sampled and no model is needed. What a judge said is taken from the dump; a rule looks at the responses
+again, a mixture is mixed again. The row protocol sends finished rewards, which are taken as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from grrm.config import RLConfig
+from grrm.errors import UserError
+from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
+from grrm.rewards.failure_policy import FailurePolicy
+from grrm.rewards.mixing import mix
+from grrm.rewards.rule_rewards import rule_reward_function
+from grrm.rewards.shaping import ShapedRewards, shape_rewards
+from grrm.rl.advantages import ADVANTAGE_RULES, RunningMoments, batch_advantages
+from grrm.rl.experience import advantage_inputs, row_advantages
+from grrm.rl.reward_stage import RuleRewardStage, shaping_config
+from grrm.rl.rollout import RolledGroup
+from grrm.tracking.rollout_dump import ROLLOUTS, part_of, read_arguments, read_rollouts
+
+Number = float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A number of the dump that came out otherwise."""
+
+    group_id: str
+    candidate: str
+    name: str
+    dumped: Number
+    replayed: Number
+
+
+@dataclass(slots=True)
+class ReplayedStep:
+    """One step: how many groups were trained on, how many numbers compared, and those that differ."""
+
+    step: int
+    n_groups: int
+    n_compared: int = 0
+    differences: list[Difference] = field(default_factory=list)
+
+
+def dumped_steps(run: Path) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """The dumped records of a run, step by step; all of them may exceed memory.
+
+    Raises UserError for a folder without any, and where a run went on in another format, so that steps are not in
+    order.
+    """
+    last = 0
+    for step, group in groupby(read_rollouts(Path(run) / ROLLOUTS), key=lambda record: int(record["step"])):
+        if step <= last:
+            raise UserError(f"the rollouts of '{run}' are in two formats: move those of one away to look at the others")
+        last = step
+        yield step, list(group)
+    if not last:
+        raise UserError(f"'{run}' has no rollouts: name the output_dir of an RL run with dump_rollouts: true")
+
+
+def replay(run: Path, only: int | None = None) -> Iterator[ReplayedStep]:
+    """Every step that was trained on, or `only` the one, its rewards and advantages compared bit for bit.
+
+    Raises UserError for a run without dump or settings, a step that is not there, and a running normalisation whose
+    first steps are missing.
+    """
+    run, first, last = Path(run), 0, 0
+    settings, moments = read_arguments(run / ROLLOUTS), RunningMoments()
+    for step, records in dumped_steps(run):
+        first, last = first or step, step
+        config = _config_at(settings, step, run)
+        trained = [record for record in records if record.get("use", "trained") == "trained"]
+        if not trained or (only is not None and step != only and not config.normalize_reward):
+            continue
+        if config.normalize_reward and first > 1:
+            raise UserError(f"'{run}' has no rollouts of its first steps, which its running normalisation needs")
+        replayed = _replayed(step, trained, config, moments)
+        if only in (None, step):
+            yield replayed
+        if step == only:
+            return
+    if only is not None and only != last:
+        raise UserError(f"'{run}' has no rollout that step {only} began with: its rollouts are of {first} to {last}")
+
+
+def group_of(record: Mapping[str, Any]) -> Group:
+    """The group of a dumped record, as a judge gets it."""
+    task = TranslationTask(record["source"], record["src_lang"], record["trg_lang"], record["reference"])
+    candidates = (
+        Candidate(one["id"], one["response"], one["translation"], one["n_tokens"]) for one in record["candidates"]
+    )
+    return Group(record["group_id"], task, tuple(candidates))
+
+
+def _replayed(
+    step: int, records: Sequence[Mapping[str, Any]], config: RLConfig, moments: RunningMoments
+) -> ReplayedStep:
+    groups = [_rolled(record, position) for position, record in enumerate(records)]
+    _reward(groups, records, config)
+    inputs = advantage_inputs(
+        groups, kl_coeff=config.kl_coeff, gamma=config.gamma, clip_range_score=config.clip_range_score
+    )
+    advantages_RT = batch_advantages(
+        inputs,
+        ADVANTAGE_RULES[config.advantage_rule],
+        moments if config.normalize_reward else None,
+        config.normalize_advantage,
+    )
+    found = ReplayedStep(step, len(groups))
+    for record, rolled, advantages_G in zip(records, groups, row_advantages(groups, advantages_RT), strict=True):
+        assert rolled.shaped is not None  # by _reward
+        for candidate, reward, advantage in zip(record["candidates"], rolled.shaped.rewards, advantages_G, strict=True):
+            new = {"reward": reward, "advantage": None if reward is None else float(advantage)}
+            found.n_compared += len(new)
+            found.differences += [
+                Difference(record["group_id"], candidate["id"], name, candidate[name], value)
+                for name, value in new.items()
+                if candidate[name] != value
+            ]
+    return found
+
+
+def _reward(groups: Sequence[RolledGroup], records: Sequence[Mapping[str, Any]], config: RLConfig) -> None:
+    shaping, policy = shaping_config(config), FailurePolicy.from_mapping(config.failure_policy)
+    if config.use_rule_reward:
+        RuleRewardStage(rule_reward_function(config.rule_reward), shaping, policy).reward(groups)
+        return
+    for rolled, record in zip(groups, records, strict=True):
+        if record["verdict"] is None:
+            rolled.shaped = _as_sent(record)
+        else:
+            rolled.verdict = verdict_of(record)
+            rolled.shaped = shape_rewards(rolled.group, rolled.verdict, shaping, policy)
+
+
+def _as_sent(record: Mapping[str, Any]) -> ShapedRewards:
+    rewards = tuple(candidate["reward"] for candidate in record["candidates"])
+    statuses = tuple(Status(candidate["status"]) for candidate in record["candidates"])
+    return ShapedRewards(rewards, rewards, (0.0,) * len(rewards), statuses)
+
+
+def verdict_of(record: Mapping[str, Any]) -> Verdict:
+    """What the judge said of a dumped group that it judged; a mixture's is mixed again of its parts."""
+    said, candidates = record["verdict"], record["candidates"]
+    if said.get("parts"):
+        return mix([part_of(part) for part in said["parts"]])
+    statuses = tuple(Status(candidate["status"]) for candidate in candidates)
+    return Verdict(statuses, tuple(candidate["score"] for candidate in candidates), analysis=said["analysis"])
+
+
+def _rolled(record: Mapping[str, Any], position: int) -> RolledGroup:
+    """The group as far as rewards and advantages look at it; its KL terms stand for both log-probabilities."""
+    group = group_of(record)
+    lengths = [candidate.n_tokens for candidate in group.candidates]
+    rolled = RolledGroup(position, group, "", [], [[0] * length for length in lengths], [], [])
+    kl_GT = [candidate.get("kl") for candidate in record["candidates"]]
+    if all(kl_T is not None for kl_T in kl_GT):
+        rolled.policy_logprobs = [np.asarray(kl_T, dtype=np.float64) for kl_T in kl_GT]
+        rolled.ref_logprobs = [np.zeros(length) for length in lengths]
+    return rolled
+
+
+def _config_at(settings: Mapping[int, Mapping[str, Any]], step: int, run: Path) -> RLConfig:
+    """The settings that `step` was made with."""
+    first = max((known for known in settings if known <= step), default=None)
+    if first is None:
+        raise UserError(f"'{run}' does not say what settings step {step} was made with: it is of an earlier version")
+    known = {name: value for name, value in settings[first].items() if name in RLConfig.model_fields}
+    return RLConfig.model_construct(**known)

@@ -1,0 +1,39 @@
+"""What other judges say of a run's dumped groups, kept beside it: one JSON line a group, a file for each judge."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from grrm.data.atomic import atomic_path
+from grrm.gqm.groups import Verdict
+
+FOLDER = "rejudged"  # below output_dir
+
+
+def write_opinions(run: Path, name: str, records: Sequence[Mapping[str, Any]], verdicts: Sequence[Verdict]) -> Path:
+    """Keep the verdicts beside the run, one JSON line a group, where `grrm report` finds them. Returns the file."""
+    path = Path(run) / FOLDER / f"{name}.jsonl"
+    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as lines:
+        for record, verdict in zip(records, verdicts, strict=True):
+            opinion = {
+                "step": record["step"],
+                "group_id": record["group_id"],
+                "statuses": [status.value for status in verdict.statuses],
+                "scores": list(verdict.scores),
+                "analysis": verdict.analysis,
+            }
+            lines.write(json.dumps(opinion, ensure_ascii=False, allow_nan=False) + "\n")
+    return path
+
+
+def read_opinions(run: Path) -> dict[str, dict[tuple[int, str], dict[str, Any]]]:
+    """What was kept by `write_opinions`: of each judge by name, its opinion by step and group id."""
+    found: dict[str, dict[tuple[int, str], dict[str, Any]]] = {}
+    for path in sorted((Path(run) / FOLDER).glob("*.jsonl")):
+        with path.open(encoding="utf-8") as lines:
+            opinions = [json.loads(line) for line in lines]
+        found[path.stem] = {(opinion["step"], opinion["group_id"]): opinion for opinion in opinions}
+    return found

@@ -1,0 +1,135 @@
+"""A run's rewards and advantages come out of its dump again, bit for bit, and another judge can be asked about it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from support.dumped_run import NORMALISED, config_of, write_run
+from support.rl_processes import TinyWorld, entry_command, rollouts_of, run, two_ranks
+from support.rolled import rolled_group
+
+from grrm.cli import grrm
+from grrm.errors import UserError
+from grrm.inference.judge_sources import open_mixture
+from grrm.judges.gated import GatedJudge
+from grrm.judges.sources import read_sources
+from grrm.judges.text_metric import TextMetricJudge
+from grrm.rewards.failure_policy import FailurePolicy
+from grrm.rewards.gates import read_gates
+from grrm.rl.advantages import ADVANTAGE_RULES
+from grrm.rl.experience import advantage_inputs
+from grrm.rl.experience_maker import Experience
+from grrm.rl.records import group_records
+from grrm.rl.replay import replay
+from grrm.rl.reward_stage import RewardStage, shaping_config
+from grrm.tracking.opinions import read_opinions
+from grrm.tracking.rollout_dump import ROLLOUTS, RolloutDump, read_rollouts
+
+
+@pytest.mark.parametrize("file_format", ["jsonl", "parquet"])
+@pytest.mark.parametrize("settings", [{}, NORMALISED], ids=["grpo", "normalised with KL in the reward"])
+def test_every_reward_and_advantage_is_replayed_bit_for_bit(tmp_path, settings, file_format):
+    folder = write_run(tmp_path, config_of(**settings), file_format=file_format)
+    found = list(replay(folder))
+    assert [(one.step, one.n_groups, one.n_compared) for one in found] == [(step, 3, 18) for step in (1, 2, 3)]
+    assert not any(one.differences for one in found)
+    (second,) = replay(folder, only=2)
+    assert (second.step, second.differences) == (2, [])
+
+
+@pytest.mark.parametrize("file_format", ["jsonl", "parquet"])
+def test_the_scores_of_a_mixture_behind_gates_are_mixed_again(tmp_path, file_format):
+    sources = [{"judge": "chrf", "normalise": "std", "weight": 0.3}, {"judge": "consensus", "normalise": "rank"}]
+    judge = GatedJudge(open_mixture(read_sources(sources), own_process=False), read_gates({"length": {"slack": 0}}))
+    folder = write_run(tmp_path, config_of(), file_format=file_format, judge=judge)
+    parts = [group["verdict"]["parts"] for group in read_rollouts(folder / ROLLOUTS) if group["verdict"]]
+    assert {part["name"] for of_group in parts for part in of_group} == {"chrf", "consensus"}
+    assert [one.differences for one in replay(folder)] == [[], [], []]
+
+
+def test_a_number_that_is_not_the_runs_is_named_and_the_command_fails(tmp_path):
+    folder = write_run(tmp_path, config_of())
+    path = folder / "rollouts/rollouts-rank000.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    was = records[4]["candidates"][1]["reward"]
+    records[4]["candidates"][1]["reward"] = np.nextafter(was, 1.0)
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    done = CliRunner().invoke(grrm, ["replay", str(folder)], standalone_mode=False)
+    assert done.return_value == 1
+    assert f"step 2, group 2-1, candidate 1: reward {np.nextafter(was, 1.0)!r} in the dump, {was!r} now" in done.output
+    assert "53 of 54 rewards and advantages of 3 step(s)" in done.output
+
+
+def test_another_judge_is_compared_with_the_runs_and_its_opinion_kept(tmp_path):
+    folder = write_run(tmp_path, config_of())
+    done = CliRunner().invoke(grrm, ["replay", str(folder), "--step", "3", "--judge", "chrf"], standalone_mode=False)
+    assert done.return_value == 0, done.output
+    assert "chrf on 3 groups, against the judge of the run" in done.output
+    assert "pairs in the same relation     +1.000" in done.output
+    opinions = read_opinions(folder)["chrf"]
+    assert set(opinions) == {(3, "3-0"), (3, "3-1"), (3, "3-2")}
+    dumped = {(r["step"], r["group_id"]): r for r in rollouts_of(folder)}
+    for place, opinion in opinions.items():
+        assert opinion["scores"] == [candidate["score"] for candidate in dumped[place]["candidates"]]
+
+
+def test_what_cannot_be_replayed_is_refused_with_the_reason(tmp_path):
+    with pytest.raises(UserError, match="has no rollouts"):
+        list(replay(tmp_path))
+    folder = write_run(tmp_path / "run", config_of(**NORMALISED))
+    with pytest.raises(UserError, match="no rollout that step 9 began with: its rollouts are of 1 to 4"):
+        list(replay(folder, only=9))
+    path = folder / "rollouts/rollouts-rank000.jsonl"
+    path.write_text("".join(line + "\n" for line in path.read_text().splitlines() if '"step": 1,' not in line))
+    with pytest.raises(UserError, match="running normalisation needs"):
+        list(replay(folder))
+    (folder / "rollouts/arguments-step00000001.json").unlink()
+    with pytest.raises(UserError, match="does not say what settings step 2 was made with"):
+        list(replay(folder))
+    with pytest.raises(UserError, match="--model has no effect without --judge"):
+        CliRunner().invoke(grrm, ["replay", str(folder), "--model", "m"], standalone_mode=False, catch_exceptions=False)
+
+
+def test_settings_of_a_resumed_run_are_those_of_its_own_steps(tmp_path):
+    folder = write_run(tmp_path, config_of(), steps=2)
+    halved = config_of(score_scale_factor="0.05")
+    resumed = RolloutDump(folder / ROLLOUTS, first_step=3)
+    resumed.write_arguments(halved.model_dump(mode="json"))
+    stage = RewardStage(TextMetricJudge(), shaping_config(halved), FailurePolicy())
+    groups = [rolled_group(0, [3, 5], name="3-0")]
+    stage.reward(groups)
+    inputs = advantage_inputs(groups, kl_coeff=0.0, gamma=1.0, clip_range_score=None)
+    made = Experience([], [], groups, ADVANTAGE_RULES["grpo"](inputs), {}, 1)
+    resumed.write(3, group_records(made, 3))
+    found = list(replay(folder))
+    assert [(one.step, one.differences) for one in found] == [(1, []), (2, []), (3, [])]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"dynamic_sampling": "true", "max_gen_batches": "8", "dump_format": "jsonl"},
+        {**NORMALISED, "enable_overlong_reward_buffer": "true"},
+    ],
+    ids=["grpo with dynamic sampling", "reinforce++ with KL, normalised, with overlong penalties"],
+)
+def test_three_steps_of_two_ranks_are_replayed_bit_for_bit_without_paddle(
+    world: TinyWorld, tmp_path: Path, settings: dict[str, str]
+) -> None:
+    buffer = {"overlong_reward_buffer": "6", "overlong_penalty_factor": "0.5"}
+    run(two_ranks(entry_command(world, tmp_path / "run", **settings, **buffer), tmp_path / "logs"))
+    code = (
+        "import sys; from grrm.rl.replay import replay; found = list(replay(sys.argv[1])); "
+        "print(len(found), sum(f.n_compared for f in found), sum(len(f.differences) for f in found), "
+        "'paddle' in sys.modules)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.split() == ["3", str(3 * 4 * 4 * 2), "0", "False"]

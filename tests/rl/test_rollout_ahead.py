@@ -1,0 +1,197 @@
+"""Rollouts that are sampled a step ahead: from which weights, beside what, and what a checkpoint keeps of them."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from support.rl_processes import TinyWorld, entry_command, killed_at, metrics_of, one_rank, rollouts_of, run, two_ranks
+from support.rolled import rolled_group
+
+from grrm.config import RLConfig
+from grrm.engine.api import Completion
+from grrm.errors import UserError
+from grrm.parallel.collective import CollectiveFailure
+from grrm.parallel.data_ranks import DataRanks
+from grrm.rewards.client import RewardServerError
+from grrm.rewards.failure_policy import FailureBudget, RewardFailure
+from grrm.rl.experience_maker import ExperienceMaker
+from grrm.rl.rollout_ahead import FILE, Drawn, are_of, read_drawn, write_drawn
+from grrm.training.checkpoints import last_complete_checkpoint
+
+PATIENCE_S = 60.0
+CONFIG = RLConfig(
+    rollout_n=2,
+    rollout_seed=1,
+    dataloader_shuffle=False,
+    dataloader_drop_last=True,
+    rollout_ahead=1,
+    use_rm_server=True,
+)
+
+
+def roll_out(items, positions, *rest):
+    return [rolled_group(position, [2, 2]) for position in positions]
+
+
+def maker(reward, worker=None, **settings) -> ExperienceMaker:
+    return ExperienceMaker(
+        prompts=[None, None],
+        worker=SimpleNamespace(roll_out=roll_out, draws_apart=False) if worker is None else worker,
+        rewarder=SimpleNamespace(reward=reward),
+        advantage_rule=None,
+        score_tokens=lambda groups: None,
+        plan=SimpleNamespace(prompts_per_rollout=2),
+        config=CONFIG.model_copy(update=settings),
+        ranks=DataRanks(0, 1),
+        budget=FailureBudget(max_fraction=1.0),
+    )
+
+
+def test_a_server_judges_while_the_trainer_goes_on():
+    trained, judged = threading.Event(), threading.Event()
+
+    def reward(groups):
+        assert trained.wait(PATIENCE_S)
+        judged.set()
+
+    made = maker(reward)
+    made.start_next()
+    assert not judged.is_set()
+    trained.set()
+    made.settle()
+    assert judged.is_set()
+    assert [rolled.position for rolled in made._generate(2)] == [0, 1]
+    assert made.generation == 1
+
+
+def test_a_judge_in_this_process_has_ended_before_the_trainer_goes_on():
+    judged = []
+    maker(judged.append, use_rm_server=False).start_next()
+    assert len(judged) == 1
+
+
+@pytest.mark.parametrize("on_server", [True, False])
+def test_servers_draw_while_the_trainer_goes_on_and_a_judge_in_this_process_waits(on_server):
+    trained, judged, updates = threading.Event(), [], []
+
+    def draw(items, positions, *rest):
+        assert trained.wait(PATIENCE_S)
+        return roll_out(items, positions)
+
+    engine = SimpleNamespace(update_weights=lambda: updates.append("before the update"))
+    worker = SimpleNamespace(draw=draw, draws_apart=True, engine=engine)
+    made = maker(judged.append, worker, use_rm_server=on_server)
+    made.start_next()
+    assert updates == ["before the update"]
+    trained.set()
+    made.settle()
+    assert len(judged) == on_server
+    assert [rolled.position for rolled in made._generate(2)] == [0, 1]
+    assert len(judged) == 1
+
+
+def test_servers_that_fail_meanwhile_are_told_of_when_their_samples_are_needed():
+    def draw(*arguments):
+        raise UserError("no server answers")
+
+    worker = SimpleNamespace(draw=draw, draws_apart=True, engine=SimpleNamespace(update_weights=lambda: None))
+    made = maker(lambda groups: None, worker)
+    made.start_next()
+    made.settle()
+    with pytest.raises(CollectiveFailure, match="sampling failed on rank 0: no server answers"):
+        made._generate(2)
+
+
+def test_a_judge_that_fails_meanwhile_is_told_of_when_its_rewards_are_needed():
+    def reward(groups):
+        raise RewardServerError("http://judge", ["g0"], 3, "connection refused")
+
+    made = maker(reward)
+    made.start_next()
+    made.settle()
+    with pytest.raises(RewardFailure, match=r"judging failed on rank 0.*http://judge"):
+        made._generate(2)
+
+
+DRAWN = [
+    Drawn(0, [5, 6], [Completion([7], [-0.1], "stop"), Completion([], [], "length")]),
+    Drawn(1, [5], [Completion([8, 9], [-1.5, -2.0], "length"), Completion([1], [-3.0], "stop")]),
+]
+
+
+def test_samples_come_back_from_a_checkpoint_as_they_were(tmp_path):
+    assert read_drawn(tmp_path) == {}
+    exact = [Drawn(one.position, one.prompt_ids, [rounded(sample) for sample in one.completions]) for one in DRAWN]
+    write_drawn(tmp_path, DRAWN)
+    assert list(read_drawn(tmp_path).values()) == exact
+    assert [path.name for path in tmp_path.iterdir()] == [FILE]
+
+
+def rounded(sample: Completion) -> Completion:
+    """With log-probabilities in float32, as groups have them."""
+    return Completion(sample.token_ids, np.asarray(sample.logprobs, np.float32).tolist(), sample.finish_reason)
+
+
+@pytest.mark.parametrize("kept", [0, 10, 0.5, 0.9])
+def test_samples_that_cannot_be_read_are_told(tmp_path, kept):
+    write_drawn(tmp_path, DRAWN)
+    content = (tmp_path / FILE).read_bytes()
+    (tmp_path / FILE).write_bytes(content[: int(kept * len(content)) if kept < 1 else kept])
+    with pytest.raises(UserError, match=f"{FILE}' is damaged: use an earlier checkpoint"):
+        read_drawn(tmp_path)
+
+
+def test_samples_of_other_prompts_are_not_used():
+    drawn = {one.position: one for one in DRAWN}
+    items = [SimpleNamespace(prompt_ids=[5, 6]), SimpleNamespace(prompt_ids=[5])]
+    assert are_of(drawn, items, 2)
+    assert not are_of(drawn, items, 3)
+    assert not are_of(drawn, items[::-1], 2)
+    assert not are_of(drawn, items[:1], 2)
+    assert not are_of({}, [], 2)
+
+
+AHEAD = {"rollout_ahead": "1", "lr_scheduler_type": "constant", "warmup_steps": "0"}
+
+
+@pytest.mark.slow
+def test_each_rollout_is_of_the_weights_before_the_update_ahead_of_it(world: TinyWorld, tmp_path: Path) -> None:
+    settings = {"max_steps": "3", "save_strategy": "no", "warmup_steps": "0"}
+    for name, changes in (("now", {}), ("ahead", AHEAD), ("still", {"learning_rate": "0"})):
+        run(one_rank(entry_command(world, tmp_path / name, **{**settings, **changes})))
+    now, ahead, still = (_texts(tmp_path / name) for name in ("now", "ahead", "still"))
+    assert ahead[1] == now[1] == still[1]
+    assert ahead[2] == still[2] != now[2]  # the first two are of the weights that the run starts with
+    assert ahead[3] not in (still[3], now[3])
+    first, second, _ = metrics_of(tmp_path / "ahead")
+    assert first["rollout_is_max"] == pytest.approx(1, abs=1e-4)
+    assert second["rollout_is_max"] > 1.01
+    assert "rollout_is_max" not in metrics_of(tmp_path / "now")[0]
+
+
+def _texts(output: Path) -> dict[int, list[list[str]]]:
+    """Responses of every group, by step."""
+    found: dict[int, list[list[str]]] = {}
+    for record in rollouts_of(output):
+        found.setdefault(record["step"], []).append([one["response"] for one in record["candidates"]])
+    return found
+
+
+@pytest.mark.slow
+def test_killed_ranks_go_on_with_the_samples_they_had_drawn(world: TinyWorld, tmp_path: Path) -> None:
+    settings = {"max_steps": "4", "save_steps": "1", **AHEAD}
+    run(two_ranks(entry_command(world, tmp_path / "whole", **settings), tmp_path / "logs"))
+    command = entry_command(world, tmp_path / "parts", **settings)
+    run(two_ranks(killed_at("os.mkdir", "checkpoint-3$", command), tmp_path / "logs"), expect=None)
+    assert last_complete_checkpoint(tmp_path / "parts") == tmp_path / "parts/checkpoint-2"
+    run(two_ranks(command, tmp_path / "logs"))
+    assert rollouts_of(tmp_path / "whole") == rollouts_of(tmp_path / "parts")
+    assert _losses(tmp_path / "whole") == _losses(tmp_path / "parts")
+
+
+def _losses(output: Path) -> list[float]:
+    return [line["loss"] for line in metrics_of(output)]

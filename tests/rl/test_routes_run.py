@@ -1,0 +1,155 @@
+"""Translations and questions in one run: each row has the reward of its data source, and a verifier may die."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import paddle
+import pytest
+from support.rl_processes import ROOT, TinyWorld, entry_command, environment, metrics_of, rollouts_of
+from support.rolled import rolled_group
+
+from grrm.config import RLConfig, load_config
+from grrm.errors import UserError
+from grrm.gqm.chat import render_chatml
+from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
+from grrm.rewards.answers import normalised_match
+from grrm.rewards.failure_policy import FailurePolicy, RewardFailure
+from grrm.rewards.shaping import ShapingConfig
+from grrm.rl import run as rl_run
+from grrm.rl.reward_sources import build_rewarder
+
+
+def write_mixed(world: TinyWorld, path: Path) -> Path:
+    """Two translations, a question to be verified, one compared, one graded."""
+    translations = [json.loads(line) for line in world.rl_data.read_text().splitlines()[:2]]
+    prompt = render_chatml("2 + 2?")
+    questions = [("polaris_tinyv", "4"), ("anything", "7"), ("grade", "0.5")]
+    rows = [*translations, *({"src": prompt, "tgt": tgt, "data_source": name} for name, tgt in questions)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+SERVER = """
+import sys
+from support.completions_server import CompletionsServer
+server = CompletionsServer(lambda body, _: "True")
+print(server.url, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def verifier():
+    """A process that calls every answer right, with its `url`."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**environment(), "PYTHONPATH": str(ROOT / "tests")},
+    )
+    process.url = process.stdout.readline().strip()
+    yield process
+    process.kill()
+    process.communicate(timeout=10)
+
+
+def config_of(world: TinyWorld, output: Path, *sources: dict, **settings: str) -> RLConfig:
+    values = {
+        "max_steps": "1",
+        "save_steps": "1",
+        "global_batch_size": "5",
+        "per_device_train_batch_size": "4",
+        "reward_routes": "{}",
+        "reward_sources": json.dumps([{"judge": "chrf"}, *sources]),
+        **settings,
+    }
+    command = entry_command(world, output, **values)
+    return load_config(RLConfig, command[1], command[2:])
+
+
+def verified(url: str, **options: object) -> dict:
+    options = {"setup": "addon", "retries": 0, **options}
+    return {"judge": "rule+verifier", "route": "tinyv", "urls": [url], "options": options, "deadline_s": 2}
+
+
+def train(config: RLConfig) -> None:
+    with paddle.utils.unique_name.guard(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rl_run, "use_cpu_layers", lambda *_: None)
+        rl_run.train(config)
+
+
+def test_rows_of_several_kinds_are_rewarded_by_their_own_judges(world: TinyWorld, tmp_path: Path, verifier) -> None:
+    data = write_mixed(world, tmp_path / "mixed.jsonl")
+    train(config_of(world, tmp_path / "out", verified(verifier.url), train_datasets=str(data)))
+    groups = {}
+    for group in rollouts_of(tmp_path / "out"):
+        groups.setdefault(group["data_source"], []).append(group)
+    assert sorted((name, len(members)) for name, members in groups.items()) == [
+        ("anything", 1),
+        ("grade", 1),
+        ("polaris_tinyv", 1),
+        ("translation", 2),
+    ]
+    for candidate in groups["anything"][0]["candidates"]:
+        found = normalised_match(candidate["response"], "7")
+        assert candidate["status"] == ("unparsable_candidate" if found.answer is None else "scored")
+    assert [part["name"] for part in groups["translation"][0]["verdict"]["parts"]] == ["chrf"]
+    assert [part["name"] for part in groups["polaris_tinyv"][0]["verdict"]["parts"]] == ["rule+verifier"]
+    (step,) = [line for line in metrics_of(tmp_path / "out") if "loss" in line]
+    assert step["data/translation/frac_groups"] == 0.4
+    assert step["data/polaris_tinyv/frac_groups"] == 0.2
+    assert {"data/grade/frac_unscored", "data/anything/response_length_mean"} <= set(step)
+
+
+def answers(texts) -> Group:
+    task = TranslationTask("2 + 2?", "", "", "4", "polaris_tinyv")
+    return Group("g", task, tuple(Candidate(str(i), text, text, 3) for i, text in enumerate(texts)))
+
+
+def test_right_answers_keep_their_reward_when_the_verifier_is_killed(world: TinyWorld, tmp_path, verifier) -> None:
+    config = config_of(world, tmp_path / "out", verified(verifier.url, verifier_weight=0.5))
+    rewarder = build_rewarder(config, ShapingConfig(), FailurePolicy(), "")
+    rolled = rolled_group(0, [3, 3, 3])
+    rolled.group = answers(["#### 4", "#### four", "#### 5"])
+    rewarder.reward([rolled])
+    assert rolled.shaped.rewards == (1.0, 0.5, 0.5)
+    verifier.kill()
+    verifier.wait(10)
+    rewarder.reward([rolled])
+    assert rolled.shaped.rewards == (1.0, None, None)
+    assert rolled.shaped.statuses[0] is Status.SCORED
+    assert set(rolled.shaped.statuses[1:]) <= {Status.JUDGE_UNREACHABLE, Status.JUDGE_TIMEOUT}
+    abort = FailurePolicy.from_mapping({"judge_unreachable": "abort", "judge_timeout": "abort"})
+    with pytest.raises(RewardFailure, match="has no score"):
+        build_rewarder(config, ShapingConfig(), abort, "").reward([rolled])
+
+
+def test_a_row_whose_route_has_no_judge_stops_the_run_before_a_model_is_loaded(world: TinyWorld, tmp_path) -> None:
+    data = write_mixed(world, tmp_path / "mixed.jsonl")
+    with pytest.raises(UserError, match=r"mixed.jsonl line 3: data_source 'polaris_tinyv' has the route 'tinyv'"):
+        train(config_of(world, tmp_path / "out", train_datasets=str(data)))
+
+
+def test_a_truth_that_the_rule_cannot_use_is_told_with_its_line(world: TinyWorld, tmp_path: Path) -> None:
+    data = tmp_path / "mixed.jsonl"
+    data.write_text(json.dumps({"src": "Grade this.", "tgt": "8 of 10", "data_source": "grade"}) + "\n")
+    with pytest.raises(UserError, match=r"mixed.jsonl line 1: The ground truth '8 of 10' is not a number from 0 to 1"):
+        train(config_of(world, tmp_path / "out", train_datasets=str(data), global_batch_size="1"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"reward_routes": "null"}, "has the route 'tinyv', but rows have no routes; set reward_routes: {}"),
+        ({"reward_routes": '{"a*": "rubric"}'}, "reward_routes names 'rubric', which has no judge"),
+        ({"reward_sources": '[{"judge": "chrf", "route": "tiny"}]'}, "has the route 'tiny', to which"),
+    ],
+)
+def test_routes_that_lead_nowhere_are_told(world: TinyWorld, tmp_path: Path, settings, message) -> None:
+    with pytest.raises(UserError, match=message):
+        config_of(world, tmp_path / "out", verified("http://127.0.0.1:1"), **settings)

@@ -1,0 +1,38 @@
+"""Layers divided among two processes train the policy that one process trains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from support.rl_processes import TinyWorld, entry_command, metrics_of, one_rank, rollouts_of, run, two_ranks
+
+from grrm.models.policy import load_policy
+
+
+def test_tensor_ranks_give_the_groups_rewards_advantages_losses_and_weights_of_one_process(
+    world: TinyWorld, tmp_path: Path
+) -> None:
+    settings = {"global_mini_batch_size": "2", "max_steps": "4", "save_steps": "4", "learning_rate": "0.02"}
+    settings |= {"kl_loss_coeff": "0.1", "sft_coeff": "0.1", "entropy_coeff": "0.1"}  # a loss that is not near zero
+    run(one_rank(entry_command(world, tmp_path / "one", **settings)))
+    divided = entry_command(world, tmp_path / "two", **settings, tensor_parallel_degree="2")
+    run(two_ranks(divided, tmp_path / "logs"))
+
+    assert rollouts_of(tmp_path / "one") == rollouts_of(tmp_path / "two")
+    assert any(group["candidates"][0]["advantage"] for group in rollouts_of(tmp_path / "one"))
+    one, two = metrics_of(tmp_path / "one"), metrics_of(tmp_path / "two")
+    assert len(one) == 4
+    assert all(abs(line["loss"]) > 0.1 for line in one)
+    for left, right in zip(one, two, strict=True):
+        assert left["loss"] == pytest.approx(right["loss"], abs=1e-5)
+        assert left["reward_mean"] == right["reward_mean"]
+    left, right = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
+    assert left.keys() == right.keys()
+    for name, weight in left.items():
+        np.testing.assert_allclose(right[name], weight, atol=1e-4, err_msg=name)
+    saved = load_policy(tmp_path / "two/checkpoint-4").state_dict()  # as one process reads it
+    for name, weight in right.items():
+        np.testing.assert_array_equal(saved[name].numpy(), weight, err_msg=name)
