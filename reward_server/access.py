@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 import socket
+from collections.abc import Callable, Sequence
+from urllib.parse import urlsplit
 
 from grrm.errors import UserError
 from grrm.rewards.bearer import token_from_env, token_from_file
+
+_HOST = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
 
 
 def read_token(token_file: str | None, token_env: str | None) -> str | None:
@@ -25,6 +30,33 @@ def is_authorized(header: str | None, token: str) -> bool:
     return hmac.compare_digest((header or "").encode(), f"Bearer {token}".encode())
 
 
+def allowed_hosts(bound_to: str, configured: Sequence[str]) -> Callable[[str | None], bool]:
+    """Whether a request's Host header calls the server by one of its names.
+
+    Where none are configured: on loopback by a name of loopback, so that no page of the web can reach the server under
+    a name of its own that leads here; elsewhere by any, as a token is asked for. Without the header, which every
+    browser sends, a request is let in.
+    """
+    names = {name.lower() for name in configured}
+
+    def is_allowed(header: str | None) -> bool:
+        if header is None:
+            return True
+        name = urlsplit(f"//{header.strip()}").hostname if _HOST.fullmatch(header.strip()) else None
+        if names:
+            return name in names
+        return not _is_loopback(bound_to) or name == "localhost" or _is_loopback(name)
+
+    return is_allowed
+
+
+def _is_loopback(address: str | None) -> bool:
+    try:
+        return ipaddress.ip_address((address or "").split("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
 def bind(host: str, port: int, token: str | None) -> socket.socket:
     """A bound TCP socket. Raises UserError when the port is taken, the address is not this machine's, or it can be
     reached from other machines although there is no token."""
@@ -34,7 +66,7 @@ def bind(host: str, port: int, token: str | None) -> socket.socket:
         raise UserError(
             f"host {host!r} cannot be resolved ({error.strerror}): use an address of this machine"
         ) from error
-    if token is None and not ipaddress.ip_address(str(address[0]).split("%")[0]).is_loopback:
+    if token is None and not _is_loopback(str(address[0])):
         raise UserError(
             f"host {host!r} can be reached from other machines: name a token with --token-file or --token-env, "
             "or use 127.0.0.1"

@@ -16,6 +16,10 @@ class _Entry:
     digest: bytes
     answer: Future[bytes] = field(default_factory=Future)
     n_bytes: int = 0
+    clients_gone: list[Callable[[], bool]] = field(default_factory=list)  # one for each that waits
+
+    def is_abandoned(self) -> bool:
+        return all(is_gone() for is_gone in list(self.clients_gone))
 
 
 class AnswerCache:
@@ -29,8 +33,16 @@ class AnswerCache:
         self._n_bytes = 0
         self._lock = threading.Lock()
 
-    def get_or_compute(self, request_id: str, digest: bytes, compute: Callable[[], bytes]) -> tuple[bytes, bool]:
+    def get_or_compute(
+        self,
+        request_id: str,
+        digest: bytes,
+        compute: Callable[[Callable[[], bool]], bytes],
+        is_gone: Callable[[], bool] = lambda: False,
+    ) -> tuple[bytes, bool]:
         """The answer and whether it is a replay; `digest` identifies the request's content.
+
+        `is_gone` says whether the client is; `compute` is given what says so of all who wait for its answer.
 
         Raises RequestProblem 409 when the id belongs to another content, 503 when the first request takes too long,
         and whatever `compute` raises, to the repeats waiting for it too.
@@ -40,6 +52,8 @@ class AnswerCache:
             is_first = entry is None
             if entry is None:
                 entry = self._entries[request_id] = _Entry(digest)
+            if entry.digest == digest and not entry.answer.done():
+                entry.clients_gone.append(is_gone)
         if entry.digest != digest:
             raise RequestProblem(409, "this request_id was used for another request", field="request_id")
         if is_first:
@@ -49,9 +63,9 @@ class AnswerCache:
         except TimeoutError as error:
             raise RequestProblem(503, "the first request of this id is still being judged", retry_after_s=5) from error
 
-    def _compute(self, request_id: str, entry: _Entry, compute: Callable[[], bytes]) -> bytes:
+    def _compute(self, request_id: str, entry: _Entry, compute: Callable[[Callable[[], bool]], bytes]) -> bytes:
         try:
-            answer = compute()
+            answer = compute(entry.is_abandoned)
         except BaseException as error:
             with self._lock:
                 del self._entries[request_id]
@@ -61,6 +75,7 @@ class AnswerCache:
             entry.n_bytes = len(answer)
             self._n_bytes += len(answer)
             entry.answer.set_result(answer)
+            entry.clients_gone.clear()
             self._evict()
         return answer
 

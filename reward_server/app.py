@@ -5,67 +5,95 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import threading
+import math
 import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import TypeAlias
 
 from flask import Flask, Response, g, request
 from pydantic import BaseModel
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
+from grrm import __version__
 from grrm.gqm.extraction import extract_translation
-from grrm.gqm.groups import Candidate, Group
+from grrm.gqm.groups import Candidate, Group, Status
 from grrm.judges.interface import Judge
-from grrm.rewards.protocol import RowsAnswer, RowsRequest, ScoreAnswer, ScoreRequest, WireGroup, task_of
+from grrm.rewards.protocol import (
+    PartialAnswer,
+    ScoreAnswer,
+    ScoreRequest,
+    WireGroup,
+    WireVerdict,
+    task_of,
+)
+from grrm.rewards.rows_protocol import RowsAnswer, RowsRequest
 
 from .access import is_authorized
 from .answer_cache import AnswerCache
-from .bodies import parse, read_json_body, rows_limits, score_limits
+from .bodies import client_has_gone, deadline_of_request, parse, read_json_body, rows_limits, score_limits
 from .hosting import HostedJudge
 from .limits import check_group_sizes, check_rows, check_score_request, check_tasks
-from .metrics import Metrics, render_judge
-from .problems import JudgeFailure, RequestProblem, problem_response
+from .logs import REQUEST_ID_HEADER, log_answer, name_request, request_id
+from .metrics import Metrics, render_judges
+from .openapi import describe
+from .page import Live, page_routes
+from .places import Places
+from .problems import (
+    JudgeFailure,
+    RequestProblem,
+    Unfinished,
+    answer_defect,
+    answer_judge_failure,
+    answer_problem,
+    answer_unfinished,
+    problem_response,
+)
 from .rows import Extract, group_rows, rewards_by_row
-from .service import JudgeService
+from .service import services_of
 from .settings import Settings
 
 logger = logging.getLogger(__name__)
+Hosted: TypeAlias = Judge | HostedJudge | list[HostedJudge]
 STOPPING = "the server is stopping and takes no more requests"
-OPEN_ROUTES = frozenset({"/healthz"})
+OPEN_ROUTES = frozenset({("GET", "/healthz"), ("GET", "/")})
 LENGTHS_DIFFER = "The length of response, tgt, and src should be equal."  # PaddleNLP's own words
 
 
-def create_app(settings: Settings, judge: Judge | HostedJudge, token: str | None = None) -> Flask:
-    """The WSGI application that hosts `judge`; with a `token`, every route but /healthz asks for it."""
+def create_app(settings: Settings, judge: Hosted, token: str | None = None) -> Flask:
+    """The WSGI application that hosts `judge`, or several, the default one first.
+
+    With a `token`, all but /healthz and the page ask for it.
+    """
     return RewardApp(settings, judge, token).flask
 
 
 class RewardApp:
     """Routes and what they share. Texts of requests are never logged."""
 
-    def __init__(self, settings: Settings, judge: Judge | HostedJudge, token: str | None) -> None:
+    def __init__(self, settings: Settings, judge: Hosted, token: str | None) -> None:
         self.settings = settings
-        self.hosted = judge if isinstance(judge, HostedJudge) else HostedJudge(judge)
-        self.metrics = Metrics()
-        self.service = JudgeService(
-            self.hosted,
-            self.metrics,
-            wait_s=settings.judge_wait_s,
-            max_groups=settings.max_groups,
-            hung_after_s=settings.judge_deadline_s,
+        judges = judge if isinstance(judge, list) else [judge]
+        self.judges = [one if isinstance(one, HostedJudge) else HostedJudge(one) for one in judges]
+        self.hosted = self.judges[0]  # the default one
+        self.metrics = Metrics(
+            gauges={
+                "grrm_requests_running": ("Requests that the judge is at.", lambda: self._load()[0]),
+                "grrm_requests_waiting": ("Requests that wait for the judge.", lambda: self._load()[1]),
+            }
         )
+        self.services = services_of(self.judges, settings, self.metrics)
         self.cache = AnswerCache(
             max_entries=settings.answer_cache_entries,
             max_bytes=settings.answer_cache_bytes,
             wait_s=settings.judge_wait_s,
         )
         self.extract: Extract = partial(extract_translation, extractor_type=settings.extractor_type)
-        self.slots = threading.BoundedSemaphore(settings.max_in_flight)
+        self.places = Places(settings.max_in_flight, settings.max_tokens_in_flight)
         self.token = token
-        self.is_stopping = False  # set from outside: scoring requests are refused from then on
+        self.live = Live()
+        self.is_stopping = False
         self.rows_limits, self.score_limits = rows_limits(settings), score_limits(settings)
         self.flask = Flask("grrm_reward_server", static_folder=None)
         self.flask.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
@@ -78,15 +106,22 @@ class RewardApp:
             ("GET", "/healthz", self.get_healthz),
             ("GET", "/readyz", self.get_readyz),
             ("GET", "/metrics", self.get_metrics),
+            ("GET", "/openapi.json", self.get_openapi),
         ]
         for method, path, view in routes:
             self.flask.add_url_rule(path, view.__name__, view, methods=[method])
+        self.flask.register_blueprint(page_routes(self.judges, self.live, self._load, self._read_groups))
         self.flask.before_request(self._admit)
         self.flask.after_request(self._account)
-        self.flask.register_error_handler(RequestProblem, _answer_problem)
-        self.flask.register_error_handler(JudgeFailure, _answer_judge_failure)
+        self.flask.register_error_handler(RequestProblem, answer_problem)
+        self.flask.register_error_handler(JudgeFailure, answer_judge_failure)
+        self.flask.register_error_handler(Unfinished, answer_unfinished)
         self.flask.register_error_handler(HTTPException, self._answer_http_error)
-        self.flask.register_error_handler(Exception, _answer_defect)
+        self.flask.register_error_handler(Exception, answer_defect)
+
+    def begin_stopping(self) -> None:
+        """Refuse scoring requests from now on."""
+        self.is_stopping = True
 
     def post_rows(self) -> Response:
         """PaddleNLP's protocol. A failing judge is HTTP 200 with `error_code` 500 and zeros, as trainers expect."""
@@ -106,7 +141,7 @@ class RewardApp:
             logger.warning("%d of %d prompts do not tell their task", row_groups.n_unknown_tasks, len(row_groups.rows))
         try:
             with self._slot():
-                verdicts = self.service.judge_groups(row_groups.groups)
+                verdicts = self._judge(self.hosted, row_groups.groups, client_has_gone())
         except JudgeFailure as failure:
             return _rows_failure(str(failure), len(rows.tgt))
         rewards, n_defaulted = rewards_by_row(
@@ -118,14 +153,10 @@ class RewardApp:
 
     def post_score(self) -> Response:
         """The group protocol; a repeated request_id is answered with the first answer."""
-        body = read_json_body(self.settings.max_body_bytes)
-        wire = parse(ScoreRequest, body, self.score_limits, invalid_json_status=400)
-        check_score_request(wire, self.settings)
-        tasks = ((f"groups[{index}]", task_of(group)) for index, group in enumerate(wire.groups))
-        check_tasks(tasks, self.hosted.check_task)
-        digest = hashlib.sha256(body).digest()
+        hosted, wire, digest = self._read_score_request()
+        compute = partial(self._score, hosted, wire, until=deadline_of_request())
         with self._slot():
-            answer, is_replay = self.cache.get_or_compute(wire.request_id, digest, partial(self._score, wire))
+            answer, is_replay = self.cache.get_or_compute(wire.request_id, digest, compute, client_has_gone())
         self.metrics.add("grrm_replayed_answers_total", is_replay)
         n_candidates = sum(len(group.candidates) for group in wire.groups)
         g.work = f"{len(wire.groups)} groups, {n_candidates} candidates{', replayed' if is_replay else ''}"
@@ -133,29 +164,68 @@ class RewardApp:
 
     def get_healthz(self) -> Response:
         """Liveness: the process answers, and says which judge it hosts and what that has counted."""
-        judge: dict[str, object] = {"name": self.hosted.judge.name, "model": self.hosted.model}
-        if self.hosted.counters is not None:
-            judge["counters"] = self.hosted.counters.values()
-            judge["mean_agreement"] = self.hosted.counters.mean_agreement()
-        return Response(json.dumps({"status": "alive", "judge": judge}), mimetype="application/json")
+        first, *others = [one.told() for one in self.judges]
+        told = {"status": "alive", "judge": first} | ({"other_judges": others} if others else {})
+        return Response(json.dumps(told), mimetype="application/json")
 
     def get_readyz(self) -> Response:
         """Readiness: the judge answers, and the server takes requests."""
         if self.is_stopping:
             return problem_response(503, STOPPING, retry_after_s=5)
-        if not self.service.is_ready():
+        if not all(service.is_ready() for service in self.services.values()):
             return problem_response(503, "the judge does not answer yet", retry_after_s=5)
         return Response('{"status":"ready"}', mimetype="application/json")
 
     def get_metrics(self) -> Response:
         """Counters for Prometheus."""
-        text = self.metrics.render() + render_judge(self.hosted.judge.name, self.hosted.model, self.hosted.counters)
-        return Response(text, content_type="text/plain; version=0.0.4; charset=utf-8")
+        judges = [(one.name, one.model, one.counters) for one in self.judges]
+        return Response(
+            self.metrics.render() + render_judges(judges), content_type="text/plain; version=0.0.4; charset=utf-8"
+        )
 
-    def _score(self, wire: ScoreRequest) -> bytes:
+    def get_openapi(self) -> Response:
+        """What this server takes and answers, as an OpenAPI document."""
+        document = describe("paddle-grrm reward server", __version__, needs_token=self.token is not None)
+        return Response(json.dumps(document), mimetype="application/json")
+
+    def _read_score_request(self) -> tuple[HostedJudge, ScoreRequest, bytes]:
+        """The judge that is asked, the request, checked, and what tells its body from others."""
+        body = read_json_body(self.settings.max_body_bytes)
+        wire = parse(ScoreRequest, body, self.score_limits, invalid_json_status=400)
+        check_score_request(wire, self.settings)
+        tasks = ((f"groups[{index}]", task_of(group)) for index, group in enumerate(wire.groups))
+        name_request(wire.request_id)
+        hosted = self.hosted
+        if wire.judge is not None:
+            if wire.judge not in self.services:
+                raise RequestProblem(422, f"this server has the judges {', '.join(self.services)}", field="judge")
+            hosted = self.services[wire.judge].hosted
+        check_tasks(tasks, hosted.check_task)
+        return hosted, wire, hashlib.sha256(body).digest()
+
+    def _read_groups(self) -> tuple[HostedJudge, list[Group]]:
+        hosted, wire, _ = self._read_score_request()
+        return hosted, [self._group(group) for group in wire.groups]
+
+    def _judge(
+        self, hosted: HostedJudge, groups: Sequence[Group], is_abandoned: Callable[[], bool], until: float = math.inf
+    ) -> list[WireVerdict]:
+        began_s = time.perf_counter()
+        verdicts = self.services[hosted.name].judge_groups(groups, is_abandoned, until)
+        self.live.add(verdicts, time.perf_counter() - began_s)
+        return verdicts
+
+    def _load(self) -> tuple[int, int]:
+        """Requests at the judge, and those that wait for it."""
+        n_waiting = sum(service.n_waiting for service in self.services.values())
+        return max(self.places.n_requests - n_waiting, 0), n_waiting
+
+    def _score(self, hosted: HostedJudge, wire: ScoreRequest, is_abandoned: Callable[[], bool], until: float) -> bytes:
         groups = [self._group(group) for group in wire.groups]
-        answer = ScoreAnswer(request_id=wire.request_id, verdicts=self.service.judge_groups(groups))
-        return answer.model_dump_json().encode()
+        verdicts = self._judge(hosted, groups, is_abandoned, until)
+        if time.monotonic() >= until:
+            _check_all_done(wire.request_id, verdicts)
+        return ScoreAnswer(request_id=wire.request_id, verdicts=verdicts).model_dump_json().encode()
 
     def _group(self, wire: WireGroup) -> Group:
         candidates = (
@@ -174,25 +244,21 @@ class RewardApp:
         """One of the places for scoring requests; the threads beyond them stay free for the probes."""
         if self.is_stopping:
             raise RequestProblem(503, STOPPING, retry_after_s=5)
-        if not self.slots.acquire(blocking=False):
-            raise RequestProblem(503, "too many requests are being judged", retry_after_s=1)
-        try:
+        with self.places.taken(g.n_body_bytes):
             yield
-        finally:
-            self.slots.release()
 
     def _admit(self) -> Response | None:
         g.start_s = time.perf_counter()
-        refusal = self.refusal(request.path, request.headers.get("Authorization"))
+        refusal = self.refusal(request.method, request.path, request.headers.get("Authorization"))
         if refusal is None:
             return None
         response = problem_response(*refusal)
         response.headers["WWW-Authenticate"] = "Bearer"
         return response
 
-    def refusal(self, path: str, authorization: str | None) -> tuple[int, str] | None:
+    def refusal(self, method: str, path: str, authorization: str | None) -> tuple[int, str] | None:
         """Status and message for a request without the token, None for one that may go on."""
-        if self.token is None or path in OPEN_ROUTES or is_authorized(authorization, self.token):
+        if self.token is None or (method, path) in OPEN_ROUTES or is_authorized(authorization, self.token):
             return None
         return 401, "this server asks for a token: send the header `Authorization: Bearer ...`"
 
@@ -200,9 +266,10 @@ class RewardApp:
         route = request.url_rule.rule if request.url_rule else "other"
         self.metrics.add("grrm_requests_total", route=route, code=str(response.status_code))
         level = logging.DEBUG if request.method == "GET" and response.status_code == 200 else logging.INFO
-        took_ms = (time.perf_counter() - g.start_s) * 1e3
-        work = g.get("work", "")
-        logger.log(level, "%s %s %d %.1f ms %s", request.method, route, response.status_code, took_ms, work)
+        took_s = time.perf_counter() - g.start_s
+        self.metrics.observe("grrm_request_seconds", took_s, route=route)
+        response.headers[REQUEST_ID_HEADER] = request_id()
+        log_answer(logger, level, route, response.status_code, took_s)
         return response
 
     def _answer_http_error(self, error: HTTPException) -> Response:
@@ -216,25 +283,17 @@ class RewardApp:
         return response
 
 
+def _check_all_done(request_id: str, verdicts: Sequence[WireVerdict]) -> None:
+    """Raises Unfinished unless every group was done before the deadline, which has passed."""
+    done = [v for v in verdicts if all(c.status is not Status.JUDGE_TIMEOUT for c in v.candidates)]
+    if len(done) < len(verdicts):
+        message = f"the request's deadline came when {len(done)} of {len(verdicts)} groups were done"
+        raise Unfinished(PartialAnswer(error_code=504, error_msg=message, request_id=request_id, verdicts=done))
+
+
 def _json(answer: BaseModel) -> Response:
     return Response(answer.model_dump_json(), mimetype="application/json")
 
 
 def _rows_failure(message: str, n_rows: int) -> Response:
     return _json(RowsAnswer(error_code=500, error_msg=message, score=[0.0] * n_rows))
-
-
-def _answer_problem(problem: RequestProblem) -> Response:
-    return problem_response(problem.status, problem.message, field=problem.field, retry_after_s=problem.retry_after_s)
-
-
-def _answer_judge_failure(failure: JudgeFailure) -> Response:
-    return problem_response(500, str(failure), reference_id=failure.reference_id)
-
-
-def _answer_defect(error: Exception) -> Response:
-    reference_id = uuid.uuid4().hex[:12]
-    logger.error("request to %s failed, reference %s", request.path, reference_id, exc_info=error)
-    return problem_response(
-        500, f"the server failed, its log has the details under {reference_id}", reference_id=reference_id
-    )

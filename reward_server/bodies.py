@@ -6,14 +6,18 @@ much to parse. What a request may hold bounds what its body may: how many string
 
 from __future__ import annotations
 
+import math
 import re
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from flask import request
+from flask import g, request
 from pydantic import BaseModel, ValidationError
 
-from grrm.rewards.protocol import first_error
+from grrm.rewards.protocol import DEADLINE_HEADER
+from grrm.rewards.validation import first_error
 
 from .problems import RequestProblem
 from .settings import Settings
@@ -45,13 +49,18 @@ def rows_limits(settings: Settings) -> BodyLimits:
 
 
 def read_json_body(max_bytes: int) -> bytes:
-    """The body of the current request. Raises RequestProblem 415 for one that is not called JSON."""
+    """The body of the current request; `g.n_body_bytes` is then its length.
+
+    Raises RequestProblem 415 for one that is not called JSON.
+    """
     if request.mimetype != "application/json":
         raise RequestProblem(415, "the body must be JSON: send the header `Content-Type: application/json`")
     length = request.content_length
     if length is None or length > max_bytes or not request.environ.get("wsgi.input_terminated"):
-        return request.get_data(cache=False)  # counts what it reads, and refuses what is too much
-    body: bytes = request.environ["wsgi.input"].read(length)  # here already: counting would copy it twice
+        body: bytes = request.get_data(cache=False)  # counts what it reads, and refuses what is too much
+    else:
+        body = request.environ["wsgi.input"].read(length)  # here already: counting would copy it twice
+    g.n_body_bytes = len(body)
     return body
 
 
@@ -87,3 +96,26 @@ def _check(what: str, count: int, limit: int) -> None:
         raise RequestProblem(
             422, f"the body has {count} {what}, more than the {limit} of a full request: send fewer groups per request"
         )
+
+
+def client_has_gone() -> Callable[[], bool]:
+    """What says whether the client of the current request has hung up; servers that cannot tell never say so."""
+    found: Callable[[], bool] = request.environ.get("waitress.client_disconnected", lambda: False)
+    return found
+
+
+def deadline_of_request() -> float:
+    """When the current request's answer is of no more use, on time.monotonic()'s clock; infinity if it does not say.
+
+    Raises RequestProblem 422 for a deadline that is none.
+    """
+    value = request.headers.get(DEADLINE_HEADER)
+    if value is None:
+        return math.inf
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise RequestProblem(422, "the deadline must be a number of seconds above zero", field=DEADLINE_HEADER)
+    return time.monotonic() + seconds

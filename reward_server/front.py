@@ -28,8 +28,10 @@ from waitress.utilities import Error
 
 from grrm.rewards.protocol import Problem
 
+from .access import allowed_hosts
 from .metrics import Metrics
-from .settings import Settings
+from .settings import HttpSettings
+from .tls import TlsSocket, server_context
 
 SPARE_THREADS = 4  # beyond the scoring requests, for probes and refusals
 RECEIVE_BYTES = 2**16  # waitress's default is 8 KiB: fifty turns of its loop for a trainer's request
@@ -37,9 +39,17 @@ IDLE_S = 120.0  # to send another request, or to take what is left of an answer
 LINGER_S = 10.0  # to stop sending a body that was refused; closing earlier would make the client miss the answer
 MAINTENANCE_S = 0.5
 ACCEPTS_PER_TURN = 64
+IN_MEMORY = 2**40
 OTHER_FILES = 128  # open files beyond connections and the bodies that wait on disk
 
-Admit = Callable[[str, str | None], tuple[int, str] | None]
+REASONS = {401: "Unauthorized", 413: "Request Entity Too Large", 421: "Misdirected Request"}
+FOREIGN_HOST = "this server is not called that: use its own address, or name it in allowed_hosts"
+
+Admit = Callable[[str, str, str | None], tuple[int, str] | None]
+
+
+def _render_problem(status: int, message: str) -> bytes:
+    return Problem(error_code=status, error_msg=message).model_dump_json().encode()
 
 
 class Refusal(Error):  # type: ignore[misc]
@@ -47,14 +57,14 @@ class Refusal(Error):  # type: ignore[misc]
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
-        self.code, self.reason = code, {401: "Unauthorized", 413: "Request Entity Too Large"}[code]
+        self.code, self.reason = code, REASONS[code]
 
 
 class _JsonErrorTask(ErrorTask):  # type: ignore[misc]
     def execute(self) -> None:
         error = self.request.error
         self.channel.server.metrics.add("grrm_requests_total", route="other", code=str(error.code))
-        body = Problem(error_code=error.code, error_msg=error.body).model_dump_json().encode()
+        body = self.channel.server.render_problem(error.code, error.body)
         self.status = f"{error.code} {error.reason}"
         self.response_headers.append(("Content-Type", "application/json"))
         if error.code == 401:
@@ -67,9 +77,15 @@ class _JsonErrorTask(ErrorTask):  # type: ignore[misc]
 class _Parser(HTTPRequestParser):  # type: ignore[misc]
     """Refuses a request as soon as its header is there."""
 
-    def __init__(self, admit: Admit, max_body_bytes: int, adjustments: Adjustments) -> None:
+    def __init__(
+        self,
+        admit: Admit,
+        is_host_allowed: Callable[[str | None], bool],
+        max_body_bytes: int,
+        adjustments: Adjustments,
+    ) -> None:
         super().__init__(adjustments)
-        self._admit, self._max_body_bytes = admit, max_body_bytes
+        self._admit, self._is_host_allowed, self._max_body_bytes = admit, is_host_allowed, max_body_bytes
 
     def received(self, data: bytes) -> int:
         had_header = self.headers_finished
@@ -79,9 +95,11 @@ class _Parser(HTTPRequestParser):  # type: ignore[misc]
         return n_consumed
 
     def _check(self) -> None:
-        refusal = self._admit(self.path, self.headers.get("AUTHORIZATION"))
+        refusal = self._admit(self.command, self.path, self.headers.get("AUTHORIZATION"))
+        if not self._is_host_allowed(self.headers.get("HOST")):
+            refusal = 421, FOREIGN_HOST
         if refusal is None and self.content_length > self._max_body_bytes:
-            refusal = 413, f"the body exceeds {self._max_body_bytes} bytes: send fewer groups per request"
+            refusal = 413, f"the body exceeds {self._max_body_bytes} bytes: send less per request"
         if refusal is not None:
             self.error = Refusal(*refusal)
             self.completed, self.expect_continue = True, False
@@ -93,7 +111,7 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
     error_task_class = _JsonErrorTask
 
     def __init__(self, server: Front, *args: Any, **options: Any) -> None:
-        self.parser_class = partial(_Parser, server.admit, server.settings.max_body_bytes)
+        self.parser_class = partial(_Parser, server.admit, server.is_host_allowed, server.settings.max_body_bytes)
         self.since = time.monotonic()
         self.has_been_served = self.is_refused = self.is_lingering = False
         self._begun: HTTPRequestParser | None = None
@@ -104,7 +122,7 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
         """Whether a request waits, is worked on or has an answer that is not yet sent."""
         return bool(self.requests or self.total_outbufs_len)
 
-    def seconds_allowed(self, settings: Settings) -> float:
+    def seconds_allowed(self, settings: HttpSettings) -> float:
         """How long it may stay as it is."""
         if self.requests:
             return math.inf
@@ -141,6 +159,8 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
                 self.socket.shutdown(socket.SHUT_WR)
 
     def handle_read(self) -> None:
+        if isinstance(self.socket, TlsSocket) and not self.socket.fill(RECEIVE_BYTES):
+            return
         if not self.is_lingering:
             super().handle_read()
             return
@@ -153,16 +173,26 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
 class Front(TcpWSGIServer):  # type: ignore[misc]
     """Serves `application` on `listener`, with what `settings` say of connections.
 
-    `admit(path, authorization)` is asked about every request once its header is there, and returns status and message
-    of a refusal or None. `metrics` counts the connections that are closed because of a limit.
+    `admit(method, path, authorization)` is asked about every request once its header is there, and returns status and
+    message of a refusal or None. `metrics` counts the connections that are closed because of a limit.
+    `render_problem(status, message)` is the body of an answer to a request that the application does not get to see.
     """
 
     def __init__(
-        self, application: Flask, settings: Settings, listener: socket.socket, admit: Admit, metrics: Metrics
+        self,
+        application: Flask,
+        settings: HttpSettings,
+        listener: socket.socket,
+        admit: Admit,
+        metrics: Metrics,
+        render_problem: Callable[[int, str], bytes] = _render_problem,
     ) -> None:
         self.settings, self.admit, self.metrics = settings, admit, metrics
+        self.render_problem = render_problem
         self.channel_class = _Channel
         self.max_connections = _within_file_limit(settings.max_connections)
+        self.is_host_allowed = allowed_hosts(listener.getsockname()[0], settings.allowed_hosts)
+        self._tls = server_context(settings.certfile, settings.keyfile)
         self._next_maintenance = 0.0
         adjustments = Adjustments(
             sockets=[listener],
@@ -170,8 +200,11 @@ class Front(TcpWSGIServer):  # type: ignore[misc]
             connection_limit=2 * self.max_connections + OTHER_FILES,  # never reached: it would stop the accepting
             max_request_body_size=2 * settings.max_body_bytes,  # up to here the application refuses a chunked body
             recv_bytes=RECEIVE_BYTES,
+            channel_request_lookahead=1,  # goes on reading while a request is served, and so notices who hangs up
+            outbuf_overflow=IN_MEMORY,  # an answer is there already; on disk it would be lost where that is full
             asyncore_use_poll=True,
             ident=None,
+            url_scheme=self.scheme,
         )
         dispatcher = ThreadedTaskDispatcher()
         dispatcher.set_thread_count(adjustments.threads)
@@ -194,6 +227,18 @@ class Front(TcpWSGIServer):  # type: ignore[misc]
 
     def maintenance(self, now: float) -> None:
         """Waitress's own goes by the wall clock, which may jump; `turn` does its work."""
+
+    @property
+    def scheme(self) -> str:
+        """What its addresses begin with."""
+        return "http" if self._tls is None else "https"
+
+    def accept(self) -> tuple[socket.socket | TlsSocket, Any] | None:
+        """A new connection, None where none waits; under TLS the handshake is still to come."""
+        accepted: tuple[socket.socket, Any] | None = super().accept()
+        if accepted is None or self._tls is None:
+            return accepted
+        return TlsSocket(accepted[0], self._tls), accepted[1]
 
     def handle_accept(self) -> None:
         """Takes what waits: a turn costs the same for one connection as for many, and a crowd would hold up others."""

@@ -5,17 +5,35 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 
+from grrm.engine.scheduler import BatchScheduler
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.languages import display_name
-from grrm.judges.building import EMBEDDED_JUDGES, REWARD_MODEL_JUDGES, build_from_options, build_judge, options_of
+from grrm.inference.judge_sources import open_mixture
+from grrm.judges.building import (
+    ANSWER_JUDGES,
+    REWARD_MODEL_JUDGES,
+    build_from_options,
+    build_judge,
+    needs_no_model,
+    options_of,
+    prompts_from_options,
+)
 from grrm.judges.deadline import Deadline, TimedGenerator
+from grrm.judges.gated import GatedJudge
 from grrm.judges.interface import Judge, TextGenerator
+from grrm.judges.learned_metric import open_learned_metric
+from grrm.judges.metric_worker import METRIC_KINDS
 from grrm.judges.metrics import JudgeMetrics
+from grrm.judges.options import LearnedMetricOptions, read_options
+from grrm.judges.sources import MIXTURE, mixture_sources
+from grrm.rewards.gates import read_gates
 
-from .model import check_model_settings, model_name, open_model, open_reward_model
+from .model import check_model_settings, model_name, open_judge_model, open_reward_model
 from .settings import Settings
 
 
@@ -29,7 +47,9 @@ class HostedJudge:
 
     `answers` asks the model for one token, or is None where the judge itself is cheap to ask. `when_idle(act)` calls
     `act` once the model is free for the next call. `check_task` raises UserError for a task that no prompt can be made
-    of. Each call of the judge has `deadline_s` seconds on `deadline`.
+    of, `prompts_of` makes the prompts that the first questions about a group would be. Each call of the judge has
+    `deadline_s` seconds on `deadline`. With `takes_turns` there is one call at a time; otherwise callers are let in as
+    they come, and `scheduler` brings them together at the model.
     """
 
     judge: Judge
@@ -40,16 +60,60 @@ class HostedJudge:
     answers: Callable[[], bool] | None = None
     when_idle: Callable[[Callable[[], None]], None] = lambda act: act()
     check_task: Callable[[TranslationTask], None] = _any_task
+    prompts_of: Callable[..., list[str]] = lambda group, around=None: []
+    scheduler: BatchScheduler | None = None
+    title: str = ""
+
+    @property
+    def name(self) -> str:
+        """What requests, probes and counters call it."""
+        return self.title or self.judge.name
+
+    def told(self) -> dict[str, object]:
+        """What a probe is told of it."""
+        told: dict[str, object] = {"name": self.name, "model": self.model}
+        if self.counters is not None:
+            told |= {"counters": self.counters.values(), "mean_agreement": self.counters.mean_agreement()}
+        return told
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether the judge has one call at a time."""
+        return self.scheduler is None
+
+
+def build_hosted_judges(settings: Settings) -> list[HostedJudge]:
+    """All judges of the settings, the default one first. Raises UserError as `build_hosted_judge` does."""
+    named = settings.named_judges()
+    for one in named.values():
+        check_model_settings(one)  # of all, before the first is opened
+    hosted = {name: build_hosted_judge(one) for name, one in named.items()}
+    return [replace(one, title=name) if len(hosted) > 1 else one for name, one in hosted.items()]
 
 
 def build_hosted_judge(settings: Settings) -> HostedJudge:
-    """The judge, its model opened.
+    """The judge behind the settings' gates, its model opened.
 
     Raises UserError for settings that do not go together, and for a model or an option that cannot be used, where
     possible before weights are loaded.
     """
     check_model_settings(settings)
-    if settings.judge in EMBEDDED_JUDGES:
+    gates = read_gates(settings.gates)
+    hosted = _open(settings)
+    if not gates.gates:
+        return hosted
+    prompts_of = partial(hosted.prompts_of, around=lambda judge: GatedJudge(judge, gates))
+    return replace(hosted, judge=GatedJudge(hosted.judge, gates), prompts_of=prompts_of)
+
+
+def _open(settings: Settings) -> HostedJudge:
+    if settings.judge == MIXTURE:
+        return HostedJudge(open_mixture(mixture_sources(settings.judge_options)))
+    if settings.judge in METRIC_KINDS:
+        of_metric = read_options(LearnedMetricOptions, settings.judge_options)
+        metric = open_learned_metric(settings.judge, of_metric, settings.model, settings.judge_deadline_s)
+        return HostedJudge(metric, model=Path(str(metric.worker.model)).name)
+    if needs_no_model(settings.judge):
         return HostedJudge(build_judge(settings.judge, settings.judge_options))
     if settings.judge in REWARD_MODEL_JUDGES:
         counters = JudgeMetrics()
@@ -61,7 +125,8 @@ def build_hosted_judge(settings: Settings) -> HostedJudge:
         )
     options_of(settings.judge, settings.judge_options)  # refuses mistakes in them before the model is opened
     deadline, counters = Deadline(), JudgeMetrics()
-    opened, generator = open_model(settings, deadline)
+    model = open_judge_model(settings, deadline)
+    opened, generator = model.opened, model.generator
     if "prompt_length" in settings.judge_options and not opened.counts_tokens:
         raise UserError(
             "judge option 'prompt_length' counts tokens, which needs the folder of the tokenizer: set tokenizer, or "
@@ -79,7 +144,15 @@ def build_hosted_judge(settings: Settings) -> HostedJudge:
         deadline_s=settings.judge_deadline_s,
         answers=lambda: _answers(generator, opened.render),
         when_idle=generator.when_idle if isinstance(generator, TimedGenerator) else lambda act: act(),
-        check_task=_check_languages,
+        check_task=_any_task if settings.judge in ANSWER_JUDGES else _check_languages,
+        scheduler=model.scheduler,
+        prompts_of=partial(
+            prompts_from_options,
+            options=options,
+            count_tokens=generator.count_tokens,
+            render=opened.render,
+            special_tokens=opened.special_tokens,
+        ),
     )
 
 

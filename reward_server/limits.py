@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
-from grrm.rewards.protocol import RowsRequest, ScoreRequest, WireCandidate, WireGroup
+from grrm.rewards.protocol import ScoreRequest, WireCandidate, WireGroup
+from grrm.rewards.rows_protocol import RowsRequest
 
 from .problems import RequestProblem
 from .settings import Settings

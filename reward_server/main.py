@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
 import socket
-import sys
 import threading
-import time
-from collections.abc import Callable
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,15 +14,18 @@ from grrm.entry import read_assignments, run_main
 from grrm.errors import UserError
 from grrm.gqm.chat import CHAT_TEMPLATES
 from grrm.gqm.extraction import EXTRACTOR_TYPES
+from grrm.judges.building import JUDGES
 from grrm.judges.interface import Judge
-from grrm.startup import freeze_gc
 
 from .access import bind, read_token
-from .hosting import HostedJudge, build_hosted_judge
-from .settings import JUDGES, Settings, load_settings
+from .hosting import HostedJudge, build_hosted_judges
+from .logs import FORMATS, configure_logging
+from .running import leave, run_until_stopped
+from .settings import Settings, load_settings
+from .tls import server_context
 
 if TYPE_CHECKING:
-    from .front import Front
+    pass
 
 logger = logging.getLogger(__name__)
 LONGEST_TURN_S = 0.5
@@ -40,8 +37,9 @@ LONGEST_TURN_S = 0.5
 @click.option("--config", metavar="FILE", help="YAML file of settings; the options here override it.")
 @click.option(
     "--judge",
-    type=click.Choice(JUDGES),
-    help="Judge to host; rm, ranker, gqm (grrm), sqm, rubric and verifier need a model.  [default: chrf]",
+    metavar="NAME",
+    help=f"Judge to host, of {', '.join(JUDGES)}, mixture, or a function of your own, MODULE:FUNCTION; rm, ranker, "
+    "gqm (grrm), sqm, rubric and verifier need a model.  [default: chrf]",
 )
 @click.option("--model", help="Folder of the judge's checkpoint; with --openai-url the model's name there.")
 @click.option(
@@ -58,7 +56,7 @@ LONGEST_TURN_S = 0.5
     metavar="NAME=VALUE",
     help="With --backend fastdeploy: an option of it, such as tensor_parallel_size=2; may be given several times.",
 )
-@click.option("--dtype", type=click.Choice(DTYPES), help="Of the checkpoint's weights.  [default: float32]")
+@click.option("--dtype", type=click.Choice(DTYPES), help="Of the weights.  [default: auto; on a GPU as stored]")
 @click.option("--judge-deadline-s", type=float, help="Seconds that a model may take for one call.  [default: 600]")
 @click.option(
     "--judge-option",
@@ -82,6 +80,9 @@ LONGEST_TURN_S = 0.5
     help="After SIGTERM, for the requests that were accepted.  [default: --judge-deadline-s]",
 )
 @click.option("--log-file", "--log_file", metavar="FILE", help="Write the log there as well as to stderr.")
+@click.option("--log-format", type=click.Choice(FORMATS), help="Lines of the log.  [default: text]")
+@click.option("--certfile", metavar="FILE", help="Certificate chain in PEM form: the server then speaks HTTPS.")
+@click.option("--keyfile", metavar="FILE", help="Its private key, if that is not in the same file.")
 @click.option("--token-file", metavar="FILE", help="File with the token that clients must send.")
 @click.option("--token-env", metavar="NAME", help="Environment variable with the token that clients must send.")
 def main(
@@ -106,17 +107,23 @@ def main(
 
 def run(settings: Settings) -> None:
     """Serves the judge that the settings name until SIGTERM or SIGINT. Raises UserError when it cannot start."""
-    configure_logging(settings.log_file)
+    configure_logging(settings.log_file, settings.log_format)
+    server_context(settings.certfile, settings.keyfile)  # whose mistakes are told before the model is loaded
     token = read_token(settings.token_file, settings.token_env)
     # Bound before the model is loaded, which may take minutes: a port in use is an error at once, early clients wait.
     with bind(settings.host, settings.port, token) as listener:
-        serve(settings, build_hosted_judge(settings), token, listener)
+        serve(settings, build_hosted_judges(settings), token, listener)
 
 
 def serve(
-    settings: Settings, judge: Judge | HostedJudge, token: str | None, listener: socket.socket | None = None
+    settings: Settings,
+    judge: Judge | list[HostedJudge],
+    token: str | None,
+    listener: socket.socket | None = None,
 ) -> None:
-    """Serves `judge` until SIGTERM or SIGINT; prints `listening on URL` once connections are accepted.
+    """Serves `judge`, or several, the default one first, until SIGTERM or SIGINT.
+
+    It prints `listening on URL` once connections are accepted.
 
     Then it takes no more requests and ends once those it has are answered. Raises SystemExit 1 where `drain_timeout_s`
     or a second signal ended it before.
@@ -131,68 +138,16 @@ def serve(
     listener = listener or bind(settings.host, settings.port, token)
     app = RewardApp(settings, judge, token)
     front = Front(app.flask, settings, listener, app.refusal, app.metrics)
-    stops = _Stops(front.pull_trigger)
-    host, port = listener.getsockname()[:2]
-    click.echo(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}")
-    freeze_gc()  # or each collection during a request would also go through all that was imported
-    while not stops.count:
-        front.turn(LONGEST_TURN_S)
-    app.is_stopping = True
-    n_unanswered = _drain(front, stops, settings)
-    if n_unanswered:
-        logger.error("ended with %d requests unanswered", n_unanswered)
-    if n_unanswered or not _is_idle(app.hosted):
-        _leave(1 if n_unanswered else 0)
-
-
-class _Stops:
-    """Counts SIGTERM and SIGINT; the first asks for an orderly end, the second for an end at once."""
-
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self.count = 0
-        self._wake = wake
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._stop)
-
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        self.count += 1
-        self._wake()
-
-
-def _drain(front: Front, stops: _Stops, settings: Settings) -> int:
-    """Answers what was accepted; returns how many connections are still owed an answer at the end."""
-    allowed_s = settings.judge_deadline_s if settings.drain_timeout_s is None else settings.drain_timeout_s
-    ends = time.monotonic() + allowed_s
-    owed = front.served()
-    logger.info("stopping: %d connections are owed an answer, for which there are %g s", len(owed), allowed_s)
-    while owed and stops.count < 2 and time.monotonic() < ends:
-        front.turn(min(LONGEST_TURN_S, max(ends - time.monotonic(), 0.0)))
-        served = front.served()
-        owed = [channel for channel in owed if channel in served]
-    return len(owed)
-
-
-def configure_logging(log_file: str | None) -> None:
-    """Logs to stderr and, when named, to a file. Raises UserError when the file cannot be written."""
-    handlers: list[logging.Handler] = [logging.StreamHandler()]
-    if log_file is not None:
-        try:
-            handlers.append(logging.FileHandler(log_file, encoding="utf-8"))
-        except OSError as error:
-            raise UserError(f"cannot write the log file {log_file}: {error.strerror}") from error
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", handlers=handlers, force=True
-    )
+    slowest_s = max(one.judge_deadline_s for one in settings.named_judges().values())
+    allowed_s = slowest_s if settings.drain_timeout_s is None else settings.drain_timeout_s
+    n_unanswered = run_until_stopped(front, allowed_s, app.begin_stopping)
+    if n_unanswered or not all(map(_is_idle, app.judges)):
+        leave(1 if n_unanswered else 0)
 
 
 def _is_idle(hosted: HostedJudge) -> bool:
+    if hosted.scheduler is not None:
+        return hosted.scheduler.n_running == 0
     idle = threading.Event()
     hosted.when_idle(idle.set)
     return idle.is_set()
-
-
-def _leave(code: int) -> None:
-    """End the process at once, with what its threads do: a model's would make Python's teardown abort."""
-    logging.shutdown()
-    sys.stdout.flush()
-    os._exit(code)

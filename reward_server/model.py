@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from grrm.engine.open import OpenedGenerator, open_checkpoint, open_fastdeploy, open_servers
+from grrm.engine.open import OpenedGenerator, open_fastdeploy, open_model, open_servers
 from grrm.engine.options import FASTDEPLOY, OptionNames, check_reward_model_options, choose_back_end
+from grrm.engine.scheduler import BatchScheduler
 from grrm.errors import UserError
 from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.building import GENERATIVE_JUDGES, REWARD_MODEL_JUDGES
 from grrm.judges.deadline import Deadline, TimedGenerator
 from grrm.judges.interface import Judge, TextGenerator
+from grrm.judges.metric_worker import METRIC_KINDS
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.options import RewardModelOptions, read_options
 from grrm.rewards.bearer import token_from_env
@@ -27,6 +30,8 @@ _SETTINGS = {
     "fastdeploy_options": "fastdeploy_options",
     "dtype": "dtype",
     "max_num_seqs": "max_num_seqs",
+    "max_batched_tokens": "max_batched_tokens",
+    "memory_fraction": "memory_fraction",
 }
 _NAMES = OptionNames({option: f"'{setting}'" for option, setting in _SETTINGS.items()}, noun="reward server setting ")
 
@@ -42,11 +47,12 @@ def check_model_settings(settings: Settings) -> None:
                 "does not wait for an answer: leave it out, or use judge gqm or sqm"
             )
     elif settings.judge not in GENERATIVE_JUDGES:
+        own = ("model", "judge_deadline_s") if settings.judge in METRIC_KINDS else ()
         for name in (*_SETTINGS.values(), "chat_template", "judge_deadline_s"):
-            if name in given:
+            if name in given and name not in own:
                 raise UserError(
-                    f"reward server setting {name!r} has no effect, as judge {settings.judge!r} has no model: leave it "
-                    "out, or use judge rm, ranker, gqm or sqm"
+                    f"reward server setting {name!r} has no effect, as judge {settings.judge!r} has no model"
+                    f"{' of ours' if own else ''}: leave it out, or use judge rm, ranker, gqm or sqm"
                 )
         return
     empty = {name for name in ("model", "openai_urls") if not getattr(settings, name)}
@@ -69,8 +75,17 @@ def open_reward_model(settings: Settings, counters: JudgeMetrics) -> Judge:
     )
 
 
-def open_model(settings: Settings, deadline: Deadline) -> tuple[OpenedGenerator, TextGenerator]:
-    """The opened model, and its generator with the judge's deadline.
+@dataclass(frozen=True, slots=True)
+class JudgeModel:
+    """An opened model, its generator with the judge's deadline, and what schedules it where callers share a batch."""
+
+    opened: OpenedGenerator
+    generator: TextGenerator
+    scheduler: BatchScheduler | None = None
+
+
+def open_judge_model(settings: Settings, deadline: Deadline) -> JudgeModel:
+    """The model of the judge.
 
     Raises UserError, one sentence, for a checkpoint, an address, a tokenizer or a token that cannot be used.
     """
@@ -87,20 +102,27 @@ def open_model(settings: Settings, deadline: Deadline) -> tuple[OpenedGenerator,
             unanswered="mark",
             seconds_left=deadline.seconds_left,
         )
-        return opened, opened.generator
-    opened = _open_folder(settings)
-    return opened, TimedGenerator(opened.generator, deadline.seconds_left)
-
-
-def _open_folder(settings: Settings) -> OpenedGenerator:
+        return JudgeModel(opened, opened.generator)
     folder, template, n_seqs = str(settings.model), settings.chat_template, settings.max_num_seqs
     if settings.backend == FASTDEPLOY:
         # No deadline of FastDeploy's own: `TimedGenerator` stops waiting at the judge's.
         options = settings.fastdeploy_options
-        return open_fastdeploy(
+        opened = open_fastdeploy(
             folder, chat_template=template, max_num_seqs=n_seqs, options=options, deadline_s=None, quiet=True
         )
-    return open_checkpoint(folder, chat_template=template, max_num_seqs=n_seqs, dtype=settings.dtype, quiet=True)
+        return JudgeModel(opened, TimedGenerator(opened.generator, deadline.seconds_left))
+    model = open_model(
+        folder,
+        chat_template=template,
+        max_num_seqs=n_seqs,
+        dtype=settings.dtype,
+        prefill_tokens=settings.max_batched_tokens,
+        memory_fraction=settings.memory_fraction,
+        quiet=True,
+    )
+    scheduler = BatchScheduler(model.engine, max_batched_tokens=settings.max_batched_tokens)
+    opened = model.shared(scheduler, deadline)
+    return JudgeModel(opened, opened.generator, scheduler)
 
 
 def model_name(settings: Settings) -> str:

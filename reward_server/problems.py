@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from flask import Response
+import logging
+import uuid
 
-from grrm.rewards.protocol import Problem
+from flask import Response, request
+
+from grrm.rewards.protocol import PartialAnswer, Problem
+
+logger = logging.getLogger(__name__)
 
 
 class RequestProblem(Exception):
@@ -18,6 +23,14 @@ class RequestProblem(Exception):
         self.message = message
         self.field = field
         self.retry_after_s = retry_after_s
+
+
+class Unfinished(Exception):
+    """The request's deadline came first; `answer` has what was done."""
+
+    def __init__(self, answer: PartialAnswer) -> None:
+        super().__init__(answer.error_msg)
+        self.answer = answer
 
 
 class JudgeFailure(Exception):
@@ -42,3 +55,27 @@ def problem_response(
     if retry_after_s is not None:
         response.headers["Retry-After"] = str(retry_after_s)
     return response
+
+
+def answer_problem(problem: RequestProblem) -> Response:
+    """The answer to a request that cannot be served."""
+    return problem_response(problem.status, problem.message, field=problem.field, retry_after_s=problem.retry_after_s)
+
+
+def answer_unfinished(unfinished: Unfinished) -> Response:
+    """The answer at a request's deadline: what was done."""
+    return Response(unfinished.answer.model_dump_json(), status=504, mimetype="application/json")
+
+
+def answer_judge_failure(failure: JudgeFailure) -> Response:
+    """The answer to a request that the judge failed on."""
+    return problem_response(500, str(failure), reference_id=failure.reference_id)
+
+
+def answer_defect(error: Exception) -> Response:
+    """The answer where the server itself is at fault; the log has the details."""
+    reference_id = uuid.uuid4().hex[:12]
+    logger.error("request to %s failed, reference %s", request.path, reference_id, exc_info=error)
+    return problem_response(
+        500, f"the server failed, its log has the details under {reference_id}", reference_id=reference_id
+    )

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from grrm.gqm.chat import EOS_TEXT, USER_START
 from grrm.gqm.groups import Candidate, Group, TranslationTask
 from grrm.gqm.mt_prompts import recover_mt_task
-from grrm.rewards.protocol import RowsRequest, RowTask, WireVerdict, task_of
+from grrm.rewards.protocol import WireVerdict
+from grrm.rewards.rows_protocol import RowsRequest, RowTask
 
 Extract = Callable[[str], str | None]
 
@@ -54,7 +55,8 @@ def find_task(src: str, tgt: str, special_tokens: Sequence[str]) -> TranslationT
     if label.startswith("{") and '"source"' in label:
         try:
             # A tokenizer of another family ends the label with a token that is not among ours.
-            return task_of(RowTask.model_validate_json(label[: label.rfind("}") + 1]))
+            row = RowTask.model_validate_json(label[: label.rfind("}") + 1])
+            return TranslationTask(row.source, row.src_lang, row.trg_lang, row.reference)
         except ValidationError:
             reference = None
     prompt = _user_text(src, special_tokens)

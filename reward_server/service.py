@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
+from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
+from grrm.judges.deadline import Abandoned, DeadlinePassed
 from grrm.rewards.constant_scores import ConstantScoreAlarm
 from grrm.rewards.protocol import WireVerdict, wire_verdict
 
 from .hosting import HostedJudge
 from .metrics import Metrics
-from .problems import JudgeFailure
+from .problems import JudgeFailure, RequestProblem
+from .settings import Settings
 from .turns import Turns
 
 logger = logging.getLogger(__name__)
 HUNG_TIMES, SHORTEST_HUNG_S = 10.0, 60.0
+GROUPS_AT_A_TIME = 32
 PROBE_S = 30.0  # what a model may take for one token; a large one on a CPU needs seconds
 
 CANARY = Group(
@@ -32,29 +36,73 @@ CANARY = Group(
 )
 
 
+def _late(group: Group) -> Verdict:
+    return Verdict.unscored(len(group.candidates), Status.JUDGE_TIMEOUT)
+
+
+def _never() -> bool:
+    return False
+
+
+def services_of(judges: Sequence[HostedJudge], settings: Settings, metrics: Metrics) -> dict[str, JudgeService]:
+    """The judges by name, each with its manners."""
+    return {
+        one.name: JudgeService(
+            one,
+            metrics,
+            wait_s=settings.judge_wait_s,
+            max_groups=settings.max_groups,
+            hung_after_s=settings.judge_deadline_s if math.isinf(one.deadline_s) else one.deadline_s,
+        )
+        for one in judges
+    }
+
+
 class JudgeService:
-    """Gives every judge the same manners. Judges need not be thread-safe: callers take turns, and share them."""
+    """Gives every judge the same manners. Those that are not thread-safe are asked in turns, which callers share."""
 
     def __init__(
         self, hosted: HostedJudge, metrics: Metrics, *, wait_s: float, max_groups: int, hung_after_s: float
     ) -> None:
-        self._hosted = hosted
+        self.hosted = self._hosted = hosted
         self._metrics = metrics
         self._wait_s = wait_s
-        self._turns = Turns(self._judge_checked, hosted.when_idle, max_groups)
+        self._turns = Turns(self._judge_until, hosted.when_idle, max_groups, self._waited)
         self._has_answered = False
         self._hung_after_s = hung_after_s
-        self._call_began_s: float | None = None
+        self._calls_began_s: dict[object, float] = {}  # of the calls under way
         self._longest_call_s: float | None = None
-        self._alarm = ConstantScoreAlarm(f"judge {hosted.judge.name}")
+        self._lock = threading.Lock()
+        self._is_trying = threading.Lock()
+        self._alarm = ConstantScoreAlarm(f"judge {hosted.name}")
 
-    def judge_groups(self, groups: Sequence[Group]) -> list[WireVerdict]:
-        """One verdict per group, order kept; waits for its turn.
+    def judge_groups(
+        self, groups: Sequence[Group], is_abandoned: Callable[[], bool] = _never, until: float = math.inf
+    ) -> list[WireVerdict]:
+        """One verdict per group, order kept; waits for its turn where the judge takes turns.
 
-        Raises RequestProblem 503 when the judge is not free in time and JudgeFailure when it raises, answers another
-        number of groups or of candidates, or ranks candidates that are not there.
+        `is_abandoned` says when nobody waits for the verdicts any more. Groups that are not done at `until`, on
+        time.monotonic()'s clock, are unscored with JUDGE_TIMEOUT. Raises RequestProblem 503 when the judge is not
+        free in time or the verdicts are abandoned, and JudgeFailure when it raises, answers another number of groups or
+        of candidates, or ranks candidates that are not there.
         """
-        return self._turns.judge(groups, self._wait_s) if groups else []
+        if not groups:
+            return []
+        try:
+            if self._hosted.takes_turns:
+                return self._turns.judge(groups, self._wait_s, is_abandoned, until)
+            self._waited(0.0)  # let in at once: what it waits for is inside the model
+            return self._judge_checked(groups, is_abandoned, until)
+        except DeadlinePassed:
+            return [wire_verdict(group, _late(group)) for group in groups]
+        except Abandoned as error:
+            self._metrics.add("grrm_abandoned_requests_total")
+            raise RequestProblem(503, "the client has gone", retry_after_s=1) from error
+
+    @property
+    def n_waiting(self) -> int:
+        """Requests that the judge has not begun with."""
+        return self._turns.n_waiting
 
     def is_ready(self) -> bool:
         """True when the judge, or the model behind it, answered last time; one that has not yet is tried out.
@@ -65,11 +113,21 @@ class JudgeService:
         if self._is_hung():
             return False
         if not self._has_answered:
-            self._turns.try_now(self._try_out)
+            self._try_now()
         return self._has_answered
 
+    def _try_now(self) -> None:
+        if self._hosted.takes_turns:
+            self._turns.try_now(self._try_out)
+        elif self._is_trying.acquire(blocking=False):
+            try:
+                self._try_out()
+            finally:
+                self._is_trying.release()
+
     def _is_hung(self) -> bool:
-        began_s, longest_s = self._call_began_s, self._longest_call_s
+        with self._lock:
+            began_s, longest_s = min(self._calls_began_s.values(), default=None), self._longest_call_s
         if began_s is None:
             return False
         usual_s = math.inf if longest_s is None else max(HUNG_TIMES * longest_s, SHORTEST_HUNG_S)
@@ -86,35 +144,64 @@ class JudgeService:
         except JudgeFailure:
             return
         except Exception:  # whatever the model raises means "not ready", and a probe is no place to fail
-            logger.exception("the model of judge %s does not answer", self._hosted.judge.name)
+            logger.exception("the model of judge %s does not answer", self._hosted.name)
 
-    def _judge_checked(self, groups: Sequence[Group]) -> list[WireVerdict]:
-        start_s = self._call_began_s = time.perf_counter()
-        judge = self._hosted.judge
+    def _waited(self, seconds: float) -> None:
+        self._metrics.observe("grrm_queue_wait_seconds", seconds, judge=self._hosted.name)
+
+    def _judge_until(self, groups: Sequence[Group], until: float) -> list[WireVerdict]:
+        return self._judge_checked(groups, until=until)
+
+    def _judge_checked(
+        self, groups: Sequence[Group], is_abandoned: Callable[[], bool] = _never, until: float = math.inf
+    ) -> list[WireVerdict]:
+        call, start_s = object(), time.perf_counter()
         self._metrics.add("grrm_judge_calls_total")
+        with self._lock:
+            self._calls_began_s[call] = start_s
         try:
-            with self._hosted.deadline.within(self._hosted.deadline_s):
-                verdicts = judge.judge(groups)
+            seconds = min(self._hosted.deadline_s, max(until - time.monotonic(), 0.0))
+            with self._hosted.deadline.within(seconds, is_abandoned):
+                verdicts = self._verdicts(groups, until)
             answers = [wire_verdict(group, verdict) for group, verdict in zip(groups, verdicts, strict=True)]
+        except Abandoned:
+            raise
         except Exception as error:
             reference_id = uuid.uuid4().hex[:12]
             self._has_answered = False
             self._metrics.add("grrm_judge_failures_total")
-            logger.exception("judge %s failed on %d groups, reference %s", judge.name, len(groups), reference_id)
+            logger.exception("judge %s failed on %d groups, reference %s", self._hosted.name, len(groups), reference_id)
             raise JudgeFailure(reference_id) from error
         finally:
-            self._call_began_s = None
+            with self._lock:
+                del self._calls_began_s[call]
         took_s = time.perf_counter() - start_s
-        self._longest_call_s = max(self._longest_call_s or 0.0, took_s)
         self._metrics.add("grrm_judge_seconds_total", took_s)
-        self._count(answers)
+        self._metrics.observe("grrm_judge_call_seconds", took_s, judge=self._hosted.name)
+        self._metrics.observe("grrm_batch_groups", len(groups), judge=self._hosted.name)
+        for answer in answers:
+            if answer.attempts:
+                self._metrics.observe("grrm_reply_tokens", answer.tokens, judge=self._hosted.name)
+        with self._lock:
+            self._longest_call_s = max(self._longest_call_s or 0.0, took_s)
+            self._count(answers, is_cut_short=time.monotonic() >= until)
         return answers
 
-    def _count(self, answers: Sequence[WireVerdict]) -> None:
+    def _verdicts(self, groups: Sequence[Group], until: float) -> list[Verdict]:
+        """The judge's verdicts; one that looks at no clock is asked about a few groups at a time."""
+        judge = self._hosted.judge
+        if math.isinf(until) or self._hosted.answers is not None:
+            return judge.judge(groups)
+        done: list[Verdict] = []
+        while len(done) < len(groups) and time.monotonic() < until:
+            done += judge.judge(groups[len(done) : len(done) + GROUPS_AT_A_TIME])
+        return done + [_late(group) for group in groups[len(done) :]]
+
+    def _count(self, answers: Sequence[WireVerdict], *, is_cut_short: bool) -> None:
         statuses = Counter(candidate.status for answer in answers for candidate in answer.candidates)
         if any(status.is_scored or status is Status.JUDGE_UNPARSABLE for status in statuses):
             self._has_answered = True
-        elif any(status in (Status.JUDGE_TIMEOUT, Status.JUDGE_UNREACHABLE) for status in statuses):
+        elif not is_cut_short and statuses.keys() & {Status.JUDGE_TIMEOUT, Status.JUDGE_UNREACHABLE}:
             self._has_answered = False
         scores = [c.score for answer in answers for c in answer.candidates if c.status is Status.SCORED]
         if self._alarm.watch(score for score in scores if score is not None):

@@ -4,32 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, field_validator
 
-from grrm.engine.options import BACKENDS, DTYPES
+from grrm.engine.options import AUTO_DTYPE, BACKENDS, DTYPES
 from grrm.errors import UserError, nearest_name, require_known
 from grrm.gqm.chat import CHAT_TEMPLATES
 from grrm.gqm.extraction import EXTRACTOR_TYPES
-from grrm.judges.building import EMBEDDED_JUDGES, GENERATIVE_JUDGES, REWARD_MODEL_JUDGES
-from grrm.rewards.protocol import first_error
+from grrm.judges.building import JUDGES, check_judge_name
+from grrm.judges.sources import MIXTURE
+from grrm.rewards.validation import first_error
 
 Count = Annotated[int, Field(ge=1)]
-JUDGES = (*EMBEDDED_JUDGES, *REWARD_MODEL_JUDGES, *GENERATIVE_JUDGES)
 SPECIAL_TOKENS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>")
 
 
-class Settings(BaseModel):
-    """All settings with their defaults; the YAML file has the same keys, the command line the commoner ones."""
+class HttpSettings(BaseModel):
+    """What any of the HTTP servers listens on, and what its clients may do."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8731
+    certfile: str | None = None  # certificate chain in PEM form: the server then speaks HTTPS
+    keyfile: str | None = None  # its private key, where that is not in the same file
+    allowed_hosts: list[str] = []  # names that requests may call this server by; on loopback those of loopback
+    log_file: str | None = None
+    log_format: Literal["text", "json"] = "text"
+    token_file: str | None = None
+    token_env: str | None = None
+    header_timeout_s: Annotated[FiniteFloat, Field(gt=0)] = 10.0  # from the first byte of a request to its last header
+    body_timeout_s: Annotated[FiniteFloat, Field(gt=0)] = 60.0  # from the first byte of a request to its last
+    max_connections: Count = 1024
+    max_connections_per_address: Count = 256
+    max_body_bytes: Count = 64 * 2**20
+    max_in_flight: Count = 64  # scoring requests at once; more are told to come back
+
+
+JUDGE_KEYS = (
+    *("judge", "judge_options", "gates", "judge_deadline_s", "model", "openai_urls", "openai_token_env", "tokenizer"),
+    *("backend", "fastdeploy_options", "chat_template", "dtype", "max_num_seqs", "max_batched_tokens"),
+    "memory_fraction",
+)
+
+
+class Settings(HttpSettings):
+    """All settings with their defaults; the YAML file has the same keys, the command line the commoner ones."""
+
     judge: str = "chrf"
-    judge_options: dict[str, Any] = {}  # the judge's own: GQMOptions, SQMOptions, RewardModelOptions, metric
+    judge_options: dict[str, Any] = {}  # its own: GQMOptions, SQMOptions, RewardModelOptions, metric, sources
+    gates: dict[str, Any] = {}  # what a translation must pass before it is judged
     model: str | None = None  # folder of the judge's checkpoint; with openai_urls its name there
     openai_urls: list[str] = []  # OpenAI-compatible servers of the model, a pool of equals
     openai_token_env: str | None = None  # environment variable with their bearer token
@@ -37,27 +63,22 @@ class Settings(BaseModel):
     backend: str = "paddle"  # what runs a checkpoint, in this process: paddle or fastdeploy
     fastdeploy_options: dict[str, Any] = {}  # with backend fastdeploy: its own, such as tensor_parallel_size
     chat_template: str = "chatml"
-    dtype: str = "float32"
+    dtype: str = AUTO_DTYPE
     max_num_seqs: Count = 256  # replies that a checkpoint writes at once
+    max_batched_tokens: Count | None = None  # of prompts that are read between two tokens of running replies
+    memory_fraction: Annotated[FiniteFloat, Field(gt=0, lt=1)] | None = None  # of the device, for keys and values
     judge_deadline_s: Annotated[FiniteFloat, Field(gt=0)] = 600.0  # what a model may take for one call of the judge
+    judges: dict[str, dict[str, Any]] = {}  # further judges by name, each with settings from `judge` to here
     extractor_type: str = "line"
     default_reward: FiniteFloat = 0.0  # POST /: the reward of an unscored row, neither scaled nor penalised
     score_scale_factor: FiniteFloat = 0.1  # POST /: reward = score * score_scale_factor
     special_tokens: list[str] = list(SPECIAL_TOKENS)  # removed from what PaddleNLP's trainer sends
-    log_file: str | None = None
-    token_file: str | None = None
-    token_env: str | None = None
     drain_timeout_s: Annotated[FiniteFloat, Field(ge=0)] | None = None  # after SIGTERM; None: judge_deadline_s
-    header_timeout_s: Annotated[FiniteFloat, Field(gt=0)] = 10.0  # from the first byte of a request to its last header
-    body_timeout_s: Annotated[FiniteFloat, Field(gt=0)] = 60.0  # from the first byte of a request to its last
-    max_connections: Count = 1024
-    max_connections_per_address: Count = 256
-    max_body_bytes: Count = 64 * 2**20
+    max_tokens_in_flight: Count = 2**24  # of requests' bodies together, four bytes being taken for one
     max_groups: Count = 4096
     max_candidates: Count = 256  # per group
     max_rows: Count = 65_536  # candidates of all groups of a request
     max_text_chars: Count = 65_536  # per text; n-grams of a text take some thousand times its size
-    max_in_flight: Count = 64  # scoring requests at once; more are told to come back
     judge_wait_s: Annotated[FiniteFloat, Field(gt=0)] = 1800.0  # how long a request waits for its turn
     answer_cache_entries: Count = 256
     answer_cache_bytes: Count = 64 * 2**20
@@ -65,7 +86,38 @@ class Settings(BaseModel):
     @field_validator("judge")
     @classmethod
     def _known_judge(cls, judge: str) -> str:
-        return _known("judge", judge, JUDGES)
+        try:
+            check_judge_name(judge, (*JUDGES, MIXTURE))
+        except UserError as error:
+            raise ValueError(str(error)) from error  # pydantic adds the key
+        return judge
+
+    @field_validator("judges")
+    @classmethod
+    def _judges_with_settings(cls, judges: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        for name, values in judges.items():
+            try:
+                for key in values:
+                    require_known(f"setting of judge {name!r}", key, JUDGE_KEYS)
+                cls.model_validate(values)
+            except ValidationError as error:
+                _, key, message = first_error(error)
+                raise ValueError(f"{key!r} of judge {name!r}: {message}") from error
+            except UserError as error:
+                raise ValueError(str(error)) from error
+        return judges
+
+    def named_judges(self) -> dict[str, Settings]:
+        """The settings of every judge by its name, the default one first: that of `judge`, else the first of `judges`.
+
+        Raises UserError where two have the same name.
+        """
+        named = {name: Settings.model_validate(values) for name, values in self.judges.items()}
+        if named and not self.model_fields_set & {*JUDGE_KEYS}:
+            return named
+        if self.judge in named:
+            raise UserError(f"two judges are called {self.judge!r}: give the one in 'judges' another name")
+        return {self.judge: self, **named}
 
     @field_validator("backend")
     @classmethod

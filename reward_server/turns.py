@@ -2,52 +2,72 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from grrm.gqm.groups import Group
+from grrm.judges.deadline import Abandoned, DeadlinePassed
 from grrm.rewards.protocol import WireVerdict
 
 from .problems import JudgeFailure, RequestProblem
 
 T = TypeVar("T")
 Act = Callable[[], None]
+POLL_S = 0.5  # how often a request that waits looks whether its client is still there
 
 
 @dataclass(eq=False, slots=True)
 class _Request:
     groups: Sequence[Group]
+    until: float
+    arrived: float = field(default_factory=time.monotonic)
     answer: Future[list[WireVerdict]] = field(default_factory=Future)
 
 
 class Turns:
     """Calls `judge` from one thread at a time, with the groups of all requests that wait.
 
-    A call has at most `max_groups` groups, unless a single request has more. Where a call for several requests fails,
+    A call has at most `max_groups` groups, unless a single request has more, and is to end with the latest deadline of
+    its requests. Where a call for several requests fails,
     each of them is judged by itself, so that it can only fail by its own groups. After a call `when_idle(act)` says,
-    by calling `act`, when the next one may begin.
+    by calling `act`, when the next one may begin. `waited(seconds)` is told how long each request waited for its call.
     """
 
     def __init__(
-        self, judge: Callable[[Sequence[Group]], list[WireVerdict]], when_idle: Callable[[Act], None], max_groups: int
+        self,
+        judge: Callable[[Sequence[Group], float], list[WireVerdict]],
+        when_idle: Callable[[Act], None],
+        max_groups: int,
+        waited: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self._judge = judge
         self._when_idle = when_idle
         self._max_groups = max_groups
+        self._waited = waited
         self._waiting: list[_Request] = []
         self._is_taken = False
         self._changed = threading.Condition()
 
-    def judge(self, groups: Sequence[Group], wait_s: float) -> list[WireVerdict]:
+    def judge(
+        self,
+        groups: Sequence[Group],
+        wait_s: float,
+        is_abandoned: Callable[[], bool] = lambda: False,
+        until: float = math.inf,
+    ) -> list[WireVerdict]:
         """One verdict per group, order kept.
 
-        Raises RequestProblem 503 when no turn comes within `wait_s`, and the JudgeFailure of its own groups.
+        Raises RequestProblem 503 when no turn comes within `wait_s`, the JudgeFailure of its own groups, Abandoned
+        where `is_abandoned` says before its turn that nobody waits for it, and DeadlinePassed where `until`, on
+        time.monotonic()'s clock, passes before its turn or while another request's thread makes the call.
         """
-        request = _Request(groups)
-        batch = self._wait(request, wait_s)
+        request = _Request(groups, until)
+        batch = self._wait(request, wait_s, is_abandoned)
         if batch:
             try:
                 self._serve(batch)
@@ -58,6 +78,11 @@ class Turns:
                     self._changed.notify_all()  # the answers are there, though the judge may not be idle yet
                 self._when_idle(self._free)
         return request.answer.result()
+
+    @property
+    def n_waiting(self) -> int:
+        """Requests that wait for their turn."""
+        return len(self._waiting)
 
     def try_now(self, work: Callable[[], T]) -> T | None:
         """What `work` returns, or None when the judge is not free at once."""
@@ -70,15 +95,25 @@ class Turns:
         finally:
             self._when_idle(self._free)
 
-    def _wait(self, request: _Request, wait_s: float) -> list[_Request]:
+    def _wait(self, request: _Request, wait_s: float, is_abandoned: Callable[[], bool]) -> list[_Request]:
         """The requests to serve when it is this one's turn; none when another turn serves or served it."""
+        ends = min(time.monotonic() + wait_s, request.until)
         with self._changed:
             self._waiting.append(request)
-            has_turn = self._changed.wait_for(lambda: request.answer.done() or not self._is_taken, wait_s)
+            has_turn = False
+            while not has_turn and time.monotonic() < ends and not (request in self._waiting and is_abandoned()):
+                left_s = min(ends - time.monotonic(), POLL_S)
+                has_turn = self._changed.wait_for(lambda: request.answer.done() or not self._is_taken, left_s)
             if request not in self._waiting:
+                if not has_turn and time.monotonic() >= request.until:
+                    raise DeadlinePassed
                 return []
             if not has_turn:
                 self._waiting.remove(request)
+                if is_abandoned():
+                    raise Abandoned
+                if time.monotonic() >= request.until:
+                    raise DeadlinePassed
                 raise RequestProblem(503, "the judge is busy", retry_after_s=5)
             self._is_taken = True
             return self._take(request)
@@ -90,11 +125,14 @@ class Turns:
                 batch.append(request)
                 n_groups += len(request.groups)
         self._waiting = [request for request in self._waiting if request not in batch]
+        for request in batch:
+            self._waited(time.monotonic() - request.arrived)
         return batch
 
     def _serve(self, batch: Sequence[_Request]) -> None:
+        groups = [group for request in batch for group in request.groups]
         try:
-            verdicts = iter(self._judge([group for request in batch for group in request.groups]))
+            verdicts = iter(self._judge(groups, max(request.until for request in batch)))
         except JudgeFailure as failure:
             if len(batch) == 1:
                 batch[0].answer.set_exception(failure)

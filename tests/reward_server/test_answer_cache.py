@@ -16,15 +16,15 @@ def make_cache(**bounds):
 
 
 def put(cache, name, size=1):
-    return cache.get_or_compute(name, b"", lambda: b"x" * size)
+    return cache.get_or_compute(name, b"", lambda _: b"x" * size)
 
 
-def never():
+def never(_):
     raise AssertionError("must not be computed")
 
 
 def is_kept(cache, name):
-    return cache.get_or_compute(name, b"", lambda: b"new")[1]
+    return cache.get_or_compute(name, b"", lambda _: b"new")[1]
 
 
 def test_oldest_answer_is_dropped_beyond_the_number_of_entries():
@@ -64,14 +64,15 @@ class Blocked:
     def __init__(self, outcome):
         self.started, self.released, self.outcome = threading.Event(), threading.Event(), outcome
 
-    def __call__(self):
+    def __call__(self, is_abandoned):
+        self.is_abandoned = is_abandoned
         self.started.set()
         assert self.released.wait(10)
-        return self.outcome()
+        return self.outcome(None)
 
 
 def test_repeats_of_a_request_under_way_wait_and_share_its_answer():
-    cache, compute = make_cache(), Blocked(lambda: b"answer")
+    cache, compute = make_cache(), Blocked(lambda _: b"answer")
     with ThreadPoolExecutor(3) as threads:
         first = threads.submit(cache.get_or_compute, "a", b"", compute)
         assert compute.started.wait(10)
@@ -83,12 +84,12 @@ def test_repeats_of_a_request_under_way_wait_and_share_its_answer():
 
 
 def test_repeats_share_a_failure_and_later_ones_try_again():
-    cache, compute = make_cache(), Blocked(lambda: 1 / 0)
+    cache, compute = make_cache(), Blocked(lambda _: 1 / 0)
     entry_seen = threading.Event()
 
     def repeat():
         entry_seen.set()
-        return cache.get_or_compute("a", b"", lambda: b"second try")
+        return cache.get_or_compute("a", b"", lambda _: b"second try")
 
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(cache.get_or_compute, "a", b"", compute)
@@ -103,11 +104,11 @@ def test_repeats_share_a_failure_and_later_ones_try_again():
             assert waiting.result() == (b"second try", False)
         else:
             assert isinstance(waiting.exception(), ZeroDivisionError)
-    assert cache.get_or_compute("a", b"", lambda: b"later")[0] in (b"second try", b"later")
+    assert cache.get_or_compute("a", b"", lambda _: b"later")[0] in (b"second try", b"later")
 
 
 def test_repeat_does_not_wait_for_ever():
-    cache, compute = make_cache(wait_s=0.05), Blocked(lambda: b"answer")
+    cache, compute = make_cache(wait_s=0.05), Blocked(lambda _: b"answer")
     with ThreadPoolExecutor(1) as threads:
         first = threads.submit(cache.get_or_compute, "a", b"", compute)
         assert compute.started.wait(10)
@@ -119,7 +120,7 @@ def test_repeat_does_not_wait_for_ever():
 
 
 def test_request_under_way_is_never_dropped():
-    cache, compute = make_cache(max_entries=1), Blocked(lambda: b"answer")
+    cache, compute = make_cache(max_entries=1), Blocked(lambda _: b"answer")
     with ThreadPoolExecutor(1) as threads:
         first = threads.submit(cache.get_or_compute, "slow", b"", compute)
         assert compute.started.wait(10)
@@ -128,3 +129,21 @@ def test_request_under_way_is_never_dropped():
         compute.released.set()
         assert first.result(10)[0] == b"answer"
     assert is_kept(cache, "slow")
+
+
+def test_a_request_is_abandoned_once_all_who_wait_for_its_answer_are_gone():
+    cache, compute = make_cache(), Blocked(lambda _: b"answer")
+    gone = [False, False]
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(cache.get_or_compute, "a", b"", compute, lambda: gone[0])
+        assert compute.started.wait(10)
+        repeat = threads.submit(cache.get_or_compute, "a", b"", never, lambda: gone[1])
+        while len(cache._entries["a"].clients_gone) < 2:
+            threading.Event().wait(0.001)
+        found = [compute.is_abandoned()]
+        for client in range(2):
+            gone[client] = True
+            found.append(compute.is_abandoned())
+        compute.released.set()
+        assert (first.result(10)[0], repeat.result(10)[0]) == (b"answer", b"answer")
+    assert found == [False, False, True]

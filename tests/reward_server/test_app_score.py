@@ -268,3 +268,23 @@ def test_request_that_waits_too_long_for_the_judge_is_told_to_come_back():
         assert first.result(10).status_code == 200
     assert (waiting.status_code, waiting.headers["Retry-After"]) == (503, "5")
     assert (repeat.status_code, repeat.headers["Retry-After"]) == (503, "5")
+
+
+def test_large_requests_wait_for_their_turn_and_one_alone_is_always_let_in():
+    release, started = threading.Event(), threading.Event()
+
+    def hold():
+        started.set()
+        assert release.wait(10)
+
+    app = create_app(Settings(max_tokens_in_flight=300), RecordingJudge(hold))
+    large = score_body(group("g", "x" * 2000), request_id="large")
+    with ThreadPoolExecutor(2) as threads:
+        alone = threads.submit(app.test_client().post, "/v1/score", json=large)
+        assert started.wait(10)
+        beside = app.test_client().post("/v1/score", json=score_body())
+        release.set()
+        assert alone.result(10).status_code == 200
+    assert (beside.status_code, beside.headers["Retry-After"]) == (503, "1")
+    assert "tokens" in beside.get_json()["error_msg"]
+    assert app.test_client().post("/v1/score", json=score_body()).status_code == 200

@@ -75,6 +75,7 @@ def test_an_untrained_checkpoint_is_hosted_and_no_score_is_made_up(checkpoint):
         verdict = post(url, BODY, "/v1/score")
         assert statuses_of(verdict) == [("judge_unparsable", None)] * 3
         assert verdict["verdicts"][0]["attempts"] == 2
+        assert verdict["verdicts"][0]["rejections"] == ["truncated"] * 2
         assert post(url, ROWS) == {"error_code": 0, "error_msg": "Success", "score": [-0.5] * 3}
         judge = requests.get(f"{url}/healthz", timeout=10).json()["judge"]
         assert (judge["name"], judge["model"], judge["counters"]["retries"]) == ("gqm", "tiny-grrm", 2)

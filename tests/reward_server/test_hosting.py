@@ -21,8 +21,11 @@ from grrm.judges.deadline import Deadline, TimedGenerator
 from grrm.judges.interface import GeneratedText
 from grrm.judges.metrics import COUNTERS, JudgeMetrics
 from grrm.judges.options import GQMOptions
+from grrm.rewards.mixing import mix
+from grrm.rewards.protocol import AnswerError, ScoreRequest, verdicts_from_answer
 from grrm_reward_server.app import create_app
 from grrm_reward_server.hosting import HostedJudge, build_hosted_judge
+from grrm_reward_server.model import JudgeModel
 from grrm_reward_server.settings import Settings
 
 NOWHERE = "http://127.0.0.1:1"
@@ -56,7 +59,8 @@ def hosting(model, judge=None, **values):
 def test_every_generative_judge_scores_with_a_server_of_its_model(model_server, name):
     app = create_app(Settings(), hosted(judge=name, openai_urls=[model_server.url], model="judge-7b"))
     answer = app.test_client().post("/v1/score", json=score_body(group("g", "one", "two"))).get_json()
-    expected = {"sqm": [7.0, 7.0], "rubric": [7.0, 7.0], "verifier": [10.0, 10.0]}.get(name, [7.0, 2.0])
+    of_one = {"sqm": 7.0, "rubric": 7.0, "verifier": 10.0, "rule+rubric": 7.0, "rule+verifier": 10.0}
+    expected = [of_one[name]] * 2 if name in of_one else [7.0, 2.0]
     assert [candidate["score"] for candidate in answer["verdicts"][0]["candidates"]] == expected
     assert {request["model"] for request in model_server.requests} == {"judge-7b"}
 
@@ -72,6 +76,60 @@ def test_options_template_and_token_reach_the_model_server(model_server, monkeyp
     assert request["prompt"].startswith("Given a source text in German")
     assert "for example" in request["prompt"]
     assert model_server.tokens[0] == "Bearer s3cret"
+
+
+def test_a_mixture_is_hosted_and_a_client_gets_its_parts():
+    sources = [{"judge": "chrf", "weight": 3}, {"judge": "consensus", "normalise": "rank"}]
+    judge = hosted(judge="mixture", judge_options={"sources": sources}).judge
+    body = score_body(group("g", "Good morning, Anna!", "Good day, Anna!"))
+    answer = make_client(judge).post("/v1/score", json=body)
+    request = ScoreRequest.model_validate(body)
+    (verdict,) = verdicts_from_answer(request, answer.data)
+    assert [(part.name, part.weight, part.normalise) for part in verdict.parts] == [
+        ("chrf", 3.0, "none"),
+        ("consensus", 1.0, "rank"),
+    ]
+    assert mix(verdict.parts).scores == verdict.scores
+    assert len(set(verdict.parts[0].scores)) == 2
+
+
+def test_parts_follow_their_candidates_whatever_the_order_of_the_answer():
+    sources = [{"judge": "chrf"}]
+    body = score_body(group("g", "Good morning, Anna!", "Good day, Anna!"))
+    client = make_client(hosted(judge="mixture", judge_options={"sources": sources}).judge)
+    answer = client.post("/v1/score", json=body).get_json()
+    (verdict,) = answer["verdicts"]
+    for column in (verdict["candidates"], verdict["parts"][0]["scores"], verdict["parts"][0]["statuses"]):
+        column.reverse()
+    (found,) = verdicts_from_answer(ScoreRequest.model_validate(body), json.dumps(answer).encode())
+    assert found.parts[0].scores == found.scores
+    verdict["parts"][0]["scores"].pop()
+    with pytest.raises(AnswerError, match="part 'chrf' has not one status and one score for each candidate"):
+        verdicts_from_answer(ScoreRequest.model_validate(body), json.dumps(answer).encode())
+
+
+def test_a_function_of_the_users_own_is_hosted(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from grrm.gqm.groups import Status, Verdict\n"
+        "def judge(groups, points=1.0):\n"
+        "    return [Verdict((Status.SCORED,) * len(g.candidates), (points,) * len(g.candidates)) for g in groups]\n"
+    )
+    judge = hosted(judge=f"{tmp_path}/mine.py:judge", judge_options={"points": 4.0}).judge
+    answer = make_client(judge).post("/v1/score", json=score_body(group("g", "a", "b"))).get_json()
+    assert [candidate["score"] for candidate in answer["verdicts"][0]["candidates"]] == [4.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "judge 'mixture' needs the option sources"),
+        ({"source": []}, "did you mean 'sources'"),
+        ({"sources": [{"judge": "chr"}]}, "sources, entry 1: unknown judge 'chr'"),
+    ],
+)
+def test_a_mixture_of_nothing_usable_is_one_sentence(options, message):
+    with pytest.raises(UserError, match=message):
+        hosted(judge="mixture", judge_options=options)
 
 
 def test_text_metrics_take_their_options_too():
@@ -207,14 +265,14 @@ def test_odd_model_names_do_not_break_the_counters():
 
 def test_a_checkpoint_is_called_by_its_folder_not_by_its_path(monkeypatch, tmp_path):
     opened = opening.OpenedGenerator(ModelOf(by_length), str, 1000)
-    monkeypatch.setattr("grrm_reward_server.hosting.open_model", lambda *_: (opened, opened.generator))
+    monkeypatch.setattr("grrm_reward_server.hosting.open_judge_model", lambda *_: JudgeModel(opened, opened.generator))
     assert hosted(judge="gqm", model=str(tmp_path / "grrm-7b") + "/").model == "grrm-7b"
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(None, "scored"), (10, "too_long"), (5000, "scored")])
 def test_the_prompt_limit_is_the_tighter_of_the_models_and_the_options(monkeypatch, limit, expected):
     opened = opening.OpenedGenerator(ModelOf(by_length), str, 900)
-    monkeypatch.setattr("grrm_reward_server.hosting.open_model", lambda *_: (opened, opened.generator))
+    monkeypatch.setattr("grrm_reward_server.hosting.open_judge_model", lambda *_: JudgeModel(opened, opened.generator))
     options = {} if limit is None else {"prompt_length": limit}
     client = create_app(Settings(), hosted(judge="gqm", model="m", judge_options=options)).test_client()
     near = client.post("/v1/score", json=score_body(group("g", "one", "two"))).get_json()

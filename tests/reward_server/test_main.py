@@ -162,13 +162,15 @@ def test_judged_text_survives_the_wire_byte_for_byte(server):
 class FakeFront:
     """Stands in for the HTTP front: remembers the application, and is told to stop at once."""
 
+    scheme = "http"
+
     def __init__(self, app, settings, listener, admit, metrics):
-        self.app, self.settings, self.listener = app, settings, listener
+        self.app, self.settings, self.socket = app, settings, listener
         self.reward_app = admit.__self__
 
     def turn(self, timeout_s):
         signal.raise_signal(signal.SIGTERM)
-        self.listener.close()
+        self.socket.close()
 
     def served(self):
         return []

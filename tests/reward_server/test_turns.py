@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
 from support.judged_groups import group_of
 
+from grrm.judges.deadline import DeadlinePassed
 from grrm.rewards.protocol import WireVerdict
 from grrm_reward_server.problems import JudgeFailure, RequestProblem
 from grrm_reward_server.turns import Turns
@@ -17,10 +20,11 @@ class Judge:
     """Answers with the groups' ids; its first call waits to be released; a group called `bad` fails."""
 
     def __init__(self, bad=None):
-        self.calls, self.bad = [], bad
+        self.calls, self.untils, self.bad = [], [], bad
         self.started, self.released = threading.Event(), threading.Event()
 
-    def __call__(self, groups):
+    def __call__(self, groups, until):
+        self.untils.append(until)
         self.calls.append([group.group_id for group in groups])
         if len(self.calls) == 1:
             self.started.set()
@@ -85,8 +89,8 @@ def test_a_request_fails_by_its_own_groups_only():
 
 def test_a_defect_in_a_shared_call_leaves_nobody_waiting():
     class Defective(Judge):
-        def __call__(self, groups):
-            verdicts = super().__call__(groups)
+        def __call__(self, groups, until):
+            verdicts = super().__call__(groups, until)
             if len(self.calls) > 1:
                 raise ZeroDivisionError
             return verdicts
@@ -108,6 +112,28 @@ def test_a_turn_that_does_not_come_is_told_and_forgotten():
     assert (caught.value.status, caught.value.retry_after_s) == (503, 5)
     assert ids_of(turns.judge(groups("next"), 10.0)) == ["next"]
     assert judge.calls == [["x"], ["next"]]
+
+
+def test_a_deadline_passes_before_a_turn_or_in_a_call_that_another_request_makes():
+    judge = Judge()
+    turns = Turns(judge, at_once, 100)
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(turns.judge, groups("x"), 10.0)
+        assert judge.started.wait(10)
+        with pytest.raises(DeadlinePassed):
+            turns.judge(groups("late"), 10.0, until=time.monotonic() + 0.02)
+        judge.released.set()
+        first.result(10)
+    assert judge.calls == [["x"]]
+
+
+def test_a_call_is_to_end_with_the_latest_deadline_of_its_requests():
+    judge = Judge()
+    judge.released.set()
+    turns = Turns(judge, at_once, 100)
+    turns.judge(groups("x"), 10.0, until=12e9)
+    turns.judge(groups("y"), 10.0)
+    assert judge.untils == [12e9, math.inf]
 
 
 def test_the_next_turn_begins_when_the_judge_is_idle_but_the_answers_are_given_before():

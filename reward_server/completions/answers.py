@@ -1,0 +1,115 @@
+"""The JSON of completions, whole and in chunks, in both of the protocol's forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from .replies import Choice, Piece, Replies
+
+ToText = Callable[[Sequence[int]], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What all messages about one request say; `wants_logprobs` tells whether choices carry log-probabilities.
+
+    `stop_token_ids` end a completion and are no part of what is listed.
+    """
+
+    request_id: str
+    created: int
+    model: str
+    decode: ToText
+    stop_token_ids: tuple[int, ...]
+    wants_logprobs: bool
+
+    def whole(self, choices: Sequence[Choice], replies: Replies) -> dict[str, Any]:
+        """The answer that is not streamed."""
+        listed = [self._choice(index, choice) for index, choice in enumerate(choices)]
+        return self._envelope(self.kinds[0], listed) | {"usage": usage(replies)}
+
+    def chunks(self, piece: Piece, *, is_first: bool) -> list[dict[str, Any]]:
+        """The chunks that tell a piece; `is_first` for the first of its choice."""
+        return [self._envelope(self.kinds[1], [choice]) for choice in self._deltas(piece, is_first)]
+
+    def last_chunk(self, replies: Replies) -> dict[str, Any]:
+        """The chunk that tells the numbers of tokens."""
+        return self._envelope(self.kinds[1], []) | {"usage": usage(replies)}
+
+    kinds = ("text_completion", "text_completion")
+
+    def _envelope(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "id": self.request_id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "choices": choices,
+        }
+
+    def _drawn(self, part: Choice | Piece) -> list[tuple[int, float]]:
+        pairs = list(zip(part.token_ids, part.logprobs, strict=True))
+        return pairs[:-1] if pairs and pairs[-1][0] in self.stop_token_ids else pairs
+
+    def _choice(self, index: int, choice: Choice) -> dict[str, Any]:
+        logprobs = self._logprobs(choice) if self.wants_logprobs else None
+        return {"index": index, "text": choice.text, "logprobs": logprobs, "finish_reason": choice.finish_reason}
+
+    def _deltas(self, piece: Piece, is_first: bool) -> list[dict[str, Any]]:
+        logprobs = self._logprobs(piece) if self.wants_logprobs else None
+        return [{"index": piece.index, "text": piece.text, "logprobs": logprobs, "finish_reason": piece.finish_reason}]
+
+    def _logprobs(self, part: Choice | Piece) -> dict[str, Any]:
+        drawn = self._drawn(part)
+        tokens = [self.decode([token_id]) for token_id, _ in drawn]
+        offsets = list(accumulate(map(len, tokens), initial=0))[:-1]
+        return {
+            "tokens": tokens,
+            "token_logprobs": [logprob for _, logprob in drawn],
+            "top_logprobs": None,
+            "text_offset": offsets,
+        }
+
+
+class ChatForm(Form):
+    """The chat form."""
+
+    kinds = ("chat.completion", "chat.completion.chunk")
+
+    def _choice(self, index: int, choice: Choice) -> dict[str, Any]:
+        return {
+            "index": index,
+            "message": {"role": "assistant", "content": choice.text, "refusal": None},
+            "logprobs": self._logprobs(choice) if self.wants_logprobs else None,
+            "finish_reason": choice.finish_reason,
+        }
+
+    def _deltas(self, piece: Piece, is_first: bool) -> list[dict[str, Any]]:
+        said: dict[str, Any] = {"role": "assistant", "content": ""} if is_first else {}
+        if piece.text:
+            said["content"] = piece.text
+        logprobs = self._logprobs(piece) if self.wants_logprobs else None
+        told: dict[str, Any] = {"index": piece.index, "logprobs": logprobs}
+        deltas = [told | {"delta": said, "finish_reason": None}] if said or logprobs else []
+        if piece.finish_reason is not None:
+            deltas.append({"index": piece.index, "logprobs": None, "delta": {}, "finish_reason": piece.finish_reason})
+        return deltas
+
+    def _logprobs(self, part: Choice | Piece) -> dict[str, Any]:
+        content = []
+        for token_id, logprob in self._drawn(part):
+            text = self.decode([token_id])
+            content.append({"token": text, "logprob": logprob, "bytes": list(text.encode()), "top_logprobs": []})
+        return {"content": content, "refusal": None}
+
+
+def usage(replies: Replies) -> dict[str, int]:
+    """How many tokens were read and written."""
+    return {
+        "prompt_tokens": replies.n_prompt_tokens,
+        "completion_tokens": replies.n_tokens,
+        "total_tokens": replies.n_prompt_tokens + replies.n_tokens,
+    }

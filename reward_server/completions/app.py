@@ -1,0 +1,291 @@
+"""The Flask application: models, completions and chat completions as OpenAI's clients know them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+
+from flask import Flask, Response, g, request
+from werkzeug.exceptions import HTTPException
+
+from grrm.engine.api import SamplingParams
+from grrm.errors import UserError
+
+from ..access import is_authorized
+from ..app import STOPPING
+from ..bodies import BodyLimits, check_structure, client_has_gone, read_json_body
+from ..metrics import Metrics
+from ..problems import RequestProblem
+from .answers import ChatForm, Form
+from .replies import Choice, Replies, ServedModel
+from .settings import CompletionSettings
+from .wire import COMPLETION_TOKENS, ApiError, ChatRequest, CompletionRequest, read_request
+
+logger = logging.getLogger(__name__)
+OPEN_ROUTES = frozenset({("GET", "/health"), ("GET", "/healthz")})
+FIELDS = 1000  # of a request, its messages and their parts aside
+HELP = {
+    "grrm_requests_total": "Requests answered, by route and HTTP status.",
+    "grrm_connections_closed_total": "Connections closed because of a deadline or a limit, by reason.",
+    "grrm_prompt_tokens_total": "Tokens of the prompts of answered requests.",
+    "grrm_completion_tokens_total": "Tokens written for them.",
+}
+
+
+class CompletionsApp:
+    """Routes and what they share. Texts of requests are never logged."""
+
+    def __init__(self, settings: CompletionSettings, model: ServedModel, token: str | None) -> None:
+        self.settings, self.model, self.token = settings, model, token
+        self.metrics = Metrics(HELP, {})
+        self.is_stopping = False
+        self._slots = threading.BoundedSemaphore(settings.max_in_flight)
+        self._created = int(time.time())
+        n_texts = settings.max_prompts + FIELDS
+        self._limits = BodyLimits(8 * n_texts, 2 * n_texts, settings.max_body_bytes // 2)
+        self.flask = Flask("grrm_completions", static_folder=None)
+        self.flask.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
+        self._add_routes()
+
+    def _add_routes(self) -> None:
+        routes: list[tuple[str, str, Callable[..., Response]]] = [
+            ("POST", "/v1/completions", self.post_completions),
+            ("POST", "/v1/chat/completions", self.post_chat_completions),
+            ("GET", "/v1/models", self.get_models),
+            ("GET", "/v1/models/<path:name>", self.get_model),
+            ("GET", "/health", self.get_health),
+            ("GET", "/healthz", self.get_health),
+            ("GET", "/readyz", self.get_readyz),
+            ("GET", "/metrics", self.get_metrics),
+        ]
+        for method, path, view in routes:
+            self.flask.add_url_rule(path, f"{view.__name__} {path}", view, methods=[method])
+        self.flask.before_request(self._admit)
+        self.flask.after_request(self._account)
+        self.flask.register_error_handler(ApiError, ApiError.response)
+        self.flask.register_error_handler(RequestProblem, _answer_problem)
+        self.flask.register_error_handler(HTTPException, self._answer_http_error)
+        self.flask.register_error_handler(Exception, _answer_defect)
+
+    def begin_stopping(self) -> None:
+        """Refuse further completions from now on."""
+        self.is_stopping = True
+
+    def post_completions(self) -> Response:
+        """Completions of complete prompts, given as texts or as token ids."""
+        asked = read_request(CompletionRequest, self._body())
+        self._check_model(asked.model)
+        prompts = [self.model.encode(one) if isinstance(one, str) else one for one in asked.prompts]
+        if len(prompts) > self.settings.max_prompts or not prompts:
+            raise ApiError(400, f"{len(prompts)} prompts: send 1 to {self.settings.max_prompts}", param="prompt")
+        return self._complete(asked, prompts, asked.max_tokens or COMPLETION_TOKENS, self._form(Form, "cmpl", asked))
+
+    def post_chat_completions(self) -> Response:
+        """The next turn of a chat, behind the model's chat template."""
+        asked = read_request(ChatRequest, self._body())
+        self._check_model(asked.model)
+        if self.model.render is None:
+            raise ApiError(400, "this server's model has no chat template: use /v1/completions", param="messages")
+        try:
+            prompt = self.model.encode(self.model.render([message.turn() for message in asked.messages]))
+        except ValueError as error:
+            raise ApiError(400, f"the chat template refuses these messages: {error}", param="messages") from error
+        room = self.model.scheduler.max_prompt_tokens + 1 - len(prompt)
+        return self._complete(asked, [prompt], asked.limit or max(room, 1), self._form(ChatForm, "chatcmpl", asked))
+
+    def get_models(self) -> Response:
+        """The one model."""
+        return _json({"object": "list", "data": [self._card()]})
+
+    def get_model(self, name: str) -> Response:
+        """The model called `name`."""
+        self._check_model(name)
+        return _json(self._card())
+
+    def get_health(self) -> Response:
+        """The process answers; its model was loaded before it took connections."""
+        return _json({"status": "alive"})
+
+    def get_readyz(self) -> Response:
+        """Whether completions are taken."""
+        self._refuse_when_stopping()
+        return _json({"status": "ready"})
+
+    def get_metrics(self) -> Response:
+        """Counters for Prometheus."""
+        scheduler = self.model.scheduler
+        lines = []
+        for state, count in (("running", scheduler.n_running), ("waiting", scheduler.n_waiting)):
+            lines.append(f"# HELP grrm_sequences_{state} Completions {state} now.")
+            lines.append(f"# TYPE grrm_sequences_{state} gauge\ngrrm_sequences_{state} {count}")
+        text = self.metrics.render() + "\n".join(lines) + "\n"
+        return Response(text, content_type="text/plain; version=0.0.4; charset=utf-8")
+
+    def refusal(self, method: str, path: str, authorization: str | None) -> tuple[int, str] | None:
+        """Status and message for a request without the token, None for one that may go on."""
+        if self.token is None or (method, path) in OPEN_ROUTES or is_authorized(authorization, self.token):
+            return None
+        return 401, "this server asks for a token: give it to the client as its API key"
+
+    def _complete(
+        self,
+        asked: CompletionRequest | ChatRequest,
+        prompts: Sequence[list[int]],
+        max_tokens: int,
+        form: Form,
+    ) -> Response:
+        if len(prompts) * asked.n_choices > self.settings.max_choices:
+            raise ApiError(400, f"n times the prompts exceeds {self.settings.max_choices}", param="n")
+        self._check_room(prompts)
+        params = SamplingParams(
+            max_new_tokens=min(max_tokens, self.model.scheduler.max_prompt_tokens + 1),
+            temperature=1.0 if asked.temperature is None else asked.temperature,
+            top_p=1.0 if asked.top_p is None else asked.top_p,
+            stop_token_ids=self.model.stop_token_ids,
+            logprobs=asked.wants_logprobs,
+        )
+        self._take_slot()
+        try:
+            replies = Replies(
+                self.model,
+                prompts,
+                params,
+                n_choices=asked.n_choices,
+                stream_id=secrets.randbits(63) if asked.seed is None else asked.seed,
+                stops=asked.stops,
+                streams=bool(asked.stream),
+            )
+            response = self._stream(asked, form, replies) if asked.stream else self._whole(form, replies)
+        except BaseException as error:
+            self._slots.release()
+            if isinstance(error, UserError):
+                raise ApiError(400, str(error), param="prompt") from error
+            raise
+        response.call_on_close(lambda: self._finish(replies))
+        return response
+
+    def _whole(self, form: Form, replies: Replies) -> Response:
+        choices = [Choice() for _ in range(replies.n_choices)]
+        is_gone = client_has_gone()
+        for piece in replies.pieces(is_gone, self.settings.request_timeout_s):
+            choices[piece.index].add(piece)
+        if is_gone():
+            raise ApiError(503, "the client has gone", code="client_gone")
+        return _json(form.whole(choices, replies))
+
+    def _stream(self, asked: CompletionRequest | ChatRequest, form: Form, replies: Replies) -> Response:
+        events = self._events(asked, form, replies, client_has_gone())
+        return Response(events, mimetype="text/event-stream", headers={"Cache-Control": "no-cache"})
+
+    def _events(
+        self, asked: CompletionRequest | ChatRequest, form: Form, replies: Replies, is_gone: Callable[[], bool]
+    ) -> Iterator[bytes]:
+        begun: set[int] = set()
+        try:
+            for piece in replies.pieces(is_gone, self.settings.request_timeout_s):
+                for chunk in form.chunks(piece, is_first=piece.index not in begun):
+                    yield _event(chunk)
+                begun.add(piece.index)
+            if asked.wants_usage:
+                yield _event(form.last_chunk(replies))
+            yield b"data: [DONE]\n\n"
+        except ApiError as error:
+            yield _event(error.body())
+        except Exception as error:  # noqa: BLE001 - the answer has begun: its end is the place to tell
+            yield _event(_defect(error).body())
+
+    def _finish(self, replies: Replies) -> None:
+        replies.cancel()
+        self._slots.release()
+        self.metrics.add("grrm_prompt_tokens_total", replies.n_prompt_tokens)
+        self.metrics.add("grrm_completion_tokens_total", replies.n_tokens)
+
+    def _form(self, kind: type[Form], prefix: str, asked: CompletionRequest | ChatRequest) -> Form:
+        return kind(
+            f"{prefix}-{uuid.uuid4().hex}",
+            int(time.time()),
+            self.model.name,
+            self.model.decode,
+            self.model.stop_token_ids,
+            asked.wants_logprobs,
+        )
+
+    def _body(self) -> bytes:
+        self._refuse_when_stopping()
+        body = read_json_body(self.settings.max_body_bytes)
+        check_structure(body, self._limits)
+        return body
+
+    def _check_model(self, name: str) -> None:
+        if name != self.model.name:
+            message = f"The model `{name[:200]}` does not exist: this server has `{self.model.name}`"
+            raise ApiError(404, message, param="model", code="model_not_found")
+
+    def _check_room(self, prompts: Sequence[list[int]]) -> None:
+        longest, limit = max(map(len, prompts)), self.model.scheduler.max_prompt_tokens
+        if longest > limit:
+            message = f"This model's maximum context length is {limit + 1} tokens, but the prompt has {longest}."
+            raise ApiError(400, message, param="prompt", code="context_length_exceeded")
+
+    def _take_slot(self) -> None:
+        if not self._slots.acquire(blocking=False):
+            raise ApiError(503, "too many requests are being answered", code="overloaded", retry_after_s=1)
+
+    def _refuse_when_stopping(self) -> None:
+        if self.is_stopping:
+            raise ApiError(503, STOPPING, code="stopping", retry_after_s=5)
+
+    def _card(self) -> dict[str, object]:
+        return {"id": self.model.name, "object": "model", "created": self._created, "owned_by": "paddle-grrm"}
+
+    def _admit(self) -> Response | None:
+        g.start_s = time.perf_counter()
+        refusal = self.refusal(request.method, request.path, request.headers.get("Authorization"))
+        return None if refusal is None else ApiError(*refusal, code="invalid_api_key").response()
+
+    def _account(self, response: Response) -> Response:
+        route = request.url_rule.rule if request.url_rule else "other"
+        self.metrics.add("grrm_requests_total", route=route, code=str(response.status_code))
+        took_ms = (time.perf_counter() - g.start_s) * 1e3
+        logger.info("%s %s %d %.1f ms", request.method, route, response.status_code, took_ms)
+        return response
+
+    def _answer_http_error(self, error: HTTPException) -> Response:
+        message = error.description or error.name
+        if error.code == 413:
+            message = f"the body exceeds {self.settings.max_body_bytes} bytes: send less per request"
+        response = ApiError(error.code or 500, message).response()
+        response.headers.extend(header for header in error.get_headers() if header[0] == "Allow")
+        return response
+
+
+def render_problem(status: int, message: str) -> bytes:
+    """The body of an error that the application does not get to see."""
+    return json.dumps(ApiError(status, message).body()).encode()
+
+
+def _json(answer: dict[str, object]) -> Response:
+    return Response(json.dumps(answer, allow_nan=False), mimetype="application/json")
+
+
+def _event(message: dict[str, object]) -> bytes:
+    return f"data: {json.dumps(message, allow_nan=False)}\n\n".encode()
+
+
+def _answer_problem(problem: RequestProblem) -> Response:
+    return ApiError(problem.status, problem.message, param=problem.field).response()
+
+
+def _defect(error: Exception) -> ApiError:
+    reference_id = uuid.uuid4().hex[:12]
+    logger.error("a completion failed, reference %s", reference_id, exc_info=error)
+    return ApiError(500, f"the server failed, its log has the details under {reference_id}", code="server_error")
+
+
+def _answer_defect(error: Exception) -> Response:
+    return _defect(error).response()

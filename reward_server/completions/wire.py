@@ -1,0 +1,231 @@
+"""What may be asked of `/v1/completions` and `/v1/chat/completions`, and how a refusal looks.
+
+Every parameter of the protocol has its effect or is refused by name; a value that asks for nothing is let pass.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
+
+from flask import Response
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+
+from grrm.rewards.validation import first_error
+
+MAX_STOPS = 16
+MAX_CHOICES = 128
+COMPLETION_TOKENS = 16  # of a completion that names no `max_tokens`, as OpenAI's
+Stop: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
+TokenIds: TypeAlias = Annotated[list[int], Field(fail_fast=True)]
+# What a parameter of several forms may be: part of its place in the body -> forms.
+_FORMS = {
+    "prompt": "it must be a text, a list of texts, or token ids in a list or in several",
+    "stop": f"it must be a text that is not empty, or a list of up to {MAX_STOPS} such texts",
+    "content": "a message's content must be a text, or a list of parts of type text",
+}
+Request = TypeVar("Request", "CompletionRequest", "ChatRequest")
+
+
+class ApiError(Exception):
+    """A request that gets no completion; `param` names the parameter that is at fault."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.param, self.code = status, message, param, code
+        self.retry_after_s = retry_after_s
+
+    def body(self) -> dict[str, Any]:
+        """The error in OpenAI's form."""
+        kind = "invalid_request_error" if self.status < 500 else "server_error"
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+    def response(self) -> Response:
+        """The error as an answer."""
+        response = Response(json.dumps(self.body()), status=self.status, mimetype="application/json")
+        if self.retry_after_s is not None:
+            response.headers["Retry-After"] = str(self.retry_after_s)
+        return response
+
+
+class StreamOptions(BaseModel):
+    """Of a stream: whether a last chunk tells the tokens."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    include_usage: bool = False
+
+
+class _Sampled(BaseModel):
+    """What both requests have."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True)
+    # Parameters that have no effect here, and the values with which they have none anywhere.
+    without_effect: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "frequency_penalty": (0,),
+        "presence_penalty": (0,),
+        "logit_bias": ({},),
+    }
+
+    model: str
+    temperature: Annotated[FiniteFloat, Field(ge=0)] | None = None
+    top_p: Annotated[FiniteFloat, Field(gt=0, le=1)] | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
+    stop: Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS)] | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    user: str | None = None  # whom the client asks for: of no use here
+    frequency_penalty: Any = None
+    presence_penalty: Any = None
+    logit_bias: Any = None
+
+    @property
+    def n_choices(self) -> int:
+        """Completions of every prompt."""
+        return self.n or 1
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The texts that end a completion."""
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+
+    @property
+    def wants_usage(self) -> bool:
+        """Whether a stream ends with the numbers of tokens."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
+
+class CompletionRequest(_Sampled):
+    """The body of `POST /v1/completions`."""
+
+    without_effect: ClassVar[dict[str, tuple[Any, ...]]] = {
+        **_Sampled.without_effect,
+        "echo": (False,),
+        "suffix": ("",),
+        "best_of": (1,),
+    }
+
+    prompt: str | Annotated[list[str], Field(fail_fast=True)] | TokenIds | list[TokenIds]
+    logprobs: int | None = None
+    echo: Any = None
+    suffix: Any = None
+    best_of: Any = None
+
+    @property
+    def prompts(self) -> Sequence[str | list[int]]:
+        """Each prompt, as text or as token ids."""
+        given: Any = self.prompt
+        return [given] if isinstance(given, str) or (given and isinstance(given[0], int)) else given
+
+    @property
+    def wants_logprobs(self) -> bool:
+        """Whether the log-probabilities of the drawn tokens are asked for."""
+        return self.logprobs is not None
+
+    def check(self) -> None:
+        """Raises ApiError for what cannot be done."""
+        if self.logprobs:
+            raise _unsupported("logprobs", "only 0 is: the log-probabilities of the tokens drawn, without alternatives")
+
+
+class TextPart(BaseModel):
+    """A part of a message; this model reads text only."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", hide_input_in_errors=True)
+
+    type: Annotated[str, Field(pattern="^text$")]
+    text: str
+
+
+class Message(BaseModel):
+    """One turn of a chat."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", hide_input_in_errors=True)
+
+    role: Annotated[str, Field(pattern="^(system|developer|user|assistant)$")]
+    content: str | list[TextPart]
+    name: str | None = None  # of the speaker: no template here shows it
+
+    def turn(self) -> dict[str, str]:
+        """The turn as chat templates take it."""
+        text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+        return {"role": "system" if self.role == "developer" else self.role, "content": text}
+
+
+class ChatRequest(_Sampled):
+    """The body of `POST /v1/chat/completions`."""
+
+    without_effect: ClassVar[dict[str, tuple[Any, ...]]] = {
+        **_Sampled.without_effect,
+        "top_logprobs": (0,),
+        "tools": ([],),
+        "tool_choice": ("none", "auto"),
+        "response_format": ({"type": "text"},),
+        "modalities": (["text"],),
+        "store": (False,),
+    }
+
+    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
+    logprobs: bool | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    metadata: Any = None  # for the client's own records
+    top_logprobs: Any = None
+    tools: Any = None
+    tool_choice: Any = None
+    response_format: Any = None
+    modalities: Any = None
+    store: Any = None
+
+    @property
+    def wants_logprobs(self) -> bool:
+        """Whether the log-probabilities of the drawn tokens are asked for."""
+        return bool(self.logprobs)
+
+    @property
+    def limit(self) -> int | None:
+        """The most tokens that a reply may have, None for as many as there is room for."""
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    def check(self) -> None:
+        """Raises ApiError for what cannot be done; there is nothing beyond what every request may not have."""
+
+
+def read_request(kind: type[Request], body: bytes) -> Request:
+    """The request in `body`. Raises ApiError that names the first parameter that is wrong or has no effect here."""
+    try:
+        request = kind.model_validate_json(body)
+    except ValidationError as error:
+        raise _malformed(error) from error
+    for name, harmless in request.without_effect.items():
+        value = getattr(request, name)
+        if value is not None and value not in harmless:
+            shown = " or ".join(json.dumps(one) for one in harmless)
+            raise _unsupported(name, f"leave it out, or send {shown}")
+    request.check()
+    return request
+
+
+def _malformed(error: ValidationError) -> ApiError:
+    kind, place, message = first_error(error)
+    if kind == "json_invalid":
+        return ApiError(400, f"the body is not JSON: {message}")
+    param = place.partition(".")[0].partition("[")[0] or None
+    if kind == "extra_forbidden" and "." not in place:
+        return ApiError(400, f"Unrecognized request argument supplied: {param}", param=param, code="unknown_parameter")
+    message = next((form for part, form in _FORMS.items() if kind != "missing" and part in place), message)
+    return ApiError(400, f"parameter {param}: {message}" if param else message, param=param, code="invalid_value")
+
+
+def _unsupported(param: str, remedy: str) -> ApiError:
+    return ApiError(400, f"parameter {param} is not supported: {remedy}", param=param, code="unsupported_parameter")

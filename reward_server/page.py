@@ -1,0 +1,162 @@
+"""The page at `/`, from which the judge is tried by hand, and what it shows of the server at work."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import statistics
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from importlib import resources
+
+from flask import Blueprint, Response
+from pydantic import BaseModel
+
+from grrm.gqm.groups import Group, Status
+from grrm.rewards.protocol import WireVerdict
+
+from .hosting import HostedJudge
+
+N_RECENT, N_LATENCIES = 20, 500
+
+
+class JudgeName(BaseModel):
+    """A judge of this server, and the model behind it if it has one."""
+
+    name: str
+    model: str | None
+
+
+class JudgesAnswer(BaseModel):
+    """The judges of this server."""
+
+    judges: list[JudgeName]
+
+
+class PromptsAnswer(BaseModel):
+    """For each group the prompts that its first questions to the model would be; none for a judge without a prompt."""
+
+    prompts: list[list[str]]
+
+
+class RecentVerdict(BaseModel):
+    """A verdict given a while ago; its texts are not kept."""
+
+    time_s: float  # since 1970
+    group_id: str
+    scores: list[float | None]
+    statuses: list[Status]
+
+
+class LiveAnswer(BaseModel):
+    """Requests at the judge and before it, how long the last ones took, and the last verdicts, newest first."""
+
+    running: int
+    waiting: int
+    median_ms: float | None
+    p95_ms: float | None
+    recent: list[RecentVerdict]
+
+
+class Live:
+    """Remembers the last verdicts and how long their requests took; thread-safe."""
+
+    def __init__(self) -> None:
+        self._recent: deque[RecentVerdict] = deque(maxlen=N_RECENT)
+        self._seconds: deque[float] = deque(maxlen=N_LATENCIES)
+        self._lock = threading.Lock()
+
+    def add(self, verdicts: Sequence[WireVerdict], took_s: float) -> None:
+        """Remembers a request that took `took_s` seconds."""
+        now = time.time()
+        summaries = [
+            RecentVerdict(
+                time_s=now,
+                group_id=verdict.group_id,
+                scores=[candidate.score for candidate in verdict.candidates],
+                statuses=[candidate.status for candidate in verdict.candidates],
+            )
+            for verdict in verdicts[-N_RECENT:]
+        ]
+        with self._lock:
+            self._recent.extend(summaries)
+            self._seconds.append(took_s)
+
+    def answer(self, running: int, waiting: int) -> LiveAnswer:
+        """What is remembered, with the numbers of requests under way."""
+        with self._lock:
+            milliseconds, recent = [1e3 * took_s for took_s in self._seconds], list(self._recent)
+        cuts = statistics.quantiles(milliseconds, n=20, method="inclusive") if len(milliseconds) > 1 else milliseconds
+        return LiveAnswer(
+            running=running,
+            waiting=waiting,
+            median_ms=statistics.median(milliseconds) if milliseconds else None,
+            p95_ms=cuts[-1] if cuts else None,
+            recent=recent[::-1],
+        )
+
+
+def page_routes(
+    judges: Sequence[HostedJudge],
+    live: Live,
+    load: Callable[[], tuple[int, int]],
+    read_groups: Callable[[], tuple[HostedJudge, list[Group]]],
+) -> Blueprint:
+    """The page, and what it asks the server besides verdicts.
+
+    `load` tells how many requests are at the judge and how many wait, `read_groups` reads the groups of a request
+    and whom it asks.
+    """
+    routes = Blueprint("page", __name__)
+    html = resources.files("grrm_reward_server").joinpath("page/index.html").read_text(encoding="utf-8")
+    headers = page_headers(html)
+
+    @routes.get("/")
+    def get_page() -> Response:
+        return Response(html, content_type="text/html; charset=utf-8", headers=headers)
+
+    @routes.get("/v1/judges")
+    def get_judges() -> Response:
+        return _json(JudgesAnswer(judges=[JudgeName(name=one.name, model=one.model) for one in judges]))
+
+    @routes.get("/v1/live")
+    def get_live() -> Response:
+        return _json(live.answer(*load()))
+
+    @routes.post("/v1/prompts")
+    def post_prompts() -> Response:
+        hosted, groups = read_groups()
+        return _json(PromptsAnswer(prompts=[hosted.prompts_of(group) for group in groups]))
+
+    return routes
+
+
+def _json(answer: BaseModel) -> Response:
+    return Response(answer.model_dump_json(), mimetype="application/json")
+
+
+def page_headers(html: str) -> dict[str, str]:
+    """Headers that keep the page to its own script and style, named by their hashes, and to this server."""
+    policy = [
+        "default-src 'none'",
+        f"script-src {_hash_of('script', html)}",
+        f"style-src {_hash_of('style', html)}",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    ]
+    return {
+        "Content-Security-Policy": "; ".join(policy),
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-store",
+    }
+
+
+def _hash_of(tag: str, html: str) -> str:
+    (content,) = re.findall(f"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"

@@ -1,0 +1,60 @@
+"""Pieces of text from tokens: whole characters, and nothing of a stop text."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grrm_reward_server.completions.reply_text import ReplyText
+
+
+def from_bytes(token_ids):
+    """A tokenizer with a token for each byte."""
+    return bytes(token_ids).decode("utf-8", "replace")
+
+
+def pieces_of(text, stops=(), size=1):
+    reply, ids = ReplyText(from_bytes, stops), list(text.encode())
+    parts = [ids[begin : begin + size] for begin in range(0, len(ids), size)] or [[]]
+    return reply, [reply.add(part, is_last=place == len(parts) - 1) for place, part in enumerate(parts)]
+
+
+def test_a_character_of_several_tokens_is_given_out_whole():
+    _, pieces = pieces_of("日本 ok")
+    assert [piece for piece in pieces if piece] == ["日", "本", " ", "o", "k"]
+
+
+def test_bytes_that_are_no_character_are_given_out_at_the_end():
+    reply = ReplyText(from_bytes)
+    assert (reply.add([0x61, 0xE6]), reply.add([], is_last=True)) == ("a", "\N{REPLACEMENT CHARACTER}")
+
+
+def test_what_may_begin_a_stop_text_is_held_back_until_it_is_known():
+    reply, pieces = pieces_of("one\n\ntwo", ["\n\n"])
+    assert pieces[:5] == ["o", "n", "e", "", ""]
+    assert (reply.text, reply.is_stopped, bytes(reply.token_ids)) == ("one", True, b"one\n\n")
+    reply, pieces = pieces_of("one\ntwo", ["\n\n"])
+    assert pieces[3:5] == ["", "\nt"]
+    assert (reply.text, reply.is_stopped) == ("one\ntwo", False)
+    assert pieces_of("one\n", ["\n\n"])[0].text == "one\n"
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_the_first_stop_text_ends_the_reply_however_the_tokens_come(size):
+    reply, _ = pieces_of("a, b; c", [";", ", "], size)
+    assert (reply.text, bytes(reply.token_ids)) == ("a", b"a, ")
+
+
+STOPS = st.lists(st.text(alphabet="ab\n日", min_size=1, max_size=4), max_size=3)
+
+
+@given(st.text(alphabet="ab\né日", max_size=30), STOPS)
+def test_pieces_put_together_are_the_text_before_the_first_stop(text, stops):
+    whole = min((text[: text.find(stop)] for stop in stops if stop in text), key=len, default=text)
+    reply, pieces = pieces_of(text, stops)
+    assert reply.text == "".join(pieces)
+    # A longer stop that begins earlier may end later than a shorter one, which then was there first.
+    if len(stops) < 2:
+        assert reply.text == whole
+    assert reply.is_stopped == any(stop in text for stop in stops)

@@ -1,0 +1,119 @@
+"""A request may say how long its answer is of use: by then there is one, with what was done."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from support.completions_server import CompletionsServer
+from support.reward_app import RecordingJudge, group, make_client, score_body
+from support.reward_servers import reward_server
+from support.scripted_server import ScriptedServer, check_right, client, make_groups, ok, right_answer, send, status
+
+from grrm.errors import UserError
+from grrm.rewards.protocol import DEADLINE_HEADER, PartialAnswer
+from grrm_reward_server.app import create_app
+from grrm_reward_server.settings import Settings
+
+
+def within(seconds):
+    return {DEADLINE_HEADER: str(seconds)}
+
+
+def many_groups(n_groups):
+    return score_body(*(group(f"g{number}", "x" * (number % 9 + 1)) for number in range(n_groups)))
+
+
+def slow_judge(seconds_per_group):
+    judge = RecordingJudge()
+    judge.before = lambda: time.sleep(seconds_per_group * len(judge.calls[-1]))
+    return judge
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "soon", "nan", "inf", ""])
+def test_deadlines_that_are_none_are_refused(value):
+    answer = make_client().post("/v1/score", json=score_body(), headers={DEADLINE_HEADER: value})
+    assert (answer.status_code, answer.get_json()["field"]) == (422, DEADLINE_HEADER)
+
+
+def test_what_is_done_in_time_is_answered_as_ever():
+    answer = make_client().post("/v1/score", json=many_groups(100), headers=within(60))
+    assert answer.status_code == 200
+    assert len(answer.get_json()["verdicts"]) == 100
+
+
+def test_groups_done_at_the_deadline_are_answered_with_504_and_all_when_asked_again():
+    http = make_client(slow_judge(0.002))
+    late = http.post("/v1/score", json=many_groups(2000), headers=within(0.3))
+    answer = PartialAnswer.model_validate_json(late.data)
+    assert (late.status_code, answer.error_code, answer.request_id) == (504, 504, "r")
+    assert 0 < len(answer.verdicts) < 2000
+    for number, verdict in enumerate(answer.verdicts):
+        assert (verdict.group_id, verdict.candidates[0].score) == (f"g{number}", number % 9 + 1)
+    again = make_client(slow_judge(0)).post("/v1/score", json=many_groups(2000))
+    assert len(again.get_json()["verdicts"]) == 2000
+    assert http.get("/readyz").status_code == 200
+
+
+def test_request_that_still_waits_at_its_deadline_is_answered_with_nothing_done_and_may_come_again():
+    release, started = threading.Event(), threading.Event()
+
+    def hold():
+        started.set()
+        assert release.wait(20)
+
+    app = create_app(Settings(), RecordingJudge(hold))
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(app.test_client().post, "/v1/score", json=score_body(request_id="first"))
+        assert started.wait(10)
+        late = app.test_client().post("/v1/score", json=score_body(), headers=within(0.05))
+        release.set()
+        assert first.result(10).status_code == 200
+    assert late.status_code == 504
+    assert late.get_json()["verdicts"] == []
+    assert app.test_client().post("/v1/score", json=score_body(), headers=within(5)).status_code == 200
+
+
+def test_model_that_does_not_answer_in_time_costs_the_deadline():
+    hang = threading.Event()
+    model = CompletionsServer(lambda request, number: hang.wait(30) and "")
+    try:
+        with (
+            reward_server("--port", "0", "--judge", "gqm", "--openai-url", model.url) as (_, url),
+            client(url, read_timeout_s=1.0, attempts=1) as asking,
+            pytest.raises(UserError, match="when 0 of 2 groups were done"),
+        ):
+            asking.score(make_groups(2))
+    finally:
+        hang.set()
+        model.close()
+
+
+def partly(handler, body):
+    """At the deadline half of the groups are done."""
+    answer = right_answer(body)
+    done = answer["verdicts"][: len(answer["verdicts"]) // 2]
+    problem = {"error_code": 504, "error_msg": "late", "field": None, "reference_id": None}
+    send(handler, 504, json.dumps(problem | answer | {"verdicts": done}).encode())
+
+
+def foreign(handler, body):
+    """The same about groups of another request."""
+    partly(handler, body.replace(b'"g0"', b'"other"'))
+
+
+@pytest.mark.parametrize(
+    ("script", "asked_for"),
+    [([partly, partly, ok], [8, 4, 2]), ([foreign, ok], [8, 8]), ([status(504), ok], [8, 8])],
+)
+def test_client_asks_again_for_what_was_not_done_and_believes_nothing_else(script, asked_for):
+    groups, server = make_groups(8), ScriptedServer(*script)
+    with client(server.url) as asking:
+        check_right(groups, asking.score(groups))
+    server.close()
+    bodies = [json.loads(body) for _, body, _ in server.requests]
+    assert [len(body["groups"]) for body in bodies] == asked_for
+    assert float(server.requests[0][2][DEADLINE_HEADER]) == pytest.approx(0.27)

@@ -1,0 +1,135 @@
+"""What whoever keeps a server running looks at: measurements, the log, and who may call the server what."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import socket
+
+import pytest
+import requests
+from support.reward_app import RecordingJudge, fail, group, make_client, score_body
+from support.reward_servers import reward_server
+
+from grrm.gqm.groups import Verdict
+from grrm_reward_server.access import allowed_hosts
+from grrm_reward_server.logs import JsonFormatter, configure_logging
+from grrm_reward_server.metrics import Metrics
+
+LINE = re.compile(r'(?:# (?:HELP|TYPE) \w+ .+|\w+(?:\{(?:\w+="(?:[^"\\]|\\.)*",?)*\})? (?:\+Inf|[-+.0-9e]+))')
+
+
+def samples(client):
+    """Name and labels of every sample, and its value."""
+    lines = client.get("/metrics").text.splitlines()
+    assert all(LINE.fullmatch(line) for line in lines)
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
+
+
+def test_a_request_is_measured_from_its_arrival_to_its_answer():
+    client = make_client()
+    client.post("/v1/score", json=score_body(group("g", "one"), group("h", "two")))
+    found = samples(client)
+    for name in ("grrm_queue_wait_seconds", "grrm_judge_call_seconds", "grrm_batch_groups"):
+        assert found[f'{name}_count{{judge="recording"}}'] == 1
+    assert found['grrm_request_seconds_count{route="/v1/score"}'] == 1
+    assert found['grrm_batch_groups_bucket{judge="recording",le="1"}'] == 0
+    assert found['grrm_batch_groups_bucket{judge="recording",le="2"}'] == 1
+    assert found['grrm_batch_groups_bucket{judge="recording",le="+Inf"}'] == 1
+    assert found["grrm_requests_running"] == found["grrm_requests_waiting"] == 0
+
+
+def test_tokens_are_measured_where_a_model_was_asked():
+    class Wordy(RecordingJudge):
+        def verdict(self, group):
+            verdict = super().verdict(group)
+            return Verdict(verdict.statuses, verdict.scores, attempts=1, tokens=300)
+
+    client = make_client(Wordy())
+    client.post("/v1/score", json=score_body())
+    found = samples(client)
+    assert found['grrm_reply_tokens_sum{judge="recording"}'] == 300
+    assert found['grrm_reply_tokens_bucket{judge="recording",le="256"}'] == 0
+    assert found['grrm_reply_tokens_bucket{judge="recording",le="512"}'] == 1
+
+
+def test_every_measurement_is_explained():
+    text = Metrics(gauges={"grrm_x": ("An x.", lambda: 1.0)}).render()
+    names = {line.split()[2] for line in text.splitlines() if line.startswith("# HELP")}
+    assert names == {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+    assert "grrm_x 1" in text.splitlines()
+
+
+def logged(monkeypatch, tmp_path, log_format):
+    """A function that gives the lines logged so far."""
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    configure_logging(str(tmp_path / "log"), log_format)
+    return lambda: (tmp_path / "log").read_text().splitlines()
+
+
+def test_log_lines_name_the_request_and_have_none_of_its_texts(monkeypatch, tmp_path):
+    lines = logged(monkeypatch, tmp_path, "json")
+    client = make_client(RecordingJudge(fail))
+    answers = [
+        client.post("/v1/score", json=score_body(group("g", "a secret text"), request_id="body-id")),
+        client.post("/v1/score", json=score_body(request_id="x"), headers={"X-Request-Id": "header-id"}),
+        client.post("/v1/score", json=score_body(request_id="y\n{}")),
+    ]
+    ids = [answer.headers["X-Request-Id"] for answer in answers]
+    assert ids[:2] == ["body-id", "header-id"]
+    assert re.fullmatch("[0-9a-f]{16}", ids[2])
+    entries = [json.loads(line) for line in lines()]
+    assert [entry["request_id"] for entry in entries] == [log_id for log_id in ids for _ in range(2)]
+    failed, answered = entries[:2]
+    assert "out of memory" in failed["exception"]
+    assert answered == answered | {"method": "POST", "route": "/v1/score", "status": 500, "level": "INFO"}
+    assert "secret" not in "\n".join(lines())
+
+
+def test_text_lines_name_the_request_too(monkeypatch, tmp_path):
+    lines = logged(monkeypatch, tmp_path, "text")
+    make_client().post("/v1/score", json=score_body(request_id="body-id"))
+    logging.getLogger("else").warning("outside")
+    assert "[body-id] POST /v1/score 200" in lines()[0]
+    assert "else [-] outside" in lines()[1]
+
+
+def test_a_line_of_json_stays_a_line():
+    record = logging.makeLogRecord({"msg": "two\nlines", "levelname": "INFO", "name": "x"})
+    assert "\n" not in JsonFormatter().format(record)
+
+
+@pytest.mark.parametrize(
+    ("bound_to", "configured", "header", "is_allowed"),
+    [
+        ("127.0.0.1", [], None, True),
+        ("127.0.0.1", [], "127.0.0.1:8731", True),
+        ("127.0.0.1", [], "localhost", True),
+        ("127.0.0.1", [], "[::1]:8731", True),
+        ("::1", [], "LOCALHOST:1", True),
+        ("127.0.0.1", [], "attacker.example:8731", False),
+        ("127.0.0.1", [], "127.0.0.1.attacker.example", False),
+        ("127.0.0.1", [], "localhost@attacker.example", False),
+        ("127.0.0.1", [], "", False),
+        ("0.0.0.0", [], "judge.example", True),
+        ("0.0.0.0", ["judge.example"], "Judge.example:8731", True),
+        ("0.0.0.0", ["judge.example"], "10.0.0.1", False),
+        ("127.0.0.1", ["judge.example"], "judge.example", True),
+    ],
+)
+def test_names_a_server_may_be_called_by(bound_to, configured, header, is_allowed):
+    assert allowed_hosts(bound_to, configured)(header) is is_allowed
+
+
+def test_page_of_another_site_that_leads_here_reaches_nothing():
+    with reward_server("--port", "0") as (_, url):
+        port = int(url.rpartition(":")[2])
+        for path in ("/", "/healthz", "/v1/live"):
+            foreign = requests.get(url + path, headers={"Host": f"attacker.example:{port}"}, timeout=10)
+            assert (foreign.status_code, foreign.json()["error_code"]) == (421, 421)
+        assert requests.get(f"http://localhost:{port}/healthz", timeout=10).status_code == 200
+        with socket.create_connection(("127.0.0.1", port)) as old:
+            old.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+            assert old.recv(100).startswith(b"HTTP/1.0 200")

@@ -1,0 +1,131 @@
+"""What the page at `/` is served with, and what it asks the server besides verdicts."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from support.reward_app import RecordingJudge, group, make_client, rows_body, score_body
+
+from grrm.judges.building import build_from_options, prompts_from_options
+from grrm.judges.interface import GeneratedText
+from grrm.judges.options import GQMOptions, SQMOptions
+from grrm_reward_server.app import create_app
+from grrm_reward_server.hosting import HostedJudge
+from grrm_reward_server.settings import Settings
+
+
+class Model:
+    """Replies nothing readable, and remembers what it was asked first."""
+
+    def __init__(self):
+        self.asked = []
+
+    def generate_text(self, prompts, **sampling):
+        self.asked += prompts
+        return [GeneratedText("no idea", "stop", 2) for _ in prompts]
+
+    def count_tokens(self, prompt):
+        return len(prompt)
+
+
+def test_page_is_allowed_its_own_script_and_style_and_no_other_address():
+    answer = make_client().get("/")
+    assert answer.content_type == "text/html; charset=utf-8"
+    policy = answer.headers["Content-Security-Policy"]
+    for tag in ("script", "style"):
+        (content,) = re.findall(f"<{tag}>(.*?)</{tag}>", answer.text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}';" in policy
+    assert policy.startswith("default-src 'none'; ")
+    assert "connect-src 'self'" in policy
+    assert "unsafe" not in policy
+    assert not re.search(r"https?://|//\w", re.sub(r"//[^\n]*text nodes", "", answer.text))
+
+
+def test_page_itself_holds_nothing_and_needs_no_token_but_all_it_asks_does():
+    client = make_client(token="secret")
+    assert client.get("/").status_code == 200
+    for method, path in [("GET", "/v1/judges"), ("GET", "/v1/live"), ("POST", "/v1/prompts"), ("POST", "/")]:
+        assert client.open(path, method=method, json=score_body()).status_code == 401
+
+
+def test_judges_are_named():
+    assert make_client().get("/v1/judges").get_json() == {"judges": [{"name": "recording", "model": None}]}
+
+
+def test_last_verdicts_are_listed_newest_first_without_their_texts():
+    client = make_client()
+    assert client.get("/v1/live").get_json() == {
+        "running": 0,
+        "waiting": 0,
+        "median_ms": None,
+        "p95_ms": None,
+        "recent": [],
+    }
+    for number in range(30):
+        client.post("/v1/score", json=score_body(group(f"g{number}", "four"), request_id=f"r{number}"))
+    client.post("/", json=rows_body())
+    answer = client.get("/v1/live")
+    live = answer.get_json()
+    assert [recent["group_id"] for recent in live["recent"][1:]] == [f"g{number}" for number in range(29, 10, -1)]
+    assert live["recent"][1] == live["recent"][1] | {"scores": [4.0], "statuses": ["scored"]}
+    assert 0 < live["median_ms"] <= live["p95_ms"]
+    assert "four" not in answer.text
+
+
+def test_requests_at_the_judge_and_before_it_are_counted():
+    release, started = threading.Event(), threading.Event()
+
+    def hold():
+        started.set()
+        assert release.wait(10)
+
+    app = create_app(Settings(), RecordingJudge(hold))
+    with ThreadPoolExecutor(3) as threads:
+        asked = [
+            threads.submit(app.test_client().post, "/v1/score", json=score_body(request_id=f"r{number}"))
+            for number in range(3)
+        ]
+        try:
+            assert started.wait(10)
+            live = {}
+            while live.get("waiting") != 2:
+                live = app.test_client().get("/v1/live").get_json()
+            assert live["running"] == 1
+        finally:
+            release.set()
+        assert [answer.result().status_code for answer in asked] == [200] * 3
+
+
+@pytest.mark.parametrize(
+    "options", [GQMOptions(), SQMOptions(), GQMOptions(permutations=3, cache_size=4), GQMOptions(max_candidates=2)]
+)
+def test_prompts_shown_are_those_that_the_model_is_asked_first(options):
+    model = Model()
+    judge = build_from_options(model, options)
+
+    def prompts_of(group):
+        return prompts_from_options(group, options, count_tokens=model.count_tokens)
+
+    client = create_app(Settings(), HostedJudge(judge, prompts_of=prompts_of)).test_client()
+    body = score_body(group("g", "one", "two", "<s>", "one"))
+    (shown,) = client.post("/v1/prompts", json=body).get_json()["prompts"]
+    assert model.asked == []
+    client.post("/v1/score", json=body)
+    assert shown
+    assert shown == model.asked[: len(shown)]
+    assert len(model.asked) > len(shown)  # the retries, which ask the same again
+
+
+def test_judges_without_a_model_have_no_prompts():
+    assert make_client().post("/v1/prompts", json=score_body()).get_json() == {"prompts": [[]]}
+
+
+def test_requests_for_prompts_are_checked_like_those_for_verdicts():
+    answer = make_client(max_candidates=1).post("/v1/prompts", json=score_body(group("g", "one", "two")))
+    assert (answer.status_code, answer.get_json()["field"]) == (422, "groups[0].candidates")

@@ -1,0 +1,151 @@
+"""The page at `/` as a person meets it: in a browser, with a keyboard, in both languages."""
+
+from __future__ import annotations
+
+import pytest
+from support.browser import browser_page
+from support.completions_server import CompletionsServer
+from support.reward_servers import reward_server
+
+pytestmark = pytest.mark.slow
+VERDICT = "B is right, the others are not.\n\n### Final Ranking:\n\nB > A > C\n\n### Scores:\n\nB: 9, A: 4, C: 1"
+HOSTILE = "<img src=x onerror=\"document.title='owned'\"><b>bold</b>"
+
+
+@pytest.fixture(scope="module")
+def server():
+    model = CompletionsServer(lambda request, number: VERDICT)
+    try:
+        with reward_server("--port", "0", "--judge", "gqm", "--openai-url", model.url) as (_, url):
+            yield url
+    finally:
+        model.close()
+
+
+@pytest.fixture(scope="module")
+def tab():
+    with browser_page() as page:
+        yield page
+        assert page.complaints == []  # no error, and nothing that the security policy had to refuse
+
+
+@pytest.fixture
+def page(server, tab):
+    tab.open(f"{server}/")
+    tab.wait_for("document.querySelectorAll('#candidates textarea').length === 4")
+    return tab
+
+
+def fill(page, *texts):
+    page.run(f"setCandidates({list(texts)!r})")
+
+
+def judge(page):
+    page.run("document.getElementById('judge').click()")
+    page.wait_for("document.querySelectorAll('article tbody tr').length > 0")
+
+
+def text_of(page, selector):
+    return page.run(f"document.querySelector({selector!r}).innerText")
+
+
+def test_ranking_scores_analysis_prompt_and_cost_are_shown(page):
+    fill(page, "middling", "good", "bad")
+    judge(page)
+    rows = page.run("[...document.querySelectorAll('article tbody tr')].map(row => row.innerText.split('\\t'))")
+    assert [[cell.strip() for cell in row] for row in rows] == [
+        ["1", "good", "9", "scored"],
+        ["2", "middling", "4", "scored"],
+        ["3", "bad", "1", "scored"],
+    ]
+    assert page.run("document.querySelector('article meter').value") == 9
+    assert "3 tokens · 1 attempts" in text_of(page, "article caption")
+    page.run("document.querySelectorAll('article details').forEach(one => { one.open = true })")
+    analysis, prompt = page.run("[...document.querySelectorAll('article pre')].map(one => one.innerText)")
+    assert analysis == VERDICT
+    assert "Translation B:\n```\ngood\n```" in prompt
+    page.wait_for("document.querySelector('#last tr td:nth-child(3)')?.innerText === '4, 9, 1'")
+    assert "0 running" in text_of(page, "#load-line")
+
+
+def test_texts_are_shown_and_never_run(page):
+    fill(page, HOSTILE, "good", "bad")
+    judge(page)
+    assert HOSTILE in text_of(page, "article")
+    assert page.run("document.querySelectorAll('img, b').length") == 0
+    assert page.run("document.title") == "Reward server"
+
+
+def test_script_that_gets_into_the_page_nevertheless_is_refused(page):
+    page.run("document.body.append(Object.assign(make('script'), { textContent: 'document.title = 1' }))")
+    assert page.run("document.title") == "Reward server"
+    assert "Content Security Policy" in page.complaints.pop()
+
+
+def test_everything_can_be_done_from_the_keyboard(page):
+    page.run("document.activeElement.blur()")
+    seen = []
+    while "judge" not in seen:
+        page.press("Tab")
+        seen.append(page.run("document.activeElement.id || document.activeElement.getAttribute('aria-label')"))
+        assert len(seen) < 40
+    assert {"language", "example", "load", "source", "src_lang", "candidate-0", "Remove: Candidate 1", "add"} <= set(
+        seen
+    )
+    page.press("Enter", text="\r")
+    page.wait_for("document.querySelectorAll('article tbody tr').length > 0")
+    assert text_of(page, "#said") == "Judged by gqm"
+
+
+def test_screen_readers_are_told_what_every_control_and_bar_is(page):
+    fill(page, "middling", "good", "bad")
+    judge(page)
+    nodes = page.send("Accessibility.getFullAXTree")["nodes"]
+    named = [(node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node["ignored"]]
+    controls = [name for role, name in named if role in ("textbox", "button", "combobox", "meter", "article", "table")]
+    assert len(controls) > 15
+    assert all(controls)
+    assert ("meter", "Score 9 out of 10") in named
+    assert ("article", "Verdict of gqm · the first of the servers") in named
+    assert page.run("document.getElementById('said').getAttribute('role')") == "status"
+
+
+def test_language_can_be_changed_at_any_time(page):
+    fill(page, "middling", "good", "bad")
+    judge(page)
+    page.run("speak('zh')")
+    assert page.run("document.documentElement.lang") == "zh-Hans"
+    assert text_of(page, "#judge") == "评判"
+    assert "名次" in text_of(page, "article")
+    assert page.run("candidates()") == ["middling", "good", "bad"]
+    assert page.run("TEXTS.zh && Object.keys(TEXTS.zh).join() === Object.keys(TEXTS.en).join()")
+
+
+def test_mistakes_are_told_in_the_servers_words(page):
+    page.run("document.getElementById('src_lang').value = 'xx'")
+    page.run("document.getElementById('judge').click()")
+    page.wait_for("document.querySelector('article .error')")
+    assert "422: groups[0]: Language code 'xx' is not one of" in text_of(page, "article .error")
+
+
+def test_a_server_with_a_token_is_asked_with_it(tmp_path, tab):
+    (tmp_path / "token").write_text("s3cret")
+    with reward_server("--port", "0", "--token-file", str(tmp_path / "token")) as (_, url):
+        tab.open(f"{url}/")
+        tab.wait_for("!document.getElementById('token-field').hidden")
+        assert "401" in text_of(tab, "#load-line")
+        tab.run("document.getElementById('token').value = 's3cret'")
+        judge(tab)
+        assert text_of(tab, "#said") == "Judged by chrf"
+
+
+def test_verdicts_of_several_judges_stand_side_by_side(tmp_path, tab):
+    (tmp_path / "two.yaml").write_text("judge: chrf\njudges: {others: {judge: consensus}}\n")
+    with reward_server("--port", "0", "--config", str(tmp_path / "two.yaml")) as (_, url):
+        tab.open(f"{url}/")
+        tab.wait_for("document.querySelectorAll('#candidates textarea').length === 4")
+        tab.run("document.getElementById('judge').click()")
+        tab.wait_for("document.querySelectorAll('article tbody tr').length === 8")
+        assert tab.run("[...document.querySelectorAll('article h3')].map(one => one.innerText)") == ["chrf", "others"]
+        first, second = tab.run("[...document.querySelectorAll('article meter')].map(one => one.value)")[::4]
+        assert first != second
