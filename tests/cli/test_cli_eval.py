@@ -210,7 +210,7 @@ def test_comet_runs_in_its_own_environment_and_joins_the_report(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "rows", "message"),
     [
-        (["mt", "--comet", "--comet-env", "nowhere"], TRANSLATED, "create it with `python3 -m venv nowhere && nowhere"),
+        (["mt", "--comet", "--comet-env", "nowhere"], TRANSLATED, "create it with `grrm scorer install comet"),
         (
             ["mt", "--reference-key", "gold"],
             TRANSLATED,

@@ -24,6 +24,7 @@ from grrm.evaluation.ranking import GOLD_TIE_RULES, TIE_RULES, UNSCORED_RULES
 from grrm.gqm.mt_prompts import MT_PROMPT_TYPES
 from grrm.gqm.prompts import GQM_TASKS
 from grrm.judges.building import ANSWER_JUDGES, GENERATIVE_JUDGES, REWARD_MODEL_JUDGES
+from grrm.judges.metric_worker import METRIC_KINDS
 from grrm.tracking.console import printable
 
 TYPES = {"new": pa.int64()}
@@ -44,8 +45,9 @@ def test_choices_on_the_command_line_are_those_there_are():
     rank = {parameter.name: parameter.type for parameter in cli.grrm.commands["rank"].params}
     ranking = {parameter.name: parameter.type for parameter in cli.grrm.commands["eval"].commands["ranking"].params}
     assert translate_command.PROMPT_TYPES == MT_PROMPT_TYPES
-    assert {*rank["judge"].choices} == {*GENERATIVE_JUDGES, *REWARD_MODEL_JUDGES, "consensus", "text_metric"}
-    assert rank_command.OF_ANSWERS == ANSWER_JUDGES
+    alone = {name for name in GENERATIVE_JUDGES if "+" not in name}
+    assert {*rank["judge"].choices} == {*alone, *REWARD_MODEL_JUDGES, *METRIC_KINDS, "consensus", "text_metric"}
+    assert {*rank_command.OF_ANSWERS} == {*ANSWER_JUDGES} & alone
     assert tuple(rank["prompt_type"].choices) == tuple(GQM_TASKS)
     assert (tuple(ranking["ties"].choices), tuple(ranking["unscored"].choices)) == (TIE_RULES, UNSCORED_RULES)
     assert tuple(ranking["gold_ties"].choices) == GOLD_TIE_RULES
@@ -238,7 +240,8 @@ def test_without_paddle_a_checkpoint_is_one_sentence_that_names_the_other_way(tm
     monkeypatch.setattr("grrm.engine.options.find_spec", lambda name: None)
     (tmp_path / "rows.txt").write_text("Hallo\n")
     told = run("translate", tmp_path / "rows.txt", "--src-lang", "de", "--trg-lang", "en", "--model", tmp_path)
-    assert "pip install 'paddle-grrm[train]'`, or name a server with --url" in told
+    assert "pip install 'paddle-grrm[cpu]'`, on a GPU `paddle-grrm[gpu]` (docs/install.md)" in told
+    assert told.rstrip().endswith("or name a server with --url")
 
 
 @pytest.mark.parametrize("command", [["rank"], ["translate"], ["eval"], ["eval", "ranking"], ["eval", "mt"]])

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from grrm import cli
-from grrm.cli.commands import doctor
+from grrm.cli.commands import doctor, doctor_packages
 
-HEALTHY = {**dict.fromkeys(doctor._NEEDED, "1.0"), "numpy": "1.26.4", "pyarrow": "20.0.0"}
+HEALTHY = {**dict.fromkeys(doctor_packages._NEEDED, "1.0"), "numpy": "1.26.4", "pyarrow": "20.0.0"}
 
 
 def examine(versions=None, error=None, port=0):
@@ -165,3 +165,16 @@ def test_the_exit_status_is_zero_unless_the_main_path_cannot_run(monkeypatch, er
     result = CliRunner().invoke(cli.grrm, ["doctor"], standalone_mode=False)
     assert result.return_value == status
     assert verdict in result.output
+
+
+@pytest.mark.parametrize(("name", "level"), [("paddlenlp-ops", "note"), ("fused-ln", "note"), ("fast-ln", "note")])
+def test_operators_that_are_not_used_are_said_to_be(name, level):
+    finding = examine({**HEALTHY, name: "1.0"})[name]
+    assert finding.level == level
+    assert finding.effect.startswith("not used: ")
+
+
+@pytest.mark.parametrize(("version", "level"), [("2.4.1", "warning"), ("2.5.0", "note"), ("2.6.0", None)])
+def test_what_a_fastdeploy_can_do_is_told_by_its_version(version, level):
+    finding = examine({**HEALTHY, "fastdeploy-gpu": version}).get("fastdeploy-gpu (interface)")
+    assert (finding and finding.level) == level

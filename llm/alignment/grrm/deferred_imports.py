@@ -71,19 +71,20 @@ class _Placeholder(type):
     _module: str
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        return getattr(_real(cls._module), cls.__name__)(*args, **kwargs)
+        return getattr(real_module(cls._module), cls.__name__)(*args, **kwargs)
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return getattr(getattr(_real(cls._module), cls.__name__), name)
+        return getattr(getattr(real_module(cls._module), cls.__name__), name)
 
     def __instancecheck__(cls, instance: object) -> bool:
         module = sys.modules.get(cls._module)
         return not isinstance(module, _Deferred) and isinstance(instance, getattr(module, cls.__name__))
 
 
-def _real(name: str) -> ModuleType:
+def real_module(name: str) -> ModuleType:
+    """The module itself, imported where it had been deferred: for what a placeholder cannot stand for, a base class."""
     if isinstance(sys.modules.get(name), _Deferred):
         del sys.modules[name]
     for finder in sys.meta_path:

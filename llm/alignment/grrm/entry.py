@@ -13,13 +13,10 @@ from grrm.errors import UserError, UserErrors
 from grrm.rewards.failure_policy import RewardFailure
 
 NEXT_LINE = "\n  "
+GPU_EXTRA = "`paddle-grrm[gpu]` (docs/install.md)"
 # What the core does without: import name -> the extra that installs it.
 _EXTRAS = {
-    "paddle": "train",
-    "paddlenlp": "train",
-    "tokenizers": "train",
-    "safetensors": "train",
-    "visualdl": "train",
+    **dict.fromkeys(("paddle", "paddlenlp", "tokenizers", "safetensors", "visualdl"), "cpu"),
     "sacrebleu": "metrics",
     "math_verify": "math",
     "babel": "corpora",
@@ -45,7 +42,9 @@ def run_main(main: Callable[[], int | None]) -> NoReturn:
     except ModuleNotFoundError as error:
         if error.name not in _EXTRAS:
             raise
-        remedy = f"run `pip install 'paddle-grrm[{_EXTRAS[error.name]}]'`; `grrm doctor` lists what is missing"
+        extra = _EXTRAS[error.name]
+        on_gpu = f"; on a GPU {GPU_EXTRA}" if extra == "cpu" else ""
+        remedy = f"run `pip install 'paddle-grrm[{extra}]'`{on_gpu}; `grrm doctor` lists what is missing"
         status = _complain(f"the package {error.name} is not installed: {remedy}.", 2)
     except RewardFailure as error:
         status = _complain(error, 3)

@@ -79,7 +79,7 @@ def build_worker(policy: Any, tokenizer: Any, samples: int) -> RolloutWorker:
     return RolloutWorker(
         engine=PaddleEngine(policy),
         decode=response_decoder(tokenizer),
-        extract=lambda response: extract_translation(response, "line"),
+        extract=lambda response, _: extract_translation(response, "line"),
         sampling=sampling,
         rollout_n=samples,
     )

@@ -51,8 +51,12 @@ def mkl_dispatch(vendor: str, flags: frozenset[str]) -> str | None:
 def threads_per_process() -> int:
     """Usable cores divided among the trainer processes that the launcher started on this host."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    local_ranks = int(os.environ.get("PADDLE_LOCAL_SIZE") or os.environ.get("PADDLE_TRAINERS_NUM") or 1)
-    return max(1, cores // local_ranks)
+    return max(1, cores // local_processes())
+
+
+def local_processes() -> int:
+    """Trainer processes that the launcher started on this host."""
+    return int(os.environ.get("PADDLE_LOCAL_SIZE") or os.environ.get("PADDLE_TRAINERS_NUM") or 1)
 
 
 def keep_freed_memory() -> bool:

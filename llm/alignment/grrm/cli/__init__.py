@@ -10,9 +10,15 @@ import click
 
 from grrm.cli.commands.data import data
 from grrm.cli.commands.evaluate import evaluate
+from grrm.cli.commands.export import export
 from grrm.cli.commands.init import init
 from grrm.cli.commands.preference import PREFERENCE_COMMANDS
 from grrm.cli.commands.rank import rank
+from grrm.cli.commands.replay import replay
+from grrm.cli.commands.report import report
+from grrm.cli.commands.rubric import rl_rubric, sft_rubric
+from grrm.cli.commands.scorer import scorer
+from grrm.cli.commands.serve import serve
 from grrm.cli.commands.translate import translate
 from grrm.cli.options import FILE
 from grrm.entry import run_main
@@ -27,27 +33,48 @@ def grrm() -> None:
 
 @grrm.command()
 @click.option("--output-dir", type=FILE, default=Path(), help="Folder whose disk is measured.  [default: .]")
-def doctor(output_dir: Path) -> int:
+@click.option("--gpu", is_flag=True, help="Run every GPU code path on a tiny model beside the CPU's results instead.")
+def doctor(output_dir: Path, gpu: bool) -> int:
     """Say what is installed, what is missing, and what each missing thing disables."""
     from grrm.cli.commands.doctor import examine, show
+    from grrm.cli.commands.doctor_gpu import examine_gpu
 
-    findings = examine(output_dir)
-    show(findings, sys.stdout)
+    findings = examine_gpu() if gpu else examine(output_dir)
+    show(findings, sys.stdout, "The GPU path" if gpu else "The main path")
     return 1 if any(finding.level == "broken" for finding in findings) else 0
 
 
 @grrm.command(context_settings={"ignore_unknown_options": True})
 @click.argument("arguments_yaml")
-@click.option("--nproc", type=click.IntRange(min=1), default=1, show_default=True, help="Processes, over all nodes.")
+@click.option("--devices", "--nproc", type=click.IntRange(min=1), default=1, show_default=True, help="Over all nodes.")
+@click.option("--memory", help="Of one device, such as 80G: says whether the run fits, and what layout would.")
+@click.option("--tokens-per-second", type=click.FloatRange(min=0, min_open=True), help="Of all devices: gives hours.")
+@click.option("--model", help="Folder, config.json or Qwen2.5 name whose shape is planned, in place of the file's.")
+@click.option("--write", type=FILE, help="New argument file with the smallest layout that fits; needs --memory.")
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED)
-def plan(arguments_yaml: str, nproc: int, overrides: tuple[str, ...]) -> None:
-    """Print prompts, rows, updates and tokens of ARGUMENTS_YAML without loading a model.
+def plan(
+    arguments_yaml: str,
+    devices: int,
+    memory: str | None,
+    tokens_per_second: float | None,
+    model: str | None,
+    write: Path | None,
+    overrides: tuple[str, ...],
+) -> None:
+    """Print batches and memory of ARGUMENTS_YAML, of any stage, without loading a model.
 
     Further `--key value` override the file, as they do for run_rl.py.
     """
-    from grrm.config.plan import show_plan
+    from grrm.config.memory_rows import parse_memory
+    from grrm.config.plan import Machine, show_plan
 
-    show_plan(arguments_yaml, nproc, overrides)
+    machine = Machine(devices, None if memory is None else parse_memory(memory), tokens_per_second, model)
+    if write is None:
+        show_plan(arguments_yaml, machine, overrides)
+        return
+    from grrm.config.planned_file import write_planned
+
+    click.echo(f"{write}: {write_planned(arguments_yaml, machine, write, overrides).lstrip('# ')}")
 
 
 @grrm.command()
@@ -74,9 +101,9 @@ def demo(**options: Any) -> int:
 # What click 8.2 and later raise for a group without a subcommand; earlier ones print the help themselves.
 _NO_SUBCOMMAND: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
-for command in (init, data, rank, translate, evaluate):
+for command in (init, data, rank, translate, evaluate, scorer, replay, report, export, serve):
     grrm.add_command(command)
-for command in PREFERENCE_COMMANDS:
+for command in (*PREFERENCE_COMMANDS, sft_rubric, rl_rubric):
     data.add_command(command)
 
 

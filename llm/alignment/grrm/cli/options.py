@@ -50,7 +50,7 @@ _INPUT = (
     click.option("--out", type=FILE, help="A .jsonl or .parquet file.  [default: a table; JSON lines in a pipe]"),
 )
 _MODEL = (
-    click.option("--model", help="Folder of a checkpoint; with --url the model's name there."),
+    click.option("--model", help="Folder of a checkpoint, or its name on a hub; with --url the model's name there."),
     click.option("--url", "urls", multiple=True, help="OpenAI-compatible server to ask; several are a pool."),
     click.option("--tokenizer", type=FILE, help="With --url: folder of the model's tokenizer."),
     click.option("--token-env", metavar="NAME", help="With --url: environment variable with the bearer token."),
@@ -75,9 +75,9 @@ _MODEL = (
     click.option(
         "--dtype",
         type=click.Choice(DTYPES),
-        default="float32",
+        default="auto",
         show_default=True,
-        help="Of the model.",
+        help="Of the model; auto: the checkpoint's on a GPU, float32 on a CPU.",
     ),
     click.option("--batch-rows", type=COUNT, default=64, show_default=True, help="Rows generated together."),
     click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Of every draw."),

@@ -55,3 +55,14 @@ def mean_and_interval(interval: Interval | None, digits: int) -> tuple[str, str]
 def percent(share: float | None) -> str:
     """A share as a cell of the table."""
     return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def judge_cost(n_groups: int, seconds: float, before: Mapping[str, float], after: Mapping[str, float]) -> str:
+    """What a judge took for a group, by its counters before and after."""
+    n_groups = max(n_groups, 1)
+    tokens = [
+        f"{(after[name] - before[name]) / n_groups:.4g} {unit}"
+        for name, unit in (("tokens_read", "tokens read"), ("tokens_written", "tokens written"))
+        if after[name] > before[name]
+    ]
+    return f"a group took {', '.join([*tokens, f'{1e3 * seconds / n_groups:.3g} ms'])}"

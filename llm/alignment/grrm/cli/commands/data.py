@@ -84,6 +84,20 @@ def convert(parquet: Path, out: Path, target: str | None, prompt_type: str) -> N
 @data.command()
 @click.argument("parquet", type=FILE)
 @click.argument("out", type=FILE)
+def answers(parquet: Path, out: Path) -> None:
+    """Turn questions with true answers into the lines that run_rl.py reads beside translations.
+
+    PARQUET has the columns data_source, prompt and reward_model, as verl reads them; OUT is a .jsonl file. Join files
+    of several kinds with cat.
+    """
+    from grrm.data.answers import convert_answers
+
+    click.echo(convert_answers(parquet, out).summary())
+
+
+@data.command()
+@click.argument("parquet", type=FILE)
+@click.argument("out", type=FILE)
 @click.option("--group-size", type=int, default=4, show_default=True, help="Translations shown together.")
 @click.option("--groups-per-row", type=int, default=1, show_default=True, help="Drawn from the same samples.")
 @click.option("--mixed-share", type=float, default=0.0, show_default=True, help="Groups with damaged references.")

@@ -7,23 +7,21 @@ a clean `pip check` does not show it.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import TextIO
 
-from packaging.requirements import Requirement
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from grrm import startup
+from grrm.cli.commands.doctor_packages import Finding, constraints_file, packages, pins, traps
 from grrm_csrc.blas import sgemm_address
 from grrm_csrc.build import Kernels, kernels
 from grrm_csrc.compiling import find_compiler, obtain
@@ -34,65 +32,11 @@ GIB = 2**30
 _MARKS = {"ok": "green", "note": "cyan", "warning": "yellow", "broken": "red"}
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One fact. `level`: ok, note (an optional thing is missing), warning, broken (the main path cannot run)."""
-
-    level: str
-    name: str
-    detail: str
-    effect: str = ""
-
-
-# Distribution -> what is lost without it; the second table is optional.
-_NEEDED = {
-    "paddlepaddle": "training and generation",
-    "paddlenlp": "training and generation",
-    "numpy": "everything",
-    "PyYAML": "argument files",
-    "click": "the command line",
-    "rich": "the console tables",
-    "tqdm": "progress bars",
-    "pydantic": "the reward protocol",
-    "requests": "the reward client",
-    "tenacity": "the reward client's retries",
-    "pyarrow": "corpora and rollout dumps",
-    "flask": "the reward server",
-    "waitress": "the reward server",
-    "sacrebleu": "the text-metric judge and evaluation",
-    "tokenizers": "the demo's tokenizer",
-    "safetensors": "checkpoints",
-    "babel": "the demo's corpus",
-}
-_OPTIONAL = {
-    "visualdl": "curves in VisualDL (report_to: visualdl)",
-    "tensorboardX": "report_to: tensorboard",
-    "wandb": "report_to: wandb",
-    "matplotlib": "curves in the demo's report",
-    "Jinja2": "the demo's report.html",
-    "math-verify": "the answer rule `math`",
-    "Django": "the `terms` corpus",
-    "polib": "the `terms` corpus",
-    "fastdeploy-gpu": "generation by FastDeploy (install it from Paddle's own index, see docs/use.md)",
-    "paddlepaddle-gpu": "training on GPUs (install it from Paddle's own index; PyPI stops at 2.6.2)",
-    **dict.fromkeys(("pytest", "pytest-cov", "pytest-timeout", "pytest-xdist", "hypothesis"), "make test"),
-    **dict.fromkeys(("ruff", "mypy", "import-linter"), "make lint"),
-}
 # Said of nvcc: what it would be for.
 _WITHOUT_NVCC = "disables the CUDA kernels of token scores where paddle runs on a GPU, which has operators of its own"
 _SLOWER_TRAINING = "training 1.1 times as long on short rows and up to 3 times on long ones"
 _WITHOUT_KERNELS = f"plain Paddle operators are used: generation takes more than twice as long, {_SLOWER_TRAINING}"
 _WITHOUT_OPERATORS = f"plain Paddle operators are used: {_SLOWER_TRAINING}"
-# Distribution -> (first version that breaks something, what it breaks).
-_TRAPS = {
-    "numpy": ((2,), "paddlenlp 3.0.0b4 needs NumPy 1.26: pip install 'numpy<2'"),
-    "pyarrow": ((21,), "newer pyarrow needs NumPy 2: pip install 'pyarrow<21'"),
-    "datasets": ((4,), "newer datasets needs NumPy 2: pip install 'datasets<4'"),
-    "protobuf": ((6,), "VisualDL's add_hparams fails: pip install 'protobuf<6'"),
-    "aistudio-sdk": ((0, 3), "import paddlenlp fails: pip install 'aistudio-sdk<0.3'"),
-    "unbabel-comet": ((0,), "it pins other versions: keep COMET in an environment of its own"),
-    "fastdeploy": ((0,), "this is not PaddlePaddle's FastDeploy: pip uninstall fastdeploy"),
-}
 
 
 def examine(
@@ -105,8 +49,8 @@ def examine(
     version_of = version_of or installed_version
     return [
         _python(sys.version_info[:3]),
-        *_packages(version_of, _pins(constraints_file())),
-        *_traps(version_of),
+        *packages(version_of, pins(constraints_file())),
+        *traps(version_of),
         _import_check(imports_paddle or paddle_import_error),
         *_process(),
         _memory(),
@@ -140,23 +84,6 @@ def paddle_import_error(timeout_s: float = 180.0) -> str | None:
     return (child.stderr.strip().splitlines() or [f"exit status {child.returncode}"])[-1]
 
 
-def constraints_file() -> Path:
-    """constraints.txt of this checkout; it is not part of an installed wheel."""
-    return Path(__file__).resolve().parents[5] / "constraints.txt"
-
-
-def _pins(path: Path) -> dict[str, str]:
-    if not path.is_file():
-        return {}
-    lines = (line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())
-    pins = [Requirement(line) for line in lines if line]
-    return {
-        pin.name.lower(): str(pin.specifier).removeprefix("==")
-        for pin in pins
-        if pin.marker is None or pin.marker.evaluate()
-    }
-
-
 def _python(version: tuple[int, ...]) -> Finding:
     text = ".".join(map(str, version))
     if (3, 10) <= version[:2] <= (3, 12):
@@ -164,34 +91,6 @@ def _python(version: tuple[int, ...]) -> Finding:
     return Finding(
         "broken", "Python", text, "paddlepaddle 3.3.1 is tested with 3.10 to 3.12: make test PYTHON=python3.12"
     )
-
-
-def _packages(version_of: Callable[[str], str | None], pins: Mapping[str, str]) -> Iterable[Finding]:
-    on_gpu = version_of("paddlepaddle-gpu") is not None
-    for name, use in {**_NEEDED, **_OPTIONAL}.items():
-        version = version_of(name)
-        if version is None:
-            if name == "paddlepaddle" and on_gpu:
-                continue
-            yield Finding("broken" if name in _NEEDED else "note", name, "not installed", f"disables {use}")
-        elif version != (pinned := pins.get(name.lower(), version)):
-            yield Finding("warning", name, version, f"tested with {pinned}: install with -c constraints.txt")
-        else:
-            yield Finding("ok", name, version)
-
-
-def _traps(version_of: Callable[[str], str | None]) -> Iterable[Finding]:
-    for name, (first_bad, remedy) in _TRAPS.items():
-        version = version_of(name)
-        if version is not None and _numbers(version) >= first_bad:
-            yield Finding("warning", f"{name} (known trap)", version, remedy)
-    if version_of("paddlepaddle") and version_of("paddlepaddle-gpu"):
-        remedy = "both write the same files: uninstall both, then install one"
-        yield Finding("broken", "paddlepaddle (known trap)", "installed beside paddlepaddle-gpu", remedy)
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version.split("+")[0]))
 
 
 def _import_check(imports_paddle: Callable[[], str | None]) -> Finding:
@@ -280,8 +179,8 @@ def _port(port: int) -> Finding:
     return Finding("ok", f"port {port}", "free for the reward server")
 
 
-def show(findings: Iterable[Finding], out: TextIO) -> None:
-    """Print the findings, a table on a terminal and one line each elsewhere, then one line that sums them up."""
+def show(findings: Iterable[Finding], out: TextIO, what: str = "The main path") -> None:
+    """Print the findings, a table on a terminal and one line each elsewhere, then one line that sums up `what`."""
     findings = list(findings)
     if out.isatty():
         table = Table(show_header=False, box=None, pad_edge=False)
@@ -294,5 +193,5 @@ def show(findings: Iterable[Finding], out: TextIO) -> None:
             effect = f": {finding.effect}" if finding.effect else ""
             print(f"{finding.level:<8} {finding.name} {finding.detail}{effect}", file=out)
     broken = [finding.name for finding in findings if finding.level == "broken"]
-    verdict = f"The main path cannot run: mend {', '.join(broken)}." if broken else "The main path can run."
+    verdict = f"{what} cannot run: mend {', '.join(broken)}." if broken else f"{what} can run."
     print(verdict, file=out)

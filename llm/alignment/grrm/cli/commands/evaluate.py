@@ -49,13 +49,15 @@ def scorer_options(name: str, title: str, model_help: str) -> Callable[[Command]
 @click.option("--hypothesis-key", default="translation", show_default=True, help="Column of the translations.")
 @click.option("--reference-key", default="trg_text", show_default=True, help="Column of the references.")
 @scorer_options("comet", "COMET", "Checkpoint file or name.  [default: Unbabel/wmt22-comet-da]")
+@scorer_options("cometkiwi", "CometKiwi", "Checkpoint file or name.  [default: Unbabel/wmt22-cometkiwi-da]")
+@scorer_options("metricx", "MetricX", "Folder or name.  [default: google/metricx-24-hybrid-large-v2p6]")
 @scorer_options("bleurt", "BLEURT", "Folder of a checkpoint.")
 @click.option(
     "--scorer-deadline",
     type=FiniteRange(0, min_open=True),
     default=7200.0,
     show_default=True,
-    help="Seconds that COMET or BLEURT may take.",
+    help="Seconds that each of these may take.",
 )
 @report_options
 def mt(
@@ -70,8 +72,8 @@ def mt(
 ) -> None:
     """BLEU and chrF of ROWS, a .jsonl or .parquet file that `grrm translate` wrote, for each language pair.
 
-    A row whose translation is null is scored as an empty one, and counted. COMET and BLEURT run as programs in
-    environments of their own; where one is missing, the error says how to create it.
+    A row whose translation is null is scored as an empty one, and counted. COMET and its like run in environments of
+    their own, which `grrm scorer install` makes.
     """
     from grrm.cli.records import read_records, text, text_or_none
     from grrm.cli.results import write_json
@@ -104,11 +106,12 @@ def mt(
 
 def _scorers(scorer_deadline: float, **settings: Any) -> list[NeuralScorer]:
     """The scorers that were asked for; a missing environment is told before anything is scored."""
-    from grrm.evaluation.neural_scorers import SCORERS, NeuralScorer
+    from grrm.evaluation.neural_scorers import NeuralScorer
+    from grrm.judges.metric_worker import METRIC_KINDS
 
     return [
         NeuralScorer(name, settings[f"{name}_env"], settings[f"{name}_model"], scorer_deadline)
-        for name in SCORERS
+        for name in METRIC_KINDS
         if settings[name]
     ]
 

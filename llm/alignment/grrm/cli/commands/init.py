@@ -18,7 +18,7 @@ _NEXT = """\
 next:
   {enter}
   grrm doctor
-  grrm plan llm/config/qwen/grpo_grrm_tiny_argument.yaml --nproc 2
+  grrm plan llm/config/qwen/grpo_grrm_tiny_argument.yaml --devices 2
 In this folder the documentation's commands work as in a clone; begin with the README's "Train your own"."""
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grrm.cli.commands.data import MT_KEY, SCORE_KEY, SHUFFLE_SEED
+from grrm.cli.folders import parts_options
 from grrm.cli.options import COUNT, FILE, FiniteRange
 
 if TYPE_CHECKING:
@@ -50,15 +51,6 @@ def _columns(command: Command) -> Command:
     return command
 
 
-def _parts(command: Command) -> Command:
-    for option in (
-        click.option("--device-num", type=COUNT, default=1, show_default=True, help="Parts the files are dealt into."),
-        click.option("--part-id", type=click.IntRange(0), default=0, show_default=True, help="The part to work on."),
-    ):
-        command = option(command)
-    return command
-
-
 @click.command()
 @click.argument("parquet", type=FILE)
 @click.argument("out_dir", type=FILE)
@@ -89,7 +81,7 @@ def x2x_seed(parquet: Path, out_dir: Path) -> None:
 @click.argument("folder", type=FILE)
 @click.option("--text-key", default="mt_texts", show_default=True, help="Column of the lists of candidates.")
 @click.option("--single-line", is_flag=True, help="Strip candidates and replace newlines inside by `; `.")
-@_parts
+@parts_options
 def clean_samples(folder: Path, **settings: Any) -> None:
     """Clean the sampled candidates of FOLDER's files in place: cut at `</s>`, copies left out, first seen first."""
     from grrm.data.preference.samples import clean_sample_files

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grrm.cli.commands.scorer import open_metric
+from grrm.cli.folders import kept, over_folder
 from grrm.cli.options import (
     COUNT,
     FILE,
@@ -21,9 +23,11 @@ from grrm.cli.options import (
     sampling_options,
     take_model_options,
 )
+from grrm.cli.reports import judge_cost
 from grrm.engine.options import check_reward_model_options
 from grrm.gqm.mt_prompts import MT_PROMPT_TYPES
 from grrm.gqm.verification import VERIFIER_PROMPT_TYPES
+from grrm.judges.metric_worker import METRIC_KINDS
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.text_metric import METRICS
 
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
 
 REWARD_MODELS = ("ranker", "rm")
 WITHOUT_MODEL = ("consensus", "text_metric")
+LEARNED_METRICS = tuple(METRIC_KINDS)
 OF_ANSWERS = ("rubric", "verifier")
 SCORES = "judge_scores"
 OF_MODELS = (*(flag.removeprefix("--") for flag in NAMES.names.values()), "chat_template")
@@ -51,14 +56,15 @@ OF_VERIFIERS = ("verifier_prompt", "think")
 @sampling_options(temperature=0.0, max_new_tokens=8192, retry=6)
 @click.option(
     "--judge",
-    type=click.Choice(["gqm", "grrm", "sqm", *OF_ANSWERS, *REWARD_MODELS, *WITHOUT_MODEL]),
+    type=click.Choice(["gqm", "grrm", "sqm", *OF_ANSWERS, *REWARD_MODELS, *WITHOUT_MODEL, *LEARNED_METRICS]),
     default="gqm",
     show_default=True,
     help="A model that reads them together and writes (gqm, also called grrm), or singly (sqm); a reward model "
-    "(ranker, rm); their agreement (consensus); a metric against the reference in column trg_text (text_metric); or "
-    "one that judges answers to the question in src_text by what trg_text holds, scoring criteria (rubric) or the true "
-    "answer (verifier).",
+    "(ranker, rm); their agreement (consensus); a metric against the reference in column trg_text (text_metric); a "
+    "learned one in an environment of its own (comet, cometkiwi, metricx, bleurt); or one that judges answers to the "
+    "question in src_text by what trg_text holds, scoring criteria (rubric) or the true answer (verifier).",
 )
+@click.option("--scorer-env", type=FILE, help="With comet and its like: the environment.  [default: .venv-NAME]")
 @click.option(
     "--mt-prompt-type",
     type=click.Choice(MT_PROMPT_TYPES),
@@ -114,13 +120,15 @@ OF_VERIFIERS = ("verifier_prompt", "think")
     show_default=True,
     help="How verdicts are read.",
 )
+@over_folder
 def rank(rows: Path, out: Path | None, batch_rows: int, score_key: str, **options: Any) -> None:
     """Score and rank the candidates of each of ROWS with a judge.
 
     ROWS is a .parquet or .jsonl file with the columns src_text, src_lang, trg_lang and mt_texts, or text (`-` is
     standard input) with a source and its candidates per line, separated by tabs. Added are judge_scores,
-    judge_statuses, judge_ranking (positions, best first), judge_response, judge_attempts, judge_tokens and
-    judge_order_scores.
+    judge_statuses, judge_ranking (positions, best first), judge_response, judge_attempts, judge_rejections (why
+    replies could not be read), judge_tokens and judge_order_scores. ROWS may also be a folder of files like
+    de2en.parquet, with one for --out.
     """
     from grrm.cli.records import languages, read_records, text, texts
     from grrm.cli.results import result_sink
@@ -129,7 +137,8 @@ def rank(rows: Path, out: Path | None, batch_rows: int, score_key: str, **option
 
     records = read_records(rows, _source_and_candidates)
     sources = records.column(options.pop("src_text_key"), text, "text")
-    has_references = options["judge"] in ("text_metric", *OF_ANSWERS)
+    has_references = options["judge"] in ("text_metric", "comet", "bleurt", *OF_ANSWERS)
+    has_references |= options["judge"] == "metricx" and any("trg_text" in row for row in records.rows)
     tasks = map(
         TranslationTask,
         sources,
@@ -139,11 +148,11 @@ def rank(rows: Path, out: Path | None, batch_rows: int, score_key: str, **option
     )
     lists = records.column(options.pop("mt_key"), texts, "a list of texts")
     groups = [group_of(row, *both) for row, both in enumerate(zip(tasks, lists, strict=True))]
-    metrics = JudgeMetrics()
+    metrics = kept("metrics", JudgeMetrics)
     open_judge = _opener(groups, metrics, **options)
     types = _types() if score_key == SCORES else {score_key: _types()[SCORES]}
     with result_sink(out, records, types, lambda _: _show(groups, columns)) as write:
-        columns = _judged(open_judge(), groups, batch_rows, metrics)
+        columns = _judged(kept("judge", open_judge), groups, batch_rows, metrics)
         write(columns if score_key == SCORES else {score_key: columns[SCORES]})
 
 
@@ -155,7 +164,7 @@ def _source_and_candidates(line: str) -> dict[str, Any]:
 
 
 def _opener(
-    groups: Sequence[Group], metrics: JudgeMetrics, judge: str, metric: str, **options: Any
+    groups: Sequence[Group], metrics: JudgeMetrics, judge: str, metric: str, scorer_env: Path | None, **options: Any
 ) -> Callable[[], Judge]:
     """What opens the judge that the options name. Raises UserError for what can be refused before that."""
     if judge in WITHOUT_MODEL:
@@ -165,6 +174,11 @@ def _opener(
         refuse_given(refused, f"with --judge {judge}, which has no model")
         return lambda: build_judge(judge, {"metric": metric})
     refuse_given(("metric",), f"with --judge {judge}")
+    if judge in LEARNED_METRICS:
+        others = [name for name in OF_MODELS if name not in ("model", "deadline")]
+        refuse_given((*others, *OF_REPLIES, *OF_GROUPS, *OF_REWARD_MODELS, *OF_VERIFIERS), f"with --judge {judge}")
+        return lambda: open_metric(judge, scorer_env, options["model"], options["deadline"])
+    refuse_given(("scorer_env",), f"with --judge {judge}")
     if judge in REWARD_MODELS:
         refuse_given((*OF_REPLIES, *OF_GROUPS, *OF_VERIFIERS), f"with --judge {judge}, which generates nothing")
         return _reward_model_opener(groups, metrics, judge, **options)
@@ -225,6 +239,7 @@ def _types() -> dict[str, Any]:
         "judge_ranking": pa.list_(pa.list_(pa.int64())),
         "judge_response": pa.string(),
         "judge_attempts": pa.int64(),
+        "judge_rejections": pa.list_(pa.string()),
         "judge_tokens": pa.int64(),
         "judge_order_scores": pa.list_(pa.list_(pa.float64())),
     }
@@ -235,7 +250,7 @@ def _judged(judge: Judge, groups: Sequence[Group], batch_rows: int, metrics: Jud
     from grrm.tracking.console import StepProgress
 
     progress = StepProgress(len(groups), description="ranking")
-    start_s = time.perf_counter()
+    start_s, before = time.perf_counter(), metrics.values()
     try:
         verdicts = judge_in_batches(judge, groups, batch_rows, lambda done, total: progress.update(done))
     finally:
@@ -243,31 +258,25 @@ def _judged(judge: Judge, groups: Sequence[Group], batch_rows: int, metrics: Jud
     result = result_of(verdicts)
     counts = Counter(status for statuses in result["statuses"] for status in statuses)
     click.echo(", ".join(f"{status} {count}" for status, count in sorted(counts.items())), err=True)
+    rejections = Counter(reason for reasons in result["rejections"] for reason in reasons)
+    if rejections:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(rejections.items()))
+        click.echo(f"replies that could not be read: {reasons}", err=True)
     agreement = metrics.mean_agreement()
     if agreement is not None:
         n_groups = int(metrics.values()["agreement_groups"])
         click.echo(f"agreement of the orders of {n_groups} groups (Kendall tau-b): {agreement:.3f}", err=True)
-    click.echo(_cost(len(groups), time.perf_counter() - start_s, metrics), err=True)
+    click.echo(judge_cost(len(groups), time.perf_counter() - start_s, before, metrics.values()), err=True)
     return {
         SCORES: [list(verdict.scores) for verdict in verdicts],
         "judge_statuses": result["statuses"],
         "judge_ranking": result["rankings"],
         "judge_response": result["responses"],
         "judge_attempts": result["attempts"],
+        "judge_rejections": result["rejections"],
         "judge_tokens": [verdict.tokens for verdict in verdicts],
         "judge_order_scores": [[list(scores) for scores in verdict.order_scores] or None for verdict in verdicts],
     }
-
-
-def _cost(n_groups: int, seconds: float, metrics: JudgeMetrics) -> str:
-    """What the judge took for a group."""
-    counted, n_groups = metrics.values(), max(n_groups, 1)
-    tokens = [
-        f"{counted[name] / n_groups:.4g} {unit}"
-        for name, unit in (("tokens_read", "tokens read"), ("tokens_written", "tokens written"))
-        if counted[name]
-    ]
-    return f"a group took {', '.join([*tokens, f'{1e3 * seconds / n_groups:.3g} ms'])}"
 
 
 def _show(groups: Sequence[Group], columns: Columns) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grrm.cli.folders import kept, over_folder
 from grrm.cli.options import COUNT, FILE, input_options, model_options, sampling_options, take_model_options
 from grrm.errors import UserError
 
@@ -40,6 +41,7 @@ PROMPT_TYPES = ("codeblock-think", "Tower", "Tower.lastl", "seedx", "seedx-cot",
     help="With --prompt-type Tower: column with the source in another language, whose language is in ref_lang; it is "
     "shown beside the source.",
 )
+@over_folder
 def translate(
     rows: Path, out: Path | None, chat_template: str, batch_rows: int, anchor_key: str | None, **options: Any
 ) -> None:
@@ -47,7 +49,8 @@ def translate(
 
     ROWS is a .parquet or .jsonl file with the columns src_text, src_lang and trg_lang, or text (`-` is standard input)
     with a source per line. Added are translation, status and raw_output; with several per source the lists mt_texts,
-    mt_statuses and raw_outputs, which `grrm rank` reads. A row without a translation has null there.
+    mt_statuses and raw_outputs, which `grrm rank` reads. A row without a translation has null there. ROWS may also be a
+    folder of files like de2en.parquet, with one for --out.
     """
     from grrm.cli.records import languages, read_records, text
     from grrm.cli.results import result_sink
@@ -65,7 +68,7 @@ def translate(
     if anchor_key is not None:
         prompts = _anchored(records, anchor_key, settings, zip(sources, src_langs, trg_langs, strict=True))
     with result_sink(out, records, _types(settings), lambda columns: _show(sources, columns)) as write:
-        opened = model.open(template_for(settings, chat_template))
+        opened = kept("model", lambda: model.open(template_for(settings, chat_template)))
         progress = StepProgress(len(prompts), description="translating")
         try:
             drawn = translate_prompts(

@@ -1,0 +1,89 @@
+"""`grrm replay`: the rewards and advantages of a run once more, and what another judge would have said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from grrm.cli.options import COUNT, FILE
+from grrm.entry import read_assignments
+from grrm.errors import UserError
+
+if TYPE_CHECKING:
+    from grrm.evaluation.bootstrap import Interval
+
+SHOWN = 5  # differences
+
+
+@click.command()
+@click.argument("run", type=FILE)
+@click.option("--step", type=COUNT, help="Only this step.  [default: all]")
+@click.option(
+    "--judge", "judge", metavar="NAME", help="Judge the groups again: a judge as in reward_sources, such as chrf."
+)
+@click.option("--judge-option", "options", multiple=True, metavar="NAME=VALUE", help="With --judge: an option of it.")
+@click.option("--model", help="With --judge: folder of a reward model, or with --url the model's name there.")
+@click.option("--url", "urls", multiple=True, help="With --judge: server to ask; several are a pool.")
+@click.option("--token-file", help="With --judge: file with the servers' token.")
+@click.option("--name", help="With --judge: what it is called in the report.  [default: the judge]")
+def replay(run: Path, step: int | None, judge: str | None, **source: Any) -> int:
+    """Compute the rewards and advantages of RUN, the output folder of an RL run, again from its rollouts.
+
+    They must come out bit for bit; exit status 1 if they do not. With --judge the groups are judged anew as well, and
+    how far the two judges agree is printed; the verdicts are kept in RUN/rejudged for `grrm report`.
+    """
+    given = {name: value for name, value in source.items() if value}
+    if judge is None and given:
+        raise UserError(f"--{next(iter(given)).replace('_', '-')} has no effect without --judge; name one")
+    from grrm.rl.replay import replay as replayed_steps
+
+    differences, n_steps, n_compared = [], 0, 0
+    for found in replayed_steps(run, step):
+        n_steps, n_compared = n_steps + 1, n_compared + found.n_compared
+        differences += [(found.step, one) for one in found.differences]
+    for number, one in differences[:SHOWN]:
+        place = f"step {number}, group {one.group_id}, candidate {one.candidate}"
+        click.echo(f"{place}: {one.name} {one.dumped!r} in the dump, {one.replayed!r} now")
+    same = n_compared - len(differences)
+    click.echo(f"{same} of {n_compared} rewards and advantages of {n_steps} step(s) are the run's, bit for bit")
+    if judge is not None:
+        _judge_again(run, step, {"judge": judge, **given})
+    return 1 if differences else 0
+
+
+def _judge_again(run: Path, step: int | None, settings: dict[str, Any]) -> None:
+    from grrm.inference.judge_sources import open_judge
+    from grrm.judges.sources import read_sources
+    from grrm.rl.rejudging import agreement, rejudge
+    from grrm.rl.replay import dumped_steps
+    from grrm.tracking.console import StepProgress
+    from grrm.tracking.opinions import write_opinions
+
+    if "options" in settings:
+        settings["options"] = read_assignments(settings["options"], "judge option")
+    if "urls" in settings:
+        settings["urls"] = list(settings["urls"])
+    (source,) = read_sources([settings], "--judge")
+    records = [record for number, group in dumped_steps(run) if step in (None, number) for record in group]
+    progress = StepProgress(len(records), description="judging")
+    try:
+        verdicts = rejudge(records, open_judge(source), on_done=progress.update)
+    finally:
+        progress.close()
+    found = agreement(records, verdicts)
+    path = write_opinions(run, source.title, records, verdicts)
+    click.echo(f"{source.title} on {len(records)} groups, against the judge of the run:")
+    click.echo(f"  Kendall tau-b within groups    {_shown(found.kendall_tau_b)}")
+    click.echo(f"  pairs in the same relation     {_shown(found.same_order)}")
+    click.echo(f"  correlation within groups      {_shown(found.correlation)}")
+    coverage = "none were scored" if found.coverage is None else f"{found.coverage:.0%}"
+    click.echo(f"  of the run's scored pairs, scored here too: {coverage}")
+    click.echo(f"written to {path}")
+
+
+def _shown(interval: Interval | None) -> str:
+    if interval is None:
+        return "not defined"
+    return f"{interval.mean:+.3f}  (95 % from {interval.low:+.3f} to {interval.high:+.3f})"

@@ -1,0 +1,48 @@
+"""The commands of `grrm data` that make the rows of a rubric judge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from grrm.cli.commands.data import MT_KEY, SCORE_KEY, SHUFFLE_SEED
+from grrm.cli.options import FILE
+
+CRITERIA = click.option("--criteria", metavar="TEXT", help="Scoring criteria of all rows.  [default: faithfulness]")
+
+
+@click.command()
+@click.argument("parquet", type=FILE)
+@click.argument("out", type=FILE)
+@MT_KEY
+@SCORE_KEY
+@CRITERIA
+@SHUFFLE_SEED
+def sft_rubric(parquet: Path, out: Path, criteria: str | None, **settings: Any) -> None:
+    """Turn each candidate of annotated groups into a conversation for the cold start of a rubric judge.
+
+    OUT is a .parquet file, or a .jsonl file of `src` and `tgt` lines.
+    """
+    from grrm.data.converters.sqm import CRITERIA, convert_sft_sqm, rubric_judge
+
+    judge = rubric_judge(criteria or CRITERIA)
+    click.echo(convert_sft_sqm(parquet, out, **settings, analyses_key=None, judge=judge).summary())
+
+
+@click.command()
+@click.argument("parquet", type=FILE)
+@click.argument("out", type=FILE)
+@MT_KEY
+@SCORE_KEY
+@CRITERIA
+@SHUFFLE_SEED
+def rl_rubric(parquet: Path, out: Path, criteria: str | None, **settings: Any) -> None:
+    """Turn each candidate of annotated groups into a prompt and its true grade, for the rule reward grade.
+
+    OUT is a .parquet file, or a .jsonl file of `src` and `tgt` lines.
+    """
+    from grrm.data.converters.sqm import CRITERIA, convert_rl_sqm, rubric_judge
+
+    click.echo(convert_rl_sqm(parquet, out, **settings, judge=rubric_judge(criteria or CRITERIA)).summary())

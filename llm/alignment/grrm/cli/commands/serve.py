@@ -1,0 +1,88 @@
+"""`grrm serve`: a checkpoint behind OpenAI's completions protocol."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from grrm.cli.options import COUNT, FiniteRange
+from grrm.engine.options import DTYPES
+from grrm.gqm.chat import CHAT_TEMPLATES
+
+SECONDS = FiniteRange(0, min_open=True)
+
+
+@click.command()
+@click.argument("model")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address; any but loopback needs a token.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 for a free one.")
+@click.option("--name", help="What clients call the model.  [default: the folder's name]")
+@click.option(
+    "--chat-template", type=click.Choice(CHAT_TEMPLATES), default="chatml", show_default=True, help="Chat format."
+)
+@click.option("--dtype", type=click.Choice(DTYPES), default="auto", show_default=True, help="Of the model.")
+@click.option("--max-num-seqs", type=COUNT, default=256, show_default=True, help="Completions written at once.")
+@click.option(
+    "--max-batched-tokens",
+    type=COUNT,
+    help="Of prompts that are read between two tokens of the completions that run.  [default: 1024; 4096 on a GPU]",
+)
+@click.option(
+    "--memory-fraction",
+    type=FiniteRange(0, 1, min_open=True, max_open=True),
+    help="Of the device's memory, for keys and values.  [default: 4 GiB]",
+)
+@click.option("--max-in-flight", type=COUNT, default=256, show_default=True, help="Requests; more are told to wait.")
+@click.option("--request-timeout", type=SECONDS, default=1800.0, show_default=True, help="Seconds for a request.")
+@click.option(
+    "--drain-timeout", type=SECONDS, help="Seconds after SIGTERM for what was accepted.  [default: --request-timeout]"
+)
+@click.option("--token-file", metavar="FILE", help="File with the token that clients send as their API key.")
+@click.option("--token-env", metavar="NAME", help="Environment variable with that token.")
+@click.option("--log-file", metavar="FILE", help="Write the log there as well as to stderr.")
+@click.option("--log-format", type=click.Choice(("text", "json")), default="text", show_default=True, help="Of lines.")
+@click.option("--certfile", metavar="FILE", help="Certificate chain in PEM form: the server then speaks HTTPS.")
+@click.option("--keyfile", metavar="FILE", help="Its private key, if that is not in the same file.")
+@click.option("--allowed-host", "allowed_hosts", multiple=True, help="A name that clients may call this server by.")
+def serve(
+    model: str,
+    name: str | None,
+    request_timeout: float,
+    drain_timeout: float | None,
+    chat_template: str,
+    max_batched_tokens: int | None,
+    allowed_hosts: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Serve the checkpoint MODEL to OpenAI's clients: /v1/completions, /v1/chat/completions, /v1/models.
+
+    Requests share one batch, which each joins as it comes. SIGTERM ends the server once what it accepted is answered.
+    """
+    from grrm.engine.open import open_model
+    from grrm.engine.scheduler import BatchScheduler
+    from grrm_reward_server.access import bind, read_token
+    from grrm_reward_server.completions.replies import ServedModel
+    from grrm_reward_server.completions.serving import serve as serve_model
+    from grrm_reward_server.completions.settings import CompletionSettings
+    from grrm_reward_server.logs import configure_logging
+    from grrm_reward_server.tls import server_context
+
+    engine = {key: options.pop(key) for key in ("dtype", "max_num_seqs", "memory_fraction")}
+    settings = CompletionSettings(request_timeout_s=request_timeout, allowed_hosts=list(allowed_hosts), **options)
+    configure_logging(settings.log_file, settings.log_format)
+    server_context(settings.certfile, settings.keyfile)  # whose mistakes are told before the model is loaded
+    token = read_token(settings.token_file, settings.token_env)
+    # Bound before the model is loaded, which may take minutes: a port in use is an error at once, early clients wait.
+    with bind(settings.host, settings.port, token) as listener:
+        opened = open_model(model, chat_template=chat_template, prefill_tokens=max_batched_tokens, quiet=True, **engine)
+        served = ServedModel(
+            name or Path(model).resolve().name,
+            BatchScheduler(opened.engine, max_batched_tokens=max_batched_tokens),
+            opened.encode,
+            opened.decode,
+            opened.stop_token_ids,
+            opened.render_turns,
+        )
+        serve_model(settings, served, token, listener, drain_timeout or request_timeout)

@@ -1,0 +1,31 @@
+"""Direct preference optimization of a policy, on pairs of a chosen and a rejected response.
+
+python -m paddle.distributed.launch --nproc_per_node 2 run_dpo.py dpo_tiny_argument.yaml [--key value ...]
+python run_dpo.py --help
+python run_dpo.py dpo_tiny_argument.yaml
+"""
+
+from __future__ import annotations
+
+import sys
+
+from grrm.entry import run_main
+from grrm.startup import configure_process
+
+
+def main() -> None:
+    """Read the argument file named on the command line and train, or print what it may contain."""
+    configure_process()
+    from grrm.config import DPOConfig
+    from grrm.config.command_line import read_command_line
+
+    config = read_command_line(DPOConfig, sys.argv[1:])
+    if config is not None:
+        # Only now: this loads paddle, and mistakes in the argument file should not have to wait for that.
+        from grrm.dpo.run import train
+
+        train(config)
+
+
+if __name__ == "__main__":
+    run_main(main)
