@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grrm.demo.figures import moving_average
+from grrm.tracking.report.pictures import moving_average
 
 VALUES = st.lists(st.floats(-1e3, 1e3), max_size=60)
 

@@ -12,10 +12,10 @@ import grrm
 from grrm.data.parquet import write_rows
 from grrm.demo.plan import Plan
 from grrm.demo.prepare import main as prepare
-from grrm.demo.results import scores_file, seed_folder
+from grrm.demo.results import scores_file
 from grrm.demo.settings import DemoSettings
 from grrm.demo.stages import write_json
-from grrm.demo.study_plan import RL_JUDGES, ranker_arms, study_stages
+from grrm.demo.study_plan import PARTS, RL_JUDGES, ranker_arms, study_file, study_stages
 from grrm.demo.study_record import judge_curve, write_records
 from grrm.demo.study_report import study_tables, write_study
 
@@ -90,13 +90,13 @@ def test_records_of_seeds_become_a_summary_tables_and_figures(finished_demo):
     out, settings = finished_demo
     names = ["consensus", "rm", "gqm", *(arm.name for arm in ranker_arms())]
     for seed in settings.seeds:
-        folder = seed_folder(out, seed)
         for run in RL_JUDGES:
             scores_file(out, seed, run).parent.mkdir()
             scores_file(out, seed, run).write_bytes(scores_file(out, seed, "grpo").read_bytes())
         interval = {"mean": 0.7 + seed / 100, "low": 0.6, "high": 0.8}
         of_sets = {name: {"accuracy": interval, "correlation": interval} for name in ("heldout", "mixed")}
-        write_json(folder / "study" / "study.json", dict.fromkeys(names, of_sets))
+        for part, of_part in zip(PARTS, (names[:2], names[2:3], names[3:]), strict=True):
+            write_json(study_file(out, seed, part), dict.fromkeys(of_part, of_sets))
     paths = write_records(out, settings, {"seed1/grpo": 3.0, "seed2/grpo": 4.0})
     assert [path.name for path in paths] == ["study-seed1.json", "study-seed2.json", "study-seed3.json"]
     first = json.loads(paths[0].read_text())
@@ -114,3 +114,17 @@ def test_records_of_seeds_become_a_summary_tables_and_figures(finished_demo):
     shown = console.export_text()
     assert "0.720 ± 0.010" in shown
     assert "+4.50 ± 0.00" in shown
+
+
+def test_a_study_that_was_stopped_is_reported_as_far_as_it_went(finished_demo):
+    out, settings = finished_demo
+    interval = {"mean": 0.7, "low": 0.6, "high": 0.8}
+    of_sets = {name: {"accuracy": interval, "correlation": interval} for name in ("heldout", "mixed")}
+    for seed in (1, 2):
+        write_json(study_file(out, seed, PARTS[0]), {"rm": of_sets, "consensus": of_sets})
+    write_json(study_file(out, 2, PARTS[1]), {"gqm": of_sets})
+    paths = write_records(out, settings, {})
+    assert [path.name for path in paths] == ["study-seed1.json", "study-seed2.json"]
+    summary = write_study(out, paths)
+    assert list(summary["judges"]) == ["rm", "consensus"]
+    assert {path.name for path in (out / "figures").glob("study_*.png")} == {"study_gains.png", "study_followed.png"}

@@ -2,48 +2,16 @@
 
 from __future__ import annotations
 
-import io
-import statistics
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from grrm.demo.results import Results, mean_curve, policy_figures, ranking_figures
 from grrm.demo.settings import RANKER, RANKERS, SFT, TITLES, DemoSettings
+from grrm.tracking.report.pictures import STYLES, Picture, Theme, bar_row, draw_curve, draw_picture
 
-
-@dataclass(frozen=True, slots=True)
-class Theme:
-    """Colours of one version of a figure; `series` are told apart by line style too."""
-
-    background: str
-    ink: str
-    grid: str
-    series: tuple[str, ...]
-
-
-LIGHT = Theme("#ffffff", "#2b3038", "#e3e6ea", ("#2f6fb5", "#c8641c", "#3d8b57", "#8a5aa8"))
-DARK = Theme("#1b1f26", "#d5dae1", "#343b45", ("#7db3ee", "#f0a060", "#7fca98", "#c3a0dd"))
 _LOGARITHMIC = ("logprob_gap",)  # its mean and its maximum lie orders of magnitude apart
-STYLES = ("-", "--", "-.", ":")
-_STEPS_PER_WINDOW = 20  # a curve is smoothed over a twentieth of its steps; single steps stay visible as a thin line
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """One figure: `png` files differ in colours only; `note` is None unless something could not be drawn."""
-
-    name: str
-    title: str
-    caption: str
-    light_png: bytes | None
-    dark_png: bytes | None
-    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,31 +163,6 @@ def _judges(results: Results) -> Picture:
     return draw_picture("ranking", "What the judges see", caption, draw)
 
 
-def bar_row(
-    axes: Axes,
-    theme: Theme,
-    colour: int,
-    places: Sequence[float],
-    figures: Sequence[Mapping[str, Any]],
-    label: str,
-    digits: int = 1,
-) -> None:
-    """Bars of `over_seeds` figures with their means on top, and error bars where there are several seeds."""
-    means, spreads = [figure["mean"] for figure in figures], [figure["sd"] or 0.0 for figure in figures]
-    several = any(figure["sd"] is not None for figure in figures)
-    options: dict[str, Any] = {"yerr": spreads, "capsize": 3, "ecolor": theme.ink} if several else {}
-    axes.bar(places, means, width=0.36, color=theme.series[colour], label=label, **options)
-    for place, mean, spread in zip(places, means, spreads, strict=True):
-        axes.annotate(
-            f"{mean:.{digits}f}",
-            (place, mean + spread),
-            (0, 4 if several else 2),
-            textcoords="offset points",
-            ha="center",
-            fontsize=8,
-        )
-
-
 def _chart(results: Results, chart: Chart) -> Picture:
     data = [(curve, mean_curve(results.metrics[curve.run], curve.key)) for curve in chart.curves(results.settings)]
     drawn = [(curve, points) for curve, points in data if points]
@@ -230,7 +173,7 @@ def _chart(results: Results, chart: Chart) -> Picture:
 
     def draw(axes: Axes, theme: Theme) -> None:
         for curve, points in drawn:
-            _draw_curve(axes, points, curve.label, theme.series[curve.colour % 4], STYLES[curve.style % 4])
+            draw_curve(axes, points, curve.label, theme.series[curve.colour % 4], STYLES[curve.style % 4])
         axes.set_xlabel("step")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if chart.name in _LOGARITHMIC:
@@ -238,53 +181,3 @@ def _chart(results: Results, chart: Chart) -> Picture:
         axes.set_ylabel(chart.unit)
 
     return draw_picture(chart.name, chart.title, chart.caption, draw, note)
-
-
-def _draw_curve(axes: Axes, points: Mapping[int, Sequence[float]], label: str, colour: str, style: str) -> None:
-    steps = list(points)
-    means = [statistics.fmean(values) for values in points.values()]
-    window = len(steps) // _STEPS_PER_WINDOW
-    if window > 1:
-        axes.plot(steps, means, "-", color=colour, linewidth=0.6, alpha=0.35)
-    smooth = moving_average(means, window)
-    axes.plot(steps, smooth, style, color=colour, label=label, linewidth=1.6, marker="o" if len(steps) == 1 else "")
-    if any(len(values) > 1 for values in points.values()):
-        spreads = [statistics.stdev(values) if len(values) > 1 else 0.0 for values in points.values()]
-        spreads = moving_average(spreads, window)
-        low = [mean - spread for mean, spread in zip(smooth, spreads, strict=True)]
-        high = [mean + spread for mean, spread in zip(smooth, spreads, strict=True)]
-        axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
-
-
-def moving_average(values: Sequence[float], window: int) -> list[float]:
-    """The mean of about `window` neighbours around each value, fewer at both ends; a window below 2 changes nothing."""
-    half = max(window, 1) // 2
-    return [statistics.fmean(values[max(0, i - half) : i + half + 1]) for i in range(len(values))]
-
-
-def draw_picture(
-    name: str, title: str, caption: str, draw: Callable[[Axes, Theme], None], note: str | None = None
-) -> Picture:
-    """The picture that `draw` makes of empty axes, in both themes."""
-    light, dark = (_render(draw, theme) for theme in (LIGHT, DARK))
-    return Picture(name, title, caption, light, dark, note)
-
-
-def _render(draw: Callable[[Axes, Theme], None], theme: Theme) -> bytes:
-    figure = Figure(figsize=(5.6, 3.3), dpi=150, facecolor=theme.background, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot(facecolor=theme.background)
-    axes.set_axisbelow(True)
-    axes.grid(color=theme.grid, linewidth=0.8)
-    draw(axes, theme)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side in ("left", "bottom"))
-        spine.set_color(theme.ink)
-    axes.tick_params(colors=theme.ink, labelsize=9)
-    for text in (axes.xaxis.label, axes.yaxis.label, *axes.texts):
-        text.set_color(theme.ink)
-    if len(axes.get_legend_handles_labels()[1]) > 1:
-        figure.legend(loc="outside upper left", ncols=2, fontsize=9, frameon=False, labelcolor=theme.ink)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", facecolor=theme.background, metadata={"Software": None})
-    return buffer.getvalue()

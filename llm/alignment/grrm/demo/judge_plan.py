@@ -66,20 +66,20 @@ class JudgePlan:
         options = ["--judge", judge, "--model", str(folder)]
         return [*options, "--judge-option", f"prompt_type={self.layout.settings.prompt_type}"], files(judge, folder)
 
-    def samples(self, name: str, seed: int, rows: Path, count: int) -> Stage:
-        """What the SFT policy draws for each of some rows."""
+    def samples(self, name: str, seed: int, rows: Path, count: int, policy: str = SFT) -> Stage:
+        """What a policy draws for each of some rows."""
         settings, layout = self.layout.settings, self.layout
         folder = layout.model(f"samples-{name}", seed)
-        options: list[object] = ["--model", layout.model(SFT, seed), "--prompt-type", settings.prompt_type]
+        options: list[object] = ["--model", layout.model(policy, seed), "--prompt-type", settings.prompt_type]
         options += ["--sampling-n", count, "--temperature", 1, "--retry", 0, "--batch-rows", 256]
         options += ["--max-new-tokens", settings.ranker_max_new_tokens, "--seed", seed]
         out = folder / "samples.parquet"
         return Stage(
             name=f"seed{seed}/{folder.name}",
-            title=f"samples of the SFT policy ({name}), seed {seed}",
+            title=f"samples of the {title_of(policy)} policy ({name}), seed {seed}",
             command=layout.grrm("translate", rows, *options, "--out", out),
             folder=folder,
-            inputs=[*layout.weights(SFT, seed), rows],
+            inputs=[*layout.weights(policy, seed), rows],
             outputs=[out],
             ends_with_result=True,
         )
@@ -107,11 +107,12 @@ class JudgePlan:
         steps: int | None,
         options: Sequence[object] = (),
         batch_groups: int | None = None,
+        policy: str = SFT,
     ) -> Stage:
-        """A reward model that learns from the groups of a folder, and is measured on the dev rows on its way."""
+        """A reward model on a policy's layers that learns from a folder's groups, measured on the dev rows."""
         settings, layout = self.layout.settings, self.layout
         train, dev = layout.model(groups, seed) / GOLD_FILE, self.gold_file("dev", seed)
-        overrides: list[object] = ["--model_name_or_path", layout.model(SFT, seed), *options]
+        overrides: list[object] = ["--model_name_or_path", layout.model(policy, seed), *options]
         overrides += ["--train_datasets", train, "--eval_datasets", dev, "--val_size", 0]
         batch = max(1, (batch_groups or settings.ranker_batch_groups) // settings.nproc)
         overrides += ["--per_device_train_batch_size", batch]
@@ -122,7 +123,7 @@ class JudgePlan:
             "run_reward.py",
             layout.recipe(recipe),
             overrides,
-            [*layout.weights(SFT, seed), train, dev],
+            [*layout.weights(policy, seed), train, dev],
             steps,
             ("loss", "eval_correlation"),
         )

@@ -133,12 +133,23 @@ class Plan:
         inputs = [config, tokenizer, data]
         return layout.training(SFT, seed, title_of(SFT), "run_sft.py", recipe, overrides, inputs, settings.sft_steps)
 
-    def rl(self, run: str, seed: int, server: list[str], judge_files: list[Path]) -> Stage:
-        """Reinforcement learning; runs of one algorithm differ in what the reward server hosts, and in no setting."""
+    def rl(
+        self,
+        run: str,
+        seed: int,
+        server: list[str],
+        judge_files: list[Path],
+        start: str = SFT,
+        steps: int | None = None,
+    ) -> Stage:
+        """Reinforcement learning; runs of one algorithm differ in what the reward server hosts, and in no setting.
+
+        The policy `start` is the first one and the one that KL is measured from; `steps` None: as the settings say.
+        """
         settings, layout = self.settings, self._layout
         data = layout.data / "converted" / "rl.jsonl"
         overrides: list[object] = ["--reward_server", SERVER_PLACEHOLDER, "--train_datasets", data]
-        overrides += ["--actor_model_name_or_path", layout.model(SFT, seed)]
+        overrides += ["--actor_model_name_or_path", layout.model(start, seed)]
         watched = layout.data / "held-out" / "rl.jsonl"
         overrides += ["--eval_datasets", watched, "--evaluation_strategy", "steps"]
         overrides += ["--eval_steps", settings.rl_eval_steps, "--eval_on_start", "true"]
@@ -149,8 +160,8 @@ class Plan:
             "run_rl.py",
             layout.recipe(f"{run if run == REINFORCE else GRPO}_grrm_tiny_argument.yaml"),
             overrides,
-            [*layout.weights(SFT, seed), data, watched, *judge_files],
-            settings.steps_of_rl,
+            [*layout.weights(start, seed), data, watched, *judge_files],
+            steps or settings.steps_of_rl,
             _RL_METRICS,
             reward_server=server,
         )

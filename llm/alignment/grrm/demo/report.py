@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-from grrm.data.atomic import atomic_path
-from grrm.demo.figures import Picture, draw_all
+from grrm.demo.figures import draw_all
 from grrm.demo.results import Results, load_results, summarise
 from grrm.demo.samples import pick_groups, pick_samples
 from grrm.demo.settings import TITLES, DemoSettings
 from grrm.demo.stages import write_json
-from grrm.tracking.console import format_seconds
+from grrm.tracking.report.page import page_environment, write_bytes
+from grrm.tracking.report.pictures import Picture, inline
 
 SUMMARY, PAGE, FIGURES = "summary.json", "report.html", "figures"
 _TABLE = (
@@ -50,14 +47,8 @@ def write_report(out: Path, settings: DemoSettings, seconds: Mapping[str, float]
 
 def render_page(out: Path, results: Results, summary: Mapping[str, Any], pictures: list[Picture]) -> str:
     """The page as text."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"figure": show_figure, "duration": format_seconds, "number": show_number}
+    environment = page_environment(Path(__file__).parent)
+    environment.filters["figure"] = show_figure
     return environment.get_template("report.html.jinja").render(
         summary=summary,
         titles=TITLES,
@@ -67,7 +58,7 @@ def render_page(out: Path, results: Results, summary: Mapping[str, Any], picture
         chosen=[(seed, TITLES[name]) for seed, name in summary["chosen_ranker"].items()],
         verdicts=[(TITLES[name], judged) for name, judged in summary["learned"].items()],
         not_judged=[TITLES[name] for name in results.settings.rl_runs if name not in summary["learned"]],
-        pictures=[(picture, _inline(picture.light_png), _inline(picture.dark_png)) for picture in pictures],
+        pictures=[(picture, inline(picture.light_png), inline(picture.dark_png)) for picture in pictures],
         samples=pick_samples(results),
         groups=pick_groups(out, results),
         total_s=sum(summary["seconds"].values()),
@@ -80,18 +71,3 @@ def show_figure(figure: Mapping[str, Any] | None, scale: float = 1.0, digits: in
         return "–"
     mean = f"{figure['mean'] * scale:.{digits}f}"
     return mean if figure["sd"] is None else f"{mean} ± {figure['sd'] * scale:.{digits}f}"
-
-
-def show_number(value: float | None, digits: int = 2) -> str:
-    """A number, or a dash for None."""
-    return "–" if value is None else f"{value:.{digits}f}"
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file that appears whole or not at all."""
-    with atomic_path(path) as temporary:
-        temporary.write_bytes(content)
-
-
-def _inline(png: bytes | None) -> str | None:
-    return None if png is None else "data:image/png;base64," + base64.b64encode(png).decode("ascii")

@@ -156,7 +156,7 @@ def checkout() -> Path:
     """The checkout with the recipes and the reward server. Raises UserError when grrm is installed without one."""
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        raise UserError(f"the demo needs {', '.join(missing)}: install them with pip install 'paddle-grrm[demo]'")
+        raise UserError(f"the demo needs {', '.join(missing)}: install them with pip install 'paddle-grrm[cpu,demo]'")
     root = Path(grrm.__file__).resolve().parents[3]
     if not (root / "llm" / "config" / "qwen").is_dir():
         raise UserError(f"the demo needs the recipes of a checkout and {root} has none: clone the repository")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from grrm.demo.judge_plan import GOLD_FILE, JudgePlan, files
+from grrm.demo.judge_plan import GOLD_FILE, ROWS, JudgePlan, files
 from grrm.demo.layout import Layout
 from grrm.demo.plan import Plan
 from grrm.demo.results import seed_folder
@@ -15,8 +16,11 @@ from grrm.demo.study_gqm import OPTIONS, GQMPlan
 
 LARGE_ROWS, LARGE_STEPS, SMALL_STEPS = 21_000, 1_400, 600
 WIDE_ROWS, WIDE_SAMPLES = 1_500, 16
+EIGHT_CANDIDATES_GROUPS = 3_000  # of the arms by number of groups, the one beside those by number of candidates
 SAMPLES_A_STEP = 192  # of a ranker: as many candidates whatever the size of a group
 STUDY_FILE = "study.json"
+# What is measured together, as soon as its judges are trained: each a folder of its own.
+PARTS = ("study-large", "study-gqm", "study-small")
 LARGE, WIDE, MIXED = "large", "wide", "mixed"  # files of groups with gold, beside the demo's
 # Policies of the study: each is trained against one reward model.
 RL_JUDGES = {
@@ -25,6 +29,8 @@ RL_JUDGES = {
     "grpo_ranker_group_large": "ranker",
     "grpo_gqm": "gqm",
 }
+# With the larger ranker for the first half, and then with one trained on what the policy has come to say; this seed.
+REFRESHED, HALF, REFRESH_SEED, HALF_STEPS = "grpo_ranker_refreshed", "grpo_ranker_half", 1, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +55,9 @@ def ranker_arms() -> list[RankerArm]:
     arms = []
     for compare in ("none", "group"):
         arms.append(RankerArm(f"ranker_{compare}_large", compare, LARGE, LARGE_ROWS, steps=LARGE_STEPS))
-        for groups in (1_000, 3_000, 10_000, 20_000):
+        for groups in (1_000, EIGHT_CANDIDATES_GROUPS, 10_000, 20_000):
             arms.append(RankerArm(f"ranker_{compare}_{groups}_groups", compare, LARGE, groups))
-        for candidates, groups in ((2, 12_000), (4, 6_000), (8, 3_000), (WIDE_SAMPLES, WIDE_ROWS)):
+        for candidates, groups in ((2, 12_000), (4, 6_000), (WIDE_SAMPLES, WIDE_ROWS)):
             gold = WIDE if candidates > 8 else LARGE
             arms.append(RankerArm(f"ranker_{compare}_{candidates}_candidates", compare, gold, groups, candidates))
         arms.append(RankerArm(f"ranker_{compare}_{MIXED}", compare, MIXED, 3_000))
@@ -71,17 +77,41 @@ class StudyPlan:
     def stages(self, seed: int) -> list[Stage]:
         """Everything of one seed: the judges that policies are trained against first, then the other rankers."""
         rows = self.layout.data / "study-rows" / self.layout.train_parquet.name
-        few = self.layout.data / "ranker-rows" / self.layout.train_parquet.name
+        few = self.layout.data / ROWS / self.layout.train_parquet.name
+        large, small = ([arm for arm in ranker_arms() if (arm.steps == LARGE_STEPS) == is_large] for is_large in (1, 0))
         stages = [self._judges.samples(LARGE, seed, rows, 8), self._judges.gold(LARGE, seed)]
         stages.append(self._judges.reward_model("rm", seed, f"gold-{LARGE}", "rm_tiny_argument.yaml", LARGE_STEPS))
-        large, small = ([arm for arm in ranker_arms() if (arm.steps == LARGE_STEPS) == is_large] for is_large in (1, 0))
-        stages += self._rankers(large, seed)
-        stages += self._gqm.stages(seed)
-        for run in RL_JUDGES:
-            stages += [self._policies.rl(run, seed, *self._server(run, seed)), self._policies.evaluate(run, seed)]
+        stages += [*self._rankers(large, seed), self._mixed("heldout", f"{MIXED}-heldout", seed)]
+        stages.append(self._measure(PARTS[0], seed, {"rm": "rm", **{arm.name: "ranker" for arm in large}}))
+        stages += self._policy_stages([run for run, judge in RL_JUDGES.items() if judge != "gqm"], seed)
+        if seed == REFRESH_SEED:
+            stages += self._refreshed(seed)
+        stages += [*self._gqm.stages(seed), self._measure(PARTS[1], seed, {}, self._gqm.judges(seed))]
+        stages += self._policy_stages([run for run, judge in RL_JUDGES.items() if judge == "gqm"], seed)
         stages += [self._judges.samples(WIDE, seed, few, WIDE_SAMPLES), self._judges.gold(WIDE, seed)]
-        stages += [self._mixed("train", MIXED, seed), self._mixed("heldout", f"{MIXED}-heldout", seed)]
-        return [*stages, *self._rankers(small, seed), self._measure(seed)]
+        stages += [self._mixed("train", MIXED, seed), *self._rankers(small, seed)]
+        return [*stages, self._measure(PARTS[2], seed, {arm.name: "ranker" for arm in small})]
+
+    def _policy_stages(self, runs: Sequence[str], seed: int) -> list[Stage]:
+        stages = []
+        for run in runs:
+            stages += [self._policies.rl(run, seed, *self._server(run, seed)), self._policies.evaluate(run, seed)]
+        return stages
+
+    def _refreshed(self, seed: int) -> list[Stage]:
+        """A policy whose ranker is trained again half way, from the policy of then on its samples."""
+        rows = self.layout.data / ROWS / self.layout.train_parquet.name
+        first, ranker, samples = "ranker_none_large", "ranker_refreshed", "refreshed"
+        recipe, compare = "ranker_tiny_argument.yaml", ("--compare", "none")
+        servers = [self._judges.server("ranker", self.layout.model(name, seed)) for name in (first, ranker)]
+        return [
+            self._policies.rl(HALF, seed, *servers[0], steps=HALF_STEPS),
+            self._judges.samples(samples, seed, rows, 8, HALF),
+            self._judges.gold(samples, seed),
+            self._judges.reward_model(ranker, seed, f"gold-{samples}", recipe, SMALL_STEPS, compare, policy=HALF),
+            self._policies.rl(REFRESHED, seed, *servers[1], start=HALF, steps=HALF_STEPS),
+            self._policies.evaluate(REFRESHED, seed),
+        ]
 
     def _server(self, run: str, seed: int) -> tuple[list[str], list[Path]]:
         name, judge = run.removeprefix("grpo_"), RL_JUDGES[run]
@@ -141,22 +171,23 @@ class StudyPlan:
             ends_with_result=True,
         )
 
-    def _measure(self, seed: int) -> Stage:
-        """Every judge on the policy's samples and on mixed quality."""
-        layout, out = self.layout, seed_folder(self.layout.out, seed) / "study" / STUDY_FILE
-        judges = {"rm": "rm", **{arm.name: "ranker" for arm in ranker_arms()}}
+    def _measure(
+        self, part: str, seed: int, judges: Mapping[str, str], generative: Mapping[str, Path] | None = None
+    ) -> Stage:
+        """Judges, by name and kind, on the policy's samples and on mixed quality; consensus beside them."""
+        layout, out = self.layout, study_file(self.layout.out, seed, part)
+        generative = generative or {}
         options = [word for name in judges for word in ("--ranker", f"{name}={layout.model(name, seed)}")]
         sets = {name: self._judges.gold_file(file, seed) for name, file in _SETS.items()}
         options += [word for name, path in sets.items() for word in ("--groups", f"{name}={path}")]
         options += ["--prompt-type", layout.settings.prompt_type, "--baseline", CONSENSUS]
-        generative = self._gqm.judges(seed)
         options += [word for name, folder in generative.items() for word in ("--gqm", f"{name}={folder}")]
         options += [word for option in OPTIONS for word in ("--gqm-option", option)]
         models = [file for name, judge in judges.items() for file in files(judge, layout.model(name, seed))]
         models += [file for name in generative for file in layout.weights(name, seed)]
         return Stage(
-            name=f"seed{seed}/study",
-            title=f"all judges of the study, seed {seed}",
+            name=f"seed{seed}/{part}",
+            title=f"judges of the study ({part.removeprefix('study-')}), seed {seed}",
             command=layout.module("evaluate_judges", "measure", *options, "--out", out),
             folder=out.parent,
             inputs=[*sets.values(), *models],
@@ -166,6 +197,11 @@ class StudyPlan:
 
 
 _SETS: dict[str, str] = {"heldout": "heldout", MIXED: f"{MIXED}-heldout"}
+
+
+def study_file(out: Path, seed: int, part: str) -> Path:
+    """How the judges of one of `PARTS` ranked."""
+    return seed_folder(out, seed) / part / STUDY_FILE
 
 
 def study_stages(plan: Plan) -> list[Stage]:

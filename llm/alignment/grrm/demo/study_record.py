@@ -10,7 +10,7 @@ from typing import Any
 from grrm.demo.results import Results, load_results, scores_file, seed_folder, verdict, versions
 from grrm.demo.settings import SFT, DemoSettings
 from grrm.demo.stages import write_json
-from grrm.demo.study_plan import RL_JUDGES, STUDY_FILE, ranker_arms
+from grrm.demo.study_plan import PARTS, REFRESHED, RL_JUDGES, ranker_arms, study_file
 from grrm.evaluation.meta_metrics import correlation
 from grrm.evaluation.ranking import JudgedGroup
 from grrm.evaluation.text_metrics import sentence_chrfs
@@ -22,10 +22,10 @@ CURVES = ("reward_mean", "kl", "eval_reward", "eval_reward_greedy", "eval_chrf",
 
 
 def write_records(out: Path, settings: DemoSettings, seconds: Mapping[str, float]) -> list[Path]:
-    """`study-seedN.json` in `out` for every seed whose study is done; their paths."""
+    """`study-seedN.json` in `out` for every seed of which a part is measured; their paths."""
     paths = []
     for seed in settings.seeds:
-        if (seed_folder(out, seed) / "study" / STUDY_FILE).exists():
+        if _measured(out, seed):
             path = out / f"study-seed{seed}.json"
             write_json(path, seed_record(out, settings, seed, seconds))
             paths.append(path)
@@ -35,10 +35,12 @@ def write_records(out: Path, settings: DemoSettings, seconds: Mapping[str, float
 def seed_record(out: Path, settings: DemoSettings, seed: int, seconds: Mapping[str, float]) -> dict[str, Any]:
     """The judges' rankings with what each learned from, the policies' gains, and their curves."""
     folder = seed_folder(out, seed)
-    runs = [run for run in (*settings.rl_runs, *RL_JUDGES) if scores_file(out, seed, run).exists()]
+    runs = [run for run in (*settings.rl_runs, *RL_JUDGES, REFRESHED) if scores_file(out, seed, run).exists()]
     of_seed = DemoSettings(n_seeds=1, first_seed=seed, judge=settings.judge)
     results = load_results(out, of_seed, seconds, (SFT, *runs))
-    judges = json.loads((folder / "study" / STUDY_FILE).read_text(encoding="utf-8"))
+    judges: dict[str, Any] = {}
+    for path in _measured(out, seed):
+        judges |= json.loads(path.read_text(encoding="utf-8"))
     arms = {
         arm.name: {"compare": arm.compare, "gold": arm.gold, "groups": arm.groups, "candidates": arm.candidates}
         for arm in ranker_arms()
@@ -50,6 +52,10 @@ def seed_record(out: Path, settings: DemoSettings, seed: int, seconds: Mapping[s
         "seconds": {name: spent_s for name, spent_s in seconds.items() if name.startswith(f"seed{seed}/")},
         "versions": versions(),
     }
+
+
+def _measured(out: Path, seed: int) -> list[Path]:
+    return [path for path in (study_file(out, seed, part) for part in PARTS) if path.exists()]
 
 
 def policy_record(results: Results, folder: Path, run: str) -> dict[str, Any]:

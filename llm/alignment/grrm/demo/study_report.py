@@ -8,15 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 from matplotlib.axes import Axes
+from rich.console import Console
 from rich.table import Table
 
-from grrm.demo.figures import STYLES, Picture, Theme, bar_row, draw_picture
-from grrm.demo.report import write_bytes
 from grrm.demo.results import over_seeds
 from grrm.demo.settings import title_of
 from grrm.demo.stages import write_json
-from grrm.demo.study_plan import LARGE, MIXED, RankerArm, ranker_arms
+from grrm.demo.study_plan import EIGHT_CANDIDATES_GROUPS, LARGE, MIXED, RankerArm, ranker_arms
+from grrm.tracking.report.page import write_bytes
+from grrm.tracking.report.pictures import STYLES, Picture, Theme, bar_row, draw_picture
 
 Records = Sequence[Mapping[str, Any]]
 SUMMARY = "study_summary.json"
@@ -28,8 +30,8 @@ def write_study(out: Path, paths: Sequence[Path]) -> dict[str, Any]:
     records = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     summary = {
         "seeds": [record["seed"] for record in records],
-        "judges": {name: judge_figures(records, name) for name in records[0]["judges"]},
-        "policies": {run: policy_figures(records, run) for run in records[0]["policies"]},
+        "judges": {name: judge_figures(records, name) for name in common(records, "judges")},
+        "policies": {run: policy_figures(records, run) for run in common(records, "policies")},
         "versions": records[0]["versions"],
     }
     for picture in pictures(records):
@@ -37,6 +39,11 @@ def write_study(out: Path, paths: Sequence[Path]) -> dict[str, Any]:
             write_bytes(out / "figures" / f"study_{picture.name}.png", picture.light_png)
     write_json(out / SUMMARY, summary)
     return summary
+
+
+def common(records: Records, key: str) -> list[str]:
+    """The judges or policies that every record has; a study that was stopped has fewer."""
+    return [name for name in records[0][key] if all(name in record[key] for record in records)]
 
 
 def judge_figures(records: Records, name: str) -> dict[str, Any]:
@@ -85,15 +92,18 @@ def _shown(figure: Mapping[str, Any] | None, digits: int, sign: str = "") -> str
 
 def pictures(records: Records) -> list[Picture]:
     """Where comparing pays, what the policies gained, and how the judges follow a policy that moves."""
-    arms = {arm.name: arm for arm in ranker_arms()}
+    judges = common(records, "judges")
+    arms = {arm.name: arm for arm in ranker_arms() if arm.name in judges}
     by_groups = [arm for arm in arms.values() if arm.gold == LARGE and arm.name.endswith("_groups")]
+    of_eight = [arm for arm in by_groups if arm.groups == EIGHT_CANDIDATES_GROUPS]
     by_candidates = [arm for arm in arms.values() if arm.name.endswith("_candidates")]
-    return [
-        _by_size(records, by_groups, "groups", "Groups to learn from", lambda arm: arm.groups),
-        _by_size(records, by_candidates, "candidates", "Candidates of a group", lambda arm: arm.candidates),
-        _gains(records),
-        _followed(records),
-    ]
+    drawn = [_gains(records), _followed(records)]
+    if by_groups:
+        drawn.append(_by_size(records, by_groups, "groups", "Groups to learn from", lambda arm: arm.groups))
+    if by_candidates:
+        title = "Candidates of a group"
+        drawn.append(_by_size(records, by_candidates + of_eight, "candidates", title, lambda arm: arm.candidates))
+    return drawn
 
 
 def _by_size(
@@ -117,7 +127,7 @@ def _by_size(
 
 
 def _gains(records: Records) -> Picture:
-    runs = list(records[0]["policies"])
+    runs = common(records, "policies")
 
     def draw(axes: Axes, theme: Theme) -> None:
         for offset, (key, label) in enumerate((("gain", "sampled"), ("greedy_gain", "greedy"))):
@@ -137,7 +147,7 @@ def _gains(records: Records) -> Picture:
 
 def _followed(records: Records) -> Picture:
     def draw(axes: Axes, theme: Theme) -> None:
-        for number, run in enumerate(records[0]["policies"]):
+        for number, run in enumerate(common(records, "policies")):
             points: dict[int, list[float]] = {}
             for record in records:
                 for step, value in record["policies"][run]["judge_correlation"]:
@@ -151,3 +161,16 @@ def _followed(records: Records) -> Picture:
         axes.set_ylabel("correlation with chrF")
 
     return draw_picture("followed", "Judges while the policy moves", "On the policy's own training rollouts.", draw)
+
+
+@click.command()
+@click.argument("records", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="A folder.")
+def main(records: Sequence[Path], out: Path) -> None:
+    """Tables and figures from RECORDS of seeds that were studied apart."""
+    for table in study_tables(write_study(out, records)):
+        Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()
