@@ -135,6 +135,7 @@ def paddle_step(form: str, n_tokens: int, vocab: int, width: int) -> Callable[[]
 
     from grrm.models.chunked_loss import ChunkedLoss
     from grrm.models.cpu_layers.precision import set_precision
+    from grrm.models.output_layer import HeadLayout
     from grrm.models.token_scores import linear_scores, score_logits
 
     if form.endswith("bf16"):
@@ -157,7 +158,7 @@ def paddle_step(form: str, n_tokens: int, vocab: int, width: int) -> Callable[[]
         weight.clear_gradient(set_to_zero=False)
         hidden.clear_gradient(set_to_zero=False)
         if form.startswith("chunked"):
-            layout = (True, tuple(lengths), False)
+            layout = (HeadLayout(transposed=True), tuple(lengths), False)
             ChunkedLoss.apply(hidden, weight, labels, *layout, lambda scores, _: scores[0].sum() / n_tokens).backward()
             return
         if form == "twice":

@@ -159,9 +159,9 @@ def train(folder: Path, compare: str) -> None:
     from grrm.config.training_arguments import training_arguments
     from grrm.models.cpu_layers import use_cpu_layers
     from grrm.models.reward_models import CandidateGroup, load_reward_model
-    from grrm.reward_model.groups import GoldGroup
     from grrm.reward_model.trainer import RewardModelTrainer
     from grrm.startup import freeze_gc
+    from grrm.training.gold_groups import GoldGroup
     from grrm.training.trainer_log import quiet_paddlenlp
 
     class Clock(TrainerCallback):
