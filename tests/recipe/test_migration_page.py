@@ -1,0 +1,126 @@
+"""docs/migration.md: every key of the recipe's tools is there, and every key and option it names on our side exists."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+from support.argument_values import typed_values
+
+from grrm.cli import grrm
+from grrm.config import RewardModelConfig, RLConfig, SFTConfig
+from grrm.config.key import keys_of
+from grrm.config.model_shape import MODEL_TYPES
+from grrm.engine.options import FASTDEPLOY_OPTIONS
+from grrm.errors import UserError
+from grrm.judges.options import GQMOptions
+from grrm.models.checkpoint import check_checkpoint
+from grrm_reward_server.settings import Settings
+
+PAGE = (Path(__file__).parents[2] / "docs/migration.md").read_text(encoding="utf-8")
+CODE = re.compile(r"`([^`]+)`")
+TRAINING_KEYS = {name for config in (RLConfig, SFTConfig, RewardModelConfig) for name in keys_of(config)}
+OTHER_NAMES = {"grrm.rank", "grrm.translate", "run_sft.py", "run_rl.py", "A B", "model_type", "qwen2_moe"}
+OTHER_NAMES |= {"paddle.distributed.launch --gpus", "paddle.distributed.launch", "--nnodes", "append_attention"}
+OTHER_NAMES |= {"python reward_server/reward_server.py", "dataset_info.json"}
+
+GRRM_FLAGS = (
+    "mt_key score_key analysis_key response_key prompt_type add_example subgroup_augment shuffle_augment testset"
+)
+LLAMA_FACTORY = """model_name_or_path flash_attn stage do_train finetuning_type deepspeed dataset template cutoff_len
+overwrite_cache preprocessing_num_workers dataloader_num_workers output_dir logging_steps save_steps plot_loss
+overwrite_output_dir report_to per_device_train_batch_size gradient_accumulation_steps learning_rate num_train_epochs
+lr_scheduler_type warmup_ratio bf16 ddp_timeout resume_from_checkpoint"""
+VERL = """TRAIN_FILES VAL_FILES TRAIN_BATCH_SIZE VAL_BATCH_SIZE MAX_PROMPT_LENGTH MAX_RESPONSE_LENGTH ACTOR_MODEL_PATH
+ACTOR_OPT_LR ACTOR_LR_SCHEDULER_TYPE ACTOR_MIN_LR_RATIO ACTOR_WARMUP_STEPS ACTOR_PPO_MINI_BSZ
+ACTOR_PPO_MICRO_BSZ_PER_GPU ACTOR_LOSS_MODE ACTOR_LOSS_AGG_MODE ACTOR_CLIP_RATIO_LOW ACTOR_CLIP_RATIO_HIGH
+ACTOR_STRATEGY ACTOR_MODEL_DTYPE ACTOR_ULYSSES_SP_SIZE ACTOR_SFT_COEF ROLLOUT_NAME ROLLOUT_MODE ROLLOUT_CALC_LOG_PROBS
+ROLLOUT_LOG_PROB_MB_PER_GPU ROLLOUT_TENSOR_MP_SIZE ROLLOUT_GPU_MEM_UTIL ROLLOUT_N ROLLOUT_TEMPERATURE ROLLOUT_TOP_P
+ROLLOUT_TOP_K VAL_TEMPERATURE VAL_TOP_P VAL_TOP_K VAL_DO_SAMPLE ADV_ESTIMATOR KL_COEF NORM_ADV_BY_STD_IN_GRPO
+ACTOR_USE_KL_LOSS REWARD_MODEL_PATH REWARD_RESPONSE_LENGTH REWARD_PROMPT_LENGTH REWARD_MAX_NUM_BATCHED_TOKENS
+REWARD_ROLLOUT_NAME REWARD_ROLLOUT_MODE REWARD_GPU_MEM_UTIL REWARD_TENSOR_MP_SIZE REWARD_TEMPERATURE REWARD_TOP_P
+REWARD_TOP_K REWARD_SCORE_SCALE REWARD_MANAGER REWARD_ENABLE REWARD_STRATEGY REWARD_FREE_CACHE_ENGINE
+REWARD_CUSTOM_PROCESSOR_PATH REWARD_CUSTOM_PROCESSOR_NAME CUSTOM_REWARD_FN_PATH CUSTOM_REWARD_FN_NAME REWARD_KEEP_GROUP
+RESPONSE_EXTRACTOR_TYPE OVERLONG_BUFFER_ENABLE OVERLONG_BUFFER_LEN OVERLONG_BUFFER_PENALTY_FACTOR DEFAULT_REWARD
+REWARD_OVERLONG_BUFFER_ENABLE REWARD_OVERLONG_BUFFER_LEN REWARD_OVERLONG_BUFFER_PENALTY_FACTOR
+REWARD_OVERLONG_BUFFER_LOG REWARD_MAX_RESP_LEN PROJECT_NAME EXPERIMENT_NAME N_GPUS_PER_NODE VAL_BEFORE_TRAIN NNODES
+SAVE_FREQ TEST_FREQ RESUME_MODE TOTAL_EPOCHS DEFAULT_LOCAL_DIR data.filter_overlong_prompts data.shuffle
+data.truncation actor_rollout_ref.actor.shuffle actor_rollout_ref.model.use_remove_padding
+actor_rollout_ref.actor.use_dynamic_bsz actor_rollout_ref.ref.log_prob_use_dynamic_bsz actor_rollout_ref.ref.strategy
+actor_rollout_ref.actor.kl_loss_type actor_rollout_ref.model.enable_gradient_checkpointing
+actor_rollout_ref.actor.fsdp_config.param_offload critic.optim.lr critic.model.path critic.ppo_micro_batch_size_per_gpu
+algorithm.use_kl_in_reward trainer.logger"""
+PADDLENLP = """FLAGS_set_to_1d=False NVIDIA_TF32_OVERRIDE=0 FLAGS_dataloader_use_file_descriptor=False
+HF_DATASETS_DOWNLOAD_TIMEOUT=1 FLAGS_gemm_use_half_precision_compute_type=False
+FLAGS_force_cublaslt_no_reduced_precision_reduction=True FLAGS_mla_use_tensorcore=0
+FLAGS_cascade_attention_max_partition_size=2048 paddlenlp_ops fused_ln fast_ln PYTHONPATH"""
+
+
+def rows(section: str) -> list[tuple[str, str]]:
+    """(there, here) of the tables below a heading."""
+    _, found, rest = PAGE.partition(f"\n## {section}\n")
+    assert found, section
+    lines = rest.partition("\n## ")[0].splitlines()
+    cells = [line.strip("|").split("|") for line in lines if line.startswith("| ")]
+    return [(there.strip(), here.strip()) for there, here in cells if there.strip() not in ("there", "flag", "key")]
+
+
+@pytest.mark.parametrize(
+    ("section", "names"),
+    [
+        ("GRRM's scripts", GRRM_FLAGS),
+        ("LLaMA-Factory (cold starts)", LLAMA_FACTORY),
+        ("verl's gen_rm branch (RLVR and RL)", VERL),
+        ("PaddleNLP's RL", PADDLENLP),
+    ],
+)
+def test_every_key_of_theirs_has_a_place_here_or_a_reason(section: str, names: str) -> None:
+    told = [name for there, _ in rows(section) for name in CODE.findall(there)]
+    assert set(names.split()) - set(told) == set()
+    assert len(told) == len(set(told))
+    for _, here in rows(section):
+        assert here, section
+
+
+def options(command: click.Command) -> set[str]:
+    own = {name for parameter in command.params for name in parameter.opts if name.startswith("--")}
+    below = command.commands.values() if isinstance(command, click.Group) else ()
+    return own.union(*map(options, below))
+
+
+def test_every_key_and_option_on_our_side_exists() -> None:
+    known = TRAINING_KEYS | {*Settings.model_fields, *FASTDEPLOY_OPTIONS, *OTHER_NAMES, *options(grrm)}
+    known |= {field.name for field in dataclasses.fields(GQMOptions)}
+    for section in re.findall(r"^## (.+)$", PAGE, re.MULTILINE):
+        for _, here in rows(section):
+            for code in CODE.findall(here):
+                if code.startswith("grrm "):
+                    check_command(code)
+                elif ": " in code:
+                    for config in (RLConfig, SFTConfig):
+                        if set(yaml.safe_load(code)) <= set(keys_of(config)):
+                            typed_values(config, yaml.safe_load(code))
+                            break
+                    else:
+                        pytest.fail(code)
+                else:
+                    assert code in known, code
+
+
+def check_command(line: str) -> None:
+    command: click.Command = grrm
+    _, *words = line.split()
+    while isinstance(command, click.Group) and words:
+        command = command.commands[words.pop(0)]
+    assert {word for word in words if word.startswith("--")} <= options(command), line
+
+
+def test_models_are_accepted_and_refused_as_the_page_says(tmp_path: Path) -> None:
+    assert {"qwen2", "llama"} == set(MODEL_TYPES)
+    (tmp_path / "config.json").write_text('{"model_type": "qwen2_moe"}')
+    with pytest.raises(UserError, match="architecture 'qwen2_moe', which cannot be opened here"):
+        check_checkpoint(tmp_path)

@@ -1,0 +1,240 @@
+"""docs/recipe.md and docs/eax.md line by line: each command is run, run with a tiny model on a CPU, or just read."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.documented import (
+    CHECKED,
+    Command,
+    Substitution,
+    classify,
+    commands_of,
+    cpu_seconds,
+    drop,
+    give,
+    run,
+    show,
+    start_server,
+    without,
+)
+from support.judge_rows import annotated_groups
+
+ROOT = Path(__file__).parents[2]
+PAGE, CHINESE, EAX = ROOT / "docs/recipe.md", ROOT / "docs/recipe_zh.md", ROOT / "docs/eax.md"
+CONFIG = "llm/config/qwen/reward_server_grrm.yaml"
+LAUNCH = "python -m paddle.distributed.launch"
+FREE_PORTS: dict[str, str] = {}
+
+EXECUTED_HEADS = ("grrm doctor", "grrm data", "grrm plan", "grrm eval ranking", "grrm replay")
+EXECUTED_HEADS += ("grrm report", "grrm export", "grrm rank sampled", "grrm rank x2x_sampled")
+CHECKED_HEADS = ("python3 -m venv", "source", "pip install", "hf download")
+CHECKED_HEADS += (".venv-comet/bin/pip install", ".venv-bleurt/bin/pip install")
+
+
+def on_one_process(words: list[str]) -> list[str]:
+    return ["python", *drop("--gpus")(words[3:])]
+
+
+def on_free_ports(words: list[str]) -> list[str]:
+    return [re.sub(r"\b87\d\d\b", lambda found: free_port(found[0]), word) for word in words]
+
+
+def free_port(name: str) -> str:
+    """A port of this machine for one of the page, the same each time."""
+    if name not in FREE_PORTS:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            FREE_PORTS[name] = str(probe.getsockname()[1])
+    return FREE_PORTS[name]
+
+
+def of_script(file: str, **values: object):
+    """Those options where a training command names this script or argument file."""
+    return lambda words: give(**values)(words) if any(word.endswith(file) for word in words) else words
+
+
+CPU = {"device": "cpu", "bf16": "false", "amp_master_grad": "false", "sharding": "", "report_to": "none"}
+STEPS = {"max_steps": 2, "save_steps": 2, "logging_steps": 1}
+RL_SIZE = {"max_prompt_len": 400, "max_dec_len": 24, "max_length": 424, "global_batch_size": 4, "rollout_n": 4}
+RL_SIZE |= {"global_mini_batch_size": 4, "per_device_train_batch_size": 8, "overlong_reward_buffer": 12}
+SUBSTITUTIONS = (
+    Substitution((LAUNCH,), "launcher and GPUs: one process", on_one_process),
+    Substitution((LAUNCH,), "layers on two ranks: on one", give(tensor_parallel_degree=1, sequence_parallel="false")),
+    Substitution((LAUNCH,), "GPU, bfloat16, sharding, VisualDL: CPU, float32, none", lambda w: give(**CPU)(w)),
+    Substitution((LAUNCH,), "epochs: two steps", give(**STEPS)),
+    Substitution(
+        (LAUNCH,),
+        "Qwen2.5-7B and 12,000 tokens a row: 30,000 weights and 512",
+        of_script("run_sft.py", model_name_or_path="models/tiny", max_length=512, per_device_train_batch_size=4),
+    ),
+    Substitution(
+        (LAUNCH,),
+        "512 prompts, 5,000 tokens a response: 4 prompts, 24 tokens",
+        of_script("run_rl.py", **RL_SIZE),
+    ),
+    Substitution(
+        (LAUNCH,),
+        "a judge that half of all candidates may fail with: one that may fail with all, as it has learned nothing",
+        of_script("grpo_grrm_argument.yaml", max_unscored_fraction=1.0),
+    ),
+    Substitution(
+        (LAUNCH,),
+        "2,048 tokens a row, two blocks, 4 % held out every 100 steps: 512, one, two groups every 2",
+        of_script("/ranker_argument.yaml", max_length=512, val_size=2, eval_steps=2, blocks=1),
+    ),
+    Substitution(
+        (LAUNCH,),
+        "2,048 tokens a row, 4 % or 1 % held out: 512, two pairs",
+        of_script("run_dpo.py", max_length=512, val_size=2, eval_steps=2, per_device_train_batch_size=2),
+    ),
+    Substitution(
+        (LAUNCH,),
+        "2,048 tokens a row, 4 % or 1 % held out: 512, two pairs",
+        of_script("/rm_argument.yaml", max_length=512, val_size=2, eval_steps=2, learning_rate=0.01),
+    ),
+    Substitution(
+        ("for",),
+        "eight GPUs, each a part of the files: one",
+        lambda words: ["for", words[1].replace("seq 0 7", "seq 0 0").replace("num 8", "num 1").replace("768", "24")],
+    ),
+    Substitution(
+        ("grrm data pairs",),
+        "margins of 1 and 2 of good samples: any difference, as no tiny model is good",
+        give(min_margin=1e-6, min_winner_score=0),
+    ),
+    Substitution((LAUNCH, "python reward_server/reward_server.py"), "ports: free ones", on_free_ports),
+    Substitution(
+        ("python reward_server/reward_server.py",),
+        "replies of 8,192 tokens in bfloat16: 24 in float32",
+        lambda words: [
+            *words,
+            *(["--dtype", "float32", "--judge-option", "max_new_tokens=24"] if CONFIG in words else ()),
+        ],
+    ),
+    Substitution(
+        ("grrm plan llm/config/qwen/rlvr_grrm_argument.yaml", "grrm plan llm/config/qwen/grpo_grrm_argument.yaml"),
+        "512 prompts a rollout: 8, which there are",
+        lambda words: [*words, "--global_batch_size", "8", "--global_mini_batch_size", "8"],
+    ),
+    Substitution(
+        ("grrm rank", "grrm translate"),
+        "replies of hundreds or thousands of tokens: 24",
+        lambda words: words if {"rm", "text_metric"} & set(words) else give(max_new_tokens=24)(words),
+    ),
+    Substitution(
+        ("grrm translate downloads/TowerBlocks-MT/data/train.parquet",),
+        "samples in code blocks: as they are, from a policy that has not learned to write any",
+        give(prompt_type="Tower"),
+    ),
+    Substitution(
+        ("grrm rank data/towerblocks_mt/samples.parquet",),
+        "GRRM's scores as gold: chrF, as no tiny model writes verdicts",
+        lambda words: give(judge="text_metric")(drop("--model", "--retry", "--max-new-tokens")(words)),
+    ),
+    Substitution(("grrm eval mt",), "COMET and BLEURT: neither", without("--comet", "--bleurt")),
+    Substitution(("grrm eval mt",), "COMET and BLEURT: neither", drop("--bleurt-model")),
+)
+ENDS_WITH = {"grrm doctor --gpu": 1}  # there is no GPU here, which it says
+
+
+def classified(page: Path) -> list[tuple[Command, str, list[str], list[str]]]:
+    found = commands_of(page)
+    return [(one, *classify(one, EXECUTED_HEADS, CHECKED_HEADS, SUBSTITUTIONS)) for one in found]
+
+
+@pytest.mark.parametrize("page", [PAGE, EAX], ids=lambda page: page.name)
+def test_every_command_of_the_page_is_in_a_class(page):
+    assert len(classified(page)) > 12
+
+
+def test_a_command_in_no_class_is_refused(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```bash\nmake everything\n```\n")
+    with pytest.raises(AssertionError, match="no list names what becomes of: make everything"):
+        classified(page)
+
+
+def test_both_languages_have_the_same_commands():
+    assert commands_of(CHINESE) == commands_of(PAGE)
+
+
+@pytest.mark.parametrize("command", [one for one in commands_of(PAGE) if one.starts("grrm plan")], ids=lambda c: c.text)
+def test_what_the_page_plans_fits(command):
+    printed = subprocess.run(
+        [sys.executable, "-m", "grrm.cli", *command.words[1:]], capture_output=True, text=True, cwd=ROOT, check=True
+    ).stdout
+    assert re.search(r"^fits as written +yes ", printed, re.MULTILINE), printed
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of `grrm init` with two dozen rows where downloads would be, and a model with random weights."""
+    from support.tiny_policy import write_policy
+
+    from grrm.data.bpe import corpus_texts, train_bpe
+    from grrm.data.corpora.phrases import build_phrases
+    from grrm.gqm.mt_prompts import mt_prompt
+
+    folder = tmp_path_factory.mktemp("recipe")
+    subprocess.run([sys.executable, "-m", "grrm.cli", "init", folder], check=True, capture_output=True)
+    for source in ("llm/alignment/grrm", "reward_server"):  # a clone has the packages there too, a wheel does not
+        assert (folder / source).is_dir()
+    build_phrases(folder / "corpus", 24, 8, ["en", "de", "fr"], seed=1)
+    downloads = folder / "downloads"
+    for name in ("TowerBlocks-MT/data", "TowerBlocks-MT-Ranking", "TowerBlocks-MT-CoT-ZhEn"):
+        (downloads / name).mkdir(parents=True)
+    train, held_out = folder / "corpus/train.parquet", folder / "corpus/heldout.parquet"
+    shutil.copy(train, downloads / "TowerBlocks-MT/data/train.parquet")
+    annotated_groups(train, downloads / "TowerBlocks-MT-Ranking/train.parquet", 12)
+    annotated_groups(held_out, downloads / "TowerBlocks-MT-Ranking/test.parquet", 4)
+    rows = pq.read_table(train).to_pylist()
+    worked = [{**row, "response": f"Word by word.\n```\n{row['trg_text']}\n```"} for row in rows]
+    pq.write_table(pa.Table.from_pylist(worked), downloads / "TowerBlocks-MT-CoT-ZhEn/train.parquet")
+    (folder / "data/test").mkdir(parents=True)
+    shutil.copy(held_out, folder / "data/test/wmt24.parquet")
+    prompts = [mt_prompt(row["src_text"], row["src_lang"], row["trg_lang"], "codeblock-think") for row in rows]
+    train_bpe([*prompts, *corpus_texts(train)], folder / "models/tiny", vocab_size=512)
+    write_policy(folder / "models/tiny", max_position_embeddings=1024)
+    shutil.copytree(folder / "models/tiny", folder / "checkpoints/policy-7b")
+    shutil.copy(train, folder / "train.parquet")
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("page", [PAGE, EAX], ids=lambda page: page.name)
+def test_every_command_of_the_page_works(workplace, page, capsys):
+    """In order, each on what the earlier ones left; then the table of classes is printed."""
+    servers: list[subprocess.Popen[str]] = []
+    began, spent, table, failures = time.monotonic(), cpu_seconds(), [], []
+    try:
+        for command, kind, words, told in classified(page):
+            start = time.monotonic()
+            if kind == CHECKED:
+                subprocess.run(["bash", "-n", "-c", command.text], check=True)
+            elif command.is_background:
+                server, problems = start_server(workplace, words)
+                servers.append(server)
+                failures += problems
+            else:
+                failures += run(workplace, words, ENDS_WITH.get(command.text, 0))
+            table.append((kind, time.monotonic() - start, command.text, told))
+    finally:
+        for server in servers:
+            server.send_signal(signal.SIGTERM)
+        statuses = [server.wait(timeout=60) for server in servers]
+    with capsys.disabled():
+        show(table, time.monotonic() - began, cpu_seconds() - spent)
+    assert not failures, "\n".join(failures)
+    assert statuses == [0] * len(servers)
