@@ -77,6 +77,20 @@ def test_algorithms_stand_for_rule_loss_and_aggregation(run, changes, rule, loss
     assert (values.advantage_rule, values.policy_loss, values.loss_agg_mode) == (rule, loss, aggregation)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{"rl_algorithm": "dr_grpo"}, {"rl_algorithm": "rloo"}, {"advantage_rule": "grpo_no_std"}],
+)
+def test_asking_for_no_division_by_the_deviation_is_accepted_where_the_rule_has_none(run, changes):
+    assert run({**changes, "norm_adv_by_std": False}).config.norm_adv_by_std is False
+
+
+def test_only_rules_that_compare_with_the_group_contrast_a_lone_translation_with_none(run):
+    assert run({}).config.failure_policy == {"single_candidate": "contrast"}
+    assert run({"failure_policy": {"single_candidate": "mask"}}).config.failure_policy == {"single_candidate": "mask"}
+    assert run({"rl_algorithm": "reinforce_plus_plus"}).config.failure_policy == {}
+
+
 def test_reinforce_plus_plus_has_its_kl_in_the_reward(run):
     values = run({"rl_algorithm": "reinforce_plus_plus"}).config
     assert (values.kl_coeff, values.kl_loss_coeff) == (0.02, 0.0)
@@ -99,7 +113,7 @@ def test_overrides_win_over_the_file(run):
     ).config
     assert (values.max_steps, values.rollout_n, values.dynamic_sampling) == (30, 2, True)
     assert values.learning_rate == 5e-7
-    assert values.failure_policy == {"judge_timeout": "abort"}
+    assert values.failure_policy == {"judge_timeout": "abort", "single_candidate": "contrast"}
 
 
 def test_unknown_key_names_the_nearest_known_one(run):
@@ -137,10 +151,26 @@ def test_a_value_of_the_wrong_type_or_range_is_one_sentence(run, changes, messag
         ({"critic_learning_rate": 1e-6}, "critic_learning_rate: 1e-06 is not supported: there is no critic"),
         ({"pipeline_parallel_degree": 2}, "pipeline_parallel_degree: 2 is not supported"),
         ({"no_cuda": True}, "set device: cpu"),
-        ({"rollout_backend": "fastdeploy"}, "rollout_backend: fastdeploy is not supported: rollouts need the policy's"),
+        ({"rollout_backend": "fastdeploy", "min_dec_len": 0}, "rollout_backend fastdeploy needs rollout_servers; give"),
+        ({"rollout_backend": "fastdeploy", "rollout_servers": "http://h:1"}, "set min_dec_len: 0"),
+        ({"rollout_backend": "vllm", "rollout_servers": "http://h:1", "temperature": 0.8}, "set temperature: 1"),
+        ({"rollout_backend": "vllm", "rollout_servers": "h:1"}, "rollout_servers URL 'h:1' is not of the form"),
+        (
+            {"rollout_backend": "vllm", "rollout_servers": "http://h:1", "rollout_quant_type": "weight_only_int8"},
+            "rollout_quant_type has no effect with rollout_backend vllm",
+        ),
+        (
+            {"rollout_max_staleness": 2},
+            "rollout_max_staleness has no effect without rollout_backend fastdeploy or vllm",
+        ),
         ({"ptx_coeff": 0.1}, "ptx_coeff: 0.1 is not supported"),
         ({"top_p": 0.9}, "allow_biased_sampling"),
         ({"repetition_penalty": 1.1}, "allow_biased_sampling"),
+        (
+            {"top_p": 0.9, "allow_biased_sampling": True, "rollout_is": "sequence"},
+            "top_p 0.9 cannot be combined with rollout_is sequence",
+        ),
+        ({"rollout_is_cap": 0.5}, "rollout_is_cap is 0.5; it must be at least 1"),
         ({"max_length": 80}, "max_length 80 is less than max_prompt_len 64 + max_dec_len 32; use at least 96"),
         ({"min_dec_len": 40}, "min_dec_len 40 is above max_dec_len 32"),
         ({"enable_overlong_reward_buffer": True}, "overlong_reward_buffer 256 is longer"),
@@ -161,28 +191,27 @@ def test_a_value_of_the_wrong_type_or_range_is_one_sentence(run, changes, messag
             {"use_rm_server": True, "reward_server": "http://h:1", "reward_deadline_s": 1},
             "reward_deadline_s is shorter than reward_connect_timeout_s",
         ),
-        ({"kl_coeff": 0.01}, "kl_coeff 0.01 is the penalty inside the reward of reinforce_plus_plus"),
         ({"rollout_n": 1}, "rollout_n 1 leaves advantage_rule grpo without other samples"),
         ({"gamma": 0.9}, "gamma 0.9 is not supported with advantage_rule grpo"),
-        ({"normalize_reward": True}, "normalize_reward"),
-        ({"rl_algorithm": "rloo", "norm_adv_by_std": False}, "norm_adv_by_std contradicts advantage_rule rloo"),
+        ({"rl_algorithm": "rloo", "norm_adv_by_std": True}, "norm_adv_by_std contradicts advantage_rule rloo"),
+        (
+            {"rl_algorithm": "reinforce_plus_plus", "norm_adv_by_std": False},
+            "norm_adv_by_std contradicts advantage_rule reinforce_plus_plus",
+        ),
         ({"rl_algorithm": "gspo", "policy_loss": "token_clip"}, "rl_algorithm gspo contradicts policy_loss token_clip"),
         ({"rl_algorithm": "gspo", "dual_clip_ratio": 3}, "dual_clip_ratio has no meaning for the gspo loss"),
         ({"sharding": "stage9"}, "sharding is 'stage9'"),
         ({"sharding": "stage3", "device": "cpu"}, "sharding stage3 is not supported"),
         ({"sharding": "stage2"}, "sharding stage2 needs GPUs"),
-        ({"sequence_parallel": True}, "sequence_parallel: True is not supported"),
+        ({"tensor_parallel_config": "enable_mp_async_allreduce"}, "async options overlap kernels of GPUs"),
         ({"do_train": False}, "training scripts always train"),
-        (
-            {"tensor_parallel_degree": 2},
-            "tensor_parallel_degree 2 is not supported: scoring and rollouts need",
-        ),
+        ({"tensor_parallel_degree": 2}, "tensor_parallel_degree 2 x sharding degree 1 does not divide the 1 process"),
+        ({"rollout_tensor_parallel_degree": 2}, "each tensor rank samples its share of the prompts with whole weights"),
         (
             {"sharding_parallel_degree": 2, "sharding": "stage1"},
             "does not divide the 1 process(es); start a multiple of 2",
         ),
         ({"fp16": True}, "fp16 is not supported on a CPU"),
-        ({"offload_optim": True}, "offload_optim has nowhere to offload"),
         ({"sharding_parallel_config": "split_param"}, "split_param needs amp_master_grad"),
         ({"device": "gpu"}, "device is gpu, but PaddlePaddle sees none"),
         ({"gradient_accumulation_steps": 3}, "gradient_accumulation_steps 3 contradicts the batch sizes, which need 8"),
@@ -202,6 +231,7 @@ def test_a_value_of_the_wrong_type_or_range_is_one_sentence(run, changes, messag
         ),
         ({"use_async_save": True}, "use_async_save: True is not supported"),
         ({"unified_checkpoint_config": "async_save"}, "unified_checkpoint_config async_save is not supported"),
+        ({"unified_checkpoint_config": "ignore_merge_optimizer"}, "remove it, or set unified_checkpoint: false"),
         ({"ignore_load_lr_and_optim": True}, "ignore_load_lr_and_optim: True is not supported"),
     ],
 )
@@ -218,12 +248,29 @@ def test_the_switch_for_biased_sampling_is_explicit(run):
     assert run({"top_p": 0.9, "allow_biased_sampling": True}).config.top_p == 0.9
 
 
+def test_rollouts_that_differ_from_the_policy_are_corrected_unless_the_file_says_otherwise(run):
+    assert run().config.rollout_is == "none"
+    assert run({"rollout_ahead": 1}).config.rollout_is == "token"
+    assert run({"rollout_backend": "vllm", "rollout_servers": "http://h:1"}).config.rollout_is == "token"
+    in_8_bits = {"rollout_quant_type": "weight_only_int8"}
+    assert run(in_8_bits).config.rollout_is == "token"
+    assert run({**in_8_bits, "rollout_is": "none"}).config.rollout_is == "none"
+    assert "set rollout_is: none" in refusal(run, {**in_8_bits, "top_p": 0.9, "allow_biased_sampling": True})
+
+
 def test_performance_switches_without_effect_are_reported_once(run):
-    prepared = run({"use_flash_attention": True, "use_fused_rope": True, "per_device_value_batch_size": 8})
-    notice = switches_without_effect(prepared.config)
-    assert notice is not None
-    assert "use_flash_attention, use_fused_rope (the policy is built from PaddleNLP's plain layers)" in notice
-    assert "per_device_value_batch_size (there is no critic)" in notice
+    switches = {"use_flash_attention": True, "use_fused_rope": True, "use_fused_linear": True}
+    config = run({**switches, "per_device_value_batch_size": 8}).config
+    on_cpu, on_gpu = (
+        switches_without_effect(config.model_copy(update={"device": device})) or "" for device in ("cpu", "gpu")
+    )
+    for notice in (on_cpu, on_gpu):
+        assert "use_fused_linear (Qwen2's and Llama's layers have none)" in notice
+        assert "per_device_value_batch_size (there is no critic)" in notice
+    assert "use_flash_attention (attention runs in kernels for CPUs, which keep none either)" in on_cpu
+    assert "use_fused_rope (rotation runs in kernels for CPUs)" in on_cpu
+    assert "use_flash_attention" not in on_gpu
+    assert "use_fused_rope" not in on_gpu
     assert switches_without_effect(run().config) is None
 
 
@@ -246,16 +293,6 @@ def test_missing_files_are_named_before_anything_is_loaded(run, tmp_path, monkey
     assert "'runs/sft/checkpoint', which does not exist" in refusal(run, missing, check_machine=True)
     (tmp_path / "Qwen").mkdir()
     assert "'Qwen/Qwen2.5-0.5B', which does not exist" in refusal(run, check_machine=True)
-
-
-def test_a_tracker_that_is_not_installed_is_named(run, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "rl.jsonl").write_text("{}\n")
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    for tracker, package in (("wandb", "wandb"), ("tensorboard", "tensorboardX"), ("visualdl", "visualdl")):
-        told = refusal(run, {"report_to": tracker}, check_machine=True)
-        assert f"report_to names {tracker}, whose package is not installed; run pip install {package}" in told
-    assert run({"report_to": "none"}, check_machine=True).config.report_to == ["none"]
 
 
 def test_best_model_is_chosen_by_a_metric_of_the_evaluation(run):

@@ -16,6 +16,7 @@ from support.rl_processes import CONFIGS, ROOT, SCRIPTS, TinyWorld, entry_comman
 from support.sentences import ends_with_a_sentence, the_mistakes, the_sentence
 
 from grrm.config import RLConfig, load_config
+from grrm.models import hub
 from grrm.rl import reward_sources
 from grrm.rl import run as rl_run
 
@@ -40,7 +41,7 @@ def complaint(world: TinyWorld, tmp_path: Path, capsys: pytest.CaptureFixture[st
 # --- the argument file, as a real process -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("script", ["run_rl.py", "run_sft.py", "run_reward.py"])
+@pytest.mark.parametrize("script", ["run_rl.py", "run_sft.py", "run_dpo.py", "run_reward.py"])
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
@@ -197,8 +198,17 @@ def test_bad_model_folder_is_told(complaint, world: TinyWorld, tmp_path: Path, d
 
 def test_missing_model_folder_is_told(complaint, tmp_path: Path) -> None:
     assert "which does not exist" in complaint(actor_model_name_or_path=str(tmp_path / "none"))
+
+
+def test_a_hub_that_cannot_be_reached_is_told(complaint, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> Path:
+        raise ConnectionError("Connection refused. Try again later")
+
+    monkeypatch.setattr(hub, "_from_paddlenlp", refuse)
+    monkeypatch.setattr(hub, "_from_hugging_face", refuse)
     said = complaint(actor_model_name_or_path="Organisation/Model")
-    assert "'Organisation/Model' does not exist: give the folder of a downloaded checkpoint" in said
+    reasons = "PaddleNLP's hub: Connection refused; Hugging Face: Connection refused"
+    assert f"'Organisation/Model' is no folder here, and cannot be had from a hub ({reasons}): mend the name" in said
 
 
 def test_tokenizer_with_more_tokens_than_the_model_is_told(world: TinyWorld) -> None:
@@ -251,7 +261,7 @@ def test_reward_server_that_does_not_run_is_told_before_the_model_is_loaded(
     complaint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protocol: str
 ) -> None:
     monkeypatch.setattr(reward_sources, "STARTUP_S", 0.5)
-    monkeypatch.setattr(rl_run, "load_policy", lambda *args, **options: pytest.fail("the model was loaded"))
+    monkeypatch.setattr(rl_run, "load_part", lambda *args, **options: pytest.fail("the model was loaded"))
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grrm.config.batch_plan import batch_plan, nearest_values
+from grrm.config.batch_plan import batch_plan, nearest_values, repeated_prompts
 from grrm.errors import UserError
 
 
@@ -29,6 +29,14 @@ def settings(**changes):
         "dynamic_sampling": False,
     }
     return SimpleNamespace(**{**values, **changes})
+
+
+def test_fewer_prompts_than_a_batch_takes_are_said_to_repeat():
+    plan = batch_plan(settings(), data_ranks=2)
+    assert repeated_prompts(plan, 32) is None
+    assert "31 prompts for a global_batch_size of 32: they repeat" in (repeated_prompts(plan, 31) or "")
+    dynamic = batch_plan(settings(dynamic_sampling=True, global_gen_batch_size=64), data_ranks=2)
+    assert "40 prompts for a global_gen_batch_size of 64" in (repeated_prompts(dynamic, 40) or "")
 
 
 def test_counts_of_a_two_rank_run():

@@ -46,6 +46,9 @@ def test_second_stage_of_the_judge():
         "default_reward": 0.0,
         "enable_overlong_reward_buffer": False,
         "use_rm_server": False,
+        "evaluation_strategy": "steps",
+        "eval_steps": 80,  # 20 rollouts
+        "eval_on_start": True,
     }
     assert {key: getattr(prepared.config, key) for key in expected} == expected
     assert prepared.plan.updates_per_rollout == 4
@@ -59,9 +62,9 @@ def test_first_stage_of_the_judge():
         "num_train_epochs": 3.0,
         "lr_scheduler_type": "cosine",
         "warmup_ratio": 0.1,
-        "per_device_train_batch_size": 4,
     }
     assert {key: getattr(values, key) for key in expected} == expected
+    assert values.per_device_train_batch_size * values.gradient_accumulation_steps == 4
 
 
 @pytest.mark.parametrize(

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from grrm.config import Launch, RewardModelConfig, RLConfig, SFTConfig, prepare
+from grrm.config import DPOConfig, Launch, RewardModelConfig, RLConfig, SFTConfig, prepare
 from grrm.config.load import read_yaml, switches_without_effect
+from grrm.config.plan import Machine, plan_of_file
+from grrm.config.planned_file import PLANNED, write_planned
+from grrm.config.values import is_hub_name
 from grrm.demo.plan import Plan
 from grrm.demo.settings import DemoSettings
+from grrm.errors import UserError
+from grrm.judges.building import options_of
+from grrm_reward_server.settings import load_settings
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "llm" / "config" / "qwen"
-FILES = sorted(FOLDER.glob("*.yaml"))
-STAGES = {"sft": SFTConfig, "rm": RewardModelConfig, "ranker": RewardModelConfig}  # by the start of a file's name
+FILES = sorted(FOLDER.glob("*_argument.yaml"))
+# By the start of a file's name.
+STAGES = {"sft": SFTConfig, "dpo": DPOConfig, "rm": RewardModelConfig, "ranker": RewardModelConfig}
 
 
 def load(name, world_size):
@@ -86,6 +94,55 @@ def test_grpo_recipe_of_grrm():
     assert {key: getattr(values, key) for key in expected} == expected
 
 
+def test_reward_server_of_grrm_asks_as_the_recipe_and_fits_its_trainers():
+    settings = load_settings(str(FOLDER / "reward_server_grrm.yaml"), {})
+    options = options_of(settings.judge, settings.judge_options)
+    expected = {"prompt_type": "ranking_score", "prompt_length": 2048, "max_new_tokens": 8192, "retries": 0}
+    assert {name: getattr(options, name) for name in expected} == expected
+    assert (options.temperature, options.top_p, settings.dtype) == (0.0, 1.0, "bfloat16")
+    assert settings.model == read_yaml(FOLDER / "rlvr_grrm_argument.yaml")["output_dir"]
+    for name in ("grpo", "reinforce_plus_plus"):
+        trainer = load(f"{name}_grrm_argument.yaml", 8).config
+        assert trainer.reward_server == [f"http://{settings.host}:{settings.port}"]
+        assert settings.judge_deadline_s < trainer.reward_read_timeout_s
+        for shared in ("extractor_type", "score_scale_factor", "default_reward"):
+            assert getattr(settings, shared) == getattr(trainer, shared)
+
+
+def test_every_7b_file_reads_what_a_header_writes_and_a_stage_leaves():
+    files = {path.name: path.read_text() for path in FILES if "tiny" not in path.name}
+    written = {
+        word for text in files.values() for line in re.findall(r"^#.*$", text, re.MULTILINE) for word in line.split()
+    }
+    values = {name: read_yaml(FOLDER / name) for name in files}
+    outputs = {value["output_dir"] for value in values.values()}
+    assert len(outputs) == len(files)
+    for value in values.values():
+        model = value.get("actor_model_name_or_path") or value["model_name_or_path"]
+        assert model in outputs or is_hub_name(model)
+        if value.get("reward_model") != "pairwise":  # docs/eax.md makes its pairs
+            assert {value["train_datasets"], value.get("eval_datasets", value["train_datasets"])} <= written
+
+
+def test_cold_starts_of_grrm():
+    shared = {"max_length": 12000, "weight_decay": 0.0, "lr_scheduler_type": "cosine", "warmup_ratio": 0.1}
+    for name, expected in {
+        "sft_argument.yaml": {"learning_rate": 1e-5, "num_train_epochs": 1.0},
+        "sft_gqm_argument.yaml": {"learning_rate": 6e-6, "num_train_epochs": 3.0},
+    }.items():
+        values = load(name, 8).config
+        expected = {**shared, **expected, "model_name_or_path": "Qwen/Qwen2.5-7B"}
+        assert {key: getattr(values, key) for key in expected} == expected
+        rows = {"sft_argument.yaml": 8, "sft_gqm_argument.yaml": 4}[name]  # of an optimizer step on a rank
+        assert values.per_device_train_batch_size * values.gradient_accumulation_steps == rows
+
+
+def test_preference_recipe_of_eax():
+    values = load("dpo_argument.yaml", 8).config
+    expected = {"dpo_loss": "sigmoid", "dpo_beta": 0.4, "sft_loss_ratio": 2.0, "learning_rate": 2e-7}
+    assert {key: getattr(values, key) for key in expected} == expected
+
+
 def test_pairwise_recipe_of_eax():
     values = load("rm_argument.yaml", 8).config
     expected = {
@@ -138,3 +195,52 @@ def test_tiny_model_is_a_qwen2_whose_heads_divide():
     assert config["hidden_size"] % config["num_attention_heads"] == 0
     assert config["num_attention_heads"] % config["num_key_value_heads"] == 0
     assert config["max_position_embeddings"] >= read_yaml(FOLDER / "sft_tiny_argument.yaml")["max_length"]
+
+
+GPU_FILES = [path for path in FILES if path.name.endswith("_argument.yaml") and "tiny" not in path.name]
+# What each size of Qwen2.5 is planned for: devices and the memory of one; docs/arguments.md tells.
+HARDWARE = {"0.5B": (2, 24), "1.5B": (4, 40), "3B": (8, 40), "7B": (8, 80), "14B": (8, 80), "32B": (16, 80)}
+SERVERS = ("--rollout_backend", "vllm", "--rollout_servers", "http://127.0.0.1:8000")
+
+
+def verdict(path, devices, gib):
+    rows = {row[0]: row[1:] for row in plan_of_file(str(path), Machine(devices, gib << 30))}
+    said, note = rows["fits as written"]
+    return said, float(note.split()[0])
+
+
+@pytest.mark.parametrize("path", GPU_FILES, ids=lambda path: path.stem)
+def test_a_gpu_file_fits_the_hardware_that_its_header_names(path):
+    (line,) = [line for line in path.read_text().splitlines() if line.startswith(PLANNED)]
+    devices, gib, planned = map(int, re.search(r"(\d+) GPUs of (\d+) GiB: (\d+) GiB", line).groups())
+    assert verdict(path, devices, gib) == ("yes", pytest.approx(planned, abs=0.51))
+
+
+@pytest.mark.parametrize("size", HARDWARE)
+@pytest.mark.parametrize("path", GPU_FILES, ids=lambda path: path.stem)
+def test_a_file_for_every_size_can_be_written_that_fits(path, size, tmp_path):
+    devices, gib = HARDWARE[size]
+    needs_servers = size == "32B" and path.name.endswith("grrm_argument.yaml")
+    out, overrides = tmp_path / "mine.yaml", SERVERS if needs_servers else ()
+    line = write_planned(str(path), Machine(devices, gib << 30, model=f"Qwen2.5-{size}"), out, overrides)
+    planned = int(re.search(r"(\d+) GiB on each", line)[1])
+    assert verdict(out, devices, gib) == ("yes", pytest.approx(planned, abs=0.51))
+    written, kept = read_yaml(out), read_yaml(path)
+    named = next(written[key] for key in ("actor_model_name_or_path", "model_name_or_path") if key in written)
+    assert f"qwen2.5-{size}".lower() in named.lower()
+    assert written["learning_rate"] == kept["learning_rate"]
+    if "gradient_accumulation_steps" in kept:
+        rows = [one["per_device_train_batch_size"] * one["gradient_accumulation_steps"] for one in (written, kept)]
+        assert rows[0] == rows[1], "an optimizer step has the same rows on a rank"
+
+
+def test_a_planned_file_is_not_written_over_another_nor_where_nothing_fits(tmp_path):
+    recipe, out = str(FOLDER / "grpo_grrm_argument.yaml"), tmp_path / "mine.yaml"
+    with pytest.raises(UserError, match="needs --memory"):
+        write_planned(recipe, Machine(8), out)
+    with pytest.raises(UserError, match="does not fit 2 devices of 24 GiB"):
+        write_planned(recipe, Machine(2, 24 << 30), out)
+    assert not out.exists()
+    out.write_text("mine")
+    with pytest.raises(UserError, match="exists already"):
+        write_planned(recipe, Machine(8, 80 << 30), out)

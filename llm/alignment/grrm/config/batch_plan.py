@@ -119,6 +119,47 @@ def batch_plan(settings: BatchSettings, data_ranks: int, n_train_prompts: int | 
     )
 
 
+def repeated_prompts(plan: BatchPlan, n_prompts: int) -> str | None:
+    """A sentence where one batch of prompts has more of them than there are, so that some are in it several times."""
+    wanted = plan.prompts_generated_per_pass
+    if n_prompts >= wanted:
+        return None
+    key = "global_batch_size" if wanted == plan.prompts_per_rollout else "global_gen_batch_size"
+    return (
+        f"{n_prompts} prompts for a {key} of {wanted}: they repeat within a rollout, as groups of their own; add data "
+        f"or lower {key}"
+    )
+
+
+class SupervisedSettings(Protocol):
+    """The settings that `supervised_steps` reads; PaddleNLP's arguments have them too."""
+
+    max_steps: int
+    num_train_epochs: float
+    per_device_train_batch_size: int
+    gradient_accumulation_steps: int
+    dataloader_drop_last: bool
+
+
+def supervised_steps(settings: SupervisedSettings, data_ranks: int, n_examples: int) -> int:
+    """`max_steps`, or the optimizer steps in `num_train_epochs`, counted as Trainer counts them.
+
+    Raises UserError when that is not a single step.
+    """
+    if settings.max_steps > 0:
+        return int(settings.max_steps)
+    batches = math.ceil(n_examples / data_ranks) / settings.per_device_train_batch_size
+    whole = math.floor(batches) if settings.dataloader_drop_last else math.ceil(batches)
+    epochs = settings.num_train_epochs
+    steps = int(max(whole // settings.gradient_accumulation_steps, 1) * epochs) if whole else 0
+    if steps < 1:
+        raise UserError(
+            f"{n_examples} examples for {epochs:g} epochs are not one optimizer step: add data, lower "
+            "per_device_train_batch_size or set max_steps"
+        )
+    return steps
+
+
 def _mini_batch(settings: BatchSettings, data_ranks: int) -> int:
     prompts, mini = settings.global_batch_size, settings.global_mini_batch_size
     if mini == -1:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
 from grrm.config.batch_plan import BatchPlan, batch_plan, nearest_values
+from grrm.config.dpo_config import DPOConfig
 from grrm.config.evaluation_checks import check_evaluation
 from grrm.config.key import keys_of
 from grrm.config.keys.optimization import EvaluationConfig
@@ -16,8 +16,10 @@ from grrm.config.problems import Problems
 from grrm.config.reward_checks import check_overlong, check_reward_source, check_rule_reward
 from grrm.config.reward_model_config import RewardModelConfig
 from grrm.config.rl_config import RLConfig
+from grrm.config.rollout_checks import check_rollout_servers, check_sampling
 from grrm.config.sft_config import SFTConfig
 from grrm.config.stage_config import StageConfig
+from grrm.config.values import is_hub_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +30,8 @@ class Launch:
     world_size: int = 1
 
 
-_TRACKER_PACKAGES = {"tensorboard": "tensorboardX"}  # the writer that PaddleNLP uses
 _SFT_METRICS = ("eval_loss",)
+_PAIR_METRICS = ("eval_loss", "eval_pair_accuracy", "eval_margin")
 _REWARD_MODEL_METRICS = ("eval_loss", "eval_pair_accuracy", "eval_correlation")
 
 
@@ -40,12 +42,6 @@ def check_common(config: StageConfig, problems: Problems) -> None:
             problems.add(f"{key.name} is missing; {key.required}.")
     if isinstance(config, EvaluationConfig) and not (config.eval_datasets or config.val_size) and _evaluates(config):
         problems.add("do_eval needs eval_datasets; give the file of held-out rows or set do_eval: false.")
-    if config.tensor_parallel_degree > 1:
-        problems.add_key(
-            "tensor_parallel_degree",
-            f"tensor_parallel_degree {config.tensor_parallel_degree} is not supported: scoring and rollouts need "
-            "whole weights on each rank; set it to 1 and use sharding: stage1 for more than one process.",
-        )
     stages = config.sharding.split()
     unknown = set(stages) - {"stage1", "stage2", "stage3", "offload"}
     if unknown or stages == ["offload"] or len(set(stages) - {"offload"}) > 1:
@@ -57,6 +53,31 @@ def check_common(config: StageConfig, problems: Problems) -> None:
             "unified_checkpoint_config async_save is not supported: a checkpoint could be taken for whole while it is "
             "still being written; remove it."
         )
+    if "ignore_merge_optimizer" in (config.unified_checkpoint_config or ""):
+        problems.add(
+            "unified_checkpoint_config ignore_merge_optimizer is not supported: the optimizer would be saved in parts "
+            "that fit one layout of ranks; remove it, or set unified_checkpoint: false."
+        )
+
+
+def check_adapters(config: StageConfig, given: Set[str], problems: Problems) -> None:
+    """Checks of LoRA: keys without it, and what it is not combined with."""
+    if not config.lora:
+        for name in sorted(given & {"lora_rank", "lora_alpha", "lora_target_modules"}):
+            problems.add(f"{name} has no effect without lora; set lora: true or remove the key.")
+        return
+    conflicts = {
+        "tensor_parallel_degree": config.tensor_parallel_degree > 1,
+        "frozen_layers": bool(getattr(config, "frozen_layers", 0)),
+        "init_from_config": bool(getattr(config, "init_from_config", None)),
+        "rollout_servers": bool(getattr(config, "rollout_servers", None)),
+        "backbone_learning_rate": getattr(config, "backbone_learning_rate", None) == 0,
+    }
+    for name, is_set in conflicts.items():
+        if is_set:
+            problems.add(f"lora is not supported with {name} {getattr(config, name)}; remove one of the two.")
+    if not config.lora_target_modules:
+        problems.add("lora_target_modules is empty, so there is nothing to train; name projections or remove the key.")
 
 
 def _evaluates(config: EvaluationConfig) -> bool:
@@ -71,7 +92,8 @@ def check_rl(config: RLConfig, given: Set[str], problems: Problems) -> None:
         )
     _check_lengths(config, problems)
     check_overlong(config, problems)
-    _check_sampling(config, problems)
+    check_sampling(config, problems)
+    check_rollout_servers(config, given, problems)
     check_reward_source(config, given, problems)
     check_rule_reward(config, given, problems)
     _check_schedule(config, problems)
@@ -88,16 +110,6 @@ def _check_lengths(config: RLConfig, problems: Problems) -> None:
         )
     if config.min_dec_len > config.max_dec_len:
         problems.add(f"min_dec_len {config.min_dec_len} is above max_dec_len {config.max_dec_len}; lower it.")
-
-
-def _check_sampling(config: RLConfig, problems: Problems) -> None:
-    for key in ("top_p", "repetition_penalty"):
-        value = getattr(config, key)
-        if value != 1.0 and not config.allow_biased_sampling:
-            problems.add(
-                f"{key} {value:g} samples from another distribution than the one whose probabilities enter the "
-                "policy ratio; set it to 1, or set allow_biased_sampling: true to accept the bias."
-            )
 
 
 def _check_schedule(config: RLConfig, problems: Problems) -> None:
@@ -137,7 +149,9 @@ def check_sft(config: SFTConfig, given: Set[str], problems: Problems) -> None:
         problems.add("sharding stage3 leaves no whole weights to evaluate on any rank; use stage1, or do not evaluate.")
 
 
-def _check_held_out(config: SFTConfig | RewardModelConfig, metrics: Sequence[str], problems: Problems) -> None:
+def _check_held_out(
+    config: SFTConfig | RewardModelConfig | DPOConfig, metrics: Sequence[str], problems: Problems
+) -> None:
     """Held-out rows, and the choice of a checkpoint by one of the `metrics` that they give."""
     if config.eval_datasets and config.val_size:
         problems.add("eval_datasets and val_size exclude each other; give one of them.")
@@ -166,6 +180,15 @@ def check_reward_model(config: RewardModelConfig, given: Set[str], problems: Pro
         )
 
 
+def check_dpo(config: DPOConfig, given: Set[str], problems: Problems) -> None:
+    """Checks of the file of preference optimization."""
+    if config.dpo_label_smoothing and config.dpo_loss != "sigmoid":
+        problems.add(f"dpo_label_smoothing has no effect with dpo_loss {config.dpo_loss}; remove the key.")
+    _check_held_out(config, _PAIR_METRICS, problems)
+    if "stage3" in config.sharding:
+        problems.add_key("sharding", "sharding stage3 is not supported: the reference is whole; use stage1.")
+
+
 def check_launch(config: StageConfig, launch: Launch, problems: Problems) -> int | None:
     """The number of data ranks (data x sharding); None, and a problem, when the degrees do not fit the processes."""
     if config.sharding_parallel_degree > 1 and not config.sharding:
@@ -192,15 +215,17 @@ def check_device(config: StageConfig, available: str, problems: Problems) -> Non
             problems.add(
                 "rollout_quant_type weight_only_int8 is done by kernels for CPUs; remove the key or set device: cpu."
             )
+        if config.use_flash_attention and not (config.bf16 or config.fp16):
+            problems.add("use_flash_attention computes in 16 bits; set bf16: true or remove the key.")
         return
     if config.fp16:
         problems.add("fp16 is not supported on a CPU, where PaddlePaddle has no loss scaling; set fp16: false.")
     if any(stage in config.sharding for stage in ("stage2", "stage3")):
         problems.add(f"sharding {config.sharding} needs GPUs; use stage1 on a CPU.")
+    if "async" in config.tensor_parallel_config:
+        problems.add("tensor_parallel_config async options overlap kernels of GPUs; remove them on a CPU.")
     if "split_param" in config.sharding_parallel_config:
         problems.add("sharding_parallel_config split_param needs amp_master_grad, so a GPU; remove it.")
-    if config.offload_optim:
-        problems.add("offload_optim has nowhere to offload to on a CPU; set offload_optim: false.")
 
 
 def check_batches(
@@ -234,26 +259,14 @@ def check_batches(
 
 
 def check_files(config: StageConfig, problems: Problems) -> None:
-    """Notes data, models and trackers that are not on this machine."""
+    """Notes data and models that are not on this machine."""
     for key in keys_of(type(config)).values():
         path = getattr(config, key.name) if key.names else None
         if not path:
             continue
         if key.names == "file" and not Path(path).is_file():
             problems.add(f"{key.name} names the file {path!r}, which does not exist; build it or mend the path.")
-        if key.names == "model" and not Path(path).is_dir() and not _is_hub_name(path):
+        if key.names == "model" and not Path(path).is_dir() and not is_hub_name(path):
             problems.add(
                 f"{key.name} names the folder {path!r}, which does not exist; train it first or mend the path."
             )
-    for tracker in config.report_to:
-        package = _TRACKER_PACKAGES.get(tracker, tracker)
-        if tracker not in ("none", "all") and importlib.util.find_spec(package) is None:
-            problems.add(
-                f"report_to names {tracker}, whose package is not installed; run pip install {package} or drop it."
-            )
-
-
-def _is_hub_name(path: str) -> bool:
-    """True for `Organisation/Model`: one slash, and nothing on this disk that the first part could be."""
-    parts = path.split("/")
-    return len(parts) == 2 and all(parts) and path[0] not in ".~/" and not Path(parts[0]).exists()

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+import importlib.util
+from typing import Any, TypeVar
 
 from grrm.config.evaluation_checks import best_metric, held_out_metrics
+from grrm.config.key import By, keys_of
 from grrm.config.problems import Problems
 from grrm.config.rl_config import RLConfig
+from grrm.config.stage_config import StageConfig
+from grrm.gqm.groups import Status
+from grrm.rewards.failure_policy import FailureAction
 
+C = TypeVar("C", bound=StageConfig)
+
+_TRACKER_PACKAGES = {"tensorboard": "tensorboardX"}  # the writer that PaddleNLP uses
 # rl_algorithm -> (advantage rule, policy loss, aggregation the paper prescribes)
 _ALGORITHMS = {
     "grpo": ("grpo", "token_clip", "token-mean"),
@@ -17,6 +25,9 @@ _ALGORITHMS = {
     "reinforce_plus_plus": ("reinforce_plus_plus", "token_clip", "token-mean"),
     "reinforce_plus_plus_baseline": ("reinforce_plus_plus_baseline", "token_clip", "token-mean"),
 }
+# Rules that compare with the group and leave out its standard deviation, as norm_adv_by_std: false asks.
+_NEVER_BY_STD = ("grpo_no_std", "dr_grpo", "rloo")
+_AGAINST_THE_GROUP = ("grpo", *_NEVER_BY_STD)
 
 
 def derive_rl(config: RLConfig, problems: Problems) -> RLConfig:
@@ -24,9 +35,50 @@ def derive_rl(config: RLConfig, problems: Problems) -> RLConfig:
 
     A key that could not take effect with the chosen algorithm is a problem.
     """
-    for step in (_algorithm, _rule, _normalisation, _kl, _clips, _lengths, _best):
+    for step in (_algorithm, _rule, _failures, _normalisation, _kl, _clips, _lengths, _correction, _best):
         config = config.model_copy(update=step(config, problems))
     return config
+
+
+def derive_common(config: C) -> C:
+    """`config` with what PaddleNLP makes of its parallel keys, and of a rank of LoRA without a scale.
+
+    Sequence parallelism divides tokens among tensor ranks, so without these it is off. Checkpoints of tensor ranks are
+    written in the format for any layout: others hold a part of the model in each file, as pickles.
+    """
+    has_ranks = config.tensor_parallel_degree > 1
+    derived: dict[str, Any] = {} if has_ranks else {"sequence_parallel": False}
+    if has_ranks and keys_of(type(config))["unified_checkpoint"].support.by is not By.REFUSED:
+        derived["unified_checkpoint"] = True
+    if config.lora_alpha is None:
+        derived["lora_alpha"] = 2 * config.lora_rank
+    return config.model_copy(update=derived)
+
+
+def derive_device(config: C, problems: Problems) -> C:
+    """`config` without what its device cannot do and a run can do without."""
+    if config.device != "cpu" or not config.offload_optim:
+        return config
+    problems.notice("offload_optim has nowhere to offload to on a CPU, so the optimizer stays where it is.")
+    return config.model_copy(update={"offload_optim": False})
+
+
+def derive_trackers(config: C, problems: Problems) -> C:
+    """`config` without trackers whose package is not installed here."""
+    absent = [name for name in config.report_to if name not in ("none", "all") and not _is_installed(name)]
+    for name in absent:
+        package = _TRACKER_PACKAGES.get(name, name)
+        problems.notice(
+            f"report_to names {name}, whose package is not installed; run pip install {package} to have it."
+        )
+    if not absent:
+        return config
+    present = [name for name in config.report_to if name not in absent]
+    return config.model_copy(update={"report_to": present or ["none"]})
+
+
+def _is_installed(tracker: str) -> bool:
+    return importlib.util.find_spec(_TRACKER_PACKAGES.get(tracker, tracker)) is not None
 
 
 def _algorithm(config: RLConfig, problems: Problems) -> dict[str, Any]:
@@ -55,7 +107,7 @@ def _algorithm(config: RLConfig, problems: Problems) -> dict[str, Any]:
 
 def _rule(config: RLConfig, problems: Problems) -> dict[str, Any]:
     rule, by_std = config.advantage_rule, config.norm_adv_by_std
-    if by_std is not None:
+    if by_std is not None and (by_std or rule not in _NEVER_BY_STD):
         if rule not in ("grpo", "grpo_no_std") or (rule == "grpo_no_std" and by_std):
             problems.add(f"norm_adv_by_std contradicts advantage_rule {rule}; remove the key.")
         else:
@@ -73,26 +125,34 @@ def _rule(config: RLConfig, problems: Problems) -> dict[str, Any]:
     return {"advantage_rule": rule, "norm_adv_by_std": rule == "grpo"}
 
 
+def _failures(config: RLConfig, problems: Problems) -> dict[str, Any]:
+    """Against the rest of its group, one translation sampled again and again is better than no translation."""
+    if config.advantage_rule not in _AGAINST_THE_GROUP:
+        return {}
+    return {"failure_policy": {Status.SINGLE_CANDIDATE.value: FailureAction.CONTRAST.value, **config.failure_policy}}
+
+
 def _normalisation(config: RLConfig, problems: Problems) -> dict[str, Any]:
+    """PaddleNLP forces both off for grpo."""
     derived = {key: bool(getattr(config, key)) for key in ("normalize_reward", "normalize_advantage")}
-    for key, is_on in derived.items():
-        if is_on and config.advantage_rule != "reinforce_plus_plus":
-            problems.add(
-                f"{key} true is not supported with advantage_rule {config.advantage_rule}, which normalises by "
-                "group or batch itself; remove the key or use rl_algorithm reinforce_plus_plus."
-            )
-    return derived
+    if config.advantage_rule == "reinforce_plus_plus":
+        return derived
+    for key in (key for key, is_on in derived.items() if is_on):
+        problems.notice(
+            f"{key} has no effect with advantage_rule {config.advantage_rule}, which has a normalisation of its own."
+        )
+    return dict.fromkeys(derived, False)
 
 
 def _kl(config: RLConfig, problems: Problems) -> dict[str, Any]:
     in_reward = config.advantage_rule == "reinforce_plus_plus"
     if config.kl_coeff and not in_reward:
-        problems.add(
-            f"kl_coeff {config.kl_coeff:g} is the penalty inside the reward of reinforce_plus_plus, which "
-            f"advantage_rule {config.advantage_rule} does not have; set kl_coeff: 0 and use kl_loss_coeff."
+        problems.notice(
+            f"kl_coeff has no effect with advantage_rule {config.advantage_rule}, whose rewards have no KL penalty; "
+            "kl_loss_coeff is the weight of the KL loss."
         )
     return {
-        "kl_coeff": _or(config.kl_coeff, 0.02 if in_reward else 0.0),
+        "kl_coeff": _or(config.kl_coeff, 0.02) if in_reward else 0.0,
         "kl_loss_coeff": _or(config.kl_loss_coeff, 0.0 if in_reward else 0.001),
     }
 
@@ -115,6 +175,14 @@ def _lengths(config: RLConfig, problems: Problems) -> dict[str, Any]:
         "rollout_seed": _or(config.rollout_seed, config.seed),
         "per_device_logprob_batch_size": config.per_device_train_batch_size if rows == -1 else rows,
     }
+
+
+def _correction(config: RLConfig, problems: Problems) -> dict[str, Any]:
+    """Whether rollouts are corrected for being drawn otherwise than the trainer's policy would have drawn them."""
+    if config.rollout_is != "auto":
+        return {}
+    is_other = config.rollout_quant_type or config.rollout_ahead or config.rollout_backend != "paddle"
+    return {"rollout_is": "token" if is_other else "none"}
 
 
 def _best(config: RLConfig, problems: Problems) -> dict[str, Any]:

@@ -37,10 +37,12 @@ class Support:
     """What makes a key take effect. `note` is the reason of a refusal, or what happens instead of a switch.
 
     `off` are values beside the default that ask for nothing; `default_is_off` is False where the default asks for it.
+    `on_cpu` says what happens on a CPU instead, where the key takes effect on GPUs only.
     """
 
     by: By
     note: str = ""
+    on_cpu: str = ""
     off: tuple[Any, ...] = ()
     default_is_off: bool = True
 
@@ -54,12 +56,17 @@ def switch(instead: str, off: tuple[Any, ...] | None = None) -> Support:
 
     `off` are the values of which none needs to be said, by default the key's default alone.
     """
-    return Support(By.SWITCH, instead, off or (), default_is_off=off is None)
+    return Support(By.SWITCH, instead, off=off or (), default_is_off=off is None)
+
+
+def gpu_switch(on_cpu: str) -> Support:
+    """A performance switch that takes effect on GPUs; on a CPU one log line says what happens instead."""
+    return Support(By.OURS, on_cpu=on_cpu)
 
 
 def refused(reason: str, *off: Any) -> Support:
     """A key that is an error with any value but its default and `off`; the reason ends with the remedy."""
-    return Support(By.REFUSED, reason, off)
+    return Support(By.REFUSED, reason, off=off)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +104,12 @@ class Key:
         return value
 
     def typed(self, value: Any, name: str) -> Any:
-        """`value` with the declared type, in range or not. Raises UserError for another type."""
-        return None if self.is_open and is_null(value) else convert(name, value, self.hint)
+        """`value` with the declared type, in range or not. Raises UserError for another type.
+
+        Empty text is null where that is the default, as in PaddleNLP's own files.
+        """
+        is_empty = self.default is None and isinstance(value, str) and not value.strip()
+        return None if is_empty or (self.is_open and is_null(value)) else convert(name, value, self.hint)
 
     def check_range(self, value: Any) -> None:
         """Raises UserError for a number out of range."""

@@ -11,7 +11,8 @@ from typing import Any, Generic, TypeVar
 import yaml
 
 from grrm.config.batch_plan import BatchPlan
-from grrm.config.checks import Launch, check_common, check_device, check_files, check_launch
+from grrm.config.checks import Launch, check_adapters, check_common, check_device, check_files, check_launch
+from grrm.config.derive import derive_common, derive_device, derive_trackers
 from grrm.config.key import By, Section, aliases_of, keys_of
 from grrm.config.problems import Problems
 from grrm.config.stage_config import StageConfig
@@ -96,6 +97,8 @@ def given_values(section: type[Section], raw: Mapping[str, Any], problems: Probl
         key = keys.get(aliases.get(name, name))
         if key is None:
             continue
+        if name != key.name:
+            problems.notice(f"{name} is the older name of {key.name}.")
         try:
             typed = key.typed(value, str(name))
         except UserError as error:
@@ -167,12 +170,13 @@ def prepare(
     prepared = _checked(stage, given, launch, n_prompts, problems)
     config = prepared.config
     if launch is not None and check_on_device:
-        config = config.model_copy(update={"device": config.device or launch.device})
+        config = derive_device(config.model_copy(update={"device": config.device or launch.device}), problems)
         check_device(config, launch.device, problems)
     if check_machine:
         check_files(config, problems)
+        config = derive_trackers(config, problems)
     problems.raise_if_any(os.fspath(path))
-    config._source = os.fspath(path)
+    config._source, config._notices = os.fspath(path), tuple(problems.notices)
     return Prepared(config, prepared.plan)
 
 
@@ -190,8 +194,9 @@ def _checked(
     parts, keys = stage_of(stage), set(given)
     # A null for a key that is derived asks for what leaving it out asks for.
     config = stage(**{name: value for name, value in given.items() if value is not None or _may_be_null(stage, name)})
-    config = parts.derive(config, problems)
+    config = parts.derive(derive_common(config), problems)
     check_common(config, problems)
+    check_adapters(config, keys, problems)
     parts.check(config, keys, problems)
     data_ranks = check_launch(config, launch or Launch("cpu", _smallest_world(config)), problems)
     if parts.plan is None or data_ranks is None:
@@ -211,11 +216,15 @@ def _smallest_world(config: StageConfig) -> int:
 
 
 def switches_without_effect(config: StageConfig) -> str | None:
-    """One sentence on the performance switches in the file that do nothing; None when there are none."""
+    """One sentence on the performance switches in the file that do nothing on its device; None when there are none."""
     idle: dict[str, list[str]] = {}
     for name, key in keys_of(type(config)).items():
-        if key.support.by is By.SWITCH and name in config.model_fields_set and not key.is_off(getattr(config, name)):
-            idle.setdefault(key.support.note, []).append(name)
+        if name not in config.model_fields_set or key.is_off(getattr(config, name)):
+            continue
+        note = key.support.note if key.support.by is By.SWITCH else ""
+        note = note or (key.support.on_cpu if config.device == "cpu" else "")
+        if note:
+            idle.setdefault(note, []).append(name)
     if not idle:
         return None
     reasons = "; ".join(f"{', '.join(names)} ({note})" for note, names in idle.items())

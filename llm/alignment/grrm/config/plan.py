@@ -1,33 +1,62 @@
-"""`grrm plan`: the batch arithmetic of an argument file as a table, without loading a model."""
+"""`grrm plan`: the batches and the memory of an argument file as a table, without loading a model."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.table import Table
 
-from grrm.config.batch_plan import BatchPlan
+from grrm.config.batch_plan import BatchPlan, repeated_prompts, supervised_steps
 from grrm.config.checks import Launch
+from grrm.config.dpo_config import DPOConfig
+from grrm.config.key import aliases_of, keys_of
 from grrm.config.load import prepare, read_yaml
+from grrm.config.memory_rows import memory_rows, shape_of_file
+from grrm.config.problems import Problems
+from grrm.config.reward_model_config import RewardModelConfig
 from grrm.config.rl_config import RLConfig
-from grrm.errors import UserError
+from grrm.config.sft_config import SFTConfig
+from grrm.config.stages import STAGES, Stage
+from grrm.data.parquet import open_parquet
+
+Supervised = SFTConfig | RewardModelConfig | DPOConfig
+Row = tuple[str, str, str]  # name, value, what it follows from
+UNKNOWN = "unknown: train_datasets is not here"
 
 
-def plan_rows(config: RLConfig, plan: BatchPlan, n_prompts: int | None) -> list[tuple[str, str, str]]:
-    """(name, value, what it follows from) for every number of the plan."""
-    world = f"tensor parallel {max(config.tensor_parallel_degree, 1)}, sharding {config.sharding or 'off'}"
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where a plan is for: so many devices, each with `memory` bytes (None: not said), and tokens a second of all."""
+
+    devices: int = 1
+    memory: int | None = None
+    tokens_per_second: float | None = None
+    model: str | None = None  # whose shape is planned, in place of the file's
+
+
+def stage_of_file(raw: Mapping[str, Any]) -> Stage:
+    """The stage that knows most of a file's keys."""
+
+    def unknown(stage: Stage) -> int:
+        return sum(name not in keys_of(stage.config) and name not in aliases_of(stage.config) for name in raw)
+
+    return min(STAGES, key=unknown)
+
+
+def rl_rows(config: RLConfig, plan: BatchPlan, n_prompts: int | None) -> list[Row]:
+    """Every number of an RL run's batches."""
     length = f"max_steps {config.max_steps}" if config.max_steps > 0 else f"{config.num_train_epochs:g} epochs"
-    unknown = "unknown: train_datasets is not here"
     rows: list[tuple[str, object, str]] = [
         ("advantage rule", config.advantage_rule, f"rl_algorithm {config.rl_algorithm}"),
         ("policy loss", config.policy_loss, config.loss_agg_mode),
-        ("data ranks", plan.data_ranks, world),
-        ("training prompts", unknown if n_prompts is None else n_prompts, "before over-long ones are left out"),
-        ("prompts per rollout", plan.prompts_per_rollout, "global_batch_size"),
+        ("data ranks", plan.data_ranks, _world(config)),
+        ("training prompts", UNKNOWN if n_prompts is None else n_prompts, "before over-long ones are left out"),
+        ("prompts per rollout", plan.prompts_per_rollout, _note_on_prompts(plan, n_prompts)),
         ("prompts per rollout and rank", plan.prompts_per_rollout_per_rank, ""),
         ("rows per rollout", plan.rows_per_rollout, f"x rollout_n {config.rollout_n}"),
         ("rows per rollout and rank", plan.rows_per_rank, ""),
@@ -35,48 +64,107 @@ def plan_rows(config: RLConfig, plan: BatchPlan, n_prompts: int | None) -> list[
         ("rows per micro-batch", plan.micro_batch_rows, "per_device_train_batch_size"),
         ("micro-batches per update and rank", plan.micro_batches_per_update, "gradient accumulation, derived"),
         ("updates per rollout", plan.updates_per_rollout, f"update_iters {config.update_iters}"),
-        ("rollouts", unknown if plan.rollouts is None else plan.rollouts, length),
-        ("optimizer steps", unknown if plan.optimizer_steps is None else plan.optimizer_steps, ""),
+        ("rollouts", UNKNOWN if plan.rollouts is None else plan.rollouts, length),
+        ("optimizer steps", UNKNOWN if plan.optimizer_steps is None else plan.optimizer_steps, ""),
         ("tokens per row, at most", plan.max_tokens_per_row, "max_prompt_len + max_dec_len"),
         ("tokens per micro-batch, at most", plan.max_tokens_per_micro_batch, "on one rank"),
         ("tokens per rollout, at most", plan.max_tokens_per_rollout, "over all ranks"),
     ]
+    return _as_text(rows)
+
+
+def supervised_rows(config: Supervised, data_ranks: int, n_rows: int | None) -> list[Row]:
+    """Every number of the batches of supervised training, of a policy or a reward model."""
+    what = "rows" if isinstance(config, SFTConfig) else "pairs" if isinstance(config, DPOConfig) else "groups"
+    rows = config.per_device_train_batch_size
+    per_step = rows * config.gradient_accumulation_steps * data_ranks
+    steps = None if n_rows is None else supervised_steps(config, data_ranks, n_rows)
+    steps = config.max_steps if config.max_steps > 0 else steps
+    length = f"max_steps {config.max_steps}" if config.max_steps > 0 else f"{config.num_train_epochs:g} epochs"
+    table: list[tuple[str, object, str]] = [
+        ("data ranks", data_ranks, _world(config)),
+        (f"training {what}", UNKNOWN if n_rows is None else n_rows, "before over-long ones are left out"),
+        (f"{what} per micro-batch", rows, "per_device_train_batch_size"),
+        ("micro-batches per step and rank", config.gradient_accumulation_steps, "gradient_accumulation_steps"),
+        (f"{what} per optimizer step", per_step, "over all ranks"),
+        ("optimizer steps", UNKNOWN if steps is None else steps, length),
+        ("tokens per row, at most", config.max_length, "max_length"),
+    ]
+    return _as_text(table)
+
+
+def _world(config: RLConfig | Supervised) -> str:
+    return f"tensor parallel {max(config.tensor_parallel_degree, 1)}, sharding {config.sharding or 'off'}"
+
+
+def _as_text(rows: Sequence[tuple[str, object, str]]) -> list[Row]:
     return [(name, f"{value:,}" if isinstance(value, int) else str(value), note) for name, value, note in rows]
 
 
-def count_lines(path: str) -> int | None:
-    """Non-empty lines of the file, None where there is no such file."""
+def _note_on_prompts(plan: BatchPlan, n_prompts: int | None) -> str:
+    return "global_batch_size" if n_prompts is None else repeated_prompts(plan, n_prompts) or "global_batch_size"
+
+
+def count_rows(path: str) -> int | None:
+    """Rows of a parquet file, or non-empty lines of another; None where there is no such file."""
     if not Path(path).is_file():
         return None
+    if path.endswith(".parquet"):
+        return int(open_parquet(Path(path), ()).metadata.num_rows)
     with open(path, "rb") as lines:
         return sum(1 for line in lines if line.strip())
 
 
-def show_plan(path: str, nproc: int, overrides: Sequence[str] = (), out: TextIO | None = None) -> None:
-    """Print the plan of `path` started with `nproc` processes; plain text when `out` is not a terminal.
+def show_plan(path: str, machine: Machine, overrides: Sequence[str] = (), out: TextIO | None = None) -> None:
+    """Print the plan of `path` started on `machine`; plain text when `out` is not a terminal.
 
-    Neither device nor files of the run need to be here. Raises UserError for what a run would refuse.
+    Neither device nor files of the run need to be here. Raises UserError for what a run would refuse, and for degrees
+    that do not divide the model.
     """
     out = out or sys.stdout
-    if set(read_yaml(path)) & {"model_name_or_path", "init_from_config"}:
-        raise UserError(f"{path} is an SFT argument file, which has no rollouts to plan; give an RL one.")
-    launch = Launch("cpu", nproc)
-    config = prepare(RLConfig, path, overrides, launch, check_machine=False, check_on_device=False).config
-    n_prompts = count_lines(config.train_datasets)
-    prepared = prepare(
-        RLConfig, path, overrides, launch, check_machine=False, check_on_device=False, n_prompts=n_prompts
-    )
-    assert prepared.plan is not None, "an RL file that passes its checks has a plan"
-    rows = plan_rows(prepared.config, prepared.plan, n_prompts)
+    rows = plan_of_file(path, machine, overrides)
     if not out.isatty():
         width = max(len(name) for name, _, _ in rows)
         for name, value, note in rows:
             print(f"{name:<{width}}  {value}{f'  ({note})' if note else ''}", file=out)
         return
-    table = Table(title=f"{path} on {nproc} process(es)", title_justify="left")
+    table = Table(title=f"{path} on {machine.devices} device(s)", title_justify="left")
     table.add_column("quantity")
     table.add_column("value", justify="right", style="bold")
     table.add_column("from", style="dim")
     for row in rows:
         table.add_row(*row)
     Console(file=out).print(table)
+
+
+def plan_of_file(path: str, machine: Machine, overrides: Sequence[str] = ()) -> list[Row]:
+    """The rows that `show_plan` prints."""
+    stage, launch = stage_of_file(read_yaml(path)), Launch("cpu", machine.devices)
+    off_machine = {"check_machine": False, "check_on_device": False}
+    config: Any = prepare(stage.config, path, overrides, launch, **off_machine).config
+    n_rows = count_rows(config.train_datasets)
+    prepared = prepare(stage.config, path, overrides, launch, **off_machine, n_prompts=n_rows)
+    config, plan = prepared.config, prepared.plan
+    shape = shape_of_file(config, machine.model)
+    if shape is not None:
+        problems = Problems()
+        for sentence in shape.undivided(max(config.tensor_parallel_degree, 1)):
+            problems.add(sentence)
+        problems.raise_if_any(path)
+    if plan is not None:
+        rows = rl_rows(config, plan, n_rows)
+        tokens = plan.max_tokens_per_row * config.rollout_n
+    else:
+        rows = supervised_rows(config, machine.devices // max(config.tensor_parallel_degree, 1), n_rows)
+        tokens = config.max_length
+    rows += _hours(machine.tokens_per_second, tokens, n_rows)
+    return rows + memory_rows(config, shape, machine.devices, machine.memory)
+
+
+def _hours(tokens_per_second: float | None, tokens_per_example: int, n_rows: int | None) -> list[Row]:
+    """Hours of an epoch at most, every row as long as it may be; of a thousand rows where their number is unknown."""
+    if tokens_per_second is None:
+        return []
+    name, n = ("hours per epoch, at most", n_rows) if n_rows else ("hours per 1,000 rows, at most", 1000)
+    hours = n * tokens_per_example / tokens_per_second / 3600
+    return [(name, f"{hours:,.2f}", f"{tokens_per_second:,.0f} tokens a second on all devices together")]

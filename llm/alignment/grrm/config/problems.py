@@ -10,16 +10,25 @@ from grrm.errors import UserError, UserErrors
 
 
 class Problems:
-    """Sentences on what is wrong. What follows from a key that is wrong in itself is not told a second time."""
+    """Sentences on what is wrong. What follows from a key that is wrong in itself is not told a second time.
+
+    `notices` are on what is not wrong but has no effect, or another one than it says.
+    """
 
     def __init__(self) -> None:
         self.sentences: list[str] = []
+        self.notices: list[str] = []
         self._wrong_keys: set[str] = set()
 
     def add(self, sentence: str) -> None:
         """Note a mistake, unless it names a key that has been noted by `add_key`."""
         if sentence not in self.sentences and not self._wrong_keys & set(re.findall(r"\w+", sentence)):
             self.sentences.append(sentence)
+
+    def notice(self, sentence: str) -> None:
+        """Note what a run goes on with, and tells."""
+        if sentence not in self.notices:
+            self.notices.append(sentence)
 
     def add_key(self, name: str, sentence: str) -> None:
         """Note that the value of the key `name` cannot be used, whatever the others say."""

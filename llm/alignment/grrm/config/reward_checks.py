@@ -6,7 +6,11 @@ from collections.abc import Set
 
 from grrm.config.problems import Problems
 from grrm.config.rl_config import RLConfig
+from grrm.judges.building import EMBEDDED_JUDGES, check_judge_name
+from grrm.judges.sources import read_sources
 from grrm.rewards.failure_policy import FailurePolicy
+from grrm.rewards.gates import read_gates
+from grrm.rewards.routing import RULE_OF, TRANSLATION
 from grrm.rewards.server_pool import checked_url
 
 
@@ -15,6 +19,9 @@ def check_reward_source(config: RLConfig, given: Set[str], problems: Problems) -
     with problems.noted():
         FailurePolicy.from_mapping(config.failure_policy)
     _check_judge_inside(config, given, problems)
+    with problems.noted():
+        read_gates(config.reward_gates)
+    check_routes(config, problems)
     if not config.use_rm_server:
         if config.reward_server:
             problems.add("reward_server is set but use_rm_server is false; set use_rm_server: true or remove it.")
@@ -27,7 +34,7 @@ def check_reward_source(config: RLConfig, given: Set[str], problems: Problems) -
     if config.reward_deadline_s < config.reward_connect_timeout_s:
         problems.add("reward_deadline_s is shorter than reward_connect_timeout_s; raise it.")
     if config.reward_protocol == "paddlenlp":
-        for key in ("score_scale_factor", "default_reward", "failure_policy", "max_unscored_fraction"):
+        for key in ("score_scale_factor", "default_reward", "failure_policy", "max_unscored_fraction", "reward_gates"):
             if key in given:
                 problems.add(
                     f"{key} has no effect with reward_protocol paddlenlp, whose server sends finished rewards and "
@@ -36,13 +43,25 @@ def check_reward_source(config: RLConfig, given: Set[str], problems: Problems) -
 
 
 def _check_judge_inside(config: RLConfig, given: Set[str], problems: Problems) -> None:
-    """Notes a judge inside the trainer that another source of rewards keeps from being asked."""
+    """Notes judges inside the trainer that cannot be, or that another source of rewards keeps from being asked."""
     outside = config.use_rm_server or config.use_rule_reward
-    if "reward_judge" in given and (outside or config.reward_model_name_or_path):
-        problems.add(
-            "reward_judge has no effect with use_rm_server, use_rule_reward or reward_model_name_or_path; remove the "
-            "key."
-        )
+    if "reward_judge" in given:
+        with problems.noted():
+            check_judge_name(config.reward_judge, EMBEDDED_JUDGES)
+        if outside or config.reward_model_name_or_path or config.reward_sources is not None:
+            problems.add(
+                "reward_judge has no effect with use_rm_server, use_rule_reward, reward_model_name_or_path or "
+                "reward_sources; remove the key."
+            )
+    if config.reward_sources is not None:
+        with problems.noted():
+            read_sources(config.reward_sources)
+        if outside or config.reward_model_name_or_path:
+            problems.add(
+                "reward_sources are judges inside the trainer, beside use_rm_server, use_rule_reward or "
+                "reward_model_name_or_path; set these to false, or remove the key, and name a server or a model as one "
+                "of the sources."
+            )
     if config.reward_model_name_or_path and outside:
         problems.add(
             "reward_model_name_or_path is a judge inside the trainer, beside use_rm_server or use_rule_reward; set "
@@ -50,6 +69,25 @@ def _check_judge_inside(config: RLConfig, given: Set[str], problems: Problems) -
         )
     if "reward_prompt_type" in given and not config.reward_model_name_or_path:
         problems.add("reward_prompt_type has no effect without reward_model_name_or_path; remove the key.")
+
+
+def check_routes(config: RLConfig, problems: Problems) -> None:
+    """Notes routes without a judge, judges without a route, and sources of rewards that cannot be one of several."""
+    of_sources = {str(source.get("route") or TRANSLATION) for source in config.reward_sources or ()}
+    if config.reward_routes is None:
+        for route in sorted(of_sources - {TRANSLATION}):
+            problems.add(f"reward_sources has the route {route!r}, but rows have no routes; set reward_routes: {{}}.")
+        return
+    if config.use_rule_reward or (config.use_rm_server and config.reward_protocol == "paddlenlp"):
+        problems.add(
+            "reward_routes needs judges, and use_rule_reward or reward_protocol paddlenlp have none; remove one of the "
+            "keys."
+        )
+    known = {TRANSLATION, *RULE_OF, "tinyv", *config.reward_routes.values()}
+    for route in sorted(of_sources - known):
+        problems.add(f"reward_sources has the route {route!r}, to which reward_routes sends nothing; add it there.")
+    for route in sorted({*config.reward_routes.values()} - {TRANSLATION, *RULE_OF, *of_sources}):
+        problems.add(f"reward_routes names {route!r}, which has no judge; add one to reward_sources with that route.")
 
 
 def check_rule_reward(config: RLConfig, given: Set[str], problems: Problems) -> None:
@@ -60,7 +98,7 @@ def check_rule_reward(config: RLConfig, given: Set[str], problems: Problems) -> 
         return
     if config.use_rm_server:
         problems.add("use_rule_reward and use_rm_server are two sources of one reward; set one of them to false.")
-    for key in ("extractor_type", "max_unscored_fraction"):
+    for key in ("extractor_type", "max_unscored_fraction", "reward_gates"):
         if key in given:
             problems.add(
                 f"{key} has no effect with use_rule_reward, which reads the whole response and has no judge that "

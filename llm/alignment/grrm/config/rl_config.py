@@ -10,7 +10,7 @@ from grrm.config.keys.data import DataConfig, FreezingConfig, RowKeysConfig
 from grrm.config.keys.objective import CriticConfig, ObjectiveConfig, StoppingConfig
 from grrm.config.keys.optimization import EvaluationConfig, LoaderConfig
 from grrm.config.keys.reward import RecordConfig, RewardConfig, RewardShapingConfig
-from grrm.config.keys.rollout import BatchConfig, PolicyConfig, RolloutConfig
+from grrm.config.keys.rollout import BatchConfig, PolicyConfig, RolloutConfig, RolloutServersConfig
 from grrm.config.stage_config import StageConfig
 
 _LOADER = "the RL trainer has its own data loader and evaluation loop; remove the key"
@@ -19,6 +19,7 @@ _LOADER = "the RL trainer has its own data loader and evaluation loop; remove th
 class RLConfig(
     ObjectiveConfig,
     RolloutConfig,
+    RolloutServersConfig,
     BatchConfig,
     RewardConfig,
     RewardShapingConfig,

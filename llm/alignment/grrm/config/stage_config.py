@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import PrivateAttr
 
+from grrm.config.keys.adapter import AdapterConfig
 from grrm.config.keys.machine import ParallelConfig, PrecisionConfig, SpeedConfig
 from grrm.config.keys.optimization import LengthConfig, OptimizerConfig, ScriptConfig
 from grrm.config.keys.output import CheckpointConfig, OutputConfig
@@ -17,13 +18,20 @@ class StageConfig(
     PrecisionConfig,
     ParallelConfig,
     SpeedConfig,
+    AdapterConfig,
     ScriptConfig,
 ):
     """The keys that all stages have. Obtain a stage's configuration from `grrm.config.load_config`."""
 
     _source: str = PrivateAttr("")
+    _notices: tuple[str, ...] = PrivateAttr(())
 
     @property
     def source(self) -> str:
         """The argument file, for messages; empty for a configuration that was not read from one."""
         return self._source
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What the file asks for and does not get, a sentence each; the run says so and goes on."""
+        return self._notices

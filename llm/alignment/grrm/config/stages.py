@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from grrm.config.batch_plan import BatchPlan
-from grrm.config.checks import check_batches, check_reward_model, check_rl, check_sft
+from grrm.config.checks import check_batches, check_dpo, check_reward_model, check_rl, check_sft
 from grrm.config.derive import derive_rl
+from grrm.config.dpo_config import DPOConfig
 from grrm.config.problems import Problems
 from grrm.config.reward_model_config import RewardModelConfig
 from grrm.config.rl_config import RLConfig
@@ -34,6 +35,7 @@ class Stage:
 STAGES = (
     Stage("run_rl.py", "Reinforcement learning of a translation policy.", RLConfig, check_rl, derive_rl, check_batches),
     Stage("run_sft.py", "Supervised cold start of a translation policy.", SFTConfig, check_sft),
+    Stage("run_dpo.py", "Preference optimization of a policy on pairs.", DPOConfig, check_dpo),
     Stage("run_reward.py", "Training of a reward model with a value head.", RewardModelConfig, check_reward_model),
 )
 

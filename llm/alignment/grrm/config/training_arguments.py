@@ -11,6 +11,7 @@ from paddlenlp.trainer import TrainingArguments
 from paddlenlp.utils.log import logger
 
 from grrm.config.checks import check_device
+from grrm.config.derive import derive_device
 from grrm.config.load import switches_without_effect
 from grrm.config.problems import Problems
 from grrm.config.stage_config import StageConfig
@@ -38,6 +39,7 @@ class StageArguments(TrainingArguments):  # type: ignore[misc]  # PaddleNLP has 
         self.precision = "bfloat16" if on_cpu and self.bf16 else "float32"
         self.bf16 = self.bf16 and not on_cpu
         self.stage_keys: dict[str, Any] = {}
+        self.layer_settings: dict[str, Any] = {}
         super().__post_init__()
 
     def to_dict(self) -> dict[str, Any]:
@@ -52,12 +54,13 @@ def training_arguments(config: StageConfig) -> StageArguments:
     """
     available, problems = available_device(), Problems()
     device = config.device or available
-    config = config.model_copy(update={"device": device})
+    config = derive_device(config.model_copy(update={"device": device}), problems)
     check_device(config, available, problems)
     problems.raise_if_any(config.source)
-    notice = switches_without_effect(config)
-    if notice and os.environ.get("PADDLE_TRAINER_ID", "0") == "0":
-        logger.info(notice)
+    if os.environ.get("PADDLE_TRAINER_ID", "0") == "0":
+        for notice in (*config.notices, *problems.notices, switches_without_effect(config)):
+            if notice:
+                logger.info(notice)
     paddle.device.set_device(device)
     values = config.model_dump()
     theirs = {field.name for field in fields(TrainingArguments)}
@@ -65,5 +68,14 @@ def training_arguments(config: StageConfig) -> StageArguments:
         args = StageArguments(**{name: value for name, value in values.items() if name in theirs})
     except (ValueError, AssertionError) as error:
         raise UserError(f"{config.source}: PaddleNLP refuses these settings: {error}") from error
+    args.layer_settings = layer_settings(config)
     args.stage_keys = {name: value for name, value in values.items() if name not in theirs}
     return args
+
+
+def layer_settings(config: StageConfig) -> dict[str, Any]:
+    """What replaces settings of a model's config, so that its layers train on the device as the file says."""
+    keys = ["recompute_granularity", "recompute_use_reentrant"]
+    if config.device == "gpu":
+        keys += ["use_flash_attention", "use_fused_rope"]
+    return {key: getattr(config, key) for key in keys}

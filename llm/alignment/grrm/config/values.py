@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import types
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 from grrm.errors import UserError, nearest_name
+
+_HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
 
 def convert(key: str, value: Any, hint: Any) -> Any:
@@ -39,6 +43,11 @@ def is_null(value: Any) -> bool:
     return value is None or (isinstance(value, str) and value.strip().lower() in ("none", "null", "~"))
 
 
+def is_hub_name(name: str) -> bool:
+    """True for a model hub's `Owner/Model`: one slash, and nothing on this disk that the first part could be."""
+    return bool(_HUB_NAME.fullmatch(name)) and not Path(name.split("/")[0]).exists()
+
+
 def _convert_one(value: Any, hint: Any) -> Any:
     origin = get_origin(hint)
     if origin is Literal:
@@ -52,7 +61,10 @@ def _convert_one(value: Any, hint: Any) -> Any:
         return [_convert_one(item, member) for item in _items(value)]
     if origin is dict:
         mapping = json.loads(value) if isinstance(value, str) else value
-        if not isinstance(mapping, dict) or not all(isinstance(text, str) for text in [*mapping, *mapping.values()]):
+        of_names = get_args(hint)[1] is str
+        if not isinstance(mapping, dict) or not all(isinstance(name, str) for name in mapping):
+            raise ValueError
+        if of_names and not all(isinstance(name, str) for name in mapping.values()):
             raise ValueError
         return mapping
     return _SCALARS[hint](value)
@@ -122,5 +134,5 @@ def _describe_one(hint: Any) -> str:
     if origin is list:
         return f"a list ({_describe_one(get_args(hint)[0])})"
     if origin is dict:
-        return "a mapping of names to names"
+        return "a mapping of names to names" if get_args(hint)[1] is str else "mappings"
     return {bool: "true or false", int: "a whole number", float: "a number", str: "text"}[hint]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from grrm.config.key import TRAINER, Section, key, refused, switch
+from grrm.config.key import TRAINER, Section, gpu_switch, key, refused, switch
 
-_PARALLEL = "only data and sharding parallelism are supported; remove the key"
-_LAYERS = "the policy is built from PaddleNLP's plain layers"
+_PARALLEL = "only data, sharding, tensor and sequence parallelism are supported; remove the key"
+_STAGES = (
+    "losses are taken from hidden states of response tokens, which no pipeline of PaddleNLP hands out, and "
+    "rollouts would need the layers of all stages; use tensor_parallel_degree and sharding"
+)
 
 
 class PrecisionConfig(Section):
@@ -45,7 +48,7 @@ class ParallelConfig(Section):
     ddp_find_unused_parameters: bool | None = key(
         None, "look for weights without gradient in each step", by=TRAINER, means="by the model"
     )
-    tensor_parallel_degree: int = key(-1, "ranks that share a layer; above 1 is refused", by=TRAINER, unit="ranks")
+    tensor_parallel_degree: int = key(-1, "ranks among which each layer is divided", by=TRAINER, unit="ranks")
     tensor_parallel_config: str = key("", "options of tensor parallelism", by=TRAINER)
     hybrid_parallel_topo_order: Literal["pp_first", "sharding_first"] | None = key(
         None, "order of the process groups", by=TRAINER, means="pp_first"
@@ -57,9 +60,11 @@ class ParallelConfig(Section):
     sharding_parallel_mesh_dimension: str = key(
         "dp", "mesh dimension that is sharded", by=refused("it belongs to automatic parallelism; remove the key")
     )
-    pipeline_parallel_degree: int = key(-1, "stages that the layers are divided into", by=refused(_PARALLEL, 1))
+    pipeline_parallel_degree: int = key(-1, "stages that the layers are divided into", by=refused(_STAGES, 1))
     pipeline_parallel_config: str = key("", "options of pipeline parallelism", by=refused(_PARALLEL))
-    sequence_parallel: bool = key(False, "divide the tokens of a layer among tensor ranks", by=refused(_PARALLEL))
+    sequence_parallel: bool = key(
+        False, "divide among tensor ranks the tokens of what lies between layers; off without such ranks", by=TRAINER
+    )
     sequence_parallel_config: str = key("", "options of sequence parallelism", by=refused(_PARALLEL))
     fuse_sequence_parallel_allreduce: bool = key(False, "join its gradient sums", by=refused(_PARALLEL))
     sep_parallel_degree: int = key(-1, "ranks that share a row's heads", by=refused(_PARALLEL, 1))
@@ -85,22 +90,32 @@ class SpeedConfig(Section):
         False, "compute layers again in the backward pass instead of keeping their results", by=TRAINER
     )
     recompute_granularity: Literal["full", "full_attn", "core_attn"] = key(
-        "full", "what is computed again", by=switch("recompute covers whole layers")
+        "full", "what is computed again: whole layers, all of their attention, or its scores only"
     )
-    recompute_use_reentrant: bool = key(
-        False, "recompute by Paddle's older method", by=switch("recompute covers whole layers")
-    )
+    recompute_use_reentrant: bool = key(False, "recompute by Paddle's older method")
     refined_recompute: str = key(
         "", "what is computed again, by operator", by=refused("the policy's layers do not have it; use recompute")
     )
     release_grads: bool | None = key(False, "free the gradients after each step", by=TRAINER)
     offload_optim: bool | None = key(False, "keep the optimizer state in host memory between steps", by=TRAINER)
-    use_flash_attention: bool = key(False, "fused attention", by=switch(_LAYERS))
-    use_fused_rms_norm: bool = key(False, "fused normalisation", by=switch(_LAYERS))
-    use_fused_rope: bool = key(False, "fused rotation of positions", by=switch(_LAYERS))
-    use_fused_linear: bool = key(False, "fused projections", by=switch(_LAYERS), aliases=("fused_linear",))
+    use_flash_attention: bool = key(
+        False,
+        "FlashMask in training, which keeps no scores; needs bf16 or fp16",
+        by=gpu_switch("attention runs in kernels for CPUs, which keep none either"),
+    )
+    use_fused_rms_norm: bool = key(
+        False, "fused normalisation", by=switch("PaddleNLP's needs its package fused_ln, which no wheel has")
+    )
+    use_fused_rope: bool = key(
+        False, "fused rotation of positions in training", by=gpu_switch("rotation runs in kernels for CPUs")
+    )
+    use_fused_linear: bool = key(
+        False, "fused projections", by=switch("Qwen2's and Llama's layers have none"), aliases=("fused_linear",)
+    )
     tensor_parallel_output: bool = key(
-        True, "logits stay divided among tensor ranks", by=switch("the policy's scoring needs its logits that way")
+        True,
+        "logits stay divided among tensor ranks",
+        by=switch("always so, scores are put together from parts"),
     )
     to_static: bool | None = key(
         False, "compile the model", by=refused("training runs in dynamic mode only; remove the key", None)

@@ -23,7 +23,9 @@ class ObjectiveConfig(Section):
 
     rl_algorithm: Algorithm = key("grpo", "stands for an advantage rule, a policy loss and their defaults")
     advantage_rule: AdvantageRule = key(None, "how rewards become advantages", means="from rl_algorithm")
-    norm_adv_by_std: bool = key(None, "false turns grpo into grpo_no_std", means="from the rule")
+    norm_adv_by_std: bool = key(
+        None, "whether grpo divides by the group's deviation; false turns it into grpo_no_std", means="from the rule"
+    )
     normalize_reward: bool = key(
         None, "divide rewards by their running deviation; reinforce_plus_plus only", means="false"
     )
@@ -63,6 +65,11 @@ class ObjectiveConfig(Section):
         "weight of a pre-training loss",
         by=refused("there is no pre-training loss; sft_coeff is the likelihood term of the GRRM recipe"),
     )
+    rollout_is: Literal["auto", "none", "token", "sequence"] = key(
+        "auto",
+        "weigh what the engine draws otherwise than the trainer; auto: token with 8 bits, servers or a step ahead",
+    )
+    rollout_is_cap: float = key(2.0, "largest of these weights", ge=1, le=10**6)
     use_fp32_compute: bool = key(
         True,
         "compute losses in float32",

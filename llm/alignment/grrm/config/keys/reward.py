@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from grrm.config.key import Section, key, switch
 from grrm.gqm.mt_prompts import MTPromptType
@@ -25,7 +25,7 @@ RuleReward = Literal[
 
 
 class RewardConfig(Section):
-    """Source of rewards: a reward server, a rule, or without either a judge inside the trainer."""
+    """Source of rewards: a reward server, a rule, a mixture of judges, or without any a judge inside the trainer."""
 
     title: ClassVar[str] = "Source of rewards"
 
@@ -53,9 +53,22 @@ class RewardConfig(Section):
     reward_streaming: bool = key(
         False, "send a group to be judged as soon as its last sample ends; for judges on machines of their own"
     )
-    reward_judge: Literal["chrf", "chrf++", "bleu", "consensus"] = key(
+    reward_judge: str = key(
         "chrf",
-        "judge inside the trainer: a metric against the reference, or chrF to the group's other samples",
+        "judge inside the trainer: chrf, chrf++ or bleu, consensus (chrF to the other samples), or module:function",
+    )
+    reward_sources: list[dict[str, Any]] | None = key(
+        None, "judges whose scores are mixed", means="none; see [mixing.md](mixing.md)"
+    )
+    reward_routes: dict[str, str] | None = key(
+        None,
+        "rows are of several kinds; own rules from data source (* for anything) to kind, before the usual ones",
+        means="none; see [answers.md](answers.md#several-kinds-of-rows-in-one-run)",
+    )
+    reward_gates: dict[str, Any] = key(
+        {},
+        "what a translation must pass before it is judged: language, length, copy, repetition, each with its options",
+        means="none; see [mixing.md](mixing.md#gates)",
     )
     reward_model_name_or_path: str | None = key(
         None, "folder of a ranker or pairwise reward model, the judge inside the trainer", names="model"
@@ -82,7 +95,7 @@ class RewardShapingConfig(Section):
     )
     failure_policy: dict[str, str] = key(
         {},
-        "what each status of an unscored candidate leads to: penalty, mask, drop_group or abort",
+        "what each status of an unscored candidate leads to: penalty, mask, contrast, drop_group or abort",
         means="see [reward_protocols.md](reward_protocols.md)",
     )
     max_unscored_fraction: float | None = key(

@@ -44,24 +44,31 @@ class ValueHeadConfig(Section):
     )
 
 
-class GroupConfig(Section):
-    """How rows become groups. A row is a preference pair or a source with scored translations."""
+class PairConfig(Section):
+    """Rows of preference pairs: a prompt, a chosen and a rejected response."""
 
-    title: ClassVar[str] = "Groups and pairs"
+    title: ClassVar[str] = "Preference pairs"
 
     max_length: int = key(
         2048,
-        "longest prompt with one of its candidates; groups with a longer one are left out and counted",
+        "longest prompt with one of its candidates; rows with a longer one are left out and counted",
         unit="tokens",
         ge=2,
         le=10**7,
     )
+    chat_template: Literal["chatml", "checkpoint", "none"] = key(
+        "chatml", "template around prompts: ChatML, that of the tokenizer, or none"
+    )
+
+
+class GroupConfig(PairConfig):
+    """How rows become groups. A row is a preference pair or a source with scored translations."""
+
+    title: ClassVar[str] = "Groups"
+
     gold_scale: float = key(
         10.0, "what is one unit of the loss: 10 for gold scores from 0 to 100, 1 for those from 0 to 10", gt=0, le=10**6
     )
     prompt_type: MTPromptType = key("Tower", "the prompt that a group's source is put into; a pair brings its own")
-    chat_template: Literal["chatml", "checkpoint", "none"] = key(
-        "chatml", "template around prompts: ChatML, that of the tokenizer, or none"
-    )
     mt_key: str = key("mt_texts", "key of a group's translations")
     score_key: str = key("scores", "key of their gold scores")

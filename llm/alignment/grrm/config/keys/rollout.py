@@ -45,7 +45,7 @@ class PolicyConfig(Section):
         by=refused("only data and sharding parallelism are supported; remove the key"),
     )
     use_fused_head_and_loss_fn: bool = key(
-        False, "output layer and loss in one", by=switch("the head and the loss are separate")
+        False, "output layer and loss in one", by=switch("always so where the logits would be many", off=(True, False))
     )
     offload_level: str = key("", "what leaves the GPU between phases", by=switch("nothing is offloaded"))
     autotuner_benchmark: bool = key(
@@ -87,20 +87,26 @@ class RolloutConfig(Section):
     eos_token: str = key("", "one more token that ends a response")
     rollout_seed: int = key(None, "seed of prompts' order and samples", means="seed", ge=0, le=2**63 - 1)
     rollout_max_num_seqs: int = key(8, "rows a rank decodes at the same time", unit="rows", ge=1, le=10**6)
+    rollout_memory_fraction: float = key(
+        0.7,
+        "share of the memory free when a rollout begins, for keys and values; fewer rows run where that is short",
+        gt=0,
+        le=1,
+    )
     rollout_quant_type: Literal["", "weight_only_int8"] = key(
         "", "number format of what rollouts multiply, on a CPU; training is not touched", aliases=("quant_type",)
     )
-    rollout_backend: str = key(
-        "paddle",
-        "the engine, which reads the policy's own weights",
-        by=refused(
-            "rollouts need the policy's new weights and the log-probability of every drawn token, and FastDeploy's "
-            "offline interface neither takes over the one nor tells the other; remove the key, and use FastDeploy for "
-            "the judge, with the reward server's setting backend"
-        ),
+    rollout_ahead: int = key(
+        0,
+        "1 samples a rollout before the update ahead of it, beside which it is then judged",
+        unit="steps",
+        ge=0,
+        le=1,
     )
     rollout_tensor_parallel_degree: int = key(
-        -1, "ranks that share the engine", by=refused("rollouts need whole weights on each rank; remove the key")
+        -1,
+        "ranks that share an engine",
+        by=refused("each tensor rank samples its share of the prompts with whole weights; remove the key", 1),
     )
     use_fusemt: bool = key(True, "fused decoding", by=switch("the rollout engine has its own kernels", off=(False,)))
     per_device_rollout_batch_size: int = key(
@@ -113,6 +119,28 @@ class RolloutConfig(Section):
     eval_on_start: bool = key(False, "an evaluation before the first step, which the alarm then compares with")
     eval_mode: Literal["single", "tensor_parallel"] | None = key(
         None, "where evaluation runs", by=switch("evaluation samples from the policy that is being trained")
+    )
+
+
+class RolloutServersConfig(Section):
+    """Rollouts on serving engines."""
+
+    title: ClassVar[str] = "Rollout servers"
+
+    rollout_backend: Literal["paddle", "fastdeploy", "vllm"] = key(
+        "paddle", "the engine: ours on the policy's own weights, or servers of this kind"
+    )
+    rollout_servers: list[str] | None = key(None, "their addresses")
+    rollout_model_name: str | None = key(None, "the policy's name there", means="the first they have")
+    rollout_token_file: str | None = key(None, "file with their bearer token", names="file")
+    rollout_weights_dir: str | None = key(
+        None, "folder that servers see too, for the weights they take over", means="rollout_weights in output_dir"
+    )
+    rollout_max_staleness: int = key(
+        0, "updates of its weights that a server may have missed", unit="updates", ge=0, le=1000
+    )
+    rollout_deadline_s: float = key(
+        1800.0, "for a rollout on servers, and for an update of their weights", unit="s", gt=0, le=10**6
     )
 
 
@@ -146,5 +174,7 @@ class BatchConfig(Section):
         16, "prompts of a step", by=switch("global_batch_size decides how many prompts a rollout draws", off=())
     )
     use_remove_padding: bool = key(
-        False, "leave padding out of batches", by=switch("batches are padded to their longest row")
+        False,
+        "leave padding out of batches",
+        by=switch("packed rows, the default, have little", off=(True, False)),
     )

@@ -1,0 +1,87 @@
+"""How a run is divided among devices, which divisions do not work, and the smallest that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+
+from grrm.config.key import as_written
+from grrm.config.model_shape import ModelShape
+from grrm.config.stage_config import StageConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Degrees of parallelism, rows at a time, and what a layer keeps. `stage` 0 is no sharding, `recompute` "" none."""
+
+    tensor: int = 1
+    sequence: bool = False
+    sharding: int = 1
+    stage: int = 0
+    recompute: str = ""
+    flash: bool = False
+    fused_norm: bool = False
+    fused_rotary: bool = False
+    rows: int = 1  # of a micro-batch
+    data: int = 1  # copies of a sharding group, or of a tensor group without sharding
+
+    @classmethod
+    def of(cls, config: StageConfig, devices: int) -> Layout:
+        """The layout of a file on so many devices."""
+        tensor = max(config.tensor_parallel_degree, 1)
+        stages = [int(word[-1]) for word in config.sharding.split() if word.startswith("stage")]
+        degree = config.sharding_parallel_degree
+        sharding = (degree if degree > 0 else max(devices // tensor, 1)) if stages else 1
+        return cls(
+            tensor=tensor,
+            sequence=tensor > 1 and config.sequence_parallel,
+            sharding=sharding,
+            data=max(devices // (tensor * sharding), 1),
+            stage=stages[0] if stages else 0,
+            recompute=config.recompute_granularity if config.recompute else "",
+            flash=config.use_flash_attention,
+            fused_norm=config.use_fused_rms_norm,
+            fused_rotary=config.use_fused_rope,
+            rows=config.per_device_train_batch_size,
+        )
+
+    def changes(self, written: Layout) -> dict[str, str]:
+        """The keys of an argument file, with their values, in which this differs from the layout it asks for."""
+        keys = {
+            "tensor_parallel_degree": (self.tensor, written.tensor),
+            "sequence_parallel": (self.sequence, written.sequence),
+            "sharding": (f"stage{self.stage}" if self.stage else "", f"stage{written.stage}" if written.stage else ""),
+            "recompute": (bool(self.recompute), bool(written.recompute)),
+            "per_device_train_batch_size": (self.rows, written.rows),
+        }
+        return {key: as_written(new) for key, (new, old) in keys.items() if new != old}
+
+
+def smallest_layout(shape: ModelShape, layout: Layout, devices: int, fits: Callable[[Layout], bool]) -> Layout | None:
+    """The first layout that `fits`, from those that cost least to those that cost most; None where none does.
+
+    Sharding talks once a step, so all ranks share the optimizer. Micro-batches of half as many rows cost little,
+    recompute adds a third to the work, and tensor parallel, with sequence parallel, talks in every layer.
+    """
+    return next((found for found in _layouts(shape, layout, devices) if fits(found)), None)
+
+
+def _layouts(shape: ModelShape, layout: Layout, devices: int) -> Iterator[Layout]:
+    for tensor in shape.degrees(devices):
+        if devices % tensor:
+            continue
+        sharding = devices // tensor
+        for recompute, halvings in product(("", "full"), range(layout.rows.bit_length())):
+            if layout.rows % 2**halvings:
+                continue  # other sizes might not divide the rows of an update
+            yield replace(
+                layout,
+                tensor=tensor,
+                sequence=tensor > 1,
+                sharding=sharding,
+                data=1,
+                stage=1 if sharding > 1 else 0,
+                recompute=recompute,
+                rows=layout.rows // 2**halvings,
+            )

@@ -1,0 +1,144 @@
+"""The memory part of `grrm plan`: what a device holds, whether that fits, and the smallest layout that does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from grrm.config.layout import Layout, smallest_layout
+from grrm.config.memory import GIB, Formats, Memory, Part, memory_of
+from grrm.config.model_shape import ModelShape, model_shape
+from grrm.config.reward_model_config import RewardModelConfig
+from grrm.config.rl_config import RLConfig
+from grrm.config.sft_config import SFTConfig
+from grrm.config.stage_config import StageConfig
+from grrm.config.workload import CANDIDATES, Workload
+from grrm.errors import UserError
+
+# Of a device's memory, for its context, the buffers of collectives, and the gaps that an allocator leaves.
+RESERVED = 0.08
+FEWEST_SEQUENCES = 8  # of full length at a time; with fewer a layout does not count as fitting
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([MGT])(?:i?B)?", re.IGNORECASE)
+_UNITS = {"M": 2**20, "G": GIB, "T": 2**40}
+
+
+def parse_memory(text: str) -> int:
+    """Bytes in a size such as 80G, 80GB or 81559MiB: powers of two, as GPUs are named. Raises UserError otherwise."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None or float(found[1]) <= 0:
+        raise UserError(f"--memory is {text!r}; give the memory of one device, such as 80G or 24G")
+    return int(float(found[1]) * _UNITS[found[2].upper()])
+
+
+def shape_of_file(config: StageConfig, model: str | None) -> ModelShape | None:
+    """The shape of `model`, or of the model that the file names; None where only the file names one, unknown here."""
+    if model is not None:
+        return model_shape(model)
+    named = named_model(config)
+    try:
+        return model_shape(named)
+    except UserError:
+        return None
+
+
+def named_model(config: StageConfig) -> str:
+    """What a file calls its model."""
+    if isinstance(config, RLConfig):
+        return config.actor_model_name_or_path
+    if isinstance(config, SFTConfig):
+        return config.model_name_or_path or config.init_from_config or ""
+    return str(getattr(config, "model_name_or_path", ""))
+
+
+def memory_rows(
+    config: StageConfig, shape: ModelShape | None, devices: int, limit: int | None
+) -> list[tuple[str, str, str]]:
+    """Rows of the plan. `limit` bytes a device has say what fits; None leaves that out.
+
+    Raises UserError where a limit is given for a model whose shape is not known.
+    """
+    if shape is None:
+        if limit is not None:
+            model_shape(named_model(config))  # says why it is not known
+        return [("model", "unknown", f"{named_model(config)} is not here: memory needs its config.json as --model")]
+    work, layout = Workload.of(config, config.per_device_train_batch_size), Layout.of(config, devices)
+    memory = memory_of(config, shape, layout, work)
+    formats = Formats.of(config)
+    planned = "planned, not measured" if formats.device == "gpu" else "planned; measured within 15 %"
+    rows = [
+        ("model", shape.name, f"{shape.numbers() / 1e9:.2f} billion weights"),
+        (f"memory of one {formats.device.upper()}", planned, "every row as long as it may be"),
+        *_parts(memory.held),
+        *_parts(memory.update),
+    ]
+    if layout.recompute:
+        rows.append(("  activations without recompute", _gib(memory.not_recomputed), ""))
+    rows.append(_total("while updating", memory, memory.update))
+    if memory.scoring:
+        rows += [*_parts(memory.scoring), _total("while scoring", memory, memory.scoring)]
+    if memory.rollout:
+        cache = f"{memory.sequences} sequences of {work.positions:,} tokens, {_gib(memory.one_sequence)} each"
+        rows += [
+            *_parts(memory.rollout),
+            ("  KV cache, all at full length", _gib(memory.sequences * memory.one_sequence), cache),
+            _total("while sampling, less the cache", memory, memory.rollout),
+        ]
+    if isinstance(config, RewardModelConfig) and config.reward_model == "ranker":
+        rows.append(("  groups", f"{CANDIDATES} candidates", "assumed"))
+    return rows if limit is None else rows + _verdict(config, shape, layout, devices, limit)
+
+
+def usable(limit: int) -> int:
+    """What a plan may use of a device's memory."""
+    return int(limit * (1 - RESERVED))
+
+
+def fits(memory: Memory, limit: int) -> bool:
+    """Whether every phase fits, with a cache of some sequences of full length."""
+    return memory.peak(FEWEST_SEQUENCES) <= usable(limit)
+
+
+def changes_of(config: StageConfig, layout: Layout, written: Layout) -> dict[str, str]:
+    """The keys that turn a file into one of `layout`; the rows of an optimizer step stay what they are."""
+    changes, fewer = layout.changes(written), written.rows // layout.rows
+    if fewer > 1 and not isinstance(config, RLConfig):  # in RL it is derived
+        changes["gradient_accumulation_steps"] = str(fewer * config.gradient_accumulation_steps)
+    return changes
+
+
+def _verdict(
+    config: StageConfig, shape: ModelShape, layout: Layout, devices: int, limit: int
+) -> list[tuple[str, str, str]]:
+    def memory(of: Layout) -> Memory:
+        return memory_of(config, shape, of, Workload.of(config, of.rows))
+
+    def needs(of: Layout) -> str:
+        return _gib(memory(of).peak(FEWEST_SEQUENCES))
+
+    written = memory(layout)
+    reserved = f"{RESERVED:.0%} of {_gib(limit)} stay free for context, collectives and fragments"
+    rows = [("fits as written", "yes" if fits(written, limit) else "no", f"{needs(layout)}; {reserved}")]
+    if isinstance(config, RLConfig) and written.sequences:
+        n = written.sequences_within(limit, config.rollout_memory_fraction)
+        note = f"rollout_max_num_seqs {written.sequences}; shorter ones leave room for more"
+        rows.append(("sequences of full length at once", str(n), note))
+    for n in (devices * 2**i for i in range(5)):
+        found = smallest_layout(shape, layout, n, lambda other: fits(memory(other), limit))
+        if found is not None:
+            more = "" if n == devices else f" on {n} devices"
+            said = ", ".join(f"{key}: {value}" for key, value in changes_of(config, found, layout).items())
+            return [*rows, ("smallest layout that fits", said or "as written", needs(found) + more)]
+    remedy = "lower the lengths, or take devices with more memory"
+    return [*rows, ("smallest layout that fits", "none", remedy)]
+
+
+def _parts(parts: Iterable[Part]) -> list[tuple[str, str, str]]:
+    return [(f"  {part.name}", _gib(part.size), part.note) for part in parts]
+
+
+def _total(name: str, memory: Memory, phase: tuple[Part, ...]) -> tuple[str, str, str]:
+    return (name, _gib(memory.total(phase)), "")
+
+
+def _gib(size: int) -> str:
+    return f"{size / GIB:,.2f} GiB"

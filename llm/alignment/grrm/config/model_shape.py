@@ -1,0 +1,168 @@
+"""The sizes of a model, from its config.json or its name, and the shapes of its weights on one tensor rank."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from grrm.errors import UserError
+
+MODEL_TYPES = ("qwen2", "llama")
+
+# Qwen2.5 by size: hidden, layers, query heads, key heads, inner, vocabulary, positions, tied (each one's config.json).
+_QWEN25 = {
+    "0.5": (896, 24, 14, 2, 4864, 151936, 32768, True),
+    "1.5": (1536, 28, 12, 2, 8960, 151936, 32768, True),
+    "3": (2048, 36, 16, 2, 11008, 151936, 32768, True),
+    "7": (3584, 28, 28, 4, 18944, 152064, 131072, False),
+    "14": (5120, 48, 40, 8, 13824, 152064, 131072, False),
+    "32": (5120, 64, 40, 8, 27648, 152064, 131072, False),
+    "72": (8192, 80, 64, 8, 29568, 152064, 131072, False),
+}
+_NAME = re.compile(r"qwen2\.?5[-_](?:[a-z]+[-_])?(\d+(?:\.5)?)b(?![a-z0-9])", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """One matrix or vector of a model: its numbers on one tensor rank, and the layer it is of, None outside of them."""
+
+    name: str
+    numbers: int
+    layer: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """What a decoder of Qwen2's or Llama's kind is made of. `name` says where the sizes were found."""
+
+    name: str
+    hidden: int
+    layers: int
+    heads: int
+    key_heads: int
+    inner: int
+    vocabulary: int
+    positions: int
+    tied: bool
+    bias: bool = True  # of queries, keys and values: Qwen2 has it, Llama does not
+
+    @property
+    def head_width(self) -> int:
+        """Numbers of one head."""
+        return self.hidden // self.heads
+
+    def weights(self, tensor: int = 1) -> Iterator[Weight]:
+        """Every weight as one of `tensor` ranks holds it.
+
+        As Megatron divides them (arXiv:1909.08053, section 3): queries, keys, values, gate and up by columns, their
+        outputs by rows, embedding and output layer by words; norms are whole on each rank.
+        """
+        queries, keys = self.heads * self.head_width // tensor, self.key_heads * self.head_width // tensor
+        inner, words = self.inner // tensor, math.ceil(self.vocabulary / tensor)
+        yield Weight("embedding", words * self.hidden)
+        for layer in range(self.layers):
+            for name, columns in (("q", queries), ("k", keys), ("v", keys)):
+                yield Weight(name, self.hidden * columns, layer)
+                if self.bias:
+                    yield Weight(f"{name}_bias", columns, layer)
+            yield Weight("o", queries * self.hidden, layer)
+            for name in ("gate", "up", "down"):
+                yield Weight(name, self.hidden * inner, layer)
+            for name in ("attention_norm", "mlp_norm"):
+                yield Weight(name, self.hidden, layer)
+        yield Weight("norm", self.hidden)
+        if not self.tied:
+            yield Weight("head", words * self.hidden)
+
+    def numbers(self, tensor: int = 1) -> int:
+        """How many weights one of `tensor` ranks holds."""
+        return sum(weight.numbers for weight in self.weights(tensor))
+
+    def undivided(self, tensor: int) -> list[str]:
+        """A sentence for every size that `tensor` ranks cannot share."""
+        sizes = {
+            "attention heads": self.heads,
+            "key and value heads": self.key_heads,
+            "feed-forward columns": self.inner,
+            "words of the vocabulary": self.vocabulary,
+        }
+        allowed = " or ".join(str(degree) for degree in self.degrees(16))
+        return [
+            f"tensor_parallel_degree {tensor} does not divide the {size:,} {what} of {self.name}; use {allowed}."
+            for what, size in sizes.items()
+            if size % tensor
+        ]
+
+    def degrees(self, most: int) -> list[int]:
+        """The tensor parallel degrees up to `most` that divide heads, feed-forward layer and vocabulary."""
+        together = math.gcd(self.heads, self.key_heads, self.inner, self.vocabulary)
+        return [degree for degree in range(1, min(most, together) + 1) if together % degree == 0]
+
+
+def model_shape(model: str) -> ModelShape:
+    """The shape of the model in a folder, of a config.json, or of a Qwen2.5 model by its name.
+
+    A name is also found in a path that does not exist yet, such as `runs/qwen2.5-7b/sft`: a model keeps its shape when
+    it is trained. Raises UserError where neither says what the shape is, or the kind of model is not supported.
+    """
+    path = Path(model)
+    file = path / "config.json" if path.is_dir() else path
+    if file.is_file():
+        return shape_of_config(_read(file), str(file))
+    found = _NAME.search(model)
+    if found is None or found[1] not in _QWEN25:
+        raise UserError(
+            f"the shape of the model {model!r} is not known: it is no folder here and not named as a Qwen2.5 model of "
+            f"{', '.join(f'{size}B' for size in _QWEN25)}; give its config.json with --model"
+        )
+    hidden, layers, heads, key_heads, inner, vocabulary, positions, tied = _QWEN25[found[1]]
+    name = f"Qwen2.5-{found[1]}B"
+    return ModelShape(name, hidden, layers, heads, key_heads, inner, vocabulary, positions, tied)
+
+
+def shape_of_config(config: Mapping[str, Any], source: str) -> ModelShape:
+    """The shape in the mapping of a config.json, with `source` to name in messages.
+
+    Raises UserError for another kind of model, and a size that is missing or no positive whole number.
+    """
+    kind = config.get("model_type")
+    if kind not in MODEL_TYPES:
+        raise UserError(f"{source}: model_type {kind!r} is not supported; plan a model of {' or '.join(MODEL_TYPES)}")
+
+    def size(key: str, otherwise: int | None = None) -> int:
+        value = config.get(key, otherwise)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise UserError(f"{source}: {key} is {value!r}; it must be a positive whole number")
+        return value
+
+    heads = size("num_attention_heads")
+    hidden = size("hidden_size")
+    if hidden % heads:
+        raise UserError(f"{source}: num_attention_heads {heads} does not divide hidden_size {hidden}")
+    return ModelShape(
+        name=source,
+        hidden=hidden,
+        layers=size("num_hidden_layers"),
+        heads=heads,
+        key_heads=size("num_key_value_heads", heads),
+        inner=size("intermediate_size"),
+        vocabulary=size("vocab_size"),
+        positions=size("max_position_embeddings"),
+        tied=bool(config.get("tie_word_embeddings", False)),
+        bias=kind == "qwen2",
+    )
+
+
+def _read(file: Path) -> Mapping[str, Any]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"'{file}' is not a readable model configuration ({error}); give another one") from None
+    if not isinstance(content, dict):
+        raise UserError(f"'{file}' is not a model configuration; give a config.json")
+    return content

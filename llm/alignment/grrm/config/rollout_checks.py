@@ -1,0 +1,52 @@
+"""Checks of how rollouts are drawn, and by whom."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from grrm.config.keys.rollout import RolloutServersConfig
+from grrm.config.problems import Problems
+from grrm.config.rl_config import RLConfig
+from grrm.rewards.server_pool import checked_url
+
+
+def check_sampling(config: RLConfig, problems: Problems) -> None:
+    """Notes ways of drawing that the policy ratio or the weights of `rollout_is` do not account for."""
+    for key in ("top_p", "repetition_penalty"):
+        value = getattr(config, key)
+        if value != 1.0 and config.rollout_is != "none":
+            problems.add(
+                f"{key} {value:g} cannot be combined with rollout_is {config.rollout_is}, whose weights are of the "
+                "whole distribution while tokens beyond the likeliest are never drawn; set it to 1, or set rollout_is: "
+                "none."
+            )
+        elif value != 1.0 and not config.allow_biased_sampling:
+            problems.add(
+                f"{key} {value:g} samples from another distribution than the one whose probabilities enter the "
+                "policy ratio; set it to 1, or set allow_biased_sampling: true to accept the bias."
+            )
+
+
+def check_rollout_servers(config: RLConfig, given: Set[str], problems: Problems) -> None:
+    """Notes servers that are missing, unused or malformed, and what they would do otherwise than asked."""
+    if config.rollout_backend == "paddle":
+        for key in sorted(given & set(RolloutServersConfig.model_fields) - {"rollout_backend"}):
+            problems.add(f"{key} has no effect without rollout_backend fastdeploy or vllm; set one or remove the key.")
+        return
+    if not config.rollout_servers:
+        problems.add(f"rollout_backend {config.rollout_backend} needs rollout_servers; give their URLs.")
+    for url in config.rollout_servers or ():
+        with problems.noted():
+            checked_url(url, "rollout_servers", "http://127.0.0.1:8000")
+    if config.rollout_quant_type:
+        problems.add(f"rollout_quant_type has no effect with rollout_backend {config.rollout_backend}; remove the key.")
+    if config.rollout_backend == "fastdeploy" and config.min_dec_len:
+        problems.add(
+            f"min_dec_len {config.min_dec_len} is not kept by FastDeploy for stop tokens other than the checkpoint's "
+            "own; set min_dec_len: 0."
+        )
+    if config.rollout_backend == "vllm" and config.temperature != 1:
+        problems.add(
+            f"temperature {config.temperature:g} is not supported with rollout_backend vllm, whose log-probabilities "
+            "are those at temperature 1; set temperature: 1."
+        )

@@ -1,0 +1,111 @@
+"""RL argument files as PaddleNLP ships them are read and planned as they are."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+import yaml
+from support.paddlenlp_files import FILES, write_paddlenlp_file
+
+from grrm.config import Launch, RLConfig, prepare
+from grrm.config.load import switches_without_effect
+from grrm.config.plan import Machine, show_plan
+from grrm.errors import UserError
+
+KL_NOTICE = "kl_coeff has no effect with advantage_rule grpo"
+
+
+@pytest.mark.parametrize("copies", [1, 4])
+@pytest.mark.parametrize("name", FILES)
+def test_files_are_read_unedited_for_any_multiple_of_their_tensor_ranks(name: str, copies: int, tmp_path: Path) -> None:
+    path, n_tensor = write_paddlenlp_file(name, tmp_path), FILES[name]["tensor_parallel_degree"]
+    prepared = prepare(RLConfig, path, launch=Launch("gpu", n_tensor * copies), check_machine=False)
+    config, plan = prepared.config, prepared.plan
+    assert (plan.data_ranks, plan.updates_per_rollout) == (copies, 4 if "32b" in name else 1)
+    assert (config.tensor_parallel_degree, config.sequence_parallel, config.unified_checkpoint) == (
+        n_tensor,
+        True,
+        True,
+    )
+    assert (config.weight_decay, config.adam_epsilon) == (0.01, 1e-8)
+    assert config.amp_custom_black_list[-2:] == ["sin", "cos"]
+    assert config.reward_model_name_or_path is None
+    assert config.kl_coeff == (0.001 if "plus" in name else 0.0)
+    assert [notice.startswith(KL_NOTICE) for notice in config.notices] == ([] if "plus" in name else [True])
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_are_planned_unedited(name: str, tmp_path: Path) -> None:
+    printed = io.StringIO()
+    n_processes = FILES[name]["tensor_parallel_degree"]
+    show_plan(str(write_paddlenlp_file(name, tmp_path)), Machine(n_processes), out=printed)
+    assert f"tensor parallel {n_processes}" in printed.getvalue()
+
+
+def test_only_what_is_not_done_is_said_to_have_no_effect(tmp_path: Path) -> None:
+    config = prepare(RLConfig, write_paddlenlp_file("grpo_argument", tmp_path), check_machine=False).config
+    said = switches_without_effect(config)
+    assert "offload_level (nothing is offloaded)" in said
+    for name in ("use_fused_head_and_loss_fn", "use_remove_padding", "sequence_parallel"):
+        assert name not in said
+
+
+def prepared_with(tmp_path: Path, check_machine: bool = False, launch: Launch | None = None, **changes: object):
+    data, kept = tmp_path / "rows.jsonl", FILES["grpo_argument"]
+    data.write_text("{}\n")
+    values = {**kept, "train_datasets": str(data), "eval_datasets": str(data), "report_to": "none", **changes}
+    path = tmp_path / "arguments.yaml"
+    path.write_text(yaml.safe_dump(values))
+    return prepare(RLConfig, path, launch=launch, check_machine=check_machine).config
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "value", "notice"),
+    [
+        ({"tensor_parallel_degree": 1}, "sequence_parallel", False, None),
+        ({"tensor_parallel_degree": -1}, "unified_checkpoint", False, None),
+        (
+            {"normalize_reward": True},
+            "normalize_reward",
+            False,
+            "normalize_reward has no effect with advantage_rule grpo",
+        ),
+        ({"chat_template": "", "wandb_http_proxy": ""}, "wandb_http_proxy", None, None),
+        ({"quant_type": ""}, "rollout_quant_type", "", "quant_type is the older name of rollout_quant_type."),
+        ({"global_mini_batch_size": -1}, "global_mini_batch_size", -1, None),
+    ],
+    ids=["sequence", "checkpoint", "normalize", "empty", "old name", "mini-batch"],
+)
+def test_values_are_taken_as_paddlenlp_takes_them(
+    tmp_path: Path, changes: dict[str, object], key: str, value: object, notice: str | None
+) -> None:
+    config = prepared_with(tmp_path, **changes)
+    assert getattr(config, key) == value
+    assert [one for one in config.notices if not one.startswith(KL_NOTICE)] == (
+        [] if notice is None else [one for one in config.notices if one.startswith(notice)]
+    )
+
+
+def test_a_tracker_that_is_not_here_is_left_out_with_a_notice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "wandb" else name)
+    config = prepared_with(tmp_path, check_machine=True, report_to="wandb")
+    assert config.report_to == ["none"]
+    assert any(notice.startswith("report_to names wandb, whose package is not installed") for notice in config.notices)
+    assert prepared_with(tmp_path, check_machine=True, report_to=["visualdl", "wandb"]).report_to == ["visualdl"]
+
+
+def test_what_a_cpu_has_no_use_for_is_left_out_with_a_notice(tmp_path: Path) -> None:
+    config = prepared_with(tmp_path, launch=Launch("cpu", 2), offload_optim=True)
+    assert config.offload_optim is False
+    assert any(notice.startswith("offload_optim has nowhere to offload to on a CPU") for notice in config.notices)
+
+
+def test_what_is_refused_is_refused_in_these_files_too(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"pipeline_parallel_degree: 2 is not supported: .*; use tensor_parallel_degree"
+    ):
+        prepared_with(tmp_path, pipeline_parallel_degree=2)
+    with pytest.raises(UserError, match="sharding stage2 needs GPUs; use stage1 on a CPU"):
+        prepared_with(tmp_path, launch=Launch("cpu", 2), sharding="stage2")
