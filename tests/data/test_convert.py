@@ -42,6 +42,28 @@ def test_rl_lines_hold_the_templated_prompt_and_the_task(tmp_path: Path) -> None
     assert "안녕" in report.path.read_text(encoding="utf-8")
 
 
+def test_rl_lines_need_no_reference(tmp_path: Path) -> None:
+    names, path = ("src_text", "src_lang", "trg_lang"), tmp_path / "in.parquet"
+    pq.write_table(pa.table({name: [value] for name, value in zip(names, ("Hi", "en", "de"), strict=True)}), path)
+    assert convert_to_src_tgt(path, tmp_path / "out.jsonl").written == 1
+    (line,) = _lines(tmp_path / "out.jsonl")
+    assert parse_tgt(line["tgt"]) == TranslationTask("Hi", "en", "de", None)
+
+
+def test_rl_rows_with_and_without_a_reference_go_together(tmp_path: Path) -> None:
+    rows = [TranslationRow("Hi", text, "en", "de") for text in ("Hallo", None, " ")]
+    write_rows(tmp_path / "in.parquet", rows)
+    assert convert_to_src_tgt(tmp_path / "in.parquet", tmp_path / "out.jsonl").rejected == ()
+    tasks = [parse_tgt(line["tgt"]) for line in _lines(tmp_path / "out.jsonl")]
+    assert [task.reference for task in tasks if task] == ["Hallo", None, None]
+
+
+def test_an_sft_row_without_a_translation_is_left_out(tmp_path: Path) -> None:
+    write_rows(tmp_path / "in.parquet", [TranslationRow("Hi", text, "en", "de") for text in ("Hallo", None)])
+    report = convert_to_sft(tmp_path / "in.parquet", tmp_path / "out.jsonl")
+    assert [(row.row, row.reason) for row in report.rejected] == [(2, "trg_text is not text")]
+
+
 def test_ssr_prompts_are_not_wrapped_in_the_chat_template() -> None:
     assert render_prompt(TranslationTask("Hi", "en", "zh"), "SSR").startswith("<|startoftext|>")
 
@@ -88,7 +110,7 @@ def test_bad_rows_are_left_out_counted_and_told_by_number(tmp_path: Path, caplog
     columns = zip(*rows, strict=True)
     pq.write_table(pa.table(dict(zip(names, map(list, columns), strict=True))), tmp_path / "in.parquet")
     with caplog.at_level(logging.WARNING):
-        report = convert_to_src_tgt(tmp_path / "in.parquet", tmp_path / "out.jsonl")
+        report = convert_to_sft(tmp_path / "in.parquet", tmp_path / "out.jsonl")
     assert report.written == len(_lines(tmp_path / "out.jsonl")) == 2
     assert [rejected.row for rejected in report.rejected] == list(range(2, 2 + len(BAD_ROWS)))
     for rejected, (_, reason) in zip(report.rejected, BAD_ROWS, strict=True):

@@ -188,6 +188,22 @@ def test_added_cross_lingual_rows_have_no_reference_in_another_language(tmp_path
     assert {row["extra_info"]["trg_lang"] for row in added} <= set(TOWER_LANGS) - {"en", "de"}
 
 
+@pytest.mark.parametrize("texts", [None, ["Hallo", None, " "]])
+def test_rl_prompts_need_no_reference_but_a_test_set_does(tmp_path: Path, texts: list[str | None] | None) -> None:
+    columns = {"src_text": ["Hi", "you", "there"], "src_lang": ["en"] * 3, "trg_lang": ["de"] * 3}
+    path = tmp_path / "in.parquet"
+    pq.write_table(pa.table(columns | ({} if texts is None else {"trg_text": texts})), path)
+    assert convert_rl_mt(path, tmp_path / "out.parquet").rejected == ()
+    rows = pq.read_table(tmp_path / "out.parquet").to_pylist()
+    references = {row["extra_info"]["src_text"]: row["extra_info"]["trg_text"] for row in rows}
+    assert references == {"Hi": texts and "Hallo", "you": None, "there": None}
+    if texts is None:
+        with pytest.raises(UserError, match="lacks column trg_text"):
+            convert_rl_mt(path, tmp_path / "test.parquet", testset=True)
+    else:
+        assert [row.row for row in convert_rl_mt(path, tmp_path / "test.parquet", testset=True).rejected] == [2, 3]
+
+
 def test_rows_outside_the_ten_languages_are_kept_but_not_augmented(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

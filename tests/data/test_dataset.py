@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from grrm.data.convert import render_tgt
+from grrm.data.convert import render_prompt, render_tgt
 from grrm.data.dataset import IGNORED_LABEL, PromptDataset, SftDataset
 from grrm.errors import UserError
+from grrm.evaluation.held_out_scores import has_reference
 from grrm.gqm.groups import TranslationTask
 
 TASK = TranslationTask("Hi", "en", "de", "Hallo")
@@ -35,6 +36,29 @@ def test_prompts_come_with_ids_text_and_task(tmp_path: Path) -> None:
     ]
     assert len(dataset) == 2
     assert dataset[1].prompt_text == "cd"
+
+
+def test_plain_text_is_the_reference_of_the_translation_prompt_before_it(tmp_path: Path) -> None:
+    prompt = render_prompt(TASK, "Tower")
+    path = _write(tmp_path / "x.jsonl", _row(prompt, "Hallo\n"), _row([prompt], [""]))
+    plain, without = PromptDataset(path, encode, max_prompt_len=500)
+    assert (plain.task, plain.label) == (TASK, "Hallo\n")
+    assert without.task == TranslationTask("Hi", "en", "de", None)
+
+
+def test_any_label_is_taken_where_a_server_knows_what_it_is(tmp_path: Path) -> None:
+    label = "(1) Michael is a knight\n(2) Zoey is a knight"
+    path = _write(tmp_path / "x.jsonl", _row(["Who is a knight?"], [label]), _row("ab"))
+    puzzle, translation = PromptDataset(path, encode, 100, any_task=True)
+    assert (puzzle.task, puzzle.label) == (TranslationTask("Who is a knight?", "", "", label), label)
+    assert not has_reference(puzzle.task)
+    assert (translation.task, translation.label) == (TASK, render_tgt(TASK))
+
+
+def test_a_task_that_was_cut_short_is_not_taken_for_a_reference(tmp_path: Path) -> None:
+    path = _write(tmp_path / "x.jsonl", _row(render_prompt(TASK, "Tower"), render_tgt(TASK)[:-5]))
+    with pytest.raises(UserError, match="line 1: 'tgt' is not a translation task in JSON"):
+        PromptDataset(path, encode, 500)
 
 
 def test_over_long_prompts_are_left_out_and_counted_never_cut(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

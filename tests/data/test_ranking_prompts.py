@@ -9,7 +9,7 @@ import pytest
 from support.converter_rows import group, write
 
 from grrm.data.converters.gqm import convert_rl_gqm
-from grrm.data.dataset import RankingPromptDataset
+from grrm.data.judged_prompts import RankingPromptDataset
 from grrm.errors import UserError
 from grrm.rewards.rule_rewards import RULE_REWARDS
 

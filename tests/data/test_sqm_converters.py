@@ -14,8 +14,10 @@ from grrm.data.converters.sqm import convert_rl_sqm, convert_sft_sqm
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.grammar import parse_sqm
+from grrm.gqm.mt_prompts import mt_prompt
 from grrm.gqm.prompts import sqm_prompt
-from grrm.rewards.rule_rewards import single_score_reward
+from grrm.gqm.rubric import rubric_prompt
+from grrm.rewards.rule_rewards import grade_reward, single_score_reward
 
 GROUP = {
     "src_text": "Hallo",
@@ -87,3 +89,23 @@ def test_the_commands_write_files(tmp_path, command):
     result = CliRunner().invoke(grrm, ["data", command, str(written(tmp_path, {})), str(out)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert len(out.read_text(encoding="utf-8").splitlines()) == 3
+
+
+def test_rubric_rows_ask_for_a_total_and_hold_the_true_grade(tmp_path):
+    groups = written(tmp_path, {})
+    runner = CliRunner()
+    for command in ("sft-rubric", "rl-rubric"):
+        words = ["data", command, str(groups), str(tmp_path / f"{command}.jsonl"), "--criteria", "Be kind."]
+        runner.invoke(grrm, words, catch_exceptions=False, standalone_mode=False)
+    asked = mt_prompt("Hallo", "de", "en", "Tower")
+    prompts = [render_chatml(rubric_prompt(asked, "Be kind.", text)) for text in ("Hello", "Hi", "Bye")]
+
+    def column(name):
+        rows = map(json.loads, (tmp_path / f"{name}.jsonl").read_text(encoding="utf-8").splitlines())
+        found = {row["src"]: row["tgt"] for row in rows}
+        return [found[prompt] for prompt in prompts]
+
+    assert column("sft-rubric") == ["Total Score: 10/10", "Total Score: 7/10", "Total Score: 0/10"]
+    assert column("rl-rubric") == ["1", "0.7", "0"]
+    for reply, truth in zip(column("sft-rubric"), column("rl-rubric"), strict=True):
+        assert grade_reward(reply, truth).score == 1.0

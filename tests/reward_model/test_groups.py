@@ -20,7 +20,7 @@ from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.mt_prompts import mt_prompt
 from grrm.models.tokenizer import encoder, load_tokenizer, special_tokens, text_encoder
-from grrm.reward_model.groups import GoldGroup, GroupEncoder, read_gold_groups
+from grrm.training.gold_groups import GoldGroup, GroupEncoder, read_gold_groups
 
 PROMPT = "Translate the following text from English into German:\nEnglish: One\nGerman:"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from paddle.utils import unique_name
 from safetensors.numpy import load_file
 from support.rl_processes import CONFIGS, SCRIPTS, TinyWorld, metrics_of, one_rank, run, two_ranks
 from support.scored_rows import scored_rows
@@ -16,7 +17,7 @@ from grrm.config import RewardModelConfig, load_config
 from grrm.models.reward_models import load_reward_model, new_reward_model, score_groups
 from grrm.models.tokenizer import load_tokenizer
 from grrm.reward_model import run as reward_run
-from grrm.reward_model.groups import GroupEncoder, read_gold_groups
+from grrm.training.gold_groups import GroupEncoder, read_gold_groups
 
 RANKER, PAIRWISE = CONFIGS / "ranker_tiny_argument.yaml", CONFIGS / "rm_tiny_argument.yaml"
 
@@ -149,9 +150,17 @@ def test_four_steps_equal_two_and_two_more(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sharding", ["", "stage1"])
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"per_device_train_batch_size": "4"},
+        {"per_device_train_batch_size": "4", "sharding": "stage1"},
+        {"per_device_train_batch_size": "8", "tensor_parallel_degree": "2", "sequence_parallel": "true"},
+    ],
+    ids=["data", "sharding", "tensor"],
+)
 def test_two_ranks_train_what_one_trains(
-    write_rows: Callable[..., Path], settings: Callable[..., list[str]], tmp_path: Path, sharding: str
+    write_rows: Callable[..., Path], settings: Callable[..., list[str]], tmp_path: Path, layout: dict[str, str]
 ) -> None:
     data = write_rows(scored_rows(24))
     held = {"evaluation_strategy": "steps", "eval_steps": "2", "eval_datasets": str(data)}
@@ -160,7 +169,7 @@ def test_two_ranks_train_what_one_trains(
         return [str(SCRIPTS / "run_reward.py"), str(RANKER), *settings(data, output, **held, **changes)]
 
     run(one_rank(command("one", per_device_train_batch_size="8")))
-    run(two_ranks(command("two", per_device_train_batch_size="4", sharding=sharding), tmp_path / "logs"))
+    run(two_ranks(command("two", **layout), tmp_path / "logs"))
     assert largest_difference(tmp_path / "one", tmp_path / "two") < 1e-5
     for one, two in zip(metrics_of(tmp_path / "one"), metrics_of(tmp_path / "two"), strict=True):
         for name in ("loss", "eval_loss", "eval_correlation"):
@@ -197,3 +206,37 @@ def test_mistakes_are_told_in_one_sentence(
 ) -> None:
     overrides = settings(write_rows(scored_rows(8)), **changes)
     assert sentence in ends_with_a_sentence(lambda: train(RANKER, overrides), capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("yaml", [RANKER, PAIRWISE], ids=["ranker", "pairwise"])
+def test_lora_trains_the_head_and_adapters_resumes_and_leaves_a_whole_model(
+    write_rows: Callable[..., Path], settings: Callable[..., list[str]], tmp_path: Path, yaml: Path
+) -> None:
+    data = write_rows(scored_rows(24))
+    lora = [
+        "--lora",
+        "true",
+        "--lora_rank",
+        "2",
+        "--lora_target_modules",
+        '["v_proj"]',
+        "--lr_scheduler_type",
+        "constant",
+    ]
+
+    def run_to(output: Path, steps: int) -> None:
+        with unique_name.guard():  # parameters are called as in a process of their own
+            train(yaml, [*settings(data, max_steps=str(steps), save_steps="2"), *lora, "--output_dir", str(output)])
+
+    run_to(tmp_path / "whole", 4)
+    run_to(tmp_path / "parts", 2)
+    halfway = weights(tmp_path / "parts")
+    run_to(tmp_path / "parts", 4)
+    assert largest_difference(tmp_path / "whole", tmp_path / "parts") == 0.0
+    trained = {name for name, value in weights(tmp_path / "whole").items() if (value != halfway[name]).any()}
+    of_backbone = {name.split(".")[-2] for name in trained if name.startswith("model.safetensors/")}
+    assert of_backbone == {"v_proj"}
+    assert any(not name.startswith("model.safetensors/") for name in trained)
+    assert not list((tmp_path / "whole/checkpoint-4").glob("model*"))
+    load_reward_model(tmp_path / "whole")

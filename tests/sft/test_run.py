@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 from support.rl_processes import CONFIGS, SCRIPTS, TinyWorld, metrics_of, one_rank, run, two_ranks
 from support.sentences import ends_with_a_sentence
-from support.tiny_models import naive_logits
+from support.tiny_models import naive_logits, save_as_hugging_face
 
 from grrm.config import SFTConfig, load_config
 from grrm.data.dataset import SftItem
@@ -142,3 +142,38 @@ def test_two_ranks_find_the_held_out_loss_that_one_finds(world: TinyWorld, tmp_p
         run(launched([str(SCRIPTS / "run_sft.py"), str(CONFIGS / "sft_tiny_argument.yaml"), *settings]))
         found.append(next(line["eval_loss"] for line in metrics_of(tmp_path / name) if "eval_loss" in line))
     assert found[0] == pytest.approx(found[1], rel=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", ["checkpoint", "hugging face", "nothing"])
+def test_tensor_ranks_train_what_one_process_trains(world: TinyWorld, tmp_path: Path, start: str) -> None:
+    """From a checkpoint of either library, or weights drawn for a config; a batch of all rows, whatever their order."""
+    changes = {"per_device_train_batch_size": "10", "num_train_epochs": "3", "save_steps": "3"}
+    if start == "nothing":
+        changes |= {"init_from_config": str(CONFIGS / "tiny_model_config.json"), "model_name_or_path": "null"}
+    if start == "hugging face":
+        save_as_hugging_face(load_policy(world.policy), tmp_path / "theirs")
+        changes["model_name_or_path"] = str(tmp_path / "theirs")
+    divided = {"tensor_parallel_degree": "2", "sequence_parallel": "true", "recompute": "true"}
+    found = []
+    for name, launched, layout in (("one", one_rank, {}), ("two", partial(two_ranks, logs=tmp_path / "logs"), divided)):
+        settings = sft_settings(world, tmp_path, output_dir=str(tmp_path / name), **changes, **layout)
+        run(launched([str(SCRIPTS / "run_sft.py"), str(CONFIGS / "sft_tiny_argument.yaml"), *settings]))
+        found.append(load_file(tmp_path / name / "model.safetensors"))
+    losses = [[line["loss"] for line in metrics_of(tmp_path / name)] for name in ("one", "two")]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+    assert found[0].keys() == found[1].keys()
+    for name, weight in found[0].items():
+        np.testing.assert_allclose(found[1][name], weight, atol=1e-4, err_msg=name)
+
+
+def test_lora_trains_the_projections_that_it_names_and_leaves_a_whole_model(world: TinyWorld, tmp_path: Path) -> None:
+    lora = {"lora": "true", "lora_rank": "4", "lora_target_modules": '["q_proj", "up_proj"]', "learning_rate": "0.01"}
+    overrides = sft_settings(world, tmp_path, max_steps="24", save_steps="24", **lora)
+    sft_run.train(load_config(SFTConfig, CONFIGS / "sft_tiny_argument.yaml", overrides))
+    before, after = (load_file(folder / "model.safetensors") for folder in (world.policy, tmp_path / "out"))
+    assert before.keys() == after.keys()
+    assert {name.split(".")[-2] for name in after if (before[name] != after[name]).any()} == {"q_proj", "up_proj"}
+    losses = [line["loss"] for line in read_metrics(tmp_path / "out")]
+    assert np.mean(losses[-6:]) < np.mean(losses[:6])
+    assert not list((tmp_path / "out/checkpoint-24").glob("*.safetensors"))

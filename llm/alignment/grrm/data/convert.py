@@ -11,8 +11,9 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +62,10 @@ class ConversionReport:
 def convert_to_src_tgt(parquet: Path, out_jsonl: Path, prompt_type: str = "codeblock-think") -> ConversionReport:
     """Write `{"src": prompt, "tgt": task as JSON}` lines for RL; rows that cannot be used are left out and reported.
 
+    A row without trg_text, or a file without that column, gives tasks without a reference, which only metrics need.
     Raises UserError for an unknown prompt type, an unreadable or empty parquet file, or one without a usable row.
     """
-    return _convert(parquet, out_jsonl, prompt_type, render_tgt)
+    return _convert(parquet, out_jsonl, prompt_type, render_tgt, optional=("trg_text",))
 
 
 def convert_to_sft(parquet: Path, out_jsonl: Path, prompt_type: str = "codeblock-think") -> ConversionReport:
@@ -110,17 +112,24 @@ def parse_tgt(tgt: str) -> TranslationTask | None:
     return TranslationTask(*values)
 
 
-def _convert(
-    parquet: Path, out_jsonl: Path, prompt_type: str, make_tgt: Callable[[TranslationTask], str]
+def write_lines(
+    parquet: Path,
+    out_jsonl: Path,
+    columns: Sequence[str],
+    line_of: Callable[[tuple[Any, ...]], dict[str, str] | str],
+    optional: tuple[str, ...] = (),
 ) -> ConversionReport:
-    require_known("prompt type", prompt_type, MT_PROMPT_TYPES)
+    """Write what `line_of` makes of each row's `columns`, a line or the reason why there is none.
+
+    Raises UserError for a file that is unreadable or empty, or has no usable row.
+    """
     rejected: list[RejectedRow] = []
     written = 0
-    total = count_rows(parquet)
+    total = count_rows(parquet, columns, optional=optional)
     with atomic_path(out_jsonl) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as out:
-        rows = tqdm(iter_raw_rows(parquet), total=total, desc=f"convert {parquet.name}", unit="row", disable=None)
-        for number, values in rows:
-            line = _line(values, prompt_type, make_tgt)
+        rows = iter_raw_rows(parquet, columns, optional=optional)
+        for number, values in tqdm(rows, total=total, desc=f"convert {parquet.name}", unit="row", disable=None):
+            line = line_of(values)
             if isinstance(line, dict):
                 out.write(json.dumps(line, ensure_ascii=False) + "\n")
                 written += 1
@@ -134,11 +143,27 @@ def _convert(
     return ConversionReport(out_jsonl, written, tuple(rejected))
 
 
+def _convert(
+    parquet: Path,
+    out_jsonl: Path,
+    prompt_type: str,
+    make_tgt: Callable[[TranslationTask], str],
+    optional: tuple[str, ...] = (),
+) -> ConversionReport:
+    require_known("prompt type", prompt_type, MT_PROMPT_TYPES)
+    line_of = partial(_line, prompt_type=prompt_type, make_tgt=make_tgt, optional=optional)
+    return write_lines(parquet, out_jsonl, COLUMNS, line_of, optional)
+
+
 def _line(
-    values: tuple[Any, ...], prompt_type: str, make_tgt: Callable[[TranslationTask], str]
+    values: tuple[Any, ...], prompt_type: str, make_tgt: Callable[[TranslationTask], str], optional: tuple[str, ...]
 ) -> dict[str, str] | str:
     """The line of one row, or the reason why there is none."""
-    reason = _fault(values, prompt_type)
+    values = tuple(
+        None if name in optional and isinstance(value, str) and not value.strip() else value
+        for name, value in zip(COLUMNS, values, strict=True)
+    )
+    reason = _fault(values, prompt_type, optional)
     if reason is not None:
         return reason
     source, reference, src_lang, trg_lang = values
@@ -150,14 +175,18 @@ def _line(
     return {"src": prompt, "tgt": make_tgt(task)}
 
 
-def _fault(values: tuple[Any, ...], prompt_type: str) -> str | None:
+def _fault(values: tuple[Any, ...], prompt_type: str, optional: tuple[str, ...]) -> str | None:
     for name, value in zip(COLUMNS, values, strict=True):
+        if value is None and name in optional:
+            continue
         if not isinstance(value, str):
             return f"{name} is not text"
         if not value.strip():
             return f"{name} is empty"
         if any(token in value for token in CONTROL_TOKENS):
             return f"{name} contains a control token of the chat template"
+    if values[1] is None:
+        return None
     if prompt_type == "codeblock-think" and _FENCE in values[1]:
         return "trg_text contains a code fence"
     # Several lines under Tower.lastl, a closing tag under SSR: the extractor would take another text out again.

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-import re
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,23 +16,24 @@ from tqdm import tqdm
 from grrm.data.convert import parse_tgt
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
+from grrm.gqm.mt_prompts import recover_mt_task
 
 logger = logging.getLogger(__name__)
 
 Encode = Callable[[str], list[int]]
 IGNORED_LABEL = -100
 Item = TypeVar("Item")
-_PROMPT_LANGUAGES = re.compile(r"Given a source text in (.+?) and multiple translation candidates in (.+?)\. ")
 
 
 @dataclass(frozen=True, slots=True)
 class PromptItem:
-    """One prompt to roll out; `index` is its position in the data set."""
+    """One prompt to roll out; `index` is its position in the data set, `label` the text that stands in `tgt`."""
 
     index: int
     prompt_ids: list[int]
     prompt_text: str
     task: TranslationTask
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,46 +73,13 @@ class TokenizedRows(Sequence[Item]):
 class PromptDataset(TokenizedRows[PromptItem]):
     """Prompts and their translation tasks. Prompts over `max_prompt_len` tokens are left out and counted, never cut.
 
-    `encode` turns a complete, chat-templated prompt into token ids and must add no special tokens.
+    `encode` turns a complete, chat-templated prompt into token ids and must add no special tokens. A `tgt` that is no
+    task in JSON is the reference of the translation prompt in `src`. With `any_task` it may be a label of any kind: the
+    task of such a row has the prompt as its source, no languages, and the label in the place of a reference.
 
     Raises UserError naming file and line for a missing or empty file, a line that is not a JSON object, a missing
-    key, a value that is neither text nor a one-element list of text, or a `tgt` that is not a translation task; and
-    when no prompt is short enough.
-    """
-
-    def __init__(
-        self, path: Path, encode: Encode, max_prompt_len: int, prompt_key: str = "src", response_key: str = "tgt"
-    ) -> None:
-        super().__init__()
-        rows = read_src_tgt(path, prompt_key, response_key)
-        for number, prompt, tgt in tqdm(rows, desc=f"tokenise {path.name}", unit="row", disable=None):
-            self.n_total += 1
-            try:
-                task = self._task(prompt, tgt, response_key)
-            except UserError as error:
-                raise UserError(f"{path} line {number}: {error}") from error
-            prompt_ids = encode_prompt(path, number, prompt, encode)
-            if len(prompt_ids) <= max_prompt_len:
-                self._items.append(PromptItem(len(self._items), prompt_ids, prompt, task))
-        report_too_long(path, "max_prompt_len", max_prompt_len, self.n_too_long, self.n_total)
-
-    def _task(self, prompt: str, tgt: str, response_key: str) -> TranslationTask:
-        task = parse_tgt(tgt)
-        if task is None:
-            raise UserError(
-                f"{response_key!r} is not a translation task in JSON; "
-                "make the file with the src/tgt converter of this package"
-            )
-        return task
-
-
-class RankingPromptDataset(PromptDataset):
-    """Judge prompts with their ground truths, as `grrm data rl-gqm` writes them, to train a judge by a rule reward.
-
-    An item's task holds what a run shows and writes of the row: its source is the whole prompt, its languages are
-    those that the prompt names ("" where it is worded differently), its reference is the ground truth as it is.
-    `check` is called with every ground truth and raises UserError for one that the reward cannot use; the error then
-    names file and line. Otherwise like `PromptDataset`.
+    key, a value that is neither text nor a one-element list of text, or a row without a translation task; and when no
+    prompt is short enough.
     """
 
     def __init__(
@@ -120,18 +87,35 @@ class RankingPromptDataset(PromptDataset):
         path: Path,
         encode: Encode,
         max_prompt_len: int,
-        check: Callable[[str], object],
         prompt_key: str = "src",
         response_key: str = "tgt",
+        any_task: bool = False,
     ) -> None:
-        self._check = check
-        super().__init__(path, encode, max_prompt_len, prompt_key, response_key)
+        super().__init__()
+        self._any_task = any_task
+        for number, row in tqdm(read_rows(path), desc=f"tokenise {path.name}", unit="row", disable=None):
+            prompt, tgt = _value(path, number, row, prompt_key), _value(path, number, row, response_key)
+            self.n_total += 1
+            try:
+                task = self._task(row, prompt, tgt, response_key)
+            except UserError as error:
+                raise UserError(f"{path} line {number}: {error}") from error
+            prompt_ids = encode_prompt(path, number, prompt, encode)
+            if len(prompt_ids) <= max_prompt_len:
+                self._items.append(PromptItem(len(self._items), prompt_ids, prompt, task, tgt))
+        report_too_long(path, "max_prompt_len", max_prompt_len, self.n_too_long, self.n_total)
 
-    def _task(self, prompt: str, tgt: str, response_key: str) -> TranslationTask:
-        self._check(tgt)
-        named = _PROMPT_LANGUAGES.search(prompt)
-        src_lang, trg_lang = named.groups() if named else ("", "")
-        return TranslationTask(prompt, src_lang, trg_lang, tgt)
+    def _task(self, row: Mapping[str, Any], prompt: str, tgt: str, response_key: str) -> TranslationTask:
+        task = translation_task(prompt, tgt)
+        if task is not None:
+            return task
+        if self._any_task:
+            return TranslationTask(prompt, "", "", tgt)
+        raise UserError(
+            f"{response_key!r} is not a translation task in JSON, nor does it follow a translation prompt, whose "
+            "reference it could be; make the file with the src/tgt converter of this package, or have a server of "
+            "reward_protocol paddlenlp reward such rows"
+        )
 
 
 class SftDataset(TokenizedRows[SftItem]):
@@ -161,6 +145,15 @@ class SftDataset(TokenizedRows[SftItem]):
                     SftItem(len(self._items), prompt_ids + response_ids, labels, len(prompt_ids), prompt, response)
                 )
         report_too_long(path, "max_length", max_length, self.n_too_long, self.n_total)
+
+
+def translation_task(prompt: str, tgt: str) -> TranslationTask | None:
+    """The task in `tgt`, or in a translation prompt whose plain reference `tgt` is; None where there is none."""
+    task = parse_tgt(tgt)
+    if task is not None or (tgt.lstrip().startswith("{") and '"source"' in tgt):  # a task that is damaged
+        return task
+    recovered = recover_mt_task(prompt)
+    return None if recovered is None else TranslationTask(*recovered, reference=tgt.strip() or None)
 
 
 def read_src_tgt(path: Path, prompt_key: str = "src", response_key: str = "tgt") -> Iterator[tuple[int, str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,21 +43,27 @@ def write_rows(path: Path, rows: Iterable[tuple[Any, ...]], schema: pa.Schema = 
     return written
 
 
-def count_rows(path: Path, columns: Sequence[str] = COLUMNS) -> int:
+def count_rows(path: Path, columns: Sequence[str] = COLUMNS, optional: Collection[str] = ()) -> int:
     """Number of rows in the file, from its footer. Raises UserError like `iter_raw_rows`, but accepts an empty file."""
-    with _open(path, columns) as file:
+    with _open(path, columns, optional) as file:
         return int(file.metadata.num_rows)
 
 
-def iter_raw_rows(path: Path, columns: Sequence[str] = COLUMNS) -> Iterator[tuple[int, tuple[Any, ...]]]:
+def iter_raw_rows(
+    path: Path, columns: Sequence[str] = COLUMNS, optional: Collection[str] = ()
+) -> Iterator[tuple[int, tuple[Any, ...]]]:
     """Stream `(row_number, values in the order of columns)`, row numbers from 1, values as they are (maybe None).
 
-    Raises UserError, one sentence, when the file is missing, is not parquet, lacks a column or has no rows.
+    An `optional` column that is not there is None in every row. Raises UserError, one sentence, when the file is
+    missing, is not parquet, lacks a column or has no rows.
     """
-    with _open(path, columns) as file:
+    with _open(path, columns, optional) as file:
         number = 0
-        for batch in file.iter_batches(batch_size=ROWS_PER_BATCH, columns=list(columns)):
-            values_of = [batch.column(batch.schema.get_field_index(name)).to_pylist() for name in columns]
+        there = [name for name in columns if name in file.schema_arrow.names]
+        for batch in file.iter_batches(batch_size=ROWS_PER_BATCH, columns=there):
+            values_of = [
+                batch.column(name).to_pylist() if name in there else [None] * batch.num_rows for name in columns
+            ]
             for values in zip(*values_of, strict=True):
                 number += 1
                 yield number, values
@@ -91,10 +97,10 @@ def open_parquet(path: Path, columns: Iterable[str]) -> pq.ParquetFile:
         ) from error
 
 
-def _open(path: Path, columns: Sequence[str] = COLUMNS) -> pq.ParquetFile:
+def _open(path: Path, columns: Sequence[str] = COLUMNS, optional: Collection[str] = ()) -> pq.ParquetFile:
     file = open_parquet(path, columns)
     found = file.schema_arrow.names
-    missing = [name for name in columns if name not in found]
+    missing = [name for name in columns if name not in found and name not in optional]
     if missing:
         file.close()
         raise UserError(

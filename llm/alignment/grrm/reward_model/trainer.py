@@ -7,49 +7,20 @@ from typing import Any
 
 import numpy as np
 import paddle
-from paddle.io import DistributedBatchSampler
 from paddlenlp.trainer import Trainer
 
 from grrm.config import RewardModelConfig
 from grrm.evaluation.ranking import JudgedGroup
 from grrm.parallel.data_ranks import DataRanks
-from grrm.reward_model.groups import GoldGroup
 from grrm.reward_model.held_out import console_line, details, summary
 from grrm.reward_model.loss import group_loss
 from grrm.tracking.console import StepProgress
 from grrm.tracking.metrics_log import MetricsLog
 from grrm.training.callbacks import LogLastStep, StopsAtDivergence
 from grrm.training.checkpoints import MarksCheckpoints
+from grrm.training.gold_groups import GoldGroup
+from grrm.training.group_batches import GroupNumbers, SeededBatches
 from grrm.training.records import KeepsRecords
-
-
-class SeededBatches(DistributedBatchSampler):
-    """Batches in an order of `seed` and epoch, where n ranks with batches of b see what one with n * b sees."""
-
-    def __init__(self, *args: Any, seed: int, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._seed = seed
-        self.set_epoch(0)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Go to the order of an epoch, from 0."""
-        super().set_epoch(self._seed + epoch)
-
-
-class GroupNumbers(Sequence[int]):
-    """The data set as PaddleNLP's loader sees it: rows are their own numbers.
-
-    A batch is laid out when it is trained on, so that passing over those of an interrupted run costs nothing.
-    """
-
-    def __init__(self, groups: Sequence[GoldGroup]) -> None:
-        self.groups = groups
-
-    def __len__(self) -> int:
-        return len(self.groups)
-
-    def __getitem__(self, index: Any) -> Any:
-        return range(len(self.groups))[index]
 
 
 class RewardModelTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, Trainer):
@@ -75,15 +46,7 @@ class RewardModelTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, Trai
         self.metrics_log, self.progress = metrics_log, progress
 
     def _get_train_sampler(self) -> SeededBatches:
-        return SeededBatches(
-            self.train_dataset,
-            batch_size=self.args.per_device_train_batch_size,
-            shuffle=self.config.dataloader_shuffle,
-            num_replicas=self.args.dataset_world_size,
-            rank=self.args.dataset_rank,
-            drop_last=self.args.dataloader_drop_last,
-            seed=self.args.seed,
-        )
+        return SeededBatches.of(self.args, self.train_dataset, self.config.dataloader_shuffle)
 
     def create_optimizer(self, lr_scheduler: Any = None) -> Any:
         """Set up the optimizer; the backbone's weights follow the schedule at their own learning rate."""

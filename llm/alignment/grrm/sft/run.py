@@ -8,14 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import paddle
+from paddlenlp.trainer import TrainingArguments
 
 from grrm.config import SFTConfig
+from grrm.config.batch_plan import supervised_steps
 from grrm.config.training_arguments import training_arguments
 from grrm.data.dataset import SftDataset, SftItem, held_out_split
 from grrm.errors import UserError
+from grrm.models.checkpoint import share_rotary_tables
 from grrm.models.cpu_layers import use_cpu_layers
-from grrm.models.policy import freeze_layers, load_policy, policy_class
+from grrm.models.lora import check_same_adapters, with_adapters
+from grrm.models.policy import freeze_layers, policy_class
 from grrm.models.tokenizer import encoder, load_tokenizer
+from grrm.models.whole_weights import part_of
+from grrm.parallel.gloo import support_gloo
+from grrm.parallel.lifeline import watch_peers
+from grrm.parallel.tensor_ranks import TensorRanks
 from grrm.sft.trainer import SftCollator, SftTrainer
 from grrm.startup import freeze_gc
 from grrm.tracking.console import StepProgress
@@ -29,7 +37,7 @@ from grrm.training.checkpoints import (
     start_over,
     train_or_load,
 )
-from grrm.training.model_setup import check_fit, total_steps, weights_dtype
+from grrm.training.model_setup import check_divides, check_fit, load_part, weights_dtype
 from grrm.training.trainer_log import quiet_paddlenlp
 
 
@@ -38,22 +46,27 @@ def train(config: SFTConfig) -> None:
 
     The trained model and its tokenizer are left in `output_dir` itself.
     """
+    support_gloo()
     args = training_arguments(config)
     use_cpu_layers(args.precision)
-    claim_output_dir(args.output_dir)
+    peers = watch_peers(args.world_size)
+    claim_output_dir(args.output_dir, args.world_size)
     quiet_paddlenlp(args.output_dir, args.process_index == 0)
     tokenizer = load_tokenizer(config.tokenizer_name_or_path or config.model_name_or_path or "")
     dataset, held_out = read_data(config, tokenizer)
     checkpoint = resume_point(args)
-    done = read_marker(checkpoint)["step"] if checkpoint else 0
-    model = build_model(config, weights_dtype(args), len(tokenizer))
+    state = read_marker(checkpoint) if checkpoint else {"step": 0}
+    done = state["step"]
+    args.max_steps = supervised_steps(args, args.dataset_world_size, len(dataset))
+    if checkpoint and done < args.max_steps:
+        check_resumable(args, checkpoint, state)
+    check_same_adapters(checkpoint, config)
+    model = build_model(config, args, len(tokenizer))
     check_fit(tokenizer, model.config, config.max_length)
     freeze_layers(model, config.frozen_layers)
     if config.recompute:
         model.recompute_enable()
-    args.max_steps = total_steps(args, len(dataset))
-    if checkpoint and done < args.max_steps:
-        check_resumable(args, checkpoint, done)
+    model = with_adapters(model, config, weights_dtype(args), config.seed)
     start_over(args, checkpoint)
     is_first = args.process_index == 0
     trainer = SftTrainer(
@@ -71,6 +84,7 @@ def train(config: SFTConfig) -> None:
     if trainer.progress is not None:
         trainer.progress.close()
     save_final(trainer, args.output_dir)
+    peers.leave()
 
 
 def read_data(config: SFTConfig, tokenizer: Any) -> tuple[Sequence[SftItem], Sequence[SftItem]]:
@@ -95,11 +109,17 @@ def read_rows(config: SFTConfig, tokenizer: Any, path: str) -> SftDataset:
     )
 
 
-def build_model(config: SFTConfig, dtype: str, vocab_size: int) -> Any:
-    """The checkpoint in `model_name_or_path`, or a fresh model of `init_from_config`, initialised from `seed`."""
-    if config.init_from_config:
-        return fresh_model(config.init_from_config, config.seed, vocab_size)
-    return load_policy(config.model_name_or_path or "", dtype=dtype)
+def build_model(config: SFTConfig, args: TrainingArguments, vocab_size: int) -> Any:
+    """The checkpoint in `model_name_or_path`, or a fresh model of `init_from_config`, initialised from `seed`.
+
+    Of either, this process's part where tensor ranks divide it.
+    """
+    if not config.init_from_config:
+        return load_part(config.model_name_or_path or "", args)
+    model = fresh_model(config.init_from_config, config.seed, vocab_size)
+    ranks = TensorRanks.of(args)
+    check_divides(config.init_from_config, model.config.to_dict(), ranks.size)
+    return part_of(model, ranks.model_settings())
 
 
 def fresh_model(config_path: str, seed: int, vocab_size: int) -> Any:
@@ -116,4 +136,6 @@ def fresh_model(config_path: str, seed: int, vocab_size: int) -> Any:
     paddle.seed(seed)
     cls = policy_class(settings.pop("model_type", ""))
     config = cls.config_class(**{**settings, "vocab_size": vocab_size, "dtype": "float32"})
-    return cls(config)
+    model = cls(config)
+    share_rotary_tables(model)
+    return model

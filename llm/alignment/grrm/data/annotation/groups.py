@@ -22,7 +22,7 @@ from grrm.data.atomic import check_writable
 from grrm.data.convert import ConversionReport, RejectedRow
 from grrm.data.parquet import COLUMNS, TranslationRow, count_rows, iter_raw_rows, write_rows
 from grrm.errors import UserError
-from grrm.gqm.fences import is_safe_candidate
+from grrm.gqm.fences import FENCED
 from grrm.gqm.languages import CANDIDATE_IDS, MAX_CANDIDATES_TRAINED, display_name
 
 SCHEMA = pa.schema(
@@ -167,7 +167,7 @@ class _GroupMaker:
 def _showable(texts: Sequence[str | None]) -> list[str]:
     """The different texts that may stand in a judge's prompt, in their order."""
     stripped = (text.strip() for text in texts if text is not None)
-    return [text for text in dict.fromkeys(stripped) if text and is_safe_candidate(text)]
+    return [text for text in dict.fromkeys(stripped) if text and FENCED.is_plain(text)]
 
 
 def _fault(values: TranslationRow, translations: Any) -> str | None:

@@ -22,7 +22,8 @@ from grrm.gqm.languages import display_name
 
 logger = logging.getLogger(__name__)
 
-Kind = Literal["text", "text or empty", "language", "texts", "numbers"]
+# A reference is text, and null where it is empty or the whole column is missing.
+Kind = Literal["text", "text or empty", "reference", "language", "texts", "numbers"]
 RowFaults = Callable[[pa.Table], "Iterable[str | None]"]  # for each row of a batch a reason to leave it out, or None
 
 _CONTROL_TOKEN = "|".join(map(re.escape, CONTROL_TOKENS))
@@ -65,8 +66,12 @@ def _usable_batches(
 ) -> Iterator[pa.Table]:
     first = 1
     with tqdm(total=file.metadata.num_rows, desc=f"read {path.name}", unit="row", disable=None) as progress:
-        for batch in file.iter_batches(batch_size=ROWS_PER_BATCH, columns=list(kinds)):
-            table = pa.Table.from_batches([batch]).select(list(kinds))
+        there = [name for name in kinds if name in file.schema_arrow.names]
+        for batch in file.iter_batches(batch_size=ROWS_PER_BATCH, columns=there):
+            table = pa.Table.from_batches([batch])
+            for name in kinds.keys() - there:
+                table = table.append_column(name, pa.nulls(batch.num_rows))
+            table = table.select(list(kinds))
             table = table.cast(pa.schema([(name, _wide(table.schema.field(name).type, kinds[name])) for name in kinds]))
             faults = _faults(table, kinds, row_faults)
             rejected.extend(RejectedRow(first + at, faults[at]) for at in sorted(faults))
@@ -103,8 +108,9 @@ def _column_faults(name: str, kind: Kind, column: pa.Array) -> Iterator[tuple[st
                 pc.is_in(pa.array(range(len(column)), rows.type), rows.filter(mask, null_selection_behavior="drop")),
             )
         return
-    yield f"{name} is not text", pc.is_null(column)
-    if kind != "text or empty":
+    if kind != "reference":
+        yield f"{name} is not text", pc.is_null(column)
+    if kind not in ("text or empty", "reference"):
         yield f"{name} is empty", pc.equal(pc.utf8_trim_whitespace(column), "")
     yield f"{name} contains a control token of the chat template", pc.match_substring_regex(column, _CONTROL_TOKEN)
     if kind == "language":
@@ -148,14 +154,14 @@ def _open(path: Path, kinds: Mapping[str, Kind]) -> pq.ParquetFile:
 
 
 def _complaint(schema: pa.Schema, kinds: Mapping[str, Kind]) -> str | None:
-    missing = [name for name in kinds if name not in schema.names]
+    missing = [name for name, kind in kinds.items() if name not in schema.names and kind != "reference"]
     if missing:
         return (
             f"lacks column {', '.join(missing)} (found: {', '.join(schema.names) or 'none'}); "
             "rename its columns or name yours with the options"
         )
     for name, kind in kinds.items():
-        if not _suits(schema.field(name).type, kind):
+        if name in schema.names and not _suits(schema.field(name).type, kind):
             wanted = f"lists of {kind}" if kind in ("texts", "numbers") else "text"
             return f"has {schema.field(name).type} in column {name}; it must hold {wanted}"
     return None

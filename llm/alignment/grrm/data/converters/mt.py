@@ -69,14 +69,21 @@ def convert_rl_mt(
 ) -> ConversionReport:
     """Write prompt, ability, data_source and extra_info; with `testset` also reward_model, whose truth is trg_text.
 
-    Rows are shuffled, those of a test set kept in order. `cross_lingual` (the original's `construct_towerx`) adds for
+    Rows are shuffled, those of a test set kept in order. Without trg_text a row has no reference, which only metrics
+    need; a test set needs it. `cross_lingual` (the original's `construct_towerx`) adds for
     each row one into a language drawn from the others of TOWER_LANGS, and shuffles once more; a row with a language
     outside TOWER_LANGS gets none and the number of these is logged. Added rows have null for trg_text and
     ground_truth, because the reference is in another language; `compat` leaves it there, as the original did.
     Raises UserError as `read_usable` does, and if no row at all could be augmented (`compat`: if any could not).
     """
     intake = read_usable(
-        parquet, {"src_lang": "language", "trg_lang": "language", "src_text": "text", "trg_text": "text"}
+        parquet,
+        {
+            "src_lang": "language",
+            "trg_lang": "language",
+            "src_text": "text",
+            "trg_text": "text" if testset else "reference",
+        },
     )
     n_rows = intake.table.num_rows
     rows = np.arange(n_rows) if testset else shuffled_order(n_rows, seed)
@@ -139,6 +146,7 @@ def _rows(batch: pa.Table, targets: Targets, schema: pa.Schema, keep_reference: 
     is_own = targets == _OWN_TARGET
     drawn = pa.array(TOWER_LANGS, trg_lang.type).take(pa.array(targets, mask=is_own))
     trg_lang = pc.coalesce(drawn, trg_lang)
+    reference = pc.if_else(pc.equal(pc.utf8_trim_whitespace(reference), ""), pa.scalar(None, reference.type), reference)
     if not keep_reference:
         reference = pc.if_else(pa.array(is_own), reference, pa.scalar(None, reference.type))
     columns = [

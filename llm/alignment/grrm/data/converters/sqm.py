@@ -1,9 +1,10 @@
-"""Both stages of a single-translation judge (SQM): one row per candidate of annotated groups."""
+"""Both stages of a judge of one translation, SQM or rubric: one row per candidate of annotated groups."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,9 @@ from grrm.data.converters.groups import whole_scores
 from grrm.data.converters.intake import Intake, Kind, read_usable
 from grrm.data.converters.output import DEFAULT_SEED, MESSAGES, Order, conversation, shuffled_order, write_in_order
 from grrm.errors import UserError
+from grrm.gqm.mt_prompts import mt_prompt
 from grrm.gqm.prompts import sqm_prompt
+from grrm.gqm.rubric import rubric_prompt
 
 SFT_SCHEMA = pa.schema([("messages", MESSAGES)])
 RL_SCHEMA = pa.schema(
@@ -27,6 +30,34 @@ RL_SCHEMA = pa.schema(
         ("reward_model", pa.struct([("ground_truth", pa.string())])),
     ]
 )
+
+
+@dataclass(frozen=True, slots=True)
+class SingleJudge:
+    """How a judge of one translation is asked, answers, and is rewarded: with which data source, for which truth.
+
+    `prompt` takes source, translation and both languages; `reply` and `truth` take a whole score.
+    """
+
+    data_source: str
+    prompt: Callable[[str, str, str, str], str]
+    reply: Callable[[int], str]
+    truth: Callable[[int], str]
+
+
+SQM = SingleJudge("single_score", sqm_prompt, str, lambda score: json.dumps({"A": score}))
+CRITERIA = "10 points for a translation that says all that the text says and nothing else, 0 points for any other text."
+
+
+def rubric_judge(criteria: str = CRITERIA) -> SingleJudge:
+    """A rubric judge of translations: the task is the question, and the true grade is a tenth of the score."""
+
+    def prompt(source: str, text: str, src_lang: str, trg_lang: str) -> str:
+        return rubric_prompt(mt_prompt(source, src_lang, trg_lang, "Tower"), criteria, text)
+
+    return SingleJudge("grade", prompt, lambda score: f"Total Score: {score}/10", lambda score: f"{score / 10:g}")
+
+
 _TASK: dict[str, Kind] = {"src_text": "text", "src_lang": "language", "trg_lang": "language"}
 
 
@@ -36,20 +67,25 @@ def convert_sft_sqm(
     *,
     mt_key: str = "mt_texts",
     score_key: str = "scores",
-    analyses_key: str = "analyses",
+    analyses_key: str | None = "analyses",
     seed: int = DEFAULT_SEED,
+    judge: SingleJudge = SQM,
 ) -> ConversionReport:
     """Write `messages` for every candidate: the single prompt as user, its analysis and its score as assistant.
 
-    `analyses_key` names a list of one analysis per candidate. Scores lose their decimals. The rows are shuffled. Raises
-    UserError as `read_usable` does, and when two keys name the same column.
+    `analyses_key` names a list of one analysis per candidate; None leaves them out. Scores lose their decimals. The
+    rows are shuffled. Raises UserError as `read_usable` does, and when two keys name the same column.
     """
     intake = _read(parquet, mt_key, score_key, analyses_key)
-    prompt_of, scores = _candidates(intake.table, mt_key, score_key)
-    analyses = intake.table[analyses_key].combine_chunks().flatten().to_pylist()
+    prompt_of, scores = _candidates(intake.table, mt_key, score_key, judge)
+    analyses = None if analyses_key is None else intake.table[analyses_key].combine_chunks().flatten().to_pylist()
+
+    def response(at: int) -> str:
+        reply = judge.reply(int(scores[at]))
+        return reply if analyses is None else f"{analyses[at].strip()}\n\n{reply}"
 
     def build(chosen: Order) -> pa.Table:
-        responses = [f"{analyses[at].strip()}\n\n{scores[at]}" for at in chosen.tolist()]
+        responses = [response(at) for at in chosen.tolist()]
         asked = [prompt_of(at) for at in chosen.tolist()]
         return pa.table([conversation(pa.array(asked), pa.array(responses, pa.string()))], schema=SFT_SCHEMA)
 
@@ -58,20 +94,26 @@ def convert_sft_sqm(
 
 
 def convert_rl_sqm(
-    parquet: Path, out: Path, *, mt_key: str = "mt_texts", score_key: str = "scores", seed: int = DEFAULT_SEED
+    parquet: Path,
+    out: Path,
+    *,
+    mt_key: str = "mt_texts",
+    score_key: str = "scores",
+    seed: int = DEFAULT_SEED,
+    judge: SingleJudge = SQM,
 ) -> ConversionReport:
-    """Write the prompt and the true score, `{"A": 7}`, of every candidate, for the rule reward `single_score`.
+    """Write the prompt and the truth of every candidate: `{"A": 7}`, for the rule reward `single_score`, by default.
 
     Raises UserError as `convert_sft_sqm`.
     """
     intake = _read(parquet, mt_key, score_key, None)
-    prompt_of, scores = _candidates(intake.table, mt_key, score_key)
+    prompt_of, scores = _candidates(intake.table, mt_key, score_key, judge)
 
     def build(chosen: Order) -> pa.Table:
         asked = [prompt_of(at) for at in chosen.tolist()]
-        truths = pa.array([json.dumps({"A": int(scores[at])}) for at in chosen.tolist()], pa.string())
+        truths = pa.array([judge.truth(int(scores[at])) for at in chosen.tolist()], pa.string())
         columns = [
-            pa.repeat(pa.scalar("single_score"), len(chosen)),
+            pa.repeat(pa.scalar(judge.data_source), len(chosen)),
             conversation(pa.array(asked)),
             pa.repeat(pa.scalar("ranking"), len(chosen)),
             pa.StructArray.from_arrays([truths], ["ground_truth"]),
@@ -109,7 +151,9 @@ def _fault(scores: list[float | None] | None, counts: list[int | None], names: l
     return None
 
 
-def _candidates(table: pa.Table, mt_key: str, score_key: str) -> tuple[Callable[[int], str], npt.NDArray[np.int8]]:
+def _candidates(
+    table: pa.Table, mt_key: str, score_key: str, judge: SingleJudge
+) -> tuple[Callable[[int], str], npt.NDArray[np.int8]]:
     """Of all candidates, counted through the rows: what makes the prompt of one, and their whole scores."""
     lists = table[mt_key].combine_chunks()
     rows, texts = pc.list_parent_indices(lists).to_pylist(), lists.flatten().to_pylist()
@@ -117,6 +161,6 @@ def _candidates(table: pa.Table, mt_key: str, score_key: str) -> tuple[Callable[
 
     def prompt_of(candidate: int) -> str:
         row = rows[candidate]
-        return sqm_prompt(source[row], texts[candidate], src_lang[row], trg_lang[row])
+        return judge.prompt(source[row], texts[candidate], src_lang[row], trg_lang[row])
 
     return prompt_of, whole_scores(table[score_key].combine_chunks())

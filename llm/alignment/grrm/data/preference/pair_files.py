@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from grrm.data.parquet import open_parquet
 from grrm.errors import UserError
 
 _PATTERN = "??2??.parquet"
@@ -22,6 +23,12 @@ def pair_files(folder: Path, part_id: int = 0, device_num: int = 1) -> list[Path
     if not found:
         raise UserError(f"{folder} holds no files named like de2en.parquet; make them with `grrm data rm-seed`")
     return found[part_id::device_num]
+
+
+def row_count(path: Path) -> int:
+    """Rows of a language-pair file. Raises UserError for one that is not parquet."""
+    with open_parquet(path, ()) as file:
+        return int(file.metadata.num_rows)
 
 
 def pair_file(folder: Path, src_lang: str, trg_lang: str) -> Path:

@@ -1,0 +1,64 @@
+"""From question-and-answer rows, as verl reads them, to the `src`/`tgt` lines of a run with several kinds of rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from grrm.data.convert import ConversionReport, parse_tgt, write_lines
+from grrm.gqm.chat import ASSISTANT_START, CONTROL_TOKENS, EOS_TEXT
+
+COLUMNS = ("data_source", "prompt", "reward_model", "extra_info")
+
+
+def convert_answers(parquet: Path, out_jsonl: Path) -> ConversionReport:
+    """Write `{"src", "tgt", "data_source", "question"}` lines; rows that cannot be used are left out and reported.
+
+    Columns are `data_source`, `prompt` (a list of messages with role and content), `reward_model` with its
+    `ground_truth`, and if there is one `extra_info`, of which `question` and `criteria` are taken. `tgt` is the ground
+    truth, with criteria `{"answer": …, "criteria": …}`. `question` is that of extra_info, else the last user message.
+    Raises UserError for a file that is unreadable or empty, lacks a column, or has no usable row.
+    """
+    return write_lines(parquet, out_jsonl, COLUMNS, _line, optional=("extra_info",))
+
+
+def _line(values: tuple[Any, ...]) -> dict[str, str] | str:
+    data_source, messages, reward_model, extra = values
+    if not isinstance(data_source, str) or not data_source.strip():
+        return "data_source is not text"
+    fault = _fault_of(messages)
+    if fault is not None:
+        return fault
+    truth = _text(reward_model, "ground_truth")
+    if truth is None:
+        return "reward_model has no ground_truth that is text or a number"
+    criteria = _text(extra, "criteria")
+    question = _text(extra, "question") or next(one["content"] for one in messages[::-1] if one["role"] == "user")
+    tgt = truth if criteria is None else json.dumps({"answer": truth, "criteria": criteria}, ensure_ascii=False)
+    if parse_tgt(tgt) is not None:
+        return "its ground_truth is a translation task; convert such rows with `grrm data convert`"
+    turns = "".join(f"<|im_start|>{one['role']}\n{one['content']}{EOS_TEXT}\n" for one in messages)
+    return {"src": turns + ASSISTANT_START, "tgt": tgt, "data_source": data_source, "question": question}
+
+
+def _fault_of(messages: Any) -> str | None:
+    if not isinstance(messages, list) or not all(
+        isinstance(one, dict) and isinstance(one.get("role"), str) and isinstance(one.get("content"), str)
+        for one in messages
+    ):
+        return "prompt is not a list of messages with role and content"
+    if not any(one["role"] == "user" and one["content"].strip() for one in messages):
+        return "prompt has no message of the user"
+    if any(token in one["content"] or token in one["role"] for one in messages for token in CONTROL_TOKENS):
+        return "prompt contains a control token of the chat template"
+    return None
+
+
+def _text(fields: Any, name: str) -> str | None:
+    """A text or a number of a struct as text; None for anything else, and for blanks."""
+    value = fields.get(name) if isinstance(fields, Mapping) else None
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    return str(value) if str(value).strip() else None

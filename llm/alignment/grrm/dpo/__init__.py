@@ -1,0 +1,1 @@
+"""Direct preference optimization of a policy on pairs."""

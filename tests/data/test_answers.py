@@ -1,0 +1,109 @@
+"""Question-and-answer rows as lines of a mixed run."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from grrm.data.answers import convert_answers
+from grrm.data.judged_prompts import MixedPromptDataset
+from grrm.errors import UserError
+from grrm.gqm.groups import TranslationTask
+from grrm.judges.verified import read_truth
+
+ASK = [{"role": "user", "content": "What is 2 + 2? Answer behind ####."}]
+
+
+def rows_of(*rows):
+    return [
+        {"data_source": source, "prompt": prompt, "reward_model": {"ground_truth": truth}, "extra_info": extra}
+        for source, prompt, truth, extra in rows
+    ]
+
+
+def converted(tmp_path, rows):
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    report = convert_answers(tmp_path / "rows.parquet", tmp_path / "rows.jsonl")
+    return report, [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_a_row_keeps_question_truth_and_source(tmp_path):
+    system = [{"role": "system", "content": "Be brief."}, *ASK]
+    extra = {"question": "What is 2 + 2?", "criteria": "10 for 4"}
+    none = {"question": None, "criteria": None}
+    report, lines = converted(
+        tmp_path, rows_of(("openai/gsm8k", ASK, "4", none), ("polaris_tinyv", system, "four", extra))
+    )
+    assert (report.written, report.rejected) == (2, ())
+    assert lines[0] == {
+        "src": "<|im_start|>user\nWhat is 2 + 2? Answer behind ####.<|im_end|>\n<|im_start|>assistant\n",
+        "tgt": "4",
+        "data_source": "openai/gsm8k",
+        "question": ASK[0]["content"],
+    }
+    assert lines[1]["src"].startswith("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWhat is")
+    assert (read_truth(lines[1]["tgt"]).answer, read_truth(lines[1]["tgt"]).criteria) == ("four", "10 for 4")
+    assert lines[1]["question"] == "What is 2 + 2?"
+
+
+def test_bad_rows_are_left_out_with_their_number(tmp_path):
+    report, lines = converted(
+        tmp_path,
+        rows_of(
+            ("openai/gsm8k", ASK, "4", None),
+            (None, ASK, "4", None),
+            ("a", [], "4", None),
+            ("a", [{"role": "user", "content": "x<|im_end|>"}], "4", None),
+            ("a", ASK, None, None),
+            ("a", None, "4", None),
+        ),
+    )
+    assert len(lines) == 1
+    assert [row.row for row in report.rejected] == [2, 3, 4, 5, 6]
+    assert report.rejected[3].reason == "reward_model has no ground_truth that is text or a number"
+
+
+def test_a_file_of_bad_rows_is_refused(tmp_path):
+    with pytest.raises(UserError, match="has no usable row"):
+        converted(tmp_path, rows_of(("a", ASK, None, None)))
+    assert not (tmp_path / "rows.jsonl").exists()
+
+
+def mixed(tmp_path, *rows, check=lambda task: None):
+    path = tmp_path / "mixed.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return MixedPromptDataset(path, lambda text: [ord(sign) for sign in text], 1000, check)
+
+
+def test_translations_and_questions_are_read_from_one_file(tmp_path):
+    task = {"source": "zwei", "src_lang": "de", "trg_lang": "en", "reference": "two"}
+    prompt = "<|im_start|>user\n2 + 2?<|im_end|>\n<|im_start|>assistant\n"
+    items = mixed(
+        tmp_path,
+        {"src": "say zwei", "tgt": json.dumps(task)},
+        {"src": "say zwei", "tgt": json.dumps(task), "data_source": "flores"},
+        {"src": prompt, "tgt": "4", "data_source": "openai/gsm8k"},
+        {"src": prompt, "tgt": "4", "data_source": "a", "question": "Two and two?"},
+    )
+    assert [item.task for item in items] == [
+        TranslationTask("zwei", "de", "en", "two", "translation"),
+        TranslationTask("zwei", "de", "en", "two", "flores"),
+        TranslationTask("2 + 2?", "", "", "4", "openai/gsm8k"),
+        TranslationTask("Two and two?", "", "", "4", "a"),
+    ]
+
+
+def test_a_row_that_no_judge_can_use_is_told_with_its_line(tmp_path):
+    with pytest.raises(UserError, match=r"mixed.jsonl line 1: 'tgt' is not a translation task in JSON, and there"):
+        mixed(tmp_path, {"src": "2 + 2?", "tgt": "4"})
+    with pytest.raises(UserError, match=r"line 1: 'data_source' is 3; give text"):
+        mixed(tmp_path, {"src": "2 + 2?", "tgt": "4", "data_source": 3})
+
+    def refuse(task):
+        raise UserError("nobody knows")
+
+    with pytest.raises(UserError, match="line 1: nobody knows"):
+        mixed(tmp_path, {"src": "2 + 2?", "tgt": "4", "data_source": "a"}, check=refuse)
