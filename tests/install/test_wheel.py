@@ -94,7 +94,7 @@ def test_from_an_empty_environment_to_a_folder_in_which_training_can_start(bare,
     work = tmp_path / "work"
     assert (work / TINY).read_bytes() == (ROOT / TINY).read_bytes()
     assert "prompts per rollout" in run(grrm, "plan", TINY, "--nproc", "2", cwd=work)
-    for script in ("run_rl", "run_sft", "run_reward"):
+    for script in ("run_rl", "run_sft", "run_dpo", "run_reward"):
         usage = run(bare, "-m", f"grrm.{script}", "--help", cwd=work)
         assert f"{script}.py" in usage
         assert run(bare, f"llm/alignment/grrm/{script}.py", "--help", cwd=work) == usage

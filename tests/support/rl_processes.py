@@ -82,7 +82,14 @@ def one_rank(command: list[str]) -> list[str]:
 
 def two_ranks(command: list[str], logs: Path) -> list[str]:
     """Run on two processes through Paddle's launcher."""
-    launcher = [sys.executable, "-m", "paddle.distributed.launch", "--nproc_per_node", "2", "--log_dir", str(logs)]
+    return on_ranks(2, command, logs)
+
+
+def on_ranks(n: int, command: list[str], logs: Path) -> list[str]:
+    """Run on `n` processes, through Paddle's launcher where that is more than one."""
+    if n == 1:
+        return one_rank(command)
+    launcher = [sys.executable, "-m", "paddle.distributed.launch", "--nproc_per_node", str(n), "--log_dir", str(logs)]
     return [*launcher, *command]
 
 
@@ -109,3 +116,14 @@ def metrics_of(output: Path) -> list[dict]:
 def rollouts_of(output: Path) -> list[dict]:
     """Every dumped rollout group."""
     return [json.loads(line) for line in (output / "rollouts/rollouts-rank000.jsonl").read_text().splitlines()]
+
+
+def killed_at(event: str, pattern: str, command: list[str]) -> list[str]:
+    """`command` for `one_rank` or `two_ranks`, whose processes are killed by SIGKILL at an event; see killed_at.py."""
+    return [str(Path(__file__).with_name("killed_at.py")), event, pattern, *command]
+
+
+def node(command: list[str], rank: int, master: str, logs: Path) -> list[str]:
+    """Run on node `rank` of two, with one process each, through Paddle's launcher."""
+    launcher = [sys.executable, "-m", "paddle.distributed.launch", "--master", master, "--nnodes", "2"]
+    return [*launcher, "--rank", str(rank), "--nproc_per_node", "1", "--log_dir", str(logs / str(rank)), *command]

@@ -12,6 +12,7 @@ from grrm.rewards.shaping import ShapingConfig, shape_rewards
 from grrm.rl.rollout import RolledGroup
 
 TASK = TranslationTask("zwei", "de", "en", "two")
+LABEL = "two, as the file has it"
 
 
 def rolled_group(
@@ -28,6 +29,7 @@ def rolled_group(
         token_ids=tokens,
         engine_logprobs=[np.full(length, -0.5, dtype=np.float32) for length in lengths],
         finish_reasons=["stop"] * len(lengths),
+        label=LABEL,
     )
     if scores is not None:
         statuses = tuple(Status.JUDGE_UNPARSABLE if score is None else Status.SCORED for score in scores)

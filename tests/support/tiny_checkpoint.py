@@ -1,4 +1,4 @@
-"""A Qwen2 checkpoint folder of a few kilobytes with random weights and a byte-level tokenizer."""
+"""A Qwen2 or Llama checkpoint folder of a few kilobytes with random weights and a byte-level tokenizer."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from pathlib import Path
 from grrm.data.bpe import train_bpe
 
 
-def write_tiny_checkpoint(folder: Path, *, max_positions: int = 1024, tie: bool = True) -> Path:
+def write_tiny_checkpoint(
+    folder: Path, *, max_positions: int = 1024, tie: bool = True, architecture: str = "qwen2"
+) -> Path:
     """Write the checkpoint and return its folder; the same numbers every time."""
     import paddle
-    from paddlenlp.transformers import Qwen2Config, Qwen2ForCausalLM
+    from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
     train_bpe(["user\nTranslate Guten Morgen\nassistant\nGood morning"], folder, 300)
-    config = Qwen2Config(
+    classes = {"qwen2": (Qwen2Config, Qwen2ForCausalLM), "llama": (LlamaConfig, LlamaForCausalLM)}
+    config_class, model_class = classes[architecture]
+    config = config_class(
         hidden_size=32,
         intermediate_size=48,
         num_hidden_layers=1,
@@ -24,7 +28,7 @@ def write_tiny_checkpoint(folder: Path, *, max_positions: int = 1024, tie: bool 
         tie_word_embeddings=tie,
     )
     paddle.seed(5)
-    model = Qwen2ForCausalLM(config)
+    model = model_class(config)
     model.save_pretrained(str(folder), safe_serialization=True)
     return folder
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import paddle
 from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from safetensors.numpy import save_file
 
 VOCAB = 97
 ARCHITECTURES = {"qwen2": (Qwen2Config, Qwen2ForCausalLM), "llama": (LlamaConfig, LlamaForCausalLM)}
@@ -43,3 +46,18 @@ def naive_logits(model: Any, token_ids: Sequence[int]) -> np.ndarray:
     with paddle.no_grad():
         output = model(paddle.to_tensor([list(token_ids)]))
     return (output[0] if isinstance(output, tuple) else output).numpy().reshape(len(token_ids), -1)
+
+
+def save_as_hugging_face(model: Any, directory: Path) -> None:
+    """Rename the prefix, store linear weights (out, in), leave the tied head out: what transformers writes."""
+    tensors = {}
+    for name, tensor in model.state_dict().items():
+        if name == "lm_head.weight" and model.config.tie_word_embeddings:
+            continue
+        array = tensor.numpy()
+        is_linear = array.ndim == 2 and "embed_tokens" not in name
+        tensors[name.replace("qwen2.", "model.", 1)] = np.ascontiguousarray(array.T if is_linear else array)
+    directory.mkdir(exist_ok=True)
+    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    config = {**model.config.to_dict(), "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
+    (directory / "config.json").write_text(json.dumps(config))
