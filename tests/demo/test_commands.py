@@ -101,6 +101,7 @@ def test_scores_of_a_checkpoint_carry_what_the_report_reads():
             "src_lang": "it",
             "trg_lang": "de",
             "reference": "Rom",
+            "data_source": "",
             "greedy": "Rom",
             "sampled": ["Rom"],
             "greedy_response": "Rom",

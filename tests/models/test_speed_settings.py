@@ -14,6 +14,8 @@ from grrm.models.attention_ranges import dense_mask, flashmask_ends
 from grrm.models.packing import pack_rows
 from grrm.models.policy import policy_class
 
+# As PaddleNLP has it: a test that ran before may have put the CPU's form in its place.
+STOCK_ATTENTION = modeling.scaled_dot_product_attention
 SIZES = {
     "vocab_size": 61,
     "hidden_size": 32,
@@ -81,6 +83,7 @@ def stand_in(query: Any, key: Any, value: Any, startend_row_indices: Any, causal
 
 def test_flash_attention_is_asked_for_what_the_mask_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(F, "flashmask_attention", stand_in)
+    monkeypatch.setattr(modeling, "scaled_dot_product_attention", STOCK_ATTENTION)
     tokens = packed(np.random.default_rng(3))
     plain, flashing = (policy(use_flash_attention=flag) for flag in (False, True))
     flashing.reads_ranges = plain.reads_ranges = False

@@ -34,7 +34,7 @@ GOOD = {
         }
     ],
 }
-HEADER = "POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+HEADER = "POST /v1/score HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 @contextmanager

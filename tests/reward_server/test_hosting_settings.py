@@ -66,7 +66,7 @@ def test_settings_that_do_not_go_together_are_one_sentence(values, message):
 
 def test_a_missing_paddle_is_named_with_the_way_around_it(monkeypatch, tmp_path):
     monkeypatch.setattr("grrm.engine.options.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"pip install 'paddle-grrm\[train\]'.*'openai_urls'"):
+    with pytest.raises(UserError, match=r"pip install 'paddle-grrm\[cpu\]'.*'openai_urls'"):
         hosted(judge="gqm", model=str(tmp_path))
 
 

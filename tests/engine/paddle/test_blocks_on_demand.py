@@ -30,6 +30,13 @@ def drawn(model, prompts, params, blocks=None):
     return engine.generate(prompts, params), engine.cache_use
 
 
+def assert_same(found, wanted):
+    """The same tokens, and log-probabilities but for rounding: other rows beside one may change its last bit."""
+    for one, other in zip(found, wanted, strict=True):
+        assert (one.token_ids, one.finish_reason) == (other.token_ids, other.finish_reason)
+        np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-5)
+
+
 @given(SEEDS, st.integers(1, 14), st.sampled_from([1.0, 1.3]))
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_small_cache_draws_the_same_tokens_as_a_large_one(long_model, seed, blocks, penalty):
@@ -39,7 +46,7 @@ def test_a_small_cache_draws_the_same_tokens_as_a_large_one(long_model, seed, bl
     params = SamplingParams(90, temperature=0.9, seed=seed, stop_token_ids=(3,), repetition_penalty=penalty)
     wanted, whole = drawn(long_model, prompts, params)
     found, use = drawn(long_model, prompts, params, blocks)
-    assert found == wanted
+    assert_same(found, wanted)
     assert whole.n_set_aside == 0
     assert use.most_running <= whole.most_running
 
@@ -49,7 +56,7 @@ def test_sequences_that_grow_together_are_set_aside_and_finish(long_model):
     params = SamplingParams(130, seed=4)
     wanted, whole = drawn(long_model, prompts, params)
     found, use = drawn(long_model, prompts, params, blocks=9)
-    assert found == wanted
+    assert_same(found, wanted)
     assert (whole.most_running, whole.n_set_aside) == (8, 0)
     assert use.n_set_aside > 0
     assert use.whole == 3, "of up to 180 tokens, three blocks each"
@@ -58,19 +65,21 @@ def test_sequences_that_grow_together_are_set_aside_and_finish(long_model):
 
 def test_a_request_that_was_set_aside_can_be_followed_and_cancelled(long_model):
     engine = PaddleEngine(long_model, max_num_seqs=4)
-    engine._max_cache_bytes = 4 * engine._decoder.cache_bytes(BLOCK)
-    session = engine.open_session(3 * BLOCK)
-    session.add({number: Request([20 + number] * 10, SamplingParams(170), number) for number in (0, 1)})
+    row = 512 // BLOCK
+    engine._max_cache_bytes = row * engine._decoder.cache_bytes(BLOCK)
+    session = engine.open_session()
+    session.add({number: Request([20 + number] * 10, SamplingParams(240), number) for number in (0, 1, 2)})
     steps = 0
     while not session.n_set_aside:
         session.step()
         steps += 1
-    assert 10 + steps > 2 * BLOCK
-    tokens, logprobs = session.drawn(1, start=5)
+    assert 10 + steps > 2 * BLOCK, "three sequences of three blocks are more than eight"
+    (aside,) = session._set_aside
+    tokens, logprobs = session.drawn(aside, start=5)
     assert len(tokens) == len(logprobs) == steps - 5, "it waits with all that it has drawn"
-    session.cancel(1)
+    session.cancel(aside)
     ended = {}
     while not session.is_idle:
         ended.update(session.step())
-    assert list(ended) == [0]
-    assert session._tables.n_free == 4
+    assert set(ended) == {0, 1, 2} - {aside}
+    assert session._tables.n_free == row

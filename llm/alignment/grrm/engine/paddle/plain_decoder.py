@@ -15,7 +15,6 @@ import paddle
 import paddle.nn.functional as F
 from numpy.typing import NDArray
 from paddle import Tensor
-from paddle.incubate.nn.functional import fused_rms_norm
 
 from grrm.engine.block_cache import BlockTables
 from grrm.engine.paddle.weights import DecoderWeights, LayerWeights, Projection, collect_weights
@@ -182,7 +181,9 @@ class PlainDecoder:
         return hidden + _project(F.silu(gate) * up, layer.mlp_out)
 
     def _norm(self, hidden: Tensor, weight: Tensor) -> Tensor:
-        return fused_rms_norm(hidden, weight, None, self.weights.norm_epsilon, 1)[0]
+        # Not `fused_rms_norm`: Paddle's CPU kernel of it has AVX-512 instructions, which end the process elsewhere.
+        mean_square = (hidden * hidden).mean(-1, keepdim=True)
+        return hidden * paddle.rsqrt(mean_square + self.weights.norm_epsilon) * weight
 
     def _logits(self, hidden: Tensor) -> NDArray[np.float32]:
         normed = self._norm(hidden, self.weights.final_norm)
