@@ -48,7 +48,8 @@ struct Decoder {
 };
 
 // BLAS computes a row with the same bits whatever the other rows are only where their number is a multiple of this.
-// Products with matrices that were laid out do so for any number but one, which MKL hands to a routine for vectors.
+// Products with matrices that were laid out do so for any number but one, which MKL hands to a routine for vectors; that
+// holds with AVX-512, and elsewhere the last bits may differ.
 constexpr int64_t kRows = 16, kPackedRows = 2;
 
 GRRM_INLINE int64_t whole_rows(int64_t n, int64_t multiple = kRows) { return (n + multiple - 1) / multiple * multiple; }

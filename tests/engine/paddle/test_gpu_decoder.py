@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import paddle
 import pytest
-from support.fused_reference import block_attention, reference_operators
+from support.fused_reference import block_attention, reference_operators, rms_norm
 
 from grrm.engine.block_cache import BLOCK
 from grrm.engine.paddle.gpu_decoder import GpuDecoder
@@ -154,9 +154,8 @@ def test_calls_that_paddles_signature_refuses_fail_on_a_cpu_too(change, make_mod
 
 @pytest.mark.skipif(paddle.is_compiled_with_cuda(), reason="this Paddle has the kernel, and runs it in the tests above")
 def test_paddles_own_operator_takes_the_arguments_and_lacks_its_kernel_only(make_model):
-    decoder = GpuDecoder(
-        make_model("qwen2", **WIDE), replace(paddle_operators(), device="cpu", dtypes=(paddle.float32,))
-    )
+    here = replace(paddle_operators(), rms_norm=rms_norm, device="cpu", dtypes=(paddle.float32,))
+    decoder = GpuDecoder(make_model("qwen2", **WIDE), here)
     with pytest.raises(RuntimeError, match="kernel `block_multihead_attention` is not registered"):
         decoder.prefill(np.array([[1, 2]]), np.array([2]), decoder.new_cache(1, 16), np.array([0]), np.array([0]))
 
