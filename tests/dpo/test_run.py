@@ -24,6 +24,7 @@ from grrm.gqm.chat import EOS_TEXT, render_chatml
 from grrm.models.policy import load_policy
 from grrm.models.token_scores import score_responses
 from grrm.models.tokenizer import encoder, load_tokenizer, text_encoder
+from grrm.training import supervised_run
 
 TINY = CONFIGS / "dpo_tiny_argument.yaml"
 WORDS = ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht"]
@@ -66,7 +67,7 @@ def words_of(world: TinyWorld, data: Path, output: Path, **changes: str) -> list
 
 def train(words: list[str]) -> None:
     with paddle.utils.unique_name.guard(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dpo_run, "use_cpu_layers", lambda *_: None)
+        patch.setattr(supervised_run, "use_cpu_layers", lambda *_: None)
         dpo_run.train(load_config(DPOConfig, TINY, words))
 
 

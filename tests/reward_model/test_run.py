@@ -17,6 +17,7 @@ from grrm.config import RewardModelConfig, load_config
 from grrm.models.reward_models import load_reward_model, new_reward_model, score_groups
 from grrm.models.tokenizer import load_tokenizer
 from grrm.reward_model import run as reward_run
+from grrm.training import supervised_run
 from grrm.training.gold_groups import GroupEncoder, read_gold_groups
 
 RANKER, PAIRWISE = CONFIGS / "ranker_tiny_argument.yaml", CONFIGS / "rm_tiny_argument.yaml"
@@ -25,7 +26,7 @@ RANKER, PAIRWISE = CONFIGS / "ranker_tiny_argument.yaml", CONFIGS / "rm_tiny_arg
 @pytest.fixture(autouse=True)
 def _layers_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """`use_cpu_layers` changes PaddleNLP's classes for good, so other tests of this process would see it."""
-    monkeypatch.setattr(reward_run, "use_cpu_layers", lambda *_: None)
+    monkeypatch.setattr(supervised_run, "use_cpu_layers", lambda *_: None)
 
 
 def train(yaml: Path, overrides: list[str]) -> RewardModelConfig:

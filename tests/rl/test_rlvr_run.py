@@ -16,6 +16,7 @@ from grrm.config import RLConfig, SFTConfig, load_config
 from grrm.rewards.ranking_accuracy import ranking_score_reward
 from grrm.rl import run as rl_run
 from grrm.sft import run as sft_run
+from grrm.training import supervised_run
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +49,7 @@ def judge(world: TinyWorld, save_policy, tmp_path_factory: pytest.TempPathFactor
     }
     overrides = [text for key, value in settings.items() for text in (f"--{key}", value)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sft_run, "use_cpu_layers", lambda *_: None)  # it changes PaddleNLP's classes for good
+        patch.setattr(supervised_run, "use_cpu_layers", lambda *_: None)  # it changes PaddleNLP's classes for good
         sft_run.train(load_config(SFTConfig, CONFIGS / "sft_gqm_tiny_argument.yaml", overrides))
     return TinyWorld(folder, folder / "policy", convert_rl_gqm(groups, folder / "rl_gqm.jsonl", shuffle_augment=2).path)
 

@@ -21,12 +21,13 @@ from grrm.models.tokenizer import load_tokenizer
 from grrm.sft import run as sft_run
 from grrm.sft.trainer import SftCollator, SftTrainer
 from grrm.tracking.metrics_log import read_metrics
+from grrm.training import supervised_run
 
 
 @pytest.fixture(autouse=True)
 def _layers_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """`use_cpu_layers` changes PaddleNLP's classes for good, so other tests of this process would see it."""
-    monkeypatch.setattr(sft_run, "use_cpu_layers", lambda *_: None)
+    monkeypatch.setattr(supervised_run, "use_cpu_layers", lambda *_: None)
 
 
 def sft_settings(world: TinyWorld, tmp_path: Path, **settings: str) -> list[str]:

@@ -1,0 +1,121 @@
+"""What SFT, reward models and DPO have in common: from the arguments to the saved model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from grrm.config import RewardModelConfig, SFTConfig
+from grrm.config.batch_plan import supervised_steps
+from grrm.config.dpo_config import DPOConfig
+from grrm.config.training_arguments import StageArguments, training_arguments
+from grrm.data.dataset import held_out_split
+from grrm.models.cpu_layers import use_cpu_layers
+from grrm.models.lora import check_same_adapters, with_adapters
+from grrm.models.policy import freeze_layers
+from grrm.models.tokenizer import load_tokenizer
+from grrm.models.whole_weights import save_policy
+from grrm.parallel.gloo import support_gloo
+from grrm.parallel.lifeline import watch_peers
+from grrm.startup import freeze_gc
+from grrm.tracking.console import StepProgress
+from grrm.tracking.metrics_log import MetricsLog
+from grrm.training.checkpoints import (
+    check_resumable,
+    claim_output_dir,
+    read_marker,
+    resume_point,
+    save_final,
+    start_over,
+    train_or_load,
+)
+from grrm.training.model_setup import weights_dtype
+from grrm.training.trainer_log import quiet_paddlenlp
+
+Item = TypeVar("Item")
+SupervisedConfig = SFTConfig | RewardModelConfig | DPOConfig
+
+
+class SupervisedRun:
+    """This process's part of a run: its arguments and tokenizer, the step it goes on at, and its end.
+
+    Opening one joins the other processes and claims `output_dir`. Raises UserError as `training_arguments`,
+    `claim_output_dir` and `load_tokenizer`.
+    """
+
+    def __init__(self, config: SupervisedConfig) -> None:
+        support_gloo()
+        self._config = config
+        self.args: StageArguments = training_arguments(config)
+        use_cpu_layers(self.args.precision)
+        self._peers = watch_peers(self.args.world_size)
+        claim_output_dir(self.args.output_dir, self.args.world_size)
+        quiet_paddlenlp(self.args.output_dir, self.args.process_index == 0)
+        self.tokenizer = load_tokenizer(config.tokenizer_name_or_path or config.model_name_or_path or "")
+        self._checkpoint: Path | None = None
+        self._done = 0
+
+    def resume(self, n_rows: int) -> None:
+        """Count the steps of `n_rows` training rows, and find the checkpoint to go on at, if there is one.
+
+        Raises UserError for too few rows, and a checkpoint that these arguments cannot go on with.
+        """
+        self.args.max_steps = supervised_steps(self.args, self.args.dataset_world_size, n_rows)
+        self._checkpoint = resume_point(self.args)
+        state = read_marker(self._checkpoint) if self._checkpoint else {"step": 0}
+        self._done = state["step"]
+        if self._checkpoint and not self._is_finished:
+            check_resumable(self.args, self._checkpoint, state)
+        check_same_adapters(self._checkpoint, self._config)
+
+    def trainable(self, model: Any, *, has_head: bool = False) -> Any:
+        """`model` with the adapters that the configuration asks for, if any."""
+        return with_adapters(model, self._config, weights_dtype(self.args), self._config.seed, has_head=has_head)
+
+    def trainer_arguments(self, description: str) -> dict[str, Any]:
+        """What every trainer takes; the first process logs metrics and shows progress."""
+        start_over(self.args, self._checkpoint)
+        is_first = self.args.process_index == 0
+        progress = StepProgress(self.args.max_steps, initial=self._done, description=description) if is_first else None
+        return {
+            "args": self.args,
+            "tokenizer": self.tokenizer,
+            "metrics_log": MetricsLog(Path(self.args.output_dir), self._done + 1) if is_first else None,
+            "progress": progress,
+        }
+
+    def train(self, trainer: Any, save_model: Callable[[Any, str, Any], None] = save_policy) -> None:
+        """Train what is left to train, and leave the model and its tokenizer in `output_dir`."""
+        freeze_gc()
+        train_or_load(trainer, self._checkpoint, is_finished=self._is_finished)
+        if trainer.progress is not None:
+            trainer.progress.close()
+        save_final(trainer, self.args.output_dir, save_model)
+        self._peers.leave()
+
+    @property
+    def _is_finished(self) -> bool:
+        return self._done >= self.args.max_steps
+
+
+def prepare_policy(model: Any, config: SFTConfig | DPOConfig) -> None:
+    """Freeze the layers that `config` says, and compute activations again in the backward pass where it asks to."""
+    freeze_layers(model, config.frozen_layers)
+    if config.recompute:
+        model.recompute_enable()
+
+
+def read_split(
+    config: SupervisedConfig, read: Callable[[str], Sequence[Item]], prompt_of: Callable[[Item], Hashable]
+) -> tuple[Sequence[Item], Sequence[Item]]:
+    """(training, held-out) rows, `read` from the files of `config`; of one file, prompts stay on one side.
+
+    Raises UserError as `read`, and for a split that leaves nothing to train on.
+    """
+    rows = read(config.train_datasets)
+    if config.eval_datasets:
+        return rows, read(config.eval_datasets)
+    if not config.val_size:
+        return rows, ()
+    return held_out_split(rows, prompt_of, config.val_size, config.seed)
