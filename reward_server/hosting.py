@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,11 +12,10 @@ from grrm.engine.scheduler import BatchScheduler
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.languages import display_name
-from grrm.inference.judge_sources import open_mixture
+from grrm.inference.judge_sources import judge_over, open_mixture, options_over
 from grrm.judges.building import (
     ANSWER_JUDGES,
     REWARD_MODEL_JUDGES,
-    build_from_options,
     build_judge,
     needs_no_model,
     options_of,
@@ -127,15 +125,9 @@ def _open(settings: Settings) -> HostedJudge:
     deadline, counters = Deadline(), JudgeMetrics()
     model = open_judge_model(settings, deadline)
     opened, generator = model.opened, model.generator
-    if "prompt_length" in settings.judge_options and not opened.counts_tokens:
-        raise UserError(
-            "judge option 'prompt_length' counts tokens, which needs the folder of the tokenizer: set tokenizer, or "
-            "leave the option out"
-        )
-    options = options_of(settings.judge, settings.judge_options, opened.max_prompt_tokens or sys.maxsize)
-    judge = build_from_options(
-        generator, options, render=opened.render, special_tokens=opened.special_tokens, metrics=counters
-    )
+    values = settings.judge_options
+    place = "judge option '{}'"
+    judge = judge_over(opened, settings.judge, values, place=place, generator=generator, metrics=counters)
     return HostedJudge(
         judge,
         model=model_name(settings),
@@ -148,7 +140,7 @@ def _open(settings: Settings) -> HostedJudge:
         scheduler=model.scheduler,
         prompts_of=partial(
             prompts_from_options,
-            options=options,
+            options=options_over(opened, settings.judge, values),
             count_tokens=generator.count_tokens,
             render=opened.render,
             special_tokens=opened.special_tokens,

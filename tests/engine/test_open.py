@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from support.tiny_checkpoint import write_tiny_checkpoint
 
 from grrm.engine.api import SamplingParams
-from grrm.engine.open import open_generator, open_servers, stored_dtype
+from grrm.engine.open import open_generator, open_servers
 from grrm.engine.paddle.engine import PaddleEngine
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
@@ -22,7 +22,7 @@ from grrm.gqm.groups import Status, TranslationTask
 from grrm.inference.rank import RankSettings, build_generative_judge, group_of
 from grrm.inference.translate import TranslateSettings, translate_prompts
 from grrm.models import cpu_kernels
-from grrm.models.checkpoint import load_causal_lm, missing_parameters
+from grrm.models.checkpoint import load_causal_lm, missing_parameters, stored_dtype
 from grrm_reward_server.hosting import build_hosted_judge
 from grrm_reward_server.settings import Settings
 

@@ -24,6 +24,13 @@ def test_what_answers_from_outside_has_a_deadline():
     assert read(judge="json:loads").seconds == DEADLINE_S
 
 
+def test_a_checkpoint_that_writes_here_cannot_be_interrupted_and_needs_the_device():
+    local, served = read(judge="gqm", model="runs/grrm"), read(judge="gqm", model="grrm", urls=["http://127.0.0.1:1"])
+    assert (local.seconds, local.needs_device) == (None, True)
+    assert (served.seconds, served.needs_device) == (DEADLINE_S, False)
+    assert read(judge="chrf", fallback={"judge": "sqm", "model": "runs/sqm"}).needs_device
+
+
 def test_a_fallback_may_be_a_name():
     assert read(judge="json:loads", fallback="chrf").fallback.judge == "chrf"
 
@@ -39,7 +46,10 @@ def test_a_fallback_may_be_a_name():
         ({"judge": "chrf", "normalise": "max"}, "normalise is wrong: Input should be 'none', 'mean', 'std' or 'rank'"),
         ({"judge": "chrf", "deadline_s": 3}, "computes in this process and cannot be interrupted; remove deadline_s"),
         ({"judge": "chrf", "model": "x"}, "model has no effect with judge chrf"),
-        ({"judge": "gqm"}, "judge gqm needs urls"),
+        ({"judge": "gqm"}, "judge gqm needs urls or model"),
+        ({"judge": "gqm", "model": "x", "tokenizer": "y"}, "tokenizer has no effect without urls"),
+        ({"judge": "gqm", "model": "x", "deadline_s": 3}, "cannot be interrupted; remove deadline_s"),
+        ({"judge": "server", "model": "x"}, "model has no effect with judge server"),
         ({"judge": "gqm", "urls": ["nowhere"]}, "urls"),
         ({"judge": "gqm", "urls": ["http://a:1"], "options": {"permutation": 2}}, "did you mean 'permutations'"),
         ({"judge": "ranker"}, "judge ranker needs model"),

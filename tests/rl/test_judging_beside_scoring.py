@@ -64,6 +64,21 @@ def test_tokens_are_scored_while_the_judge_is_at_work():
     assert made._seconds["logprob"] >= 0.05
 
 
+def test_a_judge_with_the_device_to_itself_is_done_before_tokens_are_scored():
+    done = threading.Event()
+
+    def reward(groups):
+        time.sleep(0.05)
+        done.set()
+
+    made = maker(reward, lambda groups: scored.append(done.is_set()))
+    made.judges_by_phase, scored = True, []
+    made._generate(1)
+    assert scored == [True]
+    assert made._seconds["judge_waiting"] >= 0.05
+    assert made._seconds["judge_overlapped"] == 0
+
+
 def test_a_judge_that_fails_meanwhile_fails_the_rollout():
     def reward(groups):
         raise RewardServerError("http://judge", ["g0"], 3, "connection refused")

@@ -11,7 +11,7 @@ import pytest
 from support.rolled import LABEL, rolled_group
 from support.tiny_checkpoint import write_tiny_reward_model
 
-from grrm.config.keys.reward import RewardConfig
+from grrm.config import RLConfig
 from grrm.errors import UserError
 from grrm.gqm.groups import Status, Verdict
 from grrm.parallel.data_ranks import DataRanks
@@ -66,7 +66,7 @@ def settings(**changes):
         "reward_attempts": 2,
         "reward_groups_per_request": 8,
     }
-    return RewardConfig(**{**values, **changes})
+    return RLConfig(**{**values, **changes})
 
 
 def stage(args, overlong: OverlongConfig | None = None):

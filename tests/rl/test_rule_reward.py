@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from support.rolled import rolled_group
 
-from grrm.config.keys.reward import RewardConfig, RuleReward
+from grrm.config import RLConfig
+from grrm.config.keys.reward import RuleReward
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
 from grrm.rewards.failure_policy import FailurePolicy, RewardFailure
@@ -50,7 +51,7 @@ def rewarded(
 
 
 def test_argument_file_chooses_the_rule():
-    args = RewardConfig(use_rule_reward=True, rule_reward="ranking")
+    args = RLConfig(use_rule_reward=True, rule_reward="ranking")
     stage = build_rewarder(args, SHAPING, FailurePolicy(), "<eos>")
     rolled = judged("it is\nA > B = C", ground_truth="A > B = C")
     stage.reward([rolled])

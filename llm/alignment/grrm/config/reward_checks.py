@@ -55,7 +55,12 @@ def _check_judge_inside(config: RLConfig, given: Set[str], problems: Problems) -
             )
     if config.reward_sources is not None:
         with problems.noted():
-            read_sources(config.reward_sources)
+            sources = read_sources(config.reward_sources)
+            if config.reward_streaming and any(source.needs_device for source in sources):
+                problems.add(
+                    "reward_streaming has a judge work while samples are drawn, which one of reward_sources with a "
+                    "checkpoint in this process cannot; set it to false, or give that judge servers with urls."
+                )
         if outside or config.reward_model_name_or_path:
             problems.add(
                 "reward_sources are judges inside the trainer, beside use_rm_server, use_rule_reward or "

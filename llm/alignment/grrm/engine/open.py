@@ -117,6 +117,10 @@ class OpenedModel:
         """Tokens to text, special ones left out."""
         return lambda token_ids: str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
+    def alone(self, seed: int = 0) -> OpenedGenerator:
+        """A generator for one caller at a time, whose every call is a batch."""
+        return over_engine(self.engine, self.tokenizer, self.render, encode=self.encode, seed=seed)
+
     def shared(self, scheduler: BatchScheduler, deadline: Deadline) -> OpenedGenerator:
         """A generator for several threads at once, whose calls share the batch of `scheduler` until their deadline."""
         engine = SharedEngine(scheduler, deadline)
@@ -126,9 +130,8 @@ class OpenedModel:
 def open_checkpoint(
     directory: str | Path, *, chat_template: str = "chatml", seed: int = 0, **settings: Any
 ) -> OpenedGenerator:
-    """The model in a checkpoint folder, behind the Paddle engine; `settings` and errors as for `open_model`."""
-    opened = open_model(directory, chat_template=chat_template, **settings)
-    return over_engine(opened.engine, opened.tokenizer, opened.render, encode=opened.encode, seed=seed)
+    """The model in a checkpoint folder behind the Paddle engine, for one caller; the rest as for `open_model`."""
+    return open_model(directory, chat_template=chat_template, **settings).alone(seed)
 
 
 def open_model(
@@ -138,19 +141,21 @@ def open_model(
     dtype: str = AUTO_DTYPE,
     quiet: bool = False,
     memory_fraction: float | None = None,
+    free_memory_fraction: float | None = None,
     prefill_tokens: int | None = None,
     **settings: Any,
 ) -> OpenedModel:
     """The model in a checkpoint folder, or of a hub's name, behind a Paddle engine with these `settings`.
 
-    `memory_fraction` bounds its keys and values to that part of the device's memory, instead of `max_cache_bytes`.
+    `memory_fraction` bounds its keys and values to that part of the device's memory, instead of `max_cache_bytes`;
+    `free_memory_fraction` to that part of what is free of it when a call begins.
     What can be refused without the weights is refused before they are loaded. Raises UserError, one sentence, for a
     folder that is missing, of another architecture, without tokenizer or without the chat template asked for, whose
     weights are not whole, for a tokenizer with more tokens than the model, and for a dtype this device cannot run. With
     "auto" weights have the checkpoint's type on a GPU and float32 on a CPU. With bfloat16 on a CPU the kernels round
     what they multiply; the weights stay float32. `quiet` leaves no message of PaddleNLP but warnings.
     """
-    from grrm.models.checkpoint import check_checkpoint, load_causal_lm
+    from grrm.models.checkpoint import check_checkpoint, load_causal_lm, stored_dtype
 
     require_known("dtype", dtype, DTYPES)
     directory = _folder(directory, quiet)
@@ -174,6 +179,8 @@ def open_model(
     settings |= {} if prefill_tokens is None else {"prefill_tokens": prefill_tokens}
     if memory_fraction is not None:
         settings["max_cache_bytes"] = max(1, int(memory_fraction * device_memory_bytes()))
+    if free_memory_fraction is not None:
+        settings |= {"max_cache_bytes": None, "memory_fraction": free_memory_fraction}
     engine = PaddleEngine(model, precision=of_products, **settings)
     return OpenedModel(engine, tokenizer, render, turns_renderer(chat_template, tokenizer, directory))
 
@@ -252,10 +259,9 @@ def over_engine(
     encode: Callable[[str], list[int]] | None = None,
     seed: int = 0,
 ) -> OpenedGenerator:
-    """A generator over an engine that is open already and the tokenizer of its model.
+    """A generator over an engine that is open already and the tokenizer of its model, with its limit on prompts.
 
-    Its `max_prompt_tokens` is the limit on prompts, if it has any. Raises UserError for a tokenizer without a token to
-    stop at.
+    Raises UserError for a tokenizer without a token to stop at.
     """
     generator = EngineTextGenerator(engine, tokenizer, encode=encode, stop_token_ids=_stop_ids(tokenizer), seed=seed)
     longest = getattr(engine, "max_prompt_tokens", None)
@@ -266,12 +272,6 @@ def _folder(name: str | Path, quiet: bool) -> Path:
     if is_hub_name(str(name)):  # then paddle is imported, to look there
         prepare_paddle(quiet)
     return checkpoint_folder(name)
-
-
-def stored_dtype(config: Mapping[str, Any]) -> str:
-    """The type of weights that a config.json names: bfloat16 for half precision of either kind, else float32."""
-    named = config.get("dtype") or config.get("torch_dtype")
-    return "bfloat16" if named in ("bfloat16", "float16") else "float32"
 
 
 def _size(config: Mapping[str, Any], key: str, directory: Path) -> int:

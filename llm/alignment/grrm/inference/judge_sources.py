@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from grrm.engine.open import open_servers
+from grrm.engine.api import Engine
+from grrm.engine.open import OpenedGenerator, open_model, open_servers
 from grrm.errors import UserError
 from grrm.gqm.groups import Group, Verdict
 from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.building import REWARD_MODEL_JUDGES, build_from_options, build_judge, needs_no_model, options_of
 from grrm.judges.gated import GatedJudge
-from grrm.judges.interface import Judge
+from grrm.judges.interface import Judge, TextGenerator
 from grrm.judges.learned_metric import open_learned_metric
 from grrm.judges.metric_worker import METRIC_KINDS
+from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.mixture import MixtureJudge, Part
-from grrm.judges.options import LearnedMetricOptions, RewardModelOptions, read_options
+from grrm.judges.options import LearnedMetricOptions, RewardModelOptions, SQMOptions, read_options
 from grrm.judges.sources import DEADLINE_S, SERVER, JudgeSource
 from grrm.rewards.bearer import token_from_file
 from grrm.rewards.client import RewardClient
@@ -35,20 +38,53 @@ class ServerJudge:
         return self.client.score(groups)
 
 
-def open_mixture(sources: Sequence[JudgeSource], *, own_process: bool = True) -> MixtureJudge:
-    """The sources' judges as one. Raises UserError for a model, a server's address or an option that cannot be used.
+class PhasedJudge:
+    """A judge over an engine of this process, which is awake while groups are judged and asleep in between."""
 
-    `own_process` as for `open_reward_judge`.
+    def __init__(self, judge: Judge, engine: Engine, model: str) -> None:
+        self._judge, self._engine, self._model = judge, engine, model
+        self.name = judge.name
+
+    def judge(self, groups: Sequence[Group]) -> list[Verdict]:
+        """One verdict per group, order kept. Raises UserError where the model's logits are no numbers."""
+        self._engine.wake()
+        try:
+            return self._judge.judge(groups)
+        except FloatingPointError as error:
+            raise UserError(
+                f"judge {self.name} over '{self._model}' failed ({error}): its weights are damaged, or too large for "
+                "16 bits; get them again, or use a checkpoint in float32"
+            ) from error
+        finally:
+            self._engine.sleep()
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """The process that judges are opened in.
+
+    One of their own needs setting up, a trainer has seen to that itself. `memory_fraction` is the part of the memory
+    free when a judge begins to write that its keys and values may take; None for the engine's fixed size.
     """
-    parts = [_part(source, own_process) for source in sources]
+
+    is_own: bool = True
+    memory_fraction: float | None = None
+
+
+OWN_PROCESS = Process()
+
+
+def open_mixture(sources: Sequence[JudgeSource], process: Process = OWN_PROCESS) -> MixtureJudge:
+    """The sources' judges as one. Raises UserError for a model, a server's address or an option that cannot be used."""
+    parts = [_part(source, process) for source in sources]
     if len(parts) == 1:
         parts[0].required = True  # no other judge is there to leave a group to
     return MixtureJudge(parts)
 
 
-def _part(source: JudgeSource, own_process: bool, gates: Gates | None = None) -> Part:
+def _part(source: JudgeSource, process: Process, gates: Gates | None = None) -> Part:
     gates = read_gates(source.gates) if gates is None else gates
-    judge = open_judge(source, own_process=own_process)
+    judge = open_judge(source, process)
     return Part(
         GatedJudge(judge, gates) if gates.gates else judge,
         source.title,
@@ -56,11 +92,11 @@ def _part(source: JudgeSource, own_process: bool, gates: Gates | None = None) ->
         source.normalise,
         source.seconds,
         source.on_failure == "unscored",
-        None if source.fallback is None else _part(source.fallback, own_process, gates),
+        None if source.fallback is None else _part(source.fallback, process, gates),
     )
 
 
-def open_judge(source: JudgeSource, *, own_process: bool = True) -> Judge:
+def open_judge(source: JudgeSource, process: Process = OWN_PROCESS) -> Judge:
     """The judge of one source. Raises UserError as `open_mixture` does."""
     if needs_no_model(source.judge):
         return build_judge(source.judge, source.options)
@@ -70,8 +106,10 @@ def open_judge(source: JudgeSource, *, own_process: bool = True) -> Judge:
             source.judge,
             read_options(RewardModelOptions, source.options),
             chat_template=source.chat_template,
-            own_process=own_process,
+            own_process=process.is_own,
         )
+    if source.writes_here:
+        return _writing_here(source, process)
     seconds = OWN_SHARE * (source.seconds or DEADLINE_S)
     if source.judge in METRIC_KINDS:
         options = read_options(LearnedMetricOptions, source.options)
@@ -94,10 +132,48 @@ def _generative(source: JudgeSource, token: str | None, seconds: float) -> Judge
         read_timeout_s=seconds,
         unanswered="mark",
     )
-    if "prompt_length" in source.options and not opened.counts_tokens:
+    return judge_over(opened, source.judge, source.options, place=f"option {{}} of {source.title}")
+
+
+def _writing_here(source: JudgeSource, process: Process) -> Judge:
+    model = open_model(
+        str(source.model),
+        chat_template=source.chat_template,
+        free_memory_fraction=process.memory_fraction,
+        quiet=process.is_own,
+    )
+    judge = judge_over(model.alone(), source.judge, source.options, place=f"option {{}} of {source.title}")
+    return PhasedJudge(judge, model.engine, str(source.model))
+
+
+def judge_over(
+    opened: OpenedGenerator,
+    name: str,
+    values: Mapping[str, object],
+    *,
+    place: str,
+    generator: TextGenerator | None = None,
+    metrics: JudgeMetrics | None = None,
+) -> Judge:
+    """The generative judge called `name` with these options over an opened model, wherever that is.
+
+    `generator` stands in for the opened one; `place` says in a message what the option {} is called. Raises UserError
+    for a wrong option, and for a limit on prompts where their tokens cannot be counted.
+    """
+    if "prompt_length" in values and not opened.counts_tokens:
         raise UserError(
-            f"option prompt_length of {source.title} counts tokens, which needs the folder of the tokenizer: set "
-            "tokenizer, or leave the option out"
+            f"{place.format('prompt_length')} counts tokens, which needs the folder of the tokenizer: set tokenizer, "
+            "or leave the option out"
         )
-    options = options_of(source.judge, source.options, opened.max_prompt_tokens or sys.maxsize)
-    return build_from_options(opened.generator, options, render=opened.render, special_tokens=opened.special_tokens)
+    return build_from_options(
+        generator or opened.generator,
+        options_over(opened, name, values),
+        render=opened.render,
+        special_tokens=opened.special_tokens,
+        metrics=metrics,
+    )
+
+
+def options_over(opened: OpenedGenerator, name: str, values: Mapping[str, object]) -> SQMOptions:
+    """The options of the judge called `name`, prompts being no longer than the opened model takes."""
+    return options_of(name, values, opened.max_prompt_tokens or sys.maxsize)

@@ -32,7 +32,7 @@ class JudgeSource(BaseModel):
     judge: str  # a name of the registry, module:function, or `server`
     name: str = ""  # what metrics and dumps call it; "" stands for `judge`
     options: dict[str, Any] = {}  # the judge's own
-    model: str | None = None  # rm, ranker: the folder; a learned metric: as its library takes it; with urls: its name
+    model: str | None = None  # the folder; a learned metric: as its library takes it; with urls: its name there
     urls: list[str] = []  # reward servers of `server`, OpenAI-compatible servers of a generative judge; a pool
     token_file: str | None = None  # file with the servers' bearer token
     tokenizer: str | None = None  # with a generative judge: folder of the model's tokenizer
@@ -59,7 +59,19 @@ class JudgeSource(BaseModel):
     @property
     def is_outside(self) -> bool:
         """True where another process, or code that is not ours, answers: such a judge has a deadline."""
-        return self.judge in (SERVER, *GENERATIVE_JUDGES, *METRIC_KINDS) or is_plug_in(self.judge)
+        if self.judge in GENERATIVE_JUDGES:
+            return not self.writes_here
+        return self.judge in (SERVER, *METRIC_KINDS) or is_plug_in(self.judge)
+
+    @property
+    def writes_here(self) -> bool:
+        """True where the judge's own checkpoint writes its replies in the process that opens the mixture."""
+        return self.judge in GENERATIVE_JUDGES and not self.urls
+
+    @property
+    def needs_device(self) -> bool:
+        """True where it, or its fallback, writes here: nothing else may have the device meanwhile."""
+        return self.writes_here or (self.fallback is not None and self.fallback.needs_device)
 
     @property
     def seconds(self) -> float | None:
@@ -147,8 +159,16 @@ def _check_settings(source: JudgeSource) -> None:
     for name in (*_OF_SERVERS, "model", "tokenizer", "chat_template"):
         if name in source.model_fields_set and name not in allowed:
             raise UserError(f"{name} has no effect with judge {judge}; remove it.")
-    if "urls" in allowed and not source.urls:
-        raise UserError(f"judge {judge} needs urls; give the addresses of its servers.")
+    if judge == SERVER and not source.urls:
+        raise UserError("judge server needs urls; give the addresses of its servers.")
+    if source.writes_here:
+        if not source.model:
+            raise UserError(
+                f"judge {judge} needs urls or model; give the addresses of its servers, or its checkpoint's folder."
+            )
+        for name in ("token_file", "tokenizer"):
+            if name in source.model_fields_set:
+                raise UserError(f"{name} has no effect without urls, the model being a folder here; remove it.")
     if judge in REWARD_MODEL_JUDGES and not source.model:
         raise UserError(f"judge {judge} needs model; give the folder of the reward model.")
     if source.deadline_s is not None and not source.is_outside:

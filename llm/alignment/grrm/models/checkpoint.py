@@ -114,6 +114,12 @@ def share_rotary_tables(*models: Any) -> None:
         layer.self_attn.rotary_emb = first.self_attn.rotary_emb
 
 
+def stored_dtype(config: Mapping[str, Any]) -> str:
+    """The type of weights that a config.json names: bfloat16 for half precision of either kind, else float32."""
+    named = config.get("dtype") or config.get("torch_dtype")
+    return "bfloat16" if named in ("bfloat16", "float16") else "float32"
+
+
 def read_config(directory: Path) -> dict[str, Any]:
     """The checkpoint's config.json. Raises UserError when there is none, or it is not a JSON object."""
     if not directory.is_dir():

@@ -56,7 +56,8 @@ class ExperienceMaker:
     """Produces `Experience`s; `generation` counts the generation batches that went into them.
 
     With `start_next` the first batch of the next one is sampled ahead, and judged meanwhile where a server does that.
-    `generated` has the groups of the latest rollout, also when it failed on the way: then some may not be judged.
+    With `judges_by_phase` nothing is computed beside the judge, which is on this device. `generated` has the groups of
+    the latest rollout, also when it failed on the way: then some may not be judged.
     """
 
     prompts: Sequence[PromptItem]
@@ -70,6 +71,7 @@ class ExperienceMaker:
     budget: FailureBudget
     moments: RunningMoments | None = None
     normalize_advantage: bool = False
+    judges_by_phase: bool = False
     generation: int = 0
     generated: list[RolledGroup] = field(default_factory=list)
     _seconds: dict[str, float] = field(default_factory=dict)
@@ -194,8 +196,10 @@ class ExperienceMaker:
             groups = self._timed("rollout", lambda: self._sampled(batch.drawing.result))
             if not batch.is_judged:
                 rewards.put(groups)
+            waited = rewards.settle() if self.judges_by_phase else 0.0
+            self._count("judge_waiting", waited)
             self._timed("logprob", lambda: self.score_tokens(self._of_data_rank(groups)))
-            self._count("judge_overlapped", rewards.busy_s())
+            self._count("judge_overlapped", rewards.busy_s() - waited)
             try:
                 self._timed(
                     "judge_waiting",
@@ -281,12 +285,9 @@ class ExperienceMaker:
         return updates * repeats, denominators * repeats
 
     def _denominators(self, rows: Sequence[Row]) -> Denominators:
-        width = max(len(row.token_ids) for row in rows)
-        return count_denominators(
-            pad_right([row.mask_T for row in rows], width),
-            pad_right([row.advantages_T for row in rows], width),
-            width=self.config.max_dec_len,
-        )
+        width, longest = max(len(row.token_ids) for row in rows), self.config.max_dec_len
+        masks, advantages = [row.mask_T for row in rows], [row.advantages_T for row in rows]
+        return count_denominators(pad_right(masks, width), pad_right(advantages, width), width=longest)
 
     def _timed(self, phase: str, work: Callable[[], Result]) -> Result:
         started = time.perf_counter()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from grrm.config import RLConfig
 from grrm.config.keys.reward import RewardConfig
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
-from grrm.inference.judge_sources import ServerJudge, open_mixture
+from grrm.inference.judge_sources import Process, ServerJudge, open_mixture
 from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.building import build_judge
 from grrm.judges.gated import GatedJudge
@@ -31,7 +32,7 @@ logger = logging.getLogger(__name__)
 STARTUP_S = 15.0
 
 
-def build_rewarder(config: RewardConfig, shaping: ShapingConfig, policy: FailurePolicy, eos_text: str) -> Rewarder:
+def build_rewarder(config: RLConfig, shaping: ShapingConfig, policy: FailurePolicy, eos_text: str) -> Rewarder:
     """The reward stage that the argument file asks for."""
     if config.use_rule_reward:
         return RuleRewardStage(rule_reward_function(config.rule_reward), shaping, policy)
@@ -41,7 +42,7 @@ def build_rewarder(config: RewardConfig, shaping: ShapingConfig, policy: Failure
     return RewardStage(_gated(judge, config), shaping, policy)
 
 
-def routed_judge(config: RewardConfig) -> RoutedJudge:
+def routed_judge(config: RLConfig) -> RoutedJudge:
     """A judge for each kind of rows: those of reward_sources by their routes, and what needs no model.
 
     Translations without a source of their own have the judge that the other keys name. Raises UserError for a judge
@@ -53,7 +54,7 @@ def routed_judge(config: RewardConfig) -> RoutedJudge:
     judges: dict[str, Judge] = {
         route: build_judge("answer", {"rule": rule}) for route, rule in RULE_OF.items() if route not in by_route
     }
-    judges |= {route: open_mixture(sources, own_process=False) for route, sources in by_route.items()}
+    judges |= {route: _mixture(sources, config) for route, sources in by_route.items()}
     if TRANSLATION not in judges:
         judges[TRANSLATION] = _judge(config.model_copy(update={"reward_sources": None}))
     return RoutedJudge(judges, reward_routes(config).of_task)
@@ -83,7 +84,7 @@ def check_routed(config: RewardConfig) -> Callable[[TranslationTask], None]:
     return check
 
 
-def _judge(config: RewardConfig) -> Judge:
+def _judge(config: RLConfig) -> Judge:
     return ServerJudge(reward_client(config)) if config.use_rm_server else _judge_inside(config)
 
 
@@ -91,14 +92,24 @@ def _gated(judge: Judge, config: RewardConfig) -> Judge:
     return GatedJudge(judge, read_gates(config.reward_gates)) if config.reward_gates else judge
 
 
-def _judge_inside(config: RewardConfig) -> Judge:
+def _judge_inside(config: RLConfig) -> Judge:
     """The judge in this process. Raises UserError for one that cannot be opened."""
     if config.reward_sources is not None:
-        return open_mixture(read_sources(config.reward_sources), own_process=False)
+        return _mixture(read_sources(config.reward_sources), config)
     if config.reward_model_name_or_path is None:
         return build_judge(config.reward_judge)
     options = RewardModelOptions(prompt_type=config.reward_prompt_type)
     return open_reward_judge(config.reward_model_name_or_path, options=options, own_process=False)
+
+
+def _mixture(sources: Sequence[JudgeSource], config: RLConfig) -> Judge:
+    return open_mixture(sources, Process(is_own=False, memory_fraction=config.rollout_memory_fraction))
+
+
+def judges_by_phase(config: RewardConfig) -> bool:
+    """True where a judge writes its replies in this process, so that nothing else may have the device meanwhile."""
+    sources = read_sources(config.reward_sources) if config.reward_sources else ()
+    return any(source.needs_device for source in sources)
 
 
 def reward_client(config: RewardConfig) -> RewardClient:

@@ -45,10 +45,14 @@ class RewardStream:
         self.settle()
         self._result.get()
 
-    def settle(self) -> None:
-        """Return once the judge has done with all that was put; what it raised, `wait` will raise."""
+    def settle(self) -> float:
+        """Return once the judge has done with all that was put, after so many seconds of work.
+
+        What it raised, `wait` will raise.
+        """
         self._queue.put(None)
         self._result.wait()
+        return self._busy_s
 
     def __enter__(self) -> RewardStream:
         return self

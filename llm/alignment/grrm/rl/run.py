@@ -34,7 +34,7 @@ from grrm.rl.batch import pack_tokens
 from grrm.rl.experience_maker import ExperienceMaker
 from grrm.rl.held_out import Decoding, HeldOut, StopWhenNoBetter
 from grrm.rl.losses.config import PolicyLossConfig
-from grrm.rl.reward_sources import await_reward_server, build_rewarder, check_routed
+from grrm.rl.reward_sources import await_reward_server, build_rewarder, check_routed, judges_by_phase
 from grrm.rl.reward_stage import shaping_config
 from grrm.rl.rollout import RolloutWorker
 from grrm.rl.rollout_ahead import read_drawn
@@ -254,4 +254,5 @@ def build_maker(
         budget=FailureBudget(max_fraction=config.max_unscored_fraction),
         moments=RunningMoments() if config.normalize_reward else None,
         normalize_advantage=config.normalize_advantage,
+        judges_by_phase=judges_by_phase(config),
     )
