@@ -12,7 +12,6 @@ from flask import g, has_request_context, request
 from grrm.errors import UserError
 
 REQUEST_ID_HEADER = "X-Request-Id"
-FORMATS = ("text", "json")
 _USABLE_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 FIELDS = ("method", "route", "status", "milliseconds")
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, get_args
 
 import click
 
@@ -19,13 +21,9 @@ from grrm.judges.interface import Judge
 
 from .access import bind, read_token
 from .hosting import HostedJudge, build_hosted_judges
-from .logs import FORMATS, configure_logging
 from .running import leave, run_until_stopped
-from .settings import Settings, load_settings
+from .settings import LogFormat, Settings, load_settings
 from .tls import server_context
-
-if TYPE_CHECKING:
-    pass
 
 logger = logging.getLogger(__name__)
 LONGEST_TURN_S = 0.5
@@ -80,7 +78,7 @@ LONGEST_TURN_S = 0.5
     help="After SIGTERM, for the requests that were accepted.  [default: --judge-deadline-s]",
 )
 @click.option("--log-file", "--log_file", metavar="FILE", help="Write the log there as well as to stderr.")
-@click.option("--log-format", type=click.Choice(FORMATS), help="Lines of the log.  [default: text]")
+@click.option("--log-format", type=click.Choice(get_args(LogFormat)), help="Lines of the log.  [default: text]")
 @click.option("--certfile", metavar="FILE", help="Certificate chain in PEM form: the server then speaks HTTPS.")
 @click.option("--keyfile", metavar="FILE", help="Its private key, if that is not in the same file.")
 @click.option("--token-file", metavar="FILE", help="File with the token that clients must send.")
@@ -107,6 +105,8 @@ def main(
 
 def run(settings: Settings) -> None:
     """Serves the judge that the settings name until SIGTERM or SIGINT. Raises UserError when it cannot start."""
+    with _naming_missing_packages():
+        from .logs import configure_logging
     configure_logging(settings.log_file, settings.log_format)
     server_context(settings.certfile, settings.keyfile)  # whose mistakes are told before the model is loaded
     token = read_token(settings.token_file, settings.token_env)
@@ -128,13 +128,9 @@ def serve(
     Then it takes no more requests and ends once those it has are answered. Raises SystemExit 1 where `drain_timeout_s`
     or a second signal ended it before.
     """
-    try:
+    with _naming_missing_packages():
         from .app import RewardApp
         from .front import Front
-    except ImportError as error:
-        raise UserError(
-            f"the reward server needs the package {error.name}: install it with `pip install 'paddle-grrm[server]'`"
-        ) from error
     listener = listener or bind(settings.host, settings.port, token)
     app = RewardApp(settings, judge, token)
     front = Front(app.flask, settings, listener, app.refusal, app.metrics)
@@ -143,6 +139,16 @@ def serve(
     n_unanswered = run_until_stopped(front, allowed_s, app.begin_stopping)
     if n_unanswered or not all(map(_is_idle, app.judges)):
         leave(1 if n_unanswered else 0)
+
+
+@contextmanager
+def _naming_missing_packages() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise UserError(
+            f"the reward server needs the package {error.name}: install it with `pip install 'paddle-grrm[server]'`"
+        ) from error
 
 
 def _is_idle(hosted: HostedJudge) -> bool:

@@ -176,15 +176,11 @@ class JudgeService:
             with self._lock:
                 del self._calls_began_s[call]
         took_s = time.perf_counter() - start_s
-        self._metrics.add("grrm_judge_seconds_total", took_s)
-        self._metrics.observe("grrm_judge_call_seconds", took_s, judge=self._hosted.name)
-        self._metrics.observe("grrm_batch_groups", len(groups), judge=self._hosted.name)
-        for answer in answers:
-            if answer.attempts:
-                self._metrics.observe("grrm_reply_tokens", answer.tokens, judge=self._hosted.name)
         with self._lock:
             self._longest_call_s = max(self._longest_call_s or 0.0, took_s)
-            self._count(answers, is_cut_short=time.monotonic() >= until)
+            self._note_health(answers, is_cut_short=time.monotonic() >= until)
+            if CANARY not in groups:  # which no client sent
+                self._count(answers, took_s)
         return answers
 
     def _verdicts(self, groups: Sequence[Group], until: float) -> list[Verdict]:
@@ -197,15 +193,25 @@ class JudgeService:
             done += judge.judge(groups[len(done) : len(done) + GROUPS_AT_A_TIME])
         return done + [_late(group) for group in groups[len(done) :]]
 
-    def _count(self, answers: Sequence[WireVerdict], *, is_cut_short: bool) -> None:
-        statuses = Counter(candidate.status for answer in answers for candidate in answer.candidates)
+    def _note_health(self, answers: Sequence[WireVerdict], *, is_cut_short: bool) -> None:
+        statuses = {candidate.status for answer in answers for candidate in answer.candidates}
         if any(status.is_scored or status is Status.JUDGE_UNPARSABLE for status in statuses):
             self._has_answered = True
-        elif not is_cut_short and statuses.keys() & {Status.JUDGE_TIMEOUT, Status.JUDGE_UNREACHABLE}:
+        elif not is_cut_short and statuses & {Status.JUDGE_TIMEOUT, Status.JUDGE_UNREACHABLE}:
             self._has_answered = False
+
+    def _count(self, answers: Sequence[WireVerdict], took_s: float) -> None:
+        judge = self._hosted.name
+        self._metrics.add("grrm_judge_seconds_total", took_s)
+        self._metrics.observe("grrm_judge_call_seconds", took_s, judge=judge)
+        self._metrics.observe("grrm_batch_groups", len(answers), judge=judge)
+        for answer in answers:
+            if answer.attempts:
+                self._metrics.observe("grrm_reply_tokens", answer.tokens, judge=judge)
         scores = [c.score for answer in answers for c in answer.candidates if c.status is Status.SCORED]
         if self._alarm.watch(score for score in scores if score is not None):
             self._metrics.add("grrm_constant_score_alarms_total")
         self._metrics.add("grrm_groups_total", len(answers))
+        statuses = Counter(candidate.status for answer in answers for candidate in answer.candidates)
         for status, count in statuses.items():
             self._metrics.add("grrm_candidates_total", count, status=status.value)

@@ -18,6 +18,7 @@ from grrm.judges.sources import MIXTURE
 from grrm.rewards.validation import first_error
 
 Count = Annotated[int, Field(ge=1)]
+LogFormat = Literal["text", "json"]
 SPECIAL_TOKENS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>")
 
 
@@ -32,7 +33,7 @@ class HttpSettings(BaseModel):
     keyfile: str | None = None  # its private key, where that is not in the same file
     allowed_hosts: list[str] = []  # names that requests may call this server by; on loopback those of loopback
     log_file: str | None = None
-    log_format: Literal["text", "json"] = "text"
+    log_format: LogFormat = "text"
     token_file: str | None = None
     token_env: str | None = None
     header_timeout_s: Annotated[FiniteFloat, Field(gt=0)] = 10.0  # from the first byte of a request to its last header

@@ -133,7 +133,7 @@ def test_a_server_with_a_token_is_asked_with_it(tmp_path, tab):
     with reward_server("--port", "0", "--token-file", str(tmp_path / "token")) as (_, url):
         tab.open(f"{url}/")
         tab.wait_for("!document.getElementById('token-field').hidden")
-        assert "401" in text_of(tab, "#load-line")
+        tab.wait_for("document.getElementById('load-line').textContent.includes('401')")
         tab.run("document.getElementById('token').value = 's3cret'")
         judge(tab)
         assert text_of(tab, "#said") == "Judged by chrf"
