@@ -180,6 +180,27 @@ def test_plan_of_an_rl_file_tells_phases_cache_and_verdict():
     assert on_small["smallest layout that fits"].startswith("tensor_parallel_degree: 4, sequence_parallel: true")
 
 
+def test_a_judge_on_the_device_is_counted_with_its_weights_and_its_longest_reply(tmp_path):
+    sizes = json.loads((FOLDER / "tiny_model_config.json").read_text()) | {"hidden_size": 2048, "num_hidden_layers": 32}
+    sizes |= {"num_attention_heads": 32, "num_key_value_heads": 32, "max_position_embeddings": 4096}
+    (tmp_path / "config.json").write_text(json.dumps(sizes))
+    options = {"prompt_length": 1000, "max_new_tokens": 24}
+    sources = [{"judge": "gqm", "model": str(tmp_path), "options": options}, {"judge": "ranker", "model": "nowhere"}]
+    inside = ["--use_rm_server", "false", "--reward_server", "null", "--reward_sources", json.dumps(sources)]
+    found = values("grpo_grrm_argument.yaml", Machine(8, 80 * GIB), *inside)
+    alone = values("grpo_grrm_argument.yaml", Machine(8, 80 * GIB))
+    weights = 2 * model_shape(str(tmp_path)).numbers() / GIB
+    assert in_gib(found["judge gqm"]) >= round(weights, 2)
+    for phase in ("while updating", "while scoring", "while sampling, less the cache"):
+        assert in_gib(found[phase]) == pytest.approx(in_gib(alone[phase]) + in_gib(found["judge gqm"]), abs=0.02)
+    one = 1024 * 2 * 32 * 2048 * 2 / GIB  # positions, keys and values, layers, hidden, bytes
+    assert in_gib(found["KV cache of one reply of the judge"]) == pytest.approx(one, abs=0.006)
+    room = 0.7 * (80 - in_gib(found["while judging, less the cache"]))
+    assert int(found["judge's replies of full length at once"]) == pytest.approx(room / one, abs=2)
+    assert found["judge ranker"] == "unknown"
+    assert "while judging, less the cache" not in alone
+
+
 def test_plans_of_supervised_stages(tmp_path):
     rows = tmp_path / "rows.jsonl"
     rows.write_text("{}\n" * 640)

@@ -8,10 +8,11 @@ ZeRO (arXiv:1910.02054, section 3), what a layer keeps for its backward pass fol
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from grrm.config.judge_models import JudgeModel
 from grrm.config.layout import Layout
 from grrm.config.model_shape import ModelShape, Weight
 from grrm.config.rl_config import RLConfig
@@ -25,6 +26,7 @@ PREFILL_TOKENS = 4096  # of one prefill pass of the rollout engine
 HEAD_TOKENS = {"cpu": 256, "gpu": 1024}
 HEAD_COPIES = {"cpu": 1, "gpu": 5}
 HEAP_GAPS = 0.08  # of what a CPU's allocator hands out, which was measured from none to a quarter
+JUDGE_SEQUENCES = 256  # that a judge writes at a time, at most
 MOST_PACKED = 4 * GIB  # weights that the CPU decoder copies into the layout of its BLAS
 
 
@@ -70,6 +72,8 @@ class Memory:
     sequences: int  # that rollouts ask for; 0 without rollouts
     one_sequence: int  # bytes of a cache for the longest prompt and response
     not_recomputed: int  # activations without recompute
+    judging: tuple[Part, ...] = ()  # less the cache, of judges on this device that write
+    one_judged: int = 0  # bytes of a cache for a judge's longest prompt and reply
 
     def total(self, phase: Iterable[Part]) -> int:
         """What is held and what the phase adds; negative parts are released for it."""
@@ -78,12 +82,18 @@ class Memory:
     def peak(self, sequences: int) -> int:
         """The most bytes of any phase, with a cache for so many sequences of full length, or as many as are asked."""
         cached = min(sequences, self.sequences) * self.one_sequence
-        return max(self.total(self.update), self.total(self.scoring), self.total(self.rollout) + cached)
+        judged = self.total(self.judging) + sequences * self.one_judged
+        return max(self.total(self.update), self.total(self.scoring), self.total(self.rollout) + cached, judged)
 
     def sequences_within(self, limit: int, fraction: float) -> int:
         """Sequences of full length that a cache holds in a fraction of what rollouts leave free of `limit` bytes."""
         free = int(fraction * (limit - self.total(self.rollout)))
         return max(0, min(self.sequences, free // self.one_sequence)) if self.one_sequence else 0
+
+    def replies_within(self, limit: int, fraction: float) -> int:
+        """Replies of full length that a judge's cache holds in a fraction of what it leaves free of `limit` bytes."""
+        free = int(fraction * (limit - self.total(self.judging)))
+        return max(0, min(JUDGE_SEQUENCES, free // self.one_judged)) if self.one_judged else 0
 
 
 def memory_of(config: StageConfig, shape: ModelShape, layout: Layout, work: Workload) -> Memory:
@@ -102,6 +112,7 @@ def memory_of(config: StageConfig, shape: ModelShape, layout: Layout, work: Work
         *([Part("buffers of gradients", gradients, "to send them to other data ranks")] if copied else []),
         Part("optimizer states", states, f"{formats.state} bytes a weight, divided by {layout.sharding}"),
         Part("rotary tables", rotary_bytes(shape), f"{shape.positions:,} positions, for all layers"),
+        *_judges(work.judges, formats),
     ]
     whole = activations(shape, replace(layout, recompute=""), work.tokens, work.longest, formats)
     kept = activations(shape, layout, work.tokens, work.longest, formats)
@@ -118,11 +129,13 @@ def memory_of(config: StageConfig, shape: ModelShape, layout: Layout, work: Work
         chunk = min(work.scored_only, HEAD_TOKENS[formats.device]) * shape.vocabulary // layout.tensor
         scoring = (Part("scoring", passing + 4 * chunk * HEAD_COPIES[formats.device], f"{work.scored_only:,} tokens"),)
     rollout = _rollout(config, shape, layout, work, formats) if work.sequences else ()
+    judging, judged = _judging(work.judges, formats)
     if config.release_grads or "enable_release_grads" in config.sharding_parallel_config:
         released = (Part("gradients released", -gradients),)
         scoring, rollout = (*scoring, *released), (*rollout, *released) if rollout else ()
+        judging = (*judging, *released) if judging else ()
     one = sequence_bytes(shape, work.positions, formats) if work.sequences else 0
-    return Memory(tuple(held), update, scoring, rollout, work.sequences, one, whole)
+    return Memory(tuple(held), update, scoring, rollout, work.sequences, one, whole, judging, judged)
 
 
 def largest_shard(trained: Iterable[Weight], layout: Layout, is_even: bool) -> int:
@@ -234,3 +247,29 @@ def _rollout(
         targets = sum(weight.numbers for weight in shape.weights() if weight.name in work.lora_targets)
         copy.append(Part("weights without adapters", targets * formats.weight, "while theirs are merged"))
     return (*copy, Part("rollout pass", passing, f"{PREFILL_TOKENS:,} prompt tokens"))
+
+
+def _judges(judges: Iterable[JudgeModel], formats: Formats) -> Iterator[Part]:
+    """The weights of judges, which stay while the policy is trained."""
+    for judge in judges:
+        if judge.shape is not None:
+            n, width = judge.shape.numbers(), judge.weight(formats.device)
+            note = f"{n / 1e9:.2f} billion of {width} bytes, {judge.shape.name}"
+            yield Part(f"judge {judge.title}", n * width + rotary_bytes(judge.shape), note)
+
+
+def _judging(judges: Iterable[JudgeModel], formats: Formats) -> tuple[tuple[Part, ...], int]:
+    """The work of the judge that needs most of it, and the bytes of one sequence in its cache."""
+    found: tuple[tuple[Part, ...], int] = ((), 0)
+    for judge in judges:
+        if judge.shape is None or not judge.positions:
+            continue
+        width, shape = judge.weight(formats.device), judge.shape
+        own = replace(formats, weight=width, computed=width)
+        passing = one_pass(shape, Layout(), PREFILL_TOKENS, own) + 3 * 4 * JUDGE_SEQUENCES * shape.vocabulary
+        parts = [Part("judge's pass", passing, f"{PREFILL_TOKENS:,} prompt tokens")]
+        if formats.device == "cpu" and shape.numbers() * 4 <= MOST_PACKED:
+            parts.append(Part("judge's weights for its pass", shape.numbers() * 4, "in the layout of the BLAS"))
+        one = sequence_bytes(shape, judge.positions, own)
+        found = max(found, (tuple(parts), one), key=lambda one: sum(part.size for part in one[0]) + one[1])
+    return found

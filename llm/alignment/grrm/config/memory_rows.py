@@ -83,6 +83,17 @@ def memory_rows(
             ("  KV cache, all at full length", _gib(memory.sequences * memory.one_sequence), cache),
             _total("while sampling, less the cache", memory, memory.rollout),
         ]
+    if memory.judging:
+        rows += [
+            *_parts(memory.judging),
+            ("  KV cache of one reply of the judge", _gib(memory.one_judged), "the longest prompt and reply"),
+            _total("while judging, less the cache", memory, memory.judging),
+        ]
+    rows += [
+        (f"judge {judge.title}", "unknown", f"{judge.folder} is not here: its weights are not counted")
+        for judge in work.judges
+        if judge.shape is None
+    ]
     if isinstance(config, RewardModelConfig) and config.reward_model == "ranker":
         rows.append(("  groups", f"{CANDIDATES} candidates", "assumed"))
     return rows if limit is None else rows + _verdict(config, shape, layout, devices, limit)
@@ -122,6 +133,9 @@ def _verdict(
         n = written.sequences_within(limit, config.rollout_memory_fraction)
         note = f"rollout_max_num_seqs {written.sequences}; shorter ones leave room for more"
         rows.append(("sequences of full length at once", str(n), note))
+    if isinstance(config, RLConfig) and written.judging:
+        n = written.replies_within(limit, config.rollout_memory_fraction)
+        rows.append(("judge's replies of full length at once", str(n), "shorter ones leave room for more"))
     for n in (devices * 2**i for i in range(5)):
         found = smallest_layout(shape, layout, n, lambda other: fits(memory(other), limit))
         if found is not None:

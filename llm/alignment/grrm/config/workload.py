@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from grrm.config.dpo_config import DPOConfig
+from grrm.config.judge_models import JudgeModel, judge_models
 from grrm.config.model_shape import Weight
 from grrm.config.reward_model_config import RewardModelConfig
 from grrm.config.rl_config import RLConfig
@@ -22,6 +23,7 @@ class Workload:
 
     `tokens` of a micro-batch in rows of up to `longest`, of which `scored` meet the output layer; `scored_only` are
     those of a pass without gradient. Rollouts hold `sequences` of up to `positions` tokens; none where that is 0.
+    `judges` have their models on the same device.
     """
 
     tokens: int
@@ -35,6 +37,7 @@ class Workload:
     frozen: tuple[str, ...] = ()
     lora_rank: int = 0
     lora_targets: tuple[str, ...] = ()
+    judges: tuple[JudgeModel, ...] = ()
 
     @classmethod
     def of(cls, config: StageConfig, rows: int) -> Workload:
@@ -77,6 +80,7 @@ class Workload:
             positions=positions,
             has_reference=bool(config.kl_coeff or config.kl_loss_coeff),
             frozen_layers=config.frozen_layers,
+            judges=judge_models(config),
         )
 
     def trained(self, weights: Iterable[Weight], hidden: int) -> Iterator[Weight]:

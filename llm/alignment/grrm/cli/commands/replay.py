@@ -24,7 +24,7 @@ SHOWN = 5  # differences
     "--judge", "judge", metavar="NAME", help="Judge the groups again: a judge as in reward_sources, such as chrf."
 )
 @click.option("--judge-option", "options", multiple=True, metavar="NAME=VALUE", help="With --judge: an option of it.")
-@click.option("--model", help="With --judge: folder of a reward model, or with --url the model's name there.")
+@click.option("--model", help="With --judge: folder of its checkpoint, or with --url the model's name there.")
 @click.option("--url", "urls", multiple=True, help="With --judge: server to ask; several are a pool.")
 @click.option("--token-file", help="With --judge: file with the servers' token.")
 @click.option("--name", help="With --judge: what it is called in the report.  [default: the judge]")
