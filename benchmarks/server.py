@@ -110,8 +110,9 @@ def measure(workload: Workload) -> dict[str, Any]:
                     found = take_turn(server, path, files[path], connections, workload)
                     turns[server.name, path, connections].append(found)
                 if path == "/v1/score":
-                    found = take_turn(servers[0], path, files[path], connections, workload, repeat_id=True)
+                    found = take_turn(servers[0], path, files[path], connections, workload, options=("--repeat-id",))
                     turns[f"{servers[0].name}-repeated", path, connections].append(found)
+        probed = probe_turns(servers[1], files["/v1/score"], workload)
     sizes = {path: len(body) for path, body in bodies.items()}
     rows = [summary(*cell, turns, sizes, workload) for cell in turns]
     judged = next(row for row in rows if row["server"] == f"ours-{cheapest}")
@@ -123,7 +124,22 @@ def measure(workload: Workload) -> dict[str, Any]:
         "cheapest_judge_share": round(judges[cheapest] / judged["server_cpu_ms"], 2),
         "counted": "server_cpu_ms, client_cores (of one core) and the judge's share are CPU time, user's and system's",
         "rows": rows,
+        "readiness": probed,
     }
+
+
+def probe_turns(server: Server, body: Path, workload: Workload) -> list[dict[str, Any]]:
+    """How long `/readyz` takes, asked every 10 ms, while requests are scored: medians over rounds."""
+    rows = []
+    for connections in workload.connections:
+        found = [
+            take_turn(server, "/v1/score", body, connections, workload, options=("--probe", "/readyz"))
+            for _ in range(workload.rounds)
+        ]
+        kept = {key: round(median(one[key] for one in found), 2) for key in ("probe_p50_ms", "probe_p99_ms")}
+        row = {"server": server.name, "connections": connections, "probes": sum(int(one["probes"]) for one in found)}
+        rows.append(row | kept)
+    return rows
 
 
 def commands(judge: str) -> dict[str, list[str]]:
@@ -186,12 +202,12 @@ def _url(name: str, process: subprocess.Popen[bytes], log: Path) -> str:
 
 
 def take_turn(
-    server: Server, path: str, body: Path, connections: int, workload: Workload, *, repeat_id: bool = False
+    server: Server, path: str, body: Path, connections: int, workload: Workload, *, options: Sequence[str] = ()
 ) -> dict[str, float]:
     """What the client found, and the server's CPU milliseconds per request. Raises RuntimeError where it failed."""
     command = [sys.executable, ROOT / "benchmarks/server_load.py", server.url + path, body]
     command += ["--scores", workload.groups * workload.samples, "--connections", connections]
-    command += ["--seconds", workload.seconds, *(["--repeat-id"] if repeat_id else [])]
+    command += ["--seconds", workload.seconds, *options]
     before_s = cpu_s(server.pid)
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=_TURN_S)
     if done.returncode:
@@ -244,6 +260,11 @@ def show(result: dict[str, Any]) -> None:
             f"{row['requests_per_s']:8.1f} requests/s ({row['relative_to_flask']:5.2f} of {FLOOR}), "
             f"p50{row['p50_ms']:8.1f} ms, p99{row['p99_ms']:8.1f} ms, CPU{row['server_cpu_ms']:7.2f} ms a request, "
             f"client {row['client_cores']:.2f} cores"
+        )
+    for row in result["readiness"]:
+        print(
+            f"{row['server']:<16} GET /readyz beside {row['connections']:>3} connections: "
+            f"p50{row['probe_p50_ms']:7.1f} ms, p99{row['probe_p99_ms']:7.1f} ms"
         )
 
 

@@ -1,6 +1,6 @@
 """Loads a reward server over several connections for a while; a process of its own, beside the server's.
 
-    python benchmarks/server_load.py URL BODY --scores 256 [--connections 8] [--seconds 1] [--repeat-id]
+    python benchmarks/server_load.py URL BODY --scores 256 [--connections 8] [--seconds 1] [--repeat-id] [--probe PATH]
 
 Every connection is a thread that sends BODY, waits for the answer and sends the next. Where BODY holds `ID_MARK`, each
 request gets an id of its own there, or all the same one. Answers are kept and looked at when the clock has stopped: one
@@ -23,6 +23,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 ID_MARK = b"request-id-of-this-request"
+PROBE_EVERY_S = 0.01
 _TIMEOUT_S = 60.0
 _RECEIVE_BYTES = 2**18
 
@@ -63,10 +64,13 @@ class Connection:
         return received
 
 
-def load(url: str, body: bytes, n_scores: int, connections: int, seconds: float, repeat_id: bool) -> dict[str, Any]:
+def load(
+    url: str, body: bytes, n_scores: int, connections: int, seconds: float, repeat_id: bool, probe: str | None = None
+) -> dict[str, Any]:
     """Requests per second, latencies and how much of a core this process took, a request under way at the end included.
 
-    Raises WrongAnswer unless every answer has `n_scores` scores, and OSError where one takes longer than a minute.
+    With `probe`, a path, also how long GETs of it take meanwhile. Raises WrongAnswer unless every answer has `n_scores`
+    scores, and OSError where one takes longer than a minute.
     """
     parts = urlsplit(url)
     open_ones = [Connection(str(parts.hostname), int(parts.port or 80)) for _ in range(connections)]
@@ -88,11 +92,13 @@ def load(url: str, body: bytes, n_scores: int, connections: int, seconds: float,
             problems.append(error)
 
     threads = [threading.Thread(target=work, args=(connection,), daemon=True) for connection in open_ones]
+    probing = Probing(parts.netloc, probe) if probe else None
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     wall_s, cpu_s = time.perf_counter() - begin, time.process_time() - cpu_begin
+    probes = probing.end() if probing else {}
     for connection in open_ones:
         connection.close()
     if problems:
@@ -106,7 +112,46 @@ def load(url: str, body: bytes, n_scores: int, connections: int, seconds: float,
         "p50_ms": 1e3 * percentile(latencies_s, 50),
         "p99_ms": 1e3 * percentile(latencies_s, 99),
         "client_cores": cpu_s / wall_s,
+        **probes,
     }
+
+
+class Probing:
+    """Asks for a path every few milliseconds until `end`, as the probes of a cluster do, only more often."""
+
+    def __init__(self, address: str, path: str) -> None:
+        host, _, port = address.rpartition(":")
+        self._connection = Connection(host, int(port))
+        self._request = f"GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n".encode()
+        self._took_s: list[float] = []
+        self._problems: list[Exception] = []
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+        self._thread.start()
+
+    def _ask(self) -> None:
+        try:
+            while not self._ended.wait(PROBE_EVERY_S):
+                begin = time.perf_counter()
+                status, body = self._connection.exchange(self._request)
+                self._took_s.append(time.perf_counter() - begin)
+                if status != 200:
+                    raise WrongAnswer(f"HTTP {status} for a probe: {body[:300]!r}")
+        except (WrongAnswer, OSError) as error:
+            self._problems.append(error)
+
+    def end(self) -> dict[str, float]:
+        """Number of probes and their latencies. Raises WrongAnswer where one was not answered with 200."""
+        self._ended.set()
+        self._thread.join()
+        self._connection.close()
+        if self._problems:
+            raise self._problems[0]
+        return {
+            "probes": len(self._took_s),
+            "probe_p50_ms": 1e3 * percentile(self._took_s, 50),
+            "probe_p99_ms": 1e3 * percentile(self._took_s, 99),
+        }
 
 
 def request_maker(url: str, body: bytes, repeat_id: bool) -> Callable[[], bytes]:
@@ -156,9 +201,10 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--repeat-id", action="store_true")
+    parser.add_argument("--probe", metavar="PATH", help="ask for it meanwhile, every 10 ms")
     options = parser.parse_args()
-    body, n_scores = options.body.read_bytes(), options.scores
-    print(json.dumps(load(options.url, body, n_scores, options.connections, options.seconds, options.repeat_id)))
+    given = (options.scores, options.connections, options.seconds, options.repeat_id, options.probe)
+    print(json.dumps(load(options.url, options.body.read_bytes(), *given)))
 
 
 if __name__ == "__main__":

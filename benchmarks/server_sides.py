@@ -66,7 +66,8 @@ def _verdict(group: dict[str, Any]) -> dict[str, Any]:
 
 def serve_ours() -> None:
     """This project's server, logging as it does when its script starts it."""
-    from grrm_reward_server.main import configure_logging, serve
+    from grrm_reward_server.logs import configure_logging
+    from grrm_reward_server.main import serve
     from grrm_reward_server.settings import Settings
 
     configure_logging(None)

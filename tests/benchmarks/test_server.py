@@ -47,6 +47,8 @@ def test_every_server_answers_both_protocols_and_is_told_beside_the_bare_applica
         assert 0 < row["p50_ms"] <= row["p99_ms"]
     assert rows["flask-waitress", "/", 1]["relative_to_flask"] == 1
     assert len(capsys.readouterr().out.splitlines()) >= len(rows) + 5
+    assert [row["connections"] for row in result["readiness"]] == [1, 3]
+    assert all(row["probes"] > 0 and row["probe_p99_ms"] > 0 for row in result["readiness"])
 
 
 class Answering(BaseHTTPRequestHandler):
