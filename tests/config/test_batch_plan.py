@@ -27,6 +27,7 @@ def settings(**changes):
         "max_steps": 80,
         "num_train_epochs": 1.0,
         "dynamic_sampling": False,
+        "max_tokens_per_micro_batch": 0,
     }
     return SimpleNamespace(**{**values, **changes})
 

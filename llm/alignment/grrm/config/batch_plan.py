@@ -2,8 +2,9 @@
 
 One rollout draws `global_batch_size` prompts and samples each `rollout_n` times. Its rows are then used for
 `global_batch_size / global_mini_batch_size * update_iters` optimizer steps, each over `global_mini_batch_size`
-prompts spread over the data ranks and cut into micro-batches of `per_device_train_batch_size` rows. A prompt's rows
-stay on one rank. `max_steps` counts optimizer steps.
+prompts spread over the data ranks and cut into micro-batches of `per_device_train_batch_size` rows, or of as many as
+`max_tokens_per_micro_batch` has room for: then as many micro-batches as rows are planned, and most stay empty. A
+prompt's rows stay on one rank. `max_steps` counts optimizer steps.
 
 PaddleNLP multiplies its default for `global_mini_batch_size` (-1) by `rollout_n` once more, so that one optimizer step
 spans several rollouts; here -1 means `global_batch_size`, one step per rollout.
@@ -36,6 +37,7 @@ class BatchSettings(Protocol):
     max_steps: int
     num_train_epochs: float
     dynamic_sampling: bool
+    max_tokens_per_micro_batch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class BatchPlan:
     rollouts: int | None
     optimizer_steps: int | None
     max_tokens_per_row: int
+    micro_batch_tokens: int = 0  # above 0 a micro-batch holds so many, and there are at most as many as rows
 
     @property
     def gradient_accumulation_steps(self) -> int:
@@ -74,7 +77,7 @@ class BatchPlan:
     @property
     def max_tokens_per_micro_batch(self) -> int:
         """Upper bound of the tokens one rank holds in a forward pass."""
-        return self.micro_batch_rows * self.max_tokens_per_row
+        return self.micro_batch_tokens or self.micro_batch_rows * self.max_tokens_per_row
 
 
 def batch_plan(settings: BatchSettings, data_ranks: int, n_train_prompts: int | None = None) -> BatchPlan:
@@ -110,12 +113,13 @@ def batch_plan(settings: BatchSettings, data_ranks: int, n_train_prompts: int | 
         rows_per_rank=prompts // data_ranks * settings.rollout_n,
         prompts_per_update=mini,
         rows_per_update=mini * settings.rollout_n,
-        micro_batch_rows=settings.per_device_train_batch_size,
+        micro_batch_rows=1 if settings.max_tokens_per_micro_batch else settings.per_device_train_batch_size,
         micro_batches_per_update=micro_batches,
         updates_per_rollout=updates,
         rollouts=rollouts,
         optimizer_steps=None if rollouts is None else rollouts * updates,
         max_tokens_per_row=settings.max_prompt_len + settings.max_dec_len,
+        micro_batch_tokens=settings.max_tokens_per_micro_batch,
     )
 
 
@@ -175,6 +179,8 @@ def _mini_batch(settings: BatchSettings, data_ranks: int) -> int:
 
 def _micro_batches(settings: BatchSettings, mini: int, data_ranks: int) -> int:
     rows, micro = mini // data_ranks * settings.rollout_n, settings.per_device_train_batch_size
+    if settings.max_tokens_per_micro_batch:
+        return rows
     if rows % micro:
         near = nearest_values(micro, lambda fewer: rows % fewer == 0, rows)
         raise UserError(

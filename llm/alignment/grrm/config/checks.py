@@ -9,6 +9,7 @@ from pathlib import Path
 from grrm.config.batch_plan import BatchPlan, batch_plan, nearest_values
 from grrm.config.dpo_config import DPOConfig
 from grrm.config.evaluation_checks import check_evaluation
+from grrm.config.judge_models import judge_folders
 from grrm.config.key import keys_of
 from grrm.config.keys.optimization import EvaluationConfig
 from grrm.config.keys.rollout import RolloutConfig
@@ -16,7 +17,7 @@ from grrm.config.problems import Problems
 from grrm.config.reward_checks import check_overlong, check_reward_source, check_rule_reward
 from grrm.config.reward_model_config import RewardModelConfig
 from grrm.config.rl_config import RLConfig
-from grrm.config.rollout_checks import check_rollout_servers, check_sampling
+from grrm.config.rollout_checks import check_rollout_servers, check_sampling, check_token_budget
 from grrm.config.sft_config import SFTConfig
 from grrm.config.stage_config import StageConfig
 from grrm.config.values import is_hub_name
@@ -93,6 +94,7 @@ def check_rl(config: RLConfig, given: Set[str], problems: Problems) -> None:
     _check_lengths(config, problems)
     check_overlong(config, problems)
     check_sampling(config, problems)
+    check_token_budget(config, problems)
     check_rollout_servers(config, given, problems)
     check_reward_source(config, given, problems)
     check_rule_reward(config, given, problems)
@@ -260,6 +262,9 @@ def check_batches(
 
 def check_files(config: StageConfig, problems: Problems) -> None:
     """Notes data and models that are not on this machine."""
+    for folder in () if not isinstance(config, RLConfig) or problems.sentences else judge_folders(config):
+        if not Path(folder).is_dir() and not is_hub_name(folder):
+            problems.add(f"reward_sources names the model {folder!r}, which is no folder; train it or mend the path.")
     for key in keys_of(type(config)).values():
         path = getattr(config, key.name) if key.names else None
         if not path:

@@ -43,6 +43,11 @@ def judge_models(config: RLConfig) -> tuple[JudgeModel, ...]:
     return tuple(model for source in sources for model in _of_source(source, config))
 
 
+def judge_folders(config: RLConfig) -> list[str]:
+    """The folders of models that reward_sources names."""
+    return [model.folder for model in judge_models(config)] if config.reward_sources else []
+
+
 def _of_source(source: JudgeSource, config: RLConfig) -> Iterator[JudgeModel]:
     if source.writes_here:
         shown = (

@@ -61,8 +61,7 @@ def rl_rows(config: RLConfig, plan: BatchPlan, n_prompts: int | None) -> list[Ro
         ("rows per rollout", plan.rows_per_rollout, f"x rollout_n {config.rollout_n}"),
         ("rows per rollout and rank", plan.rows_per_rank, ""),
         ("rows per update", plan.rows_per_update, f"{plan.prompts_per_update} prompts, global_mini_batch_size"),
-        ("rows per micro-batch", plan.micro_batch_rows, "per_device_train_batch_size"),
-        ("micro-batches per update and rank", plan.micro_batches_per_update, "gradient accumulation, derived"),
+        *_micro_batch_rows(plan),
         ("updates per rollout", plan.updates_per_rollout, f"update_iters {config.update_iters}"),
         ("rollouts", UNKNOWN if plan.rollouts is None else plan.rollouts, length),
         ("optimizer steps", UNKNOWN if plan.optimizer_steps is None else plan.optimizer_steps, ""),
@@ -71,6 +70,16 @@ def rl_rows(config: RLConfig, plan: BatchPlan, n_prompts: int | None) -> list[Ro
         ("tokens per rollout, at most", plan.max_tokens_per_rollout, "over all ranks"),
     ]
     return _as_text(rows)
+
+
+def _micro_batch_rows(plan: BatchPlan) -> list[tuple[str, object, str]]:
+    n, name = plan.micro_batches_per_update, "micro-batches per update and rank"
+    if plan.micro_batch_tokens:
+        return [("rows per micro-batch", "as many as fit", "max_tokens_per_micro_batch"), (f"{name}, at most", n, "")]
+    return [
+        ("rows per micro-batch", plan.micro_batch_rows, "per_device_train_batch_size"),
+        (name, n, "gradient accumulation, derived"),
+    ]
 
 
 def supervised_rows(config: Supervised, data_ranks: int, n_rows: int | None) -> list[Row]:

@@ -27,6 +27,30 @@ def check_sampling(config: RLConfig, problems: Problems) -> None:
             )
 
 
+def check_token_budget(config: RLConfig, problems: Problems) -> None:
+    """Notes a budget too small for a row, and what counts on the same micro-batches on every rank."""
+    budget, longest = config.max_tokens_per_micro_batch, config.max_prompt_len + config.max_dec_len
+    if not budget:
+        return
+    if budget < longest:
+        problems.add(
+            f"max_tokens_per_micro_batch {budget} has no room for a row of max_prompt_len + max_dec_len {longest} "
+            "tokens; raise it, or lower these."
+        )
+    counting = {
+        "sequence_parallel": config.sequence_parallel,
+        "sharding stage2": "stage2" in config.sharding,
+        "sharding_parallel_config overlap": "overlap" in config.sharding_parallel_config,
+        "data_parallel_config overlap": "overlap" in config.data_parallel_config,
+    }
+    for name, is_on in counting.items():
+        if is_on:
+            problems.add(
+                f"max_tokens_per_micro_batch gives ranks different numbers of micro-batches, which {name} counts on; "
+                "turn it off, or use per_device_train_batch_size."
+            )
+
+
 def check_rollout_servers(config: RLConfig, given: Set[str], problems: Problems) -> None:
     """Notes servers that are missing, unused or malformed, and what they would do otherwise than asked."""
     if config.rollout_backend == "paddle":

@@ -71,10 +71,11 @@ class Workload:
     def _of_rl(cls, config: RLConfig, rows: int) -> Workload:
         positions = config.max_prompt_len + config.max_dec_len
         scoring = max(config.per_device_logprob_batch_size, 0)
+        budget = config.max_tokens_per_micro_batch
         return cls(
-            tokens=rows * positions,
+            tokens=budget or rows * positions,
             longest=config.max_length if config.share_prompt else positions,
-            scored=rows * config.max_dec_len,
+            scored=budget or rows * config.max_dec_len,
             scored_only=scoring * positions,
             sequences=config.rollout_max_num_seqs if config.rollout_backend == "paddle" else 0,
             positions=positions,

@@ -66,6 +66,14 @@ def lay_out(
     return pad_rows(prompts, responses, pad_id)
 
 
+def laid_out_tokens(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]], pack_tokens: int) -> int:
+    """Tokens of the batch that `lay_out` makes of these, padding included."""
+    if pack_tokens <= 0:
+        return len(prompts) * max(len(p) + len(r) for p, r in zip(prompts, responses, strict=True))
+    n_rows, width = _place_tightly(_packs(prompts, [response[:-1] for response in responses], pack_tokens), 0)
+    return n_rows * width
+
+
 def pad_rows(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]], pad_id: int) -> PackedTokens:
     """Lay out prompt + response rows, right-padded. Every prompt needs at least one token (it predicts the first)."""
     lengths = [len(prompt) + len(response) for prompt, response in zip(prompts, responses, strict=True)]

@@ -10,7 +10,6 @@ import numpy as np
 import paddle
 from numpy.typing import NDArray
 
-from grrm.config.keys.rollout import RolloutConfig
 from grrm.models.packing import PackedTokens, lay_out
 from grrm.models.token_scores import TokenScores
 from grrm.rl.experience import Row, pad_right
@@ -54,11 +53,6 @@ def make_batch(rows: Sequence[Row], pad_id: int, pack_tokens: int = 0) -> Batch:
         old_logprobs_RT=optional([row.old_logprobs_T for row in rows]),
         ref_logprobs_RT=optional([row.ref_logprobs_T for row in rows]),
     )
-
-
-def pack_tokens(config: RolloutConfig) -> int:
-    """The longest packed row the argument file allows: `max_length`, or 0 with `share_prompt` off."""
-    return config.max_length if config.share_prompt else 0
 
 
 @dataclass(slots=True)

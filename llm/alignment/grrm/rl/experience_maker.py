@@ -22,6 +22,7 @@ from grrm.rl.advantages.interface import AdvantageInputs, FloatArray
 from grrm.rl.advantages.moments import RunningMoments, batch_advantages
 from grrm.rl.experience import Row, advantage_inputs, pad_right, training_rows
 from grrm.rl.losses.aggregation import Denominators, count_denominators
+from grrm.rl.micro_batches import micro_batches_of, pack_tokens
 from grrm.rl.reward_stage import Rewarder
 from grrm.rl.reward_stream import RewardStream
 from grrm.rl.rollout import RolledGroup, RolloutWorker, check_complete
@@ -269,7 +270,7 @@ class ExperienceMaker:
 
         Mini-batches are cut before ranks are assigned, so an update sees the same groups with any number of ranks.
         """
-        size, micro = self.plan.prompts_per_update, self.plan.micro_batch_rows
+        size = self.plan.prompts_per_update
         updates: list[list[list[Row]]] = []
         denominators: list[Denominators] = []
         for start in range(0, len(groups), size):
@@ -279,7 +280,7 @@ class ExperienceMaker:
             # Groups of similar length share a micro-batch: less padding, same sums. A group's rows stay neighbours.
             mine.sort(key=lambda i: work[i])
             share = [row for i in mine for row in rows[start + i]]
-            updates.append([share[i : i + micro] for i in range(0, len(share), micro)])
+            updates.append(micro_batches_of(share, self.plan, pack_tokens(self.config)))
             denominators.append(self._denominators([row for i in members for row in rows[i]]))
         repeats = self.plan.updates_per_rollout // len(updates)
         return updates * repeats, denominators * repeats

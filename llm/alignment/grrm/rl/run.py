@@ -30,10 +30,10 @@ from grrm.parallel.lifeline import watch_peers
 from grrm.rewards.failure_policy import FailureBudget, FailurePolicy
 from grrm.rewards.rule_rewards import rule_reward_function
 from grrm.rl.advantages import ADVANTAGE_RULES, RunningMoments
-from grrm.rl.batch import pack_tokens
 from grrm.rl.experience_maker import ExperienceMaker
 from grrm.rl.held_out import Decoding, HeldOut, StopWhenNoBetter
 from grrm.rl.losses.config import PolicyLossConfig
+from grrm.rl.micro_batches import pack_tokens
 from grrm.rl.reward_sources import await_reward_server, build_rewarder, check_routed, judges_by_phase
 from grrm.rl.reward_stage import shaping_config
 from grrm.rl.rollout import RolloutWorker

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import paddle
 from paddlenlp.trainer import Trainer, TrainingArguments
 
 from grrm.config import RLConfig
@@ -20,11 +21,13 @@ from grrm.config.batch_plan import BatchPlan
 from grrm.errors import UserError
 from grrm.models.chunked_loss import chunked_loss
 from grrm.rewards.failure_policy import RewardFailure
-from grrm.rl.batch import BatchObjective, make_batch, pack_tokens
+from grrm.rl.batch import BatchObjective, make_batch
+from grrm.rl.experience import Row
 from grrm.rl.experience_maker import Experience, ExperienceMaker
 from grrm.rl.held_out import EvaluateFirst, HeldOut, StopWhenNoBetter
 from grrm.rl.losses.config import PolicyLossConfig
 from grrm.rl.metrics import StepMetrics, rollout_metrics
+from grrm.rl.micro_batches import pack_tokens
 from grrm.rl.records import aborted_records, group_records
 from grrm.rl.rollout_ahead import write_drawn
 from grrm.tracking.run_record import RunRecord
@@ -96,8 +99,21 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
         """Step indices instead of data: see `StepIndexLoader`."""
         return StepIndexLoader(self.plan.updates_per_rollout, self.plan.micro_batches_per_update)
 
+    def training_step(self, model: Any, inputs: StepIndex) -> Any:
+        """As Trainer's, and nothing where a budget of tokens left a micro-batch empty."""
+        if self._rows(inputs):
+            return super().training_step(model, inputs)
+        self.step_metrics.add({}, (0.0, 0.0, 0.0))
+        return paddle.zeros([])
+
     def _prepare_inputs(self, inputs: StepIndex) -> dict[str, Any]:
-        """Turn a step index into tensors, making a new rollout where one begins."""
+        """Turn a step index into tensors."""
+        assert self._experience is not None
+        batch = make_batch(self._rows(inputs), self.pad_id, pack_tokens(self.config))
+        return {"batch": batch, "denominators": self._experience.denominators[inputs.update]}
+
+    def _rows(self, inputs: StepIndex) -> list[Row]:
+        """The rows of a step index, of a new rollout where one begins."""
         if inputs.rollout != self._rollout:
             step = self.state.global_step + 1
             self._experience = self._make(step)
@@ -108,9 +124,7 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
                 self.maker.start_next()
             self._update_started = time.perf_counter()
         assert self._experience is not None
-        rows = self._experience.micro_batches[inputs.update][inputs.micro]
-        batch = make_batch(rows, self.pad_id, pack_tokens(self.config))
-        return {"batch": batch, "denominators": self._experience.denominators[inputs.update]}
+        return self._experience.micro_batches[inputs.update][inputs.micro]
 
     def _make(self, step: int) -> Experience:
         """The next rollout; of one that fails, the dump gets what there is."""

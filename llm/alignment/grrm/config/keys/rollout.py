@@ -159,6 +159,14 @@ class BatchConfig(Section):
         -1, "prompts of a generation pass of dynamic_sampling", means="-1: global_batch_size", unit="prompts"
     )
     max_gen_batches: int = key(32, "generation passes that a rollout may take", unit="passes", ge=1, le=10**6)
+    max_tokens_per_micro_batch: int = key(
+        0,
+        "tokens of a micro-batch, padding included, in place of per_device_train_batch_size rows",
+        means="0: count rows",
+        unit="tokens",
+        ge=0,
+        le=10**8,
+    )
     balance_batch: bool = key(False, "give all ranks about as many tokens")
     per_device_logprob_batch_size: int = key(
         -1,
