@@ -36,6 +36,30 @@ class FaultyJudge(TextMetricJudge):
 serve(Settings(port=0), FaultyJudge(), None)
 """
 
+MORTAL = """
+import os, signal, sys
+from grrm.judges.text_metric import TextMetricJudge
+from grrm_reward_server.main import serve
+from grrm_reward_server.settings import Settings
+
+marker, prefix = sys.argv[1:]
+
+
+class MortalJudge(TextMetricJudge):
+    def judge(self, groups):
+        if any(group.group_id.startswith(prefix) for group in groups):
+            try:
+                open(marker, "x").close()
+            except FileExistsError:
+                pass
+            else:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return super().judge(groups)
+
+
+serve(Settings(port=0), MortalJudge(), None)
+"""
+
 
 @contextmanager
 def reward_server(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
@@ -48,6 +72,16 @@ def reward_server(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]
 def faulty_server(fault: str, group_id: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A server that judges by chrF, but leaves one group "unscored" or fails with a "raise" on it."""
     with _serving(["-c", FAULTY, fault, group_id]) as served:
+        yield served
+
+
+@contextmanager
+def mortal_server(marker: Path, prefix: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server that judges by chrF. It is killed (SIGKILL) at the first group whose id begins with `prefix`.
+
+    Of several servers with the same `marker`, a file, only the first that gets such a group is; none where it is there.
+    """
+    with _serving(["-c", MORTAL, str(marker), prefix]) as served:
         yield served
 
 
