@@ -13,7 +13,7 @@ from grrm.gqm.groups import Candidate, Group, TranslationTask
 from grrm.rewards.client import RewardClient
 
 SLOW_SERVER = """
-import json, sys, time
+import json, sys, threading
 from grrm.gqm.groups import Status, Verdict
 from grrm_reward_server.main import serve
 from grrm_reward_server.settings import Settings
@@ -25,7 +25,7 @@ class SlowJudge:
     name = "slow"
 
     def judge(self, groups):
-        time.sleep(float(sys.argv[1]))
+        threading.Event().wait(float(sys.argv[1]))  # under libfaketime time.sleep fails when the clock jumps
         return [self.verdict([c.translation for c in group.candidates]) for group in groups]
 
     def verdict(self, texts):

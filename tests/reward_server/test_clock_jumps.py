@@ -1,0 +1,148 @@
+"""The machine's clock jumps while a server is at work: libfaketime changes it for the whole process, C code too."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import requests
+from support.reward_app import group, score_body
+from support.slow_server import SLOW_SERVER, check_right, make_client, make_groups
+
+pytestmark = pytest.mark.slow
+INSTALL = "apt-get install -y --no-install-recommends libfaketime"
+LIBRARIES = ("/usr/lib", "/usr/local/lib", "/usr/lib64")
+YEAR_S = 365 * 86400
+JUMPING_S = 8.0
+JUMPS = ("+3650d", "+0", "-3650d", "+1h", "-1h")
+JUMP_EVERY_S, PATIENCE_S = 0.7, 120.0
+
+
+class Clock:
+    """The offset of a process's clock from the machine's, in a file that libfaketime reads every second."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file, self._next = folder / "clock", folder / "clock.next"
+        self.set("+0")
+
+    def set(self, offset: str) -> None:
+        self._next.write_text(offset)
+        os.replace(self._next, self._file)
+
+    @contextmanager
+    def jumping(self):
+        """It jumps to and fro by years and hours all the while."""
+        stop = threading.Event()
+
+        def jump():
+            while not stop.is_set():
+                for offset in JUMPS:
+                    self.set(offset)
+                    stop.wait(JUMP_EVERY_S)
+
+        with ThreadPoolExecutor(1) as threads:
+            jumping = threads.submit(jump)
+            try:
+                yield
+            finally:
+                stop.set()
+                jumping.result(10)
+
+    def environment(self) -> dict[str, str]:
+        """What makes a process live by this clock; its monotonic clock stays right, as the kernel's does."""
+        found = [path for folder in LIBRARIES for path in Path(folder).rglob("faketime/libfaketimeMT.so.1")]
+        assert found, f"this test needs libfaketime: {INSTALL}"
+        return {
+            **os.environ,
+            "LD_PRELOAD": str(found[0]),
+            "FAKETIME_TIMESTAMP_FILE": str(self._file),
+            "FAKETIME_CACHE_DURATION": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "DONT_FAKE_MONOTONIC": "1",
+        }
+
+
+@pytest.fixture
+def clock(tmp_path):
+    return Clock(tmp_path)
+
+
+@contextmanager
+def server_by(clock, seconds, **settings):
+    """(process, URL) of a server of digits that takes `seconds` a call and lives by `clock`."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW_SERVER, str(seconds), "0", json.dumps(settings)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=clock.environment(),
+    )
+    try:
+        yield process, process.stdout.readline().split()[-1]
+    finally:
+        process.kill()
+        process.wait(10)
+        process.stdout.close()
+
+
+def server_times(url):
+    return [verdict["time_s"] for verdict in requests.get(f"{url}/v1/live", timeout=PATIENCE_S).json()["recent"]]
+
+
+def test_a_clock_that_jumps_by_ten_years_loses_no_verdict_and_ends_no_wait(clock):
+    groups, times = make_groups(100), []
+    with server_by(clock, 0.05, judge_wait_s=PATIENCE_S) as (process, url):
+        client = make_client(url, read_timeout_s=PATIENCE_S, deadline_s=PATIENCE_S, groups_per_request=5, max_connections=8)
+        with clock.jumping():
+            ends = time.monotonic() + JUMPING_S
+            while time.monotonic() < ends:
+                check_right(groups, client.score(groups))
+                times += server_times(url)
+        assert requests.get(f"{url}/readyz", timeout=PATIENCE_S).status_code == 200
+        counted = requests.get(f"{url}/metrics", timeout=PATIENCE_S).text
+        assert process.poll() is None
+    assert max(times) - min(times) > YEAR_S  # by the server's own clock: the jumps did reach it
+    assert 'code="503"' not in counted
+    assert 'code="504"' not in counted
+    assert "grrm_connections_closed_total{" not in counted
+
+
+def test_a_request_that_is_half_sent_when_the_clock_jumps_is_answered(clock):
+    body = json.dumps(score_body(group("g", "3", "7"))).encode()
+    header = b"POST /v1/score HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    whole = header % len(body) + body
+    with server_by(clock, 0.0) as (_, url):
+        address = ("127.0.0.1", int(url.rpartition(":")[2]))
+        for offset in ("+3650d", "-3650d"):
+            clock.set("+0")
+            with socket.create_connection(address, timeout=PATIENCE_S) as connection:
+                connection.sendall(whole[:-20])
+                time.sleep(0.2)
+                clock.set(offset)
+                time.sleep(2.5)  # past the server's next look at the clock, and then at what is late
+                connection.sendall(whole[-20:])
+                answer = connection.recv(65536)
+            assert answer.startswith(b"HTTP/1.1 200")
+            assert b'"score":7.0' in answer
+
+
+def test_work_that_was_accepted_is_answered_when_the_clock_jumps_while_the_server_stops(clock):
+    groups = make_groups(6)
+    with server_by(clock, 1.5, drain_timeout_s=PATIENCE_S) as (process, url), ThreadPoolExecutor(1) as threads:
+        verdicts = threads.submit(make_client(url, read_timeout_s=PATIENCE_S, deadline_s=PATIENCE_S, groups_per_request=6).score, groups)
+        while not requests.get(f"{url}/v1/live", timeout=PATIENCE_S).json()["running"]:
+            time.sleep(0.02)
+        with clock.jumping():
+            process.send_signal(signal.SIGTERM)
+            check_right(groups, verdicts.result(PATIENCE_S))
+            assert process.wait(PATIENCE_S) == 0
