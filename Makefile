@@ -5,13 +5,12 @@ JOBS ?= 2
 PYTEST = $(PY) -m pytest -n $(JOBS) --dist worksteal
 SEEDS ?= 1
 FRESH ?= 0
-MINUTES ?= 30
 FIRST_SEED ?= 1
 JUDGE ?= ranker
 MIN_COVERAGE := 95
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo study test test-slow test-scale lint audit soak format bench clean
+.PHONY: help install demo study test test-slow test-scale lint audit soak fuzz format bench clean
 
 help: ## show this list
 	@echo "usage: make TARGET [NAME=value ...]"
@@ -47,7 +46,10 @@ audit: install ## look up known vulnerabilities of the installed packages (asks 
 	@sh tools/audit.sh
 
 soak: install ## load a reward server for half an hour and watch its memory (MINUTES=30)
-	@$(PY) benchmarks/soak.py --minutes '$(MINUTES)'
+	@$(PY) benchmarks/soak.py --minutes '$(or $(MINUTES),30)'
+
+fuzz: install ## send what is nearly right to parsers, guard, application and server for ten minutes (MINUTES=10, SEED=1)
+	@$(PY) tests/fuzz.py --minutes '$(or $(MINUTES),10)' --seed '$(or $(SEED),1)'
 
 format: install ## put the code into the style that lint checks
 	@$(PY) -m ruff check --fix .

@@ -26,10 +26,9 @@ from waitress.server import TcpWSGIServer
 from waitress.task import ErrorTask, ThreadedTaskDispatcher
 from waitress.utilities import Error
 
-from grrm.rewards.protocol import Problem
-
 from .access import allowed_hosts
 from .metrics import Metrics
+from .problems import render_problem as render_as_json
 from .settings import HttpSettings
 from .tls import TlsSocket, server_context
 
@@ -46,10 +45,6 @@ REASONS = {401: "Unauthorized", 413: "Request Entity Too Large", 421: "Misdirect
 FOREIGN_HOST = "this server is not called that: use its own address, or name it in allowed_hosts"
 
 Admit = Callable[[str, str, str | None], tuple[int, str] | None]
-
-
-def _render_problem(status: int, message: str) -> bytes:
-    return Problem(error_code=status, error_msg=message).model_dump_json().encode()
 
 
 class Refusal(Error):  # type: ignore[misc]
@@ -170,6 +165,25 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
             self.handle_close()
 
 
+class _Once:
+    """A task that is forgotten as soon as it is begun: a thread keeps its last one for as long as it is idle."""
+
+    def __init__(self, task: Any) -> None:
+        self._task = task
+
+    def service(self) -> None:
+        task, self._task = self._task, None
+        task.service()
+
+    def cancel(self) -> None:
+        self._task.cancel()
+
+
+class _Dispatcher(ThreadedTaskDispatcher):  # type: ignore[misc]
+    def add_task(self, task: Any) -> None:
+        super().add_task(_Once(task))
+
+
 class Front(TcpWSGIServer):  # type: ignore[misc]
     """Serves `application` on `listener`, with what `settings` say of connections.
 
@@ -185,7 +199,7 @@ class Front(TcpWSGIServer):  # type: ignore[misc]
         listener: socket.socket,
         admit: Admit,
         metrics: Metrics,
-        render_problem: Callable[[int, str], bytes] = _render_problem,
+        render_problem: Callable[[int, str], bytes] = render_as_json,
     ) -> None:
         self.settings, self.admit, self.metrics = settings, admit, metrics
         self.render_problem = render_problem
@@ -206,7 +220,7 @@ class Front(TcpWSGIServer):  # type: ignore[misc]
             ident=None,
             url_scheme=self.scheme,
         )
-        dispatcher = ThreadedTaskDispatcher()
+        dispatcher = _Dispatcher()
         dispatcher.set_thread_count(adjustments.threads)
         place = (listener.family, listener.type, listener.proto, listener.getsockname())
         super().__init__(

@@ -79,3 +79,8 @@ def answer_defect(error: Exception) -> Response:
     return problem_response(
         500, f"the server failed, its log has the details under {reference_id}", reference_id=reference_id
     )
+
+
+def render_problem(status: int, message: str) -> bytes:
+    """A refusal as the JSON of its body."""
+    return Problem(error_code=status, error_msg=message).model_dump_json().encode()

@@ -12,6 +12,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from http.client import HTTPResponse
 from pathlib import Path
 
 import pytest
@@ -23,9 +24,10 @@ pytestmark = pytest.mark.slow
 INSTALL = "apt-get install -y --no-install-recommends libfaketime"
 LIBRARIES = ("/usr/lib", "/usr/local/lib", "/usr/lib64")
 YEAR_S = 365 * 86400
-JUMPING_S = 8.0
-JUMPS = ("+3650d", "+0", "-3650d", "+1h", "-1h")
-JUMP_EVERY_S, PATIENCE_S = 0.7, 120.0
+JUMPS = ("+3650d", "+0", "-3650d")
+JUMP_EVERY_S, PATIENCE_S = 1.1, 120.0  # the library looks once a second
+PATIENT = {"read_timeout_s": PATIENCE_S, "deadline_s": PATIENCE_S}
+HEADER = "POST /v1/score HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
 
 
 class Clock:
@@ -41,7 +43,7 @@ class Clock:
 
     @contextmanager
     def jumping(self):
-        """It jumps to and fro by years and hours all the while."""
+        """It jumps to and fro by ten years all the while."""
         stop = threading.Event()
 
         def jump():
@@ -102,12 +104,13 @@ def server_times(url):
 def test_a_clock_that_jumps_by_ten_years_loses_no_verdict_and_ends_no_wait(clock):
     groups, times = make_groups(100), []
     with server_by(clock, 0.05, judge_wait_s=PATIENCE_S) as (process, url):
-        client = make_client(url, read_timeout_s=PATIENCE_S, deadline_s=PATIENCE_S, groups_per_request=5, max_connections=8)
+        client = make_client(url, **PATIENT, groups_per_request=5, max_connections=8)
         with clock.jumping():
-            ends = time.monotonic() + JUMPING_S
-            while time.monotonic() < ends:
+            gives_up = time.monotonic() + PATIENCE_S
+            while (not times or max(times) - min(times) < YEAR_S) and time.monotonic() < gives_up:
                 check_right(groups, client.score(groups))
                 times += server_times(url)
+            check_right(groups, client.score(groups))
         assert requests.get(f"{url}/readyz", timeout=PATIENCE_S).status_code == 200
         counted = requests.get(f"{url}/metrics", timeout=PATIENCE_S).text
         assert process.poll() is None
@@ -119,8 +122,7 @@ def test_a_clock_that_jumps_by_ten_years_loses_no_verdict_and_ends_no_wait(clock
 
 def test_a_request_that_is_half_sent_when_the_clock_jumps_is_answered(clock):
     body = json.dumps(score_body(group("g", "3", "7"))).encode()
-    header = b"POST /v1/score HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-    whole = header % len(body) + body
+    whole = HEADER.format(len(body)).encode() + body
     with server_by(clock, 0.0) as (_, url):
         address = ("127.0.0.1", int(url.rpartition(":")[2]))
         for offset in ("+3650d", "-3650d"):
@@ -131,15 +133,16 @@ def test_a_request_that_is_half_sent_when_the_clock_jumps_is_answered(clock):
                 clock.set(offset)
                 time.sleep(2.5)  # past the server's next look at the clock, and then at what is late
                 connection.sendall(whole[-20:])
-                answer = connection.recv(65536)
-            assert answer.startswith(b"HTTP/1.1 200")
-            assert b'"score":7.0' in answer
+                answer = HTTPResponse(connection)
+                answer.begin()
+                assert answer.status == 200
+                assert b'"score":7.0' in answer.read()
 
 
 def test_work_that_was_accepted_is_answered_when_the_clock_jumps_while_the_server_stops(clock):
     groups = make_groups(6)
     with server_by(clock, 1.5, drain_timeout_s=PATIENCE_S) as (process, url), ThreadPoolExecutor(1) as threads:
-        verdicts = threads.submit(make_client(url, read_timeout_s=PATIENCE_S, deadline_s=PATIENCE_S, groups_per_request=6).score, groups)
+        verdicts = threads.submit(make_client(url, **PATIENT, groups_per_request=6).score, groups)
         while not requests.get(f"{url}/v1/live", timeout=PATIENCE_S).json()["running"]:
             time.sleep(0.02)
         with clock.jumping():

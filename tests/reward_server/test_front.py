@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import socket
 import statistics
@@ -18,7 +19,7 @@ from waitress import wasyncore
 from grrm.judges.building import build_judge
 from grrm_reward_server.access import bind, read_token
 from grrm_reward_server.app import RewardApp
-from grrm_reward_server.front import OTHER_FILES, Front, _within_file_limit
+from grrm_reward_server.front import OTHER_FILES, Front, _Channel, _within_file_limit
 from grrm_reward_server.settings import Settings
 
 GOOD = {
@@ -184,6 +185,22 @@ def test_connection_too_many_closes_the_oldest_that_is_half_open(limit):
         assert [is_closed(one) for one in half_open] == [True] * 13 + [False] * 7
         reason = "address_limit" if limit.endswith("address") else "connection_limit"
         assert closed_because_of(url, reason) >= 13
+
+
+def test_threads_that_wait_for_work_hold_neither_connections_nor_requests():
+    with serving() as url:
+        for number in range(20):  # each in another thread: the one that has waited longest is woken up
+            requests.post(f"{url}/v1/score", json=GOOD | {"request_id": str(number)}, timeout=30).raise_for_status()
+        give_up = time.monotonic() + 30
+        while len(left := connections_in_memory()) > 1 and time.monotonic() < give_up:  # the last one is being closed
+            del left
+            time.sleep(0.05)
+        assert len(left) <= 1
+
+
+def connections_in_memory():
+    gc.collect()
+    return [one for one in gc.get_objects() if isinstance(one, _Channel)]
 
 
 @pytest.mark.slow

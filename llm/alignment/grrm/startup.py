@@ -64,15 +64,26 @@ def keep_freed_memory() -> bool:
 
     Every operator allocates its result; handing megabytes back and faulting them in again page by page costs more than
     the arithmetic of small models. All blocks come from the heap: by size glibc lets that be asked up to 32 MB only.
-    Threads share one heap: with heaps of their own, each thread of a server would keep what its largest request took.
+    Threads share one heap, see `share_one_heap`.
     """
+    m_trim_threshold, m_mmap_max, never = -1, -4, -1
+    return _ask_malloc(m_mmap_max, 0) and _ask_malloc(m_trim_threshold, never) and share_one_heap()
+
+
+def share_one_heap() -> bool:
+    """Ask glibc for one heap for all threads; False where there is no glibc.
+
+    With heaps of their own, each thread of a server would keep what its largest request took.
+    """
+    m_arena_max = -8
+    return _ask_malloc(m_arena_max, 1)
+
+
+def _ask_malloc(parameter: int, value: int) -> bool:
     try:
-        mallopt = ctypes.CDLL(None).mallopt
+        return bool(ctypes.CDLL(None).mallopt(parameter, value))
     except (OSError, AttributeError, TypeError):
         return False
-    m_trim_threshold, m_mmap_max, m_arena_max = -1, -4, -8
-    never = -1
-    return bool(mallopt(m_mmap_max, 0)) and bool(mallopt(m_trim_threshold, never)) and bool(mallopt(m_arena_max, 1))
 
 
 def flush_denormals() -> bool:

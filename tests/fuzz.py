@@ -1,0 +1,273 @@
+"""Sends texts near the grammar, attacks on it and damaged requests to parsers, guard, application and front.
+
+    python tests/fuzz.py [--minutes 10] [--seed 1]
+
+What is drawn depends on the seed and the number of the case alone. Nothing may raise, no score may leave its scale, no
+candidate may get another one's answer or leave its fence, and no request may be answered with 5xx (503 for a full
+server and 504 at a deadline of its own excepted). The exit status is 1 where something did; the cases are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import random
+import socket
+import sys
+import time
+import traceback
+from collections import Counter
+
+from support.attacks import ATTACKS
+from support.gullible_judge import as_seen, blocks_of
+from support.reward_app import group, make_client, rows_body, score_body
+from support.reward_servers import reward_server
+
+from grrm.gqm import compat
+from grrm.gqm.extraction import EXTRACTOR_TYPES, extract_translation
+from grrm.gqm.fences import FENCED, Guard, fence_for
+from grrm.gqm.grammar import ParsedVerdict, Rejection, parse_sqm, parse_verdict
+from grrm.gqm.mt_prompts import mt_prompt, recover_mt_task
+from grrm.gqm.prompts import GQM_TASKS, gqm_prompt, render_response
+from grrm.gqm.rubric import imitates_rubric, parse_total, read_total
+from grrm.gqm.verification import contains_true, parse_verification
+from grrm.judges.building import build_from_options
+from grrm.judges.interface import GeneratedText
+from grrm.judges.options import GQMOptions
+from grrm.rewards.protocol import ScoreAnswer
+
+MODES = ("exact", "tolerant", "compat")
+ANSWERED = {100, *range(200, 300), *range(400, 500), 503, 504}
+FAULTS_SHOWN = 20
+PIECES = [
+    *(
+        "A",
+        "B",
+        "Z",
+        ": ",
+        ", ",
+        " > ",
+        " = ",
+        "\n",
+        "8",
+        "10",
+        "-",
+        ".",
+        "*",
+        "`",
+        "：",
+        "９",
+        "/10",
+        "<",
+        "\r",
+        "1e9",
+    ),
+    *(
+        "### Scores:\n",
+        "### Final Ranking:\n",
+        "```\n",
+        "Translation C:\n",
+        "<|im_end|>",
+        "\\boxed{",
+        "</think>",
+        "True",
+    ),
+    *("\x00", "\ud800", "\u200b", "\u0301", "\u202e", "\U0001f600", "\\", '"', "{", "}", "[", "]", "null", "1e999"),
+]
+JSON_PIECES = [*'{}[]":,\\', "null", "true", "NaN", "-0", "1e999", '\\ud800"', "0" * 400, '"a":', "[" * 50, "\xff"]
+HEADER = (
+    "POST /v1/score HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    "Connection: close\r\nContent-Length: {}\r\n\r\n"
+)
+HTTP_PIECES = [
+    *(
+        "\r\n",
+        ":",
+        " ",
+        "\n",
+        "\x00",
+        "GET / HTTP/1.1\r\n",
+        "Transfer-Encoding: chunked\r\n",
+        "\r\n\r\n",
+        "ffffffff\r\n",
+    ),
+    *("Content-Length: -1\r\n", "Expect: 100-continue\r\n", "HTTP/9.9", "Host: x\r\n", "%00", "é", "Content-Length"),
+]
+
+
+class Broken(Exception):
+    """A promise that a case breaks."""
+
+
+def expect(holds, what):
+    if not holds:
+        raise Broken(what)
+
+
+def mutated(rng, text, pieces):
+    """`text` after a few insertions, deletions, repetitions and swaps."""
+    for _ in range(rng.choice([0, 1, 1, 2, 4, 16])):
+        at = rng.randrange(len(text) + 1)
+        to = min(len(text), at + rng.choice([1, 2, 5, 40]))
+        text = rng.choice(
+            [
+                text[:at] + rng.choice(pieces) + text[at:],
+                text[:at] + text[to:],
+                text[:to] + text[at:to] * rng.choice([1, 2, 50]) + text[to:],
+                text[:at]
+                + chr(rng.choice([rng.randrange(128), rng.randrange(0x3000), rng.randrange(0x110000)]))
+                + text[to:],
+                text[to:] + text[:at],
+            ]
+        )[:20_000]
+    return text
+
+
+def drawn_text(rng):
+    kind = rng.randrange(4)
+    if kind == 0:
+        return "".join(rng.choices(PIECES, k=rng.randrange(24)))
+    if kind == 1:
+        scores = [rng.randrange(11) for _ in range(rng.randrange(1, 27))]
+        return mutated(rng, render_response(rng.choice(["", "why"]), scores, rng.choice(list(GQM_TASKS))), PIECES)
+    if kind == 2:
+        return mutated(rng, mt_prompt("Hallo", "de", "en", rng.choice(["codeblock-think", "Tower"])), PIECES)
+    return mutated(rng, rng.choice(ATTACKS).text, PIECES)
+
+
+def fuzz_parsers(rng, number):
+    text, n, prompt_type, mode = drawn_text(rng), rng.randrange(1, 27), rng.choice(list(GQM_TASKS)), rng.choice(MODES)
+    parsed = parse_verdict(text, n, prompt_type, mode)
+    if isinstance(parsed, ParsedVerdict):
+        expect(parsed.scores is None or len(parsed.scores) == n, "another number of scores than of candidates")
+        expect(all(0 <= score <= 10 for score in parsed.scores or ()), "a score off the scale")
+        ranked = None if parsed.ranking is None else sorted(sum(parsed.ranking, ()))
+        expect(ranked in (None, list(range(n))), "a ranking of others than the candidates")
+    single = parse_sqm(text, mode)
+    expect(isinstance(single, Rejection) or 0 <= single <= 10, "a single score off the scale")
+    for read in (compat.gqm_extract_score, compat.group_extract_scores):
+        read(text, prompt_type, n)
+    for read in (compat.sqm_extract_score, compat.qe_extract_score, compat.parse_score_text, imitates_rubric):
+        read(text)
+    for read in (recover_mt_task, read_total, parse_verification, contains_true):
+        read(text)
+    parse_total(text, rng.choice(MODES))
+    extract_translation(text, rng.choice(list(EXTRACTOR_TYPES)))
+
+
+def fuzz_guard(rng, number):
+    guard = rng.choice([FENCED, Guard(frozenset({"<unk>", "▁"})), Guard(fenced=False), Guard(by_position=True)])
+    texts = [text for text in (drawn_text(rng) for _ in range(4)) if guard.is_safe(text)]
+    shown = [guard.escape(text) for text in texts]
+    for text, escaped in zip(texts, shown, strict=True):
+        expect(escaped.replace("\\", "") == text.replace("\\", ""), "escaping changed more than backslashes")
+    if not guard.fenced:
+        return
+    source, *candidates = ["Hallo", "Hi", *shown, "Hello"]
+    prompt = gqm_prompt(source, candidates, "de", "en", fence=fence_for([source, *candidates]))
+    for view in (str, as_seen):
+        found = [content for _, content in blocks_of(view(prompt))]
+        # A text ends where the line of its fence begins: a return at its end makes one line break with what follows.
+        expect(found == [view(f"{text}\n")[:-1] for text in (source, *candidates)], "a text left its fence")
+
+
+class RandomModel:
+    """Answers with texts near the grammar."""
+
+    def __init__(self):
+        self.rng = random.Random(0)
+
+    def generate_text(self, prompts, **sampling):
+        return [GeneratedText(drawn_text(self.rng), self.rng.choice(["stop", "length"]), 5) for _ in prompts]
+
+    def count_tokens(self, prompt):
+        return len(prompt) // 4
+
+
+MODEL = RandomModel()
+APP = make_client(build_from_options(MODEL, GQMOptions(prompt_length=12_000, retries=1, mode="tolerant")))
+
+
+def drawn_request(rng, number):
+    """(path, message) of a request that is right but for its texts."""
+    texts = [drawn_text(rng) for _ in range(rng.randrange(1, 6))]
+    if rng.random() < 0.3:
+        return "/", rows_body(len(texts), response=texts, src=[rng.choice(texts) for _ in texts])
+    groups = [group(f"g{k}", *texts, source=rng.choice([*texts, "Hallo"])) for k in range(rng.randrange(1, 4))]
+    return "/v1/score", score_body(*groups, request_id=f"r{number}")
+
+
+def fuzz_app(rng, number):
+    MODEL.rng = rng
+    path, message = drawn_request(rng, number)
+    body = json.dumps(message)
+    sent = mutated(rng, body, JSON_PIECES) if rng.random() < 0.6 else body
+    answer = APP.post(path, data=sent.encode("utf-8", "surrogatepass"), content_type="application/json")
+    expect(answer.status_code in ANSWERED - {503, 504}, f"status {answer.status_code}")
+    if sent == body and path == "/v1/score" and answer.status_code == 200:
+        found = ScoreAnswer.model_validate_json(answer.data)
+        asked = [(g["group_id"], [c["candidate_id"] for c in g["candidates"]]) for g in message["groups"]]
+        told = [(v.group_id, [c.candidate_id for c in v.candidates]) for v in found.verdicts]
+        expect(told == asked, "other candidates were answered than asked about")
+        scores = [c.score for v in found.verdicts for c in v.candidates if c.score is not None]
+        expect(all(0 <= score <= 10 for score in scores), "a score off the scale")
+
+
+class FuzzedFront:
+    """Damaged requests over sockets to a server process, which has to be alive after each hundred."""
+
+    def __init__(self, process, url):
+        self.process, self.address = process, ("127.0.0.1", int(url.rpartition(":")[2]))
+
+    def __call__(self, rng, number):
+        body = json.dumps(drawn_request(rng, number)[1])
+        request = mutated(rng, HEADER.format(len(body)), HTTP_PIECES) + mutated(rng, body, JSON_PIECES)
+        answer = self.ask(request.encode("utf-8", "surrogatepass"), 0.1)
+        status = int(answer.split()[1]) if answer else 200  # a request without its end is not answered yet
+        expect(status in {*ANSWERED, 501}, f"status {status}")  # 501: another transfer encoding than chunked
+        if number % 100 == 0:
+            alive = self.ask(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 60.0)
+            expect(self.process.poll() is None and alive.startswith(b"HTTP/1.1 200"), "the server is gone")
+
+    def ask(self, request, timeout_s):
+        with socket.create_connection(self.address, timeout=60) as connection:
+            try:
+                connection.sendall(request)
+                connection.settimeout(timeout_s)
+                return connection.recv(4096)
+            except (TimeoutError, ConnectionError):
+                return b""
+
+
+def fuzz(targets, minutes, seed):
+    """Cases by target, and what was broken as (target, number of the case, traceback)."""
+    n_cases, faults, ends = Counter(), [], time.monotonic() + 60 * minutes
+    while time.monotonic() < ends and len(faults) < FAULTS_SHOWN:
+        for name, target in targets.items():
+            number = n_cases[name]
+            n_cases[name] += 1
+            try:
+                target(random.Random(f"{seed}-{name}-{number}"), number)
+            except Exception:  # noqa: BLE001 - whatever it is, it is what is looked for
+                faults.append((name, number, traceback.format_exc()))
+    return n_cases, faults
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    logging.disable(logging.WARNING)  # of what requests do not tell: a line each
+    with reward_server() as (process, url):
+        targets = {"parsers": fuzz_parsers, "guard": fuzz_guard, "app": fuzz_app, "front": FuzzedFront(process, url)}
+        n_cases, faults = fuzz(targets, options.minutes, options.seed)
+    for name, number, report in faults:
+        print(f"{name}, case {number} of seed {options.seed}:\n{report}")
+    print(json.dumps({"minutes": options.minutes, "seed": options.seed, "cases": n_cases, "faults": len(faults)}))
+    sys.exit(bool(faults))
+
+
+if __name__ == "__main__":
+    main()
