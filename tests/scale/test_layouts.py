@@ -35,6 +35,7 @@ LAYOUTS = {
     "tensor 2": (2, TENSOR),
     "tensor 2, sequence": (2, {**TENSOR, "sequence_parallel": "true"}),
     "tensor 2 x sharding 2": (4, {**TENSOR, "sharding": "stage1"}),
+    "tensor 2, sequence x sharding 2": (4, {**TENSOR, "sequence_parallel": "true", "sharding": "stage1"}),
 }
 LAUNCHES = 20
 ON = ("false", "true")
