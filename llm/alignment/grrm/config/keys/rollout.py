@@ -89,7 +89,7 @@ class RolloutConfig(Section):
     rollout_max_num_seqs: int = key(8, "rows a rank decodes at the same time", unit="rows", ge=1, le=10**6)
     rollout_memory_fraction: float = key(
         0.7,
-        "share of the memory free when a rollout begins, for keys and values; fewer rows run where that is short",
+        "share of the memory free when a rollout or a judge here begins, for keys and values; fewer rows run if short",
         gt=0,
         le=1,
     )
