@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 from grrm import startup
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 os.environ["OMP_NUM_THREADS"] = "1"
 startup.flush_denormals = lambda: False  # not in this process, where property tests draw such numbers
 startup.configure_process()
+
+# How long an example takes says more about what else the machine does than about the code.
+unhurried = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("unhurried", **unhurried)
+hypothesis.settings.load_profile("unhurried")
 
 # What a shell starts in the background ignores Ctrl-C, and so would the processes that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
