@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import json
+import platform
 import socket
 import statistics
 import threading
@@ -196,6 +198,24 @@ def test_threads_that_wait_for_work_hold_neither_connections_nor_requests():
             del left
             time.sleep(0.05)
         assert len(left) <= 1
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="heaps are glibc's")
+def test_threads_of_a_server_share_one_heap():
+    with reward_server() as (process, url):
+        for number in range(12):  # each in another thread
+            requests.post(f"{url}/v1/score", json=GOOD | {"request_id": str(number)}, timeout=30).raise_for_status()
+        assert heaps_of_threads(process.pid) == 0
+
+
+def heaps_of_threads(pid):
+    """How many heaps there are beside the first: each has 64 MiB of addresses of its own, most of them not in use."""
+    lines = [line.split() for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
+    areas = [(*(int(end, 16) for end in line[0].split("-")), line[1], line[4]) for line in lines]
+    return sum(
+        begin % 2**26 == 0 and end == rest and last == begin + 2**26 and (use, rest_use, inode) == ("rw-p", "---p", "0")
+        for (begin, end, use, inode), (rest, last, rest_use, _) in itertools.pairwise(areas)
+    )
 
 
 def connections_in_memory():
