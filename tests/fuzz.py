@@ -38,7 +38,7 @@ from grrm.judges.options import GQMOptions
 from grrm.rewards.protocol import ScoreAnswer
 
 MODES = ("exact", "tolerant", "compat")
-ANSWERED = {100, *range(200, 300), *range(400, 500), 503, 504}
+ANSWERED = {100, *range(200, 300), 308, *range(400, 500), 503, 504}  # 308: two slashes in a row
 FAULTS_SHOWN = 20
 PIECES = [
     *(
