@@ -13,13 +13,17 @@ from grrm.data.bpe import (
     START,
     corpus_texts,
     prompt_frames,
+    rubric_frames,
+    rubric_texts,
     train_bpe,
 )
 from grrm.data.convert import render_prompt
 from grrm.data.corpora.phrases import build_phrases
 from grrm.errors import UserError
+from grrm.gqm.chat import render_chatml
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.mt_prompts import MT_PROMPT_TYPES
+from grrm.gqm.rubric import rubric_prompt
 
 PROBES = [
     "",
@@ -89,6 +93,16 @@ def test_frames_are_what_prompts_of_a_type_share(prompt_type: str) -> None:
     for frame in prompt_frames(prompt_type):
         assert len(frame) > 3
         assert all(prompt.count(frame) == 1 for prompt in prompts)
+
+
+def test_the_prompts_of_a_rubric_judge_take_few_tokens_too(tmp_path: Path) -> None:
+    parquet, criteria = build_phrases(tmp_path, 40, 10, ["en", "de"], seed=1).train, "10 points for: {reference}"
+    texts, frames = rubric_texts(parquet, criteria), [*prompt_frames(), *rubric_frames()]
+    tokenizer = Tokenizer.from_file(str(train_bpe(texts, tmp_path / "tokenizer", 500, frames) / "tokenizer.json"))
+    prompt = render_chatml(rubric_prompt("Q", "C", "A"))
+    assert [tokenizer.id_to_token(i) for i in _ids(tokenizer, prompt)][1::2] == ["Q", "C", "A"]
+    assert tokenizer.decode(_ids(tokenizer, prompt), skip_special_tokens=False) == prompt
+    assert tokenizer.decode(_ids(tokenizer, "Total Score: 7/10")) == "Total Score: 7/10"
 
 
 def test_training_is_reproducible(tmp_path: Path, folder: Path) -> None:

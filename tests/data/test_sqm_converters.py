@@ -109,3 +109,19 @@ def test_rubric_rows_ask_for_a_total_and_hold_the_true_grade(tmp_path):
     assert column("rl-rubric") == ["1", "0.7", "0"]
     for reply, truth in zip(column("sft-rubric"), column("rl-rubric"), strict=True):
         assert grade_reward(reply, truth).score == 1.0
+
+
+def test_criteria_may_hold_the_reference_and_groups_become_questions_with_them(tmp_path):
+    groups = written(tmp_path, {"trg_text": "Hello."}, {"trg_text": None})
+    questions, conversations = tmp_path / "questions.parquet", tmp_path / "sft.jsonl"
+    for command, out in (("rubric-questions", questions), ("sft-rubric", conversations)):
+        words = ["data", command, str(groups), str(out), "--criteria", "10 points for: {reference}"]
+        result = CliRunner().invoke(grrm, words, catch_exceptions=False, standalone_mode=False)
+        assert "1 left out (1 x trg_text is not text)" in result.output
+    (row,) = pq.read_table(questions).to_pylist()
+    assert row["src_text"] == mt_prompt("Hallo", "de", "en", "Tower")
+    assert row["trg_text"] == "10 points for: Hello."
+    assert {name: row[name] for name in ("src_lang", "trg_lang", "mt_texts", "scores")}.items() <= GROUP.items()
+    # the judge is asked as it was trained
+    trained = {json.loads(line)["src"] for line in conversations.read_text(encoding="utf-8").splitlines()}
+    assert trained == {render_chatml(rubric_prompt(row["src_text"], row["trg_text"], text)) for text in row["mt_texts"]}

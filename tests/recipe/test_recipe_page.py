@@ -1,4 +1,4 @@
-"""docs/recipe.md and docs/eax.md line by line: each command is run, run with a tiny model on a CPU, or just read."""
+"""docs/recipe.md, docs/eax.md and docs/answers.md line by line: each command is run, run tiny on a CPU, or read."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ from support.documented import (
 from support.judge_rows import annotated_groups
 
 ROOT = Path(__file__).parents[2]
-PAGE, CHINESE, EAX = ROOT / "docs/recipe.md", ROOT / "docs/recipe_zh.md", ROOT / "docs/eax.md"
+PAGE, CHINESE = ROOT / "docs/recipe.md", ROOT / "docs/recipe_zh.md"
+PAGES = (PAGE, ROOT / "docs/eax.md", ROOT / "docs/answers.md")
 CONFIG = "llm/config/qwen/reward_server_grrm.yaml"
 LAUNCH = "python -m paddle.distributed.launch"
 FREE_PORTS: dict[str, str] = {}
 
 EXECUTED_HEADS = ("grrm doctor", "grrm data", "grrm plan", "grrm eval ranking", "grrm replay")
-EXECUTED_HEADS += ("grrm report", "grrm export", "grrm rank sampled", "grrm rank x2x_sampled")
+EXECUTED_HEADS += ("grrm report", "grrm export", "grrm rank sampled", "grrm rank x2x_sampled", "cat", "for")
 CHECKED_HEADS = ("python3 -m venv", "source", "pip install", "hf download")
 CHECKED_HEADS += (".venv-comet/bin/pip install", ".venv-bleurt/bin/pip install")
 
@@ -47,7 +48,7 @@ def on_one_process(words: list[str]) -> list[str]:
 
 
 def on_free_ports(words: list[str]) -> list[str]:
-    return [re.sub(r"\b87\d\d\b", lambda found: free_port(found[0]), word) for word in words]
+    return [re.sub(r"\b(?:87\d\d|800\d)\b", lambda found: free_port(found[0]), word) for word in words]
 
 
 def free_port(name: str) -> str:
@@ -113,7 +114,26 @@ SUBSTITUTIONS = (
         "margins of 1 and 2 of good samples: any difference, as no tiny model is good",
         give(min_margin=1e-6, min_winner_score=0),
     ),
-    Substitution((LAUNCH, "python reward_server/reward_server.py"), "ports: free ones", on_free_ports),
+    Substitution(
+        (LAUNCH, "python reward_server/reward_server.py", "grrm serve", "grrm rank answers.parquet"),
+        "ports: free ones",
+        on_free_ports,
+    ),
+    Substitution(
+        ("grrm data corpus phrases runs/rubric",),
+        "3,000 rows and 600 held out: 24 and 12",
+        give(train_rows=24, dev_rows=6, heldout_rows=6),
+    ),
+    Substitution(
+        ("python llm/alignment/grrm/run_sft.py", "python llm/alignment/grrm/run_rl.py"),
+        "150 to 400 steps, 16 to 32 rows each: two of four",
+        give(**STEPS, report_to="none", per_device_train_batch_size=4),
+    ),
+    Substitution(
+        ("python llm/alignment/grrm/run_rl.py",),
+        "32 prompts a rollout: four",
+        give(global_batch_size=4, per_device_train_batch_size=8),
+    ),
     Substitution(
         ("python reward_server/reward_server.py",),
         "replies of 8,192 tokens in bfloat16: 24 in float32",
@@ -153,7 +173,7 @@ def classified(page: Path) -> list[tuple[Command, str, list[str], list[str]]]:
     return [(one, *classify(one, EXECUTED_HEADS, CHECKED_HEADS, SUBSTITUTIONS)) for one in found]
 
 
-@pytest.mark.parametrize("page", [PAGE, EAX], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_of_the_page_is_in_a_class(page):
     assert len(classified(page)) > 12
 
@@ -206,14 +226,28 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     prompts = [mt_prompt(row["src_text"], row["src_lang"], row["trg_lang"], "codeblock-think") for row in rows]
     train_bpe([*prompts, *corpus_texts(train)], folder / "models/tiny", vocab_size=512)
     write_policy(folder / "models/tiny", max_position_embeddings=1024)
-    shutil.copytree(folder / "models/tiny", folder / "checkpoints/policy-7b")
+    for name in ("policy-7b", "rubric-7b", "tinyv-1.5b"):
+        shutil.copytree(folder / "models/tiny", folder / "checkpoints" / name)
+    questions_and_answers(folder)
     shutil.copy(train, folder / "train.parquet")
     return folder
 
 
+def questions_and_answers(folder: Path) -> None:
+    """Answers with their criteria, questions as verl reads them, and a line of translation data."""
+    from grrm.data.convert import convert_to_src_tgt
+
+    answers = {"src_text": "2 + 2?", "src_lang": "en", "trg_lang": "en", "trg_text": "4", "mt_texts": ["four", "five"]}
+    asked = {"data_source": "polaris_tinyv", "prompt": [{"role": "user", "content": "2 + 2?"}]}
+    asked |= {"reward_model": {"ground_truth": "4"}, "extra_info": {"question": "2 + 2?", "criteria": "10 for 4"}}
+    pq.write_table(pa.Table.from_pylist([answers] * 2), folder / "answers.parquet")
+    pq.write_table(pa.Table.from_pylist([asked] * 2), folder / "train_polaris.parquet")
+    convert_to_src_tgt(folder / "corpus/heldout.parquet", folder / "rl.jsonl", "Tower")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("page", [PAGE, EAX], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_of_the_page_works(workplace, page, capsys):
     """In order, each on what the earlier ones left; then the table of classes is printed."""
     servers: list[subprocess.Popen[str]] = []

@@ -118,7 +118,9 @@ def classify(
 
 
 def program(words: list[str]) -> list[str]:
-    """What runs a command: this interpreter for ours, the shell for loops."""
+    """What runs a command: this interpreter for ours, the shell for loops and for output that goes into a file."""
+    if ">" in words:
+        return ["bash", "-c", " ".join(words)]
     if words[0] == "grrm":
         return [sys.executable, "-m", "grrm.cli", *words[1:]]
     if words[0] == "for":

@@ -16,7 +16,7 @@ from grrm.cli.commands.preference import PREFERENCE_COMMANDS
 from grrm.cli.commands.rank import rank
 from grrm.cli.commands.replay import replay
 from grrm.cli.commands.report import report
-from grrm.cli.commands.rubric import rl_rubric, sft_rubric
+from grrm.cli.commands.rubric import rl_rubric, rubric_questions, sft_rubric
 from grrm.cli.commands.scorer import scorer
 from grrm.cli.commands.serve import serve
 from grrm.cli.commands.translate import translate
@@ -103,7 +103,7 @@ _NO_SUBCOMMAND: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 for command in (init, data, rank, translate, evaluate, scorer, replay, report, export, serve):
     grrm.add_command(command)
-for command in (*PREFERENCE_COMMANDS, sft_rubric, rl_rubric):
+for command in (*PREFERENCE_COMMANDS, sft_rubric, rl_rubric, rubric_questions):
     data.add_command(command)
 
 

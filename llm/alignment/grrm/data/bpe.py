@@ -12,10 +12,13 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 
 from grrm.data.atomic import atomic_path
 from grrm.data.convert import render_prompt
+from grrm.data.converters.sqm import question_and_criteria
 from grrm.data.parquet import read_rows
 from grrm.errors import UserError
+from grrm.gqm.chat import render_chatml
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.mt_prompts import mt_prompt
+from grrm.gqm.rubric import rubric_seams
 
 PAD, START, EOS = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 SPECIAL_TOKENS = (PAD, START, EOS)
@@ -70,6 +73,20 @@ def prompt_frames(prompt_type: str = "Tower") -> list[str]:
     begin = _shared_begin(prompts)
     end = _shared_begin([prompt[len(begin) :][::-1] for prompt in prompts])[::-1]
     return [frame for frame in (begin.rstrip(), end.lstrip()) if frame]
+
+
+def rubric_texts(parquet: Path, criteria: str) -> Iterator[str]:
+    """What a rubric judge of translations reads and writes for each row, all graded 7. Errors as in `read_rows`."""
+    for row in read_rows(parquet):
+        task = TranslationTask(row.src_text, row.src_lang, row.trg_lang, row.trg_text)
+        yield "\n".join(("user", *question_and_criteria(task, criteria), "assistant", "Total Score: 7/10"))
+
+
+def rubric_frames() -> list[str]:
+    """What all chat-templated prompts of a rubric judge have in common, as `prompt_frames`."""
+    begin, before_criteria, before_answer, end = rubric_seams()
+    head, tail = render_chatml("\0").split("\0")
+    return [head + begin, before_criteria, before_answer, end + tail]
 
 
 def _shared_begin(texts: Sequence[str]) -> str:

@@ -39,6 +39,12 @@ def rubric_prompt(question: str, criteria: str, answer: str) -> str:
     )
 
 
+def rubric_seams() -> tuple[str, str, str, str]:
+    """What every prompt has before the question, before the criteria, before the answer, and behind it."""
+    begin, before_criteria, before_answer, end = rubric_prompt("\0", "\0", "\0").split("\0")
+    return begin, before_criteria, before_answer, end
+
+
 def imitates_rubric(text: str) -> bool:
     """True if a line of the text is one that only the prompt or the judge may write."""
     return _PROTOCOL_LINE.search(unicodedata.normalize("NFKC", text).replace("’", "'")) is not None

@@ -56,11 +56,17 @@ def corpus(name: str, out_dir: Path, languages: str | None, **options: int | str
     show_default=True,
     help="Prompt whose words the tokenizer must know; what all such prompts share becomes one token.",
 )
-def tokenizer(parquet: Path, out_dir: Path, vocab_size: int, prompt_type: str) -> None:
+@click.option("--rubric", metavar="CRITERIA", help="Know the prompts of a rubric judge with these criteria, too.")
+def tokenizer(parquet: Path, out_dir: Path, vocab_size: int, prompt_type: str, rubric: str | None) -> None:
     """Train a byte-level BPE on the texts of PARQUET."""
-    from grrm.data.bpe import corpus_texts, prompt_frames, train_bpe
+    from itertools import chain
 
-    click.echo(train_bpe(corpus_texts(parquet, prompt_type), out_dir, vocab_size, prompt_frames(prompt_type)))
+    from grrm.data.bpe import corpus_texts, prompt_frames, rubric_frames, rubric_texts, train_bpe
+
+    texts, frames = corpus_texts(parquet, prompt_type), prompt_frames(prompt_type)
+    if rubric is not None:
+        texts, frames = chain(texts, rubric_texts(parquet, rubric)), frames + rubric_frames()
+    click.echo(train_bpe(texts, out_dir, vocab_size, frames))
 
 
 @data.command()

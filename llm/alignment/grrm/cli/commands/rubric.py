@@ -10,7 +10,11 @@ import click
 from grrm.cli.commands.data import MT_KEY, SCORE_KEY, SHUFFLE_SEED
 from grrm.cli.options import FILE
 
-CRITERIA = click.option("--criteria", metavar="TEXT", help="Scoring criteria of all rows.  [default: faithfulness]")
+CRITERIA = click.option(
+    "--criteria",
+    metavar="TEXT",
+    help="Scoring criteria; {reference} in them stands for the reference of each row.  [default: faithfulness]",
+)
 
 
 @click.command()
@@ -46,3 +50,20 @@ def rl_rubric(parquet: Path, out: Path, criteria: str | None, **settings: Any) -
     from grrm.data.converters.sqm import CRITERIA, convert_rl_sqm, rubric_judge
 
     click.echo(convert_rl_sqm(parquet, out, **settings, judge=rubric_judge(criteria or CRITERIA)).summary())
+
+
+@click.command()
+@click.argument("parquet", type=FILE)
+@click.argument("out", type=FILE)
+@MT_KEY
+@SCORE_KEY
+@CRITERIA
+def rubric_questions(parquet: Path, out: Path, criteria: str | None, **settings: Any) -> None:
+    """Turn groups of translations into answers to questions with criteria: what `grrm rank --judge rubric` reads.
+
+    In OUT, a .parquet file, the question is in src_text and the criteria in trg_text; languages, candidates and scores
+    stay as they are.
+    """
+    from grrm.data.converters.sqm import CRITERIA, convert_rubric_questions
+
+    click.echo(convert_rubric_questions(parquet, out, criteria or CRITERIA, **settings).summary())

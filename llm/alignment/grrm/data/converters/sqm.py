@@ -11,12 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
+from grrm.data.atomic import atomic_path
 from grrm.data.convert import ConversionReport
 from grrm.data.converters.groups import whole_scores
 from grrm.data.converters.intake import Intake, Kind, read_usable
 from grrm.data.converters.output import DEFAULT_SEED, MESSAGES, Order, conversation, shuffled_order, write_in_order
 from grrm.errors import UserError
+from grrm.gqm.groups import TranslationTask
 from grrm.gqm.mt_prompts import mt_prompt
 from grrm.gqm.prompts import sqm_prompt
 from grrm.gqm.rubric import rubric_prompt
@@ -36,26 +39,48 @@ RL_SCHEMA = pa.schema(
 class SingleJudge:
     """How a judge of one translation is asked, answers, and is rewarded: with which data source, for which truth.
 
-    `prompt` takes source, translation and both languages; `reply` and `truth` take a whole score.
+    `prompt` takes the task and a translation; `reply` and `truth` take a whole score. With `needs_reference` rows
+    without a reference are left out.
     """
 
     data_source: str
-    prompt: Callable[[str, str, str, str], str]
+    prompt: Callable[[TranslationTask, str], str]
     reply: Callable[[int], str]
     truth: Callable[[int], str]
+    needs_reference: bool = False
 
 
-SQM = SingleJudge("single_score", sqm_prompt, str, lambda score: json.dumps({"A": score}))
+def _sqm_prompt(task: TranslationTask, text: str) -> str:
+    return sqm_prompt(task.source, text, task.src_lang, task.trg_lang)
+
+
+SQM = SingleJudge("single_score", _sqm_prompt, str, lambda score: json.dumps({"A": score}))
 CRITERIA = "10 points for a translation that says all that the text says and nothing else, 0 points for any other text."
+REFERENCE = "{reference}"
 
 
 def rubric_judge(criteria: str = CRITERIA) -> SingleJudge:
-    """A rubric judge of translations: the task is the question, and the true grade is a tenth of the score."""
+    """A rubric judge of translations: the task is the question, and the true grade is a tenth of the score.
 
-    def prompt(source: str, text: str, src_lang: str, trg_lang: str) -> str:
-        return rubric_prompt(mt_prompt(source, src_lang, trg_lang, "Tower"), criteria, text)
+    `{reference}` in the criteria stands for the reference of each row.
+    """
 
-    return SingleJudge("grade", prompt, lambda score: f"Total Score: {score}/10", lambda score: f"{score / 10:g}")
+    def prompt(task: TranslationTask, text: str) -> str:
+        return rubric_prompt(*question_and_criteria(task, criteria), text)
+
+    return SingleJudge(
+        "grade",
+        prompt,
+        lambda score: f"Total Score: {score}/10",
+        lambda score: f"{score / 10:g}",
+        needs_reference=REFERENCE in criteria,
+    )
+
+
+def question_and_criteria(task: TranslationTask, criteria: str = CRITERIA) -> tuple[str, str]:
+    """What a rubric judge is asked about translations of a task, and by which criteria."""
+    question = mt_prompt(task.source, task.src_lang, task.trg_lang, "Tower")
+    return question, criteria.replace(REFERENCE, task.reference or "")
 
 
 _TASK: dict[str, Kind] = {"src_text": "text", "src_lang": "language", "trg_lang": "language"}
@@ -76,7 +101,7 @@ def convert_sft_sqm(
     `analyses_key` names a list of one analysis per candidate; None leaves them out. Scores lose their decimals. The
     rows are shuffled. Raises UserError as `read_usable` does, and when two keys name the same column.
     """
-    intake = _read(parquet, mt_key, score_key, analyses_key)
+    intake = _read(parquet, mt_key, score_key, analyses_key, judge.needs_reference)
     prompt_of, scores = _candidates(intake.table, mt_key, score_key, judge)
     analyses = None if analyses_key is None else intake.table[analyses_key].combine_chunks().flatten().to_pylist()
 
@@ -106,7 +131,7 @@ def convert_rl_sqm(
 
     Raises UserError as `convert_sft_sqm`.
     """
-    intake = _read(parquet, mt_key, score_key, None)
+    intake = _read(parquet, mt_key, score_key, None, judge.needs_reference)
     prompt_of, scores = _candidates(intake.table, mt_key, score_key, judge)
 
     def build(chosen: Order) -> pa.Table:
@@ -124,19 +149,42 @@ def convert_rl_sqm(
     return ConversionReport(out, written, intake.rejected)
 
 
-def _read(parquet: Path, mt_key: str, score_key: str, analyses_key: str | None) -> Intake:
+def convert_rubric_questions(
+    parquet: Path,
+    out: Path,
+    criteria: str = CRITERIA,
+    *,
+    mt_key: str = "mt_texts",
+    score_key: str = "scores",
+) -> ConversionReport:
+    """Write groups with the question in `src_text` and the criteria in `trg_text`, as a rubric judge is asked.
+
+    OUT is a parquet file; languages, candidates and scores are kept under their names. Raises UserError as
+    `convert_sft_sqm`.
+    """
+    intake = _read(parquet, mt_key, score_key, None, rubric_judge(criteria).needs_reference)
+    pairs = [question_and_criteria(task, criteria) for task in _tasks(intake.table)]
+    shown = {"src_text": [question for question, _ in pairs], "trg_text": [wanted for _, wanted in pairs]}
+    kept = {name: intake.table[name] for name in ("src_lang", "trg_lang", mt_key, score_key)}
+    with atomic_path(out) as temporary:
+        pq.write_table(pa.table(shown | kept), temporary)
+    return ConversionReport(out, len(pairs), intake.rejected)
+
+
+def _read(parquet: Path, mt_key: str, score_key: str, analyses_key: str | None, needs_reference: bool) -> Intake:
     lists: dict[str, Kind] = {mt_key: "texts", score_key: "numbers"}
     if analyses_key is not None:
         lists[analyses_key] = "texts"
-    if len(_TASK | lists) < len(_TASK) + 2 + (analyses_key is not None):
-        raise UserError(f"keys {', '.join(lists)} must name different columns beside {', '.join(_TASK)}")
+    task = _TASK | {"trg_text": "text" if needs_reference else "reference"}
+    if len(task | lists) < len(task) + 2 + (analyses_key is not None):
+        raise UserError(f"keys {', '.join(lists)} must name different columns beside {', '.join(task)}")
 
     def faults(batch: pa.Table) -> Iterator[str | None]:
         lengths = [pc.list_value_length(batch[name]).to_pylist() for name in lists]
         for scores, *counts in zip(batch[score_key].to_pylist(), *lengths, strict=True):
             yield _fault(scores, counts, list(lists))
 
-    return read_usable(parquet, _TASK | lists, faults)
+    return read_usable(parquet, task | lists, faults)
 
 
 def _fault(scores: list[float | None] | None, counts: list[int | None], names: list[str]) -> str | None:
@@ -157,10 +205,14 @@ def _candidates(
     """Of all candidates, counted through the rows: what makes the prompt of one, and their whole scores."""
     lists = table[mt_key].combine_chunks()
     rows, texts = pc.list_parent_indices(lists).to_pylist(), lists.flatten().to_pylist()
-    source, src_lang, trg_lang = (table[name].to_pylist() for name in _TASK)
+    tasks = _tasks(table)
 
     def prompt_of(candidate: int) -> str:
-        row = rows[candidate]
-        return judge.prompt(source[row], texts[candidate], src_lang[row], trg_lang[row])
+        return judge.prompt(tasks[rows[candidate]], texts[candidate])
 
     return prompt_of, whole_scores(table[score_key].combine_chunks())
+
+
+def _tasks(table: pa.Table) -> list[TranslationTask]:
+    columns = (table[name].to_pylist() for name in (*_TASK, "trg_text"))
+    return [TranslationTask(*row) for row in zip(*columns, strict=True)]
