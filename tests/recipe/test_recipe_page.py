@@ -120,7 +120,7 @@ SUBSTITUTIONS = (
         on_free_ports,
     ),
     Substitution(
-        ("grrm data corpus phrases runs/rubric",),
+        ("grrm data corpus phrases",),
         "3,000 rows and 600 held out: 24 and 12",
         give(train_rows=24, dev_rows=6, heldout_rows=6),
     ),
