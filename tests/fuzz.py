@@ -36,6 +36,7 @@ from grrm.judges.building import build_from_options
 from grrm.judges.interface import GeneratedText
 from grrm.judges.options import GQMOptions
 from grrm.rewards.protocol import ScoreAnswer
+from grrm_reward_server.hosting import HostedJudge, _check_languages
 
 MODES = ("exact", "tolerant", "compat")
 ANSWERED = {100, *range(200, 300), 308, *range(400, 500), 503, 504}  # 308: two slashes in a row
@@ -186,7 +187,8 @@ class RandomModel:
 
 
 MODEL = RandomModel()
-APP = make_client(build_from_options(MODEL, GQMOptions(prompt_length=12_000, retries=1, mode="tolerant")))
+JUDGE = build_from_options(MODEL, GQMOptions(prompt_length=12_000, retries=1, mode="tolerant"))
+APP = make_client(HostedJudge(JUDGE, check_task=_check_languages))
 
 
 def drawn_request(rng, number):
@@ -205,6 +207,7 @@ def fuzz_app(rng, number):
     sent = mutated(rng, body, JSON_PIECES) if rng.random() < 0.6 else body
     answer = APP.post(path, data=sent.encode("utf-8", "surrogatepass"), content_type="application/json")
     expect(answer.status_code in ANSWERED - {503, 504}, f"status {answer.status_code}")
+    expect("judge failed" not in answer.json.get("error_msg", ""), "the judge failed")  # a 200 in PaddleNLP's protocol
     if sent == body and path == "/v1/score" and answer.status_code == 200:
         found = ScoreAnswer.model_validate_json(answer.data)
         asked = [(g["group_id"], [c["candidate_id"] for c in g["candidates"]]) for g in message["groups"]]
