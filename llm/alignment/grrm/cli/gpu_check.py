@@ -270,9 +270,7 @@ def run_check(name: str, reference: Reference) -> Row:
         difference = CHECKS[name](reference)
     except (*_FAILURES, subprocess.TimeoutExpired) as error:
         return Row(name, problem=(str(error).strip().splitlines() or [type(error).__name__])[-1].strip())
-    if not difference <= limit:
-        return Row(name, difference, limit, "more than rounding explains")
-    return Row(name, difference, limit)
+    return Row(name, difference, limit, "" if difference <= limit else "more than rounding explains")
 
 
 def _difference(found: NDArray[Any], wanted: NDArray[Any]) -> float:
