@@ -85,6 +85,8 @@ def test_readiness_probes_do_not_queue_behind_a_judge_that_has_not_answered_yet(
 
 def test_metrics_count_requests_and_statuses():
     client = make_client()
+    assert client.get("/readyz").status_code == 200, "which tries the judge on a group that no client sent"
+    assert "\ngrrm_groups_total 0\n" in client.get("/metrics").text
     client.post(
         "/v1/score", json=score_body(group(candidates=[{"candidate_id": "c", "response": ""}]), group("h", "a"))
     )
