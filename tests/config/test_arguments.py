@@ -206,7 +206,7 @@ def test_a_value_of_the_wrong_type_or_range_is_one_sentence(run, changes, messag
         ({"tensor_parallel_config": "enable_mp_async_allreduce"}, "async options overlap kernels of GPUs"),
         ({"do_train": False}, "training scripts always train"),
         ({"tensor_parallel_degree": 2}, "tensor_parallel_degree 2 x sharding degree 1 does not divide the 1 process"),
-        ({"rollout_tensor_parallel_degree": 2}, "each tensor rank samples its share of the prompts with whole weights"),
+        ({"rollout_tensor_parallel_degree": 2}, "must be tensor_parallel_degree 1, whose ranks then sample with their"),
         (
             {"sharding_parallel_degree": 2, "sharding": "stage1"},
             "does not divide the 1 process(es); start a multiple of 2",
@@ -316,3 +316,20 @@ def test_sft_files(run):
     sharded, gpu = {**held_out, "sharding": "stage3"}, Launch("gpu", 1)
     assert "stage3 leaves no whole weights" in refusal(run, sharded, stage=SFTConfig, launch=gpu)
     assert "max_evaluate_steps: 3 is not supported" in refusal(run, {"max_evaluate_steps": 3}, stage=SFTConfig)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rollout_quant_type": "weight_only_int8"}, "is not supported with rollout_quant_type weight_only_int8"),
+        ({"bf16": True, "fp16_opt_level": "O1"}, "rollout_tensor_parallel_degree 2 draws in float32 on a CPU"),
+        (
+            {"rollout_backend": "vllm", "rollout_servers": ["http://127.0.0.1:8000"]},
+            "is not supported with rollout_backend vllm",
+        ),
+    ],
+)
+def test_tensor_ranks_that_sample_together_refuse_what_they_cannot_do(run, changes, message):
+    together = {"tensor_parallel_degree": 2, "rollout_tensor_parallel_degree": 2}
+    assert run(together, launch=Launch("cpu", 2)).config.rollout_tensor_parallel_degree == 2
+    assert message in refusal(run, {**together, **changes}, launch=Launch("cpu", 2))

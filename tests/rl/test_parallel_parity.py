@@ -20,6 +20,7 @@ VARIANTS = {
     "sharded": (2, {"sharding": "stage1"}),
     "recomputed": (1, {"recompute": "true"}),
     "tensor parallel, recomputed": (2, {**TENSOR, "recompute": "true"}),
+    "tensor parallel, sampling together": (2, {**TENSOR, "rollout_tensor_parallel_degree": "2"}),
     "sequence parallel": (2, {**TENSOR, "sequence_parallel": "true"}),
     "tensor parallel, sharded, balanced": (4, {**TENSOR, "sharding": "stage1", "balance_batch": "true"}),
 }

@@ -7,7 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from support.rl_processes import TinyWorld, entry_command, metrics_of, one_rank, rollouts_of, run, two_ranks
+from support.rl_processes import (
+    TinyWorld,
+    entry_command,
+    held_out_settings,
+    metrics_of,
+    one_rank,
+    rollouts_of,
+    run,
+    two_ranks,
+)
 
 from grrm.models.policy import load_policy
 
@@ -36,3 +45,21 @@ def test_tensor_ranks_give_the_groups_rewards_advantages_losses_and_weights_of_o
     saved = load_policy(tmp_path / "two/checkpoint-4").state_dict()  # as one process reads it
     for name, weight in right.items():
         np.testing.assert_array_equal(saved[name].numpy(), weight, err_msg=name)
+
+
+@pytest.mark.slow
+def test_tensor_ranks_that_sample_together_evaluate_what_one_process_evaluates(
+    world: TinyWorld, tmp_path: Path
+) -> None:
+    settings = {**held_out_settings(world, tmp_path, n_rows=1), "max_steps": "2", "save_steps": "2"}
+    run(one_rank(entry_command(world, tmp_path / "one", **settings)))
+    together = {"tensor_parallel_degree": "2", "rollout_tensor_parallel_degree": "2"}
+    command = entry_command(world, tmp_path / "two", **settings, **together)
+    run(two_ranks(command, tmp_path / "logs"))  # of one row, so that one rank has nothing to translate
+    assert rollouts_of(tmp_path / "one") == rollouts_of(tmp_path / "two")
+    one, two = (
+        [{key: value for key, value in line.items() if key.startswith("eval_")} for line in metrics_of(tmp_path / name)]
+        for name in ("one", "two")
+    )
+    assert one == two
+    assert "eval_chrf_greedy" in one[-1]

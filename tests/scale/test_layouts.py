@@ -33,6 +33,7 @@ LAYOUTS = {
     "data 2": (2, {}),
     "sharding 2": (2, {"sharding": "stage1"}),
     "tensor 2": (2, TENSOR),
+    "tensor 2, sampling together": (2, {**TENSOR, "rollout_tensor_parallel_degree": "2"}),
     "tensor 2, sequence": (2, {**TENSOR, "sequence_parallel": "true"}),
     "tensor 2 x sharding 2": (4, {**TENSOR, "sharding": "stage1"}),
     "tensor 2, sequence x sharding 2": (4, {**TENSOR, "sequence_parallel": "true", "sharding": "stage1"}),

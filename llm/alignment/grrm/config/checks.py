@@ -17,7 +17,12 @@ from grrm.config.problems import Problems
 from grrm.config.reward_checks import check_overlong, check_reward_source, check_rule_reward
 from grrm.config.reward_model_config import RewardModelConfig
 from grrm.config.rl_config import RLConfig
-from grrm.config.rollout_checks import check_rollout_servers, check_sampling, check_token_budget
+from grrm.config.rollout_checks import (
+    check_rollout_servers,
+    check_sampling,
+    check_tensor_rollouts,
+    check_token_budget,
+)
 from grrm.config.sft_config import SFTConfig
 from grrm.config.stage_config import StageConfig
 from grrm.config.values import is_hub_name
@@ -95,6 +100,7 @@ def check_rl(config: RLConfig, given: Set[str], problems: Problems) -> None:
     check_overlong(config, problems)
     check_sampling(config, problems)
     check_token_budget(config, problems)
+    check_tensor_rollouts(config, problems)
     check_rollout_servers(config, given, problems)
     check_reward_source(config, given, problems)
     check_rule_reward(config, given, problems)
@@ -228,6 +234,11 @@ def check_device(config: StageConfig, available: str, problems: Problems) -> Non
         problems.add("tensor_parallel_config async options overlap kernels of GPUs; remove them on a CPU.")
     if "split_param" in config.sharding_parallel_config:
         problems.add("sharding_parallel_config split_param needs amp_master_grad, so a GPU; remove it.")
+    if isinstance(config, RLConfig) and config.rollout_tensor_parallel_degree > 1 and config.bf16:
+        problems.add(
+            f"rollout_tensor_parallel_degree {config.rollout_tensor_parallel_degree} draws in float32 on a CPU, not as "
+            "bf16 trains; set it to 1 or set bf16: false."
+        )
 
 
 def check_batches(

@@ -28,6 +28,10 @@ class JudgeModel:
     shape: ModelShape | None
     positions: int = 0
 
+    def is_parked(self, device: str) -> bool:
+        """Whether its weights are on the device only while it writes; on a CPU they have nowhere else to be."""
+        return bool(self.positions) and device == "gpu"
+
     def weight(self, device: str) -> int:
         """Bytes of a weight: 16 bits on a GPU, as they are released, but for reward models and on a CPU."""
         return 2 if self.positions and device == "gpu" else 4

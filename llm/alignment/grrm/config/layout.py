@@ -25,6 +25,7 @@ class Layout:
     fused_rotary: bool = False
     rows: int = 1  # of a micro-batch
     data: int = 1  # copies of a sharding group, or of a tensor group without sharding
+    together: bool = False  # tensor ranks sample together, with their parts of the weights
 
     @classmethod
     def of(cls, config: StageConfig, devices: int) -> Layout:
@@ -44,7 +45,13 @@ class Layout:
             fused_norm=config.use_fused_rms_norm,
             fused_rotary=config.use_fused_rope,
             rows=config.per_device_train_batch_size,
+            together=tensor > 1 and getattr(config, "rollout_tensor_parallel_degree", 1) > 1,
         )
+
+    @property
+    def sampling_ranks(self) -> int:
+        """How many ranks an engine of rollouts has."""
+        return self.tensor if self.together else 1
 
     def changes(self, written: Layout) -> dict[str, str]:
         """The keys of an argument file, with their values, in which this differs from the layout it asks for."""
@@ -54,6 +61,7 @@ class Layout:
             "sharding": (f"stage{self.stage}" if self.stage else "", f"stage{written.stage}" if written.stage else ""),
             "recompute": (bool(self.recompute), bool(written.recompute)),
             "per_device_train_batch_size": (self.rows, written.rows),
+            "rollout_tensor_parallel_degree": (self.sampling_ranks, written.sampling_ranks),
         }
         return {key: as_written(new) for key, (new, old) in keys.items() if new != old}
 
@@ -62,7 +70,8 @@ def smallest_layout(shape: ModelShape, layout: Layout, devices: int, fits: Calla
     """The first layout that `fits`, from those that cost least to those that cost most; None where none does.
 
     Sharding talks once a step, so all ranks share the optimizer. Micro-batches of half as many rows cost little,
-    recompute adds a third to the work, and tensor parallel, with sequence parallel, talks in every layer.
+    recompute adds a third to the work, and tensor parallel, with sequence parallel, talks in every layer; where ranks
+    sample together, for every token of a rollout too.
     """
     return next((found for found in _layouts(shape, layout, devices) if fits(found)), None)
 
@@ -72,7 +81,8 @@ def _layouts(shape: ModelShape, layout: Layout, devices: int) -> Iterator[Layout
         if devices % tensor:
             continue
         sharding = devices // tensor
-        for recompute, halvings in product(("", "full"), range(layout.rows.bit_length())):
+        together = (False, True) if tensor > 1 else (False,)
+        for is_together, recompute, halvings in product(together, ("", "full"), range(layout.rows.bit_length())):
             if layout.rows % 2**halvings:
                 continue  # other sizes might not divide the rows of an update
             yield replace(
@@ -84,4 +94,5 @@ def _layouts(shape: ModelShape, layout: Layout, devices: int) -> Iterator[Layout
                 stage=1 if sharding > 1 else 0,
                 recompute=recompute,
                 rows=layout.rows // 2**halvings,
+                together=is_together,
             )

@@ -8,7 +8,7 @@ ZeRO (arXiv:1910.02054, section 3), what a layer keeps for its backward pass fol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -112,7 +112,7 @@ def memory_of(config: StageConfig, shape: ModelShape, layout: Layout, work: Work
         *([Part("buffers of gradients", gradients, "to send them to other data ranks")] if copied else []),
         Part("optimizer states", states, f"{formats.state} bytes a weight, divided by {layout.sharding}"),
         Part("rotary tables", rotary_bytes(shape), f"{shape.positions:,} positions, for all layers"),
-        *_judges(work.judges, formats),
+        *_judges(work.judges, formats, parked=False),
     ]
     whole = activations(shape, replace(layout, recompute=""), work.tokens, work.longest, formats)
     kept = activations(shape, layout, work.tokens, work.longest, formats)
@@ -134,7 +134,7 @@ def memory_of(config: StageConfig, shape: ModelShape, layout: Layout, work: Work
         released = (Part("gradients released", -gradients),)
         scoring, rollout = (*scoring, *released), (*rollout, *released) if rollout else ()
         judging = (*judging, *released) if judging else ()
-    one = sequence_bytes(shape, work.positions, formats) if work.sequences else 0
+    one = sequence_bytes(shape, work.positions, formats) // layout.sampling_ranks if work.sequences else 0
     return Memory(tuple(held), update, scoring, rollout, work.sequences, one, whole, judging, judged)
 
 
@@ -233,15 +233,9 @@ def _rollout(
     config: StageConfig, shape: ModelShape, layout: Layout, work: Workload, formats: Formats
 ) -> tuple[Part, ...]:
     """The engine's copy of the weights where it has one, and the work of a pass."""
-    n = shape.numbers()
-    copied = 0
-    if formats.device == "cpu":
-        width = 1 if isinstance(config, RLConfig) and config.rollout_quant_type else 2 if config.bf16 else 4
-        copied = n * width if n * 4 <= MOST_PACKED else 0
-    elif layout.tensor > 1:
-        copied = n * formats.weight
-    whole = replace(layout, tensor=1, sequence=False)
-    passing = one_pass(shape, whole, PREFILL_TOKENS, formats) + 3 * 4 * work.sequences * shape.vocabulary
+    sampling = replace(layout, tensor=layout.sampling_ranks, sequence=False)
+    passing = one_pass(shape, sampling, PREFILL_TOKENS, formats) + 3 * 4 * work.sequences * shape.vocabulary
+    copied = 0 if layout.together else _copied(config, shape.numbers(), layout, formats)
     copy = [Part("weights for rollouts", copied, "whole, for the engine")] if copied else []
     if work.lora_rank:
         targets = sum(weight.numbers for weight in shape.weights() if weight.name in work.lora_targets)
@@ -249,17 +243,25 @@ def _rollout(
     return (*copy, Part("rollout pass", passing, f"{PREFILL_TOKENS:,} prompt tokens"))
 
 
-def _judges(judges: Iterable[JudgeModel], formats: Formats) -> Iterator[Part]:
-    """The weights of judges, which stay while the policy is trained."""
+def _copied(config: StageConfig, n: int, layout: Layout, formats: Formats) -> int:
+    """What the engine of a rank that samples alone copies of the policy's `n` weights."""
+    if formats.device == "cpu":
+        width = 1 if isinstance(config, RLConfig) and config.rollout_quant_type else 2 if config.bf16 else 4
+        return n * width if n * 4 <= MOST_PACKED else 0
+    return n * formats.weight if layout.tensor > 1 else 0
+
+
+def _judges(judges: Iterable[JudgeModel], formats: Formats, *, parked: bool) -> Iterator[Part]:
+    """The weights of judges: of those that leave the device while the policy is trained, or of the others."""
     for judge in judges:
-        if judge.shape is not None:
+        if judge.shape is not None and judge.is_parked(formats.device) == parked:
             n, width = judge.shape.numbers(), judge.weight(formats.device)
             note = f"{n / 1e9:.2f} billion of {width} bytes, {judge.shape.name}"
             yield Part(f"judge {judge.title}", n * width + rotary_bytes(judge.shape), note)
 
 
-def _judging(judges: Iterable[JudgeModel], formats: Formats) -> tuple[tuple[Part, ...], int]:
-    """The work of the judge that needs most of it, and the bytes of one sequence in its cache."""
+def _judging(judges: Collection[JudgeModel], formats: Formats) -> tuple[tuple[Part, ...], int]:
+    """The judges that are on the device meanwhile, the work of the one that needs most, and a sequence in its cache."""
     found: tuple[tuple[Part, ...], int] = ((), 0)
     for judge in judges:
         if judge.shape is None or not judge.positions:
@@ -272,4 +274,4 @@ def _judging(judges: Iterable[JudgeModel], formats: Formats) -> tuple[tuple[Part
             parts.append(Part("judge's weights for its pass", shape.numbers() * 4, "in the layout of the BLAS"))
         one = sequence_bytes(shape, judge.positions, own)
         found = max(found, (tuple(parts), one), key=lambda one: sum(part.size for part in one[0]) + one[1])
-    return found
+    return (*_judges(judges, formats, parked=True), *found[0]), found[1]

@@ -51,6 +51,27 @@ def check_token_budget(config: RLConfig, problems: Problems) -> None:
             )
 
 
+def check_tensor_rollouts(config: RLConfig, problems: Problems) -> None:
+    """Notes a number of ranks that sample together which is not that of the tensor ranks, and what they cannot do."""
+    ranks, degree = config.rollout_tensor_parallel_degree, max(config.tensor_parallel_degree, 1)
+    if ranks in (-1, 1):
+        return
+    if ranks != degree:
+        problems.add(
+            f"rollout_tensor_parallel_degree {ranks} must be tensor_parallel_degree {degree}, whose ranks then sample "
+            "with their parts of the weights, or 1, each with all of them."
+        )
+    conflicts = {
+        f"rollout_quant_type {config.rollout_quant_type}": bool(config.rollout_quant_type),
+        f"rollout_backend {config.rollout_backend}": config.rollout_backend != "paddle",
+    }
+    for name, is_set in conflicts.items():
+        if is_set:
+            problems.add(
+                f"rollout_tensor_parallel_degree {ranks} is not supported with {name}; set it to 1, or turn that off."
+            )
+
+
 def check_rollout_servers(config: RLConfig, given: Set[str], problems: Problems) -> None:
     """Notes servers that are missing, unused or malformed, and what they would do otherwise than asked."""
     if config.rollout_backend == "paddle":

@@ -58,9 +58,6 @@ class Workload:
         if isinstance(config, DPOConfig):
             tokens = 2 * rows * config.max_length
             return cls(tokens, 2 * config.max_length, tokens, has_reference=True, frozen_layers=config.frozen_layers)
-        if isinstance(config, DPOConfig):
-            tokens, longest = rows * 2 * config.max_length, 2 * config.max_length
-            return cls(tokens, longest, tokens, has_reference=True, frozen_layers=config.frozen_layers)
         assert isinstance(config, RewardModelConfig)
         is_pairwise = config.reward_model == "pairwise"
         tokens = rows * config.max_length * (2 if is_pairwise else CANDIDATES)

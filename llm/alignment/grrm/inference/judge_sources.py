@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from grrm.engine.api import Engine
 from grrm.engine.open import OpenedGenerator, open_model, open_servers
 from grrm.errors import UserError
 from grrm.gqm.groups import Group, Verdict
@@ -38,10 +38,22 @@ class ServerJudge:
         return self.client.score(groups)
 
 
+class Sleeper(Protocol):
+    """What takes memory from `wake` to `sleep`."""
+
+    def wake(self) -> None:
+        """Take it."""
+        ...
+
+    def sleep(self) -> None:
+        """Let go of it."""
+        ...
+
+
 class PhasedJudge:
     """A judge over an engine of this process, which is awake while groups are judged and asleep in between."""
 
-    def __init__(self, judge: Judge, engine: Engine, model: str) -> None:
+    def __init__(self, judge: Judge, engine: Sleeper, model: str) -> None:
         self._judge, self._engine, self._model = judge, engine, model
         self.name = judge.name
 
@@ -143,7 +155,11 @@ def _writing_here(source: JudgeSource, process: Process) -> Judge:
         quiet=process.is_own,
     )
     judge = judge_over(model.alone(), source.judge, source.options, place=f"option {{}} of {source.title}")
-    return PhasedJudge(judge, model.engine, str(source.model))
+    if process.is_own:
+        return PhasedJudge(judge, model.engine, str(source.model))
+    from grrm.engine.paddle.parked import ParkedWeights  # here the policy has the device in between
+
+    return PhasedJudge(judge, ParkedWeights(model.engine), str(source.model))
 
 
 def judge_over(

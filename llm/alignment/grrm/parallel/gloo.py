@@ -14,7 +14,6 @@ from typing import Any
 
 import paddle
 import paddle.distributed as dist
-import paddle.nn.functional as F
 from paddle.autograd import PyLayer
 from paddle.base import core
 from paddle.distributed import collective
@@ -22,7 +21,7 @@ from paddle.distributed.fleet.layers.mpu import mp_ops
 from paddle.distributed.fleet.meta_parallel import tensor_parallel
 from paddle.distributed.fleet.utils import sequence_parallel_utils
 
-from grrm.parallel.tensor_ranks import gather_parts, tensor_group
+from grrm.parallel.tensor_ranks import gather_parts, look_up_part, tensor_group
 
 CONNECT_S = 300  # for all members of a group to find each other
 
@@ -111,11 +110,7 @@ def _sum_over_group(x: paddle.Tensor, op: Any = dist.ReduceOp.SUM, group: Any = 
 def _look_up(
     table_VH: paddle.Tensor, tokens: paddle.Tensor, start_index: int = 0, vocab_size: int = -1, name: str | None = None
 ) -> paddle.Tensor:
-    """Rows of the part [V, H] of an embedding that begins with token `start_index`; zeros for tokens elsewhere."""
-    places = tokens - start_index
-    is_here = (places >= 0) & (places < table_VH.shape[0])
-    rows = F.embedding(paddle.where(is_here, places, paddle.zeros_like(places)), table_VH)
-    return rows * is_here.unsqueeze(-1).astype(rows.dtype)
+    return look_up_part(table_VH, tokens, start_index)
 
 
 def _gather_rows(part: paddle.Tensor) -> paddle.Tensor:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import paddle
 import paddle.distributed as dist
+import paddle.nn.functional as F
 from paddle.distributed import fleet
 
 if TYPE_CHECKING:
     from paddlenlp.trainer import TrainingArguments
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,27 @@ def gather_parts(part: paddle.Tensor) -> list[paddle.Tensor]:
     parts: list[paddle.Tensor] = []
     dist.all_gather(parts, part.detach(), group=tensor_group())
     return parts
+
+
+def sum_parts(part: paddle.Tensor) -> paddle.Tensor:
+    """The sum of every tensor rank's part, written over it. A collective of equal shapes, without gradient."""
+    dist.all_reduce(part, group=tensor_group())
+    return part
+
+
+def look_up_part(table_VH: paddle.Tensor, tokens: paddle.Tensor, first: int) -> paddle.Tensor:
+    """Rows of the part [V, H] of an embedding that begins with token `first`; zeros for tokens of other parts."""
+    places = tokens - first
+    is_here = (places >= 0) & (places < table_VH.shape[0])
+    rows = F.embedding(paddle.where(is_here, places, paddle.zeros_like(places)), table_VH)
+    return rows * is_here.unsqueeze(-1).astype(rows.dtype)
+
+
+def gather_records(record: T) -> list[T]:
+    """Every tensor rank's record, in their order. A collective."""
+    records: list[T] = []
+    dist.all_gather_object(records, record, group=tensor_group())
+    return records
 
 
 def whole_parameter(parameter: paddle.Tensor) -> paddle.Tensor:

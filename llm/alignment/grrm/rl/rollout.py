@@ -93,7 +93,10 @@ class RolloutWorker:
         generation: int,
         on_group: Callable[[RolledGroup], None] | None = None,
     ) -> list[RolledGroup]:
-        """What `roll_out` does with an engine that is awake and has the weights; no collective."""
+        """What `roll_out` does with an engine that is awake and has the weights.
+
+        No collective, unless the engine's ranks draw together: then a process without items draws with the others.
+        """
         prompts = [item.prompt_ids for item in items for _ in range(self.rollout_n)]
         streams = [
             generation * self.streams_per_batch + position * self.rollout_n + sample
@@ -112,7 +115,7 @@ class RolloutWorker:
                 if on_group is not None:
                     on_group(groups[place])
 
-        if prompts:
+        if prompts or getattr(self.engine, "draws_together", False):
             self.engine.generate(prompts, self.sampling, stream_ids=streams, on_finished=on_finished)
         return [groups[place] for place in range(len(items))]
 

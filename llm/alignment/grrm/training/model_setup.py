@@ -10,6 +10,7 @@ from paddlenlp.trainer import TrainingArguments
 from grrm.config.keys.rollout import RolloutConfig
 from grrm.config.model_shape import shape_of_config
 from grrm.config.problems import Problems
+from grrm.engine.paddle.divided import DividedEngine
 from grrm.engine.paddle.engine import PaddleEngine
 from grrm.engine.paddle.merged import MergedEngine
 from grrm.engine.paddle.resharded import ReshardedEngine
@@ -39,16 +40,21 @@ def check_fit(tokenizer: Any, config: Any, longest: int) -> None:
 def build_engine(model: Any, rollout: RolloutConfig, precision: str) -> PaddleEngine:
     """The engine on the policy's weights, in the `precision` of training or that of `rollout_quant_type`."""
     precision = "int8" if rollout.rollout_quant_type else precision
-    engine = ReshardedEngine if model.config.tensor_parallel_degree > 1 else PaddleEngine
-    if has_adapters(model):
-        engine = MergedEngine
-    return engine(
+    return _engine_class(model, rollout)(
         model,
         max_num_seqs=rollout.rollout_max_num_seqs,
         max_cache_bytes=None,
         memory_fraction=rollout.rollout_memory_fraction,
         precision=precision,
     )
+
+
+def _engine_class(model: Any, rollout: RolloutConfig) -> type[PaddleEngine]:
+    if has_adapters(model):
+        return MergedEngine
+    if model.config.tensor_parallel_degree <= 1:
+        return PaddleEngine
+    return DividedEngine if rollout.rollout_tensor_parallel_degree > 1 else ReshardedEngine
 
 
 def weights_dtype(args: TrainingArguments) -> str:

@@ -105,8 +105,10 @@ class RolloutConfig(Section):
     )
     rollout_tensor_parallel_degree: int = key(
         -1,
-        "ranks that share an engine",
-        by=refused("each tensor rank samples its share of the prompts with whole weights; remove the key", 1),
+        "1 or -1: each tensor rank samples with whole weights; tensor_parallel_degree: all together, with parts",
+        unit="ranks",
+        ge=-1,
+        le=1024,
     )
     use_fusemt: bool = key(True, "fused decoding", by=switch("the rollout engine has its own kernels", off=(False,)))
     per_device_rollout_batch_size: int = key(

@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 import paddle
-import paddle.nn.functional as F
 from numpy.typing import NDArray
 from paddle import Tensor
 
 from grrm.engine.block_cache import BLOCK, BlockCache, blocks_within, n_blocks
 from grrm.engine.paddle import gpu_operators
 from grrm.engine.paddle.gpu_operators import FusedOperators, attention_arguments
-from grrm.engine.paddle.weights import DecoderWeights, LayerWeights, Projection, collect_weights
+from grrm.engine.paddle.weights import DecoderWeights, LayerWeights, collect_weights, project
 
 
 class GpuDecoder:
@@ -109,21 +108,21 @@ class GpuDecoder:
     ) -> Tensor:
         """One pass over packed tokens, `new_S` of every slot after `cached_S`; float32 logits of each slot's last."""
         batch = attention_arguments(cached_S, new_S, cache.tables.blocks_SB[slots_S], self._place)
-        hidden = F.embedding(self._on_device(tokens_N), self.weights.embedding_VH)
-        normed = self._norm(hidden, self.weights.layers[0].input_norm)
+        w = self.weights
+        hidden = w.look_up(self._on_device(tokens_N))
+        normed = self._norm(hidden, w.layers[0].input_norm)
         for index, (layer, next_norm) in enumerate(self._layers):
             qkv = self._packed_qkv(normed, layer)
             attended = self._attend(qkv, cache.keys[index], cache.values[index], batch)
-            normed, hidden = self._add_and_norm(_project(attended, layer.attention_out), hidden, layer.mlp_norm)
+            normed, hidden = self._add_and_norm(w.project_out(attended, layer.attention_out), hidden, layer.mlp_norm)
             normed, hidden = self._add_and_norm(self._mlp(normed, layer), hidden, next_norm)
         if len(tokens_N) > len(new_S):
             normed = paddle.gather(normed, self._on_device(np.cumsum(new_S) - 1))
-        w = self.weights
-        return paddle.matmul(normed, w.lm_head, transpose_y=w.lm_head_is_transposed).astype("float32")
+        return w.all_logits(normed).astype("float32")
 
     def _packed_qkv(self, normed: Tensor, layer: LayerWeights) -> Tensor:
         """(N, all query heads + all key heads + all value heads)."""
-        projected = [_project(normed, one) for one in layer.attention_in]
+        projected = [project(normed, one) for one in layer.attention_in]
         if len(projected) == 1:  # fused: every kv head's queries stand beside its key and value
             w = self.weights
             heads = projected[0].reshape([normed.shape[0], w.n_kv_heads, -1, w.head_dim])
@@ -138,8 +137,8 @@ class GpuDecoder:
         return self._operators.block_attention(qkv, keys, values, **batch, **given)[0]
 
     def _mlp(self, normed: Tensor, layer: LayerWeights) -> Tensor:
-        gated = self._operators.swiglu(*(_project(normed, one) for one in layer.mlp_in))
-        return _project(gated, layer.mlp_out)
+        gated = self._operators.swiglu(*(project(normed, one) for one in layer.mlp_in))
+        return self.weights.project_out(gated, layer.mlp_out)
 
     def _norm(self, hidden: Tensor, weight: Tensor) -> Tensor:
         return self._operators.rms_norm(hidden, weight, None, self.weights.norm_epsilon, 1)[0]
@@ -151,10 +150,6 @@ class GpuDecoder:
 
     def _on_device(self, array: NDArray[np.int64]) -> Tensor:
         return paddle.to_tensor(array, place=self._place)
-
-
-def _project(x: Tensor, projection: Projection) -> Tensor:
-    return F.linear(x, projection.weight, projection.bias)
 
 
 def _rope_table(w: DecoderWeights) -> Tensor:

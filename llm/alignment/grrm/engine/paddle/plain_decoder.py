@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from paddle import Tensor
 
 from grrm.engine.block_cache import BlockTables
-from grrm.engine.paddle.weights import DecoderWeights, LayerWeights, Projection, collect_weights
+from grrm.engine.paddle.weights import DecoderWeights, LayerWeights, collect_weights, project
 
 ROW_MULTIPLE = 16
 _QUERY_BLOCK = 512  # bounds the attention scores of a long prompt to block x length
@@ -114,12 +114,12 @@ class PlainDecoder:
         cache_rows = cache.row_indices(slots_S, np.broadcast_to(positions_T, (len(slots_S), length)))
         sources = paddle.to_tensor(sources_S)
         rotary = self._rotary(np.tile(positions_T, rows))
-        hidden = F.embedding(paddle.to_tensor(tokens_PT.reshape(-1)), self.weights.embedding_VH)
+        hidden = self.weights.look_up(paddle.to_tensor(tokens_PT.reshape(-1)))
         for index, layer in enumerate(self.weights.layers):
             q, k, v = self._qkv(hidden, layer, rotary)
             q, k, v = (_positions_after_heads(x, rows, length) for x in (q, k, v))
             cache.write(index, cache_rows, paddle.gather(k, sources), paddle.gather(v, sources))
-            attended = _causal_attention(q, k, v).transpose([0, 3, 1, 2, 4]).reshape(hidden.shape)
+            attended = _causal_attention(q, k, v).transpose([0, 3, 1, 2, 4]).reshape([hidden.shape[0], -1])
             hidden = self._finish_layer(hidden, attended, layer)
         last = np.resize(np.arange(rows) * length + lengths_P - 1, round_up(rows))
         return self._logits(paddle.gather(hidden, paddle.to_tensor(last)))[:rows]
@@ -151,18 +151,18 @@ class PlainDecoder:
         bias_ST = np.where(visible_ST, np.float32(0), np.float32(-np.inf))
         bias = _spread(paddle.to_tensor(bias_ST), [n_slots, w.n_kv_heads, self._group, cache.max_len])
         rotary = self._rotary(positions_S)
-        hidden = F.embedding(paddle.to_tensor(tokens_S), w.embedding_VH)
+        hidden = w.look_up(paddle.to_tensor(tokens_S))
         for index, layer in enumerate(w.layers):
             q, k, v = self._qkv(hidden, layer, rotary)
             cache.write(index, cache_rows, k, v)
             keys, values = cache.read(index)
-            hidden = self._finish_layer(hidden, _attend(q, keys, values, bias).reshape(hidden.shape), layer)
+            hidden = self._finish_layer(hidden, _attend(q, keys, values, bias).reshape([n_slots, -1]), layer)
         return self._logits(hidden)
 
     def _qkv(self, hidden: Tensor, layer: LayerWeights, rotary: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
         """Rotated queries (N, kv, group, D) and keys (N, kv, 1, D), values (N, kv, 1, D), of N tokens."""
         normed = self._norm(hidden, layer.input_norm)
-        projected = [_project(normed, p) for p in layer.attention_in]
+        projected = [project(normed, p) for p in layer.attention_in]
         kv_heads, group, head_dim = self.weights.n_kv_heads, self._group, self.weights.head_dim
         # Fused or not, a kv head's queries stand beside its key and value: query head = kv head x group + i.
         parts = [x.reshape([x.shape[0], kv_heads, -1, head_dim]) for x in projected]
@@ -174,11 +174,11 @@ class PlainDecoder:
         return rotated[:, :, :group], rotated[:, :, group:], values
 
     def _finish_layer(self, hidden: Tensor, attended: Tensor, layer: LayerWeights) -> Tensor:
-        hidden = hidden + _project(attended, layer.attention_out)
+        hidden = hidden + self.weights.project_out(attended, layer.attention_out)
         normed = self._norm(hidden, layer.mlp_norm)
-        gate_up = [_project(normed, p) for p in layer.mlp_in]
+        gate_up = [project(normed, p) for p in layer.mlp_in]
         gate, up = paddle.chunk(gate_up[0], 2, axis=-1) if len(gate_up) == 1 else gate_up
-        return hidden + _project(F.silu(gate) * up, layer.mlp_out)
+        return hidden + self.weights.project_out(F.silu(gate) * up, layer.mlp_out)
 
     def _norm(self, hidden: Tensor, weight: Tensor) -> Tensor:
         # Not `fused_rms_norm`: Paddle's CPU kernel of it has AVX-512 instructions, which end the process elsewhere.
@@ -187,8 +187,7 @@ class PlainDecoder:
 
     def _logits(self, hidden: Tensor) -> NDArray[np.float32]:
         normed = self._norm(hidden, self.weights.final_norm)
-        logits = paddle.matmul(normed, self.weights.lm_head, transpose_y=self.weights.lm_head_is_transposed)
-        return logits.astype("float32").numpy()
+        return self.weights.all_logits(normed).astype("float32").numpy()
 
     def _rotary(self, positions_N: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Cosines and signed sines spread over a kv head's queries and key: (N, kv, group + 1, D) each."""
@@ -196,12 +195,6 @@ class PlainDecoder:
         shape = [len(positions_N), w.n_kv_heads, self._group + 1, w.head_dim]
         cos, sin = (_spread(paddle.gather(table, index), shape) for table in (w.cos_TD, w.signed_sin_TD))
         return cos, sin
-
-
-def _project(x: Tensor, projection: Projection) -> Tensor:
-    if projection.bias is None:
-        return paddle.matmul(x, projection.weight)
-    return F.linear(x, projection.weight, projection.bias)
 
 
 def _spread(x_ND: Tensor, shape: list[int]) -> Tensor:

@@ -1,4 +1,9 @@
-"""References to a PaddleNLP model's parameters, as the decoders read them; nothing is copied."""
+"""References to a PaddleNLP model's parameters, as the decoders read them; nothing is copied.
+
+Where tensor ranks divide the layers, these are the parameters of this rank's part: of some of the heads, of a slice of
+the inner layer and of the vocabulary. `look_up`, `project_out` and `all_logits` then are collectives of the tensor
+ranks, and give each of them what one process with the whole model has.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import paddle
+import paddle.nn.functional as F
 from paddle import Tensor
 
 from grrm.errors import UserError
+from grrm.parallel.tensor_ranks import gather_parts, look_up_part, sum_parts
 
 _DECODERS = {"Qwen2ForCausalLM": "qwen2", "LlamaForCausalLM": "llama"}
 
@@ -38,7 +45,8 @@ class DecoderWeights:
     """All parameters of a causal decoder and the numbers its forward pass needs.
 
     The tensors are the model's own Parameter objects: an optimizer step or `set_state_dict` on the model is
-    seen by the next `generate`. `cos_TD` and `signed_sin_TD` are rotary tables over positions.
+    seen by the next `generate`. `cos_TD` and `signed_sin_TD` are rotary tables over positions. Heads are those of this
+    process, number `part` of the `n_parts` that a layer is divided into.
     """
 
     embedding_VH: Tensor
@@ -54,6 +62,36 @@ class DecoderWeights:
     norm_epsilon: float
     max_positions: int
     vocab_size: int
+    part: int = 0
+    n_parts: int = 1
+
+    def look_up(self, tokens_N: Tensor) -> Tensor:
+        """The embeddings (N, H) of tokens."""
+        n_here = self.embedding_VH.shape[0]
+        if n_here == self.vocab_size:
+            return F.embedding(tokens_N, self.embedding_VH)
+        return sum_parts(look_up_part(self.embedding_VH, tokens_N, self.part * n_here))
+
+    def project_out(self, x: Tensor, projection: Projection) -> Tensor:
+        """What a layer's attention or MLP adds to the hidden states, from all parts of its inputs."""
+        if self.n_parts == 1:
+            return project(x, projection)
+        summed = sum_parts(paddle.matmul(x, projection.weight))
+        return summed if projection.bias is None else summed + projection.bias
+
+    def all_logits(self, normed_NH: Tensor) -> Tensor:
+        """The logits (N, V) of normed hidden states."""
+        logits_NV = paddle.matmul(normed_NH, self.lm_head, transpose_y=self.lm_head_is_transposed)
+        if logits_NV.shape[1] == self.vocab_size:
+            return logits_NV
+        return paddle.concat(gather_parts(logits_NV), axis=1)
+
+
+def project(x: Tensor, projection: Projection) -> Tensor:
+    """y = x @ weight (+ bias)."""
+    if projection.bias is None:
+        return paddle.matmul(x, projection.weight)
+    return F.linear(x, projection.weight, projection.bias)
 
 
 def collect_weights(model: Any) -> DecoderWeights:
@@ -64,6 +102,7 @@ def collect_weights(model: Any) -> DecoderWeights:
     base = getattr(model, _base_name(model))
     config = model.config
     _refuse_unsupported(config)
+    n_parts = max(config.tensor_parallel_degree, 1)
     cos_TD, signed_sin_TD = _rotary_tables(base.layers[0].self_attn.rotary_emb, base.embed_tokens.weight.dtype)
     return DecoderWeights(
         embedding_VH=base.embed_tokens.weight,
@@ -73,12 +112,14 @@ def collect_weights(model: Any) -> DecoderWeights:
         lm_head_is_transposed=bool(model.lm_head.transpose_y),
         cos_TD=cos_TD,
         signed_sin_TD=signed_sin_TD,
-        n_heads=config.num_attention_heads,
-        n_kv_heads=config.num_key_value_heads,
+        n_heads=config.num_attention_heads // n_parts,
+        n_kv_heads=config.num_key_value_heads // n_parts,
         head_dim=config.hidden_size // config.num_attention_heads,
         norm_epsilon=config.rms_norm_eps,
         max_positions=config.max_position_embeddings,
         vocab_size=config.vocab_size,
+        part=config.tensor_parallel_rank if n_parts > 1 else 0,
+        n_parts=n_parts,
     )
 
 
@@ -93,7 +134,6 @@ def _base_name(model: Any) -> str:
 
 def _refuse_unsupported(config: Any) -> None:
     problems = {
-        f"tensor_parallel_degree={config.tensor_parallel_degree}": config.tensor_parallel_degree > 1,
         "alibi=True": getattr(config, "alibi", False),
         "use_long_sequence_strategies=True": getattr(config, "use_long_sequence_strategies", False),
         "rope_scaling_type='dynamic_ntk'": config.rope_scaling_type == "dynamic_ntk",

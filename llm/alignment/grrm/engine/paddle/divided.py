@@ -1,0 +1,74 @@
+"""Generation with a model whose layers tensor ranks divide among them: all of them draw every token together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import paddle
+import paddle.distributed as dist
+from numpy.typing import NDArray
+
+from grrm.engine.api import Completion, SamplingParams, streams_of
+from grrm.engine.paddle.decoder import Sampler
+from grrm.engine.paddle.device_memory import free_memory_bytes
+from grrm.engine.paddle.engine import PaddleEngine
+from grrm.parallel.tensor_ranks import gather_records, tensor_group
+
+
+class DividedEngine(PaddleEngine):
+    """A `PaddleEngine` on this rank's part of the policy: no rank has whole weights, nor whole keys and values.
+
+    `generate` is a collective of the tensor ranks. Each gives the prompts it wants completions of, or none, and gets
+    those; all of them run in one batch. The cache takes what the rank with the least free memory has for it.
+    """
+
+    draws_together = True
+
+    def __init__(self, policy: Any, **options: Any) -> None:
+        super().__init__(policy, **options)
+        self._sample = _as_first_rank(self._sample)
+        self._free_bytes = 0
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        params: SamplingParams,
+        stream_ids: Sequence[int] | None = None,
+        on_finished: Callable[[int, Completion], None] | None = None,
+    ) -> list[Completion]:
+        """See `PaddleEngine.generate`; what is wrong with the prompts of one rank is raised on all of them."""
+        wanted = [list(prompt) for prompt in prompts], streams_of(prompts, stream_ids), free_memory_bytes()
+        parts = gather_records(wanted)
+        self._free_bytes = min(free_bytes for _, _, free_bytes in parts)
+        first = sum(len(part[0]) for part in parts[: tensor_group().rank])
+
+        def on_own(number: int, completion: Completion) -> None:
+            if on_finished is not None and first <= number < first + len(prompts):
+                on_finished(number - first, completion)
+
+        everyones = list(chain.from_iterable(part[0] for part in parts))
+        streams = list(chain.from_iterable(part[1] for part in parts))
+        return super().generate(everyones, params, streams, on_own)[first : first + len(prompts)]
+
+    def _cache_bytes(self) -> int:
+        return self._max_cache_bytes or int(self._memory_fraction * self._free_bytes)
+
+
+def _as_first_rank(sample: Sampler) -> Sampler:
+    """Draws what the first of the tensor ranks draws.
+
+    All have the same logits, but sums on a GPU need not be the same twice, and ranks that draw different tokens would
+    wait for each other without end.
+    """
+
+    def draw(*given: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        drawn = paddle.to_tensor(np.stack(sample(*given)))  # float64, which holds every token id exactly
+        group = tensor_group()
+        dist.broadcast(drawn, src=group.ranks[0], group=group)
+        tokens, logprobs = drawn.numpy()
+        return tokens.astype(np.int64), logprobs
+
+    return draw

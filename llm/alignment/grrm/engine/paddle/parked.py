@@ -1,0 +1,48 @@
+"""An engine whose weights are on the device only while it is used: between its phases others have the memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from grrm.engine.paddle.engine import PaddleEngine
+
+
+class ParkedWeights:
+    """The weights of an engine's model, which is not trained: on the device from `wake` to `sleep`, else on the host.
+
+    They begin asleep. On a CPU device and host are one, so nothing is copied and none of it becomes free.
+    """
+
+    def __init__(self, engine: PaddleEngine) -> None:
+        self._engine = engine
+        model: Any = engine.model
+        self._weights: list[tuple[Any, Tensor]] = [(one, _on_host(one)) for one in model.parameters()]
+        self._place = self._weights[0][0].place
+        self._empty()
+
+    def wake(self) -> None:
+        """Put the weights where the engine reads them."""
+        for parameter, kept in self._weights:
+            here = kept if kept.place == self._place else kept._copy_to(self._place, True)
+            parameter.get_tensor()._share_data_with(here.get_tensor())
+        self._engine.wake()
+
+    def sleep(self) -> None:
+        """Let go of the device's memory."""
+        self._engine.sleep()
+        self._empty()
+
+    def _empty(self) -> None:
+        for parameter, _ in self._weights:
+            parameter._clear_data()
+
+
+def _on_host(parameter: Tensor) -> Tensor:
+    if not parameter.place.is_cpu_place():
+        return parameter.detach().cpu()
+    kept = paddle.empty([0], parameter.dtype)  # `detach` gives the same tensor, which would be emptied with it
+    kept.get_tensor()._share_data_with(parameter.get_tensor())
+    return kept

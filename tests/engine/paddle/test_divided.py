@@ -1,0 +1,41 @@
+"""Tensor ranks that sample together, each with its part of the weights, draw what one process draws."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import divided_sampling
+from support.divided_sampling import PROMPTS, VOCAB, drawn, whole_model
+from support.rl_processes import run, two_ranks
+from support.tiny_models import naive_logits
+
+from grrm.engine.paddle.engine import PaddleEngine
+
+
+@pytest.mark.parametrize("head", [pytest.param("untied"), pytest.param("tied", marks=pytest.mark.slow)])
+def test_every_rank_gets_the_completions_of_its_own_prompts_as_one_process_draws_them(
+    tmp_path: Path, head: str
+) -> None:
+    run(two_ranks([str(Path(divided_sampling.__file__)), str(tmp_path), head], tmp_path / "logs"))
+    model = whole_model(head == "tied")
+    engine = PaddleEngine(model)
+    ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1)]
+    for rank, found in enumerate(ranks):
+        assert_same(found["all"], drawn(engine, PROMPTS[rank], 100 * rank))
+        assert f"outside the model's vocabulary of {VOCAB}" in found["refused"], "also where the other rank asked"
+    assert ranks[0]["alone"] == [], "a rank without prompts draws with the others"
+    assert_same(ranks[1]["alone"], drawn(engine, PROMPTS[0], 0))
+    prompt = PROMPTS[0][2]
+    wanted = [naive_logits(model, tokens)[-1] for tokens in (prompt, [*prompt, 40])]
+    for found in ranks:
+        np.testing.assert_allclose(found["fused"], wanted, atol=1e-4)
+
+
+def assert_same(ours: list[dict], theirs: list[dict]) -> None:
+    assert [one["token_ids"] for one in ours] == [one["token_ids"] for one in theirs]
+    assert len({tuple(one["token_ids"]) for one in ours}) == len(ours), "samples differ"
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(one["logprobs"], other["logprobs"], atol=1e-4)

@@ -1,0 +1,77 @@
+"""A script for two tensor ranks: each draws with its part of a random model, and writes what it got as JSON.
+
+python -m paddle.distributed.launch --nproc_per_node 2 divided_sampling.py FOLDER tied|untied
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from paddle.distributed import fleet
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support.fused_reference import reference_operators
+from support.tiny_models import build_model
+
+from grrm.engine.api import SamplingParams
+from grrm.engine.paddle.divided import DividedEngine
+from grrm.engine.paddle.gpu_decoder import GpuDecoder
+from grrm.errors import UserError
+from grrm.models.whole_weights import part_of
+from grrm.parallel.gloo import support_gloo
+from grrm.parallel.tensor_ranks import TensorRanks, tensor_group
+
+VOCAB = 96
+PROMPTS = ([[5, 9, 2, 33], [5, 9, 2, 33], list(range(1, 22)), [7]], [[90, 91, 3], [8] * 17])
+PARAMS = SamplingParams(max_new_tokens=12, temperature=0.9, top_p=0.95, stop_token_ids=(4,), seed=3)
+
+
+def whole_model(is_tied: bool) -> Any:
+    """The model that the ranks divide."""
+    return build_model(vocab_size=VOCAB, tie_word_embeddings=is_tied)
+
+
+def drawn(engine: Any, prompts: list[list[int]], first: int) -> list[dict[str, Any]]:
+    """Completions as plain data, of streams from `first` on."""
+    ended: dict[int, Any] = {}
+    got = engine.generate(prompts, PARAMS, range(first, first + len(prompts)), ended.__setitem__)
+    assert [ended[i] for i in range(len(got))] == got
+    return [asdict(one) for one in got]
+
+
+def fused_logits(part: Any) -> list[list[float]]:
+    """Of a prompt and of one token behind it, by the decoder for GPUs with its operators written in NumPy."""
+    decoder = GpuDecoder(part, reference_operators())
+    cache, slots, prompt = decoder.new_cache(1, 32), np.array([0]), np.array([PROMPTS[0][2]])
+    first = decoder.prefill(prompt, np.array([prompt.size]), cache, slots, slots)
+    second = decoder.decode(slots, np.array([40]), np.array([prompt.size]), cache)
+    return [logits.numpy()[0].tolist() for logits in (first, second)]
+
+
+def main(folder: Path, is_tied: bool) -> None:
+    """Draw, and write what came."""
+    support_gloo()
+    strategy = fleet.DistributedStrategy()
+    strategy.hybrid_configs = {"dp_degree": 1, "mp_degree": 2, "pp_degree": 1, "sharding_degree": 1}
+    fleet.init(is_collective=True, strategy=strategy)
+    rank = tensor_group().rank
+    part = part_of(whole_model(is_tied), TensorRanks(rank, 2).model_settings())
+    engine = DividedEngine(part, max_num_seqs=4)
+    found: dict[str, Any] = {"all": drawn(engine, PROMPTS[rank], 100 * rank)}
+    found["alone"] = drawn(engine, PROMPTS[0] if rank == 1 else [], 0)
+    try:
+        engine.generate([[VOCAB]] if rank else [[1]], PARAMS)
+    except UserError as error:
+        found["refused"] = str(error)
+    found["fused"] = fused_logits(part)
+    (folder / f"{rank}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2] == "tied")
