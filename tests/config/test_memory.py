@@ -154,7 +154,7 @@ def test_the_suggested_layout_fits_and_every_smaller_one_does_not():
     def fitting(layout: Layout) -> bool:
         return fits(memory_of(config, shape, layout, Workload.of(config, layout.rows)), 80 * GIB)
 
-    found = smallest_layout(shape, Layout.of(config, 8), 8, fitting)
+    found = smallest_layout(config, shape, 8, fitting)
     assert found is not None
     assert fitting(found)
     assert found.tensor * found.sharding == 8
@@ -163,6 +163,25 @@ def test_the_suggested_layout_fits_and_every_smaller_one_does_not():
         for rows in (1, 2, 4)
         for recompute in ("", "full")
     )
+
+
+ON_CPU = {"device": "cpu", "use_flash_attention": "false", "use_fused_rms_norm": "false", "use_fused_rope": "false"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "refused"),
+    [
+        ({"lora": "true"}, "tensor_parallel_degree"),
+        ({"max_tokens_per_micro_batch": "6144"}, "sequence_parallel: true"),
+        ({"rollout_backend": "vllm", "rollout_servers": '["http://127.0.0.1:8000"]'}, "rollout_tensor_parallel_degree"),
+        ({**ON_CPU, "bf16": "false", "rollout_quant_type": "weight_only_int8"}, "rollout_tensor_parallel_degree"),
+        (ON_CPU, "rollout_tensor_parallel_degree"),
+    ],
+)
+def test_no_layout_is_suggested_that_a_run_would_refuse(settings, refused):
+    overrides = [word for key, value in settings.items() for word in (f"--{key}", value)]
+    found = values("grpo_grrm_argument.yaml", Machine(8, 80 * GIB, model="Qwen2.5-32B"), *overrides)
+    assert refused not in found["smallest layout that fits"]
 
 
 def test_plan_of_an_rl_file_tells_phases_cache_and_verdict():

@@ -1,6 +1,6 @@
 """A script for two tensor ranks: each draws with its part of a random model, and writes what it got as JSON.
 
-python -m paddle.distributed.launch --nproc_per_node 2 divided_sampling.py FOLDER tied|untied
+python -m paddle.distributed.launch --nproc_per_node 2 divided_sampling.py FOLDER tied|untied|llama|undivided
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from support.fused_reference import reference_operators
 from support.tiny_models import build_model
 
 from grrm.engine.api import SamplingParams
-from grrm.engine.paddle.divided import DividedEngine
+from grrm.engine.paddle.divided import DividedEngine, as_first_rank
 from grrm.engine.paddle.gpu_decoder import GpuDecoder
 from grrm.errors import UserError
 from grrm.models.whole_weights import part_of
@@ -32,9 +32,10 @@ PROMPTS = ([[5, 9, 2, 33], [5, 9, 2, 33], list(range(1, 22)), [7]], [[90, 91, 3]
 PARAMS = SamplingParams(max_new_tokens=12, temperature=0.9, top_p=0.95, stop_token_ids=(4,), seed=3)
 
 
-def whole_model(is_tied: bool) -> Any:
-    """The model that the ranks divide."""
-    return build_model(vocab_size=VOCAB, tie_word_embeddings=is_tied)
+def whole_model(kind: str) -> Any:
+    """The model that the ranks divide; of one kind they do not divide the vocabulary, which each has whole."""
+    architecture = "llama" if kind == "llama" else "qwen2"
+    return build_model(architecture, vocab_size=VOCAB + (kind == "undivided"), tie_word_embeddings=kind == "tied")
 
 
 def drawn(engine: Any, prompts: list[list[int]], first: int) -> list[dict[str, Any]]:
@@ -54,24 +55,38 @@ def fused_logits(part: Any) -> list[list[float]]:
     return [logits.numpy()[0].tolist() for logits in (first, second)]
 
 
-def main(folder: Path, is_tied: bool) -> None:
+def refusal(engine: DividedEngine, prompts: list[list[int]]) -> str:
+    """What `generate` raises."""
+    try:
+        engine.generate(prompts, PARAMS)
+    except (UserError, FloatingPointError) as error:
+        return str(error)
+    return "nothing"
+
+
+def diverged(*given: Any) -> Any:
+    """A sampler that finds no numbers."""
+    raise FloatingPointError("not finite")
+
+
+def main(folder: Path, kind: str) -> None:
     """Draw, and write what came."""
     support_gloo()
     strategy = fleet.DistributedStrategy()
     strategy.hybrid_configs = {"dp_degree": 1, "mp_degree": 2, "pp_degree": 1, "sharding_degree": 1}
     fleet.init(is_collective=True, strategy=strategy)
     rank = tensor_group().rank
-    part = part_of(whole_model(is_tied), TensorRanks(rank, 2).model_settings())
+    part = part_of(whole_model(kind), TensorRanks(rank, 2).model_settings())
     engine = DividedEngine(part, max_num_seqs=4)
     found: dict[str, Any] = {"all": drawn(engine, PROMPTS[rank], 100 * rank)}
     found["alone"] = drawn(engine, PROMPTS[0] if rank == 1 else [], 0)
-    try:
-        engine.generate([[VOCAB]] if rank else [[1]], PARAMS)
-    except UserError as error:
-        found["refused"] = str(error)
+    found["refused"] = refusal(engine, [[part.config.vocab_size]] if rank else [[1]])
     found["fused"] = fused_logits(part)
+    if rank == 0:  # the others do not notice it by themselves
+        engine._sample = as_first_rank(diverged)
+    found["diverged"] = refusal(engine, [[1]])
     (folder / f"{rank}.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2] == "tied")
+    main(Path(sys.argv[1]), sys.argv[2])

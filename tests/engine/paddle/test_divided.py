@@ -8,24 +8,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import divided_sampling
-from support.divided_sampling import PROMPTS, VOCAB, drawn, whole_model
+from support.divided_sampling import PROMPTS, drawn, whole_model
 from support.rl_processes import run, two_ranks
 from support.tiny_models import naive_logits
 
 from grrm.engine.paddle.engine import PaddleEngine
 
+OTHERS = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("tied", "llama", "undivided")]
 
-@pytest.mark.parametrize("head", [pytest.param("untied"), pytest.param("tied", marks=pytest.mark.slow)])
+
+@pytest.mark.parametrize("kind", ["untied", *OTHERS])
 def test_every_rank_gets_the_completions_of_its_own_prompts_as_one_process_draws_them(
-    tmp_path: Path, head: str
+    tmp_path: Path, kind: str
 ) -> None:
-    run(two_ranks([str(Path(divided_sampling.__file__)), str(tmp_path), head], tmp_path / "logs"))
-    model = whole_model(head == "tied")
+    run(two_ranks([str(Path(divided_sampling.__file__)), str(tmp_path), kind], tmp_path / "logs"))
+    model = whole_model(kind)
     engine = PaddleEngine(model)
     ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1)]
     for rank, found in enumerate(ranks):
         assert_same(found["all"], drawn(engine, PROMPTS[rank], 100 * rank))
-        assert f"outside the model's vocabulary of {VOCAB}" in found["refused"], "also where the other rank asked"
+        refused = f"outside the model's vocabulary of {model.config.vocab_size}"
+        assert refused in found["refused"], "also where the other rank asked"
+        assert "not finite" in found["diverged"], "also where only the first rank finds it"
     assert ranks[0]["alone"] == [], "a rank without prompts draws with the others"
     assert_same(ranks[1]["alone"], drawn(engine, PROMPTS[0], 0))
     prompt = PROMPTS[0][2]

@@ -8,6 +8,7 @@ from itertools import product
 
 from grrm.config.key import as_written
 from grrm.config.model_shape import ModelShape
+from grrm.config.rl_config import RLConfig
 from grrm.config.stage_config import StageConfig
 
 
@@ -66,29 +67,41 @@ class Layout:
         return {key: as_written(new) for key, (new, old) in keys.items() if new != old}
 
 
-def smallest_layout(shape: ModelShape, layout: Layout, devices: int, fits: Callable[[Layout], bool]) -> Layout | None:
+def can_sample_together(config: StageConfig) -> bool:
+    """Whether tensor ranks can sample with their parts of the weights: in the precision that layers divide in."""
+    if not isinstance(config, RLConfig) or config.rollout_quant_type or config.rollout_backend != "paddle":
+        return False
+    return not (config.device == "cpu" and config.bf16)
+
+
+def smallest_layout(
+    config: StageConfig, shape: ModelShape, devices: int, fits: Callable[[Layout], bool]
+) -> Layout | None:
     """The first layout that `fits`, from those that cost least to those that cost most; None where none does.
+
+    Those that a run of `config` would refuse are left out.
 
     Sharding talks once a step, so all ranks share the optimizer. Micro-batches of half as many rows cost little,
     recompute adds a third to the work, and tensor parallel, with sequence parallel, talks in every layer; where ranks
     sample together, for every token of a rollout too.
     """
-    return next((found for found in _layouts(shape, layout, devices) if fits(found)), None)
+    return next((found for found in _layouts(config, shape, devices) if fits(found)), None)
 
 
-def _layouts(shape: ModelShape, layout: Layout, devices: int) -> Iterator[Layout]:
+def _layouts(config: StageConfig, shape: ModelShape, devices: int) -> Iterator[Layout]:
+    layout, budget = Layout.of(config, devices), getattr(config, "max_tokens_per_micro_batch", 0)
     for tensor in shape.degrees(devices):
-        if devices % tensor:
+        if devices % tensor or (config.lora and tensor > 1):
             continue
         sharding = devices // tensor
-        together = (False, True) if tensor > 1 else (False,)
+        together = (False, True) if tensor > 1 and can_sample_together(config) else (False,)
         for is_together, recompute, halvings in product(together, ("", "full"), range(layout.rows.bit_length())):
             if layout.rows % 2**halvings:
                 continue  # other sizes might not divide the rows of an update
             yield replace(
                 layout,
                 tensor=tensor,
-                sequence=tensor > 1,
+                sequence=tensor > 1 and not budget,
                 sharding=sharding,
                 data=1,
                 stage=1 if sharding > 1 else 0,

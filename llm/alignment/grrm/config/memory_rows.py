@@ -137,7 +137,7 @@ def _verdict(
         n = written.replies_within(limit, config.rollout_memory_fraction)
         rows.append(("judge's replies of full length at once", str(n), "shorter ones leave room for more"))
     for n in (devices * 2**i for i in range(5)):
-        found = smallest_layout(shape, layout, n, lambda other: fits(memory(other), limit))
+        found = smallest_layout(config, shape, n, lambda other: fits(memory(other), limit))
         if found is not None:
             more = "" if n == devices else f" on {n} devices"
             said = ", ".join(f"{key}: {value}" for key, value in changes_of(config, found, layout).items())

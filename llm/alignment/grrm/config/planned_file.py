@@ -62,7 +62,7 @@ def _layout(config: Any, shape: ModelShape, devices: int, limit: int) -> tuple[L
     def memory(of: Layout) -> Memory:
         return memory_of(config, shape, of, Workload.of(config, of.rows))
 
-    found = smallest_layout(shape, Layout.of(config, devices), devices, lambda of: fits(memory(of), limit))
+    found = smallest_layout(config, shape, devices, lambda of: fits(memory(of), limit))
     return None if found is None else (found, memory(found))
 
 

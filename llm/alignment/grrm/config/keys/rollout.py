@@ -86,7 +86,9 @@ class RolloutConfig(Section):
     )
     eos_token: str = key("", "one more token that ends a response")
     rollout_seed: int = key(None, "seed of prompts' order and samples", means="seed", ge=0, le=2**63 - 1)
-    rollout_max_num_seqs: int = key(8, "rows a rank decodes at the same time", unit="rows", ge=1, le=10**6)
+    rollout_max_num_seqs: int = key(
+        8, "rows a rank, or tensor ranks that sample together, decode at the same time", unit="rows", ge=1, le=10**6
+    )
     rollout_memory_fraction: float = key(
         0.7,
         "share of the memory free when a rollout or a judge here begins, for keys and values; fewer rows run if short",

@@ -29,7 +29,7 @@ class DividedEngine(PaddleEngine):
 
     def __init__(self, policy: Any, **options: Any) -> None:
         super().__init__(policy, **options)
-        self._sample = _as_first_rank(self._sample)
+        self._sample = as_first_rank(self._sample)
         self._free_bytes = 0
 
     def generate(
@@ -57,18 +57,26 @@ class DividedEngine(PaddleEngine):
         return self._max_cache_bytes or int(self._memory_fraction * self._free_bytes)
 
 
-def _as_first_rank(sample: Sampler) -> Sampler:
-    """Draws what the first of the tensor ranks draws.
+def as_first_rank(sample: Sampler) -> Sampler:
+    """Draws what the first of the tensor ranks draws, or raises on all of them what it raised.
 
-    All have the same logits, but sums on a GPU need not be the same twice, and ranks that draw different tokens would
-    wait for each other without end.
+    All have the same logits, but sums on a GPU need not be the same twice, and ranks that draw different tokens, or go
+    on where the first one does not, would wait for each other without end.
     """
 
     def draw(*given: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        drawn = paddle.to_tensor(np.stack(sample(*given)))  # float64, which holds every token id exactly
-        group = tensor_group()
-        dist.broadcast(drawn, src=group.ranks[0], group=group)
-        tokens, logprobs = drawn.numpy()
+        group, failure = tensor_group(), None
+        drawn = np.full((2, len(given[0])), -1.0)  # float64, which holds every token id exactly
+        if group.rank == 0:
+            try:
+                drawn = np.stack(sample(*given))
+            except FloatingPointError as error:
+                failure = error
+        shared = paddle.to_tensor(drawn)
+        dist.broadcast(shared, src=group.ranks[0], group=group)
+        tokens, logprobs = shared.numpy()
+        if (tokens < 0).any():
+            raise failure or FloatingPointError("logits of the first tensor rank are not finite: the model diverged")
         return tokens.astype(np.int64), logprobs
 
     return draw
