@@ -84,6 +84,14 @@ def test_sft_labels_are_masked_on_the_prompt_and_end_with_eos(tmp_path: Path) ->
     assert (item.prompt_len, item.prompt_text, item.response_text, item.index) == (2, "ab", "xy", 0)
 
 
+def test_sft_learns_all_tokens_behind_the_first_when_it_trains_on_prompts(tmp_path: Path) -> None:
+    path = _write(tmp_path / "x.jsonl", _row("ab", "xy"))
+    (item,) = SftDataset(path, encode, EOS, max_length=5, train_on_prompt=True)
+    assert item.input_ids == [97, 98, 120, 121, EOS]
+    assert (item.labels, item.prompt_len) == ([IGNORED_LABEL, 98, 120, 121, EOS], 1)
+    assert (item.prompt_text, item.response_text) == ("ab", "xy")
+
+
 def test_sft_counts_the_end_token_in_the_length(tmp_path: Path) -> None:
     path = _write(tmp_path / "x.jsonl", _row("ab", "xy"), _row("a", "x"))
     dataset = SftDataset(path, encode, EOS, max_length=4)

@@ -15,7 +15,7 @@ _LOOP_KEYS = ("prediction_loss_only", "eval_accumulation_steps", "max_evaluate_s
 
 
 class SupervisedConfig(Section):
-    """Model and rows of the cold start; the loss covers the response tokens only."""
+    """Model and rows of the cold start."""
 
     title: ClassVar[str] = "Supervised training"
 
@@ -25,6 +25,7 @@ class SupervisedConfig(Section):
     max_length: int = key(
         2048, "longest row of prompt and response; others are left out and counted", unit="tokens", ge=1, le=10**7
     )
+    train_on_prompt: bool = key(False, "the loss covers the prompt's tokens too, not the response's alone")
 
 
 class SFTConfig(

@@ -39,7 +39,7 @@ class PromptItem:
 @dataclass(frozen=True, slots=True)
 class SftItem:
     """One supervised example, unpadded. `input_ids` = prompt + response + eos; `labels` has the same length and
-    IGNORED_LABEL over the prompt; it is not shifted."""
+    IGNORED_LABEL over the first `prompt_len` tokens, which are not learned; it is not shifted."""
 
     index: int
     input_ids: list[int]
@@ -121,7 +121,8 @@ class PromptDataset(TokenizedRows[PromptItem]):
 class SftDataset(TokenizedRows[SftItem]):
     """Prompts and responses for supervised training. Examples over `max_length` tokens are left out and counted.
 
-    Raises UserError like PromptDataset, except that `tgt` may be any text.
+    With `train_on_prompt` all tokens behind the first are learned, not only those of the response. Raises UserError as
+    PromptDataset does, except that `tgt` may be any text.
     """
 
     def __init__(
@@ -132,6 +133,7 @@ class SftDataset(TokenizedRows[SftItem]):
         max_length: int,
         prompt_key: str = "src",
         response_key: str = "tgt",
+        train_on_prompt: bool = False,
     ) -> None:
         super().__init__()
         rows = read_src_tgt(path, prompt_key, response_key)
@@ -140,10 +142,9 @@ class SftDataset(TokenizedRows[SftItem]):
             prompt_ids = encode_prompt(path, number, prompt, encode)
             response_ids = [*encode(response), eos_id]
             if len(prompt_ids) + len(response_ids) <= max_length:
-                labels = [IGNORED_LABEL] * len(prompt_ids) + response_ids
-                self._items.append(
-                    SftItem(len(self._items), prompt_ids + response_ids, labels, len(prompt_ids), prompt, response)
-                )
+                tokens, n_given = prompt_ids + response_ids, 1 if train_on_prompt else len(prompt_ids)
+                labels = [IGNORED_LABEL] * n_given + tokens[n_given:]
+                self._items.append(SftItem(len(self._items), tokens, labels, n_given, prompt, response))
         report_too_long(path, "max_length", max_length, self.n_too_long, self.n_total)
 
 

@@ -58,6 +58,7 @@ def read_rows(config: SFTConfig, tokenizer: Any, path: str) -> SftDataset:
         config.max_length,
         prompt_key=config.prompt_key,
         response_key=config.response_key,
+        train_on_prompt=config.train_on_prompt,
     )
 
 
