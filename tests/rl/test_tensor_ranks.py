@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,13 @@ from support.rl_processes import (
     entry_command,
     held_out_settings,
     metrics_of,
+    on_ranks,
     one_rank,
     rollouts_of,
     run,
     two_ranks,
 )
+from support.tiny_policy import write_policy
 
 from grrm.models.policy import load_policy
 
@@ -63,3 +66,22 @@ def test_tensor_ranks_that_sample_together_evaluate_what_one_process_evaluates(
     )
     assert one == two
     assert "eval_chrf_greedy" in one[-1]
+
+
+@pytest.mark.slow
+def test_four_tensor_ranks_sample_batches_of_fewer_prompts_together_and_a_step_ahead(
+    world: TinyWorld, tmp_path: Path
+) -> None:
+    policy = tmp_path / "policy"
+    shutil.copytree(world.policy, policy)
+    write_policy(policy, num_key_value_heads=4)
+    divisible = TinyWorld(world.folder, policy, world.rl_data)
+    steps = {"max_steps": "2", "save_strategy": "no", "rollout_ahead": "1"}
+    few = {"global_batch_size": "2", "dynamic_sampling": "true", "global_gen_batch_size": "2", "max_gen_batches": "20"}
+    run(one_rank(entry_command(divisible, tmp_path / "one", **steps, **few)))
+    layout = {"tensor_parallel_degree": "4", "sequence_parallel": "true", "rollout_tensor_parallel_degree": "4"}
+    command = entry_command(divisible, tmp_path / "four", **steps, **few, **layout)
+    run(on_ranks(4, command, tmp_path / "logs"))
+    assert rollouts_of(tmp_path / "one") == rollouts_of(tmp_path / "four")
+    for ours, theirs in zip(metrics_of(tmp_path / "four"), metrics_of(tmp_path / "one"), strict=True):
+        assert ours["loss"] == pytest.approx(theirs["loss"], abs=1e-5)
