@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -64,6 +65,12 @@ def test_bad_rows_are_left_out_with_their_number(tmp_path):
     assert len(lines) == 1
     assert [row.row for row in report.rejected] == [2, 3, 4, 5, 6]
     assert report.rejected[3].reason == "reward_model has no ground_truth that is text or a number"
+
+
+def test_numbers_are_truths_if_they_are_finite(tmp_path):
+    report, lines = converted(tmp_path, rows_of(*(("a", ASK, truth, None) for truth in (0.5, float("nan"), math.inf))))
+    assert [line["tgt"] for line in lines] == ["0.5"]
+    assert [row.row for row in report.rejected] == [2, 3]
 
 
 def test_a_file_of_bad_rows_is_refused(tmp_path):

@@ -27,6 +27,8 @@ BOTH = "Ian is a knight, Zoey is a knave"
         ("I think.\n**Final answer:** 12 cm", "12 cm"),
         ("The answer is 7.", "7."),
         ("Answer:\n**7**", "7"),
+        ("**Answer: 7 ** \nDone.", "7"),
+        ("<answer>a *</answer>", "a *"),
         ("The question is answered by others", None),
         ("no mark", None),
         ("\\boxed{never closed", None),
@@ -66,6 +68,13 @@ def test_no_solution_raises(text, name):
     for solution in (text, f"\\boxed{{{text}}}", f"#### {text}"):
         result = ANSWER_RULES[name](solution, "Ian is a knight")
         assert result.answer is not None or not result.correct
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("mark", ["Answer: 4{}x", "answer{}:{}", "#### 4{}x", "<answer>4{}x</answer>"])
+def test_a_long_run_of_blanks_costs_no_time(mark):
+    for filler in (" ", "*", ":", "\n"):
+        ANSWER_RULES["normalised"](mark.replace("{}", filler * 100_000), "4")
 
 
 def test_mathematics_is_compared_by_the_library():

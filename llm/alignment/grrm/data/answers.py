@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -57,8 +58,10 @@ def _fault_of(messages: Any) -> str | None:
 
 
 def _text(fields: Any, name: str) -> str | None:
-    """A text or a number of a struct as text; None for anything else, and for blanks."""
+    """A text or a finite number of a struct as text; None for anything else, and for blanks."""
     value = fields.get(name) if isinstance(fields, Mapping) else None
     if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    if isinstance(value, float) and not math.isfinite(value):
         return None
     return str(value) if str(value).strip() else None

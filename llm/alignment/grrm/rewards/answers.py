@@ -7,6 +7,7 @@ in which no answer can be found is wrong, and told apart by `answer` being None.
 from __future__ import annotations
 
 import re
+import string
 import threading
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -19,8 +20,9 @@ from grrm.errors import UserError, require_known
 MATH_LIMIT_S = 5
 _ANSWER_TAG = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
 _ANSWER_LINE = re.compile(
-    r"^[^\w\n]*(?:the\s+)?(?:final\s+)?answer(?:\s+is\b|[^\w\n]*:)[\s*_`:]*(\S.*?)[\s*]*$", re.IGNORECASE | re.MULTILINE
+    r"^[^\w\n]*(?:the\s+)?(?:final\s+)?answer(?:\s+is\b|[^\w\n]*:)[\s*_`:]*(\S.*)$", re.IGNORECASE | re.MULTILINE
 )
+_BOLD = string.whitespace + "*"  # what ends an answer in bold text
 _HASHES = re.compile(r"####[ \t]*([^\n]+)")
 _NUMBER = re.compile(r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?")
 _WRAPPER = re.compile(r"\\(?:text|mathrm|mathbf|textbf|operatorname)\s*\{([^{}]*)\}")
@@ -49,10 +51,10 @@ def final_answer(solution: str) -> str | None:
     boxed = _last_boxed(solution)
     if boxed is not None:
         return boxed.strip() or None
-    for pattern in (_ANSWER_TAG, _HASHES, _ANSWER_LINE):
+    for pattern, behind in ((_ANSWER_TAG, None), (_HASHES, None), (_ANSWER_LINE, _BOLD)):
         found = pattern.findall(solution)
         if found:
-            return found[-1].strip() or None
+            return found[-1].strip().rstrip(behind) or None
     return None
 
 
