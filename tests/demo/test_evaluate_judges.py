@@ -6,7 +6,7 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from support.tiny_checkpoint import write_tiny_reward_model
+from support.tiny_checkpoint import write_tiny_checkpoint, write_tiny_reward_model
 
 from grrm.data.parquet import write_rows
 from grrm.demo.evaluate_judges import main
@@ -51,6 +51,26 @@ def test_judges_with_and_without_a_model_are_measured_on_the_same_groups(tmp_pat
     assert found["ranker_none"]["dev"]["coverage"] == 1.0
     assert found["ranker_none"]["dev"]["milliseconds_a_group"] > 0
     assert f"consensus {found['consensus']['dev']['accuracy']['mean']:.3f} in order" in said
+
+
+def test_a_judge_that_writes_and_a_mixture_are_measured_with_their_tokens(tmp_path):
+    ranker = write_tiny_reward_model(tmp_path / "ranker", "ranker", blocks=1)
+    writer = write_tiny_checkpoint(tmp_path / "sqm")
+    groups = write_groups(tmp_path / "dev.parquet")
+    sources = [
+        {"judge": "ranker", "model": str(ranker), "options": {"prompt_type": "Tower"}, "normalise": "mean"},
+        {"judge": "consensus", "weight": 0.5, "normalise": "mean"},
+    ]
+    run(
+        *("measure", "--sqm", f"sqm={writer}", "--sqm-option", "max_new_tokens=3", "--sqm-option", "retries=0"),
+        *("--mixture", f"mixture={json.dumps(sources)}", "--baseline", "consensus", "--groups", f"dev={groups}"),
+        *("--prompt-type", "Tower", "--out", tmp_path / "ranking.json"),
+    )
+    found = {name: of_sets["dev"] for name, of_sets in json.loads((tmp_path / "ranking.json").read_text()).items()}
+    assert set(found) == {"consensus", "sqm", "mixture"}
+    assert found["mixture"]["coverage"] == 1.0
+    assert found["mixture"]["tokens"]["mean"] == found["consensus"]["tokens"]["mean"] == 0
+    assert 0 < found["sqm"]["tokens"]["mean"] <= 3 * 3  # three different translations, and two, three tokens each
 
 
 @pytest.mark.parametrize(("of_group", "chosen"), [(0.71, "ranker_none"), (0.73, "ranker_group")])

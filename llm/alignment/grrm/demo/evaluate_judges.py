@@ -22,11 +22,13 @@ from grrm.entry import run_main
 from grrm.evaluation.meta_metrics import score_meta
 from grrm.evaluation.ranking import JudgedGroup, score_ranking
 from grrm.gqm.groups import Group, TranslationTask
+from grrm.inference.judge_sources import open_mixture
 from grrm.inference.rank import RankSettings, build_generative_judge, group_of, judge_in_batches
 from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.building import build_judge
 from grrm.judges.interface import Judge
 from grrm.judges.options import RewardModelOptions
+from grrm.judges.sources import read_sources
 from grrm.startup import configure_process
 
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -45,6 +47,9 @@ def main() -> None:
 @click.option("--baseline", "baselines", multiple=True, metavar="NAME", help="A judge without a model.")
 @click.option("--gqm", "generative", multiple=True, metavar="NAME=FOLDER", help="A generative group judge.")
 @click.option("--gqm-option", "gqm_options", multiple=True, metavar="NAME=VALUE", help="An option of these.")
+@click.option("--sqm", "single", multiple=True, metavar="NAME=FOLDER", help="A generative judge of one candidate.")
+@click.option("--sqm-option", "sqm_options", multiple=True, metavar="NAME=VALUE", help="An option of these.")
+@click.option("--mixture", "mixtures", multiple=True, metavar="NAME=LIST", help="A mixture: its sources, in YAML.")
 @click.option("--groups", "files", multiple=True, required=True, metavar="NAME=FILE", help="Groups with gold scores.")
 @click.option("--prompt-type", required=True, help="Of the translation prompts.")
 @click.option("--out", type=FILE, required=True)
@@ -53,6 +58,9 @@ def measure(
     baselines: Sequence[str],
     generative: Sequence[str],
     gqm_options: Sequence[str],
+    single: Sequence[str],
+    sqm_options: Sequence[str],
+    mixtures: Sequence[str],
     files: Sequence[str],
     prompt_type: str,
     out: Path,
@@ -63,9 +71,12 @@ def measure(
     openers: dict[str, Callable[[], Judge]] = {name: partial(build_judge, name) for name in baselines}
     for name, folder in _pairs(rankers):
         openers[name] = partial(open_reward_judge, folder, options=options)
-    settings = RankSettings("gqm", None, {name: yaml.safe_load(value) for name, value in _pairs(gqm_options)})
-    for name, folder in _pairs(generative):
-        openers[name] = partial(_open_gqm, folder, settings)
+    for judge, folders, values in (("gqm", generative, gqm_options), ("sqm", single, sqm_options)):
+        settings = RankSettings(judge, None, {name: yaml.safe_load(value) for name, value in _pairs(values)})
+        for name, folder in _pairs(folders):
+            openers[name] = partial(_open_generative, folder, settings)
+    for name, sources in _pairs(mixtures):
+        openers[name] = partial(open_mixture, read_sources(yaml.safe_load(sources), name))
     record = {}
     for number, (name, open_judge) in enumerate(openers.items(), 1):
         judge = open_judge()
@@ -93,7 +104,7 @@ def choose(rankers: Sequence[str], ranking: Path, of_set: str, out: Path) -> Non
     click.echo(f"{best}: correlation {', '.join(f'{name} {value:.3f}' for name, value in found.items())} on {of_set}")
 
 
-def _open_gqm(folder: str, settings: RankSettings) -> Judge:
+def _open_generative(folder: str, settings: RankSettings) -> Judge:
     return build_generative_judge(open_checkpoint(folder, quiet=True), settings)
 
 
@@ -113,7 +124,7 @@ def ranking_record(judge: Judge, groups: Sequence[Group], golds: Sequence[Sequen
     verdicts = judge_in_batches(judge, groups)
     spent_s = time.perf_counter() - started_s
     judged = [
-        JudgedGroup(f"{group.task.src_lang}-{group.task.trg_lang}", gold, verdict.scores)
+        JudgedGroup(f"{group.task.src_lang}-{group.task.trg_lang}", gold, verdict.scores, tokens=verdict.tokens)
         for group, gold, verdict in zip(groups, golds, verdicts, strict=True)
     ]
     milliseconds = {"milliseconds_a_group": 1e3 * spent_s / max(len(groups), 1)}

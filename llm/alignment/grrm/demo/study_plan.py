@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from grrm.demo.plan import Plan
 from grrm.demo.results import seed_folder
 from grrm.demo.settings import CONSENSUS
 from grrm.demo.stages import Stage
-from grrm.demo.study_gqm import OPTIONS, GQMPlan
+from grrm.demo.study_generative import GQM, SQM, GenerativePlan, Kind
 
 LARGE_ROWS, LARGE_STEPS, SMALL_STEPS = 21_000, 1_400, 600
 WIDE_ROWS, WIDE_SAMPLES = 1_500, 16
@@ -20,15 +21,20 @@ EIGHT_CANDIDATES_GROUPS = 3_000  # of the arms by number of groups, the one besi
 SAMPLES_A_STEP = 192  # of a ranker: as many candidates whatever the size of a group
 STUDY_FILE = "study.json"
 # What is measured together, as soon as its judges are trained: each a folder of its own.
-PARTS = ("study-large", "study-gqm", "study-small")
+LARGE_PART, GQM_PART, SQM_PART, SMALL_PART = PARTS = ("study-large", "study-gqm", "study-sqm", "study-small")
 LARGE, WIDE, MIXED = "large", "wide", "mixed"  # files of groups with gold, beside the demo's
-# Policies of the study: each is trained against one reward model.
+# Policies of the study, and the kind of judge that each is trained against.
 RL_JUDGES = {
     "grpo_rm": "rm",
     "grpo_ranker_none_large": "ranker",
     "grpo_ranker_group_large": "ranker",
     "grpo_gqm": "gqm",
+    "grpo_sqm": "sqm",
+    "grpo_mixture": "mixture",
 }
+WRITING = {"gqm": GQM, "sqm": SQM}
+# The mixture: the larger ranker, and consensus at half its weight, both as differences from the group's mean.
+MIXTURE, MIXED_RANKER = "mixture", "ranker_none_large"
 # With the larger ranker for the first half, and then with one trained on what the policy has come to say; this seed.
 REFRESHED, HALF, REFRESH_SEED, HALF_STEPS = "grpo_ranker_refreshed", "grpo_ranker_half", 1, 200
 
@@ -82,19 +88,22 @@ class StudyPlan:
         stages = [self._judges.samples(LARGE, seed, rows, 8), self._judges.gold(LARGE, seed)]
         stages.append(self._judges.reward_model("rm", seed, f"gold-{LARGE}", "rm_tiny_argument.yaml", LARGE_STEPS))
         stages += [*self._rankers(large, seed), self._mixed("heldout", f"{MIXED}-heldout", seed)]
-        stages.append(self._measure(PARTS[0], seed, {"rm": "rm", **{arm.name: "ranker" for arm in large}}))
-        stages += self._policy_stages([run for run, judge in RL_JUDGES.items() if judge != "gqm"], seed)
+        stages.append(self._measure(LARGE_PART, seed, {"rm": "rm", **{arm.name: "ranker" for arm in large}}))
+        stages += self._policy_stages(("rm", "ranker"), seed)
         if seed == REFRESH_SEED:
             stages += self._refreshed(seed)
-        stages += [*self._gqm.stages(seed), self._measure(PARTS[1], seed, {}, self._gqm.judges(seed))]
-        stages += self._policy_stages([run for run, judge in RL_JUDGES.items() if judge == "gqm"], seed)
+        stages += [self._writing(GQM).groups(seed), *self._writing(GQM).stages(seed)]
+        stages.append(self._measure(GQM_PART, seed, {}, self._writing(GQM).measured(seed)))
+        stages += self._policy_stages(("gqm",), seed)
+        stages += [*self._writing(SQM).stages(seed), self._measure(SQM_PART, seed, {}, self._sqm_and_mixture(seed))]
+        stages += self._policy_stages(("sqm", MIXTURE), seed)
         stages += [self._judges.samples(WIDE, seed, few, WIDE_SAMPLES), self._judges.gold(WIDE, seed)]
         stages += [self._mixed("train", MIXED, seed), *self._rankers(small, seed)]
-        return [*stages, self._measure(PARTS[2], seed, {arm.name: "ranker" for arm in small})]
+        return [*stages, self._measure(SMALL_PART, seed, {arm.name: "ranker" for arm in small})]
 
-    def _policy_stages(self, runs: Sequence[str], seed: int) -> list[Stage]:
+    def _policy_stages(self, judges: Sequence[str], seed: int) -> list[Stage]:
         stages = []
-        for run in runs:
+        for run in (run for run, judge in RL_JUDGES.items() if judge in judges):
             stages += [self._policies.rl(run, seed, *self._server(run, seed)), self._policies.evaluate(run, seed)]
         return stages
 
@@ -115,13 +124,27 @@ class StudyPlan:
 
     def _server(self, run: str, seed: int) -> tuple[list[str], list[Path]]:
         name, judge = run.removeprefix("grpo_"), RL_JUDGES[run]
-        if judge == "gqm":
-            return self._gqm.server(name, seed)
+        if judge in WRITING:
+            return self._writing(WRITING[judge]).server(name, seed)
+        if judge == MIXTURE:
+            sources, depends_on = self._mixture(seed)
+            return ["--judge", "mixture", "--judge-option", f"sources={sources}"], depends_on
         return self._judges.server(judge, self.layout.model(name, seed))
 
-    @property
-    def _gqm(self) -> GQMPlan:
-        return GQMPlan(self.layout)
+    def _mixture(self, seed: int) -> tuple[str, list[Path]]:
+        """The list of judges, as JSON, and the files that it depends on."""
+        folder = self.layout.model(MIXED_RANKER, seed)
+        ranker = {"judge": "ranker", "model": str(folder), "options": {"prompt_type": self.layout.settings.prompt_type}}
+        sources = [ranker | {"normalise": "mean"}, {"judge": CONSENSUS, "weight": 0.5, "normalise": "mean"}]
+        return json.dumps(sources), files("ranker", folder)
+
+    def _sqm_and_mixture(self, seed: int) -> tuple[list[str], list[Path]]:
+        options, depends_on = self._writing(SQM).measured(seed)
+        sources, of_mixture = self._mixture(seed)
+        return [*options, "--mixture", f"{MIXTURE}={sources}"], [*depends_on, *of_mixture]
+
+    def _writing(self, kind: Kind) -> GenerativePlan:
+        return GenerativePlan(self.layout, kind)
 
     @property
     def _judges(self) -> JudgePlan:
@@ -172,19 +195,19 @@ class StudyPlan:
         )
 
     def _measure(
-        self, part: str, seed: int, judges: Mapping[str, str], generative: Mapping[str, Path] | None = None
+        self, part: str, seed: int, judges: Mapping[str, str], others: tuple[list[str], list[Path]] = ([], [])
     ) -> Stage:
-        """Judges, by name and kind, on the policy's samples and on mixed quality; consensus beside them."""
+        """Reward models, by name and kind, on the policy's samples and on mixed quality; consensus beside them.
+
+        `others` are options for further judges, and the files that these depend on.
+        """
         layout, out = self.layout, study_file(self.layout.out, seed, part)
-        generative = generative or {}
         options = [word for name in judges for word in ("--ranker", f"{name}={layout.model(name, seed)}")]
         sets = {name: self._judges.gold_file(file, seed) for name, file in _SETS.items()}
         options += [word for name, path in sets.items() for word in ("--groups", f"{name}={path}")]
-        options += ["--prompt-type", layout.settings.prompt_type, "--baseline", CONSENSUS]
-        options += [word for name, folder in generative.items() for word in ("--gqm", f"{name}={folder}")]
-        options += [word for option in OPTIONS for word in ("--gqm-option", option)]
+        options += ["--prompt-type", layout.settings.prompt_type, "--baseline", CONSENSUS, *others[0]]
         models = [file for name, judge in judges.items() for file in files(judge, layout.model(name, seed))]
-        models += [file for name in generative for file in layout.weights(name, seed)]
+        models += others[1]
         return Stage(
             name=f"seed{seed}/{part}",
             title=f"judges of the study ({part.removeprefix('study-')}), seed {seed}",

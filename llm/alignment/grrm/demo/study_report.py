@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from grrm.demo.results import over_seeds
-from grrm.demo.settings import title_of
+from grrm.demo.settings import GRPO, title_of
 from grrm.demo.stages import write_json
 from grrm.demo.study_plan import EIGHT_CANDIDATES_GROUPS, LARGE, MIXED, RankerArm, ranker_arms
 from grrm.tracking.report.page import write_bytes
@@ -22,6 +22,8 @@ from grrm.tracking.report.pictures import STYLES, Picture, Theme, bar_row, draw_
 
 Records = Sequence[Mapping[str, Any]]
 SUMMARY = "study_summary.json"
+RANKING, COST = ("accuracy", "correlation"), {"tied": 3, "tokens": 1, "milliseconds_a_group": 1}  # and digits
+COLUMNS = ("pairs", "correlation", "ties", "tokens", "ms", "RL gain")
 _WAYS = {"none": "each candidate by itself", "group": "candidates compared"}
 
 
@@ -47,12 +49,11 @@ def common(records: Records, key: str) -> list[str]:
 
 
 def judge_figures(records: Records, name: str) -> dict[str, Any]:
-    """`over_seeds` of accuracy and correlation on each file of groups."""
+    """`over_seeds` of accuracy, correlation, ties, tokens and milliseconds of a group, on each file of groups."""
     found = [record["judges"][name] for record in records]
     sets = [key for key, value in found[0].items() if isinstance(value, Mapping)]
     return {
-        of_set: {key: _over([one[of_set][key] for one in found]) for key in ("accuracy", "correlation")}
-        for of_set in sets
+        of_set: {key: _over([one[of_set].get(key) for one in found]) for key in (*RANKING, *COST)} for of_set in sets
     }
 
 
@@ -62,25 +63,38 @@ def policy_figures(records: Records, run: str) -> dict[str, Any]:
     return {key: over_seeds([one[key] for one in learned]) for key in ("gain", "greedy_gain")}
 
 
-def _over(intervals: Sequence[Mapping[str, float] | None]) -> dict[str, Any] | None:
-    known = [interval["mean"] for interval in intervals if interval is not None]
-    return over_seeds(known) if len(known) == len(intervals) else None
+def _over(found: Sequence[Mapping[str, float] | float | None]) -> dict[str, Any] | None:
+    """Of numbers, or of the means of intervals; None where a seed has none."""
+    known = [one["mean"] if isinstance(one, Mapping) else one for one in found if one is not None]
+    return over_seeds(known) if len(known) == len(found) else None
 
 
 def study_tables(summary: Mapping[str, Any]) -> list[Table]:
-    """The judges and the policies, for a console."""
+    """The judges and the policies, for a console.
+
+    Tokens and milliseconds are of a group; the gain is that of the policy trained against the judge, in sampled chrF.
+    """
     judges = Table("judge", title=f"Judges, seeds {', '.join(map(str, summary['seeds']))}", title_justify="left")
-    for column in ("pairs", "correlation", "mixed: pairs", "mixed: correlation"):
-        judges.add_column(column, justify="right")
+    mixed = Table("judge", title="On groups of mixed quality", title_justify="left")
+    for table, columns in ((judges, COLUMNS), (mixed, COLUMNS[:2])):
+        for column in columns:
+            table.add_column(column, justify="right")
     for name, sets in summary["judges"].items():
-        cells = [sets[of_set][key] for of_set in ("heldout", MIXED) for key in ("accuracy", "correlation")]
-        judges.add_row(title_of(name), *(_shown(cell, 3) for cell in cells))
+        ranking, on_mixed = ([_shown(sets[of_set][key], 3) for key in RANKING] for of_set in ("heldout", MIXED))
+        cost = [_shown(_mean_of(sets["heldout"][key]), digits) for key, digits in COST.items()]
+        gain = summary["policies"].get(f"{GRPO}_{name}", {}).get("gain")
+        judges.add_row(title_of(name), *ranking, *cost, _shown(gain, 2, "+"))
+        mixed.add_row(title_of(name), *on_mixed)
     policies = Table("policy", title="Gain of chrF over SFT", title_justify="left")
     for column in ("sampled", "greedy"):
         policies.add_column(column, justify="right")
     for run, found in summary["policies"].items():
         policies.add_row(title_of(run), *(_shown(found[key], 2, "+") for key in ("gain", "greedy_gain")))
-    return [judges, policies]
+    return [judges, mixed, policies]
+
+
+def _mean_of(figure: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if figure is None else {"mean": figure["mean"], "sd": None}
 
 
 def _shown(figure: Mapping[str, Any] | None, digits: int, sign: str = "") -> str:
