@@ -101,6 +101,16 @@ def test_bad_rows_are_named_left_out_and_counted(tmp_path, caplog):
     assert "en2de.parquet row 2 left out" in caplog.text
 
 
+def test_half_floats_are_scores(tmp_path):
+    table = pa.Table.from_pylist([row(["a", "b"], [9.0, 1.0]), row(["a", "b"], [9.0, float("nan")])])
+    halves = table["sc"].cast(pa.list_(pa.float16()))
+    (tmp_path / "in").mkdir()
+    pq.write_table(table.set_column(table.schema.get_field_index("sc"), "sc", halves), tmp_path / "in/en2de.parquet")
+    report = write_pairs(tmp_path / "in", tmp_path / "pairs.parquet", mt_texts_key="mts", score_key="sc")
+    assert pq.read_table(tmp_path / "pairs.parquet")["winner_score"].to_pylist() == [9.0]
+    assert [rejected.row for rejected in report.conversion.rejected] == [2]
+
+
 def test_a_pair_of_equal_scores_is_none_and_a_file_without_pairs_is_no_error(tmp_path):
     ties = [row(["a", "b"], [5.0, 5.0])]
     _, found = written(tmp_path, ties, PairRules(min_margin=0), de2en=[row(["x", "y"], [1.0, 1.5])])

@@ -131,6 +131,15 @@ def test_token_limits_count_both_texts(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("lang", ["d\0e", "{}", "en\nfr", "", "x" * 65])
+@pytest.mark.parametrize("diverse_prompt", [False, True])
+def test_a_language_that_cannot_be_a_name_is_left_out_with_its_row(tmp_path, lang, diverse_prompt):
+    source = write(tmp_path / "pairs.parquet", [PAIR, PAIR | {"trg_lang": lang}, PAIR | {"src_lang": lang}])
+    report = write_instructions(source, tmp_path / "out.parquet", diverse_prompt=diverse_prompt)
+    assert (report.written, [row.row for row in report.rejected]) == (1, [2, 3])
+    assert report.rejected[0].reason in ("trg_lang is empty", "trg_lang is not the name of a language")
+
+
 def test_wordings_are_drawn_by_the_seed(tmp_path):
     source = write(tmp_path / "pairs.parquet", [PAIR] * 40)
     prompts = []

@@ -44,7 +44,7 @@ def display_name(lang: str) -> str:
     one: the prompt has it in a sentence.
     """
     if len(lang) != 2:
-        if _NO_NAME.search(lang) or not lang.isprintable():
+        if not could_be_name(lang):
             raise UserError(
                 f"Language name {lang[:40]!r} is not a name: use at most 64 printable characters without the signs of "
                 "markup and chat templates, such as < > | : ` #."
@@ -55,6 +55,11 @@ def display_name(lang: str) -> str:
             f"Language code {lang!r} is not one of {' '.join(LANG_NAMES)}: use one of these, or write out the name."
         )
     return LANG_NAMES[lang]
+
+
+def could_be_name(lang: str) -> bool:
+    """True for at most 64 printable characters without the signs that prompts and chat templates are made of."""
+    return _NO_NAME.search(lang) is None and lang.isprintable()
 
 
 def language_pair(src_lang: str, trg_lang: str) -> str:

@@ -17,6 +17,7 @@ from grrm.data.converters.intake import read_usable
 from grrm.data.converters.output import DEFAULT_SEED, Order, shuffled_order, write_in_order
 from grrm.data.parquet import ROWS_PER_BATCH
 from grrm.errors import UserError
+from grrm.gqm.languages import could_be_name
 from grrm.gqm.pair_prompts import HOLE, diverse_templates, pair_template
 
 CountTokens = Callable[[list[str]], list[int]]
@@ -57,18 +58,25 @@ def write_instructions(
     The prompt is `pair_template`, or with `diverse_prompt` one of `diverse_templates` drawn with `seed`. With
     `count_tokens` a pair is left out and counted where the prompt and either text, joined by a space, have more than
     `max_len` tokens as it counts them, special tokens included. A row is left out for a missing or empty text, a
-    control token, or where both texts are the same. Raises UserError as `read_usable` does, for an `out` that is not
-    .parquet, and when no pair is left.
+    control token, a language that cannot be a name, or where both texts are the same. Raises UserError as `read_usable`
+    does, for an `out` that is not .parquet, and when no pair is left.
     """
     if out.suffix != ".parquet":
         raise UserError(f"{out} does not end with .parquet; pairs are written as parquet")
     names = (columns or PairColumns()).names()
 
-    def equal_texts(batch: pa.Table) -> list[str | None]:
-        equal = pc.fill_null(pc.equal(batch[names[3]], batch[names[4]]), False).to_numpy()
-        return ["the chosen text is the rejected one" if one else None for one in equal.tolist()]
+    def faults(batch: pa.Table) -> list[str | None]:
+        found: list[str | None] = [None] * batch.num_rows
+        for name in names[1:3]:
+            strange = [one for one in pc.unique(batch[name]).to_pylist() if one is not None and not could_be_name(one)]
+            wrong = pc.is_in(batch[name], pa.array(strange, batch[name].type))
+            for at in pc.indices_nonzero(wrong).to_pylist():
+                found[at] = f"{name} is not the name of a language"
+        for at in pc.indices_nonzero(pc.fill_null(pc.equal(batch[names[3]], batch[names[4]]), False)).to_pylist():
+            found[at] = "the chosen text is the rejected one"
+        return found
 
-    intake = read_usable(parquet, dict.fromkeys(names, "text"), equal_texts)
+    intake = read_usable(parquet, dict.fromkeys(names, "text"), faults)
     prompts = _prompts(intake.table, names, Random(seed) if diverse_prompt else None)
     table = pa.table(
         {"prompt": prompts, "chosen": intake.table[names[3]], "rejected": intake.table[names[4]]}, schema=SCHEMA_WIDE

@@ -192,7 +192,7 @@ class _PairBuilder:
     def _of_batch(self, batch: pa.RecordBatch) -> pa.Table:
         lists = batch.column(self._score_key)
         texts = batch.column(self._mt_texts_key).flatten()
-        values = lists.flatten()
+        values = _floats(lists.flatten())
         rows = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False).astype(np.int64)
         usable = pc.and_(pc.is_valid(values), pc.is_valid(texts)).to_numpy(zero_copy_only=False)
         self.n_unscored += int(np.count_nonzero(~usable))
@@ -265,6 +265,11 @@ def _first_lowest(
     return lowest[first]
 
 
+def _floats(values: pa.Array) -> pa.Array:
+    """Half floats in single precision: pyarrow computes nothing with them."""
+    return values.cast(pa.float32()) if pa.types.is_float16(values.type) else values
+
+
 def _row_faults(batch: pa.RecordBatch, mt_texts_key: str, score_key: str, copied: list[str]) -> dict[int, str]:
     """Position in the batch -> why the row cannot be used."""
     faults: dict[int, str] = {}
@@ -277,7 +282,7 @@ def _row_faults(batch: pa.RecordBatch, mt_texts_key: str, score_key: str, copied
         faults.setdefault(at, f"{n_texts[at]} texts but {n_scores[at]} scores")
     for at in pc.indices_nonzero(pc.fill_null(pc.equal(n_texts, 0), False)).to_pylist():
         faults.setdefault(at, "no candidates")
-    values = scores.flatten()
+    values = _floats(scores.flatten())
     if pa.types.is_floating(values.type):
         wrong = pc.fill_null(pc.invert(pc.is_finite(values)), False)
         for at in pc.unique(pc.list_parent_indices(scores).filter(wrong)).to_pylist():
