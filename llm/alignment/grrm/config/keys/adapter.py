@@ -14,7 +14,7 @@ class AdapterConfig(Section):
 
     title: ClassVar[str] = "LoRA"
 
-    lora: bool = key(False, "train low-rank matrices beside frozen weights, and a reward model's head")
-    lora_rank: int = key(8, "rank of these matrices", ge=1, le=10**4)
-    lora_alpha: int = key(None, "their product is added times lora_alpha / lora_rank", means="2 × lora_rank", ge=1)
-    lora_target_modules: list[str] = key(TARGETS, "names of the projections that get them")
+    lora: bool = key(False, "train low-rank adapters on frozen weights, and a reward model's head")
+    lora_rank: int = key(8, "rank of the adapters", ge=1, le=10**4)
+    lora_alpha: int = key(None, "adapters are scaled by lora_alpha / lora_rank", means="2 × lora_rank", ge=1)
+    lora_target_modules: list[str] = key(TARGETS, "names of the projections with adapters")

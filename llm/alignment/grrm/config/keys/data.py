@@ -18,7 +18,7 @@ class DataConfig(Section):
         names="file",
         required="give the file of training rows",
     )
-    dataloader_shuffle: bool = key(True, "a new order of the rows in each epoch")
+    dataloader_shuffle: bool = key(True, "reshuffle the rows in each epoch")
 
 
 class RowKeysConfig(Section):
@@ -36,5 +36,5 @@ class FreezingConfig(Section):
     title: ClassVar[str] = "Trained weights"
 
     frozen_layers: int = key(
-        0, "lowest layers that are not trained, and with them the input embeddings", unit="layers", ge=0, le=10**4
+        0, "number of lowest layers to freeze, together with the input embeddings", unit="layers", ge=0, le=10**4
     )

@@ -20,15 +20,15 @@ class PrecisionConfig(Section):
 
     device: Literal["cpu", "gpu"] | None = key(None, "where to train", means="the GPU when there is one")
     no_cuda: bool = key(False, "train on the CPU", by=refused("PaddleNLP does not read it; set device: cpu"))
-    bf16: bool = key(False, "train in bfloat16; on a CPU it rounds what projections multiply", by=TRAINER)
+    bf16: bool = key(False, "train in bfloat16; on a CPU only the operands of projections are rounded", by=TRAINER)
     fp16: bool = key(False, "train in float16, on a GPU only", by=TRAINER)
     fp16_opt_level: Literal["O0", "O1", "O2"] = key(
-        "O1", "how much is in 16 bits, for bf16 as well: O1 products, O2 weights too", by=TRAINER
+        "O1", "mixed precision level, for bf16 as well: O1 matrix products, O2 weights too", by=TRAINER
     )
     amp_master_grad: bool = key(False, "with O2, gradients in float32", by=TRAINER)
     amp_custom_black_list: list[str] | None = key(None, "operators that stay in float32", by=TRAINER)
-    amp_custom_white_list: list[str] | None = key(None, "operators that work in 16 bits", by=TRAINER)
-    scale_loss: float = key(32768, "first factor of the loss in float16", by=TRAINER)
+    amp_custom_white_list: list[str] | None = key(None, "operators that run in 16 bits", by=TRAINER)
+    scale_loss: float = key(32768, "initial loss scale in float16", by=TRAINER)
     bf16_full_eval: bool = key(False, "evaluate in bfloat16", by=refused("PaddleNLP does not read it; set bf16"))
     fp16_full_eval: bool = key(False, "evaluate in float16", by=refused("PaddleNLP does not read it; set fp16"))
 
@@ -38,46 +38,48 @@ class ParallelConfig(Section):
 
     title: ClassVar[str] = "Parallelism"
 
-    sharding: str = key("", "what data ranks divide among them: stage1 the optimizer, stage2 gradients too", by=TRAINER)
+    sharding: str = key(
+        "", "what is sharded over data ranks: stage1 optimizer states, stage2 gradients too", by=TRAINER
+    )
     sharding_parallel_degree: int = key(-1, "ranks of a sharding group; -1 for all", by=TRAINER, unit="ranks")
     sharding_parallel_config: str = key("", "options of sharding, separated by blanks", by=TRAINER)
     sharding_comm_buffer_size_MB: int = key(
-        -1, "gradients that are sent together; -1 leaves it to Paddle", by=TRAINER, unit="MB"
+        -1, "size of a gradient communication bucket; -1 for Paddle's default", by=TRAINER, unit="MB"
     )
     data_parallel_config: str = key("", "options of data parallelism, separated by blanks", by=TRAINER)
     ddp_find_unused_parameters: bool | None = key(
-        None, "look for weights without gradient in each step", by=TRAINER, means="by the model"
+        None, "detect weights without gradient in each step", by=TRAINER, means="by the model"
     )
-    tensor_parallel_degree: int = key(-1, "ranks among which each layer is divided", by=TRAINER, unit="ranks")
+    tensor_parallel_degree: int = key(-1, "ranks that each layer is split over", by=TRAINER, unit="ranks")
     tensor_parallel_config: str = key("", "options of tensor parallelism", by=TRAINER)
     hybrid_parallel_topo_order: Literal["pp_first", "sharding_first"] | None = key(
         None, "order of the process groups", by=TRAINER, means="pp_first"
     )
-    local_rank: int = key(-1, "number of this process; the launcher sets it", by=TRAINER)
+    local_rank: int = key(-1, "index of this process; set by the launcher", by=TRAINER)
     sharding_degree: int = key(
         -1, "older name", by=refused("it is PaddleNLP's retired name; use sharding_parallel_degree")
     )
     sharding_parallel_mesh_dimension: str = key(
         "dp", "mesh dimension that is sharded", by=refused("it belongs to automatic parallelism; remove the key")
     )
-    pipeline_parallel_degree: int = key(-1, "stages that the layers are divided into", by=refused(_STAGES, 1))
+    pipeline_parallel_degree: int = key(-1, "number of pipeline stages", by=refused(_STAGES, 1))
     pipeline_parallel_config: str = key("", "options of pipeline parallelism", by=refused(_PARALLEL))
     sequence_parallel: bool = key(
-        False, "divide among tensor ranks the tokens of what lies between layers; off without such ranks", by=TRAINER
+        False, "split activations between layers along tokens over tensor ranks; off without tensor ranks", by=TRAINER
     )
     sequence_parallel_config: str = key("", "options of sequence parallelism", by=refused(_PARALLEL))
-    fuse_sequence_parallel_allreduce: bool = key(False, "join its gradient sums", by=refused(_PARALLEL))
-    sep_parallel_degree: int = key(-1, "ranks that share a row's heads", by=refused(_PARALLEL, 1))
-    context_parallel_degree: int = key(-1, "ranks that share a row's tokens", by=refused(_PARALLEL, 1))
-    split_inputs_sequence_dim: bool = key(True, "divide rows for either of them", by=refused(_PARALLEL))
-    use_expert_parallel: bool | None = key(False, "divide experts among ranks", by=refused(_PARALLEL, None))
-    expert_parallel_degree: int = key(-1, "ranks that experts are divided among", by=refused(_PARALLEL, 1))
-    expert_tensor_parallel_degree: int = key(-1, "ranks that share an expert", by=refused(_PARALLEL, 1))
-    expert_max_capacity: int | None = key(4294967296, "most tokens of an expert", by=refused(_PARALLEL, None))
-    expert_min_capacity: int | None = key(1, "fewest tokens of an expert", by=refused(_PARALLEL, None))
-    enable_auto_parallel: bool | None = key(False, "let Paddle divide the work", by=refused(_PARALLEL, None))
+    fuse_sequence_parallel_allreduce: bool = key(False, "fuse its gradient all-reduces", by=refused(_PARALLEL))
+    sep_parallel_degree: int = key(-1, "ranks that a row's attention heads are split over", by=refused(_PARALLEL, 1))
+    context_parallel_degree: int = key(-1, "ranks that a row's tokens are split over", by=refused(_PARALLEL, 1))
+    split_inputs_sequence_dim: bool = key(True, "split rows for either of them", by=refused(_PARALLEL))
+    use_expert_parallel: bool | None = key(False, "distribute experts over ranks", by=refused(_PARALLEL, None))
+    expert_parallel_degree: int = key(-1, "ranks that experts are distributed over", by=refused(_PARALLEL, 1))
+    expert_tensor_parallel_degree: int = key(-1, "ranks that an expert is split over", by=refused(_PARALLEL, 1))
+    expert_max_capacity: int | None = key(4294967296, "maximum tokens per expert", by=refused(_PARALLEL, None))
+    expert_min_capacity: int | None = key(1, "minimum tokens per expert", by=refused(_PARALLEL, None))
+    enable_auto_parallel: bool | None = key(False, "automatic parallelism of Paddle", by=refused(_PARALLEL, None))
     auto_parallel_resume_form_hybrid_parallel: bool | None = key(
-        False, "resume that from a hybrid run", by=refused(_PARALLEL, None)
+        False, "resume it from a hybrid-parallel run", by=refused(_PARALLEL, None)
     )
 
 
@@ -86,35 +88,33 @@ class SpeedConfig(Section):
 
     title: ClassVar[str] = "Speed and memory"
 
-    recompute: bool = key(
-        False, "compute layers again in the backward pass instead of keeping their results", by=TRAINER
-    )
+    recompute: bool = key(False, "recompute activations in the backward pass instead of storing them", by=TRAINER)
     recompute_granularity: Literal["full", "full_attn", "core_attn"] = key(
-        "full", "what is computed again: whole layers, all of their attention, or its scores only"
+        "full", "what is recomputed: whole layers, attention, or attention scores only"
     )
-    recompute_use_reentrant: bool = key(False, "recompute by Paddle's older method")
+    recompute_use_reentrant: bool = key(False, "use Paddle's older, reentrant recompute")
     refined_recompute: str = key(
-        "", "what is computed again, by operator", by=refused("the policy's layers do not have it; use recompute")
+        "", "what is recomputed, by operator", by=refused("the policy's layers do not have it; use recompute")
     )
     release_grads: bool | None = key(False, "free the gradients after each step", by=TRAINER)
     offload_optim: bool | None = key(False, "keep the optimizer state in host memory between steps", by=TRAINER)
     use_flash_attention: bool = key(
         False,
-        "FlashMask in training, which keeps no scores; needs bf16 or fp16",
+        "FlashMask attention in training, which stores no scores; needs bf16 or fp16",
         by=gpu_switch("attention runs in kernels for CPUs, which keep none either"),
     )
     use_fused_rms_norm: bool = key(
         False, "fused normalisation", by=switch("PaddleNLP's needs its package fused_ln, which no wheel has")
     )
     use_fused_rope: bool = key(
-        False, "fused rotation of positions in training", by=gpu_switch("rotation runs in kernels for CPUs")
+        False, "fused rotary embeddings in training", by=gpu_switch("rotation runs in kernels for CPUs")
     )
     use_fused_linear: bool = key(
         False, "fused projections", by=switch("Qwen2's and Llama's layers have none"), aliases=("fused_linear",)
     )
     tensor_parallel_output: bool = key(
         True,
-        "logits stay divided among tensor ranks",
+        "keep logits sharded over tensor ranks",
         by=switch("always so, scores are put together from parts"),
     )
     to_static: bool | None = key(

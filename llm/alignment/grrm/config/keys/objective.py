@@ -21,39 +21,43 @@ class ObjectiveConfig(Section):
 
     title: ClassVar[str] = "Objective"
 
-    rl_algorithm: Algorithm = key("grpo", "stands for an advantage rule, a policy loss and their defaults")
-    advantage_rule: AdvantageRule = key(None, "how rewards become advantages", means="from rl_algorithm")
+    rl_algorithm: Algorithm = key("grpo", "selects an advantage rule, a policy loss and their defaults")
+    advantage_rule: AdvantageRule = key(None, "how advantages are computed from rewards", means="from rl_algorithm")
     norm_adv_by_std: bool = key(
-        None, "whether grpo divides by the group's deviation; false turns it into grpo_no_std", means="from the rule"
+        None, "divide grpo's advantages by the group's standard deviation; false is grpo_no_std", means="from the rule"
     )
     normalize_reward: bool = key(
-        None, "divide rewards by their running deviation; reinforce_plus_plus only", means="false"
+        None, "divide rewards by their running standard deviation; reinforce_plus_plus only", means="false"
     )
     normalize_advantage: bool = key(
         None, "normalise advantages over the batch; reinforce_plus_plus only", means="false"
     )
     gamma: float = key(1.0, "discount per token, reinforce_plus_plus only", gt=0, le=1)
     policy_loss: Literal["token_clip", "gspo"] = key(
-        None, "clip the ratio of each token, or of the whole response", means="from rl_algorithm"
+        None, "clip the ratio per token, or per response (gspo)", means="from rl_algorithm"
     )
-    loss_agg_mode: Aggregation = key(None, "how a batch's token losses become one number", means="what the paper says")
+    loss_agg_mode: Aggregation = key(None, "how token losses are aggregated over a batch", means="what the paper says")
     pg_loss_coeff: float = key(1.0, "weight of the policy loss", ge=0, le=10**6)
-    clip_range_ratio: float = key(0.2, "how far the policy ratio may move from 1 before it is clipped", gt=0, le=100)
-    clip_range_ratio_low: float = key(None, "the same below 1", means="clip_range_ratio", gt=0, le=1)
-    clip_range_ratio_high: float = key(None, "the same above 1", means="clip_range_ratio", gt=0, le=100)
+    clip_range_ratio: float = key(0.2, "clip range of the policy ratio around 1", gt=0, le=100)
+    clip_range_ratio_low: float = key(None, "lower clip range", means="clip_range_ratio", gt=0, le=1)
+    clip_range_ratio_high: float = key(None, "upper clip range", means="clip_range_ratio", gt=0, le=100)
     dual_clip_ratio: float | None = key(
         None, "bound on the ratio where the advantage is negative, e.g. 3", gt=1, le=10**6
     )
     clip_range_score: float = key(10.0, "rewards are clipped to plus and minus this", gt=0, le=10**6)
     kl_coeff: float = key(
         None,
-        "KL to the starting policy inside the reward",
+        "weight of the KL to the reference policy in the reward",
         means="0.02 for reinforce_plus_plus, else 0",
         ge=0,
         le=10**6,
     )
     kl_loss_coeff: float = key(
-        None, "KL to the starting policy as a loss", means="0 for reinforce_plus_plus, else 0.001", ge=0, le=10**6
+        None,
+        "weight of the KL to the reference policy as a loss",
+        means="0 for reinforce_plus_plus, else 0.001",
+        ge=0,
+        le=10**6,
     )
     kl_type: KlType = key("k3", "estimator of the KL loss; with + the gradient is that of k2")
     entropy_coeff: float = key(0.0, "weight of the entropy bonus", ge=-(10**6), le=10**6)
@@ -67,15 +71,15 @@ class ObjectiveConfig(Section):
     )
     rollout_is: Literal["auto", "none", "token", "sequence"] = key(
         "auto",
-        "weigh what the engine draws otherwise than the trainer; auto: token with 8 bits, servers or a step ahead",
+        "importance weights for the mismatch of engine and trainer; auto: token with int8, servers or rollout_ahead",
     )
-    rollout_is_cap: float = key(2.0, "largest of these weights", ge=1, le=10**6)
+    rollout_is_cap: float = key(2.0, "cap of these weights", ge=1, le=10**6)
     use_fp32_compute: bool = key(
         True,
         "compute losses in float32",
         by=refused("rewards, advantages and losses are always computed in float32; remove the key"),
     )
-    min_learning_rate: float | None = key(None, "where the cosine schedule ends", means="0")
+    min_learning_rate: float | None = key(None, "final learning rate of the cosine schedule", means="0")
     decay_steps: int | None = key(None, "steps until then", by=refused("schedules span the whole run; remove the key"))
 
 
@@ -84,15 +88,15 @@ class StoppingConfig(Section):
 
     title: ClassVar[str] = "Early stopping"
 
-    early_stopping: bool = key(False, "stop when evaluations no longer get better")
+    early_stopping: bool = key(False, "stop when evaluations no longer improve")
     early_stopping_patience: int = key(
-        4, "evaluations without a better one before the run stops", unit="evaluations", ge=1, le=10**6
+        4, "evaluations without improvement before the run stops", unit="evaluations", ge=1, le=10**6
     )
-    early_stopping_threshold: float = key(0.0, "what counts as better: more than this above the best")
+    early_stopping_threshold: float = key(0.0, "minimum improvement over the best")
     logprob_gap_limit: float | None = key(
         None,
-        "stop when log-probabilities of engine and trainer differ by more on average",
-        unit="nats a token",
+        "stop when the mean difference of engine and trainer log-probs exceeds this",
+        unit="nats per token",
         gt=0,
         le=10**6,
     )
@@ -111,7 +115,7 @@ class CriticConfig(Section):
     critic_warmup_ratio: float | None = key(None, "its warm-up", by=_CRITIC)
     critic_recompute: bool | None = key(None, "recompute its layers", by=refused(_CRITIC.note, False))
     critic_recompute_granularity: str = key("full", "what of them", by=_CRITIC)
-    critic_min_learning_rate: float | None = key(None, "where its schedule ends", by=_CRITIC)
+    critic_min_learning_rate: float | None = key(None, "final value of its schedule", by=_CRITIC)
     critic_decay_steps: int | None = key(None, "steps until then", by=_CRITIC)
     clip_range_value: float = key(5.0, "clip of the value loss", by=_CRITIC)
-    use_tgt_len_value: bool = key(False, "tell it the length of the reference", by=_CRITIC)
+    use_tgt_len_value: bool = key(False, "give it the length of the reference", by=_CRITIC)

@@ -15,12 +15,10 @@ class LengthConfig(Section):
 
     max_steps: int = key(-1, "optimizer steps; -1 leaves the length to num_train_epochs", unit="steps")
     num_train_epochs: float = key(1.0, "passes over the training rows", unit="epochs")
-    per_device_train_batch_size: int = key(8, "rows of a micro-batch on one rank", unit="rows", ge=1, le=10**6)
-    gradient_accumulation_steps: int = key(
-        1, "micro-batches added up for one optimizer step; derived in RL", ge=1, le=10**6
-    )
-    dataloader_drop_last: bool = key(False, "leave out the rows at the end of an epoch that do not fill a batch")
-    seed: int = key(42, "seed of initial weights and of the order of rows", ge=0, le=2**32 - 1)  # NumPy takes no other
+    per_device_train_batch_size: int = key(8, "rows per micro-batch on one rank", unit="rows", ge=1, le=10**6)
+    gradient_accumulation_steps: int = key(1, "micro-batches per optimizer step; derived in RL", ge=1, le=10**6)
+    dataloader_drop_last: bool = key(False, "drop the last incomplete batch of an epoch")
+    seed: int = key(42, "seed of initial weights and row order", ge=0, le=2**32 - 1)  # NumPy takes no other
 
 
 class OptimizerConfig(Section):
@@ -30,21 +28,23 @@ class OptimizerConfig(Section):
 
     learning_rate: float = key(5e-5, "the learning rate after the warm-up", by=TRAINER, ge=0, le=10)
     lr_scheduler_type: Literal["linear", "cosine", "constant", "constant_with_warmup", "polynomial"] = key(
-        "linear", "how the learning rate goes down", by=TRAINER
+        "linear", "learning rate schedule", by=TRAINER
     )
-    warmup_ratio: float = key(0.0, "share of the steps in which the learning rate goes up", by=TRAINER, ge=0, le=1)
-    warmup_steps: int = key(0, "the same as a number; wins over warmup_ratio", by=TRAINER, unit="steps", ge=0, le=10**9)
-    num_cycles: float = key(0.5, "waves of the cosine schedule", by=TRAINER)
-    lr_end: float = key(1e-7, "where the polynomial schedule ends", by=TRAINER)
+    warmup_ratio: float = key(0.0, "share of the steps used for warm-up", by=TRAINER, ge=0, le=1)
+    warmup_steps: int = key(
+        0, "number of warm-up steps; overrides warmup_ratio", by=TRAINER, unit="steps", ge=0, le=10**9
+    )
+    num_cycles: float = key(0.5, "cycles of the cosine schedule", by=TRAINER)
+    lr_end: float = key(1e-7, "final learning rate of the polynomial schedule", by=TRAINER)
     power: float = key(1.0, "exponent of the polynomial schedule", by=TRAINER)
     optim: Literal["adamw", "adafactor", "adamw_mini", "adamw_custom", "adamw_16bit_moment"] = key(
         "adamw", "the optimizer", by=TRAINER
     )
-    weight_decay: float = key(0.0, "decay of the weights a step, times the learning rate", by=TRAINER)
-    adam_beta1: float = key(0.9, "decay of AdamW's mean of gradients", by=TRAINER)
-    adam_beta2: float = key(0.999, "decay of AdamW's mean of squared gradients", by=TRAINER)
-    adam_epsilon: float = key(1e-8, "added to AdamW's divisor", by=TRAINER)
-    max_grad_norm: float = key(1.0, "longer gradients are scaled down to this norm", by=TRAINER)
+    weight_decay: float = key(0.0, "weight decay per step, times the learning rate", by=TRAINER)
+    adam_beta1: float = key(0.9, "AdamW's beta1, decay of the first moment", by=TRAINER)
+    adam_beta2: float = key(0.999, "AdamW's beta2, decay of the second moment", by=TRAINER)
+    adam_epsilon: float = key(1e-8, "AdamW's epsilon", by=TRAINER)
+    max_grad_norm: float = key(1.0, "gradient norm clipping", by=TRAINER)
     flatten_param_grads: bool | None = key(
         False, "one buffer for all gradients", by=refused("PaddleNLP has it for NPU devices only; remove the key", None)
     )
@@ -55,18 +55,18 @@ class EvaluationConfig(Section):
 
     title: ClassVar[str] = "Evaluation"
 
-    eval_datasets: str | None = key(None, "file of held-out rows, like that of the training rows", names="file")
+    eval_datasets: str | None = key(None, "file of held-out rows, in the format of the training file", names="file")
     val_size: float = key(
-        0.0, "instead of it, a share of the training rows to hold out, or from 1 on their number", ge=0, le=10**9
+        0.0, "training rows to hold out instead: a fraction below 1, or a number of rows", ge=0, le=10**9
     )
     do_eval: bool = key(False, "evaluate; follows from evaluation_strategy", by=TRAINER)
-    evaluation_strategy: When = key("no", "when held-out rows are evaluated; RL counts steps only", by=TRAINER)
+    evaluation_strategy: When = key("no", "when to evaluate held-out rows; RL supports steps only", by=TRAINER)
     eval_steps: int | None = key(
-        None, "an evaluation every so many steps", by=TRAINER, means="logging_steps", unit="steps", ge=1, le=10**9
+        None, "steps between evaluations", by=TRAINER, means="logging_steps", unit="steps", ge=1, le=10**9
     )
     per_device_eval_batch_size: int = key(
         8,
-        "rows of an evaluation step",
+        "rows per evaluation batch",
         by=switch("evaluation keeps rollout_max_num_seqs rows in flight"),
         unit="rows",
         ge=1,
@@ -83,16 +83,16 @@ class LoaderConfig(Section):
     eval_accumulation_steps: int | None = key(None, "steps before predictions go to the CPU", by=TRAINER)
     minimum_eval_times: int | None = key(None, "lowers eval_steps to reach so many evaluations", by=TRAINER)
     max_evaluate_steps: int = key(-1, "batches of one evaluation; -1 for all", by=TRAINER)
-    dataloader_num_workers: int = key(0, "processes that load rows; 0 for none beside the trainer", by=TRAINER)
+    dataloader_num_workers: int = key(0, "worker processes of the data loader; 0 loads in the trainer", by=TRAINER)
     past_index: int = key(-1, "output that is handed to the next step; -1 for none", by=TRAINER)
-    remove_unused_columns: bool | None = key(True, "leave out columns the model does not take", by=TRAINER)
+    remove_unused_columns: bool | None = key(True, "drop columns that the model does not use", by=TRAINER)
     label_names: list[str] | None = key(None, "inputs that are labels", by=TRAINER, means="labels")
-    distributed_dataloader: bool | None = key(False, "load on one rank and send to its peers", by=TRAINER)
-    skip_data_intervals: list[list[int]] | None = key(None, "ranges of steps whose rows are passed over", by=TRAINER)
+    distributed_dataloader: bool | None = key(False, "load on one rank and broadcast", by=TRAINER)
+    skip_data_intervals: list[list[int]] | None = key(None, "ranges of steps whose rows are skipped", by=TRAINER)
     count_trained_tokens: bool = key(False, "count the tokens that were trained on", by=TRAINER)
-    pad_token_id: int = key(0, "token that count does not count", by=TRAINER)
+    pad_token_id: int = key(0, "token that is not counted", by=TRAINER)
     lazy_data_processing: bool | None = key(
-        True, "prepare rows when they are used", by=refused("the data are held in memory; remove the key", None)
+        True, "process rows lazily", by=refused("the data are held in memory; remove the key", None)
     )
 
 

@@ -1,4 +1,4 @@
-"""Keys of what a run leaves behind: folders, logs, trackers, checkpoints."""
+"""Keys of a run's output: folders, logs, trackers, checkpoints."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ class OutputConfig(Section):
         by=TRAINER,
         required="name the folder for checkpoints and logs",
     )
-    overwrite_output_dir: bool = key(False, "start over instead of resuming at the last checkpoint in output_dir")
-    logging_strategy: When = key("steps", "when metrics are logged; RL counts steps only", by=TRAINER)
-    logging_steps: int = key(500, "metrics are logged every so many steps", by=TRAINER, unit="steps", ge=1, le=10**9)
+    overwrite_output_dir: bool = key(False, "start over instead of resuming from the last checkpoint in output_dir")
+    logging_strategy: When = key("steps", "when to log metrics; RL supports steps only", by=TRAINER)
+    logging_steps: int = key(500, "steps between log entries", by=TRAINER, unit="steps", ge=1, le=10**9)
     logging_first_step: bool = key(False, "log the first step as well", by=TRAINER)
     logging_dir: str | None = key(None, "folder of the tracker's files", by=TRAINER, means="below output_dir/runs")
-    report_to: list[Tracker] = key(["visualdl"], "the trackers that metrics go to", by=TRAINER)
-    run_name: str | None = key(None, "what trackers call the run", by=TRAINER, means="output_dir")
-    disable_tqdm: bool | None = key(None, "no progress bar of Trainer", by=TRAINER, means="by the log level")
+    report_to: list[Tracker] = key(["visualdl"], "experiment trackers", by=TRAINER)
+    run_name: str | None = key(None, "name of the run in trackers", by=TRAINER, means="output_dir")
+    disable_tqdm: bool | None = key(None, "disable the progress bar of Trainer", by=TRAINER, means="by the log level")
     log_on_each_node: bool = key(True, "log on every machine", by=refused("PaddleNLP does not read it; remove the key"))
     output_signal_dir: str | None = key(
         None, "folder for the signals of asynchronous saving", by=TRAINER, means="output_dir"
     )
     metrics_output_path: str | None = key(None, "folder for Trainer's own record of metrics", by=TRAINER)
-    skip_profile_timer: bool | None = key(True, "false logs the seconds of each part of a step", by=TRAINER)
-    skip_memory_metrics: bool = key(True, "false adds the memory in use to the metrics", by=TRAINER)
-    wandb_api_key: str | None = key(None, "key of Weights & Biases", by=TRAINER)
-    wandb_http_proxy: str | None = key(None, "HTTP proxy on the way to Weights & Biases", by=TRAINER)
+    skip_profile_timer: bool | None = key(True, "false logs the time of each part of a step", by=TRAINER)
+    skip_memory_metrics: bool = key(True, "false adds memory use to the metrics", by=TRAINER)
+    wandb_api_key: str | None = key(None, "API key of Weights & Biases", by=TRAINER)
+    wandb_http_proxy: str | None = key(None, "HTTP proxy for Weights & Biases", by=TRAINER)
 
 
 class CheckpointConfig(Section):
@@ -47,36 +47,36 @@ class CheckpointConfig(Section):
 
     title: ClassVar[str] = "Checkpoints"
 
-    save_strategy: When = key("steps", "when checkpoints are saved; RL counts steps only", by=TRAINER)
+    save_strategy: When = key("steps", "when to save checkpoints; RL supports steps only", by=TRAINER)
     save_steps: int = key(
-        500, "a checkpoint every so many steps, in RL a multiple of a rollout's", by=TRAINER, unit="steps"
+        500, "steps between checkpoints; in RL a multiple of a rollout's steps", by=TRAINER, unit="steps"
     )
     save_total_limit: int | None = key(
-        None, "checkpoints that are kept, the newest and the best; 0 and none keep all", by=TRAINER, ge=0, le=10**6
+        None, "number of checkpoints to keep, the newest and the best; 0 and none keep all", by=TRAINER, ge=0, le=10**6
     )
     save_on_each_node: bool = key(False, "save on every machine instead of the first", by=TRAINER)
     resume_from_checkpoint: str | None = key(
-        None, "checkpoint folder to go on from", means="the newest complete one in output_dir"
+        None, "checkpoint folder to resume from", means="the newest complete one in output_dir"
     )
-    load_best_model_at_end: bool | None = key(False, "end with the checkpoint that evaluated best", by=TRAINER)
-    metric_for_best_model: str | None = key(None, "metric of the evaluation that says which is best", by=TRAINER)
+    load_best_model_at_end: bool | None = key(False, "load the best checkpoint at the end", by=TRAINER)
+    metric_for_best_model: str | None = key(None, "evaluation metric that selects the best checkpoint", by=TRAINER)
     greater_is_better: bool | None = key(
-        None, "whether more of that metric is better", by=TRAINER, means="by the metric's name"
+        None, "whether higher values of that metric are better", by=TRAINER, means="by the metric's name"
     )
     ignore_data_skip: bool = key(False, "do not skip the rows already seen when resuming", by=TRAINER)
-    unified_checkpoint: bool | None = key(False, "save in PaddleNLP's format for any parallel layout", by=TRAINER)
+    unified_checkpoint: bool | None = key(False, "save in PaddleNLP's layout-independent format", by=TRAINER)
     unified_checkpoint_config: str | None = key("", "options of that format; async_save is refused", by=TRAINER)
     ckpt_quant_stage: Literal["O0", "O1", "O2"] = key(
-        "O0", "optimizer state in checkpoints: O0 whole, O1 in 8 bits, O2 in 4 bits", by=TRAINER
+        "O0", "quantization of optimizer states in checkpoints: O0 none, O1 8 bits, O2 4 bits", by=TRAINER
     )
-    save_sharded_model: bool = key(False, "with sharding stage1, save each rank's part of the model", by=TRAINER)
+    save_sharded_model: bool = key(False, "with sharding stage1, save each rank's shard of the model", by=TRAINER)
     load_sharded_model: bool = key(False, "resume from checkpoints saved that way", by=TRAINER)
     save_sharding_stage1_model_include_freeze_params: bool | None = key(
         False, "with save_sharded_model, save frozen weights as well", by=TRAINER
     )
-    ordered_save_group_size: int = key(0, "ranks that save at the same time; 0 for all", by=TRAINER, unit="ranks")
+    ordered_save_group_size: int = key(0, "ranks that save concurrently; 0 for all", by=TRAINER, unit="ranks")
     ignore_save_lr_and_optim: bool | None = key(
-        False, "save no optimizer state; such a checkpoint cannot be resumed from", by=TRAINER
+        False, "save without optimizer states; such a checkpoint cannot be resumed", by=TRAINER
     )
     ignore_load_lr_and_optim: bool | None = key(
         False,
@@ -94,4 +94,4 @@ class CheckpointConfig(Section):
         by=refused("a checkpoint could be taken for whole while it is still being written; remove the key", None),
     )
     pdc_download_ckpt: bool | None = key(False, "fetch the checkpoint from Baidu's cluster storage", by=_PDC)
-    pdc_download_timeout: int | None = key(300, "longest time for that", by=_PDC, unit="s")
+    pdc_download_timeout: int | None = key(300, "timeout of the download", by=_PDC, unit="s")

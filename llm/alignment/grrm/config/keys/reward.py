@@ -1,4 +1,4 @@
-"""Keys of where rewards come from, how they are shaped, and of the records of a run."""
+"""Keys of the source of rewards, their shaping, and the records of a run."""
 
 from __future__ import annotations
 
@@ -30,56 +30,56 @@ class RewardConfig(Section):
     title: ClassVar[str] = "Source of rewards"
 
     use_rm_server: bool = key(False, "take rewards from reward_server")
-    reward_server: list[str] | None = key(None, "one URL, or several that are a pool")
+    reward_server: list[str] | None = key(None, "one URL, or several for a pool")
     reward_protocol: Literal["grrm", "paddlenlp"] = key("grrm", "paddlenlp for a stock server")
     reward_token_file: str | None = key(None, "file with the reward server's token", names="file")
-    reward_connect_timeout_s: float = key(5.0, "longest time to connect", unit="s", gt=0, le=10**6)
-    reward_read_timeout_s: float = key(120.0, "longest time without a byte from the server", unit="s", gt=0, le=10**6)
+    reward_connect_timeout_s: float = key(5.0, "connection timeout", unit="s", gt=0, le=10**6)
+    reward_read_timeout_s: float = key(120.0, "read timeout", unit="s", gt=0, le=10**6)
     reward_deadline_s: float = key(
         600.0,
-        "for the rewards of a generation batch of a rank, or with reward_streaming of groups sent at a time",
+        "time limit for the rewards of a rank's generation batch, or with reward_streaming of groups sent together",
         unit="s, all retries included",
         gt=0,
         le=10**7,
     )
     reward_attempts: int = key(
         5,
-        "failed tries per request, over all servers of the pool; busy and unreachable servers cost time only",
-        unit="tries",
+        "failed attempts per request, over all servers of the pool; busy and unreachable servers do not count",
+        unit="attempts",
         ge=1,
         le=10**4,
     )
-    reward_groups_per_request: int = key(16, "groups in one request", unit="groups", ge=1, le=10**6)
+    reward_groups_per_request: int = key(16, "groups per request", unit="groups", ge=1, le=10**6)
     reward_streaming: bool = key(
-        False, "send a group to be judged as soon as its last sample ends; for judges on machines of their own"
+        False, "send each group to the judge as soon as it is complete; for judges on separate machines"
     )
     reward_judge: str = key(
         "chrf",
         "judge inside the trainer: chrf, chrf++ or bleu, consensus (chrF to the other samples), or module:function",
     )
     reward_sources: list[dict[str, Any]] | None = key(
-        None, "judges whose scores are mixed", means="none; see [mixing.md](mixing.md)"
+        None, "judges whose scores are combined", means="none; see [mixing.md](mixing.md)"
     )
     reward_routes: dict[str, str] | None = key(
         None,
-        "rows are of several kinds; own rules from data source (* for anything) to kind, before the usual ones",
+        "train on several kinds of rows; patterns from data source to kind, tried before the built-in ones",
         means="none; see [answers.md](answers.md#several-kinds-of-rows-in-one-run)",
     )
     reward_gates: dict[str, Any] = key(
         {},
-        "what a translation must pass before it is judged: language, length, copy, repetition, each with its options",
+        "checks before a translation is judged: language, length, copy, repetition, each with its options",
         means="none; see [mixing.md](mixing.md#gates)",
     )
     reward_model_name_or_path: str | None = key(
-        None, "folder of a ranker or pairwise reward model, the judge inside the trainer", names="model"
+        None, "folder of a ranker or pairwise reward model, used as the judge inside the trainer", names="model"
     )
     reward_prompt_type: MTPromptType = key("Tower", "translation prompt that this reward model was trained with")
     use_rule_reward: bool = key(
-        False, "score responses against ground truths in the data, which trains a judge, or on answers"
+        False, "reward responses by a rule against ground truth, to train a judge or on questions with answers"
     )
-    rule_reward: RuleReward = key("ranking_score", "what use_rule_reward asks of a response")
+    rule_reward: RuleReward = key("ranking_score", "the rule of use_rule_reward")
     per_device_reward_batch_size: int = key(
-        -1, "rows judged at a time", by=switch("rewards are asked for reward_groups_per_request groups at a time")
+        -1, "rows judged per batch", by=switch("rewards are asked for reward_groups_per_request groups at a time")
     )
 
 
@@ -88,28 +88,28 @@ class RewardShapingConfig(Section):
 
     title: ClassVar[str] = "Shaping of rewards"
 
-    score_scale_factor: float = key(0.1, "reward per point of score")
-    default_reward: float = key(0.0, "the fixed reward of the action penalty")
+    score_scale_factor: float = key(0.1, "factor from score to reward")
+    default_reward: float = key(0.0, "fixed reward of the action penalty")
     extractor_type: Literal["line", "oneline", "codeblock", "none"] = key(
-        "line", "how the translation is taken out of a response"
+        "line", "how the translation is extracted from a response"
     )
     failure_policy: dict[str, str] = key(
         {},
-        "what each status of an unscored candidate leads to: penalty, mask, contrast, drop_group or abort",
+        "action for each status of an unscored candidate: penalty, mask, contrast, drop_group or abort",
         means="see [reward_protocols.md](reward_protocols.md)",
     )
     max_unscored_fraction: float | None = key(
-        0.5, "largest share of candidates the judge may leave unscored; none for any", ge=0, le=1
+        0.5, "maximum share of candidates without a score; none for no limit", ge=0, le=1
     )
-    enable_overlong_reward_buffer: bool = key(False, "long responses pay a penalty")
+    enable_overlong_reward_buffer: bool = key(False, "penalise long responses")
     overlong_reward_buffer: int = key(
-        256, "the penalty begins so many tokens below overlong_max_resp_len", unit="tokens", ge=1, le=10**7
+        256, "tokens below overlong_max_resp_len at which the penalty starts", unit="tokens", ge=1, le=10**7
     )
-    overlong_penalty_factor: float = key(1.0, "the whole penalty", unit="reward", ge=0, le=10**6)
+    overlong_penalty_factor: float = key(1.0, "maximum penalty", unit="reward", ge=0, le=10**6)
     overlong_max_resp_len: int = key(
-        None, "length at which the penalty is whole", means="max_dec_len", unit="tokens", ge=1, le=10**7
+        None, "length at which the penalty reaches its maximum", means="max_dec_len", unit="tokens", ge=1, le=10**7
     )
-    overlong_penalty_capped: bool = key(True, "false lets the penalty rise on beyond that")
+    overlong_penalty_capped: bool = key(True, "false lets the penalty grow beyond that")
 
 
 class RecordConfig(Section):
@@ -117,6 +117,6 @@ class RecordConfig(Section):
 
     title: ClassVar[str] = "Records of a run"
 
-    dump_rollouts: bool = key(True, "write every group below output_dir/rollouts")
+    dump_rollouts: bool = key(True, "write every group to output_dir/rollouts")
     dump_format: Literal["jsonl", "parquet"] = key("jsonl", "format of these files")
-    console_groups: int = key(1, "sample groups printed now and then; 0 for none", unit="groups", ge=0, le=10**4)
+    console_groups: int = key(1, "sample groups printed periodically; 0 for none", unit="groups", ge=0, le=10**4)

@@ -38,18 +38,18 @@ class PolicyConfig(Section):
     )
     hidden_dropout_prob: float = key(0.0, "dropout of layers", by=_DROPOUT)
     attention_probs_dropout_prob: float = key(0.0, "dropout of attention", by=_DROPOUT)
-    dropout_warmup_steps: int = key(0, "steps until dropout is whole", by=_DROPOUT)
+    dropout_warmup_steps: int = key(0, "warm-up steps of dropout", by=_DROPOUT)
     virtual_pp_degree: int = key(
         1,
         "pieces of a pipeline stage",
         by=refused("only data and sharding parallelism are supported; remove the key"),
     )
     use_fused_head_and_loss_fn: bool = key(
-        False, "output layer and loss in one", by=switch("always so where the logits would be many", off=(True, False))
+        False, "fused output layer and loss", by=switch("always so where the logits would be many", off=(True, False))
     )
-    offload_level: str = key("", "what leaves the GPU between phases", by=switch("nothing is offloaded"))
+    offload_level: str = key("", "what is offloaded between phases", by=switch("nothing is offloaded"))
     autotuner_benchmark: bool = key(
-        False, "end after a few steps, for a tuner", by=refused("this trainer does not do that; remove the key")
+        False, "stop after a few steps, for auto-tuning", by=refused("this trainer does not do that; remove the key")
     )
 
 
@@ -58,13 +58,15 @@ class RolloutConfig(Section):
 
     title: ClassVar[str] = "Rollouts"
 
-    rollout_n: int = key(1, "samples of a prompt", unit="samples", ge=1, aliases=("num_return_sequences",))
-    max_prompt_len: int = key(4096, "longer prompts are left out and counted", unit="tokens", ge=1, le=10**7)
-    max_dec_len: int = key(512, "longest response", unit="tokens", ge=1, le=10**7)
-    min_dec_len: int = key(1, "shortest response", unit="tokens", ge=0, le=10**7)
+    rollout_n: int = key(1, "samples per prompt", unit="samples", ge=1, aliases=("num_return_sequences",))
+    max_prompt_len: int = key(
+        4096, "maximum prompt length; longer prompts are skipped and counted", unit="tokens", ge=1, le=10**7
+    )
+    max_dec_len: int = key(512, "maximum response length", unit="tokens", ge=1, le=10**7)
+    min_dec_len: int = key(1, "minimum response length", unit="tokens", ge=0, le=10**7)
     max_length: int = key(
         None,
-        "longest packed row, at least a prompt and a response",
+        "maximum length of a packed row, at least a prompt and a response",
         means="max_prompt_len + max_dec_len",
         unit="tokens",
         ge=1,
@@ -78,49 +80,55 @@ class RolloutConfig(Section):
     share_prompt: bool = key(
         True, "pack a group's responses behind one copy of their prompt, up to max_length tokens a row"
     )
-    temperature: float = key(1.0, "of sampling, and of the log-probabilities in the loss", gt=0, le=100)
-    top_p: float = key(1.0, "below 1, sample from the likeliest tokens; needs allow_biased_sampling", gt=0, le=1)
-    repetition_penalty: float = key(1.0, "above 1, avoid tokens seen before; needs allow_biased_sampling", gt=0, le=100)
+    temperature: float = key(1.0, "temperature of sampling and of the log-probs in the loss", gt=0, le=100)
+    top_p: float = key(1.0, "nucleus sampling; below 1 needs allow_biased_sampling", gt=0, le=1)
+    repetition_penalty: float = key(
+        1.0, "penalty on repeated tokens; above 1 needs allow_biased_sampling", gt=0, le=100
+    )
     allow_biased_sampling: bool = key(
         False, "accept top_p below 1 or a repetition penalty, which the policy ratio does not account for"
     )
-    eos_token: str = key("", "one more token that ends a response")
-    rollout_seed: int = key(None, "seed of prompts' order and samples", means="seed", ge=0, le=2**63 - 1)
+    eos_token: str = key("", "additional end-of-sequence token")
+    rollout_seed: int = key(None, "seed of prompt order and sampling", means="seed", ge=0, le=2**63 - 1)
     rollout_max_num_seqs: int = key(
-        8, "rows a rank, or tensor ranks that sample together, decode at the same time", unit="rows", ge=1, le=10**6
+        8,
+        "sequences that a rank, or tensor ranks that sample together, decode concurrently",
+        unit="rows",
+        ge=1,
+        le=10**6,
     )
     rollout_memory_fraction: float = key(
         0.7,
-        "share of the memory free when a rollout or a judge here begins, for keys and values; fewer rows run if short",
+        "share of the free memory for the KV cache of a rollout or a local judge; bounds concurrency",
         gt=0,
         le=1,
     )
     rollout_quant_type: Literal["", "weight_only_int8"] = key(
-        "", "number format of what rollouts multiply, on a CPU; training is not touched", aliases=("quant_type",)
+        "", "quantization of rollouts, on a CPU; training is not affected", aliases=("quant_type",)
     )
     rollout_ahead: int = key(
         0,
-        "1 samples a rollout before the update ahead of it, beside which it is then judged",
+        "1: sample the next rollout before the current update and judge it during that update (off-policy)",
         unit="steps",
         ge=0,
         le=1,
     )
     rollout_tensor_parallel_degree: int = key(
         -1,
-        "1 or -1: each tensor rank samples with whole weights; tensor_parallel_degree: all together, with parts",
+        "1 or -1: each tensor rank samples with full weights; tensor_parallel_degree: together, with shards",
         unit="ranks",
         ge=-1,
         le=1024,
     )
     use_fusemt: bool = key(True, "fused decoding", by=switch("the rollout engine has its own kernels", off=(False,)))
     per_device_rollout_batch_size: int = key(
-        -1, "rows sampled at a time", by=switch("the engine keeps rollout_max_num_seqs rows in flight")
+        -1, "rows sampled per batch", by=switch("the engine keeps rollout_max_num_seqs rows in flight")
     )
-    eval_samples: int = key(1, "sampled translations of a held-out prompt", unit="samples", ge=0, le=10**4)
+    eval_samples: int = key(1, "sampled translations per held-out prompt", unit="samples", ge=0, le=10**4)
     eval_temperature: float = key(1.0, "temperature of these samples", gt=0, le=100)
-    eval_top_p: float = key(1.0, "below 1, draw them from the likeliest tokens", gt=0, le=1)
-    eval_greedy: bool = key(True, "translate it greedily as well, which the alarm of reward hacking needs")
-    eval_on_start: bool = key(False, "an evaluation before the first step, which the alarm then compares with")
+    eval_top_p: float = key(1.0, "nucleus sampling of these samples", gt=0, le=1)
+    eval_greedy: bool = key(True, "also translate greedily; needed by the reward hacking alarm")
+    eval_on_start: bool = key(False, "evaluate before the first step, as the baseline of the reward hacking alarm")
     eval_mode: Literal["single", "tensor_parallel"] | None = key(
         None, "where evaluation runs", by=switch("evaluation samples from the policy that is being trained")
     )
@@ -132,19 +140,17 @@ class RolloutServersConfig(Section):
     title: ClassVar[str] = "Rollout servers"
 
     rollout_backend: Literal["paddle", "fastdeploy", "vllm"] = key(
-        "paddle", "the engine: ours on the policy's own weights, or servers of this kind"
+        "paddle", "rollout engine: the built-in one, or servers of this kind"
     )
-    rollout_servers: list[str] | None = key(None, "their addresses")
-    rollout_model_name: str | None = key(None, "the policy's name there", means="the first they have")
+    rollout_servers: list[str] | None = key(None, "addresses of the servers")
+    rollout_model_name: str | None = key(None, "model name of the policy on the servers", means="the first they have")
     rollout_token_file: str | None = key(None, "file with their bearer token", names="file")
     rollout_weights_dir: str | None = key(
-        None, "folder that servers see too, for the weights they take over", means="rollout_weights in output_dir"
+        None, "shared folder for weight updates of the servers", means="rollout_weights in output_dir"
     )
-    rollout_max_staleness: int = key(
-        0, "updates of its weights that a server may have missed", unit="updates", ge=0, le=1000
-    )
+    rollout_max_staleness: int = key(0, "weight updates that a server may have missed", unit="updates", ge=0, le=1000)
     rollout_deadline_s: float = key(
-        1800.0, "for a rollout on servers, and for an update of their weights", unit="s", gt=0, le=10**6
+        1800.0, "time limit of a rollout on servers, and of a weight update", unit="s", gt=0, le=10**6
     )
 
 
@@ -153,40 +159,40 @@ class BatchConfig(Section):
 
     title: ClassVar[str] = "Batches"
 
-    global_batch_size: int = key(8, "prompts of a rollout, over all ranks", unit="prompts", ge=1)
+    global_batch_size: int = key(8, "prompts per rollout, over all ranks", unit="prompts", ge=1)
     global_mini_batch_size: int = key(
-        -1, "prompts of an optimizer step", means="-1: global_batch_size", unit="prompts", aliases=("mini_batch_size",)
+        -1, "prompts per optimizer step", means="-1: global_batch_size", unit="prompts", aliases=("mini_batch_size",)
     )
-    update_iters: int = key(1, "times that a rollout is gone through", unit="passes", ge=1)
-    dynamic_sampling: bool = key(False, "replace groups without a difference in reward by sampling further prompts")
+    update_iters: int = key(1, "passes over each rollout", unit="passes", ge=1)
+    dynamic_sampling: bool = key(False, "replace groups with equal rewards by sampling further prompts")
     global_gen_batch_size: int = key(
-        -1, "prompts of a generation pass of dynamic_sampling", means="-1: global_batch_size", unit="prompts"
+        -1, "prompts per generation pass of dynamic_sampling", means="-1: global_batch_size", unit="prompts"
     )
-    max_gen_batches: int = key(32, "generation passes that a rollout may take", unit="passes", ge=1, le=10**6)
+    max_gen_batches: int = key(32, "maximum generation passes per rollout", unit="passes", ge=1, le=10**6)
     max_tokens_per_micro_batch: int = key(
         0,
-        "tokens of a micro-batch, padding included, in place of per_device_train_batch_size rows",
+        "maximum tokens per micro-batch, padding included, instead of per_device_train_batch_size",
         means="0: count rows",
         unit="tokens",
         ge=0,
         le=10**8,
     )
-    balance_batch: bool = key(False, "give all ranks about as many tokens")
+    balance_batch: bool = key(False, "balance the number of tokens over ranks")
     per_device_logprob_batch_size: int = key(
         -1,
-        "rows of a pass that only scores",
+        "rows per forward pass for log-probs",
         means="-1: per_device_train_batch_size",
         unit="rows",
         ge=1,
         le=10**6,
         also=(-1,),
     )
-    per_device_value_batch_size: int = key(-1, "rows the critic scores at a time", by=switch("there is no critic"))
+    per_device_value_batch_size: int = key(-1, "rows per batch of the critic", by=switch("there is no critic"))
     per_device_prompt_batch_size: int = key(
-        16, "prompts of a step", by=switch("global_batch_size decides how many prompts a rollout draws", off=())
+        16, "prompts per step", by=switch("global_batch_size decides how many prompts a rollout draws", off=())
     )
     use_remove_padding: bool = key(
         False,
-        "leave padding out of batches",
+        "remove padding from batches",
         by=switch("packed rows, the default, have little", off=(True, False)),
     )
