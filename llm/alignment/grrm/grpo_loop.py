@@ -1,14 +1,14 @@
-"""READ THIS FIRST: GRPO with a group judge, one step after another, from the pieces that the trainer is made of.
+"""READ THIS FIRST: a minimal GRPO loop with a group judge, built from the components of the full trainer.
 
     python llm/alignment/grrm/grpo_loop.py CHECKPOINT RL.jsonl [--steps 10] [--prompts 4] [--samples 8] [--lr 1e-4]
 
-A step samples a group of translations per prompt, has each group judged as a whole, compares the samples of a group,
-and takes one optimizer step on what came out. `run_rl.py` does this with what a long run needs around it: several
-ranks and updates per rollout, a reference policy, a reward server and what happens when it fails, other advantage
-rules and losses, dynamic sampling, checkpoints and resuming, evaluation, logs. Here nothing is saved.
+A step samples a group of translations per prompt, scores each group with the judge, computes group-relative advantages
+and takes one optimizer step. `run_rl.py` adds what a long run needs: several ranks and updates per rollout, a reference
+policy, a reward server with failure handling, other advantage rules and losses, dynamic sampling, checkpoints and
+resuming, evaluation, logs. Here nothing is saved.
 
-The dimension of an array is in its name: R response (all samples of all prompts in a row), T position of a token in
-it, N the valid response tokens of all responses one after the other, H hidden.
+Array names end with their dimensions: R response (all samples of all prompts), T token position in a response, N the
+valid response tokens of all responses concatenated, H hidden.
 """
 
 from __future__ import annotations
@@ -52,21 +52,21 @@ def main() -> None:
     """Train for a few steps and print one line each."""
     options = read_options()
     quiet_paddlenlp("", is_first=False)
-    use_cpu_layers()  # the fast forms of PaddleNLP's layers; does nothing on a GPU
+    use_cpu_layers()  # faster CPU versions of PaddleNLP's layers; no effect on a GPU
     tokenizer = load_tokenizer(options.checkpoint)
     policy = load_policy(options.checkpoint)
     prompts = PromptDataset(options.data, encoder(tokenizer), max_prompt_len=512)
     worker = build_worker(policy, tokenizer, options.samples)
-    # Any judge fits here: it gets whole groups and answers one verdict each. This one is chrF against the reference.
+    # Any judge can be used: it takes whole groups and returns one verdict each. This one is chrF against the reference.
     judge = RewardStage(TextMetricJudge(), ShapingConfig(score_scale_factor=0.1, default_reward=0.0), FailurePolicy())
     clip = paddle.nn.ClipGradByGlobalNorm(1.0)
     optimizer = paddle.optimizer.AdamW(options.lr, parameters=policy.parameters(), weight_decay=0.0, grad_clip=clip)
     for step in range(options.steps):
         items = [prompts[(step * options.prompts + i) % len(prompts)] for i in range(options.prompts)]
-        # 1. Rollout: all samples of a prompt are one group. 2. Reward: a group is judged as a whole.
+        # 1. Rollout: the samples of a prompt form a group. 2. Reward: a group is judged as a whole.
         groups = worker.roll_out(items, positions=range(len(items)), generation=step)
         judge.reward(groups)
-        # 3. Advantage: how much better each sample is than the others of its group. 4. Loss. 5. Step.
+        # 3. Advantage: each sample relative to its group. 4. Loss. 5. Optimizer step.
         loss = train_on(policy, tokenizer.pad_token_id, rows_of(groups))
         optimizer.step()
         optimizer.clear_grad()
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def build_worker(policy: Any, tokenizer: Any, samples: int) -> RolloutWorker:
-    """What samples `samples` translations of every prompt from the policy's own weights."""
+    """A worker that samples `samples` translations of every prompt from the policy's own weights."""
     sampling = SamplingParams(max_new_tokens=MAX_TOKENS, stop_token_ids=stop_tokens(tokenizer, ""))
     return RolloutWorker(
         engine=PaddleEngine(policy),
@@ -93,16 +93,16 @@ def rows_of(groups: Sequence[RolledGroup]) -> list[Row]:
 
 
 def train_on(policy: Any, pad_id: int, rows: Sequence[Row]) -> float:
-    """Add the gradient of the clipped policy loss over all rows to the parameters; returns the loss."""
+    """Accumulate the gradient of the clipped policy loss over all rows; returns the loss."""
     width = max(len(row.token_ids) for row in rows)
     mask_RT = pad_right([row.mask_T for row in rows], width)
     advantages_RT = pad_right([row.advantages_T for row in rows], width)
-    # Counted over the whole batch, so that the losses of micro-batches add up to the loss of the batch.
+    # Token counts of the whole batch, so that the losses of micro-batches add up to the loss of the batch.
     denominators = count_denominators(mask_RT, advantages_RT)
     policy.train()
     total = 0.0
     for start in range(0, len(rows), MICRO_BATCH):
-        # Samples of a prompt share one copy of it in a packed row; the policy returns hidden states, never a loss.
+        # Samples of a prompt share one copy of it in a packed row; the policy returns hidden states, not a loss.
         batch = make_batch(rows[start : start + MICRO_BATCH], pad_id, pack_tokens=4096)
         hidden_NH = policy(**batch.tokens.model_inputs()).hidden_NH
         objective = BatchObjective(batch, PolicyLossConfig(), denominators)
@@ -115,7 +115,7 @@ def train_on(policy: Any, pad_id: int, rows: Sequence[Row]) -> float:
 def read_options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("checkpoint", help="folder of a Qwen2 or Llama policy, as run_sft.py leaves it")
+    parser.add_argument("checkpoint", help="folder of a Qwen2 or Llama policy, as saved by run_sft.py")
     parser.add_argument("data", type=Path, help="JSON lines of `grrm data convert --to rl`")
     parser.add_argument("--steps", type=int, default=10, help="optimizer steps (default: %(default)s)")
     parser.add_argument("--prompts", type=int, default=4, help="prompts per step (default: %(default)s)")

@@ -1,4 +1,4 @@
-"""Generation with a model whose layers tensor ranks divide among them: all of them draw every token together."""
+"""Tensor-parallel generation: all tensor ranks decode one batch together, each with its shard of the model."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from grrm.parallel.tensor_ranks import gather_records, tensor_group
 
 
 class DividedEngine(PaddleEngine):
-    """A `PaddleEngine` on this rank's part of the policy: no rank has whole weights, nor whole keys and values.
+    """A `PaddleEngine` on this rank's shard of the policy: weights and KV cache stay sharded.
 
-    `generate` is a collective of the tensor ranks. Each gives the prompts it wants completions of, or none, and gets
-    those; all of them run in one batch. The cache takes what the rank with the least free memory has for it.
+    `generate` is a collective of the tensor ranks. Each rank passes its own prompts, or none, and gets their
+    completions; all prompts run in one batch. The rank with the least free memory determines the cache size.
     """
 
     draws_together = True
@@ -39,7 +39,7 @@ class DividedEngine(PaddleEngine):
         stream_ids: Sequence[int] | None = None,
         on_finished: Callable[[int, Completion], None] | None = None,
     ) -> list[Completion]:
-        """See `PaddleEngine.generate`; what is wrong with the prompts of one rank is raised on all of them."""
+        """See `PaddleEngine.generate`; an error in the prompts of one rank is raised on all of them."""
         wanted = [list(prompt) for prompt in prompts], streams_of(prompts, stream_ids), free_memory_bytes()
         parts = gather_records(wanted)
         self._free_bytes = min(free_bytes for _, _, free_bytes in parts)
@@ -58,10 +58,10 @@ class DividedEngine(PaddleEngine):
 
 
 def as_first_rank(sample: Sampler) -> Sampler:
-    """Draws what the first of the tensor ranks draws, or raises on all of them what it raised.
+    """Broadcasts the tokens that the first tensor rank samples, or raises its exception on all of them.
 
-    All have the same logits, but sums on a GPU need not be the same twice, and ranks that draw different tokens, or go
-    on where the first one does not, would wait for each other without end.
+    All ranks compute the same logits, but sums on a GPU are not deterministic. Ranks that sample different tokens, or
+    continue where the first one stops, would deadlock.
     """
 
     def draw(*given: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

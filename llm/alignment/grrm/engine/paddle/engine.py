@@ -26,29 +26,28 @@ _GPU_STEP_TOKENS, _CPU_STEP_TOKENS = 4096, 1024  # a fraction of a second; what 
 class PaddleEngine:
     """Generates with a PaddleNLP Qwen2 or Llama model, reading its own parameters: a trainer's updates need no copy.
 
-    Up to `max_num_seqs` sequences run at a time, whose keys and values take up to `max_cache_bytes`: blocks of them are
-    handed out as sequences grow, and where they run out the one that came last gives up its own and is computed again
-    later. (In plain operators each sequence has room for the longest, so fewer run.) With `max_cache_bytes` None they
-    take up to `memory_fraction` of the memory that is free when `generate` begins. `prefill_tokens` bounds the prompt
-    tokens, computed padding included, in one prefill; a longer prompt runs alone, with the C++ kernels in chunks of so
-    many tokens. `cache_use` tells what the last `generate` made of the cache.
+    KV cache: up to `max_num_seqs` sequences run concurrently, in up to `max_cache_bytes` of memory; None means
+    `memory_fraction` of the memory that is free when `generate` begins. Blocks are allocated on demand; when they run
+    out, the most recently admitted sequence is preempted and recomputed later. (Plain operators reserve the maximum
+    length for each sequence, so fewer run.) `cache_use` has the statistics of the last `generate`.
 
-    A float32 model on the CPU runs in C++ kernels where they can be built, a bfloat16 or float16 model on a GPU in
-    Paddle's fused operators, unless `use_kernels` is false; any other runs in plain Paddle operators. The C++ kernels
-    copy weights of up to `max_packed_bytes` into the layout that the BLAS multiplies fastest, in as much memory once
-    more, when they differ from those of the last `generate`.
-    With the `precision` "bfloat16" the kernels round the factors of matrix products to it, with "int8" weights to eight
-    bits; sums, attention, norms and sampling stay float32, and so do the model's own weights. This is slower on a
-    processor without dot products of bfloat16, or of bytes for "int8".
+    Prefill: `prefill_tokens` bounds the prompt tokens, computed padding included, of one prefill. A longer prompt runs
+    alone; the C++ kernels split it into chunks of that size.
 
-    A prompt and its completion together hold at most the model's `max_position_embeddings` tokens: a completion
-    that reaches the limit ends with finish_reason "length".
+    Back ends: C++ kernels for a float32 model on the CPU, if they can be built; Paddle's fused operators for a bfloat16
+    or float16 model on a GPU; plain Paddle operators otherwise, or with `use_kernels` false. The C++ kernels keep a
+    copy of weights of up to `max_packed_bytes` in the packed layout of the BLAS, updated when the weights change. With
+    the `precision` "bfloat16" they round the operands of matrix products, with "int8" they quantize weights;
+    accumulation, attention, norms, sampling and the model's own weights stay float32. Both are slower on a processor
+    without bfloat16, or int8, dot products.
 
-    What a sequence draws depends on its prompt, the params and its stream id only. Its logits have the same bits in
-    any batch as far as BLAS computes a row of a product independently of the number of rows (see `plain_decoder`);
-    where it does not, they differ in the last bits, on a GPU in those of bfloat16. The price: a batch of few sequences
-    is computed as 16 rows (as `max_num_seqs` where that is less and plain Paddle operators are used), or as two with
-    weights in the layout of the BLAS.
+    Prompt and completion together have at most the model's `max_position_embeddings` tokens: a completion that reaches
+    the limit ends with finish_reason "length".
+
+    Determinism: the tokens of a sequence depend on its prompt, the params and its stream id only. Its logits are
+    bitwise equal in any batch if BLAS computes each row independently of the number of rows (see `plain_decoder`);
+    otherwise the last bits differ, on a GPU those of bfloat16. For this, small batches are padded to 16 rows (to
+    `max_num_seqs` if that is less and plain Paddle operators are used), or to two with packed weights.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class PaddleEngine:
 
     @property
     def step_tokens(self) -> int:
-        """How many tokens of prompts a step may read while others wait for their next token."""
+        """Prompt tokens that may be prefilled between two decode steps."""
         on_gpu = self._decoder.weights.embedding_VH.place.is_gpu_place()
         return _GPU_STEP_TOKENS if on_gpu else _CPU_STEP_TOKENS
 
@@ -103,9 +102,9 @@ class PaddleEngine:
         """Nothing to do: the decoder reads the model's own parameters."""
 
     def sleep(self) -> None:
-        """Nothing to release: the KV cache lives only while `generate` runs, the weights are the model's.
+        """Nothing to release: the KV cache exists only during `generate`, and the weights belong to the model.
 
-        The kernels' copy of the weights stays, in memory that the next `generate` fills again.
+        The kernels' packed copy of the weights is kept; the next `generate` reuses its memory.
         """
 
     def wake(self) -> None:
@@ -147,10 +146,10 @@ class PaddleEngine:
         return [completions[number] for number in range(len(prompts))]
 
     def open_session(self, max_len: int | None = None) -> Scheduler:
-        """A batch that requests may join and leave, for prompts and completions of at least `max_len` tokens together.
+        """A batch that requests may join and leave, for prompt plus completion of at least `max_len` tokens.
 
-        As many as the model has positions, unless room for the longest is set apart for each sequence, as in plain
-        operators. The weights may not change while it is in use.
+        The limit is the model's context length, except with plain operators, which reserve the full length for each
+        sequence. The weights must not change while the session is in use.
         """
         max_positions = self._decoder.weights.max_positions
         wanted = max_len if max_len and self._decoder.computes_padding else max_positions

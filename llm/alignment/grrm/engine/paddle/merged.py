@@ -1,4 +1,4 @@
-"""Rollouts of a policy with LoRA adapters: from weights that they are merged into."""
+"""Rollouts of a policy with LoRA adapters, from merged weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grrm.models.lora import merged
 
 
 class MergedEngine(PaddleEngine):
-    """Generates with the merged weights of a model with adapters. They take their memory twice while it does."""
+    """Generates with merged weights. During generation they take their memory twice."""
 
     def __init__(self, model: Any, **options: Any) -> None:
         super().__init__(model.model, **options)
@@ -24,6 +24,6 @@ class MergedEngine(PaddleEngine):
         stream_ids: Sequence[int] | None = None,
         on_finished: Callable[[int, Completion], None] | None = None,
     ) -> list[Completion]:
-        """As the engine's, with the adapters of now."""
+        """As the engine's `generate`, with the current adapters."""
         with merged(self._adapted):
             return super().generate(prompts, params, stream_ids, on_finished)

@@ -1,4 +1,4 @@
-"""An engine whose weights are on the device only while it is used: between its phases others have the memory."""
+"""An engine whose weights are on the device only while it is in use, and offloaded to the host otherwise."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from grrm.engine.paddle.engine import PaddleEngine
 
 
 class ParkedWeights:
-    """The weights of an engine's model, which is not trained: on the device from `wake` to `sleep`, else on the host.
+    """The weights of a model that is not trained: on the device from `wake` to `sleep`, else in host memory.
 
-    They begin asleep. On a CPU device and host are one, so nothing is copied and none of it becomes free.
+    Initially they are on the host. On a CPU device and host are the same, so nothing is copied or freed.
     """
 
     def __init__(self, engine: PaddleEngine) -> None:
@@ -24,14 +24,14 @@ class ParkedWeights:
         self._empty()
 
     def wake(self) -> None:
-        """Put the weights where the engine reads them."""
+        """Copy the weights to the device."""
         for parameter, kept in self._weights:
             here = kept if kept.place == self._place else kept._copy_to(self._place, True)
             parameter.get_tensor()._share_data_with(here.get_tensor())
         self._engine.wake()
 
     def sleep(self) -> None:
-        """Let go of the device's memory."""
+        """Release the device memory."""
         self._engine.sleep()
         self._empty()
 
@@ -43,6 +43,6 @@ class ParkedWeights:
 def _on_host(parameter: Tensor) -> Tensor:
     if not parameter.place.is_cpu_place():
         return parameter.detach().cpu()
-    kept = paddle.empty([0], parameter.dtype)  # `detach` gives the same tensor, which would be emptied with it
+    kept = paddle.empty([0], parameter.dtype)  # `detach` returns the same tensor, which would be emptied too
     kept.get_tensor()._share_data_with(parameter.get_tensor())
     return kept

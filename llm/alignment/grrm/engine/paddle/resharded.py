@@ -1,4 +1,4 @@
-"""Generation with a model whose layers tensor ranks divide among them: each rank puts it together and draws alone."""
+"""Generation with a tensor-parallel model: each rank all-gathers the full weights and samples on its own."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from grrm.models.whole_weights import WholeCopy
 
 
 class ReshardedEngine(PaddleEngine):
-    """A `PaddleEngine` on a copy of the policy that is whole while the engine is awake.
+    """A `PaddleEngine` on a full, unsharded copy of the policy, which exists from `wake` to `sleep`.
 
-    `wake`, `update_weights` and `sleep` are collectives of the tensor ranks, so all of them call these, whether or not
-    they have prompts; `generate` is each rank's own. Between `sleep` and `wake` only the policy's parts take memory.
+    `wake`, `update_weights` and `sleep` are collectives: all tensor ranks must call them, with or without prompts.
+    `generate` is local to a rank. Between `sleep` and `wake` only the policy's shards take memory.
     """
 
     def __init__(self, policy: Any, **options: Any) -> None:
@@ -24,17 +24,17 @@ class ReshardedEngine(PaddleEngine):
         self.sleep()
 
     def update_weights(self) -> None:
-        """Gather the policy's weights as they are now; nothing to do right after `wake`, which did."""
+        """All-gather the policy's current weights; a no-op right after `wake`."""
         if not self._is_fresh:
             self._copy.fill()
         self._is_fresh = True
 
     def wake(self) -> None:
-        """Gather the policy's weights."""
+        """All-gather the policy's weights."""
         self.update_weights()
 
     def sleep(self) -> None:
-        """Let go of the weights."""
+        """Release the memory of the full weights."""
         super().sleep()
         self._copy.clear()
         self._is_fresh = False

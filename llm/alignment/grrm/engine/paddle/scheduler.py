@@ -20,14 +20,14 @@ _REFILL_FRACTION = 4  # of the slots: a group of samples waits for that many at 
 
 
 class Scheduler:
-    """Runs requests in the slots of a cache: they wait, are prefilled into free slots, and leave as they end.
+    """Continuous batching: requests are queued, prefilled into free cache slots, and leave when they finish.
 
-    A request is known by a number, its prompt and completion have room for `max_len` tokens. All busy slots decode
-    together, one token a step; requests may be added between steps. With `shrinks` slots are given up as requests end,
-    where free ones take time: for requests that nobody adds to.
+    A request is identified by a number; prompt and completion have at most `max_len` tokens. All busy slots decode
+    together, one token per step; requests may be added between steps. With `shrinks`, for a fixed set of requests, the
+    number of slots is reduced as requests finish, if the decoder computes free slots too.
 
-    The cache takes up to `max_bytes`. Where its blocks run out the request that came last gives up its own, waits in
-    front of all others, and is later computed again up to where it was: what it draws stays what it is.
+    The cache takes up to `max_bytes`. When its blocks run out, the most recently admitted request is preempted, moved
+    to the front of the queue and recomputed later; its tokens do not change by this.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Scheduler:
         self.max_len = min(max_len, decoder.weights.max_positions)
         self._requests: dict[int, Request] = {}
         self._waiting: deque[list[int]] = deque()
-        self._set_aside: dict[int, Drawn] = {}  # by number, of requests that wait to go on
+        self._set_aside: dict[int, Drawn] = {}  # tokens of preempted requests, by number
         self._cache = decoder.new_cache(n_slots, max_len, max_bytes)
         self._tables: BlockTables | None = self._cache.tables
         self._slots = Slots(self._cache.n_slots, decoder.weights.vocab_size)
@@ -54,16 +54,16 @@ class Scheduler:
 
     @property
     def n_free(self) -> int:
-        """Slots for further requests, those that wait already left aside; below zero where more wait than are free."""
+        """Free slots minus waiting requests; negative if more are waiting than slots are free."""
         return len(self._slots.free()) - sum(map(len, self._waiting))
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits and nothing runs."""
+        """Whether no request is waiting or running."""
         return not self._requests
 
     def cache_use(self) -> CacheUse:
-        """What the requests so far made of the cache."""
+        """Statistics of the cache over all requests so far."""
         if self._tables is None:
             n_whole = self._cache.n_slots
             size = n_whole * self._decoder.cache_bytes(self._cache.max_len)
@@ -73,9 +73,9 @@ class Scheduler:
         return CacheUse(size, n_whole, self.most_running, self.n_set_aside)
 
     def add(self, requests: Mapping[int, Request]) -> None:
-        """Requests to run, by numbers that no other has; those of equal prompts, which share a prefill, stay together.
+        """Queue requests, by unique numbers; those with equal prompts, which share a prefill, stay together.
 
-        The longest first: they take longest, and the last to end should not be one that started last.
+        Longest prompts come first: they take longest, so they should not start last.
         """
         order = sorted(requests, key=lambda number: -len(requests[number].prompt))
         groups = groupby(order, key=lambda number: list(requests[number].prompt))
@@ -83,7 +83,7 @@ class Scheduler:
         self._requests.update(requests)
 
     def cancel(self, number: int) -> None:
-        """Forget a request, whether it waits or runs; one that has ended or was never there is no mistake."""
+        """Cancel a waiting or running request; unknown and finished ones are ignored."""
         if self._requests.pop(number, None) is None:
             return
         self._slots.release(number)
@@ -93,17 +93,17 @@ class Scheduler:
         self._waiting = deque(group for group in groups if group)
 
     def drawn(self, number: int, start: int = 0) -> tuple[list[int], list[float]]:
-        """Tokens that a request has from the `start`-th on, and their log-probabilities."""
+        """Generated tokens of a request from the `start`-th on, and their log-probs."""
         if number in self._set_aside:
             tokens, logprobs = self._set_aside[number]
             return tokens[start:], logprobs[start:]
         return self._slots.drawn(number, start)
 
     def step(self, only: Set[int] | None = None) -> list[tuple[int, Completion]]:
-        """Prefill what waits and finds a slot, then one token for every request that runs; returns those that ended.
+        """Prefill waiting requests into free slots, then decode one token for all; returns the finished requests.
 
-        With `only` the tokens are for these requests, unless padding is computed, which would overwrite the others'
-        caches. Raises FloatingPointError where the model's logits are not finite.
+        `only` restricts decoding to these requests, unless padding is computed, which would overwrite the other
+        caches. Raises FloatingPointError if the model's logits are not finite.
         """
         ended = list(self._refill())
         busy = self._slots.busy()
@@ -122,7 +122,7 @@ class Scheduler:
         return ended
 
     def _with_blocks(self, busy: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Those of the busy slots that the next tokens have blocks for; the others' requests wait again."""
+        """The busy slots that have blocks for their next token; the requests of the others are preempted."""
         while self._tables is not None and not self._tables.can_extend(busy, self._slots.next_inputs(busy)[1]):
             number, drawn = self._slots.set_aside()
             self._set_aside[number] = drawn
@@ -133,14 +133,14 @@ class Scheduler:
         return busy
 
     def _give_back(self) -> None:
-        """The blocks of slots that are free."""
+        """Release the blocks of free slots."""
         if self._tables is not None:
             for slot in self._slots.free().tolist():
                 self._tables.release(slot)
 
     def _refill(self) -> Iterator[tuple[int, Completion]]:
         """Prefill waiting requests into free slots."""
-        while True:  # a request that ends with its first token leaves its slot to another one
+        while True:  # a request that ends with its first token frees its slot for another one
             free = self._slots.free()
             admitted = list(zip(self._entering(len(free)), free.tolist(), strict=False))
             if not admitted:
@@ -155,8 +155,8 @@ class Scheduler:
     def _entering(self, n_free: int) -> list[int]:
         """The waiting requests to admit now: samples of a prompt together, so that it is prefilled once.
 
-        A group does not wait for more than a quarter of the slots. Where padding is computed all requests wait for that
-        many, because a prefill of few rows takes as long as one of many.
+        A group waits for a quarter of the slots at most. If padding is computed, all requests wait for that many,
+        because prefilling few rows takes as long as prefilling many.
         """
         entering: list[int] = []
         enough = -(-len(self._slots) // _REFILL_FRACTION)
@@ -165,7 +165,7 @@ class Scheduler:
         while self._waiting and not (pads and n_free < enough):
             group = self._waiting[0]
             shared, own = self._blocks_of(group[0])
-            is_first = not n_busy + len(entering)  # which always finds enough blocks
+            is_first = not n_busy + len(entering)  # there are always enough blocks for the first one
             room = min(n_free - len(entering), max((n_spare - shared) // own, is_first))
             if room < (1 if pads or is_first else min(len(group), enough)):
                 break
@@ -177,7 +177,7 @@ class Scheduler:
         return entering
 
     def _n_spare_blocks(self) -> int:
-        """Free blocks, less one for each busy slot that has yet to grow: it should not be set aside soon."""
+        """Free blocks, minus one reserved for each busy slot that can still grow, to avoid early preemption."""
         if self._tables is None:
             return len(self._slots)
         busy = self._slots.busy()
@@ -185,7 +185,7 @@ class Scheduler:
         return self._tables.n_free - int((-(-self._slots.final_lengths(busy) // BLOCK) > n_owned_S).sum())
 
     def _blocks_of(self, number: int) -> tuple[int, int]:
-        """Blocks that the samples of a prompt have in common, and each one's own: to begin with and to grow into."""
+        """Blocks shared by the samples of a prompt, and blocks that each needs of its own to start and to grow."""
         if self._tables is None:
             return 0, 1
         length = len(self._tokens(number))
@@ -193,7 +193,7 @@ class Scheduler:
         return shared, min(2, n_blocks(len(self._requests[number].prompt) + self._limit(number)) - shared)
 
     def _tokens(self, number: int) -> list[int]:
-        """What is computed when a request enters: its prompt and, where it was set aside, what it had drawn."""
+        """Tokens to prefill for a request: its prompt and, after preemption, the tokens generated so far."""
         prompt = self._requests[number].prompt
         return [*prompt, *self._set_aside.get(number, NOTHING)[0]]
 
@@ -202,14 +202,14 @@ class Scheduler:
         self._slots.admit(slot, number, self._requests[number], self._limit(number), before)
 
     def _limit(self, number: int) -> int:
-        """How many tokens a request may draw."""
+        """Maximum number of tokens that a request may generate."""
         request = self._requests[number]
         return min(request.params.max_new_tokens, self.max_len - len(request.prompt))
 
     def _prefill_batches(self, admitted: list[tuple[int, int]]) -> Iterator[list[list[tuple[int, int]]]]:
-        """Groups of equal prompts within the token budget; where padding is computed, of equal padded length.
+        """Groups of equal prompts within the token budget; if padding is computed, of equal padded length.
 
-        That length depends on the prompt alone.
+        The padded length depends on the prompt only.
         """
         by_length: dict[int, list[list[tuple[int, int]]]] = {}
         previous: list[int] = []

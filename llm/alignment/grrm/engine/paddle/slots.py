@@ -1,4 +1,4 @@
-"""The sequences that are being generated: what each has drawn, and how it is drawn."""
+"""State of the running sequences: generated tokens and sampling parameters."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _MANY_KINDS = 64
 
 
 class Slots:
-    """State of the sequences being generated, one row per slot; a slot is free, or runs a request.
+    """State of the running sequences, one row per slot; a slot is free, or runs a request.
 
-    Slots whose sampling differs in nothing but seed and length are of one kind, and are drawn together.
+    Slots whose sampling parameters differ in seed and length only are of one kind, and are sampled together.
     """
 
     def __init__(self, n_slots: int, vocab_size: int) -> None:
@@ -51,9 +51,9 @@ class Slots:
         return np.flatnonzero(self.requests_S != _FREE)
 
     def admit(self, slot: int, number: int, request: Request, limit: int, before: Drawn = NOTHING) -> None:
-        """Start request `number` in a free slot, or go on after what it drew `before`.
+        """Start request `number` in a free slot, or resume it after the tokens that it generated `before`.
 
-        It ends after `limit` tokens at the latest.
+        It ends after at most `limit` tokens.
         """
         self._widen(limit)
         tokens, logprobs = before
@@ -75,7 +75,7 @@ class Slots:
             self._seen_SV[slot, [*request.prompt, *tokens]] = True
 
     def set_aside(self) -> tuple[int, Drawn]:
-        """Free the slot of the request that came last; its number and what it has drawn, to go on with later."""
+        """Preempt the most recently admitted request; returns its number and its tokens, for resuming it later."""
         busy = self.busy()
         slot = busy[self._entries_S[busy].argmax()]
         number = int(self.requests_S[slot])
@@ -84,7 +84,7 @@ class Slots:
         return number, drawn
 
     def release(self, number: int) -> None:
-        """Free the slot of a request that is not wanted any more, if it has one."""
+        """Free the slot of a cancelled request, if it has one."""
         self.requests_S[self.requests_S == number] = _FREE
 
     def next_inputs(self, slots_S: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -92,22 +92,22 @@ class Slots:
         return self._tokens_ST[slots_S, self.generated_S[slots_S] - 1], self.lengths_S[slots_S] - 1
 
     def final_lengths(self, slots_S: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Tokens that the prompts and completions of busy slots have at most."""
+        """Maximum length of prompt plus completion of busy slots."""
         return self.lengths_S[slots_S] - self.generated_S[slots_S] + self._limits_S[slots_S]
 
     def kinds(self, slots_S: NDArray[np.int64]) -> Iterator[tuple[SamplingParams, NDArray[np.int64]]]:
-        """Sampling parameters, and the positions in `slots_S` of the slots that are drawn with them."""
+        """Sampling parameters, and the positions in `slots_S` of the slots that use them."""
         kinds_S = self._kinds_S[slots_S]
         by_number = dict(self._kinds.values())
         for number in np.unique(kinds_S).tolist():
             yield by_number[number], np.flatnonzero(kinds_S == number)
 
     def uniforms(self, slots_S: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The uniform number each slot's next token is drawn with."""
+        """The uniform random number for each slot's next token."""
         return self._uniforms_ST[slots_S, self.generated_S[slots_S]]
 
     def seen(self, slots_S: NDArray[np.int64]) -> NDArray[np.bool_] | None:
-        """(S, V) marks of the tokens in prompt and completion; None without a repetition penalty."""
+        """(S, V) mask of the tokens in prompt and completion; None without a repetition penalty."""
         return None if self._seen_SV is None else self._seen_SV[slots_S]
 
     def record(
@@ -117,7 +117,7 @@ class Slots:
         logprobs_S: NDArray[np.float64],
         stop_token_ids: Sequence[int],
     ) -> list[tuple[int, Completion]]:
-        """Append a token to each slot; slots that end become free and come back as (request, completion)."""
+        """Append a token to each slot; finished slots become free and are returned as (request, completion)."""
         at_S = self.generated_S[slots_S]
         self._tokens_ST[slots_S, at_S] = tokens_S
         self._logprobs_ST[slots_S, at_S] = logprobs_S
@@ -130,7 +130,7 @@ class Slots:
         return [self._finish(slots_S[i], bool(stopped_S[i])) for i in np.flatnonzero(ended_S)]
 
     def drawn(self, number: int, start: int) -> Drawn:
-        """Tokens of a running request from the `start`-th on, and their log-probabilities; none of one that waits."""
+        """Tokens of a running request from the `start`-th on, and their log-probs; empty for a waiting one."""
         (found,) = np.nonzero(self.requests_S == number)
         if not len(found):
             return [], []
