@@ -15,7 +15,7 @@ from grrm.demo.settings import CONSENSUS
 from grrm.demo.stages import Stage
 from grrm.demo.study_generative import GQM, SQM, GenerativePlan, Kind
 
-LARGE_ROWS, LARGE_STEPS, SMALL_STEPS = 21_000, 1_400, 600
+LARGE_ROWS, LARGE_STEPS, SMALL_STEPS = 21_000, 1_400, 400
 WIDE_ROWS, WIDE_SAMPLES = 1_500, 16
 EIGHT_CANDIDATES_GROUPS = 3_000  # of the arms by number of groups, the one beside those by number of candidates
 SAMPLES_A_STEP = 192  # of a ranker: as many candidates whatever the size of a group
@@ -36,7 +36,7 @@ WRITING = {"gqm": GQM, "sqm": SQM}
 # The mixture: the larger ranker, and consensus at half its weight, both as differences from the group's mean.
 MIXTURE, MIXED_RANKER = "mixture", "ranker_none_large"
 # With the larger ranker for the first half, and then with one trained on what the policy has come to say; this seed.
-REFRESHED, HALF, REFRESH_SEED, HALF_STEPS = "grpo_ranker_refreshed", "grpo_ranker_half", 1, 200
+REFRESHED, HALF, REFRESH_SEED, HALF_STEPS, FRESH_STEPS = "grpo_ranker_refreshed", "grpo_ranker_half", 1, 200, 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,9 @@ def ranker_arms() -> list[RankerArm]:
     arms = []
     for compare in ("none", "group"):
         arms.append(RankerArm(f"ranker_{compare}_large", compare, LARGE, LARGE_ROWS, steps=LARGE_STEPS))
-        for groups in (1_000, EIGHT_CANDIDATES_GROUPS, 10_000, 20_000):
+        for groups in (1_000, EIGHT_CANDIDATES_GROUPS, 10_000):
             arms.append(RankerArm(f"ranker_{compare}_{groups}_groups", compare, LARGE, groups))
-        for candidates, groups in ((2, 12_000), (4, 6_000), (WIDE_SAMPLES, WIDE_ROWS)):
+        for candidates, groups in ((2, 12_000), (WIDE_SAMPLES, WIDE_ROWS)):
             gold = WIDE if candidates > 8 else LARGE
             arms.append(RankerArm(f"ranker_{compare}_{candidates}_candidates", compare, gold, groups, candidates))
         arms.append(RankerArm(f"ranker_{compare}_{MIXED}", compare, MIXED, 3_000))
@@ -117,7 +117,7 @@ class StudyPlan:
             self._policies.rl(HALF, seed, *servers[0], steps=HALF_STEPS),
             self._judges.samples(samples, seed, rows, 8, HALF),
             self._judges.gold(samples, seed),
-            self._judges.reward_model(ranker, seed, f"gold-{samples}", recipe, SMALL_STEPS, compare, policy=HALF),
+            self._judges.reward_model(ranker, seed, f"gold-{samples}", recipe, FRESH_STEPS, compare, policy=HALF),
             self._policies.rl(REFRESHED, seed, *servers[1], start=HALF, steps=HALF_STEPS),
             self._policies.evaluate(REFRESHED, seed),
         ]
