@@ -3,9 +3,9 @@
     python benchmarks/memory.py [--cases alone-512,sharding2-1024] [--out FILE]
 
 A model of SmolLM2-135M's shape with random weights takes two supervised steps on rows of one length. Each case is one
-process, or two under paddle.distributed.launch, with one thread each. A trainer is idle once model, data and trainer
-are made and no step was taken; what counts is the highest resident memory from there on, less that of the idle trainer,
-on the rank that takes most. Takes some six minutes.
+process, or two or three under paddle.distributed.launch, with one thread each. A trainer is idle once model, data and
+trainer are made and no step was taken; what counts is the highest resident memory from there on, less that of the idle
+trainer, on the rank that takes most. Takes some seven minutes.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ CASES = (
     Case("rows-4x512-recompute", 512, rows=4, settings=(("recompute", True),)),
     Case("sharding2-1024", 1024, processes=2, settings=(("sharding", "stage1"),)),
     Case("data2-512", 512, processes=2),
+    Case("tensor3-512", 512, processes=3, settings=(("tensor_parallel_degree", 3),)),
 )
 
 
@@ -168,12 +169,16 @@ def measure_here(case: Case, folder: Path) -> None:
     from grrm.config.training_arguments import training_arguments
     from grrm.data.dataset import SftItem
     from grrm.models.cpu_layers import use_cpu_layers
+    from grrm.parallel.gloo import support_gloo
+    from grrm.parallel.tensor_ranks import TensorRanks
     from grrm.sft.run import fresh_model
     from grrm.sft.trainer import SftCollator, SftTrainer
 
+    support_gloo()
     args = training_arguments(config)
     use_cpu_layers(args.precision)
-    model = fresh_model(config.init_from_config, 1, SHAPE["vocab_size"])
+    settings = TensorRanks.of(args).model_settings()
+    model = random_part(settings) if settings else fresh_model(config.init_from_config, 1, SHAPE["vocab_size"])
     if config.recompute:
         model.recompute_enable()
     rng = np.random.default_rng(1)
@@ -198,6 +203,14 @@ def measure_here(case: Case, folder: Path) -> None:
     trainer.add_callback(Watch())
     trainer.train()
     (folder / f"growth-{args.process_index}").write_text(str(_resident("VmHWM") - idle))
+
+
+def random_part(settings: dict[str, Any]) -> Any:
+    """A tensor rank's part of the model. The whole is never here: the memory that it left would be used again."""
+    from grrm.models.policy import policy_class
+
+    cls = policy_class("qwen2")
+    return cls(cls.config_class(**SHAPE, **settings))
 
 
 def _config(stage: Any, file: Path) -> Any:
