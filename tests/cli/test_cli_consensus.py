@@ -59,3 +59,22 @@ def test_a_metric_needs_the_column_of_references(tmp_path):
     arguments = ["rank", tmp_path / "rows.jsonl", *LANGUAGES, "--judge", "text_metric"]
     done = CliRunner().invoke(cli.grrm, [*map(str, arguments)], standalone_mode=False)
     assert "trg_text" in str(done.exception)
+
+
+def test_a_function_of_the_users_own_is_a_judge(tmp_path):
+    lines = ["from grrm.gqm.groups import Status, Verdict", "def length(groups):"]
+    lines += ["    n = [[float(len(c.translation)) for c in group.candidates] for group in groups]"]
+    lines += ["    return [Verdict((Status.SCORED,) * len(of), tuple(of)) for of in n]"]
+    (tmp_path / "own.py").write_text("\n".join(lines))
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"src_text": "eins", "mt_texts": ["one", "o"]}))
+    rank = ["rank", tmp_path / "rows.jsonl", *LANGUAGES, "--out", tmp_path / "out.jsonl", "--judge"]
+
+    def said(*words):
+        done = CliRunner().invoke(cli.grrm, list(map(str, [*rank, *words])))
+        return done.exit_code, str(done.exception or "") + done.output
+
+    assert said(f"{tmp_path}/own.py:length")[0] == 0
+    assert json.loads((tmp_path / "out.jsonl").read_text())["judge_scores"] == [3, 1]
+    assert "has no function 'width'" in said(f"{tmp_path}/own.py:width")[1]
+    assert "there is no file" in said(f"{tmp_path}/other.py:length")[1]
+    assert "--metric" in said(f"{tmp_path}/own.py:length", "--metric", "bleu")[1]

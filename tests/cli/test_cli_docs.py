@@ -9,7 +9,8 @@ import pytest
 
 import grrm
 from grrm.cli import options
-from grrm.cli.commands import rank, translate
+from grrm.cli.commands import translate
+from grrm.cli.verdict_columns import verdict_types
 from grrm.inference.rank import RankResult
 from grrm.inference.translate import TranslateResult, TranslateSettings, TranslationStatus
 
@@ -26,7 +27,7 @@ def table(heading: str, column: int = 0) -> list[str]:
 
 
 def test_columns_are_those_that_are_written():
-    assert table("new column | holds") == list(rank._types())
+    assert table("new column | holds") == list(verdict_types())
     assert table(f"{SEVERAL} | holds") == list(translate._types(TranslateSettings()))
     assert table(f"{SEVERAL} | holds", 1) == list(translate._types(TranslateSettings(sampling_n=2)))
 

@@ -64,6 +64,49 @@ def test_parts_share_out_the_files_and_open_the_model_once(folder, tmp_path):
         server.close()
 
 
+BAD = [
+    ROW,
+    ROW | {"src_text": None},
+    ROW | {"src_text": " "},
+    ROW | {"src_lang": "xx"},
+    ROW | {"trg_lang": None},
+    ROW | {"src_text": "zwei", "mt_texts": ["two", None, ""]},
+]
+
+
+def test_bad_rows_of_a_folder_are_named_left_out_and_counted(folder, tmp_path, caplog):
+    rows = [*BAD, ROW | {"mt_texts": None}, ROW | {"trg_text": None}]
+    pq.write_table(pa.Table.from_pylist(rows), folder / "de2en.parquet")
+    out = tmp_path / "scored"
+    told = call("rank", folder, "--out", out, "--judge", "text_metric", "--score-key", "scores")
+    assert [row["src_text"] for row in pq.read_table(out / "de2en.parquet").to_pylist()] == ["eins", "zwei"]
+    assert "6 rows left out (2 x src_text is not text, 1 x src_lang is not a language" in told.stderr
+    assert "de2en.parquet row 2: column src_text holds None; it must be text" in caplog.text
+    assert "de2en.parquet row 8: column trg_text holds None; it must be text" in caplog.text
+    with pytest.raises(UserError, match="row 2: column src_text"):  # a single file's rows stay beside its results
+        call("rank", folder / "de2en.parquet", "--judge", "text_metric")
+
+
+def test_bad_sources_of_a_folder_are_not_translated(folder, tmp_path):
+    rows = [{**row, "ref_text": "uno", "ref_lang": "es"} for row in BAD] + [{**ROW, "ref_text": None, "ref_lang": "es"}]
+    pq.write_table(pa.Table.from_pylist(rows), folder / "de2en.parquet")
+    (folder / "en2de.parquet").unlink()
+    server, out = CompletionsServer(lambda body, number: f"text {number}"), tmp_path / "sampled"
+    words = ["--out", out, "--url", server.url, "--prompt-type", "Tower", "--chat-template", "chatml"]
+    try:
+        told = call("translate", folder, *words, "--anchor-key", "ref_text")
+    finally:
+        server.close()
+    assert pq.read_table(out / "de2en.parquet")["src_text"].to_pylist() == ["eins", "zwei"]
+    assert "5 rows left out" in told.stderr
+
+
+def test_a_file_of_bad_rows_is_one_sentence(folder, tmp_path):
+    pq.write_table(pa.Table.from_pylist([ROW | {"src_lang": "xx"}]), folder / "de2en.parquet")
+    with pytest.raises(UserError, match="row 1: column src_lang holds 'xx'; it must be a language"):
+        call("rank", folder, "--out", tmp_path / "scored", "--judge", "text_metric")
+
+
 def test_what_does_not_go_together_is_told(folder, tmp_path):
     with pytest.raises(UserError, match="is a folder: give another one with --out"):
         call("rank", folder, "--judge", "text_metric")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from grrm.cli.options import COUNT
 from grrm.errors import UserError
+
+if TYPE_CHECKING:
+    from grrm.cli.records import Cell, Records
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Value = TypeVar("Value")
@@ -30,7 +33,8 @@ def parts_options(command: Command) -> Command:
 def over_folder(command: Callable[..., None]) -> Callable[..., None]:
     """Let `command`, with ROWS and --out, work on every file of a folder, or on a share of them.
 
-    A file that is in the output folder is done, one without rows is passed over. What `kept` opens is opened once.
+    A file that is in the output folder is done, one without rows is passed over. What `kept` opens is opened once, and
+    rows that `usable_of_folder` refuses are left out.
     """
 
     @parts_options
@@ -59,6 +63,23 @@ def over_folder(command: Callable[..., None]) -> Callable[..., None]:
                 click.echo(str(target), err=True)
 
     return over
+
+
+def usable_of_folder(records: Records, cells: Sequence[Cell]) -> Records:
+    """In a command that works on a folder, the rows that can be used, telling of the others; else all of them.
+
+    A single file's result has a row for each of its rows, so that a bad one stops the command; a folder is a stage of a
+    pipeline, which it must not stop. Raises RowError where no row is left.
+    """
+    context = click.get_current_context(silent=True)
+    if context is None or _KEPT not in context.meta:
+        return records
+    from grrm.cli.records import usable_rows
+
+    found, told = usable_rows(records, cells)
+    if len(found.rows) < len(records.rows):
+        click.echo(f"{records.place}: {told}", err=True)
+    return found
 
 
 def kept(name: str, open_it: Callable[[], Value]) -> Value:

@@ -27,6 +27,19 @@ class FiniteRange(click.FloatRange):
         return number
 
 
+class JudgeName(click.Choice[str]):
+    """A judge's name, or a function of the user's own, `module:function`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name. Fails as click does for one that is not known, and with UserError for a function's."""
+        if ":" not in str(value):
+            return str(super().convert(value, param, ctx))
+        from grrm.judges.plug_in import check_plug_in
+
+        check_plug_in(str(value))
+        return str(value)
+
+
 FILE = click.Path(path_type=Path)
 COUNT = click.IntRange(min=1)
 # What a user of a command calls the options of a model.

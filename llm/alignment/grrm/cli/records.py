@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +18,7 @@ from grrm.data.parquet import open_parquet
 from grrm.errors import UserError
 from grrm.gqm.languages import display_name
 
+logger = logging.getLogger(__name__)
 STDIN = Path("-")
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -78,6 +81,31 @@ def read_records(path: Path, read_line: ReadLine | None = None) -> Records:
     return records
 
 
+Cell = tuple[str, Callable[[Any], Any], str]  # a column, and as in `Records.cell` its check and what it must be
+
+
+def usable_rows(records: Records, cells: Sequence[Cell]) -> tuple[Records, str]:
+    """The rows of which all `cells` can be used, and in a line how many others there are and why; each is logged.
+
+    Raises RowError, the first, where no row is left.
+    """
+    faults: dict[int, RowError] = {}
+    for number in range(1, len(records.rows) + 1):
+        try:
+            for cell in cells:
+                records.cell(number, *cell)
+        except RowError as error:
+            faults[number] = error
+    if len(faults) == len(records.rows):
+        raise faults[1]
+    for fault in faults.values():
+        logger.warning("left out: %s", fault)
+    rows = [row for number, row in enumerate(records.rows, start=1) if number not in faults]
+    reasons = Counter(fault.reason for fault in faults.values())
+    told = ", ".join(f"{count} x {reason}" for reason, count in reasons.most_common())
+    return replace(records, rows=rows), f"{len(faults)} rows left out" + (f" ({told})" if told else "")
+
+
 def languages(records: Records, name: str, given: str | None) -> list[str]:
     """The language of each row: the one given on the command line, else the column's.
 
@@ -98,6 +126,15 @@ def text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError
     return value
+
+
+def language(value: Any) -> str:
+    """`value` if it is a language's code or name; ValueError else."""
+    try:
+        display_name(text(value))
+    except UserError as error:
+        raise ValueError from error
+    return str(value)
 
 
 def text_or_none(value: Any) -> str | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grrm.cli.commands.scorer import open_metric
-from grrm.cli.folders import kept, over_folder
+from grrm.cli.folders import kept, over_folder, usable_of_folder
 from grrm.cli.options import (
     COUNT,
     FILE,
     NAMES,
+    JudgeName,
     given_model_options,
     input_options,
     model_options,
@@ -23,7 +22,7 @@ from grrm.cli.options import (
     sampling_options,
     take_model_options,
 )
-from grrm.cli.reports import judge_cost
+from grrm.cli.verdict_columns import SCORES, judged, show_verdicts, verdict_types
 from grrm.engine.options import check_reward_model_options
 from grrm.gqm.mt_prompts import MT_PROMPT_TYPES
 from grrm.gqm.verification import VERIFIER_PROMPT_TYPES
@@ -32,7 +31,6 @@ from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.text_metric import METRICS
 
 if TYPE_CHECKING:
-    from grrm.cli.results import Columns
     from grrm.gqm.groups import Group
     from grrm.inference.rank import RankSettings
     from grrm.judges.interface import Judge
@@ -41,7 +39,6 @@ REWARD_MODELS = ("ranker", "rm")
 WITHOUT_MODEL = ("consensus", "text_metric")
 LEARNED_METRICS = tuple(METRIC_KINDS)
 OF_ANSWERS = ("rubric", "verifier")
-SCORES = "judge_scores"
 OF_MODELS = (*(flag.removeprefix("--") for flag in NAMES.names.values()), "chat_template")
 OF_REPLIES = ("seed", "temperature", "top_p", "max_new_tokens", "retry", "prompt_length", "grammar")
 OF_REWARD_MODELS = ("mt_prompt_type", "any_language_pair")
@@ -56,13 +53,14 @@ OF_VERIFIERS = ("verifier_prompt", "think")
 @sampling_options(temperature=0.0, max_new_tokens=8192, retry=6)
 @click.option(
     "--judge",
-    type=click.Choice(["gqm", "grrm", "sqm", *OF_ANSWERS, *REWARD_MODELS, *WITHOUT_MODEL, *LEARNED_METRICS]),
+    type=JudgeName(["gqm", "grrm", "sqm", *OF_ANSWERS, *REWARD_MODELS, *WITHOUT_MODEL, *LEARNED_METRICS]),
     default="gqm",
     show_default=True,
     help="A model that reads them together and writes (gqm, also called grrm), or singly (sqm); a reward model "
     "(ranker, rm); their agreement (consensus); a metric against the reference in column trg_text (text_metric); a "
     "learned one in an environment of its own (comet, cometkiwi, metricx, bleurt); or one that judges answers to the "
-    "question in src_text by what trg_text holds, scoring criteria (rubric) or the true answer (verifier).",
+    "question in src_text by what trg_text holds, scoring criteria (rubric) or the true answer (verifier); or a "
+    "function of your own, module:function or FILE.py:function.",
 )
 @click.option("--scorer-env", type=FILE, help="With comet and its like: the environment.  [default: .venv-NAME]")
 @click.option(
@@ -130,29 +128,37 @@ def rank(rows: Path, out: Path | None, batch_rows: int, score_key: str, **option
     replies could not be read), judge_tokens and judge_order_scores. ROWS may also be a folder of files like
     de2en.parquet, with one for --out.
     """
-    from grrm.cli.records import languages, read_records, text, texts
+    from grrm.cli.records import language, languages, read_records, text, texts
     from grrm.cli.results import result_sink
     from grrm.gqm.groups import TranslationTask
     from grrm.inference.rank import group_of
 
     records = read_records(rows, _source_and_candidates)
-    sources = records.column(options.pop("src_text_key"), text, "text")
+    src_text_key, src_lang_key, mt_key = (options.pop(f"{name}_key") for name in ("src_text", "src_lang", "mt"))
+    src_lang, trg_lang = options.pop("src_lang"), options.pop("trg_lang")
+    is_own = ":" in options["judge"]
     has_references = options["judge"] in ("text_metric", "comet", "bleurt", *OF_ANSWERS)
-    has_references |= options["judge"] == "metricx" and any("trg_text" in row for row in records.rows)
+    has_references |= (is_own or options["judge"] == "metricx") and any("trg_text" in row for row in records.rows)
+    cells = [(src_text_key, text, "text"), (mt_key, texts, "a list of texts")]
+    cells += [(src_lang_key, language, "a language")] * (src_lang is None)
+    cells += [("trg_lang", language, "a language")] * (trg_lang is None)
+    cells += [("trg_text", text, "text")] * has_references
+    records = usable_of_folder(records, cells)
+    sources = records.column(src_text_key, text, "text")
     tasks = map(
         TranslationTask,
         sources,
-        languages(records, options.pop("src_lang_key"), options.pop("src_lang")),
-        languages(records, "trg_lang", options.pop("trg_lang")),
+        languages(records, src_lang_key, src_lang),
+        languages(records, "trg_lang", trg_lang),
         records.column("trg_text", text, "text") if has_references else [None] * len(sources),
     )
-    lists = records.column(options.pop("mt_key"), texts, "a list of texts")
+    lists = records.column(mt_key, texts, "a list of texts")
     groups = [group_of(row, *both) for row, both in enumerate(zip(tasks, lists, strict=True))]
     metrics = kept("metrics", JudgeMetrics)
     open_judge = _opener(groups, metrics, **options)
-    types = _types() if score_key == SCORES else {score_key: _types()[SCORES]}
-    with result_sink(out, records, types, lambda _: _show(groups, columns)) as write:
-        columns = _judged(kept("judge", open_judge), groups, batch_rows, metrics)
+    types = verdict_types() if score_key == SCORES else {score_key: verdict_types()[SCORES]}
+    with result_sink(out, records, types, lambda _: show_verdicts(groups, columns)) as write:
+        columns = judged(kept("judge", open_judge), groups, batch_rows, metrics)
         write(columns if score_key == SCORES else {score_key: columns[SCORES]})
 
 
@@ -167,12 +173,13 @@ def _opener(
     groups: Sequence[Group], metrics: JudgeMetrics, judge: str, metric: str, scorer_env: Path | None, **options: Any
 ) -> Callable[[], Judge]:
     """What opens the judge that the options name. Raises UserError for what can be refused before that."""
-    if judge in WITHOUT_MODEL:
+    if judge in WITHOUT_MODEL or ":" in judge:
         from grrm.judges.building import build_judge
 
-        refused = (*OF_MODELS, *OF_REPLIES, *OF_GROUPS, *OF_REWARD_MODELS, *OF_VERIFIERS)
+        own_metric, settings_of_it = ((), {"metric": metric}) if judge in WITHOUT_MODEL else (("metric",), {})
+        refused = (*OF_MODELS, *OF_REPLIES, *OF_GROUPS, *OF_REWARD_MODELS, *OF_VERIFIERS, *own_metric)
         refuse_given(refused, f"with --judge {judge}, which has no model")
-        return lambda: build_judge(judge, {"metric": metric})
+        return lambda: build_judge(judge, settings_of_it)
     refuse_given(("metric",), f"with --judge {judge}")
     if judge in LEARNED_METRICS:
         others = [name for name in OF_MODELS if name not in ("model", "deadline")]
@@ -228,66 +235,3 @@ def _settings(judge: str, prompt_length: int | None, retry: int, **options: Any)
         unused = (*unused, *OF_VERIFIERS)
     options = {name: value for name, value in options.items() if name not in unused}
     return RankSettings(judge, prompt_length, {**options, "retries": retry})
-
-
-def _types() -> dict[str, Any]:
-    import pyarrow as pa
-
-    return {
-        SCORES: pa.list_(pa.float64()),
-        "judge_statuses": pa.list_(pa.string()),
-        "judge_ranking": pa.list_(pa.list_(pa.int64())),
-        "judge_response": pa.string(),
-        "judge_attempts": pa.int64(),
-        "judge_rejections": pa.list_(pa.string()),
-        "judge_tokens": pa.int64(),
-        "judge_order_scores": pa.list_(pa.list_(pa.float64())),
-    }
-
-
-def _judged(judge: Judge, groups: Sequence[Group], batch_rows: int, metrics: JudgeMetrics) -> Columns:
-    from grrm.inference.rank import judge_in_batches, result_of
-    from grrm.tracking.console import StepProgress
-
-    progress = StepProgress(len(groups), description="ranking")
-    start_s, before = time.perf_counter(), metrics.values()
-    try:
-        verdicts = judge_in_batches(judge, groups, batch_rows, lambda done, total: progress.update(done))
-    finally:
-        progress.close()
-    result = result_of(verdicts)
-    counts = Counter(status for statuses in result["statuses"] for status in statuses)
-    click.echo(", ".join(f"{status} {count}" for status, count in sorted(counts.items())), err=True)
-    rejections = Counter(reason for reasons in result["rejections"] for reason in reasons)
-    if rejections:
-        reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(rejections.items()))
-        click.echo(f"replies that could not be read: {reasons}", err=True)
-    agreement = metrics.mean_agreement()
-    if agreement is not None:
-        n_groups = int(metrics.values()["agreement_groups"])
-        click.echo(f"agreement of the orders of {n_groups} groups (Kendall tau-b): {agreement:.3f}", err=True)
-    click.echo(judge_cost(len(groups), time.perf_counter() - start_s, before, metrics.values()), err=True)
-    return {
-        SCORES: [list(verdict.scores) for verdict in verdicts],
-        "judge_statuses": result["statuses"],
-        "judge_ranking": result["rankings"],
-        "judge_response": result["responses"],
-        "judge_attempts": result["attempts"],
-        "judge_rejections": result["rejections"],
-        "judge_tokens": [verdict.tokens for verdict in verdicts],
-        "judge_order_scores": [[list(scores) for scores in verdict.order_scores] or None for verdict in verdicts],
-    }
-
-
-def _show(groups: Sequence[Group], columns: Columns) -> None:
-    from grrm.cli.results import show_table
-
-    rows: list[list[str] | None] = []
-    for number, group in enumerate(groups):
-        scores, statuses = columns["judge_scores"][number], columns["judge_statuses"][number]
-        best_first = sorted(range(len(scores)), key=lambda i: (scores[i] is None, -(scores[i] or 0.0), i))
-        rows += [None, [str(number + 1), "", "", group.task.source]]
-        for i in best_first:
-            score = "-" if scores[i] is None else f"{scores[i]:g}"
-            rows.append(["", score, statuses[i], group.candidates[i].translation or ""])
-    show_table("Verdicts", ["row #", "score #", "status", "source and candidates"], rows)

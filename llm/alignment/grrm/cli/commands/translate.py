@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grrm.cli.folders import kept, over_folder
+from grrm.cli.folders import kept, over_folder, usable_of_folder
 from grrm.cli.options import COUNT, FILE, input_options, model_options, sampling_options, take_model_options
 from grrm.errors import UserError
 
@@ -52,17 +52,21 @@ def translate(
     mt_statuses and raw_outputs, which `grrm rank` reads. A row without a translation has null there. ROWS may also be a
     folder of files like de2en.parquet, with one for --out.
     """
-    from grrm.cli.records import languages, read_records, text
+    from grrm.cli.records import language, languages, read_records, text
     from grrm.cli.results import result_sink
     from grrm.gqm.groups import TranslationTask
     from grrm.inference.translate import TranslateSettings, template_for, translate_prompts, user_prompts
     from grrm.tracking.console import StepProgress
 
     model = take_model_options(options)
-    records = read_records(rows, lambda line: {"src_text": line})
+    given = {name: options.pop(name) for name in ("src_lang", "trg_lang")}
+    cells = [("src_text", text, "text")]
+    cells += [(name, language, "a language") for name, value in given.items() if value is None]
+    if anchor_key is not None:
+        cells += [(anchor_key, text, "text"), ("ref_lang", text, "a language")]
+    records = usable_of_folder(read_records(rows, lambda line: {"src_text": line}), cells)
     sources = records.column("src_text", text, "text")
-    src_langs = languages(records, "src_lang", options.pop("src_lang"))
-    trg_langs = languages(records, "trg_lang", options.pop("trg_lang"))
+    src_langs, trg_langs = (languages(records, name, value) for name, value in given.items())
     settings = TranslateSettings(**options)
     prompts = user_prompts(list(map(TranslationTask, sources, src_langs, trg_langs)), settings)
     if anchor_key is not None:

@@ -1,0 +1,86 @@
+"""What `grrm rank` makes of verdicts: columns beside the rows, a summary, and a table for a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from grrm.cli.reports import judge_cost
+
+if TYPE_CHECKING:
+    from grrm.cli.results import Columns
+    from grrm.gqm.groups import Group
+    from grrm.judges.interface import Judge
+    from grrm.judges.metrics import JudgeMetrics
+
+SCORES = "judge_scores"
+
+
+def verdict_types() -> dict[str, Any]:
+    """The columns that a judge's verdicts become, and their types in a parquet file."""
+    import pyarrow as pa
+
+    return {
+        SCORES: pa.list_(pa.float64()),
+        "judge_statuses": pa.list_(pa.string()),
+        "judge_ranking": pa.list_(pa.list_(pa.int64())),
+        "judge_response": pa.string(),
+        "judge_attempts": pa.int64(),
+        "judge_rejections": pa.list_(pa.string()),
+        "judge_tokens": pa.int64(),
+        "judge_order_scores": pa.list_(pa.list_(pa.float64())),
+    }
+
+
+def judged(judge: Judge, groups: Sequence[Group], batch_rows: int, metrics: JudgeMetrics) -> Columns:
+    """The verdicts on the groups as columns; what they are, and what they cost, is told on stderr."""
+    from grrm.inference.rank import judge_in_batches, result_of
+    from grrm.tracking.console import StepProgress
+
+    progress = StepProgress(len(groups), description="ranking")
+    start_s, before = time.perf_counter(), metrics.values()
+    try:
+        verdicts = judge_in_batches(judge, groups, batch_rows, lambda done, total: progress.update(done))
+    finally:
+        progress.close()
+    result = result_of(verdicts)
+    counts = Counter(status for statuses in result["statuses"] for status in statuses)
+    click.echo(", ".join(f"{status} {count}" for status, count in sorted(counts.items())), err=True)
+    rejections = Counter(reason for reasons in result["rejections"] for reason in reasons)
+    if rejections:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(rejections.items()))
+        click.echo(f"replies that could not be read: {reasons}", err=True)
+    agreement = metrics.mean_agreement()
+    if agreement is not None:
+        n_groups = int(metrics.values()["agreement_groups"])
+        click.echo(f"agreement of the orders of {n_groups} groups (Kendall tau-b): {agreement:.3f}", err=True)
+    click.echo(judge_cost(len(groups), time.perf_counter() - start_s, before, metrics.values()), err=True)
+    return {
+        SCORES: [list(verdict.scores) for verdict in verdicts],
+        "judge_statuses": result["statuses"],
+        "judge_ranking": result["rankings"],
+        "judge_response": result["responses"],
+        "judge_attempts": result["attempts"],
+        "judge_rejections": result["rejections"],
+        "judge_tokens": [verdict.tokens for verdict in verdicts],
+        "judge_order_scores": [[list(scores) for scores in verdict.order_scores] or None for verdict in verdicts],
+    }
+
+
+def show_verdicts(groups: Sequence[Group], columns: Columns) -> None:
+    """A table for a terminal, the candidates of each group best first."""
+    from grrm.cli.results import show_table
+
+    rows: list[list[str] | None] = []
+    for number, group in enumerate(groups):
+        scores, statuses = columns["judge_scores"][number], columns["judge_statuses"][number]
+        best_first = sorted(range(len(scores)), key=lambda i: (scores[i] is None, -(scores[i] or 0.0), i))
+        rows += [None, [str(number + 1), "", "", group.task.source]]
+        for i in best_first:
+            score = "-" if scores[i] is None else f"{scores[i]:g}"
+            rows.append(["", score, statuses[i], group.candidates[i].translation or ""])
+    show_table("Verdicts", ["row #", "score #", "status", "source and candidates"], rows)
