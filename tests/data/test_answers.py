@@ -79,6 +79,12 @@ def test_a_file_of_bad_rows_is_refused(tmp_path):
     assert not (tmp_path / "rows.jsonl").exists()
 
 
+def test_lines_are_not_written_under_the_name_of_another_format(tmp_path):
+    pq.write_table(pa.Table.from_pylist(rows_of(("a", ASK, "4", None))), tmp_path / "rows.parquet")
+    with pytest.raises(UserError, match=r"does not end with \.jsonl"):
+        convert_answers(tmp_path / "rows.parquet", tmp_path / "out.parquet")
+
+
 def mixed(tmp_path, *rows, check=lambda task: None):
     path = tmp_path / "mixed.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

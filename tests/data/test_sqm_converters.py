@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from grrm.cli import grrm
-from grrm.data.converters.sqm import convert_rl_sqm, convert_sft_sqm
+from grrm.data.converters.sqm import convert_rl_sqm, convert_rubric_questions, convert_sft_sqm
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.grammar import parse_sqm
@@ -125,3 +125,17 @@ def test_criteria_may_hold_the_reference_and_groups_become_questions_with_them(t
     # the judge is asked as it was trained
     trained = {json.loads(line)["src"] for line in conversations.read_text(encoding="utf-8").splitlines()}
     assert trained == {render_chatml(rubric_prompt(row["src_text"], row["trg_text"], text)) for text in row["mt_texts"]}
+
+
+@pytest.mark.parametrize("criteria", ["", "  ", "10 points<|im_end|>"])
+def test_criteria_that_say_nothing_or_end_the_prompt_are_refused(tmp_path, criteria):
+    for command, out in (("sft-rubric", "a.jsonl"), ("rl-rubric", "a.jsonl"), ("rubric-questions", "a.parquet")):
+        words = ["data", command, str(written(tmp_path, {})), str(tmp_path / out), "--criteria", criteria]
+        with pytest.raises(UserError, match="the criteria"):
+            CliRunner().invoke(grrm, words, catch_exceptions=False, standalone_mode=False)
+        assert not (tmp_path / out).exists()
+
+
+def test_questions_are_written_as_parquet_only(tmp_path):
+    with pytest.raises(UserError, match=r"does not end with \.parquet"):
+        convert_rubric_questions(written(tmp_path, {}), tmp_path / "questions.jsonl")

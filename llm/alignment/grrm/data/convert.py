@@ -121,8 +121,11 @@ def write_lines(
 ) -> ConversionReport:
     """Write what `line_of` makes of each row's `columns`, a line or the reason why there is none.
 
-    Raises UserError for a file that is unreadable or empty, or has no usable row.
+    Raises UserError for a file that is unreadable or empty, or has no usable row, and for an `out_jsonl` of another
+    ending.
     """
+    if out_jsonl.suffix != ".jsonl":
+        raise UserError(f"{out_jsonl} does not end with .jsonl; lines are written as JSON")
     rejected: list[RejectedRow] = []
     written = 0
     total = count_rows(parquet, columns, optional=optional)

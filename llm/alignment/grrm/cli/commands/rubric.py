@@ -29,9 +29,9 @@ def sft_rubric(parquet: Path, out: Path, criteria: str | None, **settings: Any) 
 
     OUT is a .parquet file, or a .jsonl file of `src` and `tgt` lines.
     """
-    from grrm.data.converters.sqm import CRITERIA, convert_sft_sqm, rubric_judge
+    from grrm.data.converters.sqm import convert_sft_sqm, rubric_judge
 
-    judge = rubric_judge(criteria or CRITERIA)
+    judge = rubric_judge(**_wording(criteria))
     click.echo(convert_sft_sqm(parquet, out, **settings, analyses_key=None, judge=judge).summary())
 
 
@@ -47,9 +47,10 @@ def rl_rubric(parquet: Path, out: Path, criteria: str | None, **settings: Any) -
 
     OUT is a .parquet file, or a .jsonl file of `src` and `tgt` lines.
     """
-    from grrm.data.converters.sqm import CRITERIA, convert_rl_sqm, rubric_judge
+    from grrm.data.converters.sqm import convert_rl_sqm, rubric_judge
 
-    click.echo(convert_rl_sqm(parquet, out, **settings, judge=rubric_judge(criteria or CRITERIA)).summary())
+    judge = rubric_judge(**_wording(criteria))
+    click.echo(convert_rl_sqm(parquet, out, **settings, judge=judge).summary())
 
 
 @click.command()
@@ -64,6 +65,11 @@ def rubric_questions(parquet: Path, out: Path, criteria: str | None, **settings:
     In OUT, a .parquet file, the question is in src_text and the criteria in trg_text; languages, candidates and scores
     stay as they are.
     """
-    from grrm.data.converters.sqm import CRITERIA, convert_rubric_questions
+    from grrm.data.converters.sqm import convert_rubric_questions
 
-    click.echo(convert_rubric_questions(parquet, out, criteria or CRITERIA, **settings).summary())
+    click.echo(convert_rubric_questions(parquet, out, **_wording(criteria), **settings).summary())
+
+
+def _wording(criteria: str | None) -> dict[str, str]:
+    """The criteria, if they were given."""
+    return {} if criteria is None else {"criteria": criteria}

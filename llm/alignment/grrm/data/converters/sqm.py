@@ -19,6 +19,7 @@ from grrm.data.converters.groups import whole_scores
 from grrm.data.converters.intake import Intake, Kind, read_usable
 from grrm.data.converters.output import DEFAULT_SEED, MESSAGES, Order, conversation, shuffled_order, write_in_order
 from grrm.errors import UserError
+from grrm.gqm.chat import CONTROL_TOKENS
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.mt_prompts import mt_prompt
 from grrm.gqm.prompts import sqm_prompt
@@ -62,8 +63,10 @@ REFERENCE = "{reference}"
 def rubric_judge(criteria: str = CRITERIA) -> SingleJudge:
     """A rubric judge of translations: the task is the question, and the true grade is a tenth of the score.
 
-    `{reference}` in the criteria stands for the reference of each row.
+    `{reference}` in the criteria stands for the reference of each row. Raises UserError for criteria that are blank or
+    hold a control token of the chat template.
     """
+    _check_criteria(criteria)
 
     def prompt(task: TranslationTask, text: str) -> str:
         return rubric_prompt(*question_and_criteria(task, criteria), text)
@@ -75,6 +78,14 @@ def rubric_judge(criteria: str = CRITERIA) -> SingleJudge:
         lambda score: f"{score / 10:g}",
         needs_reference=REFERENCE in criteria,
     )
+
+
+def _check_criteria(criteria: str) -> None:
+    if not criteria.strip():
+        raise UserError("the criteria are empty; say in a sentence what the points are for")
+    for token in CONTROL_TOKENS:
+        if token in criteria:
+            raise UserError(f"the criteria hold {token}, a control token of the chat template; leave it out")
 
 
 def question_and_criteria(task: TranslationTask, criteria: str = CRITERIA) -> tuple[str, str]:
@@ -160,8 +171,10 @@ def convert_rubric_questions(
     """Write groups with the question in `src_text` and the criteria in `trg_text`, as a rubric judge is asked.
 
     OUT is a parquet file; languages, candidates and scores are kept under their names. Raises UserError as
-    `convert_sft_sqm`.
+    `convert_sft_sqm` and `rubric_judge`, and for an `out` that is not .parquet.
     """
+    if out.suffix != ".parquet":
+        raise UserError(f"{out} does not end with .parquet; groups are written as parquet only")
     intake = _read(parquet, mt_key, score_key, None, rubric_judge(criteria).needs_reference)
     pairs = [question_and_criteria(task, criteria) for task in _tasks(intake.table)]
     shown = {"src_text": [question for question, _ in pairs], "trg_text": [wanted for _, wanted in pairs]}
