@@ -1,4 +1,4 @@
-"""One micro-batch from packing to loss: responses as packed rows, and what the loss needs of each of their tokens."""
+"""One micro-batch from packing to loss: packed rows of responses, and the per-token inputs of the loss."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from grrm.rl.metrics import Gap, logprob_gap, merge_gaps
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What `compute_loss` sees; [R, T] tensors are zero beyond each response.
+    """Input of `compute_loss`; [R, T] tensors are zero beyond each response.
 
     `old_logprobs_RT` are those of the policy that the update starts from, None where that is the policy itself;
     `ref_logprobs_RT` those of the reference, None without one.
@@ -70,7 +70,7 @@ class BatchObjective:
     _gaps: list[Gap] = field(default_factory=list)
 
     def __call__(self, scores: TokenScores, responses: slice | None = None) -> paddle.Tensor:
-        """The share of the mini-batch's loss that these responses have, with its graph."""
+        """These responses' contribution to the mini-batch loss, with its graph."""
         batch, tokens = self.batch, self.batch.tokens
         logprobs_RT = tokens.to_rows(scores.logprobs_N, responses)
 
@@ -94,5 +94,5 @@ class BatchObjective:
         return output.loss
 
     def metrics(self) -> tuple[dict[str, float], Gap]:
-        """Metrics of the responses seen so far, and how far engine and trainer are apart there."""
+        """Metrics of the responses so far, and their gap between engine and trainer log-probs."""
         return merge_metrics(self._metrics), merge_gaps(self._gaps)

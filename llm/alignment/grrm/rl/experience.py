@@ -1,4 +1,4 @@
-"""From judged groups to training rows: one canonical table that is equal on every rank, then each rank's share."""
+"""From judged groups to training rows: a canonical global table, equal on every rank, then each rank's share."""
 
 from __future__ import annotations
 

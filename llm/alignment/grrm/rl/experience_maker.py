@@ -1,4 +1,4 @@
-"""One rollout from prompts to training rows, in the order that keeps groups whole: sample, judge, gather, compare."""
+"""One rollout from prompts to training rows, with groups kept whole: sample, judge, all-gather, advantages."""
 
 from __future__ import annotations
 
@@ -33,14 +33,13 @@ Result = TypeVar("Result")
 
 @dataclass(slots=True)
 class Experience:
-    """One rollout, ready to train on.
+    """One rollout, ready for training.
 
     `micro_batches[u][m]` are this rank's rows for micro-batch m of update u; `denominators[u]` are the counts over all
     ranks that make the micro-batch losses of update u add up to the loss of the whole mini-batch. `groups` and
     `advantages_RT` cover the global batch, equal on every rank. `seconds` holds the time per phase on this rank:
-    "judge_waiting" with nothing to do until every rank has its verdicts, "judge_overlapped" in which its judge worked
-    while it did something else, which passes within those phases. `generated` has every group that was generated
-    for it, with those that dynamic sampling left out.
+    "judge_waiting" is idle time until every rank has its verdicts, "judge_overlapped" judging time in parallel with
+    the other phases. `generated` has all groups generated for it, including those that dynamic sampling rejected.
     """
 
     micro_batches: list[list[list[Row]]]
@@ -54,11 +53,11 @@ class Experience:
 
 @dataclass(slots=True)
 class ExperienceMaker:
-    """Produces `Experience`s; `generation` counts the generation batches that went into them.
+    """Produces `Experience`s; `generation` counts the generation batches used so far.
 
-    With `start_next` the first batch of the next one is sampled ahead, and judged meanwhile where a server does that.
-    With `judges_by_phase` nothing is computed beside the judge, which is on this device. `generated` has the groups of
-    the latest rollout, also when it failed on the way: then some may not be judged.
+    `start_next` samples the first batch of the next one ahead; a reward server judges it in the meantime. With
+    `judges_by_phase` the judge shares this device, so nothing is computed during judging. `generated` has the groups of
+    the latest rollout, also if it failed: then some may not be judged.
     """
 
     prompts: Sequence[PromptItem]
@@ -80,7 +79,7 @@ class ExperienceMaker:
     _drawn: dict[int, Drawn] = field(default_factory=dict)
 
     def make(self) -> Experience:
-        """Draw, judge and compare the next rollout. Raises RewardFailure on every rank together."""
+        """Sample and judge the next rollout and compute advantages. Raises RewardFailure on every rank together."""
         self._seconds, self.generated = {}, []
         first = self.generation
         groups = self._informative() if self.config.dynamic_sampling else self._generate(self._batch_prompts)
@@ -98,17 +97,17 @@ class ExperienceMaker:
         )
 
     def start_next(self) -> None:
-        """Sample the first batch of the next rollout from the weights as they are now.
+        """Sample the first batch of the next rollout with the current weights.
 
-        What a server does goes on when this returns: drawing the samples, and judging them. What this process does has
-        ended, since training needs the device.
+        Sampling and judging on servers continue after this returns. Work in this process is finished, since training
+        needs the device.
         """
         self._ahead = self._start(self._batch_prompts, is_ahead=True)
         if not self.config.use_rm_server and self._ahead.is_judged:
             self.settle()
 
     def settle(self) -> None:
-        """Return once nobody has anything to do for the batch that was sampled ahead."""
+        """Wait until sampling and judging of the batch that was started ahead are finished."""
         if self._ahead is not None:
             self._ahead.settle()
 
@@ -129,7 +128,7 @@ class ExperienceMaker:
         return {"generation": self.generation, "failures": self.budget.spent, "moments": moments}
 
     def restore(self, state: dict[str, Any], drawn: dict[int, Drawn] | None = None) -> None:
-        """Go on where `state` was taken, with the samples of the next batch if they had been drawn by then."""
+        """Restore `state`, with the samples of the next batch if they had already been generated."""
         self.generation, self.budget.spent = state["generation"], state["failures"]
         self._drawn = drawn or {}
         if self.moments is not None and state["moments"] is not None:
@@ -150,7 +149,7 @@ class ExperienceMaker:
         positions = self._positions(n_prompts)
         items = [self.prompts[indices[position]] for position in positions]
         started = time.perf_counter()
-        # A reward server works while this process samples, scores tokens or trains; none reads what another writes.
+        # A reward server works while this process samples, computes log-probs or trains; they share no mutable state.
         with ExitStack() as on_failure:
             rewards = on_failure.enter_context(RewardStream(self.rewarder))
             groups = self._drawn_before(indices, positions)
@@ -169,7 +168,7 @@ class ExperienceMaker:
     def _start_drawing(
         self, n_prompts: int, items: list[PromptItem], positions: list[int], rewards: RewardStream
     ) -> StartedBatch:
-        """Have the engine take over the weights, and draw in a thread, which gives a judge on a server its work."""
+        """Update the engine's weights, and sample in a thread, which sends groups to a judge on a server."""
         worker, generation, is_judged = self.worker, self.generation, self.config.use_rm_server
         streamed = (lambda rolled: rewards.put([rolled])) if is_judged and self.config.reward_streaming else None
 
@@ -183,7 +182,7 @@ class ExperienceMaker:
         return StartedBatch(n_prompts, in_thread(draw), rewards, is_judged)
 
     def _drawn_before(self, indices: Sequence[int], positions: Sequence[int]) -> list[RolledGroup] | None:
-        """This process's groups of a batch whose samples a checkpoint has; None, on every rank, where it has not."""
+        """This process's groups of a batch restored from a checkpoint; None, on every rank, if there is none."""
         drawn, self._drawn = self._drawn, {}
         items = [self.prompts[index] for index in indices] if drawn else []
         if not are_of(drawn, items, self.config.rollout_n):
@@ -191,7 +190,7 @@ class ExperienceMaker:
         return [self.worker.group(items[i], i, self.generation, drawn[i].completions) for i in positions]
 
     def _complete(self, batch: StartedBatch) -> list[RolledGroup]:
-        """Score the tokens of a batch under the policy of now, wait for its rewards and gather it."""
+        """Compute log-probs of a batch under the current policy, wait for its rewards and all-gather it."""
         expected = (RewardServerError, RewardFailure, UserError)
         with batch.rewards as rewards:
             groups = self._timed("rollout", lambda: self._sampled(batch.drawing.result))
@@ -221,7 +220,7 @@ class ExperienceMaker:
         return check_complete([rolled for part in parts for rolled in part], batch.n_prompts, self.config.rollout_n)
 
     def _roll_out(self, items: list[PromptItem], positions: list[int], rewards: RewardStream) -> list[RolledGroup]:
-        """Sample, and hand over what is sampled: each group as it ends, or all of them together."""
+        """Sample, and send groups to the judge: each as it is complete, or all of them together."""
         streamed = (lambda rolled: rewards.put([rolled])) if self.config.reward_streaming else None
         groups = self._sampled(lambda: self.worker.roll_out(items, positions, self.generation, streamed))
         if streamed is None:
@@ -229,7 +228,7 @@ class ExperienceMaker:
         return groups
 
     def _sampled(self, work: Callable[[], Result]) -> Result:
-        """Sample on every rank, or fail on every rank: a diverged policy has logits that are no numbers."""
+        """Sample on every rank, or fail on every rank: a diverged policy has non-finite logits."""
         return run_together("sampling", work, self.ranks.processes(), (FloatingPointError, UserError))
 
     def _positions(self, n_prompts: int) -> list[int]:
@@ -239,7 +238,7 @@ class ExperienceMaker:
         return list(range(ranks.rank * share + first, ranks.rank * share + end))
 
     def _of_data_rank(self, groups: list[RolledGroup]) -> list[RolledGroup]:
-        """The groups of all tensor ranks of this data rank, which score them together; ours are the objects given."""
+        """The groups of all tensor ranks of this data rank, for joint log-prob passes; ours are the objects given."""
         ranks = self.ranks
         if ranks.tensor_size == 1:
             return groups
@@ -249,7 +248,7 @@ class ExperienceMaker:
         return [rolled for part in parts for rolled in part]
 
     def _informative(self) -> list[RolledGroup]:
-        """Dynamic sampling: generate until enough groups carry a signal (DAPO, arXiv 2503.14476, section 3.2)."""
+        """Dynamic sampling: generate until enough groups have unequal rewards (DAPO, arXiv 2503.14476, section 3.2)."""
         kept: list[RolledGroup] = []
         for _ in range(self.config.max_gen_batches):
             batch = self._generate(self.plan.prompts_generated_per_pass)
@@ -266,9 +265,9 @@ class ExperienceMaker:
     def _schedule(
         self, groups: Sequence[RolledGroup], rows: Sequence[Sequence[Row]]
     ) -> tuple[list[list[list[Row]]], list[Denominators]]:
-        """Cut the global batch into mini-batches, each mini-batch into ranks' shares, each share into micro-batches.
+        """Split the global batch into mini-batches, each mini-batch into ranks' shares, each share into micro-batches.
 
-        Mini-batches are cut before ranks are assigned, so an update sees the same groups with any number of ranks.
+        Mini-batches are split before ranks are assigned, so an update uses the same groups with any number of ranks.
         """
         size = self.plan.prompts_per_update
         updates: list[list[list[Row]]] = []

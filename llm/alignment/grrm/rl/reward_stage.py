@@ -1,7 +1,7 @@
-"""The reward stage: groups go to what rewards them whole, before any balancing, and get rewards or reasons.
+"""The reward stage: complete groups, before any balancing, get rewards, or statuses that explain why not.
 
-A judge gives verdicts that are shaped into rewards, a server of PaddleNLP's row protocol gives finished rewards, and a
-rule compares responses with the ground truth of their row, which trains judges.
+Rewards come from a judge (verdicts that are shaped into rewards), a server of PaddleNLP's row protocol (final rewards),
+or a rule that compares responses with the ground truth of their row, for training judges.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class RewardStage:
         scored = (pair for verdict in verdicts for pair in zip(verdict.statuses, verdict.scores, strict=True))
         self.alarm.watch(score for status, score in scored if status is Status.SCORED and score is not None)
         for rolled, verdict in zip(groups, verdicts, strict=True):
-            rolled.verdict = verdict  # all of them first: shaping may stop the run, and the dump has what was said
+            rolled.verdict = verdict  # all of them first: shaping may stop the run, and the dump has all verdicts
         for rolled, verdict in zip(groups, verdicts, strict=True):
             rolled.shaped = shape_rewards(rolled.group, verdict, self.shaping, self.policy)
 
@@ -75,8 +75,8 @@ class RewardStage:
 class RowRewardStage:
     """Rewards from a server that speaks PaddleNLP's row protocol only.
 
-    Its numbers are taken as they are (no score scale): the protocol has no statuses, so a failure that the server
-    reports as 0 cannot be told from a score of 0. Overlong penalties are subtracted as usual.
+    Its rewards are used unscaled. The protocol has no statuses, so a failure that the server reports as 0 cannot be
+    distinguished from a score of 0. Overlong penalties are subtracted as usual.
     """
 
     client: RewardClient
@@ -104,10 +104,10 @@ class RowRewardStage:
 class RuleRewardStage:
     """Rewards by ranking accuracy (RLVR); the group's reference is the ground truth, the gold scores or ranking.
 
-    A response that is no valid verdict has no score but the status UNPARSABLE_CANDIDATE, so that the failure policy
-    decides what it gets: by default the fixed reward, which is 0 unless set, as in the reference. Of valid responses,
-    the measure `ranking_reward` is the share of candidate pairs that they order as the ground truth does, and
-    `score_reward` the credit for their scores, where the rule asks for either.
+    An invalid verdict has the status UNPARSABLE_CANDIDATE instead of a score, and the failure policy decides its
+    reward: by default the fixed reward, 0 unless set, as in the reference. For valid ones the measure `ranking_reward`
+    is the share of candidate pairs ordered as in the ground truth, and `score_reward` the credit for the scores, if
+    the rule uses them.
     """
 
     rule: RankingRewardFunction

@@ -1,4 +1,4 @@
-"""Rewards for groups that come one after the other: what has come is judged while more is on its way."""
+"""Streaming rewards: complete groups are judged while others are still being sampled."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from grrm.rl.rollout import RolledGroup
 
 
 class RewardStream:
-    """A thread that rewards groups: each time, all that have come since it began with those before.
+    """A thread that rewards groups in batches: each batch has all groups that arrived during the previous one.
 
-    It is a daemon: a stuck server cannot keep a failed process alive. Use as a context; leaving it early lets the
-    thread end after what it is judging.
+    It is a daemon: a stuck server cannot keep a failed process alive. Use it as a context manager; on early exit the
+    thread ends after its current batch.
     """
 
     def __init__(self, rewarder: Rewarder) -> None:
@@ -29,26 +29,26 @@ class RewardStream:
         self._result = self._pool.apply_async(self._run)
 
     def put(self, groups: Sequence[RolledGroup]) -> None:
-        """Have these groups rewarded; returns at once."""
+        """Queue these groups; returns immediately."""
         self._queue.put(groups)
 
     def busy_s(self) -> float:
-        """Seconds that the rewarder has been at work so far."""
+        """Seconds that the rewarder has been busy so far."""
         since = self._busy_since
         return self._busy_s + (0.0 if since is None else time.perf_counter() - since)
 
     def wait(self) -> None:
-        """Return once every group that was put has its reward; nothing may be put any more.
+        """Wait until every queued group has its reward; no group may be added afterwards.
 
-        Raises what the rewarder raised; groups that came after that have no rewards.
+        Raises what the rewarder raised; groups that were queued after that have no rewards.
         """
         self.settle()
         self._result.get()
 
     def settle(self) -> float:
-        """Return once the judge has done with all that was put, after so many seconds of work.
+        """Wait until the judge has finished all queued groups; returns its seconds of work.
 
-        What it raised, `wait` will raise.
+        `wait` raises what it raised.
         """
         self._queue.put(None)
         self._result.wait()
@@ -76,7 +76,7 @@ class RewardStream:
                     self._busy_s, self._busy_since = self._busy_s + time.perf_counter() - started, None
 
     def _next(self) -> tuple[list[RolledGroup], bool]:
-        """All that waits, after something came; and whether nothing more will come."""
+        """All queued groups, once there is one; and whether the queue is closed."""
         groups: list[RolledGroup] = []
         came = self._queue.get()
         while came is not None:

@@ -17,13 +17,13 @@ from grrm.rewards.shaping import ShapedRewards
 
 @dataclass(slots=True)
 class RolledGroup:
-    """One prompt's samples on their way from the engine to the loss; plain data, so it can travel between ranks.
+    """One prompt's samples, from the engine to the loss; plain data, so it can be sent between ranks.
 
     `position` is the prompt's place in the global batch, `label` what its row has in `tgt`. Per sample i:
-    `token_ids[i]` with the log-probabilities `engine_logprobs[i]` the engine drew them with; `policy_logprobs[i]` and
-    `ref_logprobs[i]` under the trainer's policy and the reference, where the algorithm asks for them. `verdict` and
-    `shaped` are filled by the reward stage, and so are `measures`: numbers per sample of which a run logs the means,
-    None where a sample has none. `weight_versions` are those of the weights that drew them, where the engine tells.
+    `token_ids[i]` with the log-probs `engine_logprobs[i]` from the engine; `policy_logprobs[i]` and `ref_logprobs[i]`
+    under the trainer's policy and the reference, if the algorithm needs them. The reward stage fills `verdict`,
+    `shaped` and `measures`: values per sample (None if undefined) whose means are logged. `weight_versions` are the
+    versions of the weights that generated the samples, if the engine reports them.
     """
 
     position: int
@@ -43,17 +43,17 @@ class RolledGroup:
 
     @property
     def n_tokens(self) -> int:
-        """Tokens that training on this group costs: prompts and responses of all samples."""
+        """Number of tokens for training on this group: prompts and responses of all samples."""
         return sum(len(self.prompt_ids) + len(tokens) for tokens in self.token_ids)
 
 
 @dataclass(slots=True)
 class RolloutWorker:
-    """Draws `rollout_n` samples per prompt through an engine.
+    """Generates `rollout_n` samples per prompt with an engine.
 
     `extract` turns a response's text into its translation, or answer (None when there is none). The random stream of a
-    sample is keyed by the sampling seed, the generation batch, the prompt's position in it and the sample's number: the
-    same samples come out whichever rank draws them, in whatever batch.
+    sample is keyed by the sampling seed, the generation batch, the prompt's position in it and the sample's number, so
+    samples do not depend on the rank or batch that generates them.
     """
 
     engine: Engine
@@ -72,8 +72,8 @@ class RolloutWorker:
     ) -> list[RolledGroup]:
         """Sample every item; `positions` are their places in generation batch number `generation`.
 
-        `on_group` is given every group as soon as its last sample ends, while others are still being sampled. Waking
-        the engine may be a collective, so a process without items calls this as well.
+        `on_group` is called with each group as soon as its last sample is complete, while others are still being
+        sampled. Waking the engine may be a collective, so a process without items must call this as well.
         """
         self.engine.wake()
         self.engine.update_weights()
@@ -83,7 +83,7 @@ class RolloutWorker:
 
     @property
     def draws_apart(self) -> bool:
-        """Whether samples are drawn in another process, so that this one may train meanwhile."""
+        """Whether samples are generated in another process, so that this one can train in the meantime."""
         return getattr(self.engine, "draws_apart", False)
 
     def draw(
@@ -93,9 +93,9 @@ class RolloutWorker:
         generation: int,
         on_group: Callable[[RolledGroup], None] | None = None,
     ) -> list[RolledGroup]:
-        """What `roll_out` does with an engine that is awake and has the weights.
+        """Like `roll_out`, for an engine that is awake and has the current weights.
 
-        No collective, unless the engine's ranks draw together: then a process without items draws with the others.
+        Not a collective, unless the engine's ranks sample together: then a process without items takes part too.
         """
         prompts = [item.prompt_ids for item in items for _ in range(self.rollout_n)]
         streams = [
@@ -121,7 +121,7 @@ class RolloutWorker:
 
     @property
     def cache_use(self) -> CacheUse | None:
-        """What the last samples made of the engine's cache, where it tells."""
+        """Statistics of the engine's KV cache in the last call, if it reports them."""
         return getattr(self.engine, "cache_use", None)
 
     def group(self, item: PromptItem, position: int, generation: int, completions: Sequence[Completion]) -> RolledGroup:
@@ -146,9 +146,9 @@ class RolloutWorker:
 
 
 def check_complete(groups: Sequence[RolledGroup], n_prompts: int, rollout_n: int) -> list[RolledGroup]:
-    """The groups in canonical order (by position); the whole batch is there, once, or ValueError is raised.
+    """The groups in canonical order (by position). Raises ValueError unless every group is present exactly once.
 
-    A torn, lost or repeated group would silently corrupt every group-relative baseline.
+    An incomplete, lost or duplicate group would silently corrupt group-relative baselines.
     """
     ordered = sorted(groups, key=lambda rolled: rolled.position)
     positions = [rolled.position for rolled in ordered]

@@ -1,7 +1,7 @@
-"""A generation batch that is sampled before the step it is for, and what a checkpoint must keep of it.
+"""A generation batch that is sampled one step ahead (one-step off-policy), and its part of a checkpoint.
 
-Its samples are of weights that no checkpoint has: they were replaced while the batch was waiting. So a checkpoint holds
-the samples themselves. They are judged again when the run is resumed.
+It was sampled with weights of an earlier step, which no checkpoint has. So a checkpoint stores the samples themselves.
+They are judged again when the run is resumed.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _REASONS = ("stop", "length")
 
 @dataclass(slots=True)
 class StartedBatch:
-    """This rank's groups of a generation batch of `n_prompts` prompts, and where they are rewarded.
+    """This rank's groups of a generation batch of `n_prompts` prompts, and the stream that rewards them.
 
-    `drawing` gives them once they are sampled; it has them already where the engine is in this process. `is_judged`
-    says that they go to the judge as soon as they are there, without anybody waiting for them.
+    `drawing` returns them once they are sampled, immediately if the engine is in this process. `is_judged` says that
+    they are sent to the judge as soon as they are complete, without waiting for them.
     """
 
     n_prompts: int
@@ -45,21 +45,21 @@ class StartedBatch:
     seconds: float = 0.0
 
     def settle(self) -> None:
-        """Return once neither engine nor judge has anything to do; what they raised is raised when it is needed."""
+        """Wait until engine and judge are idle; their exceptions are raised when the results are used."""
         wait([self.drawing])
         if self.is_judged:
             self.rewards.settle()
 
 
 def done(groups: list[RolledGroup]) -> Future[list[RolledGroup]]:
-    """Groups that are there."""
+    """Groups that are already available."""
     future: Future[list[RolledGroup]] = Future()
     future.set_result(groups)
     return future
 
 
 def in_thread(work: Callable[[], list[RolledGroup]]) -> Future[list[RolledGroup]]:
-    """What `work` will return or raise; its thread cannot keep a failed process alive."""
+    """The future result or exception of `work`, in a daemon thread, which cannot keep a failed process alive."""
     future: Future[list[RolledGroup]] = Future()
 
     def run() -> None:
@@ -74,7 +74,7 @@ def in_thread(work: Callable[[], list[RolledGroup]]) -> Future[list[RolledGroup]
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """The samples of a prompt, as the engine gave them."""
+    """The samples of a prompt, as returned by the engine."""
 
     position: int
     prompt_ids: list[int]
@@ -82,14 +82,14 @@ class Drawn:
 
     @classmethod
     def of(cls, rolled: RolledGroup) -> Drawn:
-        """What was drawn for a group."""
+        """The samples of a group."""
         samples = zip(rolled.token_ids, rolled.engine_logprobs, rolled.finish_reasons, strict=True)
         completions = [Completion(list(tokens), logprobs.tolist(), reason) for tokens, logprobs, reason in samples]
         return cls(rolled.position, list(rolled.prompt_ids), completions)
 
 
 def write_drawn(folder: Path, drawn: Sequence[Drawn]) -> None:
-    """Put the samples of a whole generation batch into a checkpoint's folder."""
+    """Save the samples of a generation batch to a checkpoint's folder."""
     samples = [one for prompt in drawn for one in prompt.completions]
     with atomic_path(folder / FILE) as path, path.open("wb") as file:
         np.savez(
@@ -121,7 +121,7 @@ def read_drawn(folder: Path) -> dict[int, Drawn]:
 
 
 def are_of(drawn: Mapping[int, Drawn], items: Sequence[PromptItem], rollout_n: int) -> bool:
-    """Whether these are `rollout_n` samples of each of these prompts; says so where they are of others."""
+    """Whether these are `rollout_n` samples of each of these prompts; warns if they are of others."""
     found = {place: (one.prompt_ids, len(one.completions)) for place, one in drawn.items()}
     if drawn and found != {place: (list(item.prompt_ids), rollout_n) for place, item in enumerate(items)}:
         logger.warning("the checkpoint's samples for the next step are not of its prompts: they are drawn anew")

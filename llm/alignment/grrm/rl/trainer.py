@@ -1,7 +1,7 @@
 """The RL trainer: PaddleNLP's Trainer with rollout, judging and advantages in input preparation.
 
-Optimizer, sharding, accumulation, mixed precision, checkpoints, callbacks and trackers stay PaddleNLP's. The trainer
-does not know which advantage rule or policy loss is in use.
+Optimizer, sharding, gradient accumulation, mixed precision, checkpoints, callbacks and trackers are PaddleNLP's. The
+trainer is independent of the advantage rule and the policy loss.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class StepIndex:
 class StepIndexLoader:
     """Endless step indices in training order.
 
-    PaddleNLP's Trainer skips finished micro-batches of a resumed run by drawing and dropping them; indices cost
-    nothing, and the rollouts they name are only made when they are prepared for training.
+    PaddleNLP's Trainer skips finished micro-batches of a resumed run by iterating over them. Indices make this free:
+    the rollouts they refer to are only generated when they are prepared for training.
     """
 
     updates_per_rollout: int
@@ -100,7 +100,7 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
         return StepIndexLoader(self.plan.updates_per_rollout, self.plan.micro_batches_per_update)
 
     def training_step(self, model: Any, inputs: StepIndex) -> Any:
-        """As Trainer's, and nothing where a budget of tokens left a micro-batch empty."""
+        """As Trainer's; a no-op for empty micro-batches, which a token budget may leave."""
         if self._rows(inputs):
             return super().training_step(model, inputs)
         self.step_metrics.add({}, (0.0, 0.0, 0.0))
@@ -113,7 +113,7 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
         return {"batch": batch, "denominators": self._experience.denominators[inputs.update]}
 
     def _rows(self, inputs: StepIndex) -> list[Row]:
-        """The rows of a step index, of a new rollout where one begins."""
+        """The rows of a step index; generates a new rollout if one begins here."""
         if inputs.rollout != self._rollout:
             step = self.state.global_step + 1
             self._experience = self._make(step)
@@ -127,7 +127,7 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
         return self._experience.micro_batches[inputs.update][inputs.micro]
 
     def _make(self, step: int) -> Experience:
-        """The next rollout; of one that fails, the dump gets what there is."""
+        """The next rollout; if it fails, the groups generated so far are dumped."""
         try:
             return self.maker.make()
         except RewardFailure:
@@ -135,7 +135,7 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
             raise
 
     def _cache_metrics(self) -> dict[str, float]:
-        """How many sequences this rank's engine ran at a time, and set aside; the first time a line says so too."""
+        """Maximum concurrent and preempted sequences of this rank's engine; logged as a line the first time."""
         use = self.maker.worker.cache_use
         if use is None:
             return {}
@@ -145,7 +145,7 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
         return {"rollout_running_max": float(use.most_running), "rollout_set_aside": float(use.n_set_aside)}
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> Any:
-        """This micro-batch's part of the mini-batch loss, scaled so that Trainer's means add the parts up.
+        """This micro-batch's part of the mini-batch loss, scaled so that Trainer's averages sum the parts.
 
         Trainer divides by the accumulation steps and averages gradients over data ranks, while the parts are already
         normalised by counts over all micro-batches and ranks; the factor undoes both means.
@@ -176,7 +176,7 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
         return metrics
 
     def log(self, logs: dict[str, float], **kwargs: Any) -> None:
-        """Add the rollout's and the loss's metrics to what Trainer logs, and keep a record of our own."""
+        """Add the rollout's and the loss's metrics to Trainer's logs, and write them to our own record."""
         if "loss" in logs:
             logs.update(self.step_metrics.collect())
             self._check_gap(logs["logprob_gap_mean"])
@@ -186,7 +186,7 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
         super().log(logs, **kwargs)
 
     def _check_gap(self, gap: float) -> None:
-        """Stop, on every rank, when engine and trainer disagree about the policy by more than the limit."""
+        """Stop, on every rank, when the gap between engine and trainer log-probs exceeds the limit."""
         limit = self.config.logprob_gap_limit
         if limit is not None and gap > limit:
             raise UserError(
@@ -195,12 +195,12 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
             )
 
     def save_beside(self, checkpoint: Path) -> None:
-        """The samples of the next step, where they are drawn already."""
+        """Save the samples of the next step, if they have been generated already."""
         if self.config.rollout_ahead and (drawn := self.maker.drawn_ahead()) and self.is_world_process_zero():
             write_drawn(checkpoint, drawn)
 
     def marker_state(self) -> dict[str, Any]:
-        """Where the prompts stand, and what early stopping and the alarm of reward hacking have seen."""
+        """Position in the prompts, and the state of early stopping and of the reward hacking alarm."""
         alarm = None if self.held_out is None else self.held_out.alarm
         return {
             **self.maker.state(),
