@@ -33,7 +33,7 @@ class Decoding:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What one evaluation found: metrics, and lines for the console."""
+    """Result of an evaluation: metrics, and lines for the console."""
 
     metrics: dict[str, float]
     lines: list[str]
@@ -57,7 +57,7 @@ class HeldOut:
     alarm: RewardAlarm | None = None
 
     def evaluate(self, step: int) -> Evaluation:
-        """The `held_out_scores` after step `step`, and what the alarm says; equal with any number of ranks.
+        """The `held_out_scores` after step `step`, and the alarm's state; independent of the number of ranks.
 
         A collective.
         """
@@ -108,7 +108,7 @@ def _joined(greedy: RolledGroup, sampled: RolledGroup) -> RolledGroup:
 
 
 def _translated_prompt(rolled: RolledGroup) -> TranslatedPrompt:
-    """What is left of a judged group when only numbers are wanted."""
+    """A judged group reduced to its numbers."""
     assert rolled.shaped is not None  # by the rewarder
     return TranslatedPrompt(
         task=rolled.group.task,
@@ -125,7 +125,7 @@ class EvaluateFirst(TrainerCallback):
         self.evaluate = evaluate
 
     def on_train_begin(self, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
-        """Evaluate where no step has been made."""
+        """Evaluate before the first step."""
         if state.global_step == 0:
             self.evaluate()
 
@@ -152,7 +152,7 @@ class StopWhenNoBetter(TrainerCallback):
 
     @property
     def is_done(self) -> bool:
-        """True once training was to stop."""
+        """True once early stopping has triggered."""
         return self.misses >= self.patience
 
     def state(self) -> dict[str, Any]:
@@ -160,7 +160,7 @@ class StopWhenNoBetter(TrainerCallback):
         return {"best": self.best if math.isfinite(self.best) else None, "misses": self.misses}
 
     def restore(self, state: dict[str, Any] | None) -> None:
-        """Go on where `state` was taken; None, from a run that did not stop early, changes nothing."""
+        """Restore `state`; None, from a run without early stopping, changes nothing."""
         if state is not None:
             self.best = float("-inf") if state["best"] is None else float(state["best"])
             self.misses = int(state["misses"])

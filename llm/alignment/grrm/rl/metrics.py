@@ -1,4 +1,4 @@
-"""A step in numbers: the rollout's, equal on every rank without a collective, and the loss's, averaged over ranks."""
+"""Metrics of a step: of the rollout, equal on every rank without a collective, and of the loss, averaged over ranks."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ Gap = tuple[float, float, float]
 def logprob_gap(logprobs_RT: paddle.Tensor, engine_RT: paddle.Tensor, mask_RT: paddle.Tensor) -> Gap:
     """Sum and maximum of |trainer - engine| log-probability over valid tokens, and their number.
 
-    Both are of the policy that sampled, so this is the mismatch between the two forward passes on every update; with
-    `rollout_ahead` the step between them as well.
+    Both belong to the sampling policy, so this is the mismatch between the two forward passes; with `rollout_ahead`
+    it includes one update.
     """
     gap_RT = paddle.abs(logprobs_RT.detach() - engine_RT) * mask_RT
     return float(gap_RT.sum()), float(gap_RT.max()), float(mask_RT.sum())
 
 
 def merge_gaps(gaps: Sequence[Gap]) -> Gap:
-    """The gap of all tokens from those of parts of them; zeros for none."""
+    """The gap over all tokens from the gaps of parts; zeros for none."""
     return sum(gap[0] for gap in gaps), max((gap[1] for gap in gaps), default=0.0), sum(gap[2] for gap in gaps)
 
 
@@ -80,8 +80,8 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
 
     A server of the row protocol gives rewards and no verdicts: `score_mean` is NaN then, and every row is scored.
     `frac_duplicate` is the share of a group's samples behind its first that repeat an earlier one, whatever the judge.
-    Statuses, the judge's unreadable replies and zero-variance groups are counted over all that was generated, the rest
-    over what is trained on: dynamic sampling leaves out the groups without a signal.
+    Statuses, unparsable replies of the judge and zero-variance groups are counted over all generated groups, the rest
+    over the groups used for training: dynamic sampling rejects groups with equal rewards.
     """
     groups = experience.groups
     reward_mean, reward_std = mean_reward(groups)
@@ -118,13 +118,13 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
 
 
 def _hidden_share(seconds: Mapping[str, float]) -> dict[str, float]:
-    """`frac_judge_hidden`: of the time that judging took, the share that passed behind other work of this rank."""
+    """`frac_judge_hidden`: share of judging time that was overlapped with other work of this rank."""
     hidden, waited = seconds.get("judge_overlapped", 0.0), seconds.get("judge_waiting", 0.0)
     return {"frac_judge_hidden": hidden / (hidden + waited)} if hidden + waited else {}
 
 
 def _measure_means(groups: Sequence[RolledGroup]) -> dict[str, float]:
-    """`NAME_mean` of every measure that the reward stage took, over the samples that have it."""
+    """`NAME_mean` of every measure of the reward stage, over the samples that have it."""
     names = sorted({name for rolled in groups for name in rolled.measures})
     return {
         f"{name}_mean": _mean([v for rolled in groups for v in rolled.measures.get(name, ()) if v is not None])
@@ -178,7 +178,7 @@ def source_metrics(groups: Sequence[RolledGroup]) -> dict[str, float]:
 
 
 def _rejected_shares(groups: Sequence[RolledGroup]) -> dict[str, float]:
-    """`rejected/REASON`: the share of the judge's replies that could not be read for that reason."""
+    """`rejected/REASON`: share of the judge's replies that could not be parsed for that reason."""
     verdicts = [rolled.verdict for rolled in groups if rolled.verdict]
     n_replies = sum(verdict.attempts for verdict in verdicts)
     reasons = Counter(reason for verdict in verdicts for reason in verdict.rejections)

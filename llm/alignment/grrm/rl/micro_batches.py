@@ -1,4 +1,4 @@
-"""Cutting a rank's share of an optimizer step into micro-batches, by rows or by tokens."""
+"""Splitting a rank's share of an optimizer step into micro-batches, by rows or by tokens."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def pack_tokens(config: RolloutConfig) -> int:
 def micro_batches_of(share: Sequence[Row], plan: BatchPlan, pack: int) -> list[list[Row]]:
     """As many micro-batches as the plan has for an optimizer step; rows stay in order.
 
-    With a budget of tokens each takes as many rows as `lay_out` puts into it, and what is left over of the plan's
-    number are empty ones: at the front, because ranks add up their gradients in the last.
+    With a token budget each takes as many rows as `lay_out` fits into it. Remaining micro-batches of the plan are
+    empty, and come first, because ranks all-reduce their gradients in the last one.
     """
     if not plan.micro_batch_tokens:
         rows = plan.micro_batch_rows

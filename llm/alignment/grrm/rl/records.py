@@ -1,4 +1,4 @@
-"""A rollout as records: what the dump and the console get of its groups, whatever became of them."""
+"""Records of a rollout's groups for the dump and the console, whether they were used for training or not."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from grrm.tracking.rollout_dump import GroupUse, group_record
 
 
 def group_records(experience: Experience, step: int, has_kl: bool = False) -> list[dict[str, Any]]:
-    """What the dump and the console get: the groups that are trained on, then those that dynamic sampling left out.
+    """Records for the dump and the console: groups used for training, then those that dynamic sampling rejected.
 
-    `has_kl` says that a KL penalty is in the reward: its terms are dumped, so that advantages can be computed again.
+    `has_kl` says that a KL penalty is in the reward: its terms are dumped, so that advantages can be recomputed.
     """
     trained = [
         _record(rolled, step, "trained", advantages_G, kl_rows(rolled) if has_kl else None)
@@ -34,7 +34,7 @@ def group_records(experience: Experience, step: int, has_kl: bool = False) -> li
 
 
 def aborted_records(generated: Sequence[RolledGroup], step: int) -> list[dict[str, Any]]:
-    """What the dump gets of a step that failed: every group as far as it came."""
+    """Records of a failed step for the dump: every group in its last state."""
     return [_record(rolled, step, "aborted") for rolled in generated]
 
 

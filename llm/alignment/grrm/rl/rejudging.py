@@ -1,4 +1,4 @@
-"""Another judge's opinion of a run's dumped groups, and how far it agrees with the one that trained the policy."""
+"""Scoring a run's dumped groups with another judge, and its agreement with the judge used in training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from grrm.rl.replay import group_of
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Two judges on the same groups; None where nothing can be compared.
+    """Agreement of two judges on the same groups; None if nothing can be compared.
 
     `kendall_tau_b` and `correlation` are within groups, `same_order` is the share of pairs with the same relation
     (above, below, equal), `coverage` the share of the pairs scored by the first that the second scored as well.
@@ -41,7 +41,7 @@ def rejudge(
 
 
 def agreement(records: Iterable[Mapping[str, Any]], verdicts: Sequence[Verdict]) -> Agreement:
-    """How the verdicts agree with the scores in the dump."""
+    """Agreement of the verdicts with the scores in the dump."""
     groups = [
         JudgedGroup(
             f"{record['src_lang']}-{record['trg_lang']}",

@@ -1,7 +1,7 @@
-"""Rewards and advantages of a run once more, from its dump of rollouts, with the functions that trained it.
+"""Recomputes rewards and advantages of a run from its dump of rollouts, with the functions used in training.
 
-Nothing is sampled and no model is needed. What a judge said is taken from the dump; a rule looks at the responses
-again, a mixture is mixed again. The row protocol sends finished rewards, which are taken as they are.
+Nothing is sampled and no model is needed. Verdicts are taken from the dump; rules are applied to the responses again,
+and mixtures recomputed. Rewards of the row protocol are taken as recorded.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Number = float | None
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A number of the dump that came out otherwise."""
+    """A mismatch between the dump and the recomputed value."""
 
     group_id: str
     candidate: str
@@ -43,7 +43,7 @@ class Difference:
 
 @dataclass(slots=True)
 class ReplayedStep:
-    """One step: how many groups were trained on, how many numbers compared, and those that differ."""
+    """One step: number of training groups, number of compared values, and the mismatches."""
 
     step: int
     n_groups: int
@@ -52,10 +52,10 @@ class ReplayedStep:
 
 
 def dumped_steps(run: Path) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """The dumped records of a run, step by step; all of them may exceed memory.
+    """The dumped records of a run, step by step, as all of them may exceed memory.
 
-    Raises UserError for a folder without any, and where a run went on in another format, so that steps are not in
-    order.
+    Raises UserError for a folder without records, and if a run was continued in another format, so that steps are out
+    of order.
     """
     last = 0
     for step, group in groupby(read_rollouts(Path(run) / ROLLOUTS), key=lambda record: int(record["step"])):
@@ -68,7 +68,7 @@ def dumped_steps(run: Path) -> Iterator[tuple[int, list[dict[str, Any]]]]:
 
 
 def replay(run: Path, only: int | None = None) -> Iterator[ReplayedStep]:
-    """Every step that was trained on, or `only` the one, its rewards and advantages compared bit for bit.
+    """Every training step, or `only` one, with rewards and advantages compared bit for bit.
 
     Raises UserError for a run without dump or settings, a step that is not there, and a running normalisation whose
     first steps are missing.
@@ -149,7 +149,7 @@ def _as_sent(record: Mapping[str, Any]) -> ShapedRewards:
 
 
 def verdict_of(record: Mapping[str, Any]) -> Verdict:
-    """What the judge said of a dumped group that it judged; a mixture's is mixed again of its parts."""
+    """The verdict of a dumped group that was judged; that of a mixture is recomputed from its parts."""
     said, candidates = record["verdict"], record["candidates"]
     if said.get("parts"):
         return mix([part_of(part) for part in said["parts"]])
@@ -158,7 +158,7 @@ def verdict_of(record: Mapping[str, Any]) -> Verdict:
 
 
 def _rolled(record: Mapping[str, Any], position: int) -> RolledGroup:
-    """The group as far as rewards and advantages look at it; its KL terms stand for both log-probabilities."""
+    """The group, reduced to the inputs of rewards and advantages; its KL terms replace both log-probs."""
     group = group_of(record)
     lengths = [candidate.n_tokens for candidate in group.candidates]
     rolled = RolledGroup(position, group, "", [], [[0] * length for length in lengths], [], [])
@@ -170,7 +170,7 @@ def _rolled(record: Mapping[str, Any], position: int) -> RolledGroup:
 
 
 def _config_at(settings: Mapping[int, Mapping[str, Any]], step: int, run: Path) -> RLConfig:
-    """The settings that `step` was made with."""
+    """The settings used in `step`."""
     first = max((known for known in settings if known <= step), default=None)
     if first is None:
         raise UserError(f"'{run}' does not say what settings step {step} was made with: it is of an earlier version")

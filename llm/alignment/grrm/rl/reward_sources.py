@@ -1,4 +1,4 @@
-"""Where rewards come from: a server of the group protocol or a stock PaddleNLP one, a judge in process, or a rule."""
+"""Sources of rewards: a server of the group protocol or a stock PaddleNLP one, a judge in process, or a rule."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STARTUP_S = 15.0
 
 
 def build_rewarder(config: RLConfig, shaping: ShapingConfig, policy: FailurePolicy, eos_text: str) -> Rewarder:
-    """The reward stage that the argument file asks for."""
+    """The reward stage that the argument file selects."""
     if config.use_rule_reward:
         return RuleRewardStage(rule_reward_function(config.rule_reward), shaping, policy)
     if config.use_rm_server and config.reward_protocol == "paddlenlp":
@@ -43,10 +43,9 @@ def build_rewarder(config: RLConfig, shaping: ShapingConfig, policy: FailurePoli
 
 
 def routed_judge(config: RLConfig) -> RoutedJudge:
-    """A judge for each kind of rows: those of reward_sources by their routes, and what needs no model.
+    """A judge for each kind of rows: those of reward_sources by route, and the built-in rules.
 
-    Translations without a source of their own have the judge that the other keys name. Raises UserError for a judge
-    that cannot be opened.
+    Translations without a source use the judge of the other keys. Raises UserError for a judge that cannot be opened.
     """
     by_route: dict[str, list[JudgeSource]] = {}
     for source in read_sources(config.reward_sources) if config.reward_sources else ():
@@ -61,12 +60,12 @@ def routed_judge(config: RLConfig) -> RoutedJudge:
 
 
 def reward_routes(config: RewardConfig) -> RewardRoutes:
-    """Which kind a row is of."""
+    """The kind of a row."""
     return RewardRoutes.from_mapping(config.reward_routes or {})
 
 
 def check_routed(config: RewardConfig) -> Callable[[TranslationTask], None]:
-    """What raises UserError for a task whose route has no judge, or whose truth a rule cannot use; opens no judge."""
+    """A check that raises UserError for a task without a judge, or with a truth its rule cannot use; opens no judge."""
     routes = reward_routes(config)
     has_judge = {str(source.get("route") or TRANSLATION) for source in config.reward_sources or ()} | {TRANSLATION}
 
@@ -107,7 +106,7 @@ def _mixture(sources: Sequence[JudgeSource], config: RLConfig) -> Judge:
 
 
 def judges_by_phase(config: RewardConfig) -> bool:
-    """True where a judge writes its replies in this process, so that nothing else may have the device meanwhile."""
+    """True if a judge generates in this process, so that nothing else may use the device at the same time."""
     sources = read_sources(config.reward_sources) if config.reward_sources else ()
     return any(source.needs_device for source in sources)
 
@@ -127,9 +126,9 @@ def reward_client(config: RewardConfig) -> RewardClient:
 
 
 def await_reward_server(config: RewardConfig, ranks: DataRanks) -> None:
-    """Return once every reward server is ready, before anything slow is done for a run that could not go on.
+    """Wait until every reward server is ready, before anything slow is started.
 
-    A wrong address is told after STARTUP_S at most. Raises CollectiveFailure on every rank together.
+    A wrong address is reported after STARTUP_S at most. Raises CollectiveFailure on every rank together.
     """
     if not config.use_rm_server:
         return

@@ -1,4 +1,4 @@
-"""Assembling an RL run from its configuration; `run_rl.py` is a thin shell around `train`."""
+"""Builds an RL run from its configuration; `run_rl.py` is a thin wrapper around `train`."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ from grrm.training.model_setup import (
 from grrm.training.rollout_servers import build_server_engine
 from grrm.training.trainer_log import quiet_paddlenlp
 
-# How long one rank may roll out or update while the others wait for it, beside the time its reward server may take.
+# How long the other ranks wait for a rank's rollout or update, in addition to the time limit of its reward server.
 LONGEST_PHASE_S = 1800.0
 
 
 def train(config: RLConfig) -> None:
     """Run the RL stage that `config` describes, resuming at the last complete checkpoint in its `output_dir`.
 
-    The trained policy and its tokenizer are left in `output_dir` itself.
+    The trained policy and its tokenizer are saved to `output_dir` itself.
     """
     support_gloo()
     args = training_arguments(config)
@@ -132,7 +132,7 @@ def train(config: RLConfig) -> None:
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
-    """What the marker of `checkpoint` holds. Raises UserError when that is not one of this kind of training."""
+    """The state in the marker of `checkpoint`. Raises UserError if it belongs to another kind of training."""
     state = read_marker(checkpoint)
     if "generation" not in state:
         raise UserError(
@@ -143,7 +143,7 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
 
 
 def read_prompts(config: RLConfig, path: str, tokenizer: Any) -> PromptDataset:
-    """The prompts of a `src`/`tgt` file, tokenised; over-long ones are left out and counted."""
+    """The prompts of a `src`/`tgt` file, tokenised; over-long ones are skipped and counted."""
     columns = {"prompt_key": config.prompt_key, "response_key": config.response_key}
     if config.reward_routes is not None:
         return MixedPromptDataset(
@@ -162,9 +162,9 @@ def read_prompts(config: RLConfig, path: str, tokenizer: Any) -> PromptDataset:
 def build_held_out(
     config: RLConfig, ranks: DataRanks, tokenizer: Any, maker: ExperienceMaker, state: dict[str, Any]
 ) -> HeldOut | None:
-    """What evaluation during training needs, as a checkpoint's `state` left it; None when none is asked for.
+    """Evaluation during training, restored from a checkpoint's `state`; None if it is off.
 
-    Raises UserError when the best checkpoint is to be chosen by a metric for which there are no references.
+    Raises UserError if the best checkpoint is selected by a metric for which there are no references.
     """
     if not config.eval_datasets:
         return None
@@ -185,7 +185,7 @@ def build_held_out(
 
 
 def build_stopper(config: StoppingConfig, state: dict[str, Any]) -> StopWhenNoBetter | None:
-    """The early-stopping callback, when asked for, as a checkpoint's `state` left it."""
+    """The early-stopping callback, if it is on, restored from a checkpoint's `state`."""
     if not config.early_stopping:
         return None
     stopper = StopWhenNoBetter(config.early_stopping_patience, config.early_stopping_threshold)
@@ -194,7 +194,7 @@ def build_stopper(config: StoppingConfig, state: dict[str, Any]) -> StopWhenNoBe
 
 
 def rollout_engine(model: Any, config: RLConfig, args: TrainingArguments, ranks: DataRanks) -> Engine:
-    """What draws the rollouts: the Paddle engine, or servers."""
+    """The rollout engine: the Paddle engine, or servers."""
     if config.rollout_backend == "paddle":
         return build_engine(model, config, args.precision)
     return build_server_engine(model, config, args, ranks)
@@ -209,11 +209,11 @@ def build_maker(
     prompts: Any,
     model: Any,
 ) -> ExperienceMaker:
-    """Wire sampling, judging and scoring; the reference policy is loaded only when some KL term needs it."""
+    """Connect sampling, judging and log-probs; the reference policy is loaded only if a KL term needs it."""
     worker = RolloutWorker(
         engine=rollout_engine(model, config, args, ranks),
         decode=response_decoder(tokenizer),
-        # Rules and verifiers find the answer to a question themselves.
+        # Rules and verifiers extract the answer to a question themselves.
         extract=lambda response, task: extract_translation(
             response, config.extractor_type if task.is_translation or config.use_rule_reward else "none"
         ),

@@ -1,4 +1,4 @@
-"""Log-probabilities of sampled tokens under the policy of now and under the reference."""
+"""Log-probs of sampled tokens under the current policy and under the reference."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from grrm.rl.rollout import RolledGroup
 class TokenScorer:
     """Fills `policy_logprobs` and `ref_logprobs` of groups, each only where the algorithm needs it.
 
-    `batch_size` rows per forward pass, in the order of the groups. Groups that share a pass are padded to the same
-    width, so with another division of the groups among ranks their numbers may differ in the last bits.
+    `batch_size` rows per forward pass, in the order of the groups. Groups in the same pass are padded to the same
+    width, so the last bits may depend on how groups are distributed over ranks.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class TokenScorer:
         }
 
     def __call__(self, groups: Sequence[RolledGroup]) -> None:
-        """Score every response of every group."""
+        """Compute the log-probs of every response of every group."""
         prompts = [rolled.prompt_ids for rolled in groups for _ in rolled.token_ids]
         responses = [tokens for rolled in groups for tokens in rolled.token_ids]
         for name, model in (("policy_logprobs", self.policy), ("ref_logprobs", self.reference)):

@@ -1,4 +1,4 @@
-"""What an advantage rule is given, and the few steps every rule shares."""
+"""Input of an advantage rule, and the steps that all rules share."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""From a loss per token to one number, so that any split of the batch adds up to the same number.
+"""Aggregation of token losses, independent of how the batch is split into micro-batches.
 
-Averaging inside each micro-batch and then over micro-batches weights tokens by how the batch happened to be cut.
-Here the denominators are counted over the whole batch beforehand, and each micro-batch contributes its share.
+Averaging inside each micro-batch and then over micro-batches would weight tokens depending on the split. Here the
+denominators are counted over the whole batch beforehand, and each micro-batch contributes its share.
 """
 
 from __future__ import annotations

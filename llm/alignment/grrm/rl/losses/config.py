@@ -26,8 +26,8 @@ class PolicyLossConfig:
     pg_loss_coeff, kl_loss_coeff, entropy_coeff, sft_coeff: weights of the terms; entropy is subtracted.
     kl_type: estimator of the KL to the reference, see ``kl.py``.
     clip_range_score: bound of the k3 estimate per token, in nats.
-    rollout_is: whether the policy loss is weighted for what the engine drew otherwise than the trainer's policy would
-    have, "token" by token or with one weight for a "sequence"; "none" for not at all. rollout_is_cap: largest weight.
+    rollout_is: importance weights of the policy loss for the mismatch of engine and trainer, per "token" or per
+    "sequence"; "none" for no weights. rollout_is_cap: largest weight.
 
     Raises UserError for a value outside its range.
     """

@@ -1,4 +1,4 @@
-"""What a policy loss is given and what it returns."""
+"""Inputs and outputs of a policy loss."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class LossInputs:
     mask_RT: 1 on response tokens, 0 elsewhere (bool or number).
     ref_logprobs_RT: the same as logprobs under the frozen reference, or None where no KL is wanted.
     entropy_RT: entropy of the policy at each token, in nats, with its gradient, or None.
-    engine_logprobs_RT: the same as logprobs under what drew the tokens, or None where it need not be known.
+    engine_logprobs_RT: the same as logprobs under the engine that sampled the tokens, or None if not needed.
     """
 
     logprobs_RT: paddle.Tensor

@@ -1,4 +1,4 @@
-"""Truncated importance weights between the engine that drew the tokens and the trainer's own policy."""
+"""Truncated importance weights between the engine that sampled the tokens and the trainer's own policy."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def rollout_correction(
 ) -> tuple[paddle.Tensor, dict[str, paddle.Tensor]]:
     """Return the weight of each token's policy loss [R, T] and metrics of the weights.
 
-    An engine that rounds otherwise than the trainer, or whose weights are a step older, draws from q where the update
-    assumes p, the policy it starts from. What was drawn is weighted with ``min(p / q, rollout_is_cap)``:
+    An engine that rounds differently from the trainer, or whose weights are one step older, samples from q, while the
+    update assumes p, the policy it starts from. Samples are weighted by ``min(p / q, rollout_is_cap)``:
 
-    * ``rollout_is`` token: ``w_t = min(p(y_t) / q(y_t), cap)``. Little variance, but what a token does to the states
-      that follow it is not corrected.
-    * sequence: ``w_t = min(prod_s p(y_s) / q(y_s), cap)`` for every t. Exact without the cap; the variance grows with
-      the length.
+    * ``rollout_is`` token: ``w_t = min(p(y_t) / q(y_t), cap)``. Low variance, but the effect of a token on the states
+      after it is not corrected.
+    * sequence: ``w_t = min(prod_s p(y_s) / q(y_s), cap)`` for every t. Unbiased without the cap; the variance grows
+      with the length.
 
     The policy ratio and its clip stay between p and the policy that is being trained. Source: truncated importance
     sampling, Ionides, J. Comput. Graph. Stat. 17(2), 2008; between engine and trainer: Yao et al., "Your efficient RL
