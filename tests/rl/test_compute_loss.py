@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,6 +22,7 @@ from grrm.rl.losses.aggregation import count_denominators
 from grrm.rl.losses.config import PolicyLossConfig
 from grrm.rl.metrics import StepMetrics
 from grrm.rl.trainer import GroupPolicyTrainer
+from grrm.training.checkpoints import MarksCheckpoints
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +59,27 @@ def compute(model, trainer: SimpleNamespace, one: Row) -> float:
     largest = max(float(p.grad.abs().max()) for p in model.parameters() if p.grad is not None)
     model.clear_gradients()
     return largest
+
+
+def test_tokens_are_scored_under_the_casts_of_the_loss(monkeypatch):
+    casts, seen = [], []
+
+    @contextmanager
+    def automatic_casts(_):
+        casts.append("on")
+        yield
+        casts.pop()
+
+    monkeypatch.setattr(MarksCheckpoints, "__init__", lambda *_, **__: None)
+    monkeypatch.setattr(GroupPolicyTrainer, "autocast_smart_context_manager", automatic_casts)
+    maker = SimpleNamespace(prompts=[], ranks=DataRanks(0, 1), score_tokens=lambda _: seen.append([*casts]))
+    config = SimpleNamespace(min_learning_rate=None, eval_on_start=False)
+    plan, tokenizer = SimpleNamespace(micro_batches_per_update=1), SimpleNamespace(pad_token_id=0)
+    unused = {"model": None, "args": None, "loss_config": None, "record": None}
+    GroupPolicyTrainer(**unused, config=config, maker=maker, plan=plan, tokenizer=tokenizer)
+    maker.score_tokens([])
+    assert seen == [["on"]]
+    assert not casts
 
 
 def test_entropy_bonus_reaches_the_parameters(model):

@@ -7,7 +7,7 @@ trainer is independent of the advantage rule and the policy loss.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from grrm.rl.losses.config import PolicyLossConfig
 from grrm.rl.metrics import StepMetrics, rollout_metrics
 from grrm.rl.micro_batches import pack_tokens
 from grrm.rl.records import aborted_records, group_records
+from grrm.rl.rollout import RolledGroup
 from grrm.rl.rollout_ahead import write_drawn
 from grrm.tracking.run_record import RunRecord
 from grrm.training.callbacks import DecaysToFloor, LogLastStep, StopsAtDivergence
@@ -85,6 +86,7 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
         super().__init__(model=model, args=args, train_dataset=maker.prompts, tokenizer=tokenizer, callbacks=callbacks)
         self.config, self.min_learning_rate = config, config.min_learning_rate
         self.maker, self.plan, self.loss_config, self.record = maker, plan, loss_config, record
+        maker.score_tokens = self._cast_as_the_loss(maker.score_tokens)
         self.held_out, self.stopper = held_out, stopper
         self.pad_id = tokenizer.pad_token_id
         self.step_metrics = StepMetrics(maker.ranks, plan.micro_batches_per_update)
@@ -94,6 +96,17 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
         self._rollout = -1
         self._cache_is_told = False
         self._update_started = 0.0
+
+    def _cast_as_the_loss(
+        self, score: Callable[[Sequence[RolledGroup]], None]
+    ) -> Callable[[Sequence[RolledGroup]], None]:
+        """`score` under the automatic casts of the loss: else the ratio of unchanged weights would not be one."""
+
+        def cast(groups: Sequence[RolledGroup]) -> None:
+            with self.autocast_smart_context_manager():
+                score(groups)
+
+        return cast
 
     def get_train_dataloader(self) -> StepIndexLoader:
         """Step indices instead of data: see `StepIndexLoader`."""
