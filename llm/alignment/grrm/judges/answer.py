@@ -1,4 +1,4 @@
-"""A judge of answers without a model: is what the candidate ends in the true answer, by a rule?"""
+"""A judge of answers without a model: compares the candidate's final answer with the true answer by a rule."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ JUDGED_RULES = (*ANSWER_RULES, "grade")  # whose rewards are from 0 to 1
 
 @dataclass
 class AnswerJudge:
-    """Gives a candidate 10 where the rule called `rule` finds the true answer in it, else 0.
+    """Scores a candidate 10 if the rule `rule` finds the true answer in it, else 0.
 
     With the rule `grade` candidates are gradings of an answer: 10 times `grade_reward`. The task's reference is the
     true answer, or grade; a group without one is MISSING_REFERENCE. A candidate in which no answer is found is

@@ -1,4 +1,4 @@
-"""Remembering what a judge said about the same translations of the same text."""
+"""A cache of verdicts on the same translations of the same text."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from grrm.judges.dedup import (
 from grrm.judges.interface import Judge
 from grrm.judges.metrics import JudgeMetrics
 
-# Statuses that follow from the candidate's own text, so the same content would get them again.
+# Statuses that depend on the candidate's own text only, so they can be cached.
 _FAULTS_OF_CANDIDATES = frozenset({Status.UNPARSABLE_CANDIDATE, Status.UNSAFE_CANDIDATE, Status.TOO_LONG})
 
 
 class VerdictCache:
-    """The `max_entries` verdicts used last, by content; thread-safe, and may be shared by judges."""
+    """An LRU cache of `max_entries` verdicts, keyed by content; thread-safe, and may be shared by judges."""
 
     def __init__(self, max_entries: int) -> None:
         if max_entries < 1:
@@ -36,14 +36,14 @@ class VerdictCache:
         self._lock = threading.Lock()
 
     def get(self, key: str) -> TextVerdict | None:
-        """The verdict under `key`, None if there is none (any more)."""
+        """The verdict under `key`, None if it is not (or no longer) cached."""
         with self._lock:
             if key in self._entries:
                 self._entries.move_to_end(key)
             return self._entries.get(key)
 
     def put(self, key: str, verdict: TextVerdict) -> None:
-        """Remembers a verdict, and forgets those used longest ago beyond `max_entries`."""
+        """Add a verdict, and evict the least recently used ones beyond `max_entries`."""
         with self._lock:
             self._entries[key] = verdict
             self._entries.move_to_end(key)
@@ -52,7 +52,7 @@ class VerdictCache:
 
     @property
     def n_entries(self) -> int:
-        """Verdicts remembered at the moment."""
+        """Number of cached verdicts."""
         with self._lock:
             return len(self._entries)
 
@@ -61,12 +61,11 @@ class VerdictCache:
 class CachedJudge:
     """Asks `inner` only about content that is not in `cache`.
 
-    The content is the task, the translations as the judge is shown them, and `settings`; ids and excluded candidates
-    play no part. Where several judges share a cache, `settings` must name everything else that the scores depend on,
-    the model included. A verdict is kept if it has scores and no candidate went unscored because the judge failed, so
-    failures are asked about again. Groups of equal content in one call are asked about once. A verdict from the cache
-    has the analysis of the first time, 0 `attempts` and `tokens` and no `rejections`. Two threads that miss the same
-    content at the same time both ask.
+    The key is the task, the translations as shown to the judge, and `settings`; ids and excluded candidates are
+    ignored. If several judges share a cache, `settings` must name everything else that the scores depend on, including
+    the model. A verdict is cached if it has scores and the judge did not fail on any candidate, so failures are
+    retried. Groups of equal content in one call are judged once. A verdict from the cache has the original analysis,
+    0 `attempts` and `tokens` and no `rejections`. Two threads that miss the same content at the same time both ask.
     """
 
     inner: Judge

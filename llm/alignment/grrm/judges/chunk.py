@@ -32,8 +32,8 @@ Chunk = tuple[int, ...]  # indexes of distinct translations, the anchor first
 class ChunkedJudge:
     """Lets `inner` judge groups of any size, at most `max_candidates` distinct translations at a time.
 
-    A larger group is cut into the fewest chunks of even size that share one candidate, the anchor. The anchor is the
-    translation of median length, because an empty or an endless one would be a poor yardstick. With a_c the anchor's
+    A larger group is split into the fewest chunks of even size that share one candidate, the anchor. The anchor is the
+    translation of median length, because an empty or an overlong one would be a poor reference. With a_c the anchor's
     score in chunk c and m the mean of all a_c, every score s of chunk c becomes `align_score(s, a_c, m)`; the anchor
     itself scores m. A chunk that did not score the anchor cannot be aligned: its candidates get the anchor's status,
     or keep their own. The ranking follows from the aligned scores. All chunks of all groups go to `inner` in one call.
@@ -64,7 +64,7 @@ class ChunkedJudge:
         return verdicts
 
     def _plan(self, group: Group) -> tuple[DistinctCandidates, list[Chunk]] | None:
-        """How the group is cut, None when `inner` can judge it whole."""
+        """The chunks of the group, None if `inner` can judge it as a whole."""
         distinct = dedup_candidates(group, self.is_safe, self.room_for_copies)
         if len(distinct.texts) <= self.max_candidates:
             return None

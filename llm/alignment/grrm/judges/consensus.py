@@ -1,4 +1,4 @@
-"""A judge without a model and without a reference: how much a translation agrees with the group's other samples."""
+"""A judge without model and reference: the agreement of a translation with the other samples of its group."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class ConsensusJudge:
 
     With n usable candidates x_1 to x_n, score_i = sum over j != i of metric(x_i, reference x_j) / (10 (n - 1)): the
     expected utility of minimum Bayes risk decoding (Eikema and Aziz 2020) with the group as its samples. Copies are
-    samples too, so a text drawn twice agrees with itself. Candidates without a translation are no samples. A group
-    with one usable candidate has nothing to agree with, and gets the status SINGLE_CANDIDATE. `metric` is one of
+    samples too, so a text sampled twice agrees with itself. Candidates without a translation are ignored. A group with
+    one usable candidate has nothing to compare, and gets the status SINGLE_CANDIDATE. `metric` is one of
     `METRICS`. Raises UserError on an unknown metric or when its package is not installed.
     """
 

@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 
 class DeadlinePassed(Exception):
-    """A call was not done in time."""
+    """A call missed its deadline."""
 
 
 class Abandoned(Exception):
-    """Nobody waits any more for the piece of work at hand."""
+    """The caller no longer waits for the current work."""
 
 
 class Deadline(threading.local):
@@ -40,7 +40,7 @@ class Deadline(threading.local):
 
     @contextmanager
     def within(self, seconds: float, is_abandoned: Callable[[], bool] = lambda: False) -> Iterator[None]:
-        """Set the deadline to `seconds` from now while the block runs; `is_abandoned` says when nobody waits for it."""
+        """Set the deadline to `seconds` from now for the block; `is_abandoned` says if the caller no longer waits."""
         self._at, self._is_abandoned = time.monotonic() + seconds, is_abandoned
         try:
             yield
@@ -49,9 +49,9 @@ class Deadline(threading.local):
 
 
 class CallThread(Generic[T]):
-    """A daemon thread that makes calls one after the other, for callers that do not wait for ever.
+    """A daemon thread that executes calls sequentially, for callers with a timeout.
 
-    A call that has begun runs to its end even when its result is no longer wanted. A stuck one does not keep the
+    A call that has started runs to completion even if its result is no longer needed. A stuck call does not keep the
     process alive.
     """
 
@@ -61,9 +61,9 @@ class CallThread(Generic[T]):
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def begin(self, act: Callable[[], T], seconds: float) -> Callable[[], T]:
-        """Have `act` called; what is returned waits for its result until `seconds` from now.
+        """Queue a call of `act`; the returned function waits for its result until `seconds` from now.
 
-        It raises what `act` raises in time, and DeadlinePassed when it is late; one that has not begun is not called.
+        It raises what `act` raises, and DeadlinePassed on a timeout; a call that has not started by then is cancelled.
         """
         until = time.monotonic() + seconds
         result: Future[T] = Future()
@@ -99,10 +99,10 @@ class CallThread(Generic[T]):
 
 
 class TimedGenerator:
-    """`inner` under a deadline: when a call is late, the replies to all its prompts are marked "timeout".
+    """`inner` under a deadline: on a timeout, the replies to all prompts of the call are marked "timeout".
 
-    `inner` runs in a thread of its own, one call after the other, so it need not be thread-safe; `when_idle` reports
-    the end of a call that was late.
+    `inner` runs in its own thread, one call at a time, so it need not be thread-safe; `when_idle` reports the end of a
+    call that timed out.
     """
 
     def __init__(self, inner: TextGenerator, seconds_left: Callable[[], float]) -> None:

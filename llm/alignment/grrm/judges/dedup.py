@@ -1,4 +1,4 @@
-"""Equal translations of a group are judged once; what wrapping judges share to ask about a group by distinct text."""
+"""Deduplication: equal translations of a group are judged once; helpers for judges that wrap other judges."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def dedup_texts(group: Group, is_safe: Callable[[str], bool] | None = None) -> D
 def dedup_candidates(
     group: Group, is_safe: Callable[[str], bool] | None = None, room_for_copies: int = 0
 ) -> DistinctCandidates:
-    """`dedup_texts`, unless the judge has room to see every copy: then each candidate stands for itself, in order.
+    """`dedup_texts`, unless the judge has room for every copy: then each candidate is its own entry, in order.
 
     Copies are shown when the group has at least two distinct translations and at most `room_for_copies` candidates.
     How often a policy samples a translation is evidence that deduplication hides from the judge.
@@ -87,7 +87,7 @@ def dedup_candidates(
 def without_longest(distinct: DistinctCandidates, count_tokens: Callable[[str], int]) -> DistinctCandidates:
     """The same without the translation of most tokens, whose copies become TOO_LONG. Needs at least one translation.
 
-    Of equally long texts the one that sorts last goes, so that the choice does not depend on the order of the
+    Of equally long texts the one that sorts last is dropped, so that the choice does not depend on the order of the
     candidates.
     """
     sizes = [(count_tokens(text), text) for text in distinct.texts]

@@ -1,4 +1,4 @@
-"""A judge behind gates: what fails one is not shown to it and has the gate's status."""
+"""A judge behind gates: candidates that fail a gate are not judged and get the gate's status."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Part = TypeVar("Part", Verdict, PartVerdict)
 
 @dataclass
 class GatedJudge:
-    """`inner` on the candidates that pass `gates`; to it the others are candidates without a translation."""
+    """`inner` on the candidates that pass `gates`; the others are passed to it without a translation."""
 
     inner: Judge
     gates: Gates
@@ -25,7 +25,7 @@ class GatedJudge:
         self.name = self.inner.name
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
-        """One verdict per group, order kept. Equal texts of a group are looked at once."""
+        """One verdict per group, order kept. Equal texts of a group are checked once."""
         faults = [self._faults(group) for group in groups]
         shown = [_without(group, of_group) for group, of_group in zip(groups, faults, strict=True)]
         verdicts = self.inner.judge(shown)

@@ -1,4 +1,4 @@
-"""Asking a generative judge until its reply can be read."""
+"""Querying a generative judge, with retries until its reply can be parsed."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ UNANSWERED = {
 
 @dataclass(frozen=True, slots=True)
 class JudgeSampling:
-    """How the judge is sampled.
+    """Sampling parameters of the judge.
 
-    The first attempt uses `temperature`; replies that cannot be read are drawn again, up to `retries` times, at
-    `retry_temperature` (0 and 1 in GRRM's inference tool). `seed` and a question's key fix every draw, whatever else
-    is in the batch.
+    The first attempt uses `temperature`; unparsable replies are resampled, up to `retries` times, at
+    `retry_temperature` (0 and 1 in GRRM's inference tool). `seed` and a question's key determine every reply,
+    independent of the rest of the batch.
     """
 
     temperature: float = 0.0
@@ -41,9 +41,9 @@ class JudgeSampling:
 
 @dataclass(frozen=True, slots=True)
 class Question(Generic[T]):
-    """One complete prompt, the key its seeds are derived from, and how to read the reply.
+    """One complete prompt, the key its seeds are derived from, and the parser of the reply.
 
-    `cut_is_readable` is for replies whose meaning the rest could not change.
+    `cut_is_readable` is for replies whose meaning does not depend on the truncated rest.
     """
 
     key: str
@@ -54,10 +54,10 @@ class Question(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Reply(Generic[T]):
-    """The last reply to a question: its text, what it means, how many were drawn, and the tokens of all of them.
+    """The last reply to a question: its text, its parsed value, the number of attempts, and the tokens of all of them.
 
-    `parsed` is a Status where the model timed out, was not reached, or has no room for the prompt before a reply could
-    be read; `text` is then the last unreadable reply, if any. `rejections` has the reason for each unreadable reply.
+    `parsed` is a Status if the model timed out, was unreachable, or the prompt was too long, before a reply could be
+    parsed; `text` is then the last unparsable reply, if any. `rejections` has the reason for each unparsable reply.
     """
 
     text: str
@@ -73,10 +73,10 @@ def ask(
     sampling: JudgeSampling,
     metrics: JudgeMetrics | None = None,
 ) -> list[Reply[T]]:
-    """One reply per question, order kept: a batch for all, then batches of only those not yet readable.
+    """One reply per question, order kept: one batch for all, then batches with the unparsable ones only.
 
-    A reply that was cut off at `max_new_tokens` is not readable, whatever it says, unless the question says so. A
-    question that the generator marks as unanswered is not asked again. Counts are added to `metrics`.
+    A reply that was truncated at `max_new_tokens` counts as unparsable, unless the question allows it. A question that
+    the generator marks as failed is not retried. Counts are added to `metrics`.
     """
     metrics = JudgeMetrics() if metrics is None else metrics
     metrics.add("questions", len(questions))
@@ -104,7 +104,7 @@ def ask(
 
 
 def status_of(failure: Rejection | Status) -> Status:
-    """The status of candidates whose question has no readable reply."""
+    """The status of candidates whose question has no parsable reply."""
     return failure if isinstance(failure, Status) else Status.JUDGE_UNPARSABLE
 
 

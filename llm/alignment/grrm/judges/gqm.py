@@ -25,7 +25,7 @@ TooLong = Literal["refuse", "drop_longest"]
 class GroupPrompt:
     """The prompt for a group, in which candidate A, B, … is `distinct.texts[0]`, `[1]`, …
 
-    `prompt` is None when the judge is not to be asked, for the reason in `blocked`.
+    `prompt` is None if the judge is not asked; `blocked` has the reason.
     """
 
     prompt: str | None
@@ -37,15 +37,15 @@ class GroupPrompt:
 class GQMJudge:
     """Scores groups with a generative group judge (GRRM) behind `generator`.
 
-    `prompt_length` is the longest judge prompt in the judge's tokens, counted by `count_tokens` (default: by the
+    `prompt_length` is the maximum judge prompt in the judge's tokens, counted by `count_tokens` (default: by the
     generator). A longer group is TOO_LONG as a whole; with `too_long` "drop_longest" its longest candidates are, one
-    by one until the prompt fits. Texts are never cut. More than `max_candidates` distinct translations are
-    TOO_MANY_CANDIDATES, fewer than two SINGLE_CANDIDATE. Copies are shown where they all fit into `room_for_copies`.
-    `guard` shows texts so that they cannot be taken for the prompt's own words; one that it cannot show is
-    UNSAFE_CANDIDATE or, the source, UNSAFE_SOURCE. `mode` is the verdict grammar's (exact, tolerant, compat), `render`
-    applies the judge's chat template. Replies that stay unreadable after all retries are JUDGE_UNPARSABLE, those that a
-    generator marks as failed JUDGE_TIMEOUT or JUDGE_UNREACHABLE; the verdict's `analysis` is the last reply in full. A
-    verdict depends on what the prompt says, not on ids or on the rest of the batch.
+    by one until the prompt fits. Texts are never truncated. More than `max_candidates` distinct translations are
+    TOO_MANY_CANDIDATES, fewer than two SINGLE_CANDIDATE. Copies are shown if they all fit into `room_for_copies`.
+    `guard` escapes texts against prompt injection; a text that it cannot escape is UNSAFE_CANDIDATE or, for the source,
+    UNSAFE_SOURCE. `mode` is the verdict grammar's (exact, tolerant, compat), `render` applies the judge's chat
+    template. Replies that are unparsable after all retries are JUDGE_UNPARSABLE, those that a generator marks as failed
+    JUDGE_TIMEOUT or JUDGE_UNREACHABLE; the verdict's `analysis` is the last reply in full. A verdict depends on the
+    prompt only, not on ids or on the rest of the batch.
     """
 
     generator: TextGenerator
@@ -115,17 +115,17 @@ class GQMJudge:
 
 @dataclass(frozen=True, slots=True)
 class ScoredTiers:
-    """A readable reply: one score (0 to 10) per candidate shown, and their indexes in tiers, best first."""
+    """A parsed reply: one score (0 to 10) per candidate shown, and their indexes in tiers, best first."""
 
     scores: tuple[float, ...]
     tiers: tuple[tuple[int, ...], ...]
 
 
 def read_group_reply(text: str, n_candidates: int, prompt_type: str, mode: Mode) -> ScoredTiers | Rejection:
-    """The reply's scores through the verdict grammar; a ranking without scores counts its tiers.
+    """The reply's scores by the verdict grammar; for a ranking without scores they follow from the tiers.
 
     The worst tier scores 1 and every better one 1 more (the reference's training reward); more than ten tiers are
-    squeezed into 10/n … 10. Raises what `parse_verdict` raises on an unknown prompt type or mode.
+    scaled to 10/n … 10. Raises what `parse_verdict` raises on an unknown prompt type or mode.
     """
     parsed = parse_verdict(text, n_candidates, prompt_type, mode)
     if isinstance(parsed, Rejection):

@@ -1,4 +1,4 @@
-"""What a judge is, and what a judge that is a language model needs."""
+"""Interfaces of judges, and of the text generators behind generative judges."""
 
 from __future__ import annotations
 

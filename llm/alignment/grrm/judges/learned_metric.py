@@ -1,4 +1,4 @@
-"""A learned metric as a judge: COMET, CometKiwi, MetricX, BLEURT, each translation by itself."""
+"""A learned metric as a judge: COMET, CometKiwi, MetricX, BLEURT; scores each translation independently."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ ROWS_PER_REQUEST = 256  # what has been answered before a deadline counts
 class LearnedMetricJudge:
     """Scores each distinct translation by the metric of `worker`, scaled to 0 to 10 and clipped.
 
-    A call takes at most `deadline_s` seconds: what has no number by then is JUDGE_TIMEOUT, and what the metric's
-    process died on, or refused, JUDGE_UNREACHABLE. A number that is not finite is JUDGE_UNPARSABLE, a group without the
-    reference that the metric needs MISSING_REFERENCE.
+    A call takes at most `deadline_s` seconds: translations without a value by then are JUDGE_TIMEOUT, those on which
+    the metric's process crashed or returned an error JUDGE_UNREACHABLE. A non-finite value is JUDGE_UNPARSABLE, a group
+    without the reference that the metric needs MISSING_REFERENCE.
     """
 
     worker: MetricWorker
@@ -98,7 +98,7 @@ def open_learned_metric(
 
 
 def start_error(worker: MetricWorker, failure: WorkerFailure) -> UserError:
-    """What to tell of a metric that cannot be used."""
+    """The error message for a metric that cannot be used."""
     title, remedy = worker.kind.title, worker.kind.model_remedy
     if "ModuleNotFoundError" in str(failure):
         return UserError(f"{title} is not whole ({failure}): {worker.how_to_install}")

@@ -1,6 +1,6 @@
-"""Learned metrics as processes that stay: their requirements and ours exclude each other.
+"""Learned metrics as persistent worker processes, because their dependencies conflict with ours.
 
-Each metric runs in an environment of its own (`grrm scorer install`), is started once, and answers batch after batch.
+Each metric runs in its own environment (`grrm scorer install`), is started once, and serves many batches.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Row = tuple[str, str, "str | None"]  # source, translation, reference
 
 @dataclass(frozen=True, slots=True)
 class MetricKind:
-    """What there is to know about a learned metric.
+    """Properties of a learned metric.
 
-    `package` is imported to see whether an environment is whole, `requirements` are what pip installs there.
-    `needs_reference` is None where one is used if there is one. `scale` takes the metric's number to 0 to 10.
+    `package` is imported to check that an environment is complete, `requirements` are installed there by pip.
+    `needs_reference` is None if a reference is optional. `scale` maps the metric's value to 0 to 10.
     """
 
     title: str
@@ -85,7 +85,7 @@ METRIC_KINDS: Mapping[str, MetricKind] = {
 
 
 class WorkerFailure(Exception):
-    """A metric's process gave no scores: `is_late`, or it died or said why. The message is the cause."""
+    """A metric's process returned no scores: a timeout (`is_late`), a crash or an error. The message is the cause."""
 
     def __init__(self, cause: str, is_late: bool = False) -> None:
         super().__init__(cause)
@@ -93,7 +93,7 @@ class WorkerFailure(Exception):
 
 
 def environment_of(name: str) -> Path:
-    """Where `grrm scorer install` puts a metric's environment if it is not told where: here, `.venv-NAME`."""
+    """Default folder of a metric's environment for `grrm scorer install`: `.venv-NAME` in the current folder."""
     return Path(f".venv-{name}")
 
 
@@ -103,10 +103,10 @@ def install_command(name: str, folder: Path) -> str:
 
 
 class MetricWorker:
-    """The process of one metric, started when it is first asked, and again after it died or was too late.
+    """The process of one metric, started on first use, and restarted after a crash or a timeout.
 
-    A call that is late kills the process: what it was stuck in would hold up the next call. Not thread-safe. Raises
-    UserError, when built, for an environment that is not there, and for a metric without a model.
+    A timeout kills the process, which would block the next call otherwise. Not thread-safe. The constructor raises
+    UserError for a missing environment, and for a metric without a model.
     """
 
     def __init__(self, name: str, environment: Path, model: str | None = None, batch_size: int = 16) -> None:
@@ -123,11 +123,11 @@ class MetricWorker:
 
     @property
     def how_to_install(self) -> str:
-        """The remedy where its environment is missing or not whole."""
+        """The remedy if its environment is missing or incomplete."""
         return f"create it with `{install_command(self._name, self._environment)}`"
 
     def start(self, deadline_s: float) -> None:
-        """Load the model, unless that is done. Raises WorkerFailure when it is not there in time or cannot be."""
+        """Load the model, unless it is loaded. Raises WorkerFailure if that fails or times out."""
         if self._process is not None and self._process.is_alive:
             return
         self.close()
@@ -140,7 +140,7 @@ class MetricWorker:
             raise WorkerFailure(str(answer.get("error", "it does not say that it is ready")))
 
     def score(self, rows: Sequence[Row], deadline_s: float) -> list[float]:
-        """One number of the metric per row, order kept, NaN included. Raises WorkerFailure."""
+        """One value of the metric per row, order kept, NaN included. Raises WorkerFailure."""
         until = time.monotonic() + deadline_s
         self.start(deadline_s)
         assert self._process is not None
@@ -157,7 +157,7 @@ class MetricWorker:
         raise WorkerFailure(f"it answered {n_scores} scores for {len(rows)} rows")
 
     def close(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process."""
         if self._process is not None:
             self._process.kill()
             self._process = None
@@ -172,7 +172,7 @@ class MetricWorker:
 
 
 class _Process:
-    """A process that is spoken to in lines of JSON; it ends with this one."""
+    """A process with a protocol of JSON lines; it ends with this one."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._log = tempfile.TemporaryFile(prefix="grrm-metric-")  # noqa: SIM115 - as long as the process
@@ -189,7 +189,7 @@ class _Process:
         return self._popen.poll() is None
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Write a line; one that the process no longer reads is noticed when its answer does not come."""
+        """Write a line; if the process no longer reads, the missing answer is noticed later."""
         assert self._popen.stdin is not None
         with contextlib.suppress(OSError):
             self._popen.stdin.write(json.dumps(message).encode("ascii") + b"\n")

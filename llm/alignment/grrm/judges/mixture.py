@@ -1,4 +1,4 @@
-"""Several judges as one: asked at the same time, each with its own deadline and fallback, and mixed group by group."""
+"""A mixture of judges: they run in parallel, each with its own deadline and fallback; scores are mixed per group."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Answer = tuple[Verdict, PartVerdict]  # a judge's own verdict, and what it is in
 class Part:
     """A judge of a mixture.
 
-    With `deadline_s` it runs in a thread of its own, beside the others, and a call that is late leaves its groups
-    JUDGE_TIMEOUT; without, it is asked in the caller's thread. A reward server that gives no answer leaves them
-    JUDGE_UNREACHABLE. `fallback` is asked about the groups on which the judge failed. Where there is none, or it fails
-    too, the group is scored without this part, unless the part is `required`: then what it did not score has no score.
+    With `deadline_s` it runs in its own thread, in parallel with the others, and on a timeout its groups are
+    JUDGE_TIMEOUT; without, it runs in the caller's thread. If a reward server does not respond they are
+    JUDGE_UNREACHABLE. `fallback` judges the groups on which the judge failed. Without one, or if it fails too, the
+    group is scored without this part, unless the part is `required`: then candidates it did not score have no score.
     """
 
     judge: Judge
@@ -41,7 +41,7 @@ class Part:
             self._thread = CallThread(f"judge {self.name}")
 
     def begin(self, groups: Sequence[Group]) -> Callable[[], list[Answer]]:
-        """Ask about the groups; what is returned waits for the answers, one per group in order."""
+        """Start judging the groups; the returned function waits for the answers, one per group in order."""
         answers = self._begin(groups)
 
         def wait() -> list[Answer]:
@@ -94,7 +94,7 @@ class Part:
 
 @dataclass
 class MixtureJudge:
-    """`parts` as one judge: see `rewards.mixing.mix`. A verdict's `parts` hold what each of them said."""
+    """`parts` as one judge: see `rewards.mixing.mix`. A verdict's `parts` hold their individual verdicts."""
 
     parts: Sequence[Part]
     name: str = "mixture"
@@ -105,7 +105,7 @@ class MixtureJudge:
         return self.begin(groups)()
 
     def begin(self, groups: Sequence[Group]) -> Callable[[], list[Verdict]]:
-        """Ask the judges that have a deadline; what is returned asks the others and waits for all verdicts."""
+        """Start the judges that have a deadline; the returned function runs the others and waits for all verdicts."""
         waiting = [(part, part.begin(groups)) for part in self.parts]
 
         def wait() -> list[Verdict]:
@@ -119,7 +119,7 @@ class MixtureJudge:
         return wait
 
     def _tell(self, name: str, column: Sequence[PartVerdict]) -> None:
-        """One line when a part begins to fail, or fails in another way, and one when it answers again."""
+        """Log one line when a part starts to fail, or fails in another way, and one when it recovers."""
         bad = [part for part in column if part.fell_back or failed(part.statuses)]
         causes = Counter(status.value for part in bad for status in part.statuses if failed([status]))
         trouble = ", ".join(sorted(causes)) or ("its fallback answers" if bad else "")

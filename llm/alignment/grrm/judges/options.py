@@ -26,7 +26,7 @@ class SQMOptions:
     """Options of every generative judge; a wrong type or value raises UserError.
 
     `prompt_length` and `max_new_tokens` limit the judge's prompt and reply, in its tokens: a longer prompt gives the
-    status TOO_LONG, a longer reply is drawn again. `mode` is the grammar of replies. The first reply is drawn at
+    status TOO_LONG, a longer reply is resampled. `mode` is the grammar of replies. The first reply is sampled at
     `temperature`, up to `retries` more at `retry_temperature`.
     """
 
@@ -52,7 +52,7 @@ class SQMOptions:
             raise UserError("Judge option 'top_p' is 0; give a number above 0, at most 1.")
 
     def sampling(self) -> JudgeSampling:
-        """The part of the options that says how replies are drawn."""
+        """The sampling options."""
         return JudgeSampling(
             self.temperature, self.top_p, self.max_new_tokens, self.retries, self.retry_temperature, self.seed
         )
@@ -66,7 +66,7 @@ class SQMOptions:
 
 @dataclass(frozen=True)
 class RubricOptions(SQMOptions):
-    """Options of the rubric judge: as RRM draws, an unreadable reply again up to three times, hotter."""
+    """Options of the rubric judge: as in RRM, unparsable replies are resampled up to three times."""
 
     max_new_tokens: int = 2048
     retries: int = 3
@@ -152,7 +152,7 @@ class RewardModelOptions:
     """Options of a judge that is a reward model; a wrong type or value raises UserError.
 
     `prompt_type` is the translation prompt that it was trained with, `batch_tokens` how many tokens of groups go
-    through it at once. Without `any_language_pair`, language pairs that it was not trained on get no score.
+    are batched together. Without `any_language_pair`, language pairs that it was not trained on get no score.
     """
 
     prompt_type: MTPromptType = "Tower"
@@ -171,7 +171,7 @@ class LearnedMetricOptions:
     """Options of a learned metric; a wrong type or value raises UserError.
 
     `environment` is the folder of the environment that `grrm scorer install` made, "" for `.venv-NAME` here;
-    `batch_size` is how many texts go through the metric at once.
+    `batch_size` is the number of texts per batch.
     """
 
     environment: str = ""

@@ -1,4 +1,4 @@
-"""Against position bias: a group is judged in several seeded orders of its candidates, and the scores are averaged."""
+"""Mitigation of position bias: a group is judged in several seeded orders of its candidates; scores are averaged."""
 
 from __future__ import annotations
 

@@ -27,10 +27,9 @@ def is_plug_in(name: str) -> bool:
 class PlugInJudge:
     """Verdicts from `function`, called with all groups of a step and with `options` as keyword arguments.
 
-    An async function runs in an event loop of its own, so it can ask about all groups at once. One that cannot reach
-    what it asks (OSError, as the HTTP libraries raise) leaves its groups JUDGE_UNREACHABLE, one that waited too long
-    (TimeoutError) JUDGE_TIMEOUT; every other exception is a defect of the function and goes through. So does an answer
-    that does not fit the groups, as ValueError.
+    An async function runs in its own event loop, so it can process all groups concurrently. On OSError, which HTTP
+    libraries raise, its groups are JUDGE_UNREACHABLE, on TimeoutError JUDGE_TIMEOUT; every other exception is a bug of
+    the function and propagates. An answer that does not fit the groups raises ValueError.
     """
 
     function: JudgeFunction

@@ -1,4 +1,4 @@
-"""A judge for each kind of task: groups go where their data source sends them."""
+"""A judge for each kind of task: groups are routed by their data source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an argument file says of the judges of a mixture: read and checked before any of them is opened."""
+"""The judges of a mixture in an argument file: parsed and validated before any of them is opened."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class JudgeSource(BaseModel):
     on_failure: Literal["leave_out", "unscored"] = "leave_out"
     fallback: JudgeSource | None = None
     route: str = ""  # the kind of rows that it judges, where a run has several; "" stands for translations
-    gates: dict[str, Any] = {}  # what a candidate must pass before the judge, or its fallback, is asked
+    gates: dict[str, Any] = {}  # checks that a candidate must pass before it is judged, also by the fallback
 
     @model_validator(mode="before")
     @classmethod
@@ -53,24 +53,24 @@ class JudgeSource(BaseModel):
 
     @property
     def title(self) -> str:
-        """What metrics and dumps call it."""
+        """Its name in metrics and dumps."""
         return self.name or self.judge
 
     @property
     def is_outside(self) -> bool:
-        """True where another process, or code that is not ours, answers: such a judge has a deadline."""
+        """True if it runs in another process, or is user code: such a judge has a deadline."""
         if self.judge in GENERATIVE_JUDGES:
             return not self.writes_here
         return self.judge in (SERVER, *METRIC_KINDS) or is_plug_in(self.judge)
 
     @property
     def writes_here(self) -> bool:
-        """True where the judge's own checkpoint writes its replies in the process that opens the mixture."""
+        """True if the judge generates from a checkpoint in the process that opens the mixture."""
         return self.judge in GENERATIVE_JUDGES and not self.urls
 
     @property
     def needs_device(self) -> bool:
-        """True where it, or its fallback, writes here: nothing else may have the device meanwhile."""
+        """True if it, or its fallback, generates in this process: nothing else may use the device at that time."""
         return self.writes_here or (self.fallback is not None and self.fallback.needs_device)
 
     @property
@@ -122,7 +122,7 @@ def _message(error: ValidationError) -> str:
 
 
 def _mistakes(source: JudgeSource) -> list[str]:
-    """What is wrong with a source and its fallback, one sentence each."""
+    """The errors of a source and its fallback, one sentence each."""
     checks = (_check_name, _check_settings, _check_options, _check_urls, lambda one: read_gates(one.gates))
     found = []
     for check in checks:
@@ -145,7 +145,7 @@ def _check_name(source: JudgeSource) -> None:
 
 
 def _check_settings(source: JudgeSource) -> None:
-    """Refuses settings that would have no effect, and asks for those without which the judge cannot be opened."""
+    """Errors for settings without effect, and for missing settings that the judge needs."""
     judge = source.judge
     allowed: tuple[str, ...] = ()
     if judge == SERVER:

@@ -22,11 +22,11 @@ class SQMJudge:
     """Scores each distinct translation on its own with a generative judge behind `generator`.
 
     Settings as for the group judge. A candidate whose prompt exceeds `prompt_length` tokens is TOO_LONG, one whose
-    replies stay unreadable JUDGE_UNPARSABLE, one that a generator marks as failed JUDGE_TIMEOUT or JUDGE_UNREACHABLE;
+    replies stay unparsable JUDGE_UNPARSABLE, one that a generator marks as failed JUDGE_TIMEOUT or JUDGE_UNREACHABLE;
     the others keep their scores. There is no ranking, and the verdict's `analysis` holds the last reply about each
     candidate under its id.
 
-    Judges that ask something else about one candidate at a time replace `prompt_of`, `imitates_prompt` and `read`.
+    Other judges of one candidate at a time override `prompt_of`, `imitates_prompt` and `read`.
     """
 
     needs_reference: ClassVar[bool] = False  # a group without one is MISSING_REFERENCE
@@ -63,7 +63,7 @@ class SQMJudge:
         return sqm_prompt(task.source, text, task.src_lang, task.trg_lang, fence_for([task.source, text]))
 
     def imitates_prompt(self, text: str) -> bool:
-        """True if a candidate's text could pass for a part of the prompt although the guard lets it through."""
+        """True if a candidate's text could be mistaken for a part of the prompt although the guard accepts it."""
         return False
 
     def read(self, reply: str) -> float | Rejection:

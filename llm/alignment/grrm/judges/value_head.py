@@ -28,12 +28,11 @@ class GroupScorer(Protocol):
 class RewardModelJudge:
     """Scores 0 to 10 from the numbers of a reward model: score = clip(5 + s - mean of s over the group's samples).
 
-    Only differences within a group mean something to a model that was trained on them, so they are kept as they are (a
-    ranker's unit is ten points of chrF, as that of a text metric's score); what falls outside is clipped and counted,
-    and the ranking is that of the numbers. Copies count in the mean and score as their original; with `show_copies`
-    the model is shown them too. A blank translation is UNPARSABLE_CANDIDATE, a number that is not finite
-    JUDGE_UNPARSABLE; where less than two distinct translations have a number, nothing can be compared:
-    SINGLE_CANDIDATE.
+    The model is trained on differences within a group, so only these are meaningful and they are not rescaled (a
+    ranker's unit is ten points of chrF, as that of a text metric's score). Scores out of range are clipped and counted;
+    the ranking uses the raw outputs. Copies count in the mean and score as their original; with `show_copies` the model
+    is shown them too. A blank translation is UNPARSABLE_CANDIDATE, a non-finite output JUDGE_UNPARSABLE; if fewer than
+    two distinct translations have an output, nothing can be compared: SINGLE_CANDIDATE.
     """
 
     scorer: GroupScorer

@@ -1,4 +1,4 @@
-"""A rule and a verifier as one judge of answers: the verifier is asked where the rule does not decide (TinyV, RRM)."""
+"""A rule and a verifier as one judge of answers: the verifier is used where the rule does not decide (TinyV, RRM)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from grrm.rewards.verified import VerifierMix
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What an answer is measured by: the true answer, and the criteria where a rubric judge is asked."""
+    """Ground truth of a question: the true answer, and the criteria for a rubric judge."""
 
     answer: str
     criteria: str | None = None
@@ -35,13 +35,13 @@ def read_truth(reference: str) -> Truth:
 
 @dataclass
 class VerifiedJudge:
-    """Scores answers by `mix` of what `rule` and `verifier` say, times 10.
+    """Scores answers by `mix` of the results of `rule` and `verifier`, times 10.
 
-    `verifier` is any judge of one candidate at a time (VerifierJudge, RubricJudge): its reference is the criteria where
-    the truth has some, else the true answer. It is shown the answer that the rule found, or with `shows_solution` the
-    whole candidate. A candidate without an answer is UNPARSABLE_CANDIDATE where the verifier would have to be asked
-    about it; one whose verifier gave no score has the verifier's status. So right answers keep their reward while a
-    verifier is down, where the mix is `addon`. A group without a reference is MISSING_REFERENCE.
+    `verifier` is any judge of one candidate at a time (VerifierJudge, RubricJudge): its reference is the criteria if
+    the truth has some, else the true answer. It is shown the answer that the rule extracted, or with `shows_solution`
+    the whole candidate. A candidate without an answer is UNPARSABLE_CANDIDATE if it would need the verifier; one
+    without a score from the verifier has the verifier's status. With the mix `addon`, correct answers thus keep their
+    reward while a verifier is down. A group without a reference is MISSING_REFERENCE.
     """
 
     verifier: Judge
@@ -64,7 +64,7 @@ class VerifiedJudge:
         ]
 
     def _by_rule(self, group: Group) -> list[RuleResult | None]:
-        """The rule's result of each candidate; None for one that there is nothing to say of."""
+        """The rule's result of each candidate; None for one without a result."""
         if group.task.reference is None:
             return [None] * len(group.candidates)
         truth = read_truth(group.task.reference).answer
@@ -74,7 +74,7 @@ class VerifiedJudge:
         ]
 
     def _question(self, group: Group, results: Sequence[RuleResult | None]) -> Group:
-        """The candidates that the verifier is to be asked about, as it is to see them."""
+        """The candidates for the verifier, in the form that it is shown."""
         truth = read_truth(group.task.reference or "")
         shown = tuple(
             replace(candidate, translation=text)

@@ -20,11 +20,11 @@ from grrm.judges.sqm import SQMJudge
 
 @dataclass
 class VerifierJudge(SQMJudge):
-    """Gives each distinct answer 10 where it is right and 0 where it is wrong.
+    """Scores each distinct answer 10 if it is correct, else 0.
 
     The task's source is the question, its reference the true answer; a group without one is MISSING_REFERENCE, an
-    answer with a tag of the prompt UNSAFE_CANDIDATE. A reply that says neither or both is drawn again. `mode` "compat"
-    reads as the original, for which every reply without `true` says false. Otherwise like `SQMJudge`.
+    answer with a tag of the prompt UNSAFE_CANDIDATE. A reply with neither or both is resampled. `mode` "compat" parses
+    like the original, which takes every reply without `true` as false. Otherwise like `SQMJudge`.
     """
 
     guard: Guard = UNFENCED
