@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.overlong import OverlongConfig
 from grrm.rewards.shaping import ShapingConfig
 from grrm.rl import reward_sources
-from grrm.rl.reward_sources import await_reward_server, build_rewarder
+from grrm.rl.reward_sources import await_judges, await_reward_server, build_rewarder
 from grrm.rl.reward_stage import RewardStage, RowRewardStage
 
 
@@ -199,3 +200,50 @@ def test_server_that_starts_late_is_waited_for_with_a_word(row_server, monkeypat
     await_reward_server(settings(reward_server=row_server.url), DataRanks(0, 1))
     assert "is not ready (the connection was refused); waiting up to 3 s" in caplog.text
     assert attempts == [1.0, 2.0]
+
+
+def of_answers(url, **changes):
+    source = {"judge": "rule+rubric", "route": "tinyv", "urls": [url], "deadline_s": 10, **changes}
+    sources = [{"judge": "chrf"}, source]
+    return settings(use_rm_server=False, reward_server=None, reward_routes={}, reward_sources=sources)
+
+
+@pytest.fixture
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_a_judges_server_that_loads_its_model_for_long_is_waited_for(free_port, caplog):
+    class Models(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = b'{"object": "list", "data": [{"id": "rubric-7b"}]}'
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args) -> None: ...
+
+    servers = []
+
+    def listen():
+        servers.append(ThreadingHTTPServer(("127.0.0.1", free_port), Models))
+        servers[0].serve_forever(0.02)
+
+    late = threading.Timer(1.0, listen)
+    late.start()
+    await_judges(of_answers(f"http://127.0.0.1:{free_port}/v1"), DataRanks(0, 1))
+    servers[0].shutdown()
+    servers[0].server_close()
+    late.join()
+    assert "which model it has, attempt 1" in caplog.text
+
+
+def test_a_judges_server_that_never_comes_is_told_before_training(free_port):
+    url = f"http://127.0.0.1:{free_port}"
+    with pytest.raises(UserError, match=rf"judge rule\+rubric: server {url} was not ready within 0.3 s"):
+        await_judges(of_answers(url, deadline_s=0.3), DataRanks(0, 1))
+    await_judges(of_answers(url, deadline_s=0.3, fallback="consensus"), DataRanks(0, 1))
+    await_judges(settings(use_rm_server=False, reward_server=None), DataRanks(0, 1))

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import paddle
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import yaml
+from support.completions_server import CompletionsServer
 from support.rl_processes import ROOT, TinyWorld, entry_command, environment, metrics_of, rollouts_of
 from support.rolled import rolled_group
 
 from grrm.config import RLConfig, load_config
+from grrm.data.answers import convert_answers
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
@@ -104,6 +110,33 @@ def test_rows_of_several_kinds_are_rewarded_by_their_own_judges(world: TinyWorld
     assert step["data/translation/frac_groups"] == 0.4
     assert step["data/polaris_tinyv/frac_groups"] == 0.2
     assert {"data/grade/frac_unscored", "data/anything/response_length_mean"} <= set(step)
+
+
+# What the page sizes for 7B models; `config_of` has a tiny run's.
+SIZES = {"global_batch_size", "global_mini_batch_size", "rollout_n", "max_prompt_len", "max_dec_len"}
+
+
+def test_the_argument_file_of_the_page_of_commands_runs(world: TinyWorld, tmp_path: Path) -> None:
+    page = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    values = yaml.safe_load(block)
+    (source,) = values.pop("reward_sources")
+    asked = {"question": "2 + 2?", "criteria": "10 for 4"}
+    row = {"data_source": "polaris_tinyv", "prompt": [{"role": "user", "content": "2 + 2?"}], "extra_info": asked}
+    rows = pa.Table.from_pylist([row | {"reward_model": {"ground_truth": "4"}}] * 5)
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    values["train_datasets"] = str(tmp_path / values["train_datasets"])
+    convert_answers(tmp_path / "rows.parquet", Path(values["train_datasets"]))
+    settings = {name: str(value) for name, value in values.items() if name not in SIZES}
+    server = CompletionsServer(lambda body, _: "Total Score: 8/10")
+    try:
+        train(config_of(world, tmp_path / "out", source | {"urls": [server.url]}, **settings))
+    finally:
+        server.close()
+    assert "Scoring Criteria:\n10 for 4\n" in server.requests[0]["prompt"]
+    scores = {one["score"] for group in rollouts_of(tmp_path / "out") for one in group["candidates"]}
+    assert scores <= {8.0, None}
+    assert 8.0 in scores
 
 
 def answers(texts) -> Group:

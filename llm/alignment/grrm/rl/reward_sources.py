@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import logging
+import sys
+import time
 from collections.abc import Callable, Sequence
 
 from grrm.config import RLConfig
 from grrm.config.keys.reward import RewardConfig
+from grrm.engine.server_calls import WHICH_MODEL, GenerationServerError, ServerCalls
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
 from grrm.inference.judge_sources import Process, ServerJudge, open_mixture
 from grrm.inference.reward_scoring import open_reward_judge
-from grrm.judges.building import build_judge
+from grrm.judges.building import GENERATIVE_JUDGES, build_judge
 from grrm.judges.gated import GatedJudge
 from grrm.judges.interface import Judge
 from grrm.judges.options import RewardModelOptions
 from grrm.judges.routed import RoutedJudge
-from grrm.judges.sources import JudgeSource, read_sources
+from grrm.judges.sources import DEADLINE_S, JudgeSource, read_sources
 from grrm.parallel.collective import run_together
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.bearer import token_from_file
@@ -138,6 +141,38 @@ def await_reward_server(config: RewardConfig, ranks: DataRanks) -> None:
             _wait_until_ready(client, min(STARTUP_S, config.reward_deadline_s))
 
     run_together("looking for the reward server", wait, ranks, (UserError,))
+
+
+def await_judges(config: RewardConfig, ranks: DataRanks) -> None:
+    """Return once every server that a generative judge of `reward_sources` asks says which model it has.
+
+    A server that is still loading its model has as long as one call of the judge. One that nobody waits for has a
+    fallback. Raises CollectiveFailure on every rank together.
+    """
+    sources = read_sources(config.reward_sources) if config.reward_sources else ()
+    asked = [one for one in sources if one.judge in GENERATIVE_JUDGES and one.urls and one.fallback is None]
+
+    def wait() -> None:
+        for source in asked:
+            _wait_for_models(source, source.seconds or DEADLINE_S)
+
+    if asked:
+        run_together("looking for the judges' servers", wait, ranks, (UserError,))
+
+
+def _wait_for_models(source: JudgeSource, seconds: float) -> None:
+    token = None if source.token_file is None else token_from_file(source.token_file, f"token_file of {source.title}")
+    calls = ServerCalls(source.urls, token=token, deadline_s=seconds, attempts=sys.maxsize, backoff_max_s=10)
+    try:
+        answers = calls.ask_each(calls.pool.urls, WHICH_MODEL, time.monotonic() + seconds)
+    finally:
+        calls.close()
+    for url, answer in answers.items():
+        if isinstance(answer, GenerationServerError) and answer.unanswered in ("timeout", "unreachable"):
+            raise UserError(
+                f"judge {source.title}: server {url} was not ready within {seconds:g} s ({answer.cause}): start it, or "
+                "correct urls"
+            )
 
 
 def _wait_until_ready(client: RewardClient, timeout_s: float) -> None:

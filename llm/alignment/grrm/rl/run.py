@@ -34,7 +34,7 @@ from grrm.rl.experience_maker import ExperienceMaker
 from grrm.rl.held_out import Decoding, HeldOut, StopWhenNoBetter
 from grrm.rl.losses.config import PolicyLossConfig
 from grrm.rl.micro_batches import pack_tokens
-from grrm.rl.reward_sources import await_reward_server, build_rewarder, check_routed, judges_by_phase
+from grrm.rl.reward_sources import await_judges, await_reward_server, build_rewarder, check_routed, judges_by_phase
 from grrm.rl.reward_stage import shaping_config
 from grrm.rl.rollout import RolloutWorker
 from grrm.rl.rollout_ahead import read_drawn
@@ -83,6 +83,7 @@ def train(config: RLConfig) -> None:
     tokenizer = load_tokenizer(config.actor_model_name_or_path)
     await_reward_server(config, ranks.processes())
     prompts = read_prompts(config, config.train_datasets, tokenizer)
+    await_judges(config, ranks.processes())
     plan = batch_plan(config, ranks.size, len(prompts))
     args.gradient_accumulation_steps = plan.gradient_accumulation_steps
     assert plan.optimizer_steps is not None  # the number of prompts is known
