@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from support.fused_reference import reference_operators
 from support.tiny_models import build_model
 
 from grrm.engine.api import SamplingParams
+from grrm.engine.paddle import divided
+from grrm.engine.paddle.decoder import cache_length
 from grrm.engine.paddle.divided import DividedEngine, as_first_rank
 from grrm.engine.paddle.gpu_decoder import GpuDecoder
 from grrm.errors import UserError
@@ -55,6 +58,14 @@ def fused_logits(part: Any) -> list[list[float]]:
     return [logits.numpy()[0].tolist() for logits in (first, second)]
 
 
+def in_little_memory(part: Any, rank: int) -> dict[str, Any]:
+    """What is drawn, and how many sequences ran at a time, where rank 0 has room for four and rank 1 for two."""
+    engine = DividedEngine(part, max_num_seqs=4, max_cache_bytes=None, memory_fraction=1.0)
+    whole = cache_length(list(chain(*PROMPTS)), PARAMS, part.config.max_position_embeddings)
+    divided.free_memory_bytes = lambda: (4 - 2 * rank) * engine._decoder.cache_bytes(whole)
+    return {"drawn": drawn(engine, PROMPTS[rank], 100 * rank), "running": engine.cache_use.most_running}
+
+
 def refusal(engine: DividedEngine, prompts: list[list[int]]) -> str:
     """What `generate` raises."""
     try:
@@ -80,6 +91,7 @@ def main(folder: Path, kind: str) -> None:
     engine = DividedEngine(part, max_num_seqs=4)
     found: dict[str, Any] = {"all": drawn(engine, PROMPTS[rank], 100 * rank)}
     found["alone"] = drawn(engine, PROMPTS[0] if rank == 1 else [], 0)
+    found["in little memory"] = in_little_memory(part, rank)
     found["refused"] = refusal(engine, [[part.config.vocab_size]] if rank else [[1]])
     found["fused"] = fused_logits(part)
     if rank == 0:  # the others do not notice it by themselves

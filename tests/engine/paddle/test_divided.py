@@ -27,6 +27,8 @@ def test_every_rank_gets_the_completions_of_its_own_prompts_as_one_process_draws
     ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1)]
     for rank, found in enumerate(ranks):
         assert_same(found["all"], drawn(engine, PROMPTS[rank], 100 * rank))
+        assert_same(found["in little memory"]["drawn"], drawn(engine, PROMPTS[rank], 100 * rank))
+        assert found["in little memory"]["running"] == 2, "as many as the rank with the least memory has room for"
         refused = f"outside the model's vocabulary of {model.config.vocab_size}"
         assert refused in found["refused"], "also where the other rank asked"
         assert "not finite" in found["diverged"], "also where only the first rank finds it"
