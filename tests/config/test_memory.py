@@ -165,6 +165,21 @@ def test_the_suggested_layout_fits_and_every_smaller_one_does_not():
     )
 
 
+def test_a_tensor_rank_samples_from_whole_weights_or_from_its_part():
+    shape = model_shape("Qwen2.5-0.5B")
+    file = FOLDER / "grpo_grrm_tiny_argument.yaml"
+    config = prepare(RLConfig, file, (), Launch("cpu", 2), check_machine=False).config
+    packed = 4 * shape.numbers()  # in the layout of the BLAS
+
+    def copied(layout: Layout) -> int:
+        parts = memory_of(config, shape, layout, Workload.of(config, layout.rows)).rollout
+        return sum(part.size for part in parts if part.name == "weights for rollouts")
+
+    assert copied(Layout()) == packed
+    assert copied(Layout(tensor=2)) == packed + 4 * shape.numbers()
+    assert copied(Layout(tensor=2, together=True)) == 0
+
+
 ON_CPU = {"device": "cpu", "use_flash_attention": "false", "use_fused_rms_norm": "false", "use_fused_rope": "false"}
 
 

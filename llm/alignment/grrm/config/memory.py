@@ -244,11 +244,13 @@ def _rollout(
 
 
 def _copied(config: StageConfig, n: int, layout: Layout, formats: Formats) -> int:
-    """What the engine of a rank that samples alone copies of the policy's `n` weights."""
-    if formats.device == "cpu":
-        width = 1 if isinstance(config, RLConfig) and config.rollout_quant_type else 2 if config.bf16 else 4
-        return n * width if n * 4 <= MOST_PACKED else 0
-    return n * formats.weight if layout.tensor > 1 else 0
+    """What the engine of a rank that samples alone copies of the policy's `n` weights: all of them, where a rank trains
+    a part, and on a CPU those in the layout of the BLAS."""
+    whole = n * formats.weight if layout.tensor > 1 else 0
+    if formats.device == "gpu" or n * 4 > MOST_PACKED:
+        return whole
+    width = 1 if isinstance(config, RLConfig) and config.rollout_quant_type else 2 if config.bf16 else 4
+    return whole + n * width
 
 
 def _judges(judges: Iterable[JudgeModel], formats: Formats, *, parked: bool) -> Iterator[Part]:
