@@ -17,7 +17,8 @@ from grrm.config.key import keys_of
 from grrm.config.model_shape import MODEL_TYPES
 from grrm.engine.options import FASTDEPLOY_OPTIONS
 from grrm.errors import UserError
-from grrm.judges.options import GQMOptions
+from grrm.judges.options import GQMOptions, RuleRubricOptions
+from grrm.judges.sources import JudgeSource
 from grrm.models.checkpoint import check_checkpoint
 from grrm_reward_server.settings import Settings
 
@@ -26,15 +27,21 @@ CODE = re.compile(r"`([^`]+)`")
 TRAINING_KEYS = {name for config in (RLConfig, SFTConfig, RewardModelConfig) for name in keys_of(config)}
 OTHER_NAMES = {"grrm.rank", "grrm.translate", "run_sft.py", "run_rl.py", "A B", "model_type", "qwen2_moe"}
 OTHER_NAMES |= {"paddle.distributed.launch --gpus", "paddle.distributed.launch", "--nnodes", "append_attention"}
-OTHER_NAMES |= {"python reward_server/reward_server.py", "dataset_info.json"}
+OTHER_NAMES |= {"python reward_server/reward_server.py", "dataset_info.json", "run_reward.py", "run_dpo.py"}
+OTHER_NAMES |= {"--master", "ROLLOUT_CALC_LOG_PROBS"}
 
 GRRM_FLAGS = (
     "mt_key score_key analysis_key response_key prompt_type add_example subgroup_augment shuffle_augment testset"
 )
+EAX = """data_path output_path model_path max_new_tokens sampling_n chat_template part_id device_num force_overwrite
+src_text_key src_lang_key trg_lang_key out_key temperature top_p text_key bleurt_path ref_key mt_key inplace
+mt_texts_key min_margin valid_score_range limit_for_each_lang_pair use_sampling_num min_winner_score trg_text_key
+ref_text_key ref_lang_key to_percentile tokenizer_path max_len chosen_text_key rejected_text_key diverse_prompt"""
 LLAMA_FACTORY = """model_name_or_path flash_attn stage do_train finetuning_type deepspeed dataset template cutoff_len
 overwrite_cache preprocessing_num_workers dataloader_num_workers output_dir logging_steps save_steps plot_loss
 overwrite_output_dir report_to per_device_train_batch_size gradient_accumulation_steps learning_rate num_train_epochs
-lr_scheduler_type warmup_ratio bf16 ddp_timeout resume_from_checkpoint"""
+lr_scheduler_type warmup_ratio bf16 ddp_timeout resume_from_checkpoint val_size eval_strategy eval_steps
+per_device_eval_batch_size FORCE_TORCHRUN NNODES NODE_RANK MASTER_ADDR MASTER_PORT"""
 VERL = """TRAIN_FILES VAL_FILES TRAIN_BATCH_SIZE VAL_BATCH_SIZE MAX_PROMPT_LENGTH MAX_RESPONSE_LENGTH ACTOR_MODEL_PATH
 ACTOR_OPT_LR ACTOR_LR_SCHEDULER_TYPE ACTOR_MIN_LR_RATIO ACTOR_WARMUP_STEPS ACTOR_PPO_MINI_BSZ
 ACTOR_PPO_MICRO_BSZ_PER_GPU ACTOR_LOSS_MODE ACTOR_LOSS_AGG_MODE ACTOR_CLIP_RATIO_LOW ACTOR_CLIP_RATIO_HIGH
@@ -53,7 +60,17 @@ data.truncation actor_rollout_ref.actor.shuffle actor_rollout_ref.model.use_remo
 actor_rollout_ref.actor.use_dynamic_bsz actor_rollout_ref.ref.log_prob_use_dynamic_bsz actor_rollout_ref.ref.strategy
 actor_rollout_ref.actor.kl_loss_type actor_rollout_ref.model.enable_gradient_checkpointing
 actor_rollout_ref.actor.fsdp_config.param_offload critic.optim.lr critic.model.path critic.ppo_micro_batch_size_per_gpu
-algorithm.use_kl_in_reward trainer.logger"""
+algorithm.use_kl_in_reward trainer.logger actor_rollout_ref.rollout.log_prob_use_dynamic_bsz
+actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu actor_rollout_ref.ref.ulysses_sequence_parallel_size
+actor_rollout_ref.rollout.calculate_log_probs"""
+RRM = """BASE_MODEL MAX_EPOCHS DATASET NO_ENTROPY_LOSS_AND_KL VERIFIER_MODEL VERIFIER_SETUP VERIFIER_WEIGHT MAX_RETRIES
+ROLLOUT_BATCH_SIZE ROLLOUT_N_SAMPLE PPO_MINI_BATCH_SIZE MAX_PROMPT_LEN MAX_RESPONSE_LEN PPO_MAX_TOKEN_LEN_PER_GPU
+MAX_NUM_BATCHED_TOKENS RUN_NAME SAVED_DIR GPUS_PER_NODE data.train_files data.val_files actor_rollout_ref.actor.optim.lr
+actor_rollout_ref.actor.use_kl_loss actor_rollout_ref.actor.kl_loss_coef algorithm.kl_ctrl.kl_coef
+actor_rollout_ref.actor.fsdp_config.optimizer_offload actor_rollout_ref.rollout.gpu_memory_utilization
+critic.model.use_remove_padding critic.ppo_max_token_len_per_gpu critic.forward_max_token_len_per_gpu
+trainer.critic_warmup trainer.rollout_data_dir trainer.validation_data_dir trainer.nnodes trainer.save_freq
+trainer.test_freq trainer.resume_mode reward_model.reward_manager reward_model.tinyv_setup reward_model.tinyv_weight"""
 PADDLENLP = """FLAGS_set_to_1d=False NVIDIA_TF32_OVERRIDE=0 FLAGS_dataloader_use_file_descriptor=False
 HF_DATASETS_DOWNLOAD_TIMEOUT=1 FLAGS_gemm_use_half_precision_compute_type=False
 FLAGS_force_cublaslt_no_reduced_precision_reduction=True FLAGS_mla_use_tensorcore=0
@@ -73,8 +90,10 @@ def rows(section: str) -> list[tuple[str, str]]:
     ("section", "names"),
     [
         ("GRRM's scripts", GRRM_FLAGS),
+        ("EAX's scripts", EAX),
         ("LLaMA-Factory (cold starts)", LLAMA_FACTORY),
         ("verl's gen_rm branch (RLVR and RL)", VERL),
+        ("RRM's run_rubric.sh", RRM),
         ("PaddleNLP's RL", PADDLENLP),
     ],
 )
@@ -94,7 +113,8 @@ def options(command: click.Command) -> set[str]:
 
 def test_every_key_and_option_on_our_side_exists() -> None:
     known = TRAINING_KEYS | {*Settings.model_fields, *FASTDEPLOY_OPTIONS, *OTHER_NAMES, *options(grrm)}
-    known |= {field.name for field in dataclasses.fields(GQMOptions)}
+    known |= {field.name for of in (GQMOptions, RuleRubricOptions) for field in dataclasses.fields(of)}
+    known |= {*JudgeSource.model_fields}
     for section in re.findall(r"^## (.+)$", PAGE, re.MULTILINE):
         for _, here in rows(section):
             for code in CODE.findall(here):
