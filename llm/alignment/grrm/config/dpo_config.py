@@ -21,16 +21,16 @@ class PreferenceConfig(Section):
 
     model_name_or_path: str = key(
         None,
-        "folder of the policy to go on from, which is the reference too",
+        "folder of the initial policy, also used as the reference",
         names="model",
         required="give the folder of the policy to go on from",
     )
     tokenizer_name_or_path: str | None = key(None, "folder of the tokenizer", means="model_name_or_path", names="model")
-    dpo_loss: Literal["sigmoid", "hinge", "ipo"] = key("sigmoid", "what is made of a pair's difference")
-    dpo_beta: float = key(0.1, "how much of the reference's likelihood counts", gt=0, le=10**3)
-    dpo_label_smoothing: float = key(0.0, "share of pairs taken for the wrong way round; sigmoid only", ge=0, le=0.5)
+    dpo_loss: Literal["sigmoid", "hinge", "ipo"] = key("sigmoid", "loss function of a pair's log-ratio difference")
+    dpo_beta: float = key(0.1, "DPO's beta, strength of the KL constraint to the reference", gt=0, le=10**3)
+    dpo_label_smoothing: float = key(0.0, "label smoothing: assumed share of swapped pairs; sigmoid only", ge=0, le=0.5)
     sft_loss_ratio: float = key(
-        0.0, "weight of the negative log-likelihood of a chosen token, beside the pairs", ge=0, le=10**3
+        0.0, "weight of an additional SFT loss on the chosen responses, per token", ge=0, le=10**3
     )
 
 

@@ -19,13 +19,17 @@ class SupervisedConfig(Section):
 
     title: ClassVar[str] = "Supervised training"
 
-    model_name_or_path: str | None = key(None, "folder or name of the model to go on from", names="model")
+    model_name_or_path: str | None = key(None, "folder or name of the initial model", names="model")
     init_from_config: str | None = key(None, "JSON file of a model configuration to train from scratch", names="file")
     tokenizer_name_or_path: str | None = key(None, "folder of the tokenizer", means="model_name_or_path", names="model")
     max_length: int = key(
-        2048, "longest row of prompt and response; others are left out and counted", unit="tokens", ge=1, le=10**7
+        2048,
+        "maximum length of prompt and response; longer rows are skipped and counted",
+        unit="tokens",
+        ge=1,
+        le=10**7,
     )
-    train_on_prompt: bool = key(False, "the loss covers the prompt's tokens too, not the response's alone")
+    train_on_prompt: bool = key(False, "compute the loss on prompt tokens as well")
 
 
 class SFTConfig(

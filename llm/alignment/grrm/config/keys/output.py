@@ -82,7 +82,7 @@ class CheckpointConfig(Section):
         False,
         "resume without the optimizer state",
         by=refused(
-            "a resumed run goes on with its optimizer; give the checkpoint as the model to start from its weights "
+            "a resumed run continues with its optimizer; give the checkpoint as the model to start from its weights "
             "alone",
             None,
         ),

@@ -189,7 +189,7 @@ class BatchConfig(Section):
     )
     per_device_value_batch_size: int = key(-1, "rows per batch of the critic", by=switch("there is no critic"))
     per_device_prompt_batch_size: int = key(
-        16, "prompts per step", by=switch("global_batch_size decides how many prompts a rollout draws", off=())
+        16, "prompts per step", by=switch("global_batch_size sets the prompts per rollout", off=())
     )
     use_remove_padding: bool = key(
         False,
