@@ -11,9 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.completions_server import CompletionsServer
+from support.documented import commands_of
 from support.metric_environments import BLEURT, install, make_environment
 
-PAGE = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
+PAGE_PATH = Path(__file__).parents[2] / "docs" / "commands.md"
+PAGE = PAGE_PATH.read_text(encoding="utf-8")
 RUNNABLE = [block for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) if "llm/alignment" not in block]
 WORDS = ["one", "two", "three", "four", "five", "six"]
 
@@ -89,6 +91,29 @@ def test_commands_of_the_page_run(block, tmp_path):
     made = [word for word in re.findall(r"[\w.]+\.(?:jsonl|parquet)\b", block) if (tmp_path / word).is_file()]
     assert made
     assert all((tmp_path / name).stat().st_size for name in made)
+
+
+# What needs GPUs, or is a whole run of its own: the argument file, and the test that has it.
+RUN_ELSEWHERE = {
+    "polaris.yaml": "tests/rl/test_routes_run.py",
+    "reinforce_plus_plus_grrm_argument.yaml": "tests/config/test_shipped_configs.py",
+}
+
+
+def argument_file(command):
+    return next(Path(word).name for word in command.words if word.endswith(".yaml"))
+
+
+def test_training_commands_are_those_of_pages_that_are_run_line_by_line():
+    docs = PAGE_PATH.parent
+    of_page, of_others = (
+        {argument_file(one) for path in paths for one in commands_of(path) if "llm/alignment" in one.text}
+        for paths in ((PAGE_PATH,), [docs / f"{name}.md" for name in ("recipe", "eax", "answers")])
+    )
+    assert of_page - of_others == set(RUN_ELSEWHERE)
+    for name, test in RUN_ELSEWHERE.items():
+        said = (docs.parent / test).read_text(encoding="utf-8")
+        assert name in said or "commands.md" in said
 
 
 def test_every_document_has_commands_that_are_run():
