@@ -55,8 +55,9 @@ def inside(judge: Path) -> dict[str, str]:
         (1, {}),
         (2, {}),
         (2, {"tensor_parallel_degree": "2"}),
+        (2, {"tensor_parallel_degree": "2", "rollout_tensor_parallel_degree": "2"}),
     ],
-    ids=["one process", "two data ranks", "two tensor ranks"],
+    ids=["one process", "two data ranks", "two tensor ranks", "two that sample together"],
 )
 def test_rewards_are_those_of_the_reward_server(
     lettered: TinyWorld, judge: Path, served: Path, tmp_path: Path, n_ranks: int, settings: dict[str, str]
