@@ -42,12 +42,12 @@ LONGEST_TURN_S = 0.5
 )
 @click.option("--model", help="Folder of the judge's checkpoint; with --openai-url the model's name there.")
 @click.option(
-    "--openai-url", "openai_urls", multiple=True, help="OpenAI-compatible server of the model; several are a pool."
+    "--openai-url", "openai_urls", multiple=True, help="OpenAI-compatible server of the model; repeat for a pool."
 )
 @click.option("--openai-token-env", metavar="NAME", help="Environment variable with the bearer token of these servers.")
 @click.option("--tokenizer", metavar="FOLDER", help="With --openai-url: the model's tokenizer.")
 @click.option("--chat-template", type=click.Choice(CHAT_TEMPLATES), help="Chat format of the model.  [default: chatml]")
-@click.option("--backend", type=click.Choice(BACKENDS), help="What runs the checkpoint.  [default: paddle]")
+@click.option("--backend", type=click.Choice(BACKENDS), help="Engine for the checkpoint.  [default: paddle]")
 @click.option(
     "--fastdeploy-option",
     "fastdeploy_options",
@@ -56,7 +56,7 @@ LONGEST_TURN_S = 0.5
     help="With --backend fastdeploy: an option of it, such as tensor_parallel_size=2; may be given several times.",
 )
 @click.option("--dtype", type=click.Choice(DTYPES), help="Of the weights.  [default: auto; on a GPU as stored]")
-@click.option("--judge-deadline-s", type=float, help="Seconds that a model may take for one call.  [default: 600]")
+@click.option("--judge-deadline-s", type=float, help="Timeout of one model call in seconds.  [default: 600]")
 @click.option(
     "--judge-option",
     "judge_options",
@@ -67,21 +67,21 @@ LONGEST_TURN_S = 0.5
 @click.option(
     "--extractor-type",
     type=click.Choice(EXTRACTOR_TYPES),
-    help="How a translation is taken out of a response.  [default: line]",
+    help="How to extract the translation from a response.  [default: line]",
 )
 @click.option("--default-reward", type=float, help="POST /: reward of a row without a score.  [default: 0.0]")
-@click.option("--score-scale-factor", type=float, help="POST /: reward per point of score.  [default: 0.1]")
+@click.option("--score-scale-factor", type=float, help="POST /: factor from score to reward.  [default: 0.1]")
 @click.option(
     "--drain-timeout",
     "drain_timeout_s",
     type=float,
     metavar="SECONDS",
-    help="After SIGTERM, for the requests that were accepted.  [default: --judge-deadline-s]",
+    help="After SIGTERM, to complete accepted requests.  [default: --judge-deadline-s]",
 )
-@click.option("--log-file", "--log_file", metavar="FILE", help="Write the log there as well as to stderr.")
-@click.option("--log-format", type=click.Choice(get_args(LogFormat)), help="Lines of the log.  [default: text]")
-@click.option("--certfile", metavar="FILE", help="Certificate chain in PEM form: the server then speaks HTTPS.")
-@click.option("--keyfile", metavar="FILE", help="Its private key, if that is not in the same file.")
+@click.option("--log-file", "--log_file", metavar="FILE", help="Log file, in addition to stderr.")
+@click.option("--log-format", type=click.Choice(get_args(LogFormat)), help="Format of the log.  [default: text]")
+@click.option("--certfile", metavar="FILE", help="Certificate chain (PEM), enables HTTPS.")
+@click.option("--keyfile", metavar="FILE", help="Private key, if not in the same file.")
 @click.option("--token-file", metavar="FILE", help="File with the token that clients must send.")
 @click.option("--token-env", metavar="NAME", help="Environment variable with the token that clients must send.")
 def main(

@@ -33,7 +33,7 @@ def grrm() -> None:
 
 @grrm.command()
 @click.option("--output-dir", type=FILE, default=Path(), help="Folder whose disk is measured.  [default: .]")
-@click.option("--gpu", is_flag=True, help="Run every GPU code path on a tiny model beside the CPU's results instead.")
+@click.option("--gpu", is_flag=True, help="Compare every GPU code path with the CPU on a tiny model instead.")
 def doctor(output_dir: Path, gpu: bool) -> int:
     """Say what is installed, what is missing, and what each missing thing disables."""
     from grrm.cli.commands.doctor import examine, show
@@ -47,9 +47,13 @@ def doctor(output_dir: Path, gpu: bool) -> int:
 @grrm.command(context_settings={"ignore_unknown_options": True})
 @click.argument("arguments_yaml")
 @click.option("--devices", "--nproc", type=click.IntRange(min=1), default=1, show_default=True, help="Over all nodes.")
-@click.option("--memory", help="Of one device, such as 80G: says whether the run fits, and what layout would.")
-@click.option("--tokens-per-second", type=click.FloatRange(min=0, min_open=True), help="Of all devices: gives hours.")
-@click.option("--model", help="Folder, config.json or Qwen2.5 name whose shape is planned, in place of the file's.")
+@click.option("--memory", help="Memory per device, such as 80G: checks whether the run fits, and suggests a layout.")
+@click.option(
+    "--tokens-per-second",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Throughput of all devices, to estimate hours.",
+)
+@click.option("--model", help="Folder, config.json or Qwen2.5 name of the model to plan for, instead of the file's.")
 @click.option("--write", type=FILE, help="New argument file with the smallest layout that fits; needs --memory.")
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED)
 def plan(
@@ -79,18 +83,18 @@ def plan(
 
 @grrm.command()
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Policies of every kind.")
-@click.option("--fresh", is_flag=True, help="Start over instead of reusing finished stages.")
-@click.option("--out", type=FILE, default=Path("runs/demo"), show_default=True, help="Where everything is written.")
+@click.option("--fresh", is_flag=True, help="Start over instead of reusing completed stages.")
+@click.option("--out", type=FILE, default=Path("runs/demo"), show_default=True, help="Output folder.")
 @click.option(
     "--judge",
     type=click.Choice(["ranker", "metric"]),
     default="ranker",
     show_default=True,
-    help="A ranker of the demo's own, beside the metric and consensus; or only the metric, which is quicker.",
+    help="Judges to compare: the demo's ranker, metric and consensus; or the metric only, which is faster.",
 )
 @click.option("--nproc", type=click.IntRange(min=1), default=2, show_default=True, help="Processes of the RL stages.")
 @click.option("--first-seed", type=click.IntRange(min=0), default=1, show_default=True, help="Further ones follow it.")
-@click.option("--study", is_flag=True, help="Then the study of judges: hours.")
+@click.option("--study", is_flag=True, help="Run the study of judges afterwards (hours).")
 def demo(**options: Any) -> int:
     """Train a small policy against a judge, from corpus to report."""
     from grrm.demo.runner import run_demo

@@ -23,7 +23,9 @@ _KEPT = "grrm.kept"
 def parts_options(command: Command) -> Command:
     """--part-id and --device-num."""
     for option in (
-        click.option("--device-num", type=COUNT, default=1, show_default=True, help="Parts the files are dealt into."),
+        click.option(
+            "--device-num", type=COUNT, default=1, show_default=True, help="Number of parts to split the files into."
+        ),
         click.option("--part-id", type=click.IntRange(0), default=0, show_default=True, help="The part to work on."),
     ):
         command = option(command)

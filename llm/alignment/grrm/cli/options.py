@@ -64,11 +64,11 @@ _INPUT = (
 )
 _MODEL = (
     click.option("--model", help="Folder of a checkpoint, or its name on a hub; with --url the model's name there."),
-    click.option("--url", "urls", multiple=True, help="OpenAI-compatible server to ask; several are a pool."),
+    click.option("--url", "urls", multiple=True, help="OpenAI-compatible server; repeat for a pool."),
     click.option("--tokenizer", type=FILE, help="With --url: folder of the model's tokenizer."),
     click.option("--token-env", metavar="NAME", help="With --url: environment variable with the bearer token."),
     click.option(
-        "--backend", type=click.Choice(BACKENDS), default="paddle", show_default=True, help="What runs a checkpoint."
+        "--backend", type=click.Choice(BACKENDS), default="paddle", show_default=True, help="Engine for a checkpoint."
     ),
     click.option(
         "--fastdeploy-option",
@@ -92,8 +92,8 @@ _MODEL = (
         show_default=True,
         help="Of the model; auto: the checkpoint's on a GPU, float32 on a CPU.",
     ),
-    click.option("--batch-rows", type=COUNT, default=64, show_default=True, help="Rows generated together."),
-    click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Of every draw."),
+    click.option("--batch-rows", type=COUNT, default=64, show_default=True, help="Rows per batch."),
+    click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Sampling seed."),
 )
 
 
@@ -150,7 +150,7 @@ def sampling_options(temperature: float, max_new_tokens: int, retry: int) -> Cal
         click.option("--top-p", type=FiniteRange(0, 1, min_open=True), default=1.0, show_default=True),
         click.option("--max-new-tokens", type=COUNT, default=max_new_tokens, show_default=True),
         click.option(
-            "--retry", type=click.IntRange(min=0), default=retry, show_default=True, help="Rounds for failed replies."
+            "--retry", type=click.IntRange(min=0), default=retry, show_default=True, help="Retries of failed replies."
         ),
     )
     return lambda command: _add(options, command)

@@ -13,9 +13,9 @@ from grrm.data.corpora import CORPORA, corpus_builder
 from grrm.errors import UserError
 
 SHUFFLE_SEED = click.option(
-    "--seed", type=click.IntRange(0, 2**32 - 1), default=114514, show_default=True, help="Of every random choice."
+    "--seed", type=click.IntRange(0, 2**32 - 1), default=114514, show_default=True, help="Random seed."
 )
-LLAMA_FACTORY = click.option("--llama-factory", is_flag=True, help="Enter the file into dataset_info.json beside it.")
+LLAMA_FACTORY = click.option("--llama-factory", is_flag=True, help="Add the file to dataset_info.json in its folder.")
 MT_KEY = click.option("--mt-key", default="mt_texts", show_default=True, help="Column of the lists of candidates.")
 SCORE_KEY = click.option("--score-key", default="scores", show_default=True, help="Column of the lists of scores.")
 COMPAT = click.option("--compat", is_flag=True, help="Reproduce the original's rows with its mistakes.")
@@ -30,8 +30,8 @@ def data() -> None:
 @click.argument("name", type=click.Choice(CORPORA))
 @click.argument("out_dir", type=FILE)
 @click.option("--train-rows", type=int, help="Rows for training.  [default: 40000 of phrases, all terms]")
-@click.option("--heldout-rows", type=int, default=1000, show_default=True, help="Rows that occur nowhere in train.")
-@click.option("--dev-rows", type=int, help="Of phrases: held-out rows to choose settings on, in dev.parquet.")
+@click.option("--heldout-rows", type=int, default=1000, show_default=True, help="Rows that do not occur in train.")
+@click.option("--dev-rows", type=int, help="For phrases: held-out rows for tuning, in dev.parquet.")
 @click.option("--languages", help="Codes separated by commas.  [default: all ten]")
 @click.option("--pairs", type=click.Choice(["hub", "all"]), default="hub", show_default=True, help="English or any.")
 @click.option("--seed", type=int, default=0, show_default=True)
@@ -54,9 +54,9 @@ def corpus(name: str, out_dir: Path, languages: str | None, **options: int | str
     "--prompt-type",
     default="Tower",
     show_default=True,
-    help="Prompt whose words the tokenizer must know; what all such prompts share becomes one token.",
+    help="Prompt to cover by the tokenizer; parts shared by all such prompts become one token.",
 )
-@click.option("--rubric", metavar="CRITERIA", help="Know the prompts of a rubric judge with these criteria, too.")
+@click.option("--rubric", metavar="CRITERIA", help="Also cover the prompts of a rubric judge with these criteria.")
 def tokenizer(parquet: Path, out_dir: Path, vocab_size: int, prompt_type: str, rubric: str | None) -> None:
     """Train a byte-level BPE on the texts of PARQUET."""
     from itertools import chain
@@ -105,7 +105,7 @@ def answers(parquet: Path, out: Path) -> None:
 @click.argument("parquet", type=FILE)
 @click.argument("out", type=FILE)
 @click.option("--group-size", type=int, default=4, show_default=True, help="Translations shown together.")
-@click.option("--groups-per-row", type=int, default=1, show_default=True, help="Drawn from the same samples.")
+@click.option("--groups-per-row", type=int, default=1, show_default=True, help="Groups from the same samples.")
 @click.option("--mixed-share", type=float, default=0.0, show_default=True, help="Groups with damaged references.")
 @click.option("--scale", type=FILE, help="Scale of the gold scores, made with --fit-scale.  [default: chrF / 10]")
 @click.option("--fit-scale", type=FILE, help="Spread the scores evenly over these groups; write the scale here.")
@@ -222,7 +222,7 @@ def rl_sqm(parquet: Path, out: Path, **settings: Any) -> None:
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Deal into smaller ones; 0 = do not.",
+    help="Split into smaller groups; 0 = no split.",
 )
 @click.option("--seed", type=int, default=0, show_default=True)
 def relative(parquet: Path, out: Path, **settings: Any) -> None:
@@ -235,7 +235,7 @@ def relative(parquet: Path, out: Path, **settings: Any) -> None:
 @data.command()
 @click.argument("parquet", type=FILE)
 @click.argument("out", type=FILE)
-@click.option("--response-key", default="response", show_default=True, help="Column of the responses to learn.")
+@click.option("--response-key", default="response", show_default=True, help="Column of the target responses.")
 @LLAMA_FACTORY
 @SHUFFLE_SEED
 def sft_mt(parquet: Path, out: Path, llama_factory: bool, **settings: Any) -> None:
@@ -254,7 +254,7 @@ def sft_mt(parquet: Path, out: Path, llama_factory: bool, **settings: Any) -> No
 @data.command()
 @click.argument("parquet", type=FILE)
 @click.argument("out", type=FILE)
-@click.option("--cross-lingual", is_flag=True, help="Add each row once more with a target drawn from ten languages.")
+@click.option("--cross-lingual", is_flag=True, help="Add each row again with a random target language out of ten.")
 @click.option("--testset", is_flag=True, help="Add the column reward_model and leave the rows in order.")
 @COMPAT
 @SHUFFLE_SEED

@@ -29,7 +29,7 @@ evaluate.add_command(ranking)
 def scorer_options(name: str, title: str, model_help: str) -> Callable[[Command], Command]:
     """--NAME, --NAME-env and --NAME-model."""
     options = (
-        click.option(f"--{name}", is_flag=True, help=f"Score with {title} too, in an environment of its own."),
+        click.option(f"--{name}", is_flag=True, help=f"Also score with {title}, in a separate environment."),
         click.option(
             f"--{name}-env", type=FILE, default=Path(f".venv-{name}"), show_default=True, help=f"That of {title}."
         ),
@@ -57,7 +57,7 @@ def scorer_options(name: str, title: str, model_help: str) -> Callable[[Command]
     type=FiniteRange(0, min_open=True),
     default=7200.0,
     show_default=True,
-    help="Seconds that each of these may take.",
+    help="Timeout of each in seconds.",
 )
 @report_options
 def mt(

@@ -47,17 +47,25 @@ class Scores:
 @click.option("--gold-key", default="scores", show_default=True, help="Column of the lists of gold scores.")
 @click.option("--system-key", help="Column of the lists of candidates' systems, for soft pairwise accuracy.")
 @click.option(
-    "--ties", type=click.Choice(["wrong", "half", "skip"]), default="wrong", show_default=True, help="A judge's ties."
+    "--ties",
+    type=click.Choice(["wrong", "half", "skip"]),
+    default="wrong",
+    show_default=True,
+    help="How to count ties of the judge.",
 )
 @click.option(
-    "--unscored", type=click.Choice(["skip", "wrong"]), default="skip", show_default=True, help="Pairs without scores."
+    "--unscored",
+    type=click.Choice(["skip", "wrong"]),
+    default="skip",
+    show_default=True,
+    help="How to treat pairs without scores.",
 )
 @click.option(
     "--gold-ties",
     type=click.Choice(["skip", "count"]),
     default="skip",
     show_default=True,
-    help="Pairs of equal gold; counted, a tie is right.",
+    help="How to treat pairs of equal gold; if counted, a tie is right.",
 )
 @report_options
 def ranking(

@@ -80,7 +80,7 @@ def x2x_seed(parquet: Path, out_dir: Path) -> None:
 @click.command()
 @click.argument("folder", type=FILE)
 @click.option("--text-key", default="mt_texts", show_default=True, help="Column of the lists of candidates.")
-@click.option("--single-line", is_flag=True, help="Strip candidates and replace newlines inside by `; `.")
+@click.option("--single-line", is_flag=True, help="Strip candidates and replace inner newlines by `; `.")
 @parts_options
 def clean_samples(folder: Path, **settings: Any) -> None:
     """Clean the sampled candidates of FOLDER's files in place: cut at `</s>`, copies left out, first seen first."""
@@ -96,14 +96,16 @@ def clean_samples(folder: Path, **settings: Any) -> None:
 @MT_KEY
 @SCORE_KEY
 @_columns
-@click.option("--min-margin", type=FiniteRange(0), default=1.0, show_default=True, help="Least difference of a pair.")
 @click.option(
-    "--valid-score-range", callback=_range, metavar="LOW,HIGH", help="Pass over candidates with scores outside."
+    "--min-margin", type=FiniteRange(0), default=1.0, show_default=True, help="Minimum score difference of a pair."
 )
-@click.option("--min-winner-score", type=float, help="Least score of a winner.")
-@click.option("--limit-for-each-lang-pair", type=COUNT, help="Pairs kept of each file, largest margins first.")
-@click.option("--use-sampling-num", type=click.IntRange(2), help="Candidates of a source that are considered.")
-@click.option("--to-percentile", is_flag=True, help="Take scores times 100 first.")
+@click.option(
+    "--valid-score-range", callback=_range, metavar="LOW,HIGH", help="Skip candidates with scores outside this range."
+)
+@click.option("--min-winner-score", type=float, help="Minimum score of the chosen candidate.")
+@click.option("--limit-for-each-lang-pair", type=COUNT, help="Maximum pairs per file, largest margins first.")
+@click.option("--use-sampling-num", type=click.IntRange(2), help="Candidates to use per source.")
+@click.option("--to-percentile", is_flag=True, help="Multiply scores by 100 first.")
 @SHUFFLE_SEED
 def pairs(folder: Path, out: Path, mt_key: str, score_key: str, seed: int, **settings: Any) -> None:
     """Pair the best candidate of each source in FOLDER's files with the worst, where they differ enough.
@@ -127,14 +129,16 @@ def pairs(folder: Path, out: Path, mt_key: str, score_key: str, seed: int, **set
 @click.command()
 @click.argument("parquet", type=FILE)
 @click.argument("out", type=FILE)
-@click.option("--tokenizer", type=FILE, help="Folder of a tokenizer: leave out pairs with too many tokens.")
-@click.option("--max-len", type=COUNT, default=1024, show_default=True, help="Most tokens of prompt and either text.")
+@click.option("--tokenizer", type=FILE, help="Folder of a tokenizer: skip pairs with too many tokens.")
+@click.option(
+    "--max-len", type=COUNT, default=1024, show_default=True, help="Maximum tokens of prompt and either text."
+)
 @click.option("--src-text-key", default="src_text", show_default=True)
 @click.option("--src-lang-key", default="src_lang", show_default=True)
 @click.option("--trg-lang-key", default="trg_lang", show_default=True)
 @click.option("--chosen-text-key", default="winner_text", show_default=True)
 @click.option("--rejected-text-key", default="loser_text", show_default=True)
-@click.option("--diverse-prompt", is_flag=True, help="Draw one of twenty wordings for each pair.")
+@click.option("--diverse-prompt", is_flag=True, help="Sample one of twenty prompt wordings per pair.")
 @SHUFFLE_SEED
 def pair_instructions(parquet: Path, out: Path, tokenizer: Path | None, **settings: Any) -> None:
     """Turn preference pairs into prompt, chosen and rejected, to train a reward model or to optimise preferences on."""

@@ -56,13 +56,15 @@ OF_VERIFIERS = ("verifier_prompt", "think")
     type=JudgeName(["gqm", "grrm", "sqm", *OF_ANSWERS, *REWARD_MODELS, *WITHOUT_MODEL, *LEARNED_METRICS]),
     default="gqm",
     show_default=True,
-    help="A model that reads them together and writes (gqm, also called grrm), or singly (sqm); a reward model "
-    "(ranker, rm); their agreement (consensus); a metric against the reference in column trg_text (text_metric); a "
-    "learned one in an environment of its own (comet, cometkiwi, metricx, bleurt); or one that judges answers to the "
-    "question in src_text by what trg_text holds, scoring criteria (rubric) or the true answer (verifier); or a "
-    "function of your own, module:function or FILE.py:function.",
+    help="gqm (or grrm): generative group judge; sqm: generative judge of one translation; ranker, rm: reward models; "
+    "consensus: agreement of the samples; text_metric: metric against the reference in column trg_text; comet, "
+    "cometkiwi, metricx, bleurt: learned metrics in a separate environment; rubric, verifier: judges of answers to the "
+    "question in src_text, with scoring criteria or the true answer in trg_text; or a function of your own, "
+    "module:function or FILE.py:function.",
 )
-@click.option("--scorer-env", type=FILE, help="With comet and its like: the environment.  [default: .venv-NAME]")
+@click.option(
+    "--scorer-env", type=FILE, help="With learned metrics such as comet: the environment.  [default: .venv-NAME]"
+)
 @click.option(
     "--mt-prompt-type",
     type=click.Choice(MT_PROMPT_TYPES),
@@ -80,16 +82,16 @@ OF_VERIFIERS = ("verifier_prompt", "think")
     type=click.Choice(list(METRICS)),
     default="chrf",
     show_default=True,
-    help="With --judge text_metric, and what consensus measures agreement by.",
+    help="Metric of --judge text_metric and of consensus.",
 )
 @click.option(
     "--verifier-prompt",
     type=click.Choice(VERIFIER_PROMPT_TYPES),
     default="tinyv",
     show_default=True,
-    help="With --judge verifier: the wording that it was trained with.",
+    help="With --judge verifier: the prompt it was trained with.",
 )
-@click.option("--think", is_flag=True, help="With --judge verifier: it reasons before it answers.")
+@click.option("--think", is_flag=True, help="With --judge verifier: a reasoning model.")
 @click.option("--src-text-key", default="src_text", show_default=True, help="Column of the sources.")
 @click.option("--src-lang-key", default="src_lang", show_default=True, help="Column of their languages.")
 @click.option("--mt-key", default="mt_texts", show_default=True, help="Column of the lists of candidates.")
@@ -97,26 +99,28 @@ OF_VERIFIERS = ("verifier_prompt", "think")
     "--score-key",
     default=SCORES,
     show_default=True,
-    help="Column for the lists of scores. Another one is added alone: `scores` is gold for training another judge.",
+    help="Column for the lists of scores. With another name only that one is added; `scores` is gold for training.",
 )
 @click.option(
     "--prompt-type",
     type=click.Choice(["score", "ranking", "ranking_score"]),
     default="ranking_score",
     show_default=True,
-    help="What the judge is asked for.",
+    help="Output requested from the judge.",
 )
 @click.option("--add-example", is_flag=True, help="Show the judge an example of a verdict.")
 @click.option("--shuffle", is_flag=True, help="Show the candidates in a seeded random order.")
-@click.option("--permutations", type=COUNT, default=1, show_default=True, help="Orders to judge in and average over.")
-@click.option("--prompt-length", type=COUNT, help="Longest judge prompt in tokens.  [default: what the model takes]")
+@click.option(
+    "--permutations", type=COUNT, default=1, show_default=True, help="Number of candidate orders to judge and average."
+)
+@click.option("--prompt-length", type=COUNT, help="Maximum judge prompt in tokens.  [default: the model's limit]")
 @click.option(
     "--grammar",
     "mode",
     type=click.Choice(["exact", "tolerant", "compat"]),
     default="tolerant",
     show_default=True,
-    help="How verdicts are read.",
+    help="Grammar of verdicts.",
 )
 @over_folder
 def rank(rows: Path, out: Path | None, batch_rows: int, score_key: str, **options: Any) -> None:

@@ -25,9 +25,9 @@ SHOWN = 5  # differences
 )
 @click.option("--judge-option", "options", multiple=True, metavar="NAME=VALUE", help="With --judge: an option of it.")
 @click.option("--model", help="With --judge: folder of its checkpoint, or with --url the model's name there.")
-@click.option("--url", "urls", multiple=True, help="With --judge: server to ask; several are a pool.")
+@click.option("--url", "urls", multiple=True, help="With --judge: server; repeat for a pool.")
 @click.option("--token-file", help="With --judge: file with the servers' token.")
-@click.option("--name", help="With --judge: what it is called in the report.  [default: the judge]")
+@click.option("--name", help="With --judge: its name in the report.  [default: the judge]")
 def replay(run: Path, step: int | None, judge: str | None, **source: Any) -> int:
     """Compute the rewards and advantages of RUN, the output folder of an RL run, again from its rollouts.
 

@@ -12,7 +12,7 @@ from grrm.cli.options import COUNT, FILE
 @click.command()
 @click.argument("runs", type=FILE, nargs=-1, required=True, metavar="RUN...")
 @click.option("--out", type=FILE, default=Path("report.html"), show_default=True, help="The file to write.")
-@click.option("--groups", type=COUNT, default=4, show_default=True, help="Groups of a kind that are shown of a run.")
+@click.option("--groups", type=COUNT, default=4, show_default=True, help="Groups of each kind to show per run.")
 def report(runs: tuple[Path, ...], out: Path, groups: int) -> None:
     """Write a page about RUN..., output folders of training runs: curves, groups, statuses, where judges disagree.
 

@@ -13,7 +13,7 @@ from grrm.cli.options import FILE
 CRITERIA = click.option(
     "--criteria",
     metavar="TEXT",
-    help="Scoring criteria; {reference} in them stands for the reference of each row.  [default: faithfulness]",
+    help="Scoring criteria; {reference} is replaced by the reference of each row.  [default: faithfulness]",
 )
 
 

@@ -28,7 +28,7 @@ def scorer() -> None:
 @scorer.command()
 @NAME
 @FOLDER
-@click.option("--python", default=sys.executable, help="Interpreter to make it with.  [default: this one]")
+@click.option("--python", default=sys.executable, help="Python interpreter of the environment.  [default: this one]")
 def install(name: str, folder: Path | None, python: str) -> None:
     """Make the environment of a metric and install its packages there. What is there already is kept."""
     kind, folder = METRIC_KINDS[name], folder or environment_of(name)

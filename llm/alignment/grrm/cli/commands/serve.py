@@ -18,34 +18,40 @@ SECONDS = FiniteRange(0, min_open=True)
 @click.argument("model")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address; any but loopback needs a token.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 for a free one.")
-@click.option("--name", help="What clients call the model.  [default: the folder's name]")
+@click.option("--name", help="Model name in the API.  [default: the folder's name]")
 @click.option(
     "--chat-template", type=click.Choice(CHAT_TEMPLATES), default="chatml", show_default=True, help="Chat format."
 )
 @click.option("--dtype", type=click.Choice(DTYPES), default="auto", show_default=True, help="Of the model.")
-@click.option("--max-num-seqs", type=COUNT, default=256, show_default=True, help="Completions written at once.")
+@click.option("--max-num-seqs", type=COUNT, default=256, show_default=True, help="Sequences decoded concurrently.")
 @click.option(
     "--max-batched-tokens",
     type=COUNT,
-    help="Of prompts that are read between two tokens of the completions that run.  [default: 1024; 4096 on a GPU]",
+    help="Prompt tokens prefilled between two decode steps.  [default: 1024; 4096 on a GPU]",
 )
 @click.option(
     "--memory-fraction",
     type=FiniteRange(0, 1, min_open=True, max_open=True),
-    help="Of the device's memory, for keys and values.  [default: 4 GiB]",
+    help="Share of the device's memory for the KV cache.  [default: 4 GiB]",
 )
-@click.option("--max-in-flight", type=COUNT, default=256, show_default=True, help="Requests; more are told to wait.")
-@click.option("--request-timeout", type=SECONDS, default=1800.0, show_default=True, help="Seconds for a request.")
 @click.option(
-    "--drain-timeout", type=SECONDS, help="Seconds after SIGTERM for what was accepted.  [default: --request-timeout]"
+    "--max-in-flight", type=COUNT, default=256, show_default=True, help="Maximum concurrent requests; more get 503."
+)
+@click.option(
+    "--request-timeout", type=SECONDS, default=1800.0, show_default=True, help="Timeout of a request in seconds."
+)
+@click.option(
+    "--drain-timeout",
+    type=SECONDS,
+    help="Seconds after SIGTERM to complete accepted requests.  [default: --request-timeout]",
 )
 @click.option("--token-file", metavar="FILE", help="File with the token that clients send as their API key.")
 @click.option("--token-env", metavar="NAME", help="Environment variable with that token.")
-@click.option("--log-file", metavar="FILE", help="Write the log there as well as to stderr.")
+@click.option("--log-file", metavar="FILE", help="Log file, in addition to stderr.")
 @click.option("--log-format", type=click.Choice(("text", "json")), default="text", show_default=True, help="Of lines.")
-@click.option("--certfile", metavar="FILE", help="Certificate chain in PEM form: the server then speaks HTTPS.")
-@click.option("--keyfile", metavar="FILE", help="Its private key, if that is not in the same file.")
-@click.option("--allowed-host", "allowed_hosts", multiple=True, help="A name that clients may call this server by.")
+@click.option("--certfile", metavar="FILE", help="Certificate chain (PEM), enables HTTPS.")
+@click.option("--keyfile", metavar="FILE", help="Private key, if not in the same file.")
+@click.option("--allowed-host", "allowed_hosts", multiple=True, help="Host name that clients may use for this server.")
 def serve(
     model: str,
     name: str | None,

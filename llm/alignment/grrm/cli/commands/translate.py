@@ -32,7 +32,7 @@ PROMPT_TYPES = ("codeblock-think", "Tower", "Tower.lastl", "seedx", "seedx-cot",
     type=click.Choice(PROMPT_TYPES),
     default="codeblock-think",
     show_default=True,
-    help="Prompt the model knows.",
+    help="Prompt type of the model.",
 )
 @click.option("-n", "--sampling-n", type=COUNT, default=1, show_default=True, help="Translations per source.")
 @click.option(
