@@ -1,4 +1,4 @@
-"""The KV cache of the C++ decoder, and what sequences share in it: samples their prompt, prompts a prefix."""
+"""The KV cache of the C++ decoder, with sharing: samples share their prompt, prompts share prefixes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CpuCache:
         self._n_prompts = self.n_slots
 
     def share(self, slots_S: NDArray[np.int64], owners_S: NDArray[np.int64], lengths_S: NDArray[np.int64]) -> None:
-        """Let every slot begin with the first `lengths_S` positions of its owner, in place of its own: none where 0."""
+        """Let every slot share the first `lengths_S` positions of its owner instead of its own; none for 0."""
         pairs: list[tuple[int, int]] = []
         for slot, owner, length in zip(slots_S.tolist(), owners_S.tolist(), lengths_S.tolist(), strict=True):
             if length:
@@ -73,7 +73,7 @@ class CpuCache:
 
 
 def cache_counts(sizes: NDArray[np.int64]) -> tuple[int, int]:
-    """How many numbers the keys and the values of a cache are."""
+    """Number of elements of the keys and the values of a cache."""
     counts = np.empty(2, np.int64)
     cpu_kernels.call("grrm_cache_sizes", sizes, counts)
     return int(counts[0]), int(counts[1])
@@ -81,7 +81,7 @@ def cache_counts(sizes: NDArray[np.int64]) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class SharedPrefixes:
-    """Prefixes that prompts of a prefill have in common, so that each is computed once (a trie, flattened).
+    """Common prefixes of the prompts of a prefill, so that each is computed once (a flattened trie).
 
     Row p takes its first `shared_P[p]` tokens from row `owners_P[p]`, which is on an earlier level.
 

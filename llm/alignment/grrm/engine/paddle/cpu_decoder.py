@@ -1,4 +1,4 @@
-"""The decoder in C++ (csrc/kernels/decoder.h): one call per pass, nothing computed for slots that are free."""
+"""The decoder in C++ (csrc/kernels/decoder.h): one call per pass, no computation for free slots."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _FEW_WEIGHTS = 1 << 24  # smaller models generate as fast without packing, in fl
 class CpuDecoder:
     """Forward pass over a PaddleNLP model's own parameters (Qwen2 or Llama in float32 on the CPU).
 
-    A cache holds for the parameters as they were when it was made: when they change, a new one is needed.
-    The same calls as `PlainDecoder`. Raises UserError, on construction, for a model that neither of them implements,
-    and ValueError for one that only the other does (see `unsupported_reason`).
+    A cache is valid for the parameters at its creation: when they change, a new one is needed. Same interface as
+    `PlainDecoder`. The constructor raises UserError for a model that neither of them implements, and ValueError for one
+    that only the other does (see `unsupported_reason`).
     """
 
     computes_padding = False  # neither free slots nor the padding of short prompts
@@ -36,14 +36,14 @@ class CpuDecoder:
     def __init__(
         self, model: Any, *, max_packed_bytes: int = 0, precision: str = "float32", pass_tokens: int = 4096
     ) -> None:
-        """Weights of up to `max_packed_bytes` are copied into the layout that the BLAS multiplies fastest ("packed").
+        """Weights of up to `max_packed_bytes` are copied into the packed layout of the BLAS, which is fastest.
 
-        The copy takes as much memory once more, is kept for the next cache and made again when the weights have
-        changed. Models so small that it does not pay are not packed. With the precision "bfloat16" the factors of all
-        products are rounded to it, sums and all else stay float32; weights are packed whatever their number, in half
-        the memory. With "int8" packed weights are rounded to eight bits, a quarter of the memory, and the activations
-        they are multiplied with to 16 bits (see `ROUNDING` in csrc/bf16.py). A prefill pass takes up to `pass_tokens`
-        tokens, which bounds its memory; longer prompts continue in the next pass.
+        The copy doubles the memory of the weights, is kept for the next cache and updated when the weights change.
+        Models too small to benefit are not packed. With the precision "bfloat16" the operands of all products are
+        rounded, accumulation and all else stay float32; weights are always packed, in half the memory. With "int8"
+        packed weights are quantized to eight bits, a quarter of the memory, and activations to 16 bits (see `ROUNDING`
+        in csrc/bf16.py). A prefill pass takes up to `pass_tokens` tokens, which bounds its memory; longer prompts
+        continue in the next pass.
         """
         self.weights: DecoderWeights = collect_weights(model)
         self._pass_tokens = pass_tokens
@@ -58,7 +58,7 @@ class CpuDecoder:
 
     @staticmethod
     def unsupported_reason(model: Any, precision: str = "float32") -> str | None:
-        """Why the C++ decoder cannot run `model` here, None when it can."""
+        """Why the C++ decoder cannot run `model` here, None if it can."""
         if not cpu_kernels.available():
             return "the kernels could not be built"
         if blas_addresses(precision) is None:
@@ -78,7 +78,7 @@ class CpuDecoder:
         return CpuCache(sizes, n_slots, max_len, addresses, extents, packed)
 
     def _packed(self, *model: NDArray[Any]) -> NDArray[np.float32] | None:
-        """The weights in the layout of the BLAS; None where it has none, or there is no memory for the copy."""
+        """The weights in the packed layout of the BLAS; None if it has none, or there is no memory for the copy."""
         count = cpu_kernels.call("grrm_pack", *model, None)
         if not count:
             return None
@@ -235,7 +235,7 @@ def _within(name: str, values: Any, limit: int) -> NDArray[np.int64]:
 
 
 def _n_multiplied(w: DecoderWeights) -> int:
-    """How many numbers the matrices of all products have."""
+    """Number of elements of the matrices of all products."""
     layers = [(*one.attention_in, one.attention_out, *one.mlp_in, one.mlp_out) for one in w.layers]
     return sum(int(p.weight.size) for layer in layers for p in layer) + int(w.lm_head.size)
 
@@ -258,7 +258,7 @@ def _unsupported_reason(w: DecoderWeights) -> str | None:
 
 
 def _expected(w: DecoderWeights) -> list[tuple[str, Tensor, list[int]]]:
-    """Every parameter with the shape that the kernel takes for granted."""
+    """Every parameter with the shape that the kernel expects."""
     vocabulary, hidden = w.vocab_size, w.embedding_VH.shape[1]
     queries, keys, inner = w.n_heads * w.head_dim, w.n_kv_heads * w.head_dim, w.layers[0].mlp_in[0].weight.shape[1]
     head = [vocabulary, hidden] if w.lm_head_is_transposed else [hidden, vocabulary]

@@ -1,4 +1,4 @@
-"""What the scheduler asks of a decoder, whatever it computes with."""
+"""Interface between the scheduler and the decoders."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Decoder(Protocol):
 
     @property
     def computes_padding(self) -> bool:
-        """True where free slots and the padding of short prompts take as long as tokens that are wanted."""
+        """True if free slots and padding of short prompts are computed like real tokens."""
         ...
 
     def new_cache(self, n_slots: int, max_len: int, max_bytes: int | None = None) -> Any:
         """A cache of up to `max_bytes` for `n_slots` sequences of at most `max_len` tokens, or for its own `n_slots`.
 
-        Where it has `tables` its blocks are handed out as sequences grow, and may be too few for all of them.
+        If it has `tables` its blocks are allocated as sequences grow, and may be too few for all of them.
         """
         ...
 

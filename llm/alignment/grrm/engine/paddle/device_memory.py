@@ -1,4 +1,4 @@
-"""How much memory the device of the models has, and how much of it is free."""
+"""Total and free memory of the models' device."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _CONTAINER = Path("/sys/fs/cgroup")  # of version 2, as a container sees its own
 
 
 def device_memory_bytes() -> int:
-    """The memory of the device that models are loaded on: a GPU's, else this machine's."""
+    """Total memory of the device that models are loaded on: a GPU's, else this machine's."""
     if paddle.device.get_device().startswith("gpu"):
         return int(paddle.device.cuda.get_device_properties().total_memory)
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def free_memory_bytes() -> int:
-    """Memory of the device that this process does not use: a GPU's, else its share of what the machine has left.
+    """Free memory for this process: a GPU's, else its share of the machine's available memory.
 
-    Other processes on the same GPU are not seen. The ranks on a machine without GPUs share what is available there, or
-    what its container may still take.
+    Other processes on the same GPU are not considered. Ranks on a machine without GPUs share the available memory, or
+    the remaining limit of the container.
     """
     if paddle.device.get_device().startswith("gpu"):
-        paddle.device.cuda.empty_cache()  # what Paddle keeps of tensors that are gone
+        paddle.device.cuda.empty_cache()  # memory that Paddle caches for freed tensors
         return device_memory_bytes() - int(paddle.device.cuda.memory_reserved())
     return min(_available(), _left_in_container()) // local_processes()
 
@@ -42,7 +42,7 @@ def _available() -> int:
 
 
 def _left_in_container() -> int:
-    """What a limit on the container leaves, files that the system has cached not counted; all where there is none."""
+    """Remaining memory under the container's limit, page cache not counted; unlimited without one."""
     try:
         limit = (_CONTAINER / "memory.max").read_text(encoding="utf-8").strip()
         used = int((_CONTAINER / "memory.current").read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
-"""The decoder in Paddle's fused GPU operators: prompts packed without padding, keys and values in blocks.
+"""The decoder in Paddle's fused GPU operators: prompts packed without padding, a paged KV cache.
 
-What the operators do was read from their CUDA sources: the header that Paddle 3.3.1 brings, and its callers on GitHub.
-Everything around them is also tested on a CPU, with a block attention in NumPy that does what those sources say
+The behaviour of the operators was taken from their CUDA sources: the header in Paddle 3.3.1, and its callers on GitHub.
+The code around them is also tested on a CPU, with a block attention in NumPy written from those sources
 (tests/support/fused_reference.py).
 """
 

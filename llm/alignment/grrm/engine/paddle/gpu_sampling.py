@@ -1,4 +1,4 @@
-"""Drawing tokens from logits on the device: the steps of `grrm.engine.sampling` as Paddle operators.
+"""Sampling tokens from logits on the device: the steps of `grrm.engine.sampling` as Paddle operators.
 
 Paddle's own `top_p_sampling` is not used. By the source of its CUDA kernel it stops at the uniform number times p in
 the order of probability, so the last token of the nucleus gets only the part of its mass below p; it draws its own
@@ -30,8 +30,8 @@ def sample_tokens(
     """What `grrm.engine.sampling.sample_tokens` does, of float32 logits on any device; results and errors are the same.
 
     Only tokens and log-probabilities leave the device, in one transfer. The device's exponential may differ from
-    NumPy's in the last bits, so a uniform number on the border between two tokens may draw the other one. With a
-    repetition penalty `seen_SV` travels to the device.
+    NumPy's in the last bits, so a uniform number on the border between two tokens may give the other one. With a
+    repetition penalty `seen_SV` is copied to the device.
     """
     shaped_SV = _shape_logits(logits_SV, params, n_generated_S, seen_SV)
     scores_SV, weights_SV, total_S = _scale(logits_SV, params.temperature or 1.0)

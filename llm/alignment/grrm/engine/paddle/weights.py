@@ -1,8 +1,8 @@
 """References to a PaddleNLP model's parameters, as the decoders read them; nothing is copied.
 
-Where tensor ranks divide the layers, these are the parameters of this rank's part: of some of the heads, of a slice of
-the inner layer and of the vocabulary. `look_up`, `project_out` and `all_logits` then are collectives of the tensor
-ranks, and give each of them what one process with the whole model has.
+With tensor parallelism these are the parameters of this rank's shard: some of the heads, a slice of the feed-forward
+layer and of the vocabulary. `look_up`, `project_out` and `all_logits` are then collectives of the tensor ranks, and
+return the same values as in one process with the full model.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class DecoderWeights:
         return sum_parts(look_up_part(self.embedding_VH, tokens_N, self.part * n_here))
 
     def project_out(self, x: Tensor, projection: Projection) -> Tensor:
-        """What a layer's attention or MLP adds to the hidden states, from all parts of its inputs."""
+        """The output of a layer's attention or MLP, all-reduced over the shards of its inputs."""
         if self.n_parts == 1:
             return project(x, projection)
         summed = sum_parts(paddle.matmul(x, projection.weight))
