@@ -90,7 +90,7 @@ class Reference:
 
 
 def _build() -> Any:
-    from paddlenlp.transformers import Qwen2Config, Qwen2ForCausalLM
+    from grrm.paddlenlp_api.modeling import Qwen2Config, Qwen2ForCausalLM
 
     model = Qwen2ForCausalLM(
         Qwen2Config(

@@ -7,8 +7,6 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import paddle
-from paddlenlp.trainer import TrainingArguments
-from paddlenlp.utils.log import logger
 
 from grrm.config.checks import check_device
 from grrm.config.derive import derive_device
@@ -16,6 +14,8 @@ from grrm.config.load import switches_without_effect
 from grrm.config.problems import Problems
 from grrm.config.stage_config import StageConfig
 from grrm.errors import UserError
+from grrm.paddlenlp_api.files import logger
+from grrm.paddlenlp_api.training import TrainingArguments
 
 
 def available_device() -> str:

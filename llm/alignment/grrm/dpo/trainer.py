@@ -9,9 +9,9 @@ from typing import Any
 import paddle
 
 from grrm.config.dpo_config import DPOConfig
-from grrm.deferred_imports import real_module
 from grrm.models.packing import pack_rows
 from grrm.models.token_scores import score_hidden
+from grrm.paddlenlp_api.preference import DPOTrainer
 from grrm.parallel.data_ranks import DataRanks
 from grrm.tracking.console import StepProgress
 from grrm.tracking.metrics_log import MetricsLog
@@ -20,8 +20,6 @@ from grrm.training.checkpoints import MarksCheckpoints
 from grrm.training.gold_groups import GoldGroup
 from grrm.training.group_batches import GroupNumbers, SeededBatches
 from grrm.training.records import KeepsRecords
-
-DPOTrainer: Any = real_module("paddlenlp.trl").DPOTrainer
 
 
 @dataclass(frozen=True, slots=True)

@@ -288,7 +288,7 @@ def prepare_paddle(quiet: bool) -> None:
         configure_process()
     if quiet:
         with contextlib.redirect_stderr(io.StringIO()):  # paddle's advice about threads that are set already
-            from paddlenlp.utils.log import logger
+            from grrm.paddlenlp_api.files import logger
 
         logger.set_level("WARNING")
         logger.handler.setLevel(logging.WARNING)

@@ -79,7 +79,7 @@ def load_model(model_class: Any, directory: str | Path, **overrides: Any) -> Any
 
 
 def _paddlenlp_class(directory: Path) -> Any:
-    from paddlenlp.transformers import LlamaForCausalLM, Qwen2ForCausalLM
+    from grrm.paddlenlp_api.modeling import LlamaForCausalLM, Qwen2ForCausalLM
 
     classes = {"qwen2": Qwen2ForCausalLM, "llama": LlamaForCausalLM}
     return classes[check_checkpoint(directory)["model_type"]]
@@ -90,7 +90,7 @@ def _converted(model_class: Any, directory: Path, files: Iterable[Path], overrid
 
     PaddleNLP's own conversion does not divide them among ranks, and leaves a pickled copy in the folder.
     """
-    from paddlenlp.utils.serialization import load_torch
+    from grrm.paddlenlp_api.files import load_torch
 
     config = model_class.config_class.from_pretrained(str(directory), **overrides)
     state: dict[str, Any] = {}

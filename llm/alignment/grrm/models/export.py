@@ -78,7 +78,7 @@ def export_policy(run: Path, out: Path) -> list[str]:
     tokenizer_files = [run / name for name in TOKENIZER_FILES if (run / name).is_file()]
     if not tokenizer_files:
         raise UserError(f"'{run}' has no tokenizer files: export the output folder of a run, or copy them into it")
-    from paddlenlp.transformers import AutoConfig
+    from grrm.paddlenlp_api.modeling import AutoConfig
 
     config = AutoConfig.from_pretrained(str(run))
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -54,7 +54,7 @@ def checkpoint_folder(name: str | Path) -> Path:
 
 
 def _paddlenlp_home() -> Path:
-    from paddlenlp.utils.env import MODEL_HOME
+    from grrm.paddlenlp_api.files import MODEL_HOME
 
     return Path(MODEL_HOME)
 
@@ -74,7 +74,7 @@ def _from_paddlenlp(name: str) -> Path:
 
 def _fetch(name: str, file: str) -> Path | None:
     """The file in PaddleNLP's cache, downloaded if need be; None where the hub does not have it."""
-    from paddlenlp.utils.download import resolve_file_path
+    from grrm.paddlenlp_api.files import resolve_file_path
 
     found = resolve_file_path(name, [file], cache_dir=str(_paddlenlp_home()))
     return None if found is None else Path(found)

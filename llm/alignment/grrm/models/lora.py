@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import paddle
-from paddlenlp.peft import LoRAConfig, LoRAModel
-from paddlenlp.peft.lora.lora_layers import LoRALinear
 
 from grrm.config.keys.adapter import AdapterConfig
 from grrm.errors import UserError
+from grrm.paddlenlp_api.adapters import LoRAConfig, LoRALinear, LoRAModel
 
 _NOT_BACKBONE = r"(?!backbone\.).*"  # of a reward model: its head
 _CONFIG_FILE = "lora_config.json"

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import paddle
 from paddle.distributed.fleet.utils.sequence_parallel_utils import GatherOp
-from paddlenlp.transformers import LlamaForCausalLM, Qwen2ForCausalLM
 
 from grrm.errors import UserError
 from grrm.models.attention_ranges import dense_mask, flashmask_ends
 from grrm.models.checkpoint import check_checkpoint, load_model
 from grrm.models.cpu_layers import takes_ranges
 from grrm.models.hub import checkpoint_folder
+from grrm.paddlenlp_api.modeling import LlamaForCausalLM, Qwen2ForCausalLM
 
 POLICY_BASES = {"qwen2": Qwen2ForCausalLM, "llama": LlamaForCausalLM}
 

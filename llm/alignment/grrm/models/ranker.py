@@ -13,14 +13,14 @@ import numpy as np
 import paddle
 from numpy.typing import NDArray
 from paddle import nn
-from paddlenlp.transformers import Qwen2Config
-from paddlenlp.transformers.qwen2 import modeling
 
 from grrm.errors import UserError
 from grrm.models.cpu_layers.attention import SoftmaxAttention
 from grrm.models.packing import scatter_index
 from grrm.models.token_scores import score_beside_largest
 from grrm.models.value_head import CandidateGroup, RewardModel, pack_groups, row_inputs
+from grrm.paddlenlp_api.modeling import Qwen2Config
+from grrm.paddlenlp_api.modeling import qwen2 as modeling
 
 Compare = Literal["none", "group"]
 

@@ -43,7 +43,7 @@ def load_tokenizer(directory: str | Path) -> Any:
 
 
 def _read(directory: Path) -> Any:
-    from paddlenlp import transformers
+    from grrm.paddlenlp_api.modeling import transformers
 
     named = _class_name(directory / "tokenizer_config.json")
     known = getattr(transformers, named, None) if named else None

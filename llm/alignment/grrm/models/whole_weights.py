@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import paddle
-from paddlenlp.transformers.model_utils import no_init_weights
 
 from grrm.models.checkpoint import share_rotary_tables
 from grrm.models.policy import policy_class
+from grrm.paddlenlp_api.modeling import no_init_weights
 from grrm.parallel.tensor_ranks import own_part, whole_parameter
 
 Weights = dict[str, paddle.Tensor]

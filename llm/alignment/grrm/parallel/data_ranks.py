@@ -13,7 +13,7 @@ from grrm.errors import UserError
 from grrm.parallel.barrier import barrier
 
 if TYPE_CHECKING:
-    from paddlenlp.trainer import TrainingArguments
+    from grrm.paddlenlp_api.training import TrainingArguments
 
 T = TypeVar("T")
 # Limit for the exchange itself, once every rank has arrived.

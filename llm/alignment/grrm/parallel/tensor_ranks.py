@@ -11,7 +11,7 @@ import paddle.nn.functional as F
 from paddle.distributed import fleet
 
 if TYPE_CHECKING:
-    from paddlenlp.trainer import TrainingArguments
+    from grrm.paddlenlp_api.training import TrainingArguments
 
 T = TypeVar("T")
 

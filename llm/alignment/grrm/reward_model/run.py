@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from paddlenlp.trainer import TrainingArguments
-
 from grrm.config import RewardModelConfig
 from grrm.models.hub import checkpoint_folder
 from grrm.models.reward_models import save_reward_model, with_new_head
+from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.reward_model.trainer import RewardModelTrainer
 from grrm.training.gold_groups import UNKNOWN_PAIR, GoldGroup, GroupEncoder, read_gold_groups
 from grrm.training.model_setup import check_fit, load_part, weights_dtype

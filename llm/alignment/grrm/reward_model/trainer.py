@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import paddle
-from paddlenlp.trainer import Trainer
 
 from grrm.config import RewardModelConfig
 from grrm.evaluation.ranking import JudgedGroup
+from grrm.paddlenlp_api.training import Trainer
 from grrm.parallel.data_ranks import DataRanks
 from grrm.reward_model.held_out import console_line, details, summary
 from grrm.reward_model.loss import group_loss

@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from paddlenlp.trainer import TrainerCallback, TrainingArguments
-
 from grrm.data.dataset import PromptItem
 from grrm.engine.api import SamplingParams
 from grrm.errors import UserError
 from grrm.evaluation.held_out_scores import TranslatedPrompt, console_line, held_out_scores
 from grrm.evaluation.reward_alarm import RewardAlarm
+from grrm.paddlenlp_api.training import TrainerCallback, TrainingArguments
 from grrm.parallel.collective import run_together
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.failure_policy import RewardFailure

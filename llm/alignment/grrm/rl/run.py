@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from paddlenlp.trainer import TrainingArguments
-
 from grrm.config import RLConfig
 from grrm.config.batch_plan import BatchPlan, batch_plan, repeated_prompts
 from grrm.config.evaluation_checks import TEXT_METRICS, best_metric
@@ -24,6 +22,7 @@ from grrm.models.cpu_layers import require_kernels, use_cpu_layers
 from grrm.models.lora import check_same_adapters, with_adapters
 from grrm.models.policy import freeze_layers
 from grrm.models.tokenizer import encoder, load_tokenizer, response_decoder, stop_tokens
+from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.data_ranks import DataRanks
 from grrm.parallel.gloo import support_gloo
 from grrm.parallel.lifeline import watch_peers

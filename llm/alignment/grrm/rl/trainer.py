@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import paddle
-from paddlenlp.trainer import Trainer, TrainingArguments
 
 from grrm.config import RLConfig
 from grrm.config.batch_plan import BatchPlan
 from grrm.errors import UserError
 from grrm.models.chunked_loss import chunked_loss
+from grrm.paddlenlp_api.training import Trainer, TrainingArguments
 from grrm.rewards.failure_policy import RewardFailure
 from grrm.rl.batch import BatchObjective, make_batch
 from grrm.rl.experience import Row

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import paddle
-from paddlenlp.trainer import TrainingArguments
 
 from grrm.config import SFTConfig
 from grrm.data.dataset import SftDataset, SftItem
@@ -17,6 +16,7 @@ from grrm.models.checkpoint import share_rotary_tables
 from grrm.models.policy import policy_class
 from grrm.models.tokenizer import encoder
 from grrm.models.whole_weights import part_of
+from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.tensor_ranks import TensorRanks
 from grrm.sft.trainer import SftCollator, SftTrainer
 from grrm.training.model_setup import check_divides, check_fit, load_part

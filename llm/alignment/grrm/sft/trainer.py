@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import paddle
-from paddlenlp.trainer import Trainer
 
 from grrm.data.dataset import SftItem
 from grrm.models.packing import pack_rows
 from grrm.models.token_scores import score_hidden
+from grrm.paddlenlp_api.training import Trainer
 from grrm.parallel.data_ranks import DataRanks
 from grrm.tracking.console import StepProgress
 from grrm.tracking.metrics_log import MetricsLog

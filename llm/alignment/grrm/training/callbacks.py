@@ -6,10 +6,9 @@ import math
 from typing import Any
 
 from paddle.optimizer.lr import LambdaDecay
-from paddlenlp.trainer import TrainerCallback, TrainingArguments
-from paddlenlp.trainer.trainer_utils import IntervalStrategy
 
 from grrm.errors import UserError
+from grrm.paddlenlp_api.training import IntervalStrategy, TrainerCallback, TrainingArguments
 
 
 def floored_cosine(step: int, warmup: int, total: int, floor: float, num_cycles: float = 0.5) -> float:

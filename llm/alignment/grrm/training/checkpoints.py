@@ -12,11 +12,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from paddlenlp.trainer import TrainingArguments
-
 from grrm.errors import UserError
 from grrm.models.lora import without_adapters
 from grrm.models.whole_weights import Weights, save_policy, whole_weights
+from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.barrier import barrier
 from grrm.parallel.data_ranks import gather_from_all
 from grrm.training.topology import Topology, check_topology

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from paddle.io import DistributedBatchSampler
-from paddlenlp.trainer import TrainingArguments
 
+from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.training.gold_groups import GoldGroup
 
 

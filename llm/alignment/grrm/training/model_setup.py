@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from paddlenlp.trainer import TrainingArguments
-
 from grrm.config.keys.rollout import RolloutConfig
 from grrm.config.model_shape import shape_of_config
 from grrm.config.problems import Problems
@@ -20,6 +18,7 @@ from grrm.models.hub import checkpoint_folder
 from grrm.models.lora import has_adapters
 from grrm.models.policy import load_policy
 from grrm.models.tokenizer import check_vocabulary
+from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.tensor_ranks import TensorRanks
 
 

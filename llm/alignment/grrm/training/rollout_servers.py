@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import paddle
-from paddlenlp.trainer import TrainingArguments
 from safetensors.paddle import save_file
 
 from grrm.config.rl_config import RLConfig
@@ -20,6 +19,7 @@ from grrm.engine.server_engine import ServerEngine
 from grrm.errors import UserError
 from grrm.models.export import transformers_name
 from grrm.models.whole_weights import Weights, save_policy, whole_weights
+from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.collective import run_together
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.bearer import token_from_file

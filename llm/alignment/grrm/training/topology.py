@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from paddlenlp.trainer import TrainingArguments
-
 from grrm.errors import UserError
+from grrm.paddlenlp_api.training import TrainingArguments
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from paddlenlp.utils.log import logger
-
 from grrm.errors import UserError
+from grrm.paddlenlp_api.files import logger
 from grrm.rewards.failure_policy import RewardFailure
 
 FILE_NAME = "trainer.log"

@@ -11,21 +11,19 @@ import json
 from pathlib import Path
 from typing import Any
 
-from paddlenlp.trainer.unified_checkpoint import UnifiedCheckpointHandler
-from paddlenlp.trainer.unified_checkpoint.load_local import (
-    load_unified_checkpoint_locally,
-    load_unified_optimizer_locally,
-)
-from paddlenlp.trainer.unified_checkpoint.utils import FP32_MASTER, get_expected_state_dict
-from paddlenlp.transformers.model_utils import load_state_dict
-from paddlenlp.utils.env import (
+from grrm.models.lora import has_adapters
+from grrm.paddlenlp_api.unified import (
+    FP32_MASTER,
     SAFE_MASTER_WEIGHTS_INDEX_NAME,
     SAFE_OPTIMIZER_INDEX_NAME,
     SAFE_PEFT_WEIGHTS_INDEX_NAME,
     SAFE_WEIGHTS_INDEX_NAME,
+    UnifiedCheckpointHandler,
+    get_expected_state_dict,
+    load_state_dict,
+    load_unified_checkpoint_locally,
+    load_unified_optimizer_locally,
 )
-
-from grrm.models.lora import has_adapters
 
 
 class AnyLayoutHandler(UnifiedCheckpointHandler):

@@ -8,11 +8,13 @@ from typing import Any
 import paddle
 import paddle.nn.functional as F
 from paddle.autograd import PyLayer
-from paddlenlp.transformers.llama.modeling import scaled_dot_product_attention as stock_llama_attention
 
 from grrm.models.attention_ranges import additive_mask
 from grrm.models.cpu_layers import operators
 from grrm.models.needs_grad import note_needs_grad, only_needed
+from grrm.paddlenlp_api.modeling import llama
+
+stock_llama_attention = llama.scaled_dot_product_attention  # before `install` puts ours in its place
 
 
 class SoftmaxAttention(PyLayer):

@@ -5,10 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import paddle
-from paddlenlp.transformers import linear_utils
-from paddlenlp.transformers.llama import modeling as llama
-from paddlenlp.transformers.qwen2 import modeling as qwen2
-from paddlenlp.utils.log import logger
 
 from grrm.errors import UserError
 from grrm.models.cpu_kernels import available
@@ -19,6 +15,8 @@ from grrm.models.cpu_layers.norm import rms_norm
 from grrm.models.cpu_layers.precision import set_precision
 from grrm.models.cpu_layers.projection import CpuLinear, with_projection
 from grrm.models.cpu_layers.rotary import rotate
+from grrm.paddlenlp_api.files import logger
+from grrm.paddlenlp_api.modeling import linear_utils, llama, qwen2
 from grrm_csrc.bf16 import is_native
 from grrm_csrc.build import kernels
 
