@@ -15,6 +15,7 @@ import grrm
 from grrm.cli import grrm as grrm_command
 from grrm.data.annotation.groups import annotate_groups
 from grrm.data.parquet import write_rows
+from grrm.demo import runner
 from grrm.demo.layout import Layout
 from grrm.demo.plan import Plan
 from grrm.demo.prepare import main as prepare
@@ -173,3 +174,21 @@ def test_a_study_that_was_stopped_is_reported_as_far_as_it_went(finished_demo):
     summary = write_study(out, paths)
     assert list(summary["judges"]) == ["rm", "consensus"]
     assert {path.name for path in (out / "figures").glob("study_*.png")} == {"study_gains.png", "study_followed.png"}
+
+
+def test_an_interrupted_study_shows_what_it_has_found(finished_demo, monkeypatch, capsys):
+    out, settings = finished_demo
+    interval = {"mean": 0.7, "low": 0.6, "high": 0.8}
+    of_sets = {name: {"accuracy": interval, "correlation": interval} for name in ("heldout", "mixed")}
+    write_json(study_file(out, 1, PARTS[0]), {"rm": of_sets})
+    (out / "stages").mkdir()
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "_run_stages", interrupted)
+    assert runner.run_settings(settings, fresh=False, out=out, study=True) == 130
+    assert (out / "study-seed1.json").exists()
+    shown = capsys.readouterr()
+    assert "rm" in shown.out
+    assert "run the demo again to resume" in shown.err

@@ -66,22 +66,36 @@ def run_settings(settings: DemoSettings, *, fresh: bool, out: Path, study: bool 
             start_over(out)
         try:
             summary, seconds = _run_stages(settings, root, out, console, study)
-        except StageFailure as failure:
-            for line in failure.last_lines:
-                _say(console, f"  | {line}")
-            print(f"error: {failure}", file=sys.stderr, flush=True)
-            return 1
-        except KeyboardInterrupt:
-            print("interrupted: everything is stopped; run the demo again to resume", file=sys.stderr, flush=True)
-            return 130
+        except (StageFailure, KeyboardInterrupt) as stop:
+            if study:
+                _show_study(console, out, settings, {})  # hours of it may be done
+            return _say_why(console, stop)
     show_summary(console, summary, out)
     if study:
-        from grrm.demo.study_record import write_records
-        from grrm.demo.study_report import study_tables, write_study
-
-        for table in study_tables(write_study(out, write_records(out, settings, seconds))):
-            console.print(table)
+        _show_study(console, out, settings, seconds)
     return 0
+
+
+def _say_why(console: Console, stop: StageFailure | KeyboardInterrupt) -> int:
+    """Tell what ended the stages early; returns the exit status."""
+    if isinstance(stop, KeyboardInterrupt):
+        print("interrupted: everything is stopped; run the demo again to resume", file=sys.stderr, flush=True)
+        return 130
+    for line in stop.last_lines:
+        _say(console, f"  | {line}")
+    print(f"error: {stop}", file=sys.stderr, flush=True)
+    return 1
+
+
+def _show_study(console: Console, out: Path, settings: DemoSettings, seconds: Mapping[str, float]) -> None:
+    """Write and print what the study has found so far; nothing before its first judges are measured."""
+    from grrm.demo.study_record import write_records
+    from grrm.demo.study_report import study_tables, write_study
+
+    paths = write_records(out, settings, seconds)
+    if paths:
+        for table in study_tables(write_study(out, paths)):
+            console.print(table)
 
 
 def _run_stages(
