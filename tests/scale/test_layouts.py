@@ -28,10 +28,13 @@ SETTINGS = {
     "entropy_coeff": "0.1",
 }
 TENSOR = {"tensor_parallel_degree": "2"}
+FOUR_ROWS = {"per_device_train_batch_size": "4"}  # all that one of four data ranks has of an update
 LAYOUTS = {
     "one process": (1, {}),
     "data 2": (2, {}),
     "sharding 2": (2, {"sharding": "stage1"}),
+    "sharding 4": (4, {"sharding": "stage1", **FOUR_ROWS}),
+    "data 2 x sharding 2": (4, {"sharding": "stage1", "sharding_parallel_degree": "2", **FOUR_ROWS}),
     "tensor 2": (2, TENSOR),
     "tensor 2, sampling together": (2, {**TENSOR, "rollout_tensor_parallel_degree": "2"}),
     "tensor 2, sequence": (2, {**TENSOR, "sequence_parallel": "true"}),
