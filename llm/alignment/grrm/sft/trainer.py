@@ -1,4 +1,4 @@
-"""The cold start: supervised fine-tuning on response tokens, on PaddleNLP's Trainer."""
+"""The cold start: supervised fine-tuning on the tokens with labels, on PaddleNLP's Trainer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ class SftCollator:
 
 
 class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, Trainer):
-    """Token-mean negative log-likelihood of the responses; logs to `metrics.jsonl` and a progress bar on rank 0."""
+    """Token-mean negative log-likelihood of the responses, with `train_on_prompt` of the prompts too.
+
+    Logs to `metrics.jsonl` and a progress bar on rank 0.
+    """
 
     def __init__(
         self,
@@ -49,14 +52,14 @@ class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, Trainer):
         self.metrics_log, self.progress, self.held_out = metrics_log, progress, held_out
 
     def compute_loss(self, model: Any, inputs: Mapping[str, paddle.Tensor], return_outputs: bool = False) -> Any:
-        """Mean over this micro-batch's response tokens."""
+        """Mean over this micro-batch's tokens with labels."""
         output = model(**{name: value for name, value in inputs.items() if name != "labels_N"})
         scores = score_hidden(output.hidden_NH, self.model.lm_head, inputs["labels_N"])
         loss = -scores.logprobs_N.mean()
         return (loss, scores) if return_outputs else loss
 
     def evaluate(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> dict[str, float]:
-        """`eval_loss`, the mean negative log-likelihood of all held-out response tokens, and what it is a row.
+        """`eval_loss`, the mean negative log-likelihood of all held-out tokens with labels, and its sum per row.
 
         The rows are divided among the ranks. A collective.
         """
@@ -70,7 +73,7 @@ class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, Trainer):
 
     @paddle.no_grad()
     def _log_likelihood(self, items: Sequence[SftItem]) -> tuple[float, int]:
-        """The log-likelihood of the responses, and the number of their tokens."""
+        """The log-likelihood of the tokens with labels, and their number."""
         size = self.args.per_device_eval_batch_size
         in_order = sorted(items, key=lambda item: len(item.input_ids))
         total, n_tokens = 0.0, 0
