@@ -25,6 +25,7 @@ from grrm.engine.paddle import divided
 from grrm.engine.paddle.decoder import cache_length
 from grrm.engine.paddle.divided import DividedEngine, as_first_rank
 from grrm.engine.paddle.gpu_decoder import GpuDecoder
+from grrm.entry import run_main
 from grrm.errors import UserError
 from grrm.models.whole_weights import part_of
 from grrm.parallel.gloo import support_gloo
@@ -101,4 +102,4 @@ def main(folder: Path, kind: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    run_main(lambda: main(Path(sys.argv[1]), sys.argv[2]))  # without the teardown in which Paddle may abort

@@ -99,13 +99,21 @@ def environment() -> dict[str, str]:
 
 
 def run(command: list[str], timeout_s: float = 240, expect: int | None = 0) -> subprocess.CompletedProcess[str]:
-    """Run to the end; the output is shown when the status is not the expected one."""
+    """Run to the end; the output, and the end of every rank's log, is shown when the status is not the expected one."""
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=timeout_s, env=environment(), cwd=ROOT, check=False
     )
     if expect is not None and done.returncode != expect:
-        pytest.fail(f"exit status {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
+        pytest.fail(f"exit status {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}\n{_logs(command)}")
     return done
+
+
+def _logs(command: list[str]) -> str:
+    """The end of what each rank wrote, last of all: of a long message, the end is what is kept."""
+    if "--log_dir" not in command:
+        return ""
+    folder = Path(command[command.index("--log_dir") + 1])
+    return "\n".join(f"{log.name}:\n{log.read_text()[-2000:]}" for log in sorted(folder.glob("workerlog.*")))
 
 
 def metrics_of(output: Path) -> list[dict]:
