@@ -14,6 +14,7 @@ from grrm.judges.interface import GeneratedText
 from grrm.judges.rubric import RubricJudge
 from grrm.judges.verified import VerifiedJudge, read_truth
 from grrm.judges.verifier import VerifierJudge
+from grrm.rewards.answers import RuleResult, final_answer
 from grrm.rewards.verified import VerifierMix
 
 ONCE = JudgeSampling(retries=0)
@@ -118,6 +119,26 @@ def test_the_rubric_judge_sees_criteria_and_the_whole_solution(scripted):
 def test_a_group_without_a_true_answer_has_no_score(scripted):
     verdict = VerifiedJudge(VerifierJudge(scripted({}))).judge([group_of("#### 4", reference=None)])[0]
     assert verdict == Verdict.unscored(1, Status.MISSING_REFERENCE)
+
+
+def undecided_on_five(solution, truth):
+    """A rule that cannot tell of some solutions in time."""
+    answer = final_answer(solution)
+    return RuleResult(answer == truth, answer, Status.JUDGE_TIMEOUT if answer == "5" else None)
+
+
+@pytest.mark.parametrize("setup", ["addon", "mixed"])
+def test_an_answer_that_the_rule_cannot_decide_has_no_score(scripted, setup):
+    generator = scripted({">four<": ["False"], ">4<": ["True"]})
+    first, _ = verdicts(VerifierJudge(generator), setup, 0.5, rule=undecided_on_five)
+    assert first.scores == (10.0, 0.0, None, None)
+    assert first.statuses[2:] == (Status.JUDGE_TIMEOUT, Status.UNPARSABLE_CANDIDATE)
+
+
+def test_a_verifier_alone_decides_where_the_rule_cannot(scripted):
+    generator = scripted({">four<": ["False"], "answer>4</model": ["True"], ">5<": ["True"]})
+    first, _ = verdicts(VerifierJudge(generator), "tinyv_only", rule=undecided_on_five)
+    assert first.scores == (10.0, 0.0, 10.0, None)
 
 
 @pytest.mark.parametrize("text", ["4", "{4}", '{"criteria": "x"}', '{"answer": 4}', "{" * 10_000])

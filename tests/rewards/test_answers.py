@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grrm.entry import run_main
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
 from grrm.rewards.answers import ANSWER_RULES, answer_rule, final_answer
@@ -75,19 +72,6 @@ def test_no_solution_raises(text, name):
 def test_a_long_run_of_blanks_costs_no_time(mark):
     for filler in (" ", "*", ":", "\n"):
         ANSWER_RULES["normalised"](mark.replace("{}", filler * 100_000), "4")
-
-
-def test_mathematics_is_compared_by_the_library():
-    pytest.importorskip("math_verify")
-    assert answer_rule("math")("so $\\boxed{\\frac{2}{4}}$", "1/2").correct
-    assert not answer_rule("math")("so $\\boxed{3}$", "1/2").correct
-
-
-def test_without_the_library_the_command_says_how_to_get_it(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "math_verify", None)
-    with pytest.raises(SystemExit):
-        run_main(lambda: answer_rule("math")("4", "4"))
-    assert "pip install 'paddle-grrm[math]'" in capsys.readouterr().err
 
 
 def test_a_truth_without_roles_is_an_error():

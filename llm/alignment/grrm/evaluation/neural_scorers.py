@@ -10,7 +10,8 @@ from pathlib import Path
 
 from grrm.errors import UserError
 from grrm.judges.learned_metric import ROWS_PER_REQUEST, start_error
-from grrm.judges.metric_worker import MetricWorker, Row, WorkerFailure
+from grrm.judges.metric_worker import MetricWorker, Row
+from grrm.rewards.worker import WorkerFailure
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from grrm.gqm.grammar import MAX_SCORE
 from grrm.gqm.groups import Candidate, Group, Status, Verdict
 from grrm.judges.verified import read_truth
 from grrm.rewards.answers import ANSWER_RULES
+from grrm.rewards.ranking_accuracy import INVALID, RankingReward
 from grrm.rewards.rule_rewards import rule_reward_function
 
 JUDGED_RULES = (*ANSWER_RULES, "grade")  # whose rewards are from 0 to 1
@@ -21,7 +22,8 @@ class AnswerJudge:
 
     With the rule `grade` candidates are gradings of an answer: 10 times `grade_reward`. The task's reference is the
     true answer, or grade; a group without one is MISSING_REFERENCE. A candidate in which no answer is found is
-    UNPARSABLE_CANDIDATE. Raises UserError for a rule that does not exist, and for a truth that the rule cannot use.
+    UNPARSABLE_CANDIDATE; one on which the rule fails has the failure's status. Raises UserError for a rule that does
+    not exist, and for a truth that the rule cannot use.
     """
 
     rule: str = "normalised"
@@ -40,13 +42,11 @@ class AnswerJudge:
         if group.task.reference is None or not group.task.reference.strip():
             return Verdict.unscored(len(group.candidates), Status.MISSING_REFERENCE)
         truth = read_truth(group.task.reference).answer
-        scores = tuple(self._score(candidate, truth) for candidate in group.candidates)
+        found = [self._found(candidate, truth) for candidate in group.candidates]
         return Verdict(
-            tuple(Status.UNPARSABLE_CANDIDATE if score is None else Status.SCORED for score in scores), scores
+            tuple(one.status for one in found),
+            tuple(MAX_SCORE * one.score if one.valid_answer else None for one in found),
         )
 
-    def _score(self, candidate: Candidate, truth: str) -> float | None:
-        if candidate.translation is None:
-            return None
-        found = self._reward(candidate.translation, truth)
-        return MAX_SCORE * found.score if found.valid_answer else None
+    def _found(self, candidate: Candidate, truth: str) -> RankingReward:
+        return INVALID if candidate.translation is None else self._reward(candidate.translation, truth)

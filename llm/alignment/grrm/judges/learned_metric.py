@@ -13,8 +13,9 @@ from grrm.errors import UserError
 from grrm.gqm.grammar import MAX_SCORE
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.judges.dedup import Outcome, dedup_texts, expand_to_duplicates, ranking_of
-from grrm.judges.metric_worker import MetricWorker, Row, WorkerFailure, environment_of
+from grrm.judges.metric_worker import MetricWorker, Row, environment_of
 from grrm.judges.options import LearnedMetricOptions
+from grrm.rewards.worker import WorkerFailure
 
 logger = logging.getLogger(__name__)
 ROWS_PER_REQUEST = 256  # what has been answered before a deadline counts

@@ -41,7 +41,8 @@ class VerifiedJudge:
     the truth has some, else the true answer. It is shown the answer that the rule extracted, or with `shows_solution`
     the whole candidate. A candidate without an answer is UNPARSABLE_CANDIDATE if it would need the verifier; one
     without a score from the verifier has the verifier's status. With the mix `addon`, correct answers thus keep their
-    reward while a verifier is down. A group without a reference is MISSING_REFERENCE.
+    reward while a verifier is down. Where the rule fails, a mix that needs it gives the failure's status. A group
+    without a reference is MISSING_REFERENCE.
     """
 
     verifier: Judge
@@ -80,11 +81,15 @@ class VerifiedJudge:
             replace(candidate, translation=text)
             for candidate, result in zip(group.candidates, results, strict=True)
             if result is not None
+            and not self._is_undecided(result)
             and self.mix.asks(result.correct)
             and (text := self._shown(candidate, result)) is not None
         )
         task = replace(group.task, reference=truth.answer if truth.criteria is None else truth.criteria)
         return Group(group.group_id, task, shown)
+
+    def _is_undecided(self, result: RuleResult) -> bool:
+        return result.failure is not None and self.mix.needs_rule
 
     def _shown(self, candidate: Candidate, result: RuleResult) -> str | None:
         return candidate.translation if self.shows_solution else result.answer
@@ -99,9 +104,11 @@ class VerifiedJudge:
         statuses, scores = list[Status](), list[float | None]()
         for candidate, result in zip(group.candidates, results, strict=True):
             missing = Status.MISSING_REFERENCE if group.task.reference is None else Status.UNPARSABLE_CANDIDATE
+            if result is not None and result.failure is not None:
+                missing = result.failure
             status, score = said.get(candidate.candidate_id, (missing, None))
             reward = None
-            if result is not None:
+            if result is not None and not self._is_undecided(result):
                 reward = self.mix.reward(result.correct, None if score is None else score / MAX_SCORE)
             statuses.append(status if reward is None else Status.SCORED)
             scores.append(None if reward is None else MAX_SCORE * reward)

@@ -1,23 +1,36 @@
 """Is an answer right? Rules that compare what a solution ends in with the true answer, without a model.
 
 Every rule takes the solution and the truth, both text, and says whether the answer is right and what it is. A solution
-in which no answer can be found is wrong, and told apart by `answer` being None. No rule raises because of a solution.
+in which no answer can be found is wrong, and told apart by `answer` being None. No rule raises because of a solution:
+where one cannot tell, the result says why.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 import re
 import string
+import sys
 import threading
 import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Literal
 
 from grrm.errors import UserError, require_known
+from grrm.gqm.groups import Status
+from grrm.rewards.worker import Worker, WorkerFailure
 
-MATH_LIMIT_S = 5
+logger = logging.getLogger(__name__)
+MATH_PROGRAM = Path(__file__).parent / "programs" / "math_program.py"
+MATH_LIMIT_S = 5.0  # of a comparison, in any thread
+MATH_START_S = 60.0  # for loading the library
+_MATH_TURN = threading.Lock()  # one comparison at a time
 _ANSWER_TAG = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
 _ANSWER_LINE = re.compile(
     r"^[^\w\n]*(?:the\s+)?(?:final\s+)?answer(?:\s+is\b|[^\w\n]*:)[\s*_`:]*(\S.*)$", re.IGNORECASE | re.MULTILINE
@@ -32,10 +45,14 @@ _ROLE = re.compile(r"\b([A-Z][\w'’-]*)\s+is\s+an?\s+(knight|knave)\b", re.IGNO
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """What a rule says of a solution: right or not, and the answer that it found, None where there is none."""
+    """What a rule says of a solution: right or not, and the answer that it found, None where there is none.
+
+    With a `failure` the rule could not tell, and `correct` means nothing.
+    """
 
     correct: bool
     answer: str | None
+    failure: Status | None = None
 
 
 AnswerRule = Callable[[str, str], RuleResult]
@@ -102,16 +119,41 @@ def knights_and_knaves(solution: str, truth: str) -> RuleResult:
 def math_match(solution: str, truth: str) -> RuleResult:
     """The solution's last mathematical expression equals the truth, by the library math-verify (the extra `math`).
 
-    The library's limit of seconds for an expression works in a process's main thread; elsewhere there is none.
+    The library works in a process of its own. A comparison that takes longer than MATH_LIMIT_S, such as that of a power
+    tower, fails with JUDGE_TIMEOUT; one in which the process crashes, with JUDGE_UNREACHABLE. Raises
+    ModuleNotFoundError without the library, and UserError where it cannot be loaded.
     """
-    from math_verify import parse, verify
+    if find_spec("math_verify") is None:
+        raise ModuleNotFoundError("No module named 'math_verify'", name="math_verify")
+    shown = truth if _last_boxed(truth) is not None else f"\\boxed{{{truth}}}"
+    try:
+        with _MATH_TURN:
+            worker = _math_worker(os.getpid())
+            _load(worker)
+            found = worker.ask({"solution": solution, "truth": shown, "limit_s": MATH_LIMIT_S}, MATH_LIMIT_S)
+    except WorkerFailure as failure:
+        if failure.is_late:
+            return RuleResult(False, final_answer(solution), Status.JUDGE_TIMEOUT)
+        logger.warning("math-verify failed on an answer: %s", failure)
+        return RuleResult(False, final_answer(solution), Status.JUDGE_UNREACHABLE)
+    return RuleResult(found["correct"], found["answer"])
 
-    limit_s = MATH_LIMIT_S if threading.current_thread() is threading.main_thread() else None
-    found = parse(solution, parsing_timeout=limit_s)
-    wanted = parse(truth if _last_boxed(truth) is not None else f"\\boxed{{{truth}}}", parsing_timeout=limit_s)
-    if not found:
-        return RuleResult(False, None)
-    return RuleResult(bool(verify(wanted, found, timeout_seconds=limit_s)), str(found[-1]))
+
+@cache
+def _math_worker(process_id: int) -> Worker:
+    """The worker of this process: a forked one has its own."""
+    return Worker([sys.executable, str(MATH_PROGRAM)])
+
+
+def _load(worker: Worker) -> None:
+    try:
+        worker.start(MATH_START_S)
+    except WorkerFailure as failure:
+        if failure.is_late:
+            raise
+        raise UserError(
+            f"the rule math cannot load math-verify ({failure}): install it with `pip install 'paddle-grrm[math]'`"
+        ) from failure
 
 
 ANSWER_RULES: Mapping[RuleName, AnswerRule] = {

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from grrm.gqm.compat import last_line, parse_score_text
 from grrm.gqm.grammar import Rejection, parse_verdict
+from grrm.gqm.groups import Status
 from grrm.gqm.languages import CANDIDATE_IDS
 from grrm.gqm.rankings import Tiers, ranking_to_scores, tiers_of
 from grrm.rewards.ranking_ground_truth import GroundTruth, gold_ranking, gold_scores
@@ -28,13 +29,20 @@ class RankingReward:
     """The reward of one answer and its parts; none is above 0 for an answer that is not valid.
 
     `ranking_reward` and `score_reward` lie in [0, 1]; `score` is what to train on: their sum times the scale, or the
-    ranking's alone where no scores are asked for. `ranking_reward` is None where there is nothing to rank.
+    ranking's alone where no scores are asked for. `ranking_reward` is None where there is nothing to rank. `failure` is
+    why the rule could not tell whether the answer is right.
     """
 
     score: float
     valid_answer: bool
     ranking_reward: float | None = 0.0
     score_reward: float = 0.0
+    failure: Status | None = None
+
+    @property
+    def status(self) -> Status:
+        """SCORED for a valid answer; otherwise the rule's failure, or UNPARSABLE_CANDIDATE."""
+        return Status.SCORED if self.valid_answer else self.failure or Status.UNPARSABLE_CANDIDATE
 
 
 INVALID = RankingReward(0.0, False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from grrm.errors import UserError, require_known
 from grrm.gqm.compat import qe_score_reward
@@ -85,8 +85,9 @@ def _gold_grade(ground_truth: GroundTruth) -> float:
 class AnswerReward:
     """1 times the scale for a response whose answer is right by a rule of `answers`, 0 for another answer.
 
-    A response without an answer is not valid. Called like the other rewards; `compat` changes nothing. Raises
-    UserError for a ground truth that is not text, or that the rule cannot use.
+    A response without an answer is not valid, and one on which the rule fails carries the failure. Called like the
+    other rewards; `compat` changes nothing. Raises UserError for a ground truth that is not text, or that the rule
+    cannot use.
     """
 
     rule: AnswerRule
@@ -98,6 +99,8 @@ class AnswerReward:
         if not isinstance(ground_truth, str) or not ground_truth.strip():
             raise UserError(f"The ground truth {repr(ground_truth)[:200]} is not text; give the true answer.")
         found = self.rule(response, ground_truth)
+        if found.failure is not None:
+            return replace(INVALID, failure=found.failure)
         if found.answer is None:
             return INVALID
         return RankingReward(found.correct * score_scale_factor, True, None, float(found.correct))

@@ -138,6 +138,6 @@ def _ground_truth(group: Group) -> str:
 
 def _verdict(found: Sequence[RankingReward]) -> Verdict:
     return Verdict(
-        tuple(Status.SCORED if one.valid_answer else Status.UNPARSABLE_CANDIDATE for one in found),
+        tuple(one.status for one in found),
         tuple(one.score if one.valid_answer else None for one in found),
     )
