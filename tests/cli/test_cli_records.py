@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 from pathlib import Path
@@ -23,8 +24,10 @@ from grrm.errors import UserError
 from grrm.evaluation.ranking import GOLD_TIE_RULES, TIE_RULES, UNSCORED_RULES
 from grrm.gqm.mt_prompts import MT_PROMPT_TYPES
 from grrm.gqm.prompts import GQM_TASKS
-from grrm.judges.building import ANSWER_JUDGES, GENERATIVE_JUDGES, REWARD_MODEL_JUDGES
+from grrm.judges.building import ANSWER_JUDGES, EMBEDDED_JUDGES, GENERATIVE_JUDGES, REWARD_MODEL_JUDGES
 from grrm.judges.metric_worker import METRIC_KINDS
+from grrm.judges.options import GQMOptions, LearnedMetricOptions, RewardModelOptions, RuleVerifierOptions
+from grrm.judges.text_metric import METRICS, TextMetricJudge
 from grrm.tracking.console import printable
 
 TYPES = {"new": pa.int64()}
@@ -45,9 +48,14 @@ def test_choices_on_the_command_line_are_those_there_are():
     rank = {parameter.name: parameter.type for parameter in cli.grrm.commands["rank"].params}
     ranking = {parameter.name: parameter.type for parameter in cli.grrm.commands["eval"].commands["ranking"].params}
     assert translate_command.PROMPT_TYPES == MT_PROMPT_TYPES
-    alone = {name for name in GENERATIVE_JUDGES if "+" not in name}
-    assert {*rank["judge"].choices} == {*alone, *REWARD_MODEL_JUDGES, *METRIC_KINDS, "consensus", "text_metric"}
-    assert {*rank_command.OF_ANSWERS} == {*ANSWER_JUDGES} & alone
+    without_model = {*EMBEDDED_JUDGES} - {*METRICS}  # these are values of --metric
+    assert {*rank["judge"].choices} == {*GENERATIVE_JUDGES, *REWARD_MODEL_JUDGES, *METRIC_KINDS, *without_model}
+    assert {*rank_command.OF_ANSWERS} == {*ANSWER_JUDGES, "answer"}
+    kinds = (GQMOptions, RuleVerifierOptions, RewardModelOptions, LearnedMetricOptions, TextMetricJudge)
+    known = {field.name for kind in kinds for field in dataclasses.fields(kind)}
+    assert {rank_command.OPTION_OF.get(flag, flag) for flag in rank_command.OF_JUDGES} <= known
+    words = {word for one in cli.grrm.commands["rank"].params for word in one.opts}
+    assert {f"--{flag.replace('_', '-')}" for flag in rank_command.OF_JUDGES} <= words
     assert tuple(rank["prompt_type"].choices) == tuple(GQM_TASKS)
     assert (tuple(ranking["ties"].choices), tuple(ranking["unscored"].choices)) == (TIE_RULES, UNSCORED_RULES)
     assert tuple(ranking["gold_ties"].choices) == GOLD_TIE_RULES

@@ -39,6 +39,7 @@ FREE_PORTS: dict[str, str] = {}
 
 EXECUTED_HEADS = ("grrm doctor", "grrm data", "grrm plan", "grrm eval ranking", "grrm replay")
 EXECUTED_HEADS += ("grrm report", "grrm export", "grrm rank sampled", "grrm rank x2x_sampled", "cat", "for")
+EXECUTED_HEADS += ("grrm rank answers.parquet --judge answer",)
 CHECKED_HEADS = ("python3 -m venv", "source", "pip install", "hf download")
 CHECKED_HEADS += (".venv-comet/bin/pip install", ".venv-bleurt/bin/pip install")
 
@@ -150,7 +151,7 @@ SUBSTITUTIONS = (
     Substitution(
         ("grrm rank", "grrm translate"),
         "replies of hundreds or thousands of tokens: 24",
-        lambda words: words if {"rm", "text_metric"} & set(words) else give(max_new_tokens=24)(words),
+        lambda words: words if {"rm", "text_metric", "answer"} & set(words) else give(max_new_tokens=24)(words),
     ),
     Substitution(
         ("grrm translate downloads/TowerBlocks-MT/data/train.parquet",),

@@ -42,9 +42,8 @@ class RankResult(TypedDict):
 class RankSettings:
     """How the judge is asked.
 
-    `judge` is "gqm" (all candidates in one prompt), or "sqm", "rubric" or "verifier" (each by itself); `options` are
-    values of its options by name. `prompt_length` is the longest judge prompt in tokens, None as long as the model
-    allows.
+    `judge` is "gqm" (all candidates in one prompt), or another generative judge (each by itself); `options` are values
+    of its options by name. `prompt_length` is the longest judge prompt in tokens, None as long as the model allows.
     """
 
     judge: str = "gqm"
@@ -150,7 +149,7 @@ def group_of(row: int, task: TranslationTask, texts: Sequence[str | None]) -> Gr
 def check_rank_settings(settings: RankSettings, groups: Sequence[Group]) -> None:
     """Raises UserError for what a generative judge would refuse, before a model is loaded for it."""
     settings.read()
-    for group in groups:
+    for group in () if settings.judge in ANSWER_JUDGES else groups:
         display_name(group.task.src_lang), display_name(group.task.trg_lang)
 
 

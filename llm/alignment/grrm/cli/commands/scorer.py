@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import click
@@ -12,7 +13,7 @@ from grrm.cli.options import FILE
 from grrm.errors import UserError
 from grrm.judges.learned_metric import LearnedMetricJudge, open_learned_metric
 from grrm.judges.metric_worker import METRIC_KINDS, environment_of, install_command
-from grrm.judges.options import LearnedMetricOptions
+from grrm.judges.options import LearnedMetricOptions, read_options
 
 DEADLINE_S = 7200.0  # of a file
 
@@ -54,10 +55,16 @@ def check(name: str, folder: Path | None) -> None:
     click.echo(f"{METRIC_KINDS[name].title} is installed in '{folder}'")
 
 
-def open_metric(name: str, folder: Path | None, model: object, deadline_s: float | None) -> LearnedMetricJudge:
-    """The metric as a judge of a whole file. Raises UserError as `open_learned_metric`."""
-    options = LearnedMetricOptions(str(folder or environment_of(name)))
-    return open_learned_metric(name, options, None if model is None else str(model), deadline_s or DEADLINE_S)
+def metric_opener(
+    name: str, folder: Path | None, given: Mapping[str, object], model: object, deadline_s: float | None
+) -> Callable[[], LearnedMetricJudge]:
+    """What opens the metric as a judge of a whole file, `given` being further options of it.
+
+    Raises UserError for a wrong option; the opener as `open_learned_metric`.
+    """
+    options = read_options(LearnedMetricOptions, {"environment": str(folder or environment_of(name)), **given})
+    path = None if model is None else str(model)
+    return lambda: open_learned_metric(name, options, path, deadline_s or DEADLINE_S)
 
 
 def _check(name: str, folder: Path) -> None:

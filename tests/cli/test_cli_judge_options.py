@@ -1,0 +1,137 @@
+"""`grrm rank --judge-option`: the options of the reward server's judges, and judges of answers, which need them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from support.completions_server import CompletionsServer
+
+from grrm import cli
+from grrm.errors import UserError
+
+LANGUAGES = ["--src-lang", "de", "--trg-lang", "en"]
+QUESTION = {"src_text": "2 + 2?", "trg_text": "4"}
+
+
+@pytest.fixture
+def rank(tmp_path):
+    """`grrm rank` on rows; the rows with what it added. Raises what it raises."""
+
+    def run(rows, *options):
+        path, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        arguments = ["rank", path, "--out", out, *options]
+        CliRunner().invoke(cli.grrm, [*map(str, arguments)], catch_exceptions=False, standalone_mode=False)
+        return [json.loads(line) for line in out.read_text().splitlines()]
+
+    return run
+
+
+def options(**values):
+    return [word for name, value in values.items() for word in ("--judge-option", f"{name}={value}")]
+
+
+def test_answers_are_judged_by_a_rule_without_languages(rank):
+    rows = [
+        {**QUESTION, "mt_texts": ["2 + 2\n#### 4", "#### 5", "four", None], "src_lang": "no language"},
+        {"src_text": "3 * 4?", "trg_text": "3 * 4 = 12\n#### 12", "mt_texts": ["#### 12.0"]},
+    ]
+    first, second = rank(rows, "--judge", "answer", *options(rule="gsm8k"))
+    assert first["judge_scores"] == [10, 0, None, None]
+    assert first["judge_statuses"] == ["scored", "scored", "unparsable_candidate", "unparsable_candidate"]
+    assert (first["judge_ranking"], first["judge_attempts"], first["src_lang"]) == (None, 0, "no language")
+    assert second["judge_scores"] == [10]
+    assert "trg_lang" not in second
+
+
+def test_a_rule_is_normalised_where_none_is_given_and_languages_may_be(rank):
+    (row,) = rank([{**QUESTION, "mt_texts": ["\\boxed{4.0}"]}], "--judge", "answer", "--src-lang", "en")
+    assert (row["judge_scores"], row["src_lang"]) == ([10], "en")
+
+
+def test_a_true_answer_that_the_rule_cannot_use_or_that_is_missing_is_one_sentence(rank):
+    row = {**QUESTION, "mt_texts": ["4"]}
+    with pytest.raises(UserError, match="names no knight and no knave"):
+        rank([row], "--judge", "answer", *options(rule="knights_and_knaves"))
+    with pytest.raises(UserError, match="row 1: column trg_text is missing"):
+        rank([{"src_text": "2 + 2?", "mt_texts": ["4"]}], "--judge", "answer")
+
+
+@pytest.mark.parametrize(("setup", "scores"), [("addon", [10, 5, 0]), ("tinyv_only", [10, 10, 0])])
+def test_a_rule_and_a_verifier_judge_together(rank, setup, scores):
+    server = CompletionsServer(lambda body, _: str("answer>5</model" not in body["prompt"]))
+    row = {**QUESTION, "mt_texts": ["#### 4", "#### four", "#### 5"]}
+    given = options(setup=setup, verifier_weight=0.5, retries=0)
+    try:
+        (found,) = rank([row], "--judge", "rule+verifier", "--url", server.url, *given)
+    finally:
+        server.close()
+    assert found["judge_scores"] == scores
+    assert len(server.requests) == (2 if setup == "addon" else 3)
+
+
+def test_a_rule_and_a_rubric_judge_together(rank):
+    server = CompletionsServer(lambda body, _: f"Total Score: {7 if 'Be kind' in body['prompt'] else 1}")
+    row = {"src_text": "2?", "trg_text": json.dumps({"answer": "4", "criteria": "Be kind"}), "mt_texts": ["#### 3"]}
+    try:
+        (found,) = rank([row], "--judge", "rule+rubric", "--url", server.url, *options(shows_solution=True))
+    finally:
+        server.close()
+    assert found["judge_scores"] == [7]
+
+
+def test_options_reach_a_function_of_the_users_own(rank, tmp_path):
+    lines = ["from grrm.gqm.groups import Status, Verdict", "def judge(groups, points, retries=0):"]
+    lines += ["    return [Verdict((Status.SCORED,), (points + retries,)) for group in groups]"]
+    (tmp_path / "own.py").write_text("\n".join(lines))
+    own = [*LANGUAGES, "--judge", f"{tmp_path}/own.py:judge"]
+    row = {"src_text": "eins", "mt_texts": ["one"]}
+    assert rank([row], *own, *options(points=2.5, retries=1))[0]["judge_scores"] == [3.5]
+    with pytest.raises(UserError, match=r"unknown option of judge .*own.py:judge' 'point'.*did you mean 'points'"):
+        rank([row], *own, *options(point=2))
+
+
+def test_options_of_metrics_are_options_too(rank):
+    row = {"src_text": "eins", "trg_text": "one", "mt_texts": ["one more"]}
+    exact, whole = (
+        rank([row], *LANGUAGES, "--judge", "text_metric", *given)[0]["judge_scores"][0]
+        for given in (["--metric", "bleu"], options(metric="bleu", round_to_integer="true"))
+    )
+    assert whole == round(exact) != exact
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--judge", "answer", *options(rul="gsm8k")], "did you mean 'rule'"),
+        (["--judge", "answer", *options(rule="gsm8")], "did you mean 'gsm8k'"),
+        (["--judge", "answer", *options(rule=5)], "unknown answer rule 5"),
+        (["--judge", "answer", "--judge-option", "rule"], "write it as NAME=VALUE"),
+        (["--judge", "answer", "--metric", "bleu"], "--metric has no effect with --judge answer, whose options"),
+        (["--judge", "answer", "--url", "http://127.0.0.1:1"], "--url has no effect with --judge answer"),
+        (["--judge", "consensus", *options(rule="gsm8k")], "unknown option of judge 'consensus' 'rule'"),
+        (["--judge", "consensus", "--metric", "bleu", *options(metric="chrf")], "--metric has no effect beside"),
+        (["--judge", "consensus", "--scorer-env", "x"], "--scorer-env has no effect"),
+        (["--url", "http://127.0.0.1:1", *options(rule="gsm8k")], "unknown judge option 'rule'"),
+        (["--url", "http://127.0.0.1:1", "--retry", 1, *options(retries=2)], "--retry has no effect beside"),
+        (["--judge", "rule+verifier", "--url", "http://127.0.0.1:1", "--shuffle"], "--shuffle has no effect"),
+        (["--judge", "rule+rubric", "--url", "http://127.0.0.1:1", "--think"], "--think has no effect"),
+        (["--judge", "verifier", "--url", "http://127.0.0.1:1", *options(setup="addon")], "option 'setup'"),
+        (["--url", "http://127.0.0.1:1", *options(prompt_length="x")], "'prompt_length' is 'x'; give a whole number"),
+        (["--url", "http://127.0.0.1:1", *options(prompt_length=99)], "needs the folder of the tokenizer"),
+        (["--judge", "ranker", "--model", "x", *options(batch_tokens=0)], "'batch_tokens' is 0"),
+        (
+            ["--judge", "ranker", "--model", "x", "--mt-prompt-type", "seedx", *options(prompt_type="Tower")],
+            "--mt-prompt-type has no effect beside --judge-option prompt_type",
+        ),
+        (["--judge", "comet", *options(batch_size=0)], "'batch_size' is 0"),
+        (["--judge", "comet", *options(environment="none")], "COMET has no environment at 'none'"),
+    ],
+)
+def test_wrong_and_doubled_options_are_one_sentence(rank, arguments, message):
+    row = {**QUESTION, "mt_texts": ["4", "5"]}
+    with pytest.raises(UserError) as caught:
+        rank([row], *LANGUAGES, *arguments)
+    assert message in str(caught.value)
