@@ -68,6 +68,14 @@ def test_the_original_pays_for_a_negative_total():
     assert grade_reward("Total Score: nan", "1") == INVALID
 
 
+@pytest.mark.parametrize("text", ["Total Score: 7/1", "Total Score: 7/100", "Total Score: -1/10"])
+def test_training_does_not_reward_a_total_that_the_rubric_judge_refuses(text):
+    rule = rule_reward_function("grade")
+    assert rule(text, "0.7") == INVALID
+    assert rule(text, "0.7", compat=True) == grade_reward(text, "0.7", compat=True)
+    assert rule("Total Score: 7/10", "0.7").score == 1.0
+
+
 @pytest.mark.parametrize("truth", ["A > B", "8", "-0.1", "nan", '{"A": 1}', {"A": 1}])
 def test_a_grade_that_is_not_from_0_to_1_is_an_error(truth):
     with pytest.raises(UserError, match="ground truth"):

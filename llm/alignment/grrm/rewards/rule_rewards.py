@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from grrm.errors import UserError, require_known
 from grrm.gqm.compat import qe_score_reward
 from grrm.gqm.grammar import MAX_SCORE, Rejection, parse_sqm
-from grrm.gqm.rubric import read_total
+from grrm.gqm.rubric import parse_total, read_total
 from grrm.rewards.answers import ANSWER_RULES, AnswerRule
 from grrm.rewards.ranking_accuracy import (
     INVALID,
@@ -69,6 +69,17 @@ def grade_reward(
     return RankingReward(credit * score_scale_factor, True, None, credit)
 
 
+def readable_grade_reward(
+    response: str, ground_truth: GroundTruth, *, score_scale_factor: float = 1.0, compat: bool = False
+) -> RankingReward:
+    """`grade_reward` of a response that the rubric judge accepts; another one, such as `7/1`, is not valid.
+
+    Otherwise a policy learns to write totals that nobody reads. `compat` rewards them, as the original does.
+    """
+    found = grade_reward(response, ground_truth, score_scale_factor=score_scale_factor, compat=compat)
+    return INVALID if not compat and isinstance(parse_total(response), Rejection) else found
+
+
 def _gold_grade(ground_truth: GroundTruth) -> float:
     try:
         grade = float(ground_truth)  # type: ignore[arg-type]
@@ -114,7 +125,7 @@ RULE_REWARDS: Mapping[str, RankingRewardFunction] = {
     "ranking_no_cot": ranking_reward_no_cot,
     "ranking_zero": ranking_reward_zero,
     "single_score": single_score_reward,
-    "grade": grade_reward,
+    "grade": readable_grade_reward,
     **{name: AnswerReward(rule) for name, rule in ANSWER_RULES.items()},
 }
 
@@ -127,7 +138,7 @@ def rule_reward_function(name: str) -> RankingRewardFunction:
 
 def parts_of(rule: RankingRewardFunction) -> tuple[str, ...]:
     """The parts of a `RankingReward` that the rule fills."""
-    if isinstance(rule, AnswerReward) or rule in (single_score_reward, grade_reward):
+    if isinstance(rule, AnswerReward) or rule in (single_score_reward, readable_grade_reward):
         return ("score_reward",)
     if rule in (ranking_reward, ranking_reward_no_cot, ranking_reward_zero):
         return ("ranking_reward",)
