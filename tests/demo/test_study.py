@@ -157,9 +157,9 @@ def test_records_of_seeds_become_a_summary_tables_and_figures(finished_demo):
     shown = console.export_text()
     rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in shown.splitlines()]
     ranking = ["0.720 ± 0.010"] * 2
-    assert ["rm", *ranking, "0.125", "96.0", "13.0", "+4.50 ± 0.00"] in rows
+    assert ["reward model on pairs", *ranking, "0.125", "96.0", "13.0", "+4.50 ± 0.00"] in rows
     assert ["mixture", *ranking] in rows
-    assert ["grpo sqm", "+4.50 ± 0.00"] in [row[:2] for row in rows]
+    assert ["GRPO, SQM", "+4.50 ± 0.00"] in [row[:2] for row in rows]
 
 
 def test_a_study_that_was_stopped_is_reported_as_far_as_it_went(finished_demo):
@@ -190,5 +190,5 @@ def test_an_interrupted_study_shows_what_it_has_found(finished_demo, monkeypatch
     assert runner.run_settings(settings, fresh=False, out=out, study=True) == 130
     assert (out / "study-seed1.json").exists()
     shown = capsys.readouterr()
-    assert "rm" in shown.out
+    assert "reward model on pairs" in shown.out
     assert "run the demo again to resume" in shown.err

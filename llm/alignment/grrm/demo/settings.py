@@ -26,6 +26,23 @@ TITLES = {
     CONSENSUS: "consensus",
     "ranker_none": "ranker, each candidate by itself",
     "ranker_group": "ranker, candidates compared",
+    # Of the study.
+    "rm": "reward model on pairs",
+    "ranker_none_large": "large ranker",
+    "ranker_group_large": "large ranker, compared",
+    "gqm_sft": "GQM, cold start",
+    "gqm": "GQM",
+    "gqm_ranker_sft": "GQM from ranker, cold start",
+    "gqm_ranker": "GQM from ranker",
+    "sqm_sft": "SQM, cold start",
+    "sqm": "SQM",
+    "grpo_rm": "GRPO, reward model on pairs",
+    "grpo_ranker_none_large": "GRPO, large ranker",
+    "grpo_ranker_group_large": "GRPO, large ranker, compared",
+    "grpo_ranker_refreshed": "GRPO, retrained ranker",
+    "grpo_gqm": "GRPO, GQM",
+    "grpo_sqm": "GRPO, SQM",
+    "grpo_mixture": "GRPO, mixture",
 }
 
 

@@ -6,6 +6,7 @@ import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import click
@@ -24,6 +25,7 @@ Records = Sequence[Mapping[str, Any]]
 SUMMARY = "study_summary.json"
 RANKING, COST = ("accuracy", "correlation"), {"tied": 3, "tokens": 1, "milliseconds_a_group": 1}  # and digits
 COLUMNS = ("pairs", "correlation", "ties", "tokens", "ms", "RL gain")
+_LABEL_WIDTH = 11  # characters of a policy's name below its bars
 _WAYS = {"none": "each candidate by itself", "group": "candidates compared"}
 
 
@@ -74,7 +76,8 @@ def study_tables(summary: Mapping[str, Any]) -> list[Table]:
 
     Tokens and milliseconds are of a group; the gain is that of the policy trained against the judge, in sampled chrF.
     """
-    judges = Table("judge", title=f"Judges, seeds {', '.join(map(str, summary['seeds']))}", title_justify="left")
+    seeds = ", ".join(map(str, summary["seeds"]))
+    judges = Table("judge", title=f"Judges, seed{'s' if ',' in seeds else ''} {seeds}", title_justify="left")
     mixed = Table("judge", title="On groups of mixed quality", title_justify="left")
     for table, columns in ((judges, COLUMNS), (mixed, COLUMNS[:2])):
         for column in columns:
@@ -149,9 +152,7 @@ def _gains(records: Records) -> Picture:
             places = [position + (offset - 0.5) * 0.38 for position in range(len(runs))]
             bar_row(axes, theme, offset, places, found, label)
         axes.axhline(0, color=theme.ink, linewidth=0.8)
-        axes.set_xticks(
-            range(len(runs)), [title_of(run).replace(", ", ",\n").replace(" ranker", "\nranker") for run in runs]
-        )
+        axes.set_xticks(range(len(runs)), [fill(title_of(run), _LABEL_WIDTH) for run in runs])
         axes.tick_params(axis="x", labelsize=7)
         axes.set_ylabel("chrF over SFT")
         axes.grid(axis="x", visible=False)

@@ -13,7 +13,7 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from queue import Empty, SimpleQueue
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 
 class WorkerFailure(Exception):
@@ -86,7 +86,7 @@ class _Process:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, start_new_session=True
         )
         self._lines: SimpleQueue[bytes | None] = SimpleQueue()
-        self._end = weakref.finalize(self, _kill, self._popen)
+        self._end = weakref.finalize(self, _end, self._popen, self._log)
         assert self._popen.stdout is not None
         threading.Thread(target=_read, args=(self._popen.stdout, self._lines), daemon=True).start()
 
@@ -118,7 +118,6 @@ class _Process:
     def kill(self) -> None:
         """End the process and all that it started."""
         self._end()
-        self._log.close()
 
     def _last_words(self) -> str:
         status = self._popen.wait()
@@ -127,7 +126,7 @@ class _Process:
         return f"it ended with status {status}" + (f" ({lines[-1][:300]})" if lines else "")
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -135,6 +134,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
         if stream is not None:
             with contextlib.suppress(OSError):  # a line that was never read
                 stream.close()
+    log.close()
 
 
 def _read(stream: BinaryIO, lines: SimpleQueue[bytes | None]) -> None:
