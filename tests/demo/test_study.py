@@ -140,17 +140,21 @@ def test_records_of_seeds_become_a_summary_tables_and_figures(finished_demo):
         of_sets = dict.fromkeys(("heldout", "mixed"), figures | {"tokens": dict.fromkeys(interval, 96.0)})
         for part, of_part in zip(PARTS, (names[:2], names[2:3], names[3:5], names[5:]), strict=True):
             write_json(study_file(out, seed, part), dict.fromkeys(of_part, of_sets))
+    rewards = [{"step": step, "reward_mean": 0.25 * step, "loss": 1.0} for step in (1, 2)]
+    (out / "seed1" / "gqm").mkdir()
+    (out / "seed1" / "gqm" / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in rewards))
     paths = write_records(out, settings, {"seed1/grpo": 3.0, "seed2/grpo": 4.0})
     assert [path.name for path in paths] == ["study-seed1.json", "study-seed2.json", "study-seed3.json"]
     first = json.loads(paths[0].read_text())
     assert first["judges"]["ranker_none_1000_groups"]["groups"] == 1000
     assert first["policies"]["grpo_rm"]["learned"]["gain"] == pytest.approx(4.5)
+    assert first["rlvr"] == {"gqm": [[1, 0.25], [2, 0.5]]}
     assert first["seconds"] == {"seed1/grpo": 3.0}
     summary = write_study(out, paths)
     assert summary["judges"]["rm"]["heldout"]["correlation"]["mean"] == pytest.approx(0.72)
     assert summary["policies"]["grpo_ranker"]["gain"]["mean"] == pytest.approx(4.1)
     figures = {path.name for path in (out / "figures").glob("study_*.png")}
-    assert figures == {f"study_{name}.png" for name in ("groups", "candidates", "gains", "followed")}
+    assert figures == {f"study_{name}.png" for name in ("groups", "candidates", "gains", "followed", "rlvr")}
     console = Console(width=120, record=True)
     for table in study_tables(summary):
         console.print(table)

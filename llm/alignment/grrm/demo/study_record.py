@@ -10,7 +10,7 @@ from typing import Any
 from grrm.demo.results import Results, load_results, scores_file, seed_folder, verdict, versions
 from grrm.demo.settings import SFT, DemoSettings
 from grrm.demo.stages import write_json
-from grrm.demo.study_plan import PARTS, REFRESHED, RL_JUDGES, ranker_arms, study_file
+from grrm.demo.study_plan import PARTS, REFRESHED, RL_JUDGES, WRITING, ranker_arms, study_file
 from grrm.evaluation.meta_metrics import correlation
 from grrm.evaluation.ranking import JudgedGroup
 from grrm.evaluation.text_metrics import sentence_chrfs
@@ -18,7 +18,8 @@ from grrm.tracking.metrics_log import read_metrics
 from grrm.tracking.rollout_dump import read_rollouts
 
 EVERY_STEPS = 10  # of a policy's training, for how its judge follows gold
-CURVES = ("reward_mean", "kl", "eval_reward", "eval_reward_greedy", "eval_chrf", "eval_chrf_greedy")
+REWARD = "reward_mean"
+CURVES = (REWARD, "kl", "eval_reward", "eval_reward_greedy", "eval_chrf", "eval_chrf_greedy")
 
 
 def write_records(out: Path, settings: DemoSettings, seconds: Mapping[str, float]) -> list[Path]:
@@ -33,7 +34,7 @@ def write_records(out: Path, settings: DemoSettings, seconds: Mapping[str, float
 
 
 def seed_record(out: Path, settings: DemoSettings, seed: int, seconds: Mapping[str, float]) -> dict[str, Any]:
-    """The judges' rankings with what each learned from, the policies' gains, and their curves."""
+    """The judges' rankings with what each learned from, the policies' gains and curves, and the rewards of RLVR."""
     folder = seed_folder(out, seed)
     runs = [run for run in (*settings.rl_runs, *RL_JUDGES, REFRESHED) if scores_file(out, seed, run).exists()]
     of_seed = DemoSettings(n_seeds=1, first_seed=seed, judge=settings.judge)
@@ -49,6 +50,7 @@ def seed_record(out: Path, settings: DemoSettings, seed: int, seconds: Mapping[s
         "seed": seed,
         "judges": {name: {**found, **arms.get(name, {})} for name, found in judges.items()},
         "policies": {run: policy_record(results, folder, run) for run in runs},
+        "rlvr": _rewards_of_judges(folder),
         "seconds": {name: spent_s for name, spent_s in seconds.items() if name.startswith(f"seed{seed}/")},
         "versions": versions(),
     }
@@ -58,16 +60,24 @@ def _measured(out: Path, seed: int) -> list[Path]:
     return [path for path in (study_file(out, seed, part) for part in PARTS) if path.exists()]
 
 
+def _rewards_of_judges(folder: Path) -> dict[str, list[list[float]]]:
+    """The mean reward of each step of RLVR, of the judges that write."""
+    judges = [judge for kind in WRITING.values() for judge in kind.starts]
+    curves = {judge: _curve(read_metrics(folder / judge), REWARD) for judge in judges}
+    return {judge: curve for judge, curve in curves.items() if curve}
+
+
 def policy_record(results: Results, folder: Path, run: str) -> dict[str, Any]:
     """What a policy gained over SFT, its curves, and how well its judge followed gold while it moved."""
     metrics = read_metrics(folder / run)
-    curves = {
-        key: [[record["step"], record[key]] for record in metrics if isinstance(record.get(key), (int, float))]
-        for key in CURVES
-    }
+    curves = {key: _curve(metrics, key) for key in CURVES}
     rollouts = folder / run / "rollouts"
     followed = judge_curve(read_rollouts(rollouts)) if rollouts.is_dir() else []
     return {"learned": verdict(results, run), "curves": curves, "judge_correlation": followed}
+
+
+def _curve(metrics: Iterable[Mapping[str, Any]], key: str) -> list[list[float]]:
+    return [[record["step"], record[key]] for record in metrics if isinstance(record.get(key), (int, float))]
 
 
 def judge_curve(records: Iterable[Mapping[str, Any]], every: int = EVERY_STEPS) -> list[list[float]]:

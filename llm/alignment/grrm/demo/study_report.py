@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -115,6 +116,8 @@ def pictures(records: Records) -> list[Picture]:
     of_eight = [arm for arm in by_groups if arm.groups == EIGHT_CANDIDATES_GROUPS]
     by_candidates = [arm for arm in arms.values() if arm.name.endswith("_candidates")]
     drawn = [_gains(records), _followed(records)]
+    if any(record.get("rlvr") for record in records):
+        drawn.append(_rlvr(records))
     if by_groups:
         drawn.append(_by_size(records, by_groups, "groups", "Groups to learn from", lambda arm: arm.groups))
     if by_candidates:
@@ -176,6 +179,21 @@ def _followed(records: Records) -> Picture:
         axes.set_ylabel("correlation with chrF")
 
     return draw_picture("followed", "Judges while the policy moves", "On the policy's own training rollouts.", draw)
+
+
+def _rlvr(records: Records) -> Picture:
+    def draw(axes: Axes, theme: Theme) -> None:
+        judges = dict.fromkeys(judge for record in records for judge in record.get("rlvr", {}))
+        for number, judge in enumerate(judges):
+            for style, record in zip(cycle(STYLES), records, strict=False):
+                curve = record.get("rlvr", {}).get(judge, [])
+                label = f"{title_of(judge)}, seed {record['seed']}"
+                if curve:
+                    axes.plot(*zip(*curve, strict=True), style, color=theme.series[number], label=label, linewidth=1.4)
+        axes.set_xlabel("step")
+        axes.set_ylabel("reward of a reply")
+
+    return draw_picture("rlvr", "Generative judges learn to rank", "RLVR: mean reward of the judge's replies.", draw)
 
 
 @click.command()
