@@ -178,12 +178,14 @@ def test_two_ranks_train_what_one_trains(
 
 
 def test_pairs_and_groups_train_either_model(
-    write_rows: Callable[..., Path], settings: Callable[..., list[str]]
+    write_rows: Callable[..., Path], settings: Callable[..., list[str]], tmp_path: Path
 ) -> None:
     prompt = "Translate the following text from English into German:\nEnglish: One\nGerman:"
     pairs = write_rows([{"prompt": prompt, "chosen": f"Eins {i}", "rejected": "Zwei"} for i in range(8)])
     for yaml in (RANKER, PAIRWISE):
-        train(yaml, settings(pairs, yaml.stem, max_steps="1", save_steps="1"))
+        train(yaml, settings(pairs, yaml.stem, max_steps="1", save_steps="1", chat_template="none"))
+        trained_with = load_reward_model(tmp_path / yaml.stem).trained_with
+        assert trained_with == {"chat_template": "none", "language_pairs": ["en-de"]}
 
 
 @pytest.mark.parametrize(

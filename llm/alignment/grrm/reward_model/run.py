@@ -26,8 +26,9 @@ def train(config: RewardModelConfig) -> None:
     run.resume(len(groups))
     model = build_model(config, run.args)
     check_fit(run.tokenizer, model.backbone.config, config.max_length)
+    model.trained_with = {"chat_template": config.chat_template}
     if not all(group.is_pair for group in groups):  # a pair brings its own prompt
-        model.trained_with = {"prompt_type": config.prompt_type, "chat_template": config.chat_template}
+        model.trained_with["prompt_type"] = config.prompt_type
     pairs = sorted({group.language_pair for group in groups})
     if UNKNOWN_PAIR not in pairs:
         model.trained_with["language_pairs"] = pairs
