@@ -46,8 +46,8 @@ class HostedJudge:
     `answers` asks the model for one token, or is None where the judge itself is cheap to ask. `when_idle(act)` calls
     `act` once the model is free for the next call. `check_task` raises UserError for a task that no prompt can be made
     of, `prompts_of` makes the prompts that the first questions about a group would be. Each call of the judge has
-    `deadline_s` seconds on `deadline`. With `takes_turns` there is one call at a time; otherwise callers are let in as
-    they come, and `scheduler` brings them together at the model.
+    `deadline_s` seconds on `deadline`. `languages` are a pair that the judge does not refuse. With `takes_turns` there
+    is one call at a time; otherwise callers are let in as they come, and `scheduler` brings them together at the model.
     """
 
     judge: Judge
@@ -60,6 +60,7 @@ class HostedJudge:
     check_task: Callable[[TranslationTask], None] = _any_task
     prompts_of: Callable[..., list[str]] = lambda group, around=None: []
     scheduler: BatchScheduler | None = None
+    languages: tuple[str, str] = ("de", "en")
     title: str = ""
 
     @property
@@ -115,12 +116,10 @@ def _open(settings: Settings) -> HostedJudge:
         return HostedJudge(build_judge(settings.judge, settings.judge_options))
     if settings.judge in REWARD_MODEL_JUDGES:
         counters = JudgeMetrics()
-        return HostedJudge(
-            open_reward_model(settings, counters),
-            model=model_name(settings),
-            counters=counters,
-            check_task=_check_languages,
-        )
+        reward_model = open_reward_model(settings, counters)
+        hosted = HostedJudge(reward_model, model=model_name(settings), counters=counters, check_task=_check_languages)
+        src_lang, _, trg_lang = next(iter(reward_model.language_pairs or ()), "").partition("-")
+        return replace(hosted, languages=(src_lang, trg_lang)) if trg_lang else hosted
     options_of(settings.judge, settings.judge_options)  # refuses mistakes in them before the model is opened
     deadline, counters = Deadline(), JudgeMetrics()
     model = open_judge_model(settings, deadline)

@@ -12,10 +12,11 @@ from grrm.errors import UserError
 from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.building import GENERATIVE_JUDGES, REWARD_MODEL_JUDGES
 from grrm.judges.deadline import Deadline, TimedGenerator
-from grrm.judges.interface import Judge, TextGenerator
+from grrm.judges.interface import TextGenerator
 from grrm.judges.metric_worker import METRIC_KINDS
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.options import RewardModelOptions, read_options
+from grrm.judges.value_head import RewardModelJudge
 from grrm.rewards.bearer import token_from_env
 
 from .settings import Settings
@@ -63,7 +64,7 @@ def check_model_settings(settings: Settings) -> None:
     choose_back_end(options, _NAMES, settings.backend)
 
 
-def open_reward_model(settings: Settings, counters: JudgeMetrics) -> Judge:
+def open_reward_model(settings: Settings, counters: JudgeMetrics) -> RewardModelJudge:
     """The judge over the reward model that the settings name. Raises UserError for one that cannot be used."""
     options = read_options(RewardModelOptions, settings.judge_options)
     return open_reward_judge(

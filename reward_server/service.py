@@ -9,9 +9,12 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
 from grrm.judges.deadline import Abandoned, DeadlinePassed
+from grrm.judges.gated import GatedJudge
 from grrm.rewards.constant_scores import ConstantScoreAlarm
 from grrm.rewards.protocol import WireVerdict, wire_verdict
 
@@ -27,6 +30,7 @@ GROUPS_AT_A_TIME = 32
 # Told before the first group, so that a rate over them has a beginning.
 COUNTED_FROM_ZERO = ("grrm_groups_total", "grrm_judge_calls_total", "grrm_judge_failures_total")
 PROBE_S = 30.0  # what a model may take for one token; a large one on a CPU needs seconds
+OUTAGES = frozenset({Status.JUDGE_TIMEOUT, Status.JUDGE_UNREACHABLE})
 
 CANARY = Group(
     "canary",
@@ -40,6 +44,12 @@ CANARY = Group(
 
 def _late(group: Group) -> Verdict:
     return Verdict.unscored(len(group.candidates), Status.JUDGE_TIMEOUT)
+
+
+def _canary(languages: tuple[str, str]) -> Group:
+    """The known group as a translation between `languages`: a judge may refuse those that it was not trained on."""
+    src_lang, trg_lang = languages
+    return replace(CANARY, task=replace(CANARY.task, src_lang=src_lang, trg_lang=trg_lang))
 
 
 def _never() -> bool:
@@ -70,6 +80,7 @@ class JudgeService:
         self._metrics = metrics
         self._wait_s = wait_s
         self._turns = Turns(self._judge_until, hosted.when_idle, max_groups, self._waited)
+        self._canary = _canary(hosted.languages)
         self._has_answered = False
         self._hung_after_s = hung_after_s
         self._calls_began_s: dict[object, float] = {}  # of the calls under way
@@ -141,7 +152,7 @@ class JudgeService:
         """A token from the model, or a verdict on a known group from a judge without one."""
         try:
             if self._hosted.answers is None:
-                self._judge_checked([CANARY])
+                self._judge_checked([self._canary])
                 return
             with self._hosted.deadline.within(PROBE_S):
                 self._has_answered = self._hosted.answers()
@@ -182,14 +193,18 @@ class JudgeService:
         took_s = time.perf_counter() - start_s
         with self._lock:
             self._longest_call_s = max(self._longest_call_s or 0.0, took_s)
-            self._note_health(answers, is_cut_short=time.monotonic() >= until)
-            if CANARY not in groups:  # which no client sent
+            is_probe = self._is_probe(groups)
+            self._note_health(answers, is_probe=is_probe, is_cut_short=time.monotonic() >= until)
+            if not is_probe:
                 self._count(answers, took_s)
         return answers
 
     def _verdicts(self, groups: Sequence[Group], until: float) -> list[Verdict]:
         """The judge's verdicts; one that looks at no clock is asked about a few groups at a time."""
         judge = self._hosted.judge
+        if self._is_probe(groups):
+            with nullcontext() if self._hosted.counters is None else self._hosted.counters.uncounted():
+                return (judge.inner if isinstance(judge, GatedJudge) else judge).judge(groups)
         if math.isinf(until) or self._hosted.answers is not None:
             return judge.judge(groups)
         done: list[Verdict] = []
@@ -197,11 +212,17 @@ class JudgeService:
             done += judge.judge(groups[len(done) : len(done) + GROUPS_AT_A_TIME])
         return done + [_late(group) for group in groups[len(done) :]]
 
-    def _note_health(self, answers: Sequence[WireVerdict], *, is_cut_short: bool) -> None:
+    def _is_probe(self, groups: Sequence[Group]) -> bool:
+        return len(groups) == 1 and groups[0] is self._canary
+
+    def _note_health(self, answers: Sequence[WireVerdict], *, is_probe: bool, is_cut_short: bool) -> None:
+        """A refusal of a client's group may be given without the model, one of the known group is an answer."""
         statuses = {candidate.status for answer in answers for candidate in answer.candidates}
         if any(status.is_scored or status is Status.JUDGE_UNPARSABLE for status in statuses):
             self._has_answered = True
-        elif not is_cut_short and statuses & {Status.JUDGE_TIMEOUT, Status.JUDGE_UNREACHABLE}:
+        elif is_probe:
+            self._has_answered = not statuses & OUTAGES
+        elif not is_cut_short and statuses & OUTAGES:
             self._has_answered = False
 
     def _count(self, answers: Sequence[WireVerdict], took_s: float) -> None:

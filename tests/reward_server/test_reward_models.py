@@ -15,7 +15,9 @@ from support.rl_processes import environment
 from support.tiny_checkpoint import write_tiny_reward_model
 
 from grrm.errors import UserError
-from grrm_reward_server.hosting import build_hosted_judge
+from grrm.gqm.groups import Status, Verdict
+from grrm_reward_server.app import create_app
+from grrm_reward_server.hosting import HostedJudge, build_hosted_judge
 from grrm_reward_server.settings import Settings
 
 TEXTS = ("Good morning", "Good night", "Morning", "Good morning")
@@ -47,6 +49,59 @@ def test_a_ranker_is_served_without_regard_to_the_order_of_candidates(tmp_path):
     assert value["grrm_judge_tokens_read_total"] > 100
     assert value["grrm_judge_model_milliseconds_total"] > 0
     assert 'judge="ranker",model="ranker"' in counters
+
+
+def trained_on(folder, *language_pairs):
+    write_tiny_reward_model(folder, "ranker")
+    path = folder / "reward_model.json"
+    settings = json.loads(path.read_text()) | {"trained_with": {"language_pairs": list(language_pairs)}}
+    path.write_text(json.dumps(settings))
+    return folder
+
+
+@pytest.mark.slow
+def test_a_reward_model_of_other_languages_is_ready_before_the_first_request_and_has_counted_nothing(tmp_path):
+    folder = trained_on(tmp_path / "ranker", "en-zh")
+    with reward_server("--port", "0", "--judge", "ranker", "--model", str(folder)) as (_, url):
+        assert json.loads(ask(f"{url}/readyz")) == {"status": "ready"}
+        counters = ask(f"{url}/metrics")
+        found = json.loads(ask(f"{url}/v1/score", score_body(group("g", *TEXTS))))["verdicts"][0]
+        assert {candidate["status"] for candidate in found["candidates"]} == {"unseen_languages"}
+        assert json.loads(ask(f"{url}/readyz")) == {"status": "ready"}
+    counted = re.findall(
+        r"^grrm_(?:judge_(?:scored|tokens|model|clipped)\w+|groups_total) (\S+)$", counters, re.MULTILINE
+    )
+    assert len(counted) >= 5
+    assert set(counted) == {"0"}
+
+
+def test_a_reward_model_is_tried_out_in_languages_that_it_knows_and_behind_its_gates(tmp_path):
+    folder = trained_on(tmp_path / "ranker", "en-zh", "zh-en")
+    hosted = build_hosted_judge(
+        Settings(judge="ranker", model=str(folder), gates={"length": {"high": 0.1, "low": 0.01, "slack": 0}})
+    )
+    seen = []
+    judge_inside = hosted.judge.inner
+    ask_scorer = judge_inside.scorer.score
+    judge_inside.scorer.score = lambda groups: seen.append((groups, ask_scorer(groups))) or seen[-1][1]
+    assert create_app(Settings(), hosted).test_client().get("/readyz").status_code == 200
+    (((task, texts),), (numbers,)) = seen[0]
+    assert (task.src_lang, task.trg_lang, len(texts)) == ("en", "zh", 2)
+    assert all(isinstance(number, float) for number in numbers)
+    assert hosted.counters.values()["scored_groups"] == hosted.counters.values()["tokens_read"] == 0
+
+
+@pytest.mark.parametrize("status", [status for status in Status if not status.is_scored], ids=str)
+def test_only_an_outage_is_no_answer_to_the_probe(status):
+    class Refuses:
+        name = "refuses"
+
+        def judge(self, groups):
+            return [Verdict.unscored(len(group.candidates), status) for group in groups]
+
+    is_out = status in (Status.JUDGE_TIMEOUT, Status.JUDGE_UNREACHABLE)
+    client = create_app(Settings(), HostedJudge(Refuses())).test_client()
+    assert [client.get("/readyz").status_code for _ in range(2)] == [503 if is_out else 200] * 2
 
 
 def test_a_folder_without_a_reward_model_ends_the_server_in_one_sentence(tmp_path):

@@ -71,7 +71,8 @@ def open_reward_judge(
                 f"{given!r}: ask it with the one it knows"
             )
     scorer = RewardModelScorer(model, tokenizer, render, encode, options, metrics)
-    return RewardModelJudge(scorer, fitting, model.settings().get("compare") == "group", metrics)
+    show_copies = model.settings().get("compare") == "group"
+    return RewardModelJudge(scorer, fitting, show_copies, metrics, scorer.language_pairs)
 
 
 class RewardModelScorer:
@@ -97,7 +98,7 @@ class RewardModelScorer:
         self._end = [int(tokenizer.eos_token_id)] if model.kind == "pairwise" else []
         self._options, self._metrics = options, metrics
         self._n_positions = int(model.config.max_position_embeddings)
-        self._language_pairs = None if options.any_language_pair else model.trained_with.get("language_pairs")
+        self.language_pairs = None if options.any_language_pair else model.trained_with.get("language_pairs")
 
     def score(self, groups: Sequence[tuple[TranslationTask, Sequence[str]]]) -> list[list[Outcome]]:
         """Numbers, or why there is none, of each group's translations. Raises UserError as `mt_prompt`."""
@@ -123,7 +124,7 @@ class RewardModelScorer:
         return outcomes
 
     def _knows(self, task: TranslationTask) -> bool:
-        return self._language_pairs is None or language_pair(task.src_lang, task.trg_lang) in self._language_pairs
+        return self.language_pairs is None or language_pair(task.src_lang, task.trg_lang) in self.language_pairs
 
     def _encoded(self, task: TranslationTask, texts: Sequence[str]) -> tuple[CandidateGroup, list[int]]:
         """The group of the translations that fit behind their prompt, and their positions in `texts`."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 COUNTERS: dict[str, str] = {
     "questions": "Prompts put to the judge's model.",
@@ -28,11 +30,22 @@ class JudgeMetrics:
     def __init__(self) -> None:
         self._values = dict.fromkeys(COUNTERS, 0.0)
         self._lock = threading.Lock()
+        self._here = threading.local()
 
     def add(self, name: str, amount: float = 1.0) -> None:
         """Adds `amount` to counter `name`. Raises KeyError on an unknown name."""
+        counted = 0.0 if getattr(self._here, "is_uncounted", False) else amount
         with self._lock:
-            self._values[name] += amount
+            self._values[name] += counted
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Inside it nothing that this thread adds counts: a probe is not a client's work."""
+        self._here.is_uncounted = True
+        try:
+            yield
+        finally:
+            self._here.is_uncounted = False
 
     def values(self) -> dict[str, float]:
         """Every counter as it stands."""

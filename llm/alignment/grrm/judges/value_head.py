@@ -32,13 +32,15 @@ class RewardModelJudge:
     ranker's unit is ten points of chrF, as that of a text metric's score). Scores out of range are clipped and counted;
     the ranking uses the raw outputs. Copies count in the mean and score as their original; with `show_copies` the model
     is shown them too. A blank translation is UNPARSABLE_CANDIDATE, a non-finite output JUDGE_UNPARSABLE; if fewer than
-    two distinct translations have an output, nothing can be compared: SINGLE_CANDIDATE.
+    two distinct translations have an output, nothing can be compared: SINGLE_CANDIDATE. `language_pairs` ("en-de") are
+    those that the scorer does not refuse; None for all.
     """
 
     scorer: GroupScorer
     name: str = "ranker"
     show_copies: bool = False
     metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
+    language_pairs: Sequence[str] | None = None
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept. Raises UserError for a task that no prompt can be made of."""
