@@ -73,7 +73,8 @@ def test_a_judge_with_the_device_to_itself_is_done_before_tokens_are_scored():
 
     made = maker(reward, lambda groups: scored.append(done.is_set()))
     made.judges_by_phase, scored = True, []
-    made._generate(1)
+    (judged,) = made._generate(1)
+    assert judged.judge_s >= 0.05
     assert scored == [True]
     assert made._seconds["judge_waiting"] >= 0.05
     assert made._seconds["judge_overlapped"] == 0

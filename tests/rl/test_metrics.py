@@ -100,6 +100,17 @@ def test_share_of_the_judging_that_was_hidden_is_that_of_its_time():
     assert "frac_judge_hidden" not in rollout_metrics(made)
 
 
+def test_the_judge_costs_milliseconds_and_tokens_a_group():
+    groups = [rolled_group(0, [1], [2.0]), rolled_group(1, [1], [4.0])]
+    assert not [name for name in rollout_metrics(experience(*groups)) if name.endswith("_a_group")]
+    for rolled, seconds, tokens in zip(groups, (0.01, 0.03), (100, 0), strict=True):
+        rolled.judge_s = seconds
+        rolled.verdict = replace(rolled.verdict, tokens=tokens, attempts=int(tokens > 0))
+    metrics = rollout_metrics(experience(*groups))
+    assert metrics["judge_ms_a_group"] == pytest.approx(20.0)
+    assert metrics["judge_tokens_a_group"] == 50.0
+
+
 def test_copies_are_counted_whatever_the_judge_and_only_where_there_can_be_any():
     groups = [by_row_server(0, 0.5, 0.5, 0.5), by_row_server(1, 0.1, 0.2, 0.3)]
     copies = tuple(replace(candidate, translation="t0") for candidate in groups[0].group.candidates)

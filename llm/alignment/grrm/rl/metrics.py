@@ -112,8 +112,20 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
         **zero_variance_metrics(judged),
         **{f"status/{status.value}": count / n_rows for status, count in sorted(statuses.items())},
         **_rejected_shares(generated),
+        **_judge_cost(generated),
         **{f"seconds_{phase}": seconds for phase, seconds in experience.seconds.items()},
         **_hidden_share(experience.seconds),
+    }
+
+
+def _judge_cost(groups: Sequence[RolledGroup]) -> dict[str, float]:
+    """Means over groups: `judge_ms_a_group`, and `judge_tokens_a_group` where the judge generates any."""
+    seconds = [rolled.judge_s for rolled in groups if rolled.judge_s is not None]
+    verdicts = [rolled.verdict for rolled in groups if rolled.verdict]
+    tokens = [float(verdict.tokens) for verdict in verdicts]
+    return {
+        **({"judge_ms_a_group": 1e3 * _mean(seconds)} if seconds else {}),
+        **({"judge_tokens_a_group": _mean(tokens)} if any(verdict.attempts for verdict in verdicts) else {}),
     }
 
 

@@ -73,7 +73,10 @@ class RewardStream:
                 try:
                     self._rewarder.reward(groups)
                 finally:
-                    self._busy_s, self._busy_since = self._busy_s + time.perf_counter() - started, None
+                    took_s = time.perf_counter() - started
+                    self._busy_s, self._busy_since = self._busy_s + took_s, None
+                for rolled in groups:
+                    rolled.judge_s = took_s / len(groups)
 
     def _next(self) -> tuple[list[RolledGroup], bool]:
         """All queued groups, once there is one; and whether the queue is closed."""

@@ -23,7 +23,8 @@ class RolledGroup:
     `token_ids[i]` with the log-probs `engine_logprobs[i]` from the engine; `policy_logprobs[i]` and `ref_logprobs[i]`
     under the trainer's policy and the reference, if the algorithm needs them. The reward stage fills `verdict`,
     `shaped` and `measures`: values per sample (None if undefined) whose means are logged. `weight_versions` are the
-    versions of the weights that generated the samples, if the engine reports them.
+    versions of the weights that generated the samples, if the engine reports them. `judge_s` is the group's even share
+    of the seconds of the call that judged it.
     """
 
     position: int
@@ -40,6 +41,7 @@ class RolledGroup:
     measures: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     label: str = ""
     weight_versions: list[int] = field(default_factory=list)
+    judge_s: float | None = None
 
     @property
     def n_tokens(self) -> int:
