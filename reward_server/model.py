@@ -71,7 +71,7 @@ def open_reward_model(settings: Settings, counters: JudgeMetrics) -> RewardModel
         str(settings.model),
         settings.judge,
         options,
-        chat_template=settings.chat_template,
+        chat_template=settings.chat_template if "chat_template" in settings.model_fields_set else None,
         metrics=counters,
     )
 

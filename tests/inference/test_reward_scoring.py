@@ -19,7 +19,7 @@ from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.options import RewardModelOptions, read_options
 from grrm.models.reward_models import load_reward_model, save_reward_model
-from grrm.models.tokenizer import load_tokenizer, special_tokens
+from grrm.models.tokenizer import encoder, load_tokenizer, special_tokens
 from grrm.training.gold_groups import GroupEncoder
 
 KINDS = {"rm": ("pairwise", {}), "ranker": ("ranker", {"blocks": 1}), "group": ("ranker", {"compare": "group"})}
@@ -147,13 +147,21 @@ def test_a_folder_that_is_none_of_a_reward_model_is_a_sentence(tmp_path, folders
 def test_a_model_is_asked_with_the_prompts_that_it_was_trained_with_or_not_at_all(tmp_path):
     folder = write_tiny_reward_model(tmp_path / "ranker", "ranker", blocks=1)
     model = load_reward_model(folder)
-    model.trained_with = {"prompt_type": "Tower.lastl", "chat_template": "chatml"}
+    model.trained_with = {"prompt_type": "codeblock-think", "chat_template": "none"}
     save_reward_model(model, folder)
-    open_judge(folder, options=RewardModelOptions(prompt_type="Tower.lastl"))
-    with pytest.raises(UserError, match=r"trained with the prompt type 'Tower.lastl', not 'Tower'"):
-        open_judge(folder)
-    with pytest.raises(UserError, match="trained with the chat template 'chatml', not 'none'"):
-        open_judge(folder, options=RewardModelOptions(prompt_type="Tower.lastl"), chat_template="none")
+    task, given = TranslationTask("One", "en", "de"), RewardModelOptions(prompt_type="codeblock-think")
+    for judge in (open_judge(folder), open_judge(folder, options=given, chat_template="none")):
+        asked = judge.scorer.prompt_ids(task)
+        assert asked == encoder(load_tokenizer(folder))(mt_prompt(task.source, "en", "de", "codeblock-think"))
+    named = r"'codeblock-think', not 'Tower': leave out prompt_type, .*--mt-prompt-type.*, or set it to codeblock-think"
+    with pytest.raises(UserError, match=rf"trained with the prompt type {named}"):
+        open_judge(folder, options=RewardModelOptions(prompt_type="Tower"))
+    with pytest.raises(UserError, match=r"the chat template 'none', not 'chatml': leave out chat_template, or"):
+        open_judge(folder, chat_template="chatml")
+    model.trained_with = {}
+    save_reward_model(model, folder)
+    asked = open_judge(folder).scorer.prompt_ids(task)
+    assert asked == encoder(load_tokenizer(folder))(render_chatml(mt_prompt(task.source, "en", "de", "Tower")))
 
 
 def test_a_language_pair_that_was_not_trained_on_has_a_status_unless_any_will_do(tmp_path):

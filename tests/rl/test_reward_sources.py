@@ -15,6 +15,7 @@ from support.tiny_checkpoint import write_tiny_reward_model
 from grrm.config import RLConfig
 from grrm.errors import UserError
 from grrm.gqm.groups import Status, Verdict
+from grrm.models.reward_models import load_reward_model, save_reward_model
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.client import RewardServerError
 from grrm.rewards.failure_policy import FailurePolicy
@@ -120,6 +121,22 @@ def test_every_judge_inside_the_trainer_scores_a_group(name):
     group = rolled_group(0, [1, 1])
     stage(settings(use_rm_server=False, reward_server=None, reward_judge=name)).reward([group])
     assert group.verdict.statuses == (Status.SCORED,) * 2
+
+
+def test_a_reward_model_is_asked_inside_the_trainer_as_its_folder_records(tmp_path):
+    folder = str(write_tiny_reward_model(tmp_path, "pairwise"))
+    model = load_reward_model(folder)
+    model.trained_with = {"chat_template": "none", "prompt_type": "codeblock-think"}
+    save_reward_model(model, folder)
+    inside = {"use_rm_server": False, "reward_server": None}
+    group = rolled_group(0, [1, 1, 1])
+    stage(settings(**inside, reward_model_name_or_path=folder)).reward([group])
+    assert group.verdict.statuses == (Status.SCORED,) * 3
+    stage(settings(**inside, reward_sources=[{"judge": "rm", "model": folder}]))
+    with pytest.raises(UserError, match=r"not 'Tower': leave out prompt_type, .* reward_prompt_type"):
+        stage(settings(**inside, reward_model_name_or_path=folder, reward_prompt_type="Tower"))
+    with pytest.raises(UserError, match="not 'chatml': leave out chat_template"):
+        stage(settings(**inside, reward_sources=[{"judge": "rm", "model": folder, "chat_template": "chatml"}]))
 
 
 @pytest.mark.parametrize(("kind", "name"), [("pairwise", "rm"), ("ranker", "ranker")])

@@ -160,16 +160,16 @@ def refuse_given(names: tuple[str, ...], reason: str) -> None:
     """Raises UserError for the first of these options that stands on the command line: it would have no effect."""
     for name in names:
         flag = f"--{name.replace('_', '-')}"
-        if _is_given(flag):
+        if is_given(flag):
             raise UserError(f"{flag} has no effect {reason}; leave it out")
 
 
 def given_model_options() -> list[str]:
     """The options of a model, by what `grrm.engine.options` calls them, that stand on the command line."""
-    return [option for option, flag in NAMES.names.items() if _is_given(flag)]
+    return [option for option, flag in NAMES.names.items() if is_given(flag)]
 
 
-def _is_given(flag: str) -> bool:
+def is_given(flag: str) -> bool:
     """True for an option that stands on the command line."""
     context = click.get_current_context()
     names = [parameter.name for parameter in context.command.params if flag in parameter.opts and parameter.name]

@@ -117,7 +117,7 @@ def open_judge(source: JudgeSource, process: Process = OWN_PROCESS) -> Judge:
             str(source.model),
             source.judge,
             read_options(RewardModelOptions, source.options),
-            chat_template=source.chat_template,
+            chat_template=source.chat_template if "chat_template" in source.model_fields_set else None,
             own_process=process.is_own,
         )
     if source.writes_here:

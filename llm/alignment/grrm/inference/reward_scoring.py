@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,22 +30,29 @@ from grrm.models.tokenizer import (
 if TYPE_CHECKING:
     from grrm.models.reward_models import CandidateGroup, RewardModel
 
+# What a model's folder may record of its prompts, what stands for it where it does not, and where it can be given.
+_PROMPT_SETTINGS = {
+    "prompt_type": ("Tower", "prompt_type, or --mt-prompt-type of `grrm rank`, or reward_prompt_type of an RL run"),
+    "chat_template": ("chatml", "chat_template, or --chat-template of `grrm rank`"),
+}
+
 
 def open_reward_judge(
     directory: str | Path,
     name: str | None = None,
     options: RewardModelOptions | None = None,
     *,
-    chat_template: str = "chatml",
+    chat_template: str | None = None,
     own_process: bool = True,
     metrics: JudgeMetrics | None = None,
 ) -> RewardModelJudge:
     """The judge "rm" or "ranker" over the reward model in a folder; `name` None is the one that fits the folder.
 
-    Counts are added to `metrics`. With `own_process` no message of PaddleNLP is left but warnings, and its layers get
-    their fast forms on a CPU; a trainer has seen to its process itself. Raises UserError, one sentence,
-    for a folder without a whole reward model and its tokenizer, for a model of another kind than `name` asks for, and
-    for one that was trained with other prompts.
+    A chat template or prompt type of None is the one that the folder records, else chatml and Tower. Counts are added
+    to `metrics`. With `own_process` no message of PaddleNLP is left but warnings, and its layers get their fast forms
+    on a CPU; a trainer has seen to its process itself. Raises UserError, one sentence, for a folder without a whole
+    reward model and its tokenizer, for a model of another kind than `name` asks for, and for one that was trained with
+    other prompts than those given.
     """
     if own_process:
         prepare_paddle(quiet=True)
@@ -55,7 +63,6 @@ def open_reward_judge(
 
     directory, metrics = checkpoint_folder(directory), JudgeMetrics() if metrics is None else metrics
     tokenizer = load_tokenizer(directory)
-    render = chat_renderer(chat_template, tokenizer, directory)
     encode = text_encoder(tokenizer)
     model = load_reward_model(directory)
     check_vocabulary(tokenizer, model.config.vocab_size, directory)
@@ -63,16 +70,24 @@ def open_reward_judge(
     if name not in (None, fitting):
         raise UserError(f"the reward model in '{directory}' is a {model.kind} one: use the judge {fitting}")
     options = options or RewardModelOptions()
-    for setting, given in (("prompt_type", options.prompt_type), ("chat_template", chat_template)):
-        trained = model.trained_with.get(setting, given)
-        if trained != given:
-            raise UserError(
-                f"the reward model in '{directory}' was trained with the {setting.replace('_', ' ')} {trained!r}, not "
-                f"{given!r}: ask it with the one it knows"
-            )
+    prompt_type = _as_trained(model, "prompt_type", options.prompt_type, directory)
+    options = dataclasses.replace(options, prompt_type=prompt_type)
+    render = chat_renderer(_as_trained(model, "chat_template", chat_template, directory), tokenizer, directory)
     scorer = RewardModelScorer(model, tokenizer, render, encode, options, metrics)
     show_copies = model.settings().get("compare") == "group"
     return RewardModelJudge(scorer, fitting, show_copies, metrics, scorer.language_pairs)
+
+
+def _as_trained(model: RewardModel, setting: str, given: str | None, directory: Path) -> Any:
+    """What the model's prompts need: as given, else as in its training. Raises UserError where these differ."""
+    fallback, where = _PROMPT_SETTINGS[setting]
+    trained = model.trained_with.get(setting, fallback if given is None else given)
+    if given not in (None, trained):
+        raise UserError(
+            f"the reward model in '{directory}' was trained with the {setting.replace('_', ' ')} {trained!r}, not "
+            f"{given!r}: leave out {where}, or set it to {trained}"
+        )
+    return trained
 
 
 class RewardModelScorer:
@@ -97,6 +112,7 @@ class RewardModelScorer:
         self._encode, self._special_tokens = encoder(tokenizer), special_tokens(tokenizer)
         self._end = [int(tokenizer.eos_token_id)] if model.kind == "pairwise" else []
         self._options, self._metrics = options, metrics
+        self._prompt_type = options.prompt_type or _PROMPT_SETTINGS["prompt_type"][0]
         self._n_positions = int(model.config.max_position_embeddings)
         self.language_pairs = None if options.any_language_pair else model.trained_with.get("language_pairs")
 
@@ -137,9 +153,8 @@ class RewardModelScorer:
 
     def prompt_ids(self, task: TranslationTask) -> list[int]:
         """The tokens of a task's prompt. Raises UserError for a language that it cannot name."""
-        prompt_type = self._options.prompt_type
-        prompt = mt_prompt(task.source, task.src_lang, task.trg_lang, prompt_type)
-        rendered = prompt if prompt_type == "SSR" else self._render(prompt)
+        prompt = mt_prompt(task.source, task.src_lang, task.trg_lang, self._prompt_type)
+        rendered = prompt if self._prompt_type == "SSR" else self._render(prompt)
         if not any(token in prompt for token in self._special_tokens):
             return self._encode(rendered)
         before, prompt, after = rendered.partition(prompt)

@@ -151,11 +151,12 @@ class GQMOptions(SQMOptions):
 class RewardModelOptions:
     """Options of a judge that is a reward model; a wrong type or value raises UserError.
 
-    `prompt_type` is the translation prompt that it was trained with, `batch_tokens` how many tokens of groups go
-    are batched together. Without `any_language_pair`, language pairs that it was not trained on get no score.
+    `prompt_type` is the translation prompt that it was trained with, None for the one that its folder records, else
+    Tower. `batch_tokens` is how many tokens of groups are batched together. Without `any_language_pair`, language pairs
+    that it was not trained on get no score.
     """
 
-    prompt_type: MTPromptType = "Tower"
+    prompt_type: MTPromptType | None = None
     batch_tokens: int = 8192
     any_language_pair: bool = False
 
@@ -196,6 +197,10 @@ def read_options(kind: type[Options], values: Mapping[str, object]) -> Options:
 
 def _checked(name: str, value: object, expected: type) -> object:
     """`value` as the option's type: a whole number is also a float, true and false are no numbers."""
+    if type(None) in get_args(expected):
+        if value is None:
+            return None
+        (expected,) = (kind for kind in get_args(expected) if kind is not type(None))
     if get_origin(expected) is Literal:
         if value not in get_args(expected):
             raise UserError(f"Judge option {name!r} is {value!r}; give one of {', '.join(get_args(expected))}.")

@@ -17,6 +17,7 @@ from grrm.cli.options import (
     JudgeName,
     given_model_options,
     input_options,
+    is_given,
     model_options,
     refuse_given,
     sampling_options,
@@ -81,9 +82,8 @@ OPTION_OF = {"retry": "retries", "grammar": "mode", "mt_prompt_type": "prompt_ty
 @click.option(
     "--mt-prompt-type",
     type=click.Choice(MT_PROMPT_TYPES),
-    default="Tower",
-    show_default=True,
-    help="With --judge ranker or rm: the translation prompt that it was trained with.",
+    help="With --judge ranker or rm: the translation prompt that it was trained with.  [default: as its folder "
+    "records, else Tower]",
 )
 @click.option(
     "--any-language-pair",
@@ -245,7 +245,7 @@ def _reward_model_opener(
     metrics: JudgeMetrics,
     judge: str,
     given: dict[str, Any],
-    mt_prompt_type: str,
+    mt_prompt_type: str | None,
     any_language_pair: bool,
     **options: Any,
 ) -> Callable[[], Judge]:
@@ -256,12 +256,13 @@ def _reward_model_opener(
     flags = {"prompt_type": mt_prompt_type, "any_language_pair": any_language_pair}
     settings = read_options(RewardModelOptions, {**flags, **given})
     for group in groups:  # a language that the prompt cannot name is told before a model is loaded
-        mt_prompt("", group.task.src_lang, group.task.trg_lang, settings.prompt_type)
+        mt_prompt("", group.task.src_lang, group.task.trg_lang, settings.prompt_type or "Tower")
+    template_given = is_given("--chat-template")
 
     def open_judge() -> Judge:
         from grrm.inference.reward_scoring import open_reward_judge
 
-        folder, template = options["model"], options["chat_template"]
+        folder, template = options["model"], options["chat_template"] if template_given else None
         return open_reward_judge(folder, judge, settings, chat_template=template, metrics=metrics)
 
     return open_judge

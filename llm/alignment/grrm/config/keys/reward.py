@@ -73,7 +73,9 @@ class RewardConfig(Section):
     reward_model_name_or_path: str | None = key(
         None, "folder of a ranker or pairwise reward model, used as the judge inside the trainer", names="model"
     )
-    reward_prompt_type: MTPromptType = key("Tower", "translation prompt that this reward model was trained with")
+    reward_prompt_type: MTPromptType | None = key(
+        None, "translation prompt that this reward model was trained with", means="as its folder records, else Tower"
+    )
     use_rule_reward: bool = key(
         False, "reward responses by a rule against ground truth, to train a judge or on questions with answers"
     )
