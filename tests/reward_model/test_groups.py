@@ -166,13 +166,20 @@ def test_text_that_looks_like_a_special_token_is_text(
     assert all(encoder(tokenizer)(token) == [tokenizer.convert_tokens_to_ids(token)] for token in specials)
 
 
-@pytest.mark.parametrize("columns", [{"src": "a", "tgt": "b"}, {"prompt": "a", "chosen": "b"}])
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"src": "a", "tgt": "b"}, "has neither prompt, chosen, rejected nor"),
+        ({"prompt": "a", "chosen": "b"}, "lacks rejected"),
+        ({"mt_texts": ["a", "b"], "judge_scores": [1, 2]}, "has no gold scores in scores"),
+    ],
+)
 def test_file_of_other_columns_is_an_error_that_names_them(
-    read: Callable[..., Any], write_rows: Callable[..., Path], columns: dict[str, str]
+    read: Callable[..., Any], write_rows: Callable[..., Path], columns: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UserError) as caught:
         read(write_rows([columns]))
-    assert "has neither prompt, chosen, rejected nor" in str(caught.value)
+    assert message in str(caught.value)
     assert f"(found: {', '.join(columns)})" in str(caught.value)
 
 

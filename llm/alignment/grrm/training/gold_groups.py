@@ -156,12 +156,8 @@ def read_pairs(path: Path, encode: PairEncoder) -> Rows:
     """Like `read_gold_groups`, of a file of preference pairs."""
 
     def reader(first: dict[str, Any]) -> Reader:
-        missing = [name for name in PAIR_KEYS if name not in first]
-        if missing:
-            raise UserError(
-                f"{path} lacks {', '.join(missing)} (found: {', '.join(first) or 'none'}); make it with "
-                "`grrm data pair-instructions`"
-            )
+        if not all(name in first for name in PAIR_KEYS):
+            raise UserError(_not_pairs(path, first))
         return encode.pair
 
     return _read(path, reader)
@@ -192,12 +188,27 @@ def _reader(path: Path, first: dict[str, Any], encode: GroupEncoder, config: Gro
     """What reads the rows of a file whose first one is given."""
     if all(key in first for key in PAIR_KEYS):
         return encode.pair
-    wanted = (*SOURCE_KEYS, config.mt_key, config.score_key)
-    if config.mt_key in first:
+    if config.mt_key in first and config.score_key in first:
         return encode.group
+    found = f"(found: {', '.join(first) or 'none'})"
+    if config.mt_key in first:
+        raise UserError(
+            f"{path} has no gold scores in {config.score_key} {found}; set score_key to the key of your gold scores"
+        )
+    if any(key in first for key in PAIR_KEYS):
+        raise UserError(_not_pairs(path, first))
+    wanted = (*SOURCE_KEYS, config.mt_key, config.score_key)
     raise UserError(
-        f"{path} has neither {', '.join(PAIR_KEYS)} nor {', '.join(wanted)} (found: {', '.join(first) or 'none'}); "
+        f"{path} has neither {', '.join(PAIR_KEYS)} nor {', '.join(wanted)} {found}; "
         "set mt_key and score_key to the keys of your file"
+    )
+
+
+def _not_pairs(path: Path, first: dict[str, Any]) -> str:
+    missing = [name for name in PAIR_KEYS if name not in first]
+    return (
+        f"{path} lacks {', '.join(missing)} (found: {', '.join(first) or 'none'}); make it with "
+        "`grrm data pair-instructions`"
     )
 
 
