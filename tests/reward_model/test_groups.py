@@ -48,7 +48,7 @@ def row(**changes: Any) -> dict[str, Any]:
 BAD_GROUPS: list[tuple[dict[str, Any], str]] = [
     ({"scores": None}, "there are no gold scores"),
     ({"scores": []}, "there are no gold scores"),
-    ({"scores": [1, None, 2, 3]}, "a candidate has no gold score"),
+    ({"scores": [1, None, None, None]}, "a candidate has no gold score"),
     ({"scores": [1, True, 2, 3]}, "a candidate has no gold score"),
     ({"scores": [1, float("nan"), 2, 3]}, "a gold score is not a finite number"),
     ({"scores": [1, float("inf"), 2, 3]}, "a gold score is not a finite number"),
@@ -125,6 +125,18 @@ def test_group_of_parquet_and_of_json_lines(
         assert group.candidates.responses == [encode(text) for text in given["mt_texts"]]
         assert group.gold == pytest.approx([score / 10 for score in given["scores"]])
         assert group.language_pair == f"{src}-{trg}"
+
+
+def test_candidate_without_gold_is_left_out_of_its_group_and_counted(
+    read: Callable[..., Any], write_rows: Callable[..., Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    texts = ["one", "two", "three"]
+    path = write_rows([row(mt_texts=texts, scores=[10, None, 30]), row(mt_texts=["one", "three"], scores=[10, 30])])
+    with caplog.at_level(logging.WARNING):
+        one, whole = read(path).groups
+    assert (one.candidates, one.gold) == (whole.candidates, whole.gold)
+    assert (one.n_without_gold, whole.n_without_gold) == (1, 0)
+    assert f"{path}: 1 candidates without a gold score were left out of their groups" in caplog.text
 
 
 def test_what_data_groups_writes_is_read(read: Callable[..., Any], tmp_path: Path) -> None:

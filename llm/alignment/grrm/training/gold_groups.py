@@ -6,7 +6,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +32,15 @@ UNKNOWN_PAIR = "unknown"
 class GoldGroup:
     """Candidates of one prompt and their gold scores in units of the loss, aligned.
 
-    `is_pair` where gold says which candidate is better, 1 and 0, and not by how much.
+    `is_pair` where gold says which candidate is better, 1 and 0, and not by how much. `n_without_gold` candidates of
+    the row have no gold and are not in the group.
     """
 
     candidates: CandidateGroup
     gold: tuple[float, ...]
     language_pair: str
     is_pair: bool = False
+    n_without_gold: int = 0
 
 
 Reader = Callable[[dict[str, Any]], "GoldGroup | str"]
@@ -110,6 +112,11 @@ class GroupEncoder(PairEncoder):
         """The group of a row with translations and scores, or why there is none."""
         texts: Any = row.get(self._config.mt_key)
         scores: Any = row.get(self._config.score_key)
+        n_given = len(scores) if isinstance(scores, list) else 0
+        if isinstance(texts, list) and len(texts) == n_given:
+            with_gold = [i for i, score in enumerate(scores) if score is not None]
+            if len(with_gold) > 1:
+                texts, scores = [texts[i] for i in with_gold], [scores[i] for i in with_gold]
         reason = _scores_fault(scores) or _texts_fault(texts)
         if reason is not None:
             return reason
@@ -124,7 +131,8 @@ class GroupEncoder(PairEncoder):
             return str(error).rstrip(".")
         is_rendered = self._config.prompt_type == "SSR"
         gold = tuple(float(score) / self._config.gold_scale for score in scores)
-        return self._built(prompt, is_rendered, texts, gold, language_pair(str(src_lang), str(trg_lang)))
+        group = self._built(prompt, is_rendered, texts, gold, language_pair(str(src_lang), str(trg_lang)))
+        return group if isinstance(group, str) else replace(group, n_without_gold=n_given - len(gold))
 
 
 def _scores_fault(scores: Any) -> str | None:
@@ -181,6 +189,8 @@ def _read(path: Path, reader_of: Callable[[dict[str, Any]], Reader]) -> Rows:
     if left_out:
         n_rows = len(groups) + left_out.total()
         logger.warning("%s: %d of %d rows were left out: %s", path, left_out.total(), n_rows, reasons)
+    if n_without_gold := sum(group.n_without_gold for group in groups):
+        logger.warning("%s: %d candidates without a gold score were left out of their groups", path, n_without_gold)
     return Rows(groups, left_out)
 
 
