@@ -188,6 +188,18 @@ def test_pairs_and_groups_train_either_model(
         assert trained_with == {"chat_template": "none", "language_pairs": ["en-de"]}
 
 
+@pytest.mark.parametrize("changes", [{"recompute": "true"}, {"bf16": "true", "fp16_opt_level": "O2"}])
+def test_trains_with_recomputation_and_in_sixteen_bits(
+    write_rows: Callable[..., Path],
+    settings: Callable[..., list[str]],
+    tmp_path: Path,
+    changes: dict[str, str],
+) -> None:
+    train(RANKER, settings(write_rows(scored_rows(8)), max_steps="1", save_steps="1", **changes))
+    assert all(np.isfinite(line["loss"]) for line in metrics_of(tmp_path / "out") if "loss" in line)
+    load_reward_model(tmp_path / "out")
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
