@@ -184,6 +184,8 @@ def test_a_language_pair_that_was_not_trained_on_has_a_status_unless_any_will_do
     ("values", "message"),
     [
         ({"batch_tokens": 0}, "'batch_tokens' is 0; give a number at least 1"),
+        ({"score_scale": 0}, "'score_scale' is 0.0; give a number above 0"),
+        ({"score_scale": True}, "'score_scale' is True; give a number"),
         ({"prompt_type": "tower"}, "'prompt_type' is 'tower'; give one of codeblock-think, Tower"),
         ({"temperature": 0.5}, "unknown judge option 'temperature'"),
     ],
@@ -191,6 +193,15 @@ def test_a_language_pair_that_was_not_trained_on_has_a_status_unless_any_will_do
 def test_options_are_checked(values, message):
     with pytest.raises(UserError, match=message):
         read_options(RewardModelOptions, values)
+
+
+def test_the_scale_is_a_factor_on_differences(folders):
+    (plain,) = open_judge(folders["rm"]).judge([group_of(TEXTS[:2])])
+    options = read_options(RewardModelOptions, {"score_scale": 2})
+    (scaled,) = open_judge(folders["rm"], options=options).judge([group_of(TEXTS[:2])])
+    assert [score - 5 for score in scaled.scores] == pytest.approx(
+        [2 * (score - 5) for score in plain.scores], abs=1e-5
+    )
 
 
 @pytest.mark.parametrize("prompt_type", MT_PROMPT_TYPES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 
 import pytest
@@ -9,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.judged_groups import group_of
 
-from grrm.gqm.groups import Status
+from grrm.cli.verdict_columns import judged as columns_of
+from grrm.gqm.groups import Status, TranslationTask
+from grrm.inference.rank import group_of as ranked_group
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.value_head import RewardModelJudge
 
@@ -45,6 +48,36 @@ def test_what_is_clipped_is_counted_and_still_ranked():
     assert verdict.ranking == (("c3",), ("c4",), ("c2",), ("c1",), ("c0",))
     assert metrics.values()["clipped_scores"] == 4
     assert metrics.values()["scored_groups"] == 1
+
+
+def test_a_scale_keeps_large_differences_apart():
+    verdict = judged(["-20", "-10", "0", "20", "10"], score_scale=0.25)
+    assert verdict.scores == (0.0, 2.5, 5.0, 10.0, 7.5)
+
+
+def test_a_notable_share_of_clipped_scores_is_warned_of_once(caplog):
+    judge, quiet = RewardModelJudge(Numbers(), "rm"), RewardModelJudge(Numbers(), warns=False)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(200):
+            judge.judge([group_of(["-20", "20"])])
+            quiet.judge([group_of(["-20", "20"])])
+    (message,) = caplog.messages
+    assert "judge rm: 100 of 100 scores were clipped" in message
+    assert "score_scale to less than 1" in message
+
+
+def test_few_clipped_scores_are_not_warned_of(caplog):
+    judge = RewardModelJudge(Numbers())
+    judge.judge([group_of(["1", "2"])] * 100 + [group_of(["-20", "20"])])
+    assert caplog.messages == []
+    assert judge.metrics.values()["clipped_scores"] == 2
+
+
+def test_the_summary_of_a_ranking_counts_clipped_scores_with_the_remedy(capsys):
+    metrics, group = JudgeMetrics(), ranked_group(0, TranslationTask("x", "de", "en"), ["-20", "20"])
+    for scale, told in ((1.0, True), (0.1, False)):
+        columns_of(RewardModelJudge(Numbers(), "rm", score_scale=scale, metrics=metrics), [group], 8, metrics)
+        assert ("2 of 2 scores were clipped" in capsys.readouterr().err) == told
 
 
 @settings(max_examples=60, deadline=None)

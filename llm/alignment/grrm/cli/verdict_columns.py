@@ -39,6 +39,7 @@ def verdict_types() -> dict[str, Any]:
 def judged(judge: Judge, groups: Sequence[Group], batch_rows: int, metrics: JudgeMetrics) -> Columns:
     """The verdicts on the groups as columns; what they are, and what they cost, is told on stderr."""
     from grrm.inference.rank import judge_in_batches, result_of
+    from grrm.judges.value_head import RewardModelJudge, clipping
     from grrm.tracking.console import StepProgress
 
     progress = StepProgress(len(groups), description="ranking")
@@ -58,7 +59,11 @@ def judged(judge: Judge, groups: Sequence[Group], batch_rows: int, metrics: Judg
     if agreement is not None:
         n_groups = int(metrics.values()["agreement_groups"])
         click.echo(f"agreement of the orders of {n_groups} groups (Kendall tau-b): {agreement:.3f}", err=True)
-    click.echo(judge_cost(len(groups), time.perf_counter() - start_s, before, metrics.values()), err=True)
+    after = metrics.values()
+    n_clipped, n_scores = (int(after[name] - before[name]) for name in ("clipped_scores", "model_scores"))
+    if n_clipped and isinstance(judge, RewardModelJudge):
+        click.echo(clipping(n_clipped, n_scores, judge.score_scale), err=True)
+    click.echo(judge_cost(len(groups), time.perf_counter() - start_s, before, after), err=True)
     return {
         SCORES: [list(verdict.scores) for verdict in verdicts],
         "judge_statuses": result["statuses"],

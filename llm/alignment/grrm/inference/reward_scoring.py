@@ -75,7 +75,14 @@ def open_reward_judge(
     render = chat_renderer(_as_trained(model, "chat_template", chat_template, directory), tokenizer, directory)
     scorer = RewardModelScorer(model, tokenizer, render, encode, options, metrics)
     show_copies = model.settings().get("compare") == "group"
-    return RewardModelJudge(scorer, fitting, show_copies, metrics, scorer.language_pairs)
+    return RewardModelJudge(
+        scorer,
+        fitting,
+        show_copies,
+        options.score_scale,
+        metrics=metrics,
+        language_pairs=scorer.language_pairs,
+    )
 
 
 def _as_trained(model: RewardModel, setting: str, given: str | None, directory: Path) -> Any:

@@ -20,6 +20,7 @@ COUNTERS: dict[str, str] = {
     "scored_groups": "Groups that went through a reward model.",
     "tokens_read": "Tokens of prompts and candidates that went through a reward model.",
     "model_milliseconds": "Time spent in the judge's model.",
+    "model_scores": "Scores of distinct candidates that a reward model gave.",
     "clipped_scores": "Scores of a reward model further from their group's mean than 0 to 10 has room for.",
 }
 

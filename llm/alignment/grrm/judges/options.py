@@ -153,18 +153,22 @@ class RewardModelOptions:
 
     `prompt_type` is the translation prompt that it was trained with, None for the one that its folder records, else
     Tower. `batch_tokens` is how many tokens of groups are batched together. Without `any_language_pair`, language pairs
-    that it was not trained on get no score.
+    that it was not trained on get no score. `score_scale` multiplies differences from the group's mean before scores
+    are clipped to 0 to 10.
     """
 
     prompt_type: MTPromptType | None = None
     batch_tokens: int = 8192
     any_language_pair: bool = False
+    score_scale: float = 1.0
 
     def __post_init__(self) -> None:
         for name, expected in get_type_hints(type(self)).items():
-            _checked(name, getattr(self, name), expected)
+            object.__setattr__(self, name, _checked(name, getattr(self, name), expected))
         if self.batch_tokens < 1:
             raise UserError(f"Judge option 'batch_tokens' is {self.batch_tokens}; give a number at least 1.")
+        if not 0 < self.score_scale <= sys.float_info.max:
+            raise UserError(f"Judge option 'score_scale' is {self.score_scale!r}; give a number above 0.")
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Sequence
@@ -13,7 +14,11 @@ from grrm.gqm.groups import Group, Status, TranslationTask, Verdict
 from grrm.judges.dedup import DistinctCandidates, Outcome, dedup_texts, expand_to_duplicates, ranking_of
 from grrm.judges.metrics import JudgeMetrics
 
+logger = logging.getLogger(__name__)
 MIDDLE = 5.0  # the score of a candidate at the mean of its group
+NOTABLE_SHARE = 0.01  # of scores that are clipped: above it there is a warning
+ENOUGH_SCORES = 100  # to tell their share
+REMEDY = "set the judge option score_scale to less than {scale:.3g}"
 
 
 class GroupScorer(Protocol):
@@ -26,19 +31,22 @@ class GroupScorer(Protocol):
 
 @dataclass
 class RewardModelJudge:
-    """Scores 0 to 10 from the numbers of a reward model: score = clip(5 + s - mean of s over the group's samples).
+    """Scores 0 to 10 from the numbers of a reward model: score = clip(5 + score_scale (s - mean of s in the group)).
 
-    The model is trained on differences within a group, so only these are meaningful and they are not rescaled (a
-    ranker's unit is ten points of chrF, as that of a text metric's score). Scores out of range are clipped and counted;
-    the ranking uses the raw outputs. Copies count in the mean and score as their original; with `show_copies` the model
-    is shown them too. A blank translation is UNPARSABLE_CANDIDATE, a non-finite output JUDGE_UNPARSABLE; if fewer than
-    two distinct translations have an output, nothing can be compared: SINGLE_CANDIDATE. `language_pairs` ("en-de") are
+    The model is trained on differences within a group, so only these are meaningful. A ranker's unit is ten points of
+    chrF, as that of a text metric's score; an `rm` has none, and `score_scale` fits its differences into 0 to 10.
+    Scores out of range are clipped and counted, with `warns` also logged, once; the ranking uses the raw outputs.
+    Copies count in the mean and score as their original; with `show_copies` the model is shown them too. A blank
+    translation is UNPARSABLE_CANDIDATE, a non-finite output JUDGE_UNPARSABLE; if fewer than two distinct translations
+    have an output, nothing can be compared: SINGLE_CANDIDATE. `language_pairs` ("en-de") are
     those that the scorer does not refuse; None for all.
     """
 
     scorer: GroupScorer
     name: str = "ranker"
     show_copies: bool = False
+    score_scale: float = 1.0
+    warns: bool = True
     metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
     language_pairs: Sequence[str] | None = None
 
@@ -77,10 +85,25 @@ class RewardModelJudge:
         """Numbers as scores; the mean is that of all samples, `counts` of each text."""
         pairs = [(n, count) for n, count in zip(numbers, counts, strict=True) if not isinstance(n, Status)]
         mean = math.fsum(n * count for n, count in pairs) / max(sum(count for _, count in pairs), 1)
-        moved = [n if isinstance(n, Status) else MIDDLE + n - mean for n in numbers]
+        moved = [n if isinstance(n, Status) else MIDDLE + self.score_scale * (n - mean) for n in numbers]
         scores = [n if isinstance(n, Status) else min(max(n, 0.0), float(MAX_SCORE)) for n in moved]
+        self.metrics.add("model_scores", len(pairs))
         self.metrics.add("clipped_scores", sum(a != b for a, b in zip(moved, scores, strict=True)))
+        self._warn_once()
         return scores
+
+    def _warn_once(self) -> None:
+        counts = self.metrics.values()
+        n_scores, n_clipped = int(counts["model_scores"]), int(counts["clipped_scores"])
+        if self.warns and n_scores >= ENOUGH_SCORES and n_clipped > NOTABLE_SHARE * n_scores:
+            self.warns = False
+            logger.warning("judge %s: %s", self.name, clipping(n_clipped, n_scores, self.score_scale))
+
+
+def clipping(n_clipped: int, n_scores: int, scale: float) -> str:
+    """How many scores were clipped, and what helps."""
+    share = f"{n_clipped} of {n_scores} scores were clipped to 0 to 10 and do not tell translations apart"
+    return f"{share}: {REMEDY.format(scale=scale)}"
 
 
 def _of_text(outcomes: Sequence[Outcome]) -> Outcome:

@@ -263,7 +263,9 @@ def _reward_model_opener(
         from grrm.inference.reward_scoring import open_reward_judge
 
         folder, template = options["model"], options["chat_template"] if template_given else None
-        return open_reward_judge(folder, judge, settings, chat_template=template, metrics=metrics)
+        opened = open_reward_judge(folder, judge, settings, chat_template=template, metrics=metrics)
+        opened.warns = False  # the summary says it
+        return opened
 
     return open_judge
 
