@@ -44,6 +44,13 @@ def test_unknown_name_is_an_error_that_suggests_a_known_one(options, hint):
     assert hint in str(error.value)
 
 
+@pytest.mark.parametrize("status", DEFAULT_ACTIONS)
+def test_lowest_may_be_chosen_for_every_status_and_is_no_default(status):
+    policy = FailurePolicy.from_mapping({status.value: "lowest"})
+    assert policy.action(status) is FailureAction.LOWEST
+    assert DEFAULT_ACTIONS[status] is not FailureAction.LOWEST
+
+
 def test_contrast_is_refused_for_any_status_but_that_of_a_lone_translation():
     with pytest.raises(UserError, match="judge_timeout: contrast is for single_candidate only"):
         FailurePolicy.from_mapping({"judge_timeout": "contrast"})

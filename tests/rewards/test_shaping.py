@@ -93,6 +93,37 @@ def test_unscored_candidates_pay_for_their_length_where_that_is_asked_for():
     assert shaped.rewards == shaped.before_penalties == (None,) * 3
 
 
+LOWEST = FailurePolicy.from_mapping({"unparsable_candidate": "lowest", "too_long": "lowest"})
+
+
+def test_lowest_is_the_smallest_score_of_the_group_less_its_own_length():
+    statuses = (Status.SCORED, Status.UNPARSABLE_CANDIDATE, Status.SCORED, Status.TOO_LONG, Status.JUDGE_UNPARSABLE)
+    verdict = Verdict(statuses, (8.0, None, 3.0, None, None))
+    group = group_of(["a", None, "b", "c", "d"], [5, 5, 50, 60, 5])
+    shaped = shape_rewards(group, verdict, RECIPE, LOWEST)
+    assert shaped.rewards == pytest.approx((0.08, 0.03, 0.01, -0.01, None))
+    assert shaped.before_penalties == (0.08, 0.03, 0.03, 0.03, None)  # exactly: a tie is a tie
+    assert (shaped.judged[1], shaped.judged[3]) == (None, None), "a filled reward is no score"
+    assert shaped.penalties == pytest.approx((0.0, 0.0, 0.02, 0.04, 0.0))
+
+
+def test_lowest_beside_a_single_score_carries_no_signal():
+    verdict = Verdict((Status.UNPARSABLE_CANDIDATE, Status.SCORED), (None, 2.0))
+    shaped = shape_rewards(group_of([None, "a"]), verdict, RECIPE, LOWEST)
+    assert shaped.rewards == (0.02, 0.02)
+    assert classify_group(shaped) is GroupSignal.EQUAL_SCORES
+
+
+@pytest.mark.parametrize("pays", [False, True])
+def test_lowest_of_no_scores_is_masked_never_invented(pays):
+    statuses = (Status.UNPARSABLE_CANDIDATE, Status.TOO_LONG, Status.REPETITION)
+    config = replace(RECIPE, unscored_pay_length=pays)
+    shaped = shape_rewards(group_of([None, "a", "b"]), Verdict(statuses, (None,) * 3), config, LOWEST)
+    assert shaped.rewards == (None, None, RECIPE.default_reward)
+    dropping = FailurePolicy({**LOWEST.actions, Status.REPETITION: FailureAction.DROP_GROUP})
+    assert shape_rewards(group_of([None, "a", "b"]), Verdict(statuses, (None,) * 3), config, dropping).dropped
+
+
 def test_unparsable_judge_never_becomes_a_reward():
     verdict = Verdict.unscored(2, Status.JUDGE_UNPARSABLE)
     shaped = shape_rewards(group_of(["a", "b"]), verdict, RECIPE, FailurePolicy())

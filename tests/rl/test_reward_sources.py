@@ -185,6 +185,18 @@ def test_judge_that_answers_too_few_verdicts_is_a_defect():
         RewardStage(judge, ShapingConfig(), FailurePolicy()).reward([rolled_group(0, [1])])
 
 
+def test_the_lowest_reward_of_its_own_group_fills_in_for_a_failed_candidate():
+    statuses = (Status.SCORED, Status.TOO_LONG, Status.SCORED)
+    verdicts = [Verdict(statuses, (8.0, None, 3.0)), Verdict(statuses, (6.0, None, 5.0))]
+    verdicts.append(Verdict.unscored(3, Status.TOO_LONG))
+    judge = SimpleNamespace(name="rm", judge=lambda groups: verdicts)
+    groups = [rolled_group(position, [1, 2, 3]) for position in range(3)]
+    RewardStage(judge, ShapingConfig(0.5), FailurePolicy.from_mapping({"too_long": "lowest"})).reward(groups)
+    assert [group.shaped.rewards for group in groups] == [(4.0, 1.5, 1.5), (3.0, 2.5, 2.5), (None,) * 3]
+    assert [group.verdict.scores[1] for group in groups] == [None] * 3
+    assert groups[0].shaped.statuses == statuses
+
+
 def test_trainer_warns_of_a_judge_that_gives_everything_one_score(caplog):
     def judge(groups):
         sizes = [len(group.candidates) for group in groups]

@@ -17,9 +17,10 @@ class RewardFailure(Exception):
 
 
 class FailureAction(str, Enum):
-    """The five things that can happen to an unscored candidate."""
+    """The six things that can happen to an unscored candidate."""
 
     PENALTY = "penalty"  # the fixed `default_reward`: unscaled, without length penalty
+    LOWEST = "lowest"  # the lowest scored candidate of the group sets the reward; in a group without any as mask
     CONTRAST = "contrast"  # the reward of the middle score, where that beats another candidate's penalty; else as mask
     MASK = "mask"  # no reward: the row leaves baseline and loss
     DROP_GROUP = "drop_group"  # the whole group leaves the batch

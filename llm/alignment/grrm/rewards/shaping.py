@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grrm.gqm.grammar import MAX_SCORE
@@ -32,8 +33,8 @@ class ShapedRewards:
 
     `rewards[i]` is None where the row must leave baseline and loss, and for every row when the group is `dropped`.
     `judged[i]` is the scaled score before penalties (None without a score); `penalties[i]` >= 0 was subtracted from
-    it (0 where there was no score, unless such rows pay for their length). `fixed_reward` is what rows without a score
-    got before penalties; None says that they paid none.
+    it (0 where there was no score, unless such a row pays for its length). `filled[i]` is what a row without a score
+    got instead of one, before penalties; with `filled` None such rows paid no penalty.
     """
 
     rewards: tuple[float | None, ...]
@@ -41,20 +42,16 @@ class ShapedRewards:
     penalties: tuple[float, ...]
     statuses: tuple[Status, ...]
     dropped: bool = False
-    fixed_reward: float | None = None
+    filled: tuple[float | None, ...] | None = None
 
     @property
     def before_penalties(self) -> tuple[float | None, ...]:
         """The rewards without their length penalties: what decides whether a group carries a signal."""
+        instead = self.rewards if self.filled is None else self.filled
         return tuple(
-            None if reward is None else self._before_penalty(reward, judged)
-            for reward, judged in zip(self.rewards, self.judged, strict=True)
+            None if reward is None else other if judged is None else judged
+            for reward, judged, other in zip(self.rewards, self.judged, instead, strict=True)
         )
-
-    def _before_penalty(self, reward: float, judged: float | None) -> float:
-        if judged is not None:
-            return judged
-        return reward if self.fixed_reward is None else self.fixed_reward
 
 
 def shape_rewards(group: Group, verdict: Verdict, config: ShapingConfig, policy: FailurePolicy) -> ShapedRewards:
@@ -70,24 +67,35 @@ def shape_rewards(group: Group, verdict: Verdict, config: ShapingConfig, policy:
     actions = [None if status.is_scored else policy.action(status) for status in verdict.statuses]
     _abort_if_told(group, verdict, actions)
     dropped = FailureAction.DROP_GROUP in actions
+    instead = _instead_of_scores(judged, actions, config)
+    pays = {None, FailureAction.LOWEST, *(FailureAction if config.unscored_pay_length else ())}
     penalties = tuple(
-        0.0 if value is None and not config.unscored_pay_length else overlong_penalty(n_tokens, config.overlong)
-        for value, n_tokens in zip(judged, _penalised_lengths(group, config), strict=True)
+        overlong_penalty(n_tokens, config.overlong) if action in pays else 0.0
+        for action, n_tokens in zip(actions, _penalised_lengths(group, config), strict=True)
     )
+    filled = tuple(None if action is None else instead[action] for action in actions)
+    rewards: list[float | None] = []
+    for value, other, penalty, action in zip(judged, filled, penalties, actions, strict=True):
+        base = other if value is None else value
+        if dropped or base is None:
+            rewards.append(None)
+        else:
+            rewards.append(base if action is FailureAction.CONTRAST else base - penalty)
+    return ShapedRewards(tuple(rewards), judged, penalties, verdict.statuses, dropped, filled)
+
+
+def _instead_of_scores(
+    judged: Sequence[float | None], actions: Sequence[FailureAction | None], config: ShapingConfig
+) -> dict[FailureAction, float | None]:
+    """What each action gives a row without a score, before penalties; None for no reward."""
     middle = MAX_SCORE / 2 * config.score_scale_factor
     has_contrast = FailureAction.PENALTY in actions and middle > config.default_reward
-    rewards: list[float | None] = []
-    for value, penalty, action in zip(judged, penalties, actions, strict=True):
-        if action is FailureAction.CONTRAST and has_contrast and not dropped:
-            rewards.append(middle)
-        elif dropped or action in (FailureAction.MASK, FailureAction.CONTRAST):
-            rewards.append(None)
-        elif value is None:
-            rewards.append(config.default_reward - penalty)
-        else:
-            rewards.append(value - penalty)
-    fixed_reward = config.default_reward if config.unscored_pay_length else None
-    return ShapedRewards(tuple(rewards), judged, penalties, verdict.statuses, dropped, fixed_reward)
+    return {
+        **dict.fromkeys(FailureAction),
+        FailureAction.PENALTY: config.default_reward,
+        FailureAction.LOWEST: min((value for value in judged if value is not None), default=None),
+        FailureAction.CONTRAST: middle if has_contrast else None,
+    }
 
 
 def _abort_if_told(group: Group, verdict: Verdict, actions: list[FailureAction | None]) -> None:

@@ -97,7 +97,7 @@ class RewardShapingConfig(Section):
     )
     failure_policy: dict[str, str] = key(
         {},
-        "action for each status of an unscored candidate: penalty, mask, contrast, drop_group or abort",
+        "action for each status of an unscored candidate: penalty, lowest, mask, contrast, drop_group or abort",
         means="see [reward_protocols.md](reward_protocols.md)",
     )
     max_unscored_fraction: float | None = key(
