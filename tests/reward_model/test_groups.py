@@ -183,7 +183,7 @@ def test_text_that_looks_like_a_special_token_is_text(
     [
         ({"src": "a", "tgt": "b"}, "has neither prompt, chosen, rejected nor"),
         ({"prompt": "a", "chosen": "b"}, "lacks rejected"),
-        ({"mt_texts": ["a", "b"], "judge_scores": [1, 2]}, "has no gold scores in scores"),
+        ({"mt_texts": ["a", "b"], "judge_scores": [1, 2]}, "has no usable row (1 x scores is not among "),
     ],
 )
 def test_file_of_other_columns_is_an_error_that_names_them(
@@ -192,7 +192,15 @@ def test_file_of_other_columns_is_an_error_that_names_them(
     with pytest.raises(UserError) as caught:
         read(write_rows([columns]))
     assert message in str(caught.value)
-    assert f"(found: {', '.join(columns)})" in str(caught.value)
+    assert ", ".join(columns) in str(caught.value)
+
+
+def test_a_first_row_without_gold_scores_is_left_out_like_any_other(
+    read: Callable[..., Any], write_rows: Callable[..., Path]
+) -> None:
+    first = {key: value for key, value in row().items() if key != "scores"}
+    found = read(write_rows([first, row()]))
+    assert (len(found.groups), found.left_out.total()) == (1, 1)
 
 
 @pytest.mark.parametrize(("val_size", "n_held"), [(0.25, 6), (5, 6), (1, 2), (0.01, 2)])

@@ -206,7 +206,7 @@ def test_trains_with_recomputation_and_in_sixteen_bits(
         ({"num_train_epochs": "0.1", "max_steps": "-1"}, "are not one optimizer step"),
         ({"val_size": "40", "evaluation_strategy": "steps"}, "val_size 40 of 8 rows leaves none to train on"),
         ({"max_length": "10"}, "has no usable row (8 x longer than max_length = 10 tokens)"),
-        ({"score_key": "gold"}, "has no gold scores in gold (found: "),
+        ({"score_key": "gold"}, "gold is not among "),
         ({"mt_key": "texts"}, "has neither prompt, chosen, rejected nor src_text, src_lang, trg_lang, texts, scores"),
         ({"max_length": "5000"}, "rows may have 5000 tokens but the model has only 256 positions"),
         ({"width": "7"}, "the ranker's width is 7"),

@@ -112,6 +112,10 @@ class GroupEncoder(PairEncoder):
         """The group of a row with translations and scores, or why there is none."""
         texts: Any = row.get(self._config.mt_key)
         scores: Any = row.get(self._config.score_key)
+        if self._config.score_key not in row:
+            return (
+                f"{self._config.score_key} is not among {', '.join(row)}: set score_key to the key of the gold scores"
+            )
         n_given = len(scores) if isinstance(scores, list) else 0
         if isinstance(texts, list) and len(texts) == n_given:
             with_gold = [i for i, score in enumerate(scores) if score is not None]
@@ -198,18 +202,13 @@ def _reader(path: Path, first: dict[str, Any], encode: GroupEncoder, config: Gro
     """What reads the rows of a file whose first one is given."""
     if all(key in first for key in PAIR_KEYS):
         return encode.pair
-    if config.mt_key in first and config.score_key in first:
-        return encode.group
-    found = f"(found: {', '.join(first) or 'none'})"
     if config.mt_key in first:
-        raise UserError(
-            f"{path} has no gold scores in {config.score_key} {found}; set score_key to the key of your gold scores"
-        )
+        return encode.group
     if any(key in first for key in PAIR_KEYS):
         raise UserError(_not_pairs(path, first))
     wanted = (*SOURCE_KEYS, config.mt_key, config.score_key)
     raise UserError(
-        f"{path} has neither {', '.join(PAIR_KEYS)} nor {', '.join(wanted)} {found}; "
+        f"{path} has neither {', '.join(PAIR_KEYS)} nor {', '.join(wanted)} (found: {', '.join(first) or 'none'}); "
         "set mt_key and score_key to the keys of your file"
     )
 
