@@ -120,7 +120,7 @@ def test_without_references_it_says_once_that_there_can_be_none():
 
 
 def test_a_resumed_run_goes_on_with_the_same_first_evaluation():
-    series = [evaluation(0.5, 0.1), evaluation(0.6, 0.2), evaluation(0.7, 0.3), evaluation(0.65, 0.25)]
+    series = [evaluation(0.5, 0.3), evaluation(0.6, 0.05), evaluation(0.7, 0.3), evaluation(0.65, 0.25)]
     whole = RewardAlarm(TASKS, "sampled")
     wanted = [whole.check(step, *one) for step, one in enumerate(series)]
     for saved_after in range(len(series)):
@@ -129,6 +129,30 @@ def test_a_resumed_run_goes_on_with_the_same_first_evaluation():
         after.restore(json.loads(json.dumps(before.state())))
         found += [after.check(step, *series[step]) for step in range(saved_after, len(series))]
         assert found == wanted
+
+
+def test_a_rise_and_then_a_fall_is_compared_with_the_best_evaluation():
+    poor, good, bad = evaluation(0.5, 0.4), evaluation(0.6, 0.05), evaluation(0.8, 0.35)
+    alarm = RewardAlarm(TASKS)
+    found = checked(alarm, poor, good, bad)
+    assert bad[0]["eval_chrf_greedy"] > poor[0]["eval_chrf_greedy"]
+    assert [raised for raised, _ in found] == [0.0, 0.0, 1.0]
+    assert "Since step 20 the judge's reward has risen from 0.600 to 0.800" in (found[2][1] or "")
+    assert "99.8 % interval" in (found[2][1] or "")
+    assert checked(RewardAlarm(TASKS), poor, good, evaluation(0.55, 0.35))[2] == (0.0, None), "the reward fell as well"
+
+
+def test_a_long_run_that_only_varies_is_not_compared_into_an_alarm():
+    found = checked(RewardAlarm(TASKS), *[evaluation(0.5 + seed / 100, 0.2, seed) for seed in range(12)])
+    assert {raised for raised, _ in found} == {0.0}
+
+
+def test_a_checkpoint_without_the_best_evaluation_goes_on_from_the_first():
+    old, new = RewardAlarm(TASKS), RewardAlarm(TASKS)
+    old.check(10, *evaluation(0.5, 0.1))
+    state = {key: value for key, value in old.state().items() if key != "best"}
+    new.restore(state)
+    assert new.best == new.first == old.first
 
 
 @pytest.mark.parametrize("changed", ["texts", "settings", "no state"])
