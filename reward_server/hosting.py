@@ -117,9 +117,14 @@ def _open(settings: Settings) -> HostedJudge:
     if settings.judge in REWARD_MODEL_JUDGES:
         counters = JudgeMetrics()
         reward_model = open_reward_model(settings, counters)
-        hosted = HostedJudge(reward_model, model=model_name(settings), counters=counters, check_task=_check_languages)
-        src_lang, _, trg_lang = next(iter(reward_model.language_pairs or ()), "").partition("-")
-        return replace(hosted, languages=(src_lang, trg_lang)) if trg_lang else hosted
+        src_lang, _, trg_lang = next(iter(reward_model.language_pairs or ()), "de-en").partition("-")
+        return HostedJudge(
+            reward_model,
+            model=model_name(settings),
+            counters=counters,
+            check_task=_check_languages,
+            languages=(src_lang, trg_lang),
+        )
     options_of(settings.judge, settings.judge_options)  # refuses mistakes in them before the model is opened
     deadline, counters = Deadline(), JudgeMetrics()
     model = open_judge_model(settings, deadline)

@@ -38,8 +38,8 @@ class RewardModelJudge:
     Scores out of range are clipped and counted, with `warns` also logged, once; the ranking uses the raw outputs.
     Copies count in the mean and score as their original; with `show_copies` the model is shown them too. A blank
     translation is UNPARSABLE_CANDIDATE, a non-finite output JUDGE_UNPARSABLE; if fewer than two distinct translations
-    have an output, nothing can be compared: SINGLE_CANDIDATE. `language_pairs` ("en-de") are
-    those that the scorer does not refuse; None for all.
+    have an output, nothing can be compared: SINGLE_CANDIDATE. `language_pairs` ("en-de") are those that the scorer does
+    not refuse; None for all.
     """
 
     scorer: GroupScorer
