@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 from support.completions_server import CompletionsServer
+from support.tiny_checkpoint import write_tiny_reward_model
 
 import grrm
 from grrm.engine.api import Completion
@@ -16,8 +18,10 @@ from grrm.engine.open import OpenedGenerator
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.groups import TranslationTask
+from grrm.inference import reward_scoring
 from grrm.inference.rank import RankSettings, build_generative_judge, group_of, rank_groups
 from grrm.judges.interface import GeneratedText
+from grrm.judges.options import RewardModelOptions
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "retry.jsonl"
 VERDICT = "B is best.\n\n### Final Ranking:\n\nB > A\n\n### Scores:\n\nB: 9, A: 4\n"
@@ -271,3 +275,43 @@ def test_answers_are_judged_by_what_the_references_hold(open_script):
 def test_references_are_given_where_they_are_read(judge, references, message):
     with pytest.raises(UserError, match=message):
         grrm.rank("model", ["2 + 2?"], [["four"]], "en", "en", judge=judge, references=references)
+
+
+def test_judges_without_a_model_rank_too():
+    texts = [["good day", "good bye", "good day"]]
+    agreed = grrm.rank(None, ["Guten Tag"], texts, "de", "en", judge="consensus", judge_options={"metric": "bleu"})
+    assert agreed["scores"][0][0] > agreed["scores"][0][1]
+    found = grrm.rank(None, ["Guten Tag"], texts, "de", "en", judge="text_metric", references=["good day"])
+    assert found["rankings"] == [[[0, 2], [1]]]
+    assert found["statuses"] == [["scored", "scored", "duplicate"]]
+
+
+@pytest.mark.parametrize("judge", ["ranker", "rm"])
+def test_a_reward_model_ranks_as_its_judge_does(judge, tmp_path, monkeypatch):
+    folder = write_tiny_reward_model(tmp_path / judge, {"ranker": "ranker", "rm": "pairwise"}[judge])
+    # Not with a process of its own: the fast layers would change PaddleNLP's classes for the tests that follow.
+    open_judge = partial(reward_scoring.open_reward_judge, own_process=False)
+    monkeypatch.setattr(reward_scoring, "open_reward_judge", open_judge)
+    texts = ["good day", "good bye"]
+    result = grrm.rank(folder, ["Guten Tag"], [texts], "de", "en", judge=judge, judge_options={"score_scale": 0.5})
+    settings = RewardModelOptions(score_scale=0.5)
+    (verdict,) = open_judge(folder, judge, settings).judge(
+        [group_of(0, TranslationTask("Guten Tag", "de", "en"), texts)]
+    )
+    assert result["scores"] == [list(verdict.scores)]
+
+
+@pytest.mark.parametrize(
+    ("folder", "given", "message"),
+    [
+        (None, {"judge": "ranker"}, "give its folder as model_path"),
+        ("/nowhere", {"judge": "ranker", "temperature": 0.0, "seed": 3}, "does not read temperature, seed"),
+        ("/nowhere", {"judge": "ranker", "urls": ["http://localhost"]}, "does not read urls"),
+        ("/nowhere", {"judge": "consensus"}, "'consensus' has no model"),
+        (None, {"judge": "consensus", "judge_options": {"metrik": "chrf"}}, "metrik"),
+        (None, {"judge": "chrf"}, "needs `references`"),
+    ],
+)
+def test_judges_that_generate_nothing_refuse_what_they_do_not_read(folder, given, message):
+    with pytest.raises(UserError, match=message):
+        grrm.rank(folder, ["a"], [["b", "c"]], "de", "en", **given)

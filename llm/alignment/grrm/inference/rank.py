@@ -1,7 +1,8 @@
-"""Ranking and scoring the translations of each source against each other with a generative judge."""
+"""Ranking and scoring the translations of each source against each other with a judge."""
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,10 +16,20 @@ from grrm.gqm.grammar import Mode
 from grrm.gqm.groups import Candidate, Group, TranslationTask, Verdict
 from grrm.gqm.languages import display_name
 from grrm.inference.batch_calls import BATCH_ROWS, Progress, batches, generator_for, one_per_row
-from grrm.judges.building import ANSWER_JUDGES, DEFAULT_GQM, GENERATIVE_JUDGES, build_from_options, options_of
+from grrm.judges.building import (
+    ANSWER_JUDGES,
+    DEFAULT_GQM,
+    GENERATIVE_JUDGES,
+    REWARD_MODEL_JUDGES,
+    build_from_options,
+    build_judge,
+    needs_no_model,
+    options_of,
+)
 from grrm.judges.interface import Judge
 from grrm.judges.metrics import JudgeMetrics
-from grrm.judges.options import GQMOptions, SQMOptions
+from grrm.judges.options import GQMOptions, RewardModelOptions, SQMOptions, read_options
+from grrm.judges.text_metric import METRICS
 
 
 class RankResult(TypedDict):
@@ -81,6 +92,7 @@ def rank(
     seed: int = 0,
     batch_rows: int = BATCH_ROWS,
     progress: Progress | None = None,
+    judge_options: Mapping[str, object] | None = None,
     **opening: Any,
 ) -> RankResult:
     """Rank and score the candidates of every source, in the order given.
@@ -91,6 +103,9 @@ def rank(
     to `retry` times at temperature 1. `permutations` orders of the candidates, the first shuffled with `shuffle`, are
     averaged against position bias. Equal candidates are judged once; a candidate of None has no translation.
     The judges "rubric" and "verifier" need `references`: the scoring criteria, or the true answer, of every source.
+    The judges "ranker" and "rm" are a reward model in the folder `model_path`; "consensus", "text_metric" (with
+    `references`) and functions of your own (`module:function`) need no model. They generate no text and read none of
+    the settings for that. `judge_options` are further options of the judge, by the reward server's names.
     Same arguments, same result, whatever `batch_rows`. Recommended for evaluation: temperature 0, max_new_tokens 8192.
     Raises ValueError for lists of different lengths and UserError as `open_generator` and the judge do.
     """
@@ -98,12 +113,20 @@ def rank(
     if len(mt_list) != n_rows:
         raise ValueError(f"{len(mt_list)} lists of candidates for {n_rows} sources")
     languages = zip(one_per_row(src_langs, n_rows), one_per_row(trg_langs, n_rows), strict=True)
+    generates = judge not in REWARD_MODEL_JUDGES and not needs_no_model(judge)
+    if not generates:
+        unread = {name: value for name, value in locals().items() if name in _OF_GENERATION} | opening
+        _refuse_unread(judge, unread)
     groups = [
         group_of(row, TranslationTask(source, *pair, reference), texts)
         for row, (source, texts, pair, reference) in enumerate(
             zip(src_list, mt_list, languages, _references(judge, references, n_rows), strict=True)
         )
     ]
+    if not generates:
+        template = None if chat_template == "chatml" else chat_template
+        other = _judge_that_generates_nothing(judge, model_path, judge_options or {}, template)
+        return result_of(judge_in_batches(other, groups, batch_rows, progress))
     options: dict[str, object] = {
         "temperature": temperature,
         "top_p": top_p,
@@ -121,10 +144,36 @@ def rank(
     # Judges of one candidate have none of these options: one that is not at its default is passed on, to be refused.
     given = {name: value for name, value in of_groups.items() if value != getattr(DEFAULT_GQM, name)}
     options |= of_groups if GENERATIVE_JUDGES.get(judge, GQMOptions) is GQMOptions else given
-    settings = RankSettings(judge, prompt_length, options)
+    settings = RankSettings(judge, prompt_length, {**options, **(judge_options or {})})
     check_rank_settings(settings, groups)
     opened = generator_for(model_path, model, tokenizer, chat_template, opening)
     return result_of(rank_groups(opened, groups, settings, batch_rows=batch_rows, progress=progress))
+
+
+_OF_REPLIES = ("temperature", "top_p", "max_new_tokens", "retry", "prompt_length", "mode", "seed")
+_OF_GENERATION = (*_OF_REPLIES, "prompt_type", "add_example", "shuffle", "permutations", "model", "tokenizer")
+
+
+def _refuse_unread(judge: str, values: Mapping[str, object]) -> None:
+    parameters = inspect.signature(rank).parameters
+    given = [name for name, value in values.items() if name not in parameters or value != parameters[name].default]
+    if given:
+        raise UserError(f"judge {judge!r} generates no text and does not read {', '.join(given)}: leave it out")
+
+
+def _judge_that_generates_nothing(
+    judge: str, folder: str | Path | None, options: Mapping[str, object], chat_template: str | None
+) -> Judge:
+    """A reward model in a folder, or a judge without model. Raises UserError for a wrong folder or option."""
+    if needs_no_model(judge):
+        if folder is not None:
+            raise UserError(f"judge {judge!r} has no model: leave out model_path")
+        return build_judge(judge, options)
+    if folder is None:
+        raise UserError(f"judge {judge!r} is a reward model: give its folder as model_path")
+    from grrm.inference.reward_scoring import open_reward_judge
+
+    return open_reward_judge(folder, judge, read_options(RewardModelOptions, options), chat_template=chat_template)
 
 
 def _references(judge: str, references: Sequence[str] | None, n_rows: int) -> Sequence[str | None]:
@@ -132,8 +181,9 @@ def _references(judge: str, references: Sequence[str] | None, n_rows: int) -> Se
 
     Raises UserError where the judge lacks them or would not read them, ValueError for another number of them.
     """
-    if (references is not None) != (judge in ANSWER_JUDGES):
-        reads = "needs `references`, the criteria or the true answers" if references is None else "reads no references"
+    needed = judge in (*ANSWER_JUDGES, *METRICS, "text_metric", "answer")
+    if ":" not in judge and needed != (references is not None):
+        reads = "needs `references`, true translations or answers, or criteria" if needed else "reads no references"
         raise UserError(f"judge {judge!r} {reads}: {'give' if references is None else 'leave out'} the argument")
     if references is not None and len(references) != n_rows:
         raise ValueError(f"{len(references)} references for {n_rows} sources")
