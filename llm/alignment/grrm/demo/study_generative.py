@@ -13,7 +13,6 @@ from grrm.demo.stages import Stage
 
 DATA = "gqm-groups"
 CANDIDATES = 4  # of a prompt: more do not fit into the tiny policy's positions with an analysis behind them
-SFT_STEPS, RLVR_STEPS = 600, 100
 _ROOM = ("--max_prompt_len", 320, "--max_dec_len", 192, "--max_length", 512)
 
 
@@ -30,6 +29,8 @@ class Kind:
     options: tuple[str, ...]
     augment: tuple[object, ...]
     rule: str
+    sft_steps: int
+    rlvr_steps: int
 
 
 GQM = Kind(
@@ -38,8 +39,18 @@ GQM = Kind(
     ("prompt_type=ranking_score", f"max_candidates={CANDIDATES}", "max_new_tokens=200", "retries=1"),
     ("--subgroup-augment", 1, "--shuffle-augment", 1),
     "ranking_score",
+    sft_steps=200,  # of prompts with four candidates: 5 s each on two cores
+    rlvr_steps=60,
 )
-SQM = Kind("sqm", {"sqm": SFT}, ("max_new_tokens=200", "retries=1"), (), "single_score")
+SQM = Kind(
+    "sqm",
+    {"sqm": SFT},
+    ("max_new_tokens=200", "retries=1"),
+    (),
+    "single_score",
+    sft_steps=600,
+    rlvr_steps=100,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +118,9 @@ class GenerativePlan:
         recipe = layout.recipe("sft_gqm_tiny_argument.yaml")
         inputs = [*layout.weights(start, seed), rows]
         title = f"{judge.replace('_', ' ')}, cold start"
-        return layout.training(f"{judge}_sft", seed, title, "run_sft.py", recipe, overrides, inputs, SFT_STEPS)
+        return layout.training(
+            f"{judge}_sft", seed, title, "run_sft.py", recipe, overrides, inputs, self.kind.sft_steps
+        )
 
     def _rlvr(self, judge: str, seed: int) -> Stage:
         layout, rows = self.layout, self._rows("rl", seed)
@@ -117,7 +130,7 @@ class GenerativePlan:
         inputs = [*layout.weights(f"{judge}_sft", seed), rows]
         title = f"{judge.replace('_', ' ')}, RLVR"
         shown = ("reward_mean",)
-        return layout.training(judge, seed, title, "run_rl.py", recipe, overrides, inputs, RLVR_STEPS, shown)
+        return layout.training(judge, seed, title, "run_rl.py", recipe, overrides, inputs, self.kind.rlvr_steps, shown)
 
     def _rows(self, stage: str, seed: int) -> Path:
         return self.layout.model(f"data-{stage}-{self.kind.name}", seed) / "rows.jsonl"
