@@ -54,6 +54,21 @@ def test_scores_against_the_reference_become_the_gold_of_another_judge(tmp_path)
     assert judged["judge_scores"][0] == judged["judge_scores"][2] > judged["judge_scores"][1]
 
 
+def test_a_row_that_cannot_be_judged_keeps_its_place(tmp_path):
+    row = {"src_text": "Guten Tag", "mt_texts": ["good day", "good bye"]}
+    lines = [json.dumps({**row, "src_text": " "}), json.dumps(row), '{"src_text": ', json.dumps({**row, "mt_texts": 3})]
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines))
+    out = tmp_path / "out.jsonl"
+    arguments = ["rank", tmp_path / "rows.jsonl", *LANGUAGES, "--judge", "consensus", "--out", out]
+    done = CliRunner().invoke(cli.grrm, [*map(str, arguments)])
+    assert done.exit_code == 0, done.output
+    assert "3 rows not judged (1 x src_text is not text, 1 x the line is not JSON, 1 x mt_texts is not a" in done.output
+    found = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["judge_statuses"] for row in found] == [None, ["scored", "scored"], None, None]
+    assert found[0]["src_text"] == " "
+    assert found[3]["judge_scores"] is None
+
+
 def test_a_metric_needs_the_column_of_references(tmp_path):
     (tmp_path / "rows.jsonl").write_text(json.dumps({"src_text": "Guten Tag", "mt_texts": ["good day"]}))
     arguments = ["rank", tmp_path / "rows.jsonl", *LANGUAGES, "--judge", "text_metric"]

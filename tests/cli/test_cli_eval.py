@@ -137,6 +137,36 @@ def test_bad_rows_are_left_out_and_counted(tmp_path):
     assert "row 2: column judge_scores holds [1, '2', 3]" in done.stderr
 
 
+def test_a_line_that_is_no_json_is_left_out_and_counted(tmp_path):
+    path, out = rows_file(tmp_path, RANKED), tmp_path / "out.json"
+    path.write_text(path.read_text() + '{"scores": [1,\n')
+    done = evaluate("ranking", path, "--json", out)
+    assert done.returncode == 0, done.stderr
+    assert results(out)["left_out"] == {"the line is not JSON": 1}
+    assert f"line {len(RANKED) + 1} is not JSON" in done.stderr
+
+
+def test_consensus_stands_beside_the_judges_where_the_texts_are_known(tmp_path):
+    texts = {"mt_texts": ["a good day", "a good night", "fork"]}
+    rows = [{**RANKED[0], **texts, "scores": [3, 2, 1], "judge_scores": [1, 2, 3]}]
+    out = tmp_path / "out.json"
+    done = evaluate("ranking", rows_file(tmp_path, rows, "judge"), "--json", out)
+    assert done.returncode == 0, done.stderr
+    found = results(out)
+    assert found["results"]["all"]["accuracy"]["mean"] == 0.0
+    beside = found["baseline"]["consensus"]
+    assert beside["results"]["all"]["accuracy"]["mean"] > 0.5
+    assert beside["difference"]["mean"] == beside["results"]["all"]["accuracy"]["mean"]
+    table = done.stdout.partition("Judges side by side")[2].splitlines()
+    assert [line.split()[0] for line in table[1:4]] == ["judge", "judge", "consensus"]
+    for unread in (["--baseline", "none"], []):
+        if not unread:
+            rows[0]["mt_texts"] = None
+        done = evaluate("ranking", rows_file(tmp_path, rows, "judge"), *unread, "--json", out)
+        assert done.returncode == 0, done.stderr
+        assert "baseline" not in results(out)
+
+
 def test_judges_are_compared_on_the_rows_that_all_of_them_can_use(tmp_path):
     worse = [{**RANKED[0], "judge_scores": [3, 2, 1]}, RANKED[1], {**RANKED[2], "judge_scores": None}]
     files = [rows_file(tmp_path, RANKED, "good"), rows_file(tmp_path, worse, "bad")]

@@ -18,7 +18,18 @@ from hypothesis import strategies as st
 from grrm import cli
 from grrm.cli.commands import rank as rank_command
 from grrm.cli.commands import translate as translate_command
-from grrm.cli.records import Records, check_lengths, languages, read_records, scores, text, text_or_none, texts
+from grrm.cli.records import (
+    Records,
+    check_lengths,
+    count,
+    languages,
+    optional,
+    read_records,
+    scores,
+    text,
+    text_or_none,
+    texts,
+)
 from grrm.cli.results import json_line, result_sink, show_table
 from grrm.errors import UserError
 from grrm.evaluation.ranking import GOLD_TIE_RULES, TIE_RULES, UNSCORED_RULES
@@ -75,7 +86,7 @@ def test_files_that_cannot_be_read_are_one_sentence(tmp_path, content, message):
     path = tmp_path / "rows.jsonl"
     path.write_bytes(content)
     with pytest.raises(UserError, match=message):
-        read_records(path)
+        read_records(path).column("a", optional(count), "a number")
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet", "rows.txt"])

@@ -83,8 +83,12 @@ def test_bad_rows_of_a_folder_are_named_left_out_and_counted(folder, tmp_path, c
     assert "6 rows left out (2 x src_text is not text, 1 x src_lang is not a language" in told.stderr
     assert "de2en.parquet row 2: column src_text holds None; it must be text" in caplog.text
     assert "de2en.parquet row 8: column trg_text holds None; it must be text" in caplog.text
-    with pytest.raises(UserError, match="row 2: column src_text"):  # a single file's rows stay beside its results
-        call("rank", folder / "de2en.parquet", "--judge", "text_metric")
+    # a single file's rows stay beside its results
+    told = call("rank", folder / "de2en.parquet", "--judge", "text_metric", "--out", tmp_path / "one.parquet")
+    assert "6 rows not judged (2 x src_text is not text" in told.stderr
+    found = pq.read_table(tmp_path / "one.parquet").to_pylist()
+    assert [row["src_text"] for row in found] == [row["src_text"] for row in rows]
+    assert [number for number, row in enumerate(found, start=1) if row["judge_scores"] is not None] == [1, 6]
 
 
 def test_bad_sources_of_a_folder_are_not_translated(folder, tmp_path):

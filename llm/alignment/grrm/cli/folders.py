@@ -73,15 +73,20 @@ def usable_of_folder(records: Records, cells: Sequence[Cell]) -> Records:
     A single file's result has a row for each of its rows, so that a bad one stops the command; a folder is a stage of a
     pipeline, which it must not stop. Raises RowError where no row is left.
     """
-    context = click.get_current_context(silent=True)
-    if context is None or _KEPT not in context.meta:
+    if not works_on_folder():
         return records
     from grrm.cli.records import usable_rows
 
-    found, told = usable_rows(records, cells)
-    if len(found.rows) < len(records.rows):
-        click.echo(f"{records.place}: {told}", err=True)
-    return found
+    found = usable_rows(records, cells)
+    if found.reasons:
+        click.echo(f"{records.place}: {found.reasons.total()} rows left out ({found.reasons_told()})", err=True)
+    return found.records
+
+
+def works_on_folder() -> bool:
+    """True in a command over the files of a folder."""
+    context = click.get_current_context(silent=True)
+    return context is not None and _KEPT in context.meta
 
 
 def kept(name: str, open_it: Callable[[], Value]) -> Value:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from grrm.cli.records import (
@@ -19,22 +19,30 @@ from grrm.cli.records import (
     read_records,
     scores,
     text,
+    texts,
 )
 from grrm.errors import UserError
 from grrm.evaluation.ranking import JudgedGroup
+from grrm.gqm.groups import Candidate, Group, TranslationTask
+from grrm.judges.consensus import ConsensusJudge
 
 logger = logging.getLogger(__name__)
+CONSENSUS = "consensus"
 SCORES_OF_RANK = "judge_scores"  # the column of `grrm rank`, whose other columns are about the same judge
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedFile:
-    """The usable groups of one judge's file by row number (from 1), and why other rows were left out."""
+    """The usable groups of one judge's file by row number (from 1), and why other rows were left out.
+
+    `samples` has the texts of those rows that say them.
+    """
 
     name: str
     n_rows: int
     groups: dict[int, JudgedGroup]
     left_out: Counter[str]
+    samples: dict[int, Group] = field(default_factory=dict)
 
     def summary(self) -> str:
         """One line: rows that are scored, rows left out by reason."""
@@ -71,7 +79,20 @@ def read_judged(path: Path, name: str, *, gold_key: str, score_key: str, system_
         raise next(iter(faults.values()))
     for fault in faults.values():
         logger.warning("left out: %s", fault)
-    return JudgedFile(name, len(records.rows), groups, Counter(fault.reason for fault in faults.values()))
+    samples = {number: group for number in groups if (group := _samples(records, number, len(groups[number].gold)))}
+    return JudgedFile(name, len(records.rows), groups, Counter(fault.reason for fault in faults.values()), samples)
+
+
+def consensus_beside(judge: JudgedFile) -> JudgedFile | None:
+    """What the agreement of the samples (chrF) says of the same groups; None where a group's texts are not known."""
+    if not judge.groups.keys() <= judge.samples.keys():
+        return None
+    verdicts = ConsensusJudge().judge([judge.samples[number] for number in judge.groups])
+    groups = {
+        number: replace(group, judged=verdict.scores, orders=(), tokens=None)
+        for (number, group), verdict in zip(judge.groups.items(), verdicts, strict=True)
+    }
+    return JudgedFile(CONSENSUS, judge.n_rows, groups, Counter())
 
 
 def on_the_same_rows(judges: Sequence[JudgedFile]) -> list[JudgedFile]:
@@ -102,8 +123,20 @@ def on_the_same_rows(judges: Sequence[JudgedFile]) -> list[JudgedFile]:
         if len(judge.groups) > len(common):
             left_out["left out for another judge"] = len(judge.groups) - len(common)
         groups = {number: judge.groups[number] for number in common}
-        reduced.append(JudgedFile(judge.name, judge.n_rows, groups, left_out))
+        reduced.append(replace(judge, groups=groups, left_out=left_out))
     return reduced
+
+
+def _samples(records: Records, number: int, n_candidates: int) -> Group | None:
+    try:
+        given = records.cell(number, "mt_texts", texts, "a list of texts")
+    except RowError:
+        return None
+    if len(given) != n_candidates:
+        return None
+    row = records.rows[number - 1]
+    candidates = tuple(Candidate(str(i), sample or "", sample) for i, sample in enumerate(given))
+    return Group(str(number), TranslationTask("", row["src_lang"], row["trg_lang"]), candidates)
 
 
 def _group(records: Records, number: int, gold_key: str, score_key: str, system_key: str | None) -> JudgedGroup:

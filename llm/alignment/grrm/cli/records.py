@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from grrm.gqm.languages import display_name
 
 logger = logging.getLogger(__name__)
 STDIN = Path("-")
+_ADVICE = re.compile(r"[,;]| \(")  # what a value must be ends here, how to get it begins
 T = TypeVar("T")
 Row = dict[str, Any]
 ReadLine = Callable[[str], Row]  # raises ValueError that says what is wrong with the line
@@ -35,11 +37,15 @@ class RowError(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Rows by column, the name of where they are from, and the columns' types where the file says them."""
+    """Rows by column, the name of where they are from, and the columns' types where the file says them.
+
+    `broken` has the fault of each line (from 1) that could not be read; its row is empty, and no cell can be taken.
+    """
 
     place: str
     rows: list[Row]
     schema: pa.Schema | None = None
+    broken: Mapping[int, RowError] = field(default_factory=dict)
 
     def column(self, name: str, check: Callable[[Any], T], wanted: str) -> list[T]:
         """Every row's value of `name`; see `cell`."""
@@ -51,6 +57,8 @@ class Records:
         `check` raises ValueError on a value it refuses, and gets None where the row has none; `wanted` says what the
         user should put there. Raises RowError that names the place, the row and the column.
         """
+        if number in self.broken:
+            raise self.broken[number]
         row = self.rows[number - 1]
         try:
             return check(row.get(name))
@@ -58,19 +66,20 @@ class Records:
             held = f"holds {_shortened(row[name])}" if name in row else "is missing"
             raise RowError(
                 f"{self.place} row {number}: column {name} {held}; it must be {wanted}",
-                f"{name} is not {wanted}" if name in row else f"{name} is missing",
+                f"{name} is not {_ADVICE.split(wanted)[0]}" if name in row else f"{name} is missing",
             ) from error
 
 
 def read_records(path: Path, read_line: ReadLine | None = None) -> Records:
     """The rows of a .parquet or .jsonl file, or with `read_line` of a text file, `-` being standard input.
 
-    Raises UserError when the file is missing, cannot be read, or has no rows.
+    A line that is no JSON object is a row of which no cell can be taken. Raises UserError when the file is missing,
+    cannot be read, or has no rows.
     """
     if path.suffix == ".parquet":
         records = _read_parquet(path)
     elif path.suffix == ".jsonl":
-        records = Records(str(path), [_json_row(path, *line) for line in _lines(path)])
+        records = _read_json_lines(path)
     elif read_line is not None:
         place = "standard input" if path == STDIN else str(path)
         records = Records(place, [_text_row(place, read_line, *line) for line in _lines(path)])
@@ -84,8 +93,21 @@ def read_records(path: Path, read_line: ReadLine | None = None) -> Records:
 Cell = tuple[str, Callable[[Any], Any], str]  # a column, and as in `Records.cell` its check and what it must be
 
 
-def usable_rows(records: Records, cells: Sequence[Cell]) -> tuple[Records, str]:
-    """The rows of which all `cells` can be used, and in a line how many others there are and why; each is logged.
+@dataclass(frozen=True, slots=True)
+class Usable:
+    """The rows that can be used, their numbers (from 1) among all, and why which number of others cannot."""
+
+    records: Records
+    numbers: list[int]
+    reasons: Counter[str]
+
+    def reasons_told(self) -> str:
+        """The reasons in a line, the most frequent first."""
+        return ", ".join(f"{count} x {reason}" for reason, count in self.reasons.most_common())
+
+
+def usable_rows(records: Records, cells: Sequence[Cell]) -> Usable:
+    """The rows of which all `cells` can be used; the fault of each other is logged.
 
     Raises RowError, the first, where no row is left.
     """
@@ -100,10 +122,10 @@ def usable_rows(records: Records, cells: Sequence[Cell]) -> tuple[Records, str]:
         raise faults[1]
     for fault in faults.values():
         logger.warning("left out: %s", fault)
-    rows = [row for number, row in enumerate(records.rows, start=1) if number not in faults]
+    numbers = [number for number in range(1, len(records.rows) + 1) if number not in faults]
+    rows = [records.rows[number - 1] for number in numbers]
     reasons = Counter(fault.reason for fault in faults.values())
-    told = ", ".join(f"{count} x {reason}" for reason, count in reasons.most_common())
-    return replace(records, rows=rows), f"{len(faults)} rows left out" + (f" ({told})" if told else "")
+    return Usable(replace(records, rows=rows, broken={}), numbers, reasons)
 
 
 def languages(records: Records, name: str, given: str | None) -> list[str]:
@@ -219,14 +241,20 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     yield from enumerate((line.removesuffix("\r") for line in lines), start=1)
 
 
-def _json_row(path: Path, number: int, line: str) -> Row:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} line {number} is not JSON; write one object per line") from error
-    if not isinstance(row, dict):
-        raise UserError(f"{path} line {number} is not a JSON object; write one object per line")
-    return row
+def _read_json_lines(path: Path) -> Records:
+    rows: list[Row] = []
+    broken: dict[int, RowError] = {}
+    for number, line in _lines(path):
+        row, kind = None, "a JSON object"
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            kind = "JSON"
+        if not isinstance(row, dict):
+            message = f"{path} line {number} is not {kind}; write one object per line"
+            broken[number] = RowError(message, f"the line is not {kind}")
+        rows.append(row if isinstance(row, dict) else {})
+    return Records(str(path), rows, broken=broken)
 
 
 def _text_row(place: str, read_line: ReadLine, number: int, line: str) -> Row:

@@ -76,15 +76,23 @@ def judged(judge: Judge, groups: Sequence[Group], batch_rows: int, metrics: Judg
     }
 
 
+def with_empty_rows(columns: Columns, numbers: Sequence[int], n_rows: int) -> Columns:
+    """The columns of `n_rows` rows, None in all but those of these numbers (from 1), which `columns` has in order."""
+    spread = {}
+    for name, values in columns.items():
+        by_number = dict(zip(numbers, values, strict=True))
+        spread[name] = [by_number.get(number) for number in range(1, n_rows + 1)]
+    return spread
+
+
 def show_verdicts(groups: Sequence[Group], columns: Columns) -> None:
     """A table for a terminal, the candidates of each group best first."""
     from grrm.cli.results import show_table
 
     rows: list[list[str] | None] = []
-    for number, group in enumerate(groups):
-        scores, statuses = columns["judge_scores"][number], columns["judge_statuses"][number]
+    for group, scores, statuses in zip(groups, columns["judge_scores"], columns["judge_statuses"], strict=True):
         best_first = sorted(range(len(scores)), key=lambda i: (scores[i] is None, -(scores[i] or 0.0), i))
-        rows += [None, [str(number + 1), "", "", group.task.source]]
+        rows += [None, [str(int(group.group_id) + 1), "", "", group.task.source]]
         for i in best_first:
             score = "-" if scores[i] is None else f"{scores[i]:g}"
             rows.append(["", score, statuses[i], group.candidates[i].translation or ""])

@@ -67,18 +67,31 @@ class Scores:
     show_default=True,
     help="How to treat pairs of equal gold; if counted, a tie is right.",
 )
+@click.option(
+    "--baseline",
+    type=click.Choice(["consensus", "none"]),
+    default="consensus",
+    show_default=True,
+    help="Shown beside the judges: consensus, the mean chrF to the other samples, where rows have mt_texts.",
+)
 @report_options
 def ranking(
-    files: tuple[Path, ...], json_file: Path | None, chart: Path | None, resamples: int, seed: int, **options: Any
+    files: tuple[Path, ...],
+    baseline: str,
+    json_file: Path | None,
+    chart: Path | None,
+    resamples: int,
+    seed: int,
+    **options: Any,
 ) -> None:
     """How well judges order candidates: FILES are .jsonl or .parquet files that `grrm rank` wrote.
 
     The share of candidate pairs that a judge orders as the gold scores do, of all pairs whose gold scores differ, with
     95 % bootstrap intervals over groups, for each language pair and for all; then correlation and accuracies that
     count ties otherwise. Several FILES hold the verdicts of several judges on the same rows, and are compared on the
-    rows that all of them can use.
+    rows that all of them can use; consensus, which needs no model, stands beside them.
     """
-    from grrm.cli.judged_files import judge_names, on_the_same_rows, read_judged
+    from grrm.cli.judged_files import consensus_beside, judge_names, on_the_same_rows, read_judged
     from grrm.cli.results import write_json
     from grrm.evaluation.ranking import accuracy_difference
 
@@ -87,12 +100,15 @@ def ranking(
     judges = on_the_same_rows(
         [read_judged(path, name, **keys) for path, name in zip(files, judge_names(files), strict=True)]
     )
-    found = {judge.name: score(judge, resamples, seed, **options) for judge in judges}
-    first, *others = ([*judge.groups.values()] for judge in judges)
+    is_wanted = baseline != "none" and all(judge.name != baseline for judge in judges)
+    beside = consensus_beside(judges[0]) if is_wanted else None
+    shown = judges if beside is None else [*judges, beside]
+    found = {judge.name: score(judge, resamples, seed, **options) for judge in shown}
+    first, *others = ([*judge.groups.values()] for judge in shown)
     draws: dict[str, Any] = {"n_resamples": resamples, "seed": seed}
     differences = {
         judge.name: accuracy_difference(first, groups, **options, **draws)
-        for judge, groups in zip(judges[1:], others, strict=True)
+        for judge, groups in zip(shown[1:], others, strict=True)
     }
     for judge in judges:
         _show(judge, found[judge.name], options)
@@ -100,8 +116,9 @@ def ranking(
     if differences:
         _show_side_by_side(overall, differences)
     if json_file:
-        write_json(json_file, {**options, "seed": seed, "resamples": resamples, **_report(judges, found, differences)})
-    bars = overall if differences else found[judges[0].name]
+        report = _report(judges, beside, found, differences)
+        write_json(json_file, {**options, "seed": seed, "resamples": resamples, **report})
+    bars = overall if len(judges) > 1 else found[judges[0].name]
     draw(
         chart,
         "Pairwise ranking accuracy",
@@ -125,19 +142,24 @@ def score(judge: JudgedFile, resamples: int, seed: int, **rules: Any) -> dict[st
 
 
 def _report(
-    judges: Sequence[JudgedFile], found: Mapping[str, Mapping[str, Scores]], differences: Mapping[str, Interval | None]
+    judges: Sequence[JudgedFile],
+    baseline: JudgedFile | None,
+    found: Mapping[str, Mapping[str, Scores]],
+    differences: Mapping[str, Interval | None],
 ) -> dict[str, Any]:
-    """One judge's results, or with several each one's by name."""
+    """One judge's results, or with several each one's by name; the baseline's by name under `baseline`."""
+    several = [*judges, *([] if baseline is None else [baseline])]
     records: dict[str, dict[str, Any]] = {
         judge.name: {
             "left_out": dict(judge.left_out),
             "results": {name: scores.record() for name, scores in found[judge.name].items()},
         }
-        for judge in judges
+        for judge in several
     }
     for name, difference in differences.items():
         records[name]["difference"] = None if difference is None else asdict(difference)
-    return {"judges": records} if differences else records[judges[0].name]
+    beside = {} if baseline is None else {"baseline": {baseline.name: records.pop(baseline.name)}}
+    return {**({"judges": records} if len(judges) > 1 else records[judges[0].name]), **beside}
 
 
 def _show(judge: JudgedFile, found: Mapping[str, Scores], rules: Mapping[str, str]) -> None:

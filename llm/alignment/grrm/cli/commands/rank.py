@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grrm.cli.commands.scorer import metric_opener
-from grrm.cli.folders import kept, over_folder, usable_of_folder
+from grrm.cli.folders import kept, over_folder, works_on_folder
 from grrm.cli.options import (
     COUNT,
     FILE,
@@ -23,7 +23,7 @@ from grrm.cli.options import (
     sampling_options,
     take_model_options,
 )
-from grrm.cli.verdict_columns import SCORES, judged, show_verdicts, verdict_types
+from grrm.cli.verdict_columns import SCORES, judged, show_verdicts, verdict_types, with_empty_rows
 from grrm.engine.options import check_reward_model_options
 from grrm.entry import read_assignments
 from grrm.gqm.mt_prompts import MT_PROMPT_TYPES
@@ -144,10 +144,10 @@ def rank(
     ROWS is a .parquet or .jsonl file with the columns src_text, src_lang, trg_lang and mt_texts, or text (`-` is
     standard input) with a source and its candidates per line, separated by tabs. Judges of answers need trg_text and no
     languages. Added are judge_scores, judge_statuses, judge_ranking (positions, best first), judge_response,
-    judge_attempts, judge_rejections (why replies could not be read), judge_tokens and judge_order_scores. ROWS may also
-    be a folder of files like de2en.parquet, with one for --out.
+    judge_attempts, judge_rejections (why replies could not be read), judge_tokens and judge_order_scores, all null in
+    rows that cannot be judged. ROWS may also be a folder of files like de2en.parquet, with one for --out.
     """
-    from grrm.cli.records import language, read_records, text, texts
+    from grrm.cli.records import language, read_records, text, texts, usable_rows
     from grrm.cli.results import result_sink
     from grrm.gqm.groups import TranslationTask
     from grrm.inference.rank import group_of
@@ -162,7 +162,11 @@ def rank(
     cells += [(src_lang_key, language, "a language")] * (src_lang is None and not of_answers)
     cells += [("trg_lang", language, "a language")] * (trg_lang is None and not of_answers)
     cells += [("trg_text", text, "text")] * has_references
-    records = usable_of_folder(records, cells)
+    usable = usable_rows(records, cells)
+    if usable.reasons:
+        what = "left out" if works_on_folder() else "not judged"
+        click.echo(f"{records.place}: {usable.reasons.total()} rows {what} ({usable.reasons_told()})", err=True)
+    written, records = usable.records if works_on_folder() else records, usable.records
     sources = records.column(src_text_key, text, "text")
     tasks = map(
         TranslationTask,
@@ -172,14 +176,16 @@ def rank(
         records.column("trg_text", text, "text") if has_references else [None] * len(sources),
     )
     lists = records.column(mt_key, texts, "a list of texts")
-    groups = [group_of(row, *both) for row, both in enumerate(zip(tasks, lists, strict=True))]
+    numbered = zip(usable.numbers, tasks, lists, strict=True)
+    groups = [group_of(number - 1, task, given_texts) for number, task, given_texts in numbered]
     metrics = kept("metrics", JudgeMetrics)
     given = read_assignments(judge_options, "judge option") or {}
     open_judge = _opener(groups, metrics, given=given, **options)
     types = verdict_types() if score_key == SCORES else {score_key: verdict_types()[SCORES]}
-    with result_sink(out, records, types, lambda _: show_verdicts(groups, columns)) as write:
+    with result_sink(out, written, types, lambda _: show_verdicts(groups, columns)) as write:
         columns = judged(kept("judge", open_judge), groups, batch_rows, metrics)
-        write(columns if score_key == SCORES else {score_key: columns[SCORES]})
+        new = columns if score_key == SCORES else {score_key: columns[SCORES]}
+        write(new if written is records else with_empty_rows(new, usable.numbers, len(written.rows)))
 
 
 def _source_and_candidates(line: str) -> dict[str, Any]:
