@@ -16,10 +16,12 @@ from support.tiny_models import naive_logits, save_as_hugging_face
 
 from grrm.config import SFTConfig, load_config
 from grrm.data.dataset import SftItem
+from grrm.gqm.chat import render_chatml
+from grrm.gqm.mt_prompts import mt_prompt
 from grrm.models.policy import load_policy
 from grrm.models.tokenizer import load_tokenizer
 from grrm.sft import run as sft_run
-from grrm.sft.trainer import SftCollator, SftTrainer
+from grrm.sft.trainer import SftCollator, SftTrainer, held_out_summary
 from grrm.tracking.metrics_log import read_metrics
 from grrm.training import supervised_run
 
@@ -88,6 +90,25 @@ def test_held_out_rows_are_scored_during_training(world: TinyWorld, tmp_path: Pa
         losses += [-logprobs_TV[at - 1, item.input_ids[at]] for at in range(item.prompt_len, len(item.input_ids))]
     assert evaluated["eval_loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-4)
     assert evaluated["eval_loss_per_row"] == pytest.approx(sum(losses) / 3, rel=1e-4)
+    assert evaluated["eval_loss_low"] <= evaluated["eval_loss"] <= evaluated["eval_loss_high"]
+    assert evaluated["eval_language_pairs"]["unknown"]["tokens"] == len(losses)
+
+
+def test_held_out_loss_is_told_by_language_pair() -> None:
+    def item(prompt: str, n_labels: int) -> SftItem:
+        return SftItem(0, [1] * (2 + n_labels), [], 2, prompt, "")
+
+    german, chinese = mt_prompt("Hallo", "de", "en", "Tower"), render_chatml(mt_prompt("你好", "zh", "en", "Tower"))
+    items = [item(german, 3), item(chinese, 4), item(german, 1), item("Name a colour.", 2)]
+    metrics, by_pair = held_out_summary(items, [6.0, 2.0, 0.0, 12.0])
+    assert metrics["eval_loss"] == 2.0
+    assert metrics["eval_loss_per_row"] == 5.0
+    assert {name: (found["rows"], found["tokens"], found["loss"][0]) for name, found in by_pair.items()} == {
+        "de-en": (2, 4, 1.5),
+        "unknown": (1, 2, 6.0),
+        "zh-en": (1, 4, 0.5),
+    }
+    assert by_pair["de-en"]["loss"][1:] == [0.0, 2.0]
 
 
 def test_loss_is_the_mean_over_response_tokens_of_all_rows(world: TinyWorld, tmp_path: Path) -> None:
@@ -141,8 +162,9 @@ def test_two_ranks_find_the_held_out_loss_that_one_finds(world: TinyWorld, tmp_p
         changes = {"output_dir": str(tmp_path / name), "per_device_train_batch_size": rows, "learning_rate": "1e-9"}
         settings = sft_settings(world, tmp_path, **fixed, **changes, lr_end="0")
         run(launched([str(SCRIPTS / "run_sft.py"), str(CONFIGS / "sft_tiny_argument.yaml"), *settings]))
-        found.append(next(line["eval_loss"] for line in metrics_of(tmp_path / name) if "eval_loss" in line))
-    assert found[0] == pytest.approx(found[1], rel=1e-6)
+        found.append(next(line for line in metrics_of(tmp_path / name) if "eval_loss" in line))
+    for key in ("eval_loss", "eval_loss_low", "eval_loss_high"):
+        assert found[0][key] == pytest.approx(found[1][key], rel=1e-6)
 
 
 @pytest.mark.slow

@@ -6,9 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import paddle
 
 from grrm.data.dataset import SftItem
+from grrm.evaluation.bootstrap import bootstrap_ratio
+from grrm.gqm.languages import language_pair
+from grrm.gqm.mt_prompts import recover_mt_task
 from grrm.models.packing import pack_rows
 from grrm.models.token_scores import score_hidden
 from grrm.paddlenlp_api.training import Trainer
@@ -17,6 +21,7 @@ from grrm.tracking.console import StepProgress
 from grrm.tracking.metrics_log import MetricsLog
 from grrm.training.callbacks import LogLastStep, StopsAtDivergence
 from grrm.training.checkpoints import MarksCheckpoints
+from grrm.training.gold_groups import UNKNOWN_PAIR
 from grrm.training.records import KeepsRecords
 
 
@@ -61,29 +66,56 @@ class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, Trainer):
     def evaluate(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> dict[str, float]:
         """`eval_loss`, the mean negative log-likelihood of all held-out tokens with labels, and its sum per row.
 
-        The rows are divided among the ranks. A collective.
+        `eval_loss_low` and `eval_loss_high` bound the mean at 95 %, rows resampled; metrics.jsonl has the mean of every
+        language pair beside it. The rows are divided among the ranks. A collective.
         """
         ranks = DataRanks.of(self.args)
-        parts = ranks.gather(self._log_likelihood(self.held_out[ranks.rank :: ranks.size]))
-        total, n_tokens = (sum(part) for part in zip(*parts, strict=True))
-        metrics = {"eval_loss": -total / n_tokens, "eval_loss_per_row": -total / len(self.held_out)}
-        line = f"{len(self.held_out)} held-out rows: loss {metrics['eval_loss']:.4g}"
-        self.record_evaluation(metrics, line)
+        parts = ranks.gather(self._losses(self.held_out[ranks.rank :: ranks.size]))
+        losses: dict[int, float] = {}
+        for rank, part in enumerate(parts):
+            losses.update(zip(range(rank, len(self.held_out), ranks.size), part, strict=True))
+        in_order = [losses[number] for number in range(len(self.held_out))]
+        metrics, by_pair = held_out_summary(self.held_out, in_order)
+        line = "held-out rows: loss {eval_loss:.4g} [{eval_loss_low:.4g}, {eval_loss_high:.4g}]".format(**metrics)
+        self.record_evaluation(metrics, f"{len(in_order)} {line}", {"eval_language_pairs": by_pair})
         return metrics
 
     @paddle.no_grad()
-    def _log_likelihood(self, items: Sequence[SftItem]) -> tuple[float, int]:
-        """The log-likelihood of the tokens with labels, and their number."""
+    def _losses(self, items: Sequence[SftItem]) -> list[float]:
+        """The negative log-likelihood of each row's tokens with labels; batches of rows that are about as long."""
         size = self.args.per_device_eval_batch_size
-        in_order = sorted(items, key=lambda item: len(item.input_ids))
-        total, n_tokens = 0.0, 0
+        order = sorted(range(len(items)), key=lambda number: len(items[number].input_ids))
+        losses = [0.0] * len(items)
         self.model.eval()
-        for start in range(0, len(in_order), size):
-            inputs = self.data_collator(in_order[start : start + size])
+        for start in range(0, len(order), size):
+            batch = order[start : start + size]
+            inputs = self.data_collator([items[number] for number in batch])
             labels_N = inputs.pop("labels_N")
             with self.autocast_smart_context_manager():
                 scores = score_hidden(self.model(**inputs).hidden_NH, self.model.lm_head, labels_N)
-            total += float(scores.logprobs_N.astype("float32").sum())
-            n_tokens += len(labels_N)
+            logprobs_N = scores.logprobs_N.astype("float32").numpy().astype(np.float64)
+            ends = np.cumsum([_n_labels(items[number]) for number in batch])[:-1]
+            for number, of_row in zip(batch, np.split(logprobs_N, ends), strict=True):
+                losses[number] = -float(of_row.sum())
         self.model.train()
-        return total, n_tokens
+        return losses
+
+
+def _n_labels(item: SftItem) -> int:
+    return len(item.input_ids) - item.prompt_len
+
+
+def held_out_summary(items: Sequence[SftItem], losses: Sequence[float]) -> tuple[dict[str, float], dict[str, Any]]:
+    """The numbers of an evaluation by name; of each language pair rows, tokens and [mean, low, high] of the loss."""
+    found = bootstrap_ratio(losses, [*map(_n_labels, items)])
+    members: dict[str, list[int]] = {}
+    for number, item in enumerate(items):
+        task = recover_mt_task(item.prompt_text)
+        members.setdefault(UNKNOWN_PAIR if task is None else language_pair(*task[1:]), []).append(number)
+    by_pair: dict[str, Any] = {}
+    for name, numbers in sorted(members.items()):
+        n_labels = [_n_labels(items[number]) for number in numbers]
+        loss = bootstrap_ratio([losses[number] for number in numbers], n_labels)
+        by_pair[name] = {"rows": len(numbers), "tokens": sum(n_labels), "loss": [loss.mean, loss.low, loss.high]}
+    metrics = {"eval_loss": found.mean, "eval_loss_low": found.low, "eval_loss_high": found.high}
+    return {**metrics, "eval_loss_per_row": sum(losses) / len(losses)}, by_pair
