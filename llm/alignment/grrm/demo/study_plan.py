@@ -56,6 +56,14 @@ class RankerArm:
         """The folder of its groups; rankers that learn from the same ones share it."""
         return f"groups-{self.gold}-{self.groups}x{self.candidates}"
 
+    @property
+    def title(self) -> str:
+        """What tables call it; one of equal training with the others, by what sets it apart."""
+        learned_from = f"{self.groups:,} groups" if self.candidates == 8 else f"{self.candidates} candidates"
+        if self.gold == MIXED:
+            learned_from = "mixed quality"
+        return f"ranker{', compared' * (self.compare == 'group')}: {learned_from}"
+
 
 def ranker_arms() -> list[RankerArm]:
     """Every ranker, with and without comparison: the largest, by number of groups and candidates, by quality."""

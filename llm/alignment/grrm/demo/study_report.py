@@ -18,7 +18,7 @@ from rich.table import Table
 from grrm.demo.results import over_seeds
 from grrm.demo.settings import GRPO, title_of
 from grrm.demo.stages import write_json
-from grrm.demo.study_plan import EIGHT_CANDIDATES_GROUPS, LARGE, MIXED, RankerArm, ranker_arms
+from grrm.demo.study_plan import EIGHT_CANDIDATES_GROUPS, LARGE, LARGE_STEPS, MIXED, RankerArm, ranker_arms
 from grrm.tracking.report.page import write_bytes
 from grrm.tracking.report.pictures import STYLES, Picture, Theme, bar_row, draw_picture
 
@@ -83,12 +83,14 @@ def study_tables(summary: Mapping[str, Any]) -> list[Table]:
     for table, columns in ((judges, COLUMNS), (mixed, COLUMNS[:2])):
         for column in columns:
             table.add_column(column, justify="right")
+    arms = {arm.name: arm.title for arm in ranker_arms() if arm.steps < LARGE_STEPS}
     for name, sets in summary["judges"].items():
+        title = arms.get(name) or title_of(name)
         ranking, on_mixed = ([_shown(sets[of_set][key], 3) for key in RANKING] for of_set in ("heldout", MIXED))
         cost = [_shown(_mean_of(sets["heldout"][key]), digits) for key, digits in COST.items()]
         gain = summary["policies"].get(f"{GRPO}_{name}", {}).get("gain")
-        judges.add_row(title_of(name), *ranking, *cost, _shown(gain, 2, "+"))
-        mixed.add_row(title_of(name), *on_mixed)
+        judges.add_row(title, *ranking, *cost, _shown(gain, 2, "+"))
+        mixed.add_row(title, *on_mixed)
     policies = Table("policy", title="Gain of chrF over SFT", title_justify="left")
     for column in ("sampled", "greedy"):
         policies.add_column(column, justify="right")
@@ -132,10 +134,10 @@ def _by_size(
     def draw(axes: Axes, theme: Theme) -> None:
         for colour, (compare, label) in enumerate(_WAYS.items()):
             of_way = sorted((arm for arm in arms if arm.compare == compare), key=size_of)
-            figures = [judge_figures(records, arm.name)["heldout"]["correlation"] for arm in of_way]
-            sizes, means = [size_of(arm) for arm in of_way], [figure["mean"] for figure in figures]
-            spreads = [figure["sd"] or 0.0 for figure in figures]
-            axes.errorbar(sizes, means, spreads, color=theme.series[colour], label=label, marker="o", capsize=3)
+            sizes, found = [size_of(arm) for arm in of_way], [_correlation(records, arm.name) for arm in of_way]
+            means = [mean for mean, _, _ in found]
+            bars = [[mean - low for mean, low, _ in found], [high - mean for mean, _, high in found]]
+            axes.errorbar(sizes, means, bars, color=theme.series[colour], label=label, marker="o", capsize=3)
         axes.set_xscale("log", base=2)
         sizes = sorted({size_of(arm) for arm in arms})
         axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
@@ -143,7 +145,18 @@ def _by_size(
         axes.set_xlabel(title.lower())
         axes.set_ylabel("correlation within a group")
 
-    return draw_picture(name, title, "Held-out groups of eight samples; rankers of equal training.", draw)
+    bars = "standard deviation over seeds" if len(records) > 1 else "95 % interval over groups"
+    text = f"Held-out groups of eight samples; rankers of equal training; {bars}."
+    return draw_picture(name, title, text, draw)
+
+
+def _correlation(records: Records, judge: str) -> tuple[float, float, float]:
+    """On held-out groups: mean, and bounds one standard deviation over seeds apart from it; of one seed its interval."""
+    if len(records) == 1:
+        of_seed = records[0]["judges"][judge]["heldout"]["correlation"]
+        return of_seed["mean"], of_seed["low"], of_seed["high"]
+    figure = judge_figures(records, judge)["heldout"]["correlation"]
+    return figure["mean"], figure["mean"] - figure["sd"], figure["mean"] + figure["sd"]
 
 
 def _gains(records: Records) -> Picture:
