@@ -151,7 +151,7 @@ def _by_size(
 
 
 def _correlation(records: Records, judge: str) -> tuple[float, float, float]:
-    """On held-out groups: mean, and bounds one standard deviation over seeds apart from it; of one seed its interval."""
+    """On held-out groups: mean, and bounds a standard deviation over seeds away; of one seed its interval."""
     if len(records) == 1:
         of_seed = records[0]["judges"][judge]["heldout"]["correlation"]
         return of_seed["mean"], of_seed["low"], of_seed["high"]
