@@ -40,7 +40,7 @@ GQM = Kind(
     ("--subgroup-augment", 1, "--shuffle-augment", 1),
     "ranking_score",
     sft_steps=200,  # of prompts with four candidates: 5 s each on two cores
-    rlvr_steps=60,
+    rlvr_steps=40,  # 25 to 40 s each
 )
 SQM = Kind(
     "sqm",
