@@ -73,3 +73,5 @@ def test_the_size_of_a_block_changes_nothing(monkeypatch):
 def test_a_row_that_counts_for_nothing_is_refused(tops, bottoms):
     with pytest.raises(ValueError, match="denominator above zero"):
         bootstrap_ratio(tops, bottoms)
+    with pytest.raises(ValueError, match="not finite"):
+        bootstrap_ratio([1.0, float("nan")], [1.0, 1.0])

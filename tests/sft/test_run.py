@@ -16,6 +16,7 @@ from support.tiny_models import naive_logits, save_as_hugging_face
 
 from grrm.config import SFTConfig, load_config
 from grrm.data.dataset import SftItem
+from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.mt_prompts import mt_prompt
 from grrm.models.policy import load_policy
@@ -92,6 +93,16 @@ def test_held_out_rows_are_scored_during_training(world: TinyWorld, tmp_path: Pa
     assert evaluated["eval_loss_per_row"] == pytest.approx(sum(losses) / 3, rel=1e-4)
     assert evaluated["eval_loss_low"] <= evaluated["eval_loss"] <= evaluated["eval_loss_high"]
     assert evaluated["eval_language_pairs"]["unknown"]["tokens"] == len(losses)
+
+
+def test_a_held_out_loss_that_is_not_finite_is_one_sentence(
+    world: TinyWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = {"evaluation_strategy": "steps", "eval_steps": "1", "max_steps": "1", "save_steps": "1", "val_size": "3"}
+    overrides = sft_settings(world, tmp_path, **held)
+    monkeypatch.setattr(SftTrainer, "_losses", lambda self, items: [float("nan")] * len(items))
+    with pytest.raises(UserError, match=r"the held-out loss is nan in step 1: training has diverged, lower"):
+        sft_run.train(load_config(SFTConfig, CONFIGS / "sft_tiny_argument.yaml", overrides))
 
 
 def test_held_out_loss_is_told_by_language_pair() -> None:

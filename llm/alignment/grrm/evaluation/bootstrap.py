@@ -40,8 +40,8 @@ def bootstrap_ratio(
 ) -> Interval:
     """sum(numerators) / sum(denominators), whole rows resampled: for counts that come in groups.
 
-    A single row gives an interval of zero width. Raises ValueError on no rows, lists of different lengths, or a
-    denominator that is not above zero: a row that counts for nothing has to be left out.
+    A single row gives an interval of zero width. Raises ValueError on no rows, lists of different lengths, a numerator
+    that is not finite, or a denominator that is not above zero: a row that counts for nothing has to be left out.
     """
     if not len(numerators):
         raise ValueError("cannot resample an empty list of values")
@@ -49,7 +49,8 @@ def bootstrap_ratio(
     if len(tops) != len(bottoms) or not (bottoms > 0).all():
         raise ValueError("need one denominator above zero per numerator")
     interval = bootstrap_of_sums(np.divide, tops, bottoms, n_resamples=n_resamples, level=level, seed=seed)
-    assert interval is not None  # every denominator is above zero
+    if interval is None:
+        raise ValueError("cannot resample values that are not finite")
     return interval
 
 

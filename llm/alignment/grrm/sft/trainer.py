@@ -67,7 +67,8 @@ class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, Trainer):
         """`eval_loss`, the mean negative log-likelihood of all held-out tokens with labels, and its sum per row.
 
         `eval_loss_low` and `eval_loss_high` bound the mean at 95 %, rows resampled; metrics.jsonl has the mean of every
-        language pair beside it. The rows are divided among the ranks. A collective.
+        language pair beside it. The rows are divided among the ranks. A collective. Raises UserError for a loss that is
+        not finite.
         """
         ranks = DataRanks.of(self.args)
         parts = ranks.gather(self._losses(self.held_out[ranks.rank :: ranks.size]))
@@ -75,6 +76,7 @@ class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, Trainer):
         for rank, part in enumerate(parts):
             losses.update(zip(range(rank, len(self.held_out), ranks.size), part, strict=True))
         in_order = [losses[number] for number in range(len(self.held_out))]
+        self.refuse_divergence("held-out loss", sum(in_order), self.state.global_step)
         metrics, by_pair = held_out_summary(self.held_out, in_order)
         line = "held-out rows: loss {eval_loss:.4g} [{eval_loss_low:.4g}, {eval_loss_high:.4g}]".format(**metrics)
         self.record_evaluation(metrics, f"{len(in_order)} {line}", {"eval_language_pairs": by_pair})

@@ -47,12 +47,16 @@ class StopsAtDivergence:
 
     def _check_loss_valid(self, loss: Any) -> None:
         """Called before every optimizer step with this rank's summed loss; the weights are still good then."""
-        value = float(loss)
+        trainer: Any = self
+        self.refuse_divergence("loss", float(loss), trainer.state.global_step + 1)
+
+    @staticmethod
+    def refuse_divergence(name: str, value: float, step: int) -> None:
+        """Raises UserError for a number that is not finite."""
         if not math.isfinite(value):
-            trainer: Any = self
             raise UserError(
-                f"the loss is {value} in step {trainer.state.global_step + 1}: training has diverged, lower "
-                "learning_rate or max_grad_norm and start again, it goes on from the last checkpoint"
+                f"the {name} is {value} in step {step}: training has diverged, lower learning_rate or max_grad_norm "
+                "and start again, it goes on from the last checkpoint"
             )
 
 
