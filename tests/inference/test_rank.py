@@ -8,6 +8,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.completions_server import CompletionsServer
 from support.tiny_checkpoint import write_tiny_reward_model
@@ -168,6 +169,12 @@ def test_lists_of_different_lengths_are_refused():
         ({"temperature": -1}, "'temperature' is -1"),
         ({"trg_langs": "xx"}, "Language code 'xx'"),
         ({"judge": "sqm", "shuffle": True}, "unknown judge option 'shuffle'"),
+        ({"judge": "rankr"}, "unknown judge 'rankr'.*'ranker'"),
+        ({"judge": None}, "judge is None"),
+        ({"judge": "comet", "references": ["b"]}, "use `grrm rank --judge comet`"),
+        ({"judge_options": {"temperature": 0.5}, "temperature": 0.0}, "temperature is given as an argument and among"),
+        ({"judge_options": {"retries": 2}, "retry": 0}, "retries is given as an argument and among"),
+        ({"judge_options": ["metric"]}, "judge_options is \\['metric'\\]"),
     ],
 )
 def test_mistakes_are_found_before_a_model_is_opened(options, message):
@@ -176,10 +183,36 @@ def test_mistakes_are_found_before_a_model_is_opened(options, message):
         grrm.rank("/nowhere", ["a"], [["b", "c"]], **given)
 
 
-def test_a_limit_in_tokens_needs_something_that_counts_them():
+@pytest.mark.parametrize(
+    ("sources", "candidates", "references", "message"),
+    [
+        (["a"], ["bc"], None, r"mt_list\[0\] is 'bc'; give a list of texts"),
+        (["a", "b"], [["c"], ["d", 3]], None, r"mt_list\[1\] holds 3"),
+        (["a"], [None], None, r"mt_list\[0\] is None"),
+        ([None], [["b"]], None, r"src_list\[0\] is None"),
+        (["a"], [["b"]], "c", "references is the text 'c'"),
+        (["a"], [["b"]], [None], r"references\[0\] is None"),
+    ],
+)
+def test_what_is_no_text_is_named_with_its_row(sources, candidates, references, message):
+    judge = "consensus" if references is None else "chrf"
+    with pytest.raises(UserError, match=message):
+        grrm.rank(None, sources, candidates, "de", "en", judge=judge, references=references)
+
+
+def test_arrays_of_texts_are_lists_of_texts():
+    texts, candidates = np.array(["a", "b"]), np.array([["c", "d"], ["e", "f"]])
+    found = grrm.rank(None, texts, candidates, "de", "en", judge="chrf", references=texts)
+    assert found["statuses"] == [["scored", "scored"]] * 2
+
+
+def test_a_limit_in_tokens_needs_something_that_counts_them(open_script):
     opened = OpenedGenerator(Script({}), render_chatml, None, counts_tokens=False)
     with pytest.raises(UserError, match="needs the folder of the tokenizer"):
         build_generative_judge(opened, RankSettings(prompt_length=100))
+    open_script(Script({}), counts_tokens=False)
+    with pytest.raises(UserError, match="needs the folder of the tokenizer"):
+        grrm.rank("model", ["a"], [["b", "c"]], "de", "en", judge_options={"prompt_length": 100})
 
 
 class Characters:
@@ -310,6 +343,8 @@ def test_a_reward_model_ranks_as_its_judge_does(judge, tmp_path, monkeypatch):
         ("/nowhere", {"judge": "consensus"}, "'consensus' has no model"),
         (None, {"judge": "consensus", "judge_options": {"metrik": "chrf"}}, "metrik"),
         (None, {"judge": "chrf"}, "needs `references`"),
+        (None, {"judge": "consensus", "chat_template": "qwen3"}, "does not read chat_template"),
+        (None, {"judge": "consensus", "judge_options": {"name": "mine"}}, "name"),
     ],
 )
 def test_judges_that_generate_nothing_refuse_what_they_do_not_read(folder, given, message):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,11 +15,19 @@ from grrm.gqm.grammar import Mode
 from grrm.gqm.groups import Candidate, Group, TranslationTask, Verdict
 from grrm.gqm.languages import display_name
 from grrm.inference.batch_calls import BATCH_ROWS, Progress, batches, generator_for, one_per_row
+from grrm.inference.rank_arguments import (
+    check_judge,
+    check_options,
+    check_texts,
+    generates_text,
+    not_at_default,
+    references_per_row,
+    refuse_unread,
+)
 from grrm.judges.building import (
     ANSWER_JUDGES,
     DEFAULT_GQM,
     GENERATIVE_JUDGES,
-    REWARD_MODEL_JUDGES,
     build_from_options,
     build_judge,
     needs_no_model,
@@ -29,7 +36,6 @@ from grrm.judges.building import (
 from grrm.judges.interface import Judge
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.options import GQMOptions, RewardModelOptions, SQMOptions, read_options
-from grrm.judges.text_metric import METRICS
 
 
 class RankResult(TypedDict):
@@ -84,7 +90,7 @@ def rank(
     *,
     judge: str = "gqm",
     references: Sequence[str] | None = None,
-    chat_template: str = "chatml",
+    chat_template: str | None = None,
     prompt_length: int | None = None,
     mode: Mode = "tolerant",
     shuffle: bool = False,
@@ -105,27 +111,30 @@ def rank(
     The judges "rubric" and "verifier" need `references`: the scoring criteria, or the true answer, of every source.
     The judges "ranker" and "rm" are a reward model in the folder `model_path`; "consensus", "text_metric" (with
     `references`) and functions of your own (`module:function`) need no model. They generate no text and read none of
-    the settings for that. `judge_options` are further options of the judge, by the reward server's names.
-    Same arguments, same result, whatever `batch_rows`. Recommended for evaluation: temperature 0, max_new_tokens 8192.
-    Raises ValueError for lists of different lengths and UserError as `open_generator` and the judge do.
+    the settings for that. `judge_options` are further options of the judge, by the reward server's names; one that is
+    an argument too is given once. `chat_template` None is chatml, for a reward model what its folder records.
+    Same arguments, same result, whatever `batch_rows`, for reward models up to rounding. Recommended for evaluation:
+    temperature 0, max_new_tokens 8192. Raises ValueError for lists of different lengths and UserError for other wrong
+    arguments and as `open_generator` and the judge do.
     """
+    given = not_at_default(rank, locals())
+    further = check_options(judge_options, given)
+    check_judge(judge)
     n_rows = len(src_list)
     if len(mt_list) != n_rows:
         raise ValueError(f"{len(mt_list)} lists of candidates for {n_rows} sources")
     languages = zip(one_per_row(src_langs, n_rows), one_per_row(trg_langs, n_rows), strict=True)
-    generates = judge not in REWARD_MODEL_JUDGES and not needs_no_model(judge)
-    if not generates:
-        unread = {name: value for name, value in locals().items() if name in _OF_GENERATION} | opening
-        _refuse_unread(judge, unread)
+    if not generates_text(judge):
+        refuse_unread(judge, [*(name for name in given if name != "opening"), *opening])
+    check_texts(src_list, mt_list)
     groups = [
         group_of(row, TranslationTask(source, *pair, reference), texts)
         for row, (source, texts, pair, reference) in enumerate(
-            zip(src_list, mt_list, languages, _references(judge, references, n_rows), strict=True)
+            zip(src_list, mt_list, languages, references_per_row(judge, references, n_rows), strict=True)
         )
     ]
-    if not generates:
-        template = None if chat_template == "chatml" else chat_template
-        other = _judge_that_generates_nothing(judge, model_path, judge_options or {}, template)
+    if not generates_text(judge):
+        other = _judge_that_generates_nothing(judge, model_path, further, chat_template)
         return result_of(judge_in_batches(other, groups, batch_rows, progress))
     options: dict[str, object] = {
         "temperature": temperature,
@@ -142,23 +151,12 @@ def rank(
         "permutations": permutations,
     }
     # Judges of one candidate have none of these options: one that is not at its default is passed on, to be refused.
-    given = {name: value for name, value in of_groups.items() if value != getattr(DEFAULT_GQM, name)}
-    options |= of_groups if GENERATIVE_JUDGES.get(judge, GQMOptions) is GQMOptions else given
-    settings = RankSettings(judge, prompt_length, {**options, **(judge_options or {})})
+    changed = {name: value for name, value in of_groups.items() if value != getattr(DEFAULT_GQM, name)}
+    options |= of_groups if GENERATIVE_JUDGES[judge] is GQMOptions else changed
+    settings = RankSettings(judge, further.pop("prompt_length", prompt_length), {**options, **further})
     check_rank_settings(settings, groups)
-    opened = generator_for(model_path, model, tokenizer, chat_template, opening)
+    opened = generator_for(model_path, model, tokenizer, chat_template or "chatml", opening)
     return result_of(rank_groups(opened, groups, settings, batch_rows=batch_rows, progress=progress))
-
-
-_OF_REPLIES = ("temperature", "top_p", "max_new_tokens", "retry", "prompt_length", "mode", "seed")
-_OF_GENERATION = (*_OF_REPLIES, "prompt_type", "add_example", "shuffle", "permutations", "model", "tokenizer")
-
-
-def _refuse_unread(judge: str, values: Mapping[str, object]) -> None:
-    parameters = inspect.signature(rank).parameters
-    given = [name for name, value in values.items() if name not in parameters or value != parameters[name].default]
-    if given:
-        raise UserError(f"judge {judge!r} generates no text and does not read {', '.join(given)}: leave it out")
 
 
 def _judge_that_generates_nothing(
@@ -174,20 +172,6 @@ def _judge_that_generates_nothing(
     from grrm.inference.reward_scoring import open_reward_judge
 
     return open_reward_judge(folder, judge, read_options(RewardModelOptions, options), chat_template=chat_template)
-
-
-def _references(judge: str, references: Sequence[str] | None, n_rows: int) -> Sequence[str | None]:
-    """One per row.
-
-    Raises UserError where the judge lacks them or would not read them, ValueError for another number of them.
-    """
-    needed = judge in (*ANSWER_JUDGES, *METRICS, "text_metric", "answer")
-    if ":" not in judge and needed != (references is not None):
-        reads = "needs `references`, true translations or answers, or criteria" if needed else "reads no references"
-        raise UserError(f"judge {judge!r} {reads}: {'give' if references is None else 'leave out'} the argument")
-    if references is not None and len(references) != n_rows:
-        raise ValueError(f"{len(references)} references for {n_rows} sources")
-    return [None] * n_rows if references is None else references
 
 
 def group_of(row: int, task: TranslationTask, texts: Sequence[str | None]) -> Group:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 import numpy as np
@@ -33,7 +33,7 @@ class ConsensusJudge:
     """
 
     metric: str = "chrf"
-    name: str = "consensus"
+    name: str = field(default="consensus", init=False)
 
     def __post_init__(self) -> None:
         sentence_metric(self.metric, "en")
