@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -218,3 +219,13 @@ def test_held_out_prompts_are_not_trained_on(
     assert not set(map(prompt_of, train)) & set(map(prompt_of, held))
     assert held_out_split(groups, prompt_of, val_size, seed=3) == (train, held)
     assert held_out_split(groups, prompt_of, val_size, seed=4)[1] != held
+
+
+@pytest.mark.parametrize("empty", [{}, {"scores": None}])
+def test_the_row_of_a_line_that_could_not_be_read_may_be_the_first(
+    empty: dict[str, Any], read: Callable[..., Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "groups.jsonl"
+    path.write_text("\n".join(map(json.dumps, [empty, row(), row()])))
+    found = read(path)
+    assert (len(found.groups), found.left_out) == (2, {"the row is empty": 1})

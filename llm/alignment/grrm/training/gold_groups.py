@@ -180,6 +180,9 @@ def _read(path: Path, reader_of: Callable[[dict[str, Any]], Reader]) -> Rows:
     left_out: Counter[str] = Counter()
     read: Reader | None = None
     for row in tqdm(_rows(path), desc=f"tokenise {path.name}", unit="row", disable=None):
+        if not any(value is not None for value in row.values()):  # of a line that `grrm rank` could not read
+            left_out["the row is empty"] += 1
+            continue
         if read is None:
             read = reader_of(row)
         group = read(row)
