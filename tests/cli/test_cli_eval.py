@@ -167,6 +167,24 @@ def test_consensus_stands_beside_the_judges_where_the_texts_are_known(tmp_path):
         assert "baseline" not in results(out)
 
 
+def test_consensus_takes_the_texts_of_any_file_and_tells_when_there_are_none(tmp_path):
+    texts = {"mt_texts": ["a good day", "a good night", "fork"]}
+    bare = [{**row, "mt_texts": None} for row in RANKED]
+    with_texts = [{**row, **texts, "judge_scores": [1, 2, 3][: len(row["scores"])]} for row in RANKED]
+    for row in with_texts:
+        row["mt_texts"] = texts["mt_texts"][: len(row["scores"])]
+    files = [rows_file(tmp_path, bare, "first"), rows_file(tmp_path, with_texts, "second")]
+    out = tmp_path / "out.json"
+    assert evaluate("ranking", *files, "--json", out).returncode == 0
+    assert list(results(out)["baseline"]) == ["consensus"]
+    done = evaluate("ranking", files[0])
+    assert done.returncode == 0
+    assert f"no consensus beside the judges: {len(RANKED)} of {len(RANKED)} rows lack mt_texts" in done.stderr
+    done = evaluate("ranking", files[0], "--baseline", "consensus")
+    assert done.returncode == 2
+    assert "--baseline consensus needs the texts of every row" in done.stderr
+
+
 def test_judges_are_compared_on_the_rows_that_all_of_them_can_use(tmp_path):
     worse = [{**RANKED[0], "judge_scores": [3, 2, 1]}, RANKED[1], {**RANKED[2], "judge_scores": None}]
     files = [rows_file(tmp_path, RANKED, "good"), rows_file(tmp_path, worse, "bad")]

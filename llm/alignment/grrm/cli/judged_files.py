@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import click
+
 from grrm.cli.records import (
     Records,
     RowError,
@@ -83,16 +85,26 @@ def read_judged(path: Path, name: str, *, gold_key: str, score_key: str, system_
     return JudgedFile(name, len(records.rows), groups, Counter(fault.reason for fault in faults.values()), samples)
 
 
-def consensus_beside(judge: JudgedFile) -> JudgedFile | None:
-    """What the agreement of the samples (chrF) says of the same groups; None where a group's texts are not known."""
-    if not judge.groups.keys() <= judge.samples.keys():
+def consensus_beside(judges: Sequence[JudgedFile]) -> JudgedFile | None:
+    """What the agreement of the samples (chrF) says of the same groups, with the texts of the first file that has all.
+
+    None where no file has; what is missing is told on stderr.
+    """
+    judge = next((judge for judge in judges if judge.groups.keys() <= judge.samples.keys()), None)
+    if judge is None:
+        n_missing = min(len(judge.groups.keys() - judge.samples.keys()) for judge in judges)
+        click.echo(
+            f"no consensus beside the judges: {n_missing} of {len(judges[0].groups)} rows lack mt_texts, one text or "
+            "null per score; run `grrm rank` on rows that have them",
+            err=True,
+        )
         return None
     verdicts = ConsensusJudge().judge([judge.samples[number] for number in judge.groups])
     groups = {
         number: replace(group, judged=verdict.scores, orders=(), tokens=None)
         for (number, group), verdict in zip(judge.groups.items(), verdicts, strict=True)
     }
-    return JudgedFile(CONSENSUS, judge.n_rows, groups, Counter())
+    return JudgedFile(CONSENSUS, judge.n_rows, groups, judge.left_out)
 
 
 def on_the_same_rows(judges: Sequence[JudgedFile]) -> list[JudgedFile]:

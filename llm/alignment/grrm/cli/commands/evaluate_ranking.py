@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grrm.cli.options import FILE
+from grrm.cli.options import FILE, is_given
 from grrm.cli.reports import check_outputs, draw, mean_and_interval, percent, report_options
+from grrm.errors import UserError
 
 if TYPE_CHECKING:
     from grrm.cli.judged_files import JudgedFile
@@ -100,8 +101,10 @@ def ranking(
     judges = on_the_same_rows(
         [read_judged(path, name, **keys) for path, name in zip(files, judge_names(files), strict=True)]
     )
-    is_wanted = baseline != "none" and all(judge.name != baseline for judge in judges)
-    beside = consensus_beside(judges[0]) if is_wanted else None
+    is_wanted = baseline != "none" and all(path.stem != baseline for path in files)
+    beside = consensus_beside(judges) if is_wanted else None
+    if is_wanted and beside is None and is_given("--baseline"):
+        raise UserError(f"--baseline {baseline} needs the texts of every row; leave it out, or add them")
     shown = judges if beside is None else [*judges, beside]
     found = {judge.name: score(judge, resamples, seed, **options) for judge in shown}
     first, *others = ([*judge.groups.values()] for judge in shown)
