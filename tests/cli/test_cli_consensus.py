@@ -69,6 +69,27 @@ def test_a_row_that_cannot_be_judged_keeps_its_place(tmp_path):
     assert found[3]["judge_scores"] is None
 
 
+def test_a_line_of_text_without_candidates_keeps_its_place(tmp_path):
+    (tmp_path / "rows.txt").write_text("Guten Tag\tgood day\tgood bye\nHallo\n\nJa\tyes\tyep\n")
+    out = tmp_path / "out.jsonl"
+    arguments = ["rank", tmp_path / "rows.txt", *LANGUAGES, "--judge", "consensus", "--out", out]
+    done = CliRunner().invoke(cli.grrm, [*map(str, arguments)])
+    assert done.exit_code == 0, done.output
+    assert "2 rows not judged (1 x the line holds no candidate, 1 x the line is empty)" in done.output
+    found = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["judge_statuses"] for row in found] == [["scored", "scored"], None, None, ["scored", "scored"]]
+
+
+def test_languages_of_the_command_line_are_in_rows_that_are_not_judged_too(tmp_path):
+    rows = [{"src_text": "Guten Tag", "mt_texts": ["good day", "good bye"]}, {"src_text": "Hallo"}]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    out = tmp_path / "out.jsonl"
+    arguments = ["rank", tmp_path / "rows.jsonl", *LANGUAGES, "--judge", "consensus", "--out", out]
+    assert CliRunner().invoke(cli.grrm, [*map(str, arguments)]).exit_code == 0
+    languages = [(row["src_lang"], row["trg_lang"]) for row in map(json.loads, out.read_text().splitlines())]
+    assert languages == [("de", "en")] * 2
+
+
 def test_a_metric_needs_the_column_of_references(tmp_path):
     (tmp_path / "rows.jsonl").write_text(json.dumps({"src_text": "Guten Tag", "mt_texts": ["good day"]}))
     arguments = ["rank", tmp_path / "rows.jsonl", *LANGUAGES, "--judge", "text_metric"]
@@ -81,7 +102,7 @@ def test_a_function_of_the_users_own_is_a_judge(tmp_path):
     lines += ["    n = [[float(len(c.translation)) for c in group.candidates] for group in groups]"]
     lines += ["    return [Verdict((Status.SCORED,) * len(of), tuple(of)) for of in n]"]
     (tmp_path / "own.py").write_text("\n".join(lines))
-    (tmp_path / "rows.jsonl").write_text(json.dumps({"src_text": "eins", "mt_texts": ["one", "o"]}))
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"src_text": "eins", "mt_texts": ["one", "o"], "trg_text": None}))
     rank = ["rank", tmp_path / "rows.jsonl", *LANGUAGES, "--out", tmp_path / "out.jsonl", "--judge"]
 
     def said(*words):

@@ -115,8 +115,9 @@ def test_other_files_are_text_only_where_text_has_a_meaning(tmp_path):
     with pytest.raises(UserError, match=r"neither a \.jsonl nor a \.parquet file"):
         read_records(path)
     path.write_text("eins\n \nzwei\n")
+    records = read_records(path, lambda line: {"src_text": line})
     with pytest.raises(UserError, match="line 2 is empty"):
-        read_records(path, lambda line: {})
+        records.column("src_text", text, "text")
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,8 @@ def parts_options(command: Command) -> Command:
 def over_folder(command: Callable[..., None]) -> Callable[..., None]:
     """Let `command`, with ROWS and --out, work on every file of a folder, or on a share of them.
 
-    A file that is in the output folder is done, one without rows is passed over. What `kept` opens is opened once, and
-    rows that `usable_of_folder` refuses are left out.
+    A file that is in the output folder is done, one without rows is passed over. What `kept` opens is opened once.
+    Rows that cannot be used are left out.
     """
 
     @parts_options
@@ -70,8 +70,8 @@ def over_folder(command: Callable[..., None]) -> Callable[..., None]:
 def usable_of_folder(records: Records, cells: Sequence[Cell]) -> Records:
     """In a command that works on a folder, the rows that can be used, telling of the others; else all of them.
 
-    A single file's result has a row for each of its rows, so that a bad one stops the command; a folder is a stage of a
-    pipeline, which it must not stop. Raises RowError where no row is left.
+    For commands in which a bad row of a single file is an error: a folder is a stage of a pipeline, which it must not
+    stop. Raises RowError where no row is left.
     """
     if not works_on_folder():
         return records

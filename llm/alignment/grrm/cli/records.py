@@ -73,8 +73,8 @@ class Records:
 def read_records(path: Path, read_line: ReadLine | None = None) -> Records:
     """The rows of a .parquet or .jsonl file, or with `read_line` of a text file, `-` being standard input.
 
-    A line that is no JSON object is a row of which no cell can be taken. Raises UserError when the file is missing,
-    cannot be read, or has no rows.
+    A line that is no JSON object, is empty, or is refused by `read_line` is a row of which no cell can be taken. Raises
+    UserError when the file is missing, cannot be read, or has no rows.
     """
     if path.suffix == ".parquet":
         records = _read_parquet(path)
@@ -82,7 +82,7 @@ def read_records(path: Path, read_line: ReadLine | None = None) -> Records:
         records = _read_json_lines(path)
     elif read_line is not None:
         place = "standard input" if path == STDIN else str(path)
-        records = Records(place, [_text_row(place, read_line, *line) for line in _lines(path)])
+        records = _read_text(place, read_line, _lines(path))
     else:
         raise UserError(f"{path} is neither a .jsonl nor a .parquet file: give one of these")
     if not records.rows:
@@ -106,8 +106,8 @@ class Usable:
         return ", ".join(f"{count} x {reason}" for reason, count in self.reasons.most_common())
 
 
-def usable_rows(records: Records, cells: Sequence[Cell]) -> Usable:
-    """The rows of which all `cells` can be used; the fault of each other is logged.
+def usable_rows(records: Records, cells: Sequence[Cell], becomes: str = "left out") -> Usable:
+    """The rows of which all `cells` can be used; the fault of each other, and what it `becomes`, is logged.
 
     Raises RowError, the first, where no row is left.
     """
@@ -121,7 +121,7 @@ def usable_rows(records: Records, cells: Sequence[Cell]) -> Usable:
     if len(faults) == len(records.rows):
         raise faults[1]
     for fault in faults.values():
-        logger.warning("left out: %s", fault)
+        logger.warning("%s: %s", becomes, fault)
     numbers = [number for number in range(1, len(records.rows) + 1) if number not in faults]
     rows = [records.rows[number - 1] for number in numbers]
     reasons = Counter(fault.reason for fault in faults.values())
@@ -257,13 +257,19 @@ def _read_json_lines(path: Path) -> Records:
     return Records(str(path), rows, broken=broken)
 
 
-def _text_row(place: str, read_line: ReadLine, number: int, line: str) -> Row:
-    if not line.strip():
-        raise UserError(f"{place} line {number} is empty; remove it, or its translation could not be told from others'")
-    try:
-        return read_line(line)
-    except ValueError as error:
-        raise UserError(f"{place} line {number} {error}") from error
+def _read_text(place: str, read_line: ReadLine, lines: Iterator[tuple[int, str]]) -> Records:
+    rows: list[Row] = []
+    broken: dict[int, RowError] = {}
+    for number, line in lines:
+        row: Row = {}
+        try:
+            if not line.strip():
+                raise ValueError("is empty; remove it, or its translation could not be told from others'")
+            row = read_line(line)
+        except ValueError as error:
+            broken[number] = RowError(f"{place} line {number} {error}", f"the line {_ADVICE.split(str(error))[0]}")
+        rows.append(row)
+    return Records(place, rows, broken=broken)
 
 
 def _shortened(value: Any) -> str:

@@ -33,7 +33,7 @@ from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.text_metric import METRICS
 
 if TYPE_CHECKING:
-    from grrm.cli.records import Records
+    from grrm.cli.records import Cell, Records
     from grrm.gqm.groups import Group
     from grrm.inference.rank import RankSettings
     from grrm.judges.interface import Judge
@@ -147,7 +147,7 @@ def rank(
     judge_attempts, judge_rejections (why replies could not be read), judge_tokens and judge_order_scores, all null in
     rows that cannot be judged. ROWS may also be a folder of files like de2en.parquet, with one for --out.
     """
-    from grrm.cli.records import language, read_records, text, texts, usable_rows
+    from grrm.cli.records import language, read_records, text, text_or_none, texts, usable_rows
     from grrm.cli.results import result_sink
     from grrm.gqm.groups import TranslationTask
     from grrm.inference.rank import group_of
@@ -156,24 +156,28 @@ def rank(
     src_text_key, src_lang_key, mt_key = (options.pop(f"{name}_key") for name in ("src_text", "src_lang", "mt"))
     src_lang, trg_lang = options.pop("src_lang"), options.pop("trg_lang")
     is_own, of_answers = ":" in options["judge"], options["judge"] in OF_ANSWERS
-    has_references = of_answers or options["judge"] in ("text_metric", "comet", "bleurt")
-    has_references |= (is_own or options["judge"] == "metricx") and any("trg_text" in row for row in records.rows)
-    cells = [(src_text_key, text, "text"), (mt_key, texts, "a list of texts")]
+    needs_references = of_answers or options["judge"] in ("text_metric", "comet", "bleurt")
+    reads_references = needs_references or is_own or options["judge"] == "metricx"
+    cells: list[Cell] = [(src_text_key, text, "text"), (mt_key, texts, "a list of texts")]
     cells += [(src_lang_key, language, "a language")] * (src_lang is None and not of_answers)
     cells += [("trg_lang", language, "a language")] * (trg_lang is None and not of_answers)
-    cells += [("trg_text", text, "text")] * has_references
-    usable = usable_rows(records, cells)
+    reference: Callable[[Any], str | None] = text if needs_references else text_or_none
+    cells += [("trg_text", reference, "text")] * reads_references
+    what = "left out" if works_on_folder() else "not judged"
+    usable = usable_rows(records, cells, what)
     if usable.reasons:
-        what = "left out" if works_on_folder() else "not judged"
         click.echo(f"{records.place}: {usable.reasons.total()} rows {what} ({usable.reasons_told()})", err=True)
     written, records = usable.records if works_on_folder() else records, usable.records
+    for name, given_language in ((src_lang_key, src_lang), ("trg_lang", trg_lang)):
+        for row in filter(None, written.rows if given_language else ()):  # the row of a broken line stays empty
+            row[name] = given_language
     sources = records.column(src_text_key, text, "text")
     tasks = map(
         TranslationTask,
         sources,
         _languages(records, src_lang_key, src_lang, of_answers),
         _languages(records, "trg_lang", trg_lang, of_answers),
-        records.column("trg_text", text, "text") if has_references else [None] * len(sources),
+        records.column("trg_text", reference, "text") if reads_references else [None] * len(sources),
     )
     lists = records.column(mt_key, texts, "a list of texts")
     numbered = zip(usable.numbers, tasks, lists, strict=True)
