@@ -229,3 +229,10 @@ def test_the_row_of_a_line_that_could_not_be_read_may_be_the_first(
     path.write_text("\n".join(map(json.dumps, [empty, row(), row()])))
     found = read(path)
     assert (len(found.groups), found.left_out) == (2, {"the row is empty": 1})
+
+
+def test_gold_that_says_no_order_is_refused(read: Callable[..., Any], tmp_path: Path) -> None:
+    path = tmp_path / "groups.jsonl"
+    path.write_text("\n".join(json.dumps(row(scores=[gold] * 4)) for gold in (1.0, 2.0)))
+    with pytest.raises(UserError, match="no row whose candidates differ in gold"):
+        read(path)

@@ -14,6 +14,7 @@ from support.scored_rows import scored_rows
 from support.sentences import ends_with_a_sentence
 
 from grrm.config import RewardModelConfig, load_config
+from grrm.errors import UserError
 from grrm.models.reward_models import load_reward_model, new_reward_model, score_groups
 from grrm.models.tokenizer import load_tokenizer
 from grrm.reward_model import run as reward_run
@@ -66,6 +67,27 @@ def test_learns_a_property_of_the_text(
     pairs = last["eval_language_pairs"]
     assert set(pairs) == {"en-de", "en-es"}
     assert sum(pair["groups"] for pair in pairs.values()) == 40
+
+
+@pytest.mark.parametrize(
+    ("changed", "before", "now"),
+    [
+        ({"compare": "group", "blocks": "1"}, "compare none, blocks 2", "compare group, blocks 1"),
+        ({"width": "16"}, r"width \d+", "width 16"),
+    ],
+)
+def test_a_checkpoint_of_another_head_is_one_sentence(
+    write_rows: Callable[..., Path],
+    settings: Callable[..., list[str]],
+    tmp_path: Path,
+    changed: dict[str, str],
+    before: str,
+    now: str,
+) -> None:
+    data = write_rows(scored_rows(8))
+    train(RANKER, settings(data, max_steps="1", save_steps="1"))
+    with pytest.raises(UserError, match=f"checkpoint-1' is of a model with {before}, not {now}: set it back, set"):
+        train(RANKER, settings(data, max_steps="2", save_steps="1", **changed))
 
 
 @pytest.mark.parametrize(

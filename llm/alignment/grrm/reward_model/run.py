@@ -32,8 +32,11 @@ def train(config: RewardModelConfig) -> None:
     pairs = sorted({group.language_pair for group in groups})
     if UNKNOWN_PAIR not in pairs:
         model.trained_with["language_pairs"] = pairs
+    head = {"reward_model": model.kind, **model.settings()}
+    run.check_same_head(head)
     trainer = RewardModelTrainer(
         model=run.trainable(model, has_head=True),
+        head=head,
         config=config,
         groups=groups,
         held_out=held_out,

@@ -24,11 +24,15 @@ from grrm.training.records import KeepsRecords
 
 
 class RewardModelTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, Trainer):
-    """Trains a `RewardModel` on groups; logs to `metrics.jsonl`, and on rank 0 to the console."""
+    """Trains a `RewardModel` on groups; logs to `metrics.jsonl`, and on rank 0 to the console.
+
+    `head` says what head the model has; checkpoints record it.
+    """
 
     def __init__(
         self,
         *,
+        head: dict[str, Any],
         config: RewardModelConfig,
         groups: Sequence[GoldGroup],
         held_out: Sequence[GoldGroup],
@@ -43,7 +47,11 @@ class RewardModelTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, Trai
             **kwargs,
         )
         self.config, self.groups, self.held_out = config, groups, held_out
-        self.metrics_log, self.progress = metrics_log, progress
+        self.metrics_log, self.progress, self.head = metrics_log, progress, head
+
+    def marker_state(self) -> dict[str, Any]:
+        """The head that a checkpoint fits."""
+        return {"head": self.head}
 
     def _get_train_sampler(self) -> SeededBatches:
         return SeededBatches.of(self.args, self.train_dataset, self.config.dataloader_shuffle)

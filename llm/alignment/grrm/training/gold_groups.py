@@ -159,7 +159,7 @@ def read_gold_groups(path: Path, encode: GroupEncoder, config: GroupConfig) -> R
     """Every usable group of a parquet or JSON lines file; what is left out is counted and told on the console.
 
     Raises UserError for a file that cannot be read, one with other columns than those of groups or pairs, and one
-    without a usable row.
+    without a usable row, or without one whose candidates differ in gold.
     """
     return _read(path, lambda first: _reader(path, first, encode, config))
 
@@ -193,6 +193,10 @@ def _read(path: Path, reader_of: Callable[[dict[str, Any]], Reader]) -> Rows:
     reasons = ", ".join(f"{count} x {reason}" for reason, count in left_out.most_common())
     if not groups:
         raise UserError(f"{path} has no usable row ({reasons}); mend the file")
+    if all(len(set(group.gold)) == 1 for group in groups):
+        raise UserError(
+            f"{path} has no row whose candidates differ in gold, so there is no order to learn; score it anew"
+        )
     if left_out:
         n_rows = len(groups) + left_out.total()
         logger.warning("%s: %d of %d rows were left out: %s", path, left_out.total(), n_rows, reasons)

@@ -11,6 +11,7 @@ from grrm.config.batch_plan import supervised_steps
 from grrm.config.dpo_config import DPOConfig
 from grrm.config.training_arguments import StageArguments, training_arguments
 from grrm.data.dataset import held_out_split
+from grrm.errors import UserError
 from grrm.models.cpu_layers import use_cpu_layers
 from grrm.models.lora import check_same_adapters, with_adapters
 from grrm.models.policy import freeze_layers
@@ -55,6 +56,7 @@ class SupervisedRun:
         self.tokenizer = load_tokenizer(config.tokenizer_name_or_path or config.model_name_or_path or "")
         self._checkpoint: Path | None = None
         self._done = 0
+        self._head: dict[str, Any] | None = None
 
     def resume(self, n_rows: int) -> None:
         """Count the steps of `n_rows` training rows, and find the checkpoint to go on at, if there is one.
@@ -63,11 +65,21 @@ class SupervisedRun:
         """
         self.args.max_steps = supervised_steps(self.args, self.args.dataset_world_size, n_rows)
         self._checkpoint = resume_point(self.args)
-        state = read_marker(self._checkpoint) if self._checkpoint else {"step": 0}
-        self._done = state["step"]
+        state: dict[str, Any] = read_marker(self._checkpoint) if self._checkpoint else {"step": 0}
+        self._done, self._head = state["step"], state.get("head")
         if self._checkpoint and not self._is_finished:
             check_resumable(self.args, self._checkpoint, state)
         check_same_adapters(self._checkpoint, self._config)
+
+    def check_same_head(self, head: dict[str, Any]) -> None:
+        """Raises UserError where the checkpoint to go on at is of a model with another head."""
+        other = [name for name in head if self._head is not None and self._head.get(name) != head[name]]
+        if other:
+            before, now = (", ".join(f"{name} {of.get(name)}" for name in other) for of in (self._head or {}, head))
+            raise UserError(
+                f"checkpoint '{self._checkpoint}' is of a model with {before}, not {now}: set it back, set "
+                "overwrite_output_dir to start over, or name another output_dir"
+            )
 
     def trainable(self, model: Any, *, has_head: bool = False) -> Any:
         """`model` with the adapters that the configuration asks for, if any."""
