@@ -207,7 +207,8 @@ def train(folder: Path, compare: str) -> None:
         for group in task["groups"]
     ]
     model = load_reward_model(folder / "model")
-    parts = {"config": config, "groups": groups, "held_out": [], "metrics_log": None, "progress": None}
+    head = {"reward_model": model.kind, **model.settings()}
+    parts = {"head": head, "config": config, "groups": groups, "held_out": [], "metrics_log": None, "progress": None}
     trainer = Trainer(model=model, args=args, **parts)
     trainer.add_callback(Clock())
     freeze_gc()
