@@ -53,6 +53,8 @@ BAD_GROUPS: list[tuple[dict[str, Any], str]] = [
     ({"scores": [1, True, 2, 3]}, "a candidate has no gold score"),
     ({"scores": [1, float("nan"), 2, 3]}, "a gold score is not a finite number"),
     ({"scores": [1, float("inf"), 2, 3]}, "a gold score is not a finite number"),
+    ({"scores": [1, -1e300, 2, 3]}, "a gold score is beyond 1e+07"),
+    ({"scores": [1, 10**400, 2, 3]}, "a gold score is beyond 1e+07"),
     ({"scores": [1, 2, 3]}, "as many candidates as gold scores are needed"),
     ({"mt_texts": ["one"], "scores": [1]}, "there are fewer than two candidates"),
     ({"mt_texts": ["one", " \n", "two", "three"]}, "a candidate is empty"),

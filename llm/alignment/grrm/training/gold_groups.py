@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 PAIR_KEYS = ("prompt", "chosen", "rejected")
 SOURCE_KEYS = ("src_text", "src_lang", "trg_lang")
 UNKNOWN_PAIR = "unknown"
+MAX_GOLD = 1e6  # in units of the loss; the squares of what is larger drown every other group's
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ class GroupEncoder(PairEncoder):
             with_gold = [i for i, score in enumerate(scores) if score is not None]
             if len(with_gold) > 1:
                 texts, scores = [texts[i] for i in with_gold], [scores[i] for i in with_gold]
-        reason = _scores_fault(scores) or _texts_fault(texts)
+        reason = _scores_fault(scores, self._config.gold_scale) or _texts_fault(texts)
         if reason is not None:
             return reason
         if len(texts) != len(scores):
@@ -139,12 +140,15 @@ class GroupEncoder(PairEncoder):
         return group if isinstance(group, str) else replace(group, n_without_gold=n_given - len(gold))
 
 
-def _scores_fault(scores: Any) -> str | None:
+def _scores_fault(scores: Any, gold_scale: float) -> str | None:
     if not isinstance(scores, list) or not scores:
         return "there are no gold scores"
     if any(isinstance(score, bool) or not isinstance(score, (int, float)) for score in scores):
         return "a candidate has no gold score"
-    return None if all(map(math.isfinite, scores)) else "a gold score is not a finite number"
+    if not all(isinstance(score, int) or math.isfinite(score) for score in scores):
+        return "a gold score is not a finite number"
+    limit = MAX_GOLD * gold_scale
+    return f"a gold score is beyond {limit:g}" if max(map(abs, scores)) > limit else None
 
 
 def _texts_fault(texts: Any) -> str | None:
