@@ -168,7 +168,9 @@ def _gains(records: Records) -> Picture:
             places = [position + (offset - 0.5) * 0.38 for position in range(len(runs))]
             bar_row(axes, theme, offset, places, found, label)
         axes.axhline(0, color=theme.ink, linewidth=0.8)
-        axes.set_xticks(range(len(runs)), [fill(title_of(run), _LABEL_WIDTH) for run in runs])
+        titles = [title_of(run).removeprefix("GRPO, ") for run in runs]
+        axes.set_xticks(range(len(runs)), [fill(title, _LABEL_WIDTH) for title in titles])
+        axes.margins(y=0.12)
         axes.tick_params(axis="x", labelsize=7)
         axes.set_ylabel("chrF over SFT")
         axes.grid(axis="x", visible=False)

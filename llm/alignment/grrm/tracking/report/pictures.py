@@ -51,18 +51,21 @@ def bar_row(
     label: str,
     digits: int = 1,
 ) -> None:
-    """Bars of `over_seeds` figures with their means on top, and error bars where there are several seeds."""
+    """Bars of `over_seeds` figures with their means at their ends, and error bars where there are several seeds."""
     means, spreads = [figure["mean"] for figure in figures], [figure["sd"] or 0.0 for figure in figures]
     several = any(figure["sd"] is not None for figure in figures)
     options: dict[str, Any] = {"yerr": spreads, "capsize": 3, "ecolor": theme.ink} if several else {}
     axes.bar(places, means, width=0.36, color=theme.series[colour], label=label, **options)
+    gap = 4 if several else 2
     for place, mean, spread in zip(places, means, spreads, strict=True):
+        is_below = mean < 0
         axes.annotate(
             f"{mean:.{digits}f}",
-            (place, mean + spread),
-            (0, 4 if several else 2),
+            (place, mean - spread if is_below else mean + spread),
+            (0, -gap if is_below else gap),
             textcoords="offset points",
             ha="center",
+            va="top" if is_below else "bottom",
             fontsize=8,
         )
 
