@@ -134,7 +134,9 @@ def test_loss_is_the_mean_over_response_tokens_of_all_rows(world: TinyWorld, tmp
         logprobs_TV = logits_TV - np.logaddexp.reduce(logits_TV, axis=-1, keepdims=True)
         logprobs += [logprobs_TV[at - 1, item.input_ids[at]] for at in range(item.prompt_len, len(item.input_ids))]
     batch = SftCollator(0)(items)
-    loss = SftTrainer.compute_loss(SimpleNamespace(model=model), model, batch)
+    tokens = {"tokens": float(len(logprobs))}
+    assert SftTrainer.count(SimpleNamespace(), batch) == tokens
+    loss = SftTrainer.loss_share(SimpleNamespace(model=model), model, batch, tokens)
     assert float(loss) == pytest.approx(-np.mean(logprobs), rel=1e-4)
 
 

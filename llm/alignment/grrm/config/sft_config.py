@@ -40,5 +40,6 @@ class SFTConfig(
     support: ClassVar[Mapping[str, Support]] = {
         **{name: refused(_LOOP) for name in _LOOP_KEYS},
         "per_device_eval_batch_size": OURS,
+        "distributed_dataloader": refused("every rank reads the rows itself; remove the key", None),
         "dataloader_shuffle": refused("PaddleNLP's loader always shuffles; remove the key"),
     }

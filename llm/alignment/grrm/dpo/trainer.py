@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from grrm.training.checkpoints import MarksCheckpoints
 from grrm.training.gold_groups import GoldGroup
 from grrm.training.group_batches import GroupNumbers, SeededBatches
 from grrm.training.records import KeepsRecords
+from grrm.training.whole_step_loss import Counts, WholeStepLoss, total_counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,21 @@ class DPOSettings:
         return cls(config.dpo_beta, config.dpo_loss, config.dpo_label_smoothing, config.sft_loss_ratio)
 
 
-class PairTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, DPOTrainer):
+@dataclass(frozen=True, slots=True)
+class PairScores:
+    """Log-likelihoods of chosen and rejected responses under policy and reference, and the chosen ones' negative sum.
+
+    With the loss "ipo" log-likelihoods are means over a response's tokens; the sum is always over tokens.
+    """
+
+    chosen_P: paddle.Tensor
+    rejected_P: paddle.Tensor
+    ref_chosen_P: paddle.Tensor
+    ref_rejected_P: paddle.Tensor
+    chosen_nll: paddle.Tensor
+
+
+class PairTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, WholeStepLoss, DPOTrainer):
     """Trains a policy on preference pairs; loss and metrics are those of `paddlenlp.trl`.
 
     For a pair with the chosen response c and the rejected one r, log-probabilities of whole responses under the policy
@@ -76,6 +91,7 @@ class PairTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, DPOTrainer)
         )
         self.config, self.pairs, self.held_out = config, pairs, held_out
         self.metrics_log, self.progress = metrics_log, progress
+        self._metrics: list[dict[str, paddle.Tensor]] = []
 
     def _wrap_ref_model(self, model: Any) -> Any:
         """The reference is only read: it needs no wrapper, and PaddleNLP's asks for a GPU."""
@@ -84,35 +100,57 @@ class PairTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, DPOTrainer)
     def _get_train_sampler(self) -> SeededBatches:
         return SeededBatches.of(self.args, self.train_dataset, self.config.dataloader_shuffle)
 
-    def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+    def _prepare_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The pairs of a batch of numbers."""
         return {"pairs": [self.pairs[number] for number in inputs["numbers"].tolist()]}
 
-    def get_batch_metrics(self, ref_model: Any, model: Any, batch: dict[str, Any], train_eval: str = "train") -> Any:
-        """The loss of a batch; its metrics are logged as PaddleNLP does."""
-        parts = self._losses(ref_model, model, batch["pairs"])
-        self.log_metric(**{name: part for name, part in parts.items() if name != "loss"}, train_eval=train_eval)
-        return parts["loss"]
+    def count(self, inputs: Mapping[str, Any]) -> Counts:
+        """Pairs and tokens of chosen responses."""
+        return _count(self._prepare_inputs(inputs)["pairs"])
 
-    def _losses(self, ref_model: Any, model: Any, pairs: Sequence[GoldGroup]) -> dict[str, paddle.Tensor]:
-        with paddle.no_grad():
-            ref_chosen, ref_rejected, _ = self._log_likelihoods(ref_model, ref_model.lm_head, pairs)
-        chosen, rejected, sft_loss = self._log_likelihoods(model, self.model.lm_head, pairs)
-        dpo_loss = self.dpo_criterion.dpo_loss(chosen, rejected, ref_chosen, ref_rejected)
+    def loss_share(self, model: Any, inputs: Mapping[str, Any], denominators: Counts) -> paddle.Tensor:
+        """This micro-batch's part of the loss of a step's pairs; its parts of the metrics are kept for the log."""
+        scores = self._score(self.ref_model_wrapped, model, inputs["pairs"])
+        losses = self._losses(scores, denominators)
+        self._metrics.append({**losses, **self._rewards(scores, denominators["pairs"])})
+        return paddle.add_n([*losses.values()])
+
+    def _losses(self, scores: PairScores, denominators: Counts) -> dict[str, paddle.Tensor]:
+        """Both terms of the loss by name, as parts of means over what `denominators` count."""
+        mean = self.dpo_criterion.dpo_loss(
+            scores.chosen_P, scores.rejected_P, scores.ref_chosen_P, scores.ref_rejected_P
+        )
+        nll = scores.chosen_nll / denominators["chosen_tokens"]
         return {
-            "reference_chosen_logps": ref_chosen,
-            "reference_rejected_logps": ref_rejected,
-            "policy_chosen_logps": chosen,
-            "policy_rejected_logps": rejected,
-            "dpo_loss": dpo_loss,
-            "sft_loss": sft_loss,
-            "loss": dpo_loss + sft_loss,
+            f"{self.dpo_config.loss_type}_loss": mean * (len(scores.chosen_P) / denominators["pairs"]),
+            "sft_loss": nll * self.dpo_config.sft_loss_ratio,
         }
+
+    @paddle.no_grad()
+    def _rewards(self, scores: PairScores, n_pairs: float) -> dict[str, paddle.Tensor]:
+        """PaddleNLP's metrics of pairs, as parts of means over `n_pairs`."""
+        chosen_P = self.dpo_config.beta * (scores.chosen_P - scores.ref_chosen_P)
+        rejected_P = self.dpo_config.beta * (scores.rejected_P - scores.ref_rejected_P)
+        by_pair = {
+            "rewards/chosen": chosen_P,
+            "rewards/rejected": rejected_P,
+            "rewards/accuracies": (chosen_P > rejected_P).astype("float32"),
+            "rewards/margins": chosen_P - rejected_P,
+            "logps/rejected": scores.rejected_P,
+            "logps/chosen": scores.chosen_P,
+        }
+        return {name: values_P.sum() / n_pairs for name, values_P in by_pair.items()}
+
+    def _score(self, ref_model: Any, model: Any, pairs: Sequence[GoldGroup]) -> PairScores:
+        with paddle.no_grad():
+            ref_R, _ = self._log_likelihoods(ref_model, ref_model.lm_head, pairs)
+        policy_R, chosen_nll = self._log_likelihoods(model, self.model.lm_head, pairs)
+        return PairScores(policy_R[0::2], policy_R[1::2], ref_R[0::2], ref_R[1::2], chosen_nll)
 
     def _log_likelihoods(
         self, model: Any, head: Any, pairs: Sequence[GoldGroup]
-    ) -> tuple[paddle.Tensor, paddle.Tensor, paddle.Tensor]:
-        """Log-likelihoods of the chosen and of the rejected responses, and the weighted loss of a chosen token."""
+    ) -> tuple[paddle.Tensor, paddle.Tensor]:
+        """Log-likelihoods of responses, each chosen one before the rejected, and the chosen ones' negative sum."""
         prompts = [pair.candidates.prompt_ids for pair in pairs for _ in pair.candidates.responses]
         responses = [response for pair in pairs for response in pair.candidates.responses]
         longest = max(len(p) + len(r) for p, r in zip(prompts, responses, strict=True))
@@ -120,17 +158,19 @@ class PairTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, DPOTrainer)
         hidden_NH = model(**tokens.model_inputs()).hidden_NH
         logprobs_N = score_hidden(hidden_NH, head, tokens.labels_N).logprobs_N.astype("float32")
         totals_R = paddle.stack([part.sum() for part in paddle.split(logprobs_N, tokens.lengths_R)])
-        lengths_R = paddle.to_tensor(tokens.lengths_R, dtype="float32")
-        sft_loss = -totals_R[0::2].sum() / lengths_R[0::2].sum() * self.dpo_config.sft_loss_ratio
+        chosen_nll = -totals_R[0::2].sum()
         if self.dpo_config.loss_type == "ipo":
-            totals_R = totals_R / lengths_R
-        return totals_R[0::2], totals_R[1::2], sft_loss
+            totals_R = totals_R / paddle.to_tensor(tokens.lengths_R, dtype="float32")
+        return totals_R, chosen_nll
 
     def log(self, logs: dict[str, float], **kwargs: Any) -> None:
-        """Add what PaddleNLP stored of the steps since the last line before anything is recorded."""
+        """Add the means of the metrics of the steps since the last line. A collective for a line of training."""
         if "loss" in logs:
-            for name, values in self._stored_metrics.pop("train", {}).items():
-                logs[name] = sum(map(float, values)) / len(values)
+            mine = total_counts({name: float(part) for name, part in parts.items()} for parts in self._metrics)
+            total = total_counts(DataRanks.of(self.args).gather(mine))
+            steps = len(self._metrics) / self.args.gradient_accumulation_steps
+            logs.update({name: value / steps for name, value in total.items()})
+            self._metrics.clear()
         super().log(logs, **kwargs)
 
     @paddle.no_grad()
@@ -142,24 +182,30 @@ class PairTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, DPOTrainer)
         """
         ranks, size = DataRanks.of(self.args), self.args.per_device_eval_batch_size
         mine = self.held_out[ranks.rank :: ranks.size]
-        losses, margins = list[float](), list[float]()
+        denominators, losses, margins = _count(self.held_out), list[float](), list[float]()
         self.model.eval()
         for start in range(0, len(mine), size):
             pairs = mine[start : start + size]
             with self.autocast_smart_context_manager():
-                parts = self._losses(self.ref_model, self.model, pairs)
-            losses.append(float(parts["loss"]) * len(pairs))
-            gain = parts["policy_chosen_logps"] - parts["reference_chosen_logps"]
-            loss = parts["policy_rejected_logps"] - parts["reference_rejected_logps"]
-            margins += (self.dpo_config.beta * (gain - loss)).tolist()
+                scores = self._score(self.ref_model, self.model, pairs)
+            losses += map(float, self._losses(scores, denominators).values())
+            gain_P, loss_P = scores.chosen_P - scores.ref_chosen_P, scores.rejected_P - scores.ref_rejected_P
+            margins += (self.dpo_config.beta * (gain_P - loss_P)).tolist()
         self.model.train()
         found = ranks.gather((sum(losses), margins))
         total, every = sum(part[0] for part in found), [margin for part in found for margin in part[1]]
         metrics = {
-            "eval_loss": total / len(every),
+            "eval_loss": total,
             "eval_pair_accuracy": sum(margin > 0 for margin in every) / len(every),
             "eval_margin": sum(every) / len(every),
         }
         line = f"{len(every)} held-out pairs: loss {metrics['eval_loss']:.4g}, accuracy "
         self.record_evaluation(metrics, f"{line}{metrics['eval_pair_accuracy']:.1%}")
         return metrics
+
+
+def _count(pairs: Sequence[GoldGroup]) -> Counts:
+    return {
+        "pairs": float(len(pairs)),
+        "chosen_tokens": float(sum(len(pair.candidates.responses[0]) for pair in pairs)),
+    }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import paddle
@@ -19,6 +20,7 @@ def group_loss(
     *,
     gold_unit: float = 10.0,
     squared_weight: float = 0.2,
+    denominators: Mapping[str, float] | None = None,
 ) -> paddle.Tensor:
     """Bradley-Terry over pairs of different gold, and `squared_weight` times the squared error of centred scores.
 
@@ -30,46 +32,69 @@ def group_loss(
     Bradley and Terry 1952, as InstructGPT's reward model (arXiv:2203.02155, formula 1): that is two candidates and a
     `squared_weight` of 0. Groups lie one after the other; a batch's pairs weigh the same whatever their group. A
     candidate whose gold is NaN takes part in nothing, means included. A group with gold for one candidate adds zero to
-    the sum of squares and counts in no mean; where a mean is over nothing it is 0, with a gradient of 0. Raises
-    ValueError where sizes do not fit.
+    the sum of squares and counts in no mean; where a mean is over nothing it is 0, with a gradient of 0.
+
+    `denominators`, counted by `count_pairs` over more groups than these, replace the numbers that the means divide by:
+    the losses of parts of a batch then add up to the loss of the batch. Raises ValueError where sizes do not fit.
     """
-    gold_R = np.asarray(gold_R, dtype=np.float64) / gold_unit
-    first_K, second_K, weight_K, n_candidates = _pairs(gold_R, group_sizes)
-    if scores_R.shape != [len(gold_R)]:
-        raise ValueError(f"{scores_R.shape} scores for {len(gold_R)} candidates")
-    if not len(first_K):
+    pairs = _Pairs.of(gold_R, group_sizes, gold_unit)
+    if scores_R.shape != [sum(group_sizes)]:
+        raise ValueError(f"{scores_R.shape} scores for {sum(group_sizes)} candidates")
+    if not len(pairs.first_K):
         return scores_R.sum() * 0.0
-    scores_R = scores_R.astype("float32")
-    ahead_K = paddle.gather(scores_R, paddle.to_tensor(first_K)) - paddle.gather(scores_R, paddle.to_tensor(second_K))
-    gold_K = gold_R[first_K] - gold_R[second_K]
-    differs_K = np.abs(gold_K) > LEAST_DIFFERENCE
-    share_K = differs_K / max(differs_K.sum(), 1)
+    counts = denominators or pairs.counts()
+    scores_R, gold_K = scores_R.astype("float32"), pairs.gold_K
+    first_K, second_K = paddle.to_tensor(pairs.first_K), paddle.to_tensor(pairs.second_K)
+    ahead_K = paddle.gather(scores_R, first_K) - paddle.gather(scores_R, second_K)
+    share_K = pairs.differs_K / max(counts["pairs"], 1.0)
     loss = (F.softplus(-ahead_K * _constant(np.sign(gold_K))) * _constant(share_K)).sum()
     if squared_weight:
         # The sum of squares around a mean of n values is that over all pairs of them, divided by n.
         off_K = ahead_K - _constant(gold_K)
-        loss = loss + squared_weight * (off_K * off_K * _constant(weight_K / n_candidates)).sum()
+        loss = loss + squared_weight * (off_K * off_K * _constant(pairs.weight_K / counts["candidates"])).sum()
     return loss
 
 
-def _pairs(
-    gold_R: NDArray[np.float64], group_sizes: Sequence[int]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], int]:
-    """All pairs with gold within a group: both candidates and 1 / size of their group; and how many are in a pair."""
-    if gold_R.ndim != 1 or sum(group_sizes) != len(gold_R):
-        raise ValueError(f"groups of {sum(group_sizes)} candidates, but gold of {list(gold_R.shape)}")
-    first: list[NDArray[np.int64]] = [np.zeros(0, dtype=np.int64)]
-    second, weights, n_candidates = list(first), [np.zeros(0)], 0
-    for end, size in zip(np.cumsum(group_sizes), group_sizes, strict=True):
-        members = end - size + np.flatnonzero(~np.isnan(gold_R[end - size : end]))
-        if len(members) < 2:
-            continue
-        one, other = np.triu_indices(len(members), k=1)
-        first.append(members[one])
-        second.append(members[other])
-        weights.append(np.full(len(one), 1.0 / len(members)))
-        n_candidates += len(members)
-    return np.concatenate(first), np.concatenate(second), np.concatenate(weights), n_candidates
+def count_pairs(gold_R: ArrayLike, group_sizes: Sequence[int], *, gold_unit: float = 10.0) -> dict[str, float]:
+    """The denominators of `group_loss`: "pairs" of different gold, and "candidates" that are in a pair."""
+    return _Pairs.of(gold_R, group_sizes, gold_unit).counts()
+
+
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """All pairs of candidates with gold in a group: numbers of both, their gold's difference, 1 / size of the group."""
+
+    first_K: NDArray[np.int64]
+    second_K: NDArray[np.int64]
+    gold_K: NDArray[np.float64]
+    weight_K: NDArray[np.float64]
+    n_candidates: int
+
+    @classmethod
+    def of(cls, gold_R: ArrayLike, group_sizes: Sequence[int], gold_unit: float) -> _Pairs:
+        gold_R = np.asarray(gold_R, dtype=np.float64) / gold_unit
+        if gold_R.ndim != 1 or sum(group_sizes) != len(gold_R):
+            raise ValueError(f"groups of {sum(group_sizes)} candidates, but gold of {list(gold_R.shape)}")
+        first: list[NDArray[np.int64]] = [np.zeros(0, dtype=np.int64)]
+        second, weights, n_candidates = list(first), [np.zeros(0)], 0
+        for end, size in zip(np.cumsum(group_sizes), group_sizes, strict=True):
+            members = end - size + np.flatnonzero(~np.isnan(gold_R[end - size : end]))
+            if len(members) < 2:
+                continue
+            one, other = np.triu_indices(len(members), k=1)
+            first.append(members[one])
+            second.append(members[other])
+            weights.append(np.full(len(one), 1.0 / len(members)))
+            n_candidates += len(members)
+        first_K, second_K = np.concatenate(first), np.concatenate(second)
+        return cls(first_K, second_K, gold_R[first_K] - gold_R[second_K], np.concatenate(weights), n_candidates)
+
+    @property
+    def differs_K(self) -> NDArray[np.bool_]:
+        return np.abs(self.gold_K) > LEAST_DIFFERENCE
+
+    def counts(self) -> dict[str, float]:
+        return {"pairs": float(self.differs_K.sum()), "candidates": float(self.n_candidates)}
 
 
 def _constant(values: NDArray[np.float64]) -> paddle.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from grrm.evaluation.ranking import JudgedGroup
 from grrm.paddlenlp_api.training import Trainer
 from grrm.parallel.data_ranks import DataRanks
 from grrm.reward_model.held_out import console_line, details, summary
-from grrm.reward_model.loss import group_loss
+from grrm.reward_model.loss import count_pairs, group_loss
 from grrm.tracking.console import StepProgress
 from grrm.tracking.metrics_log import MetricsLog
 from grrm.training.callbacks import LogLastStep, StopsAtDivergence
@@ -21,9 +21,10 @@ from grrm.training.checkpoints import MarksCheckpoints
 from grrm.training.gold_groups import GoldGroup
 from grrm.training.group_batches import GroupNumbers, SeededBatches
 from grrm.training.records import KeepsRecords
+from grrm.training.whole_step_loss import Counts, WholeStepLoss
 
 
-class RewardModelTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, Trainer):
+class RewardModelTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, WholeStepLoss, Trainer):
     """Trains a `RewardModel` on groups; logs to `metrics.jsonl`, and on rank 0 to the console.
 
     `head` says what head the model has; checkpoints record it.
@@ -64,24 +65,25 @@ class RewardModelTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, Trai
                 parameter.optimize_attr["learning_rate"] = rate / self.config.learning_rate
         return super().create_optimizer(lr_scheduler)
 
-    def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+    def _prepare_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The groups of a batch of numbers."""
         return {"groups": [self.groups[number] for number in inputs["numbers"].tolist()]}
 
-    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> Any:
-        """The loss of this micro-batch's groups; see `group_loss`."""
-        groups = inputs["groups"]
-        scores_R = model(**self.model.collate([group.candidates for group in groups]))
-        loss = self._loss(scores_R, groups)
-        return (loss, scores_R) if return_outputs else loss
+    def count(self, inputs: Mapping[str, Any]) -> Counts:
+        """Pairs of different gold, and candidates that are in a pair."""
+        return _count(self._prepare_inputs(inputs)["groups"])
 
-    def _loss(self, scores_R: paddle.Tensor, groups: Sequence[GoldGroup]) -> paddle.Tensor:
+    def loss_share(self, model: Any, inputs: Mapping[str, Any], denominators: Counts) -> paddle.Tensor:
+        """This micro-batch's part of the loss of a step's groups; see `group_loss`."""
+        scores_R = model(**self.model.collate([group.candidates for group in inputs["groups"]]))
+        return self._loss(scores_R, inputs["groups"], denominators)
+
+    def _loss(self, scores_R: paddle.Tensor, groups: Sequence[GoldGroup], denominators: Counts) -> paddle.Tensor:
         weight = self.config.squared_weight
         if weight is None:  # how much better a pair's winner is, is not known
             weight = 0.2 if self.config.reward_model == "ranker" and not groups[0].is_pair else 0.0
-        gold_R = [score for group in groups for score in group.gold]
-        sizes = [len(group.gold) for group in groups]
-        return group_loss(scores_R, gold_R, sizes, gold_unit=1.0, squared_weight=weight)
+        settings: dict[str, Any] = {"gold_unit": 1.0, "squared_weight": weight, "denominators": denominators}
+        return group_loss(scores_R, *_gold(groups), **settings)
 
     def evaluate(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> dict[str, float]:
         """Score the held-out groups, which are divided among the ranks; see `held_out`. A collective."""
@@ -89,28 +91,40 @@ class RewardModelTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, Trai
         mine = self.held_out[ranks.rank :: ranks.size]
         parts = ranks.gather(self._judge(mine))
         judged = [group for part, _ in parts for group in part]
-        metrics = summary(judged, sum(loss for _, loss in parts) / len(self.held_out))
+        metrics = summary(judged, sum(loss for _, loss in parts))
         self.record_evaluation(metrics, console_line(len(judged), metrics), details(judged))
         return metrics
 
     @paddle.no_grad()
     def _judge(self, groups: Sequence[GoldGroup]) -> tuple[list[JudgedGroup], float]:
-        """The groups with their scores, and the sum of their losses; batches of groups that are about as long."""
+        """The groups with their scores, and their share of the loss of all held-out groups.
+
+        Batches are of groups that are about as long.
+        """
         size = self.args.per_device_eval_batch_size
         order = sorted(range(len(groups)), key=lambda index: _n_tokens(groups[index]))
         judged: dict[int, JudgedGroup] = {}
-        loss = 0.0
+        denominators, loss = _count(self.held_out), 0.0
         self.model.eval()
         for start in range(0, len(order), size):
             batch = [groups[index] for index in order[start : start + size]]
             with self.autocast_smart_context_manager():
                 scores_R = self.model(**self.model.collate([group.candidates for group in batch])).astype("float32")
-            loss += float(self._loss(scores_R, batch)) * len(batch)
+            loss += float(self._loss(scores_R, batch, denominators))
             ends = np.cumsum([len(group.gold) for group in batch])[:-1]
             for index, group, scores in zip(order[start:], batch, np.split(scores_R.numpy(), ends), strict=False):
                 judged[index] = JudgedGroup(group.language_pair, group.gold, scores.tolist())
         self.model.train()
         return [judged[index] for index in range(len(groups))], loss
+
+
+def _gold(groups: Sequence[GoldGroup]) -> tuple[list[float], list[int]]:
+    """The gold of all candidates, and how many each group has."""
+    return [score for group in groups for score in group.gold], [len(group.gold) for group in groups]
+
+
+def _count(groups: Sequence[GoldGroup]) -> Counts:
+    return count_pairs(*_gold(groups), gold_unit=1.0)
 
 
 def _n_tokens(group: GoldGroup) -> int:

@@ -23,6 +23,7 @@ from grrm.training.callbacks import LogLastStep, StopsAtDivergence
 from grrm.training.checkpoints import MarksCheckpoints
 from grrm.training.gold_groups import UNKNOWN_PAIR
 from grrm.training.records import KeepsRecords
+from grrm.training.whole_step_loss import Counts, WholeStepLoss
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,8 @@ class SftCollator:
         return {**tokens.model_inputs(), "labels_N": tokens.labels_N}
 
 
-class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, Trainer):
-    """Token-mean negative log-likelihood of the responses, with `train_on_prompt` of the prompts too.
+class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, WholeStepLoss, Trainer):
+    """Negative log-likelihood of the responses, with `train_on_prompt` of the prompts too: mean over a step's tokens.
 
     Logs to `metrics.jsonl` and a progress bar on rank 0.
     """
@@ -56,12 +57,15 @@ class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, Trainer):
         super().__init__(callbacks=[LogLastStep()], **kwargs)
         self.metrics_log, self.progress, self.held_out = metrics_log, progress, held_out
 
-    def compute_loss(self, model: Any, inputs: Mapping[str, paddle.Tensor], return_outputs: bool = False) -> Any:
-        """Mean over this micro-batch's tokens with labels."""
+    def count(self, inputs: Mapping[str, Any]) -> Counts:
+        """Tokens with labels."""
+        return {"tokens": float(inputs["labels_N"].shape[0])}
+
+    def loss_share(self, model: Any, inputs: Mapping[str, Any], denominators: Counts) -> paddle.Tensor:
+        """The negative log-likelihood of this micro-batch's labels over the number of all labels."""
         output = model(**{name: value for name, value in inputs.items() if name != "labels_N"})
         scores = score_hidden(output.hidden_NH, self.model.lm_head, inputs["labels_N"])
-        loss = -scores.logprobs_N.mean()
-        return (loss, scores) if return_outputs else loss
+        return -scores.logprobs_N.astype("float32").sum() / denominators["tokens"]
 
     def evaluate(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> dict[str, float]:
         """`eval_loss`, the mean negative log-likelihood of all held-out tokens with labels, and its sum per row.

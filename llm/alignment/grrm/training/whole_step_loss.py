@@ -1,0 +1,99 @@
+"""A loss of the whole optimizer step, however its batch is divided into micro-batches and among ranks.
+
+PaddleNLP's Trainer takes the mean over the micro-batches of a step and over the data ranks. If each micro-batch's loss
+were a mean too, a token in a micro-batch of few would weigh more than one in a micro-batch of many. So the denominators
+are counted over the step beforehand: the loader reads its micro-batches ahead, and the ranks exchange their counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import paddle
+from paddle.io import DataLoader
+
+from grrm.parallel.data_ranks import DataRanks
+
+Counts = Mapping[str, float]
+_COUNTS = "counts_of_step"
+
+
+def total_counts(parts: Iterable[Counts]) -> dict[str, float]:
+    """The sums of counts by name."""
+    total: dict[str, float] = {}
+    for part in parts:
+        for name, number in part.items():
+            total[name] = total.get(name, 0.0) + number
+    return total
+
+
+class WholeSteps(DataLoader):
+    """Micro-batches with the counts of this rank's part of their step, which is read ahead.
+
+    Micro-batches at the end of an epoch that do not fill a step are left out: Trainer would add their gradients to the
+    first step of the next epoch, and a resumed run would miss them.
+    """
+
+    def __init__(
+        self, *args: Any, micro_batches: Callable[[], int], count: Callable[[Any], Counts], **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._micro_batches, self._count = micro_batches, count
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        step: list[dict[str, Any]] = []
+        for inputs in super().__iter__():
+            step.append(inputs)
+            if len(step) == self._micro_batches():
+                counts = total_counts(map(self._count, step))
+                yield from ({**inputs, _COUNTS: counts} for inputs in step)
+                step = []
+
+
+class WholeStepLoss:
+    """Mixin over PaddleNLP's Trainer: the loss of a step is the sum of its micro-batches' shares over all ranks.
+
+    A stage defines `count` and `loss_share`: numerators of one micro-batch over denominators of the step.
+    """
+
+    _denominators: Counts
+
+    def count(self, inputs: Mapping[str, Any]) -> Counts:
+        """What the denominators of the loss count, by name, in a micro-batch as the collator made it."""
+        raise NotImplementedError
+
+    def loss_share(self, model: Any, inputs: Mapping[str, Any], denominators: Counts) -> paddle.Tensor:
+        """This micro-batch's numerators over the denominators of the whole step, a scalar."""
+        raise NotImplementedError
+
+    def get_train_dataloader(self) -> WholeSteps:
+        """The loader of the training rows."""
+        trainer: Any = self
+        return WholeSteps(
+            trainer.train_dataset,
+            batch_sampler=trainer._get_train_sampler(),
+            collate_fn=trainer.data_collator,
+            num_workers=trainer.args.dataloader_num_workers,
+            micro_batches=lambda: int(trainer.args.gradient_accumulation_steps),
+            count=self.count,
+        )
+
+    def training_step(self, model: Any, inputs: dict[str, Any], step_control: int = 0) -> Any:
+        """As Trainer's; the first micro-batch of a step exchanges the counts of the data ranks. A collective."""
+        trainer: Any = self
+        counts = inputs.pop(_COUNTS)
+        if step_control == 0:
+            self._denominators = total_counts(DataRanks.of(trainer.args).gather(counts))
+        return super().training_step(model, inputs, step_control)  # type: ignore[misc]  # Trainer's
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> Any:
+        """The share of this micro-batch, times the numbers that Trainer's means divide by."""
+        loss = self.loss_share(model, inputs, self._denominators) * self.parts_of_step
+        return (loss, None) if return_outputs else loss
+
+    @property
+    def parts_of_step(self) -> int:
+        """Micro-batches of an optimizer step over all data ranks."""
+        trainer: Any = self
+        return int(trainer.args.gradient_accumulation_steps) * DataRanks.of(trainer.args).size
