@@ -1,0 +1,193 @@
+"""A supervised stage's loss and gradient are those of a step's whole batch, however that is divided.
+
+The gradient is read off the weights after one step of AdamW with an epsilon of 1: from zero moments a weight moves by
+learning_rate * g / (|g| + 1).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from paddle.utils import unique_name
+from safetensors.numpy import load_file
+from support.rl_processes import CONFIGS, SCRIPTS, TinyWorld, metrics_of, run, two_ranks
+from support.scored_rows import WORDS
+
+from grrm.config import DPOConfig, RewardModelConfig, SFTConfig, load_config
+from grrm.dpo import run as dpo_run
+from grrm.reward_model import run as reward_run
+from grrm.sft import run as sft_run
+from grrm.training import supervised_run
+
+N_ROWS = 14  # in micro-batches of 4, the last has 2
+RATE = 10.0
+STAGES = {
+    "sft": (sft_run, SFTConfig, "run_sft.py", "sft_tiny_argument.yaml"),
+    "dpo": (dpo_run, DPOConfig, "run_dpo.py", "dpo_tiny_argument.yaml"),
+    "ranker": (reward_run, RewardModelConfig, "run_reward.py", "ranker_tiny_argument.yaml"),
+    "pairwise": (reward_run, RewardModelConfig, "run_reward.py", "rm_tiny_argument.yaml"),
+}
+TENSOR = {"tensor_parallel_degree": "2", "per_device_train_batch_size": "14"}
+LAYOUTS = {
+    "data parallel": {"per_device_train_batch_size": "7"},
+    "data parallel, accumulated": {"per_device_train_batch_size": "2", "gradient_accumulation_steps": "4"},
+    "sharded": {"sharding": "stage1", "per_device_train_batch_size": "4", "gradient_accumulation_steps": "2"},
+    "tensor parallel": TENSOR,
+    "tensor and sequence parallel, accumulated": {
+        **TENSOR,
+        "sequence_parallel": "true",
+        "per_device_train_batch_size": "4",
+        "gradient_accumulation_steps": "4",
+    },
+}
+
+
+def words(rng: random.Random, n: int) -> str:
+    return " ".join(rng.choices(WORDS, k=n))
+
+
+def rows_of(stage: str) -> list[dict]:
+    """Rows of 3 to 200 tokens, and groups of 2 to 5 candidates, some of equal gold."""
+    rng = random.Random(3)
+    lengths = [round(1.3**i) for i in range(N_ROWS)]
+    if stage == "sft":
+        return [{"src": "a", "tgt": words(rng, n)} for n in lengths]
+    if stage == "dpo":
+        return [{"prompt": "a", "chosen": words(rng, n), "rejected": words(rng, 9)} for n in lengths]
+    sizes = [2 + i % 4 for i in range(N_ROWS)]
+    return [
+        {
+            "src_text": words(rng, 2),
+            "src_lang": "en",
+            "trg_lang": "de",
+            "mt_texts": [words(rng, rng.choice(lengths)) for _ in range(size)],
+            "scores": [float(rng.randrange(6)) for _ in range(size)],
+        }
+        for size in sizes
+    ]
+
+
+def overrides(world: TinyWorld, stage: str, data: Path, output: Path, **changes: str) -> list[str]:
+    fixed = {
+        "model_name_or_path": str(world.policy),
+        "train_datasets": str(data),
+        "output_dir": str(output),
+        "report_to": "none",
+        "max_steps": "1",
+        "save_steps": "1",
+        "logging_steps": "1",
+        "max_length": "250",
+        "learning_rate": str(RATE),
+        "lr_scheduler_type": "constant",
+        "warmup_ratio": "0",
+        "warmup_steps": "0",
+        "adam_epsilon": "1",
+        "weight_decay": "0",
+        "max_grad_norm": "0",
+        "per_device_train_batch_size": str(N_ROWS),
+    }
+    of_stage = {
+        "sft": {"init_from_config": "null", "tokenizer_name_or_path": str(world.policy)},
+        "dpo": {"chat_template": "none"},
+        "ranker": {"backbone_learning_rate": "null"},
+        "pairwise": {},
+    }[stage]
+    if stage != "sft":
+        of_stage |= {"val_size": "0", "eval_datasets": str(data), "eval_steps": "1", "evaluation_strategy": "steps"}
+    return [text for key, value in {**fixed, **of_stage, **changes}.items() for text in (f"--{key}", value)]
+
+
+def weights(folder: Path) -> dict[str, np.ndarray]:
+    return {
+        f"{path.name}/{name}": weight.astype(np.float64)
+        for path in sorted(folder.glob("*.safetensors"))
+        for name, weight in load_file(path).items()
+    }
+
+
+def gradient(before: Path, after: Path) -> dict[str, np.ndarray]:
+    new = weights(after)
+    moved = {name: weight - new[name] for name, weight in weights(before).items()}
+    return {name: step / (RATE - np.abs(step)) for name, step in moved.items()}
+
+
+def apart(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:
+    """Distance of two gradients relative to the second's norm."""
+    assert one.keys() == other.keys()
+    difference, norm = (
+        np.sqrt(sum((part**2).sum() for part in parts))
+        for parts in ([one[name] - other[name] for name in other], other.values())
+    )
+    assert norm > 1e-3
+    return float(difference / norm)
+
+
+@pytest.fixture(scope="module", params=STAGES)
+def stage(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+Train = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def train(world: TinyWorld, stage: str, tmp_path_factory: pytest.TempPathFactory) -> Train:
+    """Trains a step on the rows of `stage`, in this process or on two ranks; the folder of its output."""
+    folder = tmp_path_factory.mktemp(stage)
+    data = folder / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows_of(stage)))
+    module, config_class, script, yaml = STAGES[stage]
+
+    def _train(name: str, *, on_two: bool = False, **changes: str) -> Path:
+        arguments = overrides(world, stage, data, folder / name, **changes)
+        if on_two:
+            run(two_ranks([str(SCRIPTS / script), str(CONFIGS / yaml), *arguments], folder / f"logs of {name}"))
+            return folder / name
+        with unique_name.guard(), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(supervised_run, "use_cpu_layers", lambda *_: None)
+            module.train(load_config(config_class, CONFIGS / yaml, arguments))
+        return folder / name
+
+    return _train
+
+
+@pytest.fixture(scope="module")
+def untrained(train: Train) -> Path:
+    """The weights that each run starts from."""
+    return train("untrained", learning_rate="0")
+
+
+@pytest.fixture(scope="module")
+def joint(train: Train) -> Path:
+    """All rows in one micro-batch of one process."""
+    return train("joint")
+
+
+def check_same(found: Path, joint: Path, untrained: Path) -> None:
+    of_found, of_joint = ({k: v for line in metrics_of(run) for k, v in line.items()} for run in (found, joint))
+    for name, value in of_joint.items():
+        if name == "loss" or name.endswith("_loss") or name.startswith(("rewards/", "logps/")):
+            assert of_found[name] == pytest.approx(value, rel=1e-6, abs=1e-6), name
+    assert apart(gradient(untrained, found), gradient(untrained, joint)) < 1e-5
+
+
+@pytest.mark.parametrize("micro_batches", [2, 4])
+def test_accumulation_gives_the_loss_and_the_gradient_of_the_joint_batch(
+    train: Train, joint: Path, untrained: Path, micro_batches: int
+) -> None:
+    rows = str(-(-N_ROWS // micro_batches))
+    changes = {"gradient_accumulation_steps": str(micro_batches), "per_device_train_batch_size": rows}
+    check_same(train(f"{micro_batches} micro-batches", **changes), joint, untrained)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_two_ranks_give_the_loss_and_the_gradient_of_the_joint_batch(
+    train: Train, joint: Path, untrained: Path, layout: str
+) -> None:
+    check_same(train(layout, on_two=True, **LAYOUTS[layout]), joint, untrained)
