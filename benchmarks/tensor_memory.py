@@ -89,12 +89,12 @@ def measure_here(layout: str, folder: Path) -> None:
     import numpy as np
     import paddle
 
+    from grrm.config.derive_objective import policy_loss_config
     from grrm.models.chunked_loss import chunked_loss
     from grrm.models.cpu_layers import use_cpu_layers
     from grrm.rl.batch import BatchObjective, make_batch
     from grrm.rl.experience import Row
     from grrm.rl.losses.aggregation import count_denominators
-    from grrm.rl.losses.config import PolicyLossConfig
 
     paddle.set_device("cpu")
     use_cpu_layers()
@@ -113,7 +113,7 @@ def measure_here(layout: str, folder: Path) -> None:
     model.train()
     Path("/proc/self/clear_refs").write_text("5")
     loaded, started = _resident("VmRSS"), time.perf_counter()
-    objective = BatchObjective(batch, PolicyLossConfig(kl_loss_coeff=0.0), denominators)
+    objective = BatchObjective(batch, policy_loss_config(), denominators)
     chunked_loss(model(**batch.tokens.model_inputs()).hidden_NH, model.lm_head, batch.tokens, objective).backward()
     backward = _resident("VmHWM")
     optimizer.step()

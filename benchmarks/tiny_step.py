@@ -28,6 +28,7 @@ import numpy as np
 import paddle
 from machine import describe_machine
 
+from grrm.config.derive_objective import policy_loss_config
 from grrm.data.atomic import atomic_path
 from grrm.engine.api import Completion, SamplingParams
 from grrm.engine.paddle.engine import PaddleEngine
@@ -36,7 +37,7 @@ from grrm.models.cpu_layers import use_cpu_layers
 from grrm.models.policy import policy_class
 from grrm.rl.batch import BatchObjective, make_batch
 from grrm.rl.experience import Row
-from grrm.rl.losses import PolicyLossConfig, count_denominators
+from grrm.rl.losses import count_denominators
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL_CONFIG = ROOT / "llm/config/qwen/tiny_model_config.json"
@@ -149,7 +150,7 @@ def loss_of(model: Any, rows: list[Row], pack_tokens: int) -> Any:
     """The clipped policy loss of one micro-batch, as the trainer computes it on its own rollout."""
     batch = make_batch(rows, pad_id=0, pack_tokens=pack_tokens)
     denominators = count_denominators(batch.mask_RT.numpy(), batch.advantages_RT.numpy())
-    objective = BatchObjective(batch, PolicyLossConfig(), denominators)
+    objective = BatchObjective(batch, policy_loss_config(), denominators)
     return chunked_loss(model(**batch.tokens.model_inputs()).hidden_NH, model.lm_head, batch.tokens, objective)
 
 

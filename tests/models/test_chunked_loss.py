@@ -10,19 +10,21 @@ import pytest
 from support.output_layers import FORMS, set_chunk_tokens, use_form
 from support.tiny_policy import random_policy
 
+from grrm.config.derive_objective import policy_loss_config
 from grrm.models import chunked_loss as chunked
 from grrm.models import token_scores
 from grrm.models.packing import pad_rows
 from grrm.rl.batch import BatchObjective, make_batch
 from grrm.rl.experience import Row
 from grrm.rl.losses.aggregation import count_denominators
-from grrm.rl.losses.config import PolicyLossConfig
 
 LENGTHS = (3, 2, 0, 9, 1, 4, 4, 0)
 CONFIGS = {
-    "token_clip": PolicyLossConfig(kl_loss_coeff=0.1, entropy_coeff=0.05, sft_coeff=0.1),
-    "gspo": PolicyLossConfig(policy_loss="gspo", clip_low=0.3, clip_high=0.4, loss_agg_mode="seq-mean-token-mean"),
-    "sequences": PolicyLossConfig(loss_agg_mode="seq-mean-token-sum", dual_clip=3.0, kl_loss_coeff=0.2),
+    "token_clip": policy_loss_config(kl_loss_coeff=0.1, entropy_coeff=0.05, sft_coeff=0.1),
+    "gspo": policy_loss_config(
+        policy_loss="gspo", clip_range_ratio_low=0.3, clip_range_ratio_high=0.4, loss_agg_mode="seq-mean-token-mean"
+    ),
+    "sequences": policy_loss_config(loss_agg_mode="seq-mean-token-sum", dual_clip_ratio=3.0, kl_loss_coeff=0.2),
 }
 
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from grrm.algorithms.advantages import AdvantageInputs, dr_grpo, grpo, grpo_no_std, rloo
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
 from grrm.rewards.failure_policy import DEFAULT_ACTIONS, FailureAction, FailurePolicy, RewardFailure
 from grrm.rewards.group_filter import GroupSignal, classify_group
 from grrm.rewards.overlong import OverlongConfig
 from grrm.rewards.shaping import ShapingConfig, shape_rewards
-from grrm.rl.advantages import AdvantageInputs, dr_grpo, grpo, grpo_no_std, rloo
 
 TASK = TranslationTask("Hallo", "de", "en", "Hello")
 RECIPE = ShapingConfig(0.01, -0.04, OverlongConfig(max_resp_len=60, buffer_len=20, penalty_factor=0.04))

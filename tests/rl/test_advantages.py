@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grrm.rl.advantages import ADVANTAGE_RULES, AdvantageInputs
-from grrm.rl.advantages.grpo import grpo
+from grrm.algorithms.advantages import ADVANTAGE_RULES, AdvantageInputs
+from grrm.algorithms.advantages.grpo import grpo_no_std
 
 GROUP_RULES = ["grpo", "grpo_no_std", "dr_grpo", "rloo", "reinforce_plus_plus_baseline"]
 rules = pytest.mark.parametrize("rule", ADVANTAGE_RULES.values(), ids=list(ADVANTAGE_RULES))
@@ -207,7 +207,7 @@ def test_discount_lowers_early_tokens():
 
 
 def test_score_is_clipped_before_the_baseline():
-    clipped = grpo(inputs_of([50, 2, -40], [0, 0, 0], [1, 1, 1], clip_range_score=10.0), normalize_by_std=False)
+    clipped = grpo_no_std(inputs_of([50, 2, -40], [0, 0, 0], [1, 1, 1], clip_range_score=10.0))
     np.testing.assert_allclose(clipped[:, 0], np.array([10, 2, -10]) - 2 / 3)
 
 
@@ -243,5 +243,5 @@ def test_discount_is_refused_by_rules_that_score_whole_responses(rule):
 
 
 def test_advantages_import_without_paddle():
-    code = "import sys, grrm.rl.advantages; sys.exit('paddle' in sys.modules)"
+    code = "import sys, grrm.algorithms.advantages; sys.exit('paddle' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

@@ -15,8 +15,8 @@ from support.reference_advantages import (
     round_to_bfloat16,
 )
 
-from grrm.rl.advantages.moments import RunningMoments, normalize_advantages, whiten
-from grrm.rl.advantages.reinforce_plus_plus import add_final_score, discounted_returns
+from grrm.algorithms.advantages.moments import RunningMoments, normalize_advantages, whiten
+from grrm.algorithms.advantages.reinforce_plus_plus import add_final_score, discounted_returns
 
 
 def test_whitening_one_token_has_no_variance():

@@ -12,6 +12,8 @@ import paddle
 import pytest
 from support.rl_processes import MODEL
 
+from grrm.config.derive_objective import policy_loss_config
+from grrm.config.keys.objective import PolicyLossConfig
 from grrm.models import token_scores
 from grrm.models.policy import policy_class
 from grrm.parallel.data_ranks import DataRanks
@@ -19,7 +21,6 @@ from grrm.rl.batch import make_batch
 from grrm.rl.experience import Row
 from grrm.rl.losses import objective
 from grrm.rl.losses.aggregation import count_denominators
-from grrm.rl.losses.config import PolicyLossConfig
 from grrm.rl.metrics import StepMetrics
 from grrm.rl.trainer import GroupPolicyTrainer
 from grrm.training.checkpoints import MarksCheckpoints
@@ -43,8 +44,7 @@ def trainer(model, config: PolicyLossConfig) -> SimpleNamespace:
     ranks = DataRanks(0, 1)
     return SimpleNamespace(
         model=model,
-        config=SimpleNamespace(temperature=1.0),
-        loss_config=config,
+        config=SimpleNamespace(**{name: getattr(config, name) for name in type(config).model_fields}, temperature=1.0),
         plan=SimpleNamespace(micro_batches_per_update=1),
         maker=SimpleNamespace(ranks=ranks),
         step_metrics=StepMetrics(ranks, 1),
@@ -75,7 +75,7 @@ def test_tokens_are_scored_under_the_casts_of_the_loss(monkeypatch):
     maker = SimpleNamespace(prompts=[], ranks=DataRanks(0, 1), score_tokens=lambda _: seen.append([*casts]))
     config = SimpleNamespace(min_learning_rate=None, eval_on_start=False)
     plan, tokenizer = SimpleNamespace(micro_batches_per_update=1), SimpleNamespace(pad_token_id=0)
-    unused = {"model": None, "args": None, "loss_config": None, "record": None}
+    unused = {"model": None, "args": None, "record": None}
     GroupPolicyTrainer(**unused, config=config, maker=maker, plan=plan, tokenizer=tokenizer)
     maker.score_tokens([])
     assert seen == [["on"]]
@@ -83,12 +83,12 @@ def test_tokens_are_scored_under_the_casts_of_the_loss(monkeypatch):
 
 
 def test_entropy_bonus_reaches_the_parameters(model):
-    assert compute(model, trainer(model, PolicyLossConfig()), row(None, -1.0)) == 0.0
-    assert compute(model, trainer(model, PolicyLossConfig(entropy_coeff=0.1)), row(None, -1.0)) > 0.0
+    assert compute(model, trainer(model, policy_loss_config()), row(None, -1.0)) == 0.0
+    assert compute(model, trainer(model, policy_loss_config(entropy_coeff=0.1)), row(None, -1.0)) > 0.0
 
 
 def test_gap_compares_the_engine_with_the_policy_that_sampled_and_not_with_a_later_one(model):
-    later = trainer(model, PolicyLossConfig())
+    later = trainer(model, policy_loss_config())
     compute(model, later, row(old=-2.0, engine=-2.5))
     collected = later.step_metrics.collect()
     assert (collected["logprob_gap_mean"], collected["logprob_gap_max"]) == (0.5, 0.5)
@@ -105,7 +105,7 @@ def test_few_frames_lie_between_the_trainer_and_the_loss_and_none_of_them_in_the
         return real(*args)
 
     monkeypatch.setattr(objective, "aggregate", noted)
-    config = PolicyLossConfig(sft_coeff=0.1, entropy_coeff=0.1)
+    config = policy_loss_config(sft_coeff=0.1, entropy_coeff=0.1)
     for limit in (token_scores.LOGITS_AT_ONCE, 0):
         monkeypatch.setattr(token_scores, "LOGITS_AT_ONCE", limit)
         compute(model, trainer(model, config), row(None, -1.0))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.rolled import rolled_group
 
-from grrm.rl.advantages import ADVANTAGE_RULES
+from grrm.algorithms.advantages import ADVANTAGE_RULES
 from grrm.rl.experience import advantage_inputs, mean_reward, pad_right, training_rows
 
 OPTIONS = {"kl_coeff": 0.0, "gamma": 1.0, "clip_range_score": None}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from typing import get_args
 
 import numpy as np
 import paddle
@@ -10,22 +10,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grrm.algorithms.policy_losses import POLICY_LOSSES, LossInputs
+from grrm.algorithms.policy_losses.interface import Aggregation
+from grrm.config.derive_objective import policy_loss_config
 from grrm.rl.losses import (
-    POLICY_LOSSES,
-    LossInputs,
-    PolicyLossConfig,
     count_denominators,
     merge_metrics,
     policy_objective,
 )
-from grrm.rl.losses.config import AGGREGATION_MODES, KL_TYPES, POLICY_LOSS_NAMES
+from grrm.rl.losses.kl import KL_TYPES
 
 FIELDS = ("logprobs_RT", "old_logprobs_RT", "advantages_RT", "mask_RT", "ref_logprobs_RT", "entropy_RT")
 FULL = {"sft_coeff": 0.1, "kl_loss_coeff": 0.05, "entropy_coeff": 0.02, "pg_loss_coeff": 0.9}
-TOKEN_CLIP = PolicyLossConfig(clip_low=0.2, clip_high=0.28, dual_clip=1.5, **FULL)
-GSPO = PolicyLossConfig(policy_loss="gspo", clip_low=0.1, clip_high=0.15, loss_agg_mode="seq-mean-token-mean", **FULL)
+TOKEN_CLIP = policy_loss_config(clip_range_ratio_low=0.2, clip_range_ratio_high=0.28, dual_clip_ratio=1.5, **FULL)
+GSPO = policy_loss_config(
+    policy_loss="gspo",
+    clip_range_ratio_low=0.1,
+    clip_range_ratio_high=0.15,
+    loss_agg_mode="seq-mean-token-mean",
+    **FULL,
+)
 configs = pytest.mark.parametrize("config", [TOKEN_CLIP, GSPO], ids=["token_clip", "gspo"])
-modes = pytest.mark.parametrize("mode", AGGREGATION_MODES)
+modes = pytest.mark.parametrize("mode", get_args(Aggregation))
 
 
 def batch(seed, lengths=(5, 3, 0, 1, 4), width=5, spread=0.3):
@@ -83,10 +89,10 @@ def objective_by_loops(arrays, config):
         if config.policy_loss == "gspo":
             log_ratio = ((logp - old)[i] * mask[i]).sum() / max(mask[i].sum(), 1)
         ratio = np.exp(log_ratio)
-        clipped = min(max(ratio, 1 - config.clip_low), 1 + config.clip_high)
+        clipped = min(max(ratio, 1 - config.clip_range_ratio_low), 1 + config.clip_range_ratio_high)
         pg[i, t] = max(-adv[i, t] * ratio, -adv[i, t] * clipped)
-        if config.dual_clip and adv[i, t] < 0:
-            pg[i, t] = min(pg[i, t], -adv[i, t] * config.dual_clip)
+        if config.dual_clip_ratio and adv[i, t] < 0:
+            pg[i, t] = min(pg[i, t], -adv[i, t] * config.dual_clip_ratio)
         delta = ref[i, t] - logp[i, t]
         kl[i, t] = np.exp(delta) - delta - 1
     mode = config.loss_agg_mode
@@ -105,14 +111,14 @@ def objective_by_loops(arrays, config):
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10_000), lengths=st.lists(st.integers(0, 5), min_size=1, max_size=6))
 def test_objective_equals_its_formula_written_as_loops(config, mode, seed, lengths):
-    arrays, config = batch(seed, lengths), dataclasses.replace(config, loss_agg_mode=mode)
+    arrays, config = batch(seed, lengths), config.model_copy(update={"loss_agg_mode": mode})
     assert run(arrays, config)[0] == pytest.approx(objective_by_loops(arrays, config), rel=1e-9, abs=1e-12)
 
 
 @configs
 @modes
 def test_gradient_equals_finite_differences(config, mode):
-    arrays, config = batch(3), dataclasses.replace(config, loss_agg_mode=mode)
+    arrays, config = batch(3), config.model_copy(update={"loss_agg_mode": mode})
     gradients, step = run(arrays, config)[1], 1e-6
     for name, gradient_RT in zip(("logprobs_RT", "entropy_RT"), gradients, strict=True):
         for index in np.ndindex(*gradient_RT.shape):
@@ -128,7 +134,7 @@ def test_gradient_equals_finite_differences(config, mode):
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10_000), data=st.data())
 def test_any_split_into_micro_batches_adds_up_to_the_whole(config, mode, seed, data):
-    config = dataclasses.replace(config, loss_agg_mode=mode)
+    config = config.model_copy(update={"loss_agg_mode": mode})
     arrays = batch(seed, lengths=data.draw(st.lists(st.integers(0, 5), min_size=6, max_size=6)))
     part_R = np.array(data.draw(st.lists(st.integers(0, 2), min_size=6, max_size=6)))
     rows = [part_R == part for part in range(3) if (part_R == part).any()]
@@ -166,7 +172,7 @@ def test_garbage_outside_the_mask_reaches_neither_loss_nor_gradient(config):
 @configs
 @modes
 def test_fully_masked_batch_gives_zero_and_finite_gradient(config, mode):
-    loss, gradients, metrics = run(batch(2, lengths=(0, 0)), dataclasses.replace(config, loss_agg_mode=mode))
+    loss, gradients, metrics = run(batch(2, lengths=(0, 0)), config.model_copy(update={"loss_agg_mode": mode}))
     assert loss == 0
     assert not np.any(gradients)
     assert not any(metrics.values())
@@ -176,13 +182,13 @@ def test_fully_masked_batch_gives_zero_and_finite_gradient(config, mode):
 def test_rows_with_zero_advantage_have_no_policy_gradient(config):
     arrays = batch(4)
     arrays["advantages_RT"][1] = 0
-    alone = dataclasses.replace(config, kl_loss_coeff=0.0, entropy_coeff=0.0)
+    alone = config.model_copy(update={"kl_loss_coeff": 0.0, "entropy_coeff": 0.0})
     assert not run(arrays, alone)[1][0][1].any()
 
 
 def test_tight_asymmetric_clip_stops_the_gradient_at_its_own_bounds():
     """A backward pass that used one symmetric 0.2 let tokens clipped at 3e-4 / 4e-4 through."""
-    config = PolicyLossConfig(clip_low=3e-4, clip_high=4e-4)
+    config = policy_loss_config(clip_range_ratio_low=3e-4, clip_range_ratio_high=4e-4)
     ratio = np.array([[1.0005, 1.0003, 0.9996, 0.9998, 1.1, 0.9]])
     arrays = batch(0, lengths=(6,), width=6)
     arrays["logprobs_RT"] = arrays["old_logprobs_RT"] + np.log(ratio)
@@ -194,7 +200,9 @@ def test_tight_asymmetric_clip_stops_the_gradient_at_its_own_bounds():
 
 def test_gspo_gradient_is_the_sequence_ratio_over_the_length():
     arrays = batch(5, lengths=(4, 2), spread=0.02)
-    gradient_RT = run(arrays, PolicyLossConfig(policy_loss="gspo", clip_low=0.5, clip_high=0.5))[1][0]
+    gradient_RT = run(
+        arrays, policy_loss_config(policy_loss="gspo", clip_range_ratio_low=0.5, clip_range_ratio_high=0.5)
+    )[1][0]
     for i, length in enumerate((4, 2)):
         log_ratio_T = (arrays["logprobs_RT"] - arrays["old_logprobs_RT"])[i, :length]
         expected = -arrays["advantages_RT"][i, 0] * np.exp(log_ratio_T.mean()) / length / 2
@@ -205,20 +213,22 @@ def test_dual_clip_bounds_the_loss_of_bad_tokens_only():
     arrays = batch(0, lengths=(2,), width=2)
     arrays["logprobs_RT"] = arrays["old_logprobs_RT"] + np.log(9.0)
     arrays["advantages_RT"] = np.array([[-1.0, 1.0]])
-    loss, gradients, metrics = run(arrays, PolicyLossConfig(dual_clip=3.0))
+    loss, gradients, metrics = run(arrays, policy_loss_config(dual_clip_ratio=3.0))
     assert loss == pytest.approx((3.0 - 1.2) / 2)
     assert not gradients[0].any()
     assert metrics["pg_clipfrac_lower"] == 0.5
     assert metrics["pg_clipfrac"] == 0.5
 
 
-@pytest.mark.parametrize("policy_loss", POLICY_LOSS_NAMES)
+@pytest.mark.parametrize("policy_loss", list(POLICY_LOSSES))
 def test_exploding_ratio_stays_finite_in_float32(policy_loss):
     arrays = batch(0, lengths=(3, 3), width=3)
     arrays["logprobs_RT"] = arrays["old_logprobs_RT"] + 500
     arrays["ref_logprobs_RT"] = arrays["logprobs_RT"] + 500
     arrays["advantages_RT"][:] = [[-1.0], [1.0]]
-    loss, gradients, metrics = run(arrays, PolicyLossConfig(policy_loss, kl_loss_coeff=1.0), dtype="float32")
+    loss, gradients, metrics = run(
+        arrays, policy_loss_config(policy_loss=policy_loss, kl_loss_coeff=1.0), dtype="float32"
+    )
     assert np.isfinite([loss, *metrics.values()]).all()
     assert np.isfinite(gradients[0]).all()
 
@@ -226,7 +236,7 @@ def test_exploding_ratio_stays_finite_in_float32(policy_loss):
 def test_metrics_say_how_far_the_policy_moved():
     arrays = batch(6)
     mask, log_ratio = arrays["mask_RT"] > 0, arrays["logprobs_RT"] - arrays["old_logprobs_RT"]
-    metrics = run(arrays, PolicyLossConfig())[2]
+    metrics = run(arrays, policy_loss_config())[2]
     assert metrics["ppo_kl"] == pytest.approx(-log_ratio[mask].mean())
     assert metrics["ratio_mean"] == pytest.approx(np.exp(log_ratio[mask]).mean())
     assert metrics["ratio_max"] == pytest.approx(np.exp(log_ratio[mask]).max())
@@ -238,7 +248,7 @@ def test_metrics_say_how_far_the_policy_moved():
 @configs
 def test_terms_without_weight_add_nothing_to_the_gradient(config):
     arrays = batch(7)
-    off = dataclasses.replace(config, kl_loss_coeff=0.0, entropy_coeff=0.0, sft_coeff=0.0, pg_loss_coeff=0.0)
+    off = config.model_copy(update={"kl_loss_coeff": 0.0, "entropy_coeff": 0.0, "sft_coeff": 0.0, "pg_loss_coeff": 0.0})
     loss, gradients, metrics = run(arrays, off)
     assert loss == 0
     assert not np.any(gradients)
@@ -273,7 +283,7 @@ def test_bool_mask_and_an_empty_micro_batch(mode):
     as_bool = LossInputs(
         *(paddle.to_tensor(arrays[n].astype(bool) if n == "mask_RT" else arrays[n]) for n in FIELDS[:4])
     )
-    config = PolicyLossConfig(loss_agg_mode=mode)
+    config = policy_loss_config(loss_agg_mode=mode)
     assert float(policy_objective(as_bool, config).loss) == run(arrays, config)[0]
     loss, gradients, _ = run({name: array[:0] for name, array in arrays.items()}, config)
     assert loss == 0
@@ -284,11 +294,10 @@ def test_a_weighted_term_without_its_input_is_refused():
     inputs = LossInputs(*(paddle.to_tensor(batch(0)[name]) for name in FIELDS[:4]))
     for setting, missing in (("kl_loss_coeff", "ref_logprobs_RT"), ("entropy_coeff", "entropy_RT")):
         with pytest.raises(ValueError, match=f"{missing} is missing"):
-            policy_objective(inputs, PolicyLossConfig(**{setting: 0.1}))
+            policy_objective(inputs, policy_loss_config(**{setting: 0.1}))
 
 
 def test_every_accepted_name_is_implemented():
-    assert set(POLICY_LOSS_NAMES) == set(POLICY_LOSSES)
     for kl_type in KL_TYPES:
-        loss = run(batch(0), PolicyLossConfig(kl_type=kl_type, kl_loss_coeff=1.0))[0]
+        loss = run(batch(0), policy_loss_config(kl_type=kl_type, kl_loss_coeff=1.0))[0]
         assert np.isfinite(loss)

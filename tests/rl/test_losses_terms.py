@@ -6,8 +6,9 @@ import numpy as np
 import paddle
 import pytest
 
+from grrm.config.derive_objective import policy_loss_config
 from grrm.errors import UserError
-from grrm.rl.losses import PolicyLossConfig, aggregate, positive_advantage_nll
+from grrm.rl.losses import aggregate, positive_advantage_nll
 
 LOSS_RT = np.array([[1.0, 2.0, 99.0], [3.0, 5.0, 7.0], [np.nan, np.inf, 99.0]])
 MASK_RT = np.array([[1, 1, 0], [1, 1, 1], [0, 0, 0]])
@@ -49,18 +50,17 @@ def test_sft_term_learns_from_better_than_average_responses_only():
 @pytest.mark.parametrize(
     ("settings_", "message"),
     [
-        ({"policy_loss": "gsp"}, "unknown policy_loss 'gsp': did you mean 'gspo'"),
-        ({"loss_agg_mode": "mean"}, "unknown loss_agg_mode 'mean'.*token-mean, seq-mean"),
-        ({"kl_type": "k4"}, "unknown kl_type 'k4'"),
-        ({"clip_low": 1.5}, "clip_low is 1.5, but must be between 0 and 1"),
-        ({"clip_high": -0.1}, "clip_high"),
+        ({"policy_loss": "gsp"}, r"policy_loss is 'gsp'; give one of .*did you mean 'gspo'"),
+        ({"loss_agg_mode": "mean"}, "loss_agg_mode is 'mean'; give one of token-mean, seq-mean"),
+        ({"kl_type": "k4"}, "kl_type is 'k4'"),
+        ({"clip_range_ratio_low": 1.5}, "clip_range_ratio_low is 1.5; it must be above 0 and at most 1"),
+        ({"clip_range_ratio_high": -0.1}, "clip_range_ratio_high"),
         ({"clip_range_score": 0.0}, "clip_range_score"),
-        ({"dual_clip": 0.9}, "dual_clip is 0.9, but must be above 1"),
-        ({"policy_loss": "gspo", "dual_clip": 3.0}, "which has no dual clip"),
-        ({"log_ratio_clamp": 0.0}, "log_ratio_clamp"),
+        ({"dual_clip_ratio": 0.9}, "dual_clip_ratio is 0.9; it must be above 1"),
+        ({"policy_loss": "gspo", "dual_clip_ratio": 3.0}, "dual_clip_ratio has no meaning for the gspo loss"),
     ],
 )
 def test_settings_out_of_range_are_one_clear_sentence(settings_, message):
     with pytest.raises(UserError, match=message) as caught:
-        PolicyLossConfig(**settings_)
+        policy_loss_config(**settings_)
     assert "\n" not in str(caught.value)

@@ -14,6 +14,7 @@ from support.dumped_run import NORMALISED, config_of, write_run
 from support.rl_processes import TinyWorld, entry_command, rollouts_of, run, two_ranks
 from support.rolled import rolled_group
 
+from grrm.algorithms.advantages import ADVANTAGE_RULES
 from grrm.cli import grrm
 from grrm.errors import UserError
 from grrm.inference.judge_sources import Process, open_mixture
@@ -22,7 +23,6 @@ from grrm.judges.sources import read_sources
 from grrm.judges.text_metric import TextMetricJudge
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.gates import read_gates
-from grrm.rl.advantages import ADVANTAGE_RULES
 from grrm.rl.experience import advantage_inputs
 from grrm.rl.experience_maker import Experience
 from grrm.rl.records import group_records

@@ -8,7 +8,9 @@ import numpy as np
 import paddle
 import pytest
 
-from grrm.rl.losses import LossInputs, PolicyLossConfig, count_denominators, merge_metrics, policy_objective
+from grrm.algorithms.policy_losses import LossInputs
+from grrm.config.derive_objective import policy_loss_config
+from grrm.rl.losses import count_denominators, merge_metrics, policy_objective
 from grrm.rl.losses.rollout_correction import rollout_correction
 
 LN = np.log
@@ -33,7 +35,7 @@ def inputs(ratios, mask=None, advantages=1.0):
 
 def correct(given, **config):
     denominators = count_denominators(given.mask_RT.numpy(), given.advantages_RT.numpy())
-    weights_RT, metrics = rollout_correction(given.masked(), PolicyLossConfig(**config), denominators)
+    weights_RT, metrics = rollout_correction(given.masked(), policy_loss_config(**config), denominators)
     return weights_RT.numpy(), {name: float(value) for name, value in metrics.items()}
 
 
@@ -61,7 +63,7 @@ def test_sequence_weights_are_the_product_of_a_responses_ratios():
 def test_an_engine_that_agrees_changes_nothing(kind):
     given = inputs(np.ones((2, 3)))
     assert (correct(given, rollout_is=kind)[0] == 1.0).all()
-    corrected, plain = (policy_objective(given, PolicyLossConfig(rollout_is=one)) for one in (kind, "none"))
+    corrected, plain = (policy_objective(given, policy_loss_config(rollout_is=one)) for one in (kind, "none"))
     assert float(corrected.loss) == float(plain.loss)
 
 
@@ -103,7 +105,7 @@ def test_sequence_weights_turn_what_one_policy_draws_into_the_mean_of_another():
 def test_the_policy_loss_is_weighted_and_no_other_term():
     """Advantage 1 and ratio 1: pg = -mean(w), and its gradient is -w / tokens."""
     given = inputs([[4.0, 0.25]])
-    config = PolicyLossConfig(rollout_is="token", rollout_is_cap=2.0, sft_coeff=0.5)
+    config = policy_loss_config(rollout_is="token", rollout_is_cap=2.0, sft_coeff=0.5)
     output = policy_objective(given, config)
     output.loss.backward()
     sft = 1.5  # -mean(A log p)
@@ -117,7 +119,7 @@ def test_weights_and_metrics_of_micro_batches_add_up(kind):
         np.exp(np.random.default_rng(3).normal(size=(4, 3))),
         np.array([[1, 1, 1], [1, 0, 0], [0, 0, 0], [1, 1, 0]]),
     )
-    config = PolicyLossConfig(rollout_is=kind, rollout_is_cap=1.5)
+    config = policy_loss_config(rollout_is=kind, rollout_is_cap=1.5)
     whole = policy_objective(inputs(ratios, mask), config)
     denominators = count_denominators(mask, np.ones_like(ratios))
     parts = [policy_objective(inputs(ratios[i : i + 1], mask[i : i + 1]), config, denominators) for i in range(4)]
@@ -128,4 +130,4 @@ def test_weights_and_metrics_of_micro_batches_add_up(kind):
 def test_weights_without_the_engines_log_probabilities_are_refused():
     one = paddle.zeros([1, 2])
     with pytest.raises(ValueError, match="engine_logprobs_RT is missing"):
-        policy_objective(LossInputs(one, one, one, paddle.ones([1, 2])), PolicyLossConfig(rollout_is="token"))
+        policy_objective(LossInputs(one, one, one, paddle.ones([1, 2])), policy_loss_config(rollout_is="token"))

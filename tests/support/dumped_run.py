@@ -9,13 +9,13 @@ import numpy as np
 from support.rl_processes import CONFIGS
 from support.rolled import rolled_group
 
+from grrm.algorithms.advantages import ADVANTAGE_RULES, RunningMoments, batch_advantages
 from grrm.config import RLConfig
 from grrm.config.checks import Launch
 from grrm.config.load import prepare
 from grrm.judges.interface import Judge
 from grrm.judges.text_metric import TextMetricJudge
 from grrm.rewards.failure_policy import FailurePolicy
-from grrm.rl.advantages import ADVANTAGE_RULES, RunningMoments, batch_advantages
 from grrm.rl.experience import advantage_inputs
 from grrm.rl.experience_maker import Experience
 from grrm.rl.records import aborted_records, group_records

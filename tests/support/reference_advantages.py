@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grrm.rl.advantages.interface import FloatArray, spread_over_tokens
-from grrm.rl.advantages.moments import group_moments
+from grrm.algorithms.advantages.interface import FloatArray, spread_over_tokens
+from grrm.algorithms.advantages.moments import group_moments
 
 
 def grpo_with_raw_singletons(

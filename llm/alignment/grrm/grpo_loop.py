@@ -24,6 +24,8 @@ configure_process()  # settings that paddle reads when it is imported
 
 import paddle
 
+from grrm.algorithms.advantages import ADVANTAGE_RULES
+from grrm.config.derive_objective import policy_loss_config
 from grrm.data.dataset import PromptDataset
 from grrm.engine.api import SamplingParams
 from grrm.engine.paddle.engine import PaddleEngine
@@ -36,10 +38,9 @@ from grrm.models.policy import load_policy
 from grrm.models.tokenizer import encoder, load_tokenizer, response_decoder, stop_tokens
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.shaping import ShapingConfig
-from grrm.rl.advantages import ADVANTAGE_RULES
 from grrm.rl.batch import BatchObjective, make_batch
 from grrm.rl.experience import Row, advantage_inputs, mean_reward, pad_right, training_rows
-from grrm.rl.losses import PolicyLossConfig, count_denominators
+from grrm.rl.losses import count_denominators
 from grrm.rl.reward_stage import RewardStage
 from grrm.rl.rollout import RolledGroup, RolloutWorker
 from grrm.training.trainer_log import quiet_paddlenlp
@@ -105,7 +106,7 @@ def train_on(policy: Any, pad_id: int, rows: Sequence[Row]) -> float:
         # Samples of a prompt share one copy of it in a packed row; the policy returns hidden states, not a loss.
         batch = make_batch(rows[start : start + MICRO_BATCH], pad_id, pack_tokens=4096)
         hidden_NH = policy(**batch.tokens.model_inputs()).hidden_NH
-        objective = BatchObjective(batch, PolicyLossConfig(), denominators)
+        objective = BatchObjective(batch, policy_loss_config(), denominators)
         loss = chunked_loss(hidden_NH, policy.lm_head, batch.tokens, objective)
         loss.backward()
         total += float(loss)

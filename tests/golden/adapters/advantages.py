@@ -12,9 +12,9 @@ from support.reference_advantages import (
     round_to_bfloat16,
 )
 
-from grrm.rl.advantages import AdvantageInputs, RunningMoments, grpo, normalize_advantages
-from grrm.rl.advantages.moments import whiten
-from grrm.rl.advantages.reinforce_plus_plus import add_final_score, discounted_returns
+from grrm.algorithms.advantages import AdvantageInputs, RunningMoments, grpo, grpo_no_std, normalize_advantages
+from grrm.algorithms.advantages.moments import whiten
+from grrm.algorithms.advantages.reinforce_plus_plus import add_final_score, discounted_returns
 
 
 def _arrays(row: dict[str, Any], *names: str) -> list[Any]:
@@ -28,7 +28,8 @@ def _group_ids(row: dict[str, Any]) -> Any:
 def _grpo_fixed(row: dict[str, Any]) -> Any:
     rewards_R, mask_RT = _arrays(row, "rewards", "mask")
     inputs = AdvantageInputs(rewards_R, _group_ids(row), mask_RT)
-    return grpo(inputs, normalize_by_std=row.get("norm_by_std", True), epsilon=row["epsilon"]).tolist()
+    by_std = row.get("norm_by_std", True)
+    return (grpo.function(inputs, epsilon=row["epsilon"]) if by_std else grpo_no_std(inputs)).tolist()
 
 
 def _grpo_compat(row: dict[str, Any]) -> Any:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import paddle
 
+from grrm.algorithms.policy_losses import LossInputs
+from grrm.config.derive_objective import policy_loss_config
 from grrm.rl.losses import (
-    LossInputs,
-    PolicyLossConfig,
     aggregate,
     kl_penalty,
     policy_objective,
@@ -38,13 +38,13 @@ def _objective(row: dict[str, Any], names: tuple[str, str], metrics: dict[str, s
     inputs = LossInputs(
         logprobs_RT, _tensor(row[names[1]]), _tensor(row["advantages"]), _tensor(row["mask"]), ref_logprobs_RT=ref_RT
     )
-    output = policy_objective(inputs, PolicyLossConfig(**settings))
+    output = policy_objective(inputs, policy_loss_config(**settings))
     result = {"loss": float(output.loss), f"grad_{names[0]}": _gradient(output.loss, logprobs_RT)}
     return result | {name: float(output.metrics[ours]) for name, ours in metrics.items()}
 
 
 def _verl_objective(row: dict[str, Any], metrics: dict[str, str], **settings: Any) -> dict[str, Any]:
-    clips = {"clip_low": row["clip_ratio_low"], "clip_high": row["clip_ratio_high"]}
+    clips = {"clip_range_ratio_low": row["clip_ratio_low"], "clip_range_ratio_high": row["clip_ratio_high"]}
     return _objective(row, ("log_prob", "old_log_prob"), metrics, **clips, **settings)
 
 
@@ -58,7 +58,7 @@ def _gspo_loss(row: dict[str, Any]) -> dict[str, Any]:
 
 def _ppo_loss(row: dict[str, Any]) -> dict[str, Any]:
     metrics = {name: name for name in ("pg_clipfrac", "ppo_kl", "pg_clipfrac_lower")}
-    return _verl_objective(row, metrics, dual_clip=row["clip_ratio_c"], loss_agg_mode=row["mode"])
+    return _verl_objective(row, metrics, dual_clip_ratio=row["clip_ratio_c"], loss_agg_mode=row["mode"])
 
 
 def _actor_total_loss(row: dict[str, Any]) -> dict[str, Any]:
@@ -74,8 +74,8 @@ def _actor_total_loss(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _paddlenlp_actor_loss(row: dict[str, Any]) -> dict[str, Any]:
-    clips = {"clip_low": row["clip_low"], "clip_high": row["clip_high"]}
-    return _objective(row, ("log_probs", "old_log_probs"), {}, **clips, log_ratio_clamp=None)
+    clips = {"clip_range_ratio_low": row["clip_low"], "clip_range_ratio_high": row["clip_high"]}
+    return _objective(row, ("log_probs", "old_log_probs"), {}, **clips)
 
 
 def _sft_loss(row: dict[str, Any]) -> dict[str, Any]:

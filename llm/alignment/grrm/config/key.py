@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
@@ -71,7 +71,10 @@ def refused(reason: str, *off: Any) -> Support:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key as a stage knows it. `low` and `high` bound numbers, `also` are further values outside the bounds."""
+    """One key as a stage knows it. `low` and `high` bound numbers, `also` are further values outside the bounds.
+
+    `choices` are the names of a registry, read anew each time, so that what is registered later is a choice too.
+    """
 
     name: str
     hint: Any
@@ -88,6 +91,13 @@ class Key:
     aliases: tuple[str, ...] = ()
     names: Names = ""
     required: str = ""
+    choices: Collection[str] = ()
+
+    @property
+    def accepts(self) -> Any:
+        """The type of a value: the declared one, or one of the choices."""
+        one_of: Any = Literal
+        return one_of[tuple(self.choices)] if self.choices else self.hint
 
     @property
     def is_open(self) -> bool:
@@ -109,7 +119,7 @@ class Key:
         Empty text is null where that is the default, as in PaddleNLP's own files.
         """
         is_empty = self.default is None and isinstance(value, str) and not value.strip()
-        return None if is_empty or (self.is_open and is_null(value)) else convert(name, value, self.hint)
+        return None if is_empty or (self.is_open and is_null(value)) else convert(name, value, self.accepts)
 
     def check_range(self, value: Any) -> None:
         """Raises UserError for a number out of range."""
@@ -141,7 +151,7 @@ class Key:
         """Type, range and unit in a few words."""
         low = "" if self.low is None else f"{'≥' if self.low_included else '>'} {_number(self.low)}"
         high = "" if self.high is None else f"≤ {_number(self.high)}"
-        words = describe(self.hint).removeprefix("a ").removeprefix("one of ")
+        words = describe(self.accepts).removeprefix("a ").removeprefix("one of ")
         also = ", or ".join(["", *(f"{value:g}" for value in self.also)])
         bounds = ", ".join(part for part in (low, high) if part)
         return " ".join(part for part in (words, f"{bounds}{also}", f"({self.unit})" if self.unit else "") if part)
@@ -186,13 +196,14 @@ def key(
     aliases: tuple[str, ...] = (),
     names: Names = "",
     required: str = "",
+    choices: Collection[str] = (),
 ) -> Any:
     """The declaration of one key, to be assigned to its annotation in a `Section`.
 
     `default` None with a type that has no None is a value that is derived from other keys, or must be given: then
     `required` says what to give. `means` says what the default stands for, `also` lists numbers outside the range that
     mean something, `aliases` are older names. `names` says what must be on the machine that trains: a file, or a model
-    folder unless the model is on a hub.
+    folder unless the model is on a hub. `choices` are the names that a text may be.
     """
     facts = {
         "support": by,
@@ -205,6 +216,7 @@ def key(
         "aliases": aliases,
         "names": names,
         "required": required,
+        "choices": choices,
     }
     extra: Any = {"facts": facts}
     if isinstance(default, (list, dict)):

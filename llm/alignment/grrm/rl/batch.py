@@ -10,10 +10,12 @@ import numpy as np
 import paddle
 from numpy.typing import NDArray
 
+from grrm.algorithms.policy_losses import LossInputs
+from grrm.config.keys.objective import PolicyLossConfig
 from grrm.models.packing import PackedTokens, lay_out
 from grrm.models.token_scores import TokenScores
 from grrm.rl.experience import Row, pad_right
-from grrm.rl.losses import Denominators, LossInputs, PolicyLossConfig, merge_metrics, policy_objective
+from grrm.rl.losses import Denominators, merge_metrics, policy_objective
 from grrm.rl.metrics import Gap, logprob_gap, merge_gaps
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grrm.rl.advantages.interface import AdvantageInputs
+from grrm.algorithms.advantages.interface import AdvantageInputs
 from grrm.rl.rollout import RolledGroup
 
 

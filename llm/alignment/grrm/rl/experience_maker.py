@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from grrm.algorithms.advantages.interface import AdvantageRule, FloatArray
+from grrm.algorithms.advantages.moments import RunningMoments, batch_advantages
 from grrm.config import RLConfig
 from grrm.config.batch_plan import BatchPlan
 from grrm.data.dataset import PromptItem
@@ -18,8 +20,6 @@ from grrm.parallel.data_ranks import DataRanks, assign_groups
 from grrm.rewards.client import RewardServerError
 from grrm.rewards.failure_policy import FailureBudget, RewardFailure, count_statuses
 from grrm.rewards.group_filter import informative_groups
-from grrm.rl.advantages.interface import AdvantageInputs, FloatArray
-from grrm.rl.advantages.moments import RunningMoments, batch_advantages
 from grrm.rl.experience import Row, advantage_inputs, pad_right, training_rows
 from grrm.rl.losses.aggregation import Denominators, count_denominators
 from grrm.rl.micro_batches import micro_batches_of, pack_tokens
@@ -63,7 +63,7 @@ class ExperienceMaker:
     prompts: Sequence[PromptItem]
     worker: RolloutWorker
     rewarder: Rewarder
-    advantage_rule: Callable[[AdvantageInputs], FloatArray]
+    advantage_rule: AdvantageRule
     score_tokens: Callable[[Sequence[RolledGroup]], None]
     plan: BatchPlan
     config: RLConfig

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from grrm.algorithms.advantages import ADVANTAGE_RULES, RunningMoments, batch_advantages
 from grrm.config import RLConfig
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
@@ -21,7 +22,6 @@ from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.mixing import mix
 from grrm.rewards.rule_rewards import rule_reward_function
 from grrm.rewards.shaping import ShapedRewards, shape_rewards
-from grrm.rl.advantages import ADVANTAGE_RULES, RunningMoments, batch_advantages
 from grrm.rl.experience import advantage_inputs, row_advantages
 from grrm.rl.reward_stage import RuleRewardStage, shaping_config
 from grrm.rl.rollout import RolledGroup

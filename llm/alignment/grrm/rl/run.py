@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from grrm.algorithms.advantages import ADVANTAGE_RULES, RunningMoments
 from grrm.config import RLConfig
 from grrm.config.batch_plan import BatchPlan, batch_plan, repeated_prompts
 from grrm.config.evaluation_checks import TEXT_METRICS, best_metric
@@ -28,10 +29,8 @@ from grrm.parallel.gloo import support_gloo
 from grrm.parallel.lifeline import watch_peers
 from grrm.rewards.failure_policy import FailureBudget, FailurePolicy
 from grrm.rewards.rule_rewards import rule_reward_function
-from grrm.rl.advantages import ADVANTAGE_RULES, RunningMoments
 from grrm.rl.experience_maker import ExperienceMaker
 from grrm.rl.held_out import Decoding, HeldOut, StopWhenNoBetter
-from grrm.rl.losses.config import PolicyLossConfig
 from grrm.rl.micro_batches import pack_tokens
 from grrm.rl.reward_sources import await_judges, await_reward_server, build_rewarder, check_routed, judges_by_phase
 from grrm.rl.reward_stage import shaping_config
@@ -115,7 +114,6 @@ def train(config: RLConfig) -> None:
         config=config,
         maker=maker,
         plan=plan,
-        loss_config=PolicyLossConfig.of(config),
         record=record,
         tokenizer=tokenizer,
         held_out=held_out,

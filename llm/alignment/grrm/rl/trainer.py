@@ -25,7 +25,6 @@ from grrm.rl.batch import BatchObjective, make_batch
 from grrm.rl.experience import Row
 from grrm.rl.experience_maker import Experience, ExperienceMaker
 from grrm.rl.held_out import EvaluateFirst, HeldOut, StopWhenNoBetter
-from grrm.rl.losses.config import PolicyLossConfig
 from grrm.rl.metrics import StepMetrics, rollout_metrics
 from grrm.rl.micro_batches import pack_tokens
 from grrm.rl.records import aborted_records, group_records
@@ -76,7 +75,6 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
         config: RLConfig,
         maker: ExperienceMaker,
         plan: BatchPlan,
-        loss_config: PolicyLossConfig,
         record: RunRecord,
         tokenizer: Any,
         held_out: HeldOut | None = None,
@@ -85,7 +83,7 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
         callbacks = [LogLastStep(), *([] if stopper is None else [stopper])]
         super().__init__(model=model, args=args, train_dataset=maker.prompts, tokenizer=tokenizer, callbacks=callbacks)
         self.config, self.min_learning_rate = config, config.min_learning_rate
-        self.maker, self.plan, self.loss_config, self.record = maker, plan, loss_config, record
+        self.maker, self.plan, self.record = maker, plan, record
         maker.score_tokens = self._cast_as_the_loss(maker.score_tokens)
         self.held_out, self.stopper = held_out, stopper
         self.pad_id = tokenizer.pad_token_id
@@ -164,14 +162,14 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
         normalised by counts over all micro-batches and ranks; the factor undoes both means.
         """
         batch = inputs["batch"]
-        objective = BatchObjective(batch, self.loss_config, inputs["denominators"])
+        objective = BatchObjective(batch, self.config, inputs["denominators"])
         loss = chunked_loss(
             model(**batch.tokens.model_inputs()).hidden_NH,
             self.model.lm_head,
             batch.tokens,
             objective,
             temperature=self.config.temperature,
-            entropy_gradient=self.loss_config.entropy_coeff != 0,
+            entropy_gradient=self.config.entropy_coeff != 0,
         )
         self.step_metrics.add(*objective.metrics())
         loss = loss * (self.plan.micro_batches_per_update * self.maker.ranks.size)

@@ -4,37 +4,24 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from grrm.algorithms import ALGORITHMS
+from grrm.algorithms.advantages import ADVANTAGE_RULES
+from grrm.algorithms.policy_losses import POLICY_LOSSES
+from grrm.algorithms.policy_losses.interface import Aggregation
 from grrm.config.key import Section, key, refused
 
-Algorithm = Literal["grpo", "gspo", "dr_grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "ppo"]
-AdvantageRule = Literal[
-    "grpo", "grpo_no_std", "dr_grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline"
-]  # fmt: skip
 KlType = Literal["k1", "abs", "k2", "k3", "k1+", "abs+", "k3+", "kl", "mse", "low_var_kl", "low_var_kl+"]
-Aggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 
 _CRITIC = refused("there is no critic; remove the key, or use rl_algorithm grpo or reinforce_plus_plus")
 
 
-class ObjectiveConfig(Section):
-    """Algorithm, advantages and policy loss."""
+class PolicyLossConfig(Section):
+    """What `grrm.rl.losses.policy_objective` computes. Outside an argument file make it with `policy_loss_config`."""
 
-    title: ClassVar[str] = "Objective"
+    title: ClassVar[str] = "Policy loss"
 
-    rl_algorithm: Algorithm = key("grpo", "selects an advantage rule, a policy loss and their defaults")
-    advantage_rule: AdvantageRule = key(None, "how advantages are computed from rewards", means="from rl_algorithm")
-    norm_adv_by_std: bool = key(
-        None, "divide grpo's advantages by the group's standard deviation; false is grpo_no_std", means="from the rule"
-    )
-    normalize_reward: bool = key(
-        None, "divide rewards by their running standard deviation; reinforce_plus_plus only", means="false"
-    )
-    normalize_advantage: bool = key(
-        None, "normalise advantages over the batch; reinforce_plus_plus only", means="false"
-    )
-    gamma: float = key(1.0, "discount per token, reinforce_plus_plus only", gt=0, le=1)
-    policy_loss: Literal["token_clip", "gspo"] = key(
-        None, "clip the ratio per token, or per response (gspo)", means="from rl_algorithm"
+    policy_loss: str = key(
+        None, "the loss of a token, see the table of policy losses", means="from rl_algorithm", choices=POLICY_LOSSES
     )
     loss_agg_mode: Aggregation = key(None, "how token losses are aggregated over a batch", means="what the paper says")
     pg_loss_coeff: float = key(1.0, "weight of the policy loss", ge=0, le=10**6)
@@ -44,18 +31,13 @@ class ObjectiveConfig(Section):
     dual_clip_ratio: float | None = key(
         None, "bound on the ratio where the advantage is negative, e.g. 3", gt=1, le=10**6
     )
-    clip_range_score: float = key(10.0, "rewards are clipped to plus and minus this", gt=0, le=10**6)
-    kl_coeff: float = key(
-        None,
-        "weight of the KL to the reference policy in the reward",
-        means="0.02 for reinforce_plus_plus, else 0",
-        ge=0,
-        le=10**6,
+    clip_range_score: float = key(
+        10.0, "rewards, and the KL estimate k3 of a token in nats, are clipped to plus and minus this", gt=0, le=10**6
     )
     kl_loss_coeff: float = key(
         None,
         "weight of the KL to the reference policy as a loss",
-        means="0 for reinforce_plus_plus, else 0.001",
+        means="0 with use_kl_in_reward, else 0.001",
         ge=0,
         le=10**6,
     )
@@ -64,16 +46,50 @@ class ObjectiveConfig(Section):
     sft_coeff: float = key(
         0.0, "weight of the advantage-weighted likelihood of better-than-average samples", ge=0, le=10**6
     )
-    ptx_coeff: float = key(
-        0.0,
-        "weight of a pre-training loss",
-        by=refused("there is no pre-training loss; sft_coeff is the likelihood term of the GRRM recipe"),
-    )
     rollout_is: Literal["auto", "none", "token", "sequence"] = key(
         "auto",
         "importance weights for the mismatch of engine and trainer; auto: token with int8, servers or rollout_ahead",
     )
     rollout_is_cap: float = key(2.0, "cap of these weights", ge=1, le=10**6)
+
+
+class ObjectiveConfig(PolicyLossConfig):
+    """Algorithm, advantages, and what the losses of PaddleNLP have beside the policy loss."""
+
+    title: ClassVar[str] = "Objective"
+
+    rl_algorithm: str = key(
+        "grpo", "selects an advantage rule, a policy loss and their defaults", choices=(*ALGORITHMS, "ppo")
+    )
+    advantage_rule: str = key(
+        None,
+        "how advantages are computed from rewards, see the table of rules",
+        means="from rl_algorithm",
+        choices=ADVANTAGE_RULES,
+    )
+    norm_adv_by_std: bool = key(
+        None,
+        "divide advantages by the group's standard deviation; false turns grpo to grpo_no_std",
+        means="from the rule",
+    )
+    normalize_reward: bool = key(
+        None, "divide rewards by their running standard deviation; rules without group only", means="false"
+    )
+    normalize_advantage: bool = key(
+        None, "normalise advantages over the batch; rules without group only", means="false"
+    )
+    gamma: float = key(1.0, "discount per token; rules with returns per token only", gt=0, le=1)
+    use_kl_in_reward: bool = key(
+        None, "lower the reward of each token by the KL to the reference policy", means="from the rule"
+    )
+    kl_coeff: float = key(
+        None, "weight of the KL in the reward", means="0.02 with use_kl_in_reward, else 0", ge=0, le=10**6
+    )
+    ptx_coeff: float = key(
+        0.0,
+        "weight of a pre-training loss",
+        by=refused("there is no pre-training loss; sft_coeff is the likelihood term of the GRRM recipe"),
+    )
     use_fp32_compute: bool = key(
         True,
         "compute losses in float32",

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import paddle
 
-from .interface import keep
+from grrm.algorithms.policy_losses.interface import keep
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import paddle
 
-from .config import KL_ALIASES, KL_TYPES
+from grrm.config.keys.objective import KlType
+
+KL_TYPES: tuple[str, ...] = get_args(KlType)
+ALIASES = {"kl": "k1", "mse": "k2", "low_var_kl": "k3"}
 
 MAX_LOG_RATIO = 20.0
 
@@ -25,7 +30,7 @@ def kl_penalty(
     if kind not in KL_TYPES:
         raise ValueError(f"unknown KL estimator {kind!r}")
     base = kind.removesuffix("+")
-    base = KL_ALIASES.get(base, base)
+    base = ALIASES.get(base, base)
     value_RT = _estimate(logprobs_RT, ref_logprobs_RT, base, clip_range)
     if not kind.endswith("+"):
         return value_RT

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
 import paddle
 
+from grrm.algorithms.policy_losses import POLICY_LOSSES, LossInputs
+from grrm.config.keys.objective import PolicyLossConfig
+
 from .aggregation import Denominators, aggregate, count_denominators
-from .clipping import ratio_metrics
-from .config import PolicyLossConfig
-from .gspo import gspo
-from .interface import LossInputs, LossOutput, TokenLoss
+from .interface import LossOutput, ratio_metrics
 from .kl import kl_penalty
 from .rollout_correction import rollout_correction
 from .sft import positive_advantage_nll
-from .token_clip import token_clip
-
-PolicyLoss = Callable[[LossInputs, PolicyLossConfig], TokenLoss]
-POLICY_LOSSES: dict[str, PolicyLoss] = {"token_clip": token_clip, "gspo": gspo}
 
 
 def policy_objective(
@@ -39,13 +35,15 @@ def policy_objective(
     if denominators is None:
         denominators = count_denominators(inputs.mask_RT.numpy(), inputs.advantages_RT.numpy())
     inputs = inputs.masked()
-    policy = POLICY_LOSSES[config.policy_loss](inputs, config)
+    policy_loss = POLICY_LOSSES[config.policy_loss]
+    policy = policy_loss(inputs, config)
     metrics = ratio_metrics(policy, inputs, denominators)
     if config.rollout_is != "none":
         weights_RT, found = rollout_correction(inputs, config, denominators)
         policy = replace(policy, loss_RT=policy.loss_RT * weights_RT)
         metrics.update(found)
-    pg_loss = aggregate(policy.loss_RT, inputs.mask_RT, config.policy_agg_mode, denominators.of(config.policy_agg_mode))
+    mode = policy_loss.aggregation or config.loss_agg_mode
+    pg_loss = aggregate(policy.loss_RT, inputs.mask_RT, mode, denominators.of(mode))
     loss = config.pg_loss_coeff * pg_loss
     metrics["pg_loss"] = pg_loss.detach()
     for term in _terms(inputs, config, denominators):

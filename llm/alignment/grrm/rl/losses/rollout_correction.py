@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import paddle
 
+from grrm.algorithms.policy_losses import LossInputs
+from grrm.config.keys.objective import PolicyLossConfig
+
 from .aggregation import Denominators, aggregate
-from .config import PolicyLossConfig
-from .interface import LossInputs
 
 MAX_LOG_RATIO = 20.0
 

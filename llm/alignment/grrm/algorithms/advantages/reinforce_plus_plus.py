@@ -7,10 +7,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grrm.rl.advantages.interface import AdvantageInputs, FloatArray
-from grrm.rl.advantages.moments import whiten_or_zero
+from grrm.algorithms.advantages.interface import AdvantageInputs, FloatArray, advantage_rule
+from grrm.algorithms.advantages.moments import whiten_or_zero
+from grrm.rewards.failure_policy import FailureAction
 
 
+@advantage_rule(
+    compares_with_group=False,
+    divides_by="batch_std",
+    per_token=True,
+    kl_in_reward=True,
+    single_candidate=FailureAction.MASK,
+)
 def reinforce_plus_plus(inputs: AdvantageInputs) -> FloatArray:
     """Return REINFORCE++ advantages [R, T].
 

@@ -1,13 +1,15 @@
-"""Input of an advantage rule, and the steps that all rules share."""
+"""An advantage rule with its traits, its input, and the steps that all rules share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from grrm.rewards.failure_policy import FailureAction
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -23,7 +25,7 @@ class AdvantageInputs:
     kl_RT: log-probability of each token under the policy minus that under the reference, in nats, or None.
         What stands on padding is not read.
     kl_coeff: every token's reward is lowered by ``kl_coeff * kl``; 0 leaves the KL out of the reward.
-    gamma: discount per token; only rules that build returns token by token accept another value than 1.
+    gamma: discount per token; only rules with the trait `per_token` accept another value than 1.
     clip_range_score: rewards are clipped to plus or minus this before anything else; None leaves them alone.
 
     Raises ValueError if shapes disagree, a reward is infinite, or ``kl_coeff`` is set without a finite KL.
@@ -79,7 +81,52 @@ class AdvantageInputs:
         return np.where(valid_RT, -self.kl_coeff * np.asarray(self.kl_RT, dtype=np.float64), 0.0)
 
 
-AdvantageRule = Callable[[AdvantageInputs], FloatArray]
+@dataclass(frozen=True, eq=False)
+class AdvantageRule:
+    """An advantage rule and its traits, from which the configuration derives what it accepts and defaults to.
+
+    function: from the judged batch to advantages [R, T].
+    compares_with_group: a response is measured against the other samples of its prompt: `rollout_n` is at least 2, and
+        rewards and advantages are not normalised otherwise as well (`normalize_reward`, `normalize_advantage`).
+    divides_by: what scales the advantages: the standard deviation of the group or of the batch, or nothing.
+    without_std: the rule that `norm_adv_by_std: false` asks for in place of one that divides by the group's.
+    per_token: returns are built token by token, so `gamma` takes effect.
+    kl_in_reward: the KL to the reference is by default a penalty inside the reward and not a loss.
+    single_candidate: what becomes by default of a group with one distinct translation (key `failure_policy`).
+    needs_critic: the rule reads values of a critic.
+    """
+
+    function: Callable[[AdvantageInputs], FloatArray]
+    compares_with_group: bool = True
+    divides_by: Literal["nothing", "group_std", "batch_std"] = "nothing"
+    without_std: str | None = None
+    per_token: bool = False
+    kl_in_reward: bool = False
+    single_candidate: FailureAction = FailureAction.CONTRAST
+    needs_critic: bool = False
+
+    def __call__(self, inputs: AdvantageInputs) -> FloatArray:
+        """Return the advantages [R, T] of a batch."""
+        return self.function(inputs)
+
+
+ADVANTAGE_RULES: dict[str, AdvantageRule] = {}
+
+
+def advantage_rule(**traits: Any) -> Callable[[Callable[[AdvantageInputs], FloatArray]], AdvantageRule]:
+    """Register the decorated function under its name, with those `AdvantageRule` traits that are not the defaults.
+
+    Raises ValueError for a name that is taken.
+    """
+
+    def register(function: Callable[[AdvantageInputs], FloatArray]) -> AdvantageRule:
+        name = function.__name__
+        if name in ADVANTAGE_RULES:
+            raise ValueError(f"there is an advantage rule {name!r} already")
+        ADVANTAGE_RULES[name] = AdvantageRule(function, **traits)
+        return ADVANTAGE_RULES[name]
+
+    return register
 
 
 def sequence_scores(inputs: AdvantageInputs) -> FloatArray:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from grrm.rl.advantages.interface import AdvantageInputs, FloatArray, sequence_scores, spread_over_tokens
-from grrm.rl.advantages.moments import group_moments
+from grrm.algorithms.advantages.interface import (
+    AdvantageInputs,
+    FloatArray,
+    advantage_rule,
+    sequence_scores,
+    spread_over_tokens,
+)
+from grrm.algorithms.advantages.moments import group_moments
 
 
+@advantage_rule()
 def rloo(inputs: AdvantageInputs) -> FloatArray:
     """Return RLOO advantages [R, T]: the baseline of a response is the mean of the *other* members of its group.
 

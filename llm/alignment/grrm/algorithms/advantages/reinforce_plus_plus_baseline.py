@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from grrm.rl.advantages.interface import AdvantageInputs, FloatArray, sequence_scores, spread_over_tokens
-from grrm.rl.advantages.moments import group_moments, whiten_or_zero
+from grrm.algorithms.advantages.interface import (
+    AdvantageInputs,
+    FloatArray,
+    advantage_rule,
+    sequence_scores,
+    spread_over_tokens,
+)
+from grrm.algorithms.advantages.moments import group_moments, whiten_or_zero
+from grrm.rewards.failure_policy import FailureAction
 
 
+@advantage_rule(divides_by="batch_std", single_candidate=FailureAction.MASK)
 def reinforce_plus_plus_baseline(inputs: AdvantageInputs) -> FloatArray:
     """Return REINFORCE++-baseline advantages [R, T]: group mean as baseline, global std as scale.
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from grrm.rl.advantages.interface import AdvantageInputs, FloatArray, sequence_scores, spread_over_tokens
-from grrm.rl.advantages.moments import group_moments
+from grrm.algorithms.advantages.interface import (
+    AdvantageInputs,
+    FloatArray,
+    advantage_rule,
+    sequence_scores,
+    spread_over_tokens,
+)
+from grrm.algorithms.advantages.moments import group_moments
 
 
+@advantage_rule()
 def dr_grpo(inputs: AdvantageInputs) -> FloatArray:
     """Return Dr. GRPO advantages [R, T]: ``A_i = r_i - mean(r)`` over the group.
 

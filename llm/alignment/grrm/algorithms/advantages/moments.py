@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grrm.rl.advantages.interface import AdvantageInputs, AdvantageRule, FloatArray, sum_rows
+from grrm.algorithms.advantages.interface import AdvantageInputs, AdvantageRule, FloatArray, sum_rows
 
 
 @dataclass(frozen=True, eq=False)

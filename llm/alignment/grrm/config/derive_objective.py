@@ -1,0 +1,144 @@
+"""What follows from the algorithm: its rule, loss and their traits decide defaults, and which keys take effect."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from grrm.algorithms import ALGORITHMS
+from grrm.algorithms.advantages import ADVANTAGE_RULES
+from grrm.algorithms.policy_losses import POLICY_LOSSES
+from grrm.config.key import keys_of
+from grrm.config.keys.objective import PolicyLossConfig
+from grrm.config.problems import Problems
+from grrm.config.rl_config import RLConfig
+from grrm.gqm.groups import Status
+from grrm.rewards.failure_policy import DEFAULT_ACTIONS
+
+P = TypeVar("P", bound=PolicyLossConfig)
+
+
+def derive_objective(config: RLConfig, problems: Problems) -> RLConfig:
+    """`config` with a rule, a loss, and a value for each of their keys. Notes keys that would be ignored."""
+    for step in (_algorithm, _without_std, _rule, _failures, _normalisation, _kl):
+        config = config.model_copy(update=step(config, problems))
+    return derive_policy_loss(config, problems)
+
+
+def derive_policy_loss(config: P, problems: Problems) -> P:
+    """`config`, whose loss is known, with a value for each key of the loss. Notes keys that the loss does not read."""
+    loss = POLICY_LOSSES[config.policy_loss]
+    if config.clip_range_ratio_low is None and config.clip_range_ratio > 1:
+        problems.add(
+            f"clip_range_ratio is {config.clip_range_ratio:g}, which clip_range_ratio_low takes over and must be above "
+            "0 and at most 1; lower it or set clip_range_ratio_low."
+        )
+    for name in sorted({name for other in POLICY_LOSSES.values() for name in other.keys} - set(loss.keys)):
+        key = keys_of(type(config))[name]
+        if getattr(config, name) == key.default:
+            continue
+        if key.is_open or key.default is not None:
+            problems.notice(f"{name} has no effect with policy_loss {config.policy_loss}, which does not read it.")
+        else:  # off unless it is set, so it was meant to do something
+            problems.add(f"{name} has no meaning for the {config.policy_loss} loss; remove the key or use token_clip.")
+    derived = {key: or_else(getattr(config, key), config.clip_range_ratio) for key in _CLIPS}
+    return config.model_copy(update=derived)
+
+
+_CLIPS = ("clip_range_ratio_low", "clip_range_ratio_high")
+
+
+def policy_loss_config(**keys: Any) -> PolicyLossConfig:
+    """The settings of a policy loss outside an argument file: token_clip, without KL or weights unless `keys` say so.
+
+    Raises UserError for an unknown key, a value out of range or a key that the loss does not read.
+    """
+    problems = Problems()
+    usual = {"policy_loss": "token_clip", "loss_agg_mode": "token-mean", "kl_loss_coeff": 0.0, "rollout_is": "none"}
+    config = derive_policy_loss(PolicyLossConfig(**{**usual, **keys}), problems)
+    problems.raise_if_any("policy loss")
+    return config
+
+
+def or_else(value: Any, otherwise: Any) -> Any:
+    """`value` unless it is None."""
+    return otherwise if value is None else value
+
+
+def _algorithm(config: RLConfig, problems: Problems) -> dict[str, Any]:
+    name = config.rl_algorithm
+    if name == "ppo":
+        problems.add_key(
+            "rl_algorithm",
+            "rl_algorithm ppo is not supported because there is no critic; use grpo, gspo or reinforce_plus_plus.",
+        )
+    algorithm = ALGORITHMS.get(name, ALGORITHMS["grpo"])
+    loss = config.policy_loss or algorithm.policy_loss
+    if name in POLICY_LOSSES and loss != name:
+        problems.add(f"rl_algorithm {name} contradicts policy_loss {loss}; use rl_algorithm grpo or drop the key.")
+    aggregation = POLICY_LOSSES[loss].aggregation or algorithm.aggregation
+    return {
+        "advantage_rule": config.advantage_rule or algorithm.advantage_rule,
+        "policy_loss": loss,
+        "loss_agg_mode": config.loss_agg_mode or aggregation,
+    }
+
+
+def _without_std(config: RLConfig, problems: Problems) -> dict[str, Any]:
+    """`norm_adv_by_std` chooses between a rule and its variant without standard deviation, or says what is so."""
+    name, by_std = config.advantage_rule, config.norm_adv_by_std
+    rule = ADVANTAGE_RULES[name]
+    if by_std is False and rule.without_std is not None:
+        return {"advantage_rule": rule.without_std, "norm_adv_by_std": False}
+    divides = rule.divides_by == "group_std"
+    if by_std is not None and (by_std != divides or rule.divides_by == "batch_std"):
+        problems.add(f"norm_adv_by_std contradicts advantage_rule {name}; remove the key.")
+    return {"norm_adv_by_std": divides}
+
+
+def _rule(config: RLConfig, problems: Problems) -> dict[str, Any]:
+    rule = ADVANTAGE_RULES[config.advantage_rule]
+    if not rule.per_token and config.gamma != 1.0:
+        problems.add(
+            f"gamma {config.gamma:g} is not supported with advantage_rule {config.advantage_rule}, which has one "
+            "reward per response; remove the key or use rl_algorithm reinforce_plus_plus."
+        )
+    if rule.compares_with_group and config.rollout_n < 2:
+        problems.add(
+            f"rollout_n {config.rollout_n} leaves advantage_rule {config.advantage_rule} without other samples to "
+            "compare with; use at least 2."
+        )
+    return {}
+
+
+def _failures(config: RLConfig, problems: Problems) -> dict[str, Any]:
+    """Against the rest of its group, one translation sampled again and again is better than no translation."""
+    action = ADVANTAGE_RULES[config.advantage_rule].single_candidate
+    if action is DEFAULT_ACTIONS[Status.SINGLE_CANDIDATE]:
+        return {}
+    return {"failure_policy": {Status.SINGLE_CANDIDATE.value: action.value, **config.failure_policy}}
+
+
+def _normalisation(config: RLConfig, problems: Problems) -> dict[str, Any]:
+    """PaddleNLP forces both off for grpo."""
+    derived = {key: bool(getattr(config, key)) for key in ("normalize_reward", "normalize_advantage")}
+    if not ADVANTAGE_RULES[config.advantage_rule].compares_with_group:
+        return derived
+    for key in (key for key, is_on in derived.items() if is_on):
+        problems.notice(
+            f"{key} has no effect with advantage_rule {config.advantage_rule}, which has a normalisation of its own."
+        )
+    return dict.fromkeys(derived, False)
+
+
+def _kl(config: RLConfig, problems: Problems) -> dict[str, Any]:
+    in_reward = or_else(config.use_kl_in_reward, ADVANTAGE_RULES[config.advantage_rule].kl_in_reward)
+    if config.kl_coeff and not in_reward:
+        problems.notice(
+            f"kl_coeff has no effect with advantage_rule {config.advantage_rule}, whose rewards have no KL penalty "
+            "unless use_kl_in_reward is true; kl_loss_coeff is the weight of the KL loss."
+        )
+    return {
+        "use_kl_in_reward": in_reward,
+        "kl_coeff": or_else(config.kl_coeff, 0.02) if in_reward else 0.0,
+        "kl_loss_coeff": or_else(config.kl_loss_coeff, 0.0 if in_reward else 0.001),
+    }
