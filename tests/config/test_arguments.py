@@ -79,7 +79,8 @@ def test_algorithms_stand_for_rule_loss_and_aggregation(run, changes, rule, loss
 
 @pytest.mark.parametrize(
     "changes",
-    [{"rl_algorithm": "dr_grpo"}, {"rl_algorithm": "rloo"}, {"advantage_rule": "grpo_no_std"}],
+    [{"rl_algorithm": name} for name in ("dr_grpo", "rloo", "reinforce_plus_plus")]
+    + [{"advantage_rule": "grpo_no_std"}],
 )
 def test_asking_for_no_division_by_the_deviation_is_accepted_where_the_rule_has_none(run, changes):
     assert run({**changes, "norm_adv_by_std": False}).config.norm_adv_by_std is False
@@ -91,9 +92,44 @@ def test_only_rules_that_compare_with_the_group_contrast_a_lone_translation_with
     assert run({"rl_algorithm": "reinforce_plus_plus"}).config.failure_policy == {}
 
 
-def test_reinforce_plus_plus_has_its_kl_in_the_reward(run):
-    values = run({"rl_algorithm": "reinforce_plus_plus"}).config
-    assert (values.kl_coeff, values.kl_loss_coeff) == (0.02, 0.0)
+@pytest.mark.parametrize(
+    ("changes", "coeffs"),
+    [
+        ({}, (0.0, 0.001)),
+        ({"rl_algorithm": "reinforce_plus_plus"}, (0.02, 0.0)),
+        ({"rl_algorithm": "reinforce_plus_plus", "use_kl_in_reward": False}, (0.0, 0.001)),
+        ({"use_kl_in_reward": True}, (0.02, 0.0)),
+        ({"use_kl_in_reward": True, "kl_coeff": 0.1, "kl_loss_coeff": 0.2}, (0.1, 0.2)),
+    ],
+)
+def test_kl_is_a_loss_or_in_the_reward_as_the_rule_or_the_file_says(run, changes, coeffs):
+    values = run(changes).config
+    assert (values.kl_coeff, values.kl_loss_coeff) == coeffs
+
+
+@pytest.mark.parametrize(
+    ("changes", "notice"),
+    [
+        ({"kl_coeff": 0.1}, "kl_coeff has no effect with advantage_rule grpo"),
+        (
+            {"policy_loss": "sapo", "clip_range_ratio_high": 0.3},
+            "clip_range_ratio_high has no effect with policy_loss sapo",
+        ),
+        ({"policy_loss": "sapo", "clip_range_ratio": 0.3}, "clip_range_ratio has no effect with policy_loss sapo"),
+        (
+            {"policy_loss": "cispo", "clip_range_ratio_low": 0.3},
+            "clip_range_ratio_low has no effect with policy_loss cispo",
+        ),
+        ({"sapo_tau_pos": 2.0}, "sapo_tau_pos has no effect with policy_loss token_clip"),
+        ({"rollout_is_mode": "mask"}, "rollout_is_mode has no effect with rollout_is auto"),
+    ],
+)
+def test_what_has_no_effect_is_said(run, changes, notice):
+    assert [one.startswith(notice) for one in run(changes).config.notices] == [True]
+
+
+def test_an_upper_clip_range_alone_may_be_above_one(run):
+    assert run({"policy_loss": "cispo", "clip_range_ratio": 4.0}).config.clip_range_ratio_high == 4.0
 
 
 def test_old_names_of_paddlenlp_still_work(run):
@@ -195,7 +231,7 @@ def test_a_value_of_the_wrong_type_or_range_is_one_sentence(run, changes, messag
         ({"gamma": 0.9}, "gamma 0.9 is not supported with advantage_rule grpo"),
         ({"rl_algorithm": "rloo", "norm_adv_by_std": True}, "norm_adv_by_std contradicts advantage_rule rloo"),
         (
-            {"rl_algorithm": "reinforce_plus_plus", "norm_adv_by_std": False},
+            {"rl_algorithm": "reinforce_plus_plus", "norm_adv_by_std": True},
             "norm_adv_by_std contradicts advantage_rule reinforce_plus_plus",
         ),
         ({"rl_algorithm": "gspo", "policy_loss": "token_clip"}, "rl_algorithm gspo contradicts policy_loss token_clip"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import get_args
 
 import numpy as np
@@ -22,15 +23,16 @@ from grrm.rl.losses.kl import KL_TYPES
 
 FIELDS = ("logprobs_RT", "old_logprobs_RT", "advantages_RT", "mask_RT", "ref_logprobs_RT", "entropy_RT")
 FULL = {"sft_coeff": 0.1, "kl_loss_coeff": 0.05, "entropy_coeff": 0.02, "pg_loss_coeff": 0.9}
-TOKEN_CLIP = policy_loss_config(clip_range_ratio_low=0.2, clip_range_ratio_high=0.28, dual_clip_ratio=1.5, **FULL)
-GSPO = policy_loss_config(
-    policy_loss="gspo",
-    clip_range_ratio_low=0.1,
-    clip_range_ratio_high=0.15,
-    loss_agg_mode="seq-mean-token-mean",
-    **FULL,
-)
-configs = pytest.mark.parametrize("config", [TOKEN_CLIP, GSPO], ids=["token_clip", "gspo"])
+OPTIONS = {
+    "token_clip": {"clip_range_ratio_low": 0.2, "clip_range_ratio_high": 0.28, "dual_clip_ratio": 1.5},
+    "gspo": {"clip_range_ratio_low": 0.1, "clip_range_ratio_high": 0.15},
+    "cispo": {"clip_range_ratio_high": 0.15},
+    "gmpo": {"clip_range_ratio_low": 0.1, "clip_range_ratio_high": 0.15},
+    "sapo": {"sapo_tau_pos": 1.5, "sapo_tau_neg": 2.5},
+}
+CONFIGS = {name: policy_loss_config(policy_loss=name, **OPTIONS.get(name, {}), **FULL) for name in POLICY_LOSSES}
+configs = pytest.mark.parametrize("config", CONFIGS.values(), ids=list(CONFIGS))
+shipped = pytest.mark.parametrize("config", [CONFIGS[name] for name in OPTIONS], ids=list(OPTIONS))
 modes = pytest.mark.parametrize("mode", get_args(Aggregation))
 
 
@@ -80,33 +82,45 @@ def aggregate_by_loops(loss_RT, mask_RT, mode):
     }[mode]
 
 
-def objective_by_loops(arrays, config):
-    """The objective's formula, token by token."""
+def pg_by_loops(logp, old, adv, frozen, config):
+    """The policy loss of each token of one response; `frozen` is `logp` where the formula stops the gradient."""
+    low, high, losses = config.clip_range_ratio_low, config.clip_range_ratio_high, []
+    mean = sum(x - y for x, y in zip(logp, old, strict=True)) / max(len(logp), 1)
+    kept = [min(x - y, high) if a > 0 else max(x - y, -low) for x, y, a in zip(logp, old, adv, strict=True)]
+    for t, a in enumerate(adv):
+        ratio = math.exp(mean if config.policy_loss == "gspo" else logp[t] - old[t])
+        if config.policy_loss == "cispo":
+            losses.append(-min(math.exp(frozen[t] - old[t]), 1 + high) * a * logp[t])
+        elif config.policy_loss == "gmpo":
+            losses.append(-a * math.exp(sum(kept) / len(kept)))
+        elif config.policy_loss == "sapo":
+            tau = config.sapo_tau_pos if a > 0 else config.sapo_tau_neg
+            losses.append(-a * 4 / tau / (1 + math.exp(-tau * (ratio - 1))))
+        else:
+            loss = max(-a * ratio, -a * min(max(ratio, 1 - low), 1 + high))
+            losses.append(min(loss, -a * config.dual_clip_ratio) if config.dual_clip_ratio and a < 0 else loss)
+    return losses
+
+
+def objective_by_loops(arrays, config, base=None):
+    """The objective's formula, token by token; `base` has the log-probabilities of which no gradient is taken."""
     logp, old, adv, mask, ref, entropy = (arrays[name] for name in FIELDS)
-    pg, kl = np.zeros(logp.shape), np.zeros(logp.shape)
-    for i, t in np.ndindex(*logp.shape):
-        log_ratio = logp[i, t] - old[i, t]
-        if config.policy_loss == "gspo":
-            log_ratio = ((logp - old)[i] * mask[i]).sum() / max(mask[i].sum(), 1)
-        ratio = np.exp(log_ratio)
-        clipped = min(max(ratio, 1 - config.clip_range_ratio_low), 1 + config.clip_range_ratio_high)
-        pg[i, t] = max(-adv[i, t] * ratio, -adv[i, t] * clipped)
-        if config.dual_clip_ratio and adv[i, t] < 0:
-            pg[i, t] = min(pg[i, t], -adv[i, t] * config.dual_clip_ratio)
-        delta = ref[i, t] - logp[i, t]
-        kl[i, t] = np.exp(delta) - delta - 1
+    pg, delta = np.zeros(logp.shape), ref - logp
+    for i, n in enumerate(mask.sum(axis=1).astype(int)):
+        rows = (values[i, :n].tolist() for values in (logp, old, adv, (base or arrays)["logprobs_RT"]))
+        pg[i, :n] = pg_by_loops(*rows, config)
     mode = config.loss_agg_mode
-    pg_mode = "seq-mean-token-mean" if config.policy_loss == "gspo" else mode
+    pg_mode = POLICY_LOSSES[config.policy_loss].aggregation or mode
     sft = aggregate_by_loops(-np.maximum(adv, 0) * logp, mask * (adv > 0), mode)
     return (
         config.pg_loss_coeff * aggregate_by_loops(pg, mask, pg_mode)
         + config.sft_coeff * sft
-        + config.kl_loss_coeff * aggregate_by_loops(kl, mask, mode)
+        + config.kl_loss_coeff * aggregate_by_loops(np.exp(delta) - delta - 1, mask, mode)
         - config.entropy_coeff * aggregate_by_loops(entropy, mask, mode)
     )
 
 
-@configs
+@shipped
 @modes
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10_000), lengths=st.lists(st.integers(0, 5), min_size=1, max_size=6))
@@ -115,7 +129,7 @@ def test_objective_equals_its_formula_written_as_loops(config, mode, seed, lengt
     assert run(arrays, config)[0] == pytest.approx(objective_by_loops(arrays, config), rel=1e-9, abs=1e-12)
 
 
-@configs
+@shipped
 @modes
 def test_gradient_equals_finite_differences(config, mode):
     arrays, config = batch(3), config.model_copy(update={"loss_agg_mode": mode})
@@ -125,8 +139,22 @@ def test_gradient_equals_finite_differences(config, mode):
             moved = [{**arrays, name: arrays[name].copy()} for _ in range(2)]
             moved[0][name][index] += step
             moved[1][name][index] -= step
-            up, down = (objective_by_loops(each, config) for each in moved)
+            up, down = (objective_by_loops(each, config, arrays) for each in moved)
             assert gradient_RT[index] == pytest.approx((up - down) / (2 * step), abs=1e-7), (name, index)
+
+
+@configs
+def test_the_first_update_follows_the_policy_gradient(config):
+    """Where the policy is the one that sampled, every loss has the gradient of -A log p."""
+    arrays = batch(10)
+    arrays["logprobs_RT"] = arrays["old_logprobs_RT"]
+    alone = config.model_copy(update={"kl_loss_coeff": 0.0, "entropy_coeff": 0.0, "sft_coeff": 0.0})
+    mode, mask_RT = POLICY_LOSSES[config.policy_loss].aggregation or config.loss_agg_mode, arrays["mask_RT"]
+    lengths_R1 = np.maximum(mask_RT.sum(axis=1, keepdims=True), 1)
+    share_RT = mask_RT / lengths_R1 / 4 if mode == "seq-mean-token-mean" else mask_RT / mask_RT.sum()
+    np.testing.assert_allclose(
+        run(arrays, alone)[1][0], -alone.pg_loss_coeff * arrays["advantages_RT"] * share_RT, rtol=1e-12, atol=1e-15
+    )
 
 
 @configs

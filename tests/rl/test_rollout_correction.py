@@ -1,4 +1,4 @@
-"""Truncated importance weights: closed forms, what they correct, and that the objective uses and logs them."""
+"""Importance weights of rollouts: closed forms, what they correct, and that the objective uses and logs them."""
 
 from __future__ import annotations
 
@@ -57,6 +57,36 @@ def test_sequence_weights_are_the_product_of_a_responses_ratios():
     assert metrics == pytest.approx(
         {"rollout_is_mean": (2.5 + 0.25) / 2, "rollout_is_max": 3.0, "rollout_is_capped": 1 / 2}
     )
+
+
+RATIOS = [[2.0, 0.5, 3.0], [0.5, 0.5, 7.0], [1.5, 1.0, 1.0]]
+WITHIN = {"rollout_is_cap": 2.5, "rollout_is_floor": 0.6}
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "expected"),
+    [
+        ("token", "truncate", [[2.0, 0.6, 2.5], [0.6, 0.6, 2.5], [1.5, 1.0, 1.0]]),
+        ("token", "mask", [[2.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.5, 1.0, 1.0]]),
+        ("sequence", "truncate", [[2.5] * 3, [1.75] * 3, [1.5] * 3]),
+        ("sequence", "mask", [[0.0] * 3, [1.75] * 3, [1.5] * 3]),
+    ],
+)
+def test_weights_beyond_either_bound_are_truncated_or_masked(kind, mode, expected):
+    given = inputs(RATIOS)
+    weights_RT, metrics = correct(given, rollout_is=kind, rollout_is_mode=mode, **WITHIN)
+    np.testing.assert_allclose(weights_RT, expected, rtol=1e-12)
+    shares = {"token": (2 / 9, 3 / 9), "sequence": (1 / 3, 0.0)}[kind]
+    assert (metrics["rollout_is_capped"], metrics["rollout_is_floored"]) == pytest.approx(shares)
+    assert metrics["rollout_is_mean"] == pytest.approx(np.mean(expected))
+
+
+@pytest.mark.parametrize(("kind", "learns"), [("token", [[1, 0, 0], [0, 0, 0]]), ("sequence", [[0] * 3, [1] * 3])])
+def test_what_is_masked_has_no_policy_gradient_and_stays_in_the_denominator(kind, learns):
+    given = inputs(RATIOS[:2])
+    policy_objective(given, policy_loss_config(rollout_is=kind, rollout_is_mode="mask", **WITHIN)).loss.backward()
+    weights = np.array(RATIOS[:2]) if kind == "token" else 1.75
+    np.testing.assert_allclose(given.logprobs_RT.grad.numpy(), -weights * np.array(learns) / 6, rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["token", "sequence"])

@@ -20,6 +20,9 @@ class Algorithm(NamedTuple):
 ALGORITHMS = {
     "grpo": Algorithm("grpo", "token_clip", "token-mean"),
     "gspo": Algorithm("grpo", "gspo", "seq-mean-token-mean"),
+    "cispo": Algorithm("grpo", "cispo", "token-mean"),
+    "gmpo": Algorithm("grpo", "gmpo", "seq-mean-token-mean"),
+    "sapo": Algorithm("grpo", "sapo", "seq-mean-token-mean"),
     "dr_grpo": Algorithm("dr_grpo", "token_clip", "seq-mean-token-sum-norm"),
     "rloo": Algorithm("rloo", "token_clip", "token-mean"),
     "reinforce_plus_plus": Algorithm("reinforce_plus_plus", "token_clip", "token-mean"),

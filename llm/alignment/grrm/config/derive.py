@@ -81,10 +81,12 @@ def _lengths(config: RLConfig, problems: Problems) -> dict[str, Any]:
 
 def _correction(config: RLConfig, problems: Problems) -> dict[str, Any]:
     """Whether rollouts are corrected for being drawn otherwise than the trainer's policy would have drawn them."""
-    if config.rollout_is != "auto":
-        return {}
     is_other = config.rollout_quant_type or config.rollout_ahead or config.rollout_backend != "paddle"
-    return {"rollout_is": "token" if is_other else "none"}
+    unit = ("token" if is_other else "none") if config.rollout_is == "auto" else config.rollout_is
+    for name in ("rollout_is_mode", "rollout_is_cap", "rollout_is_floor"):
+        if unit == "none" and getattr(config, name) != keys_of(RLConfig)[name].default:
+            problems.notice(f"{name} has no effect with rollout_is {config.rollout_is}; set it to token or sequence.")
+    return {"rollout_is": unit}
 
 
 def _best(config: RLConfig, problems: Problems) -> dict[str, Any]:

@@ -26,13 +26,13 @@ def derive_objective(config: RLConfig, problems: Problems) -> RLConfig:
 
 def derive_policy_loss(config: P, problems: Problems) -> P:
     """`config`, whose loss is known, with a value for each key of the loss. Notes keys that the loss does not read."""
-    loss = POLICY_LOSSES[config.policy_loss]
-    if config.clip_range_ratio_low is None and config.clip_range_ratio > 1:
+    reads = _keys_of_loss(config.policy_loss)
+    if "clip_range_ratio_low" in reads and config.clip_range_ratio_low is None and config.clip_range_ratio > 1:
         problems.add(
             f"clip_range_ratio is {config.clip_range_ratio:g}, which clip_range_ratio_low takes over and must be above "
             "0 and at most 1; lower it or set clip_range_ratio_low."
         )
-    for name in sorted({name for other in POLICY_LOSSES.values() for name in other.keys} - set(loss.keys)):
+    for name in sorted(set().union(*map(_keys_of_loss, POLICY_LOSSES)) - reads):
         key = keys_of(type(config))[name]
         if getattr(config, name) == key.default:
             continue
@@ -45,6 +45,12 @@ def derive_policy_loss(config: P, problems: Problems) -> P:
 
 
 _CLIPS = ("clip_range_ratio_low", "clip_range_ratio_high")
+
+
+def _keys_of_loss(name: str) -> set[str]:
+    """The keys that a loss reads, and the one that its clip ranges default to."""
+    keys = set(POLICY_LOSSES[name].keys)
+    return keys | {"clip_range_ratio"} if keys & set(_CLIPS) else keys
 
 
 def policy_loss_config(**keys: Any) -> PolicyLossConfig:
@@ -90,7 +96,7 @@ def _without_std(config: RLConfig, problems: Problems) -> dict[str, Any]:
     if by_std is False and rule.without_std is not None:
         return {"advantage_rule": rule.without_std, "norm_adv_by_std": False}
     divides = rule.divides_by == "group_std"
-    if by_std is not None and (by_std != divides or rule.divides_by == "batch_std"):
+    if by_std is not None and by_std != divides:
         problems.add(f"norm_adv_by_std contradicts advantage_rule {name}; remove the key.")
     return {"norm_adv_by_std": divides}
 

@@ -10,6 +10,9 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from grrm.algorithms import ALGORITHMS
+from grrm.algorithms.advantages import ADVANTAGE_RULES
+from grrm.algorithms.policy_losses import POLICY_LOSSES
 from grrm.config.key import By, Key, Section, as_written, keys_of, sections_of
 from grrm.config.stages import STAGES, Stage
 from grrm.entry import run_main
@@ -80,8 +83,8 @@ def key_tables(stages: Sequence[Stage] = STAGES) -> str:
         ]
         if rows:
             scripts = _listed([stage.script for stage in having])
-            head = [_row("key", "default", "values", "honoured by", "meaning"), "|---|---|---|---|---|"]
-            parts.append("\n".join([f"### {section.title}", "", f"For {scripts}.", "", *head, *rows]))
+            head = ["key", "default", "values", "honoured by", "meaning"]
+            parts.append("\n".join([f"### {section.title}", "", f"For {scripts}.", "", _table(head, rows)]))
     return "\n\n".join(parts)
 
 
@@ -131,9 +134,43 @@ def support_table(stages: Sequence[Stage] = STAGES) -> str:
     return "\n".join([*head, *(f"{row} {', '.join(f'`{script}`' for script in rows[row])} |" for row in rows)])
 
 
+def algorithm_tables() -> str:
+    """What each rl_algorithm stands for, and what each advantage rule and policy loss says of itself."""
+    algorithms = [
+        _row(*(f"`{word}`" for word in (name, one.advantage_rule, one.policy_loss, one.aggregation)))
+        for name, one in ALGORITHMS.items()
+    ]
+    rules = [
+        _row(
+            f"`{name}`",
+            rule.divides_by.replace("_", " "),
+            "token" if rule.per_token else "response",
+            "reward" if rule.kl_in_reward else "loss",
+            "at least 2" if rule.compares_with_group else "any",
+            f"`{rule.single_candidate.value}`",
+        )
+        for name, rule in ADVANTAGE_RULES.items()
+    ]
+    losses = [
+        _row(f"`{name}`", ", ".join(f"`{key}`" for key in loss.keys), f"`{loss.aggregation or 'loss_agg_mode'}`")
+        for name, loss in POLICY_LOSSES.items()
+    ]
+    return "\n\n".join(
+        [
+            _table(["rl_algorithm", "advantage rule", "policy loss", "aggregation"], algorithms),
+            _table(["advantage rule", "divides by", "returns per", "KL in the", "samples", "single candidate"], rules),
+            _table(["policy loss", "keys that it reads", "its tokens are aggregated by"], losses),
+        ]
+    )
+
+
+def _table(head: Sequence[str], rows: Sequence[str]) -> str:
+    return "\n".join([_row(*head), "|---" * len(head) + "|", *rows])
+
+
 def with_tables(page: str) -> str:
     """`page` with the tables of today between its markers. Raises UserError when a marker is missing."""
-    for name, table in (("keys", key_tables()), ("support", support_table())):
+    for name, table in (("algorithms", algorithm_tables()), ("keys", key_tables()), ("support", support_table())):
         begin, end = (
             f"<!-- {name}: written by python -m grrm.config.document docs/arguments.md -->",
             f"<!-- /{name} -->",

@@ -90,6 +90,7 @@ class PolicyLoss:
         return self.function(inputs, **{key: getattr(config, key) for key in self.keys})
 
 
+MAX_LOG_RATIO = 20.0
 POLICY_LOSSES: dict[str, PolicyLoss] = {}
 
 
@@ -109,3 +110,8 @@ def policy_loss(*, aggregation: Aggregation | None = None) -> Callable[[Callable
 def keep(values_RT: Tensor, mask_RT: Tensor) -> Tensor:
     """Return values where the mask is set and 0 elsewhere, with zero gradient there even if a value was NaN."""
     return values_RT.masked_fill(mask_RT.astype("bool").logical_not(), 0.0)
+
+
+def token_log_ratio(inputs: LossInputs) -> Tensor:
+    """``logp_t - old_logp_t`` with its gradient [R, T], in nats, between -20 and 20 so that exp does not overflow."""
+    return (inputs.logprobs_RT - inputs.old_logprobs_RT).clip(-MAX_LOG_RATIO, MAX_LOG_RATIO)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from grrm.algorithms.policy_losses.clipping import clipped_surrogate
-from grrm.algorithms.policy_losses.interface import LossInputs, Tensor, TokenLoss, policy_loss
-
-MAX_LOG_RATIO = 20.0
+from grrm.algorithms.policy_losses.interface import LossInputs, TokenLoss, policy_loss, token_log_ratio
 
 
 @policy_loss()
@@ -21,9 +19,5 @@ def token_clip(
     ``log r`` is clamped to plus or minus 20 first, as verl does (PaddleNLP does not). Source: PPO, arXiv 1707.06347.
     Degenerate: no tokens give 0.
     """
-    return clipped_surrogate(token_ratio(inputs), inputs, clip_range_ratio_low, clip_range_ratio_high, dual_clip_ratio)
-
-
-def token_ratio(inputs: LossInputs) -> Tensor:
-    """The probability ratio of each token [R, T] with its gradient, between ``exp(-20)`` and ``exp(20)``."""
-    return (inputs.logprobs_RT - inputs.old_logprobs_RT).clip(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+    ratio_RT = token_log_ratio(inputs).exp()
+    return clipped_surrogate(ratio_RT, inputs, clip_range_ratio_low, clip_range_ratio_high, dual_clip_ratio)

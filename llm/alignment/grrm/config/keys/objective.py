@@ -31,6 +31,8 @@ class PolicyLossConfig(Section):
     dual_clip_ratio: float | None = key(
         None, "bound on the ratio where the advantage is negative, e.g. 3", gt=1, le=10**6
     )
+    sapo_tau_pos: float = key(1.0, "how sharply sapo's gate closes where the advantage is positive", gt=0, le=10**3)
+    sapo_tau_neg: float = key(1.05, "how sharply sapo's gate closes elsewhere", gt=0, le=10**3)
     clip_range_score: float = key(
         10.0, "rewards, and the KL estimate k3 of a token in nats, are clipped to plus and minus this", gt=0, le=10**6
     )
@@ -50,7 +52,11 @@ class PolicyLossConfig(Section):
         "auto",
         "importance weights for the mismatch of engine and trainer; auto: token with int8, servers or rollout_ahead",
     )
-    rollout_is_cap: float = key(2.0, "cap of these weights", ge=1, le=10**6)
+    rollout_is_mode: Literal["truncate", "mask"] = key(
+        "truncate", "weights beyond the bounds: set to the bound, or to 0, which takes the token or response out"
+    )
+    rollout_is_cap: float = key(2.0, "upper bound of these weights", ge=1, le=10**6)
+    rollout_is_floor: float = key(0.0, "lower bound of these weights", ge=0, le=1)
 
 
 class ObjectiveConfig(PolicyLossConfig):
