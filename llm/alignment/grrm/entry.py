@@ -20,7 +20,7 @@ _EXTRAS = {
     "sacrebleu": "metrics",
     "math_verify": "math",
     "babel": "corpora",
-    "polib": "corpora",
+    "gguf": "models",
     "flask": "server",
     "waitress": "server",
     "matplotlib": "report",

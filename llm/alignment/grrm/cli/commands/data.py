@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 
+from grrm.cli.commands.corpus import corpus
 from grrm.cli.options import FILE
-from grrm.data.corpora import CORPORA, corpus_builder
-from grrm.errors import UserError
 
 SHUFFLE_SEED = click.option(
     "--seed", type=click.IntRange(0, 2**32 - 1), default=114514, show_default=True, help="Random seed."
@@ -26,24 +25,7 @@ def data() -> None:
     """Build corpora, tokenizers and training files."""
 
 
-@data.command()
-@click.argument("name", type=click.Choice(CORPORA))
-@click.argument("out_dir", type=FILE)
-@click.option("--train-rows", type=int, help="Rows for training.  [default: 40000 of phrases, all terms]")
-@click.option("--heldout-rows", type=int, default=1000, show_default=True, help="Rows that do not occur in train.")
-@click.option("--dev-rows", type=int, help="For phrases: held-out rows for tuning, in dev.parquet.")
-@click.option("--languages", help="Codes separated by commas.  [default: all ten]")
-@click.option("--pairs", type=click.Choice(["hub", "all"]), default="hub", show_default=True, help="English or any.")
-@click.option("--seed", type=int, default=0, show_default=True)
-def corpus(name: str, out_dir: Path, languages: str | None, **options: int | str | None) -> None:
-    """Write train.parquet and heldout.parquet in the TowerBlocks-MT schema."""
-    settings = {key: value for key, value in options.items() if value is not None}
-    if name != "phrases" and "dev_rows" in settings:
-        raise UserError(f"--dev-rows is for the corpus phrases, not for {name}: leave it out")
-    if languages:
-        settings["languages"] = languages.replace(",", " ").split()  # type: ignore[assignment]
-    files = corpus_builder(name)(out_dir, **settings)
-    click.echo("\n".join(str(path) for path in (files.train, files.heldout, files.dev) if path.exists()))
+data.add_command(corpus)
 
 
 @data.command()

@@ -7,9 +7,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
 
 from grrm.data.corpora.cldr import locale_of
-from grrm.data.parquet import TranslationRow, write_rows
+from grrm.data.parquet import SCHEMA, TranslationRow, write_rows
 from grrm.errors import UserError
 
 PAIRS = ("hub", "all")
@@ -49,16 +52,17 @@ def language_pairs(languages: Sequence[str], pairs: str = "hub") -> list[tuple[s
 
 def write_corpus(
     out_dir: Path,
-    train: Sequence[TranslationRow],
-    heldout: Sequence[TranslationRow],
-    dev: Sequence[TranslationRow] = (),
+    train: Sequence[tuple[Any, ...]],
+    heldout: Sequence[tuple[Any, ...]],
+    dev: Sequence[tuple[Any, ...]] = (),
+    schema: pa.Schema = SCHEMA,
 ) -> CorpusFiles:
     """Write `train.parquet`, `heldout.parquet` and, unless it has no rows, `dev.parquet`, each atomically."""
     train_file, heldout_file, dev_file = (out_dir / f"{name}.parquet" for name in ("train", "heldout", "dev"))
     if dev:
-        write_rows(dev_file, dev)
-    write_rows(heldout_file, heldout)
-    write_rows(train_file, train)
+        write_rows(dev_file, dev, schema)
+    write_rows(heldout_file, heldout, schema)
+    write_rows(train_file, train, schema)
     return CorpusFiles(train_file, heldout_file, dev_file, len(train), len(heldout), len(dev))
 
 

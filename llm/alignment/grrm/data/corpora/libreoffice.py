@@ -1,0 +1,130 @@
+"""The `libreoffice` corpus: the pages of LibreOffice's help, segment by segment, with their human translations."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from tqdm import tqdm
+
+from grrm.data.corpora.help_page import page_segments
+from grrm.data.corpora.pairs import CorpusFiles
+from grrm.data.corpora.phrase import Side
+from grrm.data.corpora.translations import ALL_ROWS, Limits, Source, letters_of, split_of, write_translations
+from grrm.data.deb import deb_files
+from grrm.data.downloads import downloaded_debs, sha256_of
+from grrm.data.parquet import SCHEMA
+from grrm.errors import UserError
+
+SEGMENT_SCHEMA = SCHEMA.append(pa.field("page", pa.string())).append(pa.field("position", pa.int32()))
+_HELP = Path("usr/share/libreoffice/help")  # in Debian's packages
+_LOCALES = {"en": "en-US", "pt": "pt-BR", "zh": "zh-CN"}
+
+Pages = dict[str, dict[str, str]]  # page -> id of the segment -> text
+
+
+class Segment(NamedTuple):
+    """A segment in two languages; `position` counts the segments of the English page, those left out too."""
+
+    src_text: str
+    trg_text: str
+    src_lang: str
+    trg_lang: str
+    page: str
+    position: int
+
+
+def build_libreoffice(
+    out_dir: Path,
+    pairs: Sequence[tuple[str, str]],
+    folder: Path | None = None,
+    min_words: int = 1,
+    max_words: int = 100,
+    limits: Limits = ALL_ROWS,
+) -> CorpusFiles:
+    """Write the segments of `min_words` to `max_words` English words, and where they come from, into `out_dir`.
+
+    Rows are in the order of pages and of segments in them, with the columns `page` and `position`. A page is in one
+    file only; segments that were not translated are left out, and of repeated ones all but the first.
+
+    Args:
+        out_dir: folder of the parquet files
+        pairs: (source, target) of each pair of languages
+        folder: of Debian's packages libreoffice-help-*, or the help itself (it has `en-US`); None downloads packages
+        min_words: fewest blank-separated words of the English text
+        max_words: most of them
+        limits: most rows of each file
+
+    Raises:
+        UserError: the help cannot be had or read, or nothing is left
+    """
+    languages = sorted({"en"}.union(*pairs))
+    packages = {language: f"libreoffice-help-{_locale(language).lower()}" for language in languages}
+    with nullcontext(folder) if folder else downloaded_debs(list(packages.values())) as place:
+        debs = sorted(path for path in place.glob("*.deb") if path.name.split("_")[0] in packages.values())
+        pages = _pages_of_debs(debs, languages) if debs else _pages_of_folder(place, languages)
+        files = {path.name: sha256_of(path) for path in debs}
+    for language in languages:
+        if not pages[language]:
+            raise UserError(f"'{place}' has no help in {language}: add Debian's package {packages[language]} to it")
+    source = Source(
+        "libreoffice",
+        "MPL-2.0",
+        f"LibreOffice's help in Debian's packages {', '.join(packages.values())}",
+        files,
+        {"min_words": min_words, "max_words": max_words},
+    )
+    rows = _rows(pages, pairs, range(min_words, max_words + 1))
+    return write_translations(out_dir, rows, source, limits, lambda rows: rows.sort(key=_order), SEGMENT_SCHEMA)
+
+
+def _order(segment: Segment) -> tuple[Any, ...]:
+    return segment.src_lang, segment.trg_lang, segment.page, segment.position
+
+
+def _locale(language: str) -> str:
+    return _LOCALES.get(language, language)
+
+
+def _pages_of_debs(debs: Sequence[Path], languages: Sequence[str]) -> dict[str, Pages]:
+    pages: dict[str, Pages] = {language: {} for language in languages}
+    locales = {_locale(language): language for language in languages}
+    for deb in tqdm(debs, desc="LibreOffice's help", unit="package", disable=None):
+        for name, contents in deb_files(deb):
+            path = Path(name)
+            if path.is_relative_to(_HELP) and path.suffix == ".html":
+                locale, *page = path.relative_to(_HELP).parts
+                if locale in locales and page[0] == "text":
+                    pages[locales[locale]]["/".join(page)] = page_segments(contents.decode("utf-8"))
+    return pages
+
+
+def _pages_of_folder(folder: Path, languages: Sequence[str]) -> dict[str, Pages]:
+    root = folder / _HELP if (folder / _HELP).is_dir() else folder
+    pages: dict[str, Pages] = {language: {} for language in languages}
+    for language in languages:
+        top = root / _locale(language)
+        for path in tqdm(sorted(top.glob("text/**/*.html")), desc=f"help in {language}", unit="page", disable=None):
+            pages[language][path.relative_to(top).as_posix()] = page_segments(path.read_text(encoding="utf-8"))
+    return pages
+
+
+def _rows(
+    pages: Mapping[str, Pages], pairs: Sequence[tuple[str, str]], n_words: Collection[int]
+) -> Iterator[tuple[Side, Segment]]:
+    for page, english in sorted(pages["en"].items()):
+        side = split_of(f"page:{page}")
+        for position, (name, text) in enumerate(english.items()):
+            if len(text.split()) not in n_words:
+                continue
+            texts = {language: pages[language].get(page, {}).get(name, "") for language in pages}
+            translated = {language for language in texts if letters_of(texts[language]) not in ("", letters_of(text))}
+            for source, target in pairs:
+                if {source, target} <= translated | {"en"} and letters_of(text):
+                    yield (
+                        side,
+                        Segment(texts[source], texts[target], source, target, page.removesuffix(".html"), position),
+                    )
