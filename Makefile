@@ -68,6 +68,7 @@ bench: install ## measure generation, training, converters and reward server; re
 	@$(PY) benchmarks/judge_group.py
 	@$(PY) benchmarks/joining.py
 	@$(PY) benchmarks/parity.py
+	@$(PY) benchmarks/gguf_parity.py
 	@$(PY) benchmarks/growth.py
 	@$(PY) benchmarks/memory.py
 	@$(PY) benchmarks/tensor_memory.py

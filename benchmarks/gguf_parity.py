@@ -1,11 +1,12 @@
-"""Whether `grrm model` makes of a GGUF file what transformers makes of it: token ids, chat and logits, in float32.
+"""Whether `grrm model` makes of a GGUF file what transformers makes of it: weights, token ids, chat and logits.
 
     bash benchmarks/peers/set_up.sh                              # once: transformers and gguf
     python benchmarks/gguf_parity.py [FILE] [--out FILE]
 
-Twenty texts in ten languages, as they are and as a user's turn in the chat template. FILE is any GGUF file of Llama or
-Qwen2; without it the one of SmolLM2-135M-Instruct is downloaded. Where transformers is not installed nothing is
-compared, and a line says so.
+Twenty texts in ten languages, as they are and as a user's turn in the chat template. Logits are compared in float64,
+norms too, which leaves what the two make of the model, and in float32, where each is some 1e-4 from the exact ones.
+FILE is any GGUF file of Llama or Qwen2; without it the one of SmolLM2-135M-Instruct is downloaded. Where transformers
+is not installed nothing is compared, and a line says so.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import os
 import subprocess
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,15 +74,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         folder = Path(name)
         file = options.file or downloaded_model(folder)
         machine = describe_machine()
-        theirs = ask_transformers(python, file, folder)
         import_gguf(file, folder / "model")
+        theirs = ask_transformers(python, file, folder)
         result = {"machine": machine, "file": file.name, **compare(folder / "model", theirs, folder)}
     with atomic_path(options.out) as temporary:
         temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     print(
-        f"{file.name}: {result['same_tokens']} of {result['texts']} texts have the same tokens, logits are within "
-        f"{result['largest_gap']:.1e}, the likeliest token is the same at {result['same_likeliest']} of "
-        f"{result['positions']} positions; written to {options.out}"
+        f"{file.name}: {result['same_weights']} of {result['weights']} tensors and the tokens of "
+        f"{result['same_tokens']} of {result['texts']} texts are the same, logits are within "
+        f"{result['largest_gap_float64']:.1e} in float64 and {result['largest_gap_float32']:.1e} in float32, the "
+        f"likeliest token is the same at {result['same_likeliest']} of {result['positions']} positions; written to "
+        f"{options.out}"
     )
 
 
@@ -93,8 +97,11 @@ def downloaded_model(folder: Path) -> Path:
         return Path(archive.extract(name, folder))
 
 
-def ask_transformers(python: Path, file: Path, folder: Path) -> dict[str, list[Any]]:
-    """Per text its token ids; per turn its rendering and token ids. Logits are left in `folder`, a file per text."""
+def ask_transformers(python: Path, file: Path, folder: Path) -> dict[str, Any]:
+    """Token ids, what they decode to, and the turn of each text; numbers of weights, and of those equal to ours.
+
+    Logits are left in `folder`, a file per text and type.
+    """
     task = folder / "task.json"
     task.write_text(json.dumps({"file": str(file), "texts": TEXTS, "folder": str(folder)}), encoding="utf-8")
     command = [str(python), str(ROOT / "benchmarks/peers/gguf_worker.py"), str(task)]
@@ -103,7 +110,7 @@ def ask_transformers(python: Path, file: Path, folder: Path) -> dict[str, list[A
     return dict(json.loads(next(line for line in done.stdout.splitlines() if line.startswith("@@"))[2:]))
 
 
-def compare(model_folder: Path, theirs: dict[str, list[Any]], folder: Path) -> dict[str, Any]:
+def compare(model_folder: Path, theirs: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Counts of texts and positions where both agree, and the largest difference of two logits."""
     import paddle
 
@@ -112,27 +119,41 @@ def compare(model_folder: Path, theirs: dict[str, list[Any]], folder: Path) -> d
 
     tokenizer, model = load_tokenizer(model_folder), load_causal_lm(model_folder)
     encode, render = encoder(tokenizer), turns_renderer("checkpoint", tokenizer, model_folder)
+    decode = partial(tokenizer.decode, clean_up_tokenization_spaces=False)
     turns = [render([{"role": "user", "content": text}]) for text in TEXTS]
-    gap, same_likeliest, positions = 0.0, 0, 0
-    for number, ids in enumerate(theirs["ids"]):
-        with paddle.no_grad():
-            answer = model(paddle.to_tensor([ids]), attention_mask=paddle.ones([1, len(ids)], "int64"))
-        ours = (answer[0] if isinstance(answer, tuple) else answer)[0].numpy()
-        expected = np.load(folder / f"{number}.npy")
-        gap = max(gap, float(np.abs(ours - expected).max()))
-        same_likeliest += int((ours.argmax(-1) == expected.argmax(-1)).sum())
-        positions += len(ids)
+    gaps, same_likeliest = {}, 0
+    for dtype in ("float32", "float64"):
+        paddle.set_default_dtype(dtype)
+        model.to(dtype=dtype)
+        if dtype == "float64":
+            keep_norms_in_float64(model.sublayers())
+        differences = []
+        for number, ids in enumerate(theirs["ids"]):
+            with paddle.no_grad():
+                answer = model(paddle.to_tensor([ids]), attention_mask=paddle.ones([1, len(ids)], "int64"))
+            ours = (answer[0] if isinstance(answer, tuple) else answer)[0].numpy()
+            expected = np.load(folder / f"{number}-{dtype}.npy")
+            differences.append(float(np.abs(ours - expected).max()))
+            same_likeliest += int((ours.argmax(-1) == expected.argmax(-1)).sum())
+        gaps[f"largest_gap_{dtype}"] = max(differences)
     return {
+        **{name: theirs[name] for name in ("weights", "same_weights")},
         "texts": len(TEXTS),
         "same_tokens": sum(encode(text) == ids for text, ids in zip(TEXTS, theirs["ids"], strict=True)),
         "same_turns": sum(turn == other for turn, other in zip(turns, theirs["turns"], strict=True)),
-        "same_decoded": sum(
-            tokenizer.decode(ids) == text for text, ids in zip(theirs["decoded"], theirs["ids"], strict=True)
-        ),
-        "positions": positions,
+        "same_decoded": sum(decode(ids) == text for ids, text in zip(theirs["ids"], theirs["decoded"], strict=True)),
+        "positions": 2 * sum(map(len, theirs["ids"])),
         "same_likeliest": same_likeliest,
-        "largest_gap": gap,
+        **gaps,
     }
+
+
+def keep_norms_in_float64(layers: Iterable[Any]) -> None:
+    """Both libraries compute them in float32 whatever the type of the model."""
+    for kind in {type(layer) for layer in layers if type(layer).__name__.endswith("RMSNorm")}:
+        kind.forward = lambda self, x: (
+            x * (x.square().mean(-1, keepdim=True) + self.variance_epsilon) ** -0.5 * self.weight
+        )
 
 
 if __name__ == "__main__":

@@ -41,14 +41,11 @@ def phrases(out_dir: Path, languages: str | None, **settings: Any) -> None:
 def translation_options(command: Callable[..., None]) -> Callable[..., None]:
     """The options that corpora of human translations have in common."""
     for option in (
-        SEED,
         click.option("--dev-rows", type=int, help="Held-out rows for tuning.  [default: 5 % of the texts]"),
         click.option(
             "--heldout-rows", type=int, help="Held-out rows for the final test.  [default: 10 % of the texts]"
         ),
         click.option("--train-rows", type=int, help="Most rows for training.  [default: all that are left]"),
-        click.option("--max-words", type=click.IntRange(1), default=25, show_default=True, help="Of the English text."),
-        click.option("--min-words", type=click.IntRange(1), default=4, show_default=True, help="Of the English text."),
         click.option("--pairs", required=True, help="Pairs of languages, such as en-de,zh-en."),
         click.argument("out_dir", type=FILE),
     ):
@@ -58,6 +55,9 @@ def translation_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @corpus.command()
 @translation_options
+@click.option("--min-words", type=click.IntRange(1), default=4, show_default=True, help="Of the English text.")
+@click.option("--max-words", type=click.IntRange(1), default=25, show_default=True, help="Of the English text.")
+@SEED
 @click.option("--from", "wheel", type=FILE, help="Home Assistant's wheel, any version.  [default: download one]")
 @click.option("--keep-placeholders", is_flag=True, help="Keep texts with {placeholders} that both sides have.")
 def homeassistant(out_dir: Path, pairs: str, **settings: Any) -> None:
@@ -70,6 +70,8 @@ def homeassistant(out_dir: Path, pairs: str, **settings: Any) -> None:
 
 @corpus.command()
 @translation_options
+@click.option("--min-words", type=click.IntRange(1), default=1, show_default=True, help="Of the English text.")
+@click.option("--max-words", type=click.IntRange(1), default=100, show_default=True, help="Of the English text.")
 @click.option("--from", "folder", type=FILE, help="Folder of Debian's packages, or of the help.  [default: download]")
 def libreoffice(out_dir: Path, pairs: str, **settings: Any) -> None:
     """LibreOffice's help, translated by people, with page and position; no page is in two files (MPL-2.0)."""
