@@ -8,6 +8,7 @@ import zipfile
 import numpy as np
 import paddle
 import pytest
+import sentencepiece
 from click.testing import CliRunner
 from safetensors.numpy import load_file
 from support.tiny_gguf import VOCAB, forward, write_tiny_gguf
@@ -16,6 +17,7 @@ from grrm.cli import grrm
 from grrm.errors import UserError
 from grrm.models.checkpoint import load_causal_lm
 from grrm.models.gguf_import import import_gguf
+from grrm.models.gguf_tokenizer import tokenizer_files
 from grrm.models.smollm2 import make_smollm2
 from grrm.models.tokenizer import chat_renderer, encoder, load_tokenizer
 
@@ -79,6 +81,42 @@ def test_texts_are_cut_by_the_rule_that_the_file_names(tmp_path, pre, text, toke
     import_gguf(tmp_path / "tiny.gguf", tmp_path / "model")
     tokenizer = load_tokenizer(tmp_path / "model")
     assert tokenizer.convert_ids_to_tokens(encoder(tokenizer)(text)) == tokens
+
+
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory):
+    """A BPE model of SentencePiece, with bytes for what it has no pieces for."""
+    prefix = tmp_path_factory.mktemp("pieces") / "model"
+    text = prefix.with_suffix(".txt")
+    text.write_text("the lamp is on\nthen the other lamps are off\nthere is another one\n" * 20)
+    settings = {"vocab_size": 300, "byte_fallback": True, "normalization_rule_name": "identity", "minloglevel": 2}
+    settings |= {"remove_extra_whitespaces": False, "model_type": "bpe"}
+    sentencepiece.SentencePieceTrainer.train(input=str(text), model_prefix=str(prefix), **settings)
+    return sentencepiece.SentencePieceProcessor(model_file=f"{prefix}.model")
+
+
+@pytest.mark.parametrize("text", ["the lamps", " then  another one ", "Größe 中文 lamp", "othere the the", "", "a"])
+def test_a_sentencepiece_tokenizer_gives_the_tokens_of_sentencepiece(tmp_path, pieces, text):
+    kinds = {"is_unknown": 2, "is_control": 3, "is_unused": 5, "is_byte": 6}
+    numbers = range(pieces.get_piece_size())
+    metadata = {
+        "tokenizer.ggml.tokens": [pieces.id_to_piece(number) for number in numbers],
+        "tokenizer.ggml.scores": [pieces.get_score(number) for number in numbers],
+        "tokenizer.ggml.token_type": [
+            next((kind for name, kind in kinds.items() if getattr(pieces, name)(number)), 1) for number in numbers
+        ],
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.bos_token_id": pieces.bos_id(),
+        "tokenizer.ggml.eos_token_id": pieces.eos_id(),
+        "{arch}.context_length": 128,
+    }
+    for name, content in tokenizer_files(metadata.get, len(numbers), tmp_path / "x.gguf").items():
+        (tmp_path / name).write_text(json.dumps(content))
+    tokenizer = load_tokenizer(tmp_path)
+    ids = pieces.encode(text)
+    assert encoder(tokenizer)(text) == ids
+    assert tokenizer(text)["input_ids"] == [pieces.bos_id(), *ids]
+    assert tokenizer.decode(ids, clean_up_tokenization_spaces=False) == text
 
 
 @pytest.mark.parametrize(

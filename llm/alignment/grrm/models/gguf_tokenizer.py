@@ -9,7 +9,8 @@ from typing import Any
 
 from grrm.errors import UserError
 
-_CONTROL, _USER_DEFINED, _UNUSED = 3, 4, 5  # tokenizer.ggml.token_type
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 1, 2, 3, 4, 5  # tokenizer.ggml.token_type
+_BLANK = "\u2581"  # SentencePiece's sign for a blank
 _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _OTHERS = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 # How a text is cut before merges, by tokenizer.ggml.pre: digits one by one and GPT-2's rule, or one pattern.
@@ -24,31 +25,36 @@ _GPT2 = {"smollm": True, "gpt-2": False, "default": False}  # whether digits are
 def tokenizer_files(value: Callable[..., Any], vocab_size: int, path: Path) -> dict[str, dict[str, Any]]:
     """Name -> content of the tokenizer's files, from what `value` gives of a GGUF file's metadata.
 
-    Raises UserError for a tokenizer other than byte-level BPE, a rule of cutting texts that is not known, and more
-    tokens than the model has rows.
+    Raises UserError for a tokenizer other than byte-level BPE or SentencePiece's BPE, a rule of cutting texts that is
+    not known, and more tokens than the model has rows.
     """
-    kind = value("tokenizer.ggml.model")
-    if kind != "gpt2":
-        raise UserError(f"'{path}' has a tokenizer of kind {kind!r}: give a model with byte-level BPE (gpt2)")
     tokens, types = value("tokenizer.ggml.tokens"), value("tokenizer.ggml.token_type")
     if len(tokens) > vocab_size:
         raise UserError(f"'{path}' has {len(tokens)} tokens but {vocab_size} rows of embeddings: get the file again")
-    tokenizer = _byte_level_bpe(
-        tokens, types, value("tokenizer.ggml.merges"), value("tokenizer.ggml.pre", "default"), path
-    )
+    kind = value("tokenizer.ggml.model")
+    if kind == "gpt2":
+        merges, cut = value("tokenizer.ggml.merges"), value("tokenizer.ggml.pre", "default")
+        tokenizer = _byte_level_bpe(tokens, types, merges, cut, path)
+    elif kind == "llama":
+        scores, has_prefix = value("tokenizer.ggml.scores"), value("tokenizer.ggml.add_space_prefix", True)
+        tokenizer = _sentence_piece_bpe(tokens, types, scores, has_prefix)
+    else:
+        raise UserError(f"'{path}' has a tokenizer of kind {kind!r}: give a model with BPE (gpt2 or llama)")
+    special = [(token, kind) for token, kind in zip(tokens, types, strict=True) if kind in (_CONTROL, _USER_DEFINED)]
+    _add(tokenizer, special)
     named = {}
     for name, key in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
         number = value(f"tokenizer.ggml.{key}_token_id", -1)
         if number >= 0:
             named[f"{name}_token"] = tokens[number]
-    if value("tokenizer.ggml.add_bos_token", False) and "bos_token" in named:
+    if value("tokenizer.ggml.add_bos_token", kind == "llama") and "bos_token" in named:
         _begin_with(tokenizer, named["bos_token"])
     config = {
         "tokenizer_class": "PretrainedTokenizerFast",  # the one name that PaddleNLP and transformers both read
         "model_max_length": value("{arch}.context_length"),
         "clean_up_tokenization_spaces": False,
         "additional_special_tokens": [
-            token for token, kind in zip(tokens, types, strict=True) if kind == _CONTROL and token not in named.values()
+            token for token, kind in special if kind == _CONTROL and token not in named.values()
         ],
         **named,
     }
@@ -58,8 +64,14 @@ def tokenizer_files(value: Callable[..., Any], vocab_size: int, path: Path) -> d
     return {"tokenizer.json": json.loads(tokenizer.to_str()), "tokenizer_config.json": config}
 
 
+def _add(tokenizer: Any, special: Sequence[tuple[str, int]]) -> None:
+    from tokenizers import AddedToken
+
+    tokenizer.add_tokens([AddedToken(token, normalized=False, special=kind == _CONTROL) for token, kind in special])
+
+
 def _byte_level_bpe(tokens: Sequence[str], types: Sequence[int], merges: Sequence[str], cut: str, path: Path) -> Any:
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     pattern = _SAME_PATTERN.get(cut, cut)
     if pattern in _PATTERNS:
@@ -78,8 +90,27 @@ def _byte_level_bpe(tokens: Sequence[str], types: Sequence[int], merges: Sequenc
     tokenizer.decoder = decoders.ByteLevel()
     if pattern == "qwen2":
         tokenizer.normalizer = normalizers.NFC()
-    added = [(token, kind) for token, kind in zip(tokens, types, strict=True) if kind in (_CONTROL, _USER_DEFINED)]
-    tokenizer.add_tokens([AddedToken(token, normalized=False, special=kind == _CONTROL) for token, kind in added])
+    return tokenizer
+
+
+def _sentence_piece_bpe(tokens: Sequence[str], types: Sequence[int], scores: Sequence[float], has_prefix: bool) -> Any:
+    """SentencePiece's BPE joins the neighbours whose union has the best score: merges in the order of scores."""
+    from tokenizers import Tokenizer, decoders, models, normalizers
+
+    vocabulary = {token: number for number, token in enumerate(tokens) if types[number] != _UNUSED}
+    merges = []
+    for number, token in enumerate(tokens):
+        if types[number] != _NORMAL:
+            continue
+        cuts = [(token[:place], token[place:]) for place in range(1, len(token))]
+        merges += [(-scores[number], number, pair) for pair in cuts if set(pair) <= vocabulary.keys()]
+    unknown = next((token for token, kind in zip(tokens, types, strict=True) if kind == _UNKNOWN), None)
+    pairs = [pair for _, _, pair in sorted(merges)]
+    tokenizer = Tokenizer(models.BPE(vocabulary, pairs, unk_token=unknown, fuse_unk=True, byte_fallback=True))
+    blanks = normalizers.Replace(" ", _BLANK)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(_BLANK), blanks] if has_prefix else [blanks])
+    steps = [decoders.Replace(_BLANK, " "), decoders.ByteFallback(), decoders.Fuse()]
+    tokenizer.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)] if has_prefix else steps)
     return tokenizer
 
 
