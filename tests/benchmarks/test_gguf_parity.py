@@ -1,0 +1,49 @@
+"""The comparison of `grrm model` with transformers: our own side of it, against formulas in NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import pytest
+from support.tiny_gguf import forward, write_tiny_gguf
+
+from grrm.models.gguf_import import import_gguf
+from grrm.models.tokenizer import encoder, load_tokenizer
+
+
+@pytest.fixture
+def parity(import_benchmark):
+    yield import_benchmark("gguf_parity")
+    paddle.set_default_dtype("float32")
+
+
+def test_what_differs_is_counted_and_the_largest_difference_is_found(parity, tmp_path, monkeypatch):
+    monkeypatch.setattr(parity, "TEXTS", ("the tin", "in an inn"))
+    weights = write_tiny_gguf(tmp_path / "tiny.gguf")
+    import_gguf(tmp_path / "tiny.gguf", tmp_path / "model")
+    tokenizer = load_tokenizer(tmp_path / "model")
+    ids = [encoder(tokenizer)(text) for text in parity.TEXTS]
+    for number, row in enumerate(ids):
+        for dtype in ("float32", "float64"):
+            np.save(tmp_path / f"{number}-{dtype}.npy", forward(weights, row).astype(dtype))
+    turn = "<|im_start|>user\n{}<|im_end|>\n".format
+    theirs = {
+        "ids": ids,
+        "decoded": list(parity.TEXTS),
+        "turns": [turn("the tin"), ""],
+        "weights": 3,
+        "same_weights": 2,
+    }
+    result = parity.compare(tmp_path / "model", theirs, tmp_path)
+    assert (result["texts"], result["same_tokens"], result["same_turns"], result["same_decoded"]) == (2, 2, 1, 2)
+    assert result["positions"] == result["same_likeliest"] == 2 * sum(map(len, ids))
+    assert result["largest_gap_float64"] < 1e-6 < result["largest_gap_float32"] < 1e-3
+    np.save(tmp_path / "1-float64.npy", forward(weights, ids[1]) + 0.5)
+    assert parity.compare(tmp_path / "model", theirs, tmp_path)["largest_gap_float64"] == pytest.approx(0.5, abs=1e-4)
+
+
+def test_without_transformers_nothing_is_compared(parity, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PEERS_HOME", str(tmp_path))
+    parity.main(["--out", str(tmp_path / "out.json")])
+    assert "Nothing is compared" in capsys.readouterr().out
+    assert not (tmp_path / "out.json").exists()
