@@ -129,6 +129,14 @@ def test_the_command_writes_what_was_asked_for_and_where_it_comes_from(wheel: Pa
     assert list(source["files"]) == ["homeassistant.whl"]
 
 
+def test_rows_of_an_earlier_corpus_do_not_stay(wheel: Path, tmp_path: Path) -> None:
+    build_homeassistant(tmp_path, [("en", "de")], wheel)
+    assert "dev" in rows_of_all(tmp_path, write_wheel(tmp_path / "same.whl", {"en": many("en"), "de": many("de")}))
+    few = {"en": {"a": "Turn on the lamp"}, "de": {"a": "Schalte die Lampe ein"}}
+    assert sum(map(len, rows_of_all(tmp_path, write_wheel(tmp_path / "few.whl", few)).values())) == 1
+    assert not (tmp_path / "dev.parquet").exists()
+
+
 @pytest.mark.parametrize("pairs", ["", "en", "en-en", "en-xx", "de-en-es", "en-de,en-de"])
 def test_pairs_that_are_none_are_one_sentence(pairs: str) -> None:
     with pytest.raises(UserError, match=r"^--pairs .*: write pairs such as en-de,zh-en$"):

@@ -69,8 +69,11 @@ def import_gguf(path: Path, out: Path) -> list[str]:
         folder = Path(unfinished) / out.name
         folder.mkdir()
         write_weights(folder, transformers_tensors(file, config))
-        tokens = {key: config[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id") if key in config}
-        for name, content in ({"config.json": config, "generation_config.json": tokens} | files).items():
+        tokens: dict[str, Any] = {
+            key: config[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id") if key in config
+        }
+        files |= {"config.json": config, "generation_config.json": tokens}
+        for name, content in files.items():
             write_json(folder / name, content)
         folder.rename(out)
     return sorted(file.name for file in out.iterdir())

@@ -61,6 +61,8 @@ def write_corpus(
     train_file, heldout_file, dev_file = (out_dir / f"{name}.parquet" for name in ("train", "heldout", "dev"))
     if dev:
         write_rows(dev_file, dev, schema)
+    else:
+        dev_file.unlink(missing_ok=True)  # an earlier corpus' rows, which may be for training now
     write_rows(heldout_file, heldout, schema)
     write_rows(train_file, train, schema)
     return CorpusFiles(train_file, heldout_file, dev_file, len(train), len(heldout), len(dev))
