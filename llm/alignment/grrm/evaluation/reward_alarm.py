@@ -127,6 +127,6 @@ class RewardAlarm:
             f"reward hacking? Since step {past.step} the judge's reward has risen from {before[REWARD]:.3f} to "
             f"{metrics[REWARD]:.3f}, but greedy chrF of {n_texts} held-out texts has fallen from {before[CHRF]:.1f} to "
             f"{metrics[CHRF]:.1f} ({fall.mean:+.1f}, {100 * level:.3g} % interval {fall.low:+.1f} to "
-            f"{fall.high:+.1f}); {'; '.join(beside)}. Look at the rollouts, raise kl_loss_coeff (kl_coeff of "
-            "reinforce_plus_plus), or stop earlier, at the checkpoint that is best by eval_chrf_greedy"
+            f"{fall.high:+.1f}); {'; '.join(beside)}. Look at the rollouts, raise kl_loss_coeff (kl_coeff with "
+            "use_kl_in_reward), or stop earlier, at the checkpoint that is best by eval_chrf_greedy"
         )

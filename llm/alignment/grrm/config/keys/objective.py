@@ -75,16 +75,18 @@ class ObjectiveConfig(PolicyLossConfig):
     )
     norm_adv_by_std: bool = key(
         None,
-        "divide advantages by the group's standard deviation; false turns grpo to grpo_no_std",
+        "divide advantages by the group's standard deviation; false turns grpo into grpo_no_std",
         means="from the rule",
     )
     normalize_reward: bool = key(
-        None, "divide rewards by their running standard deviation; rules without group only", means="false"
+        None,
+        "divide rewards by their running standard deviation; for rules that do not compare with the group",
+        means="false",
     )
     normalize_advantage: bool = key(
-        None, "normalise advantages over the batch; rules without group only", means="false"
+        None, "normalise advantages over the batch; for rules that do not compare with the group", means="false"
     )
-    gamma: float = key(1.0, "discount per token; rules with returns per token only", gt=0, le=1)
+    gamma: float = key(1.0, "discount per token; for rules with returns per token", gt=0, le=1)
     use_kl_in_reward: bool = key(
         None, "lower the reward of each token by the KL to the reference policy", means="from the rule"
     )
