@@ -104,5 +104,5 @@ def test_every_key_is_explained_on_one_line(stage):
 
 
 def test_page_without_markers_is_a_sentence():
-    with pytest.raises(UserError, match="the page has no markers <!-- keys"):
+    with pytest.raises(UserError, match="the page has no markers <!-- algorithms"):
         with_tables("# Argument files\n")
