@@ -136,7 +136,8 @@ def test_loss_is_the_mean_over_response_tokens_of_all_rows(world: TinyWorld, tmp
     batch = SftCollator(0)(items)
     tokens = {"tokens": float(len(logprobs))}
     assert SftTrainer.count(SimpleNamespace(), batch) == tokens
-    loss = SftTrainer.loss_share(SimpleNamespace(model=model), model, batch, tokens)
+    logprobs_N = SftTrainer.outputs(SimpleNamespace(model=model), model, batch)
+    loss = SftTrainer.loss_share(SimpleNamespace(), logprobs_N, batch, tokens)
     assert float(loss) == pytest.approx(-np.mean(logprobs), rel=1e-4)
 
 

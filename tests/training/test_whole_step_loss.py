@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import paddle
 import pytest
 from paddle.utils import unique_name
 from safetensors.numpy import load_file
@@ -20,9 +21,11 @@ from support.scored_rows import WORDS
 
 from grrm.config import DPOConfig, RewardModelConfig, SFTConfig, load_config
 from grrm.dpo import run as dpo_run
+from grrm.models.tokenizer import encoder, load_tokenizer
 from grrm.reward_model import run as reward_run
 from grrm.sft import run as sft_run
 from grrm.training import supervised_run
+from grrm.training.whole_step_loss import WholeSteps
 
 N_ROWS = 14  # in micro-batches of 4, the last has 2
 RATE = 10.0
@@ -48,13 +51,13 @@ LAYOUTS = {
 
 
 def words(rng: random.Random, n: int) -> str:
-    return " ".join(rng.choices(WORDS, k=n))
+    return " ".join(rng.choices(WORDS, k=n)) if n > 1 else "a"
 
 
 def rows_of(stage: str) -> list[dict]:
     """Rows of 3 to 200 tokens, and groups of 2 to 5 candidates, some of equal gold."""
     rng = random.Random(3)
-    lengths = [round(1.3**i) for i in range(N_ROWS)]
+    lengths = [round(1.36**i) for i in range(N_ROWS)]
     if stage == "sft":
         return [{"src": "a", "tgt": words(rng, n)} for n in lengths]
     if stage == "dpo":
@@ -191,3 +194,36 @@ def test_two_ranks_give_the_loss_and_the_gradient_of_the_joint_batch(
     train: Train, joint: Path, untrained: Path, layout: str
 ) -> None:
     check_same(train(layout, on_two=True, **LAYOUTS[layout]), joint, untrained)
+
+
+def test_a_step_is_read_ahead_with_what_it_counts_and_the_rest_of_an_epoch_is_left_out() -> None:
+    loader = WholeSteps(
+        [3, 1, 4, 1, 5, 9, 2, 6, 5],
+        batch_size=2,
+        collate_fn=lambda numbers: {"numbers": paddle.to_tensor(numbers)},
+        micro_batches=lambda: 2,
+        count=lambda inputs: {"rows": len(inputs["numbers"]), "sum": float(inputs["numbers"].sum())},
+    )
+    batches = list(loader)
+    assert [batch["numbers"].tolist() for batch in batches] == [[3, 1], [4, 1], [5, 9], [2, 6]]
+    assert [batch["counts_of_step"] for batch in batches] == [{"rows": 4, "sum": 9}] * 2 + [{"rows": 4, "sum": 22}] * 2
+
+
+@pytest.mark.parametrize("stage", ["dpo"], indirect=True)
+def test_a_run_that_accumulates_is_resumed_where_an_epoch_leaves_out_rows(train: Train) -> None:
+    """Seven micro-batches an epoch are three steps."""
+    rows = {"per_device_train_batch_size": "2", "gradient_accumulation_steps": "2", "learning_rate": "0.01"}
+    whole = train("whole", max_steps="5", save_steps="5", **rows)
+    train("parts", max_steps="3", save_steps="3", **rows)
+    parts = train("parts", max_steps="5", save_steps="5", **rows)
+    assert [line["loss"] for line in metrics_of(parts) if "loss" in line] == [
+        line["loss"] for line in metrics_of(whole) if "loss" in line
+    ]
+    assert all((weights(parts)[name] == weight).all() for name, weight in weights(whole).items())
+
+
+def test_the_rows_are_from_3_to_200_tokens_long(world: TinyWorld) -> None:
+    encode = encoder(load_tokenizer(str(world.policy)))
+    lengths = [len(encode(row["src"])) + len(encode(row["tgt"])) + 1 for row in rows_of("sft")]
+    assert min(lengths) == 3
+    assert 190 < max(lengths) < 210

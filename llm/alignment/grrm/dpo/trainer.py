@@ -67,6 +67,7 @@ class PairTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, WholeStepLo
         d = (log p(c) - log p(r)) - (log ref(c) - log ref(r))
         loss = mean over pairs of -log sigmoid(beta d) + sft_loss_ratio * (-sum of log p(c) / chosen tokens)
 
+    both means over the whole optimizer step; see `WholeStepLoss`.
     (Rafailov et al., arXiv 2305.18290; the second term as EAX trains, with LLaMA-Factory's `pref_ftx`, which takes the
     mean over responses first.) With the loss "ipo" log-probabilities are means over a response's tokens.
     """
@@ -108,11 +109,15 @@ class PairTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, WholeStepLo
         """Pairs and tokens of chosen responses."""
         return _count(self._prepare_inputs(inputs)["pairs"])
 
-    def loss_share(self, model: Any, inputs: Mapping[str, Any], denominators: Counts) -> paddle.Tensor:
-        """This micro-batch's part of the loss of a step's pairs; its parts of the metrics are kept for the log."""
-        scores = self._score(self.ref_model_wrapped, model, inputs["pairs"])
-        losses = self._losses(scores, denominators)
-        self._metrics.append({**losses, **self._rewards(scores, denominators["pairs"])})
+    def outputs(self, model: Any, inputs: Mapping[str, Any]) -> PairScores:
+        """Log-likelihoods of the pairs."""
+        return self._score(self.ref_model_wrapped, model, inputs["pairs"])
+
+    def loss_share(self, outputs: PairScores, inputs: Mapping[str, Any], denominators: Counts) -> paddle.Tensor:
+        """These pairs' part of the loss of a step's pairs; their part of the metrics is kept for the log."""
+        losses = self._losses(outputs, denominators)
+        terms = {name: term.detach() for name, term in losses.items()}
+        self._metrics.append({**terms, **self._rewards(outputs, denominators["pairs"])})
         return paddle.add_n([*losses.values()])
 
     def _losses(self, scores: PairScores, denominators: Counts) -> dict[str, paddle.Tensor]:
@@ -156,16 +161,17 @@ class PairTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, WholeStepLo
         longest = max(len(p) + len(r) for p, r in zip(prompts, responses, strict=True))
         tokens = pack_rows(prompts, responses, self.tokenizer.pad_token_id, max_tokens=2 * longest)
         hidden_NH = model(**tokens.model_inputs()).hidden_NH
-        logprobs_N = score_hidden(hidden_NH, head, tokens.labels_N).logprobs_N.astype("float32")
-        totals_R = paddle.stack([part.sum() for part in paddle.split(logprobs_N, tokens.lengths_R)])
-        chosen_nll = -totals_R[0::2].sum()
-        if self.dpo_config.loss_type == "ipo":
-            totals_R = totals_R / paddle.to_tensor(tokens.lengths_R, dtype="float32")
+        logprobs_N = score_hidden(hidden_NH, head, tokens.labels_N).logprobs_N
+        with paddle.amp.auto_cast(enable=False):
+            totals_R = paddle.stack([part.sum() for part in paddle.split(logprobs_N, tokens.lengths_R)])
+            chosen_nll = -totals_R[0::2].sum()
+            if self.dpo_config.loss_type == "ipo":
+                totals_R = totals_R / paddle.to_tensor(tokens.lengths_R, dtype="float32")
         return totals_R, chosen_nll
 
     def log(self, logs: dict[str, float], **kwargs: Any) -> None:
         """Add the means of the metrics of the steps since the last line. A collective for a line of training."""
-        if "loss" in logs:
+        if "loss" in logs and self._metrics:
             mine = total_counts({name: float(part) for name, part in parts.items()} for parts in self._metrics)
             total = total_counts(DataRanks.of(self.args).gather(mine))
             steps = len(self._metrics) / self.args.gradient_accumulation_steps

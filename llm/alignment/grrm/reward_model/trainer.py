@@ -73,17 +73,18 @@ class RewardModelTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, Whol
         """Pairs of different gold, and candidates that are in a pair."""
         return _count(self._prepare_inputs(inputs)["groups"])
 
-    def loss_share(self, model: Any, inputs: Mapping[str, Any], denominators: Counts) -> paddle.Tensor:
-        """This micro-batch's part of the loss of a step's groups; see `group_loss`."""
-        scores_R = model(**self.model.collate([group.candidates for group in inputs["groups"]]))
-        return self._loss(scores_R, inputs["groups"], denominators)
+    def outputs(self, model: Any, inputs: Mapping[str, Any]) -> paddle.Tensor:
+        """Scores of the candidates, [R]."""
+        scores_R: paddle.Tensor = model(**self.model.collate([group.candidates for group in inputs["groups"]]))
+        return scores_R
 
-    def _loss(self, scores_R: paddle.Tensor, groups: Sequence[GoldGroup], denominators: Counts) -> paddle.Tensor:
-        weight = self.config.squared_weight
+    def loss_share(self, outputs: paddle.Tensor, inputs: Mapping[str, Any], denominators: Counts) -> paddle.Tensor:
+        """These groups' part of the loss of all groups that `denominators` count; see `group_loss`."""
+        groups, weight = inputs["groups"], self.config.squared_weight
         if weight is None:  # how much better a pair's winner is, is not known
             weight = 0.2 if self.config.reward_model == "ranker" and not groups[0].is_pair else 0.0
         settings: dict[str, Any] = {"gold_unit": 1.0, "squared_weight": weight, "denominators": denominators}
-        return group_loss(scores_R, *_gold(groups), **settings)
+        return group_loss(outputs, *_gold(groups), **settings)
 
     def evaluate(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> dict[str, float]:
         """Score the held-out groups, which are divided among the ranks; see `held_out`. A collective."""
@@ -109,8 +110,8 @@ class RewardModelTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, Whol
         for start in range(0, len(order), size):
             batch = [groups[index] for index in order[start : start + size]]
             with self.autocast_smart_context_manager():
-                scores_R = self.model(**self.model.collate([group.candidates for group in batch])).astype("float32")
-            loss += float(self._loss(scores_R, batch, denominators))
+                scores_R = self.outputs(self.model, {"groups": batch}).astype("float32")
+            loss += float(self.loss_share(scores_R, {"groups": batch}, denominators))
             ends = np.cumsum([len(group.gold) for group in batch])[:-1]
             for index, group, scores in zip(order[start:], batch, np.split(scores_R.numpy(), ends), strict=False):
                 judged[index] = JudgedGroup(group.language_pair, group.gold, scores.tolist())

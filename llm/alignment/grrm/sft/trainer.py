@@ -61,11 +61,14 @@ class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, WholeStepLos
         """Tokens with labels."""
         return {"tokens": float(inputs["labels_N"].shape[0])}
 
-    def loss_share(self, model: Any, inputs: Mapping[str, Any], denominators: Counts) -> paddle.Tensor:
-        """The negative log-likelihood of this micro-batch's labels over the number of all labels."""
+    def outputs(self, model: Any, inputs: Mapping[str, Any]) -> paddle.Tensor:
+        """Log-probabilities of the labels, [N]."""
         output = model(**{name: value for name, value in inputs.items() if name != "labels_N"})
-        scores = score_hidden(output.hidden_NH, self.model.lm_head, inputs["labels_N"])
-        return -scores.logprobs_N.astype("float32").sum() / denominators["tokens"]
+        return score_hidden(output.hidden_NH, self.model.lm_head, inputs["labels_N"]).logprobs_N
+
+    def loss_share(self, outputs: paddle.Tensor, inputs: Mapping[str, Any], denominators: Counts) -> paddle.Tensor:
+        """The labels' negative log-likelihood over the number of labels in the step."""
+        return -outputs.sum() / denominators["tokens"]
 
     def evaluate(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> dict[str, float]:
         """`eval_loss`, the mean negative log-likelihood of all held-out tokens with labels, and its sum per row.

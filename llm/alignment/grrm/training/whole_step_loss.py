@@ -54,7 +54,7 @@ class WholeSteps(DataLoader):
 class WholeStepLoss:
     """Mixin over PaddleNLP's Trainer: the loss of a step is the sum of its micro-batches' shares over all ranks.
 
-    A stage defines `count` and `loss_share`: numerators of one micro-batch over denominators of the step.
+    A stage defines `count`, `outputs` and `loss_share`.
     """
 
     _denominators: Counts
@@ -63,8 +63,12 @@ class WholeStepLoss:
         """What the denominators of the loss count, by name, in a micro-batch as the collator made it."""
         raise NotImplementedError
 
-    def loss_share(self, model: Any, inputs: Mapping[str, Any], denominators: Counts) -> paddle.Tensor:
-        """This micro-batch's numerators over the denominators of the whole step, a scalar."""
+    def outputs(self, model: Any, inputs: Mapping[str, Any]) -> Any:
+        """What the loss is a function of, with the automatic casts of mixed precision."""
+        raise NotImplementedError
+
+    def loss_share(self, outputs: Any, inputs: Mapping[str, Any], denominators: Counts) -> paddle.Tensor:
+        """A micro-batch's numerators over the denominators of the whole step, a scalar, without automatic casts."""
         raise NotImplementedError
 
     def get_train_dataloader(self) -> WholeSteps:
@@ -89,8 +93,10 @@ class WholeStepLoss:
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> Any:
         """The share of this micro-batch, times the numbers that Trainer's means divide by."""
-        loss = self.loss_share(model, inputs, self._denominators) * self.parts_of_step
-        return (loss, None) if return_outputs else loss
+        outputs = self.outputs(model, inputs)
+        with paddle.amp.auto_cast(enable=False):
+            loss = self.loss_share(outputs, inputs, self._denominators) * self.parts_of_step
+        return (loss, outputs) if return_outputs else loss
 
     @property
     def parts_of_step(self) -> int:
