@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grrm.reward_model.loss import LEAST_DIFFERENCE, group_loss
+from grrm.reward_model.loss import LEAST_DIFFERENCE, count_pairs, group_loss
 
 NAN = float("nan")
 
@@ -50,6 +50,22 @@ def test_loss_is_its_formula(groups, weight):
     loss.backward()
     assert np.isfinite(scores_R.grad.numpy()).all()
     assert not scores_R.grad.numpy()[np.isnan(gold)].any()
+
+
+@settings(deadline=None, max_examples=30)
+@given(groups=st.lists(st.lists(candidates, min_size=1, max_size=5), min_size=2, max_size=4))
+def test_losses_of_parts_add_up_to_that_of_all_groups(groups):
+    gold, sizes = [one for group in groups for _, one in group], [len(group) for group in groups]
+    counts = count_pairs(gold, sizes)
+
+    def loss(some, **denominators):
+        scores_R = paddle.to_tensor([score for group in some for score, _ in group], dtype="float32")
+        return float(
+            group_loss(scores_R, [one for group in some for _, one in group], [*map(len, some)], **denominators)
+        )
+
+    parts = [loss(some, denominators=counts) for some in (groups[:1], groups[1:])]
+    assert sum(parts) == pytest.approx(loss(groups), rel=1e-5, abs=1e-6)
 
 
 def test_a_step_against_the_gradient_puts_the_better_ahead():

@@ -67,7 +67,7 @@ class PairTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, WholeStepLo
         d = (log p(c) - log p(r)) - (log ref(c) - log ref(r))
         loss = mean over pairs of -log sigmoid(beta d) + sft_loss_ratio * (-sum of log p(c) / chosen tokens)
 
-    both means over the whole optimizer step; see `WholeStepLoss`.
+    Pairs and chosen tokens are those of an optimizer step, whatever its micro-batches and ranks.
     (Rafailov et al., arXiv 2305.18290; the second term as EAX trains, with LLaMA-Factory's `pref_ftx`, which takes the
     mean over responses first.) With the loss "ipo" log-probabilities are means over a response's tokens.
     """
