@@ -25,7 +25,7 @@ from grrm.models.tokenizer import encoder, load_tokenizer
 from grrm.reward_model import run as reward_run
 from grrm.sft import run as sft_run
 from grrm.training import supervised_run
-from grrm.training.whole_step_loss import WholeSteps
+from grrm.training.whole_step_loss import OF_STEP, WholeSteps
 
 N_ROWS = 14  # in micro-batches of 4, the last has 2
 RATE = 10.0
@@ -196,17 +196,15 @@ def test_two_ranks_give_the_loss_and_the_gradient_of_the_joint_batch(
     check_same(train(layout, on_two=True, **LAYOUTS[layout]), joint, untrained)
 
 
-def test_a_step_is_read_ahead_with_what_it_counts_and_the_rest_of_an_epoch_is_left_out() -> None:
+def test_a_step_is_read_ahead_and_the_rest_of_an_epoch_is_left_out() -> None:
+    rows = [3, 1, 4, 1, 5, 9, 2, 6, 5]
     loader = WholeSteps(
-        [3, 1, 4, 1, 5, 9, 2, 6, 5],
-        batch_size=2,
-        collate_fn=lambda numbers: {"numbers": paddle.to_tensor(numbers)},
-        micro_batches=lambda: 2,
-        count=lambda inputs: {"rows": len(inputs["numbers"]), "sum": float(inputs["numbers"].sum())},
+        rows, batch_size=2, collate_fn=lambda batch: {"rows": paddle.to_tensor(batch)}, micro_batches=lambda: 2
     )
     batches = list(loader)
-    assert [batch["numbers"].tolist() for batch in batches] == [[3, 1], [4, 1], [5, 9], [2, 6]]
-    assert [batch["counts_of_step"] for batch in batches] == [{"rows": 4, "sum": 9}] * 2 + [{"rows": 4, "sum": 22}] * 2
+    assert [batch["rows"].tolist() for batch in batches] == [[3, 1], [4, 1], [5, 9], [2, 6]]
+    steps = [[other["rows"].tolist() for other in batch[OF_STEP]] for batch in batches]
+    assert steps == [[[3, 1], [4, 1]]] * 2 + [[[5, 9], [2, 6]]] * 2
 
 
 @pytest.mark.parametrize("stage", ["dpo"], indirect=True)

@@ -16,7 +16,7 @@ from paddle.io import DataLoader
 from grrm.parallel.data_ranks import DataRanks
 
 Counts = Mapping[str, float]
-_COUNTS = "counts_of_step"
+OF_STEP = "micro_batches_of_step"
 
 
 def total_counts(parts: Iterable[Counts]) -> dict[str, float]:
@@ -29,25 +29,22 @@ def total_counts(parts: Iterable[Counts]) -> dict[str, float]:
 
 
 class WholeSteps(DataLoader):
-    """Micro-batches with the counts of this rank's part of their step, which is read ahead.
+    """Micro-batches, each with all those of its optimizer step on this rank, which are read ahead.
 
     Micro-batches at the end of an epoch that do not fill a step are left out: Trainer would add their gradients to the
     first step of the next epoch, and a resumed run would miss them.
     """
 
-    def __init__(
-        self, *args: Any, micro_batches: Callable[[], int], count: Callable[[Any], Counts], **kwargs: Any
-    ) -> None:
+    def __init__(self, *args: Any, micro_batches: Callable[[], int], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._micro_batches, self._count = micro_batches, count
+        self._micro_batches = micro_batches
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         step: list[dict[str, Any]] = []
         for inputs in super().__iter__():
             step.append(inputs)
             if len(step) == self._micro_batches():
-                counts = total_counts(map(self._count, step))
-                yield from ({**inputs, _COUNTS: counts} for inputs in step)
+                yield from ({**inputs, OF_STEP: step} for inputs in step)
                 step = []
 
 
@@ -80,14 +77,14 @@ class WholeStepLoss:
             collate_fn=trainer.data_collator,
             num_workers=trainer.args.dataloader_num_workers,
             micro_batches=lambda: int(trainer.args.gradient_accumulation_steps),
-            count=self.count,
         )
 
     def training_step(self, model: Any, inputs: dict[str, Any], step_control: int = 0) -> Any:
         """As Trainer's; the first micro-batch of a step exchanges the counts of the data ranks. A collective."""
         trainer: Any = self
-        counts = inputs.pop(_COUNTS)
+        step = inputs.pop(OF_STEP)
         if step_control == 0:
+            counts = total_counts(map(self.count, step))
             self._denominators = total_counts(DataRanks.of(trainer.args).gather(counts))
         return super().training_step(model, inputs, step_control)  # type: ignore[misc]  # Trainer's
 
