@@ -46,16 +46,19 @@ class DPOSettings:
 
 @dataclass(frozen=True, slots=True)
 class PairScores:
-    """Log-likelihoods of chosen and rejected responses under policy and reference, and the chosen ones' negative sum.
+    """Log-likelihoods of responses under policy and reference, each chosen one before the rejected one of its pair.
 
-    With the loss "ipo" log-likelihoods are means over a response's tokens; the sum is always over tokens.
+    With the loss "ipo" they are means over a response's tokens; `chosen_nll`, the negative sum of the policy's chosen
+    ones, never is.
     """
 
-    chosen_P: paddle.Tensor
-    rejected_P: paddle.Tensor
-    ref_chosen_P: paddle.Tensor
-    ref_rejected_P: paddle.Tensor
+    policy_R: paddle.Tensor
+    ref_R: paddle.Tensor
     chosen_nll: paddle.Tensor
+
+    def columns(self) -> tuple[paddle.Tensor, paddle.Tensor, paddle.Tensor, paddle.Tensor]:
+        """Chosen and rejected responses under the policy, then under the reference, [P] each."""
+        return self.policy_R[0::2], self.policy_R[1::2], self.ref_R[0::2], self.ref_R[1::2]
 
 
 class PairTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, WholeStepLoss, DPOTrainer):
@@ -122,27 +125,27 @@ class PairTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, WholeStepLo
 
     def _losses(self, scores: PairScores, denominators: Counts) -> dict[str, paddle.Tensor]:
         """Both terms of the loss by name, as parts of means over what `denominators` count."""
-        mean = self.dpo_criterion.dpo_loss(
-            scores.chosen_P, scores.rejected_P, scores.ref_chosen_P, scores.ref_rejected_P
-        )
-        nll = scores.chosen_nll / denominators["chosen_tokens"]
+        columns_P = scores.columns()
+        mean, nll = self.dpo_criterion.dpo_loss(*columns_P), scores.chosen_nll / denominators["chosen_tokens"]
         return {
-            f"{self.dpo_config.loss_type}_loss": mean * (len(scores.chosen_P) / denominators["pairs"]),
+            f"{self.dpo_config.loss_type}_loss": mean * (len(columns_P[0]) / denominators["pairs"]),
             "sft_loss": nll * self.dpo_config.sft_loss_ratio,
         }
 
     @paddle.no_grad()
     def _rewards(self, scores: PairScores, n_pairs: float) -> dict[str, paddle.Tensor]:
         """PaddleNLP's metrics of pairs, as parts of means over `n_pairs`."""
-        chosen_P = self.dpo_config.beta * (scores.chosen_P - scores.ref_chosen_P)
-        rejected_P = self.dpo_config.beta * (scores.rejected_P - scores.ref_rejected_P)
+        chosen_P, rejected_P, ref_chosen_P, ref_rejected_P = scores.columns()
+        reward_P, other_P = (
+            self.dpo_config.beta * gain_P for gain_P in (chosen_P - ref_chosen_P, rejected_P - ref_rejected_P)
+        )
         by_pair = {
-            "rewards/chosen": chosen_P,
-            "rewards/rejected": rejected_P,
-            "rewards/accuracies": (chosen_P > rejected_P).astype("float32"),
-            "rewards/margins": chosen_P - rejected_P,
-            "logps/rejected": scores.rejected_P,
-            "logps/chosen": scores.chosen_P,
+            "rewards/chosen": reward_P,
+            "rewards/rejected": other_P,
+            "rewards/accuracies": (reward_P > other_P).astype("float32"),
+            "rewards/margins": reward_P - other_P,
+            "logps/rejected": rejected_P,
+            "logps/chosen": chosen_P,
         }
         return {name: values_P.sum() / n_pairs for name, values_P in by_pair.items()}
 
@@ -150,7 +153,7 @@ class PairTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, WholeStepLo
         with paddle.no_grad():
             ref_R, _ = self._log_likelihoods(ref_model, ref_model.lm_head, pairs)
         policy_R, chosen_nll = self._log_likelihoods(model, self.model.lm_head, pairs)
-        return PairScores(policy_R[0::2], policy_R[1::2], ref_R[0::2], ref_R[1::2], chosen_nll)
+        return PairScores(policy_R, ref_R, chosen_nll)
 
     def _log_likelihoods(
         self, model: Any, head: Any, pairs: Sequence[GoldGroup]
@@ -195,7 +198,8 @@ class PairTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, WholeStepLo
             with self.autocast_smart_context_manager():
                 scores = self._score(self.ref_model, self.model, pairs)
             losses += map(float, self._losses(scores, denominators).values())
-            gain_P, loss_P = scores.chosen_P - scores.ref_chosen_P, scores.rejected_P - scores.ref_rejected_P
+            chosen_P, rejected_P, ref_chosen_P, ref_rejected_P = scores.columns()
+            gain_P, loss_P = chosen_P - ref_chosen_P, rejected_P - ref_rejected_P
             margins += (self.dpo_config.beta * (gain_P - loss_P)).tolist()
         self.model.train()
         found = ranks.gather((sum(losses), margins))
