@@ -234,7 +234,7 @@ class FuzzedFront:
             expect(self.process.poll() is None and alive.startswith(b"HTTP/1.1 200"), "the server is gone")
 
     def ask(self, request, timeout_s):
-        with socket.create_connection(self.address, timeout=60) as connection:
+        with socket.create_connection(self.address, timeout=120) as connection:
             try:
                 connection.sendall(request)
                 connection.settimeout(timeout_s)

@@ -84,7 +84,7 @@ def load(stand_in, path, body, tmp_path, *options):
     url = f"http://127.0.0.1:{stand_in.server_port}{path}"
     command = [sys.executable, LOAD, url, tmp_path / "body.json", "--seconds", "0.1"]
     command += ["--scores", GROUPS * SAMPLES, "--connections", 2, *options]
-    return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60)
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120)
 
 
 def rows_answer(scores, code=0):

@@ -31,7 +31,7 @@ def evaluate(*arguments: object) -> subprocess.CompletedProcess:
         [sys.executable, "-m", "grrm.cli", "eval", *map(str, arguments)],
         capture_output=True,
         encoding="utf-8",
-        timeout=120,
+        timeout=600,
         check=False,
     )
 
@@ -234,7 +234,7 @@ def test_translations_are_scored_with_signatures(tmp_path):
 
 def test_comet_runs_in_its_own_environment_and_joins_the_report(tmp_path):
     environment, out = tmp_path / "comet", tmp_path / "out.json"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True, timeout=120)
     (packages,) = environment.glob("lib/python3*/site-packages")
     (packages / "torch.py").write_text("class cuda:\n    is_available = staticmethod(lambda: False)\n")
     (packages / "comet.py").write_text(

@@ -184,7 +184,7 @@ def on_a_terminal(*arguments: object) -> str:
         pass
     finally:
         os.close(controller)
-    assert process.wait(60) == 0, seen
+    assert process.wait(120) == 0, seen
     return seen.decode()
 
 

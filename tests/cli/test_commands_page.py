@@ -84,7 +84,7 @@ def test_commands_of_the_page_run(block, tmp_path):
         ):
             block = block.replace(there, here)
         script = f'set -e\ngrrm() {{ "{sys.executable}" -m grrm.cli "$@"; }}\n{block}'
-        done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=280)
+        done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=600)
     finally:
         server.close()
     assert done.returncode == 0, done.stderr

@@ -49,7 +49,7 @@ def run(block, folder, url):
     ):
         block = block.replace(there, here)
     script = f'grrm() {{ "{sys.executable}" -m grrm.cli "$@"; }}\n{block}'
-    return subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True, timeout=250, check=False)
+    return subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True, timeout=600, check=False)
 
 
 def clear(folder):

@@ -123,7 +123,7 @@ def test_supervised_files_too(tmp_path):
 
 def start(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-X", "importtime", str(SCRIPTS / words[0]), *words[1:]]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment(), check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment(), check=False)
 
 
 def test_a_script_prints_a_line_for_each_mistake_and_no_traceback(tmp_path):

@@ -82,7 +82,7 @@ def test_missing_data_file_is_told_as_a_process_would_tell_it(world: TinyWorld, 
 
 def started(arguments: list[str], *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *options, str(SCRIPTS / arguments[0]), *arguments[1:]]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment(), check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment(), check=False)
     assert done.returncode == 2
     return done
 
@@ -91,7 +91,7 @@ def test_port_that_is_taken_is_told_by_the_server() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         command = [sys.executable, str(ROOT / "reward_server/reward_server.py"), "--port", str(port)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment(), check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment(), check=False)
     assert done.returncode == 2
     assert f"cannot listen on 127.0.0.1 port {port} (Address already in use)" in the_sentence(done.stderr)
 

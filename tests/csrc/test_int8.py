@@ -137,7 +137,7 @@ for k, n in ((576, 1536), (1536, 576), (802, 33)):
 def run_python(*arguments, **environment):
     environment = os.environ | {"PYTHONPATH": "tests"} | environment
     command = [sys.executable, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     return done.stdout
 

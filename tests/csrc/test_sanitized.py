@@ -22,9 +22,9 @@ def test_no_kernel_leaves_its_arrays_or_does_what_is_undefined(products, tmp_pat
     program = tmp_path / "sanitized"
     # Functions that the loader chooses run before the sanitizer is ready, so the plain version is what is checked.
     command = [*compiler, *FLAGS, *products, "-DGRRM_NO_CLONES", str(SOURCE), "-o", str(program)]
-    made = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    made = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if any(sign in made.stderr for sign in ("cannot find", "libclang_rt", "'omp.h' file not found")):
         pytest.skip("the compiler has no sanitizer or OpenMP libraries here")
     assert made.returncode == 0, made.stderr[-2000:]
-    done = subprocess.run([str(program)], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([str(program)], capture_output=True, text=True, timeout=600, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "clean"), done.stderr[-3000:]

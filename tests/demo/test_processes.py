@@ -18,7 +18,7 @@ time.sleep(60)
 """
 
 
-def wait_for(condition, seconds=20.0):
+def wait_for(condition, seconds=120.0):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

@@ -133,7 +133,7 @@ def test_an_error_of_fastdeploys_own_is_not_hidden(engine, monkeypatch):
 
 def test_a_call_past_the_deadline_raises_and_so_do_all_after_it(model, tmp_path, monkeypatch):
     engine, released = start_engine(tmp_path, model, deadline_s=0.01), threading.Event()
-    monkeypatch.setattr(engine._llm, "generate", lambda *_: released.wait(60) and [])
+    monkeypatch.setattr(engine._llm, "generate", lambda *_: released.wait(120) and [])
     try:
         with pytest.raises(UserError, match=r"did not answer within 0\.01 s"):
             engine.generate([[5]], text_params())
@@ -275,7 +275,7 @@ def test_the_namesake_from_pypi_is_refused_without_running_it(tmp_path):
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
         env=with_fastdeploy(tmp_path),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +14,13 @@ from grrm.engine.openai_text import OpenAITextGenerator
 from grrm.engine.server_calls import GenerationServerError
 from grrm.errors import UserError
 
-FAST = {"connect_timeout_s": 2.0, "read_timeout_s": 2.0, "deadline_s": 20.0, "attempts": 3, "backoff_initial_s": 0.01}
+FAST = {
+    "connect_timeout_s": 30.0,
+    "read_timeout_s": 60.0,
+    "deadline_s": 120.0,
+    "attempts": 3,
+    "backoff_initial_s": 0.01,
+}
 
 
 def echo(body: dict[str, Any], number: int) -> str:
@@ -117,15 +124,16 @@ def test_a_pool_shares_the_work_and_goes_on_without_a_server_that_fails(start):
     assert replies(generator(good, bad, model="m"), *prompts) == [f"<{prompt}>" for prompt in prompts]
     assert len(good.requests) == 12
     assert bad.requests
-    first, second = start(slow_echo), start(slow_echo)
+    two_under_way = threading.Barrier(2, timeout=60)
+
+    def meet(body, number):
+        two_under_way.wait()
+        return echo(body, number)
+
+    first, second = start(meet), start(meet)
     replies(generator(first, second, model="m"), *prompts)
     assert first.requests
     assert second.requests
-
-
-def slow_echo(body: dict[str, Any], number: int) -> str:
-    time.sleep(0.05)
-    return echo(body, number)
 
 
 def test_a_pool_goes_on_without_a_server_that_is_gone(start):
@@ -161,12 +169,11 @@ def test_attempts_are_counted_and_the_last_cause_is_told(start):
 
 
 def test_nothing_waits_beyond_the_deadline(start):
-    def hang(body, number):
-        time.sleep(3)
-        return "late"
-
+    let = threading.Event()
+    server = start(lambda body, number: let.wait(120) and "late")
     with pytest.raises(GenerationServerError, match="no answer came in time"):
-        replies(generator(start(hang), model="m", deadline_s=0.3, read_timeout_s=60.0, attempts=1), "a")
+        replies(generator(server, model="m", deadline_s=1.0, attempts=1), "a")
+    let.set()
 
 
 def test_a_server_that_is_not_there_is_one_sentence(start):

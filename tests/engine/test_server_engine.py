@@ -18,7 +18,13 @@ from grrm.engine.server_engine import ServerEngine
 from grrm.errors import UserError
 
 VOCAB, EOS, STOP = 50, 49, 48
-FAST = {"connect_timeout_s": 2.0, "read_timeout_s": 5.0, "deadline_s": 20.0, "attempts": 2, "backoff_initial_s": 0.01}
+FAST = {
+    "connect_timeout_s": 30.0,
+    "read_timeout_s": 60.0,
+    "deadline_s": 120.0,
+    "attempts": 2,
+    "backoff_initial_s": 0.01,
+}
 PARAMS = SamplingParams(max_new_tokens=4, stop_token_ids=(STOP, EOS), seed=7)
 
 

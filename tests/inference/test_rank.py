@@ -290,7 +290,7 @@ def test_importing_the_package_loads_nothing_else():
         "import sys, grrm; assert {'rank', 'translate'} <= set(dir(grrm)); "
         "heavy = {'paddle', 'numpy', 'requests', 'pydantic'} & set(sys.modules); sys.exit(bool(heavy))"
     )
-    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], timeout=120, check=False).returncode == 0
     with pytest.raises(AttributeError, match="no attribute 'sing'"):
         _ = grrm.sing
 

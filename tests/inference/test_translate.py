@@ -164,5 +164,5 @@ def test_a_process_that_translates_says_nothing_of_its_own(tmp_path):
 
     call = "import sys, grrm; grrm.translate(sys.argv[1], ['Hallo'], 'de', 'en', max_new_tokens=2, retry=0)"
     command = [sys.executable, "-c", call, str(write_tiny_checkpoint(tmp_path / "model"))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
     assert [line for line in (done.stdout + done.stderr).splitlines() if "INFO" in line] == []

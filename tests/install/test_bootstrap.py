@@ -50,7 +50,7 @@ class Checkout:
         }
         return subprocess.run(
             ["sh", self.folder / "tools/bootstrap.sh"],
-            env=environment, capture_output=True, text=True, timeout=60, check=False,
+            env=environment, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
 
     def installations(self) -> list[str]:
@@ -146,6 +146,6 @@ def test_without_a_suitable_python_on_the_path_one_is_asked_for(checkout, tmp_pa
         (tools / name).symlink_to(shutil.which(name))
     done = subprocess.run(
         ["sh", checkout.folder / "tools/bootstrap.sh"],
-        env={"PATH": str(tools)}, capture_output=True, text=True, timeout=60, check=False,
+        env={"PATH": str(tools)}, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert_one_sentence(done, "no Python 3.10, 3.11 or 3.12", "PYTHON=")

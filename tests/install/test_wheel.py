@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def run(*command: object, cwd: Path) -> str:
-    done = subprocess.run([*map(str, command)], cwd=cwd, capture_output=True, text=True, timeout=500, check=False)
+    done = subprocess.run([*map(str, command)], cwd=cwd, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -103,6 +103,6 @@ def test_from_an_empty_environment_to_a_folder_in_which_training_can_start(bare,
 
 def test_what_an_empty_environment_lacks_is_one_sentence_that_says_how_to_install_it(bare, tmp_path):
     command = [bare.with_name("grrm"), "data", "corpus", "phrases", tmp_path / "corpus"]
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("error: the package babel is not installed: run `pip install 'paddle-grrm[corpora]'`")

@@ -124,7 +124,7 @@ def test_threads_share_a_cache():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join(timeout=120)
     values = metrics.values()
     assert (wrong, cache.n_entries) == ([], 3)
     assert values["cache_hits"] + values["cache_misses"] == 240

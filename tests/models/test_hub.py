@@ -63,7 +63,7 @@ def answers(hub, tmp_path_factory):
     names = ("Qwen/Sharded", "double7/Whole", "Qwen/Pickled", "Qwen/Evil", "Qwen/Nowhere", "Qwen/Sharded")
     environment = {**os.environ, **hub.environment(home)}
     command = [sys.executable, "-c", OPEN_ALL, *names]
-    run = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, timeout=120)
+    run = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, timeout=600)
     assert run.returncode == 0, run.stderr
     lines = [json.loads(line) for line in run.stdout.splitlines() if line.startswith(('"', "{"))]
     return dict(zip(names, lines, strict=True))
@@ -114,7 +114,7 @@ def test_a_downloaded_model_translates(answers, hub, tmp_path):
     command = [sys.executable, "-m", "grrm.cli", "translate", "text", "--src-lang", "de", "--trg-lang", "en"]
     command += ["--model", "Qwen/Sharded", "--max-new-tokens", "2", "--retry", "0", "--out", "out.jsonl"]
     environment = {**os.environ, **hub.environment(home)}
-    run = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    run = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert run.returncode == 0, run.stderr
     assert json.loads((tmp_path / "out.jsonl").read_text())["src_text"] == "Guten Morgen"
 

@@ -16,7 +16,7 @@ class Ranks:
 
     def __init__(self, size: int) -> None:
         self.size, self.records = size, [None] * size
-        self.barrier = threading.Barrier(size, timeout=5)
+        self.barrier = threading.Barrier(size, timeout=120)
 
     def rank(self, rank: int) -> ThreadRank:
         return ThreadRank(self, rank)
@@ -46,7 +46,7 @@ def on_every_rank(works, **options):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(120)
     return outcomes
 
 

@@ -57,7 +57,7 @@ def watching(script: str, rank: int, *peers: int) -> Iterator[tuple[subprocess.P
 
 
 def end(process: subprocess.Popen[str]) -> tuple[int, str]:
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=120)
     return process.returncode, errors
 
 

@@ -268,7 +268,7 @@ def test_every_command_of_the_page_works(workplace, page, capsys):
     finally:
         for server in servers:
             server.send_signal(signal.SIGTERM)
-        statuses = [server.wait(timeout=60) for server in servers]
+        statuses = [server.wait(timeout=120) for server in servers]
     with capsys.disabled():
         show(table, time.monotonic() - began, cpu_seconds() - spent)
     assert not failures, "\n".join(failures)

@@ -58,7 +58,7 @@ class Clock:
                 yield
             finally:
                 stop.set()
-                jumping.result(10)
+                jumping.result(120)
 
     def environment(self) -> dict[str, str]:
         """What makes a process live by this clock; its monotonic clock stays right, as the kernel's does."""
@@ -93,7 +93,7 @@ def server_by(clock, seconds, **settings):
         yield process, process.stdout.readline().split()[-1]
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(120)
         process.stdout.close()
 
 

@@ -39,7 +39,7 @@ def server_under(fault, seconds=0.0, **settings):
         yield process, process.stdout.readline().split()[-1]
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(120)
         process.stdout.close()
 
 
@@ -51,12 +51,12 @@ def test_full_disk_costs_neither_verdicts_nor_the_server(tmp_path):
             check_right(groups, client.score(groups))
         large = score_body(*(group(f"g{number}", str(number % 10), "x" * 60_000) for number in range(40)))
         with pytest.raises(requests.ConnectionError):  # too large a body for memory, and there is no disk
-            requests.post(f"{url}/v1/score", json=large, timeout=30)
-        wordy = requests.post(f"{url}/v1/score", json=score_body(group("g", "7", "wordy")), timeout=30)
+            requests.post(f"{url}/v1/score", json=large, timeout=120)
+        wordy = requests.post(f"{url}/v1/score", json=score_body(group("g", "7", "wordy")), timeout=120)
         assert wordy.json()["verdicts"][0]["candidates"][0]["score"] == 7.0
         assert len(wordy.content) > 4_000_000
         check_right(groups, client.score(groups))
-        assert requests.get(f"{url}/readyz", timeout=10).status_code == 200
+        assert requests.get(f"{url}/readyz", timeout=120).status_code == 200
         assert process.poll() is None
 
 
@@ -66,7 +66,7 @@ def test_clock_that_jumps_by_years_changes_nothing():
         client = make_client(url, groups_per_request=5, max_connections=8)
         for _ in range(3):
             check_right(groups, client.score(groups))
-        assert requests.get(f"{url}/readyz", timeout=10).status_code == 200
+        assert requests.get(f"{url}/readyz", timeout=120).status_code == 200
         assert process.poll() is None
 
 
@@ -98,9 +98,9 @@ def test_clients_that_leave_at_any_moment_hurt_nobody():
             finally:
                 stop.set()
             for left in leaving:
-                left.result(10)
+                left.result(120)
         assert process.poll() is None
-        live = requests.get(f"{url}/v1/live", timeout=10).json()
+        live = requests.get(f"{url}/v1/live", timeout=120).json()
         assert live["waiting"] == 0
 
 
@@ -108,7 +108,7 @@ def test_clients_that_leave_at_any_moment_hurt_nobody():
 def test_memory_of_a_server_that_is_loaded_and_annoyed_is_measured(tmp_path):
     command = [sys.executable, "benchmarks/soak.py", "--minutes", "0.2", "--clients", "2"]
     done = subprocess.run(
-        [*command, "--out", str(tmp_path / "found.json")], capture_output=True, text=True, timeout=120
+        [*command, "--out", str(tmp_path / "found.json")], capture_output=True, text=True, timeout=600
     )
     found = json.loads((tmp_path / "found.json").read_text())
     assert (found["wrong_verdicts"], found["faults"], found["exit_status"]) == (0, [], 0), done.stderr

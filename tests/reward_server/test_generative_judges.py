@@ -54,13 +54,13 @@ def running(*options: str, **environment: str) -> Iterator[tuple[subprocess.Pope
         yield process, line.split()[-1]
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(20)
+        process.wait(120)
         process.stdout.close()
         process.stderr.close()
 
 
 def post(url: str, body: dict, route: str = "") -> dict:
-    return requests.post(url + route, json=body, timeout=60).json()
+    return requests.post(url + route, json=body, timeout=120).json()
 
 
 def statuses_of(answer: dict) -> list[tuple[str, float | None]]:
@@ -71,13 +71,13 @@ def test_an_untrained_checkpoint_is_hosted_and_no_score_is_made_up(checkpoint):
     options = ["--judge", "gqm", "--model", str(checkpoint), "--default-reward", "-0.5"]
     options += ["--judge-option", "max_new_tokens=24", "--judge-option", "retries=1"]
     with running(*options) as (process, url):
-        assert requests.get(f"{url}/readyz", timeout=60).status_code == 200
+        assert requests.get(f"{url}/readyz", timeout=120).status_code == 200
         verdict = post(url, BODY, "/v1/score")
         assert statuses_of(verdict) == [("judge_unparsable", None)] * 3
         assert verdict["verdicts"][0]["attempts"] == 2
         assert verdict["verdicts"][0]["rejections"] == ["truncated"] * 2
         assert post(url, ROWS) == {"error_code": 0, "error_msg": "Success", "score": [-0.5] * 3}
-        judge = requests.get(f"{url}/healthz", timeout=10).json()["judge"]
+        judge = requests.get(f"{url}/healthz", timeout=120).json()["judge"]
         assert (judge["name"], judge["model"], judge["counters"]["retries"]) == ("gqm", "tiny-grrm", 2)
     assert process.returncode == 0
 
@@ -87,11 +87,11 @@ def test_fastdeploy_hosts_a_checkpoint_and_the_servers_log_goes_on(checkpoint):
     options = ["--judge", "gqm", "--model", str(checkpoint), "--judge-option", "max_new_tokens=8"]
     options += ["--backend", "fastdeploy", "--fastdeploy-option", "max_model_len=900"]
     with running(*options, **with_fastdeploy()) as (process, url):
-        assert requests.get(f"{url}/readyz", timeout=60).status_code == 200
+        assert requests.get(f"{url}/readyz", timeout=120).status_code == 200
         assert statuses_of(post(url, BODY, "/v1/score")) == [("judge_unparsable", None)] * 3
-        assert requests.get(f"{url}/healthz", timeout=10).json()["judge"]["model"] == "tiny-grrm"
+        assert requests.get(f"{url}/healthz", timeout=120).json()["judge"]["model"] == "tiny-grrm"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(120) == 0
         assert " INFO " in process.stderr.read()
 
 
@@ -100,13 +100,13 @@ def test_verdicts_of_a_model_server_become_scores_in_both_protocols():
     try:
         options = ["--judge", "grrm", "--openai-url", model.url, "--score-scale-factor", "0.01"]
         with running(*options, "--judge-option", "cache_size=8") as (_, url):
-            assert requests.get(f"{url}/readyz", timeout=60).status_code == 200
+            assert requests.get(f"{url}/readyz", timeout=120).status_code == 200
             answer = post(url, BODY, "/v1/score")
             assert statuses_of(answer) == [("scored", 9.0), ("scored", 1.0), ("duplicate", 9.0)]
             assert answer["verdicts"][0]["ranking"] == [["a", "c"], ["b"]]
             assert answer["verdicts"][0]["analysis"].startswith("A is right")
             assert post(url, ROWS)["score"] == pytest.approx([0.09, 0.01, 0.09])
-            assert "grrm_judge_cache_hits_total 1" in requests.get(f"{url}/metrics", timeout=10).text
+            assert "grrm_judge_cache_hits_total 1" in requests.get(f"{url}/metrics", timeout=120).text
     finally:
         model.close()
 
@@ -117,7 +117,7 @@ def test_a_generation_past_its_deadline_is_a_status_and_the_server_still_ends_cl
     with running(*options, "--judge-option", "max_new_tokens=900") as (process, url):
         assert statuses_of(post(url, BODY, "/v1/score")) == [("judge_timeout", None)] * 3
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(120) == 0
         assert "FATAL" not in process.stderr.read()
 
 
@@ -149,7 +149,7 @@ def test_a_checkpoint_that_cannot_be_opened_is_one_sentence_and_exit_2(checkpoin
     folder = Path(shutil.copytree(checkpoint, tmp_path / "damaged"))
     damage(folder)
     done = subprocess.run(
-        command("--judge", "gqm", "--model", str(folder)), capture_output=True, text=True, timeout=120, check=False
+        command("--judge", "gqm", "--model", str(folder)), capture_output=True, text=True, timeout=600, check=False
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: ")

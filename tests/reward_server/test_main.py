@@ -46,13 +46,13 @@ def running(*options, **environment):
         yield process, line.split()[-1]
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(20)
+        process.wait(120)
         process.stdout.close()
         process.stderr.close()
 
 
 def run_to_end(*options):
-    return subprocess.run([sys.executable, str(SCRIPT), *options], capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, str(SCRIPT), *options], capture_output=True, text=True, timeout=120)
 
 
 @pytest.fixture(scope="module")
@@ -66,11 +66,11 @@ def server(tmp_path_factory):
 
 def test_server_needs_no_model_and_serves_both_protocols(server):
     _, url, log = server
-    assert requests.get(f"{url}/readyz", timeout=10).json() == {"status": "ready"}
-    verdict = requests.post(f"{url}/v1/score", json=BODY, timeout=10).json()["verdicts"][0]
+    assert requests.get(f"{url}/readyz", timeout=120).json() == {"status": "ready"}
+    verdict = requests.post(f"{url}/v1/score", json=BODY, timeout=120).json()["verdicts"][0]
     assert verdict["candidates"][0]["score"] == 10.0
     rows = {"src": ["s"], "tgt": ["Hello"], "response": ["Hello<|im_end|>"]}
-    assert requests.post(url, json=rows, timeout=10).json() == {
+    assert requests.post(url, json=rows, timeout=120).json() == {
         "error_code": 0,
         "error_msg": "Success",
         "score": [10.0],
@@ -81,14 +81,14 @@ def test_server_needs_no_model_and_serves_both_protocols(server):
 @pytest.mark.parametrize("n_bytes", [5001, 9000])
 def test_large_body_is_413_over_a_real_socket(server, n_bytes):
     _, url, _ = server
-    answer = requests.post(url, data=b" " * n_bytes, headers={"Content-Type": "application/json"}, timeout=10)
+    answer = requests.post(url, data=b" " * n_bytes, headers={"Content-Type": "application/json"}, timeout=120)
     assert (answer.status_code, answer.json()["error_code"]) == (413, 413)
 
 
 def test_large_chunked_body_is_413_too(server):
     _, url, _ = server
     pieces = (b" " * 1000 for _ in range(9))
-    answer = requests.post(url, data=pieces, headers={"Content-Type": "application/json"}, timeout=10)
+    answer = requests.post(url, data=pieces, headers={"Content-Type": "application/json"}, timeout=120)
     assert answer.status_code == 413
 
 
@@ -97,7 +97,7 @@ def test_body_as_large_as_allowed_is_read_to_its_end(server, is_chunked):
     _, url, _ = server
     body = b'{"src":[],"tgt":[],"response":[]}'.rjust(5000)
     data = (body[start : start + 1000] for start in range(0, len(body), 1000)) if is_chunked else body
-    answer = requests.post(url, data=data, headers={"Content-Type": "application/json"}, timeout=10)
+    answer = requests.post(url, data=data, headers={"Content-Type": "application/json"}, timeout=120)
     assert answer.json() == {"error_code": 0, "error_msg": "Success", "score": []}
 
 
@@ -105,7 +105,7 @@ def test_half_a_request_does_not_stop_the_others(server):
     _, url, _ = server
     with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as half:
         half.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
-        assert requests.get(f"{url}/healthz", timeout=10).status_code == 200
+        assert requests.get(f"{url}/healthz", timeout=120).status_code == 200
 
 
 def test_port_in_use_is_one_sentence_and_exit_2(server):
@@ -121,10 +121,10 @@ def test_token_is_asked_for_and_the_server_stops_on_sigterm(tmp_path):
     (tmp_path / "token").write_text("s3cret\n")
     with running("--host", "0.0.0.0", "--token-file", str(tmp_path / "token")) as (process, url):
         address = url.replace("0.0.0.0", "127.0.0.1")
-        assert requests.get(f"{address}/healthz", timeout=10).status_code == 200
-        assert requests.post(f"{address}/v1/score", json=BODY, timeout=10).status_code == 401
+        assert requests.get(f"{address}/healthz", timeout=120).status_code == 200
+        assert requests.post(f"{address}/v1/score", json=BODY, timeout=120).status_code == 401
         headers = {"Authorization": "Bearer s3cret"}
-        assert requests.post(f"{address}/v1/score", json=BODY, headers=headers, timeout=10).status_code == 200
+        assert requests.post(f"{address}/v1/score", json=BODY, headers=headers, timeout=120).status_code == 200
     assert process.returncode == 0
 
 
@@ -140,7 +140,7 @@ def test_server_and_client_import_without_paddle():
         "import sys; import grrm_reward_server.main, grrm_reward_server.app, grrm.rewards.client; "
         "print([name for name in ('paddle', 'paddlenlp', 'torch') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "[]", done.stderr
 
 
@@ -153,7 +153,7 @@ def test_judged_text_survives_the_wire_byte_for_byte(server):
     _, url, _ = server
     odd = 'two words "quoted" \\ back 日本語 \U0001f600 \x00 </s>'
     rows = {"src": ["s"], "tgt": [odd], "response": [odd]}
-    assert requests.post(url, json=rows, timeout=10).json()["score"] == [10.0]
+    assert requests.post(url, json=rows, timeout=120).json()["score"] == [10.0]
 
 
 # --- in process

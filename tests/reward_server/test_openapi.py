@@ -49,7 +49,7 @@ def check_server(url, folder):
     options = ["--max-examples", "25", "--seed", "1", "--checks", CHECKS, "--no-color"]
     command = ["--config-file", str(folder / "schemathesis.toml"), "run", f"{url}/openapi.json", *options]
     done = subprocess.run(
-        [sys.executable, "-m", "schemathesis.cli", *command], capture_output=True, text=True, timeout=300, cwd=folder
+        [sys.executable, "-m", "schemathesis.cli", *command], capture_output=True, text=True, timeout=600, cwd=folder
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "9 selected / 9 total" in done.stdout

@@ -127,9 +127,9 @@ def test_page_of_another_site_that_leads_here_reaches_nothing():
     with reward_server("--port", "0") as (_, url):
         port = int(url.rpartition(":")[2])
         for path in ("/", "/healthz", "/v1/live"):
-            foreign = requests.get(url + path, headers={"Host": f"attacker.example:{port}"}, timeout=10)
+            foreign = requests.get(url + path, headers={"Host": f"attacker.example:{port}"}, timeout=120)
             assert (foreign.status_code, foreign.json()["error_code"]) == (421, 421)
-        assert requests.get(f"http://localhost:{port}/healthz", timeout=10).status_code == 200
+        assert requests.get(f"http://localhost:{port}/healthz", timeout=120).status_code == 200
         with socket.create_connection(("127.0.0.1", port)) as old:
             old.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
             assert old.recv(100).startswith(b"HTTP/1.0 200")

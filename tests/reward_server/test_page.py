@@ -83,7 +83,7 @@ def test_requests_at_the_judge_and_before_it_are_counted():
 
     def hold():
         started.set()
-        assert release.wait(10)
+        assert release.wait(120)
 
     app = create_app(Settings(), RecordingJudge(hold))
     with ThreadPoolExecutor(3) as threads:
@@ -92,7 +92,7 @@ def test_requests_at_the_judge_and_before_it_are_counted():
             for number in range(3)
         ]
         try:
-            assert started.wait(10)
+            assert started.wait(120)
             live = {}
             while live.get("waiting") != 2:
                 live = app.test_client().get("/v1/live").get_json()

@@ -26,7 +26,7 @@ TEXTS = ("Good morning", "Good night", "Morning", "Good morning")
 def ask(url: str, body: dict | None = None) -> str:
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=120) as answer:
         return answer.read().decode()
 
 
@@ -106,7 +106,7 @@ def test_only_an_outage_is_no_answer_to_the_probe(status):
 
 def test_a_folder_without_a_reward_model_ends_the_server_in_one_sentence(tmp_path):
     command = [sys.executable, str(SCRIPT), "--port", "0", "--judge", "rm", "--model", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment())
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment())
     assert done.returncode == 2
     assert re.fullmatch(r"error: [^\n]*no tokenizer that can be read[^\n]*\n", done.stderr)
 

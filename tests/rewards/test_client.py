@@ -20,6 +20,7 @@ from support.scripted_server import (
     raw,
     status,
 )
+from support.stopped_clock import PATIENCE_S
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, Status
@@ -28,7 +29,7 @@ from grrm.rewards.exchange import parse_retry_after
 
 
 def test_requests_are_split_concurrent_and_reassembled_in_order(start):
-    barrier = threading.Barrier(3, timeout=5)
+    barrier = threading.Barrier(3, timeout=PATIENCE_S)
 
     def meet(handler, body):
         barrier.wait()
@@ -36,7 +37,7 @@ def test_requests_are_split_concurrent_and_reassembled_in_order(start):
 
     server = start(meet)
     groups = make_groups(9)
-    settings = {"groups_per_request": 3, "max_connections": 3, "read_timeout_s": 6.0}
+    settings = {"groups_per_request": 3, "max_connections": 3}
     check_right(groups, client(server.url, **settings).score(groups))
     sizes = [len(json.loads(body)["groups"]) for _, body, _ in server.requests]
     assert sizes == [3, 3, 3]
@@ -209,19 +210,25 @@ def test_stock_protocol_has_no_verdicts():
 
 def test_wait_until_ready_waits_for_every_server(start):
     late = start(status(503), status(503), raw(b"{}"))
-    client(start(raw(b"{}")).url, late.url).wait_until_ready(5.0)
+    client(start(raw(b"{}")).url, late.url).wait_until_ready(PATIENCE_S)
     assert [path for path, _, _ in late.requests] == ["/readyz"] * 3
 
 
-def test_wait_until_ready_gives_up_with_the_last_cause(start):
+@pytest.fixture
+def no_second_probe(monkeypatch):
+    """A server that is not ready is not looked at again in time."""
+    monkeypatch.setattr("grrm.rewards.client.PROBE_INTERVAL_S", 2 * PATIENCE_S)
+
+
+def test_wait_until_ready_gives_up_with_the_last_cause(start, no_second_probe):
     with pytest.raises(RewardServerError, match="HTTP 503"):
-        client(start(status(503)).url).wait_until_ready(0.5)
+        client(start(status(503)).url).wait_until_ready(PATIENCE_S)
 
 
-def test_stock_server_is_ready_once_it_speaks_http(start):
-    client(start(status(405)).url, protocol="paddlenlp").wait_until_ready(1.0)
+def test_stock_server_is_ready_once_it_speaks_http(start, no_second_probe):
+    client(start(status(405)).url, protocol="paddlenlp").wait_until_ready(PATIENCE_S)
     with pytest.raises(RewardServerError, match="refused"):
-        client("http://127.0.0.1:9", protocol="paddlenlp").wait_until_ready(0.3)
+        client("http://127.0.0.1:9", protocol="paddlenlp").wait_until_ready(PATIENCE_S)
 
 
 @pytest.mark.parametrize(

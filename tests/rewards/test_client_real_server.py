@@ -5,12 +5,12 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import requests
 from support.slow_server import check_right, groups_judged, make_client, make_groups, slow_server
+from support.stopped_clock import PATIENCE_S, eventually
 
 from grrm.rewards.client import RewardServerError
 
@@ -27,50 +27,57 @@ except RewardServerError as error:
 """
 
 
-def test_killing_one_of_two_servers_in_the_middle_loses_nothing_and_invents_nothing():
-    groups = make_groups(40)
-    with slow_server(0.05) as (first, url_1), slow_server(0.05) as (_, url_2):
+def is_at_work(url):
+    return requests.get(f"{url}/v1/live", timeout=PATIENCE_S).json()["running"] > 0
+
+
+def test_killing_one_of_two_servers_in_the_middle_loses_nothing_and_invents_nothing(tmp_path):
+    groups, hold = make_groups(40), tmp_path / "hold"
+    with slow_server(hold) as (first, url_1), slow_server(0.0) as (_, url_2), ThreadPoolExecutor(1) as threads:
         client = make_client(url_1, url_2, groups_per_request=1, max_connections=4)
-        client.wait_until_ready(10)
-        verdicts = []
-        caller = threading.Thread(target=lambda: verdicts.extend(client.score(groups)))
-        caller.start()
-        while (
-            float(requests.get(f"{url_1}/metrics", timeout=5).text.partition("\ngrrm_groups_total ")[2].split()[0]) < 4
-        ):
-            time.sleep(0.01)
+        client.wait_until_ready(PATIENCE_S)
+        check_right(groups, client.score(groups))
+        assert groups_judged(url_1) > 0
+        before = groups_judged(url_2)
+        hold.touch()
+        verdicts = threads.submit(client.score, groups)
+        eventually(lambda: is_at_work(url_1))
         first.kill()
-        caller.join(30)
-        judged_by_second = groups_judged(url_2)
-    check_right(groups, verdicts)
-    assert judged_by_second >= 20
+        check_right(groups, verdicts.result(PATIENCE_S))
+        assert groups_judged(url_2) == before + 40
 
 
 def test_killing_the_only_server_stops_the_client_with_a_sentence_and_a_restart_serves_it_again():
     groups = make_groups(3)
     with slow_server(0.0) as (process, url):
-        client = make_client(url, deadline_s=2.0)
-        check_right(groups, client.score(groups))
+        check_right(groups, make_client(url).score(groups))
         process.kill()
-        process.wait(10)
+        process.wait(PATIENCE_S)
         with pytest.raises(
             RewardServerError, match=f"reward server {url} .*'g0' and 2 more at attempt .*refused.*deadline"
         ):
-            client.score(groups)
+            make_client(url, deadline_s=2.0).score(groups)
     with slow_server(0.0, int(url.rpartition(":")[2])):
-        check_right(groups, client.score(groups))
+        check_right(groups, make_client(url).score(groups))
 
 
-def test_client_time_out_retry_gets_the_first_answer_not_a_second_judgement():
-    groups = make_groups(2)
-    with slow_server(0.6) as (_, url):
-        client = make_client(url, read_timeout_s=0.25, attempts=10)
-        check_right(groups, client.score(groups))
+def test_client_time_out_retry_gets_the_first_answer_not_a_second_judgement(tmp_path):
+    groups, hold, asked = make_groups(2), tmp_path / "hold", []
+    hold.touch()
+    with slow_server(hold) as (_, url), ThreadPoolExecutor(1) as threads:
+        client = make_client(url, read_timeout_s=0.5, attempts=1000)
+        send = client._exchange.send
+        client._exchange.send = lambda *request: asked.append(request) or send(*request)
+        verdicts = threads.submit(client.score, groups)
+        eventually(lambda: is_at_work(url) and len(asked) > 1)
+        client._exchange.read_timeout_s = PATIENCE_S
+        hold.unlink()
+        check_right(groups, verdicts.result(PATIENCE_S))
         assert groups_judged(url) == 2
 
 
 def test_failed_process_is_not_kept_alive_by_a_stuck_server():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         command = [sys.executable, "-c", STUCK_CLIENT, str(silent.getsockname()[1])]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert "gave no reward for group 'g'" in done.stdout, done.stderr

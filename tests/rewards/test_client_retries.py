@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-import time
+import threading
 
 import pytest
 from support.scripted_server import (
@@ -14,19 +14,24 @@ from support.scripted_server import (
     ok,
     reset_mid_answer,
     send,
-    slow,
+    silent,
     status,
 )
+from support.stopped_clock import PATIENCE_S, stop_clock
 
 from grrm.errors import UserError
 from grrm.rewards.client import RewardServerError
 
 
-@pytest.mark.parametrize("step", [reset_mid_answer, hang_up_early, slow, status(408), status(429), status(502)])
+@pytest.mark.parametrize("step", [reset_mid_answer, hang_up_early, silent, status(408), status(429), status(502)])
 def test_passing_failures_are_retried_with_the_same_request(start, step):
-    server = start(step, step, ok)
-    groups = make_groups(3)
-    check_right(groups, client(server.url).score(groups))
+    def second(handler, body):
+        asking._exchange.read_timeout_s = PATIENCE_S  # what comes now is answered
+        step(handler, body)
+
+    server = start(step, second, ok)
+    asking, groups = client(server.url, read_timeout_s=1.0 if step is silent else PATIENCE_S), make_groups(3)
+    check_right(groups, asking.score(groups))
     assert len({body for _, body, _ in server.requests}) == 1
     assert len(server.requests) == 3
 
@@ -36,14 +41,14 @@ def test_passing_failures_are_retried_with_the_same_request(start, step):
     [
         (reset_mid_answer, "connection failed"),
         (hang_up_early, "connection failed"),
-        (slow, "no answer came in time"),
+        (silent, "no answer came in time"),
         (status(504, "the judge\n is late"), r"HTTP 504 at groups\[0\]: the judge is late \(log reference r1\)"),
     ],
 )
 def test_lasting_failure_names_server_group_attempt_and_cause(start, step, cause):
     server = start(step)
     with pytest.raises(RewardServerError, match=cause) as caught:
-        client(server.url).score(make_groups(2))
+        client(server.url, read_timeout_s=0.3 if step is silent else PATIENCE_S).score(make_groups(2))
     sentence = str(caught.value)
     assert server.url in sentence
     assert "'g0' and 1 more" in sentence
@@ -78,7 +83,7 @@ def test_unanswered_connection_attempt_is_named():
             one.setblocking(False)
             one.connect_ex(("127.0.0.1", port))
         with pytest.raises(RewardServerError, match="connection was not accepted in time"):
-            client(f"http://127.0.0.1:{port}", connect_timeout_s=0.1, attempts=1).score(make_groups(1))
+            client(f"http://127.0.0.1:{port}", connect_timeout_s=0.1, deadline_s=2.0, attempts=1).score(make_groups(1))
         for one in waiting:
             one.close()
 
@@ -91,14 +96,18 @@ def test_busy_server_costs_time_but_no_attempt(start, step):
     assert len(server.requests) == 9
 
 
-def test_refused_connections_last_until_the_deadline_and_are_then_named(caplog):
+def test_refused_connections_last_until_the_deadline_and_are_then_named(monkeypatch, caplog):
+    clock = stop_clock(
+        monkeypatch, *(f"grrm.rewards.{name}" for name in ("asking", "client", "exchange", "server_pool"))
+    )
+    monkeypatch.setattr("grrm.rewards.asking.sleep_using_event", lambda stop: clock.sleep)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        start_s = time.monotonic()
-        with pytest.raises(RewardServerError, match=r"connection was refused \(the deadline of 1 s") as caught:
-            client(url, attempts=1, deadline_s=1.0, backoff_max_s=0.05).score(make_groups(1))
-    assert time.monotonic() - start_s > 0.8
+        start_s = clock.now
+        with pytest.raises(RewardServerError, match=r"connection was refused \(the deadline of 100 s") as caught:
+            client(url, attempts=1, deadline_s=100.0, backoff_max_s=5.0).score(make_groups(1))
+    assert 80 < clock.now - start_s <= 100
     assert caught.value.attempt > 10
     assert isinstance(caught.value, UserError)
     assert len(caplog.records) < caught.value.attempt / 2
@@ -134,7 +143,7 @@ def test_retry_after_is_honoured(start, caplog):
 
 def test_retry_after_beyond_the_deadline_gives_up_at_once(start):
     server = start(status(503, Retry_After="3600"))
-    with pytest.raises(RewardServerError, match="deadline of 10 s leaves no time"):
+    with pytest.raises(RewardServerError, match="deadline of 90 s leaves no time"):
         client(server.url).score(make_groups(1))
     assert len(server.requests) == 1
 
@@ -148,11 +157,13 @@ def test_failed_server_is_left_for_another_at_once(start):
 
 
 def test_requests_spread_over_the_pool(start):
-    def slowish(handler, body):
-        time.sleep(0.02)
+    four_under_way = threading.Barrier(4, timeout=PATIENCE_S)
+
+    def meet(handler, body):
+        four_under_way.wait()
         ok(handler, body)
 
-    servers = [start(slowish), start(slowish)]
+    servers = [start(meet), start(meet)]
     groups = make_groups(12)
     check_right(groups, client(*(s.url for s in servers), groups_per_request=1, max_connections=4).score(groups))
     assert all(server.requests for server in servers)

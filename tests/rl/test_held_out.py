@@ -119,9 +119,9 @@ class Peer:
 
     def gather(self, record):
         self._board[self.rank] = record
-        self._barrier.wait(timeout=20)
+        self._barrier.wait(timeout=120)
         found = list(self._board)
-        self._barrier.wait(timeout=20)
+        self._barrier.wait(timeout=120)
         return found
 
 

@@ -17,12 +17,12 @@ from support.rl_processes import ROOT, TinyWorld, entry_command, environment, me
 
 pytestmark = pytest.mark.slow
 
-DEADLINE_S = 60.0
+DEADLINE_S = 280.0
 IMPATIENT = {
     "use_rm_server": "true",
-    "reward_connect_timeout_s": "1",
-    "reward_read_timeout_s": "3",
-    "reward_deadline_s": "6",
+    "reward_connect_timeout_s": "10",
+    "reward_read_timeout_s": "15",
+    "reward_deadline_s": "15",
     "reward_attempts": "2",
     "save_steps": "1",
 }
@@ -40,7 +40,7 @@ def running(command: list[str], output: Path, steps: int) -> Iterator[subprocess
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait(10)
+            process.wait(120)
 
 
 def wait_until(condition) -> None:
@@ -80,7 +80,7 @@ def test_killed_reward_server_stops_every_rank_with_one_message_and_the_run_resu
             assert job.wait(DEADLINE_S) != 0
     message = the_one_message(logs)
     assert re.search(rf"judging failed on rank \d .*reward server {url} gave no reward for group '\d+-[0-3]'", message)
-    assert re.search(r"at attempt [2-9]\d*: the connection was refused \(the deadline of 6 s", message)
+    assert re.search(r"at attempt [2-9]\d*: the connection was refused \(the deadline of 15 s", message)
     assert all("attempt 1" in (logs / f"workerlog.{rank}").read_text() for rank in (0, 1))
 
     saved = last_save(output)

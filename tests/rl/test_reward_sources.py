@@ -62,9 +62,9 @@ def settings(**changes):
         "reward_server": ["http://127.0.0.1:9"],
         "reward_protocol": "paddlenlp",
         "reward_token_file": None,
-        "reward_connect_timeout_s": 1.0,
-        "reward_read_timeout_s": 2.0,
-        "reward_deadline_s": 3.0,
+        "reward_connect_timeout_s": 20.0,
+        "reward_read_timeout_s": 60.0,
+        "reward_deadline_s": 60.0,
         "reward_attempts": 2,
         "reward_groups_per_request": 8,
     }
@@ -227,12 +227,12 @@ def test_server_that_starts_late_is_waited_for_with_a_word(row_server, monkeypat
 
     monkeypatch.setattr(reward_sources.RewardClient, "wait_until_ready", late)
     await_reward_server(settings(reward_server=row_server.url), DataRanks(0, 1))
-    assert "is not ready (the connection was refused); waiting up to 3 s" in caplog.text
-    assert attempts == [1.0, 2.0]
+    assert "is not ready (the connection was refused); waiting up to 60 s" in caplog.text
+    assert attempts == [20.0, 40.0]
 
 
 def of_answers(url, **changes):
-    source = {"judge": "rule+rubric", "route": "tinyv", "urls": [url], "deadline_s": 10, **changes}
+    source = {"judge": "rule+rubric", "route": "tinyv", "urls": [url], "deadline_s": 120, **changes}
     sources = [{"judge": "chrf"}, source]
     return settings(use_rm_server=False, reward_server=None, reward_routes={}, reward_sources=sources)
 

@@ -22,7 +22,7 @@ from grrm.rl.experience_maker import ExperienceMaker
 from grrm.rl.rollout_ahead import FILE, Drawn, are_of, read_drawn, write_drawn
 from grrm.training.checkpoints import last_complete_checkpoint
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 CONFIG = RLConfig(
     rollout_n=2,
     rollout_seed=1,

@@ -61,7 +61,7 @@ def verifier():
     process.url = process.stdout.readline().strip()
     yield process
     process.kill()
-    process.communicate(timeout=10)
+    process.communicate(timeout=120)
 
 
 def config_of(world: TinyWorld, output: Path, *sources: dict, **settings: str) -> RLConfig:
@@ -80,7 +80,7 @@ def config_of(world: TinyWorld, output: Path, *sources: dict, **settings: str) -
 
 def verified(url: str, **options: object) -> dict:
     options = {"setup": "addon", "retries": 0, **options}
-    return {"judge": "rule+verifier", "route": "tinyv", "urls": [url], "options": options, "deadline_s": 2}
+    return {"judge": "rule+verifier", "route": "tinyv", "urls": [url], "options": options, "deadline_s": 120}
 
 
 def train(config: RLConfig) -> None:
@@ -152,7 +152,10 @@ def test_right_answers_keep_their_reward_when_the_verifier_is_killed(world: Tiny
     rewarder.reward([rolled])
     assert rolled.shaped.rewards == (1.0, 0.5, 0.5)
     verifier.kill()
-    verifier.wait(10)
+    verifier.wait(120)
+    source = {**verified(verifier.url, verifier_weight=0.5), "deadline_s": 2}
+    config = config_of(world, tmp_path / "out", source)
+    rewarder = build_rewarder(config, ShapingConfig(), FailurePolicy(), "")
     rewarder.reward([rolled])
     assert rolled.shaped.rewards == (1.0, None, None)
     assert rolled.shaped.statuses[0] is Status.SCORED

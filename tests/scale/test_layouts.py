@@ -94,4 +94,4 @@ def test_four_processes_start_and_end_time_after_time(world: TinyWorld, tmp_path
     changes = {**settings, "max_steps": "1", "save_strategy": "no"}
     for number in range(LAUNCHES):
         output = tmp_path / str(number)
-        run(on_ranks(n_ranks, entry_command(world, output / "out", **changes), output / "logs"), timeout_s=120)
+        run(on_ranks(n_ranks, entry_command(world, output / "out", **changes), output / "logs"), timeout_s=600)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 INSTALL = "apt-get install -y --no-install-recommends chromium fonts-noto-cjk"
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 OPTIONS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe")
 OFFLINE = ("--disable-background-networking", "--no-first-run", "--disable-extensions", "--mute-audio")
 
@@ -133,6 +133,6 @@ def browser_page(language="en-US"):
             yield Page(commands_write, answers_read)
         finally:
             os.killpg(process.pid, 9)
-            process.wait(10)
+            process.wait(120)
             os.close(commands_write)
             os.close(answers_read)

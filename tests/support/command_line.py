@@ -16,7 +16,7 @@ def grrm(*arguments: object, stdin: str = "", **environment: str) -> subprocess.
         input=stdin,
         capture_output=True,
         encoding="utf-8",
-        timeout=120,
+        timeout=600,
         check=False,
         env=os.environ | environment,
     )

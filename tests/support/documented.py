@@ -136,7 +136,7 @@ def environment() -> dict[str, str]:
 def run(folder: Path, words: list[str], status: int = 0) -> list[str]:
     """Run the words in a folder; what went wrong, if anything."""
     done = subprocess.run(
-        program(words), cwd=folder, env=environment(), capture_output=True, text=True, timeout=300, check=False
+        program(words), cwd=folder, env=environment(), capture_output=True, text=True, timeout=600, check=False
     )
     if done.returncode == status:
         return []

@@ -42,7 +42,7 @@ class BleurtScorer:
 def make_environment(folder: Path) -> Path:
     """An environment without packages."""
     environment = folder / "an environment"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True, timeout=120)
     return environment
 
 

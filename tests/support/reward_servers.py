@@ -99,7 +99,7 @@ def _serving(command: list[str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
         yield process, re.sub(r"^listening on ", "", process.stdout.readline().strip())
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(120)
         process.stdout.close()
 
 

@@ -98,7 +98,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
 
-def run(command: list[str], timeout_s: float = 240, expect: int | None = 0) -> subprocess.CompletedProcess[str]:
+def run(command: list[str], timeout_s: float = 600, expect: int | None = 0) -> subprocess.CompletedProcess[str]:
     """Run to the end; the output, and the end of every rank's log, is shown when the status is not the expected one."""
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=timeout_s, env=environment(), cwd=ROOT, check=False

@@ -6,14 +6,13 @@ import json
 import socket
 import struct
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from grrm.gqm.groups import Candidate, Group, TranslationTask
 from grrm.rewards.client import RewardClient
 
 TASK = TranslationTask("Hallo", "de", "en", "Hello")
-FAST = {"connect_timeout_s": 2.0, "read_timeout_s": 0.3, "deadline_s": 10.0, "attempts": 3, "backoff_initial_s": 0.01}
+FAST = {"connect_timeout_s": 30.0, "read_timeout_s": 30.0, "deadline_s": 90.0, "attempts": 3, "backoff_initial_s": 0.01}
 
 
 def make_groups(n_groups: int, n_candidates: int = 2) -> list[Group]:
@@ -142,9 +141,10 @@ def truncated(handler, body):
     handler.close_connection = True
 
 
-def slow(handler, body):
-    time.sleep(1.0)
-    ok(handler, body)
+def silent(handler, body):
+    """No answer, for as long as the client waits for one."""
+    handler.rfile.read(1)
+    handler.close_connection = True
 
 
 def chunked(handler, body):

@@ -1,4 +1,4 @@
-"""A real server whose judge takes its time and scores digits as what they are, and a client with short pauses."""
+"""A real server whose judge takes its time and scores digits as what they are, and a patient client."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import sys
 from contextlib import contextmanager
 
 import requests
+from support.stopped_clock import PATIENCE_S
 
 from grrm.gqm.groups import Candidate, Group, TranslationTask
 from grrm.rewards.client import RewardClient
 
 SLOW_SERVER = """
-import json, sys, threading
+import json, os, sys, threading
 from grrm.gqm.groups import Status, Verdict
 from grrm_reward_server.main import serve
 from grrm_reward_server.settings import Settings
@@ -25,7 +26,13 @@ class SlowJudge:
     name = "slow"
 
     def judge(self, groups):
-        threading.Event().wait(float(sys.argv[1]))  # under libfaketime time.sleep fails when the clock jumps
+        texts = [c.translation for group in groups for c in group.candidates]
+        wait = threading.Event().wait  # under libfaketime time.sleep fails when the clock jumps
+        if sys.argv[1].startswith("/"):
+            while os.path.exists(sys.argv[1]) and any(map(str.isdigit, texts)):
+                wait(0.01)
+        else:
+            wait(float(sys.argv[1]))
         return [self.verdict([c.translation for c in group.candidates]) for group in groups]
 
     def verdict(self, texts):
@@ -37,10 +44,13 @@ serve(Settings(port=int(sys.argv[2]), **json.loads(sys.argv[3])), SlowJudge(), N
 
 
 @contextmanager
-def slow_server(seconds, port=0, **settings):
-    """(process, URL) of a server whose judge takes `seconds` for a call; `settings` are the server's."""
+def slow_server(takes, port=0, **settings):
+    """(process, URL) of a server whose judge `takes` seconds for a call, or for as long as a file is there.
+
+    The probes of readiness do not wait for the file. `settings` are the server's.
+    """
     process = subprocess.Popen(
-        [sys.executable, "-c", SLOW_SERVER, str(seconds), str(port), json.dumps(settings)],
+        [sys.executable, "-c", SLOW_SERVER, str(takes), str(port), json.dumps(settings)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -49,7 +59,7 @@ def slow_server(seconds, port=0, **settings):
         yield process, process.stdout.readline().split()[-1]
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(PATIENCE_S)
         process.stdout.close()
 
 
@@ -63,13 +73,13 @@ def make_groups(n_groups):
 
 
 def groups_judged(url):
-    counts = [line.split() for line in requests.get(f"{url}/metrics", timeout=5).text.splitlines()]
+    counts = [line.split() for line in requests.get(f"{url}/metrics", timeout=PATIENCE_S).text.splitlines()]
     return sum(float(words[1]) for words in counts if words[0] == "grrm_groups_total")
 
 
 def make_client(*urls, **settings):
-    fast = {"read_timeout_s": 10.0, "deadline_s": 30.0, "backoff_initial_s": 0.02}
-    return RewardClient(list(urls), **(fast | settings))
+    patient = {"read_timeout_s": PATIENCE_S, "deadline_s": 2 * PATIENCE_S, "backoff_initial_s": 0.02}
+    return RewardClient(list(urls), **(patient | settings))
 
 
 def check_right(groups, verdicts):

@@ -32,7 +32,7 @@ class SteppedSession:
         return tokens, [-1.0] * len(tokens)
 
     def step(self, only: Set[int] | None = None) -> list[tuple[int, Completion]]:
-        assert self.engine.steps.acquire(timeout=20)
+        assert self.engine.steps.acquire(timeout=120)
         if self.engine.fault is not None:
             fault, self.engine.fault = self.engine.fault, None
             raise fault

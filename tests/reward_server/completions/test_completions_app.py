@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.stepped_engine import SteppedEngine
+from support.stopped_clock import eventually
 
 from grrm.engine.scheduler import BatchScheduler
 from grrm_reward_server.completions.app import CompletionsApp
@@ -53,13 +53,6 @@ def events_of(response):
 
 def error_of(response):
     return response.get_json()["error"]
-
-
-def eventually(condition):
-    ends = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < ends
-        time.sleep(0.002)
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +212,7 @@ def test_what_a_client_that_hangs_up_has_asked_for_is_given_up(stream):
         leaving = threads.submit(server.post, "completions", {"prompt": "a", "stream": stream}, **environment)
         eventually(lambda: server.engine.entered)
         gone.append(True)
-        leaving.result(20).close()
+        leaving.result(120).close()
         server.engine.go()
         eventually(lambda: server.engine.n_cancelled == 1)
 
@@ -233,7 +226,7 @@ def test_requests_beyond_the_limit_and_after_the_end_are_told_to_come_back():
         server.app.begin_stopping()
         stopping = server.complete(prompt="b")
         server.engine.go()
-        assert first.result(20).get_json()["choices"][0]["text"] == "bc"
+        assert first.result(120).get_json()["choices"][0]["text"] == "bc"
     assert (busy.status_code, error_of(busy)["code"], busy.headers["Retry-After"]) == (503, "overloaded", "1")
     assert (stopping.status_code, error_of(stopping)["code"]) == (503, "stopping")
 

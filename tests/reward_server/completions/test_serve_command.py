@@ -51,7 +51,7 @@ def serving(checkpoint, *options, **environment):
         yield process, line.split()[-1]
     finally:
         process.kill()
-        process.wait(20)
+        process.wait(120)
         process.stdout.close()
         process.stderr.close()
 
@@ -108,7 +108,7 @@ def test_a_second_client_joins_the_batch_of_the_first(client, url, opened):
     begun = next(first).choices[0].text
     short = client.completions.create(model="tiny", prompt=PROMPT + "!", max_tokens=5, temperature=0)
     assert short.choices[0].text == own_answers(opened, PROMPT + "!", max_new_tokens=5, temperature=0)[0][0]
-    assert "grrm_sequences_running 1" in requests.get(f"{url}/metrics", timeout=5).text  # the first goes on
+    assert "grrm_sequences_running 1" in requests.get(f"{url}/metrics", timeout=120).text  # the first goes on
     more = "".join(next(first).choices[0].text for _ in range(20))
     assert own_answers(opened, PROMPT, max_new_tokens=30, temperature=0)[0][0].startswith((begun + more)[:30])
     first.close()
@@ -166,10 +166,10 @@ def test_a_token_is_asked_for_and_what_was_accepted_is_answered_before_the_end(c
             rest = threads.submit(lambda: [chunk.choices[0].finish_reason for chunk in stream])
             process.send_signal(signal.SIGTERM)
             header = {"Authorization": "Bearer s3cret"}
-            refused = requests.post(f"{url}/v1/completions", json=asked, headers=header, timeout=9)
-            assert rest.result(60)[-1] in ("length", "stop")
+            refused = requests.post(f"{url}/v1/completions", json=asked, headers=header, timeout=120)
+            assert rest.result(120)[-1] in ("length", "stop")
         assert refused.status_code == 503
-        assert process.wait(20) == 0
+        assert process.wait(120) == 0
 
 
 def test_a_checkpoint_that_is_not_there_is_one_sentence(tmp_path):
@@ -177,7 +177,7 @@ def test_a_checkpoint_that_is_not_there_is_one_sentence(tmp_path):
         [sys.executable, "-m", "grrm.cli", "serve", str(tmp_path / "none"), "--port", "0"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert (done.returncode, done.stdout) == (2, "")
