@@ -227,8 +227,8 @@ def test_server_that_starts_late_is_waited_for_with_a_word(row_server, monkeypat
 
     monkeypatch.setattr(reward_sources.RewardClient, "wait_until_ready", late)
     await_reward_server(settings(reward_server=row_server.url), DataRanks(0, 1))
-    assert "is not ready (the connection was refused); waiting up to 60 s" in caplog.text
-    assert attempts == [20.0, 40.0]
+    assert "is not ready (the connection was refused); waiting up to 15 s" in caplog.text
+    assert attempts == [1.0, 14.0]
 
 
 def of_answers(url, **changes):
