@@ -1,4 +1,4 @@
-"""Writes the tables of benchmarks/results into docs/benchmarks.md, between the lines that mark their place.
+"""Writes the tables of benchmarks/results into README and docs; those of docs/benchmarks.md between two marks.
 
 python benchmarks/page_tables.py
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+
+from published import PUBLISHED
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks/results"
@@ -45,9 +47,19 @@ WORDS = {
 def main() -> None:
     from grrm.data.atomic import atomic_path
 
-    text = with_tables(PAGE.read_text(encoding="utf-8"))
-    with atomic_path(PAGE) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    for path in dict.fromkeys([PAGE, *(ROOT / table.page for table in PUBLISHED)]):
+        text = with_results(path)
+        with atomic_path(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+
+
+def with_results(path: Path) -> str:
+    """The page with all of its tables as the results are now."""
+    text = path.read_text(encoding="utf-8")
+    for table in PUBLISHED:
+        if ROOT / table.page == path:
+            text = table.written(text)
+    return with_tables(text) if path == PAGE else text
 
 
 def with_tables(page: str) -> str:

@@ -1,10 +1,12 @@
 """The report and its summary, from invented but well-formed results."""
 
+import importlib
 import json
 import re
 import shutil
 import statistics
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -63,6 +65,20 @@ def test_summary_has_the_figures_scripts_ask_for(reported_demo):
     assert summary["kl_to_sft"]["grpo"]["mean"] == pytest.approx(0.02)
     assert "sft" not in summary["kl_to_sft"]
     assert "nc:6" in summary["signatures"]["chrf"]
+
+
+def test_summary_has_what_the_published_tables_are_made_of(reported_demo, tmp_path, monkeypatch):
+    out, _ = reported_demo
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    published = importlib.import_module("published")
+    shutil.copy(out / "summary.json", tmp_path / "demo.json")
+    monkeypatch.setattr(published, "RESULTS", tmp_path)
+    tables = published.demo_policies, published.demo_gains, published.demo_judges
+    policies, gains, judges = (list(table()) for table in tables)
+    assert policies[1][:2] == ("SFT", "59.4 ± 0.2")
+    assert gains[0][:2] == ("metric", "+4.5, +4.5, +4.5")
+    assert judges[1][4] == "–"
+    assert len(list(published.readme("README.md"))) == 4
 
 
 def test_page_needs_nothing_but_itself_and_shows_text_as_text(reported_demo):

@@ -1,0 +1,259 @@
+"""The tables of measurements in README and docs, each rendered from the files in benchmarks/results.
+
+`page_tables.py` writes them into their pages. The demo's numbers come from demo.json, which has the layout of the
+`summary.json` of `make demo SEEDS=3`: copy that file there, then run `page_tables.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results"
+NONE = "–"
+Lines = Iterable[Sequence[str]]
+
+POLICIES = {
+    "base": "untrained",
+    "sft": "SFT",
+    "grpo": "GRPO, metric",
+    "grpo_consensus": "GRPO, consensus",
+    "grpo_ranker": "GRPO, ranker",
+}
+README = {
+    "README.md": {
+        "sft": "SFT | ",
+        "grpo": "GRPO | chrF against the reference",
+        "grpo_consensus": "GRPO | consensus: chrF to the other samples",
+        "grpo_ranker": "GRPO | the demo's ranker, no reference",
+    },
+    "README_zh.md": {
+        "sft": "SFT | ",
+        "grpo": "GRPO | 对照参考译文的 chrF",
+        "grpo_consensus": "GRPO | 共识：与同组其他样本的 chrF",
+        "grpo_ranker": "GRPO | demo 自训的排序器，不看参考译文",
+    },
+}
+JUDGES = {
+    "consensus": "consensus",
+    "ranker_none": "ranker, each candidate by itself",
+    "ranker_group": "ranker, candidates compared",
+}
+SEEDS = (2, 3)
+STUDY_JUDGES = {
+    "consensus": "consensus",
+    "rm": "pairwise reward model (`rm`)",
+    "rm_1400_steps": "`rm` after 1,400 steps",
+    "ranker_none_large": "ranker, each by itself",
+    "ranker_group_large": "ranker, candidates compared",
+    "mixture": "mixture: ranker of single candidates + half of consensus",
+    "sqm_sft": "generative judge of one candidate (SQM), after SFT",
+    "sqm": "the same after RLVR",
+}
+GQM_JUDGES = {
+    "gqm_sft": "GQM from the policy, after SFT",
+    "gqm": "the same after RLVR",
+    "gqm_ranker_sft": "GQM from the ranker's layers, after SFT",
+    "gqm_ranker": "the same after RLVR",
+}
+COSTS = {
+    "consensus": "consensus",
+    "rm": "reward model, trained on pairs (`rm`)",
+    "ranker_none_large": "ranker, each by itself",
+    "ranker_group_large": "ranker, candidates compared",
+    "mixture": "mixture",
+    "sqm_sft": "SQM, after SFT",
+    "sqm": "SQM, after RLVR",
+    "gqm_sft": "GQM from the policy, after SFT",
+    "gqm": "GQM from the policy, after RLVR",
+    "gqm_ranker_sft": "GQM from the ranker, after SFT",
+    "gqm_ranker": "GQM from the ranker, after RLVR",
+}
+STUDY_POLICIES = {
+    "grpo": "chrF with the reference",
+    "grpo_consensus": "consensus",
+    "grpo_rm": "reward model, trained on pairs for 2,800 steps",
+    "grpo_mixture": "mixture of the ranker of single candidates and consensus",
+    "grpo_sqm": "SQM after RLVR, stopped after 200 of 400 steps",
+    "grpo_ranker_none_large": "ranker, each candidate by itself",
+    "grpo_ranker_group_large": "ranker, candidates compared",
+}
+ARMS = {
+    "1000_groups": "1,000 groups of 8 samples",
+    "3000_groups": "3,000 groups of 8",
+    "10000_groups": "10,000 groups of 8",
+    "2_candidates": "12,000 groups of 2",
+    "16_candidates": "1,500 groups of 16",
+    "mixed": "3,000 groups of 8, mixed quality",
+}
+
+
+def result(name: str) -> dict[str, Any]:
+    """What benchmarks/results/NAME.json holds."""
+    content: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return content
+
+
+def study() -> dict[int, dict[str, Any]]:
+    """The records of the study by seed."""
+    records = {seed: result(f"study-seed{seed}") for seed in SEEDS}
+    records[2]["judges"] |= result("study-seed2-rm")["judges"]
+    return records
+
+
+def spread(figure: Mapping[str, Any] | None, digits: int, scale: float = 1.0) -> str:
+    """Mean ± standard deviation."""
+    return NONE if figure is None else f"{scale * figure['mean']:.{digits}f} ± {scale * figure['sd']:.{digits}f}"
+
+
+def each(values: Iterable[float | None], form: str) -> str:
+    """The numbers one after another."""
+    return ", ".join(NONE if value is None else format(value, form) for value in values)
+
+
+def interval(figure: Mapping[str, float] | None, form: str) -> str:
+    """Mean with its interval."""
+    return f"{figure['mean']:{form}} ({figure['low']:{form}} to {figure['high']:{form}})" if figure else NONE
+
+
+def readme(page: str) -> Lines:
+    demo = result("demo")
+    for policy, title in README[page].items():
+        yield *title.split(" | "), spread(demo["chrf"][policy], 1), spread(demo["chrf_greedy"][policy], 1)
+
+
+def demo_policies() -> Lines:
+    demo = result("demo")
+    for policy, title in POLICIES.items():
+        scores = [spread(demo[key][policy], 1) for key in ("chrf", "chrf_greedy")]
+        exact = [spread(demo[key][policy], 1, 100) for key in ("exact_match", "exact_match_greedy")]
+        yield title, *scores, *exact, spread(demo["kl_to_sft"].get(policy), 3)
+
+
+def demo_gains() -> Lines:
+    for policy, found in result("demo")["learned"].items():
+        mean = dict(zip(("low", "high"), found["interval"], strict=True), mean=found["gain"])
+        greedy = dict(zip(("low", "high"), found["greedy_interval"], strict=True), mean=found["greedy_gain"])
+        sampled = f"{interval(mean, '+.2f')}, sd {found['sd']:.2f}"
+        title = POLICIES[policy].removeprefix("GRPO, ")
+        yield (
+            title,
+            each(found["gains"], "+.1f"),
+            sampled,
+            each(found["greedy_gains"], "+.1f"),
+            interval(greedy, "+.2f"),
+        )
+
+
+def demo_judges() -> Lines:
+    for judge, title in JUDGES.items():
+        found = result("demo")["ranking"][judge]["heldout"]
+        seeds = [each(found[key]["values"], ".3f") for key in ("accuracy", "correlation")]
+        others = [spread(found[key], 3) for key in ("tie_calibrated_accuracy", "kendall_tau_b")]
+        yield title, *seeds, *others, f"{found['milliseconds_a_group']['mean']:.1f}"
+
+
+def study_judges() -> Lines:
+    records = study()
+    for judge, title in STUDY_JUDGES.items():
+        found = [record["judges"].get(judge) for record in records.values()]
+        columns = [(of_set, key) for of_set in ("heldout", "mixed") for key in ("accuracy", "correlation")]
+        yield title, *(each((one and one[of_set][key]["mean"] for one in found), ".3f") for of_set, key in columns)
+
+
+def study_gqm() -> Lines:
+    for judge, title in GQM_JUDGES.items():
+        found = study()[2]["judges"][judge]
+        held_out, mixed = (
+            (f"{100 * one['coverage']:.1f} %" if one["coverage"] else "0 %", one["accuracy"], one["correlation"])
+            for one in (found["heldout"], found["mixed"])
+        )
+        of_mixed = each([mixed[1] and mixed[1]["mean"]], ".2f")
+        yield title, held_out[0], interval(held_out[1], ".2f"), interval(held_out[2], ".2f"), mixed[0], of_mixed
+
+
+def study_costs() -> Lines:
+    for judge, title in COSTS.items():
+        found = study()[2]["judges"][judge]["heldout"]
+        tied = NONE if found["tied"] is None else f"{100 * found['tied']:.1f} %"
+        tokens = f"{found['tokens']['mean']:.0f}" if found["tokens"]["mean"] else NONE
+        yield title, tied, tokens, f"{found['milliseconds_a_group']:.0f}"
+
+
+def study_gains() -> Lines:
+    for policy, title in STUDY_POLICIES.items():
+        found = [record["policies"].get(policy) for record in study().values()]
+        yield title, *(each((one and one["learned"][key] for one in found), "+.2f") for key in ("gain", "greedy_gain"))
+
+
+def study_arms() -> Lines:
+    judges = study()[2]["judges"]
+
+    def cell(judge: str, of_set: str) -> str:
+        return each((judges[judge][of_set][key]["mean"] for key in ("accuracy", "correlation")), ".3f")
+
+    for arm, title in ARMS.items():
+        ways = [(f"ranker_{way}_{arm}", of_set) for of_set in ("heldout", "mixed") for way in ("none", "group")]
+        yield title, *(cell(*way) for way in ways)
+    yield "consensus, no training", cell("consensus", "heldout"), "", cell("consensus", "mixed"), ""
+
+
+def rubric_judge() -> Lines:
+    rows = result("rubric_judge")["rows"]
+    for row in rows:
+        columns = (row["ties_half"], row["ties_wrong"], row["correlation"])
+        yield row["judge"], *(each(column, ".3f") if column else NONE for column in columns)
+
+
+def layouts() -> Lines:
+    for row in result("layouts")["rows"]:
+        groups = "equal" if row["same_groups"] else "differ"
+        differences = (f"{row[key]:.0e}" if row[key] else "0" for key in ("loss", "weights"))
+        yield row["layout"], str(row["processes"]), groups, *differences
+
+
+def memory() -> Lines:
+    for row in result("memory")["rows"]:
+        sizes = (f"{row[key]:,}" for key in ("measured_mib", "planned_mib"))
+        yield row["name"], *sizes, f"{100 * row['error']:+.1f}%"
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A table: the first one of `page` after the text `after`. Its head stays as it is, `lines()` are its rows."""
+
+    page: str
+    after: str
+    lines: Callable[[], Lines]
+
+    def written(self, text: str) -> str:
+        """The page's text with the rows as the results are now. Raises ValueError where there is no such table."""
+        before, mark, rest = text.partition(self.after)
+        if not mark or "\n|" not in rest:
+            raise ValueError(f"{self.page} has no table after {self.after!r}")
+        lead, bar, table = rest.partition("\n|")
+        head, rule, *lines = (bar + table).lstrip("\n").split("\n")
+        tail = next((number for number, line in enumerate(lines) if not line.startswith("|")), len(lines))
+        rows = [f"| {' | '.join(line)} |".replace("|  |", "| |") for line in self.lines()]
+        return "\n".join([before + mark + lead, head, rule, *rows, *lines[tail:]])
+
+
+RESULTS_PAGE = "docs/results.md"
+PUBLISHED = (
+    Published("README.md", "<!-- results -->", lambda: readme("README.md")),
+    Published("README_zh.md", "<!-- results -->", lambda: readme("README_zh.md")),
+    Published(RESULTS_PAGE, "## Scores of the policies", demo_policies),
+    Published(RESULTS_PAGE, "Gain of each seed over", demo_gains),
+    Published(RESULTS_PAGE, "## How well the judges rank", demo_judges),
+    Published(RESULTS_PAGE, "Seeds 2 and 3; – is not measured", study_judges),
+    Published(RESULTS_PAGE, "Generative group judges (GQM) of seed 2", study_gqm),
+    Published(RESULTS_PAGE, "What they cost", study_costs),
+    Published(RESULTS_PAGE, "Gains of policies trained with them", study_gains),
+    Published(RESULTS_PAGE, "### Where comparing the candidates pays", study_arms),
+    Published("docs/answers.md", "Pairs in order on the 400 held-out groups", rubric_judge),
+    Published("docs/train.md", "The table has the largest differences", layouts),
+    Published("docs/benchmarks.md", "## Memory beside the plan", memory),
+)

@@ -1,0 +1,149 @@
+"""Sentences of README and docs with measured numbers, as benchmarks/results has them.
+
+A page has to hold each of its statements, with any line breaks.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from typing import Any
+
+from published import JUDGES, POLICIES, README, RESULTS_PAGE, interval, result, spread, study
+
+Statement = tuple[str, str]  # a page, and what it says
+
+
+def statements() -> Iterator[Statement]:
+    """All of them."""
+    yield from _readmes()
+    for text in (*_in_short(), *_printed(), *_watched(), *_study()):
+        yield RESULTS_PAGE, text
+    yield from _memory_and_joining()
+
+
+def _gain(policy: str, key: str = "gain") -> float:
+    value: float = result("demo")["learned"][policy][key]
+    return value
+
+
+def _share() -> str:
+    return f"{100 * _gain('grpo_ranker') / _gain('grpo'):.0f} %"
+
+
+def _readmes() -> Iterator[Statement]:
+    ranker, metric, greedy = (
+        f"{gain:+.1f}" for gain in (_gain("grpo_ranker"), _gain("grpo"), _gain("grpo_ranker", "greedy_gain"))
+    )
+    drop = f"{-_gain('grpo_consensus', 'greedy_gain'):.1f}"
+    english, chinese = README
+    yield english, f"{_share()} of the sampled gain of chrF against the reference ({ranker} of {metric})"
+    yield english, f"greedy improves by {greedy}. Consensus improves sampled chrF, but greedy drops by {drop}"
+    yield chinese, f"采样增益的 {_share()}（{ranker}，参考译文为 {metric}），贪心提高 {greedy}"
+    yield chinese, f"贪心下降 {drop}"
+    parameters = result("tiny_step")["workload"]["parameters"]
+    yield english, f"policy of {parameters / 1e6:.1f} million parameters"
+
+
+def _difference(policy: str, decoding: str = "") -> dict[str, float]:
+    found = result("demo")["learned"][policy]
+    low, high = found[f"{decoding}interval"]
+    return {"mean": found[f"{decoding}gain"], "low": low, "high": high}
+
+
+def _in_short() -> Iterator[str]:
+    learned, ranking = result("demo")["learned"], result("demo")["ranking"]
+    ranker, metric, consensus = (learned[policy] for policy in ("grpo_ranker", "grpo", "grpo_consensus"))
+    greedy = _difference("grpo_ranker", "greedy_")
+    yield f"improves sampled chrF by {ranker['gain']:+.2f}"
+    yield f"standard deviation over seeds ({ranker['sd']:.2f})"
+    yield f"greedy chrF by {greedy['mean']:+.2f} ({greedy['low']:+.2f} to {greedy['high']:+.2f})"
+    yield f"{_share()} of the gain with chrF against the reference as the reward ({metric['gain']:+.2f}; greedy"
+    yield f"greedy {metric['greedy_gain']:+.2f})"
+    yield f"improves sampled chrF by {consensus['gain']:+.2f} but lowers greedy chrF by {-consensus['greedy_gain']:.2f}"
+    yield f"The ranker's sampled gain is {_share()} of the metric's"
+    words = {
+        "ranker_none": "{} for the ranker that scores each candidate independently",
+        "ranker_group": "{} for the one that compares candidates",
+        "consensus": "{} for consensus",
+    }
+    for judge, text in words.items():
+        values = ranking[judge]["heldout"]["correlation"]["values"]
+        yield text.format(f"{min(values):.2f} to {max(values):.2f}")
+
+
+def _printed() -> Iterator[str]:
+    demo = result("demo")
+    for policy, title in POLICIES.items():
+        scores = [spread(demo[key][policy], 1) for key in ("chrf", "chrf_greedy")]
+        exact = spread(demo["exact_match_greedy"][policy], 1, 100)
+        yield f"│ {title} │ {scores[0]} │ {scores[1]} │ {exact} % │"
+    for judge, title in JUDGES.items():
+        found = demo["ranking"][judge]["heldout"]
+        pairs, correlation = (spread(found[key], 3) for key in ("accuracy", "correlation"))
+        yield f"{title}: {pairs} of the pairs in order, correlation within a group {correlation}"
+    for policy, found in demo["learned"].items():
+        gain, greedy = (interval(_difference(policy, decoding), "+.2f") for decoding in ("", "greedy_"))
+        side = "not below" if found["greedy_not_below"] else "BELOW"
+        more = f"more than twice the standard deviation over seeds, {found['sd']:.2f}"
+        assert found["above_spread"]
+        yield f"{POLICIES[policy]}: sampled chrF {gain} against SFT, {more}; greedy {greedy}, {side} SFT"
+
+
+def _watched() -> Iterator[str]:
+    for seed, record in study().items():
+        curve = record["policies"]["grpo_consensus"]["curves"]["eval_chrf_greedy"]
+        yield f"from {curve[0][1]:.1f} to {curve[-1][1]:.1f} on seed {seed}"
+
+
+def _study() -> Iterator[str]:
+    records = study()
+
+    def mean(policy: str, key: str) -> float:
+        return statistics.fmean(record["policies"][policy]["learned"][key] for record in records.values())
+
+    def of(judge: str, key: str, seed: int = 2) -> float:
+        found: Any = records[seed]["judges"][judge]["heldout"][key]
+        return float(found["mean"])
+
+    single, compared = "grpo_ranker_none_large", "grpo_ranker_group_large"
+    sampled, greedy = ({name: f"{mean(name, key):+.2f}" for name in ("grpo", single, compared)} for key in GAINS)
+    yield f"mean over both seeds {sampled[single]}, with the reference {sampled['grpo']}"
+    yield f"mean {greedy[single]}, with the reference {greedy['grpo']}"
+    against = f"against {sampled[single]} and {greedy[single]}"
+    yield f"mean {sampled[compared]} sampled and {greedy[compared]} greedy, {against}"
+    demo = result("demo")["ranking"]["ranker_none"]["heldout"]["correlation"]["values"]
+    large = [of("ranker_none_large", "correlation", seed) for seed in (2, 3)]
+    yield f"{large[0]:.2f} to {demo[1]:.2f} on seed 2, {large[1]:.2f} to {demo[2]:.2f} on seed 3"
+    pairs = {(judge, seed): of(judge, "accuracy", seed) for judge in ("rm", "ranker_none_large") for seed in (2, 3)}
+    yield f"on seed 2 ({pairs['rm', 2]:.3f}, {pairs['ranker_none_large', 2]:.3f})"
+    yield f"on seed 3 ({pairs['rm', 3]:.3f} both)"
+    yield f"with ties as half it orders {of('sqm_sft', 'soft_sample_accuracy'):.2f} of the pairs"
+    beyond = [
+        [
+            record["policies"]["grpo_mixture"]["learned"][key] - record["policies"][single]["learned"][key]
+            for key in GAINS
+        ]
+        for record in records.values()
+    ]
+    (first, second), (third, fourth) = zip(*beyond, strict=True)
+    yield f"sampled {first:+.2f} and {second:+.2f}, greedy {third:+.2f} and {fourth:+.2f}, seeds 2 and 3"
+
+
+GAINS = ("gain", "greedy_gain")
+
+
+def _memory_and_joining() -> Iterator[Statement]:
+    shared = [row for row in result("joining")["rows"] if row["service"] == "shared"]
+    two, many = ([row[key] for row in shared] for key in ("two_relative_to_turns", "many_relative_to_alone"))
+    words = f"two groups beside 64 take {100 * two[0]:.0f} % of their time with sequential requests"
+    yield "docs/server.md", f"{words}, the 64 take {100 * (many[0] - 1):.0f} % longer"
+    one, tensor, sequence = result("tensor_memory")["rows"]
+    yield (
+        "docs/train.md",
+        f"{one['growth_mib']:,} MiB in one process, {tensor['growth_mib']:,} on each of two tensor ranks "
+        f"({tensor['of_one_process']:.2f} of that), {sequence['growth_mib']:,} with sequence parallelism "
+        f"({sequence['of_one_process']:.2f}). Up to the end of the backward pass: "
+        f"{one['growth_before_optimizer_mib']:,}, {tensor['growth_before_optimizer_mib']:,} and "
+        f"{sequence['growth_before_optimizer_mib']:,}",
+    )

@@ -1,0 +1,59 @@
+"""Every published number is in benchmarks/results: the tables of README and docs, and sentences about them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MEASURED = ["README.md", "README_zh.md", *(f"docs/{name}.md" for name in ("results", "benchmarks", "answers", "train"))]
+MEASUREMENT = re.compile(r"\| [+-]?\d{1,3}\.\d")  # four digits and a dot are arXiv's
+
+
+def flat(text):
+    """Without line breaks, marks of emphasis and rows of spaces."""
+    return re.sub(r"\s+", " ", text.replace("**", "").replace("│", "│ "))
+
+
+@pytest.fixture
+def tables(import_benchmark):
+    return import_benchmark("page_tables")
+
+
+@pytest.mark.parametrize("page", MEASURED)
+def test_the_page_has_the_tables_of_the_results(tables, page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert tables.with_results(ROOT / page) == text, "run benchmarks/page_tables.py"
+
+
+def test_every_table_of_decimals_is_one_of_them(tables):
+    for page in MEASURED:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        for table in tables.PUBLISHED:
+            if table.page == page:
+                text = type(table)(table.page, table.after, list).written(text)
+        before, _, rest = text.partition(tables.BEGIN)
+        rows = [line for line in (before + rest.partition(tables.END)[2]).splitlines() if line.startswith("|")]
+        assert not [row for row in rows if MEASUREMENT.search(row)], page
+
+
+def test_the_pages_say_what_the_results_say(import_benchmark):
+    for page, said in import_benchmark("statements").statements():
+        assert flat(said) in flat((ROOT / page).read_text(encoding="utf-8")), page
+
+
+def test_a_changed_result_changes_the_table_and_a_missing_table_is_told(import_benchmark, tmp_path, monkeypatch):
+    published = import_benchmark("published")
+    demo = published.result("demo")
+    demo["chrf"]["sft"]["mean"] = 12.34
+    (tmp_path / "demo.json").write_text(json.dumps(demo))
+    monkeypatch.setattr(published, "RESULTS", tmp_path)
+    table = published.PUBLISHED[0]
+    text = "\n<!-- results -->\n\n| policy | reward | sampled | greedy |\n|---|---|---|---|\n| old |\n\nEnd\n"
+    assert "| SFT | | 12.3 ± 1.7 | 55.3 ± 1.5 |\n" in table.written(text)
+    assert table.written(text).endswith("\n\nEnd\n")
+    with pytest.raises(ValueError, match=r"README.md has no table after '<!-- results -->'"):
+        table.written("# Title\n")
