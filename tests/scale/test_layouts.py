@@ -1,10 +1,12 @@
 """Every layout of processes, with rows balanced among them or not, recomputed or not, trains what one process trains.
 
-`make test-scale` runs this and prints what it found as the table of docs/train.md.
+`make test-scale` runs this and prints what it found. It leaves the largest differences of each layout in
+runs/layouts.json, which is benchmarks/results/layouts.json for the table of docs/train.md.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from support.rl_processes import TinyWorld, entry_command, metrics_of, on_ranks, rollouts_of, run
+from support.rl_processes import ROOT, TinyWorld, entry_command, metrics_of, on_ranks, rollouts_of, run
+
+from grrm.data.atomic import atomic_path
 
 pytestmark = pytest.mark.scale
 
@@ -37,7 +41,7 @@ LAYOUTS = {
     "data 2 x sharding 2": (4, {"sharding": "stage1", "sharding_parallel_degree": "2", **FOUR_ROWS}),
     "tensor 2": (2, TENSOR),
     "tensor 2, sampling together": (2, {**TENSOR, "rollout_tensor_parallel_degree": "2"}),
-    "tensor 2, sequence": (2, {**TENSOR, "sequence_parallel": "true"}),
+    "tensor 2, sequence parallel": (2, {**TENSOR, "sequence_parallel": "true"}),
     "tensor 2 x sharding 2": (4, {**TENSOR, "sharding": "stage1"}),
     "tensor 2, sequence x sharding 2": (4, {**TENSOR, "sequence_parallel": "true", "sharding": "stage1"}),
 }
@@ -55,11 +59,21 @@ def reference(world: TinyWorld, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture(scope="module")
 def table(request: pytest.FixtureRequest) -> Iterator[list[str]]:
-    """Lines that are printed when all layouts have been run."""
+    """Lines that are printed when all layouts have been run, and written with the largest of their differences."""
     lines = ["| layout | balanced | recomputed | groups | loss | weights | seconds |", "|---|---|---|---|---|---|---|"]
     yield lines
     with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         print("", *lines, sep="\n")
+    found = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+    rows = []
+    for layout in dict.fromkeys(cells[0] for cells in found):
+        groups, losses, weights = zip(*(cells[3:6] for cells in found if cells[0] == layout), strict=True)
+        largest = {"loss": max(map(float, losses)), "weights": max(map(float, weights))}
+        rows.append(
+            {"layout": layout, "processes": LAYOUTS[layout][0], "same_groups": {*groups} == {"equal"}, **largest}
+        )
+    with atomic_path(ROOT / "runs/layouts.json") as temporary:
+        temporary.write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")
 
 
 @pytest.mark.parametrize("recompute", ON)
