@@ -124,7 +124,7 @@ def test_a_pool_shares_the_work_and_goes_on_without_a_server_that_fails(start):
     assert replies(generator(good, bad, model="m"), *prompts) == [f"<{prompt}>" for prompt in prompts]
     assert len(good.requests) == 12
     assert bad.requests
-    two_under_way = threading.Barrier(2, timeout=60)
+    two_under_way = threading.Barrier(2, timeout=120)
 
     def meet(body, number):
         two_under_way.wait()
