@@ -25,11 +25,11 @@ import pyarrow.parquet as pq
 from machine import describe_machine
 
 from grrm.data.atomic import atomic_path
-from grrm.data.converters.gqm import convert_sft_gqm, without_verdict
+from grrm.data.converters.gqm import convert_sft_gqm
 from grrm.data.converters.mt import convert_rl_mt
 from grrm.data.converters.output import DEFAULT_SEED
 from grrm.gqm.mt_prompts import mt_prompt
-from grrm.gqm.prompts import gqm_prompt, render_response
+from grrm.gqm.prompts import gqm_prompt, render_response, without_verdict
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks/results/convert_rows.json"

@@ -41,7 +41,7 @@ def test_second_stage_of_the_judge():
         "kl_coeff": 0.0,
         "sft_coeff": 0.0,
         "use_rule_reward": True,
-        "rule_reward": "ranking_score",
+        "rule_reward": None,  # as each row says
         "score_scale_factor": 1.0,
         "default_reward": 0.0,
         "enable_overlong_reward_buffer": False,

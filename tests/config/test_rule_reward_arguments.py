@@ -32,7 +32,7 @@ def values_of(tmp_path: Path, **changes: object) -> RLConfig:
 
 
 def test_rule_reward_is_taken(tmp_path):
-    assert values_of(tmp_path, **RULE).rule_reward == "ranking_score"
+    assert values_of(tmp_path, **RULE).rule_reward is None
     assert values_of(tmp_path, **RULE, rule_reward="ranking_zero").rule_reward == "ranking_zero"
 
 

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.converter_rows import Converter, Row, converted, group, pair, rows_of, write
 
-from grrm.data.converters.gqm import convert_rl_gqm, convert_sft_gqm, without_verdict
+from grrm.data.converters.gqm import convert_rl_gqm, convert_sft_gqm
 from grrm.data.converters.mt import convert_rl_mt, convert_sft_mt
 from grrm.data.converters.prompt_columns import gqm_prompt_column, mt_prompt_column
 from grrm.errors import UserError
 from grrm.gqm.languages import TOWER_LANGS
 from grrm.gqm.mt_prompts import mt_prompt
-from grrm.gqm.prompts import gqm_prompt
+from grrm.gqm.prompts import gqm_prompt, without_verdict
 
 STORED = Path(__file__).parents[1] / "golden/data/parquet"
 

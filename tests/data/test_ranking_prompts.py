@@ -11,7 +11,7 @@ from support.converter_rows import group, write
 from grrm.data.converters.gqm import convert_rl_gqm
 from grrm.data.judged_prompts import RankingPromptDataset
 from grrm.errors import UserError
-from grrm.rewards.rule_rewards import RULE_REWARDS
+from grrm.rewards.rule_rewards import rule_of_row
 
 PROMPT = "Given a source text in English and multiple translation candidates in German. Perform"
 
@@ -27,7 +27,7 @@ def written(folder: Path, *rows: dict) -> Path:
 
 
 def read(path: Path, max_prompt_len: int = 10_000, rule: str = "ranking_score") -> RankingPromptDataset:
-    return RankingPromptDataset(path, encode, max_prompt_len, lambda truth: RULE_REWARDS[rule]("", truth))
+    return RankingPromptDataset(path, encode, max_prompt_len, lambda task: rule_of_row(task.data_source, rule)("", task.reference))
 
 
 @pytest.mark.parametrize("prompt_type", ["ranking", "ranking_score"])

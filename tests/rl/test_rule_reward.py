@@ -46,7 +46,7 @@ def judged(*responses: str, ground_truth: str | None = GOLD, lengths: list[int] 
 def rewarded(
     rolled, shaping: ShapingConfig = SHAPING, rule: str = "ranking_score", policy: FailurePolicy | None = None
 ):
-    RuleRewardStage(RULE_REWARDS[rule], shaping, policy or FailurePolicy()).reward([rolled])
+    RuleRewardStage(rule, shaping, policy or FailurePolicy()).reward([rolled])
     return rolled
 
 

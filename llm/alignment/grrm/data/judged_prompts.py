@@ -21,9 +21,9 @@ class RankingPromptDataset(PromptDataset):
     """Judge prompts with their ground truths, as `grrm data rl-gqm` writes them, to train a judge by a rule reward.
 
     An item's task holds what a run shows and writes of the row: its source is the whole prompt, its languages are
-    those that the prompt names ("" where it is worded differently), its reference is the ground truth as it is.
-    `check` is called with every ground truth and raises UserError for one that the reward cannot use; the error then
-    names file and line. Otherwise like `PromptDataset`.
+    those that the prompt names ("" where it is worded differently), its reference is the ground truth as it is, its
+    data source the rule that the key `rule_reward` names. `check` is called with every task and raises UserError for
+    one that the reward cannot use; the error then names file and line. Otherwise like `PromptDataset`.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class RankingPromptDataset(PromptDataset):
         path: Path,
         encode: Encode,
         max_prompt_len: int,
-        check: Callable[[str], object],
+        check: Callable[[TranslationTask], object],
         prompt_key: str = "src",
         response_key: str = "tgt",
     ) -> None:
@@ -39,10 +39,11 @@ class RankingPromptDataset(PromptDataset):
         super().__init__(path, encode, max_prompt_len, prompt_key, response_key)
 
     def _task(self, row: Mapping[str, Any], prompt: str, tgt: str, response_key: str) -> TranslationTask:
-        self._check(tgt)
         named = _PROMPT_LANGUAGES.search(prompt)
         src_lang, trg_lang = named.groups() if named else ("", "")
-        return TranslationTask(prompt, src_lang, trg_lang, tgt)
+        task = TranslationTask(prompt, src_lang, trg_lang, tgt, str(row.get("rule_reward", "")))
+        self._check(task)
+        return task
 
 
 class MixedPromptDataset(PromptDataset):

@@ -28,6 +28,7 @@ GQM_EXAMPLES: dict[str, str] = {
 }
 RANKING_HEADER = "### Final Ranking:"
 SCORES_HEADER = "### Scores:"
+_VERDICT_WORDS = ("Score", "score", "Scoring", "scoring", "Ranking", "ranking")
 
 
 def fenced(text: str, fence: str = FENCE) -> str:
@@ -103,6 +104,14 @@ def render_response(analysis: str, scores: Sequence[float], prompt_type: str = "
         return ranked
     best_first = dict(sorted(by_id.items(), key=lambda item: (-item[1], item[0])))
     return f"{ranked}\n{SCORES_HEADER}\n\n{_score_line(best_first)}\n"
+
+
+def without_verdict(analysis: str) -> str:
+    """The stripped analysis, without its last line if that speaks of scores or a ranking."""
+    lines = analysis.strip().splitlines()
+    if lines and any(word in lines[-1] for word in _VERDICT_WORDS):
+        lines.pop()
+    return "\n".join(lines)
 
 
 def _score_line(by_id: dict[str, int]) -> str:

@@ -17,6 +17,7 @@ from grrm.gqm.compat import last_line, parse_score_text
 from grrm.gqm.grammar import Rejection, parse_verdict
 from grrm.gqm.groups import Status
 from grrm.gqm.languages import CANDIDATE_IDS
+from grrm.gqm.prompts import RANKING_HEADER, SCORES_HEADER
 from grrm.gqm.rankings import Tiers, ranking_to_scores, tiers_of
 from grrm.rewards.ranking_ground_truth import GroundTruth, gold_ranking, gold_scores
 
@@ -112,12 +113,22 @@ def ranking_score_reward(
 def ranking_score_reward_no_cot(
     response: str, ground_truth: GroundTruth, *, score_scale_factor: float = 1.0, compat: bool = False
 ) -> RankingReward:
-    """As `ranking_score_reward`, for a response of exactly two lines: the ranking and the scores."""
+    """As `ranking_score_reward`, for a response without an analysis: two lines, the ranking and the scores.
+
+    Each may have its header of `render_response` above it, as judges are taught; `compat` takes two lines alone.
+    """
     gold = gold_scores(ground_truth)
-    lines = [line.strip() for line in response.strip().split("\n")]
+    lines = _without_headers(response, compat, RANKING_HEADER, SCORES_HEADER)
     if len(lines) != 2:
         return INVALID
     return _reward_of_scores(lines[0], lines[1], gold, score_scale_factor, compat)
+
+
+def _without_headers(response: str, compat: bool, *headers: str) -> list[str]:
+    """The lines of a response; of one in which each line has its header, those below the headers."""
+    lines = [line.strip() for line in response.strip().split("\n")]
+    filled = [line for line in lines if line]
+    return lines if compat or tuple(filled[::2]) != headers else filled[1::2]
 
 
 def score_reward(
@@ -179,9 +190,9 @@ def ranking_reward(
 def ranking_reward_no_cot(
     response: str, ground_truth: GroundTruth, *, score_scale_factor: float = 1.0, compat: bool = False
 ) -> RankingReward:
-    """As `ranking_reward`, for a response that is one line: the ranking."""
+    """As `ranking_reward`, for a response that is one line: the ranking, which may have its header above it."""
     gold = gold_ranking(ground_truth)
-    line = response.strip()
+    line = "\n".join(_without_headers(response, compat, RANKING_HEADER))
     if not is_ranking_of(line, len(gold), compat=compat):
         return INVALID
     ordering = ordering_agreement(ranking_to_scores(line), gold)

@@ -130,6 +130,32 @@ RULE_REWARDS: Mapping[str, RankingRewardFunction] = {
 }
 
 
+DEFAULT_RULE = "ranking_score"
+# Other rules by which a response to a row can earn something, by the rule that the row names.
+_ALSO_FITTING: Mapping[str, tuple[str, ...]] = {
+    "ranking_score": ("score",),
+    "ranking_score_no_cot": ("score",),
+    "ranking": ("ranking_zero",),
+    "ranking_no_cot": ("ranking", "ranking_zero"),
+}
+
+
+def rule_of_row(named: str, chosen: str | None) -> RankingRewardFunction:
+    """The rule of a row that names one, "" for none; `chosen` is the argument file's, None for the row's.
+
+    Raises UserError for a rule that does not exist, and a choice by which replies as the row's judge is taught earn
+    nothing.
+    """
+    name = chosen or named or DEFAULT_RULE
+    if named and name not in (named, *_ALSO_FITTING.get(named, ())):
+        rule_reward_function(named)
+        raise UserError(
+            f"rule_reward is {name}, by which the replies that its converter teaches earn nothing: they fit {named}; "
+            "remove rule_reward to use the rule that each row names"
+        )
+    return rule_reward_function(name)
+
+
 def rule_reward_function(name: str) -> RankingRewardFunction:
     """The reward of a settings file's `name`. Raises UserError for one that does not exist."""
     require_known("rule reward", name, RULE_REWARDS)

@@ -20,7 +20,6 @@ from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.mixing import mix
-from grrm.rewards.rule_rewards import rule_reward_function
 from grrm.rewards.shaping import ShapedRewards, shape_rewards
 from grrm.rl.experience import advantage_inputs, row_advantages
 from grrm.rl.reward_stage import RuleRewardStage, shaping_config
@@ -94,7 +93,8 @@ def replay(run: Path, only: int | None = None) -> Iterator[ReplayedStep]:
 
 def group_of(record: Mapping[str, Any]) -> Group:
     """The group of a dumped record, as a judge gets it."""
-    task = TranslationTask(record["source"], record["src_lang"], record["trg_lang"], record["reference"])
+    told = (record[name] for name in ("source", "src_lang", "trg_lang", "reference"))
+    task = TranslationTask(*told, data_source=record.get("data_source") or "")
     candidates = (
         Candidate(one["id"], one["response"], one["translation"], one["n_tokens"]) for one in record["candidates"]
     )
@@ -132,7 +132,7 @@ def _replayed(
 def _reward(groups: Sequence[RolledGroup], records: Sequence[Mapping[str, Any]], config: RLConfig) -> None:
     shaping, policy = shaping_config(config), FailurePolicy.from_mapping(config.failure_policy)
     if config.use_rule_reward:
-        RuleRewardStage(rule_reward_function(config.rule_reward), shaping, policy).reward(groups)
+        RuleRewardStage(config.rule_reward, shaping, policy).reward(groups)
         return
     for rolled, record in zip(groups, records, strict=True):
         if record["verdict"] is None:

@@ -38,7 +38,7 @@ STARTUP_S = 15.0
 def build_rewarder(config: RLConfig, shaping: ShapingConfig, policy: FailurePolicy, eos_text: str) -> Rewarder:
     """The reward stage that the argument file selects."""
     if config.use_rule_reward:
-        return RuleRewardStage(rule_reward_function(config.rule_reward), shaping, policy)
+        return RuleRewardStage(config.rule_reward, shaping, policy)
     if config.use_rm_server and config.reward_protocol == "paddlenlp":
         return RowRewardStage(reward_client(config), shaping, eos_text)
     judge = _judge(config) if config.reward_routes is None else routed_judge(config)

@@ -17,8 +17,8 @@ from grrm.rewards.client import RewardClient
 from grrm.rewards.constant_scores import ConstantScoreAlarm
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.overlong import OverlongConfig, overlong_penalty
-from grrm.rewards.ranking_accuracy import RankingReward, RankingRewardFunction
-from grrm.rewards.rule_rewards import parts_of
+from grrm.rewards.ranking_accuracy import RankingReward
+from grrm.rewards.rule_rewards import parts_of, rule_of_row
 from grrm.rewards.shaping import ShapedRewards, ShapingConfig, shape_rewards
 from grrm.rl.rollout import RolledGroup
 
@@ -107,10 +107,10 @@ class RuleRewardStage:
     An invalid verdict has the status UNPARSABLE_CANDIDATE instead of a score, and the failure policy decides its
     reward: by default the fixed reward, 0 unless set, as in the reference. For valid ones the measure `ranking_reward`
     is the share of candidate pairs ordered as in the ground truth, and `score_reward` the credit for the scores, if
-    the rule uses them.
+    the rule uses them. `rule` is the argument file's, None to use the one that each row names.
     """
 
-    rule: RankingRewardFunction
+    rule: str | None
     shaping: ShapingConfig
     policy: FailurePolicy
 
@@ -121,12 +121,13 @@ class RuleRewardStage:
         """
         for rolled in groups:
             ground_truth = _ground_truth(rolled.group)
-            found = [self.rule(candidate.response, ground_truth) for candidate in rolled.group.candidates]
+            rule = rule_of_row(rolled.group.task.data_source, self.rule)
+            found = [rule(candidate.response, ground_truth) for candidate in rolled.group.candidates]
             rolled.verdict = _verdict(found)
             rolled.shaped = shape_rewards(rolled.group, rolled.verdict, self.shaping, self.policy)
             rolled.measures = {
                 part: [getattr(one, part) if one.valid_answer else None for one in found]
-                for part in parts_of(self.rule)
+                for part in parts_of(rule)
             }
 
 

@@ -19,6 +19,7 @@ from grrm.errors import UserError
 from grrm.evaluation.held_out_scores import GREEDY, has_reference
 from grrm.evaluation.reward_alarm import RewardAlarm
 from grrm.gqm.extraction import extract_translation
+from grrm.gqm.groups import TranslationTask
 from grrm.models.cpu_layers import require_kernels, use_cpu_layers
 from grrm.models.lora import check_same_adapters, with_adapters
 from grrm.models.policy import freeze_layers
@@ -28,7 +29,7 @@ from grrm.parallel.data_ranks import DataRanks
 from grrm.parallel.gloo import support_gloo
 from grrm.parallel.lifeline import watch_peers
 from grrm.rewards.failure_policy import FailureBudget, FailurePolicy
-from grrm.rewards.rule_rewards import rule_reward_function
+from grrm.rewards.rule_rewards import rule_of_row
 from grrm.rl.experience_maker import ExperienceMaker
 from grrm.rl.held_out import Decoding, HeldOut, StopWhenNoBetter
 from grrm.rl.micro_batches import pack_tokens
@@ -150,11 +151,12 @@ def read_prompts(config: RLConfig, path: str, tokenizer: Any) -> PromptDataset:
     if not config.use_rule_reward:
         any_task = config.use_rm_server and config.reward_protocol == "paddlenlp"  # the server knows what labels are
         return PromptDataset(Path(path), encoder(tokenizer), config.max_prompt_len, any_task=any_task, **columns)
-    rule = rule_reward_function(config.rule_reward)
-    # Every rule reads the ground truth before it looks at the response.
-    return RankingPromptDataset(
-        Path(path), encoder(tokenizer), config.max_prompt_len, check=lambda truth: rule("", truth), **columns
-    )
+
+    def check(task: TranslationTask) -> None:
+        # Every rule reads the ground truth before it looks at the response.
+        rule_of_row(task.data_source, config.rule_reward)("", task.reference or "")
+
+    return RankingPromptDataset(Path(path), encoder(tokenizer), config.max_prompt_len, check, **columns)
 
 
 def build_held_out(

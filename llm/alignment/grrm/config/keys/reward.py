@@ -79,7 +79,11 @@ class RewardConfig(Section):
     use_rule_reward: bool = key(
         False, "reward responses by a rule against ground truth, to train a judge or on questions with answers"
     )
-    rule_reward: RuleReward = key("ranking_score", "the rule of use_rule_reward")
+    rule_reward: RuleReward | None = key(
+        None,
+        "the rule of use_rule_reward",
+        means="the one that each row names, as `grrm data` writes it, else ranking_score",
+    )
     per_device_reward_batch_size: int = key(
         -1, "rows judged per batch", by=switch("rewards are asked for reward_groups_per_request groups at a time")
     )

@@ -21,11 +21,10 @@ from grrm.data.converters.output import DEFAULT_SEED, MESSAGES, Order, conversat
 from grrm.data.converters.prompt_columns import gqm_prompt_column, list_offsets
 from grrm.errors import UserError
 from grrm.gqm.languages import CANDIDATE_IDS, MAX_CANDIDATES_TRAINED, display_name
-from grrm.gqm.prompts import check_prompt_type, render_response
+from grrm.gqm.prompts import check_prompt_type, render_response, without_verdict
 from grrm.gqm.rankings import ranking_line
 
 SFT_SCHEMA = pa.schema([("messages", MESSAGES)])
-_VERDICT_WORDS = ("Score", "score", "Scoring", "scoring", "Ranking", "ranking")
 PROMPT_TYPES = ("ranking", "ranking_score")  # the original's
 ALL_PROMPT_TYPES = ("score", *PROMPT_TYPES)
 _EXTRA_INFO = pa.struct(
@@ -95,14 +94,6 @@ def _verdicts(scores: pa.ListArray, prompt_type: str) -> Iterator[str]:
 @lru_cache(maxsize=65536)
 def _verdict(scores: bytes, prompt_type: str) -> str:
     return render_response("", list(scores), prompt_type)
-
-
-def without_verdict(analysis: str) -> str:
-    """The stripped analysis, without its last line if that speaks of scores or a ranking."""
-    lines = analysis.strip().splitlines()
-    if lines and any(word in lines[-1] for word in _VERDICT_WORDS):
-        lines.pop()
-    return "\n".join(lines)
 
 
 def convert_rl_gqm(

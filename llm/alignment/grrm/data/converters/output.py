@@ -23,6 +23,7 @@ from grrm.data.parquet import ROWS_PER_BATCH
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.groups import TranslationTask
+from grrm.gqm.prompts import without_verdict
 
 DEFAULT_SEED = 114514
 Order = npt.NDArray[np.int64]
@@ -87,12 +88,23 @@ def conversation(*turns: pa.Array) -> pa.Array:
 
 
 def src_tgt(row: dict[str, Any]) -> dict[str, str]:
-    """`src` is the chat-templated prompt. `tgt` is the response to learn, the true ranking, or the task as JSON."""
+    """`src` is the chat-templated prompt. `tgt` is the response to learn, the true ranking, or the task as JSON.
+
+    A prompt for training a judge names the rule as well: the `rule_reward` that gives a reply as taught full marks.
+    """
     if "messages" in row:
         user, assistant = row["messages"]
         return {"src": render_chatml(user["content"]), "tgt": assistant["content"]}
     (user,) = row["prompt"]
-    return {"src": render_chatml(user["content"]), "tgt": _truth(row)}
+    asked = {"src": render_chatml(user["content"]), "tgt": _truth(row)}
+    return asked | {"rule_reward": _rule(row)} if row["ability"] == "ranking" else asked
+
+
+def _rule(row: dict[str, Any]) -> str:
+    """The last part of the data source; for a ranking whose reply is taught without an analysis, its `_no_cot`."""
+    name = str(row["data_source"]).rpartition(".")[2]
+    is_bare = "ranking" in name and not without_verdict(row["extra_info"]["analysis"])
+    return f"{name}_no_cot" if is_bare else name
 
 
 def _truth(row: dict[str, Any]) -> str:
