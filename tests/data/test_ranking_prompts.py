@@ -11,6 +11,7 @@ from support.converter_rows import group, write
 from grrm.data.converters.gqm import convert_rl_gqm
 from grrm.data.judged_prompts import RankingPromptDataset
 from grrm.errors import UserError
+from grrm.gqm.groups import TranslationTask
 from grrm.rewards.rule_rewards import rule_of_row
 
 PROMPT = "Given a source text in English and multiple translation candidates in German. Perform"
@@ -26,8 +27,20 @@ def written(folder: Path, *rows: dict) -> Path:
     return path
 
 
-def read(path: Path, max_prompt_len: int = 10_000, rule: str = "ranking_score") -> RankingPromptDataset:
-    return RankingPromptDataset(path, encode, max_prompt_len, lambda task: rule_of_row(task.data_source, rule)("", task.reference))
+def read(path: Path, max_prompt_len: int = 10_000, rule: str | None = "ranking_score") -> RankingPromptDataset:
+    def check(task: TranslationTask) -> None:
+        rule_of_row(task.data_source, rule)("", task.reference or "")
+
+    return RankingPromptDataset(path, encode, max_prompt_len, check)
+
+
+def test_rule_by_which_taught_replies_earn_nothing_is_refused(tmp_path: Path) -> None:
+    row = {"src": PROMPT, "tgt": '{"A": 1, "B": 2}', "rule_reward": "ranking_score_no_cot"}
+    assert read(written(tmp_path, row), rule=None)[0].task.data_source == "ranking_score_no_cot"
+    with pytest.raises(UserError, match="line 1: rule_reward is ranking_score, .* they fit ranking_score_no_cot"):
+        read(written(tmp_path, row))
+    with pytest.raises(UserError, match="unknown rule reward 'ranking_skore'; did you mean 'ranking_score'"):
+        read(written(tmp_path, row | {"rule_reward": "ranking_skore"}), rule=None)
 
 
 @pytest.mark.parametrize("prompt_type", ["ranking", "ranking_score"])

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from support.rl_processes import CONFIGS, TinyWorld, entry_command, rollouts_of
+from support.rolled import rolled_group
 from support.sentences import ends_with_a_sentence
 
 from grrm.config import RLConfig, load_config
+from grrm.rewards.failure_policy import RewardFailure
 from grrm.rl import run as rl_run
+from grrm.rl.reward_stage import FirstScores
 from grrm.tracking.metrics_log import read_metrics
 
 
@@ -54,3 +57,25 @@ def test_dynamic_sampling_that_finds_no_signal_stops_with_a_sentence(
     args = unparsable(world, tmp_path, dynamic_sampling="true", max_gen_batches="2")
     said = ends_with_a_sentence(lambda: rl_run.train(args), capsys, status=3)
     assert said.startswith("only 0 of 4 groups carried a signal after 2 generation batches")
+
+
+def test_three_rollouts_without_a_readable_response_stop_the_run_with_the_reason(
+    world: TinyWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(rl_run, "extract_translation", lambda response, kind: None)
+    args = unparsable(world, tmp_path, max_steps="4")
+    said = ends_with_a_sentence(lambda: rl_run.train(args), capsys, status=3)
+    assert said.startswith("no response of the first 3 rollouts has a score (the last: 16 unparsable_candidate)")
+    assert "which extractor_type oneline or the judge does not accept" in said
+    assert len(rollouts_of(tmp_path / "out")) == 3 * 4
+    rl_run.train(unparsable(world, tmp_path, max_steps="4", max_rollouts_unscored="null", overwrite_output_dir="true"))
+    assert read_metrics(tmp_path / "out")[-1]["step"] == 4
+
+
+def test_one_score_ends_the_watch() -> None:
+    unread, read = rolled_group(0, [3, 3], [None, None]), rolled_group(1, [3, 3], [None, 0.0])
+    watch = FirstScores(limit=2)
+    for groups in ([unread], [unread, read], [unread], [unread]):
+        watch.watch(groups)
+    with pytest.raises(RewardFailure, match=r"first 1 rollouts has a score \(the last: 2 judge_unparsable\).*'r0'"):
+        FirstScores(limit=1).watch([unread])

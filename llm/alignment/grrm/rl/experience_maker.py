@@ -23,7 +23,7 @@ from grrm.rewards.group_filter import informative_groups
 from grrm.rl.experience import Row, advantage_inputs, pad_right, training_rows
 from grrm.rl.losses.aggregation import Denominators, count_denominators
 from grrm.rl.micro_batches import micro_batches_of, pack_tokens
-from grrm.rl.reward_stage import Rewarder
+from grrm.rl.reward_stage import FirstScores, Rewarder
 from grrm.rl.reward_stream import RewardStream
 from grrm.rl.rollout import RolledGroup, RolloutWorker, check_complete
 from grrm.rl.rollout_ahead import Drawn, StartedBatch, are_of, done, in_thread
@@ -69,6 +69,7 @@ class ExperienceMaker:
     config: RLConfig
     ranks: DataRanks
     budget: FailureBudget
+    first_scores: FirstScores = field(default_factory=FirstScores)
     moments: RunningMoments | None = None
     normalize_advantage: bool = False
     judges_by_phase: bool = False
@@ -80,9 +81,9 @@ class ExperienceMaker:
 
     def make(self) -> Experience:
         """Sample and judge the next rollout and compute advantages. Raises RewardFailure on every rank together."""
-        self._seconds, self.generated = {}, []
-        first = self.generation
+        self._seconds, self.generated, first = {}, [], self.generation
         groups = self._informative() if self.config.dynamic_sampling else self._generate(self._batch_prompts)
+        self.first_scores.watch(self.generated)
         inputs = advantage_inputs(
             groups,
             kl_coeff=self.config.kl_coeff,
@@ -90,8 +91,7 @@ class ExperienceMaker:
             clip_range_score=self.config.clip_range_score,
         )
         advantages_RT = batch_advantages(inputs, self.advantage_rule, self.moments, self.normalize_advantage)
-        rows = training_rows(groups, advantages_RT)
-        micro_batches, denominators = self._schedule(groups, rows)
+        micro_batches, denominators = self._schedule(groups, training_rows(groups, advantages_RT))
         return Experience(
             micro_batches, denominators, groups, advantages_RT, self._seconds, self.generation - first, self.generated
         )
@@ -130,7 +130,7 @@ class ExperienceMaker:
     def restore(self, state: dict[str, Any], drawn: dict[int, Drawn] | None = None) -> None:
         """Restore `state`, with the samples of the next batch if they had already been generated."""
         self.generation, self.budget.spent = state["generation"], state["failures"]
-        self._drawn = drawn or {}
+        self._drawn, self.first_scores = drawn or {}, FirstScores(None)
         if self.moments is not None and state["moments"] is not None:
             self.moments.load_state_dict(state["moments"])
 

@@ -6,6 +6,7 @@ or a rule that compares responses with the ground truth of their row, for traini
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -15,12 +16,14 @@ from grrm.gqm.groups import Group, Status, Verdict
 from grrm.judges.interface import Judge
 from grrm.rewards.client import RewardClient
 from grrm.rewards.constant_scores import ConstantScoreAlarm
-from grrm.rewards.failure_policy import FailurePolicy
+from grrm.rewards.failure_policy import FailurePolicy, RewardFailure
 from grrm.rewards.overlong import OverlongConfig, overlong_penalty
 from grrm.rewards.ranking_accuracy import RankingReward
 from grrm.rewards.rule_rewards import parts_of, rule_of_row
 from grrm.rewards.shaping import ShapedRewards, ShapingConfig, shape_rewards
 from grrm.rl.rollout import RolledGroup
+
+SHOWN_CHARS = 120  # of a response in a message
 
 
 def shaping_config(config: RLConfig) -> ShapingConfig:
@@ -126,9 +129,44 @@ class RuleRewardStage:
             rolled.verdict = _verdict(found)
             rolled.shaped = shape_rewards(rolled.group, rolled.verdict, self.shaping, self.policy)
             rolled.measures = {
-                part: [getattr(one, part) if one.valid_answer else None for one in found]
-                for part in parts_of(rule)
+                part: [getattr(one, part) if one.valid_answer else None for one in found] for part in parts_of(rule)
             }
+
+
+def reads_responses(config: RLConfig) -> str:
+    """What has to accept a response before it can have a score."""
+    if not config.use_rule_reward:
+        return f"extractor_type {config.extractor_type} or the judge"
+    return "rule_reward" if config.rule_reward is None else f"rule_reward {config.rule_reward}"
+
+
+@dataclass(slots=True)
+class FirstScores:
+    """Stops a run whose first `limit` rollouts have no scored response at all (None = no limit).
+
+    `reader` is what gives responses their scores. Rewards that come without verdicts count as scores.
+    """
+
+    limit: int | None = 3
+    reader: str = "the judge"
+    n_unscored: int = 0
+
+    def watch(self, groups: Sequence[RolledGroup]) -> None:
+        """Add one rollout, which is the same on every rank: RewardFailure is raised by all of them together."""
+        statuses = Counter(status for rolled in groups if rolled.shaped for status in rolled.shaped.statuses)
+        if self.limit is None or any(status.is_scored for status in statuses):
+            self.limit = None
+            return
+        self.n_unscored += 1
+        if self.n_unscored < self.limit:
+            return
+        causes = ", ".join(f"{n} {status.value}" for status, n in statuses.most_common())
+        raise RewardFailure(
+            f"no response of the first {self.n_unscored} rollouts has a score (the last: {causes}), so there is "
+            f"nothing to learn from; one ends in {groups[0].group.candidates[0].response[-SHOWN_CHARS:]!r}, which "
+            f"{self.reader} does not accept: correct it, teach the policy another form first, or set "
+            "max_rollouts_unscored: null"
+        )
 
 
 def _ground_truth(group: Group) -> str:

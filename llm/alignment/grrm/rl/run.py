@@ -34,7 +34,7 @@ from grrm.rl.experience_maker import ExperienceMaker
 from grrm.rl.held_out import Decoding, HeldOut, StopWhenNoBetter
 from grrm.rl.micro_batches import pack_tokens
 from grrm.rl.reward_sources import await_judges, await_reward_server, build_rewarder, check_routed, judges_by_phase
-from grrm.rl.reward_stage import shaping_config
+from grrm.rl.reward_stage import FirstScores, reads_responses, shaping_config
 from grrm.rl.rollout import RolloutWorker
 from grrm.rl.rollout_ahead import read_drawn
 from grrm.rl.token_scorer import TokenScorer
@@ -252,6 +252,7 @@ def build_maker(
         config=config,
         ranks=ranks,
         budget=FailureBudget(max_fraction=config.max_unscored_fraction),
+        first_scores=FirstScores(config.max_rollouts_unscored, reads_responses(config)),
         moments=RunningMoments() if config.normalize_reward else None,
         normalize_advantage=config.normalize_advantage,
         judges_by_phase=judges_by_phase(config),

@@ -107,6 +107,9 @@ class RewardShapingConfig(Section):
     max_unscored_fraction: float | None = key(
         0.5, "maximum share of candidates without a score; none for no limit", ge=0, le=1
     )
+    max_rollouts_unscored: int | None = key(
+        3, "rollouts without any scored response after which a new run stops; none for no limit", ge=1, le=10**6
+    )
     enable_overlong_reward_buffer: bool = key(False, "penalise long responses")
     overlong_reward_buffer: int = key(
         256, "tokens below overlong_max_resp_len at which the penalty starts", unit="tokens", ge=1, le=10**7
