@@ -7,14 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from paddlenlp.transformers import model_utils
 from safetensors.numpy import load_file, save_file
 from support.tiny_models import save_as_hugging_face
 
 from grrm.engine.api import SamplingParams
 from grrm.engine.paddle.engine import PaddleEngine
 from grrm.errors import UserError
-from grrm.models.checkpoint import rotary_overrides
+from grrm.models.checkpoint import load_causal_lm, rotary_overrides
 from grrm.models.policy import load_policy
+from grrm.models.whole_weights import save_policy
 
 
 @pytest.mark.parametrize("writer", ["paddlenlp", "hugging face"])
@@ -125,3 +127,26 @@ def test_weights_cut_short_are_one_sentence(model, tmp_path):
     weights.write_bytes(weights.read_bytes()[:50])
     with pytest.raises(UserError, match=r"cannot be loaded .*its weights are damaged"):
         PaddleEngine.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("architecture", ["qwen2", "llama"])
+def test_a_tied_model_is_saved_with_one_head_and_loaded_without_a_warning(
+    architecture, make_model, full_forward, tmp_path, monkeypatch
+):
+    make_model(architecture, tie_word_embeddings=True).save_pretrained(str(tmp_path / "start"), safe_serialization=True)
+    policy = load_policy(tmp_path / "start")
+    save_policy(policy, tmp_path / "saved")
+    stored = load_file(tmp_path / "saved/model.safetensors")
+    assert [name for name in stored if "embed_tokens" in name or "lm_head" in name] == [
+        f"{architecture}.embed_tokens.weight"
+    ]
+    warned: list[str] = []
+    monkeypatch.setattr(model_utils.logger, "warning", lambda text, *_: warned.append(text))
+    for load in (load_policy, load_causal_lm):
+        logits = full_forward(load(tmp_path / "saved"), [5, 6, 7])
+        np.testing.assert_allclose(logits, full_forward(policy, [5, 6, 7]), atol=1e-5)
+    assert not [text for text in warned if "newly initialized" in text]
+    untied = json.loads((tmp_path / "saved/config.json").read_text()) | {"tie_word_embeddings": False}
+    (tmp_path / "saved/config.json").write_text(json.dumps(untied))
+    with pytest.raises(UserError, match=r"lack lm_head\.weight"):
+        load_policy(tmp_path / "saved")

@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from grrm.errors import UserError
 
 ARCHITECTURES = ("qwen2", "llama")  # values of model_type in config.json that can be trained, ranked and served
+TIED_HEAD = "lm_head.weight"  # stored once, as the embeddings, where tie_word_embeddings is set
 _INDEX_FILE = "model.safetensors.index.json"
 _BASE_PREFIXES = ("model", "qwen2", "llama")  # of parameter names: transformers', PaddleNLP's
 # A fused projection holds these, and PaddleNLP converts in both directions.
@@ -59,6 +60,7 @@ def load_model(model_class: Any, directory: str | Path, **overrides: Any) -> Any
     overrides = rotary_overrides(directory, read_config(directory)) | overrides
     files = weight_files(directory)
     model_class = model_class or _paddlenlp_class(directory)
+    model_class._keys_to_ignore_on_load_missing = [TIED_HEAD]  # no warning: what is missing is looked for below
     converted: dict[str, Any] = {}
     try:
         if is_from_torch(files[0]):
@@ -163,7 +165,7 @@ def rotary_overrides(directory: Path, config: dict[str, Any]) -> dict[str, Any]:
 def missing_parameters(needed: Iterable[str], stored: Iterable[str], has_tied_head: bool) -> list[str]:
     """Parameters of a model that its files do not hold, sorted, named without the base model's prefix."""
     missing = _plain_names(needed) - _plain_names(stored)
-    return sorted(missing - {"lm_head.weight"} if has_tied_head else missing)
+    return sorted(missing - {TIED_HEAD} if has_tied_head else missing)
 
 
 def _plain_names(names: Iterable[str]) -> set[str]:

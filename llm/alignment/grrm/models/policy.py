@@ -10,7 +10,7 @@ from paddle.distributed.fleet.utils.sequence_parallel_utils import GatherOp
 
 from grrm.errors import UserError
 from grrm.models.attention_ranges import dense_mask, flashmask_ends
-from grrm.models.checkpoint import check_checkpoint, load_model
+from grrm.models.checkpoint import TIED_HEAD, check_checkpoint, load_model
 from grrm.models.cpu_layers import takes_ranges
 from grrm.models.hub import checkpoint_folder
 from grrm.paddlenlp_api.modeling import LlamaForCausalLM, Qwen2ForCausalLM
@@ -36,6 +36,8 @@ class _ReturnsHidden:
         super().__init__(config, *args, **kwargs)  # type: ignore[call-arg]  # the base comes next
         # Asked once: layers keep the attention function that was in place when they were built.
         self.reads_ranges = takes_ranges(config)
+        if config.tie_word_embeddings:
+            self._keys_to_ignore_on_save = [TIED_HEAD]
 
     def forward(
         self,
