@@ -37,9 +37,9 @@ def read(path: Path, max_prompt_len: int = 10_000, rule: str | None = "ranking_s
 def test_rule_by_which_taught_replies_earn_nothing_is_refused(tmp_path: Path) -> None:
     row = {"src": PROMPT, "tgt": '{"A": 1, "B": 2}', "rule_reward": "ranking_score_no_cot"}
     assert read(written(tmp_path, row), rule=None)[0].task.data_source == "ranking_score_no_cot"
-    with pytest.raises(UserError, match="line 1: rule_reward is ranking_score, .* they fit ranking_score_no_cot"):
+    with pytest.raises(UserError, match=r"line 1: rule_reward is ranking_score, .* they fit ranking_score_no_cot"):
         read(written(tmp_path, row))
-    with pytest.raises(UserError, match="unknown rule reward 'ranking_skore'; did you mean 'ranking_score'"):
+    with pytest.raises(UserError, match=r"unknown rule reward 'ranking_skore': did you mean 'ranking_score'"):
         read(written(tmp_path, row | {"rule_reward": "ranking_skore"}), rule=None)
 
 
