@@ -72,6 +72,7 @@ def open_reward_model(settings: Settings, counters: JudgeMetrics) -> RewardModel
         settings.judge,
         options,
         chat_template=settings.chat_template if "chat_template" in settings.model_fields_set else None,
+        dtype=settings.dtype,
         metrics=counters,
     )
 

@@ -90,7 +90,7 @@ def test_options_of_a_checkpoint_that_do_not_go_together_are_refused(options, me
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--dtype", "float32"], "--dtype has no effect, as a reward model runs in this process and generates nothing"),
+        (["--url", "http://x"], "--url has no effect, as a reward model runs in this process and generates nothing"),
         (["--temperature", 1], "--temperature has no effect with --judge ranker, which generates nothing"),
         (["--permutations", 2], "--permutations has no effect with --judge ranker"),
         (["--mt-prompt-type", "seedx", "--trg-lang", "English"], "needs the target language as a code"),

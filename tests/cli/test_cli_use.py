@@ -67,6 +67,20 @@ def test_a_ranker_scores_every_candidate_and_tells_what_it_cost(tmp_path):
     assert re.search(r"a group took [\d.]+ tokens read, [\d.]+ ms\n", done.stderr)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ranker", "rm"])
+def test_a_reward_model_in_bfloat16_scores_close_to_float32(tmp_path, kind):
+    folder = write_tiny_reward_model(tmp_path / kind, {"rm": "pairwise"}.get(kind, kind))
+    rows, scores = write_jsonl(tmp_path / "rows.jsonl", ROWS), {}
+    for dtype in ("float32", "bfloat16"):
+        options = ("--judge", kind, "--model", folder, "--dtype", dtype, "--judge-option", "score_scale=1")
+        done = grrm("rank", rows, *options)
+        assert done.returncode == 0, done.stderr
+        scores[dtype] = [score for row in lines(done.stdout) for score in row["judge_scores"] if score is not None]
+    assert scores["bfloat16"] != scores["float32"]
+    assert scores["bfloat16"] == pytest.approx(scores["float32"], abs=0.05)
+
+
 def test_a_judge_that_says_nothing_readable_gives_statuses_and_no_numbers(original, tmp_path):
     rows = write_jsonl(tmp_path / "rows.jsonl", ROWS)
     done = grrm("rank", rows, "--model", original, "--max-new-tokens", 8, "--retry", 1)

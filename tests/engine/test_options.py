@@ -61,8 +61,9 @@ def test_every_option_has_an_effect_or_is_refused_by_its_name(back_end, names):
 
 @pytest.mark.parametrize("names", FRONT_ENDS.values(), ids=FRONT_ENDS)
 def test_a_reward_model_is_a_folder_and_takes_no_option_of_an_engine(names):
-    check_reward_model_options(["model", "chat_template"], names)
-    for option in {*NO_EFFECT, "attempts"} - {"model", "chat_template"}:
+    read = {"model", "chat_template", "dtype"}
+    check_reward_model_options(read, names)
+    for option in {*NO_EFFECT, "attempts"} - read:
         with pytest.raises(UserError) as caught:
             check_reward_model_options(["model", option], names)
         assert str(caught.value) == (

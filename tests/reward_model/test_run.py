@@ -15,7 +15,7 @@ from support.sentences import ends_with_a_sentence
 
 from grrm.config import RewardModelConfig, load_config
 from grrm.errors import UserError
-from grrm.models.reward_models import load_reward_model, new_reward_model, score_groups
+from grrm.models.reward_models import cast_weights, load_reward_model, new_reward_model, score_groups
 from grrm.models.tokenizer import load_tokenizer
 from grrm.reward_model import run as reward_run
 from grrm.training import supervised_run
@@ -142,7 +142,7 @@ def test_backbone_has_its_own_learning_rate(
 def test_sixteen_bit_weights_leave_the_tables_of_positions_as_they_are(world: TinyWorld) -> None:
     model = new_reward_model("ranker", world.policy)
     before = {name: table.numpy() for name, table in model.named_buffers()}
-    reward_run.cast_weights(model, "bfloat16")
+    cast_weights(model, "bfloat16")
     assert {str(weight.dtype) for weight in model.parameters()} == {"paddle.bfloat16"}
     assert len(before) > 3
     assert all((table.numpy() == before[name]).all() for name, table in model.named_buffers())

@@ -114,7 +114,7 @@ def test_a_folder_without_a_reward_model_ends_the_server_in_one_sentence(tmp_pat
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"dtype": "float32"}, "setting 'dtype' has no effect, as a reward model runs in this process"),
+        ({"max_num_seqs": 4}, "setting 'max_num_seqs' has no effect, as a reward model runs in this process"),
         (
             {"openai_urls": ["http://127.0.0.1:1"]},
             "setting 'openai_urls' has no effect, as a reward model runs in this",

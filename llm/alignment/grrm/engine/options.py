@@ -16,7 +16,8 @@ SERVERS, PADDLE, FASTDEPLOY = "servers", "paddle", "fastdeploy"
 REWARD_MODEL = "reward model"  # runs in this process and generates nothing
 BACKENDS = (PADDLE, FASTDEPLOY)  # of a checkpoint folder; a model with URLs runs on servers
 AUTO_DTYPE = "auto"  # the checkpoint's own on a GPU, float32 on a CPU
-DTYPES = (AUTO_DTYPE, "float32", "bfloat16")
+BF16 = "bfloat16"
+DTYPES = (AUTO_DTYPE, "float32", BF16)
 
 _ON_SERVERS = "the model runs on the servers of {urls}"
 _CHECKPOINT = "the model is a checkpoint"
@@ -29,7 +30,7 @@ NO_EFFECT: Mapping[str, Mapping[str, str]] = {
     "urls": _SCORES,
     "chat_template": {},
     "backend": {SERVERS: _ON_SERVERS, **_SCORES},
-    "dtype": {SERVERS: _ON_SERVERS, FASTDEPLOY: "FastDeploy computes in bfloat16", **_SCORES},
+    "dtype": {SERVERS: _ON_SERVERS, FASTDEPLOY: "FastDeploy computes in bfloat16"},
     "fastdeploy_options": {SERVERS: _ON_SERVERS, PADDLE: "the backend is paddle", **_SCORES},
     "max_num_seqs": {SERVERS: _ON_SERVERS, **_SCORES},
     "max_batched_tokens": {SERVERS: _ON_SERVERS, FASTDEPLOY: _FASTDEPLOY_BATCHES, **_SCORES},

@@ -134,7 +134,7 @@ def rank(
         )
     ]
     if not generates_text(judge):
-        other = _judge_that_generates_nothing(judge, model_path, further, chat_template)
+        other = _judge_that_generates_nothing(judge, model_path, further, chat_template=chat_template, **opening)
         return result_of(judge_in_batches(other, groups, batch_rows, progress))
     options: dict[str, object] = {
         "temperature": temperature,
@@ -160,7 +160,7 @@ def rank(
 
 
 def _judge_that_generates_nothing(
-    judge: str, folder: str | Path | None, options: Mapping[str, object], chat_template: str | None
+    judge: str, folder: str | Path | None, options: Mapping[str, object], **opening: Any
 ) -> Judge:
     """A reward model in a folder, or a judge without model. Raises UserError for a wrong folder or option."""
     if needs_no_model(judge):
@@ -171,7 +171,7 @@ def _judge_that_generates_nothing(
         raise UserError(f"judge {judge!r} is a reward model: give its folder as model_path")
     from grrm.inference.reward_scoring import open_reward_judge
 
-    return open_reward_judge(folder, judge, read_options(RewardModelOptions, options), chat_template=chat_template)
+    return open_reward_judge(folder, judge, read_options(RewardModelOptions, options), **opening)
 
 
 def group_of(row: int, task: TranslationTask, texts: Sequence[str | None]) -> Group:

@@ -73,7 +73,7 @@ def check_options(options: object, given: Collection[str]) -> dict[str, Any]:
 
 def refuse_unread(judge: str, given: Iterable[str]) -> None:
     """Raises UserError for arguments of generation, or of opening a generator, given to a judge without one."""
-    read = _OF_NO_MODEL if needs_no_model(judge) else (*_OF_NO_MODEL, "chat_template")
+    read = _OF_NO_MODEL if needs_no_model(judge) else (*_OF_NO_MODEL, "chat_template", "dtype")
     unread = [name for name in given if name not in read]
     if unread:
         raise UserError(f"judge {judge!r} generates no text and does not read {', '.join(unread)}: leave it out")

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grrm.engine.open import prepare_paddle
-from grrm.errors import UserError
+from grrm.engine.open import check_rounding, on_cpu, prepare_paddle
+from grrm.engine.options import AUTO_DTYPE, BF16, DTYPES
+from grrm.errors import UserError, require_known
 from grrm.gqm.groups import Status, TranslationTask
 from grrm.gqm.languages import language_pair
 from grrm.gqm.mt_prompts import mt_prompt
@@ -43,28 +44,35 @@ def open_reward_judge(
     options: RewardModelOptions | None = None,
     *,
     chat_template: str | None = None,
+    dtype: str = AUTO_DTYPE,
     own_process: bool = True,
     metrics: JudgeMetrics | None = None,
 ) -> RewardModelJudge:
     """The judge "rm" or "ranker" over the reward model in a folder; `name` None is the one that fits the folder.
 
     A chat template or prompt type of None is the one that the folder records, else chatml and Tower. Counts are added
-    to `metrics`. With `own_process` no message of PaddleNLP is left but warnings, and its layers get their fast forms
-    on a CPU; a trainer has seen to its process itself. Raises UserError, one sentence, for a folder without a whole
-    reward model and its tokenizer, for a model of another kind than `name` asks for, and for one that was trained with
-    other prompts than those given.
+    to `metrics`. Weights are float32; the dtype bfloat16 rounds them on a GPU, and on a CPU the operands of products.
+    With `own_process` no message of PaddleNLP is left but warnings, and its layers get their fast forms on a CPU; a
+    trainer has seen to its process, and to its precision, itself. Raises UserError, one sentence, for a folder without
+    a whole reward model and its tokenizer, for a model of another kind than `name` asks for, for one that was trained
+    with other prompts than those given, and for a dtype that this device cannot run.
     """
+    require_known("dtype", dtype, DTYPES)
     if own_process:
         prepare_paddle(quiet=True)
+        if dtype == BF16 and on_cpu():
+            check_rounding(dtype)
         from grrm.models.cpu_layers import use_cpu_layers
 
-        use_cpu_layers()
-    from grrm.models.reward_models import load_reward_model
+        use_cpu_layers(BF16 if dtype == BF16 else "float32")
+    from grrm.models.reward_models import cast_weights, load_reward_model
 
     directory, metrics = checkpoint_folder(directory), JudgeMetrics() if metrics is None else metrics
     tokenizer = load_tokenizer(directory)
     encode = text_encoder(tokenizer)
     model = load_reward_model(directory)
+    if dtype == BF16 and not on_cpu():
+        cast_weights(model, dtype)
     check_vocabulary(tokenizer, model.config.vocab_size, directory)
     fitting = next(judge for judge, kind in REWARD_MODEL_JUDGES.items() if kind == model.kind)
     if name not in (None, fitting):

@@ -28,6 +28,7 @@ from grrm.models.whole_weights import Weights, save_policy
 __all__ = [
     "CandidateGroup",
     "RewardModel",
+    "cast_weights",
     "load_reward_model",
     "new_reward_model",
     "save_reward_model",
@@ -86,6 +87,17 @@ def load_reward_model(directory: str | Path) -> RewardModel:
     model.trained_with = dict(trained_with)
     model.eval()
     return model
+
+
+def cast_weights(model: RewardModel, dtype: str) -> None:
+    """Weights to `dtype`, while the tables of rotary positions stay as precise as they are."""
+    layers = model.sublayers(include_self=True)
+    tables = [
+        (one, name, table.clone()) for one in layers for name, table in one.named_buffers(include_sublayers=False)
+    ]
+    model.to(dtype=dtype)
+    for layer, name, table in tables:
+        setattr(layer, name, table)
 
 
 def save_reward_model(model: RewardModel, directory: str | Path, weights: Weights | None = None) -> None:

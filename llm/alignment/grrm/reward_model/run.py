@@ -8,7 +8,7 @@ from typing import Any
 
 from grrm.config import RewardModelConfig
 from grrm.models.hub import checkpoint_folder
-from grrm.models.reward_models import save_reward_model, with_new_head
+from grrm.models.reward_models import cast_weights, save_reward_model, with_new_head
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.reward_model.trainer import RewardModelTrainer
 from grrm.training.gold_groups import UNKNOWN_PAIR, GoldGroup, GroupEncoder, read_gold_groups
@@ -79,14 +79,3 @@ def build_model(config: RewardModelConfig, args: TrainingArguments) -> Any:
         for parameter in model.backbone.parameters():
             parameter.stop_gradient = True
     return model
-
-
-def cast_weights(model: Any, dtype: str) -> None:
-    """Weights to `dtype`, while the tables of rotary positions stay as precise as they are."""
-    layers = model.sublayers(include_self=True)
-    tables = [
-        (one, name, table.clone()) for one in layers for name, table in one.named_buffers(include_sublayers=False)
-    ]
-    model.to(dtype=dtype)
-    for layer, name, table in tables:
-        setattr(layer, name, table)

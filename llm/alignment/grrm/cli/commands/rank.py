@@ -272,8 +272,9 @@ def _reward_model_opener(
     def open_judge() -> Judge:
         from grrm.inference.reward_scoring import open_reward_judge
 
-        folder, template = options["model"], options["chat_template"] if template_given else None
-        opened = open_reward_judge(folder, judge, settings, chat_template=template, metrics=metrics)
+        template = options["chat_template"] if template_given else None
+        opening = {"chat_template": template, "dtype": options["dtype"], "metrics": metrics}
+        opened = open_reward_judge(options["model"], judge, settings, **opening)
         opened.warns = False  # the summary says it
         return opened
 
