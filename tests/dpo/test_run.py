@@ -101,6 +101,7 @@ def test_loss_and_metrics_are_those_of_the_pairs(world: TinyWorld, tmp_path: Pat
     train(words)
     config = load_config(DPOConfig, TINY, words)
     lines = metrics_of(tmp_path / "out")
+    assert all(line["train_tokens_a_second"] > 0 for line in lines if "loss" in line)
     first, *_ = (line for line in lines if "loss" in line)
     reference, trained = log_likelihoods(world.policy, rows), log_likelihoods(tmp_path / "out", rows)
     assert first["loss"] == pytest.approx(expected_loss(reference, reference, config), rel=1e-4)

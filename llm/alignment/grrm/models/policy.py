@@ -13,6 +13,7 @@ from grrm.models.attention_ranges import dense_mask, flashmask_ends
 from grrm.models.checkpoint import TIED_HEAD, check_checkpoint, load_model
 from grrm.models.cpu_layers import takes_ranges
 from grrm.models.hub import checkpoint_folder
+from grrm.models.token_use import TokenUse
 from grrm.paddlenlp_api.modeling import LlamaForCausalLM, Qwen2ForCausalLM
 
 POLICY_BASES = {"qwen2": Qwen2ForCausalLM, "llama": LlamaForCausalLM}
@@ -36,6 +37,7 @@ class _ReturnsHidden:
         super().__init__(config, *args, **kwargs)  # type: ignore[call-arg]  # the base comes next
         # Asked once: layers keep the attention function that was in place when they were built.
         self.reads_ranges = takes_ranges(config)
+        self.token_use = TokenUse()
         if config.tie_word_embeddings:
             self._keys_to_ignore_on_save = [TIED_HEAD]
 
@@ -56,6 +58,8 @@ class _ReturnsHidden:
         if positions_N is None:
             return super().forward(input_ids, *args, **kwargs)  # type: ignore[misc]  # the base comes next
         model: Any = self
+        if paddle.is_grad_enabled():
+            self.token_use.add(input_ids, positions_N, attention_ranges_3BT)
         base = getattr(model, model.base_model_prefix)
         position_ids = kwargs.pop("position_ids", None)
         if model.config.sequence_parallel:

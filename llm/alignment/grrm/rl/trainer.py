@@ -33,6 +33,7 @@ from grrm.rl.rollout_ahead import write_drawn
 from grrm.tracking.run_record import RunRecord
 from grrm.training.callbacks import DecaysToFloor, LogLastStep, StopsAtDivergence
 from grrm.training.checkpoints import MarksCheckpoints
+from grrm.training.throughput import MetersTokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class StepIndexLoader:
             rollout += 1
 
 
-class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Trainer):
+class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, MetersTokens, Trainer):
     """Trains a policy on `Experience`s. `record` writes metrics, dumps and the console."""
 
     def __init__(
@@ -189,7 +190,7 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Tra
     def log(self, logs: dict[str, float], **kwargs: Any) -> None:
         """Add the rollout's and the loss's metrics to Trainer's logs, and write them to our own record."""
         if "loss" in logs:
-            logs.update(self.step_metrics.collect())
+            logs.update(self.step_metrics.collect() | self.throughput())
             self._check_gap(logs["logprob_gap_mean"])
             logs["seconds_update"] = time.perf_counter() - self._update_started
             self._update_started = time.perf_counter()

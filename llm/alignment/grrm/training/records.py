@@ -10,9 +10,10 @@ from tqdm import tqdm
 
 from grrm.tracking.console import StepProgress
 from grrm.tracking.metrics_log import MetricsLog
+from grrm.training.throughput import MetersTokens
 
 
-class KeepsRecords:
+class KeepsRecords(MetersTokens):
     """Mixin over PaddleNLP's Trainer; only the first rank has a `metrics_log` and a `progress`."""
 
     metrics_log: MetricsLog | None = None
@@ -21,6 +22,7 @@ class KeepsRecords:
     def log(self, logs: dict[str, float], **kwargs: Any) -> None:
         """Keep our own record of a training step beside the trackers'."""
         if "loss" in logs:
+            logs.update(self.throughput())
             step = self.state.global_step  # type: ignore[attr-defined]  # Trainer comes next in the method order
             if self.metrics_log is not None:
                 self.metrics_log.log(step, logs)
