@@ -31,6 +31,27 @@ def test_a_folder_that_transformers_5_wrote_reads_as_the_one_it_came_from(tmp_pa
     assert chat_renderer("checkpoint", read, folder)("x") == chat_renderer("checkpoint", ours, folder)("x")
 
 
+@pytest.mark.parametrize("stored", ["settings", "file"])
+def test_the_chat_template_is_saved_in_both_places(tmp_path, stored):
+    folder, template = (
+        train_bpe(["user\nTranslate Guten Morgen"], tmp_path / "start", 300),
+        "{{ messages[0].content }}!",
+    )
+    config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    before = config.pop("chat_template")
+    settings = config | {"chat_template": template if stored == "settings" else before}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    if stored == "file":
+        (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
+    for stage in ("sft", "rl"):
+        load_tokenizer(folder).save_pretrained(str(tmp_path / stage))
+        folder = tmp_path / stage
+    assert (folder / "chat_template.jinja").read_text(encoding="utf-8") == template
+    saved = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    assert saved["chat_template"] == template
+    assert chat_renderer("checkpoint", load_tokenizer(folder), folder)("Hi") == "Hi!"
+
+
 def test_a_template_file_that_cannot_be_read_stops_only_those_who_want_it(tmp_path):
     folder = train_bpe(["user\nTranslate Guten Morgen"], tmp_path, 300)
     (folder / "chat_template.jinja").write_text("{% generation %}", encoding="utf-8")

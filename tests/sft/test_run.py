@@ -72,6 +72,11 @@ def test_last_step_is_logged_between_the_logging_steps(world: TinyWorld, tmp_pat
     overrides = sft_settings(world, tmp_path, max_steps="3", logging_steps="2", save_steps="3")
     sft_run.train(load_config(SFTConfig, CONFIGS / "sft_tiny_argument.yaml", overrides))
     assert [line["step"] for line in read_metrics(tmp_path / "out")] == [2, 3]
+    assert all(line["train_tokens_a_second"] > 0 for line in read_metrics(tmp_path / "out"))
+    assert all(0 <= line["frac_padding"] < 1 for line in read_metrics(tmp_path / "out"))
+    for folder in (tmp_path / "out", tmp_path / "out/checkpoint-3"):
+        kept = (folder / "chat_template.jinja").read_text(encoding="utf-8")
+        assert kept == json.loads((world.policy / "tokenizer_config.json").read_text())["chat_template"]
 
 
 def test_held_out_rows_are_scored_during_training(world: TinyWorld, tmp_path: Path) -> None:

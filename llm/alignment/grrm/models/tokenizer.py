@@ -11,6 +11,8 @@ from grrm.errors import UserError, require_known
 from grrm.gqm.chat import CHAT_TEMPLATES, render_chatml, render_chatml_turns
 from grrm.models.hub import checkpoint_folder
 
+CONFIG_FILE, TEMPLATE_FILE = "tokenizer_config.json", "chat_template.jinja"
+
 
 def load_tokenizer(directory: str | Path) -> Any:
     """The tokenizer in `directory`, which has an eos token; where it names no pad token, that is the eos token.
@@ -39,13 +41,42 @@ def load_tokenizer(directory: str | Path) -> Any:
         raise UserError(f"the tokenizer in '{directory}' names no eos_token: set it in its tokenizer_config.json")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
+    template = stored_template(directory)
+    if template is not None:
+        _save_with(tokenizer, template)
     return tokenizer
+
+
+def stored_template(directory: Path) -> str | None:
+    """The chat template in a tokenizer's folder: the file of transformers 5, else the one among its settings."""
+    file = directory / TEMPLATE_FILE
+    if file.is_file():
+        return file.read_text(encoding="utf-8")
+    found = _settings(directory / CONFIG_FILE).get("chat_template")
+    if isinstance(found, list):  # of several by name
+        found = next((one.get("template") for one in found if one.get("name") == "default"), None)
+    return found if isinstance(found, str) else None
+
+
+def _save_with(tokenizer: Any, template: str) -> None:
+    """Let `save_pretrained`, which leaves the chat template out, write it in both places."""
+    save = tokenizer.save_pretrained
+
+    def save_all(save_directory: Any, *args: Any, **kwargs: Any) -> Any:
+        saved = save(save_directory, *args, **kwargs)
+        config = Path(save_directory) / CONFIG_FILE
+        settings = _settings(config) | {"chat_template": template}
+        config.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        (config.parent / TEMPLATE_FILE).write_text(template, encoding="utf-8")
+        return saved
+
+    tokenizer.save_pretrained = save_all
 
 
 def _read(directory: Path) -> Any:
     from grrm.paddlenlp_api.modeling import transformers
 
-    named = _class_name(directory / "tokenizer_config.json")
+    named = _settings(directory / CONFIG_FILE).get("tokenizer_class")
     known = getattr(transformers, named, None) if named else None
     reads_one_file = isinstance(known, type) and issubclass(known, transformers.PretrainedTokenizerFast)
     older_files = getattr(known, "resource_files_names", {}).values()
@@ -55,11 +86,11 @@ def _read(directory: Path) -> Any:
     return transformers.AutoTokenizer.from_pretrained(str(directory))
 
 
-def _class_name(config: Path) -> str | None:
+def _settings(config: Path) -> dict[str, Any]:
     if not config.is_file():
-        return None
+        return {}
     settings = json.loads(config.read_text(encoding="utf-8"))
-    return settings.get("tokenizer_class") if isinstance(settings, dict) else None
+    return settings if isinstance(settings, dict) else {}
 
 
 def check_vocabulary(tokenizer: Any, vocab_size: int, directory: str | Path = "") -> None:
@@ -181,7 +212,7 @@ def _read_template_file(tokenizer: Any, directory: Path | None) -> None:
     """Where transformers 5 stores the template; PaddleNLP does not look there."""
     from jinja2 import TemplateError
 
-    file = directory and directory / "chat_template.jinja"
+    file = directory and directory / TEMPLATE_FILE
     if not file or not file.is_file():
         return
     try:
