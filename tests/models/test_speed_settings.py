@@ -15,7 +15,7 @@ from grrm.models.packing import pack_rows
 from grrm.models.policy import policy_class
 
 # As PaddleNLP has it: a test that ran before may have put the CPU's form in its place.
-STOCK_ATTENTION = modeling.scaled_dot_product_attention
+STOCK_ATTENTION, STOCK_REPEAT = modeling.scaled_dot_product_attention, modeling.repeat_kv
 SIZES = {
     "vocab_size": 61,
     "hidden_size": 32,
@@ -73,7 +73,7 @@ def stand_in(query: Any, key: Any, value: Any, startend_row_indices: Any, causal
     assert causal
     assert startend_row_indices.shape == [query.shape[0], 1, query.shape[1], 1]
     n_rep = query.shape[2] // key.shape[2]
-    q, k, v = (x.transpose([0, 2, 1, 3]) for x in (query, *(modeling.repeat_kv(x, n_rep) for x in (key, value))))
+    q, k, v = (x.transpose([0, 2, 1, 3]) for x in (query, *(STOCK_REPEAT(x, n_rep) for x in (key, value))))
     at = paddle.arange(q.shape[2], dtype="int32")
     ends = startend_row_indices.squeeze(-1).unsqueeze(2)
     seen = (at.reshape([1, 1, 1, -1]) <= at.reshape([1, 1, -1, 1])) & (at.reshape([1, 1, -1, 1]) < ends)
@@ -84,6 +84,7 @@ def stand_in(query: Any, key: Any, value: Any, startend_row_indices: Any, causal
 def test_flash_attention_is_asked_for_what_the_mask_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(F, "flashmask_attention", stand_in)
     monkeypatch.setattr(modeling, "scaled_dot_product_attention", STOCK_ATTENTION)
+    monkeypatch.setattr(modeling, "repeat_kv", STOCK_REPEAT)
     tokens = packed(np.random.default_rng(3))
     plain, flashing = (policy(use_flash_attention=flag) for flag in (False, True))
     flashing.reads_ranges = plain.reads_ranges = False

@@ -62,7 +62,7 @@ def lay_out(
 ) -> PackedTokens:
     """Packed rows of at most `pack_tokens` tokens where that is above 0, else one row per response."""
     if pack_tokens > 0:
-        return pack_rows(prompts, responses, pad_id, pack_tokens)
+        return pack_rows(prompts, responses, pad_id, pack_tokens, row_tokens=pack_tokens)
     return pad_rows(prompts, responses, pad_id)
 
 
@@ -70,7 +70,7 @@ def laid_out_tokens(prompts: Sequence[Sequence[int]], responses: Sequence[Sequen
     """Tokens of the batch that `lay_out` makes of these, padding included."""
     if pack_tokens <= 0:
         return len(prompts) * max(len(p) + len(r) for p, r in zip(prompts, responses, strict=True))
-    n_rows, width = _place_tightly(_packs(prompts, [response[:-1] for response in responses], pack_tokens), 0)
+    n_rows, width = _place_tightly(_packs(prompts, [response[:-1] for response in responses], pack_tokens), pack_tokens)
     return n_rows * width
 
 

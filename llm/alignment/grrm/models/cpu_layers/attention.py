@@ -77,12 +77,17 @@ def _causal_mask(length: int) -> paddle.Tensor:
 
 
 def repeat_kv(hidden_states: paddle.Tensor, n_rep: int) -> paddle.Tensor:
-    """Keys or values for every query head; signature as PaddleNLP's.
+    """Keys or values as they are; signature as PaddleNLP's.
 
-    The layers call it before they know which attention follows. The kernels could read one key head for several query
-    heads, but the plain operators need one each; so the copies remain.
+    The layers call it before they know which attention follows. The kernels read one key head for several query heads;
+    the plain operators need one each, which `attention` makes.
     """
-    return hidden_states if n_rep == 1 else RepeatedHeads.apply(hidden_states, n_rep)
+    return hidden_states
+
+
+def _for_every_query(kv_BTKD: paddle.Tensor, n_heads: int) -> paddle.Tensor:
+    n_rep = n_heads // kv_BTKD.shape[2]
+    return kv_BTKD if n_rep == 1 else RepeatedHeads.apply(kv_BTKD, n_rep)
 
 
 def attention(
@@ -97,7 +102,9 @@ def attention(
     sequence_parallel: bool = False,
     **options: Any,
 ) -> Any:
-    """Attention over [B, T, H, D]; signature as PaddleNLP's, with `attention_ranges` in place of flash masks.
+    """Attention of queries [B, T, H, D] over keys and values [B, S, K, D] with H a multiple of K.
+
+    The signature is PaddleNLP's, with `attention_ranges` in place of flash masks.
 
     Without ranges the mask [B, 1, T, T] is additive, and no mask is the causal one. Returning the attention weights,
     or dropping some of them, asks for the plain operators and a mask.
@@ -110,6 +117,7 @@ def attention(
         return operators.attention(query, key, value, attention_ranges_3BT).reshape(shape)
     if attention_ranges_3BT is not None:
         attention_mask = additive_mask(attention_ranges_3BT)
+    key, value = (_for_every_query(one, heads) for one in (key, value))
     q, k, v = (x.transpose([0, 2, 1, 3]) for x in (query, key, value))
     mask = _causal_mask(length) if attention_mask is None else attention_mask.reshape([batch, 1, length, -1])
     mask = mask.expand([batch, heads, length, k.shape[2]])
@@ -139,6 +147,7 @@ def llama_attention(
 ) -> Any:
     """`attention` with the signature of PaddleNLP's Llama, which knows no dropout; its own where it knows more."""
     if alibi is not None or reshard_layer is not None:
+        key, value = (_for_every_query(one, query.shape[2]) for one in (key, value))
         return stock_llama_attention(
             query,
             config,
