@@ -58,6 +58,7 @@ format: install ## put the code into the style that lint checks
 bench: install ## measure generation, training, converters and reward server; results in benchmarks/results (a quarter of an hour, more than an hour where benchmarks/peers are installed)
 	@$(PY) benchmarks/tiny_step.py
 	@$(PY) benchmarks/training_forms.py
+	@$(PY) benchmarks/pretrained_step.py
 	@$(PY) benchmarks/convert_rows.py
 	@$(PY) benchmarks/preference_pairs.py
 	@$(PY) benchmarks/server.py
