@@ -14,7 +14,7 @@ RESPONSES = [[1, 2], [3, 4, 5, 6], [7]]
 
 @pytest.mark.parametrize(
     ("pack_tokens", "expected"),
-    [(0, Used(5 + 7 + 3, 3 * 7)), (16, Used(3 + 1 + 3 + 2, 2 * 7))],  # packed, last tokens are not in the input
+    [(0, Used(5 + 7 + 3, 3 * 7)), (16, Used(3 + 1 + 3 + 2, 9))],  # packed, last tokens are not in the input
     ids=["padded", "packed"],
 )
 def test_padding_is_what_is_no_prompt_and_no_response(pack_tokens: int, expected: Used) -> None:

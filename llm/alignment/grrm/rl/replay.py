@@ -93,8 +93,9 @@ def replay(run: Path, only: int | None = None) -> Iterator[ReplayedStep]:
 
 def group_of(record: Mapping[str, Any]) -> Group:
     """The group of a dumped record, as a judge gets it."""
-    told = (record[name] for name in ("source", "src_lang", "trg_lang", "reference"))
-    task = TranslationTask(*told, data_source=record.get("data_source") or "")
+    languages = record["src_lang"], record["trg_lang"]
+    data_source = record.get("data_source") or ""
+    task = TranslationTask(record["source"], *languages, record["reference"], data_source)
     candidates = (
         Candidate(one["id"], one["response"], one["translation"], one["n_tokens"]) for one in record["candidates"]
     )
