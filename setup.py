@@ -47,6 +47,7 @@ EXTRAS = {
         "hypothesis>=6.100",
         "schemathesis>=4.30",
         "openai>=2",
+        "autograd>=1.8",
     ],
     "lint": [
         "ruff>=0.17,<0.18",

@@ -20,7 +20,9 @@ VERDICT = Verdict((Status.SCORED, Status.UNPARSABLE_CANDIDATE), (7.5, None), (("
 
 
 def a_record(step: int, name: str = "g0"):
-    return group_record(step, a_group(name), VERDICT, [0.75, None], [0.5, 0.0])
+    return group_record(
+        step, a_group(name), VERDICT, [0.75, None], [0.5, 0.0], token_ids_GT=[[3, 1, 4, 1, 5], [9, 2, 6, 5]]
+    )
 
 
 @pytest.mark.parametrize("file_format", ["jsonl", "parquet"])
@@ -37,6 +39,7 @@ def test_everything_about_a_group_comes_back(tmp_path, file_format):
         "response": "zwei",
         "translation": None,
         "n_tokens": 4,
+        "token_ids": [9, 2, 6, 5],
         "status": "unparsable_candidate",
         "score": None,
         "reward": None,

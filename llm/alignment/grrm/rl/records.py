@@ -62,6 +62,7 @@ def _record(
         use=use,
         signal=None if signal is None else signal.value,
         kl_GT=None if kl_GT is None else [kl_T.tolist() for kl_T in kl_GT],
+        token_ids_GT=rolled.token_ids,
     )
 
 

@@ -31,6 +31,7 @@ _CANDIDATE = pa.struct(
         ("response", pa.string()),
         ("translation", pa.string()),
         ("n_tokens", pa.int64()),
+        ("token_ids", pa.list_(pa.int64())),
         ("status", pa.string()),
         ("score", pa.float64()),
         ("reward", pa.float64()),
@@ -88,6 +89,7 @@ def group_record(
     use: GroupUse = "trained",
     signal: str | None = None,
     kl_GT: Sequence[Sequence[float]] | None = None,
+    token_ids_GT: Sequence[Sequence[int]] | None = None,
 ) -> dict[str, Any]:
     """One group as a JSON-ready object.
 
@@ -95,12 +97,14 @@ def group_record(
     or dropped). A sequence-level advantage is one number per candidate. Where rewards came without a verdict (the row
     protocol), `statuses_G` says what is known (None: the candidate was not judged) and there are no scores. `use` says
     what became of the group, `signal` is its `GroupSignal`. `kl_GT` has the terms of the KL penalty per token where it
-    is in the reward. Raises ValueError when lengths differ.
+    is in the reward, `token_ids_GT` the sampled tokens, which the text need not determine. Raises ValueError when
+    lengths differ.
     """
     statuses = statuses_G if verdict is None else verdict.statuses
-    scores = (None,) * len(group.candidates) if verdict is None else verdict.scores
-    kl_G = kl_GT if kl_GT is not None else (None,) * len(group.candidates)
-    columns = (group.candidates, statuses, scores, rewards_G, advantages_G, kl_G)
+    nothing = (None,) * len(group.candidates)
+    scores = nothing if verdict is None else verdict.scores
+    per_token = (nothing if rows_GT is None else rows_GT for rows_GT in (kl_GT, token_ids_GT))
+    columns = (group.candidates, statuses, scores, rewards_G, advantages_G, *per_token)
     if len({len(column) for column in columns}) != 1:
         raise ValueError(f"group {group.group_id!r} has columns of lengths {[len(column) for column in columns]}")
     return {
@@ -119,13 +123,14 @@ def group_record(
                 "response": candidate.response,
                 "translation": candidate.translation,
                 "n_tokens": candidate.n_tokens,
+                "token_ids": None if ids_T is None else list(ids_T),
                 "status": None if status is None else status.value,
                 "score": score,
                 "reward": reward,
                 "advantage": advantage,
                 "kl": None if kl_T is None else list(kl_T),
             }
-            for candidate, status, score, reward, advantage, kl_T in zip(*columns, strict=True)
+            for candidate, status, score, reward, advantage, kl_T, ids_T in zip(*columns, strict=True)
         ],
         "verdict": None
         if verdict is None

@@ -1,0 +1,141 @@
+"""Advantages by plain loops over groups, responses and tokens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Rewards = list[float]  # of the responses of a step, NaN without one
+
+
+@dataclass
+class Rollout:
+    """The responses of a rollout in order: reward, group, number of tokens, and KL terms per token."""
+
+    rewards: Rewards
+    groups: list[int]
+    lengths: list[int]
+    kl: list[np.ndarray]
+    arguments: dict[str, Any]
+
+    @property
+    def scored(self) -> list[int]:
+        """The responses that have a reward."""
+        return [i for i, reward in enumerate(self.rewards) if not math.isnan(reward)]
+
+    def clipped(self, i: int) -> float:
+        """The reward of response i within clip_range_score."""
+        bound = self.arguments["clip_range_score"]
+        return max(-bound, min(bound, self.rewards[i]))
+
+    def others(self, i: int) -> list[float]:
+        """Clipped rewards of the scored members of the group of response i."""
+        return [self.clipped(j) for j in self.scored if self.groups[j] == self.groups[i]]
+
+
+@dataclass
+class Moments:
+    """Mean and variance over all rewards of a run, as PaddleNLP merges them batch by batch."""
+
+    mean: float = 0.0
+    variance: float = 1.0
+    count: int = 0
+
+    def normalised(self, rewards: Rewards) -> Rewards:
+        """The rewards by the moments that have taken them in."""
+        scored = [reward for reward in rewards if not math.isnan(reward)]
+        if scored:
+            mean, variance = np.mean(scored), np.var(scored, ddof=1) if len(scored) > 1 else 0.0
+            total, delta = self.count + len(scored), np.mean(scored) - self.mean
+            spread = self.variance * self.count + variance * len(scored)
+            self.variance = (spread + delta**2 * self.count * len(scored) / total) / total
+            self.mean = (self.mean * self.count + mean * len(scored)) / total
+            self.count = total
+        return [(reward - self.mean) / (math.sqrt(self.variance) + 1e-8) for reward in rewards]
+
+
+Rule = Callable[[Rollout], list[np.ndarray]]
+
+
+def advantages(rollout: Rollout, rule: Rule, moments: Moments) -> list[np.ndarray]:
+    """Advantages of every token of every response, 0 without a reward."""
+    if rollout.arguments["normalize_reward"]:
+        rollout.rewards = moments.normalised(rollout.rewards)
+    tokens = rule(rollout)
+    if rollout.arguments["normalize_advantage"]:
+        tokens = _whitened(tokens, rollout.scored, lambda variance: math.sqrt(variance) + 1e-8)
+    return tokens
+
+
+def _per_response(rollout: Rollout, value: Callable[[int], float]) -> list[np.ndarray]:
+    scored = set(rollout.scored)
+    return [np.full(n, value(i) if i in scored else 0.0) for i, n in enumerate(rollout.lengths)]
+
+
+def _deviation(rollout: Rollout, i: int) -> float:
+    """From the mean of the group; exactly 0 where all are equal."""
+    return -float(np.mean([other - rollout.clipped(i) for other in rollout.others(i)]))
+
+
+def grpo(rollout: Rollout) -> list[np.ndarray]:
+    def value(i: int) -> float:
+        others = rollout.others(i)
+        return _deviation(rollout, i) / (np.std(others, ddof=1) + 1e-6) if len(others) > 1 else 0.0
+
+    return _per_response(rollout, value)
+
+
+def without_std(rollout: Rollout) -> list[np.ndarray]:
+    return _per_response(rollout, lambda i: _deviation(rollout, i))
+
+
+def rloo(rollout: Rollout) -> list[np.ndarray]:
+    def value(i: int) -> float:
+        others = rollout.others(i)
+        n = len(others)
+        return _deviation(rollout, i) * n / (n - 1) if n > 1 else 0.0
+
+    return _per_response(rollout, value)
+
+
+def reinforce_plus_plus(rollout: Rollout) -> list[np.ndarray]:
+    scored, coefficient, gamma = set(rollout.scored), rollout.arguments["kl_coeff"], rollout.arguments["gamma"]
+    tokens = []
+    for i, n in enumerate(rollout.lengths):
+        returns = np.zeros(n)
+        following = 0.0
+        for t in reversed(range(n)) if i in scored else ():
+            reward = -coefficient * rollout.kl[i][t] + (rollout.clipped(i) if t == n - 1 else 0.0)
+            following = returns[t] = reward + gamma * following
+        tokens.append(returns)
+    return _whitened(tokens, rollout.scored, lambda variance: math.sqrt(variance + 1e-8))
+
+
+def reinforce_plus_plus_baseline(rollout: Rollout) -> list[np.ndarray]:
+    compared = [i for i in rollout.scored if len(rollout.others(i)) > 1]
+    tokens = _per_response(rollout, lambda i: _deviation(rollout, i))
+    return _whitened(tokens, compared, lambda variance: math.sqrt(variance + 1e-8))
+
+
+def _whitened(tokens: list[np.ndarray], rows: list[int], scale: Callable[[float], float]) -> list[np.ndarray]:
+    """Mean 0 and variance 1 over the tokens of these rows, 0 elsewhere."""
+    every = np.concatenate([tokens[i] for i in rows]) if rows else np.zeros(0)
+    if every.size < 2:
+        return [np.zeros_like(row) for row in tokens]
+    mean, divisor = every.mean(), scale(every.var(ddof=1))
+    chosen = set(rows)
+    return [(row - mean) / divisor if i in chosen else np.zeros_like(row) for i, row in enumerate(tokens)]
+
+
+RULES: dict[str, Rule] = {
+    "grpo": grpo,
+    "grpo_no_std": without_std,
+    "dr_grpo": without_std,
+    "rloo": rloo,
+    "reinforce_plus_plus": reinforce_plus_plus,
+    "reinforce_plus_plus_baseline": reinforce_plus_plus_baseline,
+}
