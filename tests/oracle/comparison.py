@@ -31,7 +31,7 @@ class Comparison:
     def add_norms(self, quantity: str, recomputed: Arrays, written: Arrays) -> None:
         """Compare weights: the norm of the difference of each to that of what was written, or to 1/1000 of all."""
         norms = {name: float(np.linalg.norm(value)) for name, value in written.items()}
-        least = 1e-3 * max(norms.values())
+        least = 1e-3 * max(norms.values()) or 1.0
         for name, value in written.items():
             error = float(np.linalg.norm(recomputed[name] - value)) / max(norms[name], least)
             self._worst(quantity, error)

@@ -56,9 +56,9 @@ class RlOracle:
         }
         rollout = self._rewarded(start, groups, rows, tokens["old"] - tokens["reference"])
         mask = rows.mask_RT & ~np.isnan(rollout.rewards)[:, None]
-        self._advantages(groups, rollout)
         rule = RULES[self.arguments["advantage_rule"]]
         per_token = _padded(advantages(rollout, rule, self.moments), rows.mask_RT.shape)
+        self._note_rewards(groups, rollout)
         self._compare_advantages(groups, per_token, rows)
         inputs = Inputs(**tokens, advantages=per_token, mask=mask, width=self.arguments["max_dec_len"],
                         arguments=self.arguments)  # fmt: skip
@@ -92,10 +92,11 @@ class RlOracle:
         if self.arguments["kl_coeff"]:
             for kl_T, one in zip(kl, every, strict=True):
                 self.comparison.add("log-probs, policy - reference", kl_T, one["kl"], scale=1.0)
+                self._note("kl in reward", np.abs(kl_T).max())
         index = [position for position, group in enumerate(groups) for _ in group["candidates"]]
         return Rollout(rewards, index, list(lengths), kl, self.arguments)
 
-    def _advantages(self, groups: list[dict[str, Any]], rollout: Rollout) -> None:
+    def _note_rewards(self, groups: list[dict[str, Any]], rollout: Rollout) -> None:
         """Note what the rewards of this rollout exercise."""
         bound, rewards = self.arguments["clip_range_score"], np.asarray(rollout.rewards)
         scored = [np.count_nonzero(~np.isnan(rewards[np.asarray(rollout.groups) == g])) for g in range(len(groups))]
@@ -105,7 +106,7 @@ class RlOracle:
         self._note("duplicates", statuses.count("duplicate"))
         self._note("penalised", statuses.count("unparsable_candidate"))
         self._note("beyond clip_range_score", (np.abs(rewards[~np.isnan(rewards)]) > bound).sum())
-        self._note("lengths", len(set(rollout.lengths)))
+        self._note("several lengths", len(set(rollout.lengths)) > 4)
 
     def _compare_advantages(self, groups: list[dict[str, Any]], values_RT: np.ndarray, rows: Rows) -> None:
         every = [one for group in groups for one in group["candidates"]]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
 from oracle.comparison import Comparison
 from oracle.rl import RlOracle
 from oracle.run_files import Run
 from oracle.world import write_oracle_policy
 from support.rl_processes import CONFIGS, RL_SETTINGS, ROOT, TinyWorld, entry_command, one_rank, run
 
-LIMITS = {"gradient": 1e-4, "AdamW's steps": 1e-4, "reward": 1e-12, "advantage": 1e-5, "learning rate": 1e-3}
+LIMITS = {"gradient": 1e-4, "AdamW's steps": 3e-4, "reward": 1e-12, "advantage": 1e-5, "learning rate": 1e-3}
 YAML = "grpo_grrm_tiny_argument.yaml"
 COMMON = {
     "reward_judge": "oracle.world:judge",
@@ -23,7 +24,7 @@ COMMON = {
     "weight_decay": "0.3",
     "adam_beta1": "0.8",
     "adam_beta2": "0.95",
-    "adam_epsilon": "0.000001",
+    "adam_epsilon": "0.0001",
 }
 GRPO = {
     "norm_adv_by_std": "true",
@@ -44,13 +45,82 @@ GRPO = {
     "sft_coeff": "0.2",
     "lr_scheduler_type": "cosine",
     "min_learning_rate": "0.004",
-    "warmup_steps": "1",
+    "warmup_steps": "0",
     "max_grad_norm": "0.5",
     "max_tokens_per_micro_batch": "220",
     "per_device_train_batch_size": "8",
     "enable_overlong_reward_buffer": "true",
     "overlong_reward_buffer": "8",
     "overlong_penalty_factor": "0.5",
+}
+REINFORCE = {
+    "rl_algorithm": "reinforce_plus_plus",
+    "norm_adv_by_std": "null",
+    "temperature": "1.3",
+    "learning_rate": "0.005",
+    "gamma": "0.95",
+    "kl_coeff": "0.1",
+    "kl_loss_coeff": "0.05",
+    "kl_type": "k1",
+    "normalize_reward": "true",
+    "normalize_advantage": "true",
+    "clip_range_ratio_low": "0.3",
+    "clip_range_ratio_high": "0.1",
+    "clip_range_score": "0.7",
+    "rollout_ahead": "1",
+    "rollout_is": "token",
+    "rollout_is_cap": "1.5",
+    "loss_agg_mode": "seq-mean-token-sum",
+    "global_mini_batch_size": "2",
+    "per_device_train_batch_size": "2",
+    "max_steps": "6",
+    "save_steps": "2",
+    "lr_scheduler_type": "constant_with_warmup",
+    "warmup_steps": "2",
+    "failure_policy": '{"too_long": "lowest"}',
+    "default_reward": "0.3",
+    "enable_overlong_reward_buffer": "true",
+    "overlong_reward_buffer": "4",
+    "overlong_max_resp_len": "8",
+    "overlong_penalty_factor": "0.1",
+    "overlong_penalty_capped": "false",
+}
+DR_GRPO = {
+    "rl_algorithm": "dr_grpo",
+    "norm_adv_by_std": "null",
+    "temperature": "1.3",
+    "kl_loss_coeff": "0.2",
+    "kl_type": "k3+",
+    "sft_coeff": "0.3",
+    "entropy_coeff": "-0.02",
+    "rollout_ahead": "1",
+    "rollout_is": "sequence",
+    "rollout_is_cap": "1.1",
+    "share_prompt": "false",
+    "per_device_train_batch_size": "4",
+    "max_steps": "4",
+    "save_steps": "1",
+    "learning_rate": "0.002",
+    "lr_scheduler_type": "linear",
+    "warmup_steps": "0",
+    "failure_policy": '{"too_long": "drop_group", "single_candidate": "mask"}',
+}
+GSPO = {
+    "rl_algorithm": "gspo",
+    "temperature": "0.7",
+    "kl_loss_coeff": "0.2",
+    "kl_type": "k2",
+    "entropy_coeff": "0.01",
+    "loss_agg_mode": "token-mean",
+    "clip_range_ratio_low": "0.02",
+    "clip_range_ratio_high": "0.05",
+    "update_iters": "3",
+    "max_steps": "6",
+    "save_steps": "3",
+    "frozen_layers": "1",
+    "warmup_steps": "0",
+    "warmup_ratio": "0.2",
+    "max_grad_norm": "0",
 }
 
 
@@ -71,12 +141,33 @@ def assert_close(comparison: Comparison) -> None:
     assert comparison.too_large(LIMITS, otherwise=1e-5) == {}
 
 
-def test_grpo_with_its_keys_off_their_defaults(world: TinyWorld, tmp_path: Path) -> None:
-    oracle = recomputed(world, tmp_path, GRPO)
-    exercised = {
-        "unscored", "groups of one", "duplicates", "beyond clip_range_score", "pg_clipfrac", "pg_clipfrac_lower",
-        "gradient clipped", "decay", "sft_loss",
-    }  # fmt: skip
-    assert exercised <= {name for name, value in oracle.seen.items() if value}
-    assert oracle.seen["lengths"] > 4
+ALWAYS = ("unscored", "duplicates", "decay", "several lengths")
+EXERCISED = {
+    "grpo": (
+        GRPO,
+        True,
+        (
+            "groups of one",
+            "beyond clip_range_score",
+            "pg_clipfrac",
+            "pg_clipfrac_lower",
+            "gradient clipped",
+            "sft_loss",
+        ),
+    ),
+    "reinforce": (REINFORCE, False, ("beyond clip_range_score", "pg_clipfrac", "rollout_is_capped", "kl in reward")),
+    "dr_grpo": (DR_GRPO, True, ("rollout_is_capped", "sft_loss", "groups of one")),
+    "gspo": (GSPO, False, ("pg_clipfrac",)),
+}
+QUICK = "grpo"
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == QUICK else pytest.mark.slow) for name in EXERCISED]
+)
+def test_a_run_with_its_keys_off_their_defaults(name: str, world: TinyWorld, tmp_path: Path) -> None:
+    settings, tied, exercised = EXERCISED[name]
+    oracle = recomputed(world, tmp_path, settings, tied=tied)
+    print(name, oracle.comparison, oracle.seen)
+    assert {*ALWAYS, *exercised} <= {name for name, value in oracle.seen.items() if value}
     assert_close(oracle.comparison)

@@ -13,7 +13,7 @@ from support.tiny_policy import random_policy
 from grrm.gqm.groups import Group, Status, Verdict
 
 SPREAD = 0.2  # of weights: log-probs from 0 to -10, gradients of all layers of one size
-CONSTANT, OF_EOS = 3.0, 5.0  # a number that embeddings have at the same place, and that of the end of a text
+CONSTANT, OF_EOS = 3.0, 5.2  # a number that embeddings have at the same place, and that of the end of a text
 
 
 def write_oracle_policy(world: TinyWorld, folder: Path, *, tied: bool = True) -> Path:
@@ -32,32 +32,38 @@ def write_oracle_policy(world: TinyWorld, folder: Path, *, tied: bool = True) ->
             value[:, 0] = CONSTANT
             value[tokenizer.eos_token_id, 0] = OF_EOS
         elif "lm_head" in name:
-            value[0], value[0, tokenizer.eos_token_id] = 0.0, OF_EOS - CONSTANT
+            value[0], value[0, tokenizer.eos_token_id] = 0.0, 1.5 * (OF_EOS - CONSTANT)
         parameter.set_value(value)
     model.save_pretrained(str(folder), safe_serialization=True)
     return folder
 
 
 def judge(groups: Sequence[Group]) -> list[Verdict]:
-    """A score by the text, and now and then another status by the group or by the text."""
-    return [_verdict(group, number) for number, group in enumerate(groups)]
+    """A score by the text; some samples have another status, by the place of their group in the rollout."""
+    return [_verdict(group) for group in groups]
 
 
-def _verdict(group: Group, number: int) -> Verdict:
+def _verdict(group: Group) -> Verdict:
+    position = int(group.group_id.rpartition("-")[2])
     statuses: list[Status] = []
     scores: list[float | None] = []
     for sample, candidate in enumerate(group.candidates):
-        digest = hashlib.sha256(candidate.response.encode()).digest()
-        status = Status.SCORED
+        status, score = _status(position, sample, scores), None
         if candidate.translation is None:
             status = Status.UNPARSABLE_CANDIDATE
-        elif number == 1 and sample:
-            status = Status.JUDGE_UNPARSABLE  # which leaves a group of one
-        elif digest[1] < 32:
-            status = Status.TOO_LONG
-        elif digest[1] > 224 and scores and scores[-1] is not None:
-            status = Status.DUPLICATE
+        elif status is Status.DUPLICATE:
+            score = scores[0]
+        elif status is Status.SCORED:
+            score = hashlib.sha256(candidate.response.encode()).digest()[0] / 25.5
         statuses.append(status)
-        copied = scores[-1] if scores else None
-        scores.append(copied if status is Status.DUPLICATE else digest[0] / 25.5 if status is Status.SCORED else None)
+        scores.append(score)
     return Verdict(tuple(statuses), tuple(scores))
+
+
+def _status(position: int, sample: int, scores: list[float | None]) -> Status:
+    """Copies in group 0, one score only in group 1, a text that is too long for the judge in group 3."""
+    if position == 0 and sample in (1, 2) and scores[0] is not None:
+        return Status.DUPLICATE
+    if position == 1 and sample > 0:
+        return Status.JUDGE_UNPARSABLE
+    return Status.TOO_LONG if (position, sample) == (3, 0) else Status.SCORED
