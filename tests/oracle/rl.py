@@ -10,13 +10,21 @@ import autograd.numpy as anp
 import numpy as np
 from autograd import grad, make_vjp
 from oracle import adamw
-from oracle.advantages import RULES, Moments, Rollout, advantages
+from oracle.advantages import Moments, Rollout, advantages
 from oracle.comparison import Comparison
-from oracle.objective import POLICY_LOSSES, Inputs, Terms, objective
+from oracle.objective import Inputs, Terms, objective
 from oracle.qwen2 import Rows, rows_of, token_scores
-from oracle.rewards import NAN, group_rewards
+from oracle.registered import advantage_rule, policy_loss
+from oracle.rewards import NAN, group_rewards, length_penalty
 from oracle.run_files import Arrays, Run, State
 
+# Advantage rule, policy loss, and how the paper aggregates it.
+ALGORITHMS = {
+    "grpo": ("grpo", "token_clip", "token-mean"),
+    "gspo": ("grpo", "gspo", "seq-mean-token-mean"),
+    "dr_grpo": ("dr_grpo", "token_clip", "seq-mean-token-sum-norm"),
+    "reinforce_plus_plus": ("reinforce_plus_plus", "token_clip", "token-mean"),
+}
 LOGGED = (
     "pg_loss", "sft_loss", "kl", "entropy", "pg_clipfrac", "pg_clipfrac_lower", "ppo_kl", "ratio_mean", "ratio_max",
     "rollout_is_mean", "rollout_is_capped", "rollout_is_max",
@@ -33,7 +41,7 @@ class RlOracle:
     moments: Moments = field(default_factory=Moments)
 
     def __post_init__(self) -> None:
-        self.arguments = self.run.arguments
+        self.arguments = _with_algorithm(self.run.arguments, self.run.settings)
         self.reference = self.run.state(0).weights
 
     def check(self) -> Comparison:
@@ -56,7 +64,7 @@ class RlOracle:
         }
         rollout = self._rewarded(start, groups, rows, tokens["old"] - tokens["reference"])
         mask = rows.mask_RT & ~np.isnan(rollout.rewards)[:, None]
-        rule = RULES[self.arguments["advantage_rule"]]
+        rule = advantage_rule(self.arguments["advantage_rule"])
         per_token = _padded(advantages(rollout, rule, self.moments), rows.mask_RT.shape)
         self._note_rewards(groups, rollout)
         self._compare_advantages(groups, per_token, rows)
@@ -105,6 +113,7 @@ class RlOracle:
         self._note("groups of one", scored.count(1))
         self._note("duplicates", statuses.count("duplicate"))
         self._note("penalised", statuses.count("unparsable_candidate"))
+        self._note("penalty of length", max(length_penalty(n, self.arguments) for n in rollout.lengths))
         self._note("beyond clip_range_score", (np.abs(rewards[~np.isnan(rewards)]) > bound).sum())
         self._note("several lengths", len(set(rollout.lengths)) > 4)
 
@@ -142,7 +151,7 @@ class RlOracle:
         return adamw.step(state, self._trained(gradient), rate, self.arguments)
 
     def _objective(self, both_2RT: Any, inputs: Inputs) -> Terms:
-        return objective(both_2RT[0], both_2RT[1], inputs, POLICY_LOSSES[self.arguments["policy_loss"]])
+        return objective(both_2RT[0], both_2RT[1], inputs, policy_loss(self.arguments["policy_loss"]))
 
     def _compare_terms(self, step: int, terms: Terms, shape: tuple[int, ...]) -> None:
         logged, add = self.run.metrics[step], self.comparison.add
@@ -172,6 +181,15 @@ class RlOracle:
 
     def _note(self, name: str, value: float) -> None:
         self.seen[name] = max(self.seen.get(name, 0.0), float(value))
+
+
+def _with_algorithm(arguments: dict[str, Any], chosen: dict[str, str]) -> dict[str, Any]:
+    """What the algorithm prescribes and the user did not choose, whatever the run made of it."""
+    names = ("advantage_rule", "policy_loss", "loss_agg_mode")
+    prescribed = dict(zip(names, ALGORITHMS[arguments["rl_algorithm"]], strict=True))
+    if arguments["rl_algorithm"] == "grpo" and arguments["norm_adv_by_std"] is False:
+        prescribed["advantage_rule"] = "grpo_no_std"
+    return {**arguments, **{name: value for name, value in prescribed.items() if name not in chosen}}
 
 
 def _padded(rows: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:

@@ -1,173 +1,81 @@
-"""Real runs with their objective's keys off their defaults, recomputed in float64 from what they left behind."""
+"""Real RL runs, recomputed in float64 from what they left behind."""
 
 from __future__ import annotations
 
-import os
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 
 import pytest
-from oracle.comparison import Comparison
+from oracle.conftest import ERRORS
 from oracle.rl import RlOracle
+from oracle.rl_settings import ALWAYS, COMMON, REGISTERED, RUNS, YAML
 from oracle.run_files import Run
 from oracle.world import write_oracle_policy
-from support.rl_processes import CONFIGS, RL_SETTINGS, ROOT, TinyWorld, entry_command, one_rank, run
+from support.rl_processes import CONFIGS, RL_SETTINGS, ROOT, TinyWorld, entry_command, environment, one_rank, run
 
-LIMITS = {"gradient": 1e-4, "AdamW's steps": 3e-4, "reward": 1e-12, "advantage": 1e-5, "learning rate": 1e-3}
-YAML = "grpo_grrm_tiny_argument.yaml"
-COMMON = {
-    "reward_judge": "oracle.world:judge",
-    "max_unscored_fraction": "null",
-    "save_total_limit": "null",
-    "max_dec_len": "14",
-    "max_length": "110",
-    "learning_rate": "0.02",
-    "weight_decay": "0.3",
-    "adam_beta1": "0.8",
-    "adam_beta2": "0.95",
-    "adam_epsilon": "0.0001",
-}
-GRPO = {
-    "norm_adv_by_std": "true",
-    "temperature": "0.7",
-    "update_iters": "2",
-    "max_steps": "6",
-    "save_steps": "2",
-    "clip_range_ratio_low": "0.1",
-    "clip_range_ratio_high": "0.3",
-    "dual_clip_ratio": "1.4",
-    "clip_range_score": "0.4",
-    "score_scale_factor": "0.15",
-    "default_reward": "-0.1",
-    "pg_loss_coeff": "1.5",
-    "kl_loss_coeff": "0.3",
-    "kl_type": "k3",
-    "entropy_coeff": "0.05",
-    "sft_coeff": "0.2",
-    "lr_scheduler_type": "cosine",
-    "min_learning_rate": "0.004",
-    "warmup_steps": "0",
-    "max_grad_norm": "0.5",
-    "max_tokens_per_micro_batch": "220",
-    "per_device_train_batch_size": "8",
-    "enable_overlong_reward_buffer": "true",
-    "overlong_reward_buffer": "8",
-    "overlong_penalty_factor": "0.5",
-}
-REINFORCE = {
-    "rl_algorithm": "reinforce_plus_plus",
-    "norm_adv_by_std": "null",
-    "temperature": "1.3",
-    "learning_rate": "0.005",
-    "gamma": "0.95",
-    "kl_coeff": "0.1",
-    "kl_loss_coeff": "0.05",
-    "kl_type": "k1",
-    "normalize_reward": "true",
-    "normalize_advantage": "true",
-    "clip_range_ratio_low": "0.3",
-    "clip_range_ratio_high": "0.1",
-    "clip_range_score": "0.7",
-    "rollout_ahead": "1",
-    "rollout_is": "token",
-    "rollout_is_cap": "1.5",
-    "loss_agg_mode": "seq-mean-token-sum",
-    "global_mini_batch_size": "2",
-    "per_device_train_batch_size": "2",
-    "max_steps": "6",
-    "save_steps": "2",
-    "lr_scheduler_type": "constant_with_warmup",
-    "warmup_steps": "2",
-    "failure_policy": '{"too_long": "lowest"}',
-    "default_reward": "0.3",
-    "enable_overlong_reward_buffer": "true",
-    "overlong_reward_buffer": "4",
-    "overlong_max_resp_len": "8",
-    "overlong_penalty_factor": "0.1",
-    "overlong_penalty_capped": "false",
-}
-DR_GRPO = {
-    "rl_algorithm": "dr_grpo",
-    "norm_adv_by_std": "null",
-    "temperature": "1.3",
-    "kl_loss_coeff": "0.2",
-    "kl_type": "k3+",
-    "sft_coeff": "0.3",
-    "entropy_coeff": "-0.02",
-    "rollout_ahead": "1",
-    "rollout_is": "sequence",
-    "rollout_is_cap": "1.1",
-    "share_prompt": "false",
-    "per_device_train_batch_size": "4",
-    "max_steps": "4",
-    "save_steps": "1",
-    "learning_rate": "0.002",
-    "lr_scheduler_type": "linear",
-    "warmup_steps": "0",
-    "failure_policy": '{"too_long": "drop_group", "single_candidate": "mask"}',
-}
-GSPO = {
-    "rl_algorithm": "gspo",
-    "temperature": "0.7",
-    "kl_loss_coeff": "0.2",
-    "kl_type": "k2",
-    "entropy_coeff": "0.01",
-    "loss_agg_mode": "token-mean",
-    "clip_range_ratio_low": "0.02",
-    "clip_range_ratio_high": "0.05",
-    "update_iters": "3",
-    "max_steps": "6",
-    "save_steps": "3",
-    "frozen_layers": "1",
-    "warmup_steps": "0",
-    "warmup_ratio": "0.2",
-    "max_grad_norm": "0",
-}
+LIMITS = {"gradient": 1e-4, "AdamW's steps": 3e-4, "reward": 1e-12, "learning rate": 1e-3}
+OTHERWISE = 1e-5
+QUICK = "grpo"
+
+Record = Callable[[str, object], None]
 
 
-def recomputed(world: TinyWorld, folder: Path, settings: dict[str, str], *, tied: bool = True) -> RlOracle:
-    """A run in a process of its own, recomputed; errors beyond the limits fail the test."""
-    policy = write_oracle_policy(world, folder / "policy", tied=tied)
-    chosen = {**RL_SETTINGS, **COMMON, **settings}
-    command = entry_command(TinyWorld(folder, policy, world.rl_data), folder / "out", YAML, **chosen)
-    os.environ["PYTHONPATH"] = str(ROOT / "tests")
-    run(one_rank(command))
+def settings_of(world: TinyWorld, policy: Path, settings: dict[str, str]) -> dict[str, str]:
     places = {"actor_model_name_or_path": str(policy), "train_datasets": str(world.rl_data)}
-    oracle = RlOracle(Run(folder / "out", CONFIGS / YAML, {**chosen, **places}))
-    oracle.check()
+    return {**RL_SETTINGS, **COMMON, **settings, **places}
+
+
+def check(name: str, output: Path, settings: dict[str, str], record: Record) -> RlOracle:
+    """Recompute a finished run; errors beyond their limits fail the test."""
+    oracle = RlOracle(Run(output, CONFIGS / YAML, settings))
+    comparison = oracle.check()
+    record(ERRORS, json.dumps({name: comparison.errors}))
+    assert comparison.too_large(LIMITS, OTHERWISE) == {}
     return oracle
 
 
-def assert_close(comparison: Comparison) -> None:
-    assert comparison.too_large(LIMITS, otherwise=1e-5) == {}
+@pytest.fixture(autouse=True)
+def _judge_is_importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests"))
 
 
-ALWAYS = ("unscored", "duplicates", "decay", "several lengths")
-EXERCISED = {
-    "grpo": (
-        GRPO,
-        True,
-        (
-            "groups of one",
-            "beyond clip_range_score",
-            "pg_clipfrac",
-            "pg_clipfrac_lower",
-            "gradient clipped",
-            "sft_loss",
-        ),
-    ),
-    "reinforce": (REINFORCE, False, ("beyond clip_range_score", "pg_clipfrac", "rollout_is_capped", "kl in reward")),
-    "dr_grpo": (DR_GRPO, True, ("rollout_is_capped", "sft_loss", "groups of one")),
-    "gspo": (GSPO, False, ("pg_clipfrac",)),
-}
-QUICK = "grpo"
+@pytest.mark.parametrize("name", [pytest.param(one, marks=() if one == QUICK else pytest.mark.slow) for one in RUNS])
+def test_a_run_with_its_keys_off_their_defaults(
+    name: str, world: TinyWorld, tmp_path: Path, record_property: Record
+) -> None:
+    settings, is_tied, exercised = RUNS[name]
+    policy = write_oracle_policy(world, tmp_path / "policy", tied=is_tied)
+    chosen = settings_of(world, policy, settings)
+    run(one_rank(entry_command(world, tmp_path / "out", YAML, **chosen)))
+    oracle = check(name, tmp_path / "out", chosen, record_property)
+    assert ALWAYS | exercised <= {what for what, value in oracle.seen.items() if value}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name == QUICK else pytest.mark.slow) for name in EXERCISED]
-)
-def test_a_run_with_its_keys_off_their_defaults(name: str, world: TinyWorld, tmp_path: Path) -> None:
-    settings, tied, exercised = EXERCISED[name]
-    oracle = recomputed(world, tmp_path, settings, tied=tied)
-    print(name, oracle.comparison, oracle.seen)
-    assert {*ALWAYS, *exercised} <= {name for name, value in oracle.seen.items() if value}
-    assert_close(oracle.comparison)
+@pytest.mark.slow
+def test_every_registered_rule_and_loss(world: TinyWorld, tmp_path: Path, record_property: Record) -> None:
+    """Those that no run above has, in pairs; without a formula in the oracle, their own in float64."""
+    from grrm.rl.advantages import ADVANTAGE_RULES
+    from grrm.rl.losses.objective import POLICY_LOSSES
+
+    rules = sorted(set(ADVANTAGE_RULES) - {"grpo", "reinforce_plus_plus", "dr_grpo"})
+    losses = sorted(set(POLICY_LOSSES) - {"token_clip", "gspo"}) or ["token_clip"]
+    n = max(len(rules), len(losses))
+    pairs = [pair for pair, _ in zip(zip(cycle(rules), cycle(losses), strict=False), range(n), strict=False)]
+    policy = write_oracle_policy(world, tmp_path / "policy")
+    chosen = {
+        tmp_path / rule / loss: settings_of(world, policy, {**REGISTERED, "advantage_rule": rule, "policy_loss": loss})
+        for rule, loss in pairs
+    }
+    jobs = [["run_rl", entry_command(world, output, YAML, **settings)[1:]] for output, settings in chosen.items()]
+    done = subprocess.run(
+        [sys.executable, "-m", "oracle.several_runs"],
+        input=json.dumps(jobs), capture_output=True, text=True, env=environment(), timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    for output, settings in chosen.items():
+        oracle = check(f"{output.parent.name}, {output.name}", output, settings, record_property)
+        assert oracle.seen["unscored"]
