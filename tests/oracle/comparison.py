@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-
-Arrays = dict[str, np.ndarray]
+from oracle.run_files import Arrays, State
 
 
 @dataclass
@@ -35,6 +34,19 @@ class Comparison:
         for name, value in written.items():
             error = float(np.linalg.norm(recomputed[name] - value)) / max(norms[name], least)
             self._worst(quantity, error)
+
+    def add_changes(self, begin: State, ours: State, theirs: State, beta1: float) -> None:
+        """Compare what one or more steps of AdamW did.
+
+        First moments are sums of clipped gradients: what the steps added to them.
+        """
+        kept = beta1 ** (ours.step - begin.step)
+        for quantity, part, share in (("gradient", "moment1", kept), ("AdamW's steps", "weights", 1.0)):
+            changes = [
+                {name: value - share * getattr(begin, part)[name] for name, value in getattr(end, part).items()}
+                for end in (ours, theirs)
+            ]
+            self.add_norms(quantity, *changes)
 
     def _worst(self, quantity: str, error: float) -> None:
         self.errors[quantity] = max(self.errors.get(quantity, 0.0), error if error == error else float("inf"))

@@ -38,28 +38,37 @@ def hidden_states(weights: Weights, config: dict[str, Any], ids_BT: Any) -> Any:
     x_BTH = weights["qwen2.embed_tokens.weight"][ids_BT]
     for layer in range(config["num_hidden_layers"]):
         part = f"qwen2.layers.{layer}."
-        normed = _norm(x_BTH, weights[part + "input_layernorm.weight"], config)
+        normed = norm(x_BTH, weights[part + "input_layernorm.weight"], config)
         x_BTH = x_BTH + _attention(normed, weights, part + "self_attn.", config)
-        normed = _norm(x_BTH, weights[part + "post_attention_layernorm.weight"], config)
+        normed = norm(x_BTH, weights[part + "post_attention_layernorm.weight"], config)
         gate = normed @ weights[part + "mlp.gate_proj.weight"]
         inner = gate / (1 + np.exp(-gate)) * (normed @ weights[part + "mlp.up_proj.weight"])
         x_BTH = x_BTH + inner @ weights[part + "mlp.down_proj.weight"]
-    return _norm(x_BTH, weights["qwen2.norm.weight"], config)
+    return norm(x_BTH, weights["qwen2.norm.weight"], config)
 
 
 def token_scores(weights: Weights, config: dict[str, Any], rows: Rows, temperature: float = 1.0) -> tuple[Any, Any]:
     """Log-probability of every response token and entropy at it, [R, T] in nats; what padding has means nothing."""
     hidden_BTH = hidden_states(weights, config, rows.ids_BT)
     hidden_RTH = hidden_BTH[np.arange(len(rows.at_RT))[:, None], rows.at_RT]
-    head_HV = weights["qwen2.embed_tokens.weight"].T if config["tie_word_embeddings"] else weights["lm_head.weight"]
-    logits_RTV = hidden_RTH @ head_HV / temperature
-    shifted_RTV = logits_RTV - np.max(logits_RTV, axis=-1, keepdims=True)
-    all_RTV = shifted_RTV - np.log(np.sum(np.exp(shifted_RTV), axis=-1, keepdims=True))
+    all_RTV = log_softmax(hidden_RTH @ head_of(weights, config) / temperature)
     index = np.arange(rows.labels_RT.shape[0])[:, None], np.arange(rows.labels_RT.shape[1])[None], rows.labels_RT
     return all_RTV[index], -np.sum(np.exp(all_RTV) * all_RTV, axis=-1)
 
 
-def _norm(x_BTH: Any, weight_H: Any, config: dict[str, Any]) -> Any:
+def head_of(weights: Weights, config: dict[str, Any]) -> Any:
+    """The output layer [H, V]."""
+    return weights["qwen2.embed_tokens.weight"].T if config["tie_word_embeddings"] else weights["lm_head.weight"]
+
+
+def log_softmax(logits: Any) -> Any:
+    """Over the last axis."""
+    shifted = logits - np.max(logits, axis=-1, keepdims=True)
+    return shifted - np.log(np.sum(np.exp(shifted), axis=-1, keepdims=True))
+
+
+def norm(x_BTH: Any, weight_H: Any, config: dict[str, Any]) -> Any:
+    """RMS norm."""
     mean_square = np.mean(x_BTH * x_BTH, axis=-1, keepdims=True)
     return x_BTH / np.sqrt(mean_square + config["rms_norm_eps"]) * weight_H
 
@@ -73,8 +82,9 @@ def _attention(x_BTH: Any, weights: Weights, part: str, config: dict[str, Any]) 
         projected = x_BTH @ weights[f"{part}{name}.weight"] + weights[f"{part}{name}.bias"]
         return np.transpose(np.reshape(projected, (n_rows, length, count, size)), (0, 2, 1, 3))
 
-    queries = _rotated(heads("q_proj", n_heads), config["rope_theta"])
-    keys = np.repeat(_rotated(heads("k_proj", n_shared), config["rope_theta"]), n_heads // n_shared, axis=1)
+    positions_T, theta = np.arange(length), config["rope_theta"]
+    queries = rotated(heads("q_proj", n_heads), positions_T, theta)
+    keys = np.repeat(rotated(heads("k_proj", n_shared), positions_T, theta), n_heads // n_shared, axis=1)
     values = np.repeat(heads("v_proj", n_shared), n_heads // n_shared, axis=1)
     scores = queries @ np.swapaxes(keys, -1, -2) / np.sqrt(size) + np.triu(np.full((length, length), -1e30), 1)
     shares = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
@@ -82,10 +92,10 @@ def _attention(x_BTH: Any, weights: Weights, part: str, config: dict[str, Any]) 
     return np.reshape(np.transpose(mixed, (0, 2, 1, 3)), (n_rows, length, width)) @ weights[part + "o_proj.weight"]
 
 
-def _rotated(x: Any, theta: float) -> Any:
-    """Rotary positions [..., T, size]: the first half of a head is turned with the second."""
-    length, size = x.shape[-2:]
-    angles = np.arange(length)[:, None] / theta ** (np.arange(0, size, 2) / size)
+def rotated(x: Any, positions_T: Any, theta: float) -> Any:
+    """Rotary positions of [..., T, size]: the first half of a head is turned with the second."""
+    size = x.shape[-1]
+    angles = positions_T[:, None] / theta ** (np.arange(0, size, 2) / size)
     cosine, sine = np.cos(angles), np.sin(angles)
     first, second = x[..., : size // 2], x[..., size // 2 :]
     return np.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=-1)

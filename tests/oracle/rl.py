@@ -73,7 +73,7 @@ class RlOracle:
         begin = state
         for step, part in zip(range(start, end), self._minibatches(len(mask)), strict=True):
             state = self._update(step, state, _part(rows, part), _of(inputs, part))
-        self._compare_states(begin, state, self.run.state(end - 1))
+        self.comparison.add_changes(begin, state, self.run.state(end - 1), self.arguments["adam_beta1"])
 
     def _rows(self, groups: list[dict[str, Any]]) -> Rows:
         prompts, responses = [], []
@@ -168,16 +168,6 @@ class RlOracle:
         n = self.arguments["frozen_layers"]
         parts = ["embed_tokens", *(f".layers.{layer}." for layer in range(n))] if n else []
         return {name: value for name, value in gradient.items() if not any(part in name for part in parts)}
-
-    def _compare_states(self, begin: State, ours: State, theirs: State) -> None:
-        """First moments of AdamW are sums of clipped gradients: what a rollout's updates added to them."""
-        kept = self.arguments["adam_beta1"] ** (ours.step - begin.step)
-        for quantity, part, share in (("gradient", "moment1", kept), ("AdamW's steps", "weights", 1.0)):
-            changes = [
-                {name: value - share * getattr(begin, part)[name] for name, value in getattr(end, part).items()}
-                for end in (ours, theirs)
-            ]
-            self.comparison.add_norms(quantity, *changes)
 
     def _note(self, name: str, value: float) -> None:
         self.seen[name] = max(self.seen.get(name, 0.0), float(value))

@@ -38,10 +38,10 @@ class Run:
     @cached_property
     def arguments(self) -> dict[str, Any]:
         """What was written by the user, and of the rest what the run derived or took as default."""
-        (path,) = self.folder.glob("rollouts/arguments-step*.json")
+        derived = [json.loads(path.read_text()) for path in self.folder.glob("rollouts/arguments-step*.json")]
         written = yaml.safe_load(self.argument_file.read_text())
         chosen = {name: yaml.safe_load(text) for name, text in self.settings.items()}
-        return {**json.loads(path.read_text()), **written, **chosen}
+        return {**(derived[0] if derived else {}), **written, **chosen}
 
     @cached_property
     def metrics(self) -> dict[int, dict[str, float]]:
@@ -106,8 +106,8 @@ def _unpickled(path: Path) -> Any:
 
 def _float64(weights: Arrays, config: dict[str, Any]) -> Arrays:
     """The weights without the output layer where it is the input embeddings."""
-    tied = {"lm_head.weight"} if config["tie_word_embeddings"] else set()
-    return {name: value.astype(np.float64) for name, value in weights.items() if name not in tied}
+    tied = "lm_head.weight" if config["tie_word_embeddings"] else "nothing"
+    return {name: value.astype(np.float64) for name, value in weights.items() if not name.endswith(tied)}
 
 
 def _zeros(weights: Arrays) -> Arrays:
