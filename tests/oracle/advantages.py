@@ -32,9 +32,13 @@ class Rollout:
         bound = self.arguments["clip_range_score"]
         return max(-bound, min(bound, self.rewards[i]))
 
+    def score(self, i: int) -> float:
+        """The clipped reward of response i less the KL of all its tokens."""
+        return self.clipped(i) - self.arguments["kl_coeff"] * float(self.kl[i].sum())
+
     def others(self, i: int) -> list[float]:
-        """Clipped rewards of the scored members of the group of response i."""
-        return [self.clipped(j) for j in self.scored if self.groups[j] == self.groups[i]]
+        """Scores of the members of the group of response i that have one."""
+        return [self.score(j) for j in self.scored if self.groups[j] == self.groups[i]]
 
 
 @dataclass
@@ -78,7 +82,7 @@ def _per_response(rollout: Rollout, value: Callable[[int], float]) -> list[np.nd
 
 def _deviation(rollout: Rollout, i: int) -> float:
     """From the mean of the group; exactly 0 where all are equal."""
-    return -float(np.mean([other - rollout.clipped(i) for other in rollout.others(i)]))
+    return -float(np.mean([other - rollout.score(i) for other in rollout.others(i)]))
 
 
 def grpo(rollout: Rollout) -> list[np.ndarray]:

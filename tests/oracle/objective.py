@@ -35,11 +35,10 @@ class Terms:
 PolicyLoss = Callable[[Any, Inputs], "tuple[Any, Any, dict[str, Any]]"]  # loss and ratio per token, what was clipped
 
 
-def objective(logprobs: Any, entropy: Any, inputs: Inputs, policy_loss: PolicyLoss) -> Terms:
+def objective(logprobs: Any, entropy: Any, inputs: Inputs, policy_loss: PolicyLoss, policy_mode: str) -> Terms:
     """policy loss + SFT term + KL - entropy, each aggregated over its own tokens."""
     arguments, mask = inputs.arguments, inputs.mask
     mode = arguments["loss_agg_mode"]
-    policy_mode = "seq-mean-token-mean" if arguments["policy_loss"] == "gspo" else mode
     loss_RT, ratio_RT, clipped = policy_loss(logprobs, inputs)
     metrics: dict[str, Any] = {name: _mean(where, mask) for name, where in clipped.items()}
     metrics |= {"ppo_kl": _mean(inputs.old - logprobs, mask), "ratio_mean": _mean(ratio_RT, mask)}
@@ -99,26 +98,29 @@ def kl_estimate(logprobs: Any, reference: Any, kind: str, bound: float) -> Any:
 
 
 def importance_weights(inputs: Inputs) -> tuple[Any, dict[str, float]]:
-    """min(p / q, cap) per token or per response, p being the policy that the update starts from."""
+    """p / q per token or per response within two bounds, p being the policy that the update starts from."""
     arguments, mask = inputs.arguments, inputs.mask
     log_ratio = np.where(mask, inputs.old - inputs.engine, 0.0)
-    cap = arguments["rollout_is_cap"]
     rows = mask
     if arguments["rollout_is"] == "sequence":
         rows = mask.any(axis=1, keepdims=True)
         log_ratio = log_ratio.sum(axis=1, keepdims=True)
-    ratio = np.exp(log_ratio)
+    ratio, low, high = np.exp(log_ratio), arguments["rollout_is_floor"], arguments["rollout_is_cap"]
+    weights = np.maximum(np.minimum(ratio, high), low)
+    if arguments["rollout_is_mode"] == "mask":
+        weights = np.where(weights == ratio, ratio, 0.0)
     metrics = {
-        "rollout_is_mean": _mean(np.minimum(ratio, cap), rows),
-        "rollout_is_capped": _mean(ratio > cap, rows),
+        "rollout_is_mean": _mean(weights, rows),
+        "rollout_is_capped": _mean(ratio > high, rows),
+        "rollout_is_floored": _mean(ratio < low, rows),
         "rollout_is_max": np.max(np.where(rows, ratio, 0.0)),
     }
-    return np.minimum(ratio, cap) * np.ones(mask.shape), metrics
+    return weights * np.ones(mask.shape), metrics
 
 
 def token_clip(logprobs: Any, inputs: Inputs) -> tuple[Any, Any, dict[str, Any]]:
     """PPO's surrogate with one ratio per token."""
-    return _clipped(np.exp(logprobs - inputs.old), inputs)
+    return _clipped(np.exp(logprobs - inputs.old), inputs, inputs.arguments["dual_clip_ratio"])
 
 
 def gspo(logprobs: Any, inputs: Inputs) -> tuple[Any, Any, dict[str, Any]]:
@@ -129,14 +131,43 @@ def gspo(logprobs: Any, inputs: Inputs) -> tuple[Any, Any, dict[str, Any]]:
     return _clipped(np.exp(log_ratio + logprobs - constant), inputs)
 
 
-def _clipped(ratio: Any, inputs: Inputs) -> tuple[Any, Any, dict[str, Any]]:
-    arguments, advantages = inputs.arguments, inputs.advantages
-    low, high = (arguments[f"clip_range_ratio_{end}"] or arguments["clip_range_ratio"] for end in ("low", "high"))
+def cispo(logprobs: Any, inputs: Inputs) -> tuple[Any, Any, dict[str, Any]]:
+    """The likelihood under a clipped weight that has no gradient."""
+    ratio = np.exp(getval(logprobs) - inputs.old)
+    weight = np.minimum(ratio, 1 + _bounds(inputs)[1])
+    return -weight * inputs.advantages * logprobs, ratio, {"pg_clipfrac": weight < ratio}
+
+
+def gmpo(logprobs: Any, inputs: Inputs) -> tuple[Any, Any, dict[str, Any]]:
+    """The geometric mean of ratios that are bounded on the side where the surrogate would grow."""
+    low, high = _bounds(inputs)
+    sign = np.sign(inputs.advantages)
+    log_ratio = np.where(inputs.mask, logprobs - inputs.old, 0.0)
+    beyond = (getval(log_ratio) * sign > np.where(sign > 0, high, low)) & (sign != 0)
+    held = np.where(beyond, np.where(sign > 0, high, -low), log_ratio)
+    lengths = np.maximum(inputs.mask.sum(axis=1, keepdims=True), 1)
+    ratio = np.exp(np.sum(held, axis=1, keepdims=True) / lengths) * np.ones(inputs.mask.shape)
+    return -inputs.advantages * ratio, ratio, {"pg_clipfrac": beyond}
+
+
+def sapo(logprobs: Any, inputs: Inputs) -> tuple[Any, Any, dict[str, Any]]:
+    """A sigmoid of the ratio in its place."""
+    arguments, ratio = inputs.arguments, np.exp(logprobs - inputs.old)
+    tau = np.where(inputs.advantages > 0, arguments["sapo_tau_pos"], arguments["sapo_tau_neg"])
+    return -inputs.advantages * 4 / tau / (1 + np.exp(-tau * (ratio - 1))), ratio, {}
+
+
+def _bounds(inputs: Inputs) -> tuple[float, float]:
+    low, high = (inputs.arguments[f"clip_range_ratio_{end}"] for end in ("low", "high"))
+    return low or inputs.arguments["clip_range_ratio"], high or inputs.arguments["clip_range_ratio"]
+
+
+def _clipped(ratio: Any, inputs: Inputs, limit: float | None = None) -> tuple[Any, Any, dict[str, Any]]:
+    advantages, (low, high) = inputs.advantages, _bounds(inputs)
     free = -advantages * ratio
     held = -advantages * np.clip(ratio, 1 - low, 1 + high)
     loss = np.maximum(free, held)
     clipped = {"pg_clipfrac": getval(held) > getval(free)}
-    limit = arguments["dual_clip_ratio"]
     if limit is not None:
         bound = -advantages * limit
         clipped["pg_clipfrac_lower"] = (advantages < 0) & (getval(loss) > bound)
@@ -148,4 +179,11 @@ def _mean(values: Any, mask: Any) -> Any:
     return np.sum(np.where(mask, values, 0.0)) / mask.sum()
 
 
-POLICY_LOSSES: dict[str, PolicyLoss] = {"token_clip": token_clip, "gspo": gspo}
+POLICY_LOSSES: dict[str, PolicyLoss] = {
+    "token_clip": token_clip,
+    "gspo": gspo,
+    "cispo": cispo,
+    "gmpo": gmpo,
+    "sapo": sapo,
+}
+BY_SEQUENCE = ("gspo", "gmpo", "sapo")  # whose papers take the mean of a response's tokens first

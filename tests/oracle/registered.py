@@ -7,12 +7,14 @@ the policy of the ratio, denominators and the flow of gradients are the oracle's
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from autograd.extend import defvjp, primitive
+from autograd.tracer import getval
 from oracle.advantages import RULES, Rollout, Rule
-from oracle.objective import POLICY_LOSSES, Inputs, PolicyLoss
+from oracle.objective import BY_SEQUENCE, POLICY_LOSSES, Inputs, PolicyLoss
 
 
 def advantage_rule(name: str) -> Rule:
@@ -25,8 +27,17 @@ def policy_loss(name: str) -> PolicyLoss:
     return POLICY_LOSSES.get(name) or partial(_registered_loss, name)
 
 
+def aggregation(name: str, mode: str) -> str:
+    """How the policy loss called `name` is aggregated where `loss_agg_mode` is `mode`."""
+    if name in POLICY_LOSSES:
+        return "seq-mean-token-mean" if name in BY_SEQUENCE else mode
+    from grrm.algorithms.policy_losses import POLICY_LOSSES as REGISTERED
+
+    return REGISTERED[name].aggregation or mode
+
+
 def _registered_rule(name: str, rollout: Rollout) -> list[np.ndarray]:
-    from grrm.rl.advantages import ADVANTAGE_RULES, AdvantageInputs
+    from grrm.algorithms.advantages import ADVANTAGE_RULES, AdvantageInputs
 
     width = max(rollout.lengths)
     kl_RT = np.stack([np.pad(row, (0, width - len(row))) for row in rollout.kl])
@@ -44,11 +55,10 @@ def _registered_rule(name: str, rollout: Rollout) -> list[np.ndarray]:
 def _registered_loss(name: str, logprobs: Any, inputs: Inputs) -> tuple[Any, Any, dict[str, Any]]:
     import paddle
 
-    from grrm.config import RLConfig
-    from grrm.rl.losses import LossInputs, PolicyLossConfig
-    from grrm.rl.losses.objective import POLICY_LOSSES as REGISTERED
+    from grrm.algorithms.policy_losses import POLICY_LOSSES as REGISTERED
+    from grrm.algorithms.policy_losses import LossInputs
 
-    config = PolicyLossConfig.of(RLConfig.model_construct(**inputs.arguments))
+    config = SimpleNamespace(**inputs.arguments)
     others = {"old_logprobs_RT": inputs.old, "advantages_RT": inputs.advantages, "engine_logprobs_RT": inputs.engine}
     constants = {name: paddle.to_tensor(value) for name, value in others.items()}
 
@@ -66,6 +76,6 @@ def _registered_loss(name: str, logprobs: Any, inputs: Inputs) -> tuple[Any, Any
         return lambda g: paddle.grad([token_loss.loss_RT], [tensor], [paddle.to_tensor(g)])[0].numpy()
 
     defvjp(loss, backward)
-    token_loss = evaluated(np.asarray(getattr(logprobs, "_value", logprobs), dtype=np.float64))[1]
+    token_loss = evaluated(getval(logprobs))[1]
     clipped = {name: where_RT.numpy() for name, where_RT in token_loss.clipped.items()}
     return loss(logprobs), token_loss.ratio_RT.numpy(), clipped

@@ -14,7 +14,7 @@ from oracle.advantages import Moments, Rollout, advantages
 from oracle.comparison import Comparison
 from oracle.objective import Inputs, Terms, objective
 from oracle.qwen2 import Rows, rows_of, token_scores
-from oracle.registered import advantage_rule, policy_loss
+from oracle.registered import advantage_rule, aggregation, policy_loss
 from oracle.rewards import NAN, group_rewards, length_penalty
 from oracle.run_files import Arrays, Run, State
 
@@ -22,12 +22,15 @@ from oracle.run_files import Arrays, Run, State
 ALGORITHMS = {
     "grpo": ("grpo", "token_clip", "token-mean"),
     "gspo": ("grpo", "gspo", "seq-mean-token-mean"),
+    "cispo": ("grpo", "cispo", "token-mean"),
+    "gmpo": ("grpo", "gmpo", "seq-mean-token-mean"),
+    "sapo": ("grpo", "sapo", "seq-mean-token-mean"),
     "dr_grpo": ("dr_grpo", "token_clip", "seq-mean-token-sum-norm"),
     "reinforce_plus_plus": ("reinforce_plus_plus", "token_clip", "token-mean"),
 }
 LOGGED = (
     "pg_loss", "sft_loss", "kl", "entropy", "pg_clipfrac", "pg_clipfrac_lower", "ppo_kl", "ratio_mean", "ratio_max",
-    "rollout_is_mean", "rollout_is_capped", "rollout_is_max",
+    "rollout_is_mean", "rollout_is_capped", "rollout_is_floored", "rollout_is_max",
 )  # fmt: skip
 
 
@@ -151,7 +154,9 @@ class RlOracle:
         return adamw.step(state, self._trained(gradient), rate, self.arguments)
 
     def _objective(self, both_2RT: Any, inputs: Inputs) -> Terms:
-        return objective(both_2RT[0], both_2RT[1], inputs, policy_loss(self.arguments["policy_loss"]))
+        name = self.arguments["policy_loss"]
+        mode = aggregation(name, self.arguments["loss_agg_mode"])
+        return objective(both_2RT[0], both_2RT[1], inputs, policy_loss(name), mode)
 
     def _compare_terms(self, step: int, terms: Terms, shape: tuple[int, ...]) -> None:
         logged, add = self.run.metrics[step], self.comparison.add
@@ -159,7 +164,7 @@ class RlOracle:
         for name in LOGGED:
             if name in logged:
                 add(name, float(terms.metrics.get(name, 0.0)), logged[name], terms.scales.get(name, 1e-3))
-        for name in ("pg_clipfrac", "pg_clipfrac_lower", "rollout_is_capped", "sft_loss"):
+        for name in ("pg_clipfrac", "pg_clipfrac_lower", "rollout_is_capped", "rollout_is_floored", "sft_loss"):
             self._note(name, float(terms.metrics.get(name, 0.0)))
         add("learning rate", adamw.learning_rate(self.arguments, step), logged["learning_rate"])
 
@@ -179,6 +184,8 @@ def _with_algorithm(arguments: dict[str, Any], chosen: dict[str, str]) -> dict[s
     prescribed = dict(zip(names, ALGORITHMS[arguments["rl_algorithm"]], strict=True))
     if arguments["rl_algorithm"] == "grpo" and arguments["norm_adv_by_std"] is False:
         prescribed["advantage_rule"] = "grpo_no_std"
+    prescribed["policy_loss"] = loss = chosen.get("policy_loss", prescribed["policy_loss"])
+    prescribed["loss_agg_mode"] = aggregation(loss, prescribed["loss_agg_mode"])
     return {**arguments, **{name: value for name, value in prescribed.items() if name not in chosen}}
 
 

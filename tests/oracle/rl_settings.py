@@ -59,6 +59,7 @@ REINFORCE = {
     "rollout_ahead": "1",
     "rollout_is": "token",
     "rollout_is_cap": "1.5",
+    "rollout_is_floor": "0.5",
     "loss_agg_mode": "seq-mean-token-sum",
     "global_mini_batch_size": "2",
     "per_device_train_batch_size": "2",
@@ -84,7 +85,9 @@ DR_GRPO = {
     "entropy_coeff": "-0.02",
     "rollout_ahead": "1",
     "rollout_is": "sequence",
+    "rollout_is_mode": "mask",
     "rollout_is_cap": "1.1",
+    "rollout_is_floor": "0.3",
     "share_prompt": "false",
     "per_device_train_batch_size": "4",
     "max_steps": "4",
@@ -104,6 +107,9 @@ GSPO = {
     "loss_agg_mode": "token-mean",
     "clip_range_ratio_low": "0.02",
     "clip_range_ratio_high": "0.05",
+    "rollout_ahead": "1",
+    "rollout_is": "sequence",
+    "rollout_is_cap": "1.2",
     "update_iters": "3",
     "learning_rate": "0.01",
     "max_steps": "6",
@@ -114,6 +120,7 @@ GSPO = {
     "max_grad_norm": "0",
 }
 
+BOUNDS = {"rollout_is_capped", "rollout_is_floored"}
 ALWAYS = {"unscored", "duplicates", "decay", "several lengths"}
 # Settings, whether embeddings are tied, and what has to happen in the run for its check to mean anything.
 RUNS: dict[str, tuple[dict[str, str], bool, set[str]]] = {
@@ -129,9 +136,9 @@ RUNS: dict[str, tuple[dict[str, str], bool, set[str]]] = {
             "sft_loss",
         },
     ),
-    "reinforce": (REINFORCE, False, {"beyond clip_range_score", "pg_clipfrac", "rollout_is_capped", "kl in reward"}),
-    "dr_grpo": (DR_GRPO, True, {"rollout_is_capped", "sft_loss", "groups of one"}),
-    "gspo": (GSPO, False, {"pg_clipfrac", "groups of one"}),
+    "reinforce": (REINFORCE, False, BOUNDS | {"beyond clip_range_score", "pg_clipfrac", "kl in reward"}),
+    "dr_grpo": (DR_GRPO, True, BOUNDS | {"sft_loss", "groups of one"}),
+    "gspo": (GSPO, False, {"pg_clipfrac", "rollout_is_capped", "groups of one"}),
 }
 # Of the rules and losses that none of these runs has.
 REGISTERED = {
@@ -144,5 +151,9 @@ REGISTERED = {
     "clip_range_ratio_low": "0.1",
     "clip_range_ratio_high": "0.3",
     "entropy_coeff": "0.02",
+    "use_kl_in_reward": "true",
+    "kl_coeff": "0.05",
+    "sapo_tau_pos": "0.7",
+    "sapo_tau_neg": "1.4",
     "warmup_steps": "0",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -40,7 +41,7 @@ def check(name: str, output: Path, settings: dict[str, str], record: Record) -> 
 
 @pytest.fixture(autouse=True)
 def _judge_is_importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests"), prepend=os.pathsep)
 
 
 @pytest.mark.parametrize("name", [pytest.param(one, marks=() if one == QUICK else pytest.mark.slow) for one in RUNS])
@@ -58,8 +59,8 @@ def test_a_run_with_its_keys_off_their_defaults(
 @pytest.mark.slow
 def test_every_registered_rule_and_loss(world: TinyWorld, tmp_path: Path, record_property: Record) -> None:
     """Those that no run above has, in pairs; without a formula in the oracle, their own in float64."""
-    from grrm.rl.advantages import ADVANTAGE_RULES
-    from grrm.rl.losses.objective import POLICY_LOSSES
+    from grrm.algorithms.advantages import ADVANTAGE_RULES
+    from grrm.algorithms.policy_losses import POLICY_LOSSES
 
     rules = sorted(set(ADVANTAGE_RULES) - {"grpo", "reinforce_plus_plus", "dr_grpo"})
     losses = sorted(set(POLICY_LOSSES) - {"token_clip", "gspo"}) or ["token_clip"]
@@ -79,3 +80,4 @@ def test_every_registered_rule_and_loss(world: TinyWorld, tmp_path: Path, record
     for output, settings in chosen.items():
         oracle = check(f"{output.parent.name}, {output.name}", output, settings, record_property)
         assert oracle.seen["unscored"]
+        assert oracle.seen["kl in reward"]
