@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,14 @@ Rewards = list[float]  # of the responses of a step, NaN without one
 
 @dataclass
 class Rollout:
-    """The responses of a rollout in order: reward, group, number of tokens, and KL terms per token."""
+    """The responses of a rollout in order: reward, group, length; KL terms and a critic's values per token."""
 
     rewards: Rewards
     groups: list[int]
     lengths: list[int]
     kl: list[np.ndarray]
     arguments: dict[str, Any]
+    values: list[np.ndarray] = field(default_factory=list)
 
     @property
     def scored(self) -> list[int]:
@@ -75,6 +76,14 @@ def advantages(rollout: Rollout, rule: Rule, moments: Moments) -> list[np.ndarra
     return tokens
 
 
+def padded(rows: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    """Rows of different lengths in one table, 0 beyond them."""
+    table = np.zeros(shape)
+    for i, row in enumerate(rows):
+        table[i, : len(row)] = row
+    return table
+
+
 def _per_response(rollout: Rollout, value: Callable[[int], float]) -> list[np.ndarray]:
     scored = set(rollout.scored)
     return [np.full(n, value(i) if i in scored else 0.0) for i, n in enumerate(rollout.lengths)]
@@ -119,6 +128,20 @@ def reinforce_plus_plus(rollout: Rollout) -> list[np.ndarray]:
     return _whitened(tokens, rollout.scored, lambda variance: math.sqrt(variance + 1e-8))
 
 
+def gae(rollout: Rollout) -> list[np.ndarray]:
+    scored, arguments = set(rollout.scored), rollout.arguments
+    gamma, decay = arguments["gamma"], arguments["gamma"] * arguments["gae_lambda"]
+    tokens = []
+    for i, n in enumerate(rollout.lengths):
+        row, following, value_after = np.zeros(n), 0.0, 0.0
+        for t in reversed(range(n)) if i in scored else ():
+            reward = -arguments["kl_coeff"] * rollout.kl[i][t] + (rollout.clipped(i) if t == n - 1 else 0.0)
+            following = row[t] = reward + gamma * value_after - rollout.values[i][t] + decay * following
+            value_after = rollout.values[i][t]
+        tokens.append(row)
+    return tokens
+
+
 def reinforce_plus_plus_baseline(rollout: Rollout) -> list[np.ndarray]:
     compared = [i for i in rollout.scored if len(rollout.others(i)) > 1]
     tokens = _per_response(rollout, lambda i: _deviation(rollout, i))
@@ -142,4 +165,5 @@ RULES: dict[str, Rule] = {
     "rloo": rloo,
     "reinforce_plus_plus": reinforce_plus_plus,
     "reinforce_plus_plus_baseline": reinforce_plus_plus_baseline,
+    "gae": gae,
 }

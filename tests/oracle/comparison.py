@@ -35,7 +35,7 @@ class Comparison:
             error = float(np.linalg.norm(recomputed[name] - value)) / max(norms[name], least)
             self._worst(quantity, error)
 
-    def add_changes(self, begin: State, ours: State, theirs: State, beta1: float) -> None:
+    def add_changes(self, begin: State, ours: State, theirs: State, beta1: float, of: str = "") -> None:
         """Compare what one or more steps of AdamW did.
 
         First moments are sums of clipped gradients: what the steps added to them.
@@ -46,7 +46,7 @@ class Comparison:
                 {name: value - share * getattr(begin, part)[name] for name, value in getattr(end, part).items()}
                 for end in (ours, theirs)
             ]
-            self.add_norms(quantity, *changes)
+            self.add_norms(of + quantity, *changes)
 
     def _worst(self, quantity: str, error: float) -> None:
         self.errors[quantity] = max(self.errors.get(quantity, 0.0), error if error == error else float("inf"))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import autograd.numpy as anp
 import numpy as np
 from autograd import grad, make_vjp
 from oracle import adamw
-from oracle.advantages import Moments, Rollout, advantages
+from oracle.advantages import Moments, Rollout, advantages, padded
 from oracle.comparison import Comparison
+from oracle.critic import CriticOracle
 from oracle.objective import Inputs, Terms, objective
 from oracle.qwen2 import Rows, rows_of, token_scores
 from oracle.registered import advantage_rule, aggregation, policy_loss
@@ -27,6 +28,7 @@ ALGORITHMS = {
     "sapo": ("grpo", "sapo", "seq-mean-token-mean"),
     "dr_grpo": ("dr_grpo", "token_clip", "seq-mean-token-sum-norm"),
     "reinforce_plus_plus": ("reinforce_plus_plus", "token_clip", "token-mean"),
+    "ppo": ("gae", "token_clip", "token-mean"),
 }
 LOGGED = (
     "pg_loss", "sft_loss", "kl", "entropy", "pg_clipfrac", "pg_clipfrac_lower", "ppo_kl", "ratio_mean", "ratio_max",
@@ -46,17 +48,24 @@ class RlOracle:
     def __post_init__(self) -> None:
         self.arguments = _with_algorithm(self.run.arguments, self.run.settings)
         self.reference = self.run.state(0).weights
+        self.critic = None
+        if self.arguments["advantage_rule"] == "gae":
+            self.critic = CriticOracle(self.run, self.arguments, self.comparison)
 
     def check(self) -> Comparison:
         """Recompute every rollout and update."""
         starts = sorted(self.run.rollouts)
         previous = self.run.state(0)
         for start, end in zip(starts, [*starts[1:], self.arguments["max_steps"] + 1], strict=True):
-            state = self.run.state(start - 1)
+            state = self._state(start - 1)
             engine = previous if self.arguments["rollout_ahead"] else state
             self._rollout(start, end, state, engine.weights)
             previous = state
         return self.comparison
+
+    def _state(self, step: int) -> State:
+        """The policy after `step` steps of the run; in the first ones its optimizer may rest."""
+        return replace(self.run.state(step), step=max(0, step - self.arguments.get("critic_warmup", 0)))
 
     def _rollout(self, start: int, end: int, state: State, engine: Arrays) -> None:
         groups = self.run.rollouts[start]
@@ -67,16 +76,26 @@ class RlOracle:
         }
         rollout = self._rewarded(start, groups, rows, tokens["old"] - tokens["reference"])
         mask = rows.mask_RT & ~np.isnan(rollout.rewards)[:, None]
+        if self.critic is not None:
+            self.critic.start(start - 1)
+            rollout.values = self.critic.rows(rows, [one["values"] for group in groups for one in group["candidates"]])
         rule = advantage_rule(self.arguments["advantage_rule"])
-        per_token = _padded(advantages(rollout, rule, self.moments), rows.mask_RT.shape)
+        per_token = padded(advantages(rollout, rule, self.moments), rows.mask_RT.shape)
         self._note_rewards(groups, rollout)
         self._compare_advantages(groups, per_token, rows)
         inputs = Inputs(**tokens, advantages=per_token, mask=mask, width=self.arguments["max_dec_len"],
                         arguments=self.arguments)  # fmt: skip
+        if self.critic is not None:
+            self.critic.aim(start, rollout, mask)
         begin = state
         for step, part in zip(range(start, end), self._minibatches(len(mask)), strict=True):
-            state = self._update(step, state, _part(rows, part), _of(inputs, part))
-        self.comparison.add_changes(begin, state, self.run.state(end - 1), self.arguments["adam_beta1"])
+            if self.critic is not None:
+                self._note("values clipped", self.critic.update(step, _part(rows, part), part))
+            if step > self.arguments.get("critic_warmup", 0):
+                state = self._update(step, state, _part(rows, part), _of(inputs, part))
+        self.comparison.add_changes(begin, state, self._state(end - 1), self.arguments["adam_beta1"])
+        if self.critic is not None:
+            self.critic.finish(end - 1)
 
     def _rows(self, groups: list[dict[str, Any]]) -> Rows:
         prompts, responses = [], []
@@ -118,6 +137,7 @@ class RlOracle:
         self._note("penalised", statuses.count("unparsable_candidate"))
         self._note("penalty of length", max(length_penalty(n, self.arguments) for n in rollout.lengths))
         self._note("beyond clip_range_score", (np.abs(rewards[~np.isnan(rewards)]) > bound).sum())
+        self._note("all below max_dec_len", max(rollout.lengths) < self.arguments["max_dec_len"])
         self._note("several lengths", len(set(rollout.lengths)) > 4)
 
     def _compare_advantages(self, groups: list[dict[str, Any]], values_RT: np.ndarray, rows: Rows) -> None:
@@ -138,7 +158,6 @@ class RlOracle:
 
     def _update(self, step: int, state: State, rows: Rows, inputs: Inputs) -> State:
         """One optimizer step, its logged terms compared."""
-        shape = rows.mask_RT.shape
 
         def scores(weights: Arrays) -> Any:
             return anp.stack(token_scores(weights, self.run.config, rows, self.arguments["temperature"]))
@@ -147,7 +166,7 @@ class RlOracle:
         terms = self._objective(both, inputs)
         gradient = backward(grad(lambda both_2RT: self._objective(both_2RT, inputs).loss)(both))
         rate = adamw.learning_rate(self.arguments, step - 1)
-        self._compare_terms(step, terms, shape)
+        self._compare_terms(step, terms)
         norm = adamw.global_norm(gradient)
         self._note("gradient clipped", 0 < self.arguments["max_grad_norm"] < norm)
         self._note("decay", rate * self.arguments["weight_decay"])
@@ -158,12 +177,12 @@ class RlOracle:
         mode = aggregation(name, self.arguments["loss_agg_mode"])
         return objective(both_2RT[0], both_2RT[1], inputs, policy_loss(name), mode)
 
-    def _compare_terms(self, step: int, terms: Terms, shape: tuple[int, ...]) -> None:
+    def _compare_terms(self, step: int, terms: Terms) -> None:
         logged, add = self.run.metrics[step], self.comparison.add
         add("loss", float(terms.loss), logged["loss"], terms.scales["loss"])
         for name in LOGGED:
             if name in logged:
-                add(name, float(terms.metrics.get(name, 0.0)), logged[name], terms.scales.get(name, 1e-3))
+                add(name, float(terms.metrics.get(name, 0.0)), logged[name], max(terms.scales.get(name, 0.0), 0.1))
         for name in ("pg_clipfrac", "pg_clipfrac_lower", "rollout_is_capped", "rollout_is_floored", "sft_loss"):
             self._note(name, float(terms.metrics.get(name, 0.0)))
         add("learning rate", adamw.learning_rate(self.arguments, step), logged["learning_rate"])
@@ -187,13 +206,6 @@ def _with_algorithm(arguments: dict[str, Any], chosen: dict[str, str]) -> dict[s
     prescribed["policy_loss"] = loss = chosen.get("policy_loss", prescribed["policy_loss"])
     prescribed["loss_agg_mode"] = aggregation(loss, prescribed["loss_agg_mode"])
     return {**arguments, **{name: value for name, value in prescribed.items() if name not in chosen}}
-
-
-def _padded(rows: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-    table = np.zeros(shape)
-    for i, row in enumerate(rows):
-        table[i, : len(row)] = row
-    return table
 
 
 def _part(rows: Rows, part: slice) -> Rows:

@@ -52,7 +52,6 @@ REINFORCE = {
     "kl_loss_coeff": "0.05",
     "kl_type": "k1",
     "normalize_reward": "true",
-    "normalize_advantage": "true",
     "clip_range_ratio_low": "0.3",
     "clip_range_ratio_high": "0.1",
     "clip_range_score": "0.7",
@@ -77,6 +76,8 @@ REINFORCE = {
 }
 DR_GRPO = {
     "rl_algorithm": "dr_grpo",
+    "max_dec_len": "60",
+    "max_length": "156",
     "norm_adv_by_std": "null",
     "temperature": "1.3",
     "kl_loss_coeff": "0.2",
@@ -120,6 +121,34 @@ GSPO = {
     "max_grad_norm": "0",
 }
 
+PPO = {
+    "rl_algorithm": "ppo",
+    "norm_adv_by_std": "null",
+    "temperature": "0.7",
+    "learning_rate": "0.005",
+    "gamma": "0.9",
+    "gae_lambda": "0.8",
+    "normalize_advantage": "true",
+    "kl_coeff": "0.1",
+    "kl_loss_coeff": "0.05",
+    "kl_type": "abs",
+    "clip_range_score": "0.5",
+    "clip_range_value": "0.1",
+    "loss_agg_mode": "seq-mean-token-mean",
+    "update_iters": "3",
+    "max_steps": "6",
+    "save_steps": "3",
+    "per_device_train_batch_size": "4",
+    "lr_scheduler_type": "linear",
+    "warmup_steps": "0",
+    "critic_warmup": "1",
+    "critic_learning_rate": "0.008",
+    "critic_weight_decay": "0.2",
+    "critic_lr_scheduler_type": "cosine",
+    "critic_min_learning_rate": "0.002",
+    "critic_warmup_ratio": "0.2",
+    "max_grad_norm": "0.8",
+}
 BOUNDS = {"rollout_is_capped", "rollout_is_floored"}
 ALWAYS = {"unscored", "duplicates", "decay", "several lengths"}
 # Settings, whether embeddings are tied, and what has to happen in the run for its check to mean anything.
@@ -137,7 +166,8 @@ RUNS: dict[str, tuple[dict[str, str], bool, set[str]]] = {
         },
     ),
     "reinforce": (REINFORCE, False, BOUNDS | {"beyond clip_range_score", "pg_clipfrac", "kl in reward"}),
-    "dr_grpo": (DR_GRPO, True, BOUNDS | {"sft_loss", "groups of one"}),
+    "dr_grpo": (DR_GRPO, True, BOUNDS | {"all below max_dec_len", "sft_loss", "groups of one"}),
+    "ppo": (PPO, True, {"beyond clip_range_score", "pg_clipfrac", "kl in reward", "values clipped"}),
     "gspo": (GSPO, False, {"pg_clipfrac", "rollout_is_capped", "groups of one"}),
 }
 # Of the rules and losses that none of these runs has.

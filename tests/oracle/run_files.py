@@ -86,8 +86,11 @@ class Run:
         """Weights and moments after `step` optimizer steps; before the first, the model's and zeros."""
         if step == 0:
             weights = _float64(load_file(self.model / "model.safetensors"), self.config)
-            return State(weights, _zeros(weights), _zeros(weights), 0)
-        folder = self.folder / f"checkpoint-{step}"
+            return State(weights, zeros_of(weights), zeros_of(weights), 0)
+        return self.saved(self.folder / f"checkpoint-{step}", step)
+
+    def saved(self, folder: Path, step: int) -> State:
+        """Weights and moments in the folder of a checkpoint."""
         saved = _unpickled(folder / "model_state.pdparams")
         names = saved.pop("StructuredToParameterName@@")
         optimizer = _unpickled(folder / "optimizer.pdopt")
@@ -110,5 +113,6 @@ def _float64(weights: Arrays, config: dict[str, Any]) -> Arrays:
     return {name: value.astype(np.float64) for name, value in weights.items() if not name.endswith(tied)}
 
 
-def _zeros(weights: Arrays) -> Arrays:
+def zeros_of(weights: Arrays) -> Arrays:
+    """Moments before the first step."""
     return {name: np.zeros_like(value) for name, value in weights.items()}
