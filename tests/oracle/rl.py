@@ -74,6 +74,8 @@ class RlOracle:
             name: self._logprobs(weights, rows)
             for name, weights in (("old", state.weights), ("engine", engine), ("reference", self.reference))
         }
+        if (drawn := self.run.drawn_before(start)) is not None:
+            self.comparison.add("log-probs, engine", tokens["engine"][rows.mask_RT], drawn)
         rollout = self._rewarded(start, groups, rows, tokens["old"] - tokens["reference"])
         mask = rows.mask_RT & ~np.isnan(rollout.rewards)[:, None]
         if self.critic is not None:

@@ -59,6 +59,11 @@ class Run:
                 steps.setdefault(record["step"], []).append(record)
         return steps
 
+    def drawn_before(self, step: int) -> np.ndarray | None:
+        """The engine's log-probs of all tokens of the rollout that `step` begins with, if a checkpoint has them."""
+        path = self.folder / f"checkpoint-{step - 1}/rollout_ahead.npz"
+        return np.load(path)["logprobs"] if path.exists() else None
+
     @cached_property
     def prompts(self) -> dict[tuple[str, str, str], list[int]]:
         """Token ids of every prompt of the data, by source and languages."""

@@ -47,7 +47,7 @@ def test_a_registered_loss_has_the_values_and_gradients_of_the_oracles(name: str
     assert np.count_nonzero(found[0][2]) > 5
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", sorted(set(RULES) - {"gae"}))
 def test_a_registered_rule_has_the_values_of_the_oracles(name: str) -> None:
     rng = np.random.default_rng(6)
     rewards = [0.3, 0.9, float("nan"), 0.1, -1.2, 0.5, float("nan"), float("nan"), 0.7]

@@ -18,6 +18,8 @@ from oracle.run_files import Run
 from oracle.world import write_oracle_policy
 from support.rl_processes import CONFIGS, RL_SETTINGS, ROOT, TinyWorld, entry_command, environment, one_rank, run
 
+from grrm.algorithms import ALGORITHMS
+
 LIMITS = {
     "reward": 1e-12,
     "learning rate": 1e-3,  # logged with four digits
@@ -53,7 +55,11 @@ def _judge_is_importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests"), prepend=os.pathsep)
 
 
-@pytest.mark.parametrize("name", [pytest.param(one, marks=() if one == QUICK else pytest.mark.slow) for one in RUNS])
+MARKS = {name: [pytest.mark.slow] for name in RUNS if name != QUICK}
+MARKS["ppo"].append(pytest.mark.skipif("ppo" not in ALGORITHMS, reason="there is no critic yet"))
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in RUNS])
 def test_a_run_with_its_keys_off_their_defaults(
     name: str, world: TinyWorld, tmp_path: Path, record_property: Record
 ) -> None:
