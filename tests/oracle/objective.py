@@ -158,8 +158,8 @@ def sapo(logprobs: Any, inputs: Inputs) -> tuple[Any, Any, dict[str, Any]]:
 
 
 def _bounds(inputs: Inputs) -> tuple[float, float]:
-    low, high = (inputs.arguments[f"clip_range_ratio_{end}"] for end in ("low", "high"))
-    return low or inputs.arguments["clip_range_ratio"], high or inputs.arguments["clip_range_ratio"]
+    low, high = (float(inputs.arguments[f"clip_range_ratio_{end}"]) for end in ("low", "high"))
+    return low, high
 
 
 def _clipped(ratio: Any, inputs: Inputs, limit: float | None = None) -> tuple[Any, Any, dict[str, Any]]:

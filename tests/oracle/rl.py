@@ -202,10 +202,11 @@ class RlOracle:
 def _with_algorithm(arguments: dict[str, Any], chosen: dict[str, str]) -> dict[str, Any]:
     """What the algorithm prescribes and the user did not choose, whatever the run made of it."""
     names = ("advantage_rule", "policy_loss", "loss_agg_mode")
-    prescribed = dict(zip(names, ALGORITHMS[arguments["rl_algorithm"]], strict=True))
+    prescribed: dict[str, Any] = dict(zip(names, ALGORITHMS[arguments["rl_algorithm"]], strict=True))
     if arguments["rl_algorithm"] == "grpo" and arguments["norm_adv_by_std"] is False:
         prescribed["advantage_rule"] = "grpo_no_std"
     prescribed["policy_loss"] = loss = chosen.get("policy_loss", prescribed["policy_loss"])
+    prescribed |= {f"clip_range_ratio_{end}": arguments["clip_range_ratio"] for end in ("low", "high")}
     prescribed["loss_agg_mode"] = aggregation(loss, prescribed["loss_agg_mode"])
     return {**arguments, **{name: value for name, value in prescribed.items() if name not in chosen}}
 

@@ -178,7 +178,7 @@ REGISTERED = {
     "per_device_train_batch_size": "4",
     "max_steps": "4",
     "save_steps": "2",
-    "clip_range_ratio_low": "0.1",
+    "clip_range_ratio": "0.15",
     "clip_range_ratio_high": "0.3",
     "entropy_coeff": "0.02",
     "use_kl_in_reward": "true",

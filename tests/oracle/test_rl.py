@@ -11,6 +11,7 @@ from itertools import cycle
 from pathlib import Path
 
 import pytest
+import yaml
 from oracle.conftest import ERRORS
 from oracle.rl import RlOracle
 from oracle.rl_settings import ALWAYS, COMMON, REGISTERED, RUNS, YAML
@@ -19,6 +20,9 @@ from oracle.world import write_oracle_policy
 from support.rl_processes import CONFIGS, RL_SETTINGS, ROOT, TinyWorld, entry_command, environment, one_rank, run
 
 from grrm.algorithms import ALGORITHMS
+from grrm.config import RLConfig
+from grrm.config.key import By, keys_of
+from grrm.config.keys.objective import ObjectiveConfig
 
 LIMITS = {
     "reward": 1e-12,
@@ -69,6 +73,16 @@ def test_a_run_with_its_keys_off_their_defaults(
     run(one_rank(entry_command(world, tmp_path / "out", YAML, **chosen)))
     oracle = check(name, tmp_path / "out", chosen, record_property)
     assert ALWAYS | exercised <= {what for what, value in oracle.seen.items() if value}
+
+
+def test_every_key_of_the_objective_is_off_its_default_in_one_of_the_runs() -> None:
+    keys = keys_of(RLConfig)
+    exercised = {"advantage_rule", "policy_loss"}  # below
+    for settings in (REGISTERED, *(settings for settings, *_ in RUNS.values())):
+        chosen = {name: yaml.safe_load(text) for name, text in settings.items() if name in keys}
+        exercised |= {name for name, value in chosen.items() if value != keys[name].default}
+    honoured = {name for name in ObjectiveConfig.model_fields if keys[name].support.by is not By.REFUSED}
+    assert honoured - exercised == set()
 
 
 @pytest.mark.slow
