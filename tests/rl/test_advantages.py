@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from grrm.algorithms.advantages import ADVANTAGE_RULES, AdvantageInputs
 from grrm.algorithms.advantages.grpo import grpo_no_std
 
-FORMULAS = ["grpo", "grpo_no_std", "dr_grpo", "rloo", "reinforce_plus_plus_baseline", "reinforce_plus_plus"]
+FORMULAS = ["grpo", "grpo_no_std", "dr_grpo", "rloo", "reinforce_plus_plus_baseline", "reinforce_plus_plus", "gae"]
 GROUP_RULES = [name for name, rule in ADVANTAGE_RULES.items() if rule.compares_with_group]
 rules = pytest.mark.parametrize("rule", ADVANTAGE_RULES.values(), ids=list(ADVANTAGE_RULES))
+comparing = [name for name, rule in ADVANTAGE_RULES.items() if not rule.needs_critic]  # with other rows
+comparing_rules = pytest.mark.parametrize("rule", [ADVANTAGE_RULES[name] for name in comparing], ids=comparing)
 group_rules = pytest.mark.parametrize("rule", [ADVANTAGE_RULES[name] for name in GROUP_RULES], ids=GROUP_RULES)
 
 
@@ -32,9 +34,17 @@ def batches(draw, unscored=True):
     rewards = draw(st.lists(reward | st.just(np.nan) if unscored else reward, min_size=n_rows, max_size=n_rows))
     groups = draw(st.lists(st.integers(-2, 3), min_size=n_rows, max_size=n_rows))
     lengths = draw(st.lists(st.integers(0, 5), min_size=n_rows, max_size=n_rows))
-    kl_RT = np.random.default_rng(draw(st.integers(0, 99))).normal(size=(n_rows, 6))
+    kl_RT, values_RT = np.random.default_rng(draw(st.integers(0, 99))).normal(size=(2, n_rows, 6))
     return inputs_of(
-        rewards, groups, lengths, width=6, kl_RT=kl_RT, kl_coeff=draw(st.sampled_from([0.0, 0.1])), clip_range_score=8.0
+        rewards,
+        groups,
+        lengths,
+        width=6,
+        kl_RT=kl_RT,
+        kl_coeff=draw(st.sampled_from([0.0, 0.1])),
+        clip_range_score=8.0,
+        values_RT=values_RT,
+        gae_lambda=draw(st.sampled_from([0.0, 0.3, 1.0])),
     )
 
 
@@ -51,6 +61,18 @@ def by_loops(name, inputs):
     """What each rule's formula says, row by row and token by token."""
     scores, (n_rows, width) = row_scores(inputs), inputs.mask_RT.shape
     result = np.zeros((n_rows, width))
+    if name == "gae":
+        for i in range(n_rows):
+            length = 0 if scores[i] is None else int(inputs.mask_RT[i].sum())
+            rewards = [-inputs.kl_coeff * inputs.kl_RT[i, t] for t in range(length)]
+            if length:
+                rewards[-1] += np.clip(inputs.rewards_R[i], -8, 8)
+            values = [*inputs.values_RT[i, :length], 0.0]
+            errors = [rewards[t] + inputs.gamma * values[t + 1] - values[t] for t in range(length)]
+            decay = inputs.gamma * inputs.gae_lambda
+            for t in range(length):
+                result[i, t] = sum(decay ** (later - t) * errors[later] for later in range(t, length))
+        return result
     if name == "reinforce_plus_plus":
         for i in range(n_rows):
             running, first = 0.0, True
@@ -106,6 +128,7 @@ def test_neither_row_order_nor_padding_changes_a_bit(rule, inputs, data):
         groups_R=inputs.groups_R[order],
         mask_RT=np.pad(inputs.mask_RT[order], pad),
         kl_RT=np.pad(inputs.kl_RT[order], pad, constant_values=np.nan),
+        values_RT=np.pad(inputs.values_RT[order], pad, constant_values=np.nan),
     )
     np.testing.assert_array_equal(rule(moved), np.pad(rule(inputs)[order], pad))
 
@@ -114,7 +137,7 @@ def test_neither_row_order_nor_padding_changes_a_bit(rule, inputs, data):
 @settings(max_examples=30, deadline=None)
 @given(inputs=batches())
 def test_unscored_rows_get_zero_and_change_nothing_for_the_others(rule, inputs):
-    before = [np.copy(getattr(inputs, name)) for name in ("rewards_R", "groups_R", "mask_RT", "kl_RT")]
+    before = [np.copy(getattr(inputs, name)) for name in ("rewards_R", "groups_R", "mask_RT", "kl_RT", "values_RT")]
     advantages_RT = rule(inputs)
     kept = ~np.isnan(inputs.rewards_R)
     assert not advantages_RT[~kept].any()
@@ -125,9 +148,10 @@ def test_unscored_rows_get_zero_and_change_nothing_for_the_others(rule, inputs):
         groups_R=inputs.groups_R[kept],
         mask_RT=inputs.mask_RT[kept],
         kl_RT=inputs.kl_RT[kept],
+        values_RT=inputs.values_RT[kept],
     )
     np.testing.assert_array_equal(rule(without), advantages_RT[kept])
-    for name, array in zip(("rewards_R", "groups_R", "mask_RT", "kl_RT"), before, strict=True):
+    for name, array in zip(("rewards_R", "groups_R", "mask_RT", "kl_RT", "values_RT"), before, strict=True):
         np.testing.assert_array_equal(getattr(inputs, name), array, err_msg=f"{name} was modified")
 
 
@@ -157,7 +181,7 @@ def test_two_responses_scored_three_and_five(name, expected):
     assert not advantages_RT[:, 1].any()
 
 
-@rules
+@comparing_rules
 @pytest.mark.parametrize("reward", [0.1, -7.3, 1e-12])
 def test_equal_rewards_give_exactly_zero(rule, reward):
     assert not rule(inputs_of([reward] * 7, [0, 0, 0, 1, 1, 1, 1], [3, 1, 2, 4, 4, 4, 4])).any()
@@ -170,7 +194,7 @@ def test_singleton_group_is_zero_not_its_raw_reward(rule):
     assert advantages_RT[1, 0] < 0 < advantages_RT[2, 0]
 
 
-@rules
+@comparing_rules
 @pytest.mark.parametrize(
     ("rewards", "lengths"),
     [([], []), ([np.nan, np.nan], [2, 3]), ([1.0, 2.0], [0, 0]), ([1.0, np.nan], [1, 2])],
@@ -185,7 +209,9 @@ def test_batch_with_nothing_to_compare_gives_zeros(rule, rewards, lengths):
 @rules
 def test_batch_without_token_columns_stays_empty(rule):
     no_tokens = np.zeros((2, 0))
-    inputs = AdvantageInputs(np.array([1.0, 2.0]), np.array([0, 0]), no_tokens, kl_RT=no_tokens, kl_coeff=0.1)
+    inputs = AdvantageInputs(
+        np.array([1.0, 2.0]), np.array([0, 0]), no_tokens, kl_RT=no_tokens, kl_coeff=0.1, values_RT=no_tokens
+    )
     assert rule(inputs).shape == (2, 0)
 
 
@@ -214,7 +240,7 @@ def test_score_is_clipped_before_the_baseline():
 @rules
 def test_garbage_on_padding_and_unscored_rows_is_not_read(rule):
     kl_RT = np.array([[0.1, np.nan], [0.2, 0.3], [np.nan, np.inf]])
-    inputs = inputs_of([1, 2, np.nan], [0, 0, 0], [1, 2, 2], kl_RT=kl_RT, kl_coeff=0.5)
+    inputs = inputs_of([1, 2, np.nan], [0, 0, 0], [1, 2, 2], kl_RT=kl_RT, kl_coeff=0.5, values_RT=kl_RT)
     assert np.isfinite(rule(inputs)).all()
 
 

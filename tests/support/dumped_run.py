@@ -9,7 +9,7 @@ import numpy as np
 from support.rl_processes import CONFIGS
 from support.rolled import rolled_group
 
-from grrm.algorithms.advantages import ADVANTAGE_RULES, RunningMoments, batch_advantages
+from grrm.algorithms.advantages import ADVANTAGE_RULES, RunningMoments, batch_advantages, normalized_rewards
 from grrm.config import RLConfig
 from grrm.config.checks import Launch
 from grrm.config.load import prepare
@@ -70,7 +70,8 @@ def write_run(
         stage.reward(groups)
         inputs = advantage_inputs(groups, kl_coeff=config.kl_coeff, gamma=1.0, clip_range_score=config.clip_range_score)
         rule = ADVANTAGE_RULES[config.advantage_rule]
-        advantages_RT = batch_advantages(inputs, rule, moments, config.normalize_advantage)
+        inputs = normalized_rewards(inputs, moments)
+        advantages_RT = batch_advantages(inputs, rule, config.normalize_advantage)
         made = Experience([], [], groups, advantages_RT, {}, 1)
         dump.write(step, group_records(made, step, bool(config.kl_coeff)))
         metrics.log(step, {"reward_mean": 0.1 * step, "loss": 1.0 / step, "status/unparsable_candidate": 0.1 / step})

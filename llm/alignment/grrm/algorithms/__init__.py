@@ -27,4 +27,5 @@ ALGORITHMS = {
     "rloo": Algorithm("rloo", "token_clip", "token-mean"),
     "reinforce_plus_plus": Algorithm("reinforce_plus_plus", "token_clip", "token-mean"),
     "reinforce_plus_plus_baseline": Algorithm("reinforce_plus_plus_baseline", "token_clip", "token-mean"),
+    "ppo": Algorithm("gae", "token_clip", "token-mean"),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from typing import Any, TypeVar
 
+from grrm.config.derive_critic import derive_critic
 from grrm.config.derive_objective import derive_objective, or_else
 from grrm.config.evaluation_checks import best_metric, held_out_metrics
 from grrm.config.key import By, keys_of
@@ -23,7 +24,7 @@ def derive_rl(config: RLConfig, problems: Problems) -> RLConfig:
     A key that could not take effect with the chosen algorithm is a problem.
     """
     config = derive_objective(config, problems)
-    for step in (_lengths, _correction, _best):
+    for step in (derive_critic, _lengths, _correction, _best):
         config = config.model_copy(update=step(config, problems))
     return config
 

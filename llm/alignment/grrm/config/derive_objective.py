@@ -72,12 +72,7 @@ def or_else(value: Any, otherwise: Any) -> Any:
 
 def _algorithm(config: RLConfig, problems: Problems) -> dict[str, Any]:
     name = config.rl_algorithm
-    if name == "ppo":
-        problems.add_key(
-            "rl_algorithm",
-            "rl_algorithm ppo is not supported because there is no critic; use grpo, gspo or reinforce_plus_plus.",
-        )
-    algorithm = ALGORITHMS.get(name, ALGORITHMS["grpo"])
+    algorithm = ALGORITHMS[name]
     loss = config.policy_loss or algorithm.policy_loss
     if name in POLICY_LOSSES and loss != name:
         problems.add(f"rl_algorithm {name} contradicts policy_loss {loss}; use rl_algorithm grpo or drop the key.")
@@ -125,9 +120,11 @@ def _failures(config: RLConfig, problems: Problems) -> dict[str, Any]:
 
 
 def _normalisation(config: RLConfig, problems: Problems) -> dict[str, Any]:
-    """PaddleNLP forces both off for grpo."""
+    """PaddleNLP forces both off for grpo. Advantages against a critic's values have the scale of its rewards."""
+    rule = ADVANTAGE_RULES[config.advantage_rule]
     derived = {key: bool(getattr(config, key)) for key in ("normalize_reward", "normalize_advantage")}
-    if not ADVANTAGE_RULES[config.advantage_rule].compares_with_group:
+    if not rule.compares_with_group:
+        derived["normalize_advantage"] = or_else(config.normalize_advantage, rule.needs_critic)
         return derived
     for key in (key for key, is_on in derived.items() if is_on):
         problems.notice(

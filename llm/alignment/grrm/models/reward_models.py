@@ -20,6 +20,7 @@ from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save_file
 
 from grrm.errors import UserError, require_known
+from grrm.models.hub import checkpoint_folder
 from grrm.models.policy import load_policy
 from grrm.models.ranker import Ranker
 from grrm.models.value_head import CandidateGroup, PairwiseModel, RewardModel
@@ -29,6 +30,7 @@ __all__ = [
     "CandidateGroup",
     "RewardModel",
     "cast_weights",
+    "fill_value_head",
     "load_reward_model",
     "new_reward_model",
     "save_reward_model",
@@ -98,6 +100,13 @@ def cast_weights(model: RewardModel, dtype: str) -> None:
     model.to(dtype=dtype)
     for layer, name, table in tables:
         setattr(layer, name, table)
+
+
+def fill_value_head(model: PairwiseModel, directory: str | Path) -> None:
+    """Give `model` the value head in `directory`, if there is one. Raises UserError as `load_reward_model`."""
+    path = checkpoint_folder(directory) / HEAD_FILES["pairwise"]
+    if path.is_file():
+        _fill_head(model, _read_head(path), path)
 
 
 def save_reward_model(model: RewardModel, directory: str | Path, weights: Weights | None = None) -> None:

@@ -6,7 +6,7 @@ would take much memory they are computed a chunk at a time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from grrm.models.cpu_layers.output_layer import is_fused
 from grrm.models.cpu_layers.precision import current_precision
 from grrm.models.needs_grad import note_needs_grad, only_needed
 from grrm.models.output_layer import HeadLayout, output_layer
-from grrm.models.packing import lay_out
+from grrm.models.packing import PackedTokens, lay_out
 
 LOGITS_AT_ONCE = 64 * 2**20  # bytes; fewer are kept for the backward pass, which then need not compute them again
 
@@ -118,6 +118,30 @@ def score_responses(
     pack_tokens: int = 0,
 ) -> list[NDArray[Any]]:
     """Log-probabilities [T] of every response under a policy, without gradient, `batch_size` responses at a time."""
+
+    def logprobs(tokens: PackedTokens) -> paddle.Tensor:
+        hidden_NH = model(**tokens.model_inputs()).hidden_NH
+        return score_hidden(hidden_NH, model.lm_head, tokens.labels_N, temperature=temperature).logprobs_N
+
+    return numbers_of_responses(
+        model, logprobs, prompts, responses, pad_id=pad_id, batch_size=batch_size, pack_tokens=pack_tokens
+    )
+
+
+def numbers_of_responses(
+    model: Any,
+    numbers_of: Callable[[PackedTokens], paddle.Tensor],
+    prompts: Sequence[Sequence[int]],
+    responses: Sequence[Sequence[int]],
+    *,
+    pad_id: int,
+    batch_size: int,
+    pack_tokens: int = 0,
+) -> list[NDArray[Any]]:
+    """A number for every token of every response [T], without gradient, `batch_size` responses at a time.
+
+    `numbers_of` computes them [N] for packed rows, with `model` in eval mode.
+    """
     scored: list[NDArray[Any]] = []
     was_training = model.training
     model.eval()
@@ -125,9 +149,7 @@ def score_responses(
         for start in range(0, len(prompts), batch_size):
             part = responses[start : start + batch_size]
             tokens = lay_out(prompts[start : start + batch_size], part, pad_id, pack_tokens)
-            hidden_NH = model(**tokens.model_inputs()).hidden_NH
-            scores = score_hidden(hidden_NH, model.lm_head, tokens.labels_N, temperature=temperature)
-            scored += np.split(scores.logprobs_N.numpy(), np.cumsum([len(response) for response in part])[:-1])
+            scored += np.split(numbers_of(tokens).numpy(), np.cumsum([len(response) for response in part])[:-1])
     if was_training:
         model.train()
     return scored

@@ -1,4 +1,4 @@
-"""Reward models: what they share, and the pairwise one, a value head on the last token of each response."""
+"""Reward models: what they share; the pairwise one, a value head on each response's last token; and critics."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import paddle
+import paddle.nn.functional as F
 from numpy.typing import NDArray
 from paddle import nn
 
@@ -124,3 +125,23 @@ class PairwiseModel(RewardModel):
         """Scores [R] float32."""
         hidden_RH = self.hidden_states(batch, batch["positions_R"])
         return self.head(hidden_RH.astype(self.head.weight.dtype)).squeeze(-1).astype("float32")
+
+
+class TokenValueModel(PairwiseModel):
+    """V_t = w · h_t + b of the state before every response token: the critic of PPO (arXiv:1707.06347).
+
+    Backbone and head are those of a pairwise model, so either starts from the other's folder. The head is zero at
+    first, and computed in float32.
+    """
+
+    def __init__(self, backbone: Any) -> None:
+        super().__init__(backbone)
+        self.head.weight.set_value(paddle.zeros_like(self.head.weight))
+        self.head.bias.stop_gradient = False
+
+    def forward(self, **tokens: Any) -> paddle.Tensor:
+        """Values [N] float32 at the positions that predict the response tokens; takes `PackedTokens.model_inputs()`."""
+        hidden_NH = self.backbone(**tokens).hidden_NH
+        with paddle.amp.auto_cast(enable=False):
+            weight, bias = (one.astype("float32") for one in (self.head.weight, self.head.bias))
+            return F.linear(hidden_NH.astype("float32"), weight, bias).squeeze(-1)

@@ -15,7 +15,10 @@ from grrm.rl.rollout import RolledGroup
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One sample ready for the loss; arrays are indexed by response token (T)."""
+    """One sample ready for the loss; arrays are indexed by response token (T).
+
+    `values_T` and the `returns_T` that they should have been are those of the critic, if there is one.
+    """
 
     prompt_ids: list[int]
     token_ids: list[int]
@@ -24,6 +27,8 @@ class Row:
     engine_logprobs_T: NDArray[Any]
     old_logprobs_T: NDArray[Any] | None
     ref_logprobs_T: NDArray[Any] | None
+    values_T: NDArray[Any] | None = None
+    returns_T: NDArray[Any] | None = None
 
     @property
     def length(self) -> int:
@@ -40,14 +45,19 @@ def pad_right(rows: Sequence[Sequence[float] | NDArray[Any]], width: int) -> NDA
 
 
 def advantage_inputs(
-    groups: Sequence[RolledGroup], *, kl_coeff: float, gamma: float, clip_range_score: float | None
+    groups: Sequence[RolledGroup],
+    *,
+    kl_coeff: float,
+    gamma: float,
+    clip_range_score: float | None,
+    gae_lambda: float = 1.0,
 ) -> AdvantageInputs:
     """The global table of one rollout, rows in canonical order: position of the prompt, then sample number.
 
     Rows without a reward carry NaN. KL terms (policy minus reference log-probability) are included when every group has
-    both. Raises ValueError when a group has not been judged.
+    both, values when every group has them. Raises ValueError when a group has not been judged.
     """
-    rewards, index, lengths, kl = [], [], [], []
+    rewards, index, lengths, kl, values = [], [], [], [], []
     for position, rolled in enumerate(groups):
         if rolled.shaped is None:
             raise ValueError(f"group {rolled.group.group_id} reached the advantage stage without a verdict")
@@ -55,6 +65,7 @@ def advantage_inputs(
         index += [position] * len(rolled.token_ids)
         lengths += [len(tokens) for tokens in rolled.token_ids]
         kl += kl_rows(rolled) or []
+        values += rolled.values or []
     width = max(lengths)
     mask_RT = np.arange(width)[None, :] < np.asarray(lengths)[:, None]
     return AdvantageInputs(
@@ -65,6 +76,8 @@ def advantage_inputs(
         kl_coeff=kl_coeff,
         gamma=gamma,
         clip_range_score=clip_range_score,
+        values_RT=pad_right(values, width) if len(values) == len(rewards) else None,
+        gae_lambda=gae_lambda,
     )
 
 
@@ -76,8 +89,13 @@ def kl_rows(rolled: RolledGroup) -> list[NDArray[Any]] | None:
     return [policy.astype(np.float64) - ref for policy, ref in pairs]
 
 
-def training_rows(groups: Sequence[RolledGroup], advantages_RT: NDArray[Any]) -> list[list[Row]]:
-    """Rows per group, in the order of `groups`; a row without a reward keeps its place with an empty mask."""
+def training_rows(
+    groups: Sequence[RolledGroup], advantages_RT: NDArray[Any], returns_RT: NDArray[Any] | None = None
+) -> list[list[Row]]:
+    """Rows per group, in the order of `groups`; a row without a reward keeps its place with an empty mask.
+
+    `returns_RT` are the critic's targets, if there is one.
+    """
     rows: list[list[Row]] = []
     start = 0
     for rolled in groups:
@@ -93,6 +111,8 @@ def training_rows(groups: Sequence[RolledGroup], advantages_RT: NDArray[Any]) ->
                     engine_logprobs_T=rolled.engine_logprobs[i],
                     old_logprobs_T=None if rolled.policy_logprobs is None else rolled.policy_logprobs[i],
                     ref_logprobs_T=None if rolled.ref_logprobs is None else rolled.ref_logprobs[i],
+                    values_T=None if rolled.values is None else rolled.values[i],
+                    returns_T=None if returns_RT is None else returns_RT[start + i, : len(tokens)],
                 )
             )
         rows.append(members)

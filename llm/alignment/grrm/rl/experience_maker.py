@@ -8,8 +8,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from grrm.algorithms.advantages.gae import value_fit, value_targets
 from grrm.algorithms.advantages.interface import AdvantageRule, FloatArray
-from grrm.algorithms.advantages.moments import RunningMoments, batch_advantages
+from grrm.algorithms.advantages.moments import RunningMoments, batch_advantages, normalized_rewards
 from grrm.config import RLConfig
 from grrm.config.batch_plan import BatchPlan
 from grrm.data.dataset import PromptItem
@@ -20,9 +21,9 @@ from grrm.parallel.data_ranks import DataRanks, assign_groups
 from grrm.rewards.client import RewardServerError
 from grrm.rewards.failure_policy import FailureBudget, RewardFailure, count_statuses
 from grrm.rewards.group_filter import informative_groups
-from grrm.rl.experience import Row, advantage_inputs, pad_right, training_rows
-from grrm.rl.losses.aggregation import Denominators, count_denominators
-from grrm.rl.micro_batches import micro_batches_of, pack_tokens
+from grrm.rl.experience import Row, advantage_inputs, training_rows
+from grrm.rl.losses.aggregation import Denominators
+from grrm.rl.micro_batches import micro_batches_of, pack_tokens, row_denominators
 from grrm.rl.reward_stage import FirstScores, Rewarder
 from grrm.rl.reward_stream import RewardStream
 from grrm.rl.rollout import RolledGroup, RolloutWorker, check_complete
@@ -39,7 +40,8 @@ class Experience:
     ranks that make the micro-batch losses of update u add up to the loss of the whole mini-batch. `groups` and
     `advantages_RT` cover the global batch, equal on every rank. `seconds` holds the time per phase on this rank:
     "judge_waiting" is idle time until every rank has its verdicts, "judge_overlapped" judging time in parallel with
-    the other phases. `generated` has all groups generated for it, including those that dynamic sampling rejected.
+    the other phases. `generated` has all groups generated for it, including those that dynamic sampling rejected;
+    `value_fit` says how well a critic predicted the rewards.
     """
 
     micro_batches: list[list[list[Row]]]
@@ -49,6 +51,7 @@ class Experience:
     seconds: dict[str, float]
     generations: int
     generated: list[RolledGroup] = field(default_factory=list)
+    value_fit: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -89,11 +92,14 @@ class ExperienceMaker:
             kl_coeff=self.config.kl_coeff,
             gamma=self.config.gamma,
             clip_range_score=self.config.clip_range_score,
+            gae_lambda=self.config.gae_lambda,
         )
-        advantages_RT = batch_advantages(inputs, self.advantage_rule, self.moments, self.normalize_advantage)
-        micro_batches, denominators = self._schedule(groups, training_rows(groups, advantages_RT))
+        inputs = normalized_rewards(inputs, self.moments)
+        advantages_RT = batch_advantages(inputs, self.advantage_rule, self.normalize_advantage)
+        rows = training_rows(groups, advantages_RT, value_targets(inputs))
+        n_batches, fit = self.generation - first, value_fit(inputs)
         return Experience(
-            micro_batches, denominators, groups, advantages_RT, self._seconds, self.generation - first, self.generated
+            *self._schedule(groups, rows), groups, advantages_RT, self._seconds, n_batches, self.generated, fit
         )
 
     def start_next(self) -> None:
@@ -280,14 +286,9 @@ class ExperienceMaker:
             mine.sort(key=lambda i: work[i])
             share = [row for i in mine for row in rows[start + i]]
             updates.append(micro_batches_of(share, self.plan, pack_tokens(self.config)))
-            denominators.append(self._denominators([row for i in members for row in rows[i]]))
+            denominators.append(row_denominators([row for i in members for row in rows[i]], self.config.max_dec_len))
         repeats = self.plan.updates_per_rollout // len(updates)
         return updates * repeats, denominators * repeats
-
-    def _denominators(self, rows: Sequence[Row]) -> Denominators:
-        width, longest = max(len(row.token_ids) for row in rows), self.config.max_dec_len
-        masks, advantages = [row.mask_T for row in rows], [row.advantages_T for row in rows]
-        return count_denominators(pad_right(masks, width), pad_right(advantages, width), width=longest)
 
     def _timed(self, phase: str, work: Callable[[], Result]) -> Result:
         started = time.perf_counter()

@@ -50,6 +50,7 @@ class StepMetrics:
     def _clear(self) -> None:
         self._shares: list[Mapping[str, float]] = []
         self._gaps: list[Gap] = []
+        self._n_micro_batches = 0
 
     def set(self, metrics: dict[str, float]) -> None:
         """Replace the rollout's metrics."""
@@ -57,13 +58,18 @@ class StepMetrics:
 
     def add(self, metrics: Mapping[str, Any], gap: Gap) -> None:
         """Add one micro-batch's loss metrics and its `logprob_gap`."""
-        self._shares.append({name: float(value) for name, value in metrics.items()})
+        self.share(metrics)
         self._gaps.append(gap)
+        self._n_micro_batches += 1
+
+    def share(self, metrics: Mapping[str, Any]) -> None:
+        """Add further metrics of the micro-batch that is added next."""
+        self._shares.append({name: float(value) for name, value in metrics.items()})
 
     def collect(self) -> dict[str, float]:
         """Everything added since the last call, over all ranks. A collective: every rank must call it."""
         parts = self.ranks.gather((merge_metrics(self._shares), self._gaps))
-        updates = max(len(self._shares) / self.micro_batches_per_update, 1.0)
+        updates = max(self._n_micro_batches / self.micro_batches_per_update, 1.0)
         self._clear()
         merged = merge_metrics([part[0] for part in parts])
         total, largest, n_tokens = merge_gaps([gap for part in parts for gap in part[1]])
@@ -115,6 +121,7 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
         **_judge_cost(generated),
         **{f"seconds_{phase}": seconds for phase, seconds in experience.seconds.items()},
         **_hidden_share(experience.seconds),
+        **experience.value_fit,
     }
 
 

@@ -1,4 +1,4 @@
-"""Splitting a rank's share of an optimizer step into micro-batches, by rows or by tokens."""
+"""Splitting a rank's share of an optimizer step into micro-batches, by rows or by tokens, and counting the step."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ from collections.abc import Sequence
 from grrm.config.batch_plan import BatchPlan
 from grrm.config.keys.rollout import RolloutConfig
 from grrm.models.packing import laid_out_tokens
-from grrm.rl.experience import Row
+from grrm.rl.experience import Row, pad_right
+from grrm.rl.losses.aggregation import Denominators, count_denominators
 
 
 def pack_tokens(config: RolloutConfig) -> int:
     """The longest packed row the argument file allows: `max_length`, or 0 with `share_prompt` off."""
     return config.max_length if config.share_prompt else 0
+
+
+def row_denominators(rows: Sequence[Row], longest: int) -> Denominators:
+    """What `rows`, of one optimizer step on all ranks, hold; responses have at most `longest` tokens."""
+    width = max(len(row.token_ids) for row in rows)
+    masks, advantages = [row.mask_T for row in rows], [row.advantages_T for row in rows]
+    return count_denominators(pad_right(masks, width), pad_right(advantages, width), width=longest)
 
 
 def micro_batches_of(share: Sequence[Row], plan: BatchPlan, pack: int) -> list[list[Row]]:

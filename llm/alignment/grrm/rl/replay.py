@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from grrm.algorithms.advantages import ADVANTAGE_RULES, RunningMoments, batch_advantages
+from grrm.algorithms.advantages import ADVANTAGE_RULES, RunningMoments, batch_advantages, normalized_rewards
 from grrm.config import RLConfig
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
@@ -108,14 +108,14 @@ def _replayed(
     groups = [_rolled(record, position) for position, record in enumerate(records)]
     _reward(groups, records, config)
     inputs = advantage_inputs(
-        groups, kl_coeff=config.kl_coeff, gamma=config.gamma, clip_range_score=config.clip_range_score
+        groups,
+        kl_coeff=config.kl_coeff,
+        gamma=config.gamma,
+        clip_range_score=config.clip_range_score,
+        gae_lambda=config.gae_lambda,
     )
-    advantages_RT = batch_advantages(
-        inputs,
-        ADVANTAGE_RULES[config.advantage_rule],
-        moments if config.normalize_reward else None,
-        config.normalize_advantage,
-    )
+    inputs = normalized_rewards(inputs, moments if config.normalize_reward else None)
+    advantages_RT = batch_advantages(inputs, ADVANTAGE_RULES[config.advantage_rule], config.normalize_advantage)
     found = ReplayedStep(step, len(groups))
     for record, rolled, advantages_G in zip(records, groups, row_advantages(groups, advantages_RT), strict=True):
         assert rolled.shaped is not None  # by _reward

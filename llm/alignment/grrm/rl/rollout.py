@@ -21,10 +21,10 @@ class RolledGroup:
 
     `position` is the prompt's place in the global batch, `label` what its row has in `tgt`. Per sample i:
     `token_ids[i]` with the log-probs `engine_logprobs[i]` from the engine; `policy_logprobs[i]` and `ref_logprobs[i]`
-    under the trainer's policy and the reference, if the algorithm needs them. The reward stage fills `verdict`,
-    `shaped` and `measures`: values per sample (None if undefined) whose means are logged. `weight_versions` are the
-    versions of the weights that generated the samples, if the engine reports them. `judge_s` is the group's even share
-    of the seconds of the call that judged it.
+    under the trainer's policy and the reference, and the critic's `values[i]`, if the algorithm needs them. The reward
+    stage fills `verdict`, `shaped` and `measures`: values per sample (None if undefined) whose means are logged.
+    `weight_versions` are the versions of the weights that generated the samples, if the engine reports them. `judge_s`
+    is the group's even share of the seconds of the call that judged it.
     """
 
     position: int
@@ -36,6 +36,7 @@ class RolledGroup:
     finish_reasons: list[str]
     policy_logprobs: list[NDArray[Any]] | None = None
     ref_logprobs: list[NDArray[Any]] | None = None
+    values: list[NDArray[Any]] | None = None
     verdict: Verdict | None = None
     shaped: ShapedRewards | None = None
     measures: Mapping[str, Sequence[float | None]] = field(default_factory=dict)

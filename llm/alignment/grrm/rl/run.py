@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +32,14 @@ from grrm.parallel.gloo import support_gloo
 from grrm.parallel.lifeline import watch_peers
 from grrm.rewards.failure_policy import FailureBudget, FailurePolicy
 from grrm.rewards.rule_rewards import rule_of_row
+from grrm.rl.critic.actor_trainer import ActorTrainer
+from grrm.rl.critic.building import build_critic
 from grrm.rl.experience_maker import ExperienceMaker
 from grrm.rl.held_out import Decoding, HeldOut, StopWhenNoBetter
 from grrm.rl.micro_batches import pack_tokens
 from grrm.rl.reward_sources import await_judges, await_reward_server, build_rewarder, check_routed, judges_by_phase
 from grrm.rl.reward_stage import FirstScores, reads_responses, shaping_config
-from grrm.rl.rollout import RolloutWorker
+from grrm.rl.rollout import RolledGroup, RolloutWorker
 from grrm.rl.rollout_ahead import read_drawn
 from grrm.rl.token_scorer import TokenScorer
 from grrm.rl.trainer import GroupPolicyTrainer
@@ -101,6 +105,11 @@ def train(config: RLConfig) -> None:
         model.recompute_enable()
     model = with_adapters(model, config, weights_dtype(args), config.seed)
     maker = build_maker(config, args, ranks, plan, tokenizer, prompts, model)
+    critic = build_critic(config, args, plan, ranks, tokenizer, checkpoint)
+    trainer_of: Any = GroupPolicyTrainer
+    if critic is not None:
+        maker.score_tokens = in_turn(maker.score_tokens, critic.score)
+        trainer_of = partial(ActorTrainer, critic=critic)
     if checkpoint:
         maker.restore(state, read_drawn(checkpoint) if config.rollout_ahead else {})
     repeats = repeated_prompts(plan, len(prompts))
@@ -109,7 +118,7 @@ def train(config: RLConfig) -> None:
     record = RunRecord.open(config, args.process_index == 0, plan.optimizer_steps, first_step=state["step"] + 1)
     if repeats:
         record.say(repeats)
-    trainer = GroupPolicyTrainer(
+    trainer = trainer_of(
         model=model,
         args=args,
         config=config,
@@ -127,7 +136,19 @@ def train(config: RLConfig) -> None:
     train_or_load(trainer, checkpoint, is_finished=is_finished)
     record.close()
     save_final(trainer, args.output_dir)
+    if critic is not None:
+        critic.save_trained(Path(args.output_dir))
     peers.leave()
+
+
+def in_turn(*works: Callable[[Sequence[RolledGroup]], None]) -> Callable[[Sequence[RolledGroup]], None]:
+    """All of `works`, one after the other."""
+
+    def all_of_them(groups: Sequence[RolledGroup]) -> None:
+        for work in works:
+            work(groups)
+
+    return all_of_them
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:

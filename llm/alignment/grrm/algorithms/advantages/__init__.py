@@ -9,11 +9,24 @@ Importing a rule registers it in `ADVANTAGE_RULES`: one line here for each file.
 # ruff: noqa: F401
 
 from grrm.algorithms.advantages.dr_grpo import dr_grpo
+from grrm.algorithms.advantages.gae import gae
 from grrm.algorithms.advantages.grpo import grpo, grpo_no_std
 from grrm.algorithms.advantages.interface import ADVANTAGE_RULES, AdvantageInputs
-from grrm.algorithms.advantages.moments import RunningMoments, batch_advantages, normalize_advantages
+from grrm.algorithms.advantages.moments import (
+    RunningMoments,
+    batch_advantages,
+    normalize_advantages,
+    normalized_rewards,
+)
 from grrm.algorithms.advantages.reinforce_plus_plus import reinforce_plus_plus
 from grrm.algorithms.advantages.reinforce_plus_plus_baseline import reinforce_plus_plus_baseline
 from grrm.algorithms.advantages.rloo import rloo
 
-__all__ = ["ADVANTAGE_RULES", "AdvantageInputs", "RunningMoments", "batch_advantages", "normalize_advantages"]
+__all__ = [
+    "ADVANTAGE_RULES",
+    "AdvantageInputs",
+    "RunningMoments",
+    "batch_advantages",
+    "normalize_advantages",
+    "normalized_rewards",
+]

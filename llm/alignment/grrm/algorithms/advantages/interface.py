@@ -26,9 +26,12 @@ class AdvantageInputs:
         What stands on padding is not read.
     kl_coeff: every token's reward is lowered by ``kl_coeff * kl``; 0 leaves the KL out of the reward.
     gamma: discount per token; only rules with the trait `per_token` accept another value than 1.
+    values_RT: the critic's value of the state before each token, or None without a critic.
+    gae_lambda: how far rewards reach back beyond the values, from 0 to 1; only gae reads it.
     clip_range_score: rewards are clipped to plus or minus this before anything else; None leaves them alone.
 
-    Raises ValueError if shapes disagree, a reward is infinite, or ``kl_coeff`` is set without a finite KL.
+    Raises ValueError if shapes disagree, a reward is infinite, a value is not finite, or ``kl_coeff`` is set without a
+    finite KL.
     """
 
     rewards_R: npt.NDArray[Any]
@@ -38,6 +41,8 @@ class AdvantageInputs:
     kl_coeff: float = 0.0
     gamma: float = 1.0
     clip_range_score: float | None = None
+    values_RT: npt.NDArray[Any] | None = None
+    gae_lambda: float = 1.0
 
     def __post_init__(self) -> None:
         n_rows = len(self.rewards_R)
@@ -48,16 +53,21 @@ class AdvantageInputs:
         if np.isinf(self.rewards_R).any():
             raise ValueError("rewards_R holds an infinite reward; an unscored row is marked with NaN")
         self._check_kl()
+        if self.values_RT is not None:
+            self._check_tokens("values_RT", self.values_RT)
 
     def _check_kl(self) -> None:
         if self.kl_coeff == 0:
             return
         if self.kl_RT is None:
             raise ValueError(f"kl_coeff is {self.kl_coeff} but kl_RT is missing")
-        if np.shape(self.kl_RT) != np.shape(self.mask_RT):
-            raise ValueError(f"kl_RT has shape {np.shape(self.kl_RT)}, mask_RT {np.shape(self.mask_RT)}")
-        if not np.isfinite(np.asarray(self.kl_RT)[self.valid_RT]).all():
-            raise ValueError("kl_RT is not finite on a token of a scored response")
+        self._check_tokens("kl_RT", self.kl_RT)
+
+    def _check_tokens(self, name: str, numbers_RT: npt.NDArray[Any]) -> None:
+        if np.shape(numbers_RT) != np.shape(self.mask_RT):
+            raise ValueError(f"{name} has shape {np.shape(numbers_RT)}, mask_RT {np.shape(self.mask_RT)}")
+        if not np.isfinite(np.asarray(numbers_RT)[self.valid_RT]).all():
+            raise ValueError(f"{name} is not finite on a token of a scored response")
 
     @property
     def scores_R(self) -> FloatArray:

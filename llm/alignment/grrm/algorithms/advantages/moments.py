@@ -125,17 +125,16 @@ class RunningMoments:
         self.mean, self.var, self.count = float(state["mean"]), float(state["var"]), int(state["count"])
 
 
-def batch_advantages(
-    inputs: AdvantageInputs, rule: AdvantageRule, moments: RunningMoments | None, normalize: bool
-) -> FloatArray:
-    """The `rule`'s advantages [R, T] between PaddleNLP's optional normalisations.
+def normalized_rewards(inputs: AdvantageInputs, moments: RunningMoments | None) -> AdvantageInputs:
+    """`inputs` with rewards normalised by the `moments` of all rewards of the run, which take in these first."""
+    if moments is None:
+        return inputs
+    moments.update(inputs.rewards_R)
+    return replace(inputs, rewards_R=moments.normalize(inputs.rewards_R))
 
-    Rewards are normalised by the `moments` of all rewards of the run, which take in these first; with `normalize`
-    advantages are normalised over the batch.
-    """
-    if moments is not None:
-        moments.update(inputs.rewards_R)
-        inputs = replace(inputs, rewards_R=moments.normalize(inputs.rewards_R))
+
+def batch_advantages(inputs: AdvantageInputs, rule: AdvantageRule, normalize: bool) -> FloatArray:
+    """The `rule`'s advantages [R, T]; with `normalize` they are normalised over the batch."""
     advantages_RT = rule(inputs)
     return normalize_advantages(advantages_RT, inputs.valid_RT) if normalize else advantages_RT
 

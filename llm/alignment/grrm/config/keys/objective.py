@@ -12,7 +12,7 @@ from grrm.config.key import Section, key, refused
 
 KlType = Literal["k1", "abs", "k2", "k3", "k1+", "abs+", "k3+", "kl", "mse", "low_var_kl", "low_var_kl+"]
 
-_CRITIC = refused("there is no critic; remove the key, or use rl_algorithm grpo or reinforce_plus_plus")
+Schedule = Literal["linear", "cosine", "constant", "constant_with_warmup", "polynomial"]
 
 
 class PolicyLossConfig(Section):
@@ -64,9 +64,7 @@ class ObjectiveConfig(PolicyLossConfig):
 
     title: ClassVar[str] = "Objective"
 
-    rl_algorithm: str = key(
-        "grpo", "selects an advantage rule, a policy loss and their defaults", choices=(*ALGORITHMS, "ppo")
-    )
+    rl_algorithm: str = key("grpo", "selects an advantage rule, a policy loss and their defaults", choices=ALGORITHMS)
     advantage_rule: str = key(
         None,
         "how advantages are computed from rewards, see the table of rules",
@@ -84,7 +82,9 @@ class ObjectiveConfig(PolicyLossConfig):
         means="false",
     )
     normalize_advantage: bool = key(
-        None, "normalise advantages over the batch; for rules that do not compare with the group", means="false"
+        None,
+        "normalise advantages over the batch; for rules that do not compare with the group",
+        means="true with a critic, else false",
     )
     gamma: float = key(1.0, "discount per token; for rules with returns per token", gt=0, le=1)
     use_kl_in_reward: bool = key(
@@ -131,15 +131,34 @@ class CriticConfig(Section):
 
     title: ClassVar[str] = "Critic"
 
-    critic_model_name_or_path: str | None = key(None, "the critic's model", by=_CRITIC)
-    critic_tokenizer_alpha: float | None = key(None, "factor of its tokenizer", by=_CRITIC)
-    critic_learning_rate: float | None = key(None, "its learning rate", by=_CRITIC)
-    critic_weight_decay: float | None = key(None, "its weight decay", by=_CRITIC)
-    critic_lr_scheduler_type: str | None = key(None, "its schedule", by=_CRITIC)
-    critic_warmup_ratio: float | None = key(None, "its warm-up", by=_CRITIC)
-    critic_recompute: bool | None = key(None, "recompute its layers", by=refused(_CRITIC.note, False))
-    critic_recompute_granularity: str = key("full", "what of them", by=_CRITIC)
-    critic_min_learning_rate: float | None = key(None, "final value of its schedule", by=_CRITIC)
-    critic_decay_steps: int | None = key(None, "steps until then", by=_CRITIC)
-    clip_range_value: float = key(5.0, "clip of the value loss", by=_CRITIC)
-    use_tgt_len_value: bool = key(False, "give it the length of the reference", by=_CRITIC)
+    critic_model_name_or_path: str | None = key(
+        None,
+        "the critic's backbone, with its value head if the folder has one (a critic or a pairwise reward model)",
+        means="actor_model_name_or_path",
+        names="model",
+    )
+    critic_tokenizer_alpha: float | None = key(
+        None, "factor of its tokenizer", by=refused("the critic reads the policy's tokens; remove the key")
+    )
+    critic_learning_rate: float = key(None, "its learning rate", means="learning_rate", ge=0, le=10)
+    critic_weight_decay: float = key(None, "its weight decay", means="weight_decay")
+    critic_lr_scheduler_type: Schedule = key(None, "its learning rate schedule", means="lr_scheduler_type")
+    critic_warmup_ratio: float = key(None, "share of the steps used for its warm-up", means="warmup_ratio", ge=0, le=1)
+    critic_warmup: int = key(0, "first steps in which only the critic is trained", unit="steps", ge=0, le=10**9)
+    critic_recompute: bool = key(None, "recompute its layers in the backward pass", means="recompute")
+    critic_recompute_granularity: Literal["full", "full_attn", "core_attn"] = key("full", "what of them is recomputed")
+    critic_min_learning_rate: float | None = key(None, "final learning rate of its cosine schedule", means="0")
+    critic_decay_steps: int | None = key(
+        None, "steps until then", by=refused("schedules span the whole run; remove the key")
+    )
+    gae_lambda: float = key(
+        0.95, "how far rewards reach back beyond the critic's values: 0 one step, 1 the whole response", ge=0, le=1
+    )
+    clip_range_value: float = key(
+        5.0, "values are clipped to plus and minus this around those of the rollout", gt=0, le=10**6
+    )
+    use_tgt_len_value: bool = key(
+        False,
+        "give it the length of the reference",
+        by=refused("a value follows from prompt and response alone; remove the key"),
+    )

@@ -187,7 +187,15 @@ class BatchConfig(Section):
         le=10**6,
         also=(-1,),
     )
-    per_device_value_batch_size: int = key(-1, "rows per batch of the critic", by=switch("there is no critic"))
+    per_device_value_batch_size: int = key(
+        -1,
+        "rows per forward pass for the critic's values",
+        means="-1: per_device_train_batch_size",
+        unit="rows",
+        ge=1,
+        le=10**6,
+        also=(-1,),
+    )
     per_device_prompt_batch_size: int = key(
         16, "prompts per step", by=switch("global_batch_size sets the prompts per rollout", off=())
     )

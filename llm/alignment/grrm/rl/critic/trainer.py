@@ -1,0 +1,166 @@
+"""Trains the critic on PaddleNLP's Trainer, one micro-batch and one optimizer step at a time beside the policy."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import paddle
+from paddle.distributed.fleet.utils.hybrid_parallel_util import fused_allreduce_gradients
+
+from grrm.config import RLConfig
+from grrm.config.batch_plan import BatchPlan
+from grrm.errors import UserError
+from grrm.models.packing import PackedTokens, lay_out
+from grrm.models.reward_models import save_reward_model
+from grrm.models.token_scores import numbers_of_responses
+from grrm.paddlenlp_api.training import Trainer, TrainingArguments
+from grrm.parallel.data_ranks import DataRanks
+from grrm.rl.critic.value_loss import ValueInputs, value_loss
+from grrm.rl.experience import Row, pad_right
+from grrm.rl.losses import Denominators
+from grrm.rl.micro_batches import pack_tokens
+from grrm.rl.rollout import RolledGroup
+from grrm.training.callbacks import DecaysToFloor, StopsAtDivergence
+from grrm.training.checkpoints import claim_output_dir, save_final
+
+FOLDER = "critic"  # in a checkpoint, and in output_dir
+
+
+class CriticTrainer(StopsAtDivergence, DecaysToFloor, Trainer):
+    """The critic with an optimizer, a schedule and checkpoints of its own; `args` are those of `critic_arguments`.
+
+    The policy's trainer drives it: `open` once, then `accumulate` for every micro-batch and `step` for every update.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: Any,
+        args: TrainingArguments,
+        config: RLConfig,
+        plan: BatchPlan,
+        ranks: DataRanks,
+        tokenizer: Any,
+    ) -> None:
+        super().__init__(model=model, args=args, tokenizer=tokenizer)
+        self.config, self.plan, self.ranks = config, plan, ranks
+        self.min_learning_rate = config.critic_min_learning_rate
+        self.pad_id, self.pack_tokens = tokenizer.pad_token_id, pack_tokens(config)
+        self.is_in_train = True
+        self._shares: list[dict[str, float]] = []
+
+    def open(self, max_steps: int, checkpoint: Path | None) -> None:
+        """Set up optimizer and schedule for a run of `max_steps`, and go on at the run's `checkpoint`, if there is one.
+
+        As `Trainer.train` begins. Raises UserError for a checkpoint without a critic.
+        """
+        folder = None if checkpoint is None else str(critic_folder(checkpoint))
+        self.create_optimizer_and_scheduler(max_steps)
+        self._load_from_checkpoint(folder)
+        self.model_wrapped: Any = self._wrap_model(self.model)
+        self._load_optimizer_and_scheduler(folder)
+
+    def score(self, groups: Sequence[RolledGroup]) -> None:
+        """Fill in the `values` of groups: a number for the state before every token of every response."""
+        prompts = [rolled.prompt_ids for rolled in groups for _ in rolled.token_ids]
+        responses = [tokens for rolled in groups for tokens in rolled.token_ids]
+        rows = self.config.per_device_value_batch_size
+        with self.autocast_smart_context_manager():
+            scored = iter(
+                numbers_of_responses(
+                    self.model,
+                    self._values,
+                    prompts,
+                    responses,
+                    pad_id=self.pad_id,
+                    batch_size=rows,
+                    pack_tokens=self.pack_tokens,
+                )
+            )
+        for rolled in groups:
+            rolled.values = [next(scored) for _ in rolled.token_ids]
+
+    def _values(self, tokens: PackedTokens) -> paddle.Tensor:
+        values_N: paddle.Tensor = self.model(**tokens.model_inputs())
+        return values_N
+
+    def accumulate(self, rows: Sequence[Row], denominators: Denominators) -> dict[str, float]:
+        """Add the gradient of a micro-batch; returns its share of the step's metrics. Nothing for no rows."""
+        if not rows:
+            return {}
+        unsynchronised = getattr(self.model_wrapped, "no_sync", contextlib.nullcontext)
+        with unsynchronised():
+            self.training_step(self.model_wrapped, {"rows": rows, "denominators": denominators})
+        return self._shares[-1]
+
+    def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """The rows as they are."""
+        return inputs
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> Any:
+        """This micro-batch's part of the mini-batch loss, scaled as that of the policy is."""
+        rows, denominators = inputs["rows"], inputs["denominators"]
+        tokens = lay_out(
+            [row.prompt_ids for row in rows], [row.token_ids for row in rows], self.pad_id, self.pack_tokens
+        )
+        width = tokens.scatter_RT.shape[1]
+        old_RT, returns_RT, mask_RT = (
+            paddle.to_tensor(pad_right(numbers, width).astype("float32"))
+            for numbers in (
+                [row.values_T for row in rows],
+                [row.returns_T for row in rows],
+                [row.mask_T for row in rows],
+            )
+        )
+        values_RT = tokens.to_rows(model(**tokens.model_inputs()))
+        output = value_loss(
+            ValueInputs(values_RT, old_RT, returns_RT, mask_RT), self.config.clip_range_value, denominators
+        )
+        self._shares.append({name: float(value) for name, value in output.metrics.items()})
+        loss = output.loss * (self.plan.micro_batches_per_update * self.ranks.size)
+        return (loss, None) if return_outputs else loss
+
+    def step(self, number: int) -> None:
+        """Optimizer step `number` with the gradients accumulated since the last one, joined over the ranks.
+
+        Raises UserError for a loss that is not finite.
+        """
+        shares, self._shares = self._shares, []
+        self.refuse_divergence("value loss", sum(share["value_loss"] for share in shares), number)
+        if self.args.offload_optim:
+            self._reload_optimizer()
+        if isinstance(self.model_wrapped, paddle.DataParallel):
+            fused_allreduce_gradients(list(self.model_wrapped.parameters()), None)
+        self.optimizer.step()
+        if self.args.offload_optim:
+            self._offload_optimizer()
+        self.lr_scheduler.step()
+        self.optimizer.clear_grad(set_to_zero=not self.args.release_grads)
+
+    def save(self, checkpoint: Path, step: int) -> None:
+        """Add model, optimizer and schedule to the policy's checkpoint of `step`. A collective."""
+        self.args.output_dir, self.state.global_step = str(checkpoint / FOLDER), step
+        self._save_checkpoint(self.model_wrapped)
+
+    def save_trained(self, output_dir: Path) -> None:
+        """Leave the critic in the run's `output_dir`, as a pairwise reward model is left. A collective."""
+        folder = output_dir / FOLDER
+        claim_output_dir(folder)
+        save_final(self, folder, save_reward_model)
+
+    def _rotate_checkpoints(self, *args: Any, **kwargs: Any) -> None:
+        """A critic's checkpoint goes with the policy's."""
+
+
+def critic_folder(checkpoint: Path) -> Path:
+    """Where `CriticTrainer.save` put the critic in `checkpoint`. Raises UserError where there is none."""
+    folders = list((checkpoint / FOLDER).glob("checkpoint-*"))
+    if len(folders) != 1:
+        raise UserError(
+            f"checkpoint '{checkpoint}' has no critic: set overwrite_output_dir to start over, or give the checkpoint "
+            "as actor_model_name_or_path to start from its weights"
+        )
+    return folders[0]
