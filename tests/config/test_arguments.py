@@ -183,8 +183,13 @@ def test_a_value_of_the_wrong_type_or_range_is_one_sentence(run, changes, messag
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rl_algorithm": "ppo"}, "rl_algorithm ppo is not supported because there is no critic; use grpo"),
-        ({"critic_learning_rate": 1e-6}, "critic_learning_rate: 1e-06 is not supported: there is no critic"),
+        ({"critic_learning_rate": 1e-6}, "critic_learning_rate has no effect with advantage_rule grpo, which has no"),
+        ({"critic_recompute": True}, "critic_recompute has no effect with advantage_rule grpo"),
+        ({"gae_lambda": 0.9}, "gae_lambda has no effect with advantage_rule grpo"),
+        ({"rl_algorithm": "ppo", "critic_decay_steps": 5}, "schedules span the whole run; remove the key"),
+        ({"rl_algorithm": "ppo", "critic_tokenizer_alpha": 2.0}, "the critic reads the policy's tokens; remove the"),
+        ({"rl_algorithm": "ppo", "use_tgt_len_value": True}, "a value follows from prompt and response alone"),
+        ({"rl_algorithm": "ppo", "critic_min_learning_rate": 1e-9}, "critic_min_learning_rate is not supported with"),
         ({"pipeline_parallel_degree": 2}, "pipeline_parallel_degree: 2 is not supported"),
         ({"no_cuda": True}, "set device: cpu"),
         ({"rollout_backend": "fastdeploy", "min_dec_len": 0}, "rollout_backend fastdeploy needs rollout_servers; give"),
@@ -296,13 +301,12 @@ def test_rollouts_that_differ_from_the_policy_are_corrected_unless_the_file_says
 
 def test_performance_switches_without_effect_are_reported_once(run):
     switches = {"use_flash_attention": True, "use_fused_rope": True, "use_fused_linear": True}
-    config = run({**switches, "per_device_value_batch_size": 8}).config
+    config = run(switches).config
     on_cpu, on_gpu = (
         switches_without_effect(config.model_copy(update={"device": device})) or "" for device in ("cpu", "gpu")
     )
     for notice in (on_cpu, on_gpu):
         assert "use_fused_linear (Qwen2's and Llama's layers have none)" in notice
-        assert "per_device_value_batch_size (there is no critic)" in notice
     assert "use_flash_attention (attention runs in kernels for CPUs, which keep none either)" in on_cpu
     assert "use_fused_rope (rotation runs in kernels for CPUs)" in on_cpu
     assert "use_flash_attention" not in on_gpu

@@ -15,6 +15,9 @@ from grrm.config.plan import Machine, show_plan
 from grrm.errors import UserError
 
 KL_NOTICE = "kl_coeff has no effect with advantage_rule grpo"
+VALUE_NOTICE = "per_device_value_batch_size has no effect with advantage_rule"
+RULE_NOTICE = "reward_server is not asked, because use_rule_reward scores the responses"
+NOTICES = {"grpo": (KL_NOTICE, VALUE_NOTICE), "reinforce_plus_plus": (VALUE_NOTICE,), "ppo": (RULE_NOTICE,)}
 
 
 @pytest.mark.parametrize("copies", [1, 4])
@@ -23,7 +26,7 @@ def test_files_are_read_unedited_for_any_multiple_of_their_tensor_ranks(name: st
     path, n_tensor = write_paddlenlp_file(name, tmp_path), FILES[name]["tensor_parallel_degree"]
     prepared = prepare(RLConfig, path, launch=Launch("gpu", n_tensor * copies), check_machine=False)
     config, plan = prepared.config, prepared.plan
-    assert (plan.data_ranks, plan.updates_per_rollout) == (copies, 4 if "32b" in name else 1)
+    assert (plan.data_ranks, plan.updates_per_rollout) == (copies, 4 if "32b" in name or "ppo" in name else 1)
     assert (config.tensor_parallel_degree, config.sequence_parallel, config.unified_checkpoint) == (
         n_tensor,
         True,
@@ -33,7 +36,16 @@ def test_files_are_read_unedited_for_any_multiple_of_their_tensor_ranks(name: st
     assert config.amp_custom_black_list[-2:] == ["sin", "cos"]
     assert config.reward_model_name_or_path is None
     assert config.kl_coeff == (0.001 if "plus" in name else 0.0)
-    assert [notice.startswith(KL_NOTICE) for notice in config.notices] == ([] if "plus" in name else [True])
+    said = sorted(NOTICES[config.rl_algorithm])
+    assert all(notice.startswith(begin) for notice, begin in zip(sorted(config.notices), said, strict=True))
+
+
+def test_the_keys_of_the_critic_take_effect(tmp_path: Path) -> None:
+    config = prepare(RLConfig, write_paddlenlp_file("ppo_argument", tmp_path), check_machine=False).config
+    assert (config.learning_rate, config.critic_learning_rate, config.critic_weight_decay) == (1e-6, 1e-5, 0.01)
+    assert (config.clip_range_value, config.per_device_value_batch_size, config.rollout_n) == (0.5, 2, 1)
+    assert (config.min_learning_rate, config.critic_min_learning_rate) == (None, None)  # constant, so its own floor
+    assert (config.use_kl_in_reward, config.kl_loss_coeff, config.normalize_advantage) == (True, 0.001, False)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -83,7 +95,7 @@ def test_values_are_taken_as_paddlenlp_takes_them(
 ) -> None:
     config = prepared_with(tmp_path, **changes)
     assert getattr(config, key) == value
-    assert [one for one in config.notices if not one.startswith(KL_NOTICE)] == (
+    assert [one for one in config.notices if not one.startswith(NOTICES["grpo"])] == (
         [] if notice is None else [one for one in config.notices if one.startswith(notice)]
     )
 

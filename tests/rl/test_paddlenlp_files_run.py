@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow
 # Model, data, output, server and device, which the test adds, and these: lengths and batch sizes.
 LENGTHS = {"max_prompt_len": "96", "max_dec_len": "12", "min_dec_len": "1", "max_length": "108", "max_steps": "2"}
 SIZES = {"global_batch_size": "4", "global_mini_batch_size": "2", "rollout_n": "4"}
+WITH_SERVER = {"use_rule_reward": "false", "use_rm_server": "true"}  # the file's rule needs questions with answers
 ROWS = ("per_device_logprob_batch_size", "per_device_train_batch_size", "per_device_eval_batch_size")
 
 
@@ -39,6 +40,7 @@ def test_file_runs_with_its_tensor_and_sequence_parallelism(name: str, world: Ti
             **LENGTHS,
             **SIZES,
             **dict.fromkeys(ROWS, "4"),
+            **(WITH_SERVER | {"critic_model_name_or_path": str(policy)} if name == "ppo_argument" else {}),
         }
         overrides = [text for key, value in changes.items() for text in (f"--{key}", value)]
         command = [str(SCRIPTS / "run_rl.py"), str(write_paddlenlp_file(name, tmp_path)), *overrides]

@@ -6,6 +6,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
+from grrm.algorithms.advantages import ADVANTAGE_RULES
 from grrm.config.batch_plan import BatchPlan, batch_plan, nearest_values
 from grrm.config.dpo_config import DPOConfig
 from grrm.config.evaluation_checks import check_evaluation
@@ -105,6 +106,7 @@ def check_rl(config: RLConfig, given: Set[str], problems: Problems) -> None:
     check_reward_source(config, given, problems)
     check_rule_reward(config, given, problems)
     _check_schedule(config, problems)
+    check_critic(config, problems)
     _check_intervals(config, problems)
     check_evaluation(config, given, problems)
 
@@ -120,19 +122,16 @@ def _check_lengths(config: RLConfig, problems: Problems) -> None:
         problems.add(f"min_dec_len {config.min_dec_len} is above max_dec_len {config.max_dec_len}; lower it.")
 
 
-def _check_schedule(config: RLConfig, problems: Problems) -> None:
-    floor = config.min_learning_rate
+def _check_schedule(config: RLConfig, problems: Problems, whose: str = "") -> None:
+    """Of the policy, or of the critic, whose keys begin with `whose`."""
+    keys = [f"{whose}{key}" for key in ("min_learning_rate", "lr_scheduler_type", "learning_rate")]
+    floor, schedule, rate = (getattr(config, key) for key in keys)
     if floor is None:
         return
-    if config.lr_scheduler_type != "cosine":
-        problems.add(
-            f"min_learning_rate is not supported with lr_scheduler_type {config.lr_scheduler_type}; use cosine, or "
-            "polynomial with lr_end."
-        )
-    if not 0 <= floor <= config.learning_rate:
-        problems.add(
-            f"min_learning_rate is {floor:g}; it must be at least 0 and at most learning_rate {config.learning_rate:g}."
-        )
+    if schedule != "cosine":
+        problems.add(f"{keys[0]} is not supported with {keys[1]} {schedule}; use cosine, or polynomial with lr_end.")
+    if not 0 <= floor <= rate:
+        problems.add(f"{keys[0]} is {floor:g}; it must be at least 0 and at most {keys[2]} {rate:g}.")
 
 
 def _check_intervals(config: RLConfig, problems: Problems) -> None:
@@ -144,6 +143,18 @@ def _check_intervals(config: RLConfig, problems: Problems) -> None:
         for key in ("eval_datasets", "do_eval", "early_stopping", "load_best_model_at_end"):
             if getattr(config, key) and (key != "do_eval" or config.eval_datasets):  # the rows are missed already
                 problems.add(f"{key} needs evaluations; set evaluation_strategy: steps, or remove the key.")
+
+
+def check_critic(config: RLConfig, problems: Problems) -> None:
+    """Checks of a run with a critic."""
+    if not ADVANTAGE_RULES[config.advantage_rule].needs_critic:
+        return
+    _check_schedule(config, problems, "critic_")
+    if config.fp16:
+        problems.add(
+            f"fp16 is not supported with advantage_rule {config.advantage_rule}: the losses of policy and critic would "
+            "need a scale each; use bf16: true."
+        )
 
 
 def check_sft(config: SFTConfig, given: Set[str], problems: Problems) -> None:

@@ -24,7 +24,7 @@ def derive_rl(config: RLConfig, problems: Problems) -> RLConfig:
     A key that could not take effect with the chosen algorithm is a problem.
     """
     config = derive_objective(config, problems)
-    for step in (derive_critic, _lengths, _correction, _best):
+    for step in (derive_critic, _floors, _lengths, _correction, _best):
         config = config.model_copy(update=step(config, problems))
     return config
 
@@ -68,6 +68,16 @@ def derive_trackers(config: C, problems: Problems) -> C:
 
 def _is_installed(tracker: str) -> bool:
     return importlib.util.find_spec(_TRACKER_PACKAGES.get(tracker, tracker)) is not None
+
+
+def _floors(config: RLConfig, problems: Problems) -> dict[str, Any]:
+    """A constant learning rate is its own floor, as PaddleNLP's file for PPO has it."""
+    return {
+        f"{whose}min_learning_rate": None
+        for whose in ("", "critic_")
+        if getattr(config, f"{whose}lr_scheduler_type") in ("constant", "constant_with_warmup")
+        and getattr(config, f"{whose}min_learning_rate") == getattr(config, f"{whose}learning_rate")
+    }
 
 
 def _lengths(config: RLConfig, problems: Problems) -> dict[str, Any]:

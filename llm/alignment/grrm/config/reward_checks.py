@@ -23,7 +23,9 @@ def check_reward_source(config: RLConfig, given: Set[str], problems: Problems) -
         read_gates(config.reward_gates)
     check_routes(config, problems)
     if not config.use_rm_server:
-        if config.reward_server:
+        if config.reward_server and config.use_rule_reward:  # as PaddleNLP's file for PPO has it
+            problems.notice("reward_server is not asked, because use_rule_reward scores the responses.")
+        elif config.reward_server:
             problems.add("reward_server is set but use_rm_server is false; set use_rm_server: true or remove it.")
         return
     if not config.reward_server:

@@ -1,0 +1,194 @@
+"""Runs with a critic: what they leave, that they resume to the last bit, and that any layout trains the same critic."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from support.rl_processes import (
+    TinyWorld,
+    entry_command,
+    killed_at,
+    metrics_of,
+    on_ranks,
+    one_rank,
+    rollouts_of,
+    run,
+    two_ranks,
+)
+
+from grrm.models.reward_models import load_reward_model
+from grrm.training.checkpoints import last_complete_checkpoint
+
+FILES = ("model.safetensors", "critic/model.safetensors", "critic/value_head.safetensors")
+SETTINGS = {
+    "max_steps": "4",
+    "save_steps": "2",
+    "global_mini_batch_size": "2",
+    "per_device_train_batch_size": "4",
+    "learning_rate": "0.02",
+    "warmup_steps": "0",
+    "critic_learning_rate": "0.01",
+    "critic_lr_scheduler_type": "cosine",
+    "critic_weight_decay": "0.01",
+    "kl_coeff": "0.05",
+}
+LAYOUTS = {
+    "data": (2, {}),
+    "data, recomputed": (2, {"recompute": "true"}),
+    "sharded": (2, {"sharding": "stage1"}),
+    "tensor": (2, {"tensor_parallel_degree": "2"}),
+    "tensor, sequence": (2, {"tensor_parallel_degree": "2", "sequence_parallel": "true"}),
+    "tensor, sharded": (4, {"tensor_parallel_degree": "2", "sharding": "stage1", "critic_recompute": "true"}),
+}
+
+
+def ppo(world: TinyWorld, output: Path, **settings: str) -> list[str]:
+    return entry_command(world, output, "ppo_grrm_tiny_argument.yaml", **{**SETTINGS, **settings})
+
+
+def weights_of(output: Path) -> dict[str, np.ndarray]:
+    return {f"{file}:{name}": one for file in FILES for name, one in load_file(output / file).items()}
+
+
+def assert_same(left: Path, right: Path, atol: float = 0.0) -> None:
+    ours, theirs = weights_of(left), weights_of(right)
+    assert ours.keys() == theirs.keys()
+    for name, weight in theirs.items():
+        np.testing.assert_allclose(ours[name], weight, atol=atol, rtol=0, err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def plain(world: TinyWorld, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one process."""
+    output = tmp_path_factory.mktemp("plain") / "out"
+    run(one_rank(ppo(world, output)))
+    return output
+
+
+def test_policy_and_critic_are_both_trained_and_logged(world: TinyWorld, plain: Path) -> None:
+    start = load_file(world.policy / "model.safetensors")
+    for name, weight in weights_of(plain).items():
+        assert np.isfinite(weight).all(), name
+        file, _, key = name.partition(":")
+        if "layers" in name:
+            assert (weight != start[key]).any(), name
+        if file.endswith("value_head.safetensors"):
+            assert weight.any(), name
+    lines = metrics_of(plain)
+    assert [line["critic_learning_rate"] for line in lines] == pytest.approx(
+        [0.01 * (1 + np.cos(np.pi * step / 4)) / 2 for step in (1, 2, 3, 4)], abs=1e-6
+    )
+    assert lines[0]["value_mean"] == 0.0  # the head is zero at first
+    assert all(line["value_loss"] > 0 for line in lines)
+    assert lines[0]["value_target_mean"] == pytest.approx(lines[1]["value_target_mean"])  # of the same rollout
+    assert "explained_variance" in lines[-1]
+
+
+def test_a_critic_serves_as_a_reward_model_and_as_the_critic_of_another_run(
+    world: TinyWorld, plain: Path, tmp_path: Path
+) -> None:
+    model = load_reward_model(plain / "critic")
+    assert model.kind == "pairwise"
+    settings = {"critic_model_name_or_path": str(plain / "critic"), "max_steps": "1", "save_strategy": "no"}
+    run(one_rank(ppo(world, tmp_path / "out", **settings, global_mini_batch_size="-1")))
+    assert metrics_of(tmp_path / "out")[0]["value_mean"] != 0.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["checkpoint-4/critic/checkpoint-4/optimizer", "checkpoint-4/optimizer"])
+def test_a_killed_run_goes_on_with_both_models_and_both_optimizers(
+    world: TinyWorld, plain: Path, tmp_path: Path, moment: str
+) -> None:
+    command = ppo(world, tmp_path / "out")
+    run(one_rank(killed_at("open", moment, command)), expect=None)
+    assert last_complete_checkpoint(tmp_path / "out") == tmp_path / "out/checkpoint-2"
+    run(one_rank(command))
+    assert_same(tmp_path / "out", plain)
+    assert rollouts_of(tmp_path / "out") == rollouts_of(plain)
+    assert [line["value_loss"] for line in metrics_of(tmp_path / "out")] == [
+        line["value_loss"] for line in metrics_of(plain)
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", [{}, {"sharding": "stage1"}, {"tensor_parallel_degree": "2"}], ids=str)
+def test_two_ranks_go_on_as_if_nothing_had_happened(world: TinyWorld, tmp_path: Path, layout: dict[str, str]) -> None:
+    run(two_ranks(ppo(world, tmp_path / "whole", **layout), tmp_path / "logs"))
+    command = ppo(world, tmp_path / "parts", **layout)
+    run(two_ranks(killed_at("os.mkdir", "checkpoint-4$", command), tmp_path / "logs"), expect=None)
+    assert last_complete_checkpoint(tmp_path / "parts") == tmp_path / "parts/checkpoint-2"
+    run(two_ranks(command, tmp_path / "logs"))
+    assert_same(tmp_path / "parts", tmp_path / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_any_layout_trains_the_policy_and_the_critic_of_one_process(
+    world: TinyWorld, plain: Path, tmp_path: Path, name: str
+) -> None:
+    n_ranks, settings = LAYOUTS[name]
+    run(on_ranks(n_ranks, ppo(world, tmp_path / "out", **settings), tmp_path / "logs"))
+    assert_same(tmp_path / "out", plain, atol=2e-4)
+    for ours, theirs in zip(metrics_of(tmp_path / "out"), metrics_of(plain), strict=True):
+        for key in ("loss", "value_loss", "value_mean", "value_clipfrac", "value_target_mean"):
+            assert ours[key] == pytest.approx(theirs[key], abs=1e-5), key
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_ranks", "layout"), [(1, {}), (2, {"sharding": "stage1"})], ids=["one", "sharded"])
+def test_in_the_first_steps_of_a_critic_warmup_only_the_critic_is_trained(
+    world: TinyWorld, tmp_path: Path, n_ranks: int, layout: dict[str, str]
+) -> None:
+    decay = {"weight_decay": "0.1", "max_steps": "2"}  # of weights that an optimizer's step would shrink
+    run(on_ranks(n_ranks, ppo(world, tmp_path / "out", critic_warmup="2", **decay, **layout), tmp_path / "logs"))
+    trained, start = weights_of(tmp_path / "out"), load_file(world.policy / "model.safetensors")
+    for name, weight in start.items():
+        np.testing.assert_array_equal(trained[f"model.safetensors:{name}"], weight)
+        assert (trained[f"critic/model.safetensors:{name}"] != weight).any() or "layers" not in name
+
+
+def test_a_checkpoint_without_a_critic_is_told_in_one_sentence(world: TinyWorld, plain: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    shutil.copytree(plain, output)
+    shutil.rmtree(output / "checkpoint-4/critic")
+    done = run(one_rank(ppo(world, output, max_steps="6")), expect=2)
+    assert "has no critic: set overwrite_output_dir to start over" in done.stderr
+
+
+JUDGE = '''
+from grrm.gqm.groups import Status, Verdict
+
+
+def likes_english(groups):
+    """As many points for any text, by the language that the prompt asks for."""
+    return [
+        Verdict((Status.SCORED,) * len(group.candidates), (8.0 if group.task.trg_lang == "en" else 2.0,) * len(group.candidates))
+        for group in groups
+    ]
+'''
+
+
+@pytest.mark.slow
+def test_a_critic_learns_what_the_prompt_tells_of_the_reward(world: TinyWorld, tmp_path: Path) -> None:
+    (tmp_path / "judge.py").write_text(JUDGE)
+    settings = {
+        "max_steps": "30",
+        "save_strategy": "no",
+        "reward_judge": f"{tmp_path}/judge.py:likes_english",
+        "extractor_type": "none",
+        "learning_rate": "1e-5",
+        "critic_learning_rate": "0.003",
+        "critic_lr_scheduler_type": "constant",
+        "global_mini_batch_size": "-1",
+        "global_batch_size": "16",
+        "gae_lambda": "1",
+        "kl_coeff": "0",
+    }
+    run(one_rank(ppo(world, tmp_path / "out", **settings)))
+    explained = [line["explained_variance"] for line in metrics_of(tmp_path / "out")]
+    assert abs(explained[0]) < 0.01
+    assert np.mean(explained[-5:]) > 0.7
