@@ -53,5 +53,5 @@ def test_the_floor_of_a_cosine_schedule_is_kept_and_that_of_a_constant_one_is_it
 
 
 def test_fp16_is_refused(tmp_path):
-    with pytest.raises(UserError, match="fp16 is not supported with advantage_rule gae: .*; use bf16: true"):
+    with pytest.raises(UserError, match=r"fp16 is not supported with advantage_rule gae: .*; use bf16: true"):
         config_of(tmp_path, fp16=True)

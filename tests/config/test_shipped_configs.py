@@ -40,6 +40,8 @@ def test_all_recipes_are_shipped():
         "reinforce_plus_plus_grrm_tiny_argument.yaml",
         "sft_argument.yaml",
         "sft_tiny_argument.yaml",
+        "ppo_grrm_argument.yaml",
+        "ppo_grrm_tiny_argument.yaml",
         "ranker_argument.yaml",
         "ranker_tiny_argument.yaml",
         "rm_argument.yaml",
@@ -200,6 +202,7 @@ def test_tiny_model_is_a_qwen2_whose_heads_divide():
 GPU_FILES = [path for path in FILES if path.name.endswith("_argument.yaml") and "tiny" not in path.name]
 # What each size of Qwen2.5 is planned for: devices and the memory of one; docs/arguments.md tells.
 HARDWARE = {"0.5B": (2, 24), "1.5B": (4, 40), "3B": (8, 40), "7B": (8, 80), "14B": (8, 80), "32B": (16, 80)}
+OF_PPO = {"0.5B": (4, 24), "32B": (64, 80)}  # with a critic beside the policy
 
 
 def verdict(path, devices, gib):
@@ -218,7 +221,7 @@ def test_a_gpu_file_fits_the_hardware_that_its_header_names(path):
 @pytest.mark.parametrize("size", HARDWARE)
 @pytest.mark.parametrize("path", GPU_FILES, ids=lambda path: path.stem)
 def test_a_file_for_every_size_can_be_written_that_fits(path, size, tmp_path):
-    devices, gib = HARDWARE[size]
+    devices, gib = (HARDWARE | OF_PPO if path.name.startswith("ppo") else HARDWARE)[size]
     out = tmp_path / "mine.yaml"
     line = write_planned(str(path), Machine(devices, gib << 30, model=f"Qwen2.5-{size}"), out)
     planned = int(re.search(r"(\d+) GiB on each", line)[1])

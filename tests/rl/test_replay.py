@@ -35,8 +35,13 @@ from grrm.tracking.rollout_dump import ROLLOUTS, RolloutDump, read_rollouts
 @pytest.mark.parametrize("file_format", ["jsonl", "parquet"])
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"use_kl_in_reward": "true"}, NORMALISED],
-    ids=["grpo", "grpo with KL in the reward", "normalised with KL in the reward"],
+    [
+        {},
+        {"use_kl_in_reward": "true"},
+        NORMALISED,
+        {**NORMALISED, "rl_algorithm": "ppo", "gae_lambda": "0.7", "clip_range_value": "1"},
+    ],
+    ids=["grpo", "grpo with KL in the reward", "normalised with KL in the reward", "ppo"],
 )
 def test_every_reward_and_advantage_is_replayed_bit_for_bit(tmp_path, settings, file_format):
     folder = write_run(tmp_path, config_of(**settings), file_format=file_format)

@@ -67,8 +67,16 @@ def write_run(
             if config.kl_coeff:
                 rolled.policy_logprobs = [draw.normal(size=n).astype(np.float32) for n in (3, 5, 2)]
                 rolled.ref_logprobs = [draw.normal(size=n).astype(np.float32) for n in (3, 5, 2)]
+            if ADVANTAGE_RULES[config.advantage_rule].needs_critic:
+                rolled.values = [draw.normal(size=n).astype(np.float32) for n in (3, 5, 2)]
         stage.reward(groups)
-        inputs = advantage_inputs(groups, kl_coeff=config.kl_coeff, gamma=1.0, clip_range_score=config.clip_range_score)
+        inputs = advantage_inputs(
+            groups,
+            kl_coeff=config.kl_coeff,
+            gamma=1.0,
+            clip_range_score=config.clip_range_score,
+            gae_lambda=config.gae_lambda,
+        )
         rule = ADVANTAGE_RULES[config.advantage_rule]
         inputs = normalized_rewards(inputs, moments)
         advantages_RT = batch_advantages(inputs, rule, config.normalize_advantage)

@@ -45,6 +45,7 @@ def test_everything_about_a_group_comes_back(tmp_path, file_format):
         "reward": None,
         "advantage": 0.0,
         "kl": None,
+        "values": None,
     }
     assert not list(tmp_path.glob(".*"))
 

@@ -163,12 +163,11 @@ JUDGE = '''
 from grrm.gqm.groups import Status, Verdict
 
 
-def likes_english(groups):
-    """As many points for any text, by the language that the prompt asks for."""
-    return [
-        Verdict((Status.SCORED,) * len(group.candidates), (8.0 if group.task.trg_lang == "en" else 2.0,) * len(group.candidates))
-        for group in groups
-    ]
+def likes_german(groups):
+    """As many points for any text, by the languages of the prompt."""
+    scores = [8.0 if "de" in (group.task.src_lang, group.task.trg_lang) else 2.0 for group in groups]
+    sizes = [len(group.candidates) for group in groups]
+    return [Verdict((Status.SCORED,) * size, (score,) * size) for score, size in zip(scores, sizes)]
 '''
 
 
@@ -176,12 +175,13 @@ def likes_english(groups):
 def test_a_critic_learns_what_the_prompt_tells_of_the_reward(world: TinyWorld, tmp_path: Path) -> None:
     (tmp_path / "judge.py").write_text(JUDGE)
     settings = {
-        "max_steps": "30",
+        "max_steps": "80",
         "save_strategy": "no",
-        "reward_judge": f"{tmp_path}/judge.py:likes_english",
+        "reward_judge": f"{tmp_path}/judge.py:likes_german",
         "extractor_type": "none",
         "learning_rate": "1e-5",
         "critic_learning_rate": "0.003",
+        "per_device_train_batch_size": "16",
         "critic_lr_scheduler_type": "constant",
         "global_mini_batch_size": "-1",
         "global_batch_size": "16",

@@ -103,19 +103,30 @@ def memory_of(config: StageConfig, shape: ModelShape, layout: Layout, work: Work
     n_trained = sum(weight.numbers for weight in trained)
     weights = n * formats.weight // (layout.sharding if layout.stage == 3 else 1)
     gradients = n_trained * formats.gradient // (layout.sharding if layout.stage >= 2 else 1)
-    states = formats.state * largest_shard(trained, layout, "split_param" in config.sharding_parallel_config)
+    is_even = "split_param" in config.sharding_parallel_config
+    states = formats.state * largest_shard(trained, layout, is_even)
     copied = layout.data > 1 and layout.stage == 0  # Paddle's reducer of data parallelism joins what it sends
+    critic_gradients = n * formats.gradient * work.has_critic
+    critic = (
+        weights
+        + critic_gradients * (1 + copied)
+        + formats.state * largest_shard(shape.weights(layout.tensor), layout, is_even)
+    )
     held = [
         Part("weights", weights, f"{n / 1e9:.2f} billion of {formats.weight} bytes"),
         *([Part("reference policy", weights, "for the KL term")] if work.has_reference else []),
         Part("gradients", gradients, f"{formats.gradient} bytes a weight"),
         *([Part("buffers of gradients", gradients, "to send them to other data ranks")] if copied else []),
         Part("optimizer states", states, f"{formats.state} bytes a weight, divided by {layout.sharding}"),
+        *([Part("critic", critic, "weights, gradients and optimizer states")] if work.has_critic else []),
         Part("rotary tables", rotary_bytes(shape), f"{shape.positions:,} positions, for all layers"),
         *_judges(work.judges, formats, parked=False),
     ]
     whole = activations(shape, replace(layout, recompute=""), work.tokens, work.longest, formats)
     kept = activations(shape, layout, work.tokens, work.longest, formats)
+    if work.has_critic:  # whose passes are apart from the policy's
+        critic_layout = replace(layout, recompute=work.critic_recompute)
+        kept = max(kept, activations(shape, critic_layout, work.tokens, work.longest, formats))
     update: tuple[Part, ...] = (
         Part("activations", kept, f"{work.tokens:,} tokens, recompute {layout.recompute or 'off'}"),
         Part("output layer", output_layer(shape, layout, work.scored, formats), f"{work.scored:,} tokens, in chunks"),
@@ -131,7 +142,7 @@ def memory_of(config: StageConfig, shape: ModelShape, layout: Layout, work: Work
     rollout = _rollout(config, shape, layout, work, formats) if work.sequences else ()
     judging, judged = _judging(work.judges, formats)
     if config.release_grads or "enable_release_grads" in config.sharding_parallel_config:
-        released = (Part("gradients released", -gradients),)
+        released = (Part("gradients released", -gradients - critic_gradients),)
         scoring, rollout = (*scoring, *released), (*rollout, *released) if rollout else ()
         judging = (*judging, *released) if judging else ()
     one = sequence_bytes(shape, work.positions, formats) // layout.sampling_ranks if work.sequences else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from grrm.algorithms.advantages import ADVANTAGE_RULES
 from grrm.config.dpo_config import DPOConfig
 from grrm.config.judge_models import JudgeModel, judge_models
 from grrm.config.model_shape import Weight
@@ -23,7 +24,7 @@ class Workload:
 
     `tokens` of a micro-batch in rows of up to `longest`, of which `scored` meet the output layer; `scored_only` are
     those of a pass without gradient. Rollouts hold `sequences` of up to `positions` tokens; none where that is 0.
-    `judges` have their models on the same device.
+    `judges` have their models on the same device. A critic has a backbone like the policy's, all of which is trained.
     """
 
     tokens: int
@@ -33,6 +34,8 @@ class Workload:
     sequences: int = 0
     positions: int = 0
     has_reference: bool = False
+    has_critic: bool = False
+    critic_recompute: str = ""
     frozen_layers: int = 0
     frozen: tuple[str, ...] = ()
     lora_rank: int = 0
@@ -77,6 +80,8 @@ class Workload:
             sequences=config.rollout_max_num_seqs if config.rollout_backend == "paddle" else 0,
             positions=positions,
             has_reference=bool(config.kl_coeff or config.kl_loss_coeff),
+            has_critic=ADVANTAGE_RULES[config.advantage_rule].needs_critic,
+            critic_recompute=config.critic_recompute_granularity if config.critic_recompute else "",
             frozen_layers=config.frozen_layers,
             judges=judge_models(config),
         )

@@ -63,6 +63,7 @@ def _record(
         signal=None if signal is None else signal.value,
         kl_GT=None if kl_GT is None else [kl_T.tolist() for kl_T in kl_GT],
         token_ids_GT=rolled.token_ids,
+        values_GT=None if rolled.values is None else [values_T.tolist() for values_T in rolled.values],
     )
 
 

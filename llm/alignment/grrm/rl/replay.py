@@ -167,6 +167,9 @@ def _rolled(record: Mapping[str, Any], position: int) -> RolledGroup:
     if all(kl_T is not None for kl_T in kl_GT):
         rolled.policy_logprobs = [np.asarray(kl_T, dtype=np.float64) for kl_T in kl_GT]
         rolled.ref_logprobs = [np.zeros(length) for length in lengths]
+    values_GT = [candidate.get("values") for candidate in record["candidates"]]
+    if all(values_T is not None for values_T in values_GT):
+        rolled.values = [np.asarray(values_T, dtype=np.float64) for values_T in values_GT]
     return rolled
 
 

@@ -37,6 +37,7 @@ _CANDIDATE = pa.struct(
         ("reward", pa.float64()),
         ("advantage", pa.float64()),
         ("kl", pa.list_(pa.float64())),
+        ("values", pa.list_(pa.float64())),
     ]
 )
 _PART = pa.struct(
@@ -90,6 +91,7 @@ def group_record(
     signal: str | None = None,
     kl_GT: Sequence[Sequence[float]] | None = None,
     token_ids_GT: Sequence[Sequence[int]] | None = None,
+    values_GT: Sequence[Sequence[float]] | None = None,
 ) -> dict[str, Any]:
     """One group as a JSON-ready object.
 
@@ -97,13 +99,13 @@ def group_record(
     or dropped). A sequence-level advantage is one number per candidate. Where rewards came without a verdict (the row
     protocol), `statuses_G` says what is known (None: the candidate was not judged) and there are no scores. `use` says
     what became of the group, `signal` is its `GroupSignal`. `kl_GT` has the terms of the KL penalty per token where it
-    is in the reward, `token_ids_GT` the sampled tokens, which the text need not determine. Raises ValueError when
-    lengths differ.
+    is in the reward, `token_ids_GT` the sampled tokens, which the text need not determine, `values_GT` the critic's
+    values where there is one. Raises ValueError when lengths differ.
     """
     statuses = statuses_G if verdict is None else verdict.statuses
     nothing = (None,) * len(group.candidates)
     scores = nothing if verdict is None else verdict.scores
-    per_token = (nothing if rows_GT is None else rows_GT for rows_GT in (kl_GT, token_ids_GT))
+    per_token = (nothing if rows_GT is None else rows_GT for rows_GT in (kl_GT, token_ids_GT, values_GT))
     columns = (group.candidates, statuses, scores, rewards_G, advantages_G, *per_token)
     if len({len(column) for column in columns}) != 1:
         raise ValueError(f"group {group.group_id!r} has columns of lengths {[len(column) for column in columns]}")
@@ -129,8 +131,9 @@ def group_record(
                 "reward": reward,
                 "advantage": advantage,
                 "kl": None if kl_T is None else list(kl_T),
+                "values": None if values_T is None else list(values_T),
             }
-            for candidate, status, score, reward, advantage, kl_T, ids_T in zip(*columns, strict=True)
+            for candidate, status, score, reward, advantage, kl_T, ids_T, values_T in zip(*columns, strict=True)
         ],
         "verdict": None
         if verdict is None

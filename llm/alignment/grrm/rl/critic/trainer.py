@@ -24,7 +24,8 @@ from grrm.rl.losses import Denominators
 from grrm.rl.micro_batches import pack_tokens
 from grrm.rl.rollout import RolledGroup
 from grrm.training.callbacks import DecaysToFloor, StopsAtDivergence
-from grrm.training.checkpoints import claim_output_dir, save_final
+from grrm.training.checkpoints import claim_output_dir, read_marker, save_final
+from grrm.training.topology import Topology, check_topology
 
 FOLDER = "critic"  # in a checkpoint, and in output_dir
 
@@ -55,9 +56,13 @@ class CriticTrainer(StopsAtDivergence, DecaysToFloor, Trainer):
     def open(self, max_steps: int, checkpoint: Path | None) -> None:
         """Set up optimizer and schedule for a run of `max_steps`, and go on at the run's `checkpoint`, if there is one.
 
-        As `Trainer.train` begins. Raises UserError for a checkpoint without a critic.
+        As `Trainer.train` begins. Raises UserError for a checkpoint without a critic, or of another layout of ranks.
         """
-        folder = None if checkpoint is None else str(critic_folder(checkpoint))
+        folder = None
+        if checkpoint is not None:
+            folder = str(critic_folder(checkpoint))
+            saved = read_marker(checkpoint).get("topology")
+            check_topology(checkpoint, saved and {**saved, "unified": False}, Topology.of(self.args))
         self.create_optimizer_and_scheduler(max_steps)
         self._load_from_checkpoint(folder)
         self.model_wrapped: Any = self._wrap_model(self.model)
