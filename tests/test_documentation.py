@@ -258,7 +258,7 @@ def test_readmes_have_equally_many_table_rows_with_the_same_code() -> None:
 def test_every_algorithm_is_in_the_readme() -> None:
     choices = keys_of(RLConfig)["rl_algorithm"].choices
     shown = {INLINE_CODE.findall(row[0])[0] for row in table_rows(section(ENGLISH, "Algorithms"))}
-    assert shown == {"rl_algorithm", *choices} - {"ppo"}
+    assert shown == {"rl_algorithm", *choices}
 
 
 def test_tables_of_keys_are_those_of_the_declarations() -> None:
