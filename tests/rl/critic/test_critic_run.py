@@ -172,6 +172,26 @@ def likes_german(groups):
 
 
 @pytest.mark.slow
+def test_a_checkpoint_whose_critic_is_in_other_parts_is_told_in_one_sentence(world: TinyWorld, tmp_path: Path) -> None:
+    tensor = {"tensor_parallel_degree": "2", "max_steps": "2"}  # whose policy is in a unified checkpoint
+    run(two_ranks(ppo(world, tmp_path / "out", **tensor), tmp_path / "logs"))
+    done = run(one_rank(ppo(world, tmp_path / "out", unified_checkpoint="true")), expect=2)
+    assert (
+        "has its critic in the parts of 2 processes (tensor 2), and this run is laid out over 1 process" in done.stderr
+    )
+
+
+def test_a_finished_run_leaves_the_same_models_when_it_is_started_again(plain: Path, world: TinyWorld, tmp_path: Path):
+    shutil.copytree(plain, tmp_path / "out")
+    for file in FILES:
+        (tmp_path / "out" / file).unlink()
+    for optimizer in (tmp_path / "out/checkpoint-4").rglob("optimizer*"):
+        optimizer.unlink()  # as ignore_save_lr_and_optim leaves it
+    run(one_rank(ppo(world, tmp_path / "out")))
+    assert_same(tmp_path / "out", plain)
+
+
+@pytest.mark.slow
 def test_a_critic_learns_what_the_prompt_tells_of_the_reward(world: TinyWorld, tmp_path: Path) -> None:
     (tmp_path / "judge.py").write_text(JUDGE)
     settings = {

@@ -41,6 +41,11 @@ class Topology:
         return asdict(self)
 
     @property
+    def parts(self) -> tuple[int, int, int]:
+        """Degrees that a checkpoint's parts belong to, unless it is a unified one."""
+        return self.sharding, self.tensor, self.pipeline
+
+    @property
     def layout(self) -> str:
         """Processes and degrees in words."""
         degrees = {"data": self.data, "sharding": self.sharding, "tensor": self.tensor, "pipeline": self.pipeline}
@@ -69,8 +74,7 @@ def check_topology(checkpoint: Path, saved: Mapping[str, Any] | None, now: Topol
         return
     if before.unified:
         raise UserError(f"checkpoint '{checkpoint}' is a unified one: set unified_checkpoint: true to resume from it")
-    parts = (before.sharding, before.tensor, before.pipeline)
-    if parts != (now.sharding, now.tensor, now.pipeline):
+    if before.parts != now.parts:
         raise UserError(
             f"checkpoint '{checkpoint}' was saved in parts by {before.layout}, and this run is laid out over "
             f"{now.layout}: resume with the same tensor, sharding and pipeline degrees; with unified_checkpoint: true "

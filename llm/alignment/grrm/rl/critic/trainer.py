@@ -25,7 +25,7 @@ from grrm.rl.micro_batches import pack_tokens
 from grrm.rl.rollout import RolledGroup
 from grrm.training.callbacks import DecaysToFloor, StopsAtDivergence
 from grrm.training.checkpoints import claim_output_dir, read_marker, save_final
-from grrm.training.topology import Topology, check_topology
+from grrm.training.topology import Topology
 
 FOLDER = "critic"  # in a checkpoint, and in output_dir
 
@@ -58,15 +58,12 @@ class CriticTrainer(StopsAtDivergence, DecaysToFloor, Trainer):
 
         As `Trainer.train` begins. Raises UserError for a checkpoint without a critic, or of another layout of ranks.
         """
-        folder = None
-        if checkpoint is not None:
-            folder = str(critic_folder(checkpoint))
-            saved = read_marker(checkpoint).get("topology")
-            check_topology(checkpoint, saved and {**saved, "unified": False}, Topology.of(self.args))
+        folder = None if checkpoint is None else critic_folder(checkpoint, Topology.of(self.args))
         self.create_optimizer_and_scheduler(max_steps)
-        self._load_from_checkpoint(folder)
+        self._load_from_checkpoint(folder and str(folder))
         self.model_wrapped: Any = self._wrap_model(self.model)
-        self._load_optimizer_and_scheduler(folder)
+        if folder is not None and any(folder.glob("optimizer*")):  # a finished run may have kept none
+            self._load_optimizer_and_scheduler(str(folder))
 
     def score(self, groups: Sequence[RolledGroup]) -> None:
         """Fill in the `values` of groups: a number for the state before every token of every response."""
@@ -160,12 +157,21 @@ class CriticTrainer(StopsAtDivergence, DecaysToFloor, Trainer):
         """A critic's checkpoint goes with the policy's."""
 
 
-def critic_folder(checkpoint: Path) -> Path:
-    """Where `CriticTrainer.save` put the critic in `checkpoint`. Raises UserError where there is none."""
+def critic_folder(checkpoint: Path, now: Topology) -> Path:
+    """Where `CriticTrainer.save` put the critic in `checkpoint`.
+
+    Raises UserError where there is none, or where its parts are of another layout of ranks than `now`.
+    """
     folders = list((checkpoint / FOLDER).glob("checkpoint-*"))
     if len(folders) != 1:
         raise UserError(
             f"checkpoint '{checkpoint}' has no critic: set overwrite_output_dir to start over, or give the checkpoint "
             "as actor_model_name_or_path to start from its weights"
+        )
+    before = Topology(**read_marker(checkpoint)["topology"])
+    if before.parts != now.parts:
+        raise UserError(
+            f"checkpoint '{checkpoint}' has its critic in the parts of {before.layout}, and this run is laid out over "
+            f"{now.layout}: resume with the same tensor and sharding degrees"
         )
     return folders[0]
