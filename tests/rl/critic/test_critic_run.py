@@ -39,6 +39,7 @@ SETTINGS = {
 LAYOUTS = {
     "data": (2, {}),
     "data, recomputed": (2, {"recompute": "true"}),
+    "data, by tokens": (2, {"max_tokens_per_micro_batch": "240"}),
     "sharded": (2, {"sharding": "stage1"}),
     "tensor": (2, {"tensor_parallel_degree": "2"}),
     "tensor, sequence": (2, {"tensor_parallel_degree": "2", "sequence_parallel": "true"}),

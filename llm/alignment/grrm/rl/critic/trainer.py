@@ -140,7 +140,12 @@ class CriticTrainer(StopsAtDivergence, DecaysToFloor, Trainer):
         if self.args.offload_optim:
             self._offload_optimizer()
         self.lr_scheduler.step()
-        self.optimizer.clear_grad(set_to_zero=not self.args.release_grads)
+        releases = self.args.release_grads or "enable_release_grads" in self.args.sharding_parallel_config
+        self.optimizer.clear_grad(set_to_zero=not releases)
+
+    def _enable_delay_scale_loss(self) -> bool:
+        """Never: Trainer's loop, which would scale the gradients later, is not the one that trains the critic."""
+        return False
 
     def save(self, checkpoint: Path, step: int) -> None:
         """Add model, optimizer and schedule to the policy's checkpoint of `step`. A collective."""

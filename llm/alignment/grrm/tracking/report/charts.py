@@ -39,6 +39,7 @@ CHARTS = (
     RunChart("signal", "Groups that teach nothing", "无信号的组", ("frac_zero_variance", "frac_unscored")),
     RunChart("copies", "Copies within groups", "组内重复", ("frac_duplicate",)),
     RunChart("clip", "Clipped ratios", "被裁剪的比率", ("pg_clipfrac",)),
+    RunChart("critic", "Variance that the critic explains", "critic 解释的方差", ("explained_variance",)),
     RunChart("gap", "Trainer against sampler", "训练与采样的差异", ("logprob_gap_mean", "logprob_gap_max"), True),
     RunChart(
         "seconds",
