@@ -10,7 +10,7 @@ from grrm.rl.critic.value_loss import ValueInputs, value_loss
 from grrm.rl.losses.aggregation import count_denominators
 
 MASK = np.array([[1, 1, 1], [1, 0, 0], [0, 0, 0]], dtype=np.float32)
-OLD = np.zeros((3, 3), dtype=np.float32)
+OLD = np.array([[0.1, -0.3, 0.7], [0.2, 0.3, 0.4], [0.0, 0.0, 0.0]], dtype=np.float32)
 
 
 def loss_of(values, returns, clip_range=0.5, mask=MASK, denominators=None):
@@ -57,13 +57,20 @@ def test_gradient_is_that_of_the_formula_by_finite_differences(drawn):
 
 
 def test_a_value_beyond_the_range_is_not_pushed_on_towards_its_return_but_is_pulled_back_from_beyond_it():
-    values = np.array([[0.8, 0.8, 0.2]], dtype=np.float32)
-    returns = np.array([[2.0, 0.1, 2.0]], dtype=np.float32)
+    values = OLD[:1] + np.array([[0.8, 0.8, 0.2]], dtype=np.float32)
+    returns = OLD[:1] + np.array([[2.0, 0.1, 2.0]], dtype=np.float32)
     _, gradient, metrics = loss_of(values, returns, mask=np.ones((1, 3), dtype=np.float32))
     assert gradient[0, 0] == 0.0
     assert gradient[0, 1] > 0
     assert gradient[0, 2] < 0
     assert metrics["value_clipfrac"] == pytest.approx(1 / 3)
+
+
+def test_no_value_within_the_range_counts_as_clipped():
+    draw = np.random.default_rng(2)
+    for returns in draw.normal(size=(20, 3, 3)).astype(np.float32):
+        values = (OLD + draw.uniform(-0.49, 0.49, (3, 3))).astype(np.float32)
+        assert loss_of(values, returns, mask=np.ones((3, 3), dtype=np.float32))[2]["value_clipfrac"] == 0
 
 
 def test_parts_of_a_step_add_up_to_its_loss_and_gradient(drawn):

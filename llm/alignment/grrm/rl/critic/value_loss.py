@@ -41,7 +41,8 @@ def value_loss(inputs: ValueInputs, clip_range: float, denominators: Denominator
     values_RT, old_RT, returns_RT = (
         keep(numbers_RT, mask_RT) for numbers_RT in (inputs.values_RT, inputs.old_values_RT, inputs.returns_RT)
     )
-    clipped_RT = old_RT + paddle.clip(values_RT - old_RT, -clip_range, clip_range)
+    # Of bounds and not of the difference, whose rounding would make values within them look clipped.
+    clipped_RT = paddle.minimum(paddle.maximum(values_RT, old_RT - clip_range), old_RT + clip_range)
     error_RT, clipped_error_RT = (values_RT - returns_RT) ** 2, (clipped_RT - returns_RT) ** 2
 
     def mean(numbers_RT: paddle.Tensor) -> paddle.Tensor:
