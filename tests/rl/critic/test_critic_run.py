@@ -35,6 +35,7 @@ SETTINGS = {
     "critic_lr_scheduler_type": "cosine",
     "critic_weight_decay": "0.01",
     "kl_coeff": "0.05",
+    "adam_epsilon": "1e-6",  # a gradient of next to nothing is not made as long as the others
 }
 LAYOUTS = {
     "data": (2, {}),
