@@ -55,3 +55,20 @@ def test_the_floor_of_a_cosine_schedule_is_kept_and_that_of_a_constant_one_is_it
 def test_fp16_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"fp16 is not supported with advantage_rule gae: .*; use bf16: true"):
         config_of(tmp_path, fp16=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "begin"),
+    [
+        ({"critic_learning_rate": 1e-6}, "critic_learning_rate has no effect with advantage_rule grpo"),
+        (
+            {"gae_lambda": 0.9, "clip_range_value": 1.0},
+            "gae_lambda, clip_range_value have no effect with",
+        ),
+        ({"critic_recompute": True}, "critic_recompute has no effect with advantage_rule grpo, which has no critic"),
+        ({"critic_recompute": False, "clip_range_value": 5.0, "critic_warmup": 0}, None),
+    ],
+)
+def test_without_a_critic_its_keys_are_said_to_have_no_effect(tmp_path, changes, begin):
+    notices = config_of(tmp_path, rl_algorithm="grpo", rollout_n=4, **changes).notices
+    assert [notice.startswith(begin or "") for notice in notices] == ([] if begin is None else [True])

@@ -28,12 +28,13 @@ def derive_critic(config: RLConfig, problems: Problems) -> dict[str, Any]:
 
 
 def _without(config: RLConfig, problems: Problems) -> dict[str, Any]:
-    given = [name for name, key in keys_of(CriticConfig).items() if getattr(config, name) not in (key.default, False)]
-    for name in given:
-        problems.add(
-            f"{name} has no effect with advantage_rule {config.advantage_rule}, which has no critic; remove the key or "
-            "use rl_algorithm ppo."
-        )
+    """As files of PaddleNLP, which names the algorithm alone to go from one to another, may have such keys."""
+    idle = [name for name, key in keys_of(CriticConfig).items() if getattr(config, name) not in (key.default, False)]
     if config.per_device_value_batch_size != -1:
-        problems.notice(f"per_device_value_batch_size has no effect with advantage_rule {config.advantage_rule}.")
+        idle.append("per_device_value_batch_size")
+    if idle:
+        problems.notice(
+            f"{', '.join(idle)} {'has' if len(idle) == 1 else 'have'} no effect with advantage_rule "
+            f"{config.advantage_rule}, which has no critic."
+        )
     return {}
