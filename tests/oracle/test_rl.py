@@ -19,7 +19,6 @@ from oracle.run_files import Run
 from oracle.world import write_oracle_policy
 from support.rl_processes import CONFIGS, RL_SETTINGS, ROOT, TinyWorld, entry_command, environment, one_rank, run
 
-from grrm.algorithms import ALGORITHMS
 from grrm.config import RLConfig
 from grrm.config.key import By, keys_of
 from grrm.config.keys.objective import ObjectiveConfig
@@ -60,7 +59,6 @@ def _judge_is_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 MARKS = {name: [pytest.mark.slow] for name in RUNS if name != QUICK}
-MARKS["ppo"].append(pytest.mark.skipif("ppo" not in ALGORITHMS, reason="there is no critic yet"))
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in RUNS])
