@@ -1,0 +1,162 @@
+"""Change the source of each room in one spot after another, and see whether the room's quick tests notice.
+
+    PYTHONPATH=tests python -m mutants [--rooms rl rewards] [--sample 40] [--seed 1] [--again results.json]
+
+A mutant that no test notices survives: a behaviour that nothing checks, or one that cannot be seen; the reasons of
+those are in kept.yaml. The exit status is 1 where more survive without one than rooms.yaml allows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mutants.changes import Mutant, mutants_of
+from mutants.forked import run_forked, scratch_folder
+from mutants.overlay import PACKAGE, ROOT, Overlay
+from mutants.pytest_runs import load_tests, run_tests
+from mutants.selection import Touched, measure
+
+HERE = Path(__file__).parent
+PASSED = 0
+CACHE = ROOT / "build/mutants"
+
+
+def sampled(mutants: Sequence[Mutant], n: int, seed: int) -> list[Mutant]:
+    """Pick mutants by a hash of their names: a change of other lines leaves the choice as it is."""
+    chosen = sorted(mutants, key=lambda mutant: hashlib.sha256(f"{seed} {mutant.name}".encode()).digest())
+    return chosen[:n] if n else chosen
+
+
+def mutants_in(sources: Sequence[str]) -> list[Mutant]:
+    """Make every mutant of some files and folders of the package."""
+    files = [file for path in sources for file in (sorted((PACKAGE / path).rglob("*.py")) or [PACKAGE / path])]
+    return [m for file in files for m in mutants_of(str(file.relative_to(PACKAGE)), file.read_text(encoding="utf-8"))]
+
+
+def test_files_in(folders: Sequence[str]) -> list[str]:
+    """Paths of the test files below some folders, where there are such folders."""
+    return [str(file.relative_to(ROOT)) for folder in folders for file in sorted((ROOT / folder).rglob("test_*.py"))]
+
+
+def import_what_tests_import(files: Sequence[str]) -> None:
+    """Import what is neither the package's nor the tests' own, once for all children."""
+    with scratch_folder() as folder:
+        run_forked(partial(load_tests, files=files), folder, 600, 1800)
+        names = json.loads((folder / "result.json").read_text())
+    own = ("grrm", "support", "conftest", "tests", "test_")
+    for name in names:
+        if not name.startswith(own):
+            try:
+                importlib.import_module(name)
+            except ImportError:
+                continue
+
+
+def outcome_of(mutant: Mutant, overlay: Overlay, touched: Touched) -> str:
+    """Tell what becomes of a mutant: "killed", "timeout", "survived" or "untested"."""
+    stages = [touched.tests_for(mutant), touched.tests_that_start_processes()]
+    if not any(stages):
+        return "untested"
+    with overlay.mutated(mutant.module, mutant.source):
+        for tests in filter(None, stages):
+            usual_s = touched.seconds(tests)
+            with scratch_folder() as folder:
+                work = partial(run_tests, tests=tests)
+                ended = run_forked(work, folder, 20 + 3 * usual_s, 120 + 10 * usual_s)
+                if not ended:
+                    return "timeout"
+                if json.loads((folder / "result.json").read_text()) != PASSED:
+                    return "killed"
+    return "survived"
+
+
+def examine(name: str, room: dict[str, Any], overlay: Overlay, options: argparse.Namespace) -> dict[str, Any]:
+    """Let the tests of a room decide about its mutants."""
+    mutants = mutants_in(room["source"])
+    if options.again:
+        again = {entry["name"] for entry in json.loads(options.again.read_text())["rooms"].get(name, {})["survivors"]}
+        chosen = [mutant for mutant in mutants if mutant.name in again]
+    else:
+        chosen = sampled(mutants, options.sample, options.seed)
+    started = time.monotonic()
+    touched = measure(test_files_in(room["tests"]), overlay.package, CACHE)
+    measured_s = time.monotonic() - started
+    outcomes: dict[str, str] = {}
+    for number, mutant in enumerate(chosen, 1):
+        before = time.monotonic()
+        outcomes[mutant.name] = outcome_of(mutant, overlay, touched)
+        spent = time.monotonic() - before
+        print(f"{name} {number}/{len(chosen)} {outcomes[mutant.name]} {spent:.1f} s  {mutant.name}", flush=True)
+    kept = yaml.safe_load((HERE / "kept.yaml").read_text()) or {}
+    survivors = [
+        {"name": mutant.name, "line": mutant.lines[0], "kind": mutant.kind, "reason": kept.get(mutant.name)}
+        for mutant in chosen
+        if outcomes[mutant.name] in {"survived", "untested"}
+    ]
+    counts = {key: list(outcomes.values()).count(key) for key in ("killed", "timeout", "survived", "untested")}
+    seconds = {"measuring": round(measured_s), "deciding": round(time.monotonic() - started - measured_s)}
+    return {"mutants": len(mutants), "sampled": len(chosen), **counts, "seconds": seconds, "survivors": survivors}
+
+
+def table(results: dict[str, Any], budgets: dict[str, int]) -> str:
+    """Lay out a room a row."""
+    lines = ["| room | mutants | sampled | killed | survive | with a reason | without | budget |", "|---|" + "---|" * 7]
+    for name, result in results.items():
+        without = unexplained(result)
+        survive = len(result["survivors"])
+        caught = result["killed"] + result["timeout"]
+        row = [name, result["mutants"], result["sampled"], caught, survive, survive - without, without, budgets[name]]
+        lines.append("| " + " | ".join(map(str, row)) + " |")
+    return "\n".join(lines)
+
+
+def unexplained(result: dict[str, Any]) -> int:
+    """Count the survivors without a reason."""
+    return sum(entry["reason"] is None for entry in result["survivors"])
+
+
+def main() -> int:
+    rooms = yaml.safe_load((HERE / "rooms.yaml").read_text())
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rooms", nargs="*", choices=list(rooms), default=list(rooms))
+    parser.add_argument("--sample", type=int, default=60, help="mutants per room, 0 for all")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--again", type=Path, help="only the survivors of these results")
+    parser.add_argument("--output", type=Path, default=CACHE / "results.json")
+    options = parser.parse_args()
+    os.chdir(ROOT)
+    with tempfile.TemporaryDirectory(prefix="grrm-overlay-") as folder:
+        overlay = Overlay(Path(folder))
+        from grrm import startup  # the overlay's, from here on
+
+        startup.flush_denormals = lambda: False
+        os.environ["OMP_NUM_THREADS"] = "1"
+        startup.configure_process()
+        import_what_tests_import(test_files_in([path for name in options.rooms for path in rooms[name]["tests"]]))
+        results = {}
+        for name in options.rooms:
+            results[name] = examine(name, rooms[name], overlay, options)
+            options.output.parent.mkdir(parents=True, exist_ok=True)
+            record = {"seed": options.seed, "sample": options.sample, "rooms": results}
+            options.output.write_text(json.dumps(record, indent=1) + "\n")
+    for name, result in results.items():
+        for entry in result["survivors"]:
+            print(f"{name}:{entry['line']} {entry['name']}\n    {entry['reason'] or 'NO REASON'}")
+    print(table(results, {name: rooms[name]["budget"] for name in results}))
+    return int(any(unexplained(result) > rooms[name]["budget"] for name, result in results.items()))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

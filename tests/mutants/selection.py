@@ -1,0 +1,77 @@
+"""Which tests can notice a mutant: those that touch its lines, the quickest first."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mutants.changes import Mutant
+from mutants.forked import run_forked, scratch_folder
+from mutants.overlay import PACKAGE, ROOT
+from mutants.pytest_runs import measure_tests
+
+MEASURE_S = 1800.0
+
+
+@dataclass(frozen=True)
+class Touched:
+    """What the quick tests of a room touch, by test file: see `measure_tests`."""
+
+    files: dict[str, dict[str, Any]]
+
+    def tests_for(self, mutant: Mutant) -> list[str]:
+        """Names of the tests that run a mutant's lines; where only an import does, of those that use the module."""
+        touching: set[str] = set()
+        importing: set[str] = set()
+        for record in self.files.values():
+            lines = record["lines"].get(mutant.module, {})
+            for line, names in lines.items():
+                (touching if mutant.lines[0] <= int(line) <= mutant.lines[1] else importing).update(names)
+        imported_only = "" in touching and touching == {""}
+        return self._in_order(importing if imported_only or not touching else touching)
+
+    def tests_that_start_processes(self) -> list[str]:
+        """Names of the tests whose processes may run any line."""
+        every = (item for record in self.files.values() for item in record["tests"].items())
+        return self._in_order({name for name, test in every if test["starts"]})
+
+    def _in_order(self, names: set[str]) -> list[str]:
+        """Those of them that pass without a mutant; a file's tests follow each other, the quickest file first."""
+        by_file = []
+        for record in self.files.values():
+            tests = {name: test for name, test in record["tests"].items() if name in names and test["passed"]}
+            if tests:
+                by_file.append((sum(test["seconds"] for test in tests.values()) / len(tests), list(tests)))
+        return [name for _, tests in sorted(by_file) for name in tests]
+
+    def seconds(self, tests: Sequence[str]) -> float:
+        """Seconds that tests take without a mutant."""
+        every = {name: test["seconds"] for record in self.files.values() for name, test in record["tests"].items()}
+        return float(sum(every[name] for name in tests))
+
+
+def measure(test_files: Sequence[str], package: Path, cache: Path) -> Touched:
+    """Run test files under coverage, one child each; what was measured of the same sources is read from `cache`."""
+    sources = hashlib.sha256()
+    for path in sorted([*PACKAGE.rglob("*.py"), *(ROOT / "tests/support").rglob("*.py")]):
+        sources.update(path.read_bytes())
+    records = {}
+    for file in test_files:
+        digest = hashlib.sha256(sources.digest() + (ROOT / file).read_bytes()).hexdigest()[:32]
+        path = cache / f"{digest}.json"
+        if not path.exists():
+            with scratch_folder() as folder:
+                run_forked(partial(measure_tests, file=file, package=package), folder, MEASURE_S, MEASURE_S)
+                result = folder / "result.json"
+                text = result.read_text() if result.exists() else '{"tests": {}, "lines": {}}'
+                if not result.exists():
+                    print(f"{file} was not measured: {(folder / 'log').read_text()[-600:]}", flush=True)
+            cache.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        records[file] = json.loads(path.read_text())
+    return Touched(records)
