@@ -13,6 +13,8 @@ import hashlib
 import importlib
 import json
 import os
+import signal
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -137,6 +139,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=CACHE / "results.json")
     options = parser.parse_args()
     os.chdir(ROOT)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and remove the overlay
     with tempfile.TemporaryDirectory(prefix="grrm-overlay-") as folder:
         overlay = Overlay(Path(folder))
         from grrm import startup  # the overlay's, from here on

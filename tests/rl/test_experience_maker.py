@@ -1,0 +1,174 @@
+"""From judged groups to micro-batches: what the denominators count, and what rewards and advantages are scaled by."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from support.rolled import rolled_group
+
+from grrm.algorithms.advantages import ADVANTAGE_RULES, RunningMoments
+from grrm.config import RLConfig
+from grrm.config.batch_plan import batch_plan
+from grrm.gqm.groups import Status, Verdict
+from grrm.parallel.data_ranks import DataRanks
+from grrm.rewards.failure_policy import FailureAction, FailureBudget, FailurePolicy
+from grrm.rewards.shaping import ShapingConfig
+from grrm.rl.experience_maker import ExperienceMaker
+from grrm.rl.reward_stage import RewardStage
+
+LENGTHS = [[2, 3, 1], [4, 1, 2]]  # of the responses of each prompt
+SETTINGS = {
+    "rollout_n": 3,
+    "global_batch_size": 2,
+    "per_device_train_batch_size": 3,
+    "max_steps": 8,
+    "max_dec_len": 10,
+    "dataloader_shuffle": False,
+    "rollout_seed": 1,
+    "balance_batch": False,
+    "kl_coeff": 0.0,
+}
+
+
+def maker(scores, rule="dr_grpo", policy=None, moments=None, normalize=False, **settings) -> ExperienceMaker:
+    """Makes rollouts of two prompts; `scores` has the judge's scores of each, a status where there is none."""
+    config = RLConfig(**{**SETTINGS, **settings})
+    verdicts = [
+        Verdict(
+            tuple(one if isinstance(one, Status) else Status.SCORED for one in group),
+            tuple(None if isinstance(one, Status) else one for one in group),
+        )
+        for group in scores
+    ]
+
+    def roll_out(items, positions, generation, on_group):
+        return [rolled_group(p, LENGTHS[p], name=f"{generation}-{p}") for p in positions]
+
+    def judge(groups):
+        return [verdicts[int(group.group_id.split("-")[1])] for group in groups]
+
+    return ExperienceMaker(
+        prompts=[None, None],
+        worker=SimpleNamespace(roll_out=roll_out),
+        rewarder=RewardStage(SimpleNamespace(judge=judge), ShapingConfig(), policy or FailurePolicy()),
+        advantage_rule=ADVANTAGE_RULES[rule],
+        score_tokens=lambda groups: None,
+        plan=batch_plan(config, 1, 2),
+        config=config,
+        ranks=DataRanks(0, 1),
+        budget=FailureBudget(max_fraction=1.0),
+        moments=moments,
+        normalize_advantage=normalize,
+    )
+
+
+def test_denominators_count_scored_responses_and_for_the_sft_term_those_above_their_baseline():
+    """Rewards 0.2, 0.4, 0.6 of 2, 3 and 1 tokens, then 0.5, none, 0.5 of 4, 1 and 2."""
+    made = maker([[2.0, 4.0, 6.0], [5.0, Status.JUDGE_UNPARSABLE, 5.0]]).make()
+    (denominators,) = made.denominators
+    assert (denominators.tokens, denominators.sequences) == (2 + 3 + 1 + 4 + 2, 5)
+    assert (denominators.sft_tokens, denominators.sft_sequences) == (1, 1)  # 0.6 alone: an advantage of 0 teaches none
+    assert denominators.width == 10  # Dr. GRPO divides by the longest response that there can be
+    rows = [row for micro in made.micro_batches[0] for row in micro]
+    by_tokens = {tuple(row.token_ids): row for row in rows}
+    unscored = by_tokens[tuple(made.groups[1].token_ids[1])]
+    assert not unscored.mask_T.any()
+    assert [int(row.mask_T.sum()) for row in rows if row is not unscored] == [
+        len(row.token_ids) for row in rows if row is not unscored
+    ]
+
+
+def test_each_update_of_a_rollout_has_its_own_groups_and_denominators():
+    made = maker([[2.0, 4.0, 6.0], [5.0, 1.0, 0.0]], global_mini_batch_size=1, update_iters=2).make()
+    assert [one.tokens for one in made.denominators] == [6, 7, 6, 7]
+    assert [[len(row.token_ids) for micro in update for row in micro] for update in made.micro_batches] == [
+        LENGTHS[0],
+        LENGTHS[1],
+        LENGTHS[0],
+        LENGTHS[1],
+    ]
+
+
+@pytest.mark.parametrize("status", [Status.TOO_LONG, Status.JUDGE_UNPARSABLE])
+def test_a_text_too_long_for_the_judge_is_masked_and_not_penalised(status):
+    made = maker([[2.0, status, 6.0], [5.0, 5.0, 5.0]]).make()
+    assert made.groups[0].shaped.rewards == (pytest.approx(0.2), None, pytest.approx(0.6))
+    np.testing.assert_allclose(made.advantages_RT[:3, 0], [-0.2, 0.0, 0.2])
+    assert made.denominators[0].tokens == 6 + 7 - 3
+
+
+def test_penalised_rows_stay_in_baseline_and_loss():
+    made = maker([[2.0, Status.UNPARSABLE_CANDIDATE, 4.0], [5.0, 5.0, 5.0]]).make()
+    np.testing.assert_allclose(made.advantages_RT[:3, 0], [0.0, -0.2, 0.2], atol=1e-12)
+    assert made.denominators[0].tokens == 6 + 7
+
+
+def test_a_dropped_group_teaches_nothing():
+    dropping = FailurePolicy({Status.JUDGE_TIMEOUT: FailureAction.DROP_GROUP})
+    made = maker([[2.0, Status.JUDGE_TIMEOUT, 6.0], [5.0, 1.0, 3.0]], policy=dropping).make()
+    assert not made.advantages_RT[:3].any()
+    assert made.denominators[0].tokens == 7
+
+
+def test_normalised_rewards_are_those_of_all_rollouts_so_far():
+    made = maker([[2.0, Status.JUDGE_TIMEOUT, 6.0], [8.0, 0.0, 4.0]], moments=RunningMoments())
+    expected = RunningMoments()
+    for n in (1, 2):
+        rewards_R = np.array([0.2, np.nan, 0.6, 0.8, 0.0, 0.4])
+        expected.update(rewards_R)
+        normal_R = expected.normalize(rewards_R)
+        advantages_RT = made.make().advantages_RT
+        assert made.moments.count == 5 * n
+        np.testing.assert_allclose(
+            advantages_RT[:, 0],
+            [*np.nan_to_num(normal_R[:3] - np.nanmean(normal_R[:3])), *(normal_R[3:] - normal_R[3:].mean())],
+            rtol=1e-9,
+            atol=1e-12,
+        )
+    assert made.state()["moments"] == pytest.approx(expected.state_dict())
+
+
+def test_normalised_advantages_have_their_moments_from_tokens_of_scored_responses():
+    scores = [[2.0, Status.JUDGE_TIMEOUT, 6.0], [8.0, 1.0, 3.0]]
+    plain, normal = (maker(scores, normalize=normalize).make() for normalize in (False, True))
+    mask_RT = np.arange(4) < np.array([2, 0, 1, 4, 1, 2])[:, None]
+    tokens = plain.advantages_RT[mask_RT]
+    np.testing.assert_allclose(normal.advantages_RT[mask_RT], (tokens - tokens.mean()) / tokens.std(ddof=1), rtol=1e-6)
+    assert not normal.advantages_RT[~mask_RT].any()
+
+
+def test_rewards_are_clipped_to_clip_range_score():
+    made = maker([[2.0, 4.0, 9.0], [5.0, 5.0, 5.0]], clip_range_score=0.3).make()
+    np.testing.assert_allclose(made.advantages_RT[:3, 0], np.array([0.2, 0.3, 0.3]) - 0.8 / 3, atol=1e-12)
+
+
+def test_the_kl_of_each_token_lowers_its_reward():
+    made = maker([[2.0, 4.0, 6.0], [5.0, 5.0, 5.0]], rule="reinforce_plus_plus", kl_coeff=0.5, gamma=0.5)
+
+    def score(groups):
+        for rolled in groups:
+            rolled.policy_logprobs = [np.full(len(t), -1.0) for t in rolled.token_ids]
+            rolled.ref_logprobs = [np.full(len(t), -1.2 - 0.1 * i) for i, t in enumerate(rolled.token_ids)]
+
+    made.score_tokens = score
+    experience = made.make()
+    returns = []
+    for group, lengths in enumerate(LENGTHS):
+        for i, length in enumerate(lengths):
+            ret, rewards = 0.0, [-0.5 * (0.2 + 0.1 * i)] * length
+            rewards[-1] += [[0.2, 0.4, 0.6], [0.5, 0.5, 0.5]][group][i]
+            row = []
+            for reward in reversed(rewards):
+                ret = reward + 0.5 * ret
+                row.insert(0, ret)
+            returns.append(row)
+    flat = np.concatenate(returns)
+    mask_RT = np.arange(4) < np.array([2, 3, 1, 4, 1, 2])[:, None]
+    np.testing.assert_allclose(
+        experience.advantages_RT[mask_RT], (flat - flat.mean()) / flat.std(ddof=1), rtol=1e-6, atol=1e-9
+    )
+    first = experience.micro_batches[0][0][0]
+    assert first.old_logprobs_T.tolist() == [-1.0] * len(first.token_ids)
+    assert set(first.ref_logprobs_T.tolist()) <= {-1.2, -1.3, -1.4}
