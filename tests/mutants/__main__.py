@@ -9,6 +9,7 @@ those are in kept.yaml. The exit status is 1 where more survive without one than
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import importlib
 import json
@@ -64,6 +65,8 @@ def import_what_tests_import(files: Sequence[str]) -> None:
                 importlib.import_module(name)
             except ImportError:
                 continue
+    gc.collect()
+    gc.freeze()  # what a child's garbage collector looks through, the child copies
 
 
 def outcome_of(mutant: Mutant, overlay: Overlay, touched: Touched) -> str:

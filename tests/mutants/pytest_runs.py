@@ -11,16 +11,26 @@ from pathlib import Path
 from typing import Any
 
 import coverage
+import hypothesis
 import pytest
 
 QUICK = "not slow and not scale"
+
+
+class _NoShrinking:
+    """One failing example is enough here; the simplest one takes a while to look for."""
+
+    def pytest_configure(self) -> None:
+        phases = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
+        hypothesis.settings.register_profile("no shrinking", hypothesis.settings(), phases=phases)
+        hypothesis.settings.load_profile("no shrinking")
 
 
 def _pytest(folder: Path, files: Sequence[str], *plugins: object, extra: Sequence[str] = ()) -> int:
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(folder / "hypothesis")
     off = [argument for name in ("cacheprovider", "xdist", "pytest_cov") for argument in ("-p", f"no:{name}")]
     options = ["-q", "-m", QUICK, "--hypothesis-seed=0", f"--basetemp={folder / 'tmp'}"]
-    return int(pytest.main([*off, *options, *extra, *files], plugins=list(plugins)))
+    return int(pytest.main([*off, *options, *extra, *files], plugins=[*plugins, _NoShrinking()]))
 
 
 def load_tests(folder: Path, files: Sequence[str]) -> None:

@@ -20,6 +20,14 @@ def test_credit_falls_with_the_distance(score, credit):
     assert found.ranking_reward is None
 
 
+@pytest.mark.parametrize(
+    ("score", "credit"), [("7.9", 1.0), ("6", 0.8), ("9", 0.4), ("4", 0.2), ("11", 0.0), ("", 0.0)]
+)
+def test_the_originals_credit_falls_alike(score, credit):
+    found = single_score_reward(f"The amount is wrong.\n\n{score}", GOLD, score_scale_factor=2.0, compat=True)
+    assert (found.score, found.score_reward, found.valid_answer) == (2 * credit, credit, True)
+
+
 def test_a_score_of_one_line_is_read_whole():
     assert single_score_reward("10", '{"A": 10}').score == 1.0
     assert single_score_reward("10", '{"A": 0}', compat=True).score == 1.0  # the original reads the last character

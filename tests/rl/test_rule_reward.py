@@ -22,7 +22,7 @@ from grrm.rewards.shaping import ShapingConfig
 from grrm.rl.experience_maker import Experience
 from grrm.rl.metrics import rollout_metrics
 from grrm.rl.reward_sources import build_rewarder
-from grrm.rl.reward_stage import RuleRewardStage
+from grrm.rl.reward_stage import RuleRewardStage, shaping_config
 
 GOLD = '{"A": 8, "B": 3, "C": 3}'
 RIGHT = "A is better.\n\n### Final Ranking:\n\nA > B = C\n\n### Scores:\n\nA: 8, B: 3, C: 3\n"
@@ -91,6 +91,37 @@ def test_every_response_pays_for_its_length_and_failures_alone_carry_no_signal()
     assert classify_group(rolled.shaped) is GroupSignal.INFORMATIVE
     failures = rewarded(judged(CUT_OFF, CUT_OFF, lengths=[8, 12]), shaping)
     assert classify_group(failures.shaped) is GroupSignal.ALL_FAILED
+
+
+@pytest.mark.parametrize(
+    ("changes", "rewards"),
+    [
+        ({}, (1.0, 0.75, 0.0, -0.55, -1.3)),
+        ({"overlong_penalty_capped": True}, (1.0, 0.75, 0.5, -0.55, -0.8)),
+        ({"enable_overlong_reward_buffer": False}, (1.0, 1.0, 1.0, -0.3, -0.3)),
+        ({"use_rule_reward": False}, (1.0, 0.75, 0.0, -0.3, -0.3)),
+        ({"overlong_reward_buffer": 8}, (0.75, 0.625, 0.25, -0.675, -1.05)),
+        ({"overlong_max_resp_len": 14}, (1.0, 1.0, 0.5, -0.3, -0.8)),
+        ({"overlong_penalty_factor": 0.1}, (1.0, 0.95, 0.8, -0.35, -0.5)),
+        ({"default_reward": 0.0}, (1.0, 0.75, 0.0, -0.25, -1.0)),
+        ({"score_scale_factor": 1.0}, (2.0, 1.75, 1.0, -0.55, -1.3)),
+    ],
+)
+def test_each_key_of_scale_and_length_has_its_effect(changes, rewards):
+    """Two right answers and two that are cut off; half a point is lost from 6 to 10 tokens, and on from there."""
+    keys = {
+        "use_rule_reward": True,
+        "score_scale_factor": 0.5,
+        "default_reward": -0.3,
+        "enable_overlong_reward_buffer": True,
+        "overlong_max_resp_len": 10,
+        "overlong_reward_buffer": 4,
+        "overlong_penalty_factor": 0.5,
+        "overlong_penalty_capped": False,
+    }
+    shaping = shaping_config(RLConfig(**{**keys, **changes}))
+    rolled = rewarded(judged(RIGHT, RIGHT, RIGHT, CUT_OFF, CUT_OFF, lengths=[6, 8, 14, 8, 14]), shaping)
+    assert rolled.shaped.rewards == pytest.approx(rewards)
 
 
 def test_uncapped_penalty_is_that_of_dapo():
