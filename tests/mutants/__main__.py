@@ -53,6 +53,11 @@ def test_files_in(folders: Sequence[str]) -> list[str]:
     return [str(file.relative_to(ROOT)) for folder in folders for file in sorted((ROOT / folder).rglob("test_*.py"))]
 
 
+def stages_of(room: dict[str, Any], overlay: Overlay) -> list[Touched]:
+    """Measure the tests of a room, in the order in which its mutants go through them."""
+    return [measure(test_files_in([path]), overlay.package, CACHE) for path in room["tests"]]
+
+
 def import_what_tests_import(files: Sequence[str]) -> None:
     """Import what is neither the package's nor the tests' own, once for all children."""
     with scratch_folder() as folder:
@@ -69,14 +74,17 @@ def import_what_tests_import(files: Sequence[str]) -> None:
     gc.freeze()  # what a child's garbage collector looks through, the child copies
 
 
-def outcome_of(mutant: Mutant, overlay: Overlay, touched: Touched) -> str:
+def outcome_of(mutant: Mutant, overlay: Overlay, stages: Sequence[Touched]) -> str:
     """Tell what becomes of a mutant: "killed", "timeout", "survived" or "untested"."""
-    stages = [touched.tests_for(mutant), touched.tests_that_start_processes()]
-    if not any(stages):
+    selected = [(stage, stage.tests_for(mutant)) for stage in stages]
+    selected += [(stage, stage.tests_that_start_processes()) for stage in stages]
+    if not any(tests for _, tests in selected):
         return "untested"
     with overlay.mutated(mutant.module, mutant.source):
-        for tests in filter(None, stages):
-            usual_s = touched.seconds(tests)
+        for stage, tests in selected:
+            if not tests:
+                continue
+            usual_s = stage.seconds(tests)
             with scratch_folder() as folder:
                 work = partial(run_tests, tests=tests)
                 ended = run_forked(work, folder, 20 + 3 * usual_s, 120 + 10 * usual_s)
@@ -96,12 +104,12 @@ def examine(name: str, room: dict[str, Any], overlay: Overlay, options: argparse
     else:
         chosen = sampled(mutants, options.sample, options.seed)
     started = time.monotonic()
-    touched = measure(test_files_in(room["tests"]), overlay.package, CACHE)
+    stages = stages_of(room, overlay)
     measured_s = time.monotonic() - started
     outcomes: dict[str, str] = {}
     for number, mutant in enumerate(chosen, 1):
         before = time.monotonic()
-        outcomes[mutant.name] = outcome_of(mutant, overlay, touched)
+        outcomes[mutant.name] = outcome_of(mutant, overlay, stages)
         spent = time.monotonic() - before
         print(f"{name} {number}/{len(chosen)} {outcomes[mutant.name]} {spent:.1f} s  {mutant.name}", flush=True)
     kept = yaml.safe_load((HERE / "kept.yaml").read_text()) or {}

@@ -32,8 +32,7 @@ class Touched:
             lines = record["lines"].get(mutant.module, {})
             for line, names in lines.items():
                 (touching if mutant.lines[0] <= int(line) <= mutant.lines[1] else importing).update(names)
-        imported_only = "" in touching and touching == {""}
-        return self._in_order(importing if imported_only or not touching else touching)
+        return self._in_order(importing if touching == {""} else touching)
 
     def tests_that_start_processes(self) -> list[str]:
         """Names of the tests whose processes may run any line."""
