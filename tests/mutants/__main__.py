@@ -32,7 +32,6 @@ from mutants.pytest_runs import load_tests, run_tests
 from mutants.selection import Touched, measure
 
 HERE = Path(__file__).parent
-PASSED = 0
 CACHE = ROOT / "build/mutants"
 
 
@@ -74,25 +73,24 @@ def import_what_tests_import(files: Sequence[str]) -> None:
     gc.freeze()  # what a child's garbage collector looks through, the child copies
 
 
-def outcome_of(mutant: Mutant, overlay: Overlay, stages: Sequence[Touched]) -> str:
-    """Tell what becomes of a mutant: "killed", "timeout", "survived" or "untested"."""
+def outcome_of(mutant: Mutant, overlay: Overlay, stages: Sequence[Touched]) -> tuple[str, str]:
+    """Tell what becomes of a mutant: "killed", with the test that did it, "timeout", "survived" or "untested"."""
     selected = [(stage, stage.tests_for(mutant)) for stage in stages]
-    selected += [(stage, stage.tests_that_start_processes()) for stage in stages]
+    selected += [(stage, stage.tests_of_processes(mutant)) for stage in stages]
     if not any(tests for _, tests in selected):
-        return "untested"
+        return "untested", ""
     with overlay.mutated(mutant.module, mutant.source):
         for stage, tests in selected:
             if not tests:
                 continue
             usual_s = stage.seconds(tests)
             with scratch_folder() as folder:
-                work = partial(run_tests, tests=tests)
-                ended = run_forked(work, folder, 20 + 3 * usual_s, 120 + 10 * usual_s)
+                ended = run_forked(partial(run_tests, tests=tests), folder, 20 + 3 * usual_s, 60 + 5 * usual_s)
                 if not ended:
-                    return "timeout"
-                if json.loads((folder / "result.json").read_text()) != PASSED:
-                    return "killed"
-    return "survived"
+                    return "timeout", tests[0]
+                if failed := json.loads((folder / "result.json").read_text()):
+                    return "killed", failed
+    return "survived", ""
 
 
 def examine(name: str, room: dict[str, Any], overlay: Overlay, options: argparse.Namespace) -> dict[str, Any]:
@@ -107,9 +105,10 @@ def examine(name: str, room: dict[str, Any], overlay: Overlay, options: argparse
     stages = stages_of(room, overlay)
     measured_s = time.monotonic() - started
     outcomes: dict[str, str] = {}
+    killers: dict[str, str] = {}
     for number, mutant in enumerate(chosen, 1):
         before = time.monotonic()
-        outcomes[mutant.name] = outcome_of(mutant, overlay, stages)
+        outcomes[mutant.name], killers[mutant.name] = outcome_of(mutant, overlay, stages)
         spent = time.monotonic() - before
         print(f"{name} {number}/{len(chosen)} {outcomes[mutant.name]} {spent:.1f} s  {mutant.name}", flush=True)
     kept = yaml.safe_load((HERE / "kept.yaml").read_text()) or {}
@@ -120,7 +119,9 @@ def examine(name: str, room: dict[str, Any], overlay: Overlay, options: argparse
     ]
     counts = {key: list(outcomes.values()).count(key) for key in ("killed", "timeout", "survived", "untested")}
     seconds = {"measuring": round(measured_s), "deciding": round(time.monotonic() - started - measured_s)}
-    return {"mutants": len(mutants), "sampled": len(chosen), **counts, "seconds": seconds, "survivors": survivors}
+    caught = {name: killer for name, killer in killers.items() if killer}
+    head = {"mutants": len(mutants), "sampled": len(chosen), **counts, "seconds": seconds}
+    return {**head, "survivors": survivors, "killed_by": caught}
 
 
 def table(results: dict[str, Any], budgets: dict[str, int]) -> str:

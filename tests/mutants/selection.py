@@ -29,15 +29,25 @@ class Touched:
         touching: set[str] = set()
         importing: set[str] = set()
         for record in self.files.values():
-            lines = record["lines"].get(mutant.module, {})
-            for line, names in lines.items():
+            for line, names in record["lines"].get(mutant.module, {}).items():
                 (touching if mutant.lines[0] <= int(line) <= mutant.lines[1] else importing).update(names)
         return self._in_order(importing if touching == {""} else touching)
 
-    def tests_that_start_processes(self) -> list[str]:
-        """Names of the tests whose processes may run any line."""
-        every = (item for record in self.files.values() for item in record["tests"].items())
-        return self._in_order({name for name, test in every if test["starts"]})
+    def tests_of_processes(self, mutant: Mutant) -> list[str]:
+        """Names of the tests of files whose processes run a mutant's lines, or use the module where all import them."""
+        own = set(range(mutant.lines[0], mutant.lines[1] + 1))
+        imported = {
+            int(line)
+            for record in self.files.values()
+            for line, names in record["lines"].get(mutant.module, {}).items()
+            if "" in names
+        }
+        names: set[str] = set()
+        for record in self.files.values():
+            outside = set(record["outside"].get(mutant.module, []))
+            if outside - imported if own & imported else outside & own:
+                names.update(record["tests"])
+        return self._in_order(names)
 
     def _in_order(self, names: set[str]) -> list[str]:
         """Those of them that pass without a mutant; a file's tests follow each other, the quickest file first."""
@@ -61,13 +71,13 @@ def measure(test_files: Sequence[str], package: Path, cache: Path) -> Touched:
         sources.update(path.read_bytes())
     records = {}
     for file in test_files:
-        digest = hashlib.sha256(sources.digest() + (ROOT / file).read_bytes()).hexdigest()[:32]
+        digest = hashlib.sha256(b"2" + sources.digest() + (ROOT / file).read_bytes()).hexdigest()[:32]
         path = cache / f"{digest}.json"
         if not path.exists():
             with scratch_folder() as folder:
                 run_forked(partial(measure_tests, file=file, package=package), folder, MEASURE_S, MEASURE_S)
                 result = folder / "result.json"
-                text = result.read_text() if result.exists() else '{"tests": {}, "lines": {}}'
+                text = result.read_text() if result.exists() else '{"tests": {}, "lines": {}, "outside": {}}'
                 if not result.exists():
                     print(f"{file} was not measured: {(folder / 'log').read_text()[-600:]}", flush=True)
             cache.mkdir(parents=True, exist_ok=True)

@@ -85,14 +85,16 @@ def test_the_sample_of_a_seed_stays_when_other_mutants_come():
 
 
 def test_tests_are_those_that_touch_the_statement_and_pass():
-    tests = {name: {"seconds": 1.0, "passed": name != "t::c", "starts": False} for name in ("t::a", "t::b", "t::c")}
+    tests = {name: {"seconds": 1.0, "passed": name != "t::c"} for name in ("t::a", "t::b", "t::c")}
     touched = {"m.py": {"1": [""], "3": ["t::a", "t::c"], "4": ["t::b"]}}
-    selection = Touched({"t": {"tests": tests, "lines": touched}})
+    selection = Touched({"t": {"tests": tests, "lines": touched, "outside": {"m.py": [1, 4]}}})
     source = "def f(n=1):\n    a = (\n        n - b)\n    return a / c\n"
     by_line = {mutant.lines[0]: selection.tests_for(mutant) for mutant in mutants_of("m.py", source)}
     assert by_line[2] == ["t::a"]  # the statement begins a line above its operator
     assert by_line[4] == ["t::b"]
     assert by_line[1] == ["t::a", "t::b"]  # only importing runs that line: whoever uses the module
+    by_line = {mutant.lines[0]: selection.tests_of_processes(mutant) for mutant in mutants_of("m.py", source)}
+    assert by_line == {1: ["t::a", "t::b"], 2: [], 4: ["t::a", "t::b"]}
 
 
 def test_a_child_that_raises_dies_or_hangs_did_not_end(tmp_path):
