@@ -50,6 +50,7 @@ class Mutant:
         after: What takes its place.
         nth: Number among the changes of this function that read the same.
         lines: First and last line of the statement, whose coverage selects the tests.
+        at_import: Whether an import runs the statement, for whoever uses the module.
         source: The source of the mutant.
     """
 
@@ -60,6 +61,7 @@ class Mutant:
     after: str
     nth: int
     lines: tuple[int, int]
+    at_import: bool
     source: str
 
     @property
@@ -76,7 +78,8 @@ def mutants_of(module: str, source: str) -> Iterator[Mutant]:
     starts = [0]
     for line in data.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
-    for scope, statement, (node, kind, replacement, after) in _Walk().changes(ast.parse(source)):
+    for where, statement, (node, kind, replacement, after) in _Walk().changes(ast.parse(source)):
+        scope, at_import = where
         first = starts[node.lineno - 1] + node.col_offset
         last = starts[node.end_lineno - 1] + node.end_col_offset
         text = replacement if isinstance(replacement, str) else f"({ast.unparse(replacement)})"
@@ -87,7 +90,7 @@ def mutants_of(module: str, source: str) -> Iterator[Mutant]:
             continue
         before = ast.unparse(node)
         key = (scope, before, after)
-        yield Mutant(module, scope, kind, before, after, seen[key], _header_lines(statement), changed)
+        yield Mutant(module, scope, kind, before, after, seen[key], _header_lines(statement), at_import, changed)
         seen[key] += 1
 
 
@@ -98,28 +101,34 @@ def _header_lines(statement: ast.stmt) -> tuple[int, int]:
     return statement.lineno, max(statement.lineno, last)
 
 
+Scope = tuple[str, bool]  # the qualified name, and whether an import runs what stands there
+
+
 class _Walk:
     """Go through a module, past what no test should decide: annotations, messages, type-checking imports."""
 
-    def changes(self, tree: ast.Module) -> Iterator[tuple[str, ast.stmt, Change]]:
+    def changes(self, tree: ast.Module) -> Iterator[tuple[Scope, ast.stmt, Change]]:
         for statement in tree.body:
-            yield from self._of_statement(statement, "")
+            yield from self._of_statement(statement, ("", True))
 
-    def _of_statement(self, node: ast.stmt, scope: str) -> Iterator[tuple[str, ast.stmt, Change]]:
+    def _of_statement(self, node: ast.stmt, scope: Scope) -> Iterator[tuple[Scope, ast.stmt, Change]]:
         if _is_left_alone(node):
             return
-        inner = f"{scope}.{node.name}".lstrip(".") if hasattr(node, "name") else scope
+        name, at_import = scope
+        if hasattr(node, "name"):
+            name = f"{name}.{node.name}".lstrip(".")
+        body = (name, at_import and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
         for change in _statement_changes(node):
-            yield inner, node, change
+            yield (name, at_import), node, change
         for child in _children(node):
             if isinstance(child, ast.stmt):
-                yield from self._of_statement(child, inner)
+                yield from self._of_statement(child, body)
             elif isinstance(child, ast.ExceptHandler | ast.match_case):
                 for statement in child.body:
-                    yield from self._of_statement(statement, inner)
+                    yield from self._of_statement(statement, body)
             else:
                 for change in _expression_changes(child):
-                    yield inner, node, change
+                    yield (name, at_import), node, change
 
 
 def _is_left_alone(node: ast.stmt) -> bool:

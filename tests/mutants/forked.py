@@ -67,6 +67,7 @@ def _be_the_child(work: Work, folder: Path, cpu_s: float) -> None:
     status = 1
     try:
         os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_s) + 1, int(cpu_s) + 1))
         log = os.open(folder / "log", os.O_CREAT | os.O_WRONLY, 0o600)
         nothing = os.open(os.devnull, os.O_RDONLY)

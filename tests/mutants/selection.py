@@ -25,29 +25,19 @@ class Touched:
     files: dict[str, dict[str, Any]]
 
     def tests_for(self, mutant: Mutant) -> list[str]:
-        """Names of the tests that run a mutant's lines; where only an import does, of those that use the module."""
-        touching: set[str] = set()
-        importing: set[str] = set()
-        for record in self.files.values():
-            for line, names in record["lines"].get(mutant.module, {}).items():
-                (touching if mutant.lines[0] <= int(line) <= mutant.lines[1] else importing).update(names)
-        return self._in_order(importing if touching == {""} else touching)
-
-    def tests_of_processes(self, mutant: Mutant) -> list[str]:
-        """Names of the tests of files whose processes run a mutant's lines, or use the module where all import them."""
-        own = set(range(mutant.lines[0], mutant.lines[1] + 1))
-        imported = {
-            int(line)
-            for record in self.files.values()
-            for line, names in record["lines"].get(mutant.module, {}).items()
-            if "" in names
-        }
+        """Names of the tests that run a mutant's lines; where an import does, of those that run any of the module's."""
         names: set[str] = set()
         for record in self.files.values():
-            outside = set(record["outside"].get(mutant.module, []))
-            if outside - imported if own & imported else outside & own:
-                names.update(record["tests"])
+            for line, touching in record["lines"].get(mutant.module, {}).items():
+                if mutant.at_import or mutant.lines[0] <= int(line) <= mutant.lines[1]:
+                    names.update(touching)
         return self._in_order(names)
+
+    def tests_of_processes(self, mutant: Mutant) -> list[str]:
+        """Names of the tests of files whose processes run a mutant's lines."""
+        own = set(range(mutant.lines[0], mutant.lines[1] + 1))
+        running = [record for record in self.files.values() if own & set(record["outside"].get(mutant.module, []))]
+        return self._in_order({name for record in running for name in record["tests"]})
 
     def _in_order(self, names: set[str]) -> list[str]:
         """Those of them that pass without a mutant; a file's tests follow each other, the quickest file first."""

@@ -94,7 +94,7 @@ def test_tests_are_those_that_touch_the_statement_and_pass():
     assert by_line[4] == ["t::b"]
     assert by_line[1] == ["t::a", "t::b"]  # only importing runs that line: whoever uses the module
     by_line = {mutant.lines[0]: selection.tests_of_processes(mutant) for mutant in mutants_of("m.py", source)}
-    assert by_line == {1: ["t::a", "t::b"], 2: [], 4: ["t::a", "t::b"]}
+    assert by_line == {1: ["t::a", "t::b"], 2: [], 4: ["t::a", "t::b"]}  # a file's processes are those of all its tests
 
 
 def test_a_child_that_raises_dies_or_hangs_did_not_end(tmp_path):
