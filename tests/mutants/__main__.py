@@ -151,7 +151,6 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=CACHE / "results.json")
     options = parser.parse_args()
     os.chdir(ROOT)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and remove the overlay
     with tempfile.TemporaryDirectory(prefix="grrm-overlay-") as folder:
         overlay = Overlay(Path(folder))
         from grrm import startup  # the overlay's, from here on
@@ -160,6 +159,8 @@ def main() -> int:
         os.environ["OMP_NUM_THREADS"] = "1"
         startup.configure_process()
         import_what_tests_import(test_files_in([path for name in options.rooms for path in rooms[name]["tests"]]))
+        # After Paddle has set its own: the end of this process removes the overlay.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         results = {}
         for name in options.rooms:
             results[name] = examine(name, rooms[name], overlay, options)

@@ -42,6 +42,10 @@ def rank_stranger(answer):
     answer["verdicts"][0]["ranking"] = [["0/c0"], ["0/c9"]]
 
 
+def rank_twice(answer):
+    answer["verdicts"][0]["ranking"] = [["0/c0"], ["0/c1", "0/c0"]]
+
+
 def swap_groups(answer):
     first, second = answer["verdicts"][:2]
     first["group_id"], second["group_id"] = second["group_id"], first["group_id"]
@@ -72,6 +76,7 @@ BAD_ANSWERS = {
     "wrong request id": (edited(lambda a: a.update(request_id="other")), "request 'other'"),
     "groups swapped": (edited(swap_groups), "lacks 2 of the candidates of group 'g0', for example '0/c0'"),
     "ranking of a stranger": (edited(rank_stranger), "group 'g0': the ranking"),
+    "ranking with a repetition": (edited(rank_twice), "group 'g0': the ranking"),
 }
 
 
@@ -92,3 +97,22 @@ def test_bad_answer_then_a_right_one_gives_the_right_scores(start, name):
     server = start(BAD_ANSWERS[name][0], ok)
     groups = make_groups(2)
     check_right(groups, client(server.url).score(groups))
+
+
+def test_everything_a_judge_says_of_a_group_arrives_in_any_order(start):
+    def say_more(answer):
+        answer["verdicts"].reverse()
+        verdict = answer["verdicts"][1]
+        ids = [candidate["candidate_id"] for candidate in verdict["candidates"]]
+        verdict["candidates"].reverse()
+        verdict |= {"ranking": [ids[1:], ids[:1]], "analysis": "The rest is better.", "attempts": 2, "tokens": 7}
+        verdict["rejections"] = ["empty"]
+
+    groups = make_groups(2)
+    verdicts = client(start(edited(say_more)).url).score(groups)
+    check_right(groups, verdicts)
+    own = [candidate.candidate_id for candidate in groups[0].candidates]
+    said = verdicts[0]
+    assert said.ranking == (tuple(own[1:]), tuple(own[:1]))
+    assert (said.analysis, said.attempts, said.tokens, said.rejections) == ("The rest is better.", 2, 7, ("empty",))
+    assert verdicts[1].ranking is None

@@ -169,6 +169,13 @@ def test_what_no_reader_of_judges_accepts_is_rewarded_in_compat_mode_only(text):
     assert ranking_score_reward(text, GOLD, compat=True).score == 2.0
 
 
+def test_the_original_reads_any_blank_of_a_ranking():
+    assert ranking_reward_no_cot("A\t>\tB", "A > B") == INVALID
+    assert ranking_reward_no_cot("A\t>\tB", "A > B", compat=True).score == 1.0
+    assert ranking_reward_no_cot("A", "A").valid_answer
+    assert ranking_reward_no_cot("A", "A", compat=True) == INVALID
+
+
 def test_two_line_reward_wants_exactly_two_lines():
     assert ranking_score_reward_no_cot("\nA > B\nA: 8, B: 3\n", GOLD).score == 2.0
     assert ranking_score_reward_no_cot("A > B\n\nA: 8, B: 3", GOLD) == INVALID
