@@ -12,7 +12,7 @@ from typing import Any
 
 from mutants.changes import Mutant
 from mutants.forked import run_forked, scratch_folder
-from mutants.overlay import PACKAGE, ROOT
+from mutants.overlay import ROOT
 from mutants.pytest_runs import measure_tests
 
 MEASURE_S = 1800.0
@@ -56,21 +56,34 @@ class Touched:
 
 def measure(test_files: Sequence[str], package: Path, cache: Path) -> Touched:
     """Run test files under coverage, one child each; what was measured of the same sources is read from `cache`."""
-    sources = hashlib.sha256()
-    for path in sorted([*PACKAGE.rglob("*.py"), *(ROOT / "tests/support").rglob("*.py")]):
-        sources.update(path.read_bytes())
     records = {}
     for file in test_files:
-        digest = hashlib.sha256(b"2" + sources.digest() + (ROOT / file).read_bytes()).hexdigest()[:32]
-        path = cache / f"{digest}.json"
-        if not path.exists():
-            with scratch_folder() as folder:
-                run_forked(partial(measure_tests, file=file, package=package), folder, MEASURE_S, MEASURE_S)
-                result = folder / "result.json"
-                text = result.read_text() if result.exists() else '{"tests": {}, "lines": {}, "outside": {}}'
-                if not result.exists():
-                    print(f"{file} was not measured: {(folder / 'log').read_text()[-600:]}", flush=True)
+        path = cache / f"{_digest(ROOT / file)}.json"
+        record = json.loads(path.read_text()) if path.exists() else None
+        if record is None or record["sources"] != _sources(record, package):
+            record = _measured(file, package)
             cache.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        records[file] = json.loads(path.read_text())
+            path.write_text(json.dumps(record))
+        records[file] = record
     return Touched(records)
+
+
+def _measured(file: str, package: Path) -> dict[str, Any]:
+    record: dict[str, Any] = {"tests": {}, "lines": {}, "outside": {}}
+    with scratch_folder() as folder:
+        run_forked(partial(measure_tests, file=file, package=package), folder, MEASURE_S, MEASURE_S)
+        if (folder / "result.json").exists():
+            record = json.loads((folder / "result.json").read_text())
+        else:
+            print(f"{file} was not measured: {(folder / 'log').read_text()[-600:]}", flush=True)
+    return record | {"sources": _sources(record, package)}
+
+
+def _sources(record: dict[str, Any], package: Path) -> dict[str, str]:
+    """Digests of the modules that a record knows; another digest makes its line numbers worthless."""
+    modules = sorted({*record["lines"], *record["outside"]})
+    return {module: _digest(package / module) if (package / module).exists() else "" for module in modules}
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:32]
