@@ -6,9 +6,11 @@ import numpy as np
 import paddle
 import pytest
 
+from grrm.algorithms.policy_losses import LossInputs
 from grrm.config.derive_objective import policy_loss_config
+from grrm.config.keys.objective import PolicyLossConfig
 from grrm.errors import UserError
-from grrm.rl.losses import aggregate, positive_advantage_nll
+from grrm.rl.losses import aggregate, policy_objective, positive_advantage_nll
 
 LOSS_RT = np.array([[1.0, 2.0, 99.0], [3.0, 5.0, 7.0], [np.nan, np.inf, 99.0]])
 MASK_RT = np.array([[1, 1, 0], [1, 1, 1], [0, 0, 0]])
@@ -64,3 +66,42 @@ def test_settings_out_of_range_are_one_clear_sentence(settings_, message):
     with pytest.raises(UserError, match=message) as caught:
         policy_loss_config(**settings_)
     assert "\n" not in str(caught.value)
+
+
+ANOTHER_VALUE = {
+    "policy_loss": "gspo",
+    "loss_agg_mode": "seq-mean-token-sum",
+    "pg_loss_coeff": 0.5,
+    "clip_range_ratio": 0.05,
+    "clip_range_ratio_low": 0.05,
+    "clip_range_ratio_high": 0.05,
+    "dual_clip_ratio": 1.05,
+    "sapo_tau_pos": 2.0,
+    "sapo_tau_neg": 2.0,
+    "clip_range_score": 0.01,
+    "kl_loss_coeff": 0.2,
+    "kl_type": "k2",
+    "entropy_coeff": 0.2,
+    "sft_coeff": 0.2,
+    "rollout_is": "sequence",
+    "rollout_is_mode": "mask",
+    "rollout_is_cap": 1.01,
+    "rollout_is_floor": 0.99,
+}
+
+
+@pytest.mark.parametrize("name", PolicyLossConfig.model_fields)
+def test_every_key_changes_the_loss(name):
+    rng = np.random.default_rng(0)
+    old_RT, advantages_RT = -rng.exponential(1, (4, 6)), rng.normal(size=(4, 6))
+    new_RT, ref_RT, engine_RT = (old_RT + spread * rng.normal(size=(4, 6)) for spread in (0.3, 0.3, 0.9))
+    columns = (new_RT, old_RT, advantages_RT, np.ones((4, 6)), ref_RT, -old_RT, engine_RT)
+    tensors = [paddle.to_tensor(column) for column in columns]
+    terms = {"kl_loss_coeff": 0.1, "entropy_coeff": 0.1, "sft_coeff": 0.1, "rollout_is": "token"}
+    if name.startswith("sapo"):
+        terms["policy_loss"] = "sapo"
+    losses = [
+        float(policy_objective(LossInputs(*tensors), policy_loss_config(**keys)).loss)
+        for keys in (terms, terms | {name: ANOTHER_VALUE[name]})
+    ]
+    assert abs(losses[0] - losses[1]) > 1e-4
