@@ -41,15 +41,20 @@ def sampled(mutants: Sequence[Mutant], n: int, seed: int) -> list[Mutant]:
     return chosen[:n] if n else chosen
 
 
+def files_in(paths: Sequence[str], root: Path, pattern: str) -> list[str]:
+    """Files of that name among and below some paths, relative to `root`; a path that is not there has none."""
+    every = [file for path in paths for file in [root / path, *sorted((root / path).rglob(pattern))]]
+    return [str(file.relative_to(root)) for file in every if file.is_file()]
+
+
 def mutants_in(sources: Sequence[str]) -> list[Mutant]:
     """Make every mutant of some files and folders of the package."""
-    files = [file for path in sources for file in (sorted((PACKAGE / path).rglob("*.py")) or [PACKAGE / path])]
-    return [m for file in files for m in mutants_of(str(file.relative_to(PACKAGE)), file.read_text(encoding="utf-8"))]
+    return [m for file in files_in(sources, PACKAGE, "*.py") for m in mutants_of(file, (PACKAGE / file).read_text())]
 
 
-def test_files_in(folders: Sequence[str]) -> list[str]:
-    """Paths of the test files below some folders, where there are such folders."""
-    return [str(file.relative_to(ROOT)) for folder in folders for file in sorted((ROOT / folder).rglob("test_*.py"))]
+def test_files_in(paths: Sequence[str]) -> list[str]:
+    """Test files among and below some paths."""
+    return files_in(paths, ROOT, "test_*.py")
 
 
 def stages_of(room: dict[str, Any], overlay: Overlay) -> list[Touched]:

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mutants.__main__ import HERE, sampled, table, unexplained
+from mutants import __main__ as command
+from mutants.__main__ import HERE, mutants_in, sampled, table, unexplained
 from mutants.changes import mutants_of
 from mutants.forked import run_forked
 from mutants.overlay import PACKAGE
@@ -120,7 +121,9 @@ def test_a_survivor_without_a_reason_counts_against_the_budget():
     assert table({"gqm": result}, {"gqm": 0}).splitlines()[-1] == "| gqm | 9 | 5 | 3 | 2 | 1 | 1 | 0 |"
 
 
-def test_rooms_exist():
+def test_every_room_has_sources_and_tests():
     rooms = yaml.safe_load((HERE / "rooms.yaml").read_text())
     for room in rooms.values():
+        assert mutants_in(room["source"])
+        assert command.test_files_in(room["tests"])
         assert all((PACKAGE / path).exists() for path in room["source"])

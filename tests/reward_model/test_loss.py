@@ -96,6 +96,20 @@ def test_groups_without_two_golds_teach_nothing(gold, sizes):
     assert not scores_R.grad.numpy().any()
 
 
+def test_losses_of_parts_add_up_by_the_counts_of_the_batch():
+    scores, gold, sizes = [1.5, -0.5, 0.25, 2.0, 0.0, 1.0, -1.0], [3.0, 1.0, 1.02, 0.0, 2.0, NAN, 5.0], [3, 2, 1, 1]
+    counts = count_pairs(gold, sizes, gold_unit=1.0)
+    assert counts == {"pairs": 3, "candidates": 5}  # a pair of nearly equal gold is none; nor is one candidate
+    parts, start = [], 0
+    for size in sizes:
+        part = slice(start, start + size)
+        start += size
+        settings = {"gold_unit": 1.0, "squared_weight": 0.3, "denominators": counts}
+        parts.append(float(group_loss(paddle.to_tensor(scores[part]), gold[part], [size], **settings)))
+    assert sum(parts) == pytest.approx(by_loops(scores, gold, sizes, 1.0, 0.3), rel=1e-5)
+    assert parts[2:] == [0.0, 0.0]
+
+
 def test_sizes_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="groups of 3"):
         group_loss(paddle.zeros([2]), [1.0, 2.0], [3])
