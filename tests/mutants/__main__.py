@@ -52,14 +52,14 @@ def mutants_in(sources: Sequence[str]) -> list[Mutant]:
     return [m for file in files_in(sources, PACKAGE, "*.py") for m in mutants_of(file, (PACKAGE / file).read_text())]
 
 
-def test_files_in(paths: Sequence[str]) -> list[str]:
+def files_of_tests(paths: Sequence[str]) -> list[str]:
     """Test files among and below some paths."""
     return files_in(paths, ROOT, "test_*.py")
 
 
 def stages_of(room: dict[str, Any], overlay: Overlay) -> list[Touched]:
     """Measure the tests of a room, in the order in which its mutants go through them."""
-    return [measure(test_files_in([path]), overlay.package, CACHE) for path in room["tests"]]
+    return [measure(files_of_tests([path]), overlay.package, CACHE) for path in room["tests"]]
 
 
 def import_what_tests_import(files: Sequence[str]) -> None:
@@ -163,7 +163,7 @@ def main() -> int:
         startup.flush_denormals = lambda: False
         os.environ["OMP_NUM_THREADS"] = "1"
         startup.configure_process()
-        import_what_tests_import(test_files_in([path for name in options.rooms for path in rooms[name]["tests"]]))
+        import_what_tests_import(files_of_tests([path for name in options.rooms for path in rooms[name]["tests"]]))
         # After Paddle has set its own: the end of this process removes the overlay.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         results = {}

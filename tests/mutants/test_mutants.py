@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mutants import __main__ as command
-from mutants.__main__ import HERE, mutants_in, sampled, table, unexplained
+from mutants.__main__ import HERE, files_of_tests, mutants_in, sampled, table, unexplained
 from mutants.changes import mutants_of
 from mutants.forked import run_forked
 from mutants.overlay import PACKAGE
@@ -106,12 +105,12 @@ def test_a_child_that_raises_dies_or_hangs_did_not_end(tmp_path):
     def fail(folder: Path) -> None:
         raise ValueError("of the child")
 
-    assert run_forked(lambda folder: (folder / "result").write_text("done"), tmp_path, 10, 60)
+    assert run_forked(lambda folder: (folder / "result").write_text("done"), tmp_path, 60, 600)
     assert (tmp_path / "result").read_text() == "done"
-    assert not run_forked(fail, tmp_path, 10, 60)
+    assert not run_forked(fail, tmp_path, 60, 600)
     assert "of the child" in (tmp_path / "log").read_text()
-    assert not run_forked(lambda folder: os.kill(os.getpid(), signal.SIGKILL), tmp_path, 10, 60)
-    assert not run_forked(hang, tmp_path, 10, 0.2)
+    assert not run_forked(lambda folder: os.kill(os.getpid(), signal.SIGKILL), tmp_path, 60, 600)
+    assert not run_forked(hang, tmp_path, 60, 0.2)
 
 
 def test_a_survivor_without_a_reason_counts_against_the_budget():
@@ -125,5 +124,5 @@ def test_every_room_has_sources_and_tests():
     rooms = yaml.safe_load((HERE / "rooms.yaml").read_text())
     for room in rooms.values():
         assert mutants_in(room["source"])
-        assert command.test_files_in(room["tests"])
+        assert files_of_tests(room["tests"])
         assert all((PACKAGE / path).exists() for path in room["source"])
