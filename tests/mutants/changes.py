@@ -229,7 +229,7 @@ def _sibling(name: str) -> str:
     words = name.split("_")
     for pair in SIBLINGS:
         for this, other in (pair, pair[::-1]):
-            if this in words:
+            if this and this in words and len(words) > 1:
                 return "_".join(word for word in [other if w == this else w for w in words] if word)
     return ""
 
