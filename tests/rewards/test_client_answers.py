@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -12,6 +13,8 @@ from support.scripted_server import (
     make_groups,
     ok,
     raw,
+    right_answer,
+    send,
     truncated,
 )
 
@@ -24,6 +27,10 @@ def set_score(value):
 
 def drop_candidate(answer):
     answer["verdicts"][1]["candidates"].pop()
+
+
+def drop_first_candidate(answer):
+    answer["verdicts"][0]["candidates"].pop()
 
 
 def drop_group(answer):
@@ -116,3 +123,43 @@ def test_everything_a_judge_says_of_a_group_arrives_in_any_order(start):
     assert said.ranking == (tuple(own[1:]), tuple(own[:1]))
     assert (said.analysis, said.attempts, said.tokens, said.rejections) == ("The rest is better.", 2, 7, ("empty",))
     assert verdicts[1].ranking is None
+
+
+def partial(edit=lambda answer: None):
+    """HTTP 504 with the verdict of the first group alone, after `edit(answer)`."""
+
+    def step(handler, body):
+        answer = right_answer(body)
+        del answer["verdicts"][1:]
+        answer |= {"error_code": 504, "error_msg": "the deadline came"}
+        edit(answer)
+        send(handler, 504, json.dumps(answer).encode())
+
+    return step
+
+
+def asked_for(server) -> list[list[str]]:
+    return [[group["group_id"] for group in json.loads(body)["groups"]] for _, body, _ in server.requests]
+
+
+def test_what_was_done_at_the_deadline_is_kept_and_only_the_rest_asked_for_again(start):
+    server, groups = start(partial(), partial(), ok), make_groups(4)
+    check_right(groups, client(server.url).score(groups))
+    assert asked_for(server) == [["g0", "g1", "g2", "g3"], ["g1", "g2", "g3"], ["g2", "g3"]]
+
+
+UNUSABLE = {
+    "of another request": lambda answer: answer.update(request_id="other"),
+    "of a stranger": lambda answer: answer["verdicts"][0].update(group_id="stranger"),
+    "of a group twice": lambda answer: answer["verdicts"].append(answer["verdicts"][0]),
+    "without a candidate": drop_first_candidate,
+    "of nothing": lambda answer: answer["verdicts"].clear(),
+    "of another kind": lambda answer: answer.update(verdicts=7),
+}
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_a_partial_answer_that_does_not_fit_keeps_nothing(start, name):
+    server, groups = start(partial(UNUSABLE[name]), ok), make_groups(3)
+    check_right(groups, client(server.url).score(groups))
+    assert asked_for(server) == [["g0", "g1", "g2"]] * 2

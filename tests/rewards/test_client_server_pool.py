@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 from grrm.rewards import server_pool
 from grrm.rewards.server_pool import ServerPool
@@ -100,6 +101,19 @@ def test_suspect_is_probed_while_others_serve_and_taken_back_when_it_answers(mon
             pass
         assert hung.is_suspect is not is_well
     assert {pool.acquire() for _ in range(2)} >= {hung}
+
+
+def test_a_probe_without_an_answer_puts_the_next_one_off():
+    probed = threading.Event()
+    pool = ServerPool(URLS, lambda url: probed.set())
+    hung = late(pool)
+    hung.probe_at = 0.0  # the time has come
+    pool.release(pool.acquire(), None)
+    assert probed.wait(5)
+    while hung.is_probed:
+        pass
+    assert hung.is_suspect
+    assert hung.probe_at > time.monotonic() + server_pool.FIRST_PROBE_S - 5
 
 
 def test_each_further_time_out_puts_the_probe_off(monkeypatch):

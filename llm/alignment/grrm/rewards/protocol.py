@@ -203,7 +203,7 @@ def verdicts_in_time(request: ScoreRequest, body: bytes) -> dict[str, Verdict]:
     _check_request_id(request, answer.request_id)
     done = [verdict.group_id for verdict in answer.verdicts]
     groups = {group.group_id: group for group in request.groups}
-    _check_ids("groups that were done", [group_id for group_id in done if group_id in groups], done)
+    _check_ids("groups that were done", [group_id for group_id in dict.fromkeys(done) if group_id in groups], done)
     return {verdict.group_id: _verdict(groups[verdict.group_id], verdict) for verdict in answer.verdicts}
 
 
