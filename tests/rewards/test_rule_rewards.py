@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grrm.errors import UserError
+from grrm.gqm.groups import Status
+from grrm.rewards.answers import RuleResult
 from grrm.rewards.ranking_accuracy import INVALID, RankingReward, ranking_score_reward
-from grrm.rewards.rule_rewards import grade_reward, parts_of, rule_reward_function, single_score_reward
+from grrm.rewards.rule_rewards import AnswerReward, grade_reward, parts_of, rule_reward_function, single_score_reward
 
 GOLD = '{"A": 7}'
 
@@ -96,6 +98,12 @@ def test_a_right_answer_earns_the_scale_and_a_missing_one_is_not_valid():
     assert rule("3 * 4\n#### 13", "12") == RankingReward(0.0, True, None, 0.0)
     assert rule("I do not know", "12") == INVALID
     assert parts_of(rule) == ("score_reward",)
+
+
+def test_an_answer_that_the_rule_cannot_decide_carries_the_failure_and_no_reward():
+    undecided = AnswerReward(lambda solution, truth: RuleResult(False, "12", Status.JUDGE_TIMEOUT))
+    found = undecided("#### 12", "12")
+    assert (found.valid_answer, found.status, found.score) == (False, Status.JUDGE_TIMEOUT, 0.0)
 
 
 @pytest.mark.parametrize(("name", "truth"), [("exact", " "), ("exact", {"A": 1}), ("knights_and_knaves", "12")])
