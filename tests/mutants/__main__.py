@@ -18,7 +18,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -117,6 +117,8 @@ def examine(name: str, room: dict[str, Any], overlay: Overlay, options: argparse
         spent = time.monotonic() - before
         print(f"{name} {number}/{len(chosen)} {outcomes[mutant.name]} {spent:.1f} s  {mutant.name}", flush=True)
     kept = yaml.safe_load((HERE / "kept.yaml").read_text()) or {}
+    for gone in stale(kept, mutants):
+        print(f"kept.yaml has a mutant that there is no more: {gone}")
     survivors = [
         {"name": mutant.name, "line": mutant.lines[0], "kind": mutant.kind, "reason": kept.get(mutant.name)}
         for mutant in chosen
@@ -127,6 +129,12 @@ def examine(name: str, room: dict[str, Any], overlay: Overlay, options: argparse
     caught = {name: killer for name, killer in killers.items() if killer}
     head = {"mutants": len(mutants), "sampled": len(chosen), **counts, "seconds": seconds}
     return {**head, "survivors": survivors, "killed_by": caught}
+
+
+def stale(kept: Collection[str], mutants: Sequence[Mutant]) -> list[str]:
+    """Names with a reason, of modules of these mutants, that no mutant has any more."""
+    modules, names = {mutant.module for mutant in mutants}, {mutant.name for mutant in mutants}
+    return [name for name in kept if name.split(" ")[0] in modules and name not in names]
 
 
 def table(results: dict[str, Any], budgets: dict[str, int]) -> str:

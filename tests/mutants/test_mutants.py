@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mutants.__main__ import HERE, files_in, sampled, table, unexplained
+from mutants.__main__ import HERE, files_in, sampled, stale, table, unexplained
 from mutants.changes import mutants_of
 from mutants.forked import run_forked
 from mutants.overlay import PACKAGE, ROOT
@@ -118,6 +118,12 @@ def test_a_survivor_without_a_reason_counts_against_the_budget():
     result = {"mutants": 9, "sampled": 5, "killed": 2, "timeout": 1, "survivors": survivors}
     assert unexplained(result) == 1
     assert table({"gqm": result}, {"gqm": 0}).splitlines()[-1] == "| gqm | 9 | 5 | 3 | 2 | 1 | 1 | 0 |"
+
+
+def test_reasons_of_mutants_that_are_gone_are_told():
+    mutants = list(mutants_of("m.py", "x = a < b"))
+    kept = {"m.py : a < b -> a <= b": "equal", "m.py f: a < b -> a <= b": "gone", "n.py : a -> b": "of another room"}
+    assert stale(kept, mutants) == ["m.py f: a < b -> a <= b"]
 
 
 def test_every_room_has_sources_and_tests():
