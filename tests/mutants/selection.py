@@ -16,6 +16,7 @@ from mutants.overlay import ROOT
 from mutants.pytest_runs import measure_tests
 
 MEASURE_S = 1800.0
+PROCESSES_S = 20.0  # of tests that start processes, after which no more of them are tried on a mutant
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,15 @@ class Touched:
         return self._in_order(names)
 
     def tests_of_processes(self, mutant: Mutant) -> list[str]:
-        """Names of the tests of files whose processes run a mutant's lines."""
+        """Names of the tests of files whose processes run a mutant's lines; the quickest files that fit into a limit."""
         own = set(range(mutant.lines[0], mutant.lines[1] + 1))
         running = [record for record in self.files.values() if own & set(record["outside"].get(mutant.module, []))]
-        return self._in_order({name for record in running for name in record["tests"]})
+        names: list[str] = []
+        for record in sorted(running, key=lambda record: self.seconds(list(record["tests"]))):
+            names += self._in_order(set(record["tests"]))
+            if self.seconds(names) > PROCESSES_S:
+                break
+        return names
 
     def _in_order(self, names: set[str]) -> list[str]:
         """Those of them that pass without a mutant; a file's tests follow each other, the quickest file first."""
