@@ -35,7 +35,7 @@ class Touched:
         return self._in_order(names)
 
     def tests_of_processes(self, mutant: Mutant) -> list[str]:
-        """Names of the tests of files whose processes run a mutant's lines; the quickest files that fit into a limit."""
+        """Names of the tests of files whose processes run a mutant's lines; the quickest files, up to a limit."""
         own = set(range(mutant.lines[0], mutant.lines[1] + 1))
         running = [record for record in self.files.values() if own & set(record["outside"].get(mutant.module, []))]
         names: list[str] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
@@ -276,3 +277,13 @@ def test_a_judges_server_that_never_comes_is_told_before_training(free_port):
         await_judges(of_answers(url, deadline_s=0.3), DataRanks(0, 1))
     await_judges(of_answers(url, deadline_s=0.3, fallback="consensus"), DataRanks(0, 1))
     await_judges(settings(use_rm_server=False, reward_server=None), DataRanks(0, 1))
+
+
+@pytest.mark.parametrize(("gates", "status"), [({"length": {"slack": 0}}, Status.WRONG_LENGTH), ({}, Status.SCORED)])
+def test_gates_of_the_argument_file_stand_before_the_judge(gates, status):
+    config = settings(use_rm_server=False, reward_judge="consensus", reward_gates=gates)
+    group = rolled_group(0, [2, 2, 2])
+    longer = replace(group.group.candidates[2], translation="far too long for that")
+    group.group = replace(group.group, candidates=(*group.group.candidates[:2], longer))
+    stage(config).reward([group])
+    assert group.shaped.statuses == (Status.SCORED, Status.SCORED, status)

@@ -18,8 +18,9 @@ from grrm.parallel.collective import CollectiveFailure
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.client import RewardServerError
 from grrm.rewards.failure_policy import FailureBudget, RewardFailure
-from grrm.rl.experience_maker import ExperienceMaker
+from grrm.rl.experience_maker import Experience, ExperienceMaker
 from grrm.rl.rollout_ahead import FILE, Drawn, are_of, read_drawn, write_drawn
+from grrm.rl.trainer import GroupPolicyTrainer, StepIndexLoader
 from grrm.training.checkpoints import last_complete_checkpoint
 
 PATIENCE_S = 120.0
@@ -129,6 +130,44 @@ def test_samples_come_back_from_a_checkpoint_as_they_were(tmp_path):
     write_drawn(tmp_path, DRAWN)
     assert list(read_drawn(tmp_path).values()) == exact
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
+
+
+def test_a_resumed_run_uses_the_samples_of_its_checkpoint_once():
+    def group(item, position, generation, completions):
+        return rolled_group(position, [len(one.token_ids) for one in completions], name=f"{generation}-{position}")
+
+    worker = SimpleNamespace(roll_out=roll_out, draws_apart=False, group=group)
+    made = maker(lambda groups: None, worker)
+    made.prompts = [SimpleNamespace(prompt_ids=[5, 6]), SimpleNamespace(prompt_ids=[5])]
+    made.restore({"generation": 4, "failures": 3, "moments": None}, {one.position: one for one in DRAWN})
+    assert made.budget.spent == 3
+    groups = made._generate(2)
+    assert [[len(tokens) for tokens in one.token_ids] for one in groups] == [[1, 0], [2, 1]]
+    assert [one.group.group_id for one in groups] == ["4-0", "4-1"]
+    assert [[len(tokens) for tokens in one.token_ids] for one in made._generate(2)] == [[2, 2], [2, 2]]
+    assert made.state() == {"generation": 6, "failures": 3, "moments": None}
+
+
+@pytest.mark.parametrize(("ahead", "begun"), [(1, [0, 1]), (0, [])])
+def test_a_rollout_is_begun_ahead_unless_it_is_the_last(ahead, begun):
+    """Six steps of two updates a rollout."""
+    started = []
+    trainer = SimpleNamespace(
+        _rollout=-1,
+        _make=lambda step: Experience([[["row"]]] * 2, [], [rolled_group(0, [2], [5.0])], np.zeros((1, 2)), {}, 1),
+        _cache_metrics=dict,
+        state=SimpleNamespace(global_step=0),
+        step_metrics=SimpleNamespace(set=lambda metrics: None),
+        record=SimpleNamespace(rollout=lambda step, records: None),
+        config=SimpleNamespace(rollout_ahead=ahead, kl_coeff=0.0),
+        plan=SimpleNamespace(updates_per_rollout=2),
+        args=SimpleNamespace(max_steps=6),
+        maker=SimpleNamespace(start_next=lambda: started.append(trainer._rollout)),
+    )
+    for _, index in zip(range(6), StepIndexLoader(2, 1), strict=False):
+        assert GroupPolicyTrainer._rows(trainer, index) == ["row"]
+    assert started == begun
+    assert trainer._rollout == 2
 
 
 def rounded(sample: Completion) -> Completion:
