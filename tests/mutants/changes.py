@@ -144,7 +144,9 @@ def _is_left_alone(node: ast.stmt) -> bool:
 
 
 def _children(node: ast.AST) -> Iterator[ast.AST]:
-    """Children of a node, less annotations, decorators and messages."""
+    """Children of a node, less annotations, decorators, messages, and `strict=True`, which asserts."""
+    if isinstance(node, ast.keyword) and node.arg == "strict":
+        return
     for name, value in ast.iter_fields(node):
         if name in {"annotation", "returns", "decorator_list", "type_params", "bases"}:
             continue

@@ -61,6 +61,7 @@ def test_every_sort_of_change(source, expected):
         'x = f"{a + b}"',
         "if TYPE_CHECKING:\n    import a",
         "@f(a, b)\ndef g(): ...",
+        "zip(a, b, strict=True)[c]",
     ],
 )
 def test_messages_and_annotations_are_left_alone(source):
