@@ -63,10 +63,17 @@ def stages_of(room: dict[str, Any], overlay: Overlay) -> list[Touched]:
 
 
 def import_what_tests_import(files: Sequence[str]) -> None:
-    """Import what is neither the package's nor the tests' own, once for all children."""
-    with scratch_folder() as folder:
-        run_forked(partial(load_tests, files=files), folder, 600, 1800)
-        names = json.loads((folder / "result.json").read_text())
+    """Import what is neither the package's nor the tests' own, once for all children.
+
+    Its names are kept in the cache. Where they are out of date, children import the rest themselves.
+    """
+    known = CACHE / f"imports-{hashlib.sha256(' '.join(files).encode()).hexdigest()[:16]}.json"
+    if not known.exists():
+        with scratch_folder() as folder:
+            run_forked(partial(load_tests, files=files), folder, 600, 1800)
+            CACHE.mkdir(parents=True, exist_ok=True)
+            known.write_text((folder / "result.json").read_text())
+    names = json.loads(known.read_text())
     own = ("grrm", "support", "conftest", "tests", "test_")
     for name in names:
         if not name.startswith(own):

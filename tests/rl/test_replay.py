@@ -62,6 +62,14 @@ def test_the_scores_of_a_mixture_behind_gates_are_mixed_again(tmp_path, file_for
     assert [one.differences for one in replay(folder)] == [[], [], []]
 
 
+def test_rewards_of_a_rule_are_computed_again(tmp_path):
+    rule = {"use_rule_reward": True, "rule_reward": "exact", "score_scale_factor": 0.5}
+    folder = write_run(tmp_path, config_of().model_copy(update=rule))
+    rewards = [one["reward"] for one in next(iter(read_rollouts(folder / ROLLOUTS)))["candidates"]]
+    assert rewards == [0.5, 0.0, 0.0]
+    assert [(one.n_compared, one.differences) for one in replay(folder)] == [(18, [])] * 3
+
+
 def test_a_number_that_is_not_the_runs_is_named_and_the_command_fails(tmp_path):
     folder = write_run(tmp_path, config_of())
     path = folder / "rollouts/rollouts-rank000.jsonl"

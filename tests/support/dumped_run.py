@@ -16,10 +16,11 @@ from grrm.config.load import prepare
 from grrm.judges.interface import Judge
 from grrm.judges.text_metric import TextMetricJudge
 from grrm.rewards.failure_policy import FailurePolicy
+from grrm.rewards.rule_rewards import rule_reward_function
 from grrm.rl.experience import advantage_inputs
 from grrm.rl.experience_maker import Experience
 from grrm.rl.records import aborted_records, group_records
-from grrm.rl.reward_stage import RewardStage, shaping_config
+from grrm.rl.reward_stage import Rewarder, RewardStage, RuleRewardStage, shaping_config
 from grrm.rl.rollout import RolledGroup
 from grrm.tracking.metrics_log import MetricsLog
 from grrm.tracking.rollout_dump import ROLLOUTS, RolloutDump
@@ -44,7 +45,9 @@ def a_group(position: int, name: str) -> RolledGroup:
     """Three samples, the first of them right, the second nearly."""
     rolled = rolled_group(position, [3, 5, 2], name=name)
     texts = ("two", "twos", "one")
-    candidates = [replace(one, translation=text) for one, text in zip(rolled.group.candidates, texts, strict=True)]
+    candidates = [
+        replace(one, response=text, translation=text) for one, text in zip(rolled.group.candidates, texts, strict=True)
+    ]
     rolled.group = replace(rolled.group, candidates=tuple(candidates))
     return rolled
 
@@ -57,9 +60,11 @@ def write_run(
     dump.write_arguments(config.model_dump(mode="json"))
     metrics = MetricsLog(folder, first_step=1)
     moments = RunningMoments() if config.normalize_reward else None
-    stage = RewardStage(
-        judge or TextMetricJudge(), shaping_config(config), FailurePolicy.from_mapping(config.failure_policy)
-    )
+    shaping, policy = shaping_config(config), FailurePolicy.from_mapping(config.failure_policy)
+    if config.use_rule_reward:
+        stage: Rewarder = RuleRewardStage(rule_reward_function(config.rule_reward), shaping, policy)
+    else:
+        stage = RewardStage(judge or TextMetricJudge(), shaping, policy)
     draw = np.random.default_rng(3)
     for step in range(1, steps + 1):
         groups = [a_group(p, f"{step}-{p}") for p in range(3)]
