@@ -61,6 +61,21 @@ def test_a_verifier_is_read_even_where_its_reply_was_cut(scripted):
     assert verdict.statuses[2:] == (Status.JUDGE_UNPARSABLE, Status.UNSAFE_CANDIDATE)
 
 
+@pytest.mark.parametrize(
+    ("reply", "settings", "score"),
+    [
+        ("It is untrue.", {"mode": "compat"}, 10.0),  # as the original reads it
+        ("It is wrong.", {"mode": "compat"}, 0.0),
+        ("True? No. Answer: False", {"mode": "compat", "think": True}, 0.0),
+        ("False? No.</think>True", {"mode": "compat", "think": True}, 10.0),
+        ("True? No. Answer: False", {"think": True}, 0.0),
+        ("False? No.</think>True", {"think": True}, 10.0),
+    ],
+)
+def test_a_verifiers_reply_is_read_in_its_mode(scripted, reply, settings, score):
+    assert VerifierJudge(scripted({}), **settings).read(reply) == score
+
+
 @pytest.mark.parametrize(("name", "kind"), [("rubric", RubricJudge), ("verifier", VerifierJudge)])
 def test_they_are_built_by_name(scripted, name, kind):
     judge = build_from_options(scripted({}), options_of(name, {"retries": 1}), special_tokens=["<sep>"])

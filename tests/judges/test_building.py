@@ -3,7 +3,7 @@ from support.judged_groups import ModelOf, by_length, group_of, shown_in
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Status
-from grrm.judges.building import build_from_options, options_of
+from grrm.judges.building import build_from_options, options_of, prompts_from_options
 from grrm.judges.gqm import GQMJudge
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.options import GQMOptions, SQMOptions, read_options
@@ -219,3 +219,27 @@ def test_options_of_one_judge_are_not_anothers():
         options_of("sqm", {"permutations": 2})
     with pytest.raises(UserError, match="did you mean 'sqm'"):
         options_of("sqn", {})
+
+
+@pytest.mark.parametrize(
+    "options", [GQMOptions(), SQMOptions(), GQMOptions(permutations=3), GQMOptions(max_candidates=2)]
+)
+def test_prompts_are_those_that_the_model_would_be_asked_first(options):
+    model = ModelOf(by_length)
+    prompts = prompts_from_options(group_of(TEXTS), options, count_tokens=model.count_tokens)
+    assert model.prompts == []
+    build_from_options(model, options).judge([group_of(TEXTS)])
+    assert prompts
+    assert prompts == model.prompts[: len(prompts)]
+
+
+def test_what_a_probe_asks_counts_for_nothing():
+    metrics = JudgeMetrics()
+    judged(ModelOf(by_length), metrics=metrics)
+    before = metrics.values()
+    assert before["questions"] > 0
+    with metrics.uncounted():
+        judged(ModelOf(by_length), metrics=metrics)
+    assert metrics.values() == before
+    judged(ModelOf(by_length), metrics=metrics)
+    assert metrics.values()["questions"] == 2 * before["questions"]

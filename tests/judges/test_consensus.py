@@ -11,6 +11,7 @@ from support.judged_groups import group_of
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Status
+from grrm.judges import consensus
 from grrm.judges.building import build_judge
 from grrm.judges.consensus import ConsensusJudge, chrf_table
 from grrm.judges.text_metric import METRICS, sentence_metric
@@ -85,3 +86,11 @@ def test_it_is_built_by_name_with_a_metric_as_its_option():
         build_judge("consensus", {"metric": "chrff"})
     with pytest.raises(UserError, match="unknown option of judge 'consensus' 'metrik': did you mean 'metric'"):
         build_judge("consensus", {"metrik": "chrf"})
+
+
+@pytest.mark.parametrize("columns", [1, 3, 7])
+def test_the_table_does_not_depend_on_how_many_n_grams_are_compared_at_a_time(monkeypatch, columns):
+    texts = ["the cat sat", "the cat sat on", "a cat", "", "that dog"]
+    whole = chrf_table(texts)
+    monkeypatch.setattr(consensus, "COLUMNS", columns)
+    assert chrf_table(texts) == whole

@@ -60,6 +60,19 @@ def draw(generator, *prompts):
     return generator.generate_text(prompts, temperature=0.0, max_new_tokens=5)
 
 
+def test_a_timed_model_is_asked_as_it_would_be_without_a_limit():
+    asked = []
+
+    class Noting:
+        def generate_text(self, prompts, **sampling):
+            asked.append((prompts, sampling))
+            return [GeneratedText("yes", "stop", 1)]
+
+    sampling = {"temperature": 0.7, "top_p": 0.9, "max_new_tokens": 5, "seeds": [3]}
+    assert TimedGenerator(Noting(), lambda: math.inf).generate_text(["?"], **sampling)[0].text == "yes"
+    assert asked == [(["?"], sampling)]
+
+
 def test_a_deadline_holds_inside_and_nothing_does_outside():
     deadline = Deadline()
     assert deadline.seconds_left() == math.inf
