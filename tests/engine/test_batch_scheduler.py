@@ -153,6 +153,15 @@ def test_short_steps_that_are_not_much_quicker_are_not_taken_until_they_are_trie
     assert 5 < n_full < 30
 
 
+def test_a_step_is_recorded_with_the_time_it_took(monkeypatch):
+    took = []
+    monkeypatch.setattr(ShortSteps, "record", lambda self, took_s, **step: took.append(took_s))
+    began_s = time.perf_counter()
+    tokens_of(BatchScheduler(SteppedEngine()).submit(requests([[5]])))
+    assert all(one >= 0 for one in took)
+    assert 0 < sum(took) < time.perf_counter() - began_s
+
+
 class AlwaysDue:
     is_due = True
 
@@ -191,6 +200,7 @@ def test_a_longer_request_waits_until_the_batch_is_empty_and_gets_the_room_it_ne
         assert len(tokens_of(submission)[0]) == n_tokens
     assert engine.entered == [[(5,)], [(2000,), (8,)]]
     assert engine.n_sessions == 2
+    assert engine.n_beside == 0  # the memory of one is free before the next one takes its own
 
 
 def test_a_failing_engine_fails_what_ran_and_the_rest_goes_on_in_a_new_session():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence, Set
+import weakref
+from collections.abc import Callable, Mapping, Sequence, Set
 
 from grrm.engine.api import Completion, Request, SamplingParams
 from grrm.errors import UserError
@@ -19,6 +20,9 @@ class SteppedSession:
         return self.engine.n_slots - len(self.running)
 
     def add(self, requests: Mapping[int, Request]) -> None:
+        for request in requests.values():
+            length = len(request.prompt) + request.params.max_new_tokens
+            assert min(length, self.engine.max_prompt_tokens + 1) <= self.max_len
         if requests:
             self.engine.entered.append([tuple(request.prompt) for request in requests.values()])
         self.running.update({number: (request, []) for number, request in requests.items()})
@@ -48,7 +52,10 @@ class SteppedSession:
 
 
 class SteppedEngine:
-    """`entered` holds the prompts that began at each step; `fault` is raised by the next step."""
+    """`entered` holds the prompts that began at each step; `fault` is raised by the next step.
+
+    `n_beside` counts the sessions that were opened while the one before was still held.
+    """
 
     max_prompt_tokens = 10**7
     step_tokens = 4096
@@ -57,13 +64,17 @@ class SteppedEngine:
         self.n_slots = n_slots
         self.entered: list[list[tuple[int, ...]]] = []
         self.stepped: list[set[int]] = []
-        self.n_cancelled = self.n_steps = self.n_sessions = 0
+        self.n_cancelled = self.n_steps = self.n_sessions = self.n_beside = 0
         self.fault: Exception | None = None
+        self._latest: Callable[[], SteppedSession | None] = lambda: None
         self.steps = threading.Semaphore(0 if stands_still else 10**9)
 
     def open_session(self, max_len: int | None = None) -> SteppedSession:
         self.n_sessions += 1
-        return SteppedSession(self, min(max_len or self.max_prompt_tokens + 1, self.max_prompt_tokens + 1))
+        self.n_beside += self._latest() is not None
+        session = SteppedSession(self, min(max_len or self.max_prompt_tokens + 1, self.max_prompt_tokens + 1))
+        self._latest = weakref.ref(session)
+        return session
 
     def check(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> None:
         if not all(map(len, prompts)):
