@@ -127,6 +127,9 @@ def test_rounding_at_the_end_of_a_block_does_not_draw_beyond_it():
     uniforms = np.full(5000, np.nextafter(1.0, 0.0))
     tokens, _ = sample_tokens(logits, SamplingParams(max_new_tokens=1), uniforms, np.zeros(5000, int))
     assert tokens.max() == 63
+    logits[:, 40:] = -np.inf
+    tokens, _ = sample_tokens(logits, SamplingParams(max_new_tokens=1), uniforms, np.zeros(5000, int))
+    assert tokens.max() == 39
 
 
 @settings(max_examples=50, deadline=None)
