@@ -204,9 +204,10 @@ def test_greedy_takes_the_first_of_ties_and_ignores_the_uniform():
     assert tokens.tolist() == [40, 40]
 
 
-def test_a_tiny_temperature_is_greedy_and_does_not_overflow():
+@pytest.mark.parametrize("temperature", [1e-30, 2e-38])  # differences of logits divided by the latter are infinite
+def test_a_tiny_temperature_is_greedy_and_does_not_overflow(temperature):
     with np.errstate(all="raise", under="ignore"):
-        tokens, logprobs = draw_many(SamplingParams(max_new_tokens=1, temperature=1e-30), n=50)
+        tokens, logprobs = draw_many(SamplingParams(max_new_tokens=1, temperature=temperature), n=50)
     assert set(tokens) == {int(logits_with_structure()[0].argmax())}
     assert np.all(logprobs == 0)
 
@@ -234,6 +235,7 @@ def test_streams_depend_on_seed_and_id_only_and_start_alike():
     others = [draw_uniforms(5, [11], 8)[0], draw_uniforms(11, [4], 8)[0], one[1]]
     assert all(not np.array_equal(one[0], other) for other in others)
     assert draw_uniforms(-1, [-5], 3).shape == (1, 3)
+    np.testing.assert_array_equal(draw_uniforms(4 + 2**64, [11 - 2**65], 8), one[:1])
 
 
 def test_neighbouring_streams_are_uncorrelated():
