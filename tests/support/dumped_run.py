@@ -16,7 +16,6 @@ from grrm.config.load import prepare
 from grrm.judges.interface import Judge
 from grrm.judges.text_metric import TextMetricJudge
 from grrm.rewards.failure_policy import FailurePolicy
-from grrm.rewards.rule_rewards import rule_reward_function
 from grrm.rl.experience import advantage_inputs
 from grrm.rl.experience_maker import Experience
 from grrm.rl.records import aborted_records, group_records
@@ -62,7 +61,7 @@ def write_run(
     moments = RunningMoments() if config.normalize_reward else None
     shaping, policy = shaping_config(config), FailurePolicy.from_mapping(config.failure_policy)
     if config.use_rule_reward:
-        stage: Rewarder = RuleRewardStage(rule_reward_function(config.rule_reward), shaping, policy)
+        stage: Rewarder = RuleRewardStage(config.rule_reward, shaping, policy)
     else:
         stage = RewardStage(judge or TextMetricJudge(), shaping, policy)
     draw = np.random.default_rng(3)
