@@ -46,3 +46,10 @@ def test_helpers():
         reference_parsers.get_cand_num("A>B")
     with pytest.raises(ValueError, match="extractor_type: block"):
         reference_parsers.extract("x", "block")
+
+
+@pytest.mark.parametrize(
+    ("score", "reward"), [("7.9", 1.0), ("6", 0.8), ("9", 0.4), ("4", 0.2), ("11", 0.0), ("x", 0.0)]
+)
+def test_the_reward_of_a_single_score_falls_with_its_distance(score, reward):
+    assert compat.qe_score_reward(f"wrong\n{score}", "7") == reward
