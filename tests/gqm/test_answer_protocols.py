@@ -134,3 +134,8 @@ def test_an_unknown_verifier_is_told_with_the_remedy():
     assert verifier_model("zhangchenxu/TinyV-Qwen3-1.7B-Think") == VERIFIER_MODELS["zhangchenxu/TinyV-Qwen3-1.7B-Think"]
     with pytest.raises(UserError, match=r"did you mean 'zhangchenxu/TinyV-1\.5B'\? .* set the judge's options"):
         verifier_model("zhangchenxu/TinyV-15B")
+
+
+@pytest.mark.parametrize("total", ["0", "0.0", "10"])
+def test_both_ends_of_the_scale_are_totals(total):
+    assert parse_total(f"Fine.\nTotal Score: {total}") == float(total)
