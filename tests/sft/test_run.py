@@ -22,7 +22,7 @@ from grrm.gqm.mt_prompts import mt_prompt
 from grrm.models.policy import load_policy
 from grrm.models.tokenizer import load_tokenizer
 from grrm.sft import run as sft_run
-from grrm.sft.trainer import SftCollator, SftTrainer, held_out_summary
+from grrm.sft.trainer import RowLoss, SftCollator, SftTrainer, held_out_summary
 from grrm.tracking.metrics_log import read_metrics
 from grrm.training import supervised_run
 
@@ -105,7 +105,7 @@ def test_a_held_out_loss_that_is_not_finite_is_one_sentence(
 ) -> None:
     held = {"evaluation_strategy": "steps", "eval_steps": "1", "max_steps": "1", "save_steps": "1", "val_size": "3"}
     overrides = sft_settings(world, tmp_path, **held)
-    monkeypatch.setattr(SftTrainer, "_losses", lambda self, items: [float("nan")] * len(items))
+    monkeypatch.setattr(SftTrainer, "_losses", lambda self, items: [RowLoss(float("nan"), 0.0)] * len(items))
     with pytest.raises(UserError, match=r"the held-out loss is nan in step 1: training has diverged, lower"):
         sft_run.train(load_config(SFTConfig, CONFIGS / "sft_tiny_argument.yaml", overrides))
 
@@ -116,7 +116,7 @@ def test_held_out_loss_is_told_by_language_pair() -> None:
 
     german, chinese = mt_prompt("Hallo", "de", "en", "Tower"), render_chatml(mt_prompt("你好", "zh", "en", "Tower"))
     items = [item(german, 3), item(chinese, 4), item(german, 1), item("Name a colour.", 2)]
-    metrics, by_pair = held_out_summary(items, [6.0, 2.0, 0.0, 12.0])
+    metrics, by_pair = held_out_summary(items, [RowLoss(loss, 0.0) for loss in (6.0, 2.0, 0.0, 12.0)])
     assert metrics["eval_loss"] == 2.0
     assert metrics["eval_loss_per_row"] == 5.0
     assert {name: (found["rows"], found["tokens"], found["loss"][0]) for name, found in by_pair.items()} == {
@@ -223,3 +223,51 @@ def test_lora_trains_the_projections_that_it_names_and_leaves_a_whole_model(worl
     losses = [line["loss"] for line in read_metrics(tmp_path / "out")]
     assert np.mean(losses[-6:]) < np.mean(losses[:6])
     assert not list((tmp_path / "out/checkpoint-24").glob("*.safetensors"))
+
+
+def weighted_batch(world: TinyWorld, items: list[SftItem], form_weight: float) -> tuple[dict, float, dict]:
+    """The batch of these rows, its share of a loss over all of it, and its counts."""
+    model = load_policy(world.policy)
+    batch = SftCollator(0, form_weight=form_weight)(items)
+    counts = SftTrainer.count(SimpleNamespace(), batch)
+    logprobs_N = SftTrainer.outputs(SimpleNamespace(model=model), model, batch)
+    return batch, float(SftTrainer.loss_share(SimpleNamespace(), logprobs_N, batch, counts)), counts
+
+
+def test_form_weighs_less_than_what_is_decisive(world: TinyWorld) -> None:
+    rows = [SftItem(0, [5, 6, 7, 8, 9], [], 2, "", "", decisive=(1,)), SftItem(1, [5, 9, 8], [], 1, "", "")]
+    model, numerator, weights = load_policy(world.policy), 0.0, [0.25, 1.0, 0.25, 1.0, 1.0]
+    left = iter(weights)
+    for item in rows:
+        logits_TV = naive_logits(model, item.input_ids)
+        logprobs_TV = logits_TV - np.logaddexp.reduce(logits_TV, axis=-1, keepdims=True)
+        for at in range(item.prompt_len, len(item.input_ids)):
+            numerator -= next(left) * logprobs_TV[at - 1, item.input_ids[at]]
+    _, loss, counts = weighted_batch(world, rows, 0.25)
+    assert counts == {"tokens": sum(weights)}
+    assert loss == pytest.approx(numerator / sum(weights), rel=1e-4)
+    by_row = [weighted_batch(world, [item], 0.25) for item in rows]
+    assert sum(share * part["tokens"] for _, share, part in by_row) / counts["tokens"] == pytest.approx(loss, rel=1e-5)
+
+
+def test_form_weight_of_one_changes_no_bit(world: TinyWorld) -> None:
+    rows = [SftItem(0, [5, 6, 7, 8, 9], [], 2, "", "", decisive) for decisive in (None, (1,))]
+    (batch, loss, counts), (same, same_loss, same_counts) = (weighted_batch(world, [row], 1.0) for row in rows)
+    assert batch.keys() == same.keys()
+    assert (loss, counts) == (same_loss, same_counts)
+
+
+def test_decisive_tokens_are_evaluated_by_themselves(world: TinyWorld, tmp_path: Path) -> None:
+    held = {"evaluation_strategy": "steps", "eval_steps": "1", "max_steps": "1", "save_steps": "1", "val_size": "4"}
+    overrides = sft_settings(world, tmp_path, **held, form_weight="0.1")
+    config = load_config(SFTConfig, CONFIGS / "sft_tiny_argument.yaml", overrides)
+    with pytest.raises(UserError, match=r"form_weight is 0.1, but no row of train_datasets says"):
+        sft_run.train(config)
+    rows = [{"src": f"say {i}", "tgt": f"is {i}", "decisive": [[3, 4]] if i % 3 else None} for i in range(10)]
+    (tmp_path / "sft.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    sft_run.train(config)
+    evaluated = read_metrics(tmp_path / "out")[-1]
+    assert (
+        evaluated["eval_loss_decisive_low"] <= evaluated["eval_loss_decisive"] <= evaluated["eval_loss_decisive_high"]
+    )
+    assert evaluated["eval_loss_decisive"] != evaluated["eval_loss"]

@@ -30,6 +30,12 @@ class SupervisedConfig(Section):
         le=10**7,
     )
     train_on_prompt: bool = key(False, "compute the loss on prompt tokens as well")
+    form_weight: float = key(
+        1.0,
+        "weight of the tokens outside the `decisive` characters of a row; decisive ones and other rows have 1",
+        ge=0,
+        le=1,
+    )
 
 
 class SFTConfig(

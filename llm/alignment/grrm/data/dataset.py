@@ -21,7 +21,9 @@ from grrm.gqm.mt_prompts import recover_mt_task
 logger = logging.getLogger(__name__)
 
 Encode = Callable[[str], list[int]]
+Spans = Callable[[str], list[tuple[int, int]]]  # text to [start, end) characters of each of its tokens
 IGNORED_LABEL = -100
+DECISIVE = "decisive"
 Item = TypeVar("Item")
 
 
@@ -39,7 +41,9 @@ class PromptItem:
 @dataclass(frozen=True, slots=True)
 class SftItem:
     """One supervised example, unpadded. `input_ids` = prompt + response + eos; `labels` has the same length and
-    IGNORED_LABEL over the first `prompt_len` tokens, which are not learned; it is not shifted."""
+    IGNORED_LABEL over the first `prompt_len` tokens, which are not learned; it is not shifted. `decisive` are the
+    positions, counted from the first learned token, of those that carry a judgement; None where the row does not say.
+    """
 
     index: int
     input_ids: list[int]
@@ -47,6 +51,7 @@ class SftItem:
     prompt_len: int
     prompt_text: str
     response_text: str
+    decisive: tuple[int, ...] | None = None
 
 
 class TokenizedRows(Sequence[Item]):
@@ -121,8 +126,10 @@ class PromptDataset(TokenizedRows[PromptItem]):
 class SftDataset(TokenizedRows[SftItem]):
     """Prompts and responses for supervised training. Examples over `max_length` tokens are left out and counted.
 
-    With `train_on_prompt` all tokens behind the first are learned, not only those of the response. Raises UserError as
-    PromptDataset does, except that `tgt` may be any text.
+    With `train_on_prompt` all tokens behind the first are learned, not only those of the response. A row's `decisive`
+    are [start, end) characters of the response: each token with one of them is decisive, for which `spans_of` has to
+    say where tokens are. Raises UserError as PromptDataset does, except that `tgt` may be any text, and for a
+    `decisive` that is no list of such ranges.
     """
 
     def __init__(
@@ -134,17 +141,22 @@ class SftDataset(TokenizedRows[SftItem]):
         prompt_key: str = "src",
         response_key: str = "tgt",
         train_on_prompt: bool = False,
+        spans_of: Spans | None = None,
     ) -> None:
         super().__init__()
-        rows = read_src_tgt(path, prompt_key, response_key)
-        for number, prompt, response in tqdm(rows, desc=f"tokenise {path.name}", unit="row", disable=None):
+        for number, row in tqdm(read_rows(path), desc=f"tokenise {path.name}", unit="row", disable=None):
+            prompt, response = _value(path, number, row, prompt_key), _value(path, number, row, response_key)
             self.n_total += 1
             prompt_ids = encode_prompt(path, number, prompt, encode)
             response_ids = [*encode(response), eos_id]
             if len(prompt_ids) + len(response_ids) <= max_length:
                 tokens, n_given = prompt_ids + response_ids, 1 if train_on_prompt else len(prompt_ids)
                 labels = [IGNORED_LABEL] * n_given + tokens[n_given:]
-                self._items.append(SftItem(len(self._items), tokens, labels, n_given, prompt, response))
+                decisive = None
+                if spans_of is not None and row.get(DECISIVE) is not None:
+                    inside = _inside(spans_of(response), _ranges(path, number, row[DECISIVE], len(response)))
+                    decisive = tuple(len(prompt_ids) - n_given + at for at in inside)
+                self._items.append(SftItem(len(self._items), tokens, labels, n_given, prompt, response, decisive))
         report_too_long(path, "max_length", max_length, self.n_too_long, self.n_total)
 
 
@@ -155,12 +167,6 @@ def translation_task(prompt: str, tgt: str) -> TranslationTask | None:
         return task
     recovered = recover_mt_task(prompt)
     return None if recovered is None else TranslationTask(*recovered, reference=tgt.strip() or None)
-
-
-def read_src_tgt(path: Path, prompt_key: str = "src", response_key: str = "tgt") -> Iterator[tuple[int, str, str]]:
-    """Stream `(line number from 1, prompt, response)`; blank lines are skipped. Errors as in PromptDataset."""
-    for number, row in read_rows(path):
-        yield number, _value(path, number, row, prompt_key), _value(path, number, row, response_key)
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -208,6 +214,27 @@ def _value(path: Path, number: int, row: dict[str, Any], key: str) -> str:
     if not isinstance(value, str):
         raise UserError(f"{path} line {number}: {key!r} must be text or a list of one text")
     return value
+
+
+def _ranges(path: Path, number: int, ranges: Any, length: int) -> list[tuple[int, int]]:
+    """A row's `decisive`, checked."""
+    are_pairs = isinstance(ranges, list) and all(isinstance(one, list) and len(one) == 2 for one in ranges)
+    if not are_pairs or not all(type(at) is int for one in ranges for at in one):
+        raise UserError(f"{path} line {number}: {DECISIVE!r} must be a list of [start, end] characters of the response")
+    if not all(0 <= start < end <= length for start, end in ranges):
+        raise UserError(
+            f"{path} line {number}: {DECISIVE!r} has a range outside the {length} characters of the response"
+        )
+    return [(start, end) for start, end in ranges]
+
+
+def _inside(spans: Sequence[tuple[int, int]], ranges: Sequence[Sequence[int]]) -> list[int]:
+    """The numbers of the tokens that have a character in one of the ranges."""
+    return [
+        number
+        for number, (start, end) in enumerate(spans)
+        if any(start < last and first < end for first, last in ranges)
+    ]
 
 
 def report_too_long(path: Path, limit_name: str, limit: int, n_too_long: int, n_total: int) -> None:

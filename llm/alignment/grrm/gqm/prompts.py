@@ -5,6 +5,7 @@ The wording and every blank line are a wire format: released checkpoints were tr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from grrm.errors import require_known
@@ -28,7 +29,9 @@ GQM_EXAMPLES: dict[str, str] = {
 }
 RANKING_HEADER = "### Final Ranking:"
 SCORES_HEADER = "### Scores:"
+_DECISIVE = {True: re.compile(r"[0-9]+"), False: re.compile(r"[A-Z>=]")}  # of a line of scores, of a ranking
 _VERDICT_WORDS = ("Score", "score", "Scoring", "scoring", "Ranking", "ranking")
+Span = tuple[int, int]
 
 
 def fenced(text: str, fence: str = FENCE) -> str:
@@ -112,6 +115,21 @@ def without_verdict(analysis: str) -> str:
     if lines and any(word in lines[-1] for word in _VERDICT_WORDS):
         lines.pop()
     return "\n".join(lines)
+
+
+def decisive_spans(verdict: str, start: int = 0) -> list[Span]:
+    """Where a verdict that `render_response` wrote says which candidate is better, as [start, end) of characters.
+
+    The letters and signs of the ranking and the digits of the scores; all else follows from them or from the form.
+    `start` is added to each number.
+    """
+    spans: list[Span] = []
+    for line in verdict.splitlines(keepends=True):
+        if not line.startswith("#"):
+            matches = _DECISIVE[":" in line].finditer(line)
+            spans += [(start + match.start(), start + match.end()) for match in matches]
+        start += len(line)
+    return spans
 
 
 def _score_line(by_id: dict[str, int]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,37 @@ def encoder(tokenizer: Any) -> Callable[[str], list[int]]:
         backend.no_padding()
         return lambda text: list(backend.encode(text, add_special_tokens=False).ids)
     return lambda text: list(tokenizer(text, add_special_tokens=False, return_attention_mask=False)["input_ids"])
+
+
+def token_spans(tokenizer: Any) -> Callable[[str], list[tuple[int, int]]]:
+    """Text to the [start, end) characters of each token of `encoder`.
+
+    Tokens that are parts of one character all have it. What it returns raises UserError for a text whose tokens do not
+    decode to it, where the tokenizer has no tokenizer.json.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        return lambda text: [tuple(span) for span in backend.encode(text, add_special_tokens=False).offsets]
+    encode = encoder(tokenizer)
+
+    def decode(ids: Sequence[int]) -> str:
+        return str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    return lambda text: _decoded_spans(text, encode(text), decode)
+
+
+def _decoded_spans(text: str, ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[tuple[int, int]]:
+    """The spans of tokens by what the first ones decode to, an unfinished character left out."""
+    if decode(ids) != text:
+        raise UserError("the tokenizer does not say where its tokens are in a text: give a tokenizer.json")
+    ends = [_n_common(text, decode(ids[:number])) for number in range(len(ids) + 1)]
+    return [(start, max(end, min(start + 1, len(text)))) for start, end in pairwise(ends)]
+
+
+def _n_common(text: str, other: str) -> int:
+    """How many characters both begin with."""
+    pairs = enumerate(zip(text, other, strict=False))
+    return next((number for number, (one, another) in pairs if one != another), min(len(text), len(other)))
 
 
 def text_encoder(tokenizer: Any) -> Callable[[str], list[int]]:

@@ -14,7 +14,7 @@ from grrm.data.dataset import SftDataset, SftItem
 from grrm.errors import UserError
 from grrm.models.checkpoint import share_rotary_tables
 from grrm.models.policy import policy_class
-from grrm.models.tokenizer import encoder
+from grrm.models.tokenizer import encoder, token_spans
 from grrm.models.whole_weights import part_of
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.tensor_ranks import TensorRanks
@@ -30,6 +30,7 @@ def train(config: SFTConfig) -> None:
     """
     run = SupervisedRun(config)
     dataset, held_out = read_data(config, run.tokenizer)
+    check_form_weight(config, dataset)
     run.resume(len(dataset))
     model = build_model(config, run.args, len(run.tokenizer))
     check_fit(run.tokenizer, model.config, config.max_length)
@@ -38,7 +39,9 @@ def train(config: SFTConfig) -> None:
         model=run.trainable(model),
         train_dataset=dataset,
         held_out=held_out,
-        data_collator=SftCollator(run.tokenizer.pad_token_id, config.max_length if model.reads_ranges else 0),
+        data_collator=SftCollator(
+            run.tokenizer.pad_token_id, config.max_length if model.reads_ranges else 0, config.form_weight
+        ),
         **run.trainer_arguments("sft"),
     )
     run.train(trainer)
@@ -59,7 +62,19 @@ def read_rows(config: SFTConfig, tokenizer: Any, path: str) -> SftDataset:
         prompt_key=config.prompt_key,
         response_key=config.response_key,
         train_on_prompt=config.train_on_prompt,
+        spans_of=token_spans(tokenizer),
     )
+
+
+def check_form_weight(config: SFTConfig, items: Sequence[SftItem]) -> None:
+    """Raises UserError for a `form_weight` below 1 that no row makes use of, or that leaves a row without a weight."""
+    if config.form_weight < 1 and all(item.decisive is None for item in items):
+        raise UserError(
+            f"form_weight is {config.form_weight:g}, but no row of train_datasets says which characters are decisive: "
+            "make the rows with `grrm data sft-gqm` or `sft-sqm`, or leave the key out"
+        )
+    if config.form_weight == 0 and any(item.decisive == () for item in items):
+        raise UserError("form_weight is 0, and a row of train_datasets has no decisive token: give a number above 0")
 
 
 def build_model(config: SFTConfig, args: TrainingArguments, vocab_size: int) -> Any:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import paddle
+from numpy.typing import NDArray
 
 from grrm.data.dataset import SftItem
-from grrm.evaluation.bootstrap import bootstrap_ratio
+from grrm.evaluation.bootstrap import Interval, bootstrap_ratio
 from grrm.gqm.languages import language_pair
 from grrm.gqm.mt_prompts import recover_mt_task
 from grrm.models.packing import pack_rows
@@ -28,21 +29,39 @@ from grrm.training.whole_step_loss import Counts, WholeStepLoss
 
 @dataclass(frozen=True, slots=True)
 class SftCollator:
-    """`SftItem`s to one batch of packed rows, as long as the longest item or up to `row_tokens`; see `pack_rows`."""
+    """`SftItem`s to one batch of packed rows, as long as the longest item or up to `row_tokens`; see `pack_rows`.
+
+    Tokens that are not among the decisive ones of their row weigh `form_weight`, all others 1.
+    """
 
     pad_id: int
     row_tokens: int = 0
+    form_weight: float = 1.0
 
     def __call__(self, items: Sequence[Any]) -> dict[str, Any]:
         prompts = [item.input_ids[: item.prompt_len] for item in items]
         responses = [item.input_ids[item.prompt_len :] for item in items]
         tokens = pack_rows(prompts, responses, self.pad_id, max_tokens=0, row_tokens=self.row_tokens)
-        return {**tokens.model_inputs(), "labels_N": tokens.labels_N}
+        batch = {**tokens.model_inputs(), "labels_N": tokens.labels_N}
+        if self.form_weight != 1:
+            weights = [_weights(item, self.form_weight) for item in items]
+            batch["weights_N"] = paddle.to_tensor(np.concatenate(weights))
+        return batch
+
+
+def _weights(item: SftItem, of_form: float) -> NDArray[np.float32]:
+    """The weight of each learned token."""
+    if item.decisive is None:
+        return np.ones(_n_labels(item), np.float32)
+    weights = np.full(_n_labels(item), of_form, np.float32)
+    weights[list(item.decisive)] = 1
+    return weights
 
 
 class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, WholeStepLoss, Trainer):
     """Negative log-likelihood of the responses, with `train_on_prompt` of the prompts too: mean over a step's tokens.
 
+    With weights w of the tokens t of a step, sum_t w_t nll_t / sum_t w_t; see `SftCollator`.
     Logs to `metrics.jsonl` and a progress bar on rank 0.
     """
 
@@ -58,65 +77,83 @@ class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, WholeStepLos
         self.metrics_log, self.progress, self.held_out = metrics_log, progress, held_out
 
     def count(self, inputs: Mapping[str, Any]) -> Counts:
-        """Tokens with labels."""
+        """Tokens with labels, by their weights where they have some."""
+        if "weights_N" in inputs:
+            return {"tokens": float(inputs["weights_N"].astype("float64").sum())}
         return {"tokens": float(inputs["labels_N"].shape[0])}
 
     def outputs(self, model: Any, inputs: Mapping[str, Any]) -> paddle.Tensor:
         """Log-probabilities of the labels, [N]."""
-        output = model(**{name: value for name, value in inputs.items() if name != "labels_N"})
+        output = model(**{name: value for name, value in inputs.items() if name not in ("labels_N", "weights_N")})
         return score_hidden(output.hidden_NH, self.model.lm_head, inputs["labels_N"]).logprobs_N
 
     def loss_share(self, outputs: paddle.Tensor, inputs: Mapping[str, Any], denominators: Counts) -> paddle.Tensor:
-        """The labels' negative log-likelihood over the number of labels in the step."""
-        return -outputs.sum() / denominators["tokens"]
+        """The labels' weighted negative log-likelihood over the weights of all labels of the step."""
+        weighted = outputs * inputs["weights_N"] if "weights_N" in inputs else outputs
+        return -weighted.sum() / denominators["tokens"]
 
     def evaluate(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> dict[str, float]:
         """`eval_loss`, the mean negative log-likelihood of all held-out tokens with labels, and its sum per row.
 
-        `eval_loss_low` and `eval_loss_high` bound the mean at 95 %, rows resampled; metrics.jsonl has the mean of every
-        language pair beside it. The rows are divided among the ranks. A collective. Raises UserError for a loss that is
-        not finite.
+        All tokens weigh the same; `eval_loss_decisive` is the mean of the decisive ones where rows have some. The names
+        with `_low` and `_high` bound a mean at 95 %, rows resampled; metrics.jsonl has the mean of every language pair
+        beside it. The rows are divided among the ranks. A collective. Raises UserError for a loss that is not finite.
         """
         ranks = DataRanks.of(self.args)
         parts = ranks.gather(self._losses(self.held_out[ranks.rank :: ranks.size]))
-        losses: dict[int, float] = {}
+        losses: dict[int, RowLoss] = {}
         for rank, part in enumerate(parts):
             losses.update(zip(range(rank, len(self.held_out), ranks.size), part, strict=True))
         in_order = [losses[number] for number in range(len(self.held_out))]
-        self.refuse_divergence("held-out loss", sum(in_order), self.state.global_step)
+        self.refuse_divergence("held-out loss", sum(row.all for row in in_order), self.state.global_step)
         metrics, by_pair = held_out_summary(self.held_out, in_order)
         line = "held-out rows: loss {eval_loss:.4g} [{eval_loss_low:.4g}, {eval_loss_high:.4g}]".format(**metrics)
+        if "eval_loss_decisive" in metrics:
+            line += ", of decisive tokens {eval_loss_decisive:.4g}".format(**metrics)
         self.record_evaluation(metrics, f"{len(in_order)} {line}", {"eval_language_pairs": by_pair})
         return metrics
 
     @paddle.no_grad()
-    def _losses(self, items: Sequence[SftItem]) -> list[float]:
-        """The negative log-likelihood of each row's tokens with labels; batches of rows that are about as long."""
+    def _losses(self, items: Sequence[SftItem]) -> list[RowLoss]:
+        """Those of each row; batches of rows that are about as long."""
         size = self.args.per_device_eval_batch_size
         order = sorted(range(len(items)), key=lambda number: len(items[number].input_ids))
-        losses = [0.0] * len(items)
+        losses = [RowLoss(0.0, 0.0)] * len(items)
         self.model.eval()
         for start in range(0, len(order), size):
             batch = order[start : start + size]
             inputs = self.data_collator([items[number] for number in batch])
             labels_N = inputs.pop("labels_N")
+            inputs.pop("weights_N", None)
             with self.autocast_smart_context_manager():
                 scores = score_hidden(self.model(**inputs).hidden_NH, self.model.lm_head, labels_N)
             logprobs_N = scores.logprobs_N.astype("float32").numpy().astype(np.float64)
             ends = np.cumsum([_n_labels(items[number]) for number in batch])[:-1]
             for number, of_row in zip(batch, np.split(logprobs_N, ends), strict=True):
-                losses[number] = -float(of_row.sum())
+                decisive = list(items[number].decisive or ())
+                losses[number] = RowLoss(-float(of_row.sum()), -float(of_row[decisive].sum()))
         self.model.train()
         return losses
+
+
+class RowLoss(NamedTuple):
+    """The negative log-likelihood of a row's tokens with labels, and of the decisive ones among them."""
+
+    all: float
+    decisive: float
 
 
 def _n_labels(item: SftItem) -> int:
     return len(item.input_ids) - item.prompt_len
 
 
-def held_out_summary(items: Sequence[SftItem], losses: Sequence[float]) -> tuple[dict[str, float], dict[str, Any]]:
+def held_out_summary(items: Sequence[SftItem], rows: Sequence[RowLoss]) -> tuple[dict[str, float], dict[str, Any]]:
     """The numbers of an evaluation by name; of each language pair rows, tokens and [mean, low, high] of the loss."""
-    found = bootstrap_ratio(losses, [*map(_n_labels, items)])
+    losses = [row.all for row in rows]
+    metrics = _bounded("eval_loss", bootstrap_ratio(losses, [*map(_n_labels, items)]))
+    decisive = [(row.decisive, len(item.decisive)) for item, row in zip(items, rows, strict=True) if item.decisive]
+    if decisive:
+        metrics |= _bounded("eval_loss_decisive", bootstrap_ratio(*zip(*decisive, strict=True)))
     members: dict[str, list[int]] = {}
     for number, item in enumerate(items):
         task = recover_mt_task(item.prompt_text)
@@ -126,5 +163,8 @@ def held_out_summary(items: Sequence[SftItem], losses: Sequence[float]) -> tuple
         n_labels = [_n_labels(items[number]) for number in numbers]
         loss = bootstrap_ratio([losses[number] for number in numbers], n_labels)
         by_pair[name] = {"rows": len(numbers), "tokens": sum(n_labels), "loss": [loss.mean, loss.low, loss.high]}
-    metrics = {"eval_loss": found.mean, "eval_loss_low": found.low, "eval_loss_high": found.high}
     return {**metrics, "eval_loss_per_row": sum(losses) / len(losses)}, by_pair
+
+
+def _bounded(name: str, interval: Interval) -> dict[str, float]:
+    return {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}

@@ -21,7 +21,7 @@ from grrm.data.converters.output import DEFAULT_SEED, MESSAGES, Order, conversat
 from grrm.data.converters.prompt_columns import gqm_prompt_column, list_offsets
 from grrm.errors import UserError
 from grrm.gqm.languages import CANDIDATE_IDS, MAX_CANDIDATES_TRAINED, display_name
-from grrm.gqm.prompts import check_prompt_type, render_response, without_verdict
+from grrm.gqm.prompts import Span, check_prompt_type, decisive_spans, render_response, without_verdict
 from grrm.gqm.rankings import ranking_line
 
 SFT_SCHEMA = pa.schema([("messages", MESSAGES)])
@@ -71,10 +71,11 @@ def convert_sft_gqm(
         source, src_lang, trg_lang, candidates, scores, analysis = (column.combine_chunks() for column in batch.columns)
         prompts = gqm_prompt_column(source, src_lang, trg_lang, candidates, prompt_type, add_example)
         verdicts = _verdicts(scores, prompt_type)
-        responses = [
-            _kept(text, prompt_type) + verdict for text, verdict in zip(analysis.to_pylist(), verdicts, strict=True)
-        ]
-        return pa.table([conversation(prompts, pa.array(responses, pa.string()))], schema=SFT_SCHEMA)
+        kept = [_kept(text, prompt_type) for text in analysis.to_pylist()]
+        taught = list(zip(kept, verdicts, strict=True))
+        messages = conversation(prompts, pa.array([text + verdict for text, verdict in taught], pa.string()))
+        decisive = [_shifted(_decisive(verdict), len(text)) for text, verdict in taught]
+        return pa.table([messages, pa.array(decisive)], names=[*SFT_SCHEMA.names, "decisive"])
 
     written = write_in_order(out, SFT_SCHEMA, shuffled_order(intake.table.num_rows, seed), build)
     return ConversionReport(out, written, intake.rejected)
@@ -94,6 +95,15 @@ def _verdicts(scores: pa.ListArray, prompt_type: str) -> Iterator[str]:
 @lru_cache(maxsize=65536)
 def _verdict(scores: bytes, prompt_type: str) -> str:
     return render_response("", list(scores), prompt_type)
+
+
+@lru_cache(maxsize=65536)
+def _decisive(verdict: str) -> tuple[Span, ...]:
+    return tuple(decisive_spans(verdict))
+
+
+def _shifted(spans: tuple[Span, ...], by: int) -> list[Span]:
+    return [(start + by, end + by) for start, end in spans]
 
 
 def convert_rl_gqm(

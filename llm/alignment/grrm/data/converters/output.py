@@ -44,8 +44,9 @@ def shuffled_order(n_rows: int, seed: int = DEFAULT_SEED) -> Order:
 def write_in_order(path: Path, schema: pa.Schema, order: Order, build: Callable[[Order], pa.Table]) -> int:
     """Write rows in the given order to `path` in one atomic step; `build` makes the table of one batch of them.
 
-    A `.parquet` file gets the columns, a `.jsonl` file one line per row with `src` and `tgt` (see `src_tgt`). Returns
-    the number of rows. Raises UserError for another suffix and when the folder cannot be written to.
+    A `.parquet` file gets the columns of the schema, a `.jsonl` file one line per row with `src` and `tgt` (see
+    `src_tgt`). Returns the number of rows. Raises UserError for another suffix and when the folder cannot be written
+    to.
     """
     if path.suffix not in (".parquet", ".jsonl"):
         raise UserError(f"{path} ends neither with .parquet nor with .jsonl; choose one of these")
@@ -57,7 +58,7 @@ def write_in_order(path: Path, schema: pa.Schema, order: Order, build: Callable[
     ):
         for start in range(0, len(order), ROWS_PER_BATCH):
             rows = order[start : start + ROWS_PER_BATCH]
-            write(build(rows).cast(schema))
+            write(build(rows))
             progress.update(len(rows))
     return len(order)
 
@@ -65,7 +66,7 @@ def write_in_order(path: Path, schema: pa.Schema, order: Order, build: Callable[
 @contextmanager
 def _table_writer(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
     with pq.ParquetWriter(path, schema) as writer:
-        yield writer.write_table
+        yield lambda table: writer.write_table(table.select(schema.names).cast(schema))
 
 
 @contextmanager
@@ -87,14 +88,16 @@ def conversation(*turns: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), messages)
 
 
-def src_tgt(row: dict[str, Any]) -> dict[str, str]:
+def src_tgt(row: dict[str, Any]) -> dict[str, Any]:
     """`src` is the chat-templated prompt. `tgt` is the response to learn, the true ranking, or the task as JSON.
 
+    A judge's reply to learn has `decisive` too: the [start, end) of the characters of `tgt` that carry its judgement.
     A prompt for training a judge names the rule as well: the `rule_reward` that gives a reply as taught full marks.
     """
     if "messages" in row:
         user, assistant = row["messages"]
-        return {"src": render_chatml(user["content"]), "tgt": assistant["content"]}
+        lines = {"src": render_chatml(user["content"]), "tgt": assistant["content"]}
+        return lines | ({"decisive": row["decisive"]} if "decisive" in row else {})
     (user,) = row["prompt"]
     asked = {"src": render_chatml(user["content"]), "tgt": _truth(row)}
     return asked | {"rule_reward": _rule(row)} if row["ability"] == "ranking" else asked

@@ -22,7 +22,7 @@ from grrm.errors import UserError
 from grrm.gqm.chat import CONTROL_TOKENS
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.mt_prompts import mt_prompt
-from grrm.gqm.prompts import sqm_prompt
+from grrm.gqm.prompts import Span, sqm_prompt
 from grrm.gqm.rubric import rubric_prompt
 
 SFT_SCHEMA = pa.schema([("messages", MESSAGES)])
@@ -116,14 +116,18 @@ def convert_sft_sqm(
     prompt_of, scores = _candidates(intake.table, mt_key, score_key, judge)
     analyses = None if analyses_key is None else intake.table[analyses_key].combine_chunks().flatten().to_pylist()
 
-    def response(at: int) -> str:
-        reply = judge.reply(int(scores[at]))
-        return reply if analyses is None else f"{analyses[at].strip()}\n\n{reply}"
+    def response(at: int) -> tuple[str, list[Span]]:
+        """The text, and where in it the score is."""
+        before = "" if analyses is None else f"{analyses[at].strip()}\n\n"
+        score, reply = str(scores[at]), judge.reply(int(scores[at]))
+        start = len(before) + reply.index(score)
+        return before + reply, [(start, start + len(score))]
 
     def build(chosen: Order) -> pa.Table:
-        responses = [response(at) for at in chosen.tolist()]
+        responses, decisive = zip(*(response(at) for at in chosen.tolist()), strict=True)
         asked = [prompt_of(at) for at in chosen.tolist()]
-        return pa.table([conversation(pa.array(asked), pa.array(responses, pa.string()))], schema=SFT_SCHEMA)
+        messages = conversation(pa.array(asked), pa.array(responses, pa.string()))
+        return pa.table([messages, pa.array(decisive)], names=[*SFT_SCHEMA.names, "decisive"])
 
     written = write_in_order(out, SFT_SCHEMA, shuffled_order(len(scores), seed), build)
     return ConversionReport(out, written, intake.rejected)
