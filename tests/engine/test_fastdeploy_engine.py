@@ -95,6 +95,7 @@ def test_top_k_needs_the_sampling_class_that_heeds_it(engine, prompts, monkeypat
     ("values", "message"),
     [
         ({"logprobs": True}, "does not reliably return the log-probability.*use the Paddle engine"),
+        ({"top_logprobs": 2}, "does not reliably return the log-probability"),
         ({"min_new_tokens": 2}, "min_new_tokens 2 has no effect in FastDeploy"),
     ],
 )

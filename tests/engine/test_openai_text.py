@@ -218,3 +218,26 @@ def test_tokens_are_counted_by_the_tokenizer_or_bounded_by_bytes(start):
 
     assert generator(start(), tokenizer=Words()).count_tokens("zwei Wörter") == 2
     assert generator(start()).count_tokens("zwei Wörter") == len("zwei Wörter".encode())
+
+
+def test_choices_of_tokens_are_asked_for_and_read(start):
+    def answer(body: dict[str, Any], number: int) -> Any:
+        told = completion("A: 9")
+        tops = [{"A: ": -0.1}, {"9": -0.2, "8": -1.9}]
+        told["choices"][0]["logprobs"] = {"tokens": ["A: ", "9"], "token_logprobs": [-0.1, -0.2], "top_logprobs": tops}
+        return told
+
+    server = start(answer)
+    sampling = {"temperature": 0.0, "max_new_tokens": 8}
+    (reply,) = generator(server).generate_text(["p"], **sampling, top_logprobs=2)
+    assert server.requests[0]["logprobs"] == 2
+    assert [token.text for token in reply.tokens] == ["A: ", "9"]
+    assert reply.tokens[1].choices == (("9", -0.2), ("8", -1.9))
+    (plain,) = generator(server).generate_text(["p"], **sampling)
+    assert plain.tokens == ()
+    assert "logprobs" not in server.requests[1]
+
+
+def test_a_server_without_choices_is_told(start):
+    with pytest.raises(GenerationServerError, match=r"the answer has no top_logprobs of its tokens"):
+        generator(start(), attempts=1).generate_text(["p"], temperature=0.0, max_new_tokens=8, top_logprobs=2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from grrm.engine.api import Completion
@@ -66,3 +68,17 @@ def test_a_tokenizer_without_eos_is_refused():
     tokenizer.eos_token_id = None
     with pytest.raises(UserError, match="eos_token"):
         EngineTextGenerator(EchoEngine(), tokenizer)
+
+
+def test_choices_of_a_token_are_the_texts_of_its_alternatives():
+    class Sure(EchoEngine):
+        def generate(self, prompts, params, stream_ids=None):
+            (completion,) = super().generate(prompts, params, stream_ids)
+            tops = [[(token, -0.1), (ord("z"), -2.5)] for token in completion.token_ids]
+            assert params.top_logprobs == 2
+            return [replace(completion, top_logprobs=tops)]
+
+    generator = EngineTextGenerator(Sure(), CharacterTokenizer())
+    (reply,) = generator.generate_text(["ab"], temperature=0.0, max_new_tokens=4, top_logprobs=2)
+    assert [token.text for token in reply.tokens] == ["a", "b", ""]
+    assert reply.tokens[0].choices == (("a", -0.1), ("z", -2.5))

@@ -54,10 +54,13 @@ def test_a_small_cache_draws_the_same_tokens_as_a_large_one(long_model, seed, bl
 
 def test_sequences_that_grow_together_are_set_aside_and_finish(long_model):
     prompts = [[token] * 50 for token in range(10, 18)]
-    params = SamplingParams(130, seed=4)
+    params = SamplingParams(130, seed=4, top_logprobs=2)
     wanted, whole = drawn(long_model, prompts, params)
     found, use = drawn(long_model, prompts, params, blocks=9)
     assert_same(found, wanted)
+    for one, other in zip(found, wanted, strict=True):
+        assert len(one.top_logprobs) == len(one.token_ids)
+        assert [top[0][0] for top in one.top_logprobs] == [top[0][0] for top in other.top_logprobs]
     assert (whole.most_running, whole.n_set_aside) == (8, 0)
     assert use.n_set_aside > 0
     assert use.whole == 3, "of up to 180 tokens, three blocks each"

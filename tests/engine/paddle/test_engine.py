@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from grrm.engine.api import SamplingParams
+from grrm.engine.api import Request, SamplingParams
 from grrm.engine.paddle import cpu_decoder
 from grrm.engine.paddle.engine import PaddleEngine
 from grrm.errors import UserError
@@ -210,3 +210,32 @@ def test_sleep_and_wake_change_nothing(model, prompts):
 def test_impossible_engine_sizes_are_refused(model):
     with pytest.raises(UserError, match="max_num_seqs"):
         PaddleEngine(model, max_num_seqs=0)
+
+
+@pytest.mark.parametrize("use_kernels", [True, False])
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_top_logprobs_are_the_models_most_probable_tokens(model, full_forward, prompts, use_kernels, temperature):
+    params = SamplingParams(5, temperature=temperature, top_k=3, stop_token_ids=(3,), top_logprobs=4)
+    engine = PaddleEngine(model, use_kernels=use_kernels, max_num_seqs=4)
+    for prompt, completion in zip(prompts, engine.generate(prompts, params), strict=True):
+        assert len(completion.top_logprobs) == len(completion.token_ids)
+        for number, (token, top) in enumerate(zip(completion.token_ids, completion.top_logprobs, strict=True)):
+            logits_V = full_forward(model, prompt + completion.token_ids[:number])[-1].astype(np.float64)
+            logits_V /= temperature or 1.0
+            logprobs_V = logits_V - np.logaddexp.reduce(logits_V)
+            best = np.argsort(-logprobs_V)[:4]
+            assert [one for one, _ in top] == best.tolist()
+            assert [logprob for _, logprob in top] == pytest.approx(logprobs_V[best].tolist(), abs=1e-4)
+            assert dict(top)[token] == pytest.approx(completion.logprobs[number], abs=1e-6)
+
+
+def test_only_requests_that_want_top_logprobs_have_them(model):
+    plain, asked = SamplingParams(3, temperature=0), SamplingParams(3, temperature=0, top_logprobs=1)
+    session = PaddleEngine(model, max_num_seqs=4).open_session()
+    session.add({0: Request([5, 6, 7], plain), 1: Request([5, 6, 7], asked), 2: Request([8], asked)})
+    session.cancel(2)
+    ended = {}
+    while not session.is_idle:
+        ended.update(session.step())
+    assert ended[0].top_logprobs == []
+    assert [[token] for token in ended[1].token_ids] == [[one for one, _ in top] for top in ended[1].top_logprobs]

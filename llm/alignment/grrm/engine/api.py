@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
 
 from grrm.errors import UserError
 
@@ -26,12 +26,18 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     seed: int = 0
     logprobs: bool = True  # False leaves `Completion.logprobs` empty, which every engine can do
+    top_logprobs: int = 0  # of each token, as many of the most probable alternatives
 
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1 or not 0 <= self.min_new_tokens <= self.max_new_tokens:
             raise ValueError(f"need 0 <= min_new_tokens <= max_new_tokens and max_new_tokens >= 1, got {self}")
+        if self.top_logprobs < 0:
+            raise ValueError(f"need top_logprobs >= 0, got {self}")
         if self.temperature < 0 or not 0 < self.top_p <= 1 or self.top_k < 0 or self.repetition_penalty <= 0:
             raise ValueError(f"need temperature >= 0, 0 < top_p <= 1, top_k >= 0, repetition_penalty > 0, got {self}")
+
+
+TopTokens: TypeAlias = list[tuple[int, float]]  # token ids and their log-probabilities
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +47,15 @@ class Completion:
     `logprobs[t]` is log pi(token_t) of the policy at `temperature` (logits divided by temperature when it is
     above zero) BEFORE top-k, top-p, repetition penalty and min-length masking: the sampling-independent policy. It is
     empty where `SamplingParams.logprobs` is false. `weight_version` says which of the trainer's weights drew it, where
-    the engine has copies of them.
+    the engine has copies of them. `top_logprobs[t]` are the `SamplingParams.top_logprobs` most probable tokens in the
+    place of token t, best first, with their log-probabilities of the same kind.
     """
 
     token_ids: list[int]
     logprobs: list[float]
     finish_reason: str  # "stop" or "length"
     weight_version: int | None = None
+    top_logprobs: list[TopTokens] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

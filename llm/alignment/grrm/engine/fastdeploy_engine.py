@@ -207,7 +207,7 @@ class FastDeployEngine:
 
 
 def _check_params(params: SamplingParams) -> None:
-    if params.logprobs:
+    if params.logprobs or params.top_logprobs:
         raise UserError(
             "FastDeploy does not reliably return the log-probability of the token it drew: use the Paddle engine where "
             "log-probabilities are needed, as in rollouts."

@@ -61,6 +61,7 @@ class OpenAITextGenerator:
         top_p: float = 1.0,
         max_new_tokens: int,
         seeds: Sequence[int] | None = None,
+        top_logprobs: int = 0,
     ) -> list[GeneratedText]:
         """One reply per prompt, order kept. Without `seeds` the servers draw as they like.
 
@@ -87,6 +88,7 @@ class OpenAITextGenerator:
             top_p=top_p,
             max_tokens=max_new_tokens,
             stop=self._stop,
+            top_logprobs=top_logprobs,
         )
         calls = [
             Call(
@@ -94,7 +96,7 @@ class OpenAITextGenerator:
                 "POST",
                 COMPLETIONS_PATH,
                 body(prompt, seed=None if seeds is None else seeds[index]),
-                lambda content, server: read_completion(content),
+                lambda content, server: read_completion(content, with_choices=top_logprobs > 0),
             )
             for index, prompt in enumerate(prompts)
         ]

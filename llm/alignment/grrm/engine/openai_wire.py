@@ -11,7 +11,7 @@ import urllib3
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from requests.adapters import HTTPAdapter
 
-from grrm.judges.interface import GeneratedText
+from grrm.judges.interface import GeneratedText, TokenChoices
 from grrm.rewards.exchange import RETRYABLE_STATUSES, ExchangeError, HttpExchange, parse_retry_after
 from grrm.rewards.protocol import AnswerError, clean_text
 from grrm.rewards.validation import first_error
@@ -31,8 +31,14 @@ class _Answer(BaseModel):
     model_config = ConfigDict(hide_input_in_errors=True)  # a traceback in a log has no texts
 
 
+class _Logprobs(_Answer):
+    tokens: list[str]
+    top_logprobs: list[dict[str, float] | None] | None = None
+
+
 class _Choice(_Answer):
     text: str
+    logprobs: _Logprobs | None = None
     finish_reason: str | None = None
 
 
@@ -71,8 +77,9 @@ def completion_body(
     max_tokens: int,
     stop: tuple[str, ...],
     seed: int | None,
+    top_logprobs: int = 0,
 ) -> bytes:
-    """The request for one reply to one complete prompt; `seed` and `stop` are left out where there are none."""
+    """The request for one reply to one complete prompt; what is empty or 0 of the last three is left out."""
     body: dict[str, object] = {
         "model": model,
         "prompt": clean_text(prompt),
@@ -85,14 +92,16 @@ def completion_body(
         body["stop"] = list(stop)
     if seed is not None:
         body["seed"] = seed
+    if top_logprobs:
+        body["logprobs"] = top_logprobs
     return json.dumps(body).encode()
 
 
-def read_completion(content: bytes) -> GeneratedText:
-    """The reply in a completions answer.
+def read_completion(content: bytes, with_choices: bool = False) -> GeneratedText:
+    """The reply in a completions answer, `with_choices` of its tokens.
 
-    Raises AnswerError when the answer is malformed or the reply did not end by itself or at its limit: a reply that
-    the server broke off is no reply.
+    Raises AnswerError when the answer is malformed, lacks the choices that were asked for, or the reply did not end by
+    itself or at its limit: a reply that the server broke off is no reply.
     """
     try:
         answer = _Completion.model_validate_json(content)
@@ -101,7 +110,17 @@ def read_completion(content: bytes) -> GeneratedText:
     choice = answer.choices[0]
     if choice.finish_reason not in ("stop", "length"):
         raise AnswerError(f"the reply ended with finish_reason {choice.finish_reason!r}, not 'stop' or 'length'")
-    return GeneratedText(choice.text, choice.finish_reason, answer.usage.completion_tokens)
+    tokens = _choices(choice.logprobs) if with_choices else ()
+    return GeneratedText(choice.text, choice.finish_reason, answer.usage.completion_tokens, tokens)
+
+
+def _choices(logprobs: _Logprobs | None) -> tuple[TokenChoices, ...]:
+    tops = None if logprobs is None else logprobs.top_logprobs
+    if logprobs is None or tops is None or len(tops) != len(logprobs.tokens):
+        raise AnswerError("the answer has no top_logprobs of its tokens, which were asked for")
+    return tuple(
+        TokenChoices(text, tuple((top or {}).items())) for text, top in zip(logprobs.tokens, tops, strict=True)
+    )
 
 
 def read_model_name(content: bytes) -> str:

@@ -137,6 +137,27 @@ def sample_tokens_cpp(
     return tokens_S, logprobs_S
 
 
+def top_logprobs(
+    logits_SV: NDArray[np.float32], params: SamplingParams
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The `params.top_logprobs` most probable tokens of each row, best first, and their log-probabilities, both [S, k].
+
+    Of equally probable tokens the lower id comes first. All tokens where there are fewer than k.
+    """
+    scores_SV, weights_SV = _scale(logits_SV, params.temperature or 1.0)
+    log_total_S1 = np.log(_block_sums(weights_SV).sum(axis=1, keepdims=True))
+    k = min(params.top_logprobs, logits_SV.shape[1])
+    least_S1 = np.partition(scores_SV, -k, axis=1)[:, -k, None]
+    tokens_SK = np.stack([_best_first(scores_V, least, k) for scores_V, least in zip(scores_SV, least_S1, strict=True)])
+    return tokens_SK, np.take_along_axis(scores_SV, tokens_SK, axis=1).astype(np.float64) - log_total_S1
+
+
+def _best_first(scores_V: NDArray[np.float32], least: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+    """The ids of the k highest scores, which are at least `least`."""
+    candidates = np.flatnonzero(scores_V >= least)
+    return candidates[np.argsort(-scores_V[candidates], kind="stable")[:k]]
+
+
 def _shape_logits(
     logits_SV: NDArray[np.float32],
     params: SamplingParams,

@@ -13,6 +13,7 @@ from grrm.engine.api import Completion, SamplingParams, check_prompts, streams_o
 from grrm.engine.openai_wire import COMPLETIONS_PATH
 from grrm.engine.rollout_wire import Reply, RolloutApi, Step
 from grrm.engine.server_calls import WHICH_MODEL, Call, GenerationServerError, ServerCalls
+from grrm.errors import UserError
 from grrm.rewards.protocol import AnswerError
 from grrm.rewards.server_pool import ServerPool
 
@@ -90,6 +91,8 @@ class ServerEngine:
         prompt got no completion in time; nothing is made up for it.
         """
         self._api.check(params)
+        if params.top_logprobs:
+            raise UserError("rollout servers give no top_logprobs: leave them out, or use the Paddle engine")
         streams = streams_of(prompts, stream_ids)
         limit = f"model's max_position_embeddings of {self._max_positions}"
         check_prompts(prompts, params, self.max_prompt_tokens, self._vocab_size, limit)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
-from grrm.engine.api import Engine, SamplingParams
+from grrm.engine.api import Completion, Engine, SamplingParams
 from grrm.errors import UserError
-from grrm.judges.interface import GeneratedText
+from grrm.judges.interface import GeneratedText, TokenChoices
 
 
 class EngineTextGenerator:
@@ -37,6 +37,7 @@ class EngineTextGenerator:
         self._stop_token_ids = tuple(stop_token_ids)
         self._seed = seed
         self._streams = count()
+        self._pieces: dict[int, str] = {}
 
     def generate_text(
         self,
@@ -46,6 +47,7 @@ class EngineTextGenerator:
         top_p: float = 1.0,
         max_new_tokens: int,
         seeds: Sequence[int] | None = None,
+        top_logprobs: int = 0,
     ) -> list[GeneratedText]:
         """One reply per prompt, order kept. Without `seeds` every reply of every call has a stream of its own."""
         params = SamplingParams(
@@ -55,6 +57,7 @@ class EngineTextGenerator:
             stop_token_ids=self._stop_token_ids,
             seed=self._seed,
             logprobs=False,
+            top_logprobs=top_logprobs,
         )
         streams = [next(self._streams) for _ in prompts] if seeds is None else list(seeds)
         completions = self._engine.generate([self._encode(prompt) for prompt in prompts], params, streams)
@@ -63,9 +66,25 @@ class EngineTextGenerator:
                 self._tokenizer.decode(completion.token_ids, skip_special_tokens=True),
                 completion.finish_reason,
                 len(completion.token_ids),
+                self._choices(completion),
             )
             for completion in completions
         ]
+
+    def _choices(self, completion: Completion) -> tuple[TokenChoices, ...]:
+        return tuple(
+            TokenChoices(self._piece(token), tuple((self._piece(other), logprob) for other, logprob in top))
+            for token, top in zip(completion.token_ids, completion.top_logprobs, strict=False)
+        )
+
+    def _piece(self, token: int) -> str:
+        """The text of a token inside a text: at the beginning some tokenizers leave out its space."""
+        if token not in self._pieces:
+            anchor = self._encode("A")[-1:]
+            texts = (self._tokenizer.decode([*anchor, *ids], skip_special_tokens=True) for ids in ((), (token,)))
+            before, both = texts
+            self._pieces[token] = both.removeprefix(before)
+        return self._pieces[token]
 
     def count_tokens(self, prompt: str) -> int:
         """Length of `prompt` in tokens, no special tokens added."""

@@ -18,7 +18,7 @@ from grrm.judges.learned_metric import open_learned_metric
 from grrm.judges.metric_worker import METRIC_KINDS
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.mixture import MixtureJudge, Part
-from grrm.judges.options import LearnedMetricOptions, RewardModelOptions, SQMOptions, read_options
+from grrm.judges.options import GenerativeOptions, LearnedMetricOptions, RewardModelOptions, read_options
 from grrm.judges.sources import DEADLINE_S, SERVER, JudgeSource
 from grrm.rewards.bearer import token_from_file
 from grrm.rewards.client import RewardClient
@@ -190,6 +190,6 @@ def judge_over(
     )
 
 
-def options_over(opened: OpenedGenerator, name: str, values: Mapping[str, object]) -> SQMOptions:
+def options_over(opened: OpenedGenerator, name: str, values: Mapping[str, object]) -> GenerativeOptions:
     """The options of the judge called `name`, prompts being no longer than the opened model takes."""
     return options_of(name, values, opened.max_prompt_tokens or sys.maxsize)

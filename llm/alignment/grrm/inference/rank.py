@@ -35,7 +35,7 @@ from grrm.judges.building import (
 )
 from grrm.judges.interface import Judge
 from grrm.judges.metrics import JudgeMetrics
-from grrm.judges.options import GQMOptions, RewardModelOptions, SQMOptions, read_options
+from grrm.judges.options import GenerativeOptions, GQMOptions, RewardModelOptions, read_options
 
 
 class RankResult(TypedDict):
@@ -67,7 +67,7 @@ class RankSettings:
     prompt_length: int | None = None
     options: Mapping[str, object] = field(default_factory=dict)
 
-    def read(self, longest_prompt: int = sys.maxsize) -> SQMOptions:
+    def read(self, longest_prompt: int = sys.maxsize) -> GenerativeOptions:
         """The judge's options for a model that takes prompts of this length. Raises UserError as `options_of`."""
         limit = {} if self.prompt_length is None else {"prompt_length": self.prompt_length}
         return options_of(self.judge, {**self.options, **limit}, longest_prompt)

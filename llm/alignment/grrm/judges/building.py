@@ -22,6 +22,7 @@ from grrm.judges.interface import GeneratedText, Judge, TextGenerator
 from grrm.judges.metric_worker import METRIC_KINDS
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.options import (
+    GenerativeOptions,
     GQMOptions,
     RubricOptions,
     RuleOptions,
@@ -52,7 +53,7 @@ EMBEDDED_JUDGES: Mapping[str, Callable[..., Judge]] = {
 # Judges that are a reward model, by name, and its kind.
 REWARD_MODEL_JUDGES: Mapping[str, str] = {"rm": "pairwise", "ranker": "ranker"}
 # Judges that need a model that generates text, by name, and their options.
-GENERATIVE_JUDGES: Mapping[str, type[SQMOptions]] = {
+GENERATIVE_JUDGES: Mapping[str, type[GenerativeOptions]] = {
     "gqm": GQMOptions,
     "grrm": GQMOptions,
     "sqm": SQMOptions,
@@ -96,7 +97,7 @@ def build_judge(name: str = "text_metric", options: Mapping[str, object] | None 
     return build(**chosen)
 
 
-def options_of(name: str, values: Mapping[str, object], longest_prompt: int = sys.maxsize) -> SQMOptions:
+def options_of(name: str, values: Mapping[str, object], longest_prompt: int = sys.maxsize) -> GenerativeOptions:
     """The options of the generative judge called `name` from plain values.
 
     `prompt_length` is at most `longest_prompt`, and is that where it is not given. Raises UserError for a judge, an
@@ -109,7 +110,7 @@ def options_of(name: str, values: Mapping[str, object], longest_prompt: int = sy
 
 def build_from_options(
     generator: TextGenerator,
-    options: SQMOptions,
+    options: GenerativeOptions,
     *,
     count_tokens: Callable[[str], int] | None = None,
     render: Callable[[str], str] = render_chatml,
@@ -135,6 +136,8 @@ def build_from_options(
     }
     if isinstance(options, RubricOptions):
         return _of_answers(generator, options, settings)
+    if isinstance(options, SQMOptions):
+        settings["score_reading"] = options.score_reading
     if not isinstance(options, GQMOptions):
         return SQMJudge(generator, **settings)
     room = options.max_candidates if options.show_copies else 0
@@ -152,7 +155,7 @@ def build_from_options(
 
 def prompts_from_options(
     group: Group,
-    options: SQMOptions,
+    options: GenerativeOptions,
     *,
     count_tokens: Callable[[str], int],
     render: Callable[[str], str] = render_chatml,

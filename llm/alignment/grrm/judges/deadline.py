@@ -118,12 +118,13 @@ class TimedGenerator:
         top_p: float = 1.0,
         max_new_tokens: int,
         seeds: Sequence[int] | None = None,
+        **further: int,
     ) -> list[GeneratedText]:
         """One reply per prompt, order kept, or the mark "timeout" for each. Raises what `inner` raises in time."""
 
         def call() -> list[GeneratedText]:
             return self._inner.generate_text(
-                prompts, temperature=temperature, top_p=top_p, max_new_tokens=max_new_tokens, seeds=seeds
+                prompts, temperature=temperature, top_p=top_p, max_new_tokens=max_new_tokens, seeds=seeds, **further
             )
 
         wait = self._calls.begin(call, self._seconds_left())

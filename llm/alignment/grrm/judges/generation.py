@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from grrm.gqm.grammar import Rejection, RejectReason
 from grrm.gqm.groups import Status
-from grrm.judges.interface import GeneratedText, TextGenerator
+from grrm.judges.interface import GeneratedText, TextGenerator, TokenChoices
 from grrm.judges.metrics import JudgeMetrics
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ class JudgeSampling:
 
     The first attempt uses `temperature`; unparsable replies are resampled, up to `retries` times, at
     `retry_temperature` (0 and 1 in GRRM's inference tool). `seed` and a question's key determine every reply,
-    independent of the rest of the batch.
+    independent of the rest of the batch. Replies have `top_logprobs` alternatives of each of their tokens.
     """
 
     temperature: float = 0.0
@@ -37,6 +37,7 @@ class JudgeSampling:
     retries: int = 6
     retry_temperature: float = 1.0
     seed: int = 0
+    top_logprobs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class Reply(Generic[T]):
 
     `parsed` is a Status if the model timed out, was unreachable, or the prompt was too long, before a reply could be
     parsed; `text` is then the last unparsable reply, if any. `rejections` has the reason for each unparsable reply.
+    `choices` are the alternatives of the tokens of `text`, where they were asked for.
     """
 
     text: str
@@ -65,6 +67,7 @@ class Reply(Generic[T]):
     attempts: int
     tokens: int
     rejections: tuple[str, ...] = ()
+    choices: tuple[TokenChoices, ...] = ()
 
 
 def ask(
@@ -82,6 +85,7 @@ def ask(
     metrics.add("questions", len(questions))
     replies: dict[int, Reply[T]] = {}
     open_questions = list(range(len(questions)))
+    further = {"top_logprobs": sampling.top_logprobs} if sampling.top_logprobs else {}
     for attempt in range(sampling.retries + 1):
         if not open_questions:
             break
@@ -93,6 +97,7 @@ def ask(
             top_p=sampling.top_p,
             max_new_tokens=sampling.max_new_tokens,
             seeds=[attempt_seed(questions[i].key, attempt, sampling.seed) for i in open_questions],
+            **further,
         )
         metrics.add("model_milliseconds", 1e3 * (time.perf_counter() - start_s))
         metrics.add("tokens_written", sum(generated.n_tokens for generated in texts))
@@ -118,7 +123,7 @@ def _reply(question: Question[T], generated: GeneratedText, before: Reply[T] | N
     parsed = rejection or question.parse(generated.text)
     if isinstance(parsed, Rejection):
         rejections = (*rejections, parsed.reason.value)
-    return Reply(generated.text, parsed, attempts + 1, tokens, rejections)
+    return Reply(generated.text, parsed, attempts + 1, tokens, rejections, generated.tokens)
 
 
 def _rejection_if_cut(generated: GeneratedText) -> Rejection | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from grrm.gqm.chat import render_chatml
@@ -17,6 +17,7 @@ from grrm.judges.dedup import DistinctCandidates, dedup_candidates, dedup_texts,
 from grrm.judges.generation import JudgeSampling, Question, Reply, ask, status_of
 from grrm.judges.interface import TextGenerator
 from grrm.judges.metrics import JudgeMetrics
+from grrm.judges.score_reading import ScoreReading, WrittenScores, group_spans, score_means
 
 TooLong = Literal["refuse", "drop_longest"]
 
@@ -45,7 +46,8 @@ class GQMJudge:
     UNSAFE_SOURCE. `mode` is the verdict grammar's (exact, tolerant, compat), `render` applies the judge's chat
     template. Replies that are unparsable after all retries are JUDGE_UNPARSABLE, those that a generator marks as failed
     JUDGE_TIMEOUT or JUDGE_UNREACHABLE; the verdict's `analysis` is the last reply in full. A verdict depends on the
-    prompt only, not on ids or on the rest of the batch.
+    prompt only, not on ids or on the rest of the batch. With `score_reading` "expected" scores are means by probability
+    (see `expected_scores`), which the ranking follows; a score whose probabilities are not known is the written one.
     """
 
     generator: TextGenerator
@@ -62,16 +64,33 @@ class GQMJudge:
     room_for_copies: int = 0
     count_tokens: Callable[[str], int] | None = None
     metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
+    score_reading: ScoreReading = "text"
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept, from one batch of prompts (and one more per round of retries)."""
         plans = [self.plan(group) for group in groups]
         asked = [i for i, plan in enumerate(plans) if plan.prompt is not None]
         replies = ask(self.generator, [self._question(plans[i]) for i in asked], self.sampling, self.metrics)
+        if self.score_reading == "expected":
+            replies = self._read_again([plans[i].prompt or "" for i in asked], replies)
         verdicts = [_blocked_verdict(group, plan) for group, plan in zip(groups, plans, strict=True)]
         for i, reply in zip(asked, replies, strict=True):
             verdicts[i] = _verdict_of_reply(groups[i], plans[i].distinct, reply)
         return verdicts
+
+    def _read_again(self, prompts: Sequence[str], replies: list[Reply[ScoredTiers]]) -> list[Reply[ScoredTiers]]:
+        """The replies with expected scores in the place of the written ones, and the ranking that these imply."""
+        written = {
+            i: WrittenScores(prompt, reply.text, reply.choices, scores, group_spans(reply.text, len(scores)))
+            for i, (prompt, reply) in enumerate(zip(prompts, replies, strict=True))
+            if isinstance(reply.parsed, ScoredTiers) and (scores := reply.parsed.scores)
+        }
+        means = score_means(self.generator, list(written.values()), self.metrics)
+        read = dict(zip(written, means, strict=True))
+        return [
+            replace(reply, parsed=ScoredTiers(read[i], tiers_of(read[i]))) if i in read else reply
+            for i, reply in enumerate(replies)
+        ]
 
     def plan(self, group: Group) -> GroupPrompt:
         """The group's prompt; blocked when there are too few or too many candidates, or no two fit `prompt_length`.

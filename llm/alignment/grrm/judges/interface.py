@@ -20,16 +20,27 @@ class Judge(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class TokenChoices:
+    """A generated token's text, and the texts and log-probabilities of the most probable tokens in its place."""
+
+    text: str
+    choices: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GeneratedText:
     """A generated reply; `finish_reason` is "stop" (eos or stop string) or "length".
 
     A generator that marks failures instead of raising returns an empty text with the reason "timeout" or "unreachable"
     (no server took the prompt). Every generator may return "too_long": only the server knows how long a prompt may be.
+    `tokens` are those of the text, where `top_logprobs` of them were asked for; the last may be an end token that the
+    text does not show.
     """
 
     text: str
     finish_reason: str
     n_tokens: int
+    tokens: tuple[TokenChoices, ...] = ()
 
 
 class TextGenerator(Protocol):
@@ -43,8 +54,12 @@ class TextGenerator(Protocol):
         top_p: float = 1.0,
         max_new_tokens: int,
         seeds: Sequence[int] | None = None,
+        top_logprobs: int = 0,
     ) -> list[GeneratedText]:
-        """One reply per prompt, order kept; `seeds[i]` makes reply i reproducible."""
+        """One reply per prompt, order kept; `seeds[i]` makes reply i reproducible.
+
+        With `top_logprobs` above 0 the replies have `tokens`, with so many choices each.
+        """
         ...
 
     def count_tokens(self, prompt: str) -> int:

@@ -10,6 +10,7 @@ COUNTERS: dict[str, str] = {
     "questions": "Prompts put to the judge's model.",
     "retries": "Replies drawn again because the one before could not be read.",
     "unanswered": "Prompts that got no reply: too late, no model to be reached, or too long for it.",
+    "scores_as_written": "Scores read as they are written, because their probabilities were not to be seen.",
     "cache_hits": "Groups answered from an earlier verdict on the same content.",
     "cache_misses": "Groups that the cache had no verdict for.",
     "order_failures": "Orders of a group left out of its mean because the judge did not score all candidates in them.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from grrm.errors import UserError, require_known
@@ -14,6 +14,7 @@ from grrm.gqm.languages import CANDIDATE_IDS
 from grrm.gqm.mt_prompts import MTPromptType
 from grrm.gqm.verification import VerifierPromptType
 from grrm.judges.generation import JudgeSampling
+from grrm.judges.score_reading import TOP_LOGPROBS, ScoreReading
 from grrm.rewards.answers import RuleName
 from grrm.rewards.verified import VerifierMix, VerifierSetup
 
@@ -22,7 +23,7 @@ TRAINED_CANDIDATES = 8  # GRRM was trained on groups of two to eight and knows t
 
 
 @dataclass(frozen=True)
-class SQMOptions:
+class GenerativeOptions:
     """Options of every generative judge; a wrong type or value raises UserError.
 
     `prompt_length` and `max_new_tokens` limit the judge's prompt and reply, in its tokens: a longer prompt gives the
@@ -65,7 +66,23 @@ class SQMOptions:
 
 
 @dataclass(frozen=True)
-class RubricOptions(SQMOptions):
+class SQMOptions(GenerativeOptions):
+    """Options of a judge that writes scores.
+
+    `score_reading` "text" takes the score that the reply has, "expected" the mean of all scores by their probability
+    in its place (see `expected_scores`), which needs an engine that gives log-probabilities.
+    """
+
+    score_reading: ScoreReading = "text"
+
+    def sampling(self) -> JudgeSampling:
+        """The sampling options."""
+        is_text = self.score_reading == "text"
+        return super().sampling() if is_text else replace(super().sampling(), top_logprobs=TOP_LOGPROBS)
+
+
+@dataclass(frozen=True)
+class RubricOptions(GenerativeOptions):
     """Options of the rubric judge: as in RRM, unparsable replies are resampled up to three times."""
 
     max_new_tokens: int = 2048
@@ -142,6 +159,11 @@ class GQMOptions(SQMOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.score_reading == "expected" and self.prompt_type == "ranking":
+            raise UserError(
+                "Judge option 'score_reading' is 'expected', but replies of prompt_type 'ranking' have no scores; "
+                "give prompt_type 'score' or 'ranking_score'."
+            )
         self._require_range("permutations", 1, MAX_PERMUTATIONS)
         self._require_range("cache_size", 0)
         self._require_range("max_candidates", 2, len(CANDIDATE_IDS))
@@ -189,7 +211,7 @@ class LearnedMetricOptions:
             raise UserError(f"Judge option 'batch_size' is {self.batch_size}; give a number at least 1.")
 
 
-Options = TypeVar("Options", SQMOptions, GQMOptions, RewardModelOptions, LearnedMetricOptions)
+Options = TypeVar("Options", GenerativeOptions, SQMOptions, GQMOptions, RewardModelOptions, LearnedMetricOptions)
 
 
 def read_options(kind: type[Options], values: Mapping[str, object]) -> Options:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from grrm.gqm.chat import render_chatml
@@ -15,6 +15,7 @@ from grrm.judges.dedup import DistinctCandidates, dedup_texts, expand_to_duplica
 from grrm.judges.generation import JudgeSampling, Question, Reply, ask, status_of
 from grrm.judges.interface import TextGenerator
 from grrm.judges.metrics import JudgeMetrics
+from grrm.judges.score_reading import ScoreReading, WrittenScores, score_means, single_span
 
 
 @dataclass
@@ -25,6 +26,8 @@ class SQMJudge:
     replies stay unparsable JUDGE_UNPARSABLE, one that a generator marks as failed JUDGE_TIMEOUT or JUDGE_UNREACHABLE;
     the others keep their scores. There is no ranking, and the verdict's `analysis` holds the last reply about each
     candidate under its id.
+
+    With `score_reading` "expected" a score is the mean by probability (see `expected_scores`).
 
     Other judges of one candidate at a time override `prompt_of`, `imitates_prompt` and `read`.
     """
@@ -41,6 +44,7 @@ class SQMJudge:
     name: str = "sqm"
     count_tokens: Callable[[str], int] | None = None
     metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
+    score_reading: ScoreReading = "text"
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept, from one batch of all groups' prompts (and one per round of retries)."""
@@ -52,11 +56,24 @@ class SQMJudge:
             if (question := self._question(group, plan, k)) is not None
         }
         asked = ask(self.generator, list(questions.values()), self.sampling, self.metrics)
+        if self.score_reading == "expected":
+            asked = self._read_again([question.prompt for question in questions.values()], asked)
         replies = dict(zip(questions, asked, strict=True))
         return [
             _verdict_of_replies(group, plan, [replies.get((g, k)) for k in range(len(plan.texts))])
             for g, (group, plan) in enumerate(zip(groups, plans, strict=True))
         ]
+
+    def _read_again(self, prompts: Sequence[str], replies: list[Reply[float]]) -> list[Reply[float]]:
+        """The replies with expected scores in the place of the written ones."""
+        written = {
+            i: WrittenScores(prompt, reply.text, reply.choices, (reply.parsed,), [single_span(reply.text)])
+            for i, (prompt, reply) in enumerate(zip(prompts, replies, strict=True))
+            if isinstance(reply.parsed, float)
+        }
+        means = score_means(self.generator, list(written.values()), self.metrics)
+        read = dict(zip(written, means, strict=True))
+        return [replace(reply, parsed=read[i][0]) if i in read else reply for i, reply in enumerate(replies)]
 
     def prompt_of(self, task: TranslationTask, text: str) -> str:
         """The user turn that asks about one candidate's text; both texts are escaped already."""

@@ -57,6 +57,15 @@ def sample_tokens(
     return tokens.astype(np.int64), logprobs
 
 
+@paddle.no_grad()
+def top_logprobs(logits_SV: Tensor, params: SamplingParams) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """What `grrm.engine.sampling.top_logprobs` does, on the device; of equally probable tokens any may come first."""
+    scores_SV, _, total_S = _scale(logits_SV, params.temperature or 1.0)
+    best_SK, tokens_SK = paddle.topk(scores_SV, min(params.top_logprobs, logits_SV.shape[1]), axis=1)
+    logprobs_SK = best_SK.astype("float64") - total_S.log().unsqueeze(1)
+    return tokens_SK.numpy(), logprobs_SK.numpy()
+
+
 def _to(like: Tensor, array: NDArray[np.generic]) -> Tensor:
     return paddle.to_tensor(array, place=like.place)
 

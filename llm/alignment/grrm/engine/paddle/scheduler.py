@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Set
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from grrm.engine.api import CacheUse, Completion, Request
+from grrm.engine import sampling
+from grrm.engine.api import CacheUse, Completion, Request, SamplingParams, TopTokens
 from grrm.engine.block_cache import BLOCK, BlockTables, n_blocks
+from grrm.engine.paddle import gpu_sampling
 from grrm.engine.paddle.decoder import Decoder, Sampler
 from grrm.engine.paddle.plain_decoder import ROW_MULTIPLE, round_up
 from grrm.engine.paddle.slots import NOTHING, Drawn, Slots
@@ -47,6 +50,7 @@ class Scheduler:
         self._requests: dict[int, Request] = {}
         self._waiting: deque[list[int]] = deque()
         self._set_aside: dict[int, Drawn] = {}  # tokens of preempted requests, by number
+        self._tops: dict[int, list[TopTokens]] = {}  # of requests that want them, by number
         self._cache = decoder.new_cache(n_slots, max_len, max_bytes)
         self._tables: BlockTables | None = self._cache.tables
         self._slots = Slots(self._cache.n_slots, decoder.weights.vocab_size)
@@ -88,6 +92,7 @@ class Scheduler:
             return
         self._slots.release(number)
         self._set_aside.pop(number, None)
+        self._tops.pop(number, None)
         self._give_back()
         groups = ([one for one in group if one != number] for group in self._waiting)
         self._waiting = deque(group for group in groups if group)
@@ -119,7 +124,11 @@ class Scheduler:
             ended += self._draw(busy, logits_SV)
         for number, _ in ended:
             del self._requests[number]
-        return ended
+        return [(number, self._with_tops(number, completion)) for number, completion in ended]
+
+    def _with_tops(self, number: int, completion: Completion) -> Completion:
+        tops = self._tops.pop(number, None)
+        return completion if tops is None else replace(completion, top_logprobs=tops)
 
     def _with_blocks(self, busy: NDArray[np.int64]) -> NDArray[np.int64]:
         """The busy slots that have blocks for their next token; the requests of the others are preempted."""
@@ -253,10 +262,18 @@ class Scheduler:
             part_S, logits = (slots_S, logits_SV) if len(rows) == len(slots_S) else (slots_S[rows], logits_SV[rows])
             seen_SV = slots.seen(part_S) if params.repetition_penalty != 1 else None
             drawn = self._sample(logits, params, slots.uniforms(part_S), slots.generated_S[part_S], seen_SV)
+            if params.top_logprobs:
+                self._keep_tops(slots.requests_S[part_S], logits, params)
             ended += slots.record(part_S, *drawn, params.stop_token_ids)
         if ended:
             self._give_back()
         return ended
+
+    def _keep_tops(self, numbers_S: NDArray[np.int64], logits_SV: Any, params: SamplingParams) -> None:
+        top_logprobs = sampling.top_logprobs if isinstance(logits_SV, np.ndarray) else gpu_sampling.top_logprobs
+        tokens_SK, logprobs_SK = top_logprobs(logits_SV, params)
+        for number, *top in zip(numbers_S.tolist(), tokens_SK.tolist(), logprobs_SK.tolist(), strict=True):
+            self._tops.setdefault(number, []).append(list(zip(*top, strict=True)))
 
     def _compact(self, busy: NDArray[np.int64]) -> None:
         """Halve the number of slots (repeatedly) once no request waits and half of them are free."""

@@ -153,6 +153,7 @@ class Slots:
             params.repetition_penalty,
             params.min_new_tokens,
             params.stop_token_ids,
+            params.top_logprobs,
         )
         if len(self._kinds) >= _MANY_KINDS and key not in self._kinds:
             used = set(self._kinds_S[self.busy()].tolist())
