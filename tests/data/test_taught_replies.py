@@ -32,6 +32,7 @@ FULL = {"ranking": 1.0, "ranking_score": 2.0, "score": 2.0, "single_score": 1.0,
 PREPARE: dict[str, Callable[[Path, Path], Path]] = {
     "as annotated": lambda groups, _: groups,
     "relative": lambda groups, out: relative_groups(groups, out).path,
+    "aligned": lambda groups, out: relative_groups(groups, out, orders=1, analysis="alignment").path,
 }
 
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from grrm.cli import grrm
 from grrm.data.annotation.damage import DAMAGES
 from grrm.data.annotation.gold import GoldScale, chrf_scorer
-from grrm.data.annotation.groups import analyse_group, analyse_one, annotate_groups, pieces
+from grrm.data.annotation.groups import annotate_groups
+from grrm.data.annotation.pieces import analyse_group, analyse_one, pieces
 from grrm.data.converters.gqm import convert_rl_gqm, convert_sft_gqm
 from grrm.errors import UserError
 from grrm.gqm.grammar import Rejection, parse_verdict

@@ -77,3 +77,34 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
         relative_groups(tmp_path / "x.parquet", tmp_path / "y.parquet", top_score=0)
     with pytest.raises(UserError, match="group_size is 1"):
         relative_groups(tmp_path / "x.parquet", tmp_path / "y.parquet", group_size=1)
+
+
+def test_groups_are_written_in_several_orders(tmp_path: Path) -> None:
+    source = table(tmp_path, ROW)
+    relative_groups(source, tmp_path / "out.parquet", orders=4, keep_scores=True)
+    rows = pq.read_table(tmp_path / "out.parquet").to_pylist()
+    assert len({tuple(row["mt_texts"]) for row in rows}) == len(rows) == 4
+    gold = dict(zip(ROW["mt_texts"], ROW["scores"], strict=True))
+    for row in rows:
+        assert dict(zip(row["mt_texts"], row["scores"], strict=True)) == gold
+    relative_groups(source, tmp_path / "all.parquet", orders=99)
+    assert pq.read_table(tmp_path / "all.parquet").num_rows == 6, "there are no more"
+    relative_groups(source, tmp_path / "again.parquet", orders=4, keep_scores=True)
+    assert pq.read_table(tmp_path / "again.parquet").to_pylist() == rows
+    with pytest.raises(UserError, match="orders is -1; it must be at least 1"):
+        relative_groups(source, tmp_path / "y.parquet", orders=-1)
+
+
+def test_every_candidate_stands_everywhere(tmp_path: Path) -> None:
+    rows = [{**ROW, "src_text": f"text {number}"} for number in range(60)]
+    relative_groups(table(tmp_path, *rows), tmp_path / "out.parquet", orders=1)
+    firsts = [row["mt_texts"][0] for row in pq.read_table(tmp_path / "out.parquet").to_pylist()]
+    assert min(firsts.count(text) for text in ROW["mt_texts"]) >= 10
+
+
+def test_analyses_follow_the_order_of_the_candidates(tmp_path: Path) -> None:
+    relative_groups(table(tmp_path, ROW), tmp_path / "out.parquet", orders=2, analysis="alignment")
+    lines = {"3. Mai 2024": "complete", "4. Mai 2024": "wrong 4; missing 3", "Mai": "missing 3, 2024"}
+    for row in pq.read_table(tmp_path / "out.parquet").to_pylist():
+        assert row["analyses"] == [lines[text] for text in row["mt_texts"]]
+        assert row["analysis"].split("\n") == [f"{n}: {line}" for n, line in zip("ABC", row["analyses"], strict=True)]

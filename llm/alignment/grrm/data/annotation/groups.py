@@ -1,13 +1,8 @@
-"""Groups of sampled translations with gold scores and analyses: the parquet file that the judge's converters read.
-
-The analysis is what a small judge is to write before its verdict: a translation of its own, whose pieces it looks up
-in the candidates. No small judge has learned this yet, see docs/LOG.md.
-"""
+"""Groups of sampled translations with gold scores and analyses: the parquet file that the judge's converters read."""
 
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +13,13 @@ from tqdm import tqdm
 
 from grrm.data.annotation.damage import damage
 from grrm.data.annotation.gold import TOP, GoldScale, chrf_scorer
+from grrm.data.annotation.pieces import analyse_group, analyse_one
 from grrm.data.atomic import check_writable
 from grrm.data.convert import ConversionReport, RejectedRow
 from grrm.data.parquet import COLUMNS, TranslationRow, count_rows, iter_raw_rows, write_rows
 from grrm.errors import UserError
 from grrm.gqm.fences import FENCED
-from grrm.gqm.languages import CANDIDATE_IDS, MAX_CANDIDATES_TRAINED, display_name
+from grrm.gqm.languages import MAX_CANDIDATES_TRAINED, display_name
 
 SCHEMA = pa.schema(
     [
@@ -35,9 +31,6 @@ SCHEMA = pa.schema(
     ]
 )
 _SAMPLED = (*COLUMNS, "mt_texts")
-# A word, a number, or a sign of money or measure; with the space before it, so that it is tokenised as in the
-# candidates. Chinese is taken character by character.
-_PIECE = re.compile(r" ?\d+| ?[\u4e00-\u9fff]| ?[^\W\d_\u4e00-\u9fff]+| ?[€$£¥₩%°′″]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,43 +183,3 @@ def _annotated(group: ScoredGroup, scale: GoldScale) -> tuple[Any, ...]:
     reference = group.row.trg_text
     singly = [analyse_one(reference, text) for text in texts]
     return (*group.row, texts, scores, analyse_group(reference, texts, scores), singly)
-
-
-def pieces(text: str) -> list[str]:
-    """The words, numbers and signs of a text; punctuation is left out."""
-    return _PIECE.findall(text)
-
-
-def analyse_group(translation: str, candidates: Sequence[str], scores: Sequence[int]) -> str:
-    """The judge's analysis of candidates A, B, … that have these scores, `translation` being its own.
-
-    One line per piece says which candidates contain it (+) and which do not (-); a draft of the scores ends it:
-
-        3 mai 2024
-        3: A+ B+ C-
-         mai: A+ B- C-
-         2024: A+ B+ C+
-
-        A 9 B 6 C 2
-    """
-    found = [_piece_set(candidate) for candidate in candidates]
-    lines = [translation]
-    for piece in pieces(translation):
-        marks = (f"{name}{_mark(piece, has)}" for name, has in zip(CANDIDATE_IDS, found, strict=False))
-        lines.append(f"{piece}: {' '.join(marks)}")
-    draft = " ".join(f"{name} {score}" for name, score in zip(CANDIDATE_IDS, scores, strict=False))
-    return "\n".join([*lines, "", draft])
-
-
-def analyse_one(translation: str, candidate: str) -> str:
-    """The analysis of a single candidate."""
-    has = _piece_set(candidate)
-    return "\n".join([translation, *(f"{piece}: {_mark(piece, has)}" for piece in pieces(translation))])
-
-
-def _piece_set(text: str) -> set[str]:
-    return {piece.strip() for piece in pieces(text)}
-
-
-def _mark(piece: str, has: set[str]) -> str:
-    return "+" if piece.strip() in has else "-"

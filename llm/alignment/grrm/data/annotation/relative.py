@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from itertools import count
+from math import factorial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from grrm.data.annotation.alignment import align_group, fault_line
 from grrm.data.annotation.groups import SCHEMA
 from grrm.data.convert import ConversionReport, RejectedRow
 from grrm.data.converters.groups import read_scored_groups
@@ -15,22 +17,35 @@ from grrm.data.parquet import COLUMNS, write_rows
 from grrm.errors import UserError
 
 TOP = 9  # so that every score is one digit
+Analysis = Literal["none", "alignment"]
 
 
 def relative_groups(
-    parquet: Path, out: Path, *, top_score: int = TOP, group_size: int = 0, seed: int = 0
+    parquet: Path,
+    out: Path,
+    *,
+    top_score: int = TOP,
+    keep_scores: bool = False,
+    group_size: int = 0,
+    orders: int = 0,
+    analysis: Analysis = "none",
+    seed: int = 0,
 ) -> ConversionReport:
-    """Copy the groups of `grrm data groups`, their scores replaced by `places`.
+    """Copy the groups of `grrm data groups`, their scores replaced by `places` unless `keep_scores` says otherwise.
 
     With a `group_size`, each group is dealt at random into groups of that many or fewer, at least two, each with its
-    own places. Analyses are left empty: they tell of the old scores. Groups whose scores are all the same have nothing
-    to compare; they are left out and counted. Raises UserError for a `top_score` not from 1 to 10, a `group_size` of 1
-    or below 0, an `out` that does not end with .parquet, when no group is left, and as `read_groups` does.
+    own places. With `orders` each is written in so many random orders of its candidates, all different, or all there
+    are; otherwise in its own. Analyses, which tell of the old scores, are left empty, or say with "alignment" how each
+    candidate differs from the reference (see `align_group`). Groups whose scores are all the same have nothing to
+    compare; they are left out and counted. Raises UserError for a `top_score` not from 1 to 10, a `group_size` of 1 or
+    below 0, `orders` below 0, an `out` that does not end with .parquet, when no group is left, and as `read_groups`.
     """
     if not 1 <= top_score <= 10:
         raise UserError(f"top_score is {top_score}; it must be from 1 to 10")
     if group_size < 0 or group_size == 1:
         raise UserError(f"group_size is {group_size}; it must be at least 2, or 0 for whole groups")
+    if orders < 0:
+        raise UserError(f"orders is {orders}; it must be at least 1, or 0 for the order that is there")
     if out.suffix != ".parquet":
         raise UserError(f"{out} does not end with .parquet; groups are written as parquet")
     groups, unusable = read_scored_groups(parquet)
@@ -41,13 +56,16 @@ def relative_groups(
     numbers = (number for number in count(1) if number not in left_out)
     for number, group in zip(numbers, groups, strict=False):
         for members in _dealt(len(group["scores"]), group_size, rng):
-            scores = places([group["scores"][index] for index in members], top_score)
-            if scores is None:
+            gold = [group["scores"][index] for index in members]
+            new = places(gold, top_score)
+            if new is None:
                 rejected.append(RejectedRow(number, "all its scores are the same"))
                 continue
-            texts = [group["mt_texts"][index] for index in members]
-            told = (group[name] for name in COLUMNS)
-            rows.append((*told, texts, scores, "", [""] * len(texts)))
+            scores = dict(zip(members, gold if keep_scores else new, strict=True))
+            for order in _orders(members, orders, rng):
+                texts = [group["mt_texts"][index] for index in order]
+                told = [group[name] for name in COLUMNS]
+                rows.append((*told, texts, [scores[index] for index in order], *_analyses(group, texts, analysis)))
     if not rows:
         raise UserError(f"{parquet} has no group whose scores differ; there is nothing to compare")
     write_rows(out, rows, SCHEMA)
@@ -63,6 +81,23 @@ def _dealt(n_members: int, group_size: int, rng: random.Random) -> Iterator[list
     rng.shuffle(members)
     for start in range(0, n_members - 1, group_size):
         yield sorted(members[start : start + group_size])
+
+
+def _orders(members: list[int], n_orders: int, rng: random.Random) -> list[tuple[int, ...]]:
+    if not n_orders:
+        return [tuple(members)]
+    drawn: dict[tuple[int, ...], None] = {}
+    while len(drawn) < min(n_orders, factorial(len(members))):
+        drawn.setdefault(tuple(rng.sample(members, len(members))))
+    return list(drawn)
+
+
+def _analyses(group: dict[str, Any], texts: list[str], analysis: Analysis) -> tuple[str, list[str]]:
+    """That of the group, and those of its candidates one by one."""
+    if analysis == "none":
+        return "", [""] * len(texts)
+    source, reference = group["src_text"], group["trg_text"]
+    return align_group(source, reference, texts), [fault_line(source, reference, text) for text in texts]
 
 
 def places(scores: Sequence[int], top_score: int = TOP) -> list[int] | None:

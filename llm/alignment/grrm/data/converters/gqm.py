@@ -71,7 +71,7 @@ def convert_sft_gqm(
         source, src_lang, trg_lang, candidates, scores, analysis = (column.combine_chunks() for column in batch.columns)
         prompts = gqm_prompt_column(source, src_lang, trg_lang, candidates, prompt_type, add_example)
         verdicts = _verdicts(scores, prompt_type)
-        kept = [_kept(text, prompt_type) for text in analysis.to_pylist()]
+        kept = [kept_analysis(text, prompt_type) for text in analysis.to_pylist()]
         taught = list(zip(kept, verdicts, strict=True))
         messages = conversation(prompts, pa.array([text + verdict for text, verdict in taught], pa.string()))
         decisive = [_shifted(_decisive(verdict), len(text)) for text, verdict in taught]
@@ -81,8 +81,8 @@ def convert_sft_gqm(
     return ConversionReport(out, written, intake.rejected)
 
 
-def _kept(analysis: str, prompt_type: str) -> str:
-    # Scores are appended to whatever the annotator wrote; a ranking replaces the annotator's own verdict.
+def kept_analysis(analysis: str, prompt_type: str) -> str:
+    """What is taught of an analysis: before scores all of it, before a ranking without the annotator's own verdict."""
     return analysis if prompt_type == "score" else without_verdict(analysis)
 
 

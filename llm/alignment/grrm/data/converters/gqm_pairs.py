@@ -1,0 +1,104 @@
+"""Contrastive verdicts of the group judge: the right one, and the same one with two candidates swapped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations, count
+from pathlib import Path
+from random import Random
+from typing import Literal
+
+import pyarrow as pa
+
+from grrm.data.convert import ConversionReport, RejectedRow
+from grrm.data.converters.gqm import kept_analysis
+from grrm.data.converters.groups import read_groups, whole_scores
+from grrm.data.converters.output import DEFAULT_SEED, Order, shuffled_order, write_in_order
+from grrm.data.converters.prompt_columns import gqm_prompt_column
+from grrm.errors import UserError
+from grrm.gqm.prompts import check_prompt_type, render_response
+
+PAIR_SCHEMA = pa.schema([(name, pa.string()) for name in ("prompt", "chosen", "rejected")])
+Choice = Literal["gap", "random"]
+
+
+def convert_pairs_gqm(
+    parquet: Path,
+    out: Path,
+    *,
+    mt_key: str = "mt_texts",
+    score_key: str = "scores",
+    analysis_key: str = "analysis",
+    prompt_type: str = "ranking_score",
+    add_example: bool = False,
+    swaps: int = 1,
+    choose: Choice = "random",
+    seed: int = DEFAULT_SEED,
+) -> ConversionReport:
+    """Write `prompt`, `chosen` and `rejected`, shuffled, for `run_dpo.py`: up to `swaps` pairs of each group.
+
+    Both verdicts follow the analysis of the group and are of one form, which cancels in a loss of their difference; in
+    the rejected one two candidates of different scores have each other's score and place. The two are drawn at random,
+    or with `choose` "gap" those first whose scores are furthest apart; no two are swapped twice in a group. Groups
+    whose scores are all the same are left out and counted. Raises UserError for an unknown prompt type, fewer than one
+    swap, an `out` that is not .parquet, no group to make a pair of, and as `read_groups` does.
+    """
+    check_prompt_type(prompt_type)
+    if swaps < 1:
+        raise UserError(f"swaps is {swaps}; it must be at least 1")
+    if out.suffix != ".parquet":
+        raise UserError(f"{out} does not end with .parquet; pairs are written as parquet only")
+    intake = read_groups(parquet, mt_key, score_key, analysis_key)
+    all_scores = _whole(intake.table["scores"].combine_chunks())
+    rng = Random(seed)
+    chosen = [(group, pair) for group, scores in enumerate(all_scores) for pair in swapped(scores, swaps, choose, rng)]
+    if not chosen:
+        raise UserError(f"{parquet} has no group whose scores differ; there is nothing to compare")
+    analyses = intake.table["analysis"].to_pylist()
+    shown = intake.table.select(["src_text", "src_lang", "trg_lang", "mt_texts"])
+
+    def build(rows: Order) -> pa.Table:
+        picked = [chosen[row] for row in rows.tolist()]
+        batch = shown.take([group for group, _ in picked])
+        source, src_lang, trg_lang, candidates = (column.combine_chunks() for column in batch.columns)
+        prompts = gqm_prompt_column(source, src_lang, trg_lang, candidates, prompt_type, add_example)
+        verdicts = [_verdicts(analyses[group], all_scores[group], pair, prompt_type) for group, pair in picked]
+        right, wrong = zip(*verdicts, strict=True)
+        return pa.table([prompts, pa.array(right), pa.array(wrong)], names=PAIR_SCHEMA.names)
+
+    written = write_in_order(out, PAIR_SCHEMA, shuffled_order(len(chosen), seed), build)
+    return ConversionReport(out, written, intake.rejected + tuple(_alike(all_scores, intake.rejected)))
+
+
+def swapped(scores: Sequence[int], n_swaps: int, choose: Choice, rng: Random) -> list[tuple[int, int]]:
+    """Up to `n_swaps` different pairs of candidates with different scores."""
+    pairs = [(one, other) for one, other in combinations(range(len(scores)), 2) if scores[one] != scores[other]]
+    rng.shuffle(pairs)
+    if choose == "gap":
+        pairs.sort(key=lambda pair: -abs(scores[pair[0]] - scores[pair[1]]))
+    return pairs[:n_swaps]
+
+
+def _whole(scores: pa.ListArray) -> list[list[int]]:
+    numbers = iter(whole_scores(scores).tolist())
+    return [[next(numbers) for _ in of_group] for of_group in scores.to_pylist()]
+
+
+def _verdicts(analysis: str, scores: Sequence[int], pair: tuple[int, int], prompt_type: str) -> tuple[str, str]:
+    """The right one, and the one with the pair's scores swapped."""
+    before = kept_analysis(analysis, prompt_type)
+    one, other = pair
+    wrong = list(scores)
+    wrong[one], wrong[other] = scores[other], scores[one]
+    return render_response(before, scores, prompt_type), render_response(before, wrong, prompt_type)
+
+
+def _alike(all_scores: Sequence[Sequence[int]], rejected: Sequence[RejectedRow]) -> list[RejectedRow]:
+    """The groups of equal scores, by their rows in the file."""
+    left_out = {row.row for row in rejected}
+    numbers = (number for number in count(1) if number not in left_out)
+    return [
+        RejectedRow(number, "all its scores are the same")
+        for number, scores in zip(numbers, all_scores, strict=False)
+        if len(set(scores)) < 2
+    ]
