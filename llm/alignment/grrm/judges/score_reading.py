@@ -152,10 +152,10 @@ def _seen(reply: WrittenScores, candidate: int) -> _Seen | None:
 
 
 def _is_ten(follower: TokenChoices) -> float:
-    """The probability that a `0` follows, over that and all that ends the number; 0 where neither is seen."""
+    """The probability that a `0` follows, over that and all that ends the number: what is no digit."""
     zero = math.fsum(math.exp(p) for piece, p in follower.choices if re.match("0(?![0-9])", piece))
-    end = math.fsum(math.exp(p) for piece, p in follower.choices if not re.match("[0-9]", piece))
-    return zero / (zero + end) if zero else 0.0
+    digits = math.fsum(math.exp(p) for piece, p in follower.choices if re.match("[0-9]", piece))
+    return zero / (zero + max(0.0, 1.0 - digits)) if zero else 0.0
 
 
 def _token_at(text: str, tokens: Sequence[TokenChoices], at: int) -> tuple[int | None, str]:
