@@ -38,7 +38,7 @@ LONGEST_TURN_S = 0.5
     "--judge",
     metavar="NAME",
     help=f"Judge to host, of {', '.join(JUDGES)}, mixture, or a function of your own, MODULE:FUNCTION; rm, ranker, "
-    "gqm (grrm), sqm, rubric and verifier need a model.  [default: chrf]",
+    "gqm (grrm), sqm, pairwise, rubric and verifier need a model.  [default: chrf]",
 )
 @click.option("--model", help="Folder of the judge's checkpoint; with --openai-url the model's name there.")
 @click.option(

@@ -261,7 +261,7 @@ def test_another_seed_gives_another_order_of_the_same_rows(tmp_path: Path) -> No
         ({"prompt_type": "score"}, "prompt_type 'score' cannot be used here: use one of ranking, ranking_score"),
         ({"prompt_type": "best"}, "unknown GQM prompt_type 'best'"),
         ({"shuffle_augment": -1}, "must be 0 or more"),
-        ({"mt_key": "scores"}, "must name three columns"),
+        ({"mt_key": "scores"}, "must name different columns"),
         ({"seed": -1}, "seed -1 is not from 0 to 4294967295"),
     ],
 )

@@ -10,7 +10,7 @@ import sys
 import threading
 
 import pytest
-from support.completions_server import CompletionsServer, Refuse
+from support.completions_server import CompletionsServer, Refuse, completion
 from support.judged_groups import ModelOf, by_length
 from support.reward_app import RecordingJudge, group, make_client, rows_body, score_body
 
@@ -32,7 +32,11 @@ NOWHERE = "http://127.0.0.1:1"
 
 
 def scored(body, _):
-    """A group verdict, a total, a verification, or for a single translation a score."""
+    """A group verdict, a total, a verification, or for a single translation a score, and A as often as B of two."""
+    if "logprobs" in body:
+        told = completion("A")
+        told["choices"][0]["logprobs"] = {"tokens": ["A"], "top_logprobs": [{"A": -0.7, "B": -0.7}]}
+        return told
     replies = {"Translation A": "A: 7, B: 2", "grading teacher": "Total Score: [7/10]", "<model_answer>": "True"}
     return next((reply for part, reply in replies.items() if part in body["prompt"]), "Fine.\n7")
 
@@ -59,7 +63,7 @@ def hosting(model, judge=None, **values):
 def test_every_generative_judge_scores_with_a_server_of_its_model(model_server, name):
     app = create_app(Settings(), hosted(judge=name, openai_urls=[model_server.url], model="judge-7b"))
     answer = app.test_client().post("/v1/score", json=score_body(group("g", "one", "two"))).get_json()
-    of_one = {"sqm": 7.0, "rubric": 7.0, "verifier": 10.0, "rule+rubric": 7.0, "rule+verifier": 10.0}
+    of_one = {"pairwise": 5.0, "sqm": 7.0, "rubric": 7.0, "verifier": 10.0, "rule+rubric": 7.0, "rule+verifier": 10.0}
     expected = [of_one[name]] * 2 if name in of_one else [7.0, 2.0]
     assert [candidate["score"] for candidate in answer["verdicts"][0]["candidates"]] == expected
     assert {request["model"] for request in model_server.requests} == {"judge-7b"}

@@ -69,9 +69,25 @@ def gqm_prompt(
     head = (
         f"Given a source text in {display_name(src_lang)} and multiple translation candidates in "
         f"{display_name(trg_lang)}. Perform a step by step analysis and comparison of the translation quality "
-        f"for the candidates. {task}\n\nSource text:\n{fenced(source, fence)}\n"
+        f"for the candidates. {task}"
     )
-    return head + "".join(
+    return head + _texts(source, candidates, fence)
+
+
+def pairwise_prompt(source: str, candidates: tuple[str, str], src_lang: str, trg_lang: str, fence: str = FENCE) -> str:
+    """The user turn that asks which of two translations, named A and B, is better, for a reply of one letter.
+
+    Raises UserError for an unknown language code.
+    """
+    head = (
+        f"Given a source text in {display_name(src_lang)} and two translations in {display_name(trg_lang)}. "
+        "Which translation is better? Answer with its letter only."
+    )
+    return head + _texts(source, candidates, fence)
+
+
+def _texts(source: str, candidates: Sequence[str], fence: str) -> str:
+    return f"\n\nSource text:\n{fenced(source, fence)}\n" + "".join(
         f"Translation {candidate_id}:\n{fenced(text, fence)}"
         for candidate_id, text in zip(CANDIDATE_IDS, candidates, strict=False)
     )

@@ -24,6 +24,7 @@ from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.options import (
     GenerativeOptions,
     GQMOptions,
+    PairwiseOptions,
     RubricOptions,
     RuleOptions,
     RuleRubricOptions,
@@ -32,6 +33,7 @@ from grrm.judges.options import (
     VerifierOptions,
     read_options,
 )
+from grrm.judges.pairwise import PairwiseJudge
 from grrm.judges.permute import PermutingJudge
 from grrm.judges.plug_in import check_plug_in, is_plug_in, load_plug_in
 from grrm.judges.rubric import RubricJudge
@@ -57,6 +59,7 @@ GENERATIVE_JUDGES: Mapping[str, type[GenerativeOptions]] = {
     "gqm": GQMOptions,
     "grrm": GQMOptions,
     "sqm": SQMOptions,
+    "pairwise": PairwiseOptions,
     "rubric": RubricOptions,
     "verifier": VerifierOptions,
     "rule+rubric": RuleRubricOptions,
@@ -136,6 +139,8 @@ def build_from_options(
     }
     if isinstance(options, RubricOptions):
         return _of_answers(generator, options, settings)
+    if isinstance(options, PairwiseOptions):
+        return PairwiseJudge(generator, **{name: value for name, value in settings.items() if name != "mode"})
     if isinstance(options, SQMOptions):
         settings["score_reading"] = options.score_reading
     if not isinstance(options, GQMOptions):

@@ -82,6 +82,18 @@ class SQMOptions(GenerativeOptions):
 
 
 @dataclass(frozen=True)
+class PairwiseOptions(GenerativeOptions):
+    """Options of the pairwise judge, whose reply is one letter, of which only the probability is read."""
+
+    max_new_tokens: int = 1
+    retries: int = 0
+
+    def sampling(self) -> JudgeSampling:
+        """The sampling options."""
+        return replace(super().sampling(), top_logprobs=TOP_LOGPROBS)
+
+
+@dataclass(frozen=True)
 class RubricOptions(GenerativeOptions):
     """Options of the rubric judge: as in RRM, unparsable replies are resampled up to three times."""
 

@@ -144,29 +144,6 @@ def sft_gqm(parquet: Path, out: Path, llama_factory: bool, **settings: Any) -> N
 @click.argument("parquet", type=FILE)
 @click.argument("out", type=FILE)
 @group_options(("score", "ranking", "ranking_score"))
-@click.option("--swaps", type=click.IntRange(1), default=1, show_default=True, help="Pairs of each group.")
-@click.option(
-    "--choose",
-    type=click.Choice(["gap", "random"]),
-    default="random",
-    show_default=True,
-    help="Which candidates to swap: at random, or those whose scores are furthest apart first.",
-)
-@SHUFFLE_SEED
-def pairs_gqm(parquet: Path, out: Path, **settings: Any) -> None:
-    """Turn annotated groups into pairs of the right verdict and the same with two candidates swapped.
-
-    OUT, a .parquet file, is input of run_dpo.py: the form of both is the same, so that only the judgement is learned.
-    """
-    from grrm.data.converters.gqm_pairs import convert_pairs_gqm
-
-    click.echo(convert_pairs_gqm(parquet, out, **settings).summary())
-
-
-@data.command()
-@click.argument("parquet", type=FILE)
-@click.argument("out", type=FILE)
-@group_options(("score", "ranking", "ranking_score"))
 @click.option(
     "--subgroup-augment", type=click.IntRange(min=0), default=0, show_default=True, help="Sub-groups of each."
 )

@@ -60,7 +60,7 @@ OPTION_OF = {"retry": "retries", "grammar": "mode", "mt_prompt_type": "prompt_ty
 @sampling_options(temperature=0.0, max_new_tokens=8192, retry=6)
 @click.option(
     "--judge",
-    type=JudgeName(["gqm", "grrm", "sqm", *OF_ANSWERS, *REWARD_MODELS, *WITH_METRIC, *LEARNED_METRICS]),
+    type=JudgeName(["gqm", "grrm", "sqm", "pairwise", *OF_ANSWERS, *REWARD_MODELS, *WITH_METRIC, *LEARNED_METRICS]),
     default="gqm",
     show_default=True,
     help="gqm (or grrm): generative group judge; sqm: generative judge of one translation; ranker, rm: reward models; "
@@ -284,7 +284,7 @@ def _reward_model_opener(
 def _settings(judge: str, given: dict[str, Any], prompt_length: int | None, retry: int, **options: Any) -> RankSettings:
     from grrm.inference.rank import RankSettings
 
-    unused = OF_GROUPS if judge in ("sqm", *OF_ANSWERS) else ()
+    unused = OF_GROUPS if judge in ("sqm", "pairwise", *OF_ANSWERS) else ()
     refuse_given(unused, f"with --judge {judge}, which sees one candidate at a time")
     if judge not in VERIFIERS:
         refuse_given(OF_VERIFIERS, f"with --judge {judge}")

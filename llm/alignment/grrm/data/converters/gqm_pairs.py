@@ -11,12 +11,12 @@ from typing import Literal
 import pyarrow as pa
 
 from grrm.data.convert import ConversionReport, RejectedRow
-from grrm.data.converters.gqm import kept_analysis
+from grrm.data.converters.gqm import SFT_SCHEMA, kept_analysis
 from grrm.data.converters.groups import read_groups, whole_scores
-from grrm.data.converters.output import DEFAULT_SEED, Order, shuffled_order, write_in_order
+from grrm.data.converters.output import DEFAULT_SEED, Order, conversation, shuffled_order, write_in_order
 from grrm.data.converters.prompt_columns import gqm_prompt_column
 from grrm.errors import UserError
-from grrm.gqm.prompts import check_prompt_type, render_response
+from grrm.gqm.prompts import check_prompt_type, pairwise_prompt, render_response
 
 PAIR_SCHEMA = pa.schema([(name, pa.string()) for name in ("prompt", "chosen", "rejected")])
 Choice = Literal["gap", "random"]
@@ -67,6 +67,50 @@ def convert_pairs_gqm(
         return pa.table([prompts, pa.array(right), pa.array(wrong)], names=PAIR_SCHEMA.names)
 
     written = write_in_order(out, PAIR_SCHEMA, shuffled_order(len(chosen), seed), build)
+    return ConversionReport(out, written, intake.rejected + tuple(_alike(all_scores, intake.rejected)))
+
+
+def convert_sft_pairwise(
+    parquet: Path,
+    out: Path,
+    *,
+    mt_key: str = "mt_texts",
+    score_key: str = "scores",
+    pairs: int = 3,
+    seed: int = DEFAULT_SEED,
+) -> ConversionReport:
+    """Write `messages` for the pairwise judge: two candidates as user, the letter of the better one as assistant.
+
+    Up to `pairs` pairs of different scores are drawn of each group, each in a random order; the rows are shuffled. The
+    negative log-likelihood of the letter is the loss of Bradley and Terry on its log-odds. Raises UserError as
+    `convert_pairs_gqm`.
+    """
+    if pairs < 1:
+        raise UserError(f"pairs is {pairs}; it must be at least 1")
+    intake = read_groups(parquet, mt_key, score_key, None)
+    all_scores = _whole(intake.table["scores"].combine_chunks())
+    rng = Random(seed)
+    drawn = [
+        (group, rng.sample(pair, 2))
+        for group, scores in enumerate(all_scores)
+        for pair in swapped(scores, pairs, "random", rng)
+    ]
+    if not drawn:
+        raise UserError(f"{parquet} has no group whose scores differ; there is nothing to compare")
+
+    def build(rows: Order) -> pa.Table:
+        picked = [drawn[row] for row in rows.tolist()]
+        groups = intake.table.take([group for group, _ in picked]).to_pylist()
+        prompts, letters = [], []
+        for row, (one, other) in zip(groups, (pair for _, pair in picked), strict=True):
+            both = (row["mt_texts"][one], row["mt_texts"][other])
+            prompts.append(pairwise_prompt(row["src_text"], both, row["src_lang"], row["trg_lang"]))
+            letters.append("A" if int(row["scores"][one]) > int(row["scores"][other]) else "B")
+        decisive = pa.array([[(0, 1)]] * len(letters))
+        messages = conversation(pa.array(prompts), pa.array(letters))
+        return pa.table([messages, decisive], names=[*SFT_SCHEMA.names, "decisive"])
+
+    written = write_in_order(out, SFT_SCHEMA, shuffled_order(len(drawn), seed), build)
     return ConversionReport(out, written, intake.rejected + tuple(_alike(all_scores, intake.rejected)))
 
 

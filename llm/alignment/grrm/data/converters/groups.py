@@ -27,22 +27,25 @@ SCORED: dict[str, Kind] = {
 }
 
 
-def read_groups(parquet: Path, mt_key: str, score_key: str, analysis_key: str) -> Intake:
+def read_groups(parquet: Path, mt_key: str, score_key: str, analysis_key: str | None) -> Intake:
     """Usable groups with columns src_text, src_lang, trg_lang, mt_texts, scores, analysis (renamed from the keys).
 
     A group has 2 to 8 candidates and as many scores, which are numbers from 0 to 10 once their decimals are cut off.
-    The analysis may be empty. Raises UserError as `read_usable` does, and when two keys name the same column.
+    The analysis may be empty; without a key there is none. Raises UserError as `read_usable` does, and when two keys
+    name the same column.
     """
     kinds: dict[str, Kind] = {"src_text": "text", "src_lang": "language", "trg_lang": "language"}
-    keys: dict[str, Kind] = {mt_key: "texts", score_key: "numbers", analysis_key: "text or empty"}
-    if len(kinds | keys) < 6:
-        raise UserError(f"keys {mt_key}, {score_key}, {analysis_key} must name three columns beside {', '.join(kinds)}")
+    named = {"mt_texts": mt_key, "scores": score_key} | ({"analysis": analysis_key} if analysis_key else {})
+    wanted: tuple[Kind, ...] = ("texts", "numbers", "text or empty")
+    keys = dict(zip(named.values(), wanted, strict=False))
+    if len(kinds | keys) < len(kinds) + len(named):
+        raise UserError(f"keys {', '.join(named.values())} must name different columns beside {', '.join(kinds)}")
 
     def faults(batch: pa.Table) -> Iterator[str | None]:
         return map(_group_fault, pc.list_value_length(batch[mt_key]).to_pylist(), batch[score_key].to_pylist())
 
     intake = read_usable(parquet, kinds | keys, faults)
-    return Intake(intake.table.rename_columns([*kinds, "mt_texts", "scores", "analysis"]), intake.rejected)
+    return Intake(intake.table.rename_columns([*kinds, *named]), intake.rejected)
 
 
 def read_scored_groups(parquet: Path) -> tuple[list[dict[str, Any]], tuple[RejectedRow, ...]]:

@@ -1,0 +1,128 @@
+"""The pairwise judge: which of two translations is better, in one letter, whose log-odds add up to scores."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import permutations
+
+from grrm.gqm.chat import render_chatml
+from grrm.gqm.fences import FENCED, Guard, fence_for
+from grrm.gqm.groups import Group, Status, Verdict
+from grrm.gqm.prompts import pairwise_prompt
+from grrm.judges.dedup import DistinctCandidates, Outcome, dedup_texts, expand_to_duplicates, ranking_of
+from grrm.judges.generation import JudgeSampling, Question, Reply, ask
+from grrm.judges.interface import TextGenerator
+from grrm.judges.metrics import JudgeMetrics
+from grrm.judges.score_reading import TOP_LOGPROBS
+
+Pair = tuple[int, int]  # indexes of distinct translations: A and B of a prompt
+Odds = Mapping[Pair, float | Status]  # the log-odds that A is better, or why they are not known
+SAMPLING = JudgeSampling(max_new_tokens=1, retries=0, top_logprobs=TOP_LOGPROBS)
+
+
+@dataclass
+class PairwiseJudge:
+    """Asks a generative judge behind `generator` about every two distinct translations, in both orders.
+
+    With l_ij half the difference of the log-odds of `A` over `B` with i shown as A and with j shown as A, which cancels
+    a preference for a position, and n candidates, the strength of i is s_i = sum_j l_ij / n: the least-squares fit of
+    s_i - s_j to l_ij, the log-odds of Bradley and Terry (1952). Its score is 10 / (1 + exp(-s_i)), so an average
+    candidate has 5. A group of n costs n (n - 1) prompts and as many tokens.
+
+    Of the two letters one that is not among the most probable tokens counts as the least of these. Of candidates with
+    pairs whose prompt exceeds `prompt_length`, or that have no answer or neither letter, those with most are left out
+    until none is left, with the status of the first.
+    """
+
+    generator: TextGenerator
+    prompt_length: int = 2048
+    sampling: JudgeSampling = SAMPLING
+    guard: Guard = FENCED
+    render: Callable[[str], str] = render_chatml
+    name: str = "pairwise"
+    count_tokens: Callable[[str], int] | None = None
+    metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
+
+    def judge(self, groups: Sequence[Group]) -> list[Verdict]:
+        """One verdict per group, order kept, from one batch of all groups' pairs."""
+        plans = [dedup_texts(group, self.guard.is_safe) for group in groups]
+        prompts = [
+            dict(self._prompts(group, plan.texts)) if self.guard.is_safe(group.task.source) else {}
+            for group, plan in zip(groups, plans, strict=True)
+        ]
+        asked = [(g, pair) for g, of_group in enumerate(prompts) for pair, prompt in of_group.items() if prompt]
+        questions = [Question(prompts[g][pair] or "", prompts[g][pair] or "", str, True) for g, pair in asked]
+        replies = dict(zip(asked, ask(self.generator, questions, self.sampling, self.metrics), strict=True))
+        return [
+            self._verdict(group, plan, {pair: replies.get((g, pair)) for pair in prompts[g]})
+            for g, (group, plan) in enumerate(zip(groups, plans, strict=True))
+        ]
+
+    def _prompts(self, group: Group, texts: Sequence[str]) -> Iterator[tuple[Pair, str | None]]:
+        """Each pair's prompt, None where it is too long."""
+        count = self.count_tokens or self.generator.count_tokens
+        task = group.task
+        source, *shown = [self.guard.escape(text) for text in (task.source, *texts)]
+        for one, other in permutations(range(len(texts)), 2):
+            both = (shown[one], shown[other])
+            fence = fence_for([source, *both])
+            prompt = self.render(pairwise_prompt(source, both, task.src_lang, task.trg_lang, fence=fence))
+            yield (one, other), prompt if count(prompt) <= self.prompt_length else None
+
+    def _verdict(self, group: Group, plan: DistinctCandidates, replies: Mapping[Pair, Reply[str] | None]) -> Verdict:
+        if not replies:
+            reason = Status.SINGLE_CANDIDATE if len(plan.texts) < 2 else Status.UNSAFE_SOURCE
+            return expand_to_duplicates(group, plan, [reason] * len(plan.texts))
+        odds = {pair: _log_odds(reply) for pair, reply in replies.items()}
+        outcomes = scores_of(odds, len(plan.texts))
+        answered = [reply for reply in replies.values() if reply is not None]
+        names = [group.candidates[members[0]].candidate_id for members in plan.members]
+        known = {pair: odd for pair, odd in odds.items() if not isinstance(odd, Status)}
+        return expand_to_duplicates(
+            group,
+            plan,
+            outcomes,
+            tiers=ranking_of(outcomes),
+            analysis="\n".join(f"{names[one]} over {names[other]}: {odd:+.3f}" for (one, other), odd in known.items()),
+            attempts=max((reply.attempts for reply in answered), default=0),
+            tokens=sum(reply.tokens for reply in answered),
+        )
+
+
+def _log_odds(reply: Reply[str] | None) -> float | Status:
+    """log p(A) - log p(B) of the reply's first token."""
+    if reply is None:
+        return Status.TOO_LONG
+    if isinstance(reply.parsed, Status):
+        return reply.parsed
+    choices = reply.choices[0].choices if reply.choices else ()
+    of_a, of_b = (_probability(choices, letter) for letter in "AB")
+    if not of_a and not of_b:
+        return Status.JUDGE_UNPARSABLE
+    least = math.exp(min(logprob for _, logprob in choices))
+    return math.log(of_a or least) - math.log(of_b or least)
+
+
+def _probability(choices: Sequence[tuple[str, float]], letter: str) -> float:
+    return math.fsum(math.exp(logprob) for piece, logprob in choices if piece.strip() == letter)
+
+
+def scores_of(odds: Odds, n_candidates: int) -> list[Outcome]:
+    """The score of each candidate from all ordered pairs, or the status of one that is left out."""
+    left = set(range(n_candidates))
+    outcomes: dict[int, Outcome] = {}
+    while failed := [(pair, odd) for pair, odd in odds.items() if left.issuperset(pair) and isinstance(odd, Status)]:
+        counts = Counter(index for pair, _ in failed for index in pair)
+        worst = max(sorted(counts), key=lambda index: counts[index])
+        outcomes[worst] = next(status for pair, status in failed if worst in pair)
+        left.remove(worst)
+    if len(left) == 1:
+        outcomes[left.pop()] = next(odd for odd in odds.values() if isinstance(odd, Status))
+    known = {pair: odd for pair, odd in odds.items() if not isinstance(odd, Status)}
+    for one in left:
+        gains = (known[one, other] - known[other, one] for other in left if other != one)
+        outcomes[one] = 10 / (1 + math.exp(-math.fsum(gains) / (2 * len(left))))
+    return [outcomes[index] for index in range(n_candidates)]
