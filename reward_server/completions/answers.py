@@ -52,7 +52,8 @@ class Form:
 
     def _drawn(self, part: Choice | Piece) -> list[tuple[int, float]]:
         pairs = list(zip(part.token_ids, part.logprobs, strict=True))
-        return pairs[:-1] if pairs and pairs[-1][0] in self.stop_token_ids else pairs
+        ends = bool(pairs) and pairs[-1][0] in self.stop_token_ids and not part.top_logprobs
+        return pairs[:-1] if ends else pairs
 
     def _choice(self, index: int, choice: Choice) -> dict[str, Any]:
         logprobs = self._logprobs(choice) if self.wants_logprobs else None
@@ -69,9 +70,14 @@ class Form:
         return {
             "tokens": tokens,
             "token_logprobs": [logprob for _, logprob in drawn],
-            "top_logprobs": None,
+            "top_logprobs": self._alternatives(part),
             "text_offset": offsets,
         }
+
+    def _alternatives(self, part: Choice | Piece) -> list[dict[str, float]] | None:
+        """The most probable tokens in the place of each; of those with the same text the most probable one."""
+        told = [{self.decode([token_id]): logprob for token_id, logprob in top[::-1]} for top in part.top_logprobs]
+        return told or None
 
 
 class ChatForm(Form):

@@ -148,6 +148,7 @@ class CompletionsApp:
             top_p=1.0 if asked.top_p is None else asked.top_p,
             stop_token_ids=self.model.stop_token_ids,
             logprobs=asked.wants_logprobs,
+            top_logprobs=asked.logprobs or 0 if isinstance(asked, CompletionRequest) else 0,
         )
         self._take_slot()
         try:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from grrm.engine.api import Completion, Request, SamplingParams
+from grrm.engine.api import Completion, Request, SamplingParams, TopTokens
 from grrm.engine.scheduler import BatchScheduler
 from grrm.engine.shared import POLL_S
 from grrm.engine.submission import Drawn, Submission
@@ -33,13 +33,17 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What is new of choice `index`: text, and the tokens drawn with their log-probabilities; at the end a reason."""
+    """What is new of choice `index`: text, and the tokens drawn with their log-probabilities; at the end a reason.
+
+    `top_logprobs` has the alternatives of each of these tokens, where they are asked for.
+    """
 
     index: int
     text: str
     token_ids: list[int]
     logprobs: list[float]
     finish_reason: str | None = None
+    top_logprobs: list[TopTokens] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -50,12 +54,14 @@ class Choice:
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     finish_reason: str | None = None
+    top_logprobs: list[TopTokens] = field(default_factory=list)
 
     def add(self, piece: Piece) -> None:
         """Append a piece."""
         self.text += piece.text
         self.token_ids += piece.token_ids
         self.logprobs += piece.logprobs
+        self.top_logprobs += piece.top_logprobs
         self.finish_reason = piece.finish_reason
 
 
@@ -86,7 +92,7 @@ class Replies:
         self.n_prompt_tokens = sum(map(len, prompts))
         self.n_tokens = 0
         self._model, self._stops = model, stops
-        self._in_pieces = streams or bool(stops)
+        self._in_pieces = streams or (bool(stops) and not params.top_logprobs)  # only whole completions have these
         self._submission: Submission = model.scheduler.submit(requests, streams=self._in_pieces)
 
     def pieces(self, is_gone: Callable[[], bool], timeout_s: float) -> Iterator[Piece]:
@@ -128,9 +134,9 @@ class Replies:
         return Piece(index, new, token_ids[:n_new], logprobs[:n_new], reason)
 
     def _last_piece(self, index: int, text: ReplyText, completion: Completion) -> Piece:
-        if not self._in_pieces:
-            whole = self._model.decode(completion.token_ids)
-            return Piece(index, whole, completion.token_ids, completion.logprobs, completion.finish_reason)
+        tokens, logprobs, reason = completion.token_ids, completion.logprobs, completion.finish_reason
+        if not self._in_pieces and not self._stops:
+            return Piece(index, self._model.decode(tokens), tokens, logprobs, reason, completion.top_logprobs)
         begin = len(text.token_ids)
-        tokens, logprobs = completion.token_ids[begin:], completion.logprobs[begin:]
-        return self._piece(index, text, tokens, logprobs, completion.finish_reason)
+        piece = self._piece(index, text, tokens[begin:], logprobs[begin:], reason)
+        return replace(piece, top_logprobs=completion.top_logprobs[begin:][: len(piece.token_ids)])

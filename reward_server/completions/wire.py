@@ -16,6 +16,7 @@ from grrm.rewards.validation import first_error
 
 MAX_STOPS = 16
 MAX_CHOICES = 128
+MAX_LOGPROBS = 20  # of a token
 COMPLETION_TOKENS = 16  # of a completion that names no `max_tokens`, as OpenAI's
 Stop: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
 TokenIds: TypeAlias = Annotated[list[int], Field(fail_fast=True)]
@@ -117,7 +118,7 @@ class CompletionRequest(_Sampled):
     }
 
     prompt: str | Annotated[list[str], Field(fail_fast=True)] | TokenIds | list[TokenIds]
-    logprobs: int | None = None
+    logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     echo: Any = None
     suffix: Any = None
     best_of: Any = None
@@ -135,8 +136,8 @@ class CompletionRequest(_Sampled):
 
     def check(self) -> None:
         """Raises ApiError for what cannot be done."""
-        if self.logprobs:
-            raise _unsupported("logprobs", "only 0 is: the log-probabilities of the tokens drawn, without alternatives")
+        if self.logprobs and self.stream:
+            raise _unsupported("logprobs", "a stream has those of the tokens drawn alone: send 0")
 
 
 class TextPart(BaseModel):

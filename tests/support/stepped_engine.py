@@ -45,7 +45,9 @@ class SteppedSession:
         for number, (request, tokens) in [one for one in self.running.items() if only is None or one[0] in only]:
             tokens.append(request.prompt[-1] + len(tokens) + 1)
             if len(tokens) == request.params.max_new_tokens:
-                ended.append((number, Completion(list(tokens), [-1.0] * len(tokens), "stop")))
+                n_top = request.params.top_logprobs
+                tops = [[(token + other, -1.0 - other) for other in range(n_top)] for token in tokens if n_top]
+                ended.append((number, Completion(list(tokens), [-1.0] * len(tokens), "stop", None, tops)))
                 del self.running[number]
         self.engine.n_steps += 1
         return ended

@@ -96,11 +96,20 @@ def test_logprobs_are_those_of_the_tokens_up_to_the_stop(server):
     }
 
 
+@pytest.mark.parametrize(("stop", "tokens"), [(None, "bcdefg"), ("d", "bcd")])
+def test_alternatives_of_each_token_come_with_a_whole_reply(server, stop, tokens):
+    answer = server.complete(prompt="a", max_tokens=6, stop=stop, logprobs=2).get_json()
+    told = answer["choices"][0]["logprobs"]
+    assert "".join(told["tokens"]) == tokens
+    assert told["top_logprobs"] == [{token: -1.0, chr(ord(token) + 1): -2.0} for token in tokens]
+
+
 @pytest.mark.parametrize(
     ("body", "param", "part"),
     [
         ({}, "prompt", "required"),
-        ({"prompt": "a", "logprobs": 2}, "logprobs", "without alternatives"),
+        ({"prompt": "a", "logprobs": 2, "stream": True}, "logprobs", "a stream has those of the tokens drawn alone"),
+        ({"prompt": "a", "logprobs": 21}, "logprobs", "less than or equal to 20"),
         ({"prompt": "a", "echo": True}, "echo", "not supported"),
         ({"prompt": "a", "best_of": 3}, "best_of", "not supported"),
         ({"prompt": "a", "frequency_penalty": 0.5}, "frequency_penalty", "not supported"),

@@ -118,7 +118,7 @@ def test_mistakes_are_the_clients_own_exceptions(client):
     with pytest.raises(openai.NotFoundError, match="does not exist"):
         client.completions.create(model="other", prompt="a")
     with pytest.raises(openai.BadRequestError, match="logprobs is not supported") as caught:
-        client.completions.create(model="tiny", prompt="a", logprobs=5)
+        client.completions.create(model="tiny", prompt="a", logprobs=5, stream=True)
     assert caught.value.param == "logprobs"
     with pytest.raises(openai.BadRequestError, match="maximum context length"):
         client.completions.create(model="tiny", prompt=[5] * 30_000)
