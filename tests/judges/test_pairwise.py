@@ -69,7 +69,7 @@ def test_scores_are_the_strengths_whatever_the_place(values: list[float], bias: 
 
 def test_ranking_follows_and_copies_share_it() -> None:
     model = BradleyTerryModel({"one": 0.0, "two": 1.0})
-    first, second = judged(model, group("one", "two", None, "one"), group("two", "one"))
+    first, second = judged(model, group("one", "two", None, "one"), group("two", "one"), max_new_tokens=99, retries=6)
     assert first.ranking == (("c1",), ("c0", "c3"))
     assert (first.statuses[2], first.scores[0]) == (Status.UNPARSABLE_CANDIDATE, first.scores[3])
     assert second.scores == pytest.approx((first.scores[1], first.scores[0]))

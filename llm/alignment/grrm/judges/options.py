@@ -83,14 +83,15 @@ class SQMOptions(GenerativeOptions):
 
 @dataclass(frozen=True)
 class PairwiseOptions(GenerativeOptions):
-    """Options of the pairwise judge, whose reply is one letter, of which only the probability is read."""
+    """Options of the pairwise judge.
 
-    max_new_tokens: int = 1
-    retries: int = 0
+    Its replies are one token, whose probabilities are read, so that `mode`, `max_new_tokens` and those of retries make
+    no difference.
+    """
 
     def sampling(self) -> JudgeSampling:
         """The sampling options."""
-        return replace(super().sampling(), top_logprobs=TOP_LOGPROBS)
+        return replace(super().sampling(), max_new_tokens=1, retries=0, top_logprobs=TOP_LOGPROBS)
 
 
 @dataclass(frozen=True)
