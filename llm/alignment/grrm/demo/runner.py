@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import importlib.util
+import shlex
 import shutil
 import signal
 import sys
@@ -138,8 +139,10 @@ def show_summary(console: Console, summary: Mapping[str, Any], out: Path) -> Non
         _say(console, verdict_line(TITLES[name], judged))
     _say(console, f"time of all stages: {format_seconds(sum(summary['seconds'].values()))}")
     _say(console, f"report:  {out / 'report.html'}")
-    _say(console, f"figures: {out / 'summary.json'}")
-    _say(console, f"curves:  {Path(sys.executable).parent / 'visualdl'} --logdir '{out}'")
+    _say(console, f"scores:  {out / 'summary.json'}")
+    # VisualDL fails on a browser's language that it lacks, unless it is started with one.
+    visualdl = [str(Path(sys.executable).parent / "visualdl"), "--language", "en", "--logdir", str(out)]
+    _say(console, f"curves:  {shlex.join(visualdl)}")
 
 
 def verdict_line(title: str, judged: Mapping[str, Any]) -> str:
