@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, field_validator
 
 from grrm.engine.options import AUTO_DTYPE, BACKENDS, DTYPES
-from grrm.errors import UserError, nearest_name, require_known
+from grrm.errors import UserError, require_known, suggestion
 from grrm.gqm.chat import CHAT_TEMPLATES
 from grrm.gqm.extraction import EXTRACTOR_TYPES
 from grrm.judges.building import JUDGES, check_judge_name
@@ -156,8 +156,8 @@ def load_settings(path: str | None, overrides: Mapping[str, Any]) -> Settings:
     values |= given
     for name in values:
         if name not in Settings.model_fields:
-            nearest = nearest_name(name, Settings.model_fields)
-            raise UserError(f"unknown reward server setting {name!r} in {path}: did you mean {nearest!r}?")
+            remedy = suggestion(name, Settings.model_fields)
+            raise UserError(f"unknown reward server setting {name!r} in {path}: {remedy}")
     try:
         return Settings.model_validate(values)
     except ValidationError as error:

@@ -16,6 +16,7 @@ from support.rl_processes import CONFIGS, ROOT, SCRIPTS, TinyWorld, entry_comman
 from support.sentences import ends_with_a_sentence, the_mistakes, the_sentence
 
 from grrm.config import RLConfig, load_config
+from grrm.errors import suggestion
 from grrm.models import hub
 from grrm.rl import reward_sources
 from grrm.rl import run as rl_run
@@ -277,3 +278,10 @@ def own_arguments(tmp_path: Path, protocol: str) -> str:
     path = tmp_path / "arguments.yaml"
     path.write_text(f"{text}\nreward_protocol: {protocol}\n")
     return str(path)
+
+
+def test_a_name_is_only_suggested_where_it_is_near():
+    assert suggestion("port", ["power", "report_to"]) == "give one of power, report_to."
+    assert suggestion("nope", ["comet", "chrf"]) == "give one of comet, chrf."
+    assert suggestion("chfr", ["comet", "chrf"]) == "did you mean 'chrf'?"
+    assert suggestion("round", ["round_to_integer", "reward"]) == "did you mean 'round_to_integer'?"

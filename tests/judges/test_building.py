@@ -217,7 +217,7 @@ def test_options_of_one_judge_are_not_anothers():
     assert options_of("grrm", {"permutations": 2}) == options_of("gqm", {"permutations": 2})
     with pytest.raises(UserError, match="unknown judge option 'permutations'"):
         options_of("sqm", {"permutations": 2})
-    with pytest.raises(UserError, match="did you mean 'sqm'"):
+    with pytest.raises(UserError, match="unknown judge 'sqn': give one of "):
         options_of("sqn", {})
 
 

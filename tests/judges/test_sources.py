@@ -40,7 +40,7 @@ def test_a_fallback_may_be_a_name():
     [
         ({"judge": "chr"}, "unknown judge 'chr': did you mean 'chrf'"),
         ({"judge": "no_such:judge"}, "there is no module 'no_such'"),
-        ({"judge": "chrf", "wieght": 2}, "unknown key 'wieght'; the nearest known one is 'weight'"),
+        ({"judge": "chrf", "wieght": 2}, "unknown key 'wieght'; did you mean 'weight'?"),
         ({"judge": "chrf", "weight": 0}, "weight is wrong: Input should be greater than 0"),
         ({"judge": "chrf", "weight": float("nan")}, "weight is wrong"),
         ({"judge": "chrf", "normalise": "max"}, "normalise is wrong: Input should be 'none', 'mean', 'std' or 'rank'"),

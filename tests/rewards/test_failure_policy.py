@@ -38,8 +38,8 @@ def test_mapping_overrides_only_what_it_names():
         ({"judge_timeout": 7}, "unknown failure_policy action 7"),
     ],
 )
-def test_unknown_name_is_an_error_that_suggests_a_known_one(options, hint):
-    with pytest.raises(UserError, match="did you mean") as error:
+def test_unknown_name_is_an_error_that_suggests_known_ones(options, hint):
+    with pytest.raises(UserError) as error:
         FailurePolicy.from_mapping(options)
     assert hint in str(error.value)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
+_ALIKE = 0.7  # share of letters in common, 0 to 1, from which a name counts as a misspelling of another
+
 
 class UserError(Exception):
     """A mistake the user can mend: bad setting, missing file, wrong column, port in use.
@@ -23,16 +25,23 @@ class UserErrors(UserError):
         super().__init__("\n  ".join([f"{head}{len(self.sentences)} mistakes", *self.sentences]))
 
 
-def nearest_name(name: object, known: Iterable[str], *, cutoff: float = 0.0) -> str | None:
-    """The known name most like `name`; None where none is as like as `cutoff` (0 to 1), or nothing is known."""
-    found = difflib.get_close_matches(str(name), list(known), n=1, cutoff=cutoff)
-    return found[0] if found else None
+def nearest_name(name: object, known: Iterable[str]) -> str | None:
+    """The known name that `name` is like a misspelling or the beginning of; None where there is none."""
+    known, text = list(known), str(name)
+    alike = difflib.get_close_matches(text, known, n=1, cutoff=_ALIKE)
+    begun = [other for other in known if text and other.startswith(text)]
+    return next(iter([*alike, *sorted(begun, key=len)]), None)
+
+
+def suggestion(name: object, known: Iterable[str]) -> str:
+    """The remedy for an unknown name: the nearest known one, or all of them where none is near."""
+    near = nearest_name(name, known := list(known))
+    return f"give one of {', '.join(known)}." if near is None else f"did you mean {near!r}?"
 
 
 def require_known(noun: str, name: object, known: Iterable[str]) -> None:
-    """Raises UserError for a name that does not exist, with the nearest one that does and all there are."""
-    known = list(known)
-    if name not in known:
-        raise UserError(
-            f"unknown {noun} {name!r}: did you mean {nearest_name(name, known)!r}? Known: {', '.join(known)}."
-        )
+    """Raises UserError for a name that does not exist, with the nearest one that does, if any, and all there are."""
+    if name not in (known := list(known)):
+        near = nearest_name(name, known)
+        listed = f" Known: {', '.join(known)}." if near else ""
+        raise UserError(f"unknown {noun} {name!r}: {suggestion(name, known)}{listed}")

@@ -123,7 +123,9 @@ def _note_unknown(names: Sequence[Any], known: Sequence[str], problems: Problems
         if script is not None:
             elsewhere.setdefault(script, []).append(name)
         else:
-            problems.add_key(str(name), f"Unknown key {name!r}; did you mean {nearest_name(name, known)!r}?")
+            near = nearest_name(name, known)
+            remedy = f"did you mean {near!r}?" if near else "mend or remove it; docs/arguments.md lists the keys."
+            problems.add_key(str(name), f"Unknown key {name!r}; {remedy}")
     for script, theirs in elsewhere.items():
         quoted, more = ", ".join(map(repr, theirs)), "s" * (len(theirs) > 1)
         problems.add_key(

@@ -118,7 +118,7 @@ _SCALARS: dict[Any, Callable[[Any], Any]] = {bool: _as_bool, int: _as_int, float
 def _nearest(value: Any, options: Iterable[Any]) -> str:
     """The choice that `value` looks like a misspelling of, in brackets; empty where there is none."""
     choices = [choice for option in options if get_origin(option) is Literal for choice in get_args(option)]
-    near = nearest_name(value, choices, cutoff=0.6)
+    near = nearest_name(value, choices)
     return f" (did you mean {near!r}?)" if near else ""
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from grrm.errors import UserError, nearest_name, require_known
+from grrm.errors import UserError, require_known, suggestion
 from grrm.gqm.grammar import Rejection, RejectReason
 
 VerifierPromptType = Literal["tinyv", "tinyv-qwen3"]
@@ -52,8 +52,8 @@ def verifier_model(model_id: str) -> VerifierModel:
     """How the verifier called `model_id` is asked. Raises UserError for one that is not known, with the remedy."""
     if model_id not in VERIFIER_MODELS:
         raise UserError(
-            f"unknown verifier {model_id!r}: did you mean {nearest_name(model_id, VERIFIER_MODELS)!r}? For a model of "
-            "your own set the judge's options verifier_prompt, think and max_new_tokens."
+            f"unknown verifier {model_id!r}: {suggestion(model_id, VERIFIER_MODELS)} For a model of your "
+            "own set the judge's options verifier_prompt, think and max_new_tokens."
         )
     return VERIFIER_MODELS[model_id]
 

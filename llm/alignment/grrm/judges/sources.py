@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
-from grrm.errors import UserError, UserErrors, nearest_name, require_known
+from grrm.errors import UserError, UserErrors, require_known, suggestion
 from grrm.judges.building import GENERATIVE_JUDGES, JUDGES, REWARD_MODEL_JUDGES, check_judge_name, options_of
 from grrm.judges.metric_worker import METRIC_KINDS
 from grrm.judges.options import LearnedMetricOptions, RewardModelOptions, read_options
@@ -116,8 +116,8 @@ def mixture_sources(options: Mapping[str, object]) -> tuple[JudgeSource, ...]:
 def _message(error: ValidationError) -> str:
     kind, place, message = first_error(error)
     if kind == "extra_forbidden":
-        nearest = nearest_name(place.rpartition(".")[2], JudgeSource.model_fields)
-        return f"unknown key {place!r}; the nearest known one is {nearest!r}"
+        fields = JudgeSource.model_fields
+        return f"unknown key {place!r}; {suggestion(place.rpartition('.')[2], fields).rstrip('.')}"
     return f"{place or 'the entry'} is wrong: {message}"
 
 
