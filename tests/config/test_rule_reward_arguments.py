@@ -36,6 +36,13 @@ def test_rule_reward_is_taken(tmp_path):
     assert values_of(tmp_path, **RULE, rule_reward="ranking_zero").rule_reward == "ranking_zero"
 
 
+def test_keys_of_judges_in_the_file_are_told_beside_a_rule_of_the_command_line(tmp_path):
+    values = values_of(tmp_path, **RULE, extractor_type="line", max_unscored_fraction=0.1)
+    told = " ".join(values._notices)
+    assert "extractor_type has no effect" in told
+    assert "max_unscored_fraction has no effect" in told
+
+
 def test_penalty_is_whole_at_the_longest_response_unless_told_otherwise(tmp_path):
     values = values_of(tmp_path, **OVERLONG)
     assert (values.overlong_max_resp_len, values.overlong_penalty_capped) == (32, True)
@@ -74,8 +81,6 @@ def test_floor_of_the_cosine_schedule_is_taken(tmp_path):
         ({"reward_sources": "chrf"}, "reward_sources is 'chrf'; give a list (mappings)"),
         ({**RULE, "reward_sources": [{"judge": "chrf"}]}, "reward_sources are judges inside the trainer, beside"),
         ({**RULE, "reward_judge": "consensus"}, "reward_judge has no effect with use_rm_server, use_rule_reward"),
-        ({**RULE, "extractor_type": "line"}, "extractor_type has no effect with use_rule_reward"),
-        ({**RULE, "max_unscored_fraction": 0.1}, "max_unscored_fraction has no effect with use_rule_reward"),
         (
             {**OVERLONG, "overlong_max_resp_len": 64},
             "overlong_max_resp_len 64 is longer than a response of max_dec_len 32; use at most 32.",

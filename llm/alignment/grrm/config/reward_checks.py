@@ -98,19 +98,21 @@ def check_routes(config: RLConfig, problems: Problems) -> None:
 
 
 def check_rule_reward(config: RLConfig, given: Set[str], problems: Problems) -> None:
-    """Notes a rule beside a reward server, and keys that the chosen source of rewards ignores."""
+    """Notes a rule beside a reward server, and tells of keys that rules ignore: a command line cannot remove them."""
     if not config.use_rule_reward:
         if "rule_reward" in given:
             problems.add("rule_reward has no effect without use_rule_reward; set it to true or remove the key.")
         return
     if config.use_rm_server:
         problems.add("use_rule_reward and use_rm_server are two sources of one reward; set one of them to false.")
-    for key in ("extractor_type", "max_unscored_fraction", "reward_gates"):
+    for key in ("extractor_type", "max_unscored_fraction"):
         if key in given:
-            problems.add(
-                f"{key} has no effect with use_rule_reward, which reads the whole response and has no judge that "
-                "could fail; remove the key."
+            problems.notice(
+                f"{key} has no effect with use_rule_reward, which reads the whole response and has no judge that could "
+                "fail."
             )
+    if config.reward_gates:
+        problems.add("reward_gates are of judges, which use_rule_reward has not; set reward_gates to {}.")
 
 
 def check_overlong(config: RLConfig, problems: Problems) -> None:
