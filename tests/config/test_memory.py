@@ -269,14 +269,15 @@ def test_an_unknown_model_has_batches_and_with_a_limit_is_an_error():
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("80G", 80 * GIB), ("81559MiB", 81559 * 2**20), ("0.5 TB", 512 * GIB), ("24gb", 24 * GIB)]
+    ("text", "size"),
+    [("80G", 80 * GIB), ("81559MiB", 81559 * 2**20), ("0.5 TB", 512 * GIB), ("24gb", 24 * GIB), ("80", 80 * GIB)],
 )
 def test_memory_is_read_with_its_unit(text, size):
     assert parse_memory(text) == size
 
 
-@pytest.mark.parametrize("text", ["80", "G", "-1G", "0G", "80 apples"])
-def test_memory_without_a_unit_is_refused(text):
+@pytest.mark.parametrize("text", ["G", "-1G", "0G", "80 apples"])
+def test_memory_that_is_no_size_is_refused(text):
     with pytest.raises(UserError, match="--memory is"):
         parse_memory(text)
 

@@ -18,16 +18,19 @@ from grrm.errors import UserError
 # Of a device's memory, for its context, the buffers of collectives, and the gaps that an allocator leaves.
 RESERVED = 0.08
 FEWEST_SEQUENCES = 8  # of full length at a time; with fewer a layout does not count as fitting
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([MGT])(?:i?B)?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([MGT])(?:i?B)?)?", re.IGNORECASE)
 _UNITS = {"M": 2**20, "G": GIB, "T": 2**40}
 
 
 def parse_memory(text: str) -> int:
-    """Bytes in a size such as 80G, 80GB or 81559MiB: powers of two, as GPUs are named. Raises UserError otherwise."""
+    """Bytes in a size such as 80G, 80GB, 81559MiB or, in GiB, 80: powers of two, as GPUs are named.
+
+    Raises UserError otherwise.
+    """
     found = _SIZE.fullmatch(text.strip())
     if found is None or float(found[1]) <= 0:
         raise UserError(f"--memory is {text!r}; give the memory of one device, such as 80G or 24G")
-    return int(float(found[1]) * _UNITS[found[2].upper()])
+    return int(float(found[1]) * _UNITS[(found[2] or "G").upper()])
 
 
 def shape_of_file(config: StageConfig, model: str | None) -> ModelShape | None:
