@@ -88,7 +88,8 @@ def open_parquet(path: Path, columns: Iterable[str]) -> pq.ParquetFile:
     Raises UserError when the file is missing or is not parquet.
     """
     if not path.is_file():
-        raise UserError(f"{path} does not exist; give the path of a parquet file with columns {', '.join(columns)}")
+        named = ", ".join(columns)
+        raise UserError(f"{path} does not exist; give the path of a parquet file{named and f' with columns {named}'}")
     try:
         return pq.ParquetFile(path)
     except (pa.ArrowInvalid, OSError) as error:
