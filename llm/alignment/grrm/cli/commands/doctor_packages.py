@@ -42,7 +42,6 @@ _NEEDED = {
 }
 _OPTIONAL = {
     "lingua": "the gate that tells languages",
-    "math_verify": "the rule that compares mathematical answers",
     "visualdl": "curves in VisualDL (report_to: visualdl)",
     "tensorboardX": "report_to: tensorboard",
     "wandb": "report_to: wandb",
