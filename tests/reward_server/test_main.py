@@ -248,3 +248,12 @@ def test_missing_server_packages_are_named(started, monkeypatch):
     done = invoke("--port", "0")
     assert done.exit_code == 2
     assert "pip install 'paddle-grrm[server]'" in done.output
+
+
+def test_a_wrong_option_is_one_line():
+    done = run_to_end("--port", "abc")
+    assert done.returncode == 2
+    assert (
+        done.stderr
+        == "error: Invalid value for '--port': 'abc' is not a valid integer; see `reward_server.py --help`.\n"
+    )

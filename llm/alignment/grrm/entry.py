@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+import click
 import yaml
 
 from grrm.errors import UserError, UserErrors
@@ -26,6 +27,10 @@ _EXTRAS = {
     "matplotlib": "report",
     "jinja2": "report",
 }
+
+
+# What click 8.2 and later raise for a group without a subcommand; earlier ones print the help themselves.
+_NO_SUBCOMMAND: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 
 def run_main(main: Callable[[], int | None]) -> NoReturn:
@@ -51,6 +56,25 @@ def run_main(main: Callable[[], int | None]) -> NoReturn:
     except KeyboardInterrupt:
         status = _complain("interrupted", 130)
     _leave(status or 0)
+
+
+def run_command(command: click.Command, name: str) -> NoReturn:
+    """`run_main` of a command line; a mistake in it is one sentence. A group without a subcommand prints its help."""
+
+    def invoke() -> int | None:
+        try:
+            return command.main(prog_name=name, standalone_mode=False)  # type: ignore[no-any-return]
+        except _NO_SUBCOMMAND as error:
+            click.echo(error.ctx.get_help())
+            return 0
+        except click.ClickException as error:
+            context = getattr(error, "ctx", None)
+            help_of = context.command_path if context else name
+            raise UserError(f"{error.format_message().rstrip('.')}; see `{help_of} --help`.") from error
+        except click.Abort as error:
+            raise KeyboardInterrupt from error
+
+    run_main(invoke)
 
 
 def read_assignments(assignments: Sequence[str], kind: str) -> dict[str, Any] | None:

@@ -23,8 +23,7 @@ from grrm.cli.commands.scorer import scorer
 from grrm.cli.commands.serve import serve
 from grrm.cli.commands.translate import translate
 from grrm.cli.options import FILE
-from grrm.entry import run_main
-from grrm.errors import UserError
+from grrm.entry import run_command
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -41,6 +40,7 @@ def doctor(output_dir: Path, gpu: bool) -> int:
     from grrm.cli.commands.doctor import examine, show
     from grrm.cli.commands.doctor_gpu import examine_gpu
 
+    click.echo("importing paddle, and compiling kernels where there are none yet: this can take minutes", err=True)
     findings = examine_gpu() if gpu else examine(output_dir)
     show(findings, sys.stdout, "The GPU path" if gpu else "The main path")
     return 1 if any(finding.level == "broken" for finding in findings) else 0
@@ -104,9 +104,6 @@ def demo(**options: Any) -> int:
     return run_demo(**options)
 
 
-# What click 8.2 and later raise for a group without a subcommand; earlier ones print the help themselves.
-_NO_SUBCOMMAND: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
-
 for command in (init, model, data, rank, translate, evaluate, scorer, replay, report, export, serve):
     grrm.add_command(command)
 for command in (*PREFERENCE_COMMANDS, pairs_gqm, sft_pairwise, sft_rubric, rl_rubric, rubric_questions):
@@ -114,18 +111,5 @@ for command in (*PREFERENCE_COMMANDS, pairs_gqm, sft_pairwise, sft_rubric, rl_ru
 
 
 def main() -> NoReturn:
-    """Run the command line; a mistake in it is one sentence. A group without a subcommand prints its help."""
-
-    def invoke() -> int | None:
-        try:
-            return grrm.main(standalone_mode=False)  # type: ignore[no-any-return]
-        except _NO_SUBCOMMAND as error:
-            click.echo(error.ctx.get_help())
-            return 0
-        except click.ClickException as error:
-            message = error.format_message().rstrip(".")
-            raise UserError(f"{message}; `grrm --help` lists commands and options.") from error
-        except click.Abort as error:
-            raise KeyboardInterrupt from error
-
-    run_main(invoke)
+    """Run the command line."""
+    run_command(grrm, "grrm")
