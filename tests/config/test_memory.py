@@ -17,7 +17,7 @@ from grrm.config.layout import Layout, smallest_layout
 from grrm.config.memory import GIB, Formats, activations, largest_shard, memory_of
 from grrm.config.memory_rows import fits, parse_memory
 from grrm.config.model_shape import model_shape
-from grrm.config.plan import Machine, plan_of_file, show_plan
+from grrm.config.plan import Machine, fewest_devices, plan_of_file, show_plan
 from grrm.config.workload import Workload
 from grrm.errors import UserError
 
@@ -212,6 +212,20 @@ def test_plan_of_an_rl_file_tells_phases_cache_and_verdict():
     assert int(found["sequences of full length at once"]) <= 64
     on_small = values("grpo_grrm_argument.yaml", Machine(8, 40 * GIB))
     assert on_small["smallest layout that fits"].startswith("tensor_parallel_degree: 4, sequence_parallel: true")
+
+
+def test_a_plan_says_where_nothing_fits_the_devices_and_that_the_run_does_not_fit(tmp_path):
+    rows = {name: (value, note) for name, value, note in plan_of_file(GRPO, Machine(8, 24 * GIB))}
+    value, note = rows["smallest layout that fits"]
+    assert value == "none on 8 device(s)"
+    assert note.startswith("with 16 devices, --devices 16: tensor_parallel_degree: 4")
+    assert not show_plan(GRPO, Machine(8, 24 * GIB), out=io.StringIO())
+    assert show_plan(GRPO, Machine(8, 80 * GIB), out=io.StringIO())
+
+
+def test_a_plan_takes_as_many_devices_as_the_degrees_of_its_file_need():
+    assert fewest_devices(str(FOLDER / "dpo_argument.yaml")) == 2
+    assert fewest_devices(GRPO) == 1
 
 
 def test_a_judge_on_the_device_is_counted_with_its_weights_and_its_longest_reply(tmp_path):

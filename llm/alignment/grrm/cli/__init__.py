@@ -48,7 +48,12 @@ def doctor(output_dir: Path, gpu: bool) -> int:
 
 @grrm.command(context_settings={"ignore_unknown_options": True})
 @click.argument("arguments_yaml")
-@click.option("--devices", "--nproc", type=click.IntRange(min=1), default=1, show_default=True, help="Over all nodes.")
+@click.option(
+    "--devices",
+    "--nproc",
+    type=click.IntRange(min=1),
+    help="Over all nodes.  [default: as few as the file's degrees of parallelism need]",
+)
 @click.option("--memory", help="Memory per device, such as 80G: checks whether the run fits, and suggests a layout.")
 @click.option(
     "--tokens-per-second",
@@ -60,27 +65,29 @@ def doctor(output_dir: Path, gpu: bool) -> int:
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED)
 def plan(
     arguments_yaml: str,
-    devices: int,
+    devices: int | None,
     memory: str | None,
     tokens_per_second: float | None,
     model: str | None,
     write: Path | None,
     overrides: tuple[str, ...],
-) -> None:
+) -> int:
     """Print batches and memory of ARGUMENTS_YAML, of any stage, without loading a model.
 
-    Further `--key value` override the file, as they do for run_rl.py.
+    Further `--key value` override the file, as they do for run_rl.py. The exit status is 1 where the run does not fit
+    --memory.
     """
     from grrm.config.memory_rows import parse_memory
-    from grrm.config.plan import Machine, show_plan
+    from grrm.config.plan import Machine, fewest_devices, show_plan
 
+    devices = devices or fewest_devices(arguments_yaml, overrides)
     machine = Machine(devices, None if memory is None else parse_memory(memory), tokens_per_second, model)
     if write is None:
-        show_plan(arguments_yaml, machine, overrides)
-        return
+        return 0 if show_plan(arguments_yaml, machine, overrides) else 1
     from grrm.config.planned_file import write_planned
 
     click.echo(f"{write}: {write_planned(arguments_yaml, machine, write, overrides).lstrip('# ')}")
+    return 0
 
 
 @grrm.command()

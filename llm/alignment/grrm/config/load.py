@@ -200,7 +200,7 @@ def _checked(
     check_common(config, problems)
     check_adapters(config, keys, problems)
     parts.check(config, keys, problems)
-    data_ranks = check_launch(config, launch or Launch("cpu", _smallest_world(config)), problems)
+    data_ranks = check_launch(config, launch or Launch("cpu", smallest_world(config)), problems)
     if parts.plan is None or data_ranks is None:
         return Prepared(config, None)
     plan = parts.plan(config, keys, data_ranks, n_prompts, problems)
@@ -213,7 +213,8 @@ def _may_be_null(stage: type[StageConfig], name: str) -> bool:
     return not keys_of(stage)[name].is_open
 
 
-def _smallest_world(config: StageConfig) -> int:
+def smallest_world(config: StageConfig) -> int:
+    """The fewest processes that the degrees of a configuration need."""
     return max(config.tensor_parallel_degree, 1) * max(config.sharding_parallel_degree, 1)
 
 

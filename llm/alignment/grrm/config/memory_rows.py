@@ -18,6 +18,7 @@ from grrm.errors import UserError
 # Of a device's memory, for its context, the buffers of collectives, and the gaps that an allocator leaves.
 RESERVED = 0.08
 FEWEST_SEQUENCES = 8  # of full length at a time; with fewer a layout does not count as fitting
+DOES_NOT_FIT = ("fits as written", "no")  # name and value of a row
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([MGT])(?:i?B)?)?", re.IGNORECASE)
 _UNITS = {"M": 2**20, "G": GIB, "T": 2**40}
 
@@ -131,7 +132,8 @@ def _verdict(
 
     written = memory(layout)
     reserved = f"{RESERVED:.0%} of {_gib(limit)} stay free for context, collectives and fragments"
-    rows = [("fits as written", "yes" if fits(written, limit) else "no", f"{needs(layout)}; {reserved}")]
+    fit = ("fits as written", "yes") if fits(written, limit) else DOES_NOT_FIT
+    rows = [(*fit, f"{needs(layout)}; {reserved}")]
     if isinstance(config, RLConfig) and written.sequences:
         n = written.sequences_within(limit, config.rollout_memory_fraction)
         note = f"rollout_max_num_seqs {written.sequences}; shorter ones leave room for more"
@@ -142,9 +144,11 @@ def _verdict(
     for n in (devices * 2**i for i in range(5)):
         found = smallest_layout(config, shape, n, lambda other: fits(memory(other), limit))
         if found is not None:
-            more = "" if n == devices else f" on {n} devices"
             said = ", ".join(f"{key}: {value}" for key, value in changes_of(config, found, layout).items())
-            return [*rows, ("smallest layout that fits", said or "as written", needs(found) + more)]
+            if n == devices:
+                return [*rows, ("smallest layout that fits", said or "as written", needs(found))]
+            more = f"with {n} devices, --devices {n}: {said or 'as written'}, {needs(found)}"
+            return [*rows, ("smallest layout that fits", f"none on {devices} device(s)", more)]
     remedy = "lower the lengths, or take devices with more memory"
     return [*rows, ("smallest layout that fits", "none", remedy)]
 

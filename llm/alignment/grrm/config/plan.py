@@ -15,8 +15,8 @@ from grrm.config.batch_plan import BatchPlan, repeated_prompts, supervised_steps
 from grrm.config.checks import Launch
 from grrm.config.dpo_config import DPOConfig
 from grrm.config.key import aliases_of, keys_of
-from grrm.config.load import prepare, read_yaml
-from grrm.config.memory_rows import memory_rows, shape_of_file
+from grrm.config.load import prepare, read_yaml, smallest_world
+from grrm.config.memory_rows import DOES_NOT_FIT, memory_rows, shape_of_file
 from grrm.config.problems import Problems
 from grrm.config.reward_model_config import RewardModelConfig
 from grrm.config.rl_config import RLConfig
@@ -124,19 +124,26 @@ def count_rows(path: str) -> int | None:
         return sum(1 for line in lines if line.strip())
 
 
-def show_plan(path: str, machine: Machine, overrides: Sequence[str] = (), out: TextIO | None = None) -> None:
+def fewest_devices(path: str, overrides: Sequence[str] = ()) -> int:
+    """The devices that the degrees of a file need. Raises UserError for what a run would refuse."""
+    stage = stage_of_file(read_yaml(path))
+    return smallest_world(prepare(stage.config, path, overrides, check_machine=False).config)
+
+
+def show_plan(path: str, machine: Machine, overrides: Sequence[str] = (), out: TextIO | None = None) -> bool:
     """Print the plan of `path` started on `machine`; plain text when `out` is not a terminal.
 
-    Neither device nor files of the run need to be here. Raises UserError for what a run would refuse, and for degrees
-    that do not divide the model.
+    False where the run does not fit the memory that the machine names. Neither device nor files of the run need to be
+    here. Raises UserError for what a run would refuse, and for degrees that do not divide the model.
     """
     out = out or sys.stdout
     rows = plan_of_file(path, machine, overrides)
+    fits = DOES_NOT_FIT not in [row[:2] for row in rows]
     if not out.isatty():
         width = max(len(name) for name, _, _ in rows)
         for name, value, note in rows:
             print(f"{name:<{width}}  {value}{f'  ({note})' if note else ''}", file=out)
-        return
+        return fits
     table = Table(title=f"{path} on {machine.devices} device(s)", title_justify="left")
     table.add_column("quantity")
     table.add_column("value", justify="right", style="bold")
@@ -144,6 +151,7 @@ def show_plan(path: str, machine: Machine, overrides: Sequence[str] = (), out: T
     for row in rows:
         table.add_row(*row)
     Console(file=out).print(table)
+    return fits
 
 
 def plan_of_file(path: str, machine: Machine, overrides: Sequence[str] = ()) -> list[Row]:
