@@ -276,12 +276,12 @@ def test_a_missing_fastdeploy_and_a_wrong_option_are_one_sentence(original, opti
     assert done.stderr.startswith(f"error: {message}")
 
 
-def test_what_no_translation_can_be_extracted_from_is_null(tmp_path):
+def test_blank_lines_and_what_no_translation_can_be_extracted_from_are_null(tmp_path):
     server = CompletionsServer(lambda body, number: "```\nHello\n```" if "Hallo" in body["prompt"] else "no block")
     out = tmp_path / "out.parquet"
     try:
         done = grrm(
-            "translate", "-", *LANGUAGES, "--url", server.url, "--retry", 2, "--out", out, stdin="Hallo\r\nDanke\n"
+            "translate", "-", *LANGUAGES, "--url", server.url, "--retry", 2, "--out", out, stdin="Hallo\r\n \nDanke\n"
         )
     finally:
         server.close()
@@ -289,10 +289,22 @@ def test_what_no_translation_can_be_extracted_from_is_null(tmp_path):
     found = pq.read_table(out).to_pylist()
     assert [(row["src_text"], row["translation"], row["status"]) for row in found] == [
         ("Hallo", "Hello", "translated"),
+        (None, None, None),
         ("Danke", None, "no_translation"),
     ]
     assert "no_translation 1, translated 1" in done.stderr
     assert [round(body["temperature"], 1) for body in server.requests[2:]] == [0.1, 0.2]
+
+
+def test_replies_that_no_translation_can_be_extracted_from_are_told_with_the_remedy():
+    server = CompletionsServer(lambda body, number: "Hello")
+    try:
+        done = grrm("translate", "-", *LANGUAGES, "--url", server.url, "--retry", 0, stdin="Hallo\n")
+    finally:
+        server.close()
+    assert done.returncode == 0, done.stderr
+    assert "no reply holds a translation as --prompt-type codeblock-think reads it: give the prompt type" in done.stderr
+    assert "such as Tower." in done.stderr
 
 
 def test_a_server_that_refuses_is_one_sentence_and_leaves_no_file(tmp_path):

@@ -46,6 +46,7 @@ class Records:
     rows: list[Row]
     schema: pa.Schema | None = None
     broken: Mapping[int, RowError] = field(default_factory=dict)
+    is_text: bool = False  # of lines of text, where a blank one keeps the place of its neighbours
 
     def column(self, name: str, check: Callable[[Any], T], wanted: str) -> list[T]:
         """Every row's value of `name`; see `cell`."""
@@ -264,12 +265,12 @@ def _read_text(place: str, read_line: ReadLine, lines: Iterator[tuple[int, str]]
         row: Row = {}
         try:
             if not line.strip():
-                raise ValueError("is empty; remove it, or its translation could not be told from others'")
+                raise ValueError("is empty; give a text")
             row = read_line(line)
         except ValueError as error:
             broken[number] = RowError(f"{place} line {number} {error}", f"the line {_ADVICE.split(str(error))[0]}")
         rows.append(row)
-    return Records(place, rows, broken=broken)
+    return Records(place, rows, broken=broken, is_text=True)
 
 
 def _shortened(value: Any) -> str:

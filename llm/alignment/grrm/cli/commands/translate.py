@@ -11,6 +11,7 @@ import click
 
 from grrm.cli.folders import kept, over_folder, usable_of_folder
 from grrm.cli.options import COUNT, FILE, input_options, model_options, sampling_options, take_model_options
+from grrm.cli.verdict_columns import with_empty_rows
 from grrm.errors import UserError
 
 if TYPE_CHECKING:
@@ -49,10 +50,10 @@ def translate(
 
     ROWS is a .parquet or .jsonl file with the columns src_text, src_lang and trg_lang, or text (`-` is standard input)
     with a source per line. Added are translation, status and raw_output; with several per source the lists mt_texts,
-    mt_statuses and raw_outputs, which `grrm rank` reads. A row without a translation has null there. ROWS may also be a
-    folder of files like de2en.parquet, with one for --out.
+    mt_statuses and raw_outputs, which `grrm rank` reads. A row without a translation has null there, and a blank line
+    of text has null everywhere. ROWS may also be a folder of files like de2en.parquet, with one for --out.
     """
-    from grrm.cli.records import language, languages, read_records, text
+    from grrm.cli.records import language, languages, read_records, text, usable_rows
     from grrm.cli.results import result_sink
     from grrm.gqm.groups import TranslationTask
     from grrm.inference.translate import TranslateSettings, template_for, translate_prompts, user_prompts
@@ -64,14 +65,16 @@ def translate(
     cells += [(name, language, "a language") for name, value in given.items() if value is None]
     if anchor_key is not None:
         cells += [(anchor_key, text, "text"), ("ref_lang", text, "a language")]
-    records = usable_of_folder(read_records(rows, lambda line: {"src_text": line}), cells)
+    written = usable_of_folder(read_records(rows, lambda line: {"src_text": line}), cells)
+    usable = usable_rows(written, cells[:1], "not translated") if written.is_text else None
+    records = usable.records if usable else written
     sources = records.column("src_text", text, "text")
     src_langs, trg_langs = (languages(records, name, value) for name, value in given.items())
     settings = TranslateSettings(**options)
     prompts = user_prompts(list(map(TranslationTask, sources, src_langs, trg_langs)), settings)
     if anchor_key is not None:
         prompts = _anchored(records, anchor_key, settings, zip(sources, src_langs, trg_langs, strict=True))
-    with result_sink(out, records, _types(settings), lambda columns: _show(sources, columns)) as write:
+    with result_sink(out, written, _types(settings), lambda _: _show(sources, columns)) as write:
         opened = kept("model", lambda: model.open(template_for(settings, chat_template)))
         progress = StepProgress(len(prompts), description="translating")
         try:
@@ -80,8 +83,9 @@ def translate(
             )
         finally:
             progress.close()
-        _summarize(drawn)
-        write(_columns(drawn, settings))
+        _summarize(drawn, settings.prompt_type)
+        columns = _columns(drawn, settings)
+        write(with_empty_rows(columns, usable.numbers, len(written.rows)) if usable else columns)
 
 
 def _anchored(
@@ -123,9 +127,15 @@ def _columns(drawn: Sequence[Sequence[DrawnTranslation]], settings: TranslateSet
     return dict(zip(_names(settings), flat, strict=True))
 
 
-def _summarize(drawn: Sequence[Sequence[DrawnTranslation]]) -> None:
+def _summarize(drawn: Sequence[Sequence[DrawnTranslation]], prompt_type: str) -> None:
     counts = Counter(reply.status.value for replies in drawn for reply in replies)
     click.echo(", ".join(f"{status} {count}" for status, count in sorted(counts.items())), err=True)
+    if list(counts) == ["no_translation"]:
+        click.echo(
+            f"no reply holds a translation as --prompt-type {prompt_type} reads it: give the prompt type that the "
+            f"model was trained with, such as {'codeblock-think' if prompt_type == 'Tower' else 'Tower'}.",
+            err=True,
+        )
 
 
 def _show(sources: Sequence[str], columns: Columns) -> None:
