@@ -6,6 +6,8 @@ transformers_shapes.json is what its `save_pretrained` (5.23.0) wrote of the sam
 from __future__ import annotations
 
 import json
+import os
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,7 @@ from grrm.errors import UserError
 from grrm.models import export, shards
 from grrm.models.checkpoint import load_causal_lm
 from grrm.models.export import export_policy
+from grrm.models.pickled import PICKLED
 
 SHAPES = json.loads((Path(__file__).parent / "transformers_shapes.json").read_text())
 ROW = paddle.to_tensor([[3, 17, 200, 5, 9, 41, 260, 7]])
@@ -72,6 +75,40 @@ def test_the_command_writes_a_folder_with_tokenizer_and_what_ends_a_reply(tmp_pa
     assert json.loads((tmp_path / "hf/generation_config.json").read_text())["eos_token_id"] == [2]
     with pytest.raises(UserError, match="is there already"):
         export_policy(folder, tmp_path / "hf")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_pickled_checkpoint_of_a_run_is_the_same_as_its_safetensors(tmp_path, dtype):
+    folder = checkpoint(tmp_path / "run")
+    model = load_causal_lm(folder, dtype)
+    model.save_pretrained(str(folder), safe_serialization=True)
+    export_policy(folder, tmp_path / "hf")
+    paddle.save(model.state_dict(), str(folder / PICKLED))
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"convert them with `grrm export .*run NEW_FOLDER`"):
+        load_causal_lm(folder)
+    export_policy(folder, tmp_path / "from pickled")
+    one, other = (tmp_path / name for name in ("hf", "from pickled"))
+    assert stored(one / "model.safetensors") == stored(other / "model.safetensors")
+    assert (one / "config.json").read_text() == (other / "config.json").read_text()
+    np.testing.assert_array_equal(logits(one), logits(other))
+
+
+class Command:
+    def __reduce__(self):
+        return os.system, ("touch ran",)
+
+
+def test_a_pickled_checkpoint_runs_no_code(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = checkpoint(tmp_path / "run")
+    (folder / "model.safetensors").unlink()
+    for content in (pickle.dumps({"model.norm.weight": Command()}), b"", b"\x80\x04K\x01."):
+        (folder / PICKLED).write_bytes(content)
+        with pytest.raises(UserError, match="is no file of weights alone"):
+            export_policy(folder, tmp_path / "hf")
+    assert not (tmp_path / "ran").exists()
+    assert not (tmp_path / "hf").exists()
 
 
 def test_bfloat16_stays_bfloat16_bit_for_bit(tmp_path):

@@ -6,6 +6,7 @@ What can be checked without the weights is checked without Paddle, which takes s
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from grrm.errors import UserError
+from grrm.models.pickled import PICKLED
 
 ARCHITECTURES = ("qwen2", "llama")  # values of model_type in config.json that can be trained, ranked and served
 TIED_HEAD = "lm_head.weight"  # stored once, as the embeddings, where tie_word_embeddings is set
@@ -29,6 +31,13 @@ def check_checkpoint(directory: Path) -> dict[str, Any]:
     Raises UserError, one sentence, when the folder or its config.json is missing, `model_type` is none of
     ARCHITECTURES, or a file of weights is missing or cut short.
     """
+    config = check_architecture(directory)
+    weight_files(directory)
+    return config
+
+
+def check_architecture(directory: Path) -> dict[str, Any]:
+    """The config of the model in `directory`. Raises UserError where that is missing or not of ARCHITECTURES."""
     config = read_config(directory)
     model_type = config.get("model_type")
     if model_type not in ARCHITECTURES:
@@ -36,7 +45,6 @@ def check_checkpoint(directory: Path) -> dict[str, Any]:
             f"the model in '{directory}' is of architecture {model_type!r}, which cannot be opened here: give a "
             f"checkpoint of {' or '.join(ARCHITECTURES)}"
         )
-    weight_files(directory)
     return config
 
 
@@ -195,6 +203,12 @@ def weight_files(directory: Path) -> list[Path]:
 
 
 def _no_weights(directory: Path) -> UserError:
+    if (directory / PICKLED).is_file():
+        return UserError(
+            f"model directory '{directory}' holds pickled weights only ({PICKLED}), which could run code: convert them "
+            f"with `grrm export {shlex.quote(str(directory))} NEW_FOLDER`, which runs none, or train with "
+            "unified_checkpoint: true"
+        )
     pickled = sorted([*directory.glob("*.pdparams"), *directory.glob("*.bin")])
     if pickled:
         return UserError(

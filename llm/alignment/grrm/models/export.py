@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grrm.errors import UserError
-from grrm.models.checkpoint import check_checkpoint, is_from_torch, weight_files
+from grrm.models.checkpoint import check_architecture, is_from_torch, weight_files
+from grrm.models.pickled import PICKLED, read_pickled
 from grrm.models.shards import WIDTHS, TensorToWrite, write_json, write_weights
 
 TOKENIZER_FILES = (
@@ -69,12 +70,12 @@ def export_policy(run: Path, out: Path) -> list[str]:
     config.json, model.safetensors (in parts of SHARD_BYTES with an index where it is larger) with the names and shapes
     of transformers, in the type they are stored in, generation_config.json and the tokenizer's files. `out` appears
     whole or not at all. Raises UserError for a folder without a policy or tokenizer, one that holds weights which
-    transformers has no place for, and an `out` that is there already.
+    transformers has no place for, pickled weights that hold more than arrays, and an `out` that is there already.
     """
     if out.exists():
         raise UserError(f"'{out}' is there already: name a folder that is not")
-    raw = check_checkpoint(run)
-    files = weight_files(run)
+    raw = check_architecture(run)
+    files = _weight_files(run)
     tokenizer_files = [run / name for name in TOKENIZER_FILES if (run / name).is_file()]
     if not tokenizer_files:
         raise UserError(f"'{run}' has no tokenizer files: export the output folder of a run, or copy them into it")
@@ -127,7 +128,14 @@ def transformers_name(name: str, has_tied_head: bool) -> str | None:
 
 
 def read_tensors(file: Path) -> Iterator[StoredTensor]:
-    """The tensors of a safetensors file, mapped and not read. Raises UserError for a type that no policy has."""
+    """The tensors of a safetensors file, mapped and not read, or of a pickled one.
+
+    Raises UserError for a type that no policy has, and as `read_pickled` does.
+    """
+    if file.name == PICKLED:
+        for name, dtype, array in read_pickled(file):
+            yield StoredTensor(name, dtype, array.view(f"<u{WIDTHS[dtype]}"))
+        return
     with file.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
         header = json.loads(stream.read(length))
@@ -141,11 +149,17 @@ def read_tensors(file: Path) -> Iterator[StoredTensor]:
         yield StoredTensor(name, dtype, np.memmap(file, kind, "r", 8 + length + start, shape=shape))
 
 
+def _weight_files(run: Path) -> list[Path]:
+    """The safetensors files or, without any, the pickled one."""
+    pickled = run / PICKLED
+    return [pickled] if pickled.is_file() and not any(run.glob("*.safetensors")) else weight_files(run)
+
+
 def _write_weights(files: list[Path], folder: Path, has_tied_head: bool) -> str:
     """Returns the type of the weights."""
     tensors = []
     for file in files:
-        is_converted = is_from_torch(file)
+        is_converted = file.name != PICKLED and is_from_torch(file)
         for tensor in read_tensors(file):
             name = transformers_name(tensor.name, has_tied_head)
             if name is None:
