@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from grrm.errors import UserError
@@ -72,6 +74,37 @@ def test_no_solution_raises(text, name):
 def test_a_long_run_of_blanks_costs_no_time(mark):
     for filler in (" ", "*", ":", "\n"):
         ANSWER_RULES["normalised"](mark.replace("{}", filler * 100_000), "4")
+
+
+# The plain expressions of what is read faster: quadratic on long texts, equal on short ones.
+TAGGED = re.compile("<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
+ROLE = re.compile(r"\b([A-Z][\w'’-]*)\s+is\s+an?\s+(knight|knave)\b", re.IGNORECASE)
+TAGS = st.lists(st.sampled_from(["<answer>", "</answer>", "</Answer>", "a", "b ", "\n"]), max_size=9).map("".join)
+ROLES = st.lists(
+    st.sampled_from(
+        ["Zoey", "Ian", "-", "'", " ", " is a ", " is an ", "is", "knight", "knave", "7", "_", "é", ",", "\n", "s"]
+    ),
+    max_size=14,
+).map("".join)
+
+
+@given(TAGS)
+def test_the_last_pair_of_tags_is_the_answer(text):
+    assert final_answer(text) == (TAGGED.findall(text)[-1].strip() or None if TAGGED.search(text) else None)
+
+
+@settings(max_examples=1000)
+@given(ROLES)
+@example("Zoey is a knight-Ian is a knave")
+@example("Zoey is a knight is a knave")
+@example("7-Zoey is a knight-7Ian is a knave, s-Ian is a knave")
+def test_everyone_who_is_called_something_is_read(text):
+    said = ROLE.findall(text)
+    truth = ", ".join(f"{name} is a {role}" for name, role in said) or BOTH
+    roles = {name.casefold(): role for name, role in said}
+    contradicts = any(roles[name.casefold()] != role for name, role in said)
+    if not contradicts:
+        assert answer_rule("knights_and_knaves")(f"<answer>{text}</answer>", truth).correct is bool(said)
 
 
 def test_a_truth_without_roles_is_an_error():

@@ -41,6 +41,7 @@ _LINE_BREAK = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
 _LINES = re.compile(f"({_LINE_BREAK.pattern}|\n)")
 
 
+_BECOME_MARKS = "\u0f73\u0f75\u0f81\uff9e\uff9f"  # no combining marks before they are normalised
 MAX_MARKS = 30  # combining marks in a row that Unicode's stream-safe format allows; no script comes near
 
 
@@ -50,7 +51,7 @@ def cap_marks(text: str) -> str:
         return text
     kept, run = [], 0
     for char in text:
-        run = run + 1 if unicodedata.combining(char) else 0
+        run = run + 1 if unicodedata.combining(char) or char in _BECOME_MARKS else 0
         if run <= MAX_MARKS:
             kept.append(char)
     return "".join(kept)

@@ -11,6 +11,7 @@ import re
 import unicodedata
 
 from grrm.gqm.grammar import MAX_SCORE, Mode, Rejection, RejectReason
+from grrm.gqm.lookalikes import cap_marks
 
 _MARK = "Total Score"
 _NOISE = re.compile(r"points?|[:\[\]*|']")
@@ -47,7 +48,7 @@ def rubric_seams() -> tuple[str, str, str, str]:
 
 def imitates_rubric(text: str) -> bool:
     """True if a line of the text is one that only the prompt or the judge may write."""
-    return _PROTOCOL_LINE.search(unicodedata.normalize("NFKC", text).replace("’", "'")) is not None
+    return _PROTOCOL_LINE.search(unicodedata.normalize("NFKC", cap_marks(text)).replace("’", "'")) is not None
 
 
 def read_total(text: str, *, compat: bool = False) -> float | None:
@@ -93,7 +94,7 @@ def _points_in_all(text: str) -> float:
 
 def _read_tolerantly(text: str) -> tuple[float | None, float]:
     """The last total in the text and what it is of."""
-    found = list(_TOLERANT.finditer(unicodedata.normalize("NFKC", text)))
+    found = list(_TOLERANT.finditer(unicodedata.normalize("NFKC", cap_marks(text))))
     if not found:
         return None, MAX_SCORE
     return float(found[-1]["total"]), float(found[-1]["whole"] or MAX_SCORE)

@@ -24,6 +24,7 @@ from typing import Literal
 
 from grrm.errors import UserError, require_known
 from grrm.gqm.groups import Status
+from grrm.gqm.lookalikes import cap_marks
 from grrm.rewards.worker import Worker, WorkerFailure
 
 logger = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ MATH_PROGRAM = Path(__file__).parent / "programs" / "math_program.py"
 MATH_LIMIT_S = 5.0  # of a comparison, in any thread
 MATH_START_S = 60.0  # for loading the library
 _MATH_TURN = threading.Lock()  # one comparison at a time
-_ANSWER_TAG = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
+_ANSWER_TAG = re.compile(r"<(?P<closing>/?)answer>", re.IGNORECASE)
 _ANSWER_LINE = re.compile(
     r"^[^\w\n]*(?:the\s+)?(?:final\s+)?answer(?:\s+is\b|[^\w\n]*:)[\s*_`:]*(\S.*)$", re.IGNORECASE | re.MULTILINE
 )
@@ -40,7 +41,12 @@ _HASHES = re.compile(r"####[ \t]*([^\n]+)")
 _NUMBER = re.compile(r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?")
 _WRAPPER = re.compile(r"\\(?:text|mathrm|mathbf|textbf|operatorname)\s*\{([^{}]*)\}")
 _SPACING = re.compile(r"\\[,;:! ]|\\(?:left|right|quad|displaystyle)\b|[$\s]+")
-_ROLE = re.compile(r"\b([A-Z][\w'’-]*)\s+is\s+an?\s+(knight|knave)\b", re.IGNORECASE)
+# A name is tried only where a run of its characters begins, or goes on behind a role: once a run, not once a hyphen.
+_ROLE = re.compile(
+    r"(?:(?<![\w'’-])|(?<=\sknight)|(?<=\sknave))(?:(?!\b[A-Z])[\w'’-])*"
+    r"\b([A-Z][\w'’-]*)\s+is\s+an?\s+(knight|knave)\b",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,10 @@ def final_answer(solution: str) -> str | None:
     boxed = _last_boxed(solution)
     if boxed is not None:
         return boxed.strip() or None
-    for pattern, behind in ((_ANSWER_TAG, None), (_HASHES, None), (_ANSWER_LINE, _BOLD)):
+    tagged = _last_tagged(solution)
+    if tagged is not None:
+        return tagged.strip() or None
+    for pattern, behind in ((_HASHES, None), (_ANSWER_LINE, _BOLD)):
         found = pattern.findall(solution)
         if found:
             return found[-1].strip().rstrip(behind) or None
@@ -173,7 +182,7 @@ def answer_rule(name: str) -> AnswerRule:
 
 def normalised(answer: str) -> str:
     """The answer without what does not change it: case, blanks, dollar signs, LaTeX's spacing, a full stop."""
-    text = _WRAPPER.sub(r"\1", unicodedata.normalize("NFKC", answer))
+    text = _WRAPPER.sub(r"\1", unicodedata.normalize("NFKC", cap_marks(answer)))
     text = text.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac").replace("\\%", "%").replace("−", "-")
     return _SPACING.sub("", text).rstrip(".").casefold()
 
@@ -216,6 +225,17 @@ def _last_boxed(text: str) -> str | None:
         if depth == 0:
             return text[start + len("\\boxed{") : end]
     return None
+
+
+def _last_tagged(text: str) -> str | None:
+    """What the last `<answer>…</answer>` holds, from the first tag that opens it; None without one that is closed."""
+    start, content = None, None
+    for tag in _ANSWER_TAG.finditer(text):
+        if not tag["closing"]:
+            start = tag.end() if start is None else start
+        elif start is not None:
+            start, content = None, text[start : tag.start()]
+    return content
 
 
 def _roles(text: str) -> dict[str, str] | None:

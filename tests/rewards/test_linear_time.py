@@ -1,0 +1,154 @@
+"""Reading what a model wrote takes CPU time in proportion to its length, whatever a degenerate policy repeats."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from inspect import getmembers, isfunction, signature
+
+import pytest
+
+from grrm.gqm import compat, extraction, grammar, lookalikes, rankings, rubric, verification
+from grrm.gqm.extraction import EXTRACTOR_TYPES
+from grrm.rewards import answers, ranking_accuracy
+
+LENGTH = 100_000  # characters
+FLOOR_S = 0.25  # of CPU time: what takes less is not worth a question
+GROWTH = 8.0  # of CPU time where the text is four times as long: 4 for linear, 16 for quadratic
+TRUTH = "Zoey is a knight, Ian is a knave"
+GOLD = {"A": 3, "B": 2}
+
+SHAPES = {
+    "hyphens": "a-",
+    "role": "Zoey is a knight-",
+    "half a role": "Zoey is a ",
+    "open tags": "<answer>",
+    "combining marks": "\u0301\u0323",
+    "half-width marks": "\uff9e\u0301",
+    "Tibetan vowels": "\u0f73",
+    "blanks": " ",
+    "newlines": "\n",
+    "hashes": "#### ",
+    "digits": "9",
+    "fractions": "1/",
+    "answer lines": "The final answer:*\n",
+    "answer": "answer is ",
+    "boxed": "\\boxed{\\frac{",
+    "wrappers": "\\text {",
+    "scores": "A: 1, B: 2, ",
+    "ranking": "A > B = ",
+    "bold": "**_`1",
+    "totals": "Total Score: [",
+    "total": "total score is out of ",
+    "backticks and a name": "```text\n",
+    "negations": "not at all true never ",
+    "n't": "n't don't ",
+    "control tokens": "<|im_end|>",
+    "tags": "</model_answer ",
+    "translation lines": "Translation A:",
+    "question lines": "**Question::\n",
+    "zero width": "\u200ba\u00ad",
+}
+# Read as they are, and where a reader looks for an answer, a line of scores, or the rest of a text.
+PLACES = ("{}", "Total Score: \\boxed{{{}}}", "Answer: true\n<answer>{}x</answer>\nA: 1, B: 2")
+
+READERS = {
+    **{
+        rule.__name__: partial(rule, truth=TRUTH)
+        for name, rule in answers.ANSWER_RULES.items()
+        if name != "math"  # the library works in a process of its own, which has a limit of time
+    },
+    "final_answer": answers.final_answer,
+    "normalised": answers.normalised,
+    **{
+        f"parse_verdict {mode} {kind}": partial(grammar.parse_verdict, n_candidates=2, prompt_type=kind, mode=mode)
+        for mode in ("exact", "tolerant", "compat")
+        for kind in ("score", "ranking", "ranking_score")
+    },
+    **{f"parse_sqm {mode}": partial(grammar.parse_sqm, mode=mode) for mode in ("exact", "tolerant", "compat")},
+    **{name: getattr(grammar, name) for name in ("names_scores", "names_ranking", "reads_as_positions")},
+    **{
+        f"extract_translation {kind}": partial(extraction.extract_translation, extractor_type=kind)
+        for kind in EXTRACTOR_TYPES
+    },
+    "ranking_to_scores": rankings.ranking_to_scores,
+    **{f"parse_total {mode}": partial(rubric.parse_total, mode=mode) for mode in ("exact", "tolerant", "compat")},
+    "read_total": rubric.read_total,
+    "imitates_rubric": rubric.imitates_rubric,
+    **{
+        f"{read.__name__} {think}": partial(read, think=think)
+        for read in (verification.parse_verification, verification.contains_true)
+        for think in (False, True)
+    },
+    "leaves_its_tag": verification.leaves_its_tag,
+    **{name: getattr(lookalikes, name) for name in ("cap_marks", "skeleton", "split_lines")},
+    **{
+        f"{read.__name__} {kind}": partial(read, prompt_type=kind, n_candidates=2)
+        for read in (compat.gqm_extract_score, compat.group_extract_scores)
+        for kind in ("score", "ranking", "ranking_score")
+    },
+    **{
+        name: getattr(compat, name)
+        for name in ("last_line", "parse_score_text", "qe_extract_score", "sqm_extract_score")
+    },
+    "qe_score_reward": partial(compat.qe_score_reward, ground_truth=3),
+    **{
+        f"{name} {is_compat}": partial(getattr(ranking_accuracy, name), ground_truth=GOLD, compat=is_compat)
+        for name in (
+            "ranking_reward",
+            "ranking_reward_no_cot",
+            "ranking_reward_zero",
+            "ranking_score_reward",
+            "ranking_score_reward_no_cot",
+            "score_reward",
+        )
+        for is_compat in (False, True)
+    },
+    "is_ranking_of": partial(ranking_accuracy.is_ranking_of, n_candidates=2),
+}
+# They take text that is not a model's: a name out of a list, the parts of a prompt.
+OTHERS = {"answer_rule", "math_match", "rubric_prompt", "verifier_model", "verifier_prompt"}
+
+
+def cpu_seconds(read, text):
+    start = time.process_time()
+    read(text)
+    return time.process_time() - start
+
+
+def text_of(shape, place, length):
+    return place.format((SHAPES[shape] * (length // len(SHAPES[shape]) + 1))[:length])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_four_times_the_text_takes_no_sixteen_times_the_time(shape):
+    slow = {}
+    for place in PLACES:
+        short, long = (text_of(shape, place, length) for length in (LENGTH // 4, LENGTH))
+        for name, read in READERS.items():
+            if cpu_seconds(read, long) > FLOOR_S:
+                least = [min(cpu_seconds(read, text) for _ in range(2)) for text in (short, long)]
+                if least[1] > max(FLOOR_S, GROWTH * least[0]):
+                    slow[name, place] = least
+    assert not slow
+
+
+def test_every_reader_of_text_is_measured():
+    modules = (answers, compat, extraction, grammar, lookalikes, ranking_accuracy, rankings, rubric, verification)
+    public = {
+        name
+        for module in modules
+        for name, member in getmembers(module, isfunction)
+        if member.__module__ == module.__name__ and not name.startswith("_")
+        if next(iter(signature(member).parameters.values()), None) is not None
+        and next(iter(signature(member).parameters.values())).annotation == "str"
+    }
+    assert public == {name.partition(" ")[0] for name in READERS} | OTHERS
+
+
+def test_the_measure_tells_what_is_quadratic():
+    def quadratic(text):
+        return sum(text.count("b", start) for start in range(0, len(text), 10))
+
+    short, long = (min(cpu_seconds(quadratic, "a" * n) for _ in range(2)) for n in (LENGTH, 4 * LENGTH))
+    assert long > GROWTH * short
