@@ -5,8 +5,9 @@ The prompts are what the released verifiers were trained on, byte for byte.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -28,7 +29,10 @@ _HEADS: Mapping[str, str] = {
     ),
 }
 _TAG = re.compile(r"</?(?:question|ground_truth_answer|model_answer)\s*>", re.IGNORECASE)
-_WORD = re.compile(r"(?P<negated>\bnot\s+(?:\w+\s+)?|n['’]t\s+(?:\w+\s+)?)?\b(?P<word>true|false)\b", re.IGNORECASE)
+_WORD = re.compile(r"\w+(?:['’]t\b)?|[.,;:!?()\n]")
+_CLAUSE_ENDS = frozenset((*".,;:!?()\n", "and", "but", "because", "hence", "so", "therefore", "thus"))
+_HEDGES = frozenset(("barely", "far", "hardly", "neither", "no", "nowhere", "rarely", "scarcely", "seldom"))
+_FILLERS = frozenset(("all", "as", "at", "be", "been", "to"))  # between a negation and what it negates
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +84,33 @@ def parse_verification(text: str, think: bool = False) -> bool | Rejection:
     """What a verifier's reply says: True or False, read as whole words in any case.
 
     Of a model that thinks, only what follows `Answer:` up to the next one counts, or what follows `</think>`. A word
-    that is negated counts for the other one. A reply with neither word, or with both, is rejected. Never raises.
+    that is negated (`not at all true`, `cannot be true`) counts for the other one. A reply with neither word, with
+    both, or with one in doubt (`hardly true`, a negation further off in the clause of `true`) is rejected. Never
+    raises.
     """
     said = _conclusion(text) if think else text
     if not said.strip():
         return Rejection(RejectReason.EMPTY, text.strip()[-80:])
-    values = {(found["word"].lower() == "true") is (found["negated"] is None) for found in _WORD.finditer(said)}
-    if len(values) != 1:
-        return Rejection(RejectReason.MALFORMED_ANSWER, said.strip()[-80:])
-    return values.pop()
+    values = set(_values(said))
+    value = values.pop() if len(values) == 1 else None
+    return Rejection(RejectReason.MALFORMED_ANSWER, said.strip()[-80:]) if value is None else value
+
+
+def _values(said: str) -> Iterator[bool | None]:
+    """What each `true` and `false` counts for, None where that is in doubt."""
+    distance, is_hedged = math.inf, False  # words, but for fillers, since the clause's last negation
+    for word in map(str.lower, _WORD.findall(said)):
+        if word in ("true", "false"):
+            is_negated = distance <= 1
+            in_doubt = is_hedged or (word == "true" and 1 < distance < math.inf)
+            yield None if in_doubt else (word == "true") is not is_negated
+        if word in _CLAUSE_ENDS or word in ("true", "false"):
+            distance, is_hedged = math.inf, False
+        elif word in ("not", "never", "cannot") or word.endswith(("n't", "n’t")):
+            distance = 0
+        else:
+            distance += word not in _FILLERS
+            is_hedged = is_hedged or word in _HEDGES
 
 
 def contains_true(text: str, think: bool = False) -> bool:
