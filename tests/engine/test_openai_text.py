@@ -136,6 +136,27 @@ def test_a_pool_shares_the_work_and_goes_on_without_a_server_that_fails(start):
     assert second.requests
 
 
+@pytest.mark.parametrize("model", [None, "m"])
+def test_a_pool_goes_on_without_a_server_that_is_broken(start, model):
+    broken, good = start(lambda body, number: Refuse(500)), start()
+    broken.model_status = 500
+    prompts = [str(i) for i in range(6)]
+    assert replies(generator(broken, good, model=model), *prompts) == [f"<{prompt}>" for prompt in prompts]
+    assert broken.paths
+
+
+def test_a_pool_of_broken_servers_is_asked_once_each(start):
+    servers = [start(lambda body, number: Refuse(500, {"message": "out of memory"})) for _ in range(2)]
+    with pytest.raises(GenerationServerError, match="it answered HTTP 500: out of memory; check"):
+        replies(generator(*servers, model="m"), "a")
+    assert [len(server.requests) for server in servers] == [1, 1]
+
+
+def test_retry_after_beyond_the_deadline_does_not_end_the_call(start):
+    server = start(lambda body, number: Refuse(503, Retry_After="3600") if number == 0 else "fine")
+    assert replies(generator(server), "a") == ["fine"]
+
+
 def test_a_pool_goes_on_without_a_server_that_is_gone(start):
     gone, good = start(), start()
     gone.close()

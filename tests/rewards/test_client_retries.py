@@ -141,11 +141,23 @@ def test_retry_after_is_honoured(start, caplog):
     assert "asking again in 1.0 s" in caplog.text
 
 
-def test_retry_after_beyond_the_deadline_gives_up_at_once(start):
-    server = start(status(503, Retry_After="3600"))
+def test_retry_after_beyond_the_deadline_does_not_end_the_call(start):
+    server = start(status(503, Retry_After="3600"), ok)
+    groups = make_groups(1)
+    check_right(groups, client(server.url).score(groups))
+    assert len(server.requests) == 2
+
+
+def test_server_that_says_an_hour_again_and_again_is_asked_until_the_deadline(start, monkeypatch):
+    clock = stop_clock(
+        monkeypatch, *(f"grrm.rewards.{name}" for name in ("asking", "client", "exchange", "server_pool"))
+    )
+    monkeypatch.setattr("grrm.rewards.asking.sleep_using_event", lambda stop: clock.sleep)
+    server, start_s = start(status(503, Retry_After="3600")), clock.now
     with pytest.raises(RewardServerError, match="deadline of 90 s leaves no time"):
         client(server.url).score(make_groups(1))
-    assert len(server.requests) == 1
+    assert 80 < clock.now - start_s <= 90
+    assert len(server.requests) > 10
 
 
 def test_failed_server_is_left_for_another_at_once(start):

@@ -28,12 +28,14 @@ class CompletionsServer:
     """Answers request k (0, 1, …) to /v1/completions with `script(request, k)`.
 
     That is a reply's text, a whole answer, `Refuse`, or bytes to send as they are. `requests` keeps what was asked.
+    Which model it has is answered with `model_status`.
     """
 
     def __init__(self, script: Script) -> None:
         self.requests: list[dict[str, Any]] = []
         self.paths: list[str] = []
         self.tokens: list[str | None] = []
+        self.model_status = 200
         lock = threading.Lock()
         outer = self
 
@@ -42,7 +44,7 @@ class CompletionsServer:
 
             def do_GET(self) -> None:
                 outer.paths.append(self.path)
-                self.reply(200, {"object": "list", "data": [{"id": MODEL}]})
+                self.reply(outer.model_status, {"object": "list", "data": [{"id": MODEL}]})
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -10,7 +10,7 @@ import math
 import multiprocessing
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.pool import AsyncResult, ThreadPool
@@ -22,6 +22,7 @@ from tenacity.wait import wait_exponential_jitter
 
 from grrm.engine.openai_wire import MODELS_PATH, CompletionsExchange, hide_prompt, read_model_name, unanswered_because
 from grrm.errors import UserError
+from grrm.rewards.asking import pause_within
 from grrm.rewards.exchange import ExchangeError
 from grrm.rewards.protocol import AnswerError
 from grrm.rewards.server_pool import ServerPool, checked_url
@@ -75,7 +76,8 @@ class ServerCalls:
 
     `attempts` counts tries per request over all servers. Failed connections, time-outs, malformed answers and HTTP
     408, 429, 502, 503 and 504 are retried, at once on a server that has not just failed, otherwise after an
-    exponentially growing, jittered pause or the server's Retry-After; any other answer is final. `token` is sent as
+    exponentially growing, jittered pause or the server's Retry-After, if that ends before the deadline. A server that
+    answers 500 and the like is not asked again, but the others are; any other answer is final. `token` is sent as
     bearer token. No message quotes a prompt. Raises UserError on settings that cannot work.
     """
 
@@ -174,15 +176,15 @@ class ServerCalls:
 
     def _ask(self, call: Call[T], *, deadline: float, stop: threading.Event) -> T:
         """One request with its retries; runs in a thread of the pool."""
-        pool = call.pool or self.pool
+        pool, broken = call.pool or self.pool, set[str]()
         retrying = Retrying(
-            retry=retry_if_exception(lambda error: isinstance(error, ExchangeError) and error.is_retryable),
+            retry=retry_if_exception(lambda error: isinstance(error, ExchangeError) and _may_help(error, pool, broken)),
             stop=lambda state: (
                 state.attempt_number >= self.attempts
                 or stop.is_set()
                 or time.monotonic() + state.upcoming_sleep >= deadline
             ),
-            wait=lambda state: pool.seconds_until_free(),
+            wait=lambda state: pause_within(pool, broken, self._backoff(state), deadline),
             sleep=sleep_using_event(stop),
             before_sleep=partial(_log_retry, call.question),
             reraise=True,
@@ -190,15 +192,16 @@ class ServerCalls:
         try:
             for attempt in retrying:
                 with attempt:
-                    return self._ask_once(call, pool, attempt.retry_state, deadline)
+                    return self._ask_once(call, pool, broken, attempt.retry_state, deadline)
         except ExchangeError as error:
             number = int(retrying.statistics["attempt_number"])
-            cause, unanswered = self._cause(error, number), unanswered_because(error)
+            cause = self._cause(error, number) if _may_help(error, pool, broken) else str(error)
+            unanswered = unanswered_because(error)
             raise GenerationServerError(error.server, call.question, number, cause, unanswered) from error
         raise AssertionError("a retry loop ends with an answer or an exception")
 
-    def _ask_once(self, call: Call[T], pool: ServerPool, state: RetryCallState, deadline: float) -> T:
-        server = pool.acquire()
+    def _ask_once(self, call: Call[T], pool: ServerPool, broken: set[str], state: RetryCallState, deadline: float) -> T:
+        server = pool.acquire(broken)
         rest_s: float | None = self._backoff(state)
         try:
             content = self._exchange.send(call.method, server.url, call.path, call.body, deadline)
@@ -209,17 +212,22 @@ class ServerCalls:
         except ExchangeError as error:
             rest_s = error.retry_after_s if error.retry_after_s is not None else rest_s
             hide_prompt(error, call.body)
+            if error.is_broken:
+                broken.add(server.url)
             raise
         finally:
             pool.release(server, rest_s)
         return answer
 
     def _cause(self, error: ExchangeError, attempt: int) -> str:
-        if not error.is_retryable:
-            return str(error)
         if attempt >= self.attempts:
             return f"{error} (the last of {self.attempts} attempts)"
         return f"{error} (the deadline of {self.deadline_s:g} s leaves no time for another attempt)"
+
+
+def _may_help(error: ExchangeError, pool: ServerPool, broken: Collection[str]) -> bool:
+    """Whether asking again may: the server says so, or it is broken and another one is not."""
+    return error.is_retryable or (error.server in broken and len(broken) < len(pool.urls))
 
 
 def _checked_url(url: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -48,7 +48,8 @@ class PoolAsker:
     A server that is busy (429, 503), away (502, connection refused or not accepted) or not yet there costs time and no
     attempt. One that answers 500 and the like is not asked again, but the others are. Time-outs, broken connections,
     408, 504 and malformed answers are attempts. The pause is as long as Retry-After says, else it grows, with jitter,
-    to at most AWAY_PAUSE_S where nobody took the request; there is none while some server has not just failed.
+    to at most AWAY_PAUSE_S where nobody took the request; there is none while some server has not just failed. One that
+    would outlast the deadline is at most AWAY_PAUSE_S, for servers say an hour and are back in a second.
     """
 
     pool: ServerPool
@@ -67,7 +68,7 @@ class PoolAsker:
             stop=lambda state: (
                 course.n_failed >= self.attempts or stop.is_set() or time.monotonic() + state.upcoming_sleep >= deadline
             ),
-            wait=lambda state: self.pool.seconds_until_free(course.failed_at),
+            wait=lambda state: pause_within(self.pool, course.failed_at, self.backoff(state), deadline),
             sleep=sleep_using_event(stop),
             before_sleep=partial(_log_retry, what),
             reraise=True,
@@ -97,7 +98,7 @@ class PoolAsker:
             is_late = error.is_late
             rest_s = min(pause_s, AWAY_PAUSE_S) if error.is_away else pause_s
             rest_s = error.retry_after_s if error.retry_after_s is not None else rest_s
-            if error.http_status is not None and error.http_status >= 500 and not error.is_retryable:
+            if error.is_broken:
                 course.failed_at.add(server.url)
             raise
         finally:
@@ -115,6 +116,12 @@ class PoolAsker:
         if course.n_failed >= self.attempts:
             return f"{error} (the last of {self.attempts} attempts)"
         return f"{error} (the deadline of {self.deadline_s:g} s leaves no time for another attempt)"
+
+
+def pause_within(pool: ServerPool, exclude: Collection[str], backoff_s: float, deadline: float) -> float:
+    """Seconds until some server outside `exclude` is free; a short pause where none is before the deadline."""
+    free_s = pool.seconds_until_free(exclude)
+    return free_s if time.monotonic() + free_s < deadline else min(free_s, backoff_s, AWAY_PAUSE_S)
 
 
 def _log_retry(what: str, state: RetryCallState) -> None:

@@ -22,8 +22,9 @@ class ExchangeError(Exception):
     """A server did not answer as it should; `is_retryable` says whether asking again can help.
 
     `http_status` and `retry_after_s` are set when it answered at all and when it asked for a pause. `is_away` says that
-    nobody took the request: the server is busy, or there is none at the address now. `is_late` is a time-out. `content`
-    is the body of the answer, if any.
+    nobody took the request: the server is busy, or there is none at the address now. `is_late` is a time-out.
+    `is_broken` is a failure of the server itself (500 and the like), which its equals need not share. `content` is the
+    body of the answer, if any.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class ExchangeError(Exception):
         super().__init__(cause)
         self.is_away = is_away or http_status in AWAY_STATUSES
         self.is_late = is_late
+        self.is_broken = http_status is not None and http_status >= 500 and not is_retryable
         self.content = content
         self.http_status = http_status
         self.server = server
