@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 from click.testing import CliRunner
-from support.completions_server import CompletionsServer
+from support.completions_server import CompletionsServer, Refuse
+from support.stopped_clock import PATIENCE_S
 
 from grrm import cli
 from grrm.errors import UserError
@@ -23,7 +25,8 @@ def rank(tmp_path):
         path, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         arguments = ["rank", path, "--out", out, *options]
-        CliRunner().invoke(cli.grrm, [*map(str, arguments)], catch_exceptions=False, standalone_mode=False)
+        done = CliRunner().invoke(cli.grrm, [*map(str, arguments)], catch_exceptions=False, standalone_mode=False)
+        run.told = done.output
         return [json.loads(line) for line in out.read_text().splitlines()]
 
     return run
@@ -135,3 +138,46 @@ def test_wrong_and_doubled_options_are_one_sentence(rank, arguments, message):
     with pytest.raises(UserError) as caught:
         rank([row], *LANGUAGES, *arguments)
     assert message in str(caught.value)
+
+
+def test_rows_that_no_server_answers_for_are_written_with_their_status_and_judged_later(rank):
+    is_over = threading.Event()
+
+    def hangs_once(body, _):
+        if "wort 3" in body["prompt"] and not is_over.is_set():
+            is_over.wait(PATIENCE_S)
+        return "Good.\nA: 9, B: 7"
+
+    server = CompletionsServer(hangs_once)
+    rows = [{"src_text": f"wort {i}", "mt_texts": ["word", f"worth {i}"]} for i in range(8)]
+    given = ["--url", server.url, "--model", "m", *LANGUAGES, "--prompt-type", "score"]
+    try:
+        first = rank(rows, *given, "--deadline", "6")
+        assert [row["judge_statuses"][0] for row in first] == ["scored"] * 3 + ["judge_timeout"] + ["scored"] * 4
+        assert first[3]["judge_scores"] == [None, None]
+        assert "no server answered for 1 of 8 rows" in rank.told
+        is_over.set()
+        server.requests.clear()
+        second = rank(first, *given, "--resume")
+        assert len(server.requests) == 1
+        assert second[:3] + second[4:] == first[:3] + first[4:]
+        assert second[3]["judge_scores"] == [9, 7]
+        assert rank(second, *given, "--resume") == second
+    finally:
+        is_over.set()
+        server.close()
+
+
+def test_where_no_server_answers_at_all_nothing_is_written(rank, tmp_path):
+    server = CompletionsServer(lambda body, _: Refuse(503, Retry_After="0"))
+    try:
+        with pytest.raises(UserError, match="no server answered for any of the 2 rows"):
+            rank([{"src_text": "a", "mt_texts": ["b", "c"]}] * 2, "--url", server.url, "--model", "m", *LANGUAGES)
+    finally:
+        server.close()
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_resuming_needs_what_an_earlier_run_wrote(rank):
+    with pytest.raises(UserError, match="has no column judge_statuses to resume from"):
+        rank([{"src_text": "a", "mt_texts": ["b", "c"]}], "--url", "http://127.0.0.1:1", *LANGUAGES, "--resume")

@@ -110,8 +110,11 @@ class ModelOptions:
     fastdeploy_options: tuple[str, ...]
     dtype: str
 
-    def open(self, chat_template: str) -> Any:
-        """The opened generator. Raises UserError as `open_generator` does, or for a token that is not there."""
+    def open(self, chat_template: str, *, marks_unanswered: bool = False) -> Any:
+        """The opened generator; with `marks_unanswered` a prompt that no server answers does not raise but is marked.
+
+        Raises UserError as `open_generator` does, or for a token that is not there.
+        """
         from grrm.engine.open import open_checkpoint, open_fastdeploy, open_servers
 
         back_end = choose_back_end(given_model_options(), NAMES, self.backend)
@@ -119,6 +122,7 @@ class ModelOptions:
         if self.deadline is not None:
             common["deadline_s"] = self.deadline
         if back_end == SERVERS:
+            common |= {"unanswered": "mark"} if marks_unanswered else {}
             return open_servers(self.urls, self.model, tokenizer_path=self.tokenizer, token=self._token(), **common)
         folder = str(self.model)
         if back_end == FASTDEPLOY:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from grrm.cli.reports import judge_cost
+from grrm.errors import UserError
+from grrm.gqm.groups import Status
 
 if TYPE_CHECKING:
+    from grrm.cli.records import Records
     from grrm.cli.results import Columns
-    from grrm.gqm.groups import Group
+    from grrm.gqm.groups import Group, Verdict
     from grrm.judges.interface import Judge
     from grrm.judges.metrics import JudgeMetrics
 
 SCORES = "judge_scores"
+UNANSWERED = frozenset((Status.JUDGE_TIMEOUT, Status.JUDGE_UNREACHABLE))
 
 
 def verdict_types() -> dict[str, Any]:
@@ -36,8 +40,29 @@ def verdict_types() -> dict[str, Any]:
     }
 
 
-def judged(judge: Judge, groups: Sequence[Group], batch_rows: int, metrics: JudgeMetrics) -> Columns:
-    """The verdicts on the groups as columns; what they are, and what they cost, is told on stderr."""
+def judged(
+    open_judge: Callable[[], Judge],
+    groups: Sequence[Group],
+    batch_rows: int,
+    metrics: JudgeMetrics,
+    earlier: Mapping[int, Mapping[str, Any]],
+) -> Columns:
+    """The verdicts on the groups as columns; `earlier` has those that need no judge, by the index of their row.
+
+    Raises UserError as the judge does, and where no server answered at all.
+    """
+    still_open = [group for group in groups if int(group.group_id) not in earlier]
+    new = _judged(open_judge(), still_open, batch_rows, metrics) if still_open else {}
+    columns: dict[str, list[Any]] = {}
+    for name in verdict_types():
+        values = iter(new.get(name, ()))
+        kept = (earlier.get(int(group.group_id)) for group in groups)
+        columns[name] = [next(values) if row is None else row[name] for row in kept]
+    return columns
+
+
+def _judged(judge: Judge, groups: Sequence[Group], batch_rows: int, metrics: JudgeMetrics) -> Columns:
+    """The new verdicts; what they are, and what they cost, is told on stderr."""
     from grrm.inference.rank import judge_in_batches, result_of
     from grrm.judges.value_head import RewardModelJudge, clipping
     from grrm.tracking.console import StepProgress
@@ -49,6 +74,7 @@ def judged(judge: Judge, groups: Sequence[Group], batch_rows: int, metrics: Judg
     finally:
         progress.close()
     result = result_of(verdicts)
+    _tell_of_unanswered(verdicts)
     counts = Counter(status for statuses in result["statuses"] for status in statuses)
     click.echo(", ".join(f"{status} {count}" for status, count in sorted(counts.items())), err=True)
     rejections = Counter(reason for reasons in result["rejections"] for reason in reasons)
@@ -74,6 +100,31 @@ def judged(judge: Judge, groups: Sequence[Group], batch_rows: int, metrics: Judg
         "judge_tokens": [verdict.tokens for verdict in verdicts],
         "judge_order_scores": [[list(scores) for scores in verdict.order_scores] or None for verdict in verdicts],
     }
+
+
+def take_earlier(records: Records, score_key: str) -> dict[int, dict[str, Any]]:
+    """Take the columns of an earlier run from the rows; those of the rows that need no further answer, by index.
+
+    Raises UserError where there are none, or `score_key` says that an earlier run's are not all there.
+    """
+    if score_key != SCORES or not any("judge_statuses" in row for row in records.rows):
+        raise UserError(f"{records.place} has no column judge_statuses to resume from: give what `grrm rank` wrote")
+    taken = [{name: row.pop(name, None) for name in verdict_types()} for row in records.rows]
+    return {
+        index: columns
+        for index, columns in enumerate(taken)
+        if UNANSWERED.isdisjoint(columns["judge_statuses"] or UNANSWERED)
+    }
+
+
+def _tell_of_unanswered(verdicts: Sequence[Verdict]) -> None:
+    """Say on stderr how many rows have no verdict for want of an answer. Raises UserError where that is all of them."""
+    n_open = sum(not UNANSWERED.isdisjoint(verdict.statuses) for verdict in verdicts)
+    if n_open and n_open == len(verdicts):
+        raise UserError(f"no server answered for any of the {n_open} rows: see the warning above, and start it again")
+    if n_open:
+        told = f"no server answered for {n_open} of {len(verdicts)} rows"
+        click.echo(f"{told}: give the output as ROWS with --resume to judge those alone", err=True)
 
 
 def with_empty_rows(columns: Columns, numbers: Sequence[int], n_rows: int) -> Columns:

@@ -23,7 +23,7 @@ from grrm.cli.options import (
     sampling_options,
     take_model_options,
 )
-from grrm.cli.verdict_columns import SCORES, judged, show_verdicts, verdict_types, with_empty_rows
+from grrm.cli.verdict_columns import SCORES, judged, show_verdicts, take_earlier, verdict_types, with_empty_rows
 from grrm.engine.options import check_reward_model_options
 from grrm.entry import read_assignments
 from grrm.gqm.mt_prompts import MT_PROMPT_TYPES
@@ -135,6 +135,9 @@ OPTION_OF = {"retry": "retries", "grammar": "mode", "mt_prompt_type": "prompt_ty
     show_default=True,
     help="Grammar of verdicts.",
 )
+@click.option(
+    "--resume", is_flag=True, help="ROWS are what an earlier run wrote: judge those that no server answered for."
+)
 @over_folder
 def rank(
     rows: Path, out: Path | None, batch_rows: int, score_key: str, judge_options: tuple[str, ...], **options: Any
@@ -153,6 +156,7 @@ def rank(
     from grrm.inference.rank import group_of
 
     records = read_records(rows, _source_and_candidates)
+    earlier = take_earlier(records, score_key) if options.pop("resume") else {}
     src_text_key, src_lang_key, mt_key = (options.pop(f"{name}_key") for name in ("src_text", "src_lang", "mt"))
     src_lang, trg_lang = options.pop("src_lang"), options.pop("trg_lang")
     is_own, of_answers = ":" in options["judge"], options["judge"] in OF_ANSWERS
@@ -187,7 +191,7 @@ def rank(
     open_judge = _opener(groups, metrics, given=given, **options)
     types = verdict_types() if score_key == SCORES else {score_key: verdict_types()[SCORES]}
     with result_sink(out, written, types, lambda _: show_verdicts(groups, columns)) as write:
-        columns = judged(kept("judge", open_judge), groups, batch_rows, metrics)
+        columns = judged(lambda: kept("judge", open_judge), groups, batch_rows, metrics, earlier)
         new = columns if score_key == SCORES else {score_key: columns[SCORES]}
         write(new if written is records else with_empty_rows(new, usable.numbers, len(written.rows)))
 
@@ -247,7 +251,7 @@ def _opener(
     model, chat_template = take_model_options(options), options.pop("chat_template")
     settings = _settings(judge, given, **options)
     check_rank_settings(settings, groups)
-    return lambda: build_generative_judge(model.open(chat_template), settings, metrics)
+    return lambda: build_generative_judge(model.open(chat_template, marks_unanswered=True), settings, metrics)
 
 
 def _reward_model_opener(
