@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -88,16 +89,20 @@ def expected_loss(policy: np.ndarray, reference: np.ndarray, config: DPOConfig) 
     """PaddleNLP's criterion on log-likelihoods, and the chosen tokens' likelihood beside it."""
     of_model = SimpleNamespace(tensor_parallel_output=False, tensor_parallel_degree=1)
     criterion = DPOCriterion(of_model, dpo_config=DPOSettings.of(config))
-    columns = [paddle.to_tensor(part[:, side, 0], dtype="float32") for part in (policy, reference) for side in (0, 1)]
+    policy_P, reference_P = (
+        part[..., 0] / (part[..., 1] if config.dpo_loss == "ipo" else 1.0) for part in (policy, reference)
+    )
+    columns = [paddle.to_tensor(part[:, side], dtype="float32") for part in (policy_P, reference_P) for side in (0, 1)]
     sft = -policy[:, 0, 0].sum() / policy[:, 0, 1].sum()
     return float(criterion.dpo_loss(*columns)) + config.sft_loss_ratio * sft
 
 
-def test_loss_and_metrics_are_those_of_the_pairs(world: TinyWorld, tmp_path: Path) -> None:
+@pytest.mark.parametrize("dpo_loss", ["sigmoid", "ipo"])
+def test_loss_and_metrics_are_those_of_the_pairs(world: TinyWorld, tmp_path: Path, dpo_loss: str) -> None:
     rows = pair_rows(8)
     data = write(tmp_path / "pairs.jsonl", rows)
     evaluated = {"evaluation_strategy": "steps", "eval_steps": "1", "eval_datasets": str(data)}
-    words = words_of(world, data, tmp_path / "out", **evaluated)
+    words = words_of(world, data, tmp_path / "out", dpo_loss=dpo_loss, per_device_eval_batch_size="3", **evaluated)
     train(words)
     config = load_config(DPOConfig, TINY, words)
     lines = metrics_of(tmp_path / "out")
@@ -109,9 +114,27 @@ def test_loss_and_metrics_are_those_of_the_pairs(world: TinyWorld, tmp_path: Pat
     *_, last = (line for line in lines if "eval_loss" in line)
     assert last["eval_loss"] == pytest.approx(expected_loss(trained, reference, config), rel=1e-4)
     gain = (trained - reference)[..., 0]
+    if dpo_loss == "ipo":
+        gain /= reference[..., 1]
+    else:
+        assert first["logps/chosen"] == pytest.approx(reference[:, 0, 0].mean(), rel=1e-4)
     margins = config.dpo_beta * (gain[:, 0] - gain[:, 1])
     assert last["eval_margin"] == pytest.approx(margins.mean(), abs=1e-4)
     assert last["eval_pair_accuracy"] == (margins > 0).mean()
+
+
+def test_a_line_of_two_steps_has_the_means_of_theirs(world: TinyWorld, tmp_path: Path) -> None:
+    """Whether or not pairs that are held out are scored between them."""
+    data = write(tmp_path / "pairs.jsonl", pair_rows(16))
+    evaluated = {"evaluation_strategy": "steps", "eval_steps": "1", "eval_datasets": str(data)}
+    found = []
+    for steps in ("1", "2"):
+        train(words_of(world, data, tmp_path / steps, max_steps="4", save_steps="4", logging_steps=steps, **evaluated))
+        lines = [line for line in metrics_of(tmp_path / steps) if "loss" in line]
+        names = [name for name in lines[0] if name.startswith(("rewards/", "logps/", "sigmoid_loss", "sft_loss"))]
+        found.append(np.array([[line[name] for name in names] for line in lines]))
+    assert found[0].shape == (4, 8)
+    np.testing.assert_allclose(found[1], found[0].reshape(2, 2, 8).mean(1), rtol=1e-4, atol=1e-6)
 
 
 def test_pairs_come_to_be_in_order(world: TinyWorld, tmp_path: Path) -> None:
@@ -132,6 +155,20 @@ def test_the_pairs_of_the_data_command_are_read(world: TinyWorld, tmp_path: Path
     path = write_instructions(tmp_path / "pairs.parquet", tmp_path / "rows.parquet").path
     train(words_of(world, path, tmp_path / "out", max_steps="1", save_steps="1"))
     assert (tmp_path / "out/model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("is_apart", [True, False])
+def test_the_checkpoints_template_is_that_of_the_tokenizers_folder(
+    world: TinyWorld, tmp_path: Path, is_apart: bool
+) -> None:
+    folder = shutil.copytree(world.policy, tmp_path / "tokenizer")
+    (folder / "chat_template.jinja").write_text("turn: {{ messages[0]['content'] }}")
+    places = {"tokenizer_name_or_path": str(folder)} if is_apart else {"model_name_or_path": str(folder)}
+    data = write(tmp_path / "pairs.jsonl", pair_rows(2))
+    words = words_of(world, data, tmp_path / "out", chat_template="checkpoint", **places)
+    tokenizer = load_tokenizer(folder)
+    (pair, _), _ = dpo_run.read_data(load_config(DPOConfig, TINY, words), tokenizer)
+    assert pair.candidates.prompt_ids == encoder(tokenizer)("turn: " + pair_rows(1)[0]["prompt"])
 
 
 @pytest.mark.parametrize(

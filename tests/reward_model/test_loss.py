@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import paddle
@@ -10,7 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grrm.models.reward_models import CandidateGroup
 from grrm.reward_model.loss import LEAST_DIFFERENCE, count_pairs, group_loss
+from grrm.reward_model.trainer import RewardModelTrainer
+from grrm.training.gold_groups import GoldGroup
 
 NAN = float("nan")
 
@@ -115,3 +119,21 @@ def test_sizes_that_do_not_fit_are_refused():
         group_loss(paddle.zeros([2]), [1.0, 2.0], [3])
     with pytest.raises(ValueError, match="scores"):
         group_loss(paddle.zeros([3]), [1.0, 2.0], [2])
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_pair", "weight", "expected"),
+    [
+        ("ranker", False, None, 0.2),
+        ("ranker", True, None, 0.0),
+        ("pairwise", False, None, 0.0),
+        ("pairwise", False, 0.7, 0.7),
+        ("ranker", False, 0.0, 0.0),
+    ],
+)
+def test_squared_errors_count_for_a_ranker_of_scored_groups_or_as_the_run_says(kind, is_pair, weight, expected):
+    group = GoldGroup(CandidateGroup([1], [[2], [3]]), (2.0, 1.0), "en-de", is_pair)
+    trainer = SimpleNamespace(config=SimpleNamespace(reward_model=kind, squared_weight=weight))
+    scores_R, counts = paddle.to_tensor([1.5, 0.25]), count_pairs(group.gold, [2], gold_unit=1.0)
+    loss = RewardModelTrainer.loss_share(trainer, scores_R, {"groups": [group]}, counts)
+    assert float(loss) == pytest.approx(by_loops([1.5, 0.25], group.gold, [2], 1.0, expected), rel=1e-6)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from support.sentences import ends_with_a_sentence
 from grrm.config import RewardModelConfig, load_config
 from grrm.errors import UserError
 from grrm.models.reward_models import cast_weights, load_reward_model, new_reward_model, score_groups
-from grrm.models.tokenizer import load_tokenizer
+from grrm.models.tokenizer import encoder, load_tokenizer
 from grrm.reward_model import run as reward_run
 from grrm.training import supervised_run
 from grrm.training.gold_groups import GroupEncoder, read_gold_groups
@@ -105,10 +107,12 @@ def test_trained_model_scores_as_at_its_last_evaluation(
 ) -> None:
     data, held = write_rows(scored_rows(16)), write_rows(scored_rows(5, seed=9), "held.jsonl")
     evaluated = {"evaluation_strategy": "steps", "eval_steps": "2", "eval_datasets": str(held)}
+    evaluated["per_device_eval_batch_size"] = "2"
     config = train(yaml, settings(data, max_steps="2", save_steps="2", **evaluated, **head))
     model = load_reward_model(tmp_path / "out")
     assert all(str(model.settings()[name]) == value for name, value in head.items())
     assert model.trained_with["language_pairs"] == ["en-de", "en-es"]
+    assert model.trained_with["prompt_type"] == config.prompt_type
     tokenizer = load_tokenizer(tmp_path / "out")
     end = [tokenizer.eos_token_id] if config.reward_model == "pairwise" else []
     groups = read_gold_groups(held, GroupEncoder(config, tokenizer, world.policy, end), config).groups
@@ -137,6 +141,39 @@ def test_backbone_has_its_own_learning_rate(
     assert moved["0"] == 0
     assert moved["0.0001"] == pytest.approx(0.0001, rel=0.05)  # AdamW's first step is as long as the learning rate
     assert moved["0.01"] == pytest.approx(0.01, rel=0.05)
+
+
+@pytest.mark.parametrize(("rate", "is_frozen"), [("0", True), ("0.1", False), ("null", False)])
+def test_a_backbone_with_a_learning_rate_of_0_has_no_gradient(
+    write_rows: Callable[..., Path],
+    settings: Callable[..., list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    rate: str,
+    is_frozen: bool,
+) -> None:
+    models: list[Any] = []
+    monkeypatch.setattr(supervised_run.SupervisedRun, "train", lambda self, trainer, _: models.append(trainer.model))
+    train(RANKER, settings(write_rows(scored_rows(8)), backbone_learning_rate=rate))
+    (model,) = models
+    assert {weight.stop_gradient for weight in model.backbone.parameters()} == {is_frozen}
+
+
+@pytest.mark.parametrize("is_apart", [True, False])
+def test_the_checkpoints_template_is_that_of_the_tokenizers_folder(
+    world: TinyWorld,
+    write_rows: Callable[..., Path],
+    settings: Callable[..., list[str]],
+    tmp_path: Path,
+    is_apart: bool,
+) -> None:
+    folder = shutil.copytree(world.policy, tmp_path / "tokenizer")
+    (folder / "chat_template.jinja").write_text("turn: {{ messages[0]['content'] }}")
+    places = {"tokenizer_name_or_path": str(folder)} if is_apart else {"model_name_or_path": str(folder)}
+    pairs = write_rows([{"prompt": "One", "chosen": "Eins", "rejected": "Zwei"}] * 2)
+    overrides = settings(pairs, chat_template="checkpoint", **places)
+    tokenizer = load_tokenizer(folder)
+    (group, _), _ = reward_run.read_data(load_config(RewardModelConfig, RANKER, overrides), tokenizer)
+    assert group.candidates.prompt_ids == encoder(tokenizer)("turn: One")
 
 
 def test_sixteen_bit_weights_leave_the_tables_of_positions_as_they_are(world: TinyWorld) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ from grrm.sft import run as sft_run
 from grrm.sft.trainer import RowLoss, SftCollator, SftTrainer, held_out_summary
 from grrm.tracking.metrics_log import read_metrics
 from grrm.training import supervised_run
+from grrm.training.supervised_run import SupervisedRun
 
 
 @pytest.fixture(autouse=True)
@@ -146,6 +148,52 @@ def test_loss_is_the_mean_over_response_tokens_of_all_rows(world: TinyWorld, tmp
     assert float(loss) == pytest.approx(-np.mean(logprobs), rel=1e-4)
 
 
+def test_held_out_rows_are_scored_without_dropout_and_training_goes_on_with_it(world: TinyWorld) -> None:
+    model, was_training = load_policy(world.policy), list[bool]()
+    model.register_forward_pre_hook(lambda layer, _: was_training.append(layer.training))
+    model.train()
+    trainer = SimpleNamespace(
+        args=SimpleNamespace(per_device_eval_batch_size=2),
+        model=model,
+        data_collator=SftCollator(0),
+        autocast_smart_context_manager=nullcontext,
+    )
+    SftTrainer._losses(trainer, [SftItem(0, [5, 6, 7, 8], [], 2, "", "")] * 3)
+    assert was_training == [False, False]
+    assert model.training
+
+
+@pytest.mark.parametrize(("row_tokens", "shape"), [(0, [4, 4]), (13, [1, 13])])
+def test_rows_are_as_long_as_the_longest_item_or_filled_up(row_tokens: int, shape: list[int]) -> None:
+    items = [SftItem(0, list(range(n)), [], 2, "", "") for n in (5, 4, 4, 4)]  # nothing is computed for the last token
+    assert SftCollator(0, row_tokens)(items)["input_ids"].shape == shape
+
+
+@pytest.mark.parametrize(("reads_ranges", "row_tokens"), [(True, 200), (False, 0)])
+def test_rows_are_filled_up_to_max_length_where_attention_skips_what_is_hidden(
+    world: TinyWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads_ranges: bool, row_tokens: int
+) -> None:
+    collators, model = [], load_policy(world.policy)
+    model.reads_ranges = reads_ranges
+    monkeypatch.setattr(sft_run, "build_model", lambda *_: model)
+    monkeypatch.setattr(SupervisedRun, "train", lambda self, trainer: collators.append(trainer.data_collator))
+    overrides = sft_settings(world, tmp_path, max_length="200")
+    sft_run.train(load_config(SFTConfig, CONFIGS / "sft_tiny_argument.yaml", overrides))
+    assert collators == [SftCollator(load_tokenizer(world.policy).pad_token_id, row_tokens)]
+
+
+def test_a_fresh_model_is_that_of_its_seed_and_divides_among_tensor_ranks(world: TinyWorld, tmp_path: Path) -> None:
+    fresh = {"init_from_config": str(CONFIGS / "tiny_model_config.json"), "model_name_or_path": "null"}
+    config = load_config(SFTConfig, CONFIGS / "sft_tiny_argument.yaml", sft_settings(world, tmp_path, **fresh))
+    one, other = (sft_run.build_model(config, SimpleNamespace(tensor_parallel_degree=1), 90) for _ in range(2))
+    assert one.config.vocab_size == 90
+    for weight, same in zip(one.parameters(), other.parameters(), strict=True):
+        assert (weight == same).all()
+    degrees = {"tensor_parallel_degree": 7, "tensor_parallel_rank": 0, "sequence_parallel": False}
+    with pytest.raises(UserError, match=r"tensor_parallel_degree 7 does not divide .*tiny_model_config.json"):
+        sft_run.build_model(config, SimpleNamespace(**degrees), 90)
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
@@ -153,6 +201,7 @@ def test_loss_is_the_mean_over_response_tokens_of_all_rows(world: TinyWorld, tmp
         ({"per_device_train_batch_size": "16", "dataloader_drop_last": "true"}, "are not one optimizer step"),
         ({"prompt_key": "source"}, "line 1 has no key 'source'"),
         ({"frozen_layers": "2"}, "frozen_layers is 2, but the model has 2 layers"),
+        ({"max_length": "5000"}, "rows may have 5000 tokens but the model has only 256 positions"),
         ({"max_length": "1"}, "all 10 rows are longer than max_length = 1 tokens"),
         ({"model_name_or_path": "null", "init_from_config": "{tmp}/broken.json"}, "is not a readable JSON file"),
         ({"model_name_or_path": "null", "init_from_config": "{tmp}/list.json"}, "is not a JSON object"),

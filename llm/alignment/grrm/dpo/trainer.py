@@ -34,7 +34,6 @@ class DPOSettings:
     pref_loss_ratio: float = 1.0
     simpo_gamma: float = 0.5
     dpop_lambda: float = 50.0
-    ref_model_update_steps: int = -1
     reference_free: bool = False
     lora: bool = False
 
