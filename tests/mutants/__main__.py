@@ -74,13 +74,16 @@ def import_what_tests_import(files: Sequence[str]) -> None:
             CACHE.mkdir(parents=True, exist_ok=True)
             known.write_text((folder / "result.json").read_text())
     names = json.loads(known.read_text())
-    own = ("grrm", "support", "conftest", "tests", "test_")
+    own = {"grrm", "tests", *(path.stem for path in (ROOT / "tests").iterdir())}
     for name in names:
-        if not name.startswith(own):
+        if name.split(".")[0] not in own and not name.startswith("test_"):
             try:
                 importlib.import_module(name)
             except ImportError:
                 continue
+    loaded = {name for name in sys.modules if name.startswith("grrm.")} - {"grrm.startup", "grrm.deferred_imports"}
+    if loaded:
+        raise RuntimeError(f"no child would see a mutant of {', '.join(sorted(loaded))}")
     gc.collect()
     gc.freeze()  # what a child's garbage collector looks through, the child copies
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+from typing import get_args
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grrm.algorithms import ALGORITHMS
 from grrm.algorithms.advantages import ADVANTAGE_RULES, AdvantageInputs
 from grrm.algorithms.advantages.grpo import grpo_no_std
+from grrm.algorithms.policy_losses import POLICY_LOSSES
+from grrm.algorithms.policy_losses.interface import Aggregation
 
 FORMULAS = ["grpo", "grpo_no_std", "dr_grpo", "rloo", "reinforce_plus_plus_baseline", "reinforce_plus_plus", "gae"]
 GROUP_RULES = [name for name, rule in ADVANTAGE_RULES.items() if rule.compares_with_group]
@@ -105,6 +109,14 @@ def whitened(values_RT, tokens):
     for i, t in tokens:
         result[i, t] = (values_RT[i, t] - np.mean(values)) / np.sqrt(np.var(values, ddof=1) + 1e-8)
     return result
+
+
+@pytest.mark.parametrize(("rule", "loss", "aggregation"), ALGORITHMS.values(), ids=list(ALGORITHMS))
+def test_an_algorithm_is_a_rule_and_a_loss_with_its_aggregation(rule, loss, aggregation):
+    assert rule in ADVANTAGE_RULES
+    assert aggregation in (
+        [POLICY_LOSSES[loss].aggregation] if POLICY_LOSSES[loss].aggregation else get_args(Aggregation)
+    )
 
 
 @pytest.mark.parametrize("name", FORMULAS)

@@ -50,6 +50,14 @@ def test_first_batch_is_normalised_by_its_own_moments_and_nan_stays():
     np.testing.assert_allclose(moments.normalize(rewards_R), [-(0.5**0.5), np.nan, 0.5**0.5], rtol=1e-7)
 
 
+def test_batches_merge_by_their_own_unbiased_variances():
+    moments = RunningMoments()
+    moments.update(np.array([1.0, 3.0]))
+    assert moments == RunningMoments(mean=2.0, var=2.0, count=2)
+    moments.update(np.array([5.0, 6.0, 10.0]))  # mean 7, variance 7
+    assert moments == RunningMoments(mean=5.0, var=(2 * 2 + 3 * 7 + 5**2 * 2 * 3 / 5) / 5, count=5)
+
+
 def test_batch_without_scores_leaves_moments_alone_and_one_score_has_no_spread():
     moments = RunningMoments()
     moments.update(np.array([np.nan, np.nan]))

@@ -51,6 +51,15 @@ def test_rows_without_a_reward_keep_their_place_with_an_empty_mask():
         np.testing.assert_allclose(row, expected, atol=1e-12)
     assert rows[0][1].length == 3 + 3
     assert rows[0][0].old_logprobs_T is None
+    assert rows[0][0].returns_T is None
+
+
+def test_rows_have_their_own_targets_of_the_critic():
+    groups = [rolled_group(0, [2, 3], [4.0, None]), rolled_group(1, [1, 2], [1.0, 3.0])]
+    returns_RT = np.arange(12.0).reshape(4, 3)
+    rows = [row for members in training_rows(groups, -returns_RT, returns_RT) for row in members]
+    assert [row.returns_T.tolist() for row in rows] == [[0, 1], [3, 4, 5], [6], [9, 10]]
+    assert [row.advantages_T.tolist() for row in rows] == [[0, -1], [-3, -4, -5], [-6], [-9, -10]]
 
 
 def test_rows_are_padded_with_zeros_on_the_right():

@@ -214,6 +214,14 @@ def test_rows_with_zero_advantage_have_no_policy_gradient(config):
     assert not run(arrays, alone)[1][0][1].any()
 
 
+@pytest.mark.parametrize("config", [CONFIGS[name] for name in ("token_clip", "gspo", "gmpo")])
+def test_nothing_is_clipped_where_the_advantage_is_zero(config):
+    arrays = batch(4, spread=2.0)
+    arrays["advantages_RT"][:] = 0
+    clipped = {name: value for name, value in run(arrays, config)[2].items() if name.startswith("pg_clipfrac")}
+    assert not any(clipped.values()), clipped
+
+
 def test_tight_asymmetric_clip_stops_the_gradient_at_its_own_bounds():
     """A backward pass that used one symmetric 0.2 let tokens clipped at 3e-4 / 4e-4 through."""
     config = policy_loss_config(clip_range_ratio_low=3e-4, clip_range_ratio_high=4e-4)

@@ -35,6 +35,13 @@ def test_aggregation_skips_padding_and_empty_rows(mode, expected):
     assert float(share) == pytest.approx((1.5 + 5 if mode == "seq-mean-token-mean" else 18) / 50, rel=1e-12)
 
 
+@pytest.mark.parametrize("mode", ["seq-mean-token-sum", "seq-mean-token-mean"])
+def test_a_response_of_one_token_is_a_sequence(mode):
+    loss_RT, mask_RT = np.array([[4.0, 4.0], [2.0, 99.0]]), np.array([[1, 1], [1, 0]])
+    expected = (8 + 2) / 2 if mode == "seq-mean-token-sum" else (4 + 2) / 2
+    assert float(aggregate(paddle.to_tensor(loss_RT), paddle.to_tensor(mask_RT), mode)) == expected
+
+
 def test_unknown_aggregation_is_refused():
     with pytest.raises(ValueError, match="unknown aggregation"):
         aggregate(paddle.ones([1, 1]), paddle.ones([1, 1]), "mean")
