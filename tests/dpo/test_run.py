@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import paddle
@@ -19,13 +20,16 @@ from support.rl_processes import CONFIGS, SCRIPTS, TinyWorld, metrics_of, one_ra
 from grrm.config import DPOConfig, load_config
 from grrm.data.preference.instructions import write_instructions
 from grrm.dpo import run as dpo_run
-from grrm.dpo.trainer import DPOSettings
+from grrm.dpo.trainer import DPOSettings, PairTrainer
 from grrm.errors import UserError
 from grrm.gqm.chat import EOS_TEXT, render_chatml
+from grrm.models.packing import PackedTokens, pack_rows
 from grrm.models.policy import load_policy
 from grrm.models.token_scores import score_responses
 from grrm.models.tokenizer import encoder, load_tokenizer, text_encoder
+from grrm.models.value_head import CandidateGroup
 from grrm.training import supervised_run
+from grrm.training.gold_groups import GoldGroup
 
 TINY = CONFIGS / "dpo_tiny_argument.yaml"
 WORDS = ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht"]
@@ -135,6 +139,32 @@ def test_a_line_of_two_steps_has_the_means_of_theirs(world: TinyWorld, tmp_path:
         found.append(np.array([[line[name] for name in names] for line in lines]))
     assert found[0].shape == (4, 8)
     np.testing.assert_allclose(found[1], found[0].reshape(2, 2, 8).mean(1), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "n_tokens"),
+    [([(8, 3, 2)], 8 + 2 + 1), ([(1, 6, 6)], 1 + 5 + 5), ([(1, 1, 1), (8, 3, 3)], 1 + 8 + 2 + 2)],
+)
+def test_a_prompt_is_computed_once_for_both_responses(
+    world: TinyWorld, monkeypatch: pytest.MonkeyPatch, lengths: list[tuple[int, int, int]], n_tokens: int
+) -> None:
+    """The last token of a response predicts nothing and is not computed."""
+    packed: list[paddle.Tensor] = []
+
+    def pack(*args: Any, **options: Any) -> PackedTokens:
+        tokens = pack_rows(*args, **options)
+        packed.append(tokens.input_ids)
+        return tokens
+
+    monkeypatch.setattr("grrm.dpo.trainer.pack_rows", pack)
+    pairs = [
+        GoldGroup(CandidateGroup([5] * prompt, [[6] * one, [7] * other]), (1.0, 0.0), "en-de", True)
+        for prompt, one, other in lengths
+    ]
+    settings = {"tokenizer": SimpleNamespace(pad_token_id=0), "dpo_config": SimpleNamespace(loss_type="sigmoid")}
+    model = load_policy(world.policy)
+    PairTrainer._log_likelihoods(SimpleNamespace(**settings), model, model.lm_head, pairs)
+    assert [int((ids_BT != 0).sum()) for ids_BT in packed] == [n_tokens]
 
 
 def test_pairs_come_to_be_in_order(world: TinyWorld, tmp_path: Path) -> None:

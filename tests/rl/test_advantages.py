@@ -114,9 +114,8 @@ def whitened(values_RT, tokens):
 @pytest.mark.parametrize(("rule", "loss", "aggregation"), ALGORITHMS.values(), ids=list(ALGORITHMS))
 def test_an_algorithm_is_a_rule_and_a_loss_with_its_aggregation(rule, loss, aggregation):
     assert rule in ADVANTAGE_RULES
-    assert aggregation in (
-        [POLICY_LOSSES[loss].aggregation] if POLICY_LOSSES[loss].aggregation else get_args(Aggregation)
-    )
+    prescribed = POLICY_LOSSES[loss].aggregation
+    assert aggregation in ([prescribed] if prescribed else get_args(Aggregation))
 
 
 @pytest.mark.parametrize("name", FORMULAS)
