@@ -132,8 +132,10 @@ def test_sizes_that_do_not_fit_are_refused():
     ],
 )
 def test_squared_errors_count_for_a_ranker_of_scored_groups_or_as_the_run_says(kind, is_pair, weight, expected):
-    group = GoldGroup(CandidateGroup([1], [[2], [3]]), (2.0, 1.0), "en-de", is_pair)
-    trainer = SimpleNamespace(config=SimpleNamespace(reward_model=kind, squared_weight=weight))
-    scores_R, counts = paddle.to_tensor([1.5, 0.25]), count_pairs(group.gold, [2], gold_unit=1.0)
+    group = GoldGroup(CandidateGroup([1], [[2], [3]]), (2.0, 1.8), "en-de", is_pair)
+    config = SimpleNamespace(reward_model=kind, squared_weight=weight)
+    trainer = SimpleNamespace(config=config, _prepare_inputs=lambda inputs: inputs)
+    scores_R, counts = paddle.to_tensor([1.5, 0.25]), RewardModelTrainer.count(trainer, {"groups": [group]})
+    assert counts == {"pairs": 1, "candidates": 2}  # gold is in units of the loss already
     loss = RewardModelTrainer.loss_share(trainer, scores_R, {"groups": [group]}, counts)
     assert float(loss) == pytest.approx(by_loops([1.5, 0.25], group.gold, [2], 1.0, expected), rel=1e-6)
