@@ -74,9 +74,9 @@ def import_what_tests_import(files: Sequence[str]) -> None:
             CACHE.mkdir(parents=True, exist_ok=True)
             known.write_text((folder / "result.json").read_text())
     names = json.loads(known.read_text())
-    own = {"grrm", "tests", *(path.stem for path in (ROOT / "tests").iterdir())}
+    own = {"tests", *(path.stem for path in (ROOT / "tests").iterdir())}
     for name in names:
-        if name.split(".")[0] not in own and not name.startswith("test_"):
+        if name.split(".")[0] not in own and not name.startswith(("grrm", "test_")):
             try:
                 importlib.import_module(name)
             except ImportError:
