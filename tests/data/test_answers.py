@@ -33,7 +33,7 @@ def converted(tmp_path, rows):
 
 def test_a_row_keeps_question_truth_and_source(tmp_path):
     system = [{"role": "system", "content": "Be brief."}, *ASK]
-    extra = {"question": "What is 2 + 2?", "criteria": "10 for 4"}
+    extra = {"question": "What is 2 + 2?", "criteria": "10 für 4"}
     none = {"question": None, "criteria": None}
     report, lines = converted(
         tmp_path, rows_of(("openai/gsm8k", ASK, "4", none), ("polaris_tinyv", system, "four", extra))
@@ -46,7 +46,8 @@ def test_a_row_keeps_question_truth_and_source(tmp_path):
         "question": ASK[0]["content"],
     }
     assert lines[1]["src"].startswith("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWhat is")
-    assert (read_truth(lines[1]["tgt"]).answer, read_truth(lines[1]["tgt"]).criteria) == ("four", "10 for 4")
+    assert (read_truth(lines[1]["tgt"]).answer, read_truth(lines[1]["tgt"]).criteria) == ("four", "10 für 4")
+    assert "für" in lines[1]["tgt"]
     assert lines[1]["question"] == "What is 2 + 2?"
 
 
@@ -60,10 +61,13 @@ def test_bad_rows_are_left_out_with_their_number(tmp_path):
             ("a", [{"role": "user", "content": "x<|im_end|>"}], "4", None),
             ("a", ASK, None, None),
             ("a", None, "4", None),
+            ("a", [{"role": "user", "content": " "}], "4", None),
+            ("a", [{"role": "system", "content": "Be brief."}], "4", None),
         ),
     )
     assert len(lines) == 1
-    assert [row.row for row in report.rejected] == [2, 3, 4, 5, 6]
+    assert [row.row for row in report.rejected] == [2, 3, 4, 5, 6, 7, 8]
+    assert {row.reason for row in report.rejected[5:]} == {"prompt has no message of the user"}
     assert report.rejected[3].reason == "reward_model has no ground_truth that is text or a number"
 
 

@@ -11,7 +11,7 @@ from grrm.cli import grrm
 from grrm.data.convert import ConversionReport, parse_tgt
 from grrm.data.converters.gqm import convert_rl_gqm
 from grrm.data.converters.mt import convert_rl_mt, convert_sft_mt
-from grrm.data.converters.output import enter_dataset
+from grrm.data.converters.output import enter_dataset, shuffled_order
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.groups import TranslationTask
@@ -95,3 +95,9 @@ def test_the_commands_convert_and_say_what_they_wrote(tmp_path: Path, command: s
     assert result.exception is None, result.output
     assert f"{out}: {count} rows written, 0 left out" in result.output
     assert pq.read_metadata(out).num_rows == count
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_a_seed_that_numpy_does_not_take_is_one_sentence(seed):
+    with pytest.raises(UserError, match=f"seed {seed} is not from 0 to 4294967295"):
+        shuffled_order(3, seed)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from grrm.data.convert import render_prompt, render_tgt
-from grrm.data.dataset import IGNORED_LABEL, PromptDataset, SftDataset
+from grrm.data.dataset import IGNORED_LABEL, PromptDataset, SftDataset, held_out_split
 from grrm.errors import UserError
 from grrm.evaluation.held_out_scores import has_reference
 from grrm.gqm.groups import TranslationTask
@@ -133,3 +133,10 @@ def test_unicode_line_separators_inside_text_do_not_split_a_line(tmp_path: Path)
     path = tmp_path / "x.jsonl"
     path.write_text(json.dumps(_row("a\u2028b\x85c"), ensure_ascii=False) + "\n", encoding="utf-8")
     assert PromptDataset(path, encode, 100)[0].prompt_text == "a\u2028b\x85c"
+
+
+@pytest.mark.parametrize(("val_size", "n_held"), [(0.25, 5), (4, 4), (0.01, 1)])
+def test_a_share_or_a_number_of_rows_is_held_out(val_size, n_held):
+    train, held_out = held_out_split(range(20), lambda row: row, val_size, seed=1)
+    assert len(held_out) == n_held
+    assert sorted([*train, *held_out]) == list(range(20))
