@@ -73,19 +73,22 @@ def import_what_tests_import(files: Sequence[str]) -> None:
             run_forked(partial(load_tests, files=files), folder, 600, 1800)
             CACHE.mkdir(parents=True, exist_ok=True)
             known.write_text((folder / "result.json").read_text())
-    names = json.loads(known.read_text())
-    own = {"tests", *(path.stem for path in (ROOT / "tests").iterdir())}
-    for name in names:
-        if name.split(".")[0] not in own and not name.startswith(("grrm", "test_")):
-            try:
-                importlib.import_module(name)
-            except ImportError:
-                continue
+    for name in of_others(json.loads(known.read_text())):
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            continue
     loaded = {name for name in sys.modules if name.startswith("grrm.")} - {"grrm.startup", "grrm.deferred_imports"}
     if loaded:
         raise RuntimeError(f"no child would see a mutant of {', '.join(sorted(loaded))}")
     gc.collect()
     gc.freeze()  # what a child's garbage collector looks through, the child copies
+
+
+def of_others(modules: Sequence[str]) -> list[str]:
+    """Those that are neither the package's nor the tests' own, which import the package."""
+    own = {"tests", *(path.stem for path in (ROOT / "tests").iterdir())}
+    return [name for name in modules if name.split(".")[0] not in own and not name.startswith(("grrm", "test_"))]
 
 
 def outcome_of(mutant: Mutant, overlay: Overlay, stages: Sequence[Touched]) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mutants.__main__ import HERE, files_in, sampled, stale, table, unexplained
+from mutants.__main__ import HERE, files_in, of_others, sampled, stale, table, unexplained
 from mutants.changes import mutants_of
 from mutants.forked import run_forked
 from mutants.overlay import PACKAGE, ROOT
@@ -125,6 +125,11 @@ def test_reasons_of_mutants_that_are_gone_are_told():
     mutants = list(mutants_of("m.py", "x = a < b"))
     kept = {"m.py : a < b -> a <= b": "equal", "m.py f: a < b -> a <= b": "gone", "n.py : a -> b": "of another room"}
     assert stale(kept, mutants) == ["m.py f: a < b -> a <= b"]
+
+
+def test_only_what_does_not_import_the_package_is_imported_before_the_children_start():
+    own = ["grrm.rl", "grrm_reward_server.app", "tests.rl", "oracle.rl", "support.rolled", "conftest", "test_losses"]
+    assert of_others([*own, "numpy", "paddle.nn"]) == ["numpy", "paddle.nn"]
 
 
 def test_every_room_has_sources_and_tests():
