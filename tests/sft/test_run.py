@@ -306,6 +306,14 @@ def test_form_weight_of_one_changes_no_bit(world: TinyWorld) -> None:
     assert (loss, counts) == (same_loss, same_counts)
 
 
+def test_a_form_without_weight_needs_decisive_tokens_in_every_row() -> None:
+    rows = [SftItem(0, [5, 6, 7], [], 1, "", "", decisive) for decisive in ((), (1,))]
+    with pytest.raises(UserError, match="form_weight is 0, and a row of train_datasets has no decisive token"):
+        sft_run.check_form_weight(SFTConfig(form_weight=0.0), rows)
+    sft_run.check_form_weight(SFTConfig(form_weight=0.0), rows[1:])
+    sft_run.check_form_weight(SFTConfig(form_weight=0.1), rows)
+
+
 def test_decisive_tokens_are_evaluated_by_themselves(world: TinyWorld, tmp_path: Path) -> None:
     held = {"evaluation_strategy": "steps", "eval_steps": "1", "max_steps": "1", "save_steps": "1", "val_size": "4"}
     overrides = sft_settings(world, tmp_path, **held, form_weight="0.1")

@@ -118,7 +118,7 @@ class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, WholeStepLos
         """Those of each row; batches of rows that are about as long."""
         size = self.args.per_device_eval_batch_size
         order = sorted(range(len(items)), key=lambda number: len(items[number].input_ids))
-        losses = [RowLoss(0.0, 0.0)] * len(items)
+        losses: dict[int, RowLoss] = {}
         self.model.eval()
         for start in range(0, len(order), size):
             batch = order[start : start + size]
@@ -133,7 +133,7 @@ class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, WholeStepLos
                 decisive = list(items[number].decisive or ())
                 losses[number] = RowLoss(-float(of_row.sum()), -float(of_row[decisive].sum()))
         self.model.train()
-        return losses
+        return [losses[number] for number in range(len(items))]
 
 
 class RowLoss(NamedTuple):
