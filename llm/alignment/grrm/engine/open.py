@@ -44,7 +44,6 @@ from grrm.models.tokenizer import (
     token_id,
     turns_renderer,
 )
-from grrm_csrc.build import kernels
 
 if TYPE_CHECKING:
     from grrm.engine.paddle.engine import PaddleEngine
@@ -162,10 +161,10 @@ def open_model(
     config = check_checkpoint(directory)
     prepare_paddle(quiet)
     if dtype == AUTO_DTYPE:
-        dtype = "float32" if on_cpu() else stored_dtype(config)
-    of_weights, of_products = ("float32", dtype) if on_cpu() else (dtype, "float32")
+        dtype = "float32" if cpu_kernels.in_use() else stored_dtype(config)
+    of_weights, of_products = ("float32", dtype) if cpu_kernels.in_use() else (dtype, "float32")
     if of_products != "float32":
-        check_rounding(dtype)
+        cpu_kernels.check_rounding(dtype)
     tokenizer = load_tokenizer(directory)
     render = chat_renderer(chat_template, tokenizer, directory)
     model = load_causal_lm(directory, of_weights)
@@ -180,19 +179,6 @@ def open_model(
         settings |= {"max_cache_bytes": None, "memory_fraction": free_memory_fraction}
     engine = PaddleEngine(model, precision=of_products, **settings)
     return OpenedModel(engine, tokenizer, render, turns_renderer(chat_template, tokenizer, directory))
-
-
-def on_cpu() -> bool:
-    """Whether models are opened on a CPU."""
-    import paddle
-
-    return bool(paddle.device.get_device() == "cpu")
-
-
-def check_rounding(dtype: str) -> None:
-    """Raises UserError where the kernels are missing that round operands of products to `dtype` on a CPU."""
-    if not cpu_kernels.available():
-        raise UserError(f"dtype {dtype} needs the C++ kernels on a CPU, but {kernels().reason}: use float32.")
 
 
 def open_fastdeploy(

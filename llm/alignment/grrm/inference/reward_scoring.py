@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grrm.engine.open import check_rounding, on_cpu, prepare_paddle
+from grrm.engine.open import prepare_paddle
 from grrm.engine.options import AUTO_DTYPE, BF16, DTYPES
 from grrm.errors import UserError, require_known
 from grrm.gqm.groups import Status, TranslationTask
@@ -18,6 +18,7 @@ from grrm.judges.dedup import Outcome
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.options import RewardModelOptions
 from grrm.judges.value_head import RewardModelJudge
+from grrm.models import cpu_kernels
 from grrm.models.hub import checkpoint_folder
 from grrm.models.tokenizer import (
     chat_renderer,
@@ -60,8 +61,8 @@ def open_reward_judge(
     require_known("dtype", dtype, DTYPES)
     if own_process:
         prepare_paddle(quiet=True)
-        if dtype == BF16 and on_cpu():
-            check_rounding(dtype)
+        if dtype == BF16 and cpu_kernels.in_use():
+            cpu_kernels.check_rounding(dtype)
         from grrm.models.cpu_layers import use_cpu_layers
 
         use_cpu_layers(BF16 if dtype == BF16 else "float32")
@@ -71,7 +72,7 @@ def open_reward_judge(
     tokenizer = load_tokenizer(directory)
     encode = text_encoder(tokenizer)
     model = load_reward_model(directory)
-    if dtype == BF16 and not on_cpu():
+    if dtype == BF16 and not cpu_kernels.in_use():
         cast_weights(model, dtype)
     check_vocabulary(tokenizer, model.config.vocab_size, directory)
     fitting = next(judge for judge, kind in REWARD_MODEL_JUDGES.items() if kind == model.kind)

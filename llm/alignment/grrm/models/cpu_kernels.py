@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from grrm.errors import UserError
 from grrm_csrc.build import kernels
 
 OUT_OF_MEMORY = -1  # what a kernel returns when it cannot allocate
@@ -16,6 +17,19 @@ OUT_OF_MEMORY = -1  # what a kernel returns when it cannot allocate
 def available() -> bool:
     """True where the kernels could be compiled and loaded."""
     return kernels().library is not None
+
+
+def in_use() -> bool:
+    """Whether models are opened on a CPU, and so run on the kernels where there are any."""
+    import paddle
+
+    return bool(paddle.device.get_device() == "cpu")
+
+
+def check_rounding(dtype: str) -> None:
+    """Raises UserError where the kernels are missing that round operands of products to `dtype` on a CPU."""
+    if not available():
+        raise UserError(f"dtype {dtype} needs the C++ kernels on a CPU, but {kernels().reason}: use float32.")
 
 
 def call(name: str, *arguments: Any) -> int:
