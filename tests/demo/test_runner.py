@@ -46,7 +46,7 @@ def test_demo_ends_with_a_table_and_the_report_and_is_reused(small_demo, capsys)
     assert re.search(r"GRPO, metric: sampled chrF \+4.50 \(\S+ to \S+\) against SFT, one seed", printed)
     assert "5 stages, seed 1; logs in " in printed
     assert str(small_demo / "report.html") in printed
-    assert f"visualdl --language en --logdir {shlex.quote(str(small_demo))}" in printed
+    assert f" --language en --logdir {shlex.quote(str(small_demo))}\n" in printed
     first = json.loads((small_demo / "summary.json").read_text())
     assert first["chrf"]["sft"]["mean"] == pytest.approx(59.2)
 

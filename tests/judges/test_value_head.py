@@ -76,7 +76,8 @@ def test_few_clipped_scores_are_not_warned_of(caplog):
 def test_the_summary_of_a_ranking_counts_clipped_scores_with_the_remedy(capsys):
     metrics, group = JudgeMetrics(), ranked_group(0, TranslationTask("x", "de", "en"), ["-20", "20"])
     for scale, told in ((1.0, True), (0.1, False)):
-        columns_of(RewardModelJudge(Numbers(), "rm", score_scale=scale, metrics=metrics), [group], 8, metrics)
+        judge = RewardModelJudge(Numbers(), "rm", score_scale=scale, metrics=metrics)
+        columns_of(lambda judge=judge: judge, [group], 8, metrics, {})
         assert ("2 of 2 scores were clipped" in capsys.readouterr().err) == told
 
 

@@ -28,7 +28,7 @@ TRAINING_KEYS = {name for config in (RLConfig, SFTConfig, RewardModelConfig) for
 OTHER_NAMES = {"grrm.rank", "grrm.translate", "run_sft.py", "run_rl.py", "A B", "model_type", "qwen2_moe"}
 OTHER_NAMES |= {"paddle.distributed.launch --gpus", "paddle.distributed.launch", "--nnodes", "append_attention"}
 OTHER_NAMES |= {"python reward_server/reward_server.py", "dataset_info.json", "run_reward.py", "run_dpo.py"}
-OTHER_NAMES |= {"--master", "ROLLOUT_CALC_LOG_PROBS"}
+OTHER_NAMES |= {"--master", "ROLLOUT_CALC_LOG_PROBS", "--language en"}
 
 GRRM_FLAGS = (
     "mt_key score_key analysis_key response_key prompt_type add_example subgroup_augment shuffle_augment testset"
