@@ -62,6 +62,7 @@ def test_batch_without_scores_leaves_moments_alone_and_one_score_has_no_spread()
     moments = RunningMoments()
     moments.update(np.array([np.nan, np.nan]))
     assert moments == RunningMoments()
+    assert moments.normalize(np.array([4.0])) == pytest.approx(4.0)
     moments.update(np.array([4.0]))
     assert moments == RunningMoments(mean=4.0, var=0.0, count=1)
     assert moments.normalize(np.array([4.0])) == 0
@@ -89,6 +90,7 @@ def test_normalised_advantages_ignore_what_is_masked():
     np.testing.assert_allclose(normalized_RT[mask_RT > 0], expected)
     assert not normalized_RT[mask_RT == 0].any()
     assert not normalize_advantages(advantages_RT, mask_RT * 0).any()
+    np.testing.assert_allclose(normalize_advantages(np.array([[1.0, 3.0]]), np.ones((1, 2))), [[-(0.5**0.5), 0.5**0.5]])
 
 
 def test_gae_by_loops_and_its_limits():

@@ -32,6 +32,14 @@ def test_kl_is_policy_minus_reference_where_every_group_has_both():
     assert advantage_inputs(groups, **OPTIONS).kl_RT is None
 
 
+def test_values_of_a_critic_are_those_of_every_group_or_none():
+    groups = [rolled_group(0, [2, 1], [1.0, 2.0]), rolled_group(1, [1], [3.0])]
+    groups[0].values, groups[1].values = [np.array([0.5, 0.25]), np.array([1.0])], [np.array([2.0])]
+    np.testing.assert_array_equal(advantage_inputs(groups, **OPTIONS).values_RT, [[0.5, 0.25], [1, 0], [2, 0]])
+    groups[1].values = None
+    assert advantage_inputs(groups, **OPTIONS).values_RT is None
+
+
 def test_unjudged_group_is_refused():
     with pytest.raises(ValueError, match="group 0-1 reached the advantage stage without a verdict"):
         advantage_inputs([rolled_group(0, [1], [1.0]), rolled_group(1, [1])], **OPTIONS)

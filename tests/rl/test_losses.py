@@ -276,6 +276,8 @@ def test_metrics_say_how_far_the_policy_moved():
     assert metrics["ppo_kl"] == pytest.approx(-log_ratio[mask].mean())
     assert metrics["ratio_mean"] == pytest.approx(np.exp(log_ratio[mask]).mean())
     assert metrics["ratio_max"] == pytest.approx(np.exp(log_ratio[mask]).max())
+    alone = run(batch(6, lengths=(1,), width=1), policy_loss_config())[2]
+    assert alone["ratio_max"] == alone["ratio_mean"] != 0
     assert metrics["entropy"] == pytest.approx(arrays["entropy_RT"][mask].mean())
     delta = (arrays["ref_logprobs_RT"] - arrays["logprobs_RT"])[mask]
     assert metrics["kl"] == pytest.approx((np.exp(delta) - delta - 1).mean())

@@ -161,3 +161,8 @@ def test_weights_without_the_engines_log_probabilities_are_refused():
     one = paddle.zeros([1, 2])
     with pytest.raises(ValueError, match="engine_logprobs_RT is missing"):
         policy_objective(LossInputs(one, one, one, paddle.ones([1, 2])), policy_loss_config(rollout_is="token"))
+
+
+def test_a_weight_at_its_lower_bound_is_kept_where_smaller_ones_are_masked():
+    weights_RT, _ = correct(inputs([[1.0, 0.5]]), rollout_is="token", rollout_is_mode="mask", rollout_is_floor=1.0)
+    np.testing.assert_array_equal(weights_RT, [[1.0, 0.0]])
