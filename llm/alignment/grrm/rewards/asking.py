@@ -14,7 +14,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception
 from tenacity.nap import sleep_using_event
 from tenacity.wait import wait_exponential_jitter
 
-from grrm.rewards.exchange import ExchangeError
+from grrm.rewards.exchange import ExchangeError, OutOfTime
 from grrm.rewards.protocol import AnswerError
 from grrm.rewards.server_pool import ServerPool
 
@@ -39,6 +39,7 @@ class _Course:
 
     n_failed: int = 0
     failed_at: set[str] = field(default_factory=set)  # servers that answered 500 and the like: asked no more
+    last_error: ExchangeError | None = None  # of a request that was sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,8 @@ class PoolAsker:
                     return self._ask_once(send, attempt.retry_state, course)
         except ExchangeError as error:
             number = int(retrying.statistics["attempt_number"])
+            if isinstance(error, OutOfTime) and course.last_error is not None:  # it says why nobody answered
+                number, error = number - 1, course.last_error
             raise NoAnswer(error.server, number, self._cause(error, course)) from error
         raise AssertionError("a retry loop ends with an answer or an exception")
 
@@ -92,9 +95,11 @@ class PoolAsker:
             rest_s = None
         except AnswerError as error:
             course.n_failed += 1
-            raise ExchangeError(server.url, str(error), is_retryable=True) from error
+            course.last_error = ExchangeError(server.url, str(error), is_retryable=True)
+            raise course.last_error from error
         except ExchangeError as error:
             course.n_failed += not error.is_away
+            course.last_error = course.last_error if isinstance(error, OutOfTime) else error
             is_late = error.is_late
             rest_s = min(pause_s, AWAY_PAUSE_S) if error.is_away else pause_s
             rest_s = error.retry_after_s if error.retry_after_s is not None else rest_s

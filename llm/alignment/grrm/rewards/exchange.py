@@ -50,6 +50,13 @@ class ExchangeError(Exception):
         self.retry_after_s = retry_after_s
 
 
+class OutOfTime(ExchangeError):
+    """The deadline came before the request was sent, which says nothing of the server."""
+
+    def __init__(self, server: str) -> None:
+        super().__init__(server, "no time was left to ask", is_retryable=True, is_away=True)
+
+
 class HttpExchange:
     """Sends requests over kept-alive connections.
 
@@ -79,7 +86,7 @@ class HttpExchange:
         """
         remaining_s = deadline - time.monotonic()
         if remaining_s <= 0:
-            raise ExchangeError(server, "no time was left to ask", is_retryable=True)
+            raise OutOfTime(server)
         read_s = min(self.read_timeout_s, remaining_s)
         try:
             with self._session.request(
