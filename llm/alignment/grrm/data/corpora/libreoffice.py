@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 from tqdm import tqdm
@@ -14,13 +16,13 @@ from grrm.data.corpora.help_page import page_segments
 from grrm.data.corpora.pairs import CorpusFiles
 from grrm.data.corpora.phrase import Side
 from grrm.data.corpora.translations import ALL_ROWS, Limits, Source, letters_of, split_of, write_translations
-from grrm.data.deb import deb_files
 from grrm.data.downloads import downloaded_debs, sha256_of
 from grrm.data.parquet import SCHEMA
 from grrm.errors import UserError
 
 SEGMENT_SCHEMA = SCHEMA.append(pa.field("page", pa.string())).append(pa.field("position", pa.int32()))
 _HELP = Path("usr/share/libreoffice/help")  # in Debian's packages
+_AR_MAGIC, _AR_HEADER_SIZE = b"!<arch>\n", 60  # of Debian's packages
 _LOCALES = {"en": "en-US", "pt": "pt-BR", "zh": "zh-CN"}
 
 Pages = dict[str, dict[str, str]]  # page -> id of the segment -> text
@@ -128,3 +130,42 @@ def _rows(
                         side,
                         Segment(texts[source], texts[target], source, target, page.removesuffix(".html"), position),
                     )
+
+
+def deb_files(path: Path) -> Iterator[tuple[str, bytes]]:
+    """(name such as `usr/share/doc/x`, contents) of each ordinary file. Raises UserError for a file that is no package.
+
+    A package is an `ar` archive of two tar archives, of which `data.tar` has the files, compressed by xz, gzip or
+    zstd.
+    """
+    try:
+        with path.open("rb") as file:
+            name, packed = _data_member(file)
+        with _opened_tar(name, packed) as archive:
+            for member in archive:
+                contents = archive.extractfile(member) if member.isfile() else None
+                if contents is not None:
+                    yield member.name.removeprefix("./"), contents.read()
+    except (OSError, ValueError, EOFError, tarfile.TarError) as error:
+        raise UserError(f"'{path}' is not a whole Debian package ({error}): download it again") from error
+
+
+def _data_member(file: BinaryIO) -> tuple[str, bytes]:
+    if file.read(len(_AR_MAGIC)) != _AR_MAGIC:
+        raise ValueError("no ar archive")
+    while len(header := file.read(_AR_HEADER_SIZE)) == _AR_HEADER_SIZE:
+        name, size = header[:16].decode("ascii").strip().rstrip("/"), int(header[48:58])
+        packed = file.read(size)
+        if name.startswith("data.tar"):
+            if len(packed) < size:
+                raise ValueError(f"{name} is cut short")
+            return name, packed
+        file.seek(size % 2, io.SEEK_CUR)  # members begin at even places
+    raise ValueError("no data.tar in it")
+
+
+def _opened_tar(name: str, packed: bytes) -> tarfile.TarFile:
+    if name.endswith(".zst"):  # which Python's own library reads from 3.14 on only
+        stream: Any = pa.CompressedInputStream(pa.BufferReader(packed), "zstd")
+        return tarfile.open(fileobj=stream, mode="r|")
+    return tarfile.open(fileobj=io.BytesIO(packed))
