@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib.util
 from typing import Any, TypeVar
 
-from grrm.config.derive_critic import derive_critic
-from grrm.config.derive_objective import derive_objective, or_else
+from grrm.config.derive_objective import derive_critic, derive_objective, or_else
 from grrm.config.evaluation_checks import best_metric, held_out_metrics
 from grrm.config.key import By, keys_of
 from grrm.config.problems import Problems
