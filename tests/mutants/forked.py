@@ -48,7 +48,7 @@ def run_forked(work: Work, folder: Path, cpu_s: float, wall_s: float) -> bool:
             os.close(watched)
         # Until it is waited for, the number of the group cannot be somebody else's.
         _kill_group(child)
-    except BaseException:
+    except BaseException:  # an interrupt too: no child may outlive it
         _kill_group(child)
         os.waitpid(child, 0)
         raise
