@@ -69,7 +69,8 @@ def _in_short() -> Iterator[str]:
     }
     for judge, text in words.items():
         values = ranking[judge]["heldout"]["correlation"]["values"]
-        yield text.format(f"{min(values):.2f} to {max(values):.2f}")
+        low, high = f"{min(values):.2f}", f"{max(values):.2f}"
+        yield text.format(low if low == high else f"{low} to {high}")
 
 
 def _printed() -> Iterator[str]:
@@ -112,9 +113,6 @@ def _study() -> Iterator[str]:
     yield f"mean {greedy[single]}, with the reference {greedy['grpo']}"
     against = f"against {sampled[single]} and {greedy[single]}"
     yield f"mean {sampled[compared]} sampled and {greedy[compared]} greedy, {against}"
-    demo = result("demo")["ranking"]["ranker_none"]["heldout"]["correlation"]["values"]
-    large = [of("ranker_none_large", "correlation", seed) for seed in (2, 3)]
-    yield f"{large[0]:.2f} to {demo[1]:.2f} on seed 2, {large[1]:.2f} to {demo[2]:.2f} on seed 3"
     pairs = {(judge, seed): of(judge, "accuracy", seed) for judge in ("rm", "ranker_none_large") for seed in (2, 3)}
     yield f"on seed 2 ({pairs['rm', 2]:.3f}, {pairs['ranker_none_large', 2]:.3f})"
     yield f"on seed 3 ({pairs['rm', 3]:.3f} both)"
