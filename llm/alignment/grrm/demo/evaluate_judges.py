@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import fmean, pstdev, pvariance
 from typing import Any
 
 import click
@@ -17,22 +17,20 @@ import yaml
 from grrm.data.parquet import iter_raw_rows
 from grrm.demo.settings import CHOICE
 from grrm.demo.stages import write_json
-from grrm.engine.open import open_checkpoint
+from grrm.engine.options import AUTO_DTYPE
 from grrm.entry import run_main
 from grrm.evaluation.meta_metrics import score_meta
 from grrm.evaluation.ranking import JudgedGroup, score_ranking
-from grrm.gqm.groups import Group, TranslationTask
-from grrm.inference.judge_sources import open_mixture
-from grrm.inference.rank import RankSettings, build_generative_judge, group_of, judge_in_batches
-from grrm.inference.reward_scoring import open_reward_judge
-from grrm.judges.building import build_judge
+from grrm.gqm.groups import Group, Status, TranslationTask, Verdict
+from grrm.inference.judge_sources import Process, open_judge, open_mixture
+from grrm.inference.rank import group_of, judge_in_batches
 from grrm.judges.interface import Judge
-from grrm.judges.options import RewardModelOptions
 from grrm.judges.sources import read_sources
 from grrm.startup import configure_process
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
+_FAILED = {Status.JUDGE_UNPARSABLE, Status.TOO_LONG, Status.JUDGE_TIMEOUT, Status.JUDGE_UNREACHABLE}
 _COLUMNS = ("src_text", "src_lang", "trg_lang", "mt_texts", "scores")
 _RANKERS = click.option("--ranker", "rankers", multiple=True, metavar="NAME=FOLDER", help="A trained reward model.")
 
@@ -43,47 +41,33 @@ def main() -> None:
 
 
 @main.command()
-@_RANKERS
-@click.option("--baseline", "baselines", multiple=True, metavar="NAME", help="A judge without a model.")
-@click.option("--gqm", "generative", multiple=True, metavar="NAME=FOLDER", help="A generative group judge.")
-@click.option("--gqm-option", "gqm_options", multiple=True, metavar="NAME=VALUE", help="An option of these.")
-@click.option("--sqm", "single", multiple=True, metavar="NAME=FOLDER", help="A generative judge of one candidate.")
-@click.option("--sqm-option", "sqm_options", multiple=True, metavar="NAME=VALUE", help="An option of these.")
-@click.option("--mixture", "mixtures", multiple=True, metavar="NAME=LIST", help="A mixture: its sources, in YAML.")
+@click.option(
+    "--judge",
+    "judges",
+    multiple=True,
+    required=True,
+    metavar="NAME=SOURCE",
+    help="As in reward_sources; a list is a mixture.",
+)
 @click.option("--groups", "files", multiple=True, required=True, metavar="NAME=FILE", help="Groups with gold scores.")
-@click.option("--prompt-type", required=True, help="Of the translation prompts.")
+@click.option("--orders", "n_orders", type=int, default=0, help="So many groups of each file in reverse order, too.")
+@click.option("--dtype", default=AUTO_DTYPE, show_default=True, help="Of the judges' models.")
 @click.option("--out", type=FILE, required=True)
-def measure(
-    rankers: Sequence[str],
-    baselines: Sequence[str],
-    generative: Sequence[str],
-    gqm_options: Sequence[str],
-    single: Sequence[str],
-    sqm_options: Sequence[str],
-    mixtures: Sequence[str],
-    files: Sequence[str],
-    prompt_type: str,
-    out: Path,
-) -> None:
+def measure(judges: Sequence[str], files: Sequence[str], n_orders: int, dtype: str, out: Path) -> None:
     """Write to OUT how every judge ranks every file of groups, by the judge's name and the file's."""
     sets = {name: read_groups(Path(path)) for name, path in _pairs(files)}
-    options = RewardModelOptions(prompt_type=prompt_type)
-    openers: dict[str, Callable[[], Judge]] = {name: partial(build_judge, name) for name in baselines}
-    for name, folder in _pairs(rankers):
-        openers[name] = partial(open_reward_judge, folder, options=options)
-    for judge, folders, values in (("gqm", generative, gqm_options), ("sqm", single, sqm_options)):
-        settings = RankSettings(judge, None, {name: yaml.safe_load(value) for name, value in _pairs(values)})
-        for name, folder in _pairs(folders):
-            openers[name] = partial(_open_generative, folder, settings)
-    for name, sources in _pairs(mixtures):
-        openers[name] = partial(open_mixture, read_sources(yaml.safe_load(sources), name))
     record = {}
-    for number, (name, open_judge) in enumerate(openers.items(), 1):
-        judge = open_judge()
-        record[name] = {of_set: ranking_record(judge, *found) for of_set, found in sets.items()}
-        click.echo(f"judge {number}/{len(openers)}")
+    for number, (name, source) in enumerate(_pairs(judges), 1):
+        judge = _open(yaml.safe_load(source), name, Process(dtype=dtype))
+        record[name] = {of_set: ranking_record(judge, *found, n_orders) for of_set, found in sets.items()}
+        click.echo(f"judge {number}/{len(judges)}")
     write_json(out, record)
     click.echo("; ".join(f"{name} {_shown(found)}" for name, found in record.items()))
+
+
+def _open(source: Any, name: str, process: Process) -> Judge:
+    sources = read_sources(source if isinstance(source, list) else [source], name)
+    return open_mixture(sources, process) if isinstance(source, list) else open_judge(sources[0], process)
 
 
 @main.command()
@@ -104,10 +88,6 @@ def choose(rankers: Sequence[str], ranking: Path, of_set: str, out: Path) -> Non
     click.echo(f"{best}: correlation {', '.join(f'{name} {value:.3f}' for name, value in found.items())} on {of_set}")
 
 
-def _open_generative(folder: str, settings: RankSettings) -> Judge:
-    return build_generative_judge(open_checkpoint(folder, quiet=True), settings)
-
-
 def read_groups(path: Path) -> tuple[list[Group], list[list[float | None]]]:
     """The groups of a parquet file with gold scores. Errors as in `iter_raw_rows`."""
     groups: list[Group] = []
@@ -118,17 +98,49 @@ def read_groups(path: Path) -> tuple[list[Group], list[list[float | None]]]:
     return groups, golds
 
 
-def ranking_record(judge: Judge, groups: Sequence[Group], golds: Sequence[Sequence[float | None]]) -> dict[str, Any]:
-    """`RankingScores`, ties counted as wrong, and `MetaScores` of a judge, with the milliseconds that a group took."""
+def ranking_record(
+    judge: Judge, groups: Sequence[Group], golds: Sequence[Sequence[float | None]], n_orders: int = 0
+) -> dict[str, Any]:
+    """`RankingScores`, ties counted as wrong, `MetaScores` and `_further` of a judge, with the milliseconds of a group.
+
+    The first `n_orders` groups are judged with their candidates in reverse order, too.
+    """
     started_s = time.perf_counter()
     verdicts = judge_in_batches(judge, groups)
     spent_s = time.perf_counter() - started_s
+    reverse = [replace(group, candidates=group.candidates[::-1]) for group in groups[:n_orders]]
+    orders: list[tuple[tuple[float | None, ...], ...]] = [
+        (verdict.scores, other.scores[::-1])
+        for verdict, other in zip(verdicts, judge_in_batches(judge, reverse), strict=False)
+    ]
     judged = [
         JudgedGroup(f"{group.task.src_lang}-{group.task.trg_lang}", gold, verdict.scores, tokens=verdict.tokens)
         for group, gold, verdict in zip(groups, golds, verdicts, strict=True)
     ]
+    judged[: len(orders)] = [replace(one, orders=two) for one, two in zip(judged, orders, strict=False)]
     milliseconds = {"milliseconds_a_group": 1e3 * spent_s / max(len(groups), 1)}
-    return {**asdict(score_ranking(judged)), **asdict(score_meta(judged)), **milliseconds}
+    return {**asdict(score_ranking(judged)), **asdict(score_meta(judged)), **_further(judged, verdicts), **milliseconds}
+
+
+def _further(judged: Sequence[JudgedGroup], verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """What is asked about judges that write.
+
+    `accuracy_ties_half`: of the pairs in order, ties as half; `hardest_third` the same on the third of the groups with
+    least spread of gold. `readable`: share of the groups that the judge has scored, or had nothing to compare in.
+    `score_variance`: within a group, mean over those with two scores or more.
+    """
+    spreads = [pstdev([score for score in group.gold if score is not None] or [0.0]) for group in judged]
+    varied = sorted((spread, number) for number, spread in enumerate(spreads) if spread > 0)
+    hardest = [judged[number] for _, number in varied[: max(1, len(varied) // 3)]]
+    halves = {"accuracy_ties_half": judged, "hardest_third": hardest}
+    accuracies = {name: score_ranking(groups, ties="half").accuracy for name, groups in halves.items()}
+    scored = [[score for score in group.judged if score is not None] for group in judged]
+    variances = [pvariance(scores) for scores in scored if len(scores) > 1]
+    return {
+        **{name: accuracy and asdict(accuracy) for name, accuracy in accuracies.items()},
+        "readable": fmean(_FAILED.isdisjoint(verdict.statuses) for verdict in verdicts) if verdicts else None,
+        "score_variance": fmean(variances) if variances else None,
+    }
 
 
 def _pairs(texts: Sequence[str]) -> list[tuple[str, str]]:

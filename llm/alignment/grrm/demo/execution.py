@@ -16,6 +16,7 @@ from grrm.demo.stages import SERVER_PLACEHOLDER, Marks, Stage, fingerprint_of, f
 from grrm.tracking.console import format_seconds
 
 _POLL_S = 0.3
+_TRUSTED_S = 120.0  # of stages before their pace counts for more than the plan
 
 
 class StageFailure(Exception):
@@ -56,9 +57,9 @@ class StageRunner:
 
         Raises StageFailure at the first stage that fails. On any exception the running stage is stopped first.
         """
-        seconds = {}
+        seconds: dict[str, float] = {}
         for position, stage in enumerate(stages, 1):
-            label = f"[{position}/{len(stages)}] {stage.title}"
+            label = f"[{position}/{len(stages)}{_left(stages, position, seconds)}] {stage.title}"
             fingerprint = fingerprint_of(stage, self.placeholders)
             if self.marks.is_done(stage, fingerprint):
                 self._say(f"{label}: finished earlier")
@@ -104,11 +105,19 @@ class StageRunner:
     def _failure(self, stage: Stage, child: Child, happened: str) -> StageFailure:
         lines = tail(child.output())
         lines += [line for line in _rank_errors(stage.folder) if line not in lines]
-        sentence = f"stage '{stage.name}' {happened}: read {child.log}, mend the cause and run the demo again to resume"
+        sentence = f"stage '{stage.name}' {happened}: read {child.log}, mend the cause and run it again to resume"
         return StageFailure(sentence, lines)
 
     def _say(self, text: str) -> None:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _left(stages: Sequence[Stage], position: int, seconds: Mapping[str, float]) -> str:
+    """How long stages will take from this one on: as planned, at the pace of those that are done, more and more."""
+    planned, spent_s = [stage.planned_s for stage in stages], sum(seconds.values())
+    pace = (spent_s + _TRUSTED_S) / (sum(planned[: position - 1]) + _TRUSTED_S)
+    left_s = pace * sum(planned[position - 1 :])
+    return f", about {format_seconds(left_s)} left" if left_s else ""
 
 
 def child_environment() -> dict[str, str]:

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from grrm.demo.results import Results, mean_curve, policy_figures, ranking_figures
-from grrm.demo.settings import RANKER, RANKERS, SFT, TITLES, DemoSettings
+from grrm.demo.settings import GRPO_RANKER, RANKERS, SFT, TITLES, Settings
 from grrm.tracking.report.pictures import STYLES, Picture, Theme, bar_row, draw_curve, draw_picture
 
 _LOGARITHMIC = ("logprob_gap",)  # its mean and its maximum lie orders of magnitude apart
@@ -28,7 +28,7 @@ class Chart:
     keys: tuple[tuple[str, str], ...]
     runs: tuple[str, ...] | None = None
 
-    def curves(self, settings: DemoSettings) -> list[Curve]:
+    def curves(self, settings: Settings) -> list[Curve]:
         """A colour for each run, a line style for each key, or for each run where there is one key."""
         runs = settings.rl_runs if self.runs is None else self.runs
         alone = len(self.keys) == 1
@@ -122,7 +122,7 @@ RANKER_CHART = Chart(
 
 def draw_all(results: Results) -> list[Picture]:
     """Every figure of the report, the held-out scores first; a figure without data carries a note instead."""
-    charts = [RANKER_CHART, *CHARTS] if results.settings.judge == RANKER else CHARTS
+    charts = [RANKER_CHART, *CHARTS] if GRPO_RANKER in results.settings.rl_runs else CHARTS
     judged = [_judges(results)] if results.rankings else []
     return [_bars(results), *judged, *(_chart(results, chart) for chart in charts)]
 

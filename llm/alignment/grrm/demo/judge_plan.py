@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from grrm.demo.layout import Layout
-from grrm.demo.results import rankings_file
-from grrm.demo.settings import CONSENSUS, RANKER, RANKERS, SFT, title_of
+from grrm.demo.results import RANKINGS
+from grrm.demo.settings import CHOICE, CONSENSUS, RANKER, RANKERS, SFT, title_of
 from grrm.demo.stages import Stage
 
-GOLD_FILE = "groups.parquet"
+GOLD_FILE, RANKING_FILE = "groups.parquet", "ranking.json"
 ROWS = "ranker-rows"  # the folder of what policies translate for the rankers
 _HEADS = {"ranker": "ranker_head.safetensors", "rm": "value_head.safetensors"}
+
+
+@dataclass(frozen=True, slots=True)
+class KnownJudge:
+    """A judge by its registered name, as reward servers host it and `evaluate_judges` measures it.
+
+    `files` are those that a stage with it depends on. The mixture has a list of judges as the option `sources`.
+    """
+
+    name: str
+    model: Path | None = None
+    options: Mapping[str, object] = field(default_factory=dict)
+    files: Sequence[Path] = ()
+
+    def server(self) -> list[str]:
+        """The options of the reward server that hosts it."""
+        model = [] if self.model is None else ["--model", str(self.model)]
+        values = {name: value if isinstance(value, str) else json.dumps(value) for name, value in self.options.items()}
+        options = [word for name, value in values.items() for word in ("--judge-option", f"{name}={value}")]
+        return ["--judge", self.name, *model, *options]
+
+    def source(self) -> dict[str, object]:
+        """What stands for it in a list of judges."""
+        model = {} if self.model is None else {"model": str(self.model)}
+        return {"judge": self.name, **model, "options": dict(self.options)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,31 +81,31 @@ class JudgePlan:
         for name, compare in RANKERS.items():
             steps, options = self.layout.settings.ranker_steps, ("--compare", compare)
             stages.append(self.reward_model(name, seed, "gold-train", "ranker_tiny_argument.yaml", steps, options))
-        return [*stages, self._evaluate(seed), self._choose(seed)]
+        judges = {CONSENSUS: KnownJudge(CONSENSUS), **self.rankers(seed)}
+        return [*stages, self.measure(RANKINGS, seed, judges), self.choose(RANKINGS, seed)]
 
     def gold_file(self, name: str, seed: int) -> Path:
         """Groups with gold scores."""
         return self.layout.model(f"gold-{name}", seed) / GOLD_FILE
 
-    def server(self, judge: str, folder: Path) -> tuple[list[str], list[Path]]:
-        """The options of the reward server that hosts a reward model, and the files it depends on."""
-        options = ["--judge", judge, "--model", str(folder)]
-        return [*options, "--judge-option", f"prompt_type={self.layout.settings.prompt_type}"], files(judge, folder)
+    def reward_judge(self, judge: str, folder: Path) -> KnownJudge:
+        """A reward model, a "ranker" or an "rm", as a judge."""
+        return KnownJudge(judge, folder, {"prompt_type": self.layout.settings.prompt_type}, files(judge, folder))
 
-    def samples(self, name: str, seed: int, rows: Path, count: int, policy: str = SFT) -> Stage:
-        """What a policy draws for each of some rows."""
+    def samples(self, name: str, seed: int, rows: Path, count: int) -> Stage:
+        """What the SFT policy draws for each of some rows."""
         settings, layout = self.layout.settings, self.layout
         folder = layout.model(f"samples-{name}", seed)
-        options: list[object] = ["--model", layout.model(policy, seed), "--prompt-type", settings.prompt_type]
+        options: list[object] = ["--model", layout.model(SFT, seed), "--prompt-type", settings.prompt_type]
         options += ["--sampling-n", count, "--temperature", 1, "--retry", 0, "--batch-rows", 256]
-        options += ["--max-new-tokens", settings.ranker_max_new_tokens, "--seed", seed]
+        options += ["--max-new-tokens", settings.ranker_max_new_tokens, "--seed", seed, *layout.dtype()]
         out = folder / "samples.parquet"
         return Stage(
             name=f"seed{seed}/{folder.name}",
-            title=f"samples of the {title_of(policy)} policy ({name}), seed {seed}",
+            title=f"samples of the {title_of(SFT)} policy ({name}), seed {seed}",
             command=layout.grrm("translate", rows, *options, "--out", out),
             folder=folder,
-            inputs=[*layout.weights(policy, seed), rows],
+            inputs=[*layout.weights(SFT, seed), rows],
             outputs=[out],
             ends_with_result=True,
         )
@@ -106,16 +132,14 @@ class JudgePlan:
         recipe: str,
         steps: int | None,
         options: Sequence[object] = (),
-        batch_groups: int | None = None,
-        policy: str = SFT,
     ) -> Stage:
-        """A reward model on a policy's layers that learns from a folder's groups, measured on the dev rows."""
+        """A reward model on the SFT policy's layers that learns from a folder's groups, measured on the dev rows."""
         settings, layout = self.layout.settings, self.layout
         train, dev = layout.model(groups, seed) / GOLD_FILE, self.gold_file("dev", seed)
-        overrides: list[object] = ["--model_name_or_path", layout.model(policy, seed), *options]
+        overrides: list[object] = ["--model_name_or_path", layout.model(SFT, seed), *options]
         overrides += ["--train_datasets", train, "--eval_datasets", dev, "--val_size", 0]
-        batch = max(1, (batch_groups or settings.ranker_batch_groups) // settings.nproc)
-        overrides += ["--per_device_train_batch_size", batch]
+        batch = max(1, settings.ranker_batch_groups // settings.nproc)
+        overrides += ["--per_device_train_batch_size", batch, *settings.ranker_overrides]
         return layout.training(
             name,
             seed,
@@ -123,30 +147,43 @@ class JudgePlan:
             "run_reward.py",
             layout.recipe(recipe),
             overrides,
-            [*layout.weights(policy, seed), train, dev],
+            [*layout.weights(SFT, seed), train, dev],
             steps,
             ("loss", "eval_correlation"),
         )
 
-    def _evaluate(self, seed: int) -> Stage:
-        layout, out = self.layout, rankings_file(self.layout.out, seed)
-        folders = {name: layout.model(name, seed) for name in RANKERS}
-        options = [word for name, folder in folders.items() for word in ("--ranker", f"{name}={folder}")]
+    def rankers(self, seed: int) -> dict[str, KnownJudge]:
+        """Both rankers."""
+        return {name: self.reward_judge("ranker", self.layout.model(name, seed)) for name in RANKERS}
+
+    def measure(self, part: str, seed: int, judges: Mapping[str, KnownJudge], n_orders: int = 0) -> Stage:
+        """How judges rank the development groups and the held-out ones; `part` is the name of the folder.
+
+        The first `n_orders` groups of each file are judged in the reverse order, too.
+        """
+        layout, out = self.layout, self.layout.model(part, seed) / RANKING_FILE
+        options: list[object] = []
+        for name, judge in judges.items():
+            source = judge.options["sources"] if judge.name == "mixture" else judge.source()
+            options += ["--judge", f"{name}={json.dumps(source)}"]
         sets = {name: self.gold_file(name, seed) for name in ("dev", "heldout")}
         options += [word for name, path in sets.items() for word in ("--groups", f"{name}={path}")]
-        options += ["--prompt-type", layout.settings.prompt_type, "--baseline", CONSENSUS]
         return Stage(
-            name=f"seed{seed}/{out.parent.name}",
-            title=f"ranking accuracy of the judges, seed {seed}",
-            command=layout.module("evaluate_judges", "measure", *options, "--out", out),
+            name=f"seed{seed}/{part}",
+            title=f"ranking accuracy of {', '.join(map(title_of, judges))}, seed {seed}",
+            command=layout.module(
+                "evaluate_judges", "measure", *options, "--orders", n_orders, *layout.dtype(), "--out", out
+            ),
             folder=out.parent,
-            inputs=[*sets.values(), *(file for folder in folders.values() for file in files("ranker", folder))],
+            inputs=[*sets.values(), *(file for judge in judges.values() for file in judge.files)],
             outputs=[out],
             ends_with_result=True,
+            timeout_s=4 * 3600.0,
         )
 
-    def _choose(self, seed: int) -> Stage:
-        layout, ranking = self.layout, rankings_file(self.layout.out, seed)
+    def choose(self, part: str, seed: int) -> Stage:
+        """The better ranker, by what was measured in this part."""
+        layout, ranking = self.layout, self.layout.model(part, seed) / RANKING_FILE
         folder = layout.model(RANKER, seed)
         options = [word for name in RANKERS for word in ("--ranker", f"{name}={layout.model(name, seed)}")]
         made = (file for name in RANKERS for file in files("ranker", layout.model(name, seed)))
@@ -156,7 +193,7 @@ class JudgePlan:
             command=layout.module("evaluate_judges", "choose", "--ranking", ranking, *options, "--out", folder),
             folder=folder,
             inputs=[ranking, *made],
-            outputs=[*files("ranker", folder), folder / "choice.json"],
+            outputs=[*files("ranker", folder), folder / CHOICE],
             ends_with_result=True,
         )
 

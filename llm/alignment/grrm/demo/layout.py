@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from grrm.demo.results import seed_folder
-from grrm.demo.settings import DemoSettings
+from grrm.demo.settings import STOCK, Settings
 from grrm.demo.stages import Stage
 from grrm.tracking.metrics_log import FILE_NAME as METRICS_FILE
 
@@ -25,7 +25,7 @@ _TRAINING_TIMEOUT_S = 4 * 3600.0
 class Layout:
     """Folders and commands of one demo; `root` is the checkout, `out` the folder everything is written to."""
 
-    settings: DemoSettings
+    settings: Settings
     root: Path
     out: Path
 
@@ -50,8 +50,8 @@ class Layout:
         return self.data / "corpus" / "dev.parquet"
 
     def model(self, name: str, seed: int) -> Path:
-        """The folder of a policy or a judge."""
-        return seed_folder(self.out, seed) / name
+        """The folder of a policy or a judge; the published model is the same for all seeds."""
+        return self.data / "model" / name if name == STOCK else seed_folder(self.out, seed) / name
 
     def weights(self, name: str, seed: int) -> list[Path]:
         """The files of a model that a stage depends on."""
@@ -69,6 +69,10 @@ class Layout:
         """A `grrm` command."""
         return [sys.executable, "-m", "grrm.cli", *map(str, arguments)]
 
+    def dtype(self) -> list[str]:
+        """The option of commands that open a model."""
+        return [] if self.settings.dtype == "float32" else ["--dtype", self.settings.dtype]
+
     def training(
         self,
         run: str,
@@ -85,6 +89,8 @@ class Layout:
         """A stage that runs `script` with `recipe` and leaves a model; `steps` overrides the recipe's `max_steps`."""
         folder = self.model(run, seed)
         overrides = [*overrides, "--output_dir", folder, "--seed", seed]
+        if self.settings.dtype != "float32":
+            overrides += ["--bf16", "true"]
         if steps is not None:
             overrides += ["--max_steps", steps]
         return Stage(

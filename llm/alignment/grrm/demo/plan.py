@@ -5,23 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from grrm.demo.judge_plan import JudgePlan
-from grrm.demo.layout import WEIGHTS, Layout
-from grrm.demo.results import scores_file
-from grrm.demo.settings import (
-    BASE,
-    GRPO,
-    GRPO_CONSENSUS,
-    GRPO_RANKER,
-    RANKER,
-    REINFORCE,
-    SFT,
-    DemoSettings,
-    title_of,
-)
-from grrm.demo.stages import SERVER_PLACEHOLDER, Stage
-
-_RL_METRICS = ("reward_mean", "kl")
+from grrm.demo.judge_plan import JudgePlan, KnownJudge
+from grrm.demo.layout import Layout
+from grrm.demo.policy_plan import PolicyPlan
+from grrm.demo.settings import BASE, GRPO_CONSENSUS, GRPO_RANKER, RANKER, SFT, DemoSettings, title_of
+from grrm.demo.stages import Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +22,17 @@ class Plan:
 
     def stages(self) -> list[Stage]:
         """All stages in the order in which they run."""
-        stages = [self._corpus(), self._tokenizer(), self._convert(), self._held_out()]
-        with_judges = self.settings.judge == RANKER
+        policies, with_judges = PolicyPlan(self._layout), self.settings.judge == RANKER
+        stages = [self._corpus(), self._tokenizer(), policies.convert(), policies.held_out()]
         if with_judges:
             stages.append(self._judges.rows())
         for seed in self.settings.seeds:
-            stages += [self._untrained(seed), self.evaluate(BASE, seed), self._sft(seed), self.evaluate(SFT, seed)]
+            stages += [self._untrained(seed), policies.evaluate(BASE, seed)]
+            stages += [self._sft(seed), policies.evaluate(SFT, seed)]
             if with_judges:
                 stages += self._judges.stages(seed)
             for run in self.settings.rl_runs:
-                stages += [self.rl(run, seed, *self._reward_server(run, seed)), self.evaluate(run, seed)]
+                stages += [policies.rl(run, seed, self._judge(run, seed)), policies.evaluate(run, seed)]
         return stages
 
     @property
@@ -82,32 +71,6 @@ class Plan:
             outputs=[folder / "tokenizer.json"],
         )
 
-    def _convert(self) -> Stage:
-        layout = self._layout
-        folder = layout.data / "converted"
-        options = ["--prompt-type", self.settings.prompt_type]
-        return Stage(
-            name="convert",
-            title="training files",
-            command=layout.module("prepare", "convert", "--data", layout.train_parquet, "--out", folder, *options),
-            folder=folder,
-            inputs=[layout.train_parquet],
-            outputs=[folder / "sft.jsonl", folder / "rl.jsonl"],
-        )
-
-    def _held_out(self) -> Stage:
-        settings, layout = self.settings, self._layout
-        folder = layout.data / "held-out"
-        options = ["--rows", settings.rl_eval_rows, "--prompt-type", settings.prompt_type]
-        return Stage(
-            name="held-out",
-            title="dev rows for RL to be watched on",
-            command=layout.module("prepare", "held-out", "--data", layout.dev_parquet, "--out", folder, *options),
-            folder=folder,
-            inputs=[layout.dev_parquet],
-            outputs=[folder / "rl.jsonl"],
-        )
-
     def _untrained(self, seed: int) -> Stage:
         layout = self._layout
         folder, config = layout.model(BASE, seed), self.root / self.settings.model_config
@@ -133,65 +96,8 @@ class Plan:
         inputs = [config, tokenizer, data]
         return layout.training(SFT, seed, title_of(SFT), "run_sft.py", recipe, overrides, inputs, settings.sft_steps)
 
-    def rl(
-        self,
-        run: str,
-        seed: int,
-        server: list[str],
-        judge_files: list[Path],
-        start: str = SFT,
-        steps: int | None = None,
-    ) -> Stage:
-        """Reinforcement learning; runs of one algorithm differ in what the reward server hosts, and in no setting.
-
-        The policy `start` is the first one and the one that KL is measured from; `steps` None: as the settings say.
-        """
-        settings, layout = self.settings, self._layout
-        data = layout.data / "converted" / "rl.jsonl"
-        overrides: list[object] = ["--reward_server", SERVER_PLACEHOLDER, "--train_datasets", data]
-        overrides += ["--actor_model_name_or_path", layout.model(start, seed)]
-        watched = layout.data / "held-out" / "rl.jsonl"
-        overrides += ["--eval_datasets", watched, "--evaluation_strategy", "steps"]
-        overrides += ["--eval_steps", settings.rl_eval_steps, "--eval_on_start", "true"]
-        return layout.training(
-            run,
-            seed,
-            title_of(run),
-            "run_rl.py",
-            layout.recipe(f"{run if run == REINFORCE else GRPO}_grrm_tiny_argument.yaml"),
-            overrides,
-            [*layout.weights(start, seed), data, watched, *judge_files],
-            steps or settings.steps_of_rl,
-            _RL_METRICS,
-            reward_server=server,
-        )
-
-    def _reward_server(self, run: str, seed: int) -> tuple[list[str], list[Path]]:
-        """The options of the reward server of a run, and the files that it depends on."""
+    def _judge(self, run: str, seed: int) -> KnownJudge:
+        """What a run is trained against."""
         if run == GRPO_RANKER:
-            return self._judges.server("ranker", self._layout.model(RANKER, seed))
-        return ["--judge", "consensus" if run == GRPO_CONSENSUS else "text_metric"], []
-
-    def evaluate(self, policy: str, seed: int) -> Stage:
-        """The scores of a policy on the rows that the report is about."""
-        settings, layout = self.settings, self._layout
-        model, data, scores = layout.model(policy, seed), layout.heldout_parquet, scores_file(self.out, seed, policy)
-        options: list[object] = ["--prompt-type", settings.prompt_type, "--extractor-type", settings.extractor_type]
-        inputs = [*layout.weights(policy, seed), layout.data / "tokenizer", data]
-        if policy not in (BASE, SFT):
-            options += ["--reference", layout.model(SFT, seed)]
-            inputs.append(layout.model(SFT, seed) / WEIGHTS)
-        samples = settings.untrained_samples if policy == BASE else settings.eval_samples
-        options += ["--samples", samples, "--max-new-tokens", settings.eval_max_new_tokens]
-        title = "the untrained policy" if policy == BASE else title_of(policy)
-        return Stage(
-            name=f"seed{seed}/eval-{policy}",
-            title=f"evaluation of {title}, seed {seed}",
-            command=layout.module(
-                "evaluate_checkpoint", "--model", model, "--data", data, "--out", scores, "--seed", seed, *options
-            ),
-            folder=scores.parent,
-            inputs=inputs,
-            outputs=[scores],
-            ends_with_result=True,
-        )
+            return self._judges.reward_judge("ranker", self._layout.model(RANKER, seed))
+        return KnownJudge("consensus" if run == GRPO_CONSENSUS else "text_metric")

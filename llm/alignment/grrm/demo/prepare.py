@@ -48,28 +48,6 @@ def rows(parts: tuple[tuple[Path, int], ...], out: Path) -> None:
 
 
 @main.command()
-@click.option("--groups", "path", type=FILE, required=True, help="Groups with gold scores.")
-@click.option("--rows", "n_rows", type=int, required=True)
-@click.option("--candidates", type=int, required=True)
-@click.option("--out", type=FILE, required=True)
-def subset(path: Path, n_rows: int, candidates: int, out: Path) -> None:
-    """Write the first groups of a file with the first candidates of each."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from grrm.data.atomic import atomic_path
-
-    table = pq.read_table(path).slice(0, n_rows)
-    for name in ("mt_texts", "scores"):
-        kind = table.schema.field(name).type
-        column = pa.array([values[:candidates] for values in table[name].to_pylist()], kind)
-        table = table.set_column(table.schema.get_field_index(name), name, column)
-    with atomic_path(out) as temporary:
-        pq.write_table(table.select(["src_text", "src_lang", "trg_lang", "mt_texts", "scores"]), temporary)
-    click.echo(f"{table.num_rows} groups")
-
-
-@main.command()
 @click.option("--data", type=FILE, required=True)
 @click.option("--out", type=FOLDER, required=True)
 @click.option("--vocab-size", type=int, required=True)

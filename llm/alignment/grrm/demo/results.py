@@ -12,12 +12,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from grrm.demo.settings import CHOICE, GRPO, JUDGES, POLICIES, RANKER, RANKERS, SFT, DemoSettings
+from grrm.demo.settings import CHOICE, GRPO, JUDGES, POLICIES, RANKER, RANKERS, SFT, Settings
 from grrm.evaluation.bootstrap import Interval
 from grrm.evaluation.chrf_difference import chrf_difference
 from grrm.tracking.metrics_log import read_metrics
 
 INTERVALS = ("accuracy", "correlation", "tie_calibrated_accuracy", "kendall_tau_b")
+RANKINGS = "eval-judges"  # the folder of what was measured of the judges
 _PACKAGES = ("paddle-grrm", "paddlepaddle", "paddlenlp", "sacrebleu", "babel", "tokenizers", "numpy")
 
 
@@ -28,7 +29,7 @@ class Results:
     `rankings` has per seed what `evaluate_judges` measured, by judge and file of groups; `chosen` which ranker judged.
     """
 
-    settings: DemoSettings
+    settings: Settings
     seconds: Mapping[str, float]
     scores: Mapping[str, Mapping[int, dict[str, Any]]]
     metrics: Mapping[str, Mapping[int, list[dict[str, Any]]]]
@@ -48,11 +49,11 @@ def scores_file(out: Path, seed: int, policy: str) -> Path:
 
 def rankings_file(out: Path, seed: int) -> Path:
     """The ranking accuracies of the judges."""
-    return seed_folder(out, seed) / "eval-judges" / "ranking.json"
+    return seed_folder(out, seed) / RANKINGS / "ranking.json"
 
 
 def load_results(
-    out: Path, settings: DemoSettings, seconds: Mapping[str, float], policies: Sequence[str] = POLICIES
+    out: Path, settings: Settings, seconds: Mapping[str, float], policies: Sequence[str] = POLICIES
 ) -> Results:
     """Everything that is there; what has not been run or logged is simply absent. ValueError on damaged files."""
     scores: dict[str, dict[int, dict[str, Any]]] = {policy: {} for policy in policies}

@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -22,14 +22,24 @@ import grrm
 from grrm.demo.execution import StageFailure, StageRunner, child_environment
 from grrm.demo.plan import Plan
 from grrm.demo.reward_service import RewardService
-from grrm.demo.settings import RANKER, RL_RUNS, TITLES, DemoSettings
-from grrm.demo.study_plan import study_stages
+from grrm.demo.settings import RL_RUNS, TITLES, DemoSettings, Settings
+from grrm.demo.stages import Stage
 from grrm.errors import UserError
 from grrm.tracking.console import format_seconds
 
 _NEEDED = ("paddle", "paddlenlp", "visualdl", "babel", "tokenizers", "sacrebleu", "flask", "waitress", "matplotlib")
 _COLUMNS = {"sampled": "chrf", "greedy": "chrf_greedy", "exact, greedy": "exact_match_greedy"}
-_OURS = ("stages", "data", "seed[0-9]*", "logs", "figures", "report.html", "summary.json", "study*.json")
+_OURS = (
+    "stages",
+    "data",
+    "seed[0-9]*",
+    "logs",
+    "figures",
+    "report.html",
+    "summary.json",
+    "judges.json",
+    "policies.json",
+)
 
 
 def run_demo(
@@ -39,24 +49,21 @@ def run_demo(
     judge: str = "ranker",
     nproc: int = 2,
     first_seed: int = 1,
-    study: bool = False,
 ) -> int:
     """Train and evaluate `seeds` policies per run below `out` and write the report; returns the exit status.
 
     Finished stages are reused and interrupted ones resumed; `fresh` starts over. `judge` is "ranker": rankers are
     trained, and policies against a metric, consensus and the better ranker; or "metric": policies are trained against
-    the metric with two algorithms. `study` goes on with the stages of `study_plan`. 0: done; 1: a stage failed (its
-    last lines are printed); 130: interrupted. Raises UserError for settings that cannot work.
+    the metric with two algorithms. 0: done; 1: a stage failed (its last lines are printed); 130:
+    interrupted. Raises UserError for settings that cannot work.
     """
     if seeds < 1 or nproc < 1:
         raise UserError(f"the demo needs at least one seed and one process, not {seeds} and {nproc}: correct the call")
-    if study and judge != RANKER:
-        raise UserError(f"the study is about rankers: leave out the judge {judge}")
     settings = DemoSettings(n_seeds=seeds, first_seed=first_seed, judge=judge, nproc=nproc)
-    return run_settings(settings, fresh=fresh, out=out, study=study)
+    return run_settings(settings, fresh=fresh, out=out)
 
 
-def run_settings(settings: DemoSettings, *, fresh: bool, out: Path, study: bool = False) -> int:
+def run_settings(settings: DemoSettings, *, fresh: bool, out: Path) -> int:
     """`run_demo` for any settings."""
     console = Console()
     root = checkout()
@@ -66,21 +73,20 @@ def run_settings(settings: DemoSettings, *, fresh: bool, out: Path, study: bool 
         if fresh:
             start_over(out)
         try:
-            summary, seconds = _run_stages(settings, root, out, console, study)
+            seconds = run_stages(Plan(settings, root, out).stages(), settings, root, out, console)
         except (StageFailure, KeyboardInterrupt) as stop:
-            if study:
-                _show_study(console, out, settings, {})  # hours of it may be done
-            return _say_why(console, stop)
+            return say_why(console, stop)
+        from grrm.demo.report import write_report  # the plotting libraries are not needed until here
+
+        summary = write_report(out, settings, seconds)
     show_summary(console, summary, out)
-    if study:
-        _show_study(console, out, settings, seconds)
     return 0
 
 
-def _say_why(console: Console, stop: StageFailure | KeyboardInterrupt) -> int:
+def say_why(console: Console, stop: StageFailure | KeyboardInterrupt) -> int:
     """Tell what ended the stages early; returns the exit status."""
     if isinstance(stop, KeyboardInterrupt):
-        print("interrupted: everything is stopped; run the demo again to resume", file=sys.stderr, flush=True)
+        print("interrupted: everything is stopped; run the same command again to resume", file=sys.stderr, flush=True)
         return 130
     for line in stop.last_lines:
         _say(console, f"  | {line}")
@@ -88,22 +94,13 @@ def _say_why(console: Console, stop: StageFailure | KeyboardInterrupt) -> int:
     return 1
 
 
-def _show_study(console: Console, out: Path, settings: DemoSettings, seconds: Mapping[str, float]) -> None:
-    """Write and print what the study has found so far; nothing before its first judges are measured."""
-    from grrm.demo.study_record import write_records
-    from grrm.demo.study_report import study_tables, write_study
+def run_stages(
+    stages: Sequence[Stage], settings: Settings, root: Path, out: Path, console: Console
+) -> dict[str, float]:
+    """Run what is not done, with a reward server where one is needed; the seconds of every stage.
 
-    paths = write_records(out, settings, seconds)
-    if paths:
-        for table in study_tables(write_study(out, paths)):
-            console.print(table)
-
-
-def _run_stages(
-    settings: DemoSettings, root: Path, out: Path, console: Console, study: bool
-) -> tuple[dict[str, Any], dict[str, float]]:
-    plan = Plan(settings, root, out)
-    stages = study_stages(plan) if study else plan.stages()
+    Raises StageFailure, and KeyboardInterrupt when interrupted.
+    """
     environment = child_environment()
     server = [sys.executable, str(root / "reward_server" / "reward_server.py"), "--port", "0"]
     with RewardService(server, out / "logs" / "reward_server.log", cwd=root, env=environment) as service:
@@ -118,10 +115,7 @@ def _run_stages(
         seeds = f"seed{'s' if settings.n_seeds > 1 else ''} {', '.join(map(str, settings.seeds))}"
         _say(console, f"{len(stages)} stages, {seeds}; logs in {out / 'logs'}")
         _say(console, "Ctrl-C stops everything, and the same command goes on from there")
-        seconds = runner.run(stages)
-    from grrm.demo.report import write_report  # the plotting libraries are not needed until here
-
-    return write_report(out, settings, seconds), seconds
+        return runner.run(stages)
 
 
 def show_summary(console: Console, summary: Mapping[str, Any], out: Path) -> None:
@@ -194,7 +188,7 @@ def only_run_in(out: Path) -> Iterator[None]:
     """
     try:
         if out.is_dir() and any(out.iterdir()) and not (out / "stages").is_dir():
-            raise UserError(f"{out} is not empty and not a demo's output: give another folder")
+            raise UserError(f"{out} is not empty and not the output of a demo: give another folder")
         (out / "stages").mkdir(parents=True, exist_ok=True)
         lock = (out / "stages" / ".lock").open("w")
     except OSError as error:
@@ -203,7 +197,7 @@ def only_run_in(out: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UserError(f"another demo is running in {out}: wait for it or give another folder") from None
+            raise UserError(f"another run has the folder {out}: wait for it or give another folder") from None
         yield
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from grrm.data.corpora.cldr import LANGUAGES
 
 BASE, SFT = "base", "sft"
+STOCK = "stock"  # a pretrained model as it was published
 GRPO, REINFORCE = "grpo", "reinforce_plus_plus"
 GRPO_CONSENSUS, GRPO_RANKER = "grpo_consensus", "grpo_ranker"
 METRIC, RANKER = "metric", "ranker"  # what the demo is about: algorithms against a metric, or judges
@@ -26,51 +27,43 @@ TITLES = {
     CONSENSUS: "consensus",
     "ranker_none": "ranker, each candidate by itself",
     "ranker_group": "ranker, candidates compared",
-    # Of the study.
+    # Of the pretrained model.
+    STOCK: "as published",
+    "logprob": "log-probability",
     "rm": "reward model on pairs",
-    "ranker_none_large": "large ranker",
-    "ranker_group_large": "large ranker, compared",
-    "gqm_sft": "GQM, cold start",
-    "gqm": "GQM",
-    "gqm_ranker_sft": "GQM from ranker, cold start",
-    "gqm_ranker": "GQM from ranker",
-    "sqm_sft": "SQM, cold start",
+    "pairwise": "pairwise judge",
     "sqm": "SQM",
-    "grpo_rm": "GRPO, reward model on pairs",
-    "grpo_ranker_none_large": "GRPO, large ranker",
-    "grpo_ranker_group_large": "GRPO, large ranker, compared",
-    "grpo_ranker_refreshed": "GRPO, retrained ranker",
-    "grpo_gqm": "GRPO, GQM",
+    "sqm_expected": "SQM, expected scores",
+    "gqm_sft": "GQM after SFT",
+    "gqm_sft_expected": "GQM after SFT, expected scores",
+    "gqm_sft_permuted": "GQM after SFT, several orders",
+    "gqm": "GQM after RLVR",
+    "gqm_expected": "GQM after RLVR, expected scores",
     "grpo_sqm": "GRPO, SQM",
-    "grpo_mixture": "GRPO, mixture",
+    "grpo_gqm_sft": "GRPO, GQM after SFT",
+    "grpo_gqm": "GRPO, GQM after RLVR",
+    "grpo_mixture": "GRPO, GQM and consensus",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class DemoSettings:
-    """What the demo trains and on what; None leaves a number to the recipe's YAML file.
+class Settings:
+    """What the demo and the experiment on a pretrained model have in common.
 
-    Seeds are `first_seed`, `first_seed + 1`, …; the corpus and the tokenizer are the same for all of them. Batches of
-    `sft_batch_rows` rows and of `ranker_batch_groups` groups are divided among the `nproc` processes. Settings are
-    chosen on the `dev_rows`; the report is about the `heldout_rows`, which share no text and no value with these.
+    Seeds are `first_seed`, `first_seed + 1`, …; the corpus is the same for all of them. Batches of
+    `ranker_batch_groups` groups are divided among the `nproc` processes. With the `dtype` "bfloat16" the operands of
+    matrix products are rounded, in training and elsewhere.
     """
 
     n_seeds: int = 1
     first_seed: int = 1
-    judge: str = RANKER
-    languages: tuple[str, ...] = LANGUAGES
-    train_rows: int = 40_000
-    dev_rows: int = 1_000
-    heldout_rows: int = 2_000
-    corpus_seed: int = 1
-    vocab_size: int = 2048
-    model_config: str = "llm/config/qwen/tiny_model_config.json"
+    nproc: int = 2
+    dtype: str = "float32"
     prompt_type: str = "Tower"
     extractor_type: str = "oneline"
-    sft_batch_rows: int = 48
     sft_steps: int | None = None
     rl_steps: int | None = None
-    quick_rl_steps: int = 180  # where the demo is about the metric alone
+    rl_overrides: tuple[object, ...] = ()  # of the recipe
     rl_eval_rows: int = 500  # of the dev rows, translated while RL goes on
     rl_eval_steps: int = 100
     eval_samples: int = 2
@@ -81,13 +74,48 @@ class DemoSettings:
     ranker_candidates: int = 8  # translations of each
     ranker_max_new_tokens: int = 40  # as in the rollouts of the recipes
     ranker_batch_groups: int = 24
+    ranker_overrides: tuple[object, ...] = ()  # of the recipes of reward models
     ranker_steps: int | None = None
-    nproc: int = 2
 
     @property
     def seeds(self) -> list[int]:
         """The seeds of the study."""
         return [self.first_seed + index for index in range(self.n_seeds)]
+
+    @property
+    def rl_runs(self) -> tuple[str, ...]:
+        """The policies that reinforcement learning trains."""
+        return ()
+
+    @property
+    def steps_of_rl(self) -> int | None:
+        """Training steps of every policy; None leaves them to the recipe."""
+        return self.rl_steps
+
+    @property
+    def headline(self) -> str:
+        """The run that a report is about."""
+        return GRPO_RANKER if GRPO_RANKER in self.rl_runs else GRPO
+
+
+@dataclass(frozen=True, slots=True)
+class DemoSettings(Settings):
+    """What the demo trains and on what; None leaves a number to the recipe's YAML file.
+
+    The tokenizer is the same for all seeds. Batches of `sft_batch_rows` rows are divided among the processes. Settings
+    are chosen on the `dev_rows`; the report is about the `heldout_rows`, which share no text and no value with these.
+    """
+
+    judge: str = RANKER
+    languages: tuple[str, ...] = LANGUAGES
+    train_rows: int = 40_000
+    dev_rows: int = 1_000
+    heldout_rows: int = 2_000
+    corpus_seed: int = 1
+    vocab_size: int = 2048
+    model_config: str = "llm/config/qwen/tiny_model_config.json"
+    sft_batch_rows: int = 48
+    quick_rl_steps: int = 180  # where the demo is about the metric alone
 
     @property
     def rl_runs(self) -> tuple[str, ...]:
@@ -98,11 +126,6 @@ class DemoSettings:
     def steps_of_rl(self) -> int | None:
         """Training steps of every policy; None leaves them to the recipe."""
         return self.quick_rl_steps if self.judge == METRIC and self.rl_steps is None else self.rl_steps
-
-    @property
-    def headline(self) -> str:
-        """The run that the demo is about."""
-        return GRPO_RANKER if self.judge == RANKER else GRPO
 
 
 def title_of(name: str) -> str:

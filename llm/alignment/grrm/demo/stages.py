@@ -30,7 +30,8 @@ class Stage:
     `inputs` (files, or folders with all files in them) make the fingerprint; `outputs` must exist afterwards.
     `metrics` (a metrics.jsonl) and `total_steps` feed the progress line, which shows the keys in `shown`.
     `ends_with_result` says that the last line of output is worth showing when the stage is done. `timeout_s` is
-    the deadline of one run.
+    the deadline of one run. `planned_s` is how long it takes on two idle cores, 0 where nobody has said; patterns of
+    files that nobody needs once the stage is done are in `scrap`.
     """
 
     name: str
@@ -45,6 +46,8 @@ class Stage:
     shown: Sequence[str] = ("loss",)
     ends_with_result: bool = False
     timeout_s: float = 3600.0
+    planned_s: float = 0.0
+    scrap: Sequence[str] = ()
 
     @property
     def needs_server(self) -> bool:
@@ -95,8 +98,15 @@ class Marks:
         write_json(self._path(stage.name, "started"), {"fingerprint": fingerprint, "seconds": seconds})
 
     def finish(self, stage: Stage, fingerprint: str, seconds: float) -> None:
-        """Mark the stage as done."""
+        """Mark the stage as done, and remove its scrap."""
         write_json(self._path(stage.name, "done"), {"fingerprint": fingerprint, "seconds": seconds})
+        for path in [path for pattern in stage.scrap for path in stage.folder.glob(pattern)]:
+            shutil.rmtree(path)
+
+    def forget(self, stage: Stage) -> None:
+        """Have the stage start over, whatever has been done of it."""
+        for kind in ("started", "done"):
+            self._path(stage.name, kind).unlink(missing_ok=True)
 
     def _path(self, name: str, kind: str) -> Path:
         return self.folder / f"{flat_name(name)}.{kind}.json"

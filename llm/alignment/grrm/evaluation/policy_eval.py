@@ -13,6 +13,7 @@ from typing import Protocol
 from grrm.evaluation.bootstrap import Interval, bootstrap_interval
 from grrm.evaluation.text_metrics import (
     bleu_by_language,
+    chrf_by_language,
     corpus_chrf,
     exact_match_rate,
     references_of,
@@ -65,10 +66,12 @@ class DecodingScores:
 
     chrf: float
     chrf_sentence: Interval
+    chrf_by_language: dict[str, float]  # by target language, as BLEU
     bleu: dict[str, float]
     exact_match: float
     length_mean: float  # tokens of a completion, the stop token included
     unparsable: float
+    copied: float  # translations that are the source as it is
     truncated: float
     n_samples: int
 
@@ -156,13 +159,17 @@ def _read(generated: Sequence[GeneratedTokens], codec: PolicyCodec) -> _Pass:
 def _scores(passes: Sequence[_Pass], tasks: Sequence[TranslationTask], references: Sequence[str]) -> DecodingScores:
     chrfs = [sentence_chrfs(p.translations, references) for p in passes]
     bleus = [bleu_by_language(p.translations, tasks, references) for p in passes]
+    by_language = [chrf_by_language(p.translations, tasks, references) for p in passes]
+    copies = [exact_match_rate(p.translations, [task.source for task in tasks]) for p in passes]
     return DecodingScores(
         chrf=_mean([corpus_chrf(p.translations, references).score for p in passes]),
         chrf_sentence=bootstrap_interval([_mean(row) for row in zip(*chrfs, strict=True)]),
+        chrf_by_language={code: _mean([chrf[code].score for chrf in by_language]) for code in by_language[0]},
         bleu={language: _mean([bleu[language].score for bleu in bleus]) for language in bleus[0]},
         exact_match=_mean([exact_match_rate(p.translations, references) for p in passes]),
         length_mean=_mean([length for p in passes for length in p.lengths]),
         unparsable=_mean([text is None for p in passes for text in p.translations]),
+        copied=_mean(copies),
         truncated=_mean([flag for p in passes for flag in p.truncated]),
         n_samples=len(passes),
     )

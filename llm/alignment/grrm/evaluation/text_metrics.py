@@ -6,7 +6,7 @@ gets no translation, so it earns what an empty translation earns. Callers report
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sacrebleu.metrics.bleu import BLEU
@@ -58,12 +58,28 @@ def bleu_by_language(
     hypotheses: Sequence[str | None], tasks: Sequence[TranslationTask], references: Sequence[str]
 ) -> dict[str, MetricScore]:
     """Corpus BLEU of each target language by itself: one tokeniser cannot serve a mixture. Keys sorted."""
+    return _by_language(corpus_bleu, hypotheses, tasks, references)
+
+
+def chrf_by_language(
+    hypotheses: Sequence[str | None], tasks: Sequence[TranslationTask], references: Sequence[str]
+) -> dict[str, MetricScore]:
+    """Corpus chrF of each target language. Keys sorted."""
+    return _by_language(lambda texts, refs, _: corpus_chrf(texts, refs), hypotheses, tasks, references)
+
+
+def _by_language(
+    metric: Callable[[Sequence[str | None], Sequence[str], str], MetricScore],
+    hypotheses: Sequence[str | None],
+    tasks: Sequence[TranslationTask],
+    references: Sequence[str],
+) -> dict[str, MetricScore]:
     _checked(hypotheses, references)
     rows_of: dict[str, list[int]] = {}
     for row, task in enumerate(tasks):
         rows_of.setdefault(task.trg_lang, []).append(row)
     return {
-        language: corpus_bleu([hypotheses[row] for row in rows], [references[row] for row in rows], language)
+        language: metric([hypotheses[row] for row in rows], [references[row] for row in rows], language)
         for language, rows in sorted(rows_of.items())
     }
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from grrm.engine.open import OpenedGenerator, open_model, open_servers
+from grrm.engine.options import AUTO_DTYPE
 from grrm.errors import UserError
 from grrm.gqm.groups import Group, Verdict
 from grrm.inference.reward_scoring import open_reward_judge
@@ -76,11 +77,13 @@ class Process:
     """The process that judges are opened in.
 
     One of their own needs setting up, a trainer has seen to that itself. `memory_fraction` is the part of the memory
-    free when a judge begins to write that its keys and values may take; None for the engine's fixed size.
+    free when a judge begins to write that its keys and values may take; None for the engine's fixed size. `dtype` is
+    that of `open_model`.
     """
 
     is_own: bool = True
     memory_fraction: float | None = None
+    dtype: str = AUTO_DTYPE
 
 
 OWN_PROCESS = Process()
@@ -119,6 +122,7 @@ def open_judge(source: JudgeSource, process: Process = OWN_PROCESS) -> Judge:
             read_options(RewardModelOptions, source.options),
             chat_template=source.chat_template if "chat_template" in source.model_fields_set else None,
             own_process=process.is_own,
+            dtype=process.dtype,
         )
     if source.writes_here:
         return _writing_here(source, process)
@@ -151,6 +155,7 @@ def _writing_here(source: JudgeSource, process: Process) -> Judge:
     model = open_model(
         str(source.model),
         chat_template=source.chat_template,
+        dtype=process.dtype,
         free_memory_fraction=process.memory_fraction,
         quiet=process.is_own,
     )

