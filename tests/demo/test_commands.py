@@ -3,6 +3,8 @@
 import json
 from types import SimpleNamespace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from click.testing import CliRunner
 
 from grrm.data.parquet import TranslationRow, read_rows, write_rows
@@ -10,6 +12,7 @@ from grrm.demo.evaluate_checkpoint import EngineGenerator, scores_record
 from grrm.demo.prepare import main as prepare
 from grrm.engine.api import Completion
 from grrm.evaluation.policy_eval import PolicyCodec, evaluate
+from grrm.evaluation.text_metrics import sentence_chrfs
 from grrm.gqm.groups import TranslationTask
 
 
@@ -45,6 +48,19 @@ def test_the_first_rows_of_files_keep_their_names(tmp_path):
     assert found == {"train": ["train 0", "train 1"], "dev": ["dev 0", "dev 1", "dev 2"]}
 
 
+def test_exact_scores_are_chrf_and_the_rest_stays(tmp_path):
+    kinds = {"mt_texts": pa.list_(pa.string()), "scores": pa.list_(pa.int64())}
+    names = ("src_text", "trg_text", "src_lang", "trg_lang")
+    schema = pa.schema([*((name, pa.string()) for name in names), *kinds.items()])
+    write_rows(tmp_path / "groups.parquet", [("Rom", "Rome", "de", "en", ["Rome", "Room"], [9, 0])], schema)
+    run("exact", "--groups", tmp_path / "groups.parquet", "--out", tmp_path / "exact.parquet")
+    (row,) = pq.read_table(tmp_path / "exact.parquet").to_pylist()
+    assert (row["src_text"], row["mt_texts"]) == ("Rom", ["Rome", "Room"])
+    assert row["scores"][0] == 10.0
+    assert row["scores"][1] == sentence_chrfs(["Room"], ["Rome"])[0] / 10
+    assert 0 < row["scores"][1] < 10
+
+
 class EchoEngine:
     """Repeats its prompt and the stop token; remembers what it was asked."""
 
@@ -62,13 +78,13 @@ def test_a_checkpoint_is_scored_greedily_and_sampled_and_its_kl_on_the_samples(t
     from grrm.models import tokenizer as tokenizers
 
     engine, measured = EchoEngine(), []
-    monkeypatch.setattr(PaddleEngine, "from_pretrained", lambda path: engine)
+    monkeypatch.setattr(PaddleEngine, "from_pretrained", lambda path, **_: engine)
     monkeypatch.setattr(tokenizers, "load_tokenizer", lambda path: SimpleNamespace(pad_token_id=0))
     monkeypatch.setattr(tokenizers, "encoder", lambda tokenizer: lambda text: [ord(letter) for letter in text])
     monkeypatch.setattr(tokenizers, "response_decoder", lambda tokenizer: lambda ids: "".join(chr(i) for i in ids if i))
     monkeypatch.setattr(tokenizers, "stop_tokens", lambda tokenizer, word: (0,))
     monkeypatch.setattr(
-        evaluate_checkpoint, "kl_to", lambda reference, sampled, pad_id: measured.append(len(sampled)) or 0.5
+        evaluate_checkpoint, "kl_to", lambda reference, sampled, pad_id, dtype: measured.append(len(sampled)) or 0.5
     )
     write_rows(tmp_path / "main.parquet", [TranslationRow("Rom", "Rom", "it", "de")] * 3)
     options = ["--model", tmp_path, "--data", tmp_path / "main.parquet", "--out", tmp_path / "scores.json"]
@@ -107,7 +123,8 @@ def test_scores_of_a_checkpoint_carry_what_the_report_reads():
             "greedy_response": "Rom",
         }
     ]
-    assert record["sampled"]["exact_match"] == 1.0
+    assert record["sampled"]["exact_match"] == record["greedy"]["copied"] == 1.0
+    assert record["greedy"]["chrf_by_language"] == {"de": 100.0}
     assert record["greedy"]["chrf_sentence"]["mean"] == 100.0
     assert [
         (params.temperature, params.max_new_tokens, params.stop_token_ids, params.seed) for params in engine.params

@@ -120,7 +120,7 @@ def test_interruption_ends_with_130_and_stops_the_server(monkeypatch, tmp_path, 
     monkeypatch.setattr(runner.StageRunner, "run", interrupted)
     monkeypatch.setattr(runner.RewardService, "stop", lambda self: stopped.append(1))
     assert runner.run_demo(out=tmp_path / "o") == 130
-    assert "run the demo again to resume" in capsys.readouterr().err
+    assert "run the same command again to resume" in capsys.readouterr().err
     assert stopped == [1]
 
 
@@ -134,7 +134,7 @@ def test_folder_with_other_things_in_it_is_refused_and_untouched(tmp_path):
 def test_two_demos_cannot_share_a_folder(tmp_path):
     with (
         runner.only_run_in(tmp_path / "o"),
-        pytest.raises(UserError, match="another demo is running"),
+        pytest.raises(UserError, match="another run has"),
         runner.only_run_in(tmp_path / "o"),
     ):
         pass

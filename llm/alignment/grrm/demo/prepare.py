@@ -48,6 +48,29 @@ def rows(parts: tuple[tuple[Path, int], ...], out: Path) -> None:
 
 
 @main.command()
+@click.option("--groups", "path", type=FILE, required=True, help="Groups of `grrm data groups`.")
+@click.option("--out", type=FILE, required=True)
+def exact(path: Path, out: Path) -> None:
+    """Copy groups with a tenth of their chrF against the reference as scores, not rounded."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from grrm.data.parquet import write_rows
+    from grrm.evaluation.text_metrics import sentence_chrfs
+
+    names = ("src_text", "src_lang", "trg_lang", "mt_texts")
+    table = pq.read_table(path)
+    rows = [
+        (*(row[name] for name in names), [chrf / 10 for chrf in sentence_chrfs(texts, [row["trg_text"]] * len(texts))])
+        for row in table.to_pylist()
+        for texts in [row["mt_texts"]]
+    ]
+    kinds = [(name, table.schema.field(name).type) for name in names]
+    write_rows(out, rows, pa.schema([*kinds, ("scores", pa.list_(pa.float64()))]))
+    click.echo(f"{len(rows)} groups")
+
+
+@main.command()
 @click.option("--data", type=FILE, required=True)
 @click.option("--out", type=FOLDER, required=True)
 @click.option("--vocab-size", type=int, required=True)

@@ -153,8 +153,7 @@ class RealPlan:
     def _gold_of_groups(self, seed: int) -> Stage:
         """The same groups, their chrF as it is."""
         groups, folder = self.layout.model(GROUPS, seed) / GOLD_FILE, self.layout.model(f"gold-{GROUPS}", seed)
-        options = ["--judge", "text_metric", "--score-key", "scores", "--out", folder / GOLD_FILE]
-        command = self.layout.grrm("rank", groups, *options)
+        command = self.layout.module("prepare", "exact", "--groups", groups, "--out", folder / GOLD_FILE)
         return self._of_data(folder, "their chrF against the reference (groups)", command, groups, GOLD_FILE)
 
     def _taught(self, seed: int) -> Stage:

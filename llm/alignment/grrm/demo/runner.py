@@ -188,7 +188,7 @@ def only_run_in(out: Path) -> Iterator[None]:
     """
     try:
         if out.is_dir() and any(out.iterdir()) and not (out / "stages").is_dir():
-            raise UserError(f"{out} is not empty and not the output of a demo: give another folder")
+            raise UserError(f"{out} is not empty and not a demo's output: give another folder")
         (out / "stages").mkdir(parents=True, exist_ok=True)
         lock = (out / "stages" / ".lock").open("w")
     except OSError as error:

@@ -1,0 +1,241 @@
+"""`make real`: its stages follow from one another, and records, tables and figures are made of what they leave."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from rich.console import Console
+from support.argument_values import typed_values
+
+import grrm
+from grrm.config import RewardModelConfig, RLConfig, SFTConfig
+from grrm.demo import real_runner
+from grrm.demo.execution import StageFailure
+from grrm.demo.real_plan import PARTS, RealPlan, settings_for
+from grrm.demo.real_record import judge_curve
+from grrm.demo.real_report import write_real
+from grrm.demo.real_settings import HALVES, JUDGES, POLICIES, QUICK, RealSettings
+from grrm.demo.results import scores_file
+from grrm.demo.stages import write_json
+from grrm.entry import read_assignments
+from grrm.errors import UserError
+from grrm.judges.sources import mixture_sources, read_sources
+
+ROOT = Path(grrm.__file__).resolve().parents[3]
+CONFIGS = {"run_sft.py": SFTConfig, "run_reward.py": RewardModelConfig, "run_rl.py": RLConfig}
+
+
+def stages(tmp_path, halves=HALVES, **changes):
+    return RealPlan(RealSettings(**changes), ROOT, tmp_path / "out").stages(halves)
+
+
+@pytest.mark.parametrize("changes", [{"n_seeds": 2}, QUICK], ids=["whole", "quick"])
+def test_every_input_is_made_by_an_earlier_stage(tmp_path, changes):
+    folders: list[Path] = []
+    for stage in stages(tmp_path, **changes):
+        for path in stage.inputs:
+            assert path.exists() or any(path.is_relative_to(folder) for folder in folders), (stage.name, path)
+        assert all(path.is_relative_to(stage.folder) for path in stage.outputs)
+        assert stage.folder not in folders
+        folders.append(stage.folder)
+
+
+def test_the_halves_are_the_whole_and_the_second_is_about_policies_alone(tmp_path):
+    names = {halves: [stage.name for stage in stages(tmp_path, halves)] for halves in ((JUDGES,), (POLICIES,), HALVES)}
+    assert names[JUDGES,] + names[POLICIES,] == names[HALVES]
+    assert len(set(names[HALVES])) == len(names[HALVES])
+    arms = RealSettings().arms
+    assert names[POLICIES,] == [f"seed1/{name}" for arm in arms for name in (arm, f"eval-{arm}")]
+
+
+@pytest.mark.parametrize("changes", [{}, QUICK, {"dtype": "float32"}], ids=["whole", "quick", "float32"])
+def test_training_commands_set_only_keys_that_the_recipes_know(tmp_path, changes):
+    trained = [stage for stage in stages(tmp_path, **changes) if stage.metrics]
+    assert len(trained) == 1 + 3 + 3 + 1 + 7
+    for stage in trained:
+        command = list(stage.command)
+        script = next(index for index, word in enumerate(command) if Path(word).name in CONFIGS)
+        options = command[script + 2 :]
+        overrides = dict(zip([key.removeprefix("--") for key in options[::2]], options[1::2], strict=True))
+        recipe = yaml.safe_load(Path(command[script + 1]).read_text(encoding="utf-8"))
+        values = typed_values(CONFIGS[Path(command[script]).name], {**recipe, **overrides})
+        assert values["max_steps"] == stage.total_steps
+        assert values["output_dir"] == str(stage.folder)
+        assert values.get("bf16", False) is (changes.get("dtype") != "float32")
+        assert stage.planned_s > 0
+        assert "checkpoint-*" in stage.scrap
+
+
+def test_all_judges_learn_from_equally_many_candidates_a_step_of_the_same_groups(tmp_path):
+    by_name = {stage.name.removeprefix("seed1/"): stage for stage in stages(tmp_path)}
+
+    def rows(name):
+        command = list(by_name[name].command)
+        return int(command[command.index("--per_device_train_batch_size") + 1])
+
+    groups = RealSettings().ranker_batch_groups
+    assert rows("rm") == rows("ranker_none") == rows("ranker_group") == rows("gqm_sft") == groups
+    assert rows("sqm") == 2 * rows("pairwise") == 4 * groups  # rows of one candidate, of two
+    source = tmp_path / "out/seed1/groups/groups.parquet"
+    for name in ("gold-groups", "groups-taught", "data-sft-sqm", "data-sft-pairwise"):
+        assert by_name[name].inputs == [source]
+
+
+def test_servers_and_lists_of_judges_can_be_read(tmp_path):
+    by_name = {stage.name.removeprefix("seed1/"): stage for stage in stages(tmp_path)}
+    hosted = {name: list(by_name[f"grpo{name}"].reward_server) for name in ("", "_consensus", "_ranker", "_gqm")}
+    assert hosted[""] == ["--judge", "text_metric"]
+    assert hosted["_consensus"] == ["--judge", "consensus"]
+    assert hosted["_ranker"][:4] == ["--judge", "ranker", "--model", str(tmp_path / "out/seed1/ranker")]
+    assert "score_reading=expected" in hosted["_gqm"]
+    assert hosted["_gqm"][-2:] == ["--dtype", "bfloat16"]
+    mixture = list(by_name["grpo_mixture"].reward_server)
+    values = read_assignments([mixture[mixture.index("--judge-option") + 1]], "judge option")
+    assert [source.judge for source in mixture_sources(values)] == ["gqm", "consensus"]
+    measured = {}
+    for part in PARTS:
+        command = list(by_name[part].command)
+        words = [command[place + 1] for place, word in enumerate(command) if word == "--judge"]
+        measured |= {name: json.loads(text) for name, _, text in (word.partition("=") for word in words)}
+    assert [source.judge for source in read_sources(list(measured.values())[:1])] == ["consensus"]
+    for name, source in measured.items():
+        read_sources([source], name)
+    readings = {name: source["options"].get("score_reading", "text") for name, source in measured.items()}
+    assert [name for name, reading in readings.items() if reading == "expected"] == [
+        *("sqm_expected", "gqm_sft_expected", "gqm_sft_permuted", "gqm_expected")
+    ]
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_minutes_scale_the_training_of_their_half(tmp_path, half):
+    settings = RealSettings()
+    for minutes in (120, 240):
+        scaled = settings_for(settings, minutes, [half])
+        planned = sum(stage.planned_s for stage in RealPlan(scaled, ROOT, tmp_path).stages([half]))
+        assert planned == pytest.approx(60 * minutes, rel=0.03)
+    assert scaled.gqm_steps != settings.gqm_steps if half == JUDGES else scaled.gqm_steps == settings.gqm_steps
+    assert settings_for(settings, None, HALVES) == settings
+    with pytest.raises(UserError, match=f"too few for the {half}: give more than"):
+        settings_for(settings, 0.1, [half])
+
+
+def test_policies_without_judges_are_refused(tmp_path):
+    with pytest.raises(UserError, match=r"policies need .*model.safetensors: make the judges first"):
+        real_runner.run_real("policies", out=tmp_path / "out")
+
+
+def interval(mean: float) -> dict[str, float]:
+    return {"mean": mean, "low": mean - 0.02, "high": mean + 0.02}
+
+
+def measured_judges(mean: float) -> dict[str, object]:
+    names = ("accuracy", "accuracy_ties_half", "hardest_third", "correlation", "order_consistency")
+    shares = {"readable": 1.0, "tied": 0.125, "score_variance": 2.5, "milliseconds_a_group": 11.0, "n_groups": 600}
+    return dict.fromkeys(names, interval(mean)) | shares | {"tokens": interval(96.0)}
+
+
+@pytest.fixture
+def measured(finished_demo):
+    """A plan of two seeds whose stages have left invented results."""
+    out, _ = finished_demo
+    plan = RealPlan(RealSettings(n_seeds=2), ROOT, out)
+    for seed in plan.settings.seeds:
+        for run in (*plan.settings.arms, "stock"):
+            source = json.loads(scores_file(out, seed, "sft" if run == "stock" else "grpo").read_text())
+            for decoding in ("sampled", "greedy"):
+                source[decoding] |= {"copied": 0.02, "chrf_by_language": {"de": 60.0}}
+            write_json(scores_file(out, seed, run), source)
+        before = json.loads(scores_file(out, seed, "sft").read_text())
+        for decoding in ("sampled", "greedy"):
+            before[decoding] |= {"copied": 0.02}
+        write_json(scores_file(out, seed, "sft"), before)
+        names = {"eval-judges": ("consensus", "rm"), "eval-gqm_sft": ("gqm_sft", "gqm_sft_expected")}
+        for part, judges in names.items():
+            found = {one: {"dev": measured_judges(0.6), "heldout": measured_judges(0.7 + seed / 100)} for one in judges}
+            write_json(out / f"seed{seed}" / part / "ranking.json", found)
+    lines = [{"step": step, "reward_mean": 0.25 * step, "loss": 1.0} for step in (1, 2)]
+    (out / "seed1" / "gqm").mkdir()
+    (out / "seed1" / "gqm" / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return plan
+
+
+def printed(lines) -> list[list[str]]:
+    console = Console(width=200, record=True)
+    for line in lines:
+        console.print(line)
+    return [[cell.strip() for cell in line.strip("│").split("│")] for line in console.export_text().splitlines()]
+
+
+def test_results_of_seeds_become_records_tables_and_figures(measured):
+    rows = printed(write_real(measured, HALVES, {"seed1/grpo": 3.0}))
+    records = {half: json.loads((measured.out / f"{half}.json").read_text()) for half in HALVES}
+    assert list(records[JUDGES]["seeds"]) == ["1", "2"]
+    of_seed = records[JUDGES]["seeds"]["1"]
+    assert of_seed["judges"]["gqm_sft"]["heldout"]["accuracy"]["mean"] == pytest.approx(0.71)
+    assert of_seed["rlvr"] == [[1, 0.25], [2, 0.5]]
+    assert "examples" not in of_seed["policies"]["sft"]
+    assert records[POLICIES]["seeds"]["2"]["policies"]["grpo_gqm"]["learned"]["gain"] == pytest.approx(4.5)
+    assert records[POLICIES]["seconds"] == {"seed1/grpo": 3.0}
+    judge = [
+        "reward model on pairs",
+        "600",
+        "100.0",
+        "0.715 ± 0.007",
+        *["0.715"] * 3,
+        "12.5",
+        "2.50",
+        "0.715",
+        "96",
+        "11",
+    ]
+    assert judge in rows
+    assert ["GRPO, SQM", "63.8", "+4.50 ± 0.00"] in [row[:3] for row in rows]
+    figures = {path.name for path in (measured.out / "figures").glob("real_*.png")}
+    assert figures == {f"real_{name}.png" for name in ("judges", "rlvr", "gains", "followed")}
+
+
+def test_one_seed_has_intervals_and_a_judge_that_nobody_can_read_a_dash(measured):
+    path = measured.out / "seed1" / "eval-gqm" / "ranking.json"
+    write_json(path, {"gqm": {"heldout": measured_judges(0.5) | {"accuracy_ties_half": None, "readable": 0.0}}})
+    plan = replace(measured, settings=RealSettings(n_seeds=1))
+    rows = printed(write_real(plan, HALVES, {}))
+    assert "0.710 (0.690–0.730)" in next(row for row in rows if row[0] == "consensus")
+    assert next(row for row in rows if row[0] == "GQM after RLVR")[2:4] == ["0.0", "–"]
+
+
+def test_a_run_that_was_stopped_shows_and_keeps_what_it_has(measured, monkeypatch, capsys):
+    (measured.out / "stages").mkdir()
+
+    def failing(*_):
+        raise StageFailure("stage 'seed1/gqm' ended with status 1", [])
+
+    monkeypatch.setattr(real_runner, "run_stages", failing)
+    settings = replace(measured.settings, n_seeds=1)
+    assert real_runner.run_halves(settings, (JUDGES,), out=measured.out) == 1
+    assert "Judges on held-out groups" in capsys.readouterr().out
+    assert not (measured.out / "policies.json").exists()
+    assert json.loads((measured.out / "judges.json").read_text())["seeds"]["1"]["judges"]
+
+
+def test_fresh_starts_a_half_over_and_leaves_the_other(tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    for name in ("seed1-gqm", "seed1-grpo"):
+        write_json(out / "stages" / f"{name}.done.json", {"fingerprint": "x", "seconds": 1.0})
+    monkeypatch.setattr(real_runner, "run_stages", lambda *_: {})
+    real_runner.run_real("judges", fresh=True, out=out)
+    assert [path.name for path in (out / "stages").glob("*.json")] == ["seed1-grpo.done.json"]
+
+
+def test_a_judge_is_followed_along_the_rollouts():
+    def record(step, scores, reference="good day"):
+        texts = ("good day", "good boy", None)
+        candidates = [{"translation": text, "score": score} for text, score in zip(texts, (*scores, None), strict=True)]
+        return {"step": step, "reference": reference, "src_lang": "de", "trg_lang": "en", "candidates": candidates}
+
+    records = [record(4, (2.0, 1.0)), record(5, (1.0, 2.0)), record(8, (1.0, 2.0)), record(12, (1.0, 1.0))]
+    assert judge_curve(records) == [[4, pytest.approx(1.0)], [8, pytest.approx(-1.0)]]
+    assert judge_curve([record(4, (2.0, 1.0), reference=None)]) == []
