@@ -53,7 +53,7 @@ class JudgePlan:
         settings, layout = self.layout.settings, self.layout
         counts = {
             layout.train_parquet: settings.ranker_train_rows,
-            layout.dev_parquet: settings.ranker_heldout_rows,
+            layout.dev_parquet: settings.ranker_dev_rows,
             layout.heldout_parquet: settings.ranker_heldout_rows,
         }
         return self.first_rows(ROWS, counts)

@@ -29,7 +29,7 @@ GROUPS, TAUGHT = "groups", "groups-taught"  # folders: of all judges, and as tho
 PARTS = (RANKINGS, "eval-sqm", "eval-pairwise", "eval-gqm_sft", "eval-gqm")  # what is measured together
 STARTING_S = 15.0  # of a process with a model
 # Seconds of a step, or of a thousand groups judged, on two idle cores.
-STEP_S = {SFT: 4.0, "rm": 3.0, **dict.fromkeys(RANKERS, 3.0), "sqm": 9.0, "pairwise": 5.0, "gqm_sft": 6.0}
+STEP_S = {SFT: 3.0, "rm": 2.0, **dict.fromkeys(RANKERS, 2.0), "sqm": 7.0, "pairwise": 2.5, "gqm_sft": 2.5}
 RLVR_STEP_S, RL_STEP_S, SAMPLE_S = 3.0, 0.2, 0.03  # of a prompt's samples, of a sample, of a translation
 JUDGED_S = {"rm": 60, **dict.fromkeys(RANKERS, 60), "logprob": 60, "pairwise": 500, "sqm": 200, "gqm": 300}
 
@@ -103,7 +103,7 @@ class RealPlan:
         settings, judges = self.settings, self._judges
         stages = [self._sft(seed), self._evaluation(STOCK, seed), self._evaluation(SFT, seed)]
         counts = {"train": (settings.ranker_train_rows, settings.ranker_candidates)}
-        counts |= dict.fromkeys(("dev", "heldout"), (settings.ranker_heldout_rows, CANDIDATES))
+        counts |= {"dev": (settings.ranker_dev_rows, CANDIDATES), "heldout": (settings.ranker_heldout_rows, CANDIDATES)}
         for name, (rows, samples) in counts.items():
             source = self.layout.data / ROWS / f"{name}.parquet"
             drawn = judges.samples(name, seed, source, samples)
@@ -253,12 +253,12 @@ class RealPlan:
         return [self._measure(part, judges, seed) for part, judges in parts.items()]
 
     def _measure(self, part: str, judges: dict[str, KnownJudge], seed: int) -> Stage:
-        thousands = (2 * self.settings.ranker_heldout_rows + 2 * self.settings.n_orders) / 1000
-        seconds = STARTING_S
+        settings, seconds = self.settings, STARTING_S
+        thousands = (settings.ranker_dev_rows + settings.ranker_heldout_rows + 2 * settings.n_orders) / 1000
         for name, judge in judges.items():
-            times = self.settings.permutations if name.endswith("_permuted") else 1
+            times = settings.permutations if name.endswith("_permuted") else 1
             seconds += thousands * times * JUDGED_S.get(name, JUDGED_S.get(judge.name, 0))
-        measured = self._judges.measure(part, seed, judges, self.settings.n_orders)
+        measured = self._judges.measure(part, seed, judges, settings.n_orders)
         return replace(measured, planned_s=seconds)
 
     def _judge_of(self, run: str, seed: int) -> KnownJudge:

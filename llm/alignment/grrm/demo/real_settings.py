@@ -36,10 +36,11 @@ class RealSettings(Settings):
     sft_steps: int | None = 329
     sft_learning_rate: float = 3e-4
     ranker_train_rows: int = 2_600
+    ranker_dev_rows: int = 150
     ranker_heldout_rows: int = 600
     ranker_max_new_tokens: int = 64
     ranker_batch_groups: int = 8
-    ranker_steps: int | None = 440
+    ranker_steps: int | None = 300
     ranker_overrides: tuple[object, ...] = (
         *("--learning_rate", 1e-3, "--backbone_learning_rate", 5e-5, "--max_length", 256),
         *("--lr_end", 1e-6, "--eval_steps", 200),
@@ -52,10 +53,10 @@ class RealSettings(Settings):
     judge_max_length: int = 768
     judge_learning_rate: float = 2e-4
     form_weight: float = 0.1
-    sqm_steps: int = 440
-    pairwise_steps: int = 440
-    gqm_steps: int = 440
-    rlvr_steps: int = 40
+    sqm_steps: int = 300
+    pairwise_steps: int = 300
+    gqm_steps: int = 300
+    rlvr_steps: int = 30
     rlvr_prompts: int = 8
     rlvr_learning_rate: float = 1e-5
     permutations: int = 4
@@ -106,6 +107,7 @@ QUICK: Mapping[str, object] = {
     "sft_batch_rows": 16,
     "sft_steps": 12,
     "ranker_train_rows": 24,
+    "ranker_dev_rows": 6,
     "ranker_heldout_rows": 12,
     "ranker_max_new_tokens": 24,
     "ranker_batch_groups": 2,

@@ -70,7 +70,8 @@ class Settings:
     untrained_samples: int = 1  # the untrained policy always writes up to the limit: slow, and the same every time
     eval_max_new_tokens: int = 64
     ranker_train_rows: int = 7_000  # source texts that the policy translates for the rankers to learn from
-    ranker_heldout_rows: int = 500  # for their evaluation, of each held-out file
+    ranker_dev_rows: int = 500  # for choices between them
+    ranker_heldout_rows: int = 500  # for their evaluation
     ranker_candidates: int = 8  # translations of each
     ranker_max_new_tokens: int = 40  # as in the rollouts of the recipes
     ranker_batch_groups: int = 24
