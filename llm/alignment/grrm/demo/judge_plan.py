@@ -170,7 +170,7 @@ class JudgePlan:
         options += [word for name, path in sets.items() for word in ("--groups", f"{name}={path}")]
         return Stage(
             name=f"seed{seed}/{part}",
-            title=f"ranking accuracy of {', '.join(map(title_of, judges))}, seed {seed}",
+            title=f"ranking accuracy of {title_of(part.removeprefix('eval-'))}, seed {seed}",
             command=layout.module(
                 "evaluate_judges", "measure", *options, "--orders", n_orders, *layout.dtype(), "--out", out
             ),

@@ -15,6 +15,8 @@ from grrm.demo.runner import checkout, only_run_in, run_stages, say_why, sigterm
 from grrm.demo.stages import Marks, missing_outputs
 from grrm.errors import UserError
 
+_TABLE_WIDTH = 150  # what the tables of judges need
+
 
 def run_real(
     half: str = "both",
@@ -54,8 +56,9 @@ def run_halves(settings: RealSettings, halves: tuple[str, ...], *, fresh: bool =
             status = say_why(console, stop)
         from grrm.demo.real_report import write_real  # what is there, where the stages ended early
 
+        wide = Console(width=max(console.width, _TABLE_WIDTH))
         for line in write_real(plan, halves, seconds):
-            console.print(line)
+            wide.print(line, soft_wrap=isinstance(line, str))
     return status
 
 

@@ -25,6 +25,7 @@ TITLES = {
     GRPO_CONSENSUS: "GRPO, consensus",
     GRPO_RANKER: "GRPO, ranker",
     CONSENSUS: "consensus",
+    "judges": "the judges",
     "ranker_none": "ranker, each candidate by itself",
     "ranker_group": "ranker, candidates compared",
     # Of the pretrained model.
