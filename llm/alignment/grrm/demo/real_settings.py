@@ -70,6 +70,7 @@ class RealSettings(Settings):
     rl_prompts: int = 16
     rl_samples: int = 8
     rl_learning_rate: float = 1.5e-5
+    max_unscored: float = 0.5  # of a step's samples, before RL stops
     rl_eval_rows: int = 200
     rl_eval_steps: int = 24
 
@@ -87,6 +88,7 @@ class RealSettings(Settings):
             *("--global_batch_size", self.rl_prompts, "--rollout_n", self.rl_samples),
             *("--per_device_train_batch_size", min(16, rows), "--per_device_logprob_batch_size", min(32, rows)),
             *("--max_prompt_len", 128, "--max_dec_len", self.ranker_max_new_tokens, "--max_length", 192),
+            *("--max_unscored_fraction", self.max_unscored),
             *("--reward_read_timeout_s", 300, "--reward_deadline_s", 600),
         )
 
@@ -123,6 +125,7 @@ QUICK: Mapping[str, object] = {
     "rl_steps": 2,
     "rl_prompts": 2,
     "rl_samples": 4,
+    "max_unscored": 1.0,  # judges of a few steps cannot be read
     "rl_eval_rows": 4,
     "rl_eval_steps": 2,
     "eval_samples": 1,
