@@ -15,7 +15,7 @@ CORE = [
     "pydantic>=2.10,<3",
     "requests>=2.32",
     "urllib3>=2.2",
-    "tenacity>=9",
+    "certifi>=2024.7.4",
     "pyarrow>=16,<21",
     "packaging>=24",
 ]

@@ -16,8 +16,8 @@ from typing import TypeVar
 from flask import g, request
 from pydantic import BaseModel, ValidationError
 
-from grrm.rewards.protocol import DEADLINE_HEADER
-from grrm.rewards.validation import first_error
+from grrm.errors import first_error
+from grrm.http_client.messages import DEADLINE_HEADER
 
 from .problems import RequestProblem
 from .settings import Settings

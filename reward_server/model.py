@@ -9,6 +9,7 @@ from grrm.engine.open import OpenedGenerator, open_fastdeploy, open_model, open_
 from grrm.engine.options import FASTDEPLOY, OptionNames, check_reward_model_options, choose_back_end
 from grrm.engine.scheduler import BatchScheduler
 from grrm.errors import UserError
+from grrm.http_client.bearer import token_from_env
 from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.building import GENERATIVE_JUDGES, REWARD_MODEL_JUDGES
 from grrm.judges.deadline import Deadline, TimedGenerator
@@ -17,7 +18,6 @@ from grrm.judges.metric_worker import METRIC_KINDS
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.options import RewardModelOptions, read_options
 from grrm.judges.value_head import RewardModelJudge
-from grrm.rewards.bearer import token_from_env
 
 from .settings import Settings
 

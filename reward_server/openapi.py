@@ -7,7 +7,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from grrm.rewards.protocol import DEADLINE_HEADER, PartialAnswer, Problem, ScoreAnswer, ScoreRequest
+from grrm.http_client.messages import DEADLINE_HEADER
+from grrm.rewards.protocol import PartialAnswer, Problem, ScoreAnswer, ScoreRequest
 from grrm.rewards.rows_protocol import RowsAnswer, RowsRequest
 
 from .page import JudgesAnswer, LiveAnswer, PromptsAnswer

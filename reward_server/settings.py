@@ -10,12 +10,11 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, field_validator
 
 from grrm.engine.options import AUTO_DTYPE, BACKENDS, DTYPES
-from grrm.errors import UserError, require_known, suggestion
+from grrm.errors import UserError, first_error, require_known, suggestion
 from grrm.gqm.chat import CHAT_TEMPLATES
 from grrm.gqm.extraction import EXTRACTOR_TYPES
 from grrm.judges.building import JUDGES, check_judge_name
 from grrm.judges.sources import MIXTURE
-from grrm.rewards.validation import first_error
 
 Count = Annotated[int, Field(ge=1)]
 LogFormat = Literal["text", "json"]

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 from flask import Response
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
-from grrm.rewards.validation import first_error
+from grrm.errors import first_error
 
 MAX_STOPS = 16
 MAX_CHOICES = 128

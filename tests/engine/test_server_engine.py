@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 from support.rollout_server import MODEL, RolloutServer
+from support.stopped_clock import stop_client_clock
 
 from grrm.engine.api import Completion, SamplingParams
+from grrm.engine.openai_wire import completions_client
 from grrm.engine.rollout_wire import ROLLOUT_APIS
-from grrm.engine.server_calls import GenerationServerError, ServerCalls
 from grrm.engine.server_engine import ServerEngine
 from grrm.errors import UserError
+from grrm.http_client.client import NoAnswer
 
 VOCAB, EOS, STOP = 50, 49, 48
 FAST = {
@@ -79,7 +81,7 @@ def engine(
     api = servers[0].api
     trainer = Trainer(tmp_path, api)
     made = ServerEngine(
-        ServerCalls([server.url for server in servers], token=token, **FAST),
+        completions_client([server.url for server in servers], token=token, **FAST),
         ROLLOUT_APIS[api],
         vocab_size=VOCAB,
         max_positions=64,
@@ -155,7 +157,8 @@ def test_completions_are_told_of_one_at_a_time_as_they_come(api, start, tmp_path
 
 
 @apis
-def test_a_server_that_cannot_take_over_weights_stops_the_run_with_its_reason(api, start, tmp_path):
+def test_a_server_that_cannot_take_over_weights_stops_the_run_with_its_reason(api, start, tmp_path, monkeypatch):
+    stop_client_clock(monkeypatch)
     server = start(api)
     rollouts, _ = engine(tmp_path, server)
     server.failing.add(PATHS[api, "update"])
@@ -213,7 +216,7 @@ def test_an_answer_of_staler_weights_than_allowed_is_refused(api, start, tmp_pat
     server.version = 4
     assert rollouts.generate([[3]], PARAMS)[0].weight_version == 4
     server.version = 0  # as after a restart
-    with pytest.raises(GenerationServerError, match="drew with weights of step 0, and the trainer is at 4"):
+    with pytest.raises(NoAnswer, match="drew with weights of step 0, and the trainer is at 4"):
         rollouts.generate([[3]], PARAMS)
 
 
@@ -235,7 +238,7 @@ def test_a_completion_that_is_not_whole_is_none(choice, cause, start, tmp_path, 
     rollouts, _ = engine(tmp_path, server)
     rollouts.update_weights()
     monkeypatch.setattr(server, "complete", lambda content: {"choices": [{"finish_reason": "stop", **choice}]})
-    with pytest.raises(GenerationServerError, match=cause):
+    with pytest.raises(NoAnswer, match=cause):
         rollouts.generate([[3]], PARAMS)
 
 

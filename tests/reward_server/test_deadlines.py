@@ -14,7 +14,8 @@ from support.reward_servers import reward_server
 from support.scripted_server import ScriptedServer, check_right, client, make_groups, ok, right_answer, send, status
 from support.stopped_clock import PATIENCE_S, stop_clock
 
-from grrm.rewards.protocol import DEADLINE_HEADER, PartialAnswer
+from grrm.http_client.messages import DEADLINE_HEADER
+from grrm.rewards.protocol import PartialAnswer
 from grrm_reward_server.app import create_app
 from grrm_reward_server.settings import Settings
 

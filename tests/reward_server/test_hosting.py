@@ -16,13 +16,14 @@ from support.reward_app import RecordingJudge, group, make_client, rows_body, sc
 
 from grrm.engine import open as opening
 from grrm.errors import UserError
+from grrm.http_client.messages import AnswerError
 from grrm.judges.building import GENERATIVE_JUDGES, build_from_options
 from grrm.judges.deadline import Deadline, TimedGenerator
 from grrm.judges.interface import GeneratedText
 from grrm.judges.metrics import COUNTERS, JudgeMetrics
 from grrm.judges.options import GQMOptions
 from grrm.rewards.mixing import mix
-from grrm.rewards.protocol import AnswerError, ScoreRequest, verdicts_from_answer
+from grrm.rewards.protocol import ScoreRequest, verdicts_from_answer
 from grrm_reward_server.app import create_app
 from grrm_reward_server.hosting import HostedJudge, build_hosted_judge
 from grrm_reward_server.model import JudgeModel

@@ -24,8 +24,8 @@ from support.stopped_clock import PATIENCE_S
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, Status
+from grrm.http_client.exchange import parse_retry_after
 from grrm.rewards.client import RewardServerError
-from grrm.rewards.exchange import parse_retry_after
 
 
 def test_requests_are_split_concurrent_and_reassembled_in_order(start):
@@ -253,5 +253,7 @@ def test_stock_server_is_ready_once_it_speaks_http(start, no_second_probe):
         ("Fri, 20 Nov 99999999999999999999 06:00:30 GMT", None),
     ],
 )
-def test_retry_after_forms(value, seconds):
-    assert parse_retry_after(value, datetime(2026, 11, 20, 6, 0, 0, tzinfo=timezone.utc)) == seconds
+def test_retry_after_forms(value, seconds, monkeypatch):
+    now = datetime(2026, 11, 20, 6, 0, 0, tzinfo=timezone.utc).timestamp()
+    monkeypatch.setattr("time.time", lambda: now)
+    assert parse_retry_after(value) == seconds

@@ -16,8 +16,8 @@ def test_hung_member_costs_one_time_out_and_serves_again_once_it_goes_on():
     with slow_server(0.0) as (hung, url_1), slow_server(0.0) as (_, url_2):
         client = make_client(url_1, url_2, groups_per_request=1, read_timeout_s=3.0, connect_timeout_s=2.0)
         client.wait_until_ready(PATIENCE_S)
-        send, asked = client._exchange.send, []
-        client._exchange.send = lambda method, url, *rest: asked.append((method, url)) or send(method, url, *rest)
+        send, asked = client.http.exchange.send, []
+        client.http.exchange.send = lambda method, url, *rest: asked.append((method, url)) or send(method, url, *rest)
         hung.send_signal(signal.SIGSTOP)
         check_right(groups, client.score(groups))
         assert ("POST", url_1) in asked
@@ -26,7 +26,7 @@ def test_hung_member_costs_one_time_out_and_serves_again_once_it_goes_on():
             check_right(groups, client.score(groups))
         assert ("POST", url_1) not in asked
         hung.send_signal(signal.SIGCONT)
-        for server in client._pool._servers:
+        for server in client.http.pool._servers:
             server.probe_at = 0.0
         before = groups_judged(url_1)
 

@@ -66,11 +66,11 @@ def test_client_time_out_retry_gets_the_first_answer_not_a_second_judgement(tmp_
     hold.touch()
     with slow_server(hold) as (_, url), ThreadPoolExecutor(1) as threads:
         client = make_client(url, read_timeout_s=0.5, attempts=1000)
-        send = client._exchange.send
-        client._exchange.send = lambda *request: asked.append(request) or send(*request)
+        send = client.http.exchange.send
+        client.http.exchange.send = lambda *request: asked.append(request) or send(*request)
         verdicts = threads.submit(client.score, groups)
         eventually(lambda: is_at_work(url) and len(asked) > 1)
-        client._exchange.read_timeout_s = PATIENCE_S
+        client.http.exchange.read_timeout_s = PATIENCE_S
         hold.unlink()
         check_right(groups, verdicts.result(PATIENCE_S))
         assert groups_judged(url) == 2

@@ -17,7 +17,7 @@ from support.scripted_server import (
     silent,
     status,
 )
-from support.stopped_clock import PATIENCE_S, stop_clock
+from support.stopped_clock import PATIENCE_S, stop_client_clock
 
 from grrm.errors import UserError
 from grrm.rewards.client import RewardServerError
@@ -26,7 +26,7 @@ from grrm.rewards.client import RewardServerError
 @pytest.mark.parametrize("step", [reset_mid_answer, hang_up_early, silent, status(408), status(429), status(502)])
 def test_passing_failures_are_retried_with_the_same_request(start, step):
     def second(handler, body):
-        asking._exchange.read_timeout_s = PATIENCE_S  # what comes now is answered
+        asking.http.exchange.read_timeout_s = PATIENCE_S  # what comes now is answered
         step(handler, body)
 
     server = start(step, second, ok)
@@ -97,10 +97,7 @@ def test_busy_server_costs_time_but_no_attempt(start, step):
 
 
 def test_refused_connections_last_until_the_deadline_and_are_then_named(monkeypatch, caplog):
-    clock = stop_clock(
-        monkeypatch, *(f"grrm.rewards.{name}" for name in ("asking", "client", "exchange", "server_pool"))
-    )
-    monkeypatch.setattr("grrm.rewards.asking.sleep_using_event", lambda stop: clock.sleep)
+    clock = stop_client_clock(monkeypatch)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -149,10 +146,7 @@ def test_retry_after_beyond_the_deadline_does_not_end_the_call(start):
 
 
 def test_server_that_says_an_hour_again_and_again_is_asked_until_the_deadline(start, monkeypatch):
-    clock = stop_clock(
-        monkeypatch, *(f"grrm.rewards.{name}" for name in ("asking", "client", "exchange", "server_pool"))
-    )
-    monkeypatch.setattr("grrm.rewards.asking.sleep_using_event", lambda stop: clock.sleep)
+    clock = stop_client_clock(monkeypatch)
     server, start_s = start(status(503, Retry_After="3600")), clock.now
     with pytest.raises(RewardServerError, match="deadline of 90 s leaves no time"):
         client(server.url).score(make_groups(1))

@@ -35,6 +35,16 @@ def stop_clock(monkeypatch: pytest.MonkeyPatch, *modules: str) -> StoppedClock:
     return clock
 
 
+def stop_client_clock(monkeypatch: pytest.MonkeyPatch) -> StoppedClock:
+    """The clock of all clients of servers: their pauses take no time, and nothing else goes on."""
+    modules = (f"grrm.http_client.{name}" for name in ("client", "exchange", "pool"))
+    clock = stop_clock(
+        monkeypatch, *modules, "grrm.rewards.client", "grrm.engine.openai_text", "grrm.engine.server_engine"
+    )
+    monkeypatch.setattr("grrm.http_client.client.sleep_unless", lambda stop, seconds: clock.sleep(seconds))
+    return clock
+
+
 def eventually(condition: Callable[[], object]) -> None:
     """Wait until `condition()` holds."""
     gives_up = time.monotonic() + PATIENCE_S

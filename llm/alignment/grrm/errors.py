@@ -1,11 +1,16 @@
-"""The errors that are the user's to mend, and the check of names that suggests the nearest one."""
+"""The errors that are the user's to mend: what is wrong with a file or a message, and which name is the nearest."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 _ALIKE = 0.7  # share of letters in common, 0 to 1, from which a name counts as a misspelling of another
+MANY_ERRORS = 100
 
 
 class UserError(Exception):
@@ -45,3 +50,20 @@ def require_known(noun: str, name: object, known: Iterable[str]) -> None:
         near = nearest_name(name, known)
         listed = f" Known: {', '.join(known)}." if near else ""
         raise UserError(f"unknown {noun} {name!r}: {suggestion(name, known)}{listed}")
+
+
+def pointer(location: Sequence[int | str]) -> str:
+    """`("groups", 0, "source")` as `groups[0].source`; the empty location as the empty string."""
+    parts = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in location]
+    return "".join(parts).removeprefix(".")
+
+
+def first_error(error: ValidationError) -> tuple[str, str, str]:
+    """Type, pointer and message of the first of a model's errors, without the offending text itself.
+
+    Pydantic spells out all of them or none: where there are many, they are counted instead and have no pointer.
+    """
+    if error.error_count() > MANY_ERRORS:
+        return "many_errors", "", f"{error.error_count()} fields are wrong or unknown"
+    detail = error.errors(include_input=False, include_url=False)[0]
+    return detail["type"], pointer(detail["loc"]), detail["msg"].removeprefix("Value error, ")

@@ -131,7 +131,7 @@ class ModelOptions:
         return open_checkpoint(folder, dtype=self.dtype, **common)
 
     def _token(self) -> str | None:
-        from grrm.rewards.bearer import token_from_env
+        from grrm.http_client.bearer import token_from_env
 
         name = self.token_env
         return None if name is None else token_from_env(name, f"environment variable {name} of --token-env")

@@ -6,12 +6,12 @@ from collections.abc import Set
 
 from grrm.config.problems import Problems
 from grrm.config.rl_config import RLConfig
+from grrm.http_client.pool import checked_url
 from grrm.judges.building import EMBEDDED_JUDGES, check_judge_name
 from grrm.judges.sources import read_sources
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.gates import read_gates
 from grrm.rewards.routing import RULE_OF, TRANSLATION
-from grrm.rewards.server_pool import checked_url
 
 
 def check_reward_source(config: RLConfig, given: Set[str], problems: Problems) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Set
 from grrm.config.keys.rollout import RolloutServersConfig
 from grrm.config.problems import Problems
 from grrm.config.rl_config import RLConfig
-from grrm.rewards.server_pool import checked_url
+from grrm.http_client.pool import checked_url
 
 
 def check_sampling(config: RLConfig, problems: Problems) -> None:

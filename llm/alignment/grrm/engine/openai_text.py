@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Literal
 
-from grrm.engine.openai_wire import COMPLETIONS_PATH, completion_body, read_completion
-from grrm.engine.server_calls import WHICH_MODEL, Call, GenerationServerError, ServerCalls
+from grrm.engine.openai_wire import (
+    COMPLETIONS_PATH,
+    WHICH_MODEL,
+    CompletionCall,
+    completions_client,
+    read_completion,
+    unanswered_because,
+)
+from grrm.http_client.client import NoAnswer
+from grrm.http_client.messages import clean_text
 from grrm.judges.interface import GeneratedText
 
 logger = logging.getLogger(__name__)
-MARKS = ("timeout", "unreachable", "too_long")
 
 
 class OpenAITextGenerator:
     """`judges.interface.TextGenerator` over `POST /v1/completions` of one server or a pool of equal ones.
 
     `model` is the model's name there; None asks the servers for the first they have. Prompts go out one per request;
-    `settings` are those of `ServerCalls`, which says what is retried. `deadline_s` bounds a whole `generate_text` call,
+    `settings` are those of `HttpClient`, which says what is retried. `deadline_s` bounds a whole `generate_text` call,
     retries included. `stop` are strings that end a reply. `seconds_left` is asked at every call for a limit tighter
     than `deadline_s`. With `unanswered` "mark" a prompt that no server took or finished in time does not raise, but is
     marked as `GeneratedText` describes, so that the others keep their replies; likewise one that a server refuses,
@@ -40,18 +47,18 @@ class OpenAITextGenerator:
         seconds_left: Callable[[], float] = lambda: math.inf,
         **settings: Any,
     ) -> None:
-        self._calls, self._marks = ServerCalls(urls, **settings), unanswered == "mark"
+        self._client, self._marks = completions_client(urls, **settings), unanswered == "mark"
         self._model, self._stop, self._tokenizer = model, tuple(stop), tokenizer
         self._seconds_left = seconds_left
 
     @property
     def deadline_s(self) -> float:
         """The longest that a call may take."""
-        return self._calls.deadline_s
+        return self._client.deadline_s
 
     def close(self) -> None:
-        """Closes idle connections."""
-        self._calls.close()
+        """Close idle connections."""
+        self._client.close()
 
     def generate_text(
         self,
@@ -65,7 +72,7 @@ class OpenAITextGenerator:
     ) -> list[GeneratedText]:
         """One reply per prompt, order kept. Without `seeds` the servers draw as they like.
 
-        Every reply was sent by a server for that very prompt. Raises GenerationServerError when some prompt got none
+        Every reply was sent by a server for that very prompt. Raises NoAnswer when some prompt got none
         within the attempts and the deadline (or marks it, see above), and ValueError when `seeds` and `prompts` differ
         in length.
         """
@@ -73,41 +80,41 @@ class OpenAITextGenerator:
             raise ValueError(f"{len(seeds)} seeds for {len(prompts)} prompts")
         if not prompts:
             return []
+
+        def read(content: bytes, server: str) -> GeneratedText:
+            return read_completion(content, with_choices=top_logprobs > 0)
+
         deadline = time.monotonic() + min(self.deadline_s, self._seconds_left())
         if self._model is None:
-            (found,) = self._calls.ask_all([WHICH_MODEL], deadline, is_marked=self._is_marked)
-            if isinstance(found, GenerationServerError):
-                if found.unanswered == "refused":
-                    raise found
-                return _with_marks([found] * len(prompts))
-            self._model = found
-        body = partial(
-            completion_body,
-            self._model,
-            temperature=temperature,
-            top_p=top_p,
-            max_tokens=max_new_tokens,
-            stop=self._stop,
-            top_logprobs=top_logprobs,
-        )
-        calls = [
-            Call(
-                f"prompt {index}",
-                "POST",
-                COMPLETIONS_PATH,
-                body(prompt, seed=None if seeds is None else seeds[index]),
-                lambda content, server: read_completion(content, with_choices=top_logprobs > 0),
-            )
-            for index, prompt in enumerate(prompts)
-        ]
-        answers = self._calls.ask_all(calls, deadline, is_marked=self._is_marked)
-        refused = [one for one in answers if isinstance(one, GenerationServerError) and one.unanswered == "refused"]
+            (answer,) = self._client.try_all([WHICH_MODEL], deadline, self._is_marked)
+            if isinstance(answer, NoAnswer):
+                if unanswered_because(answer) == "refused":
+                    raise answer
+                return _with_marks([answer] * len(prompts))
+            self._model = answer
+        fields = {
+            "model": self._model,
+            "n": 1,
+            "temperature": temperature,
+            "top_p": top_p,
+            "max_tokens": max_new_tokens,
+        }
+        fields |= {"stop": self._stop} if self._stop else {}
+        fields |= {"logprobs": top_logprobs} if top_logprobs else {}
+        calls = []
+        for index, prompt in enumerate(prompts):
+            own = {"prompt": clean_text(prompt)} | ({} if seeds is None else {"seed": seeds[index]})
+            body = json.dumps(fields | own).encode()
+            calls.append(CompletionCall(f"prompt {index}", COMPLETIONS_PATH, body, read))
+        answers = self._client.try_all(calls, deadline, self._is_marked)
+        refused = [one for one in answers if isinstance(one, NoAnswer) and unanswered_because(one) == "refused"]
         if 1 < len(refused) == len(prompts):
             raise refused[0]  # that is no matter of a prompt
         return _with_marks(answers)
 
-    def _is_marked(self, error: GenerationServerError) -> bool:
-        return error.unanswered == "too_long" or (self._marks and error.unanswered is not None)
+    def _is_marked(self, error: NoAnswer) -> bool:
+        reason = unanswered_because(error)
+        return reason == "too_long" or (self._marks and reason is not None)
 
     def count_tokens(self, prompt: str) -> int:
         """Length of `prompt` in tokens; without a tokenizer in UTF-8 bytes, which no byte-level tokenizer exceeds."""
@@ -116,14 +123,14 @@ class OpenAITextGenerator:
         return len(self._tokenizer(prompt, add_special_tokens=False)["input_ids"])
 
 
-def _with_marks(answers: Sequence[GeneratedText | GenerationServerError]) -> list[GeneratedText]:
+def _with_marks(answers: Sequence[GeneratedText | NoAnswer]) -> list[GeneratedText]:
     """The replies, and in the place of each failure its mark; the log names the first failure."""
-    failures = [answer for answer in answers if isinstance(answer, GenerationServerError)]
+    failures = [answer for answer in answers if isinstance(answer, NoAnswer)]
     if failures:
         logger.warning("%d of %d prompts without a reply, first: %s", len(failures), len(answers), failures[0])
-    return [
-        GeneratedText("", answer.unanswered if answer.unanswered in MARKS else "unreachable", 0)
-        if isinstance(answer, GenerationServerError)
-        else answer
-        for answer in answers
-    ]
+    return [GeneratedText("", _mark(one), 0) if isinstance(one, NoAnswer) else one for one in answers]
+
+
+def _mark(error: NoAnswer) -> str:
+    reason = unanswered_because(error)
+    return "unreachable" if reason in ("refused", None) else str(reason)

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeVar
 
-import requests
-import urllib3
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from requests.adapters import HTTPAdapter
+from pydantic import BaseModel, ConfigDict, Field
 
+from grrm.http_client.client import Call, HttpClient, NoAnswer
+from grrm.http_client.exchange import Failure
+from grrm.http_client.messages import AnswerError, parse_answer
 from grrm.judges.interface import GeneratedText, TokenChoices
-from grrm.rewards.exchange import RETRYABLE_STATUSES, ExchangeError, HttpExchange, parse_retry_after
-from grrm.rewards.protocol import AnswerError, clean_text
-from grrm.rewards.validation import first_error
 
-# What HTTP says when the model behind a gateway took too long.
-_LATE_STATUSES = frozenset({408, 504})
+T = TypeVar("T")
 # How servers refuse a prompt that leaves their model no room for the reply; there is no status for it alone.
 _REFUSED_STATUSES = frozenset({400, 413, 422})
 _NO_ROOM = re.compile(
     r"context[ _](?:length|size|window)|max_model_len|(?:prompt|input)\b.{0,80}\btoo long", re.IGNORECASE
 )
+_UNANSWERED = {
+    Failure.LATE: "timeout",
+    Failure.UNSENT: "timeout",
+    Failure.AWAY: "unreachable",
+    Failure.CUT: "unreachable",
+}
 COMPLETIONS_PATH = "/v1/completions"
 MODELS_PATH = "/v1/models"
 
@@ -59,42 +62,25 @@ class _Models(_Answer):
     data: Annotated[list[_Model], Field(min_length=1)]
 
 
-class _Complaint(_Answer):
-    message: str
+class CompletionCall(Call[T]):
+    """A request for one completion, whose body has the prompt under "prompt"."""
+
+    def redacted(self, cause: str, status: int) -> str:
+        """`cause` without its reason where that quotes the prompt: servers do, and logs hold no texts."""
+        prompt = json.loads(self.body or b"{}").get("prompt", "")
+        prompt = prompt if isinstance(prompt, str) else str(prompt)  # token ids
+        if not _quotes(cause, prompt + repr(prompt) + json.dumps(prompt)):
+            return cause
+        what = (
+            "the prompt is too long" if _has_no_room(status, cause) else "the reason quotes the prompt and is left out"
+        )
+        return f"it answered HTTP {status}: {what}"
 
 
-class _Refusal(_Answer):
-    error: _Complaint | str | None = None
-    message: str = ""
-
-
-def completion_body(
-    model: str,
-    prompt: str,
-    *,
-    temperature: float,
-    top_p: float,
-    max_tokens: int,
-    stop: tuple[str, ...],
-    seed: int | None,
-    top_logprobs: int = 0,
-) -> bytes:
-    """The request for one reply to one complete prompt; what is empty or 0 of the last three is left out."""
-    body: dict[str, object] = {
-        "model": model,
-        "prompt": clean_text(prompt),
-        "n": 1,
-        "temperature": temperature,
-        "top_p": top_p,
-        "max_tokens": max_tokens,
-    }
-    if stop:
-        body["stop"] = list(stop)
-    if seed is not None:
-        body["seed"] = seed
-    if top_logprobs:
-        body["logprobs"] = top_logprobs
-    return json.dumps(body).encode()
+def completions_client(urls: Sequence[str], **settings: Any) -> HttpClient:
+    """A client of servers given with or without `/v1`; `settings` are those of `HttpClient`."""
+    addresses = [url.rstrip("/").removesuffix("/v1") for url in urls]
+    return HttpClient(addresses, "generation server", MODELS_PATH, **settings)
 
 
 def read_completion(content: bytes, with_choices: bool = False) -> GeneratedText:
@@ -103,10 +89,7 @@ def read_completion(content: bytes, with_choices: bool = False) -> GeneratedText
     Raises AnswerError when the answer is malformed, lacks the choices that were asked for, or the reply did not end by
     itself or at its limit: a reply that the server broke off is no reply.
     """
-    try:
-        answer = _Completion.model_validate_json(content)
-    except ValidationError as error:
-        raise _malformed(error) from error
+    answer = parse_answer(_Completion, content)
     choice = answer.choices[0]
     if choice.finish_reason not in ("stop", "length"):
         raise AnswerError(f"the reply ended with finish_reason {choice.finish_reason!r}, not 'stop' or 'length'")
@@ -123,76 +106,9 @@ def _choices(logprobs: _Logprobs | None) -> tuple[TokenChoices, ...]:
     )
 
 
-def read_model_name(content: bytes) -> str:
-    """The first model that a server lists. Raises AnswerError when it lists none."""
-    try:
-        return _Models.model_validate_json(content).data[0].id
-    except ValidationError as error:
-        raise _malformed(error) from error
-
-
-def _malformed(error: ValidationError) -> AnswerError:
-    _, place, message = first_error(error)
-    return AnswerError(f"the answer is malformed at {place or 'its top level'}: {message}")
-
-
-class CompletionsExchange(HttpExchange):
-    """`HttpExchange` that quotes the reason these servers give for a refusal, over up to `max_connections` at once."""
-
-    def __init__(
-        self,
-        *,
-        token: str | None,
-        connect_timeout_s: float,
-        read_timeout_s: float,
-        max_answer_bytes: int,
-        max_connections: int,
-    ) -> None:
-        super().__init__(
-            token=token,
-            connect_timeout_s=connect_timeout_s,
-            read_timeout_s=read_timeout_s,
-            max_answer_bytes=max_answer_bytes,
-        )
-        for scheme in ("http://", "https://"):
-            self._session.mount(scheme, HTTPAdapter(pool_maxsize=max_connections))
-
-    def _content(self, server: str, response: requests.Response, deadline: float) -> bytes:
-        content = super()._content(server, response, deadline)
-        reason = "" if response.status_code == 200 else refusal_reason(content)
-        if not reason:
-            return content
-        raise ExchangeError(
-            server,
-            f"it answered HTTP {response.status_code}: {reason}",
-            is_retryable=response.status_code in RETRYABLE_STATUSES,
-            http_status=response.status_code,
-            retry_after_s=parse_retry_after(response.headers.get("Retry-After")),
-        )
-
-
-def refusal_reason(content: bytes) -> str:
-    """What an error body says, on one line of at most 300 characters; empty for a body of another form."""
-    try:
-        refusal = _Refusal.model_validate_json(content)
-    except ValidationError:
-        return ""
-    error = refusal.error.message if isinstance(refusal.error, _Complaint) else refusal.error
-    return " ".join((error or refusal.message).split())[:300].rstrip(".")
-
-
-def hide_prompt(error: ExchangeError, body: bytes | None) -> None:
-    """Cuts the message of `error` down to what it is where it quotes the prompt in the request's `body`.
-
-    Servers quote what they refuse, and the message goes to logs, which hold no texts.
-    """
-    if body is None or error.http_status is None:
-        return
-    prompt = json.loads(body).get("prompt", "")
-    prompt = prompt if isinstance(prompt, str) else str(prompt)  # token ids
-    if _quotes(str(error), prompt + repr(prompt) + json.dumps(prompt)):
-        what = "the prompt is too long" if _has_no_room(error) else "the reason quotes the prompt and is left out"
-        error.args = (f"it answered HTTP {error.http_status}: {what}",)
+WHICH_MODEL: Call[str] = Call(
+    "which model it has", MODELS_PATH, None, lambda content, server: parse_answer(_Models, content).data[0].id, "GET"
+)
 
 
 def _quotes(message: str, text: str) -> bool:
@@ -206,24 +122,16 @@ def _quotes(message: str, text: str) -> bool:
     )
 
 
-def _has_no_room(error: ExchangeError) -> bool:
-    return error.http_status in _REFUSED_STATUSES and _NO_ROOM.search(str(error)) is not None
+def _has_no_room(status: int | None, cause: str) -> bool:
+    return status in _REFUSED_STATUSES and _NO_ROOM.search(cause) is not None
 
 
-def unanswered_because(error: ExchangeError) -> str | None:
+def unanswered_because(error: NoAnswer) -> str | None:
     """ "too_long" for a prompt that the model has no room for, "refused" for one that the server takes for wrong,
     "timeout" or "unreachable" for one that no server took or finished; None for one that was answered.
 
     Any other refusal that asking again cannot mend, and an answer that is malformed, are answers.
     """
-    if error.http_status in _REFUSED_STATUSES:
-        return "too_long" if _has_no_room(error) else "refused"
-    cause = error.__cause__
-    if not error.is_retryable or isinstance(cause, AnswerError):
-        return None
-    if error.http_status is not None:
-        return "timeout" if error.http_status in _LATE_STATUSES else "unreachable"
-    if isinstance(cause, requests.ConnectTimeout):
-        return "unreachable"
-    is_late = cause is None or isinstance(cause, requests.Timeout | urllib3.exceptions.TimeoutError)
-    return "timeout" if is_late else "unreachable"
+    if error.status in _REFUSED_STATUSES:
+        return "too_long" if _has_no_room(error.status, error.cause) else "refused"
+    return _UNANSWERED.get(error.failure)

@@ -19,8 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from grrm.engine.api import Completion, SamplingParams
 from grrm.errors import UserError
-from grrm.rewards.protocol import AnswerError
-from grrm.rewards.validation import first_error
+from grrm.http_client.client import Call
+from grrm.http_client.messages import AnswerError, one_line, parse_answer
 
 PADDLE, HUGGING_FACE = "Paddle's", "Hugging Face's"  # layouts of weights
 # A token that is all but impossible; vLLM cuts logarithms off at -9999.
@@ -56,25 +56,26 @@ class _Control(_Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One request of a change of weights."""
-
-    question: str
-    path: str
-    body: dict[str, Any] | None = None
-
-    @property
-    def content(self) -> bytes | None:
-        """The request's body."""
-        return None if self.body is None else json.dumps(self.body).encode()
-
-
-@dataclass(frozen=True, slots=True)
 class Reply:
     """A completion, and the version of the weights that the server says drew it, if it says so."""
 
     completion: Completion
     weight_version: int | None
+
+
+def _step(question: str, path: str, body: dict[str, Any] | None = None) -> Call[None]:
+    """One request of a change of weights."""
+    return Call(question, path, None if body is None else json.dumps(body).encode(), _read_control)
+
+
+def _read_control(content: bytes, server: str) -> None:
+    """Raises AnswerError where the answer to a step says that it failed."""
+    try:
+        answer = _Control.model_validate_json(content or b"{}")
+    except ValidationError:
+        return  # no object: the status 200 is all it says
+    if answer.error_code not in (None, 0, 200) or answer.status in ("error", "failed"):
+        raise AnswerError(f"it says {one_line(answer.error_message or 'error')}")
 
 
 class RolloutApi(ABC):
@@ -83,18 +84,15 @@ class RolloutApi(ABC):
     name: ClassVar[str]
     layout: ClassVar[str]
     max_seed: ClassVar[int]
+    ids: ClassVar[str]  # the field with the ids of the drawn tokens
 
     @abstractmethod
     def request(self, prompt: Sequence[int], params: SamplingParams) -> dict[str, Any]:
         """The fields that only this kind of server has, or has a meaning of its own for."""
 
     @abstractmethod
-    def steps(self, weights: Path) -> tuple[Step, Step, Step]:
+    def steps(self, weights: Path) -> tuple[Call[None], Call[None], Call[None]]:
         """Pause, take over the model folder `weights`, go on."""
-
-    @abstractmethod
-    def tokens(self, choice: _Choice) -> list[int] | None:
-        """The ids of the drawn tokens."""
 
     @abstractmethod
     def check(self, params: SamplingParams) -> None:
@@ -122,13 +120,9 @@ class RolloutApi(ABC):
 
         Raises AnswerError for one that is malformed, broken off, or has not one log-probability a token.
         """
-        try:
-            answer = _Completion.model_validate_json(content)
-        except ValidationError as error:
-            _, place, message = first_error(error)
-            raise AnswerError(f"the answer is malformed at {place or 'its top level'}: {message}") from error
+        answer = parse_answer(_Completion, content)
         (choice,) = answer.choices
-        tokens, logprobs = self.tokens(choice), choice.logprobs.token_logprobs if choice.logprobs else []
+        tokens, logprobs = getattr(choice, self.ids), choice.logprobs.token_logprobs if choice.logprobs else []
         if choice.finish_reason not in ("stop", "length"):
             raise AnswerError(f"the completion ended with finish_reason {choice.finish_reason!r}")
         if tokens is None or (params.logprobs and len(tokens) != len(logprobs)):
@@ -144,15 +138,6 @@ class RolloutApi(ABC):
             raise AnswerError("the completion holds a token that its own log-probability calls impossible")
         return Reply(Completion(tokens[:n_drawn], logprobs[:n_drawn], reason), answer.weight_version)
 
-    def read_control(self, content: bytes) -> None:
-        """Raises AnswerError where the answer to a step says that it failed."""
-        try:
-            answer = _Control.model_validate_json(content or b"{}")
-        except ValidationError:
-            return  # no object: the status 200 is all it says
-        if answer.error_code not in (None, 0, 200) or answer.status in ("error", "failed"):
-            raise AnswerError(f"it says {' '.join((answer.error_message or 'error').split())[:300]}")
-
 
 class FastDeployApi(RolloutApi):
     """FastDeploy from 2.6 on, started with --enable-logprob, --dynamic-load-weight and --load_strategy rsync."""
@@ -160,6 +145,7 @@ class FastDeployApi(RolloutApi):
     name = "fastdeploy"
     layout = PADDLE
     max_seed = 922337203685477580
+    ids = "completion_token_ids"
 
     def check(self, params: SamplingParams) -> None:
         """Minimum lengths hold for the checkpoint's own end token alone."""
@@ -179,18 +165,14 @@ class FastDeployApi(RolloutApi):
             "temp_scaled_logprobs": params.logprobs and params.temperature != 0,
         }
 
-    def steps(self, weights: Path) -> tuple[Step, Step, Step]:
+    def steps(self, weights: Path) -> tuple[Call[None], Call[None], Call[None]]:
         """The version is the folder's name, below the one that the server was told to fetch from."""
         update = {"version": weights.name, "verify_checksum": False}
         return (
-            Step("to pause", "/v1/pause"),
-            Step("to take over weights", "/v1/update_weights", update),
-            Step("to go on", "/v1/resume"),
+            _step("to pause", "/v1/pause"),
+            _step("to take over weights", "/v1/update_weights", update),
+            _step("to go on", "/v1/resume"),
         )
-
-    def tokens(self, choice: _Choice) -> list[int] | None:
-        """They have a name of their own."""
-        return choice.completion_token_ids
 
 
 class VllmApi(RolloutApi):
@@ -199,6 +181,7 @@ class VllmApi(RolloutApi):
     name = "vllm"
     layout = HUGGING_FACE
     max_seed = 2**63 - 1
+    ids = "token_ids"
 
     def check(self, params: SamplingParams) -> None:
         """Its log-probabilities are those before the temperature, unless it was started otherwise."""
@@ -212,18 +195,14 @@ class VllmApi(RolloutApi):
         """Only the tokens in stop_token_ids end a completion."""
         return {"max_tokens": params.max_new_tokens, "min_tokens": params.min_new_tokens, "ignore_eos": True}
 
-    def steps(self, weights: Path) -> tuple[Step, Step, Step]:
+    def steps(self, weights: Path) -> tuple[Call[None], Call[None], Call[None]]:
         """Pausing empties the prefix cache, whose values are of the old weights."""
         update = {"method": "reload_weights", "kwargs": {"weights_path": str(weights)}}
         return (
-            Step("to pause", "/pause?mode=abort&clear_cache=true"),
-            Step("to take over weights", "/collective_rpc", update),
-            Step("to go on", "/resume"),
+            _step("to pause", "/pause?mode=abort&clear_cache=true"),
+            _step("to take over weights", "/collective_rpc", update),
+            _step("to go on", "/resume"),
         )
-
-    def tokens(self, choice: _Choice) -> list[int] | None:
-        """The stop token is among them."""
-        return choice.token_ids
 
 
 ROLLOUT_APIS: dict[str, RolloutApi] = {api.name: api for api in (FastDeployApi(), VllmApi())}

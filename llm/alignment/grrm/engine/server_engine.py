@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from grrm.engine.api import Completion, SamplingParams, check_prompts, streams_of
-from grrm.engine.openai_wire import COMPLETIONS_PATH
-from grrm.engine.rollout_wire import Reply, RolloutApi, Step
-from grrm.engine.server_calls import WHICH_MODEL, Call, GenerationServerError, ServerCalls
+from grrm.engine.openai_wire import COMPLETIONS_PATH, WHICH_MODEL, CompletionCall
+from grrm.engine.rollout_wire import Reply, RolloutApi
 from grrm.errors import UserError
-from grrm.rewards.protocol import AnswerError
-from grrm.rewards.server_pool import ServerPool
+from grrm.http_client.client import HttpClient, NoAnswer
+from grrm.http_client.messages import AnswerError
 
 logger = logging.getLogger(__name__)
 _AT_START, _UNKNOWN = -1, -2  # versions of servers that have taken over no weights, or were cut off while they did
@@ -31,14 +30,14 @@ class ServerEngine:
     Each completion carries the version, which is the step, of the weights that drew it: the one that its server
     acknowledged last, or what the server itself says. A server that could not take over the last weights goes on being
     asked while it is at most `max_staleness` updates behind, and is brought up to date at the next one; an answer that
-    says it is further behind is refused. A call takes at most the `deadline_s` of `calls`.
+    says it is further behind is refused. A call takes at most the `deadline_s` of `client`.
     """
 
     draws_apart = True
 
     def __init__(
         self,
-        calls: ServerCalls,
+        client: HttpClient,
         api: RolloutApi,
         *,
         vocab_size: int,
@@ -48,12 +47,12 @@ class ServerEngine:
         max_staleness: int = 0,
         model: str | None = None,
     ) -> None:
-        self._calls, self._api, self._model = calls, api, model
+        self._client, self._api, self._model = client, api, model
         self._vocab_size, self._max_positions = vocab_size, max_positions
         self._publish, self._together, self._max_staleness = publish, together, max_staleness
         self.step: Callable[[], int] = lambda: 0
         self._published = [_AT_START]
-        self._versions = dict.fromkeys(calls.pool.urls, _AT_START)
+        self._versions = dict.fromkeys(client.pool.urls, _AT_START)
 
     @property
     def max_prompt_tokens(self) -> int:
@@ -87,8 +86,8 @@ class ServerEngine:
     ) -> list[Completion]:
         """One completion per prompt, order kept; `on_finished` is called from the threads of the requests.
 
-        Raises UserError for params or prompts that the servers cannot serve, and GenerationServerError when some
-        prompt got no completion in time; nothing is made up for it.
+        Raises UserError for params or prompts that the servers cannot serve, and NoAnswer when some prompt
+        got no completion in time; nothing is made up for it.
         """
         self._api.check(params)
         if params.top_logprobs:
@@ -98,25 +97,19 @@ class ServerEngine:
         check_prompts(prompts, params, self.max_prompt_tokens, self._vocab_size, limit)
         if not prompts:
             return []
-        deadline = time.monotonic() + self._calls.deadline_s
-        model = self._model_name(deadline)
-        pool = ServerPool([url for url, version in self._versions.items() if version in self._usable])
+        deadline = time.monotonic() + self._client.deadline_s
+        if self._model is None:
+            (self._model,) = self._client.ask_all([WHICH_MODEL], deadline)
+        fresh = [url for url, version in self._versions.items() if version in self._usable]
 
         def read(content: bytes, server: str) -> Completion:
             return self._tagged(self._api.read(content, params), server)
 
-        calls = [
-            Call(f"prompt {i}", "POST", COMPLETIONS_PATH, self._api.body(model, prompt, params, stream), read, pool)
-            for i, (prompt, stream) in enumerate(zip(prompts, streams, strict=True))
-        ]
-        answers = self._calls.ask_all(calls, deadline, on_answer=on_finished)
-        return [one for one in answers if isinstance(one, Completion)]  # failures are raised
-
-    def _model_name(self, deadline: float) -> str:
-        if self._model is None:
-            (found,) = self._calls.ask_all([WHICH_MODEL], deadline)
-            self._model = str(found)
-        return self._model
+        calls = []
+        for i, (prompt, stream) in enumerate(zip(prompts, streams, strict=True)):
+            body = self._api.body(self._model, prompt, params, stream)
+            calls.append(CompletionCall(f"prompt {i}", COMPLETIONS_PATH, body, read, servers=fresh))
+        return self._client.ask_all(calls, deadline, on_finished)
 
     def _tagged(self, reply: Reply, server: str) -> Completion:
         """The completion with the version of the weights that drew it."""
@@ -132,11 +125,12 @@ class ServerEngine:
 
     def _update_servers(self, folder: Path, version: int) -> dict[str, int]:
         """The version that each server has after this."""
-        deadline = time.monotonic() + self._calls.deadline_s
-        versions, left, failed = dict(self._versions), self._calls.pool.urls, {}
+        deadline = time.monotonic() + self._client.deadline_s
+        versions, left, failed = dict(self._versions), self._client.pool.urls, {}
         for number, step in enumerate(self._api.steps(folder)):
-            answers = self._calls.ask_each(left, self._control(step), deadline)
-            lost = {url: error for url, error in answers.items() if isinstance(error, GenerationServerError)}
+            step.patient = not self._max_staleness  # the others need not wait for a server that may miss an update
+            answers = self._client.ask_each(left, step, deadline)
+            lost = {url: error for url, error in answers.items() if isinstance(error, NoAnswer)}
             if number > 0:  # it is paused, with old weights, new ones or parts of both
                 versions.update(dict.fromkeys(lost, _UNKNOWN))
             failed.update(lost)
@@ -147,9 +141,3 @@ class ServerEngine:
         for url, error in failed.items():
             logger.warning("rollout server %s is not up to date: %s", url, error)
         return versions
-
-    def _control(self, step: Step) -> Call[None]:
-        def read(content: bytes, server: str) -> None:
-            self._api.read_control(content)
-
-        return Call(step.question, "POST", step.path, step.content, read)

@@ -11,6 +11,7 @@ from grrm.engine.open import OpenedGenerator, open_model, open_servers
 from grrm.engine.options import AUTO_DTYPE
 from grrm.errors import UserError
 from grrm.gqm.groups import Group, Verdict
+from grrm.http_client.bearer import token_from_file
 from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.building import REWARD_MODEL_JUDGES, build_from_options, build_judge, needs_no_model, options_of
 from grrm.judges.gated import GatedJudge
@@ -21,7 +22,6 @@ from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.mixture import MixtureJudge, Part
 from grrm.judges.options import GenerativeOptions, LearnedMetricOptions, RewardModelOptions, read_options
 from grrm.judges.sources import DEADLINE_S, SERVER, JudgeSource
-from grrm.rewards.bearer import token_from_file
 from grrm.rewards.client import RewardClient
 from grrm.rewards.gates import Gates, read_gates
 

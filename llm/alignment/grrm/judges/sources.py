@@ -8,15 +8,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
-from grrm.errors import UserError, UserErrors, require_known, suggestion
+from grrm.errors import UserError, UserErrors, first_error, require_known, suggestion
+from grrm.http_client.pool import checked_url
 from grrm.judges.building import GENERATIVE_JUDGES, JUDGES, REWARD_MODEL_JUDGES, check_judge_name, options_of
 from grrm.judges.metric_worker import METRIC_KINDS
 from grrm.judges.options import LearnedMetricOptions, RewardModelOptions, read_options
 from grrm.judges.plug_in import is_plug_in
 from grrm.rewards.gates import read_gates
 from grrm.rewards.mixing import Normalisation
-from grrm.rewards.server_pool import checked_url
-from grrm.rewards.validation import first_error
 
 SERVER = "server"
 MIXTURE = "mixture"  # the judge of a reward server that mixes others

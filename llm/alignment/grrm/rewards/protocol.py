@@ -11,20 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_serializer, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_serializer, model_validator
 
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
-from grrm.rewards.validation import first_error
+from grrm.http_client.messages import AnswerError, clean_text, parse_answer
 from grrm.rewards.wire_parts import WirePart, part_fields, part_in_order
 
 Identifier = Annotated[str, Field(min_length=1, max_length=256)]
 # fail_fast: a list's first wrong item ends the check. An error takes more memory than the item that causes it.
 Texts = Annotated[list[str], Field(fail_fast=True)]
-DEADLINE_HEADER = "X-Deadline-Seconds"  # how long after its arrival a request's answer is still of use
-
-
-class AnswerError(Exception):
-    """The server's answer does not fit the request; the message says where."""
 
 
 class WireModel(BaseModel):
@@ -133,11 +128,6 @@ class PartialAnswer(Problem):
     verdicts: Annotated[list[WireVerdict], Field(fail_fast=True)]
 
 
-def clean_text(text: str) -> str:
-    """`text` with lone surrogates, which no JSON parser of ours accepts, replaced by U+FFFD."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
 def request_from_groups(request_id: str, groups: Sequence[Group], judge: str | None = None) -> ScoreRequest:
     """The request that asks for verdicts on `groups`. Raises pydantic's ValidationError on repeated or empty ids.
 
@@ -181,11 +171,7 @@ def verdicts_from_answer(request: ScoreRequest, body: bytes) -> list[Verdict]:
     Raises AnswerError unless the answer is to this request and has exactly its groups and candidates, every score is
     finite, within 0 to 10 and consistent with its status, and rankings name candidates of their own group only.
     """
-    try:
-        answer = ScoreAnswer.model_validate_json(body)
-    except ValidationError as error:
-        _, place, message = first_error(error)
-        raise AnswerError(f"the answer is malformed at {place or 'its top level'}: {message}") from error
+    answer = parse_answer(ScoreAnswer, body)
     _check_request_id(request, answer.request_id)
     asked = [group.group_id for group in request.groups]
     _check_ids("groups", asked, [verdict.group_id for verdict in answer.verdicts])
@@ -195,11 +181,7 @@ def verdicts_from_answer(request: ScoreRequest, body: bytes) -> list[Verdict]:
 
 def verdicts_in_time(request: ScoreRequest, body: bytes) -> dict[str, Verdict]:
     """Verdicts by group id from a PartialAnswer, checked as those of a whole answer are. Raises AnswerError."""
-    try:
-        answer = PartialAnswer.model_validate_json(body)
-    except ValidationError as error:
-        _, place, message = first_error(error)
-        raise AnswerError(f"the partial answer is malformed at {place or 'its top level'}: {message}") from error
+    answer = parse_answer(PartialAnswer, body, "partial answer")
     _check_request_id(request, answer.request_id)
     done = [verdict.group_id for verdict in answer.verdicts]
     groups = {group.group_id: group for group in request.groups}

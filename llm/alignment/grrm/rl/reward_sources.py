@@ -9,9 +9,11 @@ from collections.abc import Callable, Sequence
 
 from grrm.config import RLConfig
 from grrm.config.keys.reward import RewardConfig
-from grrm.engine.server_calls import WHICH_MODEL, GenerationServerError, ServerCalls
+from grrm.engine.openai_wire import WHICH_MODEL, completions_client, unanswered_because
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
+from grrm.http_client.bearer import token_from_file
+from grrm.http_client.client import NoAnswer
 from grrm.inference.judge_sources import Process, ServerJudge, open_mixture
 from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.building import GENERATIVE_JUDGES, build_judge
@@ -22,7 +24,6 @@ from grrm.judges.routed import RoutedJudge
 from grrm.judges.sources import DEADLINE_S, JudgeSource, read_sources
 from grrm.parallel.collective import run_together
 from grrm.parallel.data_ranks import DataRanks
-from grrm.rewards.bearer import token_from_file
 from grrm.rewards.client import RewardClient, RewardServerError
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.gates import read_gates
@@ -162,13 +163,13 @@ def await_judges(config: RewardConfig, ranks: DataRanks) -> None:
 
 def _wait_for_models(source: JudgeSource, seconds: float) -> None:
     token = None if source.token_file is None else token_from_file(source.token_file, f"token_file of {source.title}")
-    calls = ServerCalls(source.urls, token=token, deadline_s=seconds, attempts=sys.maxsize, backoff_max_s=10)
+    client = completions_client(source.urls, token=token, deadline_s=seconds, attempts=sys.maxsize, backoff_max_s=10)
     try:
-        answers = calls.ask_each(calls.pool.urls, WHICH_MODEL, time.monotonic() + seconds)
+        answers = client.ask_each(client.pool.urls, WHICH_MODEL, time.monotonic() + seconds)
     finally:
-        calls.close()
+        client.close()
     for url, answer in answers.items():
-        if isinstance(answer, GenerationServerError) and answer.unanswered in ("timeout", "unreachable"):
+        if isinstance(answer, NoAnswer) and unanswered_because(answer) in ("timeout", "unreachable"):
             raise UserError(
                 f"judge {source.title}: server {url} was not ready within {seconds:g} s ({answer.cause}): start it, or "
                 "correct urls"

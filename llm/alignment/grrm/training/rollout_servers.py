@@ -13,16 +13,16 @@ import paddle
 from safetensors.paddle import save_file
 
 from grrm.config.rl_config import RLConfig
+from grrm.engine.openai_wire import completions_client
 from grrm.engine.rollout_wire import HUGGING_FACE, ROLLOUT_APIS
-from grrm.engine.server_calls import ServerCalls
 from grrm.engine.server_engine import ServerEngine
 from grrm.errors import UserError
+from grrm.http_client.bearer import token_from_file
 from grrm.models.export import transformers_name
 from grrm.models.whole_weights import Weights, save_policy, whole_weights
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.collective import run_together
 from grrm.parallel.data_ranks import DataRanks
-from grrm.rewards.bearer import token_from_file
 
 
 def build_server_engine(model: Any, config: RLConfig, args: TrainingArguments, ranks: DataRanks) -> ServerEngine:
@@ -32,7 +32,7 @@ def build_server_engine(model: Any, config: RLConfig, args: TrainingArguments, r
     """
     api, processes = ROLLOUT_APIS[config.rollout_backend], ranks.processes()
     token = config.rollout_token_file
-    calls = ServerCalls(
+    client = completions_client(
         config.rollout_servers or [],
         token=None if token is None else token_from_file(token, f"rollout_token_file '{token}'"),
         read_timeout_s=config.rollout_deadline_s,
@@ -52,7 +52,7 @@ def build_server_engine(model: Any, config: RLConfig, args: TrainingArguments, r
     folder = Path(config.rollout_weights_dir or Path(args.output_dir) / "rollout_weights").absolute()
     publisher = WeightsPublisher(model, folder, api.layout, together)
     return ServerEngine(
-        calls,
+        client,
         api,
         vocab_size=model.config.vocab_size,
         max_positions=model.config.max_position_embeddings,

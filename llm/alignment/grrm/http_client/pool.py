@@ -1,4 +1,4 @@
-"""Which reward server to ask next: the free one with the fewest requests under way, failed ones rest for a while."""
+"""Which server of a pool to ask next: the free one with the fewest requests under way, failed ones rest for a while."""
 
 from __future__ import annotations
 
@@ -33,41 +33,37 @@ class Server:
 
 
 class ServerPool:
-    """Servers that answer the same questions; thread-safe. Raises UserError on an empty or malformed list of URLs.
+    """Servers that answer the same questions; thread-safe.
 
     `answers` asks a server something that takes no time and says whether it answered. It is called, in a thread of its
     own, for suspect servers while others serve; without it they stay suspect until they are needed.
     """
 
     def __init__(self, urls: Sequence[str], answers: Callable[[str], bool] | None = None) -> None:
-        if not urls:
-            raise UserError("no reward server is named: set its URL, for example http://127.0.0.1:8731")
-        self._servers = [Server(url) for url in dict.fromkeys(checked_url(url) for url in urls)]
+        self._servers = [Server(url) for url in dict.fromkeys(urls)]
         self._answers = answers
         self._lock = threading.Lock()
 
     @property
     def urls(self) -> list[str]:
-        """The addresses, without a trailing slash."""
+        """The addresses, in the order they were named."""
         return [server.url for server in self._servers]
 
-    def acquire(self, exclude: Collection[str] = ()) -> Server:
-        """The best server to ask now: one that does not rest, else the one whose rest ends first.
-
-        Not one of the URLs in `exclude`, unless all are.
-        """
+    def acquire(self, among: Collection[str]) -> Server:
+        """The best of these servers to ask now: one that does not rest, else the one whose rest ends first."""
         with self._lock:
             now = time.monotonic()
-            server = min(self._choice(exclude), key=lambda s: (self._delay(s, now), s.in_flight))
+            choice = self._choice(among)
+            server = min(choice, key=lambda s: (self._delay(s, choice, now), s.in_flight))
             server.in_flight += 1
             if not server.is_suspect:
                 self._probe_suspects(now)
             return server
 
-    def release(self, server: Server, rest_s: float | None, *, is_late: bool = False) -> None:
-        """Ends a request; None says that the server answered, a number that it failed and is to rest that long.
+    def release(self, server: Server, rest_s: float | None, *, timed_out: bool = False) -> None:
+        """End a request; None says that the server answered, a number that it failed and is to rest that long.
 
-        `is_late` says that it failed by letting the request time out.
+        `timed_out` says that it failed by letting the client wait in vain.
         """
         with self._lock:
             now = time.monotonic()
@@ -76,22 +72,22 @@ class ServerPool:
                 server.rest_until, server.is_suspect, server.n_late = 0.0, False, 0
                 return
             server.rest_until = max(server.rest_until, now + rest_s)
-            if is_late and not server.is_suspect:
+            if timed_out and not server.is_suspect:
                 server.is_suspect = True
                 server.n_late += 1
                 server.probe_at = now + min(FIRST_PROBE_S * 2.0 ** min(server.n_late - 1, 20), LONGEST_PROBE_S)
 
-    def seconds_until_free(self, exclude: Collection[str] = ()) -> float:
-        """How long until some server outside `exclude` does not rest; 0 when one is free now."""
+    def seconds_until_free(self, among: Collection[str]) -> float:
+        """How long until one of these servers does not rest; 0 when one is free now."""
         with self._lock:
-            now = time.monotonic()
-            return min(self._delay(server, now) for server in self._choice(exclude))
+            now, choice = time.monotonic(), self._choice(among)
+            return min(self._delay(server, choice, now) for server in choice)
 
-    def _choice(self, exclude: Collection[str]) -> list[Server]:
-        return [server for server in self._servers if server.url not in exclude] or self._servers
+    def _choice(self, among: Collection[str]) -> list[Server]:
+        return [server for server in self._servers if server.url in among]
 
-    def _delay(self, server: Server, now: float) -> float:
-        avoided = server.is_suspect and not all(other.is_suspect for other in self._servers)
+    def _delay(self, server: Server, choice: Sequence[Server], now: float) -> float:
+        avoided = server.is_suspect and not all(other.is_suspect for other in choice)
         return max(server.rest_until - now, 0.0) + SUSPECT_S * avoided
 
     def _probe_suspects(self, now: float) -> None:

@@ -1,0 +1,188 @@
+"""One HTTP exchange, bounded in time and size; every way in which it can fail is an ExchangeError."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from enum import Enum, auto
+
+import certifi
+import urllib3
+from pydantic import BaseModel, ValidationError
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, TimeoutError
+
+from grrm.http_client.messages import DEADLINE_HEADER, one_line
+
+READ_BYTES = 65536
+
+
+class Failure(Enum):
+    """How an exchange failed, which decides whether and where the request is sent again."""
+
+    AWAY = auto()  # nobody took it: a busy server (429, 503), none behind the gateway (502), or no connection
+    LATE = auto()  # no answer in time (408, 504)
+    CUT = auto()  # the connection broke
+    MALFORMED = auto()  # the answer does not fit the request
+    BROKEN = auto()  # the server itself failed (500 and the like), which its equals need not share
+    REFUSED = auto()  # anything else: asking again cannot help
+    UNSENT = auto()  # the deadline came first, which says nothing of the server
+
+
+_OF_STATUS = {408: Failure.LATE, 504: Failure.LATE, **dict.fromkeys((429, 502, 503), Failure.AWAY)}
+
+
+class ExchangeError(Exception):
+    """A server did not answer as it should.
+
+    `status`, `retry_after_s` and `content` are those of the answer, if it answered at all. `timed_out` says that it
+    let the client wait in vain.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        cause: str,
+        failure: Failure,
+        *,
+        status: int | None = None,
+        retry_after_s: float | None = None,
+        content: bytes = b"",
+        timed_out: bool = False,
+    ) -> None:
+        super().__init__(cause)
+        self.server, self.cause, self.failure = server, cause, failure
+        self.status, self.retry_after_s, self.content, self.timed_out = status, retry_after_s, content, timed_out
+
+
+@dataclass
+class HttpExchange:
+    """Sends requests over kept-alive connections, up to `max_connections` at once; thread-safe.
+
+    Proxies named in the environment are not used: they break loopback. REQUESTS_CA_BUNDLE names the file of an
+    authority of one's own that signed the servers' certificates. `token` is sent as bearer token.
+    """
+
+    token: str | None = None
+    connect_timeout_s: float = 5.0
+    read_timeout_s: float = 600.0
+    max_answer_bytes: int = 16 * 2**20
+    max_connections: int = 32
+
+    def __post_init__(self) -> None:
+        bearer = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
+        self._headers = {"Accept": "application/json", "Accept-Encoding": "identity"} | bearer
+        authorities = os.environ.get("REQUESTS_CA_BUNDLE") or certifi.where()
+        place = {"ca_cert_dir" if os.path.isdir(authorities) else "ca_certs": authorities}
+        self._connections = urllib3.PoolManager(10, None, maxsize=self.max_connections, **place)
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        self._connections.clear()
+
+    def send(self, method: str, server: str, path: str, body: bytes | None, deadline: float) -> bytes:
+        """The body of a 200 answer, received before `deadline` (on time.monotonic()'s clock).
+
+        Raises ExchangeError on anything else: no connection, no answer in time, another status, too large a body.
+        """
+        remaining_s = deadline - time.monotonic()
+        if remaining_s <= 0:
+            raise ExchangeError(server, "no time was left to ask", Failure.UNSENT)
+        read_s = min(self.read_timeout_s, remaining_s)
+        try:
+            with self._connections.urlopen(
+                method,
+                server + path,
+                body=body,
+                headers=self._headers if body is None else self._headers | _of_body(read_s),
+                timeout=urllib3.Timeout(connect=min(self.connect_timeout_s, remaining_s), read=read_s),
+                retries=False,
+                redirect=False,
+                preload_content=False,
+                decode_content=False,
+            ) as response:
+                content = self._content(server, response, deadline)
+        except (HTTPError, OSError) as error:
+            raise _no_answer(server, error) from error
+        if response.status != 200:
+            raise _status_error(server, response, content)
+        return content
+
+    def _content(self, server: str, response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
+        """Read what has arrived, piece by piece, so that a server that drips cannot outlast the deadline."""
+        pieces: list[bytes] = []
+        n_bytes = 0
+        while piece := response.read1(READ_BYTES):
+            n_bytes += len(piece)
+            if n_bytes > self.max_answer_bytes:
+                raise ExchangeError(server, f"the answer exceeds {self.max_answer_bytes} bytes", Failure.REFUSED)
+            if time.monotonic() > deadline:
+                raise ExchangeError(server, "the answer was still arriving at the deadline", Failure.LATE)
+            pieces.append(piece)
+        return b"".join(pieces)
+
+
+def _of_body(read_s: float) -> dict[str, str]:
+    """Headers of a body whose answer is waited for `read_s` seconds: the server is told a little less."""
+    return {"Content-Type": "application/json", DEADLINE_HEADER: f"{read_s - min(1.0, 0.1 * read_s):.3f}"}
+
+
+def parse_retry_after(value: str | None) -> float | None:
+    """Seconds that a Retry-After header asks to wait (a number or an HTTP date); None when absent or malformed."""
+    try:
+        return None if value is None else urllib3.Retry().parse_retry_after(value)
+    except (HTTPError, ValueError, OverflowError):  # no date, or one with a year of twenty digits
+        return None
+
+
+def _status_error(server: str, response: urllib3.BaseHTTPResponse, content: bytes) -> ExchangeError:
+    status = response.status
+    return ExchangeError(
+        server,
+        f"it answered HTTP {status}{_explanation(content)}",
+        _OF_STATUS.get(status, Failure.BROKEN if status >= 500 else Failure.REFUSED),
+        status=status,
+        retry_after_s=parse_retry_after(response.headers.get("Retry-After")),
+        content=content,
+    )
+
+
+class _Complaint(BaseModel):
+    message: str
+
+
+class _Explanation(BaseModel):
+    """The error bodies of our servers, and of those that speak OpenAI's protocols."""
+
+    error_msg: str = ""
+    field: str | None = None
+    reference_id: str | None = None
+    error: _Complaint | str | None = None
+    message: str = ""
+
+
+def _explanation(content: bytes) -> str:
+    """What the server says in an error body, on one line; empty for a body of another form."""
+    try:
+        said = _Explanation.model_validate_json(content)
+    except ValidationError:
+        return ""
+    complaint = said.error.message if isinstance(said.error, _Complaint) else said.error
+    message = one_line(complaint or said.message or said.error_msg).rstrip(".")
+    place = f" at {said.field}" if said.field else ""
+    reference = f" (log reference {said.reference_id})" if said.reference_id else ""
+    return f"{place}: {message}{reference}" if message or reference else place
+
+
+def _no_answer(server: str, error: Exception) -> ExchangeError:
+    """The failure in a few words; the libraries' own messages carry object addresses and nesting."""
+    if isinstance(error, TimeoutError) and not isinstance(error, NewConnectionError):
+        is_late = not isinstance(error, ConnectTimeoutError)
+        cause = "no answer came in time" if is_late else "the connection was not accepted in time"
+        return ExchangeError(server, cause, Failure.LATE if is_late else Failure.AWAY, timed_out=True)
+    inner: BaseException = error
+    while (deeper := inner.__cause__ or inner.__context__) is not None:
+        inner = deeper
+    is_refused = isinstance(inner, ConnectionRefusedError)
+    cause = "the connection was refused" if is_refused else f"the connection failed ({type(inner).__name__}: {inner})"
+    return ExchangeError(server, cause, Failure.AWAY if isinstance(error, NewConnectionError) else Failure.CUT)
