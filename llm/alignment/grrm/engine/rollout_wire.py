@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -53,14 +52,6 @@ class _Control(_Answer):
     error_code: int | None = None
     error_message: str | None = None
     status: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A completion, and the version of the weights that the server says drew it, if it says so."""
-
-    completion: Completion
-    weight_version: int | None
 
 
 def _step(question: str, path: str, body: dict[str, Any] | None = None) -> Call[None]:
@@ -115,10 +106,11 @@ class RolloutApi(ABC):
         }
         return json.dumps({**common, **self.request(prompt, params)}).encode()
 
-    def read(self, content: bytes, params: SamplingParams) -> Reply:
+    def read(self, content: bytes, params: SamplingParams) -> Completion:
         """The completion in an answer: up to its first stop token, or its first `max_new_tokens`.
 
-        Raises AnswerError for one that is malformed, broken off, or has not one log-probability a token.
+        It has the version of the weights if the server says which. Raises AnswerError for one that is malformed,
+        broken off, or has not one log-probability a token.
         """
         answer = parse_answer(_Completion, content)
         (choice,) = answer.choices
@@ -136,7 +128,7 @@ class RolloutApi(ABC):
             raise AnswerError(f"the completion ended after {n_drawn} tokens without a stop token")
         if min(logprobs[:n_drawn], default=0.0) < _IMPOSSIBLE:
             raise AnswerError("the completion holds a token that its own log-probability calls impossible")
-        return Reply(Completion(tokens[:n_drawn], logprobs[:n_drawn], reason), answer.weight_version)
+        return Completion(tokens[:n_drawn], logprobs[:n_drawn], reason, answer.weight_version)
 
 
 class FastDeployApi(RolloutApi):

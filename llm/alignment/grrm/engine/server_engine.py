@@ -11,7 +11,7 @@ from typing import Any
 
 from grrm.engine.api import Completion, SamplingParams, check_prompts, streams_of
 from grrm.engine.openai_wire import COMPLETIONS_PATH, WHICH_MODEL, CompletionCall
-from grrm.engine.rollout_wire import Reply, RolloutApi
+from grrm.engine.rollout_wire import RolloutApi
 from grrm.errors import UserError
 from grrm.http_client.client import HttpClient, NoAnswer
 from grrm.http_client.messages import AnswerError
@@ -111,12 +111,12 @@ class ServerEngine:
             calls.append(CompletionCall(f"prompt {i}", COMPLETIONS_PATH, body, read, servers=fresh))
         return self._client.ask_all(calls, deadline, on_finished)
 
-    def _tagged(self, reply: Reply, server: str) -> Completion:
+    def _tagged(self, completion: Completion, server: str) -> Completion:
         """The completion with the version of the weights that drew it."""
-        version = self._versions[server] if reply.weight_version is None else reply.weight_version
+        version = self._versions[server] if completion.weight_version is None else completion.weight_version
         if version not in self._usable:
             raise AnswerError(f"it drew with weights of step {version}, and the trainer is at {self._published[-1]}")
-        return replace(reply.completion, weight_version=version)
+        return replace(completion, weight_version=version)
 
     @property
     def _usable(self) -> list[int]:

@@ -192,7 +192,7 @@ class HttpClient:
                 return self._send(call, among, backoff_s, deadline)
             except ExchangeError as error:
                 if error.failure is Failure.UNSENT:  # the one before says why nobody answered
-                    raise NoAnswer(self.noun, call, last or error, attempt, too_late) from error
+                    raise NoAnswer(self.noun, call, last or error, max(attempt - 1, 1), too_late) from error
                 last = error
             if last.failure is Failure.BROKEN:
                 among.remove(last.server)
