@@ -170,9 +170,10 @@ def test_rows_that_no_server_answers_for_are_written_with_their_status_and_judge
 
 def test_where_no_server_answers_at_all_nothing_is_written(rank, tmp_path):
     server = CompletionsServer(lambda body, _: Refuse(503, Retry_After="0"))
+    options = ("--url", server.url, "--model", "m", "--deadline", "2", *LANGUAGES)
     try:
         with pytest.raises(UserError, match="no server answered for any of the 2 rows"):
-            rank([{"src_text": "a", "mt_texts": ["b", "c"]}] * 2, "--url", server.url, "--model", "m", *LANGUAGES)
+            rank([{"src_text": "a", "mt_texts": ["b", "c"]}] * 2, *options)
     finally:
         server.close()
     assert not (tmp_path / "out.jsonl").exists()

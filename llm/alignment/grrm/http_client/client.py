@@ -222,7 +222,8 @@ class HttpClient:
             if error.failure is Failure.AWAY:
                 rest_s = min(backoff_s, AWAY_PAUSE_S)
             if error.status is not None:
-                rest_s = error.retry_after_s if error.retry_after_s is not None else rest_s
+                if error.retry_after_s is not None:  # of a server that says 0 for long nobody asks without a pause
+                    rest_s = max(error.retry_after_s, self._backoff_s[0])
                 error.cause = call.redacted(error.cause, error.status)
             if error.status == 504:
                 call.keep(error.content)
