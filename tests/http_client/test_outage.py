@@ -18,6 +18,7 @@ from grrm.engine.openai_text import OpenAITextGenerator
 from grrm.engine.openai_wire import completions_client
 from grrm.engine.rollout_wire import ROLLOUT_APIS
 from grrm.engine.server_engine import ServerEngine
+from grrm.errors import UserError
 from grrm.rewards.client import RewardClient, RewardServerError
 
 OUTAGE_S, DEADLINE_S = 40.0, 60.0
@@ -121,3 +122,30 @@ def test_an_outage_longer_than_the_deadline_ends_there_with_its_cause(ask, outag
         ask(away.url)
     assert DEADLINE_S - 10 < away.seconds <= DEADLINE_S
     assert isinstance(caught.value, RewardServerError) is (ask is judge)
+
+
+@pytest.mark.parametrize("status", [200, 404, 503])
+def test_a_server_that_answers_anything_is_there(status):
+    server = CompletionsServer(lambda body, number: "")
+    server.model_status = status
+    try:
+        start([closed_url(), server.url], 5.0)
+    finally:
+        server.close()
+
+
+def test_servers_that_are_not_there_are_named_with_what_happened():
+    url = closed_url()
+    with pytest.raises(UserError, match=rf"answers \({url}: .*refused.*\): start it or correct the URL"):
+        start([url], 0.6)
+
+
+def start(urls: list[str], required_within_s: float) -> None:
+    generator = OpenAITextGenerator(urls, "m", required_within_s=required_within_s)
+    generator.generate_text(["a"], temperature=0.0, max_new_tokens=8)
+
+
+def closed_url() -> str:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{taken.getsockname()[1]}"

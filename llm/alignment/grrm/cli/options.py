@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from grrm.engine.options import BACKENDS, DTYPES, FASTDEPLOY, SERVERS, OptionNames, choose_back_end
+from grrm.engine.options import BACKENDS, DTYPES, FASTDEPLOY, SERVER_WAIT_S, SERVERS, OptionNames, choose_back_end
 from grrm.entry import read_assignments
 from grrm.errors import UserError
 from grrm.gqm.chat import CHAT_TEMPLATES
@@ -123,7 +123,8 @@ class ModelOptions:
             common["deadline_s"] = self.deadline
         if back_end == SERVERS:
             common |= {"unanswered": "mark"} if marks_unanswered else {}
-            return open_servers(self.urls, self.model, tokenizer_path=self.tokenizer, token=self._token(), **common)
+            common |= {"required_within_s": SERVER_WAIT_S, "token": self._token(), "tokenizer_path": self.tokenizer}
+            return open_servers(self.urls, self.model, **common)
         folder = str(self.model)
         if back_end == FASTDEPLOY:
             options = read_assignments(self.fastdeploy_options, "FastDeploy option")

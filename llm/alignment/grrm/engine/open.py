@@ -21,6 +21,7 @@ from grrm.engine.options import (
     DTYPES,
     FASTDEPLOY,
     PADDLE,
+    SERVER_WAIT_S,
     SERVERS,
     OptionNames,
     check_fastdeploy_options,
@@ -87,6 +88,7 @@ def open_generator(
     back_end = choose_back_end(given, _ARGUMENTS, backend or PADDLE)
     settings = {name: value for name, value in settings.items() if value is not None}
     if back_end == SERVERS:
+        settings = {"required_within_s": SERVER_WAIT_S} | settings
         return open_servers(urls, None if model is None else str(model), chat_template, **settings)
     open_folder = open_fastdeploy if back_end == FASTDEPLOY else open_checkpoint
     return open_folder(str(model), chat_template=chat_template, **settings)

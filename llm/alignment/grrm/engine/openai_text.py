@@ -32,8 +32,9 @@ class OpenAITextGenerator:
     retries included. `stop` are strings that end a reply. `seconds_left` is asked at every call for a limit tighter
     than `deadline_s`. With `unanswered` "mark" a prompt that no server took or finished in time does not raise, but is
     marked as `GeneratedText` describes, so that the others keep their replies; likewise one that a server refuses,
-    unless it refuses them all. A prompt too long for the model always is marked. No message quotes a prompt. Raises
-    UserError on settings that cannot work.
+    unless it refuses them all. A prompt too long for the model always is marked. With `required_within_s` the first
+    call raises UserError where no server answers anything in that time. No message quotes a prompt. Raises UserError
+    on settings that cannot work.
     """
 
     def __init__(
@@ -45,11 +46,12 @@ class OpenAITextGenerator:
         tokenizer: Any = None,
         unanswered: Literal["raise", "mark"] = "raise",
         seconds_left: Callable[[], float] = lambda: math.inf,
+        required_within_s: float | None = None,
         **settings: Any,
     ) -> None:
         self._client, self._marks = completions_client(urls, **settings), unanswered == "mark"
         self._model, self._stop, self._tokenizer = model, tuple(stop), tokenizer
-        self._seconds_left = seconds_left
+        self._seconds_left, self._required_within_s = seconds_left, required_within_s
 
     @property
     def deadline_s(self) -> float:
@@ -84,6 +86,9 @@ class OpenAITextGenerator:
         def read(content: bytes, server: str) -> GeneratedText:
             return read_completion(content, with_choices=top_logprobs > 0)
 
+        if self._required_within_s is not None:
+            self._client.require_one(min(self._required_within_s, self.deadline_s))
+            self._required_within_s = None
         deadline = time.monotonic() + min(self.deadline_s, self._seconds_left())
         if self._model is None:
             (answer,) = self._client.try_all([WHICH_MODEL], deadline, self._is_marked)

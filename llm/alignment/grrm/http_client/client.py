@@ -122,6 +122,27 @@ class HttpClient:
             return None if self._probe == "/" and error.status is not None else error.cause
         return None
 
+    def require_one(self, within_s: float) -> None:
+        """Wait until one of the servers answers anything at all, for one that nobody has started never does.
+
+        Raises UserError with what each says when that takes longer than `within_s`.
+        """
+        deadline = time.monotonic() + within_s
+        while True:
+            causes = {}
+            for url in self.pool.urls:
+                try:
+                    self.exchange.send("GET", url, self._probe, None, deadline)
+                    return
+                except ExchangeError as error:
+                    if error.status is not None:
+                        return
+                    causes[url] = error.cause
+            if time.monotonic() + AWAY_PAUSE_S / 10 >= deadline:
+                said = "; ".join(f"{url}: {cause}" for url, cause in causes.items())
+                raise UserError(f"no {self.noun} answers ({said}): start it or correct the URL")
+            time.sleep(AWAY_PAUSE_S / 10)
+
     def _is_well(self, url: str) -> bool:
         return self.unready(url, time.monotonic() + self.exchange.connect_timeout_s) is None
 
