@@ -146,14 +146,19 @@ def judges_picture(record: Record) -> list[Picture]:
     curves = {seed: of_seed["rlvr"] for seed, of_seed in record["seeds"].items() if of_seed["rlvr"]}
 
     def draw(axes: Axes, theme: Theme) -> None:
-        bar_row(axes, theme, 0, range(len(known)), list(known.values()), "held-out groups", digits=2)
         for place, found in enumerate(known.values()):
-            if found["interval"]:
-                axes.vlines(place, *found["interval"], color=theme.ink, linewidth=1.2)
-        axes.axhline(0.5, color=theme.ink, linewidth=0.8, linestyle=":")
-        _name_bars(axes, list(known))
-        axes.set_ylim(0.4, 1)
-        axes.set_ylabel("pairs in order, ties as half")
+            mean, spread = found["mean"], found["sd"] or 0.0
+            low, high = found["interval"] or (mean - spread, mean + spread)
+            axes.hlines(place, low, high, color=theme.ink, linewidth=1.2)
+            axes.plot(mean, place, "o", color=theme.series[0])
+            axes.annotate(f"{mean:.2f}", (high, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
+        axes.axvline(0.5, color=theme.ink, linewidth=0.8, linestyle=":")
+        axes.set_yticks(range(len(known)), [title_of(name) for name in known])
+        axes.tick_params(axis="y", labelsize=8)
+        axes.grid(axis="y", visible=False)
+        axes.invert_yaxis()
+        axes.margins(x=0.12)
+        axes.set_xlabel("pairs in order, ties as half")
 
     def draw_rlvr(axes: Axes, theme: Theme) -> None:
         for number, (seed, curve) in enumerate(curves.items()):
