@@ -33,7 +33,7 @@ class OpenAITextGenerator:
     than `deadline_s`. With `unanswered` "mark" a prompt that no server took or finished in time does not raise, but is
     marked as `GeneratedText` describes, so that the others keep their replies; likewise one that a server refuses,
     unless it refuses them all. A prompt too long for the model always is marked. With `required_within_s` the first
-    call raises UserError where no server answers anything in that time. No message quotes a prompt. Raises UserError
+    call raises UserError where no server takes a connection in that time. No message quotes a prompt. Raises UserError
     on settings that cannot work.
     """
 

@@ -15,7 +15,7 @@ from grrm.errors import UserError, require_known
 SERVERS, PADDLE, FASTDEPLOY = "servers", "paddle", "fastdeploy"
 REWARD_MODEL = "reward model"  # runs in this process and generates nothing
 BACKENDS = (PADDLE, FASTDEPLOY)  # of a checkpoint folder; a model with URLs runs on servers
-SERVER_WAIT_S = 10.0  # for one that a user has named to answer anything; then it is not there
+SERVER_WAIT_S = 10.0  # for one that a user has named to take a connection; then it is not there
 AUTO_DTYPE = "auto"  # the checkpoint's own on a GPU, float32 on a CPU
 BF16 = "bfloat16"
 DTYPES = (AUTO_DTYPE, "float32", BF16)

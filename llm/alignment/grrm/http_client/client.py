@@ -24,6 +24,7 @@ from grrm.http_client.pool import ServerPool, checked_url
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+PROBE_INTERVAL_S = 0.2
 AWAY_PAUSE_S = 5.0  # to ask an address where nobody takes requests costs next to nothing
 GRACE_S = 1.0  # a request's own thread notices the deadline first and knows the cause
 
@@ -116,32 +117,32 @@ class HttpClient:
 
     def unready(self, url: str, deadline: float) -> str | None:
         """Why the server does not answer the probe; None where it does."""
-        try:
-            self.exchange.send("GET", url, self._probe, None, deadline)
-        except ExchangeError as error:
-            return None if self._probe == "/" and error.status is not None else error.cause
-        return None
+        error = self._probed(url, deadline)
+        return None if error is None or (self._probe == "/" and error.status is not None) else error.cause
 
     def require_one(self, within_s: float) -> None:
-        """Wait until one of the servers answers anything at all, for one that nobody has started never does.
+        """Wait until one of the servers takes a connection, for one that nobody has started never does.
 
-        Raises UserError with what each says when that takes longer than `within_s`.
+        Raises UserError with what became of each when that takes longer than `within_s`.
         """
         deadline = time.monotonic() + within_s
         while True:
-            causes = {}
+            causes = []
             for url in self.pool.urls:
-                try:
-                    self.exchange.send("GET", url, self._probe, None, deadline)
+                error = self._probed(url, time.monotonic() + self.exchange.connect_timeout_s)
+                if error is None or error.status is not None or error.failure is not Failure.AWAY:
                     return
-                except ExchangeError as error:
-                    if error.status is not None:
-                        return
-                    causes[url] = error.cause
-            if time.monotonic() + AWAY_PAUSE_S / 10 >= deadline:
-                said = "; ".join(f"{url}: {cause}" for url, cause in causes.items())
-                raise UserError(f"no {self.noun} answers ({said}): start it or correct the URL")
-            time.sleep(AWAY_PAUSE_S / 10)
+                causes.append(f"{url}: {error.cause}")
+            if time.monotonic() + PROBE_INTERVAL_S >= deadline:
+                raise UserError(f"no {self.noun} answers ({'; '.join(causes)}): start it or correct the URL")
+            time.sleep(PROBE_INTERVAL_S)
+
+    def _probed(self, url: str, deadline: float) -> ExchangeError | None:
+        try:
+            self.exchange.send("GET", url, self._probe, None, deadline)
+        except ExchangeError as error:
+            return error
+        return None
 
     def _is_well(self, url: str) -> bool:
         return self.unready(url, time.monotonic() + self.exchange.connect_timeout_s) is None

@@ -11,13 +11,12 @@ from typing import Any, Literal, TypeVar
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Group, Verdict
-from grrm.http_client.client import Call, HttpClient, NoAnswer, check_positive
+from grrm.http_client.client import PROBE_INTERVAL_S, Call, HttpClient, NoAnswer, check_positive
 from grrm.http_client.messages import AnswerError, clean_text, one_line, parse_answer
 from grrm.rewards.protocol import request_from_groups, verdicts_from_answer, verdicts_in_time
 from grrm.rewards.rows_protocol import RowsAnswer
 
 T = TypeVar("T")
-PROBE_INTERVAL_S = 0.2
 _DEFAULTS = {"max_connections": 4, "max_answer_bytes": 256 * 2**20}
 
 
