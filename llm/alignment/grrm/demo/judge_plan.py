@@ -56,16 +56,12 @@ class JudgePlan:
             layout.dev_parquet: settings.ranker_dev_rows,
             layout.heldout_parquet: settings.ranker_heldout_rows,
         }
-        return self.first_rows(ROWS, counts)
-
-    def first_rows(self, name: str, counts: Mapping[Path, int]) -> Stage:
-        """The first so many rows of some files, in a folder of the data that all seeds share."""
-        folder = self.layout.data / name
+        folder = layout.data / ROWS
         parts = [word for path, count in counts.items() for word in ("--part", path, count)]
         return Stage(
-            name=name,
+            name=ROWS,
             title="rows for the rankers",
-            command=self.layout.module("prepare", "rows", *parts, "--out", folder),
+            command=layout.module("prepare", "rows", *parts, "--out", folder),
             folder=folder,
             inputs=list(counts),
             outputs=[folder / path.name for path in counts],

@@ -81,7 +81,7 @@ class Settings:
 
     @property
     def seeds(self) -> list[int]:
-        """The seeds of the study."""
+        """All seeds."""
         return [self.first_seed + index for index in range(self.n_seeds)]
 
     @property
