@@ -7,6 +7,7 @@ are counted over the step beforehand: the loader reads its micro-batches ahead, 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -48,7 +49,7 @@ class WholeSteps(DataLoader):
                 step = []
 
 
-class WholeStepLoss:
+class WholeStepLoss(ABC):
     """Mixin over PaddleNLP's Trainer: the loss of a step is the sum of its micro-batches' shares over all ranks.
 
     A stage defines `count`, `outputs` and `loss_share`.
@@ -56,17 +57,17 @@ class WholeStepLoss:
 
     _denominators: Counts
 
+    @abstractmethod
     def count(self, inputs: Mapping[str, Any]) -> Counts:
         """What the denominators of the loss count, by name, in a micro-batch as the collator made it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def outputs(self, model: Any, inputs: Mapping[str, Any]) -> Any:
         """What the loss is a function of, with the automatic casts of mixed precision."""
-        raise NotImplementedError
 
+    @abstractmethod
     def loss_share(self, outputs: Any, inputs: Mapping[str, Any], denominators: Counts) -> paddle.Tensor:
         """A micro-batch's numerators over the denominators of the whole step, a scalar, without automatic casts."""
-        raise NotImplementedError
 
     def get_train_dataloader(self) -> WholeSteps:
         """The loader of the training rows."""
