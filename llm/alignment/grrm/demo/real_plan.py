@@ -28,7 +28,7 @@ from grrm.errors import UserError
 GROUPS, TAUGHT = "groups", "groups-taught"  # folders: of all judges, and as those that write are taught them
 PARTS = (RANKINGS, "eval-sqm", "eval-pairwise", "eval-gqm_sft", "eval-gqm")  # what is measured together
 STARTING_S = 15.0  # of a process with a model
-# Seconds of a step, or of a thousand groups judged, on two idle cores.
+# Estimates: seconds of a step, or of a thousand groups judged, on two idle cores.
 STEP_S = {SFT: 3.0, "rm": 2.0, **dict.fromkeys(RANKERS, 2.0), "sqm": 7.0, "pairwise": 2.5, "gqm_sft": 2.5}
 RLVR_STEP_S, RL_STEP_S, SAMPLE_S = 3.0, 0.2, 0.03  # of a prompt's samples, of a sample, of a translation
 JUDGED_S = {"rm": 60, **dict.fromkeys(RANKERS, 60), "logprob": 60, "pairwise": 500, "sqm": 200, "gqm": 300}
