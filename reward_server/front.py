@@ -73,11 +73,7 @@ class _Parser(HTTPRequestParser):  # type: ignore[misc]
     """Refuses a request as soon as its header is there."""
 
     def __init__(
-        self,
-        admit: Admit,
-        is_host_allowed: Callable[[str | None], bool],
-        max_body_bytes: int,
-        adjustments: Adjustments,
+        self, admit: Admit, is_host_allowed: Callable[[str | None], bool], max_body_bytes: int, adjustments: Adjustments
     ) -> None:
         super().__init__(adjustments)
         self._admit, self._is_host_allowed, self._max_body_bytes = admit, is_host_allowed, max_body_bytes
@@ -109,17 +105,18 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
         self.parser_class = partial(_Parser, server.admit, server.is_host_allowed, server.settings.max_body_bytes)
         self.since = time.monotonic()
         self.has_been_served = self.is_refused = self.is_lingering = False
+        self._serving: list[HTTPRequestParser] = []  # of `service`, which returns after the client has its answer
         self._begun: HTTPRequestParser | None = None
         super().__init__(server, *args, **options)
 
     @property
     def is_served(self) -> bool:
         """Whether a request waits, is worked on or has an answer that is not yet sent."""
-        return bool(self.requests or self.total_outbufs_len)
+        return bool(self.requests or self.total_outbufs_len or self._serving)
 
     def seconds_allowed(self, settings: HttpSettings) -> float:
         """How long it may stay as it is."""
-        if self.requests:
+        if self.requests or self._serving:
             return math.inf
         if self.is_lingering:
             return LINGER_S
@@ -137,8 +134,10 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
 
     def service(self) -> None:
         self.is_refused = self.requests[0].error is not None
+        self._serving.append(self.requests[0])
         super().service()
         self.since, self.has_been_served = time.monotonic(), True
+        self._serving.pop()
 
     def handle_write(self) -> None:
         """After a refusal only the sending side is closed: what still arrives is thrown away for a while."""

@@ -16,6 +16,7 @@ import requests
 from support.reward_servers import reward_server
 from support.stopped_clock import PATIENCE_S, cpu_seconds_of, eventually, stop_clock
 from waitress import wasyncore
+from waitress.channel import HTTPChannel
 
 from grrm.judges.building import build_judge
 from grrm_reward_server.access import bind, read_token
@@ -200,6 +201,24 @@ def test_connection_too_many_closes_the_oldest_that_is_half_open(limit):
         assert not any(map(is_closed, half_open[13:]))
         reason = "address_limit" if limit.endswith("address") else "connection_limit"
         assert closed_because_of(url, reason) >= 13
+
+
+def test_connection_that_has_its_answer_is_not_closed_for_half_open_ones_while_its_thread_ends(monkeypatch):
+    is_over, serve = threading.Event(), HTTPChannel.service
+
+    def serve_and_wait(channel):
+        serve(channel)
+        is_over.wait(PATIENCE_S)
+
+    monkeypatch.setattr(HTTPChannel, "service", serve_and_wait)
+    with serving(max_connections_per_address=8) as (front, url), requests.Session() as session, ExitStack() as stack:
+        stack.callback(is_over.set)
+        assert session.post(f"{url}/v1/score", json=GOOD, timeout=PATIENCE_S).status_code == 200
+        (answered,) = front.active_channels.values()
+        eventually(lambda: not answered.requests)
+        half_open = [stack.enter_context(connect(url, b"POST / HTTP/1.1\r\n")) for _ in range(9)]
+        eventually(lambda: any(map(is_closed, half_open)))
+        assert answered.connected
 
 
 def test_threads_that_wait_for_work_hold_neither_connections_nor_requests():
