@@ -2,7 +2,9 @@
 
 One thread reads and writes all connections; only a request that is there as a whole takes a thread of its own. So a
 slow client holds a socket and what it has sent, and these are limited: a token is checked before a body is taken, a
-header and a body have deadlines, and a connection too many closes the oldest one that is not being served.
+header, a body and the taking of an answer have deadlines, and a connection too many closes the oldest one that is not
+being served. A connection has one request at a time: where a client sends more before it has its answer, the connection
+ends with the answers that are due.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from flask import Flask
@@ -24,10 +25,10 @@ from waitress.channel import HTTPChannel
 from waitress.parser import HTTPRequestParser
 from waitress.server import TcpWSGIServer
 from waitress.task import ErrorTask, ThreadedTaskDispatcher
-from waitress.utilities import Error
 
 from .access import allowed_hosts
 from .metrics import Metrics
+from .parsing import MAX_HEADER_BYTES, Admit, RequestParser, Unread
 from .problems import render_problem as render_as_json
 from .settings import HttpSettings
 from .tls import TlsSocket, server_context
@@ -40,19 +41,6 @@ MAINTENANCE_S = 0.5
 ACCEPTS_PER_TURN = 64
 IN_MEMORY = 2**40
 OTHER_FILES = 128  # open files beyond connections and the bodies that wait on disk
-
-REASONS = {401: "Unauthorized", 413: "Request Entity Too Large", 421: "Misdirected Request"}
-FOREIGN_HOST = "this server is not called that: use its own address, or name it in allowed_hosts"
-
-Admit = Callable[[str, str, str | None], tuple[int, str] | None]
-
-
-class Refusal(Error):  # type: ignore[misc]
-    """A request refused by its header."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code, self.reason = code, REASONS[code]
 
 
 class _JsonErrorTask(ErrorTask):  # type: ignore[misc]
@@ -69,43 +57,17 @@ class _JsonErrorTask(ErrorTask):  # type: ignore[misc]
         self.write(body)
 
 
-class _Parser(HTTPRequestParser):  # type: ignore[misc]
-    """Refuses a request as soon as its header is there."""
-
-    def __init__(
-        self, admit: Admit, is_host_allowed: Callable[[str | None], bool], max_body_bytes: int, adjustments: Adjustments
-    ) -> None:
-        super().__init__(adjustments)
-        self._admit, self._is_host_allowed, self._max_body_bytes = admit, is_host_allowed, max_body_bytes
-
-    def received(self, data: bytes) -> int:
-        had_header = self.headers_finished
-        n_consumed: int = super().received(data)
-        if self.headers_finished and not had_header and self.error is None and not self.empty:
-            self._check()
-        return n_consumed
-
-    def _check(self) -> None:
-        refusal = self._admit(self.command, self.path, self.headers.get("AUTHORIZATION"))
-        if not self._is_host_allowed(self.headers.get("HOST")):
-            refusal = 421, FOREIGN_HOST
-        if refusal is None and self.content_length > self._max_body_bytes:
-            refusal = 413, f"the body exceeds {self._max_body_bytes} bytes: send less per request"
-        if refusal is not None:
-            self.error = Refusal(*refusal)
-            self.completed, self.expect_continue = True, False
-
-
 class _Channel(HTTPChannel):  # type: ignore[misc]
     """A connection that knows since when it has been in its state."""
 
     error_task_class = _JsonErrorTask
 
     def __init__(self, server: Front, *args: Any, **options: Any) -> None:
-        self.parser_class = partial(_Parser, server.admit, server.is_host_allowed, server.settings.max_body_bytes)
+        self.parser_class = self._next_request
         self.since = time.monotonic()
         self.has_been_served = self.is_refused = self.is_lingering = False
         self._serving: list[HTTPRequestParser] = []  # of `service`, which returns after the client has its answer
+        self._is_pipelined = False
         self._begun: HTTPRequestParser | None = None
         super().__init__(server, *args, **options)
 
@@ -126,6 +88,18 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
             return settings.header_timeout_s
         return IDLE_S
 
+    def readable(self) -> bool:
+        """Whether to read: nothing more where the client did not wait for its answer."""
+        return not self._is_pipelined and super().readable()
+
+    def _next_request(self, adjustments: Adjustments) -> RequestParser:
+        """One may be sent while the thread of the one before it ends; what is sent behind that is thrown away."""
+        self._is_pipelined = len(self.requests) > 1
+        if self._is_pipelined:
+            return Unread(adjustments)
+        server = self.server
+        return RequestParser(server.admit, server.is_host_allowed, server.settings.max_body_bytes, adjustments)
+
     def received(self, data: bytes) -> bool:
         done: bool = super().received(data)
         if self.request is not self._begun:
@@ -136,6 +110,9 @@ class _Channel(HTTPChannel):  # type: ignore[misc]
         self.is_refused = self.requests[0].error is not None
         self._serving.append(self.requests[0])
         super().service()
+        if self._is_pipelined and not self.requests:
+            self.close_when_flushed = True
+            self.server.pull_trigger()
         self.since, self.has_been_served = time.monotonic(), True
         self._serving.pop()
 
@@ -212,6 +189,7 @@ class Front(TcpWSGIServer):  # type: ignore[misc]
             threads=settings.max_in_flight + SPARE_THREADS,
             connection_limit=2 * self.max_connections + OTHER_FILES,  # never reached: it would stop the accepting
             max_request_body_size=2 * settings.max_body_bytes,  # up to here the application refuses a chunked body
+            max_request_header_size=MAX_HEADER_BYTES,
             recv_bytes=RECEIVE_BYTES,
             channel_request_lookahead=1,  # goes on reading while a request is served, and so notices who hangs up
             outbuf_overflow=IN_MEMORY,  # an answer is there already; on disk it would be lost where that is full

@@ -6,6 +6,7 @@ import gc
 import itertools
 import json
 import platform
+import re
 import socket
 import threading
 from contextlib import ExitStack, contextmanager, suppress
@@ -219,6 +220,42 @@ def test_connection_that_has_its_answer_is_not_closed_for_half_open_ones_while_i
         half_open = [stack.enter_context(connect(url, b"POST / HTTP/1.1\r\n")) for _ in range(9)]
         eventually(lambda: any(map(is_closed, half_open)))
         assert answered.connected
+
+
+def statuses(url, sent):
+    """Of all answers on a connection until it ends."""
+    return re.findall(r"HTTP/1\.\d (\d+)", answer_to(url, sent))
+
+
+GET = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+CHUNKED = "POST /v1/score HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (f"{HEADER}Content-Length: {'1' * 4300}\r\n\r\n", "400"),
+        (f"{HEADER}Content-Length: {'1' * 5000}\r\n\r\n", "400"),
+        (f"{CHUNKED}Content-Length: 2\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n", "400"),
+        (f"{CHUNKED}\r\n{'1' * 5000}", "400"),
+        (f"{CHUNKED}\r\n0\r\nX: {'y' * 20000}", "400"),
+        (f"{GET}Content-Length: 5\r\n\r\n", "400"),
+        (f"{GET}Transfer-Encoding: chunked\r\n\r\n", "400"),
+        (f"{GET}X: {'y' * 40000}\r\n\r\n", "431"),
+    ],
+)
+def test_request_that_no_client_sends_is_refused_and_its_connection_ends(sent, status):
+    with serving() as (_, url):
+        assert statuses(url, sent) == [status]
+
+
+def test_connection_ends_where_a_client_sends_requests_without_waiting_for_answers():
+    with serving() as (front, url):
+        assert 1 <= len(statuses(url, f"{GET}\r\n" * 500)) < 50
+        with requests.Session() as session:
+            for _ in range(3):
+                assert session.get(f"{url}/healthz", timeout=PATIENCE_S).status_code == 200
+            assert len(front.active_channels) == 1
 
 
 def test_threads_that_wait_for_work_hold_neither_connections_nor_requests():

@@ -1,0 +1,93 @@
+"""HTTP requests as they arrive: refused as soon as their header is there, and limited in every part of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from waitress.adjustments import Adjustments
+from waitress.parser import HTTPRequestParser, ParsingError
+from waitress.receiver import ChunkedReceiver
+from waitress.utilities import Error
+
+MAX_HEADER_BYTES = 2**15
+MAX_LENGTH_DIGITS = 19
+MAX_CHUNK_LINE_BYTES, MAX_TRAILER_BYTES = 2**10, 2**13  # beyond what ends in one read
+REASONS = {400: "Bad Request", 401: "Unauthorized", 413: "Request Entity Too Large", 421: "Misdirected Request"}
+FOREIGN_HOST = "this server is not called that: use its own address, or name it in allowed_hosts"
+TWO_LENGTHS = "Content-Length and Transfer-Encoding exclude one another: send one of them"
+_WITH_BODY = ("POST", "PUT", "PATCH")
+
+Admit = Callable[[str, str, str | None], tuple[int, str] | None]
+
+
+class Refusal(Error):  # type: ignore[misc]
+    """A request refused before the application sees it."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code, self.reason = code, REASONS[code]
+
+
+class RequestParser(HTTPRequestParser):  # type: ignore[misc]
+    """Asks `admit` and the limits about a request before its body is taken."""
+
+    def __init__(
+        self, admit: Admit, is_host_allowed: Callable[[str | None], bool], max_body_bytes: int, adjustments: Adjustments
+    ) -> None:
+        super().__init__(adjustments)
+        self._admit, self._is_host_allowed, self._max_body_bytes = admit, is_host_allowed, max_body_bytes
+
+    def received(self, data: bytes) -> int:
+        """Take a part of the request; returns how many bytes belong to it."""
+        had_header = self.headers_finished
+        n_consumed: int = super().received(data)
+        if self.error is not None or self.empty:
+            return n_consumed
+        if self.headers_finished and not had_header:
+            self._refuse(self._objection())
+        elif isinstance(self.body_rcv, ChunkedReceiver):
+            self._refuse(_endless_line(self.body_rcv))
+        return n_consumed
+
+    def parse_header(self, header_plus: bytes) -> None:
+        """Raises ParsingError for a header that contradicts itself, too."""
+        try:
+            super().parse_header(header_plus)
+        except ValueError as error:  # a length of thousands of digits
+            raise ParsingError("Content-Length is invalid") from error
+        if self.chunked and "CONTENT_LENGTH" in self.headers:
+            raise ParsingError(TWO_LENGTHS)
+        if len(str(self.content_length)) > MAX_LENGTH_DIGITS:
+            raise ParsingError("Content-Length is invalid")
+
+    def _objection(self) -> tuple[int, str] | None:
+        if not self._is_host_allowed(self.headers.get("HOST")):
+            return 421, FOREIGN_HOST
+        refusal = self._admit(self.command, self.path, self.headers.get("AUTHORIZATION"))
+        if refusal is not None:
+            return refusal
+        if self.command not in _WITH_BODY and (self.chunked or self.content_length):
+            return 400, f"{self.command} takes no body: send it without one"
+        if self.content_length > self._max_body_bytes:
+            return 413, f"the body exceeds {self._max_body_bytes} bytes: send less per request"
+        return None
+
+    def _refuse(self, objection: tuple[int, str] | None) -> None:
+        if objection is not None:
+            self.error = Refusal(*objection)
+            self.completed, self.expect_continue = True, False
+
+
+class Unread(HTTPRequestParser):  # type: ignore[misc]
+    """What a client sends beyond the requests that it may: never a request."""
+
+    def received(self, data: bytes) -> int:
+        """Take all of it."""
+        return len(data)
+
+
+def _endless_line(body: ChunkedReceiver) -> tuple[int, str] | None:
+    """Waitress searches an unfinished line from its beginning each time something arrives."""
+    if len(body.control_line) > MAX_CHUNK_LINE_BYTES or (not body.completed and len(body.trailer) > MAX_TRAILER_BYTES):
+        return 400, "a chunk's first line or the trailer does not end: send them in full"
+    return None
