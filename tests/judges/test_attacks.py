@@ -9,6 +9,7 @@ from grrm.gqm.fences import FENCED, Guard
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
 from grrm.gqm.prompts import FENCE
 from grrm.judges.building import build_from_options
+from grrm.judges.dedup import DistinctJudge
 from grrm.judges.generation import JudgeSampling
 from grrm.judges.gqm import GQMJudge
 from grrm.judges.interface import GeneratedText
@@ -129,7 +130,8 @@ class NoGuard(Guard):
 
 def test_without_the_guard_the_same_judge_is_taken_in(monkeypatch):
     monkeypatch.setattr("grrm.judges.gqm.fence_for", lambda texts: FENCE)
-    judge = GQMJudge(GullibleJudge(), prompt_length=LIMIT, guard=NoGuard(), sampling=JudgeSampling(retries=0))
+    settings = {"guard": NoGuard(), "sampling": JudgeSampling(retries=0)}
+    judge = DistinctJudge(GQMJudge(GullibleJudge(), prompt_length=LIMIT, **settings), NoGuard().is_safe)
     guarded = [attack for attack in ATTACKS if attack.guarded]
     fooled = [a for a in guarded if honest_scores(judged(judge, [*HONEST, a.text])) != EXPECTED]
     assert {"fence", "fake block", "fake verdict", "control token"} <= {attack.kind for attack in fooled}

@@ -5,6 +5,7 @@ from support.judged_groups import ModelOf, by_length, group_of, shown_in
 
 from grrm.gqm.groups import Status
 from grrm.judges.chunk import ChunkedJudge, align_score, chunks_of
+from grrm.judges.dedup import DistinctJudge
 from grrm.judges.generation import JudgeSampling
 from grrm.judges.gqm import GQMJudge
 from grrm.judges.metrics import JudgeMetrics
@@ -14,7 +15,7 @@ SCORE = st.floats(0, 10)
 
 
 def chunked(model, max_candidates=3, **options):
-    return ChunkedJudge(GQMJudge(model, sampling=ONCE), max_candidates, **options)
+    return DistinctJudge(ChunkedJudge(GQMJudge(model, sampling=ONCE, **options), max_candidates))
 
 
 @given(st.integers(2, 90), st.integers(2, 26))
@@ -62,9 +63,8 @@ def test_group_beyond_the_identifiers_is_judged():
     texts = [f"{i:03d}" + "x" * (i % 6) for i in range(60)]
     metrics = JudgeMetrics()
     model = ModelOf(by_length)
-    verdict = ChunkedJudge(GQMJudge(model, prompt_length=9000, sampling=ONCE), metrics=metrics).judge(
-        [group_of([*texts, None, texts[0]])]
-    )[0]
+    judge = chunked(model, 26, prompt_length=9000, metrics=metrics)
+    verdict = judge.judge([group_of([*texts, None, texts[0]])])[0]
     assert verdict.scores == (*(float(len(text)) for text in texts), None, 3.0)
     assert verdict.statuses[60:] == (Status.UNPARSABLE_CANDIDATE, Status.DUPLICATE)
     assert sorted(len(shown_in(prompt)) for prompt in model.prompts) == [20, 21, 21]
@@ -113,7 +113,7 @@ def test_smaller_groups_are_passed_on_as_they_are():
     groups = [group_of(["a", "bb", "ccc", "\0"]), group_of(list("abcd"), "h"), group_of([], "i")]
     model = ModelOf(by_length)
     verdicts = chunked(model).judge(groups)
-    assert verdicts[0] == GQMJudge(ModelOf(by_length), sampling=ONCE).judge(groups[:1])[0]
+    assert verdicts[0] == DistinctJudge(GQMJudge(ModelOf(by_length), sampling=ONCE)).judge(groups[:1])[0]
     assert verdicts[1].scores == (1.0,) * 4
     assert verdicts[2].scores == ()
     assert model.calls == 1

@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 from support.judged_groups import ModelOf, by_length, group_of, shown_in
 
 from grrm.gqm.groups import Status, Verdict
+from grrm.judges.dedup import DistinctJudge
 from grrm.judges.generation import JudgeSampling
 from grrm.judges.gqm import GQMJudge
 from grrm.judges.metrics import JudgeMetrics
@@ -18,8 +19,9 @@ def favours_first(place, text):
     return max(0, 8 - 2 * place) + len(text) // 6
 
 
-def reordered(model, permutations=1, **options):
-    return PermutingJudge(GQMJudge(model, sampling=ONCE), permutations, **options)
+def reordered(model, permutations=1, metrics=None, **options):
+    judge = GQMJudge(model, sampling=ONCE, metrics=metrics or JudgeMetrics())
+    return DistinctJudge(PermutingJudge(judge, permutations, **options))
 
 
 def test_shuffled_candidates_get_their_own_scores_back():
@@ -124,7 +126,7 @@ class Scripted:
     name = "scripted"
 
     def __init__(self, scores):
-        self.scores = list(scores)
+        self.scores, self.metrics = list(scores), JudgeMetrics()
 
     def judge(self, groups):
         return [self._verdict(group, self.scores.pop(0)) for group in groups]
@@ -155,13 +157,13 @@ def test_candidates_of_an_unscored_group_have_the_first_status_of_their_own():
 
 
 def test_one_order_takes_over_what_the_judge_says():
-    metrics = JudgeMetrics()
     orders = [{"c0": 2.0, "c1": 3.0}, {"c0": 2.0}, {}]
-    ranked, partial, failed = PermutingJudge(Scripted(orders), metrics=metrics).judge([group_of(["a", "b"])] * 3)
+    judge = PermutingJudge(Scripted(orders))
+    ranked, partial, failed = judge.judge([group_of(["a", "b"])] * 3)
     assert (ranked.scores, ranked.ranking) == ((2.0, 3.0), None)  # this judge ranks nothing
     assert (partial.scores, partial.statuses[1]) == ((2.0, None), Status.JUDGE_TIMEOUT)
     assert failed.statuses == (Status.JUDGE_TIMEOUT,) * 2
-    assert set(metrics.values().values()) == {0.0}
+    assert set(judge.metrics.values().values()) == {0.0}
 
 
 def test_a_candidate_that_no_order_scores_keeps_its_status_and_the_others_their_mean():

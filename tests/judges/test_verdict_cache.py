@@ -5,6 +5,7 @@ from support.judged_groups import ModelOf, by_length, group_of
 
 from grrm.gqm.groups import Status
 from grrm.judges.cache import CachedJudge, VerdictCache
+from grrm.judges.dedup import DistinctJudge
 from grrm.judges.generation import JudgeSampling
 from grrm.judges.gqm import GQMJudge
 from grrm.judges.metrics import JudgeMetrics
@@ -12,8 +13,8 @@ from grrm.judges.sqm import SQMJudge
 
 
 def cached(model, cache=None, settings="", metrics=None, retries=0):
-    judge = GQMJudge(model, sampling=JudgeSampling(retries=retries))
-    return CachedJudge(judge, cache or VerdictCache(8), settings, metrics=metrics or JudgeMetrics())
+    judge = GQMJudge(model, sampling=JudgeSampling(retries=retries), metrics=metrics or JudgeMetrics())
+    return DistinctJudge(CachedJudge(judge, cache or VerdictCache(8), settings))
 
 
 def test_same_content_under_other_ids_is_not_asked_about_again():

@@ -8,7 +8,9 @@ from support import reference_rewards as compat
 from support.reference_parsers import extract
 
 from grrm.gqm.compat import group_extract_scores, sqm_extract_score
+from grrm.gqm.fences import FENCED
 from grrm.gqm.groups import Candidate, Group, TranslationTask
+from grrm.judges.dedup import DistinctJudge, dedup_texts, subgroup
 from grrm.judges.generation import JudgeSampling
 from grrm.judges.gqm import GQMJudge
 from grrm.judges.interface import GeneratedText
@@ -56,20 +58,20 @@ def fixed_group(row):
     )
     scores = [None] * len(items)
     kept, zero = [], []
-    for group, verdict, rows in zip(groups, judge.judge(groups), rows_by_uid.values(), strict=True):
+    for group, verdict, rows in zip(groups, DistinctJudge(judge).judge(groups), rows_by_uid.values(), strict=True):
         shaped = shape_rewards(group, verdict, shaping, FailurePolicy.reference())
         for i, reward in zip(rows, shaped.rewards, strict=True):
             scores[i] = reward
-        plan = judge.plan(group)
-        dup_map = [[rows[k] for k in copies] for copies in plan.distinct.members]
-        if plan.prompt is None:
-            zero += dup_map + [[rows[k]] for k in sorted(plan.distinct.excluded)]
+        distinct = dedup_texts(group, FENCED.is_safe)
+        dup_map = [[rows[k] for k in copies] for copies in distinct.members]
+        if judge.plan(subgroup(group, [copies[0] for copies in distinct.members])).prompt is None:
+            zero += dup_map + [[rows[k]] for k in sorted(distinct.excluded)]
         else:
             kept.append(
                 {
                     "uid": [group.group_id],
                     "dup_map": dup_map,
-                    "candidate_lens": [group.candidates[copies[0]].n_tokens for copies in plan.distinct.members],
+                    "candidate_lens": [group.candidates[copies[0]].n_tokens for copies in distinct.members],
                 }
             )
     return {

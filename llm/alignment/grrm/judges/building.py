@@ -17,8 +17,9 @@ from grrm.judges.answer import AnswerJudge
 from grrm.judges.cache import CachedJudge, VerdictCache
 from grrm.judges.chunk import ChunkedJudge
 from grrm.judges.consensus import ConsensusJudge
+from grrm.judges.dedup import DistinctJudge
 from grrm.judges.gqm import GQMJudge
-from grrm.judges.interface import GeneratedText, Judge, TextGenerator
+from grrm.judges.interface import CountingJudge, GeneratedText, Judge, TextGenerator
 from grrm.judges.metric_worker import METRIC_KINDS
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.options import (
@@ -145,7 +146,6 @@ def build_from_options(
         settings["score_reading"] = options.score_reading
     if not isinstance(options, GQMOptions):
         return SQMJudge(generator, **settings)
-    room = options.max_candidates if options.show_copies else 0
     judge = GQMJudge(
         generator,
         **settings,
@@ -153,9 +153,8 @@ def build_from_options(
         add_example=options.add_example,
         max_candidates=options.max_candidates,
         too_long=options.too_long,
-        room_for_copies=room,
     )
-    return _wrapped(judge, options, guard.is_safe, metrics, room)
+    return DistinctJudge(_wrapped(judge, options), guard.is_safe, options.max_candidates if options.show_copies else 0)
 
 
 def prompts_from_options(
@@ -199,18 +198,16 @@ def _of_answers(generator: TextGenerator, options: RubricOptions, settings: dict
     return VerifiedJudge(judge, answer_rule(options.rule), mix, options.shows_solution, f"rule+{judge.name}")
 
 
-def _wrapped(
-    judge: Judge, options: GQMOptions, is_safe: Callable[[str], bool], metrics: JudgeMetrics, room: int
-) -> Judge:
+def _wrapped(judge: CountingJudge, options: GQMOptions) -> CountingJudge:
     """The group judge with what the options ask for around it: chunks outside, then permutations, then the cache.
 
     Every chunk is so averaged over permutations of its own: the anchor moves like every other candidate, and a failed
     one spoils no other chunk. The cache has one entry per prompt, so that only what failed is asked about again.
     """
     if options.cache_size:
-        judge = CachedJudge(judge, VerdictCache(options.cache_size), repr(options), is_safe, metrics, room)
+        judge = CachedJudge(judge, VerdictCache(options.cache_size), repr(options))
     if options.shuffle or options.permutations > 1:
-        judge = PermutingJudge(judge, options.permutations, options.shuffle, options.seed, is_safe, metrics, room)
+        judge = PermutingJudge(judge, options.permutations, options.shuffle, options.seed)
     if options.too_many == "chunk":
-        judge = ChunkedJudge(judge, options.max_candidates, is_safe, metrics, room)
+        judge = ChunkedJudge(judge, options.max_candidates)
     return judge

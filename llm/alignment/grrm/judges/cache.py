@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from grrm.gqm.fences import FENCED
 from grrm.gqm.groups import Group, Status, Verdict
-from grrm.judges.dedup import (
-    DistinctCandidates,
-    TextVerdict,
-    content_digest,
-    dedup_candidates,
-    expand_to_duplicates,
-    subgroup,
-    verdict_by_text,
-)
-from grrm.judges.interface import Judge
+from grrm.judges.dedup import TextVerdict, content_digest, each_by_itself, expand, texts_of, verdict_by_text
+from grrm.judges.interface import CountingJudge
 from grrm.judges.metrics import JudgeMetrics
 
 # Statuses that depend on the candidate's own text only, so they can be cached.
@@ -59,53 +50,43 @@ class VerdictCache:
 
 @dataclass
 class CachedJudge:
-    """Asks `inner` only about content that is not in `cache`.
+    """Asks `inner` only about content that is not in `cache`; behind `DistinctJudge`.
 
-    The key is the task, the translations as shown to the judge, and `settings`; ids and excluded candidates are
-    ignored. If several judges share a cache, `settings` must name everything else that the scores depend on, including
-    the model. A verdict is cached if it has scores and the judge did not fail on any candidate, so failures are
-    retried. Groups of equal content in one call are judged once. A verdict from the cache has the original analysis,
-    0 `attempts` and `tokens` and no `rejections`. Two threads that miss the same content at the same time both ask.
+    The key is the task, the translations as shown to the judge, and `settings`; ids are ignored. If several judges
+    share a cache, `settings` must name everything else that the scores depend on, including the model. A verdict is
+    cached if it has scores and the judge did not fail on any candidate, so failures are retried. Groups of equal
+    content in one call are judged once. A verdict from the cache has the original analysis, 0 `attempts` and `tokens`
+    and no `rejections`. Two threads that miss the same content at the same time both ask.
     """
 
-    inner: Judge
+    inner: CountingJudge
     cache: VerdictCache
     settings: str = ""
-    is_safe: Callable[[str], bool] = FENCED.is_safe
-    metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
-    room_for_copies: int = 0  # see `dedup_candidates`; the same as that of `inner`
     name: str = field(init=False)
+    metrics: JudgeMetrics = field(init=False)
 
     def __post_init__(self) -> None:
-        self.name = self.inner.name
+        self.name, self.metrics = self.inner.name, self.inner.metrics
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept."""
-        plans = [dedup_candidates(group, self.is_safe, self.room_for_copies) for group in groups]
-        keys = [
-            content_digest(group.task, plan.texts, self.settings) for group, plan in zip(groups, plans, strict=True)
-        ]
+        keys = [content_digest(group.task, texts_of(group), self.settings) for group in groups]
         known = {key: found for key in set(keys) if (found := self.cache.get(key)) is not None}
         first: dict[str, int] = {}
         for g, key in enumerate(keys):
             if key not in known:
                 first.setdefault(key, g)
-        fresh = self._ask([groups[g] for g in first.values()], [plans[g] for g in first.values()])
-        for key, verdict in zip(first, fresh, strict=True):
-            if _is_scored(verdict):
-                self.cache.put(key, verdict)
-            known[key] = verdict
+        asked = [groups[g] for g in first.values()]
+        for key, group, verdict in zip(first, asked, self.inner.judge(asked), strict=True):
+            known[key] = verdict_by_text(group, verdict, range(len(group.candidates)))
+            if _is_scored(known[key]):
+                self.cache.put(key, known[key])
         self.metrics.add("cache_hits", len(groups) - len(first))
         self.metrics.add("cache_misses", len(first))
         return [
-            _expand(group, plan, known[key] if first.get(key) == g else _remembered(known[key]))
-            for g, (group, plan, key) in enumerate(zip(groups, plans, keys, strict=True))
+            expand(group, each_by_itself(group), known[key] if first.get(key) == g else _remembered(known[key]))
+            for g, (group, key) in enumerate(zip(groups, keys, strict=True))
         ]
-
-    def _ask(self, groups: Sequence[Group], plans: Sequence[DistinctCandidates]) -> list[TextVerdict]:
-        orders = [range(len(plan.texts)) for plan in plans]
-        parts = [subgroup(group, plan, order) for group, plan, order in zip(groups, plans, orders, strict=True)]
-        return list(map(verdict_by_text, parts, self.inner.judge(parts), orders))
 
 
 def _is_scored(verdict: TextVerdict) -> bool:
@@ -115,16 +96,3 @@ def _is_scored(verdict: TextVerdict) -> bool:
 
 def _remembered(verdict: TextVerdict) -> TextVerdict:
     return replace(verdict, attempts=0, tokens=0, rejections=())
-
-
-def _expand(group: Group, plan: DistinctCandidates, verdict: TextVerdict) -> Verdict:
-    return expand_to_duplicates(
-        group,
-        plan,
-        [verdict.outcomes[k] for k in range(len(plan.texts))],
-        tiers=verdict.tiers,
-        analysis=verdict.analysis,
-        attempts=verdict.attempts,
-        tokens=verdict.tokens,
-        rejections=verdict.rejections,
-    )

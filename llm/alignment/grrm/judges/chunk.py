@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from grrm.gqm.fences import FENCED
 from grrm.gqm.grammar import MAX_SCORE
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.gqm.languages import CANDIDATE_IDS
 from grrm.judges.dedup import (
-    DistinctCandidates,
     Outcome,
     TextVerdict,
-    dedup_candidates,
-    expand_to_duplicates,
-    join_analyses,
+    each_by_itself,
+    expand,
+    joined_verdict,
     ranking_of,
     subgroup,
+    texts_of,
     verdict_by_text,
 )
-from grrm.judges.interface import Judge
+from grrm.judges.interface import CountingJudge
 from grrm.judges.metrics import JudgeMetrics
 
 Chunk = tuple[int, ...]  # indexes of distinct translations, the anchor first
@@ -30,7 +29,7 @@ Chunk = tuple[int, ...]  # indexes of distinct translations, the anchor first
 
 @dataclass
 class ChunkedJudge:
-    """Lets `inner` judge groups of any size, at most `max_candidates` distinct translations at a time.
+    """Lets `inner` judge groups of any size, at most `max_candidates` at a time; behind `DistinctJudge`.
 
     A larger group is split into the fewest chunks of even size that share one candidate, the anchor. The anchor is the
     translation of median length, because an empty or an overlong one would be a poor reference. With a_c the anchor's
@@ -40,54 +39,39 @@ class ChunkedJudge:
     Smaller groups are passed on as they are. Raises ValueError unless `max_candidates` is 2 to 26.
     """
 
-    inner: Judge
+    inner: CountingJudge
     max_candidates: int = len(CANDIDATE_IDS)
-    is_safe: Callable[[str], bool] = FENCED.is_safe
-    metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
-    room_for_copies: int = 0  # see `dedup_candidates`; the same as that of `inner`
     name: str = field(init=False)
+    metrics: JudgeMetrics = field(init=False)
 
     def __post_init__(self) -> None:
         if not 2 <= self.max_candidates <= len(CANDIDATE_IDS):
             raise ValueError(f"max_candidates must be 2 to {len(CANDIDATE_IDS)}, got {self.max_candidates}")
-        self.name = self.inner.name
+        self.name, self.metrics = self.inner.name, self.inner.metrics
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept."""
-        plans = [self._plan(group) for group in groups]
-        parts = [_parts(group, plan) for group, plan in zip(groups, plans, strict=True)]
+        plans = [self._chunks(group) for group in groups]
+        parts = [[subgroup(group, chunk) for chunk in chunks] for group, chunks in zip(groups, plans, strict=True)]
         answers = iter(self.inner.judge([part for of_group in parts for part in of_group]))
-        verdicts = []
-        for group, plan, of_group in zip(groups, plans, parts, strict=True):
-            judged = [(part, next(answers)) for part in of_group]
-            verdicts.append(judged[0][1] if plan is None else self._combine(group, plan, judged))
-        return verdicts
+        return [
+            self._combine(group, chunks, [(part, next(answers)) for part in of_group])
+            for group, chunks, of_group in zip(groups, plans, parts, strict=True)
+        ]
 
-    def _plan(self, group: Group) -> tuple[DistinctCandidates, list[Chunk]] | None:
-        """The chunks of the group, None if `inner` can judge it as a whole."""
-        distinct = dedup_candidates(group, self.is_safe, self.room_for_copies)
-        if len(distinct.texts) <= self.max_candidates:
-            return None
-        return distinct, chunks_of(distinct.texts, self.max_candidates)
+    def _chunks(self, group: Group) -> list[Chunk]:
+        """The chunks of the group; a single one if `inner` can judge it as a whole."""
+        texts = texts_of(group)
+        return chunks_of(texts, self.max_candidates) if len(texts) > self.max_candidates else [tuple(range(len(texts)))]
 
-    def _combine(
-        self, group: Group, plan: tuple[DistinctCandidates, list[Chunk]], parts: Sequence[tuple[Group, Verdict]]
-    ) -> Verdict:
-        distinct, chunks = plan
+    def _combine(self, group: Group, chunks: Sequence[Chunk], parts: Sequence[tuple[Group, Verdict]]) -> Verdict:
+        if len(parts) == 1:
+            return parts[0][1]
         self.metrics.add("chunked_groups")
         verdicts = [verdict_by_text(*part, chunk) for part, chunk in zip(parts, chunks, strict=True)]
         outcomes = aligned_outcomes(verdicts, anchor=chunks[0][0])
-        ordered = [outcomes[k] for k in range(len(distinct.texts))]
-        return expand_to_duplicates(
-            group,
-            distinct,
-            ordered,
-            tiers=ranking_of(ordered),
-            analysis=join_analyses(parts),
-            attempts=sum(verdict.attempts for verdict in verdicts),
-            tokens=sum(verdict.tokens for verdict in verdicts),
-            rejections=tuple(reason for verdict in verdicts for reason in verdict.rejections),
-        )
+        tiers = ranking_of([outcomes[k] for k in range(len(outcomes))])
+        return expand(group, each_by_itself(group), joined_verdict(outcomes, tiers, parts))
 
 
 def chunks_of(texts: Sequence[str], max_candidates: int) -> list[Chunk]:
@@ -134,7 +118,3 @@ def align_score(score: float, anchor_here: float, anchor: float) -> float:
     if score < anchor_here:
         return anchor * score / anchor_here
     return MAX_SCORE - (MAX_SCORE - anchor) * (MAX_SCORE - score) / (MAX_SCORE - anchor_here)
-
-
-def _parts(group: Group, plan: tuple[DistinctCandidates, list[Chunk]] | None) -> list[Group]:
-    return [group] if plan is None else [subgroup(group, plan[0], chunk) for chunk in plan[1]]

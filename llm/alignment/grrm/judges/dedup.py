@@ -1,4 +1,4 @@
-"""Deduplication: equal translations of a group are judged once; helpers for judges that wrap other judges."""
+"""Deduplication: equal translations of a group are judged once; helpers for judges that ask others about groups."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
+from grrm.gqm.fences import FENCED
 from grrm.gqm.groups import Group, Status, TranslationTask, Verdict
 from grrm.gqm.rankings import Tiers, tiers_of
+from grrm.judges.interface import CountingJudge
+from grrm.judges.metrics import JudgeMetrics
 
 Outcome = float | Status  # a score, or the status that explains its absence
 
@@ -100,13 +103,60 @@ def without_longest(distinct: DistinctCandidates, count_tokens: Callable[[str], 
     )
 
 
-def subgroup(group: Group, distinct: DistinctCandidates, order: Sequence[int]) -> Group:
-    """The group reduced to the texts `order` (indexes into `distinct.texts`), each by its first candidate."""
-    return Group(group.group_id, group.task, tuple(group.candidates[distinct.members[k][0]] for k in order))
+@dataclass
+class DistinctJudge:
+    """Shows `inner` the distinct translations of a group, in order of first occurrence, and those that `is_safe` only.
+
+    Copies are shown too where all fit into `room_for_copies` (see `dedup_candidates`). Judges behind this one see each
+    candidate with a safe translation, and need no guard or deduplication of their own.
+    """
+
+    inner: CountingJudge
+    is_safe: Callable[[str], bool] = FENCED.is_safe
+    room_for_copies: int = 0
+    name: str = field(init=False)
+    metrics: JudgeMetrics = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.name, self.metrics = self.inner.name, self.inner.metrics
+
+    def judge(self, groups: Sequence[Group]) -> list[Verdict]:
+        """One verdict per group, order kept."""
+        plans = [dedup_candidates(group, self.is_safe, self.room_for_copies) for group in groups]
+        parts = [
+            subgroup(group, [members[0] for members in plan.members]) for group, plan in zip(groups, plans, strict=True)
+        ]
+        return list(map(_restored, groups, plans, parts, self.inner.judge(parts)))
+
+
+def _restored(group: Group, plan: DistinctCandidates, part: Group, verdict: Verdict) -> Verdict:
+    """The verdict on the whole group from that on `part`, its distinct translations."""
+    by_text = verdict_by_text(part, verdict, range(len(part.candidates)))
+    orders = []
+    for scores in verdict.order_scores:
+        score_of = dict(zip(plan.members, scores, strict=True))
+        by_position = {position: score for members, score in score_of.items() for position in members}
+        orders.append(tuple(by_position.get(position) for position in range(len(group.candidates))))
+    return replace(expand(group, plan, by_text), order_scores=tuple(orders))
+
+
+def subgroup(group: Group, order: Sequence[int]) -> Group:
+    """The group reduced to the candidates at the positions `order`."""
+    return Group(group.group_id, group.task, tuple(group.candidates[k] for k in order))
+
+
+def texts_of(group: Group) -> list[str]:
+    """The translations of a group behind `DistinctJudge`."""
+    return [candidate.translation or "" for candidate in group.candidates]
+
+
+def each_by_itself(group: Group) -> DistinctCandidates:
+    """All candidates of a group behind `DistinctJudge`, copies too."""
+    return DistinctCandidates(tuple(texts_of(group)), tuple((k,) for k in range(len(group.candidates))), {})
 
 
 def verdict_by_text(part: Group, verdict: Verdict, order: Sequence[int]) -> TextVerdict:
-    """The verdict on `part`, which is `subgroup(group, distinct, order)`, by index into `distinct.texts`."""
+    """The verdict on `part`, which is `subgroup(group, order)`, by position in `group`."""
     by_id = {candidate.candidate_id: k for candidate, k in zip(part.candidates, order, strict=True)}
     outcomes: dict[int, Outcome] = {
         k: status if score is None else score
@@ -114,6 +164,21 @@ def verdict_by_text(part: Group, verdict: Verdict, order: Sequence[int]) -> Text
     }
     tiers = None if verdict.ranking is None else tuple(tuple(by_id[name] for name in tier) for tier in verdict.ranking)
     return TextVerdict(outcomes, tiers, verdict.analysis, verdict.attempts, verdict.tokens, verdict.rejections)
+
+
+def joined_verdict(
+    outcomes: dict[int, Outcome], tiers: Tiers | None, parts: Sequence[tuple[Group, Verdict]]
+) -> TextVerdict:
+    """A verdict with these outcomes that cost, and says, what the verdicts on all `parts` of a group do."""
+    verdicts = [verdict for _, verdict in parts]
+    return TextVerdict(
+        outcomes,
+        tiers,
+        join_analyses(parts),
+        sum(verdict.attempts for verdict in verdicts),
+        sum(verdict.tokens for verdict in verdicts),
+        tuple(reason for verdict in verdicts for reason in verdict.rejections),
+    )
 
 
 def join_analyses(parts: Sequence[tuple[Group, Verdict]]) -> str:
@@ -164,6 +229,20 @@ def expand_to_duplicates(
                 statuses[position] = Status.SCORED if position == positions[0] else Status.DUPLICATE
     ranking = None if tiers is None else tuple(_tier_ids(group, distinct, tier) for tier in tiers)
     return Verdict(tuple(statuses), tuple(scores), ranking, analysis, attempts, tokens, rejections=rejections)
+
+
+def expand(group: Group, distinct: DistinctCandidates, verdict: TextVerdict) -> Verdict:
+    """`expand_to_duplicates` of a verdict by text."""
+    return expand_to_duplicates(
+        group,
+        distinct,
+        [verdict.outcomes[k] for k in range(len(distinct.texts))],
+        tiers=verdict.tiers,
+        analysis=verdict.analysis,
+        attempts=verdict.attempts,
+        tokens=verdict.tokens,
+        rejections=verdict.rejections,
+    )
 
 
 def content_digest(task: TranslationTask, texts: Sequence[str], settings: str = "") -> str:

@@ -13,7 +13,7 @@ from grrm.gqm.groups import Group, Status, Verdict
 from grrm.gqm.languages import CANDIDATE_IDS
 from grrm.gqm.prompts import gqm_prompt
 from grrm.gqm.rankings import tiers_of
-from grrm.judges.dedup import DistinctCandidates, dedup_candidates, dedup_texts, expand_to_duplicates, without_longest
+from grrm.judges.dedup import DistinctCandidates, dedup_texts, each_by_itself, expand_to_duplicates, without_longest
 from grrm.judges.generation import JudgeSampling, Question, Reply, ask, status_of
 from grrm.judges.interface import TextGenerator
 from grrm.judges.metrics import JudgeMetrics
@@ -36,18 +36,18 @@ class GroupPrompt:
 
 @dataclass
 class GQMJudge:
-    """Scores groups with a generative group judge (GRRM) behind `generator`.
+    """Scores groups with a generative group judge (GRRM) behind `generator`; itself behind `DistinctJudge`.
 
     `prompt_length` is the maximum judge prompt in the judge's tokens, counted by `count_tokens` (default: by the
-    generator). A longer group is TOO_LONG as a whole; with `too_long` "drop_longest" its longest candidates are, one
-    by one until the prompt fits. Texts are never truncated. More than `max_candidates` distinct translations are
-    TOO_MANY_CANDIDATES, fewer than two SINGLE_CANDIDATE. Copies are shown if they all fit into `room_for_copies`.
-    `guard` escapes texts against prompt injection; a text that it cannot escape is UNSAFE_CANDIDATE or, for the source,
-    UNSAFE_SOURCE. `mode` is the verdict grammar's (exact, tolerant, compat), `render` applies the judge's chat
-    template. Replies that are unparsable after all retries are JUDGE_UNPARSABLE, those that a generator marks as failed
-    JUDGE_TIMEOUT or JUDGE_UNREACHABLE; the verdict's `analysis` is the last reply in full. A verdict depends on the
-    prompt only, not on ids or on the rest of the batch. With `score_reading` "expected" scores are means by probability
-    (see `expected_scores`), which the ranking follows; a score whose probabilities are not known is the written one.
+    generator). A longer group is TOO_LONG as a whole; with `too_long` "drop_longest" its longest candidates are, one by
+    one until the prompt fits, and copies before them. Texts are never truncated. More than `max_candidates` are
+    TOO_MANY_CANDIDATES, fewer than two distinct ones SINGLE_CANDIDATE. `guard` escapes texts against prompt injection;
+    a source that it cannot escape is UNSAFE_SOURCE. `mode` is the verdict grammar's (exact, tolerant, compat), `render`
+    applies the judge's chat template. Replies that are unparsable after all retries are JUDGE_UNPARSABLE, those that a
+    generator marks as failed JUDGE_TIMEOUT or JUDGE_UNREACHABLE; the verdict's `analysis` is the last reply in full. A
+    verdict depends on the prompt only, not on ids or on the rest of the batch. With `score_reading` "expected" scores
+    are means by probability (see `expected_scores`), which the ranking follows; a score whose probabilities are not
+    known is the written one.
     """
 
     generator: TextGenerator
@@ -61,7 +61,6 @@ class GQMJudge:
     name: str = "gqm"
     max_candidates: int = len(CANDIDATE_IDS)
     too_long: TooLong = "refuse"
-    room_for_copies: int = 0
     count_tokens: Callable[[str], int] | None = None
     metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
     score_reading: ScoreReading = "text"
@@ -97,9 +96,9 @@ class GQMJudge:
 
         Raises what `gqm_prompt` raises on an unknown language or prompt type.
         """
-        whole = plan = self._prompt(group, dedup_candidates(group, self.guard.is_safe, self.room_for_copies))
+        whole = plan = self._prompt(group, each_by_itself(group))
         if self._is_too_long(plan):
-            whole = plan = self._prompt(group, dedup_texts(group, self.guard.is_safe))
+            whole = plan = self._prompt(group, dedup_texts(group))
         while self._is_too_long(plan):
             if self.too_long == "refuse" or len(plan.distinct.texts) == 2:
                 return GroupPrompt(None, whole.distinct, Status.TOO_LONG)

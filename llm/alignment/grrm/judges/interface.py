@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from grrm.gqm.groups import Group, Verdict
+from grrm.judges.metrics import JudgeMetrics
 
 
 class Judge(Protocol):
@@ -17,6 +18,12 @@ class Judge(Protocol):
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, each aligned with the group's candidates. Never raises on bad candidates."""
         ...
+
+
+class CountingJudge(Judge, Protocol):
+    """A judge that counts in `metrics`, which a judge around it shares."""
+
+    metrics: JudgeMetrics
 
 
 @dataclass(frozen=True, slots=True)

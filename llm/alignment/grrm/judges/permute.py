@@ -5,25 +5,25 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
-from grrm.gqm.fences import FENCED
 from grrm.gqm.groups import Group, Status, TranslationTask, Verdict
 from grrm.judges.dedup import (
-    DistinctCandidates,
     Outcome,
     TextVerdict,
     content_digest,
-    dedup_candidates,
+    each_by_itself,
+    expand,
     expand_to_duplicates,
-    join_analyses,
+    joined_verdict,
     ranking_of,
     subgroup,
+    texts_of,
     verdict_by_text,
 )
-from grrm.judges.interface import Judge
+from grrm.judges.interface import CountingJudge
 from grrm.judges.metrics import JudgeMetrics
 
 
@@ -31,72 +31,51 @@ from grrm.judges.metrics import JudgeMetrics
 class PermutingJudge:
     """Asks `inner` about each group in `permutations` orders (see `candidate_orders`) and averages the scores.
 
-    With one order this is a seeded shuffle and the scores are those of `inner`. With more, a candidate's score is its
-    mean over the complete orders: those that score every candidate that any order scored. (Means over different sets of
-    orders could not be compared.) If fewer than half of the orders are complete, the whole group is unscored, each
-    candidate with the status of the first order that gave it no score. The ranking follows from the means, `attempts`
-    and `tokens` add up over all orders, `analysis` holds one part per order, and `order_scores` the scores of each
-    where there are several. The agreement of the complete orders (`mean_agreement`) and the number of incomplete ones
-    are added to `metrics`. All orders of all groups go to `inner` in one call. Raises ValueError for fewer than one
-    order.
+    It stands behind `DistinctJudge`. With one order this is a seeded shuffle and the scores are those of `inner`. With
+    more, a candidate's score is its mean over the complete orders: those that score every candidate that any order
+    scored. (Means over different sets of orders could not be compared.) If fewer than half of the orders are complete,
+    the whole group is unscored, each candidate with the status of the first order that gave it no score. The ranking
+    follows from the means, `attempts` and `tokens` add up over all orders, `analysis` holds one part per order, and
+    `order_scores` the scores of each where there are several. The agreement of the complete orders (`mean_agreement`)
+    and the number of incomplete ones are added to `metrics`. All orders of all groups go to `inner` in one call. Raises
+    ValueError for fewer than one order.
     """
 
-    inner: Judge
+    inner: CountingJudge
     permutations: int = 1
     shuffle: bool = True
     seed: int = 0
-    is_safe: Callable[[str], bool] = FENCED.is_safe
-    metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
-    room_for_copies: int = 0  # see `dedup_candidates`; the same as that of `inner`
     name: str = field(init=False)
+    metrics: JudgeMetrics = field(init=False)
 
     def __post_init__(self) -> None:
         if self.permutations < 1:
             raise ValueError(f"permutations must be at least 1, got {self.permutations}")
-        self.name = self.inner.name
+        self.name, self.metrics = self.inner.name, self.inner.metrics
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept."""
-        plans = [self._plan(group) for group in groups]
-        parts = [
-            subgroup(g, distinct, order)
-            for g, (distinct, orders) in zip(groups, plans, strict=True)
-            for order in orders
-        ]
+        plans = [self._orders(group) for group in groups]
+        parts = [subgroup(group, order) for group, orders in zip(groups, plans, strict=True) for order in orders]
         answers = zip(parts, self.inner.judge(parts), strict=True)
         return [
-            self._combine(group, distinct, orders, [next(answers) for _ in orders])
-            for group, (distinct, orders) in zip(groups, plans, strict=True)
+            self._combine(group, orders, [next(answers) for _ in orders])
+            for group, orders in zip(groups, plans, strict=True)
         ]
 
-    def _plan(self, group: Group) -> tuple[DistinctCandidates, list[tuple[int, ...]]]:
-        distinct = dedup_candidates(group, self.is_safe, self.room_for_copies)
-        orders = candidate_orders(group.task, distinct.texts, self.permutations, shuffle=self.shuffle, seed=self.seed)
-        return distinct, orders
+    def _orders(self, group: Group) -> list[tuple[int, ...]]:
+        return candidate_orders(group.task, texts_of(group), self.permutations, shuffle=self.shuffle, seed=self.seed)
 
     def _combine(
-        self,
-        group: Group,
-        distinct: DistinctCandidates,
-        orders: Sequence[tuple[int, ...]],
-        answers: Sequence[tuple[Group, Verdict]],
+        self, group: Group, orders: Sequence[tuple[int, ...]], answers: Sequence[tuple[Group, Verdict]]
     ) -> Verdict:
         verdicts = [verdict_by_text(*answer, order) for answer, order in zip(answers, orders, strict=True)]
-        outcomes = self._outcomes(verdicts)
-        ordered = _by_index(outcomes)
-        combined = expand_to_duplicates(
-            group,
-            distinct,
-            ordered,
-            tiers=verdicts[0].tiers if len(verdicts) == 1 else ranking_of(ordered),
-            analysis=join_analyses(answers),
-            attempts=sum(verdict.attempts for verdict in verdicts),
-            tokens=sum(verdict.tokens for verdict in verdicts),
-            rejections=tuple(reason for verdict in verdicts for reason in verdict.rejections),
-        )
+        outcomes, shown = self._outcomes(verdicts), each_by_itself(group)
+        tiers = verdicts[0].tiers if len(verdicts) == 1 else ranking_of(_by_index(outcomes))
+        combined = expand(group, shown, joined_verdict(outcomes, tiers, answers))
         if len(verdicts) < 2:
             return combined
-        each = tuple(expand_to_duplicates(group, distinct, _by_index(one.outcomes)).scores for one in verdicts)
+        each = tuple(expand_to_duplicates(group, shown, _by_index(one.outcomes)).scores for one in verdicts)
         return replace(combined, order_scores=each)
 
     def _outcomes(self, verdicts: Sequence[TextVerdict]) -> dict[int, Outcome]:
