@@ -139,7 +139,7 @@ def build_judges(
 
     from grrm.engine.api import SamplingParams
     from grrm.engine.paddle.engine import PaddleEngine
-    from grrm.judges.options import RewardModelOptions
+    from grrm.judges.value_head import RewardModelOptions
     from grrm.models.cpu_layers import use_cpu_layers
     from grrm.models.policy import policy_class
     from grrm.models.ranker import Ranker

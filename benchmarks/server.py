@@ -35,7 +35,7 @@ from server_sides import THREADS
 
 from grrm.data.atomic import atomic_path
 from grrm.gqm.groups import Group
-from grrm.judges.building import build_judge
+from grrm.judges.registry import open_judge
 from grrm.judges.text_metric import METRICS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -164,7 +164,7 @@ def _gunicorn() -> list[str]:
 
 def judge_ms(metric: str, groups: list[Group]) -> float:
     """CPU milliseconds of a judge by itself on all groups, the least of three times, after one to warm up."""
-    judge, times = build_judge(metric), []
+    judge, times = open_judge(metric), []
     for _ in range(4):
         begin = time.process_time()
         judge.judge(groups)

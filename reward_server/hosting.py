@@ -12,26 +12,21 @@ from grrm.engine.scheduler import BatchScheduler
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.languages import display_name
-from grrm.inference.judge_sources import judge_over, open_mixture, options_over
-from grrm.judges.building import (
-    ANSWER_JUDGES,
-    REWARD_MODEL_JUDGES,
-    build_judge,
-    needs_no_model,
-    options_of,
-    prompts_from_options,
-)
+from grrm.inference.judge_sources import open_mixture
+from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.deadline import Deadline, TimedGenerator
 from grrm.judges.gated import GatedJudge
-from grrm.judges.interface import Judge, TextGenerator
-from grrm.judges.learned_metric import open_learned_metric
-from grrm.judges.metric_worker import METRIC_KINDS
+from grrm.judges.generative import GenerativeOptions, first_prompts
+from grrm.judges.interface import Judge, OpenedGenerator
+from grrm.judges.learned_metric import LearnedMetricJudge
 from grrm.judges.metrics import JudgeMetrics
-from grrm.judges.options import LearnedMetricOptions, read_options
+from grrm.judges.registry import spec_of
 from grrm.judges.sources import MIXTURE, mixture_sources
+from grrm.judges.spec import Process
+from grrm.judges.value_head import RewardModelJudge
 from grrm.rewards.gates import read_gates
 
-from .model import check_model_settings, model_name, open_judge_model, open_reward_model
+from .model import check_model_settings, model_name, open_judge_model
 from .settings import Settings
 
 
@@ -108,52 +103,64 @@ def build_hosted_judge(settings: Settings) -> HostedJudge:
 def _open(settings: Settings) -> HostedJudge:
     if settings.judge == MIXTURE:
         return HostedJudge(open_mixture(mixture_sources(settings.judge_options)))
-    if settings.judge in METRIC_KINDS:
-        of_metric = read_options(LearnedMetricOptions, settings.judge_options)
-        metric = open_learned_metric(settings.judge, of_metric, settings.model, settings.judge_deadline_s)
-        return HostedJudge(metric, model=Path(str(metric.worker.model)).name)
-    if needs_no_model(settings.judge):
-        return HostedJudge(build_judge(settings.judge, settings.judge_options))
-    if settings.judge in REWARD_MODEL_JUDGES:
-        counters = JudgeMetrics()
-        reward_model = open_reward_model(settings, counters)
-        src_lang, _, trg_lang = next(iter(reward_model.language_pairs or ()), "de-en").partition("-")
-        return HostedJudge(
-            reward_model,
-            model=model_name(settings),
-            counters=counters,
-            check_task=_check_languages,
-            languages=(src_lang, trg_lang),
-        )
-    options_of(settings.judge, settings.judge_options)  # refuses mistakes in them before the model is opened
-    deadline, counters = Deadline(), JudgeMetrics()
-    model = open_judge_model(settings, deadline)
-    opened, generator = model.opened, model.generator
-    values = settings.judge_options
-    place = "judge option '{}'"
-    judge = judge_over(opened, settings.judge, values, place=place, generator=generator, metrics=counters)
+    spec = spec_of(settings.judge)
+    options = spec.read(settings.judge_options)  # refuses mistakes in them before the model is opened
+    if isinstance(options, GenerativeOptions):
+        return _on_generator(settings, options, _any_task if spec.of_answers else _check_languages)
+    counters = JudgeMetrics()
+    judge = options.open(_process(settings, counters))
+    if isinstance(judge, LearnedMetricJudge):
+        return HostedJudge(judge, model=Path(str(judge.worker.model)).name)
+    if not isinstance(judge, RewardModelJudge):
+        return HostedJudge(judge)
+    src_lang, _, trg_lang = next(iter(judge.language_pairs or ()), "de-en").partition("-")
     return HostedJudge(
         judge,
         model=model_name(settings),
         counters=counters,
-        deadline=deadline,
-        deadline_s=settings.judge_deadline_s,
-        answers=lambda: _answers(generator, opened.render),
-        when_idle=generator.when_idle if isinstance(generator, TimedGenerator) else lambda act: act(),
-        check_task=_any_task if settings.judge in ANSWER_JUDGES else _check_languages,
-        scheduler=model.scheduler,
-        prompts_of=partial(
-            prompts_from_options,
-            options=options_over(opened, settings.judge, values),
-            count_tokens=generator.count_tokens,
-            render=opened.render,
-            special_tokens=opened.special_tokens,
-        ),
+        check_task=_check_languages,
+        languages=(src_lang, trg_lang),
     )
 
 
-def _answers(generator: TextGenerator, render: Callable[[str], str]) -> bool:
-    (reply,) = generator.generate_text([render("Good morning")], temperature=0.0, max_new_tokens=1, seeds=[0])
+def _process(settings: Settings, counters: JudgeMetrics) -> Process:
+    return Process(
+        settings.judge,
+        reward_model=partial(
+            open_reward_judge,
+            str(settings.model),
+            chat_template=settings.chat_template if "chat_template" in settings.model_fields_set else None,
+            dtype=settings.dtype,
+            metrics=counters,
+        ),
+        model=settings.model,
+        seconds=settings.judge_deadline_s,
+    )
+
+
+def _on_generator(
+    settings: Settings, options: GenerativeOptions, check_task: Callable[[TranslationTask], None]
+) -> HostedJudge:
+    deadline, counters = Deadline(), JudgeMetrics()
+    opened, scheduler = open_judge_model(settings, deadline)
+    generator = opened.generator
+    return HostedJudge(
+        options.open(Process(settings.judge, generator=lambda: opened, metrics=counters)),
+        model=model_name(settings),
+        counters=counters,
+        deadline=deadline,
+        deadline_s=settings.judge_deadline_s,
+        answers=lambda: _answers(opened),
+        when_idle=generator.when_idle if isinstance(generator, TimedGenerator) else lambda act: act(),
+        check_task=check_task,
+        scheduler=scheduler,
+        prompts_of=partial(first_prompts, options=options, opened=opened),
+    )
+
+
+def _answers(opened: OpenedGenerator) -> bool:
+    prompts = [opened.render("Good morning")]
+    (reply,) = opened.generator.generate_text(prompts, temperature=0.0, max_new_tokens=1, seeds=[0])
     return reply.finish_reason in ("stop", "length")
 
 

@@ -16,8 +16,8 @@ from grrm.entry import read_assignments, run_main
 from grrm.errors import UserError
 from grrm.gqm.chat import CHAT_TEMPLATES
 from grrm.gqm.extraction import EXTRACTOR_TYPES
-from grrm.judges.building import JUDGES
 from grrm.judges.interface import Judge
+from grrm.judges.registry import judge_help
 from grrm.startup import share_one_heap
 
 from .access import bind, read_token
@@ -37,8 +37,7 @@ LONGEST_TURN_S = 0.5
 @click.option(
     "--judge",
     metavar="NAME",
-    help=f"Judge to host, of {', '.join(JUDGES)}, mixture, or a function of your own, MODULE:FUNCTION; rm, ranker, "
-    "gqm (grrm), sqm, pairwise, rubric and verifier need a model.  [default: chrf]",
+    help=f"Judge to host: {judge_help()}; mixture; or a function of your own, MODULE:FUNCTION.  [default: chrf]",
 )
 @click.option("--model", help="Folder of the judge's checkpoint; with --openai-url the model's name there.")
 @click.option(

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
-from grrm.engine.open import OpenedGenerator, open_fastdeploy, open_model, open_servers
+from grrm.engine.open import open_fastdeploy, open_model, open_servers
 from grrm.engine.options import FASTDEPLOY, OptionNames, check_reward_model_options, choose_back_end
 from grrm.engine.scheduler import BatchScheduler
 from grrm.errors import UserError
 from grrm.http_client.bearer import token_from_env
-from grrm.inference.reward_scoring import open_reward_judge
-from grrm.judges.building import GENERATIVE_JUDGES, REWARD_MODEL_JUDGES
 from grrm.judges.deadline import Deadline, TimedGenerator
-from grrm.judges.interface import TextGenerator
-from grrm.judges.metric_worker import METRIC_KINDS
-from grrm.judges.metrics import JudgeMetrics
-from grrm.judges.options import RewardModelOptions, read_options
-from grrm.judges.value_head import RewardModelJudge
+from grrm.judges.interface import OpenedGenerator
 
 from .settings import Settings
 
@@ -40,15 +34,14 @@ _NAMES = OptionNames({option: f"'{setting}'" for option, setting in _SETTINGS.it
 def check_model_settings(settings: Settings) -> None:
     """Raises UserError for settings that would have no effect, and for a model that is missing."""
     given = settings.model_fields_set
-    if settings.judge in REWARD_MODEL_JUDGES:
-        read_options(RewardModelOptions, settings.judge_options)
+    if settings.needs == "reward model":
         if "judge_deadline_s" in given:
             raise UserError(
                 f"reward server setting 'judge_deadline_s' has no effect, as judge {settings.judge!r} computes and "
                 "does not wait for an answer: leave it out, or use judge gqm or sqm"
             )
-    elif settings.judge not in GENERATIVE_JUDGES:
-        own = ("model", "judge_deadline_s") if settings.judge in METRIC_KINDS else ()
+    elif settings.needs != "generator":
+        own = ("model", "judge_deadline_s") if settings.needs == "metric" else ()
         for name in (*_SETTINGS.values(), "chat_template", "judge_deadline_s"):
             if name in given and name not in own:
                 raise UserError(
@@ -58,36 +51,14 @@ def check_model_settings(settings: Settings) -> None:
         return
     empty = {name for name in ("model", "openai_urls") if not getattr(settings, name)}
     options = [option for option, name in _SETTINGS.items() if name in given - empty]
-    if settings.judge in REWARD_MODEL_JUDGES:
+    if settings.needs == "reward model":
         check_reward_model_options(options, _NAMES)
         return
     choose_back_end(options, _NAMES, settings.backend)
 
 
-def open_reward_model(settings: Settings, counters: JudgeMetrics) -> RewardModelJudge:
-    """The judge over the reward model that the settings name. Raises UserError for one that cannot be used."""
-    options = read_options(RewardModelOptions, settings.judge_options)
-    return open_reward_judge(
-        str(settings.model),
-        settings.judge,
-        options,
-        chat_template=settings.chat_template if "chat_template" in settings.model_fields_set else None,
-        dtype=settings.dtype,
-        metrics=counters,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class JudgeModel:
-    """An opened model, its generator with the judge's deadline, and what schedules it where callers share a batch."""
-
-    opened: OpenedGenerator
-    generator: TextGenerator
-    scheduler: BatchScheduler | None = None
-
-
-def open_judge_model(settings: Settings, deadline: Deadline) -> JudgeModel:
-    """The model of the judge.
+def open_judge_model(settings: Settings, deadline: Deadline) -> tuple[OpenedGenerator, BatchScheduler | None]:
+    """The model of the judge with its deadline, and what schedules it where callers share a batch.
 
     Raises UserError, one sentence, for a checkpoint, an address, a tokenizer or a token that cannot be used.
     """
@@ -104,7 +75,7 @@ def open_judge_model(settings: Settings, deadline: Deadline) -> JudgeModel:
             unanswered="mark",
             seconds_left=deadline.seconds_left,
         )
-        return JudgeModel(opened, opened.generator)
+        return opened, None
     folder, template, n_seqs = str(settings.model), settings.chat_template, settings.max_num_seqs
     if settings.backend == FASTDEPLOY:
         # No deadline of FastDeploy's own: `TimedGenerator` stops waiting at the judge's.
@@ -112,7 +83,7 @@ def open_judge_model(settings: Settings, deadline: Deadline) -> JudgeModel:
         opened = open_fastdeploy(
             folder, chat_template=template, max_num_seqs=n_seqs, options=options, deadline_s=None, quiet=True
         )
-        return JudgeModel(opened, TimedGenerator(opened.generator, deadline.seconds_left))
+        return replace(opened, generator=TimedGenerator(opened.generator, deadline.seconds_left)), None
     model = open_model(
         folder,
         chat_template=template,
@@ -123,8 +94,7 @@ def open_judge_model(settings: Settings, deadline: Deadline) -> JudgeModel:
         quiet=True,
     )
     scheduler = BatchScheduler(model.engine, max_batched_tokens=settings.max_batched_tokens)
-    opened = model.shared(scheduler, deadline)
-    return JudgeModel(opened, opened.generator, scheduler)
+    return model.shared(scheduler, deadline), scheduler
 
 
 def model_name(settings: Settings) -> str:

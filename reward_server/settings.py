@@ -13,8 +13,9 @@ from grrm.engine.options import AUTO_DTYPE, BACKENDS, DTYPES
 from grrm.errors import UserError, first_error, require_known, suggestion
 from grrm.gqm.chat import CHAT_TEMPLATES
 from grrm.gqm.extraction import EXTRACTOR_TYPES
-from grrm.judges.building import JUDGES, check_judge_name
+from grrm.judges.registry import check_judge_name, judge_names, spec_of
 from grrm.judges.sources import MIXTURE
+from grrm.judges.spec import Needs
 
 Count = Annotated[int, Field(ge=1)]
 LogFormat = Literal["text", "json"]
@@ -87,7 +88,7 @@ class Settings(HttpSettings):
     @classmethod
     def _known_judge(cls, judge: str) -> str:
         try:
-            check_judge_name(judge, (*JUDGES, MIXTURE))
+            check_judge_name(judge, (*judge_names(), MIXTURE))
         except UserError as error:
             raise ValueError(str(error)) from error  # pydantic adds the key
         return judge
@@ -106,6 +107,11 @@ class Settings(HttpSettings):
             except UserError as error:
                 raise ValueError(str(error)) from error
         return judges
+
+    @property
+    def needs(self) -> Needs:
+        """What the judge needs of this process; a mixture sees to its judges itself."""
+        return "nothing" if self.judge == MIXTURE else spec_of(self.judge).needs
 
     def named_judges(self) -> dict[str, Settings]:
         """The settings of every judge by its name, the default one first: that of `judge`, else the first of `judges`.

@@ -21,6 +21,7 @@ from collections import Counter
 
 from support.attacks import ATTACKS
 from support.gullible_judge import as_seen, blocks_of
+from support.judged_groups import judge_over
 from support.reward_app import group, make_client, rows_body, score_body
 from support.reward_servers import reward_server
 
@@ -32,9 +33,8 @@ from grrm.gqm.mt_prompts import mt_prompt, recover_mt_task
 from grrm.gqm.prompts import GQM_TASKS, gqm_prompt, render_response
 from grrm.gqm.rubric import imitates_rubric, parse_total, read_total
 from grrm.gqm.verification import contains_true, parse_verification
-from grrm.judges.building import build_from_options
+from grrm.judges.gqm import GQMOptions
 from grrm.judges.interface import GeneratedText
-from grrm.judges.options import GQMOptions
 from grrm.rewards.protocol import ScoreAnswer
 from grrm_reward_server.hosting import HostedJudge, _check_languages
 
@@ -187,7 +187,7 @@ class RandomModel:
 
 
 MODEL = RandomModel()
-JUDGE = build_from_options(MODEL, GQMOptions(prompt_length=12_000, retries=1, mode="tolerant"))
+JUDGE = judge_over(MODEL, GQMOptions(prompt_length=12_000, retries=1, mode="tolerant"))
 APP = make_client(HostedJudge(JUDGE, check_task=_check_languages))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 import pkgutil
@@ -25,9 +24,10 @@ from grrm.config.load import parse_overrides
 from grrm.config.memory_rows import parse_memory
 from grrm.config.plan import Machine, show_plan
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
-from grrm.judges.building import build_judge
-from grrm.judges.options import GQMOptions, VerifierOptions
+from grrm.judges.gqm import GQMOptions
+from grrm.judges.registry import judge_table, open_judge
 from grrm.judges.sources import JudgeSource, read_sources
+from grrm.judges.verifier import VerifierOptions
 from grrm.rewards.failure_policy import DEFAULT_ACTIONS, FailurePolicy
 from grrm.rewards.mixing import counted
 from grrm.tracking.rollout_dump import part_of
@@ -293,6 +293,10 @@ def test_status_table_is_the_failure_policy() -> None:
     assert shown == expected
 
 
+def test_judges_are_listed_as_they_declare_themselves() -> None:
+    assert f"\n\n{judge_table()}\n\n" in text_of(ROOT / "docs/reward_protocols.md")
+
+
 def test_judge_options_are_listed_with_their_defaults() -> None:
     text = text_of(ROOT / "docs/reward_protocols.md").partition("| judge option | default |")[2].partition("\n\n")[0]
     shown = {}
@@ -300,7 +304,7 @@ def test_judge_options_are_listed_with_their_defaults() -> None:
         values = INLINE_CODE.findall(defaults) or [defaults]
         shown |= dict(zip(INLINE_CODE.findall(names), values, strict=True))
     kinds = (VerifierOptions, GQMOptions)  # of both, the group judge's default
-    known = {field.name: field.default for kind in kinds for field in dataclasses.fields(kind)}
+    known = {name: field.default for kind in kinds for name, field in kind.model_fields.items()}
     assert {name: str(value).lower() for name, value in known.items()} | {
         "prompt_length": "the model's positions"  # where the server is not told another
     } == shown
@@ -309,7 +313,7 @@ def test_judge_options_are_listed_with_their_defaults() -> None:
 @pytest.mark.parametrize("route", ["/", "/v1/score"])
 def test_answer_shown_for_a_request_is_the_servers(route: str) -> None:
     request, answer = (example(f"POST {route} {part}") for part in ("request", "answer"))
-    client = create_app(Settings(), build_judge("chrf")).test_client()
+    client = create_app(Settings(), open_judge("chrf")).test_client()
     assert client.post(route, json=request).get_json() == answer
 
 
@@ -321,7 +325,7 @@ def test_part_shown_is_read_as_one() -> None:
 def test_judge_shown_is_one(tmp_path: Path) -> None:
     (code,) = blocks_of(ROOT / "docs/mixing.md", "python")
     (tmp_path / "mine.py").write_text(code, encoding="utf-8")
-    judge = build_judge(f"{tmp_path}/mine.py:length", {"longest": 10})
+    judge = open_judge(f"{tmp_path}/mine.py:length", {"longest": 10})
     candidates = (Candidate("a", "ok", "ok"), Candidate("b", "?", None))
     (verdict,) = judge.judge([Group("g", TranslationTask("x", "de", "en"), candidates)])
     assert verdict.scores == (8.0, None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 from pathlib import Path
@@ -35,10 +34,9 @@ from grrm.errors import UserError
 from grrm.evaluation.ranking import GOLD_TIE_RULES, TIE_RULES, UNSCORED_RULES
 from grrm.gqm.mt_prompts import MT_PROMPT_TYPES
 from grrm.gqm.prompts import GQM_TASKS
-from grrm.judges.building import ANSWER_JUDGES, EMBEDDED_JUDGES, GENERATIVE_JUDGES, REWARD_MODEL_JUDGES
-from grrm.judges.metric_worker import METRIC_KINDS
-from grrm.judges.options import GQMOptions, LearnedMetricOptions, RewardModelOptions, RuleVerifierOptions
-from grrm.judges.text_metric import METRICS, TextMetricJudge
+from grrm.judges.registry import judge_names
+from grrm.judges.spec import SPECS
+from grrm.judges.text_metric import METRICS
 from grrm.tracking.console import printable
 
 TYPES = {"new": pa.int64()}
@@ -59,14 +57,14 @@ def test_choices_on_the_command_line_are_those_there_are():
     rank = {parameter.name: parameter.type for parameter in cli.grrm.commands["rank"].params}
     ranking = {parameter.name: parameter.type for parameter in cli.grrm.commands["eval"].commands["ranking"].params}
     assert translate_command.PROMPT_TYPES == MT_PROMPT_TYPES
-    without_model = {*EMBEDDED_JUDGES} - {*METRICS}  # these are values of --metric
-    assert {*rank["judge"].choices} == {*GENERATIVE_JUDGES, *REWARD_MODEL_JUDGES, *METRIC_KINDS, *without_model}
-    assert {*rank_command.OF_ANSWERS} == {*ANSWER_JUDGES, "answer"}
-    kinds = (GQMOptions, RuleVerifierOptions, RewardModelOptions, LearnedMetricOptions, TextMetricJudge)
-    known = {field.name for kind in kinds for field in dataclasses.fields(kind)}
-    assert {rank_command.OPTION_OF.get(flag, flag) for flag in rank_command.OF_JUDGES} <= known
+    assert [item.value for item in rank["judge"].shell_complete(None, None, "r")] == [
+        name for name in judge_names() if name.startswith("r")
+    ]
+    assert tuple(METRICS) == rank_command.METRICS
+    known = {(spec.needs, name) for spec in SPECS.values() for name in spec.options.model_fields}
+    assert {(needs, rank_command.OPTION_OF.get(flag, flag)) for flag, needs in rank_command.FLAGS.items()} <= known
     words = {word for one in cli.grrm.commands["rank"].params for word in one.opts}
-    assert {f"--{flag.replace('_', '-')}" for flag in rank_command.OF_JUDGES} <= words
+    assert {f"--{flag.replace('_', '-')}" for flag in rank_command.FLAGS} <= words
     assert tuple(rank["prompt_type"].choices) == tuple(GQM_TASKS)
     assert (tuple(ranking["ties"].choices), tuple(ranking["unscored"].choices)) == (TIE_RULES, UNSCORED_RULES)
     assert tuple(ranking["gold_ties"].choices) == GOLD_TIE_RULES

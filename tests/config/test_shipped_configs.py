@@ -16,7 +16,7 @@ from grrm.config.values import is_hub_name
 from grrm.demo.plan import Plan
 from grrm.demo.settings import DemoSettings
 from grrm.errors import UserError
-from grrm.judges.building import options_of
+from grrm.judges.registry import spec_of
 from grrm_reward_server.settings import load_settings
 
 ROOT = Path(__file__).parents[2]
@@ -98,7 +98,7 @@ def test_grpo_recipe_of_grrm():
 
 def test_reward_server_of_grrm_asks_as_the_recipe_and_fits_its_trainers():
     settings = load_settings(str(FOLDER / "reward_server_grrm.yaml"), {})
-    options = options_of(settings.judge, settings.judge_options)
+    options = spec_of(settings.judge).read(settings.judge_options)
     expected = {"prompt_type": "ranking_score", "prompt_length": 2048, "max_new_tokens": 8192, "retries": 0}
     assert {name: getattr(options, name) for name in expected} == expected
     assert (options.temperature, options.top_p, settings.dtype) == (0.0, 1.0, "bfloat16")

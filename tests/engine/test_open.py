@@ -11,6 +11,7 @@ from pathlib import Path
 import paddle
 import pytest
 from safetensors.numpy import load_file, save_file
+from support.judged_groups import judge_over
 from support.tiny_checkpoint import write_tiny_checkpoint
 
 from grrm.engine.api import SamplingParams
@@ -19,8 +20,9 @@ from grrm.engine.paddle.engine import PaddleEngine
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.groups import Status, TranslationTask
-from grrm.inference.rank import RankSettings, build_generative_judge, group_of
+from grrm.inference.rank import group_of
 from grrm.inference.translate import TranslateSettings, translate_prompts
+from grrm.judges.gqm import GQMOptions
 from grrm.models import cpu_kernels
 from grrm.models.checkpoint import load_causal_lm, missing_parameters, stored_dtype
 from grrm_reward_server.hosting import build_hosted_judge
@@ -274,7 +276,7 @@ def test_servers_are_opened_without_paddle():
 def test_a_llama_policy_can_be_ranked_translated_with_and_hosted(tmp_path):
     folder = write_tiny_checkpoint(tmp_path / "llama", architecture="llama")
     opened = open_generator(folder)
-    judge = build_generative_judge(opened, RankSettings(options={"max_new_tokens": 4, "retries": 0}))
+    judge = judge_over(opened.generator, GQMOptions(max_new_tokens=4, retries=0), render=opened.render)
     group = group_of(0, TranslationTask("Guten Morgen", "de", "en"), ["Good morning", "Bye"])
     (verdict,) = judge.judge([group])
     assert (verdict.attempts, verdict.statuses) == (1, (Status.JUDGE_UNPARSABLE,) * 2)

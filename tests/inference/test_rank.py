@@ -15,14 +15,14 @@ from support.tiny_checkpoint import write_tiny_reward_model
 
 import grrm
 from grrm.engine.api import Completion
-from grrm.engine.open import OpenedGenerator
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.groups import TranslationTask
 from grrm.inference import reward_scoring
-from grrm.inference.rank import RankSettings, build_generative_judge, group_of, rank_groups
-from grrm.judges.interface import GeneratedText
-from grrm.judges.options import RewardModelOptions
+from grrm.inference.rank import group_of, judge_in_batches
+from grrm.judges.interface import GeneratedText, OpenedGenerator
+from grrm.judges.registry import open_judge
+from grrm.judges.value_head import RewardModelOptions
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "retry.jsonl"
 VERDICT = "B is best.\n\n### Final Ranking:\n\nB > A\n\n### Scores:\n\nB: 9, A: 4\n"
@@ -171,7 +171,8 @@ def test_lists_of_different_lengths_are_refused():
         ({"judge": "sqm", "shuffle": True}, "unknown judge option 'shuffle'"),
         ({"judge": "rankr"}, "unknown judge 'rankr'.*'ranker'"),
         ({"judge": None}, "judge is None"),
-        ({"judge": "comet", "references": ["b"]}, "use `grrm rank --judge comet`"),
+        ({"judge": "comet", "references": ["b"]}, "COMET has no environment"),
+        ({"judge": "server"}, "unknown judge 'server'"),
         ({"judge_options": {"temperature": 0.5}, "temperature": 0.0}, "temperature is given as an argument and among"),
         ({"judge_options": {"retries": 2}, "retry": 0}, "retries is given as an argument and among"),
         ({"judge_options": ["metric"]}, "judge_options is \\['metric'\\]"),
@@ -207,9 +208,6 @@ def test_arrays_of_texts_are_lists_of_texts():
 
 
 def test_a_limit_in_tokens_needs_something_that_counts_them(open_script):
-    opened = OpenedGenerator(Script({}), render_chatml, None, counts_tokens=False)
-    with pytest.raises(UserError, match="needs the folder of the tokenizer"):
-        build_generative_judge(opened, RankSettings(prompt_length=100))
     open_script(Script({}), counts_tokens=False)
     with pytest.raises(UserError, match="needs the folder of the tokenizer"):
         grrm.rank("model", ["a"], [["b", "c"]], "de", "en", judge_options={"prompt_length": 100})
@@ -279,10 +277,8 @@ def test_no_rows_ask_nobody(open_script):
 
 
 def test_a_batch_of_no_rows_is_refused():
-    opened = OpenedGenerator(Script({}), render_chatml, None)
-    groups = [group_of(0, TranslationTask("a", "de", "en"), ["b", "c"])]
     with pytest.raises(ValueError, match="at least one row"):
-        rank_groups(opened, groups, RankSettings(), batch_rows=0)
+        judge_in_batches(open_judge("consensus"), [group_of(0, TranslationTask("a", "de", "en"), ["b"])], batch_rows=0)
 
 
 def test_importing_the_package_loads_nothing_else():
@@ -323,12 +319,12 @@ def test_judges_without_a_model_rank_too():
 def test_a_reward_model_ranks_as_its_judge_does(judge, tmp_path, monkeypatch):
     folder = write_tiny_reward_model(tmp_path / judge, {"ranker": "ranker", "rm": "pairwise"}[judge])
     # Not with a process of its own: the fast layers would change PaddleNLP's classes for the tests that follow.
-    open_judge = partial(reward_scoring.open_reward_judge, own_process=False)
-    monkeypatch.setattr(reward_scoring, "open_reward_judge", open_judge)
+    open_ranker = partial(reward_scoring.open_reward_judge, own_process=False)
+    monkeypatch.setattr(reward_scoring, "open_reward_judge", open_ranker)
     texts = ["good day", "good bye"]
     result = grrm.rank(folder, ["Guten Tag"], [texts], "de", "en", judge=judge, judge_options={"score_scale": 0.5})
     settings = RewardModelOptions(score_scale=0.5)
-    (verdict,) = open_judge(folder, judge, settings).judge(
+    (verdict,) = open_ranker(folder, judge, settings).judge(
         [group_of(0, TranslationTask("Guten Tag", "de", "en"), texts)]
     )
     assert result["scores"] == [list(verdict.scores)]

@@ -17,7 +17,8 @@ from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
 from grrm.gqm.mt_prompts import MT_PROMPT_TYPES, mt_prompt
 from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.metrics import JudgeMetrics
-from grrm.judges.options import RewardModelOptions, read_options
+from grrm.judges.spec import read_options
+from grrm.judges.value_head import RewardModelOptions
 from grrm.models.reward_models import load_reward_model, save_reward_model
 from grrm.models.tokenizer import encoder, load_tokenizer, special_tokens
 from grrm.training.gold_groups import GroupEncoder
@@ -184,7 +185,7 @@ def test_a_language_pair_that_was_not_trained_on_has_a_status_unless_any_will_do
     ("values", "message"),
     [
         ({"batch_tokens": 0}, "'batch_tokens' is 0; give a number at least 1"),
-        ({"score_scale": 0}, "'score_scale' is 0.0; give a number above 0"),
+        ({"score_scale": 0}, "'score_scale' is 0; give a number above 0"),
         ({"score_scale": True}, "'score_scale' is True; give a number"),
         ({"prompt_type": "tower"}, "'prompt_type' is 'tower'; give one of codeblock-think, Tower"),
         ({"temperature": 0.5}, "unknown judge option 'temperature'"),

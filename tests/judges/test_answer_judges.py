@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
+from support.judged_groups import judge_over
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
-from grrm.judges.building import build_from_options, build_judge, options_of
 from grrm.judges.generation import JudgeSampling
 from grrm.judges.interface import GeneratedText
+from grrm.judges.registry import open_judge, spec_of
 from grrm.judges.rubric import RubricJudge
 from grrm.judges.verified import VerifiedJudge, read_truth
 from grrm.judges.verifier import VerifierJudge
@@ -78,12 +79,12 @@ def test_a_verifiers_reply_is_read_in_its_mode(scripted, reply, settings, score)
 
 @pytest.mark.parametrize(("name", "kind"), [("rubric", RubricJudge), ("verifier", VerifierJudge)])
 def test_they_are_built_by_name(scripted, name, kind):
-    judge = build_from_options(scripted({}), options_of(name, {"retries": 1}), special_tokens=["<sep>"])
+    judge = judge_over(scripted({}), spec_of(name).read({"retries": 1}), special_tokens=["<sep>"])
     assert type(judge) is kind
     assert (judge.sampling.retries, judge.sampling.retry_temperature) == (1, 0.3)
     assert judge.guard.escape("a <sep> b") == "a <\\sep> b"
     with pytest.raises(UserError, match="unknown judge option 'permutations'"):
-        options_of(name, {"permutations": 2})
+        spec_of(name).read({"permutations": 2})
 
 
 class Down:
@@ -170,27 +171,27 @@ def test_mixes_that_make_no_sense_are_refused(setup, weight):
 
 
 def test_a_rule_alone_is_a_judge():
-    judge = build_judge("answer", {"rule": "gsm8k"})
+    judge = open_judge("answer", {"rule": "gsm8k"})
     first, second = judge.judge([group_of("#### 4", "#### 5", "four", None), group_of("#### 4", reference=None)])
     assert first.scores == (10.0, 0.0, None, None)
     assert first.statuses[2:] == (Status.UNPARSABLE_CANDIDATE,) * 2
     assert second == Verdict.unscored(1, Status.MISSING_REFERENCE)
     with pytest.raises(UserError, match="unknown answer rule 'gsm8'"):
-        build_judge("answer", {"rule": "gsm8"})
+        open_judge("answer", {"rule": "gsm8"})
 
 
 def test_gradings_are_judged_by_their_distance_from_the_true_grade():
-    judge = build_judge("answer", {"rule": "grade"})
+    judge = open_judge("answer", {"rule": "grade"})
     (verdict,) = judge.judge([group_of("Total Score: 8", "Total Score: 3", "good", reference="0.8")])
     assert verdict.scores == (10.0, pytest.approx(2.5), None)
 
 
 def test_a_rule_and_a_model_are_one_judge_by_name(scripted):
     options = {"rule": "gsm8k", "setup": "addon", "verifier_weight": 0.5}
-    judge = build_from_options(scripted({">5<": ["True"]}), options_of("rule+verifier", options))
+    judge = judge_over(scripted({">5<": ["True"]}), spec_of("rule+verifier").read(options))
     assert judge.judge([group_of("#### 4", "#### 5")])[0].scores == (10.0, 5.0)
     assert judge.name == "rule+verifier"
     with pytest.raises(UserError, match="The verifier's weight is 2"):
-        options_of("rule+rubric", {"setup": "mixed", "verifier_weight": 2})
+        spec_of("rule+rubric").read({"setup": "mixed", "verifier_weight": 2})
     with pytest.raises(UserError, match="'rule' is 'gsm'; give one of exact"):
-        options_of("rule+rubric", {"rule": "gsm"})
+        spec_of("rule+rubric").read({"rule": "gsm"})

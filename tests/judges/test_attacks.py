@@ -3,17 +3,17 @@
 import pytest
 from support.attacks import ATTACKS, attack_id
 from support.gullible_judge import GullibleJudge, as_seen, blocks_of, score_of, without_escapes
+from support.judged_groups import judge_over
 
 from grrm.gqm.chat import ASSISTANT_START, EOS_TEXT, USER_START
 from grrm.gqm.fences import FENCED, Guard
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
 from grrm.gqm.prompts import FENCE
-from grrm.judges.building import build_from_options
 from grrm.judges.dedup import DistinctJudge
 from grrm.judges.generation import JudgeSampling
-from grrm.judges.gqm import GQMJudge
+from grrm.judges.gqm import GQMJudge, GQMOptions
 from grrm.judges.interface import GeneratedText
-from grrm.judges.options import GQMOptions, SQMOptions
+from grrm.judges.sqm import SQMOptions
 
 HONEST = ["Good morning, Anna!", "Good day, Anna!", "Good night, Anna!"]
 LIMIT = 12_000
@@ -58,7 +58,7 @@ def test_attack_is_masked_or_stays_in_its_fence_and_the_others_keep_their_scores
 
 def check_attack_at(place, attack):
     model = GullibleJudge()
-    judge = build_from_options(model, GQMOptions(prompt_length=LIMIT, retries=0))
+    judge = judge_over(model, GQMOptions(prompt_length=LIMIT, retries=0))
     texts = [*HONEST[:place], attack.text, *HONEST[place:]]
     outcomes = judged(judge, texts)
     assert honest_scores(outcomes) == EXPECTED
@@ -81,7 +81,7 @@ def check_prompt(model, contents):
 @each_attack
 def test_attack_in_the_source_is_masked_or_leaves_all_scores_alone(attack):
     model = GullibleJudge()
-    judge = build_from_options(model, GQMOptions(prompt_length=10 * LIMIT, retries=0))
+    judge = judge_over(model, GQMOptions(prompt_length=10 * LIMIT, retries=0))
     verdict = judge.judge([group_of(HONEST, attack.text)])[0]
     if attack.masked:
         assert (set(verdict.statuses), model.prompts) == ({Status.UNSAFE_SOURCE}, [])
@@ -108,13 +108,13 @@ def with_each_wrapping():
 
 @pytest.mark.parametrize(("options", "attack"), with_each_wrapping())
 def test_shuffling_averaging_chunking_and_caching_open_no_way_in(attack, options):
-    judge = build_from_options(GullibleJudge(), options)
+    judge = judge_over(GullibleJudge(), options)
     assert honest_scores(judged(judge, [*HONEST[:1], attack.text, *HONEST[1:]])) == pytest.approx(EXPECTED)
 
 
 def test_all_attacks_at_once_leave_the_honest_candidates_alone():
     texts = [*(attack.text for attack in ATTACKS), *HONEST]
-    outcomes = judged(build_from_options(GullibleJudge(), WRAPPED["all"]), texts)
+    outcomes = judged(judge_over(GullibleJudge(), WRAPPED["all"]), texts)
     assert honest_scores(outcomes) == pytest.approx(EXPECTED)
     masked = {text for text in texts if outcomes[text][1] is Status.UNSAFE_CANDIDATE}
     assert masked == {attack.text for attack in ATTACKS if attack.masked}
@@ -149,7 +149,7 @@ FAITHFUL = [
 
 @pytest.mark.parametrize(("source", "translation"), FAITHFUL)
 def test_faithful_translations_of_texts_that_look_like_structure_are_judged(source, translation):
-    judge = build_from_options(GullibleJudge(), GQMOptions(prompt_length=LIMIT, retries=0))
+    judge = judge_over(GullibleJudge(), GQMOptions(prompt_length=LIMIT, retries=0))
     verdict = judge.judge([group_of([*HONEST, translation], source)])[0]
     assert set(verdict.statuses) == {Status.SCORED}
     assert list(verdict.scores[:3]) == EXPECTED
@@ -171,7 +171,7 @@ class SingleJudge:
 
 @each_attack
 def test_judged_alone_an_attack_reaches_nobody_else_either(attack):
-    judge = build_from_options(SingleJudge(), SQMOptions(prompt_length=LIMIT, retries=0))
+    judge = judge_over(SingleJudge(), SQMOptions(prompt_length=LIMIT, retries=0))
     alone, beside = judged(judge, HONEST), judged(judge, [*HONEST, attack.text])
     assert honest_scores(beside) == honest_scores(alone)
     assert beside[attack.text][1] in (Status.SCORED, Status.UNSAFE_CANDIDATE, Status.TOO_LONG)

@@ -1,18 +1,22 @@
 import pytest
-from support.judged_groups import ModelOf, by_length, group_of, shown_in
+from support.judged_groups import ModelOf, by_length, group_of, judge_over, shown_in
 
 from grrm.errors import UserError
+from grrm.gqm.chat import render_chatml
 from grrm.gqm.groups import Status
-from grrm.judges.building import build_from_options, options_of, prompts_from_options
-from grrm.judges.gqm import GQMJudge
+from grrm.judges.generative import first_prompts
+from grrm.judges.gqm import GQMJudge, GQMOptions
+from grrm.judges.interface import OpenedGenerator
 from grrm.judges.metrics import JudgeMetrics
-from grrm.judges.options import GQMOptions, SQMOptions, read_options
+from grrm.judges.registry import spec_of
+from grrm.judges.spec import read_options
+from grrm.judges.sqm import SQMOptions
 
 TEXTS = ["a", "bb", "cccc", "dddddd"]
 
 
 def judged(model, texts=TEXTS, metrics=None, **options):
-    judge = build_from_options(model, read_options(GQMOptions, options), metrics=metrics)
+    judge = judge_over(model, read_options(GQMOptions, options), metrics=metrics)
     return judge.judge([group_of(texts)])[0]
 
 
@@ -30,7 +34,7 @@ def judged(model, texts=TEXTS, metrics=None, **options):
         ({"temperature": -0.1}, "'temperature' is -0.1; give a number at least 0"),
         ({"temperature": float("nan")}, "'temperature' is nan"),
         ({"retry_temperature": float("inf")}, "'retry_temperature' is inf"),
-        ({"top_p": 1.5}, "'top_p' is 1.5; give a number from 0 to 1"),
+        ({"top_p": 1.5}, "'top_p' is 1.5; give a number above 0, at most 1"),
         ({"top_p": 0}, "'top_p' is 0; give a number above 0"),
         ({"retries": -1}, "'retries' is -1"),
         ({"permutations": 0}, "'permutations' is 0; give a number from 1 to 64"),
@@ -85,7 +89,7 @@ def test_permutations_are_averaged_and_their_agreement_counted():
 
 def test_cache_keeps_what_is_asked_again():
     model, metrics = ModelOf(by_length), JudgeMetrics()
-    judge = build_from_options(model, GQMOptions(shuffle=True, cache_size=4), metrics=metrics)
+    judge = judge_over(model, GQMOptions(shuffle=True, cache_size=4), metrics=metrics)
     judge.judge([group_of(TEXTS)])
     judge.judge([group_of(TEXTS[::-1], "h")])  # the same content, shuffled into the same order
     assert len(model.prompts) == 1
@@ -102,7 +106,7 @@ def test_an_order_that_failed_is_the_only_one_asked_about_again():
         return [len(text) for text in texts]
 
     model = ModelOf(score_all=fails_once)
-    judge = build_from_options(model, GQMOptions(permutations=2, cache_size=4, retries=0))
+    judge = judge_over(model, GQMOptions(permutations=2, cache_size=4, retries=0))
     for _ in range(2):
         assert judge.judge([group_of(TEXTS)])[0].scores == (1.0, 2.0, 4.0, 6.0)
     assert [shown_in(prompt) for prompt in model.prompts] == [TEXTS, TEXTS[::-1], TEXTS[::-1]]
@@ -154,7 +158,7 @@ PROMPT_OF_FOUR = GQMJudge(ModelOf(by_length)).plan(group_of(["a", "x" * 9, "好"
 
 def test_verdict_without_the_longest_candidates_is_remembered():
     model = ModelOf(by_length)
-    judge = build_from_options(model, GQMOptions(cache_size=4))
+    judge = judge_over(model, GQMOptions(cache_size=4))
     for _ in range(2):
         assert judge.judge([group_of(["a", "x" * 3000, "bb"])])[0].scores == (1.0, None, 2.0)
     assert len(model.prompts) == 1
@@ -166,18 +170,10 @@ def test_group_that_does_not_fit_with_two_candidates_is_too_long_as_a_whole():
     assert model.prompts == []
 
 
-def test_tokens_are_counted_by_the_counter_given():
-    options = GQMOptions(prompt_length=3)
-    judge = build_from_options(ModelOf(by_length), options, count_tokens=lambda prompt: 3)
-    assert judge.judge([group_of(TEXTS)])[0].scores == (1.0, 2.0, 4.0, 6.0)
-    single = build_from_options(ModelOf(by_length), SQMOptions(prompt_length=3), count_tokens=lambda prompt: 4)
-    assert set(single.judge([group_of(TEXTS)])[0].statuses) == {Status.TOO_LONG}
-
-
 @pytest.mark.parametrize("options", [GQMOptions(), SQMOptions()])
 def test_special_tokens_of_the_judges_tokenizer_are_escaped_in_candidates(options):
     model = ModelOf(by_length)
-    build_from_options(model, options, special_tokens=["@@END@@", ""]).judge([group_of(["@@END@@", "z"])])
+    judge_over(model, options, special_tokens=["@@END@@", ""]).judge([group_of(["@@END@@", "z"])])
     assert "@\\@END@@" in model.prompts[0]
 
 
@@ -185,13 +181,13 @@ def test_special_tokens_of_the_judges_tokenizer_are_escaped_in_candidates(option
 def test_numbers_are_escaped_only_for_a_judge_that_is_read_by_position(prompt_type, shown):
     model = ModelOf(lambda place, text: place)
     options = GQMOptions(mode="compat", prompt_type=prompt_type, retries=0)
-    build_from_options(model, options).judge([group_of(["10:30, 11:45", "z"])])
+    judge_over(model, options).judge([group_of(["10:30, 11:45", "z"])])
     assert f"\n{shown}\n" in model.prompts[0]
 
 
 def test_template_of_the_checkpoint_is_applied():
     model = ModelOf(by_length)
-    build_from_options(model, GQMOptions(), render=lambda prompt: f"<user>{prompt}</user>").judge([group_of(TEXTS)])
+    judge_over(model, GQMOptions(), render=lambda prompt: f"<user>{prompt}</user>").judge([group_of(TEXTS)])
     assert model.prompts[0].startswith("<user>Given a source text")
 
 
@@ -210,15 +206,15 @@ def test_response_limit_and_sampling_reach_the_generator():
 @pytest.mark.parametrize(("given", "longest", "used"), [(None, 700, 700), (500, 700, 500), (900, 700, 700)])
 def test_the_model_and_the_option_both_limit_the_prompt(given, longest, used):
     values = {} if given is None else {"prompt_length": given}
-    assert options_of("sqm", values, longest).prompt_length == used
+    assert spec_of("sqm").read(values).longest_prompt(longest) == used
 
 
 def test_options_of_one_judge_are_not_anothers():
-    assert options_of("grrm", {"permutations": 2}) == options_of("gqm", {"permutations": 2})
+    assert spec_of("grrm").read({"permutations": 2}) == spec_of("gqm").read({"permutations": 2})
     with pytest.raises(UserError, match="unknown judge option 'permutations'"):
-        options_of("sqm", {"permutations": 2})
+        spec_of("sqm").read({"permutations": 2})
     with pytest.raises(UserError, match="unknown judge 'sqn': give one of "):
-        options_of("sqn", {})
+        spec_of("sqn").read({})
 
 
 @pytest.mark.parametrize(
@@ -226,9 +222,9 @@ def test_options_of_one_judge_are_not_anothers():
 )
 def test_prompts_are_those_that_the_model_would_be_asked_first(options):
     model = ModelOf(by_length)
-    prompts = prompts_from_options(group_of(TEXTS), options, count_tokens=model.count_tokens)
+    prompts = first_prompts(group_of(TEXTS), options, OpenedGenerator(model, render_chatml, None))
     assert model.prompts == []
-    build_from_options(model, options).judge([group_of(TEXTS)])
+    judge_over(model, options).judge([group_of(TEXTS)])
     assert prompts
     assert prompts == model.prompts[: len(prompts)]
 

@@ -12,8 +12,8 @@ from support.judged_groups import group_of
 from grrm.errors import UserError
 from grrm.gqm.groups import Status
 from grrm.judges import consensus
-from grrm.judges.building import build_judge
 from grrm.judges.consensus import ConsensusJudge, chrf_table
+from grrm.judges.registry import open_judge
 from grrm.judges.text_metric import METRICS, sentence_metric
 
 TEXT = st.text("ab c,.é世", max_size=12)
@@ -81,11 +81,11 @@ def test_one_usable_candidate_has_a_status_and_no_score():
 
 
 def test_it_is_built_by_name_with_a_metric_as_its_option():
-    assert build_judge("consensus", {"metric": "bleu"}).judge([group_of(["a b c d", "a b c d"])])[0].scores[0] == 10.0
+    assert open_judge("consensus", {"metric": "bleu"}).judge([group_of(["a b c d", "a b c d"])])[0].scores[0] == 10.0
     with pytest.raises(UserError, match="unknown metric 'chrff': did you mean 'chrf'"):
-        build_judge("consensus", {"metric": "chrff"})
+        open_judge("consensus", {"metric": "chrff"})
     with pytest.raises(UserError, match="unknown option of judge 'consensus' 'metrik': did you mean 'metric'"):
-        build_judge("consensus", {"metrik": "chrf"})
+        open_judge("consensus", {"metrik": "chrf"})
 
 
 @pytest.mark.parametrize("columns", [1, 3, 7])

@@ -3,18 +3,18 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.judged_groups import ModelOf, group_of, shown_in
+from support.judged_groups import ModelOf, group_of, judge_over, shown_in
 
 from grrm.gqm.groups import Status
-from grrm.judges.building import build_from_options
+from grrm.judges.gqm import GQMOptions
 from grrm.judges.metrics import JudgeMetrics
-from grrm.judges.options import GQMOptions, read_options
 from grrm.judges.permute import candidate_orders
+from grrm.judges.spec import read_options
 
 
 def judged(model, texts, metrics=None, **options):
     values = {"show_copies": True, "max_candidates": 8, "retries": 0, **options}
-    return build_from_options(model, read_options(GQMOptions, values), metrics=metrics).judge([group_of(texts)])[0]
+    return judge_over(model, read_options(GQMOptions, values), metrics=metrics).judge([group_of(texts)])[0]
 
 
 def by_place(place, text):
@@ -84,7 +84,7 @@ def test_an_order_in_which_one_copy_went_unread_counts_for_none():
 
 def test_the_cache_tells_apart_how_often_a_translation_was_sampled():
     model = ModelOf(score_all=how_often)
-    judge = build_from_options(model, GQMOptions(show_copies=True, cache_size=8, retries=0))
+    judge = judge_over(model, GQMOptions(show_copies=True, cache_size=8, retries=0))
     verdicts = judge.judge([group_of(["a", "b", "a"], "x"), group_of(["a", "b"], "y"), group_of(["a", "b", "a"], "z")])
     assert [verdict.scores for verdict in verdicts] == [(2.0, 1.0, 2.0), (1.0, 1.0), (2.0, 1.0, 2.0)]
     assert len(model.prompts) == 2

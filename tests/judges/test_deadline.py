@@ -6,14 +6,14 @@ import math
 import threading
 
 import pytest
-from support.judged_groups import ModelOf, by_length, group_of
+from support.judged_groups import ModelOf, by_length, group_of, judge_over
 
 from grrm.gqm.groups import Status
-from grrm.judges.building import build_from_options
 from grrm.judges.deadline import Deadline, TimedGenerator
+from grrm.judges.gqm import GQMOptions
 from grrm.judges.interface import GeneratedText
 from grrm.judges.metrics import JudgeMetrics
-from grrm.judges.options import GQMOptions, SQMOptions
+from grrm.judges.sqm import SQMOptions
 
 
 class Gate:
@@ -143,7 +143,7 @@ def test_an_error_of_the_model_is_the_callers_and_the_next_call_works():
 def test_a_judge_past_its_deadline_says_so_instead_of_waiting():
     model = Gate()
     deadline = Deadline()
-    judge = build_from_options(TimedGenerator(model, deadline.seconds_left), GQMOptions())
+    judge = judge_over(TimedGenerator(model, deadline.seconds_left), GQMOptions())
     with deadline.within(0.05):
         (verdict,) = judge.judge([group_of(["a", "bb", "a", None])])
     model.opened.set()
@@ -156,7 +156,7 @@ def test_a_judge_past_its_deadline_says_so_instead_of_waiting():
 )
 def test_marked_groups_have_the_status_and_the_others_their_scores(mark, status):
     model, metrics = Marking(LATE=[mark], FINE=["A: 7, B: 2"]), JudgeMetrics()
-    judge = build_from_options(model, GQMOptions(), metrics=metrics)
+    judge = judge_over(model, GQMOptions(), metrics=metrics)
     late, fine = judge.judge([group_of(["a", "bb"], "g", "LATE"), group_of(["a", "bb"], "h", "FINE")])
     assert (late.statuses, late.scores) == ((status,) * 2, (None, None))
     assert fine.scores == (7.0, 2.0)
@@ -167,7 +167,7 @@ def test_marked_groups_have_the_status_and_the_others_their_scores(mark, status)
 
 def test_time_that_ends_during_retries_is_a_timeout_with_the_last_unreadable_reply():
     metrics = JudgeMetrics()
-    judge = build_from_options(Marking(SRC=["Hm.", "Well.", "timeout"]), GQMOptions(retries=6), metrics=metrics)
+    judge = judge_over(Marking(SRC=["Hm.", "Well.", "timeout"]), GQMOptions(retries=6), metrics=metrics)
     (verdict,) = judge.judge([group_of(["a", "bb"])])
     assert set(verdict.statuses) == {Status.JUDGE_TIMEOUT}
     assert (verdict.analysis, verdict.attempts) == ("Well.", 2)
@@ -182,9 +182,7 @@ def test_single_judge_marks_candidates_one_by_one():
             ]
 
     metrics = JudgeMetrics()
-    (verdict,) = build_from_options(OneLate(by_length), SQMOptions(), metrics=metrics).judge(
-        [group_of(["a", "bb", "bb"])]
-    )
+    (verdict,) = judge_over(OneLate(by_length), SQMOptions(), metrics=metrics).judge([group_of(["a", "bb", "bb"])])
     assert verdict.scores == (7.0, None, None)
     assert verdict.statuses == (Status.SCORED, Status.JUDGE_TIMEOUT, Status.JUDGE_TIMEOUT)
     assert (metrics.values()["questions"], metrics.values()["unanswered"]) == (2, 1)
@@ -192,12 +190,12 @@ def test_single_judge_marks_candidates_one_by_one():
 
 def test_what_timed_out_is_not_remembered():
     model = Marking(SRC=["timeout", "A: 7, B: 2"])
-    judge = build_from_options(model, GQMOptions(cache_size=4))
+    judge = judge_over(model, GQMOptions(cache_size=4))
     assert set(judge.judge([group_of(["a", "bb"])])[0].statuses) == {Status.JUDGE_TIMEOUT}
     assert judge.judge([group_of(["a", "bb"])])[0].scores == (7.0, 2.0)
 
 
 def test_an_order_that_timed_out_is_left_out_of_the_mean():
     replies = ["A: 7, B: 2", "timeout"]
-    judge = build_from_options(Marking(SRC=replies), GQMOptions(permutations=2))
+    judge = judge_over(Marking(SRC=replies), GQMOptions(permutations=2))
     assert judge.judge([group_of(["a", "bb"])])[0].scores == (7.0, 2.0)

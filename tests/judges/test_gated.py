@@ -6,15 +6,14 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from support.judged_groups import ModelOf, by_length, group_of, shown_in
+from support.judged_groups import ModelOf, by_length, group_of, judge_over, shown_in
 from support.reward_app import group, make_client, score_body
 from support.rolled import rolled_group
 
 from grrm.gqm.groups import Status
-from grrm.judges.building import build_from_options
 from grrm.judges.gated import GatedJudge
+from grrm.judges.gqm import GQMOptions
 from grrm.judges.mixture import MixtureJudge, Part
-from grrm.judges.options import GQMOptions
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.gates import read_gates
 from grrm.rewards.shaping import ShapingConfig, shape_rewards
@@ -26,7 +25,7 @@ GATES = read_gates({"length": {"slack": 10}})
 
 
 def group_judge(model):
-    return build_from_options(model, GQMOptions())
+    return judge_over(model, GQMOptions())
 
 
 def test_what_fails_is_not_shown_and_the_others_are_judged():

@@ -14,10 +14,10 @@ from support.reward_app import group, make_client, score_body
 from grrm.errors import UserError
 from grrm.gqm.groups import Group, Status, TranslationTask
 from grrm.inference.judge_sources import open_mixture
-from grrm.judges.learned_metric import open_learned_metric
 from grrm.judges.metric_worker import METRIC_KINDS
-from grrm.judges.options import LearnedMetricOptions
+from grrm.judges.registry import open_judge, spec_of
 from grrm.judges.sources import read_sources
+from grrm.judges.spec import Process
 from grrm_reward_server.hosting import build_hosted_judge
 from grrm_reward_server.settings import Settings
 
@@ -29,16 +29,21 @@ def environment(tmp_path_factory):
     return folder
 
 
+def opened_metric(name, environment, model=None, *, seconds, **options):
+    process = Process(name, model=model, seconds=seconds)
+    return open_judge(name, {"environment": str(environment), **options}, process)
+
+
 @pytest.fixture
 def judge(environment):
     """The judge comet or its like, with a deadline."""
     opened = []
 
-    def open_judge(name="comet", deadline_s=120.0, **options):
-        opened.append(open_learned_metric(name, LearnedMetricOptions(str(environment), **options), None, deadline_s))
+    def open_metric(name="comet", deadline_s=120.0, **options):
+        opened.append(opened_metric(name, environment, seconds=deadline_s, **options))
         return opened[-1]
 
-    yield open_judge
+    yield open_metric
     for one in opened:
         one.worker.close()
 
@@ -113,13 +118,12 @@ def test_numbers_are_scaled_to_ten(name, number, score):
 
 
 def test_what_cannot_be_opened_is_one_sentence(judge, tmp_path):
-    options = LearnedMetricOptions(str(tmp_path / "none"))
     with pytest.raises(UserError, match=r"COMET has no environment at '.*none': create it with `grrm scorer install"):
-        open_learned_metric("comet", options, None, 5.0)
+        opened_metric("comet", tmp_path / "none", seconds=5.0)
     with pytest.raises(UserError, match=r"BLEURT is not whole \(ModuleNotFoundError: No module named 'bleurt'\)"):
-        open_learned_metric("bleurt", LearnedMetricOptions(str(judge().worker._environment)), "BLEURT-20", 120.0)
+        opened_metric("bleurt", judge().worker._environment, "BLEURT-20", seconds=120.0)
     with pytest.raises(UserError, match="batch_size' is 0"):
-        LearnedMetricOptions(batch_size=0)
+        spec_of("comet").read({"batch_size": 0})
 
 
 def test_a_hung_metric_is_left_out_of_a_mixture(environment):
@@ -151,4 +155,4 @@ def test_a_server_hosts_it(environment):
 @pytest.mark.parametrize(("name", "title"), [("comet", "COMET"), ("cometkiwi", "CometKiwi"), ("bleurt", "BLEURT")])
 def test_a_metric_without_an_environment_is_named(tmp_path, name, title):
     with pytest.raises(UserError, match=f"^{title} has no environment at"):
-        open_learned_metric(name, LearnedMetricOptions(str(tmp_path / "missing")), None, 1.0)
+        opened_metric(name, tmp_path / "missing", seconds=1.0)

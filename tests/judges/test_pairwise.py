@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.converter_rows import converted
 from support.converter_rows import group as group_row
+from support.judged_groups import judge_over
 
 from grrm.data.converters.gqm_pairs import convert_sft_pairwise
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
 from grrm.gqm.prompts import pairwise_prompt
-from grrm.judges.building import build_from_options, options_of
 from grrm.judges.interface import GeneratedText, TokenChoices
+from grrm.judges.registry import spec_of
 
 STRENGTHS = st.lists(st.floats(-3, 3), min_size=2, max_size=5)
 
@@ -54,7 +55,7 @@ def group(*texts: str | None, source: str = "source") -> Group:
 
 
 def judged(model: BradleyTerryModel, *groups: Group, **options: Any) -> Any:
-    return build_from_options(model, options_of("pairwise", options)).judge(groups)
+    return judge_over(model, spec_of("pairwise").read(options)).judge(groups)
 
 
 @given(STRENGTHS, st.floats(-5, 5))

@@ -9,7 +9,7 @@ from support.judged_groups import group_of
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Status
-from grrm.judges.building import build_judge
+from grrm.judges.registry import open_judge
 
 JUDGES = """
     import asyncio
@@ -58,7 +58,7 @@ def judge(tmp_path, monkeypatch):
     """Builds a judge of the module by the name of its function."""
     (tmp_path / "my_judges.py").write_text(textwrap.dedent(JUDGES))
     monkeypatch.syspath_prepend(tmp_path)
-    return lambda name, **options: build_judge(f"my_judges:{name}", options)
+    return lambda name, **options: open_judge(f"my_judges:{name}", options)
 
 
 def test_a_function_is_a_judge(judge):
@@ -71,7 +71,7 @@ def test_an_async_function_is_a_judge(judge):
 
 
 def test_a_file_is_named_by_its_path(tmp_path, judge):
-    assert build_judge(f"{tmp_path}/my_judges.py:fixed").judge(GROUPS)[0].scores == (1.0, 1.0)
+    assert open_judge(f"{tmp_path}/my_judges.py:fixed").judge(GROUPS)[0].scores == (1.0, 1.0)
 
 
 @pytest.mark.parametrize(("name", "status"), [("away", Status.JUDGE_UNREACHABLE), ("late", Status.JUDGE_TIMEOUT)])
@@ -108,7 +108,7 @@ def test_answers_that_do_not_fit_the_groups_are_a_defect(judge, name, message):
 )
 def test_a_name_that_is_no_judge_is_one_sentence(judge, name, message):
     with pytest.raises(UserError, match=message):
-        build_judge(name)
+        open_judge(name)
 
 
 def test_an_option_that_the_function_does_not_take_is_told(judge):
@@ -120,4 +120,4 @@ def test_what_a_module_lacks_itself_is_not_taken_for_the_module(tmp_path, monkey
     (tmp_path / "needs_more.py").write_text("import no_such_package")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="no_such_package"):
-        build_judge("needs_more:judge")
+        open_judge("needs_more:judge")

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.judged_groups import judge_over
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, TranslationTask
-from grrm.judges.building import build_from_options, options_of
 from grrm.judges.interface import GeneratedText, TokenChoices
 from grrm.judges.metrics import JudgeMetrics
+from grrm.judges.registry import spec_of
 from grrm.judges.score_reading import TOP_LOGPROBS, WrittenScores, expected_scores, group_spans, single_span
 
 Odds = dict[int, float]  # of scores 0 to 10
@@ -92,8 +93,8 @@ def group(*texts: str) -> Group:
 
 
 def judged(judge: str, model: DigitModel, *texts: str, metrics: JudgeMetrics | None = None, **options: Any) -> Any:
-    chosen = options_of(judge, {"score_reading": "expected", "retries": 0, **options})
-    return build_from_options(model, chosen, metrics=metrics).judge([group(*texts)])[0]
+    chosen = spec_of(judge).read({"score_reading": "expected", "retries": 0, **options})
+    return judge_over(model, chosen, metrics=metrics).judge([group(*texts)])[0]
 
 
 def is_near(odds: Odds, score: float) -> bool:
@@ -199,6 +200,6 @@ def test_a_single_score_is_located(text: str, number: str | None) -> None:
 
 def test_replies_without_scores_have_no_expected_ones() -> None:
     with pytest.raises(UserError, match=r"'score_reading' is 'expected', but replies of prompt_type 'ranking' have no"):
-        options_of("gqm", {"score_reading": "expected", "prompt_type": "ranking"})
+        spec_of("gqm").read({"score_reading": "expected", "prompt_type": "ranking"})
     with pytest.raises(UserError, match=r"unknown judge option 'score_reading'"):
-        options_of("rubric", {"score_reading": "expected"})
+        spec_of("rubric").read({"score_reading": "expected"})

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
-from grrm.judges.building import build_judge
+from grrm.judges.registry import open_judge
 from grrm.judges.text_metric import TextMetricJudge
 
 JUDGE = TextMetricJudge()
@@ -110,9 +110,9 @@ def test_any_text_gets_a_score_from_0_to_10_or_a_status_and_order_does_not_matte
 
 
 def test_build_by_name():
-    assert build_judge().name == "chrf"
-    assert build_judge("bleu", {"round_to_integer": True}).name == "bleu"
-    assert build_judge("text_metric", {"metric": "chrf++"}).name == "chrf++"
+    assert open_judge("text_metric").name == "chrf"
+    assert open_judge("bleu", {"round_to_integer": True}).name == "bleu"
+    assert open_judge("text_metric", {"metric": "chrf++"}).name == "chrf++"
 
 
 @pytest.mark.parametrize(
@@ -127,10 +127,10 @@ def test_build_by_name():
 )
 def test_wrong_name_or_option_is_one_sentence(name, options, message):
     with pytest.raises(UserError, match=message):
-        build_judge(name, options)
+        open_judge(name, options)
 
 
 def test_missing_package_is_reported_when_the_judge_is_built(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics.chrf", None)
     with pytest.raises(UserError, match="needs the package sacrebleu"):
-        build_judge()
+        open_judge("text_metric")

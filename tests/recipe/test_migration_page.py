@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from pathlib import Path
 
@@ -17,8 +16,9 @@ from grrm.config.key import keys_of
 from grrm.config.model_shape import MODEL_TYPES
 from grrm.engine.options import FASTDEPLOY_OPTIONS
 from grrm.errors import UserError
-from grrm.judges.options import GQMOptions, RuleRubricOptions
+from grrm.judges.gqm import GQMOptions
 from grrm.judges.sources import JudgeSource
+from grrm.judges.verified import RuleRubricOptions
 from grrm.models.checkpoint import check_checkpoint
 from grrm_reward_server.settings import Settings
 
@@ -113,7 +113,7 @@ def options(command: click.Command) -> set[str]:
 
 def test_every_key_and_option_on_our_side_exists() -> None:
     known = TRAINING_KEYS | {*Settings.model_fields, *FASTDEPLOY_OPTIONS, *OTHER_NAMES, *options(grrm)}
-    known |= {field.name for of in (GQMOptions, RuleRubricOptions) for field in dataclasses.fields(of)}
+    known |= {name for of in (GQMOptions, RuleRubricOptions) for name in of.model_fields}
     known |= {*JudgeSource.model_fields}
     for section in re.findall(r"^## (.+)$", PAGE, re.MULTILINE):
         for _, here in rows(section):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.reward_app import RecordingJudge, fail, group, make_client, rows_body, score_body
 
 from grrm.gqm.groups import Status, Verdict
-from grrm.judges.building import build_judge
+from grrm.judges.registry import open_judge
 from grrm_reward_server.app import create_app
 from grrm_reward_server.settings import Settings
 
@@ -29,7 +29,7 @@ def test_score_answers_every_group_and_candidate_in_order():
 
 
 def test_score_with_the_embedded_judge():
-    client = make_client(build_judge("chrf"))
+    client = make_client(open_judge("chrf"))
     verdict = client.post("/v1/score", json=score_body(group("x", "Hello", "Hallo", "Hello"))).get_json()["verdicts"][0]
     assert [c["status"] for c in verdict["candidates"]] == ["scored", "scored", "duplicate"]
     assert [c["score"] for c in verdict["candidates"]][::2] == [10.0, 10.0]

@@ -19,7 +19,7 @@ from support.stopped_clock import PATIENCE_S, cpu_seconds_of, eventually, stop_c
 from waitress import wasyncore
 from waitress.channel import HTTPChannel
 
-from grrm.judges.building import build_judge
+from grrm.judges.registry import open_judge
 from grrm_reward_server.access import bind, read_token
 from grrm_reward_server.app import RewardApp
 from grrm_reward_server.front import OTHER_FILES, Front, _Channel, _within_file_limit
@@ -55,7 +55,7 @@ def serving(**values):
     settings = Settings(port=0, **values)
     token = read_token(None, settings.token_env)
     listener = bind(settings.host, 0, token)
-    app = RewardApp(settings, build_judge("chrf"), token)
+    app = RewardApp(settings, open_judge("chrf"), token)
     front = Front(app.flask, settings, listener, app.refusal, app.metrics)
     ended = threading.Event()
 

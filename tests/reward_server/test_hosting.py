@@ -11,22 +11,20 @@ import threading
 
 import pytest
 from support.completions_server import CompletionsServer, Refuse, completion
-from support.judged_groups import ModelOf, by_length
+from support.judged_groups import ModelOf, by_length, judge_over
 from support.reward_app import RecordingJudge, group, make_client, rows_body, score_body
 
-from grrm.engine import open as opening
 from grrm.errors import UserError
 from grrm.http_client.messages import AnswerError
-from grrm.judges.building import GENERATIVE_JUDGES, build_from_options
 from grrm.judges.deadline import Deadline, TimedGenerator
-from grrm.judges.interface import GeneratedText
+from grrm.judges.gqm import GQMOptions
+from grrm.judges.interface import GeneratedText, OpenedGenerator
 from grrm.judges.metrics import COUNTERS, JudgeMetrics
-from grrm.judges.options import GQMOptions
+from grrm.judges.registry import judge_names
 from grrm.rewards.mixing import mix
 from grrm.rewards.protocol import ScoreRequest, verdicts_from_answer
 from grrm_reward_server.app import create_app
 from grrm_reward_server.hosting import HostedJudge, build_hosted_judge
-from grrm_reward_server.model import JudgeModel
 from grrm_reward_server.settings import Settings
 
 NOWHERE = "http://127.0.0.1:1"
@@ -56,11 +54,11 @@ def hosted(**values):
 def hosting(model, judge=None, **values):
     """A group judge on `model` as the server hosts it."""
     counters, deadline = JudgeMetrics(), Deadline()
-    judge = judge or build_from_options(model, GQMOptions(**values), metrics=counters)
+    judge = judge or judge_over(model, GQMOptions(**values), metrics=counters)
     return HostedJudge(judge, "tiny", counters, deadline)
 
 
-@pytest.mark.parametrize("name", GENERATIVE_JUDGES)
+@pytest.mark.parametrize("name", judge_names(["generator"]))
 def test_every_generative_judge_scores_with_a_server_of_its_model(model_server, name):
     app = create_app(Settings(), hosted(judge=name, openai_urls=[model_server.url], model="judge-7b"))
     answer = app.test_client().post("/v1/score", json=score_body(group("g", "one", "two"))).get_json()
@@ -189,7 +187,7 @@ def test_unreadable_replies_are_answers_and_silence_is_not():
     assert talking.post("/v1/score", json=body).status_code == 200
     assert talking.get("/readyz").status_code == 200
     mute = create_app(
-        Settings(), HostedJudge(build_from_options(Mute(by_length), GQMOptions()), answers=lambda: False)
+        Settings(), HostedJudge(judge_over(Mute(by_length), GQMOptions()), answers=lambda: False)
     ).test_client()
     mute.post("/v1/score", json=body)
     assert mute.get("/readyz").status_code == 503
@@ -206,7 +204,7 @@ def test_a_call_past_its_deadline_answers_timeouts_and_the_next_request_is_told_
     deadline = Deadline()
     timed = TimedGenerator(Slow(by_length), deadline.seconds_left)
     judge = HostedJudge(
-        build_from_options(timed, GQMOptions()),
+        judge_over(timed, GQMOptions()),
         deadline=deadline,
         deadline_s=0.05,
         answers=lambda: True,
@@ -270,15 +268,15 @@ def test_odd_model_names_do_not_break_the_counters():
 
 
 def test_a_checkpoint_is_called_by_its_folder_not_by_its_path(monkeypatch, tmp_path):
-    opened = opening.OpenedGenerator(ModelOf(by_length), str, 1000)
-    monkeypatch.setattr("grrm_reward_server.hosting.open_judge_model", lambda *_: JudgeModel(opened, opened.generator))
+    opened = OpenedGenerator(ModelOf(by_length), str, 1000)
+    monkeypatch.setattr("grrm_reward_server.hosting.open_judge_model", lambda *_: (opened, None))
     assert hosted(judge="gqm", model=str(tmp_path / "grrm-7b") + "/").model == "grrm-7b"
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(None, "scored"), (10, "too_long"), (5000, "scored")])
 def test_the_prompt_limit_is_the_tighter_of_the_models_and_the_options(monkeypatch, limit, expected):
-    opened = opening.OpenedGenerator(ModelOf(by_length), str, 900)
-    monkeypatch.setattr("grrm_reward_server.hosting.open_judge_model", lambda *_: JudgeModel(opened, opened.generator))
+    opened = OpenedGenerator(ModelOf(by_length), str, 900)
+    monkeypatch.setattr("grrm_reward_server.hosting.open_judge_model", lambda *_: (opened, None))
     options = {} if limit is None else {"prompt_length": limit}
     client = create_app(Settings(), hosted(judge="gqm", model="m", judge_options=options)).test_client()
     near = client.post("/v1/score", json=score_body(group("g", "one", "two"))).get_json()

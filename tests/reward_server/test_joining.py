@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import requests
+from support.judged_groups import judge_over
 from support.reward_app import group, score_body
 from support.stepped_engine import SteppedEngine
 from support.stopped_clock import eventually
@@ -21,9 +22,8 @@ from support.tiny_checkpoint import write_tiny_checkpoint
 from grrm.engine.open import over_engine
 from grrm.engine.scheduler import BatchScheduler
 from grrm.engine.shared import SharedEngine
-from grrm.judges.building import build_from_options
 from grrm.judges.deadline import Deadline
-from grrm.judges.options import SQMOptions
+from grrm.judges.sqm import SQMOptions
 from grrm_reward_server.app import RewardApp
 from grrm_reward_server.hosting import HostedJudge
 from grrm_reward_server.settings import Settings
@@ -55,7 +55,7 @@ def hosted():
     scheduler = BatchScheduler(engine)
     opened = over_engine(SharedEngine(scheduler, deadline), Numbers())
     options = SQMOptions(max_new_tokens=4, mode="compat", retries=0)
-    judge = build_from_options(opened.generator, options, render=opened.render)
+    judge = judge_over(opened.generator, options, render=opened.render)
     yield RewardApp(Settings(), HostedJudge(judge, deadline=deadline, deadline_s=60, scheduler=scheduler), None), engine
     engine.go()
 

@@ -9,11 +9,14 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from support.judged_groups import judge_over
 from support.reward_app import RecordingJudge, group, make_client, rows_body, score_body
 
-from grrm.judges.building import build_from_options, prompts_from_options
-from grrm.judges.interface import GeneratedText
-from grrm.judges.options import GQMOptions, SQMOptions
+from grrm.gqm.chat import render_chatml
+from grrm.judges.generative import first_prompts
+from grrm.judges.gqm import GQMOptions
+from grrm.judges.interface import GeneratedText, OpenedGenerator
+from grrm.judges.sqm import SQMOptions
 from grrm_reward_server.app import create_app
 from grrm_reward_server.hosting import HostedJudge
 from grrm_reward_server.settings import Settings
@@ -107,10 +110,10 @@ def test_requests_at_the_judge_and_before_it_are_counted():
 )
 def test_prompts_shown_are_those_that_the_model_is_asked_first(options):
     model = Model()
-    judge = build_from_options(model, options)
+    judge = judge_over(model, options)
 
     def prompts_of(group):
-        return prompts_from_options(group, options, count_tokens=model.count_tokens)
+        return first_prompts(group, options, OpenedGenerator(model, render_chatml, None))
 
     client = create_app(Settings(), HostedJudge(judge, prompts_of=prompts_of)).test_client()
     body = score_body(group("g", "one", "two", "<s>", "one"))

@@ -45,7 +45,7 @@ def test_empty_file_means_the_defaults(tmp_path):
         (b"port: 70000\n", "'port'"),
         (b"max_groups: 0\n", "'max_groups'"),
         (b"default_reward: .nan\n", "'default_reward'"),
-        (b"judge: oracle\n", "'judge' .*unknown judge 'oracle': give one of text_metric, .*chrf"),
+        (b"judge: oracle\n", "'judge' .*unknown judge 'oracle': give one of answer, .*chrf"),
         (b"extractor_type: magic\n", "'extractor_type'.*unknown extractor 'magic': give one of line"),
         (b"- a\n- b\n", "key: value"),
         (b"a: [\n", "is not YAML"),

@@ -13,7 +13,7 @@ import pytest
 from grrm.entry import run_main
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
-from grrm.judges.building import build_judge
+from grrm.judges.registry import open_judge
 from grrm.rewards import answers
 from grrm.rewards.answers import RuleResult, math_match
 from grrm.rewards.rule_rewards import rule_reward_function
@@ -99,7 +99,7 @@ def test_an_undecided_answer_has_a_status_and_no_score(limit):
     texts = [TOWER, "\\boxed{2}", "\\boxed{3}", None]
     candidates = tuple(Candidate(str(i), text or "", text) for i, text in enumerate(texts))
     group = Group("g", TranslationTask("1 + 1?", "", "", "2"), candidates)
-    (verdict,) = in_a_thread(lambda: build_judge("answer", {"rule": "math"}).judge([group]))
+    (verdict,) = in_a_thread(lambda: open_judge("answer", {"rule": "math"}).judge([group]))
     assert verdict.scores == (None, 10.0, 0.0, None)
     assert verdict.statuses == (
         Status.JUDGE_TIMEOUT,

@@ -17,7 +17,7 @@ from support.rolled import rolled_group
 from grrm.algorithms.advantages import ADVANTAGE_RULES
 from grrm.cli import grrm
 from grrm.errors import UserError
-from grrm.inference.judge_sources import Process, open_mixture
+from grrm.inference.judge_sources import Host, open_mixture
 from grrm.judges.gated import GatedJudge
 from grrm.judges.sources import read_sources
 from grrm.judges.text_metric import TextMetricJudge
@@ -55,7 +55,7 @@ def test_every_reward_and_advantage_is_replayed_bit_for_bit(tmp_path, settings, 
 @pytest.mark.parametrize("file_format", ["jsonl", "parquet"])
 def test_the_scores_of_a_mixture_behind_gates_are_mixed_again(tmp_path, file_format):
     sources = [{"judge": "chrf", "normalise": "std", "weight": 0.3}, {"judge": "consensus", "normalise": "rank"}]
-    judge = GatedJudge(open_mixture(read_sources(sources), Process(is_own=False)), read_gates({"length": {"slack": 0}}))
+    judge = GatedJudge(open_mixture(read_sources(sources), Host(is_own=False)), read_gates({"length": {"slack": 0}}))
     folder = write_run(tmp_path, config_of(), file_format=file_format, judge=judge)
     parts = [group["verdict"]["parts"] for group in read_rollouts(folder / ROLLOUTS) if group["verdict"]]
     assert {part["name"] for of_group in parts for part in of_group} == {"chrf", "consensus"}

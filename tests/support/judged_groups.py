@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 
+from grrm.gqm.chat import render_chatml
 from grrm.gqm.groups import Candidate, Group, TranslationTask
 from grrm.gqm.prompts import render_response
-from grrm.judges.interface import GeneratedText
+from grrm.judges.interface import GeneratedText, OpenedGenerator
+from grrm.judges.metrics import JudgeMetrics
+from grrm.judges.spec import Process
 
 
 def group_of(texts, group_id="g", source="SRC", id_prefix="c"):
@@ -49,3 +52,10 @@ class ModelOf:
 def by_length(place, text):
     """A judge without bias: a point per character."""
     return len(text)
+
+
+def judge_over(generator, options, *, render=render_chatml, special_tokens=(), metrics=None):
+    """The judge with these options over a generator, whose prompts have up to 2048 tokens where no option says more."""
+    longest = None if "prompt_length" in options.model_fields_set else 2048
+    opened = OpenedGenerator(generator, render, longest, special_tokens=tuple(special_tokens))
+    return options.open(Process(generator=lambda: opened, metrics=metrics or JudgeMetrics()))

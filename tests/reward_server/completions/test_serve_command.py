@@ -13,14 +13,14 @@ from dataclasses import replace
 import openai
 import pytest
 import requests
+from support.judged_groups import judge_over
 from support.tiny_checkpoint import write_tiny_checkpoint
 
 from grrm.engine.api import SamplingParams
 from grrm.engine.open import open_checkpoint, open_model, open_servers
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
-from grrm.judges.building import build_from_options
-from grrm.judges.options import VerifierOptions
+from grrm.judges.verifier import VerifierOptions
 
 PROMPT = "Translate Guten Morgen"
 LONG = 20_000  # tokens that take the tiny model many seconds
@@ -140,7 +140,7 @@ def test_the_openai_engine_of_ours_gets_what_the_engine_draws_here(url, checkpoi
 
 def test_the_verifier_judge_works_against_it(url):
     remote = open_servers([url], unanswered="mark")
-    judge = build_from_options(remote.generator, VerifierOptions(mode="compat", retries=0), render=remote.render)
+    judge = judge_over(remote.generator, VerifierOptions(mode="compat", retries=0), render=remote.render)
     answers = ("#### 4", "#### 5", "#### 4")
     group = Group(
         "g", TranslationTask("2 + 2?", "en", "en", "4"), tuple(Candidate(str(i), a, a) for i, a in enumerate(answers))

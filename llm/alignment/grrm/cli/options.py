@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from grrm.engine.options import BACKENDS, DTYPES, FASTDEPLOY, SERVER_WAIT_S, SERVERS, OptionNames, choose_back_end
 from grrm.entry import read_assignments
@@ -27,17 +28,34 @@ class FiniteRange(click.FloatRange):
         return number
 
 
-class JudgeName(click.Choice[str]):
+class JudgeName(click.ParamType):  # type: ignore[type-arg]
     """A judge's name, or a function of the user's own, `module:function`."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The name. Fails as click does for one that is not known, and with UserError for a function's."""
-        if ":" not in str(value):
-            return str(super().convert(value, param, ctx))
-        from grrm.judges.plug_in import check_plug_in
+    name = "judge"
 
-        check_plug_in(str(value))
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name. Raises UserError for one that is not known."""
+        from grrm.judges.registry import check_judge_name
+
+        check_judge_name(str(value))
         return str(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The names that begin like this."""
+        from grrm.judges.registry import judge_names
+
+        return [CompletionItem(name) for name in judge_names() if name.startswith(incomplete)]
+
+
+class JudgeOption(click.Option):
+    """`--judge`, whose help is what the judges declare."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """The option and its help; only here are the judges imported."""
+        from grrm.judges.registry import judge_help
+
+        self.help = f"{judge_help()}; or a function of your own, module:function or FILE.py:function."
+        return super().get_help_record(ctx)
 
 
 FILE = click.Path(path_type=Path)

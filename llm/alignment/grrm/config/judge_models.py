@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from grrm.config.model_shape import ModelShape, model_shape
 from grrm.config.rl_config import RLConfig
 from grrm.errors import UserError
-from grrm.judges.building import GENERATIVE_JUDGES, REWARD_MODEL_JUDGES, options_of
-from grrm.judges.options import GQMOptions
+from grrm.judges.generative import GenerativeOptions
 from grrm.judges.sources import JudgeSource, read_sources
 
 INSTRUCTIONS = 512  # tokens of a judge's prompt beside the texts, at most
@@ -53,25 +52,22 @@ def judge_folders(config: RLConfig) -> list[str]:
 
 
 def _of_source(source: JudgeSource, config: RLConfig) -> Iterator[JudgeModel]:
-    if source.writes_here:
-        shown = (
-            config.rollout_n * config.max_dec_len
-            if GENERATIVE_JUDGES[source.judge] is GQMOptions
-            else config.max_dec_len
-        )
-        yield _model(source.title, str(source.model), source, config.max_prompt_len + shown + INSTRUCTIONS)
-    elif source.judge in REWARD_MODEL_JUDGES:
+    options = source.spec.read(source.options)
+    if source.writes_here and isinstance(options, GenerativeOptions):
+        shown = (config.rollout_n if options.sees_group else 1) * config.max_dec_len
+        yield _model(source.title, str(source.model), options, config.max_prompt_len + shown + INSTRUCTIONS)
+    elif source.spec.needs == "reward model":
         yield _model(source.title, str(source.model))
     if source.fallback is not None:
         yield from _of_source(source.fallback, config)
 
 
-def _model(title: str, folder: str, source: JudgeSource | None = None, longest_prompt: int = 0) -> JudgeModel:
+def _model(title: str, folder: str, options: GenerativeOptions | None = None, longest_prompt: int = 0) -> JudgeModel:
     try:
         shape = model_shape(folder)
     except UserError:
         shape = None
-    if source is None or shape is None:
+    if options is None or shape is None:
         return JudgeModel(title, folder, shape)
-    options = options_of(source.judge, source.options, min(longest_prompt, shape.positions))
-    return JudgeModel(title, folder, shape, min(options.prompt_length + options.max_new_tokens, shape.positions))
+    prompt_length = options.longest_prompt(min(longest_prompt, shape.positions))
+    return JudgeModel(title, folder, shape, min(prompt_length + options.max_new_tokens, shape.positions))

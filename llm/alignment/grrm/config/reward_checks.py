@@ -7,7 +7,7 @@ from collections.abc import Set
 from grrm.config.problems import Problems
 from grrm.config.rl_config import RLConfig
 from grrm.http_client.pool import checked_url
-from grrm.judges.building import EMBEDDED_JUDGES, check_judge_name
+from grrm.judges.registry import check_judge_name, judge_names
 from grrm.judges.sources import read_sources
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.gates import read_gates
@@ -49,7 +49,7 @@ def _check_judge_inside(config: RLConfig, given: Set[str], problems: Problems) -
     outside = config.use_rm_server or config.use_rule_reward
     if "reward_judge" in given:
         with problems.noted():
-            check_judge_name(config.reward_judge, EMBEDDED_JUDGES)
+            check_judge_name(config.reward_judge, judge_names(["nothing"]))
         if outside or config.reward_model_name_or_path or config.reward_sources is not None:
             problems.add(
                 "reward_judge has no effect with use_rm_server, use_rule_reward, reward_model_name_or_path or "

@@ -22,7 +22,7 @@ from grrm.entry import run_main
 from grrm.evaluation.meta_metrics import score_meta
 from grrm.evaluation.ranking import JudgedGroup, score_ranking
 from grrm.gqm.groups import Group, Status, TranslationTask, Verdict
-from grrm.inference.judge_sources import Process, open_judge, open_mixture
+from grrm.inference.judge_sources import Host, open_mixture, open_source
 from grrm.inference.rank import group_of, judge_in_batches
 from grrm.judges.interface import Judge
 from grrm.judges.sources import read_sources
@@ -58,16 +58,16 @@ def measure(judges: Sequence[str], files: Sequence[str], n_orders: int, dtype: s
     sets = {name: read_groups(Path(path)) for name, path in _pairs(files)}
     record = {}
     for number, (name, source) in enumerate(_pairs(judges), 1):
-        judge = _open(yaml.safe_load(source), name, Process(dtype=dtype))
+        judge = _open(yaml.safe_load(source), name, Host(dtype=dtype))
         record[name] = {of_set: ranking_record(judge, *found, n_orders) for of_set, found in sets.items()}
         click.echo(f"judge {number}/{len(judges)}")
     write_json(out, record)
     click.echo("; ".join(f"{name} {_shown(found)}" for name, found in record.items()))
 
 
-def _open(source: Any, name: str, process: Process) -> Judge:
+def _open(source: Any, name: str, host: Host) -> Judge:
     sources = read_sources(source if isinstance(source, list) else [source], name)
-    return open_mixture(sources, process) if isinstance(source, list) else open_judge(sources[0], process)
+    return open_mixture(sources, host) if isinstance(source, list) else open_source(sources[0], host)
 
 
 @main.command()

@@ -33,7 +33,7 @@ from grrm.engine.text import EngineTextGenerator
 from grrm.errors import UserError, require_known
 from grrm.gqm.chat import EOS_TEXT, render_chatml
 from grrm.judges.deadline import Deadline
-from grrm.judges.interface import TextGenerator
+from grrm.judges.interface import OpenedGenerator
 from grrm.models import cpu_kernels
 from grrm.models.hub import checkpoint_folder
 from grrm.models.tokenizer import (
@@ -51,22 +51,6 @@ if TYPE_CHECKING:
 
 DEADLINE_S = 1800.0  # what FastDeploy may take for one batch
 _ARGUMENTS = OptionNames({"fastdeploy_options": "options", "deadline": "deadline_s", "tokenizer": "tokenizer_path"})
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedGenerator:
-    """A generator with what belongs to its model.
-
-    `render` applies the chat template to a user's turn. `max_prompt_tokens` is the longest prompt that leaves room for
-    one token, None where only the server knows. `counts_tokens` is False where `generator.count_tokens` is no more
-    than an upper bound. `special_tokens` of the tokenizer may not occur in what a judge is shown.
-    """
-
-    generator: TextGenerator
-    render: Callable[[str], str]
-    max_prompt_tokens: int | None
-    counts_tokens: bool = True
-    special_tokens: tuple[str, ...] = ()
 
 
 def open_generator(

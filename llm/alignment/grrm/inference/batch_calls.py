@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from grrm.engine.api import Engine
-from grrm.engine.open import OpenedGenerator, open_generator, over_engine
+from grrm.engine.open import open_generator, over_engine
+from grrm.judges.interface import OpenedGenerator
 from grrm.models.tokenizer import chat_renderer
 
 BATCH_ROWS = 256
@@ -16,10 +17,11 @@ Progress = Callable[[int, int], None]  # rows done, rows in all
 
 def generator_for(
     model_path: str | Path | None,
-    model: Engine | None,
-    tokenizer: Any,
-    chat_template: str,
-    opening: dict[str, Any],
+    *,
+    model: Engine | None = None,
+    tokenizer: Any = None,
+    chat_template: str = "chatml",
+    **opening: Any,
 ) -> OpenedGenerator:
     """The generator over an engine that is open already and its tokenizer, else `open_generator` of `model_path`.
 

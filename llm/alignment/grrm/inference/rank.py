@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
-from grrm.engine.api import Engine
-from grrm.engine.open import OpenedGenerator
 from grrm.errors import UserError
-from grrm.gqm.grammar import Mode
 from grrm.gqm.groups import Candidate, Group, TranslationTask, Verdict
-from grrm.gqm.languages import display_name
 from grrm.inference.batch_calls import BATCH_ROWS, Progress, batches, generator_for, one_per_row
-from grrm.inference.rank_arguments import (
-    check_judge,
-    check_options,
-    check_texts,
-    generates_text,
-    not_at_default,
-    references_per_row,
-    refuse_unread,
-)
-from grrm.judges.building import (
-    ANSWER_JUDGES,
-    DEFAULT_GQM,
-    GENERATIVE_JUDGES,
-    build_from_options,
-    build_judge,
-    needs_no_model,
-    options_of,
-)
 from grrm.judges.interface import Judge
-from grrm.judges.metrics import JudgeMetrics
-from grrm.judges.options import GenerativeOptions, GQMOptions, RewardModelOptions, read_options
+from grrm.judges.registry import check_judge_name, judge_names, spec_of
+from grrm.judges.spec import SPECS, JudgeSpec, Needs, Process
+
+# The options of generative judges in GRRM's inference tool, where they differ from the judges' own.
+TOOL_OPTIONS: Mapping[str, object] = {"temperature": 1.0, "max_new_tokens": 4096, "retries": 6}
+METRIC_SECONDS = 7200.0  # of a learned metric, for all texts
+_OPTION_OF = {"retry": "retries"}  # the name of the option where that tool has another one
+# What opening the model of a judge takes beside `model_path`; a generator takes all that `generator_for` does.
+_OPENING: Mapping[Needs, tuple[str, ...]] = {
+    "nothing": (),
+    "reward model": ("chat_template", "dtype"),
+    "metric": ("deadline_s",),
+}
 
 
 class RankResult(TypedDict):
@@ -55,123 +42,107 @@ class RankResult(TypedDict):
     rejections: list[list[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class RankSettings:
-    """How the judge is asked.
-
-    `judge` is "gqm" (all candidates in one prompt), or another generative judge (each by itself); `options` are values
-    of its options by name. `prompt_length` is the longest judge prompt in tokens, None as long as the model allows.
-    """
-
-    judge: str = "gqm"
-    prompt_length: int | None = None
-    options: Mapping[str, object] = field(default_factory=dict)
-
-    def read(self, longest_prompt: int = sys.maxsize) -> GenerativeOptions:
-        """The judge's options for a model that takes prompts of this length. Raises UserError as `options_of`."""
-        limit = {} if self.prompt_length is None else {"prompt_length": self.prompt_length}
-        return options_of(self.judge, {**self.options, **limit}, longest_prompt)
-
-
 def rank(
     model_path: str | Path | None,
     src_list: Sequence[str],
     mt_list: Sequence[Sequence[str | None]],
     src_langs: str | Sequence[str],
     trg_langs: str | Sequence[str],
-    temperature: float = 1.0,
-    top_p: float = 1.0,
-    max_new_tokens: int = 4096,
-    retry: int = 6,
-    prompt_type: str = "ranking_score",
-    add_example: bool = False,
-    model: Engine | None = None,
-    tokenizer: Any = None,
     *,
     judge: str = "gqm",
     references: Sequence[str] | None = None,
-    chat_template: str | None = None,
-    prompt_length: int | None = None,
-    mode: Mode = "tolerant",
-    shuffle: bool = False,
-    permutations: int = 1,
-    seed: int = 0,
-    batch_rows: int = BATCH_ROWS,
-    progress: Progress | None = None,
-    judge_options: Mapping[str, object] | None = None,
-    **opening: Any,
+    **settings: Any,
 ) -> RankResult:
     """Rank and score the candidates of every source, in the order given.
 
-    The positional arguments are those of GRRM's inference tool. `model_path` is a checkpoint folder, or with
-    `urls=[…]` the model's name on OpenAI-compatible servers (None: the first they have); further `opening` settings
-    are `open_generator`'s. `model` and `tokenizer` replace opening one. Replies that cannot be read are drawn again up
-    to `retry` times at temperature 1. `permutations` orders of the candidates, the first shuffled with `shuffle`, are
-    averaged against position bias. Equal candidates are judged once; a candidate of None has no translation.
-    The judges "rubric" and "verifier" need `references`: the scoring criteria, or the true answer, of every source.
-    The judges "ranker" and "rm" are a reward model in the folder `model_path`; "consensus", "text_metric" (with
-    `references`) and functions of your own (`module:function`) need no model. They generate no text and read none of
-    the settings for that. `judge_options` are further options of the judge, by the reward server's names; one that is
-    an argument too is given once. `chat_template` None is chatml, for a reward model what its folder records.
-    Same arguments, same result, whatever `batch_rows`, for reward models up to rounding. Recommended for evaluation:
-    temperature 0, max_new_tokens 8192. Raises ValueError for lists of different lengths and UserError for other wrong
-    arguments and as `open_generator` and the judge do.
+    Equal candidates are judged once; a candidate of None has no translation. Same arguments, same result, whatever
+    `batch_rows`, for reward models up to rounding. Recommended for evaluation: temperature 0, max_new_tokens 8192.
+
+    Args:
+        model_path: a checkpoint folder, or with `urls=[...]` the model's name on OpenAI-compatible servers (None: the
+            first they have); the folder of a reward model; the model of a learned metric; None for judges without.
+        src_list: the sources.
+        mt_list: the candidates of every source.
+        src_langs: their language, or a list of one each.
+        trg_langs: the language of the candidates, or a list of one each.
+        judge: a judge of the registry, or a function of your own, `module:function`.
+        references: a translation, the true answer or the scoring criteria for every source, where the judge reads it.
+        settings: options of the judge, by name or together as `judge_options`; names and defaults of generative
+            judges are those of GRRM's inference tool (`temperature`, `top_p`, `max_new_tokens`, `retry`, ...).
+            `batch_rows` and `progress(done, total)`. `model` and `tokenizer`, an open engine in place of `model_path`.
+            What opens a model: `chat_template` (None: chatml, for a reward model what its folder records), `dtype` and
+            further ones of `open_generator`.
+
+    Raises:
+        ValueError: for lists of different lengths.
+        UserError: for other wrong arguments, and as `open_generator` and the judge do.
     """
-    given = not_at_default(rank, locals())
-    further = check_options(judge_options, given)
-    check_judge(judge)
-    n_rows = len(src_list)
+    if not isinstance(judge, str):
+        raise UserError(f"judge is {judge!r}; give the name of one, such as 'gqm'")
+    check_judge_name(judge)
+    spec, n_rows = spec_of(judge), len(src_list)
     if len(mt_list) != n_rows:
         raise ValueError(f"{len(mt_list)} lists of candidates for {n_rows} sources")
     languages = zip(one_per_row(src_langs, n_rows), one_per_row(trg_langs, n_rows), strict=True)
-    if not generates_text(judge):
-        refuse_unread(judge, [*(name for name in given if name != "opening"), *opening])
+    settings = {name: value for name, value in settings.items() if value is not None}
+    batch_rows, progress = settings.pop("batch_rows", BATCH_ROWS), settings.pop("progress", None)
+    options = spec.read(_take_options(spec, settings))
+    _check_opening(spec, model_path, settings)
     check_texts(src_list, mt_list)
     groups = [
         group_of(row, TranslationTask(source, *pair, reference), texts)
         for row, (source, texts, pair, reference) in enumerate(
-            zip(src_list, mt_list, languages, references_per_row(judge, references, n_rows), strict=True)
+            zip(src_list, mt_list, languages, references_per_row(spec, references, n_rows), strict=True)
         )
     ]
-    if not generates_text(judge):
-        other = _judge_that_generates_nothing(judge, model_path, further, chat_template=chat_template, **opening)
-        return result_of(judge_in_batches(other, groups, batch_rows, progress))
-    options: dict[str, object] = {
-        "temperature": temperature,
-        "top_p": top_p,
-        "max_new_tokens": max_new_tokens,
-        "retries": retry,
-        "seed": seed,
-        "mode": mode,
-    }
-    of_groups = {
-        "prompt_type": prompt_type,
-        "add_example": add_example,
-        "shuffle": shuffle,
-        "permutations": permutations,
-    }
-    # Judges of one candidate have none of these options: one that is not at its default is passed on, to be refused.
-    changed = {name: value for name, value in of_groups.items() if value != getattr(DEFAULT_GQM, name)}
-    options |= of_groups if GENERATIVE_JUDGES[judge] is GQMOptions else changed
-    settings = RankSettings(judge, further.pop("prompt_length", prompt_length), {**options, **further})
-    check_rank_settings(settings, groups)
-    opened = generator_for(model_path, model, tokenizer, chat_template or "chatml", opening)
-    return result_of(rank_groups(opened, groups, settings, batch_rows=batch_rows, progress=progress))
+    for group in groups:
+        options.check_task(group.task)
+    opened = options.open(_process(spec, model_path, settings))
+    return result_of(judge_in_batches(opened, groups, batch_rows, progress))
 
 
-def _judge_that_generates_nothing(
-    judge: str, folder: str | Path | None, options: Mapping[str, object], **opening: Any
-) -> Judge:
-    """A reward model in a folder, or a judge without model. Raises UserError for a wrong folder or option."""
-    if needs_no_model(judge):
-        if folder is not None:
-            raise UserError(f"judge {judge!r} has no model: leave out model_path")
-        return build_judge(judge, options)
-    if folder is None:
-        raise UserError(f"judge {judge!r} is a reward model: give its folder as model_path")
-    from grrm.inference.reward_scoring import open_reward_judge
+def _take_options(spec: JudgeSpec, settings: dict[str, Any]) -> dict[str, object]:
+    """Take the judge's options out of the settings. Raises UserError for one that is given twice."""
+    together = settings.pop("judge_options", {})
+    if not isinstance(together, Mapping) or not all(isinstance(name, str) for name in together):
+        raise UserError(f"judge_options is {together!r}; give options by name, such as {{'show_copies': True}}")
+    known = {*spec.options.model_fields}
+    if spec.needs == "generator":  # an option of another such judge is refused as one
+        known |= {name for judge in judge_names(["generator"]) for name in SPECS[judge].options.model_fields}
+    names = {name: _OPTION_OF.get(name, name) for name in settings}
+    options = {option: settings.pop(name) for name, option in names.items() if option in known}
+    for name in together:
+        if name in options:
+            raise UserError(f"{name} is given as an argument and among judge_options; leave out one of the two")
+    return {**(TOOL_OPTIONS if spec.needs == "generator" else {}), **options, **together}
 
-    return open_reward_judge(folder, judge, read_options(RewardModelOptions, options), **opening)
+
+def _check_opening(spec: JudgeSpec, model_path: str | Path | None, settings: Mapping[str, Any]) -> None:
+    """Raises UserError for settings that the judge does not read, and for a model that it has not or lacks."""
+    if spec.needs == "generator":
+        return
+    unread = [name for name in settings if name not in _OPENING[spec.needs]]
+    if unread:
+        raise UserError(f"judge {spec.name!r} generates no text and does not read {', '.join(unread)}: leave it out")
+    if spec.needs == "nothing" and model_path is not None:
+        raise UserError(f"judge {spec.name!r} has no model: leave out model_path")
+    if spec.needs == "reward model" and model_path is None:
+        raise UserError(f"judge {spec.name!r} is a reward model: give its folder as model_path")
+
+
+def _process(spec: JudgeSpec, model_path: str | Path | None, settings: dict[str, Any]) -> Process:
+    def reward_model(name: str, options: Any) -> Judge:
+        from grrm.inference.reward_scoring import open_reward_judge
+
+        return open_reward_judge(str(model_path), name, options, **settings)
+
+    return Process(
+        spec.name,
+        generator=lambda: generator_for(model_path, **settings),
+        reward_model=reward_model,
+        model=None if model_path is None else str(model_path),
+        seconds=settings.get("deadline_s", METRIC_SECONDS),
+    )
 
 
 def group_of(row: int, task: TranslationTask, texts: Sequence[str | None]) -> Group:
@@ -180,23 +151,38 @@ def group_of(row: int, task: TranslationTask, texts: Sequence[str | None]) -> Gr
     return Group(str(row), task, candidates)
 
 
-def check_rank_settings(settings: RankSettings, groups: Sequence[Group]) -> None:
-    """Raises UserError for what a generative judge would refuse, before a model is loaded for it."""
-    settings.read()
-    for group in () if settings.judge in ANSWER_JUDGES else groups:
-        display_name(group.task.src_lang), display_name(group.task.trg_lang)
+def check_texts(sources: Sequence[object], candidates: Sequence[object]) -> None:
+    """Raises UserError that names the first row whose source is no text or whose candidates are no list of texts."""
+    for row, (source, texts) in enumerate(zip(sources, candidates, strict=True)):
+        if not isinstance(source, str):
+            raise UserError(f"src_list[{row}] is {source!r}; give text")
+        if isinstance(texts, (str, bytes, Mapping)) or not hasattr(texts, "__iter__"):
+            raise UserError(f"mt_list[{row}] is {texts!r}; give a list of texts, the candidates of source {row}")
+        for text in texts:
+            if not (text is None or isinstance(text, str)):
+                raise UserError(f"mt_list[{row}] holds {text!r}; give texts, and None for a missing candidate")
 
 
-def rank_groups(
-    opened: OpenedGenerator,
-    groups: Sequence[Group],
-    settings: RankSettings,
-    *,
-    batch_rows: int = BATCH_ROWS,
-    progress: Progress | None = None,
-) -> list[Verdict]:
-    """One verdict per group, order kept. Raises UserError as the judge and the generator do."""
-    return judge_in_batches(build_generative_judge(opened, settings), groups, batch_rows, progress)
+def references_per_row(spec: JudgeSpec, references: Sequence[str] | None, n_rows: int) -> Sequence[str | None]:
+    """One per row.
+
+    Raises UserError where the judge lacks them, would not read them, or they are no texts; ValueError for another
+    number of them.
+    """
+    needed = spec.reference == "needed"
+    if spec.reference != "optional" and needed != (references is not None):
+        reads = "needs `references`, true translations or answers, or criteria" if needed else "reads no references"
+        raise UserError(f"judge {spec.name!r} {reads}: {'give' if references is None else 'leave out'} the argument")
+    if references is None:
+        return [None] * n_rows
+    if isinstance(references, str):
+        raise UserError(f"references is the text {references!r}; give a list, one reference per source")
+    if len(references) != n_rows:
+        raise ValueError(f"{len(references)} references for {n_rows} sources")
+    for row, reference in enumerate(references):
+        if not isinstance(reference, str):
+            raise UserError(f"references[{row}] is {reference!r}; give text")
+    return references
 
 
 def judge_in_batches(
@@ -207,21 +193,6 @@ def judge_in_batches(
     for rows in batches(len(groups), batch_rows, progress):
         verdicts += judge.judge([groups[row] for row in rows])
     return verdicts
-
-
-def build_generative_judge(
-    opened: OpenedGenerator, settings: RankSettings, metrics: JudgeMetrics | None = None
-) -> Judge:
-    """The judge on an opened generator, counting in `metrics`.
-
-    Raises UserError for a limit in tokens where nothing counts them.
-    """
-    if settings.prompt_length is not None and not opened.counts_tokens:
-        raise UserError("a limit on the prompt's tokens needs the folder of the tokenizer: name it, or set no limit")
-    options = settings.read(opened.max_prompt_tokens or sys.maxsize)
-    return build_from_options(
-        opened.generator, options, render=opened.render, special_tokens=opened.special_tokens, metrics=metrics
-    )
 
 
 def result_of(verdicts: Sequence[Verdict]) -> RankResult:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +12,9 @@ from grrm.errors import UserError, require_known
 from grrm.gqm.groups import Status, TranslationTask
 from grrm.gqm.languages import language_pair
 from grrm.gqm.mt_prompts import mt_prompt
-from grrm.judges.building import REWARD_MODEL_JUDGES
 from grrm.judges.dedup import Outcome
 from grrm.judges.metrics import JudgeMetrics
-from grrm.judges.options import RewardModelOptions
-from grrm.judges.value_head import RewardModelJudge
+from grrm.judges.value_head import REWARD_MODEL_KINDS, RewardModelJudge, RewardModelOptions
 from grrm.models import cpu_kernels
 from grrm.models.hub import checkpoint_folder
 from grrm.models.tokenizer import (
@@ -75,12 +72,12 @@ def open_reward_judge(
     if dtype == BF16 and not cpu_kernels.in_use():
         cast_weights(model, dtype)
     check_vocabulary(tokenizer, model.config.vocab_size, directory)
-    fitting = next(judge for judge, kind in REWARD_MODEL_JUDGES.items() if kind == model.kind)
+    fitting = next(judge for judge, kind in REWARD_MODEL_KINDS.items() if kind == model.kind)
     if name not in (None, fitting):
         raise UserError(f"the reward model in '{directory}' is a {model.kind} one: use the judge {fitting}")
     options = options or RewardModelOptions()
     prompt_type = _as_trained(model, "prompt_type", options.prompt_type, directory)
-    options = dataclasses.replace(options, prompt_type=prompt_type)
+    options = options.model_copy(update={"prompt_type": prompt_type})
     render = chat_renderer(_as_trained(model, "chat_template", chat_template, directory), tokenizer, directory)
     scorer = RewardModelScorer(model, tokenizer, render, encode, options, metrics)
     show_copies = model.settings().get("compare") == "group"

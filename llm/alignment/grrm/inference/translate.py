@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from grrm.engine.api import Engine
-from grrm.engine.open import OpenedGenerator
 from grrm.gqm.extraction import extract_translation
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.mt_prompts import mt_prompt
 from grrm.gqm.translation_retries import draw_translations
 from grrm.inference.batch_calls import BATCH_ROWS, Progress, batches, generator_for, one_per_row
 from grrm.judges.generation import attempt_seed
-from grrm.judges.interface import GeneratedText
+from grrm.judges.interface import GeneratedText, OpenedGenerator
 
 FAILED_TRANSLATION = "Translation Failed."  # what GRRM's translation tool writes where there is none
 COMPLETE_PROMPTS = ("SSR",)  # prompt types that are whole texts, to be used without a chat template
@@ -100,7 +99,7 @@ def translate(
     settings = TranslateSettings(prompt_type, sampling_n, temperature, top_p, max_new_tokens, retry, seed)
     prompts = user_prompts(tasks, settings)
     template = template_for(settings, chat_template if use_chat_template else "none")
-    opened = generator_for(model_path, model, tokenizer, template, opening)
+    opened = generator_for(model_path, model=model, tokenizer=tokenizer, chat_template=template, **opening)
     drawn = translate_prompts(opened, prompts, settings, batch_rows=batch_rows, progress=progress)
     return TranslateResult(
         responses=_column(drawn, lambda d: FAILED_TRANSLATION if d.translation is None else d.translation),

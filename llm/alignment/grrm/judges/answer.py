@@ -4,16 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from grrm.errors import require_known
 from grrm.gqm.grammar import MAX_SCORE
 from grrm.gqm.groups import Candidate, Group, Status, Verdict
+from grrm.judges.interface import Judge
+from grrm.judges.spec import JudgeOptions, Process, judge
 from grrm.judges.verified import read_truth
 from grrm.rewards.answers import ANSWER_RULES
 from grrm.rewards.ranking_accuracy import INVALID, RankingReward
 from grrm.rewards.rule_rewards import rule_reward_function
 
 JUDGED_RULES = (*ANSWER_RULES, "grade")  # whose rewards are from 0 to 1
+
+
+@judge("answer", help="rule that compares answers with the true one", reference="needed", of_answers=True)
+class AnswerOptions(JudgeOptions):
+    """The rule's name."""
+
+    rule: Any = "normalised"  # of any type, so that `AnswerJudge` names those that there are
+
+    def open(self, process: Process) -> Judge:
+        """The judge. Raises UserError as `AnswerJudge`."""
+        return AnswerJudge(self.rule)
 
 
 @dataclass

@@ -14,11 +14,24 @@ import numpy.typing as npt
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.gqm.rankings import tiers_of
 from grrm.judges.dedup import dedup_texts, expand_to_duplicates
+from grrm.judges.interface import Judge
+from grrm.judges.spec import JudgeOptions, Process, judge
 from grrm.judges.text_metric import sentence_metric
 
 AgreementTable = list[list[float]]  # [i][j]: the metric (0 to 100) of text i with text j as its reference
 CHRF_ORDER, CHRF_BETA = 6, 2  # as in sacrebleu's "chrf"
 COLUMNS = 2**12  # n-grams compared at a time
+
+
+@judge("consensus", help="agreement with the other samples")
+class ConsensusOptions(JudgeOptions):
+    """The metric of the agreement."""
+
+    metric: str = "chrf"
+
+    def open(self, process: Process) -> Judge:
+        """The judge. Raises UserError as `ConsensusJudge`."""
+        return ConsensusJudge(self.metric)
 
 
 @dataclass

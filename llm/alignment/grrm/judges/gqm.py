@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+from pydantic import Field, model_validator
+
+from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.fences import FENCED, Guard, fence_for
 from grrm.gqm.grammar import Mode, Rejection, parse_verdict
@@ -13,13 +16,90 @@ from grrm.gqm.groups import Group, Status, Verdict
 from grrm.gqm.languages import CANDIDATE_IDS
 from grrm.gqm.prompts import gqm_prompt
 from grrm.gqm.rankings import tiers_of
-from grrm.judges.dedup import DistinctCandidates, dedup_texts, each_by_itself, expand_to_duplicates, without_longest
+from grrm.judges.cache import CachedJudge, VerdictCache
+from grrm.judges.chunk import ChunkedJudge
+from grrm.judges.dedup import (
+    DistinctCandidates,
+    DistinctJudge,
+    dedup_texts,
+    each_by_itself,
+    expand_to_duplicates,
+    without_longest,
+)
 from grrm.judges.generation import JudgeSampling, Question, Reply, ask, status_of
-from grrm.judges.interface import TextGenerator
+from grrm.judges.interface import CountingJudge, Judge, TextGenerator
 from grrm.judges.metrics import JudgeMetrics
+from grrm.judges.permute import PermutingJudge
 from grrm.judges.score_reading import ScoreReading, WrittenScores, group_spans, score_means
+from grrm.judges.spec import judge
+from grrm.judges.sqm import SQMOptions
 
 TooLong = Literal["refuse", "drop_longest"]
+MAX_PERMUTATIONS = 64
+TRAINED_CANDIDATES = 8  # GRRM was trained on groups of two to eight and knows the names A to H only
+
+
+@judge("gqm", "grrm", help="generative group judge", needs="generator")
+class GQMOptions(SQMOptions):
+    """Options of the group judge.
+
+    `shuffle` and `permutations` work against position bias (see `PermutingJudge`), `cache_size` is the number of
+    verdicts remembered, 0 for none. Above `max_candidates` distinct translations, by default the eight that GRRM was
+    trained with, a group is judged in chunks or gets a status (`too_many`: "chunk" or "refuse"); where the prompt is
+    too long, the longest candidates are left out or the whole group gets the status (`too_long`: "drop_longest" or
+    "refuse"). With `show_copies` a translation is shown as often as it was sampled, where all copies fit into
+    `max_candidates` and the prompt: how often is evidence too.
+    """
+
+    prompt_type: Literal["ranking_score", "score", "ranking"] = "ranking_score"
+    add_example: bool = False
+    shuffle: bool = False
+    permutations: Annotated[int, Field(ge=1, le=MAX_PERMUTATIONS)] = 1
+    cache_size: Annotated[int, Field(ge=0)] = 0
+    max_candidates: Annotated[int, Field(ge=2, le=len(CANDIDATE_IDS))] = TRAINED_CANDIDATES
+    too_many: Literal["chunk", "refuse"] = "chunk"
+    too_long: Literal["drop_longest", "refuse"] = "drop_longest"
+    show_copies: bool = False
+
+    sees_group: ClassVar[bool] = True
+
+    @model_validator(mode="after")
+    def _has_scores_to_read(self) -> GQMOptions:
+        if self.score_reading == "expected" and self.prompt_type == "ranking":
+            raise UserError(
+                "Judge option 'score_reading' is 'expected', but replies of prompt_type 'ranking' have no scores; "
+                "give prompt_type 'score' or 'ranking_score'."
+            )
+        return self
+
+    @property
+    def is_read_by_position(self) -> bool:
+        """True where the compatible parser takes the numbers of a reply by their place."""
+        return (self.mode, self.prompt_type) == ("compat", "score")
+
+    def over(self, generator: TextGenerator, settings: dict[str, Any]) -> Judge:
+        """The group judge with what the options ask for around it: chunks outside, then permutations, then the cache.
+
+        Every chunk is so averaged over permutations of its own: the anchor moves like every other candidate, and a
+        failed one spoils no other chunk. The cache has one entry per prompt, so that only what failed is asked about
+        again.
+        """
+        judge: CountingJudge = GQMJudge(
+            generator,
+            **settings,
+            prompt_type=self.prompt_type,
+            add_example=self.add_example,
+            max_candidates=self.max_candidates,
+            too_long=self.too_long,
+            score_reading=self.score_reading,
+        )
+        if self.cache_size:
+            judge = CachedJudge(judge, VerdictCache(self.cache_size), repr(self))
+        if self.shuffle or self.permutations > 1:
+            judge = PermutingJudge(judge, self.permutations, self.shuffle, self.seed)
+        if self.too_many == "chunk":
+            judge = ChunkedJudge(judge, self.max_candidates)
+        return DistinctJudge(judge, settings["guard"].is_safe, self.max_candidates if self.show_copies else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +118,15 @@ class GroupPrompt:
 class GQMJudge:
     """Scores groups with a generative group judge (GRRM) behind `generator`; itself behind `DistinctJudge`.
 
-    `prompt_length` is the maximum judge prompt in the judge's tokens, counted by `count_tokens` (default: by the
-    generator). A longer group is TOO_LONG as a whole; with `too_long` "drop_longest" its longest candidates are, one by
-    one until the prompt fits, and copies before them. Texts are never truncated. More than `max_candidates` are
-    TOO_MANY_CANDIDATES, fewer than two distinct ones SINGLE_CANDIDATE. `guard` escapes texts against prompt injection;
-    a source that it cannot escape is UNSAFE_SOURCE. `mode` is the verdict grammar's (exact, tolerant, compat), `render`
-    applies the judge's chat template. Replies that are unparsable after all retries are JUDGE_UNPARSABLE, those that a
-    generator marks as failed JUDGE_TIMEOUT or JUDGE_UNREACHABLE; the verdict's `analysis` is the last reply in full. A
-    verdict depends on the prompt only, not on ids or on the rest of the batch. With `score_reading` "expected" scores
-    are means by probability (see `expected_scores`), which the ranking follows; a score whose probabilities are not
-    known is the written one.
+    `prompt_length` is the maximum judge prompt in the generator's tokens. A longer group is TOO_LONG as a whole; with
+    `too_long` "drop_longest" its longest candidates are, one by one until the prompt fits, and copies before them.
+    Texts are never truncated. More than `max_candidates` are TOO_MANY_CANDIDATES, fewer than two distinct ones
+    SINGLE_CANDIDATE. `guard` escapes texts against prompt injection; a source that it cannot escape is UNSAFE_SOURCE.
+    `mode` is the verdict grammar's (exact, tolerant, compat), `render` applies the judge's chat template. Replies that
+    are unparsable after all retries are JUDGE_UNPARSABLE, those that a generator marks as failed JUDGE_TIMEOUT or
+    JUDGE_UNREACHABLE; the verdict's `analysis` is the last reply in full. A verdict depends on the prompt only, not on
+    ids or on the rest of the batch. With `score_reading` "expected" scores are means by probability (see
+    `expected_scores`), which the ranking follows; a score whose probabilities are not known is the written one.
     """
 
     generator: TextGenerator
@@ -61,7 +140,6 @@ class GQMJudge:
     name: str = "gqm"
     max_candidates: int = len(CANDIDATE_IDS)
     too_long: TooLong = "refuse"
-    count_tokens: Callable[[str], int] | None = None
     metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
     score_reading: ScoreReading = "text"
 
@@ -102,7 +180,7 @@ class GQMJudge:
         while self._is_too_long(plan):
             if self.too_long == "refuse" or len(plan.distinct.texts) == 2:
                 return GroupPrompt(None, whole.distinct, Status.TOO_LONG)
-            plan = self._prompt(group, without_longest(plan.distinct, self._count_tokens))
+            plan = self._prompt(group, without_longest(plan.distinct, self.generator.count_tokens))
         return plan
 
     def _prompt(self, group: Group, distinct: DistinctCandidates) -> GroupPrompt:
@@ -118,10 +196,7 @@ class GQMJudge:
         return GroupPrompt(self.render(gqm_prompt(source, texts, *how, fence=fence_for(shown))), distinct)
 
     def _is_too_long(self, plan: GroupPrompt) -> bool:
-        return plan.prompt is not None and self._count_tokens(plan.prompt) > self.prompt_length
-
-    def _count_tokens(self, text: str) -> int:
-        return (self.count_tokens or self.generator.count_tokens)(text)
+        return plan.prompt is not None and self.generator.count_tokens(plan.prompt) > self.prompt_length
 
     def _question(self, plan: GroupPrompt) -> Question[ScoredTiers]:
         def read(text: str) -> ScoredTiers | Rejection:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -72,3 +72,21 @@ class TextGenerator(Protocol):
     def count_tokens(self, prompt: str) -> int:
         """Length of `prompt` in the judge's tokens (no special tokens added)."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedGenerator:
+    """A generator with what belongs to its model.
+
+    `render` applies the chat template to a user's turn. `max_prompt_tokens` is the longest prompt that leaves room for
+    one token, None where only the server knows. `counts_tokens` is False where `generator.count_tokens` is no more
+    than an upper bound. `special_tokens` of the tokenizer may not occur in what a judge is shown. `around` is put
+    around a judge on the generator.
+    """
+
+    generator: TextGenerator
+    render: Callable[[str], str]
+    max_prompt_tokens: int | None
+    counts_tokens: bool = True
+    special_tokens: tuple[str, ...] = ()
+    around: Callable[[Judge], Judge] = lambda judge: judge

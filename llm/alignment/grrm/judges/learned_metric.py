@@ -8,17 +8,54 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from grrm.errors import UserError
 from grrm.gqm.grammar import MAX_SCORE
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.judges.dedup import Outcome, dedup_texts, expand_to_duplicates, ranking_of
-from grrm.judges.metric_worker import MetricWorker, Row, environment_of
-from grrm.judges.options import LearnedMetricOptions
+from grrm.judges.metric_worker import METRIC_KINDS, MetricWorker, Row, environment_of
+from grrm.judges.spec import JudgeOptions, Process, Reference, judge
 from grrm.rewards.worker import WorkerFailure
 
 logger = logging.getLogger(__name__)
 ROWS_PER_REQUEST = 256  # what has been answered before a deadline counts
+
+
+class LearnedMetricOptions(JudgeOptions):
+    """Options of a learned metric.
+
+    `environment` is the folder of the environment that `grrm scorer install` made, "" for `.venv-NAME` here;
+    `batch_size` is the number of texts per batch.
+    """
+
+    environment: str = ""
+    batch_size: Annotated[int, Field(ge=1)] = 16
+
+    def open(self, process: Process) -> LearnedMetricJudge:
+        """The judge with its model loaded, which may take `process.seconds` as well.
+
+        Raises UserError for a metric without an environment or a model, and for one that cannot be loaded.
+        """
+        environment = Path(self.environment) if self.environment else environment_of(process.name)
+        worker = MetricWorker(process.name, environment, process.model, self.batch_size)
+        try:
+            worker.start(process.seconds)
+        except WorkerFailure as failure:
+            raise start_error(worker, failure) from failure
+        return LearnedMetricJudge(worker, process.name, process.seconds)
+
+
+_REFERENCE: dict[bool | None, Reference] = {True: "needed", False: "unread", None: "optional"}
+for _name, _kind in METRIC_KINDS.items():
+    judge(
+        _name,
+        help=f"{_kind.title}, a learned metric in an environment of its own",
+        needs="metric",
+        reference=_REFERENCE[_kind.needs_reference],
+    )(LearnedMetricOptions)
 
 
 @dataclass
@@ -80,22 +117,6 @@ class LearnedMetricJudge:
         if not math.isfinite(number):
             return Status.JUDGE_UNPARSABLE
         return min(MAX_SCORE, max(0.0, self.worker.kind.scale(number)))
-
-
-def open_learned_metric(
-    name: str, options: LearnedMetricOptions, model: str | None, deadline_s: float
-) -> LearnedMetricJudge:
-    """The judge called `name`, its model loaded, which may take `deadline_s` seconds as well.
-
-    Raises UserError for a metric without an environment or a model, and for one that cannot be loaded.
-    """
-    environment = Path(options.environment) if options.environment else environment_of(name)
-    worker = MetricWorker(name, environment, model, options.batch_size)
-    try:
-        worker.start(deadline_s)
-    except WorkerFailure as failure:
-        raise start_error(worker, failure) from failure
-    return LearnedMetricJudge(worker, name, deadline_s)
 
 
 def start_error(worker: MetricWorker, failure: WorkerFailure) -> UserError:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import permutations
+from typing import Any
 
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.fences import FENCED, Guard, fence_for
@@ -14,13 +15,32 @@ from grrm.gqm.groups import Group, Status, Verdict
 from grrm.gqm.prompts import pairwise_prompt
 from grrm.judges.dedup import DistinctCandidates, Outcome, dedup_texts, expand_to_duplicates, ranking_of
 from grrm.judges.generation import JudgeSampling, Question, Reply, ask
-from grrm.judges.interface import TextGenerator
+from grrm.judges.generative import GenerativeOptions
+from grrm.judges.interface import Judge, TextGenerator
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.score_reading import TOP_LOGPROBS
+from grrm.judges.spec import judge
 
 Pair = tuple[int, int]  # indexes of distinct translations: A and B of a prompt
 Odds = Mapping[Pair, float | Status]  # the log-odds that A is better, or why they are not known
 SAMPLING = JudgeSampling(max_new_tokens=1, retries=0, top_logprobs=TOP_LOGPROBS)
+
+
+@judge("pairwise", help="generative judge of two translations", needs="generator")
+class PairwiseOptions(GenerativeOptions):
+    """Options of the pairwise judge.
+
+    Its replies are one token, whose probabilities are read, so that `mode`, `max_new_tokens` and those of retries make
+    no difference.
+    """
+
+    def sampling(self) -> JudgeSampling:
+        """The sampling options."""
+        return replace(super().sampling(), max_new_tokens=1, retries=0, top_logprobs=TOP_LOGPROBS)
+
+    def over(self, generator: TextGenerator, settings: dict[str, Any]) -> Judge:
+        """The pairwise judge on a generator."""
+        return PairwiseJudge(generator, **{name: value for name, value in settings.items() if name != "mode"})
 
 
 @dataclass
@@ -43,7 +63,6 @@ class PairwiseJudge:
     guard: Guard = FENCED
     render: Callable[[str], str] = render_chatml
     name: str = "pairwise"
-    count_tokens: Callable[[str], int] | None = None
     metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
@@ -63,14 +82,13 @@ class PairwiseJudge:
 
     def _prompts(self, group: Group, texts: Sequence[str]) -> Iterator[tuple[Pair, str | None]]:
         """Each pair's prompt, None where it is too long."""
-        count = self.count_tokens or self.generator.count_tokens
         task = group.task
         source, *shown = [self.guard.escape(text) for text in (task.source, *texts)]
         for one, other in permutations(range(len(texts)), 2):
             both = (shown[one], shown[other])
             fence = fence_for([source, *both])
             prompt = self.render(pairwise_prompt(source, both, task.src_lang, task.trg_lang, fence=fence))
-            yield (one, other), prompt if count(prompt) <= self.prompt_length else None
+            yield (one, other), prompt if self.generator.count_tokens(prompt) <= self.prompt_length else None
 
     def _verdict(self, group: Group, plan: DistinctCandidates, replies: Mapping[Pair, Reply[str] | None]) -> Verdict:
         if not replies:

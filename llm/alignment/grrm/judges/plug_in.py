@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from pydantic import ConfigDict
+
 from grrm.errors import UserError, require_known
 from grrm.gqm.groups import Group, Status, Verdict
+from grrm.judges.spec import JudgeOptions, Process
 
 JudgeFunction = Callable[..., "Sequence[Verdict] | Awaitable[Sequence[Verdict]]"]
 
@@ -21,6 +24,16 @@ JudgeFunction = Callable[..., "Sequence[Verdict] | Awaitable[Sequence[Verdict]]"
 def is_plug_in(name: str) -> bool:
     """True for `module:function` and `folder/file.py:function`."""
     return ":" in name
+
+
+class PlugInOptions(JudgeOptions):
+    """What the function takes as keyword arguments, which is known once it is loaded."""
+
+    model_config = ConfigDict(extra="allow")
+
+    def open(self, process: Process) -> PlugInJudge:
+        """The function as a judge. Raises UserError as `load_plug_in`."""
+        return load_plug_in(process.name, self.model_extra or {})
 
 
 @dataclass

@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from grrm.gqm.fences import UNFENCED, Guard
 from grrm.gqm.grammar import Rejection
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.rubric import imitates_rubric, parse_total, rubric_prompt
+from grrm.judges.generative import Count, GenerativeOptions, Retries, Temperature
+from grrm.judges.interface import Judge, TextGenerator
+from grrm.judges.spec import judge
 from grrm.judges.sqm import SQMJudge
+
+
+@judge("rubric", help="judge of answers by scoring criteria", needs="generator", reference="needed", of_answers=True)
+class RubricOptions(GenerativeOptions):
+    """Options of the rubric judge: as in RRM, unparsable replies are resampled up to three times."""
+
+    max_new_tokens: Count = 2048
+    retries: Retries = 3
+    retry_temperature: Temperature = 0.3
+
+    has_fences: ClassVar[bool] = False
+
+    def check_task(self, task: TranslationTask) -> None:
+        """Takes every task: prompts name no language."""
+
+    def over(self, generator: TextGenerator, settings: dict[str, Any]) -> Judge:
+        """The rubric judge on a generator."""
+        return RubricJudge(generator, **settings)
 
 
 @dataclass

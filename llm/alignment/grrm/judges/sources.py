@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -10,17 +9,22 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError,
 
 from grrm.errors import UserError, UserErrors, first_error, require_known, suggestion
 from grrm.http_client.pool import checked_url
-from grrm.judges.building import GENERATIVE_JUDGES, JUDGES, REWARD_MODEL_JUDGES, check_judge_name, options_of
-from grrm.judges.metric_worker import METRIC_KINDS
-from grrm.judges.options import LearnedMetricOptions, RewardModelOptions, read_options
 from grrm.judges.plug_in import is_plug_in
+from grrm.judges.registry import spec_of
+from grrm.judges.spec import JudgeSpec, Needs
 from grrm.rewards.gates import read_gates
 from grrm.rewards.mixing import Normalisation
 
-SERVER = "server"
 MIXTURE = "mixture"  # the judge of a reward server that mixes others
 DEADLINE_S = 600.0  # of what is asked outside of this process, or is not ours
-_OF_SERVERS = ("urls", "token_file")
+# Keys of a source that say which model judges, by what the judge needs.
+_KEYS: Mapping[Needs, tuple[str, ...]] = {
+    "nothing": (),
+    "generator": ("urls", "token_file", "model", "tokenizer", "chat_template"),
+    "reward model": ("model", "chat_template"),
+    "metric": ("model",),
+    "servers": ("urls", "token_file"),
+}
 
 
 class JudgeSource(BaseModel):
@@ -56,16 +60,19 @@ class JudgeSource(BaseModel):
         return self.name or self.judge
 
     @property
+    def spec(self) -> JudgeSpec:
+        """What the judge declares. Raises UserError for one that does not exist."""
+        return spec_of(self.judge)
+
+    @property
     def is_outside(self) -> bool:
         """True if it runs in another process, or is user code: such a judge has a deadline."""
-        if self.judge in GENERATIVE_JUDGES:
-            return not self.writes_here
-        return self.judge in (SERVER, *METRIC_KINDS) or is_plug_in(self.judge)
+        return bool(self.urls) or self.spec.needs in ("metric", "servers") or is_plug_in(self.judge)
 
     @property
     def writes_here(self) -> bool:
         """True if the judge generates from a checkpoint in the process that opens the mixture."""
-        return self.judge in GENERATIVE_JUDGES and not self.urls
+        return self.spec.needs == "generator" and not self.urls
 
     @property
     def needs_device(self) -> bool:
@@ -122,7 +129,7 @@ def _message(error: ValidationError) -> str:
 
 def _mistakes(source: JudgeSource) -> list[str]:
     """The errors of a source and its fallback, one sentence each."""
-    checks = (_check_name, _check_settings, _check_options, _check_urls, lambda one: read_gates(one.gates))
+    checks = (_check_name, _check_keys, _check_options, _check_urls, lambda one: read_gates(one.gates))
     found = []
     for check in checks:
         try:
@@ -140,25 +147,16 @@ def _mistakes(source: JudgeSource) -> list[str]:
 
 
 def _check_name(source: JudgeSource) -> None:
-    check_judge_name(source.judge, (*JUDGES, SERVER))
+    spec_of(source.judge)
 
 
-def _check_settings(source: JudgeSource) -> None:
-    """Errors for settings without effect, and for missing settings that the judge needs."""
-    judge = source.judge
-    allowed: tuple[str, ...] = ()
-    if judge == SERVER:
-        allowed = _OF_SERVERS
-    elif judge in GENERATIVE_JUDGES:
-        allowed = (*_OF_SERVERS, "model", "tokenizer", "chat_template")
-    elif judge in REWARD_MODEL_JUDGES:
-        allowed = ("model", "chat_template")
-    elif judge in METRIC_KINDS:
-        allowed = ("model",)
-    for name in (*_OF_SERVERS, "model", "tokenizer", "chat_template"):
-        if name in source.model_fields_set and name not in allowed:
+def _check_keys(source: JudgeSource) -> None:
+    """Errors for keys without effect, and for missing keys that the judge needs."""
+    judge, needs = source.judge, source.spec.needs
+    for name in _KEYS["generator"]:
+        if name in source.model_fields_set and name not in _KEYS[needs]:
             raise UserError(f"{name} has no effect with judge {judge}; remove it.")
-    if judge == SERVER and not source.urls:
+    if needs == "servers" and not source.urls:
         raise UserError("judge server needs urls; give the addresses of its servers.")
     if source.writes_here:
         if not source.model:
@@ -168,21 +166,16 @@ def _check_settings(source: JudgeSource) -> None:
         for name in ("token_file", "tokenizer"):
             if name in source.model_fields_set:
                 raise UserError(f"{name} has no effect without urls, the model being a folder here; remove it.")
-    if judge in REWARD_MODEL_JUDGES and not source.model:
+    if needs == "reward model" and not source.model:
         raise UserError(f"judge {judge} needs model; give the folder of the reward model.")
     if source.deadline_s is not None and not source.is_outside:
         raise UserError(f"judge {judge} computes in this process and cannot be interrupted; remove deadline_s.")
 
 
 def _check_options(source: JudgeSource) -> None:
-    if source.judge == SERVER and source.options:
+    if source.spec.needs == "servers" and source.options:
         raise UserError("options of judge server are those of the reward server itself; set them there.")
-    if source.judge in GENERATIVE_JUDGES:
-        options_of(source.judge, source.options, sys.maxsize)
-    if source.judge in REWARD_MODEL_JUDGES:
-        read_options(RewardModelOptions, source.options)
-    if source.judge in METRIC_KINDS:
-        read_options(LearnedMetricOptions, source.options)
+    source.spec.read(source.options)
 
 
 def _check_urls(source: JudgeSource) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.fences import FENCED, Guard, fence_for
@@ -13,9 +13,31 @@ from grrm.gqm.groups import Group, Status, TranslationTask, Verdict
 from grrm.gqm.prompts import sqm_prompt
 from grrm.judges.dedup import DistinctCandidates, dedup_texts, expand_to_duplicates
 from grrm.judges.generation import JudgeSampling, Question, Reply, ask, status_of
-from grrm.judges.interface import TextGenerator
+from grrm.judges.generative import GenerativeOptions
+from grrm.judges.interface import Judge, TextGenerator
 from grrm.judges.metrics import JudgeMetrics
-from grrm.judges.score_reading import ScoreReading, WrittenScores, score_means, single_span
+from grrm.judges.score_reading import TOP_LOGPROBS, ScoreReading, WrittenScores, score_means, single_span
+from grrm.judges.spec import judge
+
+
+@judge("sqm", help="generative judge of one translation", needs="generator")
+class SQMOptions(GenerativeOptions):
+    """Options of a judge that writes scores.
+
+    `score_reading` "text" takes the score that the reply has, "expected" the mean of all scores by their probability
+    in its place (see `expected_scores`), which needs an engine that gives log-probabilities.
+    """
+
+    score_reading: ScoreReading = "text"
+
+    def sampling(self) -> JudgeSampling:
+        """The sampling options."""
+        is_text = self.score_reading == "text"
+        return super().sampling() if is_text else replace(super().sampling(), top_logprobs=TOP_LOGPROBS)
+
+    def over(self, generator: TextGenerator, settings: dict[str, Any]) -> Judge:
+        """The single judge on a generator."""
+        return SQMJudge(generator, **settings, score_reading=self.score_reading)
 
 
 @dataclass
@@ -42,7 +64,6 @@ class SQMJudge:
     guard: Guard = FENCED
     render: Callable[[str], str] = render_chatml
     name: str = "sqm"
-    count_tokens: Callable[[str], int] | None = None
     metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
     score_reading: ScoreReading = "text"
 
@@ -102,7 +123,7 @@ class SQMJudge:
         reference = escape(task.reference) if self.needs_reference and task.reference is not None else None
         shown = TranslationTask(escape(task.source), task.src_lang, task.trg_lang, reference)
         prompt = self.render(self.prompt_of(shown, escape(plan.texts[k])))
-        if (self.count_tokens or self.generator.count_tokens)(prompt) > self.prompt_length:
+        if self.generator.count_tokens(prompt) > self.prompt_length:
             return None
         return Question(prompt, prompt, self.read, self.cut_is_readable)
 

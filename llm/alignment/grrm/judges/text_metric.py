@@ -9,6 +9,8 @@ from grrm.errors import UserError, require_known
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.gqm.rankings import tiers_of
 from grrm.judges.dedup import dedup_texts, expand_to_duplicates
+from grrm.judges.interface import Judge
+from grrm.judges.spec import JudgeOptions, Process, judge
 
 # Languages written without spaces between words (Korean: words carry particles). sacrebleu has a tokenizer of its own
 # for Chinese; the ones for Japanese and Korean need packages of compiled dictionaries, and a score that depends on
@@ -72,6 +74,22 @@ def sentence_metric(name: str, trg_lang: str) -> SentenceMetric:
         ) from error
 
 
+@judge("text_metric", *METRICS, help="text metric against the reference", reference="needed")
+class TextMetricOptions(JudgeOptions):
+    """Options of a text metric; one that is a judge by its own name takes no other `metric`."""
+
+    metric: str = "chrf"
+    round_to_integer: bool = False
+
+    def open(self, process: Process) -> Judge:
+        """The judge. Raises UserError as `TextMetricJudge`."""
+        if process.name not in METRICS:
+            return TextMetricJudge(self.metric, self.round_to_integer)
+        if "metric" in self.model_fields_set and self.metric != process.name:
+            raise UserError(f"Judge {process.name!r} cannot take metric {self.metric!r}; leave out one of the two.")
+        return TextMetricJudge(process.name, self.round_to_integer)
+
+
 @dataclass
 class TextMetricJudge:
     """Scores 0 to 10: the sentence metric (0 to 100) divided by 10, no text generated.
@@ -88,8 +106,6 @@ class TextMetricJudge:
     _by_language: dict[str, SentenceMetric] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.round_to_integer, bool):
-            raise UserError(f"Option 'round_to_integer' is {self.round_to_integer!r}; give true or false.")
         self.name = self.metric
         self._metric_for("en")  # what is missing or unknown is reported when the judge is built, not at a request
 

@@ -7,18 +7,51 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Annotated, Protocol
+
+from pydantic import Field
 
 from grrm.gqm.grammar import MAX_SCORE
 from grrm.gqm.groups import Group, Status, TranslationTask, Verdict
+from grrm.gqm.mt_prompts import MTPromptType, mt_prompt
 from grrm.judges.dedup import DistinctCandidates, Outcome, dedup_texts, expand_to_duplicates, ranking_of
+from grrm.judges.interface import Judge
 from grrm.judges.metrics import JudgeMetrics
+from grrm.judges.spec import JudgeOptions, Process, judge
 
 logger = logging.getLogger(__name__)
 MIDDLE = 5.0  # the score of a candidate at the mean of its group
 NOTABLE_SHARE = 0.01  # of scores that are clipped: above it there is a warning
 ENOUGH_SCORES = 100  # to tell their share
 REMEDY = "set the judge option score_scale to less than {scale:.3g}"
+
+
+# The kind of reward model behind each judge.
+REWARD_MODEL_KINDS = {"rm": "pairwise", "ranker": "ranker"}
+
+
+@judge(*REWARD_MODEL_KINDS, help="reward models", needs="reward model")
+class RewardModelOptions(JudgeOptions):
+    """Options of a judge that is a reward model.
+
+    `prompt_type` is the translation prompt that it was trained with, None for the one that its folder records, else
+    Tower. `batch_tokens` is how many tokens of groups are batched together. Without `any_language_pair`, language pairs
+    that it was not trained on get no score. `score_scale` multiplies differences from the group's mean before scores
+    are clipped to 0 to 10.
+    """
+
+    prompt_type: MTPromptType | None = None
+    batch_tokens: Annotated[int, Field(ge=1)] = 8192
+    any_language_pair: bool = False
+    score_scale: Annotated[float, Field(gt=0)] = 1.0
+
+    def check_task(self, task: TranslationTask) -> None:
+        """Raises UserError for a language that the prompt cannot name."""
+        mt_prompt("", task.src_lang, task.trg_lang, self.prompt_type or "Tower")
+
+    def open(self, process: Process) -> Judge:
+        """The judge over the process's reward model."""
+        return process.reward_model(process.name, self)
 
 
 class GroupScorer(Protocol):

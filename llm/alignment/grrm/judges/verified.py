@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic import model_validator
 
 from grrm.gqm.grammar import MAX_SCORE
 from grrm.gqm.groups import Candidate, Group, Status, Verdict
-from grrm.judges.interface import Judge
-from grrm.rewards.answers import AnswerRule, RuleResult, normalised_match
-from grrm.rewards.verified import VerifierMix
+from grrm.judges.interface import Judge, TextGenerator
+from grrm.judges.rubric import RubricOptions
+from grrm.judges.spec import JudgeOptions, judge
+from grrm.judges.verifier import VerifierOptions
+from grrm.rewards.answers import AnswerRule, RuleName, RuleResult, answer_rule, normalised_match
+from grrm.rewards.verified import VerifierMix, VerifierSetup
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +121,47 @@ class VerifiedJudge:
         if verdict is None:
             return Verdict(tuple(statuses), tuple(scores))
         return replace(verdict, statuses=tuple(statuses), scores=tuple(scores), ranking=None, order_scores=())
+
+
+class RuleOptions(JudgeOptions):
+    """Options of a rule beside a verifier or a rubric judge: the rule, and how both become one reward.
+
+    `setup` and `verifier_weight` are those of `VerifierMix`. With `shows_solution` the model sees the whole solution
+    and not the answer that the rule found.
+    """
+
+    rule: RuleName = "normalised"
+    setup: VerifierSetup = "tinyv_only"
+    verifier_weight: float = 1.0
+    shows_solution: bool = False
+
+    @model_validator(mode="after")
+    def _can_be_mixed(self) -> RuleOptions:
+        VerifierMix(self.setup, self.verifier_weight)
+        return self
+
+    def with_rule(self, judge: Judge) -> Judge:
+        """The rule and `judge` as one."""
+        mix = VerifierMix(self.setup, self.verifier_weight)
+        return VerifiedJudge(judge, answer_rule(self.rule), mix, self.shows_solution, f"rule+{judge.name}")
+
+
+_TRAITS: dict[str, Any] = {"needs": "generator", "reference": "needed", "of_answers": True}
+
+
+@judge("rule+verifier", help="a rule, and a verifier where it does not decide", **_TRAITS)
+class RuleVerifierOptions(RuleOptions, VerifierOptions):
+    """Options of a rule and a verifier as one judge."""
+
+    def over(self, generator: TextGenerator, settings: dict[str, Any]) -> Judge:
+        """Both on a generator."""
+        return self.with_rule(super().over(generator, settings))
+
+
+@judge("rule+rubric", help="a rule, and a rubric judge where it does not decide", **_TRAITS)
+class RuleRubricOptions(RuleOptions, RubricOptions):
+    """Options of a rule and a rubric judge as one judge."""
+
+    def over(self, generator: TextGenerator, settings: dict[str, Any]) -> Judge:
+        """Both on a generator."""
+        return self.with_rule(super().over(generator, settings))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from grrm.gqm.fences import UNFENCED, Guard
 from grrm.gqm.grammar import MAX_SCORE, Rejection
@@ -15,7 +15,28 @@ from grrm.gqm.verification import (
     parse_verification,
     verifier_prompt,
 )
+from grrm.judges.generative import Count
+from grrm.judges.interface import Judge, TextGenerator
+from grrm.judges.rubric import RubricOptions
+from grrm.judges.spec import judge
 from grrm.judges.sqm import SQMJudge
+
+
+@judge("verifier", help="judge of answers by the true answer", needs="generator", reference="needed", of_answers=True)
+class VerifierOptions(RubricOptions):
+    """Options of the verifier, by default those of the released TinyV-1.5B.
+
+    `verifier_prompt` is the wording that the model was trained with, `think` is for models that reason first; these
+    need a `max_new_tokens` of 512. `mode` "exact" and "tolerant" are the same.
+    """
+
+    max_new_tokens: Count = 8
+    verifier_prompt: VerifierPromptType = "tinyv"
+    think: bool = False
+
+    def over(self, generator: TextGenerator, settings: dict[str, Any]) -> Judge:
+        """The verifier on a generator."""
+        return VerifierJudge(generator, **settings, prompt_type=self.verifier_prompt, think=self.think)
 
 
 @dataclass

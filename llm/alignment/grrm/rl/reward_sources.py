@@ -14,14 +14,15 @@ from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
 from grrm.http_client.bearer import token_from_file
 from grrm.http_client.client import NoAnswer
-from grrm.inference.judge_sources import Process, ServerJudge, open_mixture
+from grrm.inference.judge_sources import Host, open_mixture, token_of
 from grrm.inference.reward_scoring import open_reward_judge
-from grrm.judges.building import GENERATIVE_JUDGES, build_judge
 from grrm.judges.gated import GatedJudge
 from grrm.judges.interface import Judge
-from grrm.judges.options import RewardModelOptions
+from grrm.judges.registry import open_judge
 from grrm.judges.routed import RoutedJudge
+from grrm.judges.server import ServerJudge
 from grrm.judges.sources import DEADLINE_S, JudgeSource, read_sources
+from grrm.judges.value_head import RewardModelOptions
 from grrm.parallel.collective import run_together
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.client import RewardClient, RewardServerError
@@ -55,7 +56,7 @@ def routed_judge(config: RLConfig) -> RoutedJudge:
     for source in read_sources(config.reward_sources) if config.reward_sources else ():
         by_route.setdefault(source.route or TRANSLATION, []).append(source)
     judges: dict[str, Judge] = {
-        route: build_judge("answer", {"rule": rule}) for route, rule in RULE_OF.items() if route not in by_route
+        route: open_judge("answer", {"rule": rule}) for route, rule in RULE_OF.items() if route not in by_route
     }
     judges |= {route: _mixture(sources, config) for route, sources in by_route.items()}
     if TRANSLATION not in judges:
@@ -100,13 +101,13 @@ def _judge_inside(config: RLConfig) -> Judge:
     if config.reward_sources is not None:
         return _mixture(read_sources(config.reward_sources), config)
     if config.reward_model_name_or_path is None:
-        return build_judge(config.reward_judge)
+        return open_judge(config.reward_judge)
     options = RewardModelOptions(prompt_type=config.reward_prompt_type)
     return open_reward_judge(config.reward_model_name_or_path, options=options, own_process=False)
 
 
 def _mixture(sources: Sequence[JudgeSource], config: RLConfig) -> Judge:
-    return open_mixture(sources, Process(is_own=False, memory_fraction=config.rollout_memory_fraction))
+    return open_mixture(sources, Host(is_own=False, memory_fraction=config.rollout_memory_fraction))
 
 
 def judges_by_phase(config: RewardConfig) -> bool:
@@ -151,7 +152,7 @@ def await_judges(config: RewardConfig, ranks: DataRanks) -> None:
     fallback. Raises CollectiveFailure on every rank together.
     """
     sources = read_sources(config.reward_sources) if config.reward_sources else ()
-    asked = [one for one in sources if one.judge in GENERATIVE_JUDGES and one.urls and one.fallback is None]
+    asked = [one for one in sources if one.spec.needs == "generator" and one.urls and one.fallback is None]
 
     def wait() -> None:
         for source in asked:
@@ -162,8 +163,9 @@ def await_judges(config: RewardConfig, ranks: DataRanks) -> None:
 
 
 def _wait_for_models(source: JudgeSource, seconds: float) -> None:
-    token = None if source.token_file is None else token_from_file(source.token_file, f"token_file of {source.title}")
-    client = completions_client(source.urls, token=token, deadline_s=seconds, attempts=sys.maxsize, backoff_max_s=10)
+    client = completions_client(
+        source.urls, token=token_of(source), deadline_s=seconds, attempts=sys.maxsize, backoff_max_s=10
+    )
     try:
         answers = client.ask_each(client.pool.urls, WHICH_MODEL, time.monotonic() + seconds)
     finally:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grrm.cli.commands.scorer import metric_opener
 from grrm.cli.folders import kept, over_folder, works_on_folder
 from grrm.cli.options import (
     COUNT,
     FILE,
     NAMES,
     JudgeName,
+    JudgeOption,
     given_model_options,
     input_options,
     is_given,
@@ -28,29 +28,28 @@ from grrm.engine.options import check_reward_model_options
 from grrm.entry import read_assignments
 from grrm.gqm.mt_prompts import MT_PROMPT_TYPES
 from grrm.gqm.verification import VERIFIER_PROMPT_TYPES
-from grrm.judges.metric_worker import METRIC_KINDS
 from grrm.judges.metrics import JudgeMetrics
-from grrm.judges.text_metric import METRICS
 
 if TYPE_CHECKING:
     from grrm.cli.records import Cell, Records
     from grrm.gqm.groups import Group
-    from grrm.inference.rank import RankSettings
     from grrm.judges.interface import Judge
+    from grrm.judges.spec import JudgeSpec
 
-REWARD_MODELS = ("ranker", "rm")
-WITH_METRIC = ("consensus", "text_metric")
-LEARNED_METRICS = tuple(METRIC_KINDS)
-VERIFIERS = ("verifier", "rule+verifier")
-OF_ANSWERS = ("answer", "rubric", "rule+rubric", *VERIFIERS)
+METRICS = ("chrf", "chrf++", "bleu")
 OF_MODELS = (*(flag.removeprefix("--") for flag in NAMES.names.values()), "chat_template")
-OF_REPLIES = ("seed", "temperature", "top_p", "max_new_tokens", "retry", "prompt_length", "grammar")
-OF_REWARD_MODELS = ("mt_prompt_type", "any_language_pair")
 OF_GROUPS = ("prompt_type", "add_example", "shuffle", "permutations")
-OF_VERIFIERS = ("verifier_prompt", "think")
-OF_JUDGES = (*OF_REPLIES, *OF_GROUPS, *OF_REWARD_MODELS, *OF_VERIFIERS, "metric", "scorer_env")
+OF_GENERATORS = ("seed", "temperature", "top_p", "max_new_tokens", "retry", "prompt_length", "grammar", *OF_GROUPS)
+# The flags that set an option of a judge, by what such a judge needs.
+FLAGS = {
+    **dict.fromkeys((*OF_GENERATORS, "verifier_prompt", "think"), "generator"),
+    **dict.fromkeys(("mt_prompt_type", "any_language_pair"), "reward model"),
+    "metric": "nothing",
+    "scorer_env": "metric",
+}
 # The name of a judge's option where its flag has another one.
 OPTION_OF = {"retry": "retries", "grammar": "mode", "mt_prompt_type": "prompt_type", "scorer_env": "environment"}
+_WHY = {"nothing": ", which has no model", "reward model": ", which generates nothing"}
 
 
 @click.command()
@@ -58,17 +57,7 @@ OPTION_OF = {"retry": "retries", "grammar": "mode", "mt_prompt_type": "prompt_ty
 @model_options
 @input_options
 @sampling_options(temperature=0.0, max_new_tokens=8192, retry=6)
-@click.option(
-    "--judge",
-    type=JudgeName(["gqm", "grrm", "sqm", "pairwise", *OF_ANSWERS, *REWARD_MODELS, *WITH_METRIC, *LEARNED_METRICS]),
-    default="gqm",
-    show_default=True,
-    help="gqm (or grrm): generative group judge; sqm: generative judge of one translation; ranker, rm: reward models; "
-    "consensus: agreement of the samples; text_metric: metric against the reference in column trg_text; comet, "
-    "cometkiwi, metricx, bleurt: learned metrics in a separate environment; answer, rubric, verifier, rule+rubric, "
-    "rule+verifier: judges of answers to the question in src_text, with the true answer or scoring criteria in "
-    "trg_text; or a function of your own, module:function or FILE.py:function.",
-)
+@click.option("--judge", cls=JudgeOption, type=JudgeName(), metavar="NAME", default="gqm", show_default=True)
 @click.option(
     "--judge-option",
     "judge_options",
@@ -92,10 +81,8 @@ OPTION_OF = {"retry": "retries", "grammar": "mode", "mt_prompt_type": "prompt_ty
 )
 @click.option(
     "--metric",
-    type=click.Choice(list(METRICS)),
-    default="chrf",
-    show_default=True,
-    help="Metric of --judge text_metric and of consensus.",
+    type=click.Choice(METRICS),
+    help="Metric of --judge text_metric and of consensus.  [default: chrf]",
 )
 @click.option(
     "--verifier-prompt",
@@ -129,7 +116,6 @@ OPTION_OF = {"retry": "retries", "grammar": "mode", "mt_prompt_type": "prompt_ty
 @click.option("--prompt-length", type=COUNT, help="Maximum judge prompt in tokens.  [default: the model's limit]")
 @click.option(
     "--grammar",
-    "mode",
     type=click.Choice(["exact", "tolerant", "compat"]),
     default="tolerant",
     show_default=True,
@@ -154,18 +140,18 @@ def rank(
     from grrm.cli.results import result_sink
     from grrm.gqm.groups import TranslationTask
     from grrm.inference.rank import group_of
+    from grrm.judges.registry import spec_of
 
     records = read_records(rows, _source_and_candidates)
     earlier = take_earlier(records, score_key) if options.pop("resume") else {}
     src_text_key, src_lang_key, mt_key = (options.pop(f"{name}_key") for name in ("src_text", "src_lang", "mt"))
     src_lang, trg_lang = options.pop("src_lang"), options.pop("trg_lang")
-    is_own, of_answers = ":" in options["judge"], options["judge"] in OF_ANSWERS
-    needs_references = of_answers or options["judge"] in ("text_metric", "comet", "bleurt")
-    reads_references = needs_references or is_own or options["judge"] == "metricx"
+    spec = spec_of(options.pop("judge"))
+    of_answers, reads_references = spec.of_answers, spec.reference != "unread"
     cells: list[Cell] = [(src_text_key, text, "text"), (mt_key, texts, "a list of texts")]
     cells += [(src_lang_key, language, "a language")] * (src_lang is None and not of_answers)
     cells += [("trg_lang", language, "a language")] * (trg_lang is None and not of_answers)
-    reference: Callable[[Any], str | None] = text if needs_references else text_or_none
+    reference: Callable[[Any], str | None] = text if spec.reference == "needed" else text_or_none
     cells += [("trg_text", reference, "text")] * reads_references
     what = "left out" if works_on_folder() else "not judged"
     usable = usable_rows(records, cells, what)
@@ -188,7 +174,7 @@ def rank(
     groups = [group_of(number - 1, task, given_texts) for number, task, given_texts in numbered]
     metrics = kept("metrics", JudgeMetrics)
     given = read_assignments(judge_options, "judge option") or {}
-    open_judge = _opener(groups, metrics, given=given, **options)
+    open_judge = _opener(spec, groups, metrics, options, given)
     types = verdict_types() if score_key == SCORES else {score_key: verdict_types()[SCORES]}
     with result_sink(out, written, types, lambda _: show_verdicts(groups, columns)) as write:
         columns = judged(lambda: kept("judge", open_judge), groups, batch_rows, metrics, earlier)
@@ -210,89 +196,65 @@ def _languages(records: Records, name: str, given: str | None, of_answers: bool)
 
 
 def _opener(
-    groups: Sequence[Group],
-    metrics: JudgeMetrics,
-    judge: str,
-    metric: str,
-    scorer_env: Path | None,
-    given: dict[str, Any],
-    **options: Any,
+    spec: JudgeSpec, groups: Sequence[Group], metrics: JudgeMetrics, flags: dict[str, Any], given: dict[str, Any]
 ) -> Callable[[], Judge]:
-    """What opens the judge that the options name. Raises UserError for what can be refused before that."""
-    if judge == "answer" or ":" in judge:
-        from grrm.judges.building import build_judge
+    """What opens the judge with the options of its flags and those given.
 
-        refuse_given((*OF_MODELS, *OF_JUDGES), f"with --judge {judge}, whose options are given by --judge-option")
-        return lambda: build_judge(judge, given)
-    for flag in OF_JUDGES:
-        name = OPTION_OF.get(flag, flag)
-        if name in given:
-            refuse_given((flag,), f"beside --judge-option {name}")
-    if judge in WITH_METRIC:
-        from grrm.judges.building import build_judge
+    Raises UserError for what can be refused before that.
+    """
+    from grrm.inference.rank import METRIC_SECONDS
+    from grrm.judges.spec import Process
 
-        others = [name for name in OF_JUDGES if name != "metric"]
-        refuse_given((*OF_MODELS, *others), f"with --judge {judge}, which has no model")
-        return lambda: build_judge(judge, {"metric": metric, **given})
-    refuse_given(("metric",), f"with --judge {judge}")
-    if judge in LEARNED_METRICS:
-        others = [name for name in OF_MODELS if name not in ("model", "deadline")]
-        refuse_given((*others, *OF_REPLIES, *OF_GROUPS, *OF_REWARD_MODELS, *OF_VERIFIERS), f"with --judge {judge}")
-        return metric_opener(judge, scorer_env, given, options["model"], options["deadline"])
-    refuse_given(("scorer_env",), f"with --judge {judge}")
-    if judge in REWARD_MODELS:
-        refuse_given((*OF_REPLIES, *OF_GROUPS, *OF_VERIFIERS), f"with --judge {judge}, which generates nothing")
-        return _reward_model_opener(groups, metrics, judge, given, **options)
-    from grrm.inference.rank import build_generative_judge, check_rank_settings
+    _refuse_model_options(spec)
+    model, template = take_model_options(flags), flags.pop("chat_template")
+    options = spec.read({**_options_of_flags(spec, flags, given), **given})
+    for group in groups:
+        options.check_task(group.task)
 
-    refuse_given(OF_REWARD_MODELS, f"with --judge {judge}")
-    for name in OF_REWARD_MODELS:
-        del options[name]
-    model, chat_template = take_model_options(options), options.pop("chat_template")
-    settings = _settings(judge, given, **options)
-    check_rank_settings(settings, groups)
-    return lambda: build_generative_judge(model.open(chat_template, marks_unanswered=True), settings, metrics)
-
-
-def _reward_model_opener(
-    groups: Sequence[Group],
-    metrics: JudgeMetrics,
-    judge: str,
-    given: dict[str, Any],
-    mt_prompt_type: str | None,
-    any_language_pair: bool,
-    **options: Any,
-) -> Callable[[], Judge]:
-    from grrm.gqm.mt_prompts import mt_prompt
-    from grrm.judges.options import RewardModelOptions, read_options
-
-    check_reward_model_options(given_model_options(), NAMES)
-    flags = {"prompt_type": mt_prompt_type, "any_language_pair": any_language_pair}
-    settings = read_options(RewardModelOptions, {**flags, **given})
-    for group in groups:  # a language that the prompt cannot name is told before a model is loaded
-        mt_prompt("", group.task.src_lang, group.task.trg_lang, settings.prompt_type or "Tower")
-    template_given = is_given("--chat-template")
-
-    def open_judge() -> Judge:
+    def reward_model(name: str, options: Any) -> Judge:
         from grrm.inference.reward_scoring import open_reward_judge
 
-        template = options["chat_template"] if template_given else None
-        opening = {"chat_template": template, "dtype": options["dtype"], "metrics": metrics}
-        opened = open_reward_judge(options["model"], judge, settings, **opening)
+        recorded = template if is_given("--chat-template") else None
+        opened = open_reward_judge(
+            str(model.model), name, options, chat_template=recorded, dtype=model.dtype, metrics=metrics
+        )
         opened.warns = False  # the summary says it
         return opened
 
-    return open_judge
+    process = Process(
+        spec.name,
+        generator=lambda: model.open(template, marks_unanswered=True),
+        reward_model=reward_model,
+        model=model.model,
+        seconds=model.deadline or METRIC_SECONDS,
+        metrics=metrics,
+    )
+    return lambda: options.open(process)
 
 
-def _settings(judge: str, given: dict[str, Any], prompt_length: int | None, retry: int, **options: Any) -> RankSettings:
-    from grrm.inference.rank import RankSettings
+def _refuse_model_options(spec: JudgeSpec) -> None:
+    """Raises UserError for options of a model that the judge has no use for."""
+    if spec.needs == "reward model":
+        check_reward_model_options(given_model_options(), NAMES)
+    elif spec.needs != "generator":
+        kept_ones = ("model", "deadline") if spec.needs == "metric" else ()
+        refuse_given(tuple(name for name in OF_MODELS if name not in kept_ones), _with_judge(spec))
 
-    unused = OF_GROUPS if judge in ("sqm", "pairwise", *OF_ANSWERS) else ()
-    refuse_given(unused, f"with --judge {judge}, which sees one candidate at a time")
-    if judge not in VERIFIERS:
-        refuse_given(OF_VERIFIERS, f"with --judge {judge}")
-        unused = (*unused, *OF_VERIFIERS)
-    options = {name: value for name, value in options.items() if name not in unused}
-    values = {**options, "retries": retry, **given}
-    return RankSettings(judge, values.pop("prompt_length", prompt_length), values)
+
+def _options_of_flags(spec: JudgeSpec, flags: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """The judge's options that flags set. Raises UserError for a flag without effect, or whose option is given too."""
+    options: dict[str, Any] = {}
+    for flag, needs in FLAGS.items():
+        option = OPTION_OF.get(flag, flag)
+        if spec.needs != needs or option not in spec.options.model_fields:
+            why = ", which sees one candidate at a time" if flag in OF_GROUPS else ""
+            refuse_given((flag,), _with_judge(spec) + ("" if spec.needs in _WHY else why))
+        elif option in given:
+            refuse_given((flag,), f"beside --judge-option {option}")
+        elif flags[flag] is not None:
+            options[option] = str(flags[flag]) if isinstance(flags[flag], Path) else flags[flag]
+    return options
+
+
+def _with_judge(spec: JudgeSpec) -> str:
+    return f"with --judge {spec.name}{_WHY.get(spec.needs, '')}"

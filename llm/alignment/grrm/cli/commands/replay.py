@@ -54,7 +54,7 @@ def replay(run: Path, step: int | None, judge: str | None, **source: Any) -> int
 
 
 def _judge_again(run: Path, step: int | None, settings: dict[str, Any]) -> None:
-    from grrm.inference.judge_sources import open_judge
+    from grrm.inference.judge_sources import open_source
     from grrm.judges.sources import read_sources
     from grrm.rl.rejudging import agreement, rejudge
     from grrm.rl.replay import dumped_steps
@@ -69,7 +69,7 @@ def _judge_again(run: Path, step: int | None, settings: dict[str, Any]) -> None:
     records = [record for number, group in dumped_steps(run) if step in (None, number) for record in group]
     progress = StepProgress(len(records), description="judging")
     try:
-        verdicts = rejudge(records, open_judge(source), on_done=progress.update)
+        verdicts = rejudge(records, open_source(source), on_done=progress.update)
     finally:
         progress.close()
     found = agreement(records, verdicts)

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import click
 
 from grrm.cli.options import FILE
 from grrm.errors import UserError
-from grrm.judges.learned_metric import LearnedMetricJudge, open_learned_metric
 from grrm.judges.metric_worker import METRIC_KINDS, environment_of, install_command
-from grrm.judges.options import LearnedMetricOptions, read_options
-
-DEADLINE_S = 7200.0  # of a file
 
 NAME = click.argument("name", type=click.Choice(list(METRIC_KINDS)))
 FOLDER = click.option("--folder", type=FILE, help="Of the environment.  [default: .venv-NAME]")
@@ -53,18 +48,6 @@ def check(name: str, folder: Path | None) -> None:
     folder = folder or environment_of(name)
     _check(name, folder)
     click.echo(f"{METRIC_KINDS[name].title} is installed in '{folder}'")
-
-
-def metric_opener(
-    name: str, folder: Path | None, given: Mapping[str, object], model: object, deadline_s: float | None
-) -> Callable[[], LearnedMetricJudge]:
-    """What opens the metric as a judge of a whole file, `given` being further options of it.
-
-    Raises UserError for a wrong option; the opener as `open_learned_metric`.
-    """
-    options = read_options(LearnedMetricOptions, {"environment": str(folder or environment_of(name)), **given})
-    path = None if model is None else str(model)
-    return lambda: open_learned_metric(name, options, path, deadline_s or DEADLINE_S)
 
 
 def _check(name: str, folder: Path) -> None:

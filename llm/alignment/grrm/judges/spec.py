@@ -1,0 +1,133 @@
+"""What a judge declares: its names, its options, what it needs, and how a process opens it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
+
+from grrm.errors import UserError, require_known
+from grrm.gqm.groups import TranslationTask
+from grrm.judges.interface import Judge, OpenedGenerator
+from grrm.judges.metrics import JudgeMetrics
+
+if TYPE_CHECKING:
+    from grrm.judges.value_head import RewardModelOptions
+    from grrm.rewards.client import RewardClient
+
+# A model that generates text, a reward model, a learned metric in an environment of its own, reward servers.
+Needs = Literal["nothing", "generator", "reward model", "metric", "servers"]
+Reference = Literal["unread", "optional", "needed"]
+IN_PROCESS: tuple[Needs, ...] = ("nothing", "generator", "reward model", "metric")
+_TYPES = {"bool_type": "true or false", "int_type": "a whole number", "float_type": "a number", "string_type": "text"}
+
+
+def _not_there() -> NoReturn:
+    raise LookupError("the process that opens this judge has nothing of the kind that it needs")
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What the process that opens a judge has for it; a judge takes what it needs.
+
+    Attributes:
+        name: the name that the judge is chosen by.
+        generator: opens the model of a judge that needs a generator.
+        reward_model: opens a reward model as a judge.
+        client: connects to reward servers.
+        model: name or file of a learned metric's model.
+        seconds: time limit of one call of a judge in another process.
+        metrics: the counters of the judge.
+    """
+
+    name: str = ""
+    generator: Callable[[], OpenedGenerator] = _not_there
+    reward_model: Callable[[str, RewardModelOptions], Judge] = lambda name, options: _not_there()
+    client: Callable[[], RewardClient] = _not_there
+    model: str | None = None
+    seconds: float = math.inf
+    metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
+
+
+class JudgeOptions(BaseModel):
+    """The options of a judge by name, with their defaults; a subclass opens the judge."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+    def check_task(self, task: TranslationTask) -> None:
+        """Raises UserError for a task that the judge can make no prompt of."""
+
+    def open(self, process: Process) -> Judge:
+        """The judge with these options. Raises UserError for a model or an option that cannot be used."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeSpec:
+    """A judge by one of its names.
+
+    Attributes:
+        name: its name in files and on command lines.
+        help: what it is, in a few words.
+        options: the class of its options, which opens it.
+        needs: what it needs of the process that opens it.
+        reference: whether it reads the reference of a task, and whether it needs one.
+        of_answers: True if it judges answers to a question instead of translations.
+    """
+
+    name: str
+    help: str
+    options: type[JudgeOptions]
+    needs: Needs = "nothing"
+    reference: Reference = "unread"
+    of_answers: bool = False
+
+    def read(self, values: Mapping[str, object]) -> JudgeOptions:
+        """The options from plain values. Raises UserError for an unknown name, or a value that is wrong."""
+        noun = f"option of judge {self.name!r}" if self.needs == "nothing" else "judge option"
+        return read_options(self.options, values, noun)
+
+
+Options = TypeVar("Options", bound=JudgeOptions)
+SPECS: dict[str, JudgeSpec] = {}  # of the judges whose modules are imported; see `registry`
+
+
+def judge(*names: str, help: str, **traits: Any) -> Callable[[type[Options]], type[Options]]:
+    """Register a judge by the class of its options; `traits` are further attributes of its `JudgeSpec`."""
+
+    def register(options: type[Options]) -> type[Options]:
+        SPECS.update({name: JudgeSpec(name, help, options, **traits) for name in names})
+        return options
+
+    return register
+
+
+def read_options(kind: type[Options], values: Mapping[str, object], noun: str = "judge option") -> Options:
+    """`kind` from plain values. Raises UserError that names the nearest known option, or the value to give."""
+    if kind.model_config.get("extra") == "forbid":
+        for name in values:
+            require_known(noun, name, kind.model_fields)
+    try:
+        return kind.model_validate(dict(values))
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+        name, value = str(detail["loc"][0]), detail["input"]
+        remedy = _TYPES.get(detail["type"]) or _range_or_choice(kind.model_fields[name])
+        raise UserError(f"Judge option {name!r} is {value!r}; give {remedy}.") from error
+
+
+def _range_or_choice(option: FieldInfo) -> str:
+    choices = [choice for choice in get_args(option.annotation) if isinstance(choice, str)]
+    nested = [choice for kind in get_args(option.annotation) for choice in get_args(kind)]
+    if choices or nested:
+        return f"one of {', '.join(choices or nested)}"
+    bounds = {
+        name: getattr(limit, name) for limit in option.metadata for name in ("ge", "gt", "le") if hasattr(limit, name)
+    }
+    if "gt" in bounds:
+        return f"a number above {bounds['gt']}" + (f", at most {bounds['le']}" if "le" in bounds else "")
+    return f"a number from {bounds['ge']} to {bounds['le']}" if "le" in bounds else f"a number at least {bounds['ge']}"
