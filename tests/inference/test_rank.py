@@ -320,7 +320,7 @@ def test_a_reward_model_ranks_as_its_judge_does(judge, tmp_path, monkeypatch):
     folder = write_tiny_reward_model(tmp_path / judge, {"ranker": "ranker", "rm": "pairwise"}[judge])
     # Not with a process of its own: the fast layers would change PaddleNLP's classes for the tests that follow.
     open_ranker = partial(reward_scoring.open_reward_judge, own_process=False)
-    monkeypatch.setattr(reward_scoring, "open_reward_judge", open_ranker)
+    monkeypatch.setattr("grrm.inference.rank.open_reward_judge", open_ranker)
     texts = ["good day", "good bye"]
     result = grrm.rank(folder, ["Guten Tag"], [texts], "de", "en", judge=judge, judge_options={"score_scale": 0.5})
     settings = RewardModelOptions(score_scale=0.5)

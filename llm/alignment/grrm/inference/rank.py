@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, TranslationTask, Verdict
 from grrm.inference.batch_calls import BATCH_ROWS, Progress, batches, generator_for, one_per_row
+from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.interface import Judge
 from grrm.judges.registry import check_judge_name, judge_names, spec_of
 from grrm.judges.spec import SPECS, JudgeSpec, Needs, Process
@@ -131,15 +133,10 @@ def _check_opening(spec: JudgeSpec, model_path: str | Path | None, settings: Map
 
 
 def _process(spec: JudgeSpec, model_path: str | Path | None, settings: dict[str, Any]) -> Process:
-    def reward_model(name: str, options: Any) -> Judge:
-        from grrm.inference.reward_scoring import open_reward_judge
-
-        return open_reward_judge(str(model_path), name, options, **settings)
-
     return Process(
         spec.name,
         generator=lambda: generator_for(model_path, **settings),
-        reward_model=reward_model,
+        reward_model=partial(open_reward_judge, str(model_path), **settings),
         model=None if model_path is None else str(model_path),
         seconds=settings.get("deadline_s", METRIC_SECONDS),
     )

@@ -12,9 +12,6 @@ from grrm.judges.dedup import TextVerdict, content_digest, each_by_itself, expan
 from grrm.judges.interface import CountingJudge
 from grrm.judges.metrics import JudgeMetrics
 
-# Statuses that depend on the candidate's own text only, so they can be cached.
-_FAULTS_OF_CANDIDATES = frozenset({Status.UNPARSABLE_CANDIDATE, Status.UNSAFE_CANDIDATE, Status.TOO_LONG})
-
 
 class VerdictCache:
     """An LRU cache of `max_entries` verdicts, keyed by content; thread-safe, and may be shared by judges."""
@@ -90,8 +87,9 @@ class CachedJudge:
 
 
 def _is_scored(verdict: TextVerdict) -> bool:
+    """True if nothing failed; a text that is too long, its own fault, is so again."""
     failures = {outcome for outcome in verdict.outcomes.values() if isinstance(outcome, Status)}
-    return bool(verdict.scores) and failures <= _FAULTS_OF_CANDIDATES
+    return bool(verdict.scores) and failures <= {Status.TOO_LONG}
 
 
 def _remembered(verdict: TextVerdict) -> TextVerdict:

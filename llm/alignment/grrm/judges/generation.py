@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import Generic, TypedDict, TypeVar
 
+from grrm.gqm.chat import render_chatml
+from grrm.gqm.fences import FENCED, Guard
 from grrm.gqm.grammar import Rejection, RejectReason
 from grrm.gqm.groups import Status
 from grrm.judges.interface import GeneratedText, TextGenerator, TokenChoices
@@ -38,6 +40,36 @@ class JudgeSampling:
     retry_temperature: float = 1.0
     seed: int = 0
     top_logprobs: int = 0
+
+
+class GeneratorSettings(TypedDict):
+    """The fields of `GeneratorJudge` but the generator."""
+
+    prompt_length: int
+    sampling: JudgeSampling
+    guard: Guard
+    render: Callable[[str], str]
+    metrics: JudgeMetrics
+
+
+@dataclass
+class GeneratorJudge:
+    """Base of the judges that ask a generator.
+
+    `prompt_length` is the maximum judge prompt in the generator's tokens. `guard` escapes texts against prompt
+    injection; a source that it cannot escape is UNSAFE_SOURCE. `render` applies the chat template of the judge's model.
+    """
+
+    generator: TextGenerator
+    prompt_length: int = 2048
+    sampling: JudgeSampling = field(default_factory=JudgeSampling)
+    guard: Guard = FENCED
+    render: Callable[[str], str] = render_chatml
+    metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
+
+    def fits(self, prompt: str) -> bool:
+        """Return whether the prompt is within the limit."""
+        return self.generator.count_tokens(prompt) <= self.prompt_length
 
 
 @dataclass(frozen=True, slots=True)

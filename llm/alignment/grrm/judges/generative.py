@@ -14,7 +14,7 @@ from grrm.gqm.fences import Guard
 from grrm.gqm.grammar import Mode
 from grrm.gqm.groups import Group, TranslationTask
 from grrm.gqm.languages import display_name
-from grrm.judges.generation import JudgeSampling
+from grrm.judges.generation import GeneratorSettings, JudgeSampling
 from grrm.judges.interface import GeneratedText, Judge, OpenedGenerator, TextGenerator
 from grrm.judges.spec import JudgeOptions, Process
 
@@ -74,18 +74,17 @@ class GenerativeOptions(JudgeOptions):
                 "judge option 'prompt_length' counts tokens, which needs the folder of the tokenizer: set tokenizer, "
                 "or leave the option out"
             )
-        settings: dict[str, Any] = {
-            "prompt_length": self.longest_prompt(opened.max_prompt_tokens),
-            "mode": self.mode,
-            "sampling": self.sampling(),
-            "guard": Guard(frozenset(opened.special_tokens), self.has_fences, self.is_read_by_position),
-            "render": opened.render,
-            "metrics": process.metrics,
-        }
+        settings = GeneratorSettings(
+            prompt_length=self.longest_prompt(opened.max_prompt_tokens),
+            sampling=self.sampling(),
+            guard=Guard(frozenset(opened.special_tokens), self.has_fences, self.is_read_by_position),
+            render=opened.render,
+            metrics=process.metrics,
+        )
         return opened.around(self.over(opened.generator, settings))
 
-    def over(self, generator: TextGenerator, settings: dict[str, Any]) -> Judge:
-        """The judge on a generator; `settings` are those that all such judges take."""
+    def over(self, generator: TextGenerator, settings: GeneratorSettings) -> Judge:
+        """Return the judge on a generator."""
         raise NotImplementedError
 
 

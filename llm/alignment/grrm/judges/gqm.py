@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from grrm.errors import UserError
-from grrm.gqm.chat import render_chatml
-from grrm.gqm.fences import FENCED, Guard, fence_for
+from grrm.gqm.fences import fence_for
 from grrm.gqm.grammar import Mode, Rejection, parse_verdict
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.gqm.languages import CANDIDATE_IDS
@@ -26,9 +25,8 @@ from grrm.judges.dedup import (
     expand_to_duplicates,
     without_longest,
 )
-from grrm.judges.generation import JudgeSampling, Question, Reply, ask, status_of
+from grrm.judges.generation import GeneratorJudge, GeneratorSettings, Question, Reply, ask, status_of
 from grrm.judges.interface import CountingJudge, Judge, TextGenerator
-from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.permute import PermutingJudge
 from grrm.judges.score_reading import ScoreReading, WrittenScores, group_spans, score_means
 from grrm.judges.spec import judge
@@ -77,7 +75,7 @@ class GQMOptions(SQMOptions):
         """True where the compatible parser takes the numbers of a reply by their place."""
         return (self.mode, self.prompt_type) == ("compat", "score")
 
-    def over(self, generator: TextGenerator, settings: dict[str, Any]) -> Judge:
+    def over(self, generator: TextGenerator, settings: GeneratorSettings) -> Judge:
         """The group judge with what the options ask for around it: chunks outside, then permutations, then the cache.
 
         Every chunk is so averaged over permutations of its own: the anchor moves like every other candidate, and a
@@ -87,6 +85,7 @@ class GQMOptions(SQMOptions):
         judge: CountingJudge = GQMJudge(
             generator,
             **settings,
+            mode=self.mode,
             prompt_type=self.prompt_type,
             add_example=self.add_example,
             max_candidates=self.max_candidates,
@@ -115,32 +114,25 @@ class GroupPrompt:
 
 
 @dataclass
-class GQMJudge:
+class GQMJudge(GeneratorJudge):
     """Scores groups with a generative group judge (GRRM) behind `generator`; itself behind `DistinctJudge`.
 
-    `prompt_length` is the maximum judge prompt in the generator's tokens. A longer group is TOO_LONG as a whole; with
-    `too_long` "drop_longest" its longest candidates are, one by one until the prompt fits, and copies before them.
-    Texts are never truncated. More than `max_candidates` are TOO_MANY_CANDIDATES, fewer than two distinct ones
-    SINGLE_CANDIDATE. `guard` escapes texts against prompt injection; a source that it cannot escape is UNSAFE_SOURCE.
-    `mode` is the verdict grammar's (exact, tolerant, compat), `render` applies the judge's chat template. Replies that
-    are unparsable after all retries are JUDGE_UNPARSABLE, those that a generator marks as failed JUDGE_TIMEOUT or
-    JUDGE_UNREACHABLE; the verdict's `analysis` is the last reply in full. A verdict depends on the prompt only, not on
-    ids or on the rest of the batch. With `score_reading` "expected" scores are means by probability (see
-    `expected_scores`), which the ranking follows; a score whose probabilities are not known is the written one.
+    Of a group whose prompt is too long, all are TOO_LONG; with `too_long` "drop_longest" its longest candidates are,
+    one by one until the prompt fits, and copies before them. Texts are never truncated. More than `max_candidates` are
+    TOO_MANY_CANDIDATES, fewer than two distinct ones SINGLE_CANDIDATE. `mode` is the verdict grammar's (exact,
+    tolerant, compat). Replies that are unparsable after all retries are JUDGE_UNPARSABLE, those that a generator marks
+    as failed JUDGE_TIMEOUT or JUDGE_UNREACHABLE; the verdict's `analysis` is the last reply in full. A verdict depends
+    on the prompt only, not on ids or on the rest of the batch. With `score_reading` "expected" scores are means by
+    probability (see `expected_scores`), which the ranking follows; a score whose probabilities are not known is the
+    written one.
     """
 
-    generator: TextGenerator
-    prompt_length: int = 2048
     prompt_type: str = "ranking_score"
     add_example: bool = False
     mode: Mode = "tolerant"
-    sampling: JudgeSampling = field(default_factory=JudgeSampling)
-    guard: Guard = FENCED
-    render: Callable[[str], str] = render_chatml
     name: str = "gqm"
     max_candidates: int = len(CANDIDATE_IDS)
     too_long: TooLong = "refuse"
-    metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
     score_reading: ScoreReading = "text"
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
@@ -196,7 +188,7 @@ class GQMJudge:
         return GroupPrompt(self.render(gqm_prompt(source, texts, *how, fence=fence_for(shown))), distinct)
 
     def _is_too_long(self, plan: GroupPrompt) -> bool:
-        return plan.prompt is not None and self.generator.count_tokens(plan.prompt) > self.prompt_length
+        return plan.prompt is not None and not self.fits(plan.prompt)
 
     def _question(self, plan: GroupPrompt) -> Question[ScoredTiers]:
         def read(text: str) -> ScoredTiers | Rejection:
@@ -244,22 +236,16 @@ def _blocked_verdict(group: Group, plan: GroupPrompt) -> Verdict:
 
 
 def _verdict_of_reply(group: Group, distinct: DistinctCandidates, reply: Reply[ScoredTiers]) -> Verdict:
+    outcomes: Sequence[float | Status]
     if isinstance(reply.parsed, Rejection | Status):
-        outcomes: Sequence[float | Status] = [status_of(reply.parsed)] * len(distinct.texts)
-        return expand_to_duplicates(
-            group,
-            distinct,
-            outcomes,
-            analysis=reply.text,
-            attempts=reply.attempts,
-            tokens=reply.tokens,
-            rejections=reply.rejections,
-        )
+        outcomes, tiers = [status_of(reply.parsed)] * len(distinct.texts), None
+    else:
+        outcomes, tiers = reply.parsed.scores, reply.parsed.tiers
     return expand_to_duplicates(
         group,
         distinct,
-        reply.parsed.scores,
-        tiers=reply.parsed.tiers,
+        outcomes,
+        tiers=tiers,
         analysis=reply.text,
         attempts=reply.attempts,
         tokens=reply.tokens,

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import permutations
-from typing import Any
 
-from grrm.gqm.chat import render_chatml
-from grrm.gqm.fences import FENCED, Guard, fence_for
+from grrm.gqm.fences import fence_for
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.gqm.prompts import pairwise_prompt
 from grrm.judges.dedup import DistinctCandidates, Outcome, dedup_texts, expand_to_duplicates, ranking_of
-from grrm.judges.generation import JudgeSampling, Question, Reply, ask
+from grrm.judges.generation import GeneratorJudge, GeneratorSettings, JudgeSampling, Question, Reply, ask
 from grrm.judges.generative import GenerativeOptions
 from grrm.judges.interface import Judge, TextGenerator
-from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.score_reading import TOP_LOGPROBS
 from grrm.judges.spec import judge
 
@@ -38,13 +35,13 @@ class PairwiseOptions(GenerativeOptions):
         """The sampling options."""
         return replace(super().sampling(), max_new_tokens=1, retries=0, top_logprobs=TOP_LOGPROBS)
 
-    def over(self, generator: TextGenerator, settings: dict[str, Any]) -> Judge:
+    def over(self, generator: TextGenerator, settings: GeneratorSettings) -> Judge:
         """The pairwise judge on a generator."""
-        return PairwiseJudge(generator, **{name: value for name, value in settings.items() if name != "mode"})
+        return PairwiseJudge(generator, **settings)
 
 
 @dataclass
-class PairwiseJudge:
+class PairwiseJudge(GeneratorJudge):
     """Asks a generative judge behind `generator` about every two distinct translations, in both orders.
 
     With l_ij half the difference of the log-odds of `A` over `B` with i shown as A and with j shown as A, which cancels
@@ -57,13 +54,8 @@ class PairwiseJudge:
     until none is left, with the status of the first.
     """
 
-    generator: TextGenerator
-    prompt_length: int = 2048
     sampling: JudgeSampling = SAMPLING
-    guard: Guard = FENCED
-    render: Callable[[str], str] = render_chatml
     name: str = "pairwise"
-    metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept, from one batch of all groups' pairs."""
@@ -88,7 +80,7 @@ class PairwiseJudge:
             both = (shown[one], shown[other])
             fence = fence_for([source, *both])
             prompt = self.render(pairwise_prompt(source, both, task.src_lang, task.trg_lang, fence=fence))
-            yield (one, other), prompt if self.generator.count_tokens(prompt) <= self.prompt_length else None
+            yield (one, other), prompt if self.fits(prompt) else None
 
     def _verdict(self, group: Group, plan: DistinctCandidates, replies: Mapping[Pair, Reply[str] | None]) -> Verdict:
         if not replies:

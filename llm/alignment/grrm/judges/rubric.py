@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from grrm.gqm.fences import UNFENCED, Guard
 from grrm.gqm.grammar import Rejection
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.rubric import imitates_rubric, parse_total, rubric_prompt
+from grrm.judges.generation import GeneratorSettings
 from grrm.judges.generative import Count, GenerativeOptions, Retries, Temperature
 from grrm.judges.interface import Judge, TextGenerator
 from grrm.judges.spec import judge
@@ -28,9 +29,9 @@ class RubricOptions(GenerativeOptions):
     def check_task(self, task: TranslationTask) -> None:
         """Takes every task: prompts name no language."""
 
-    def over(self, generator: TextGenerator, settings: dict[str, Any]) -> Judge:
+    def over(self, generator: TextGenerator, settings: GeneratorSettings) -> Judge:
         """The rubric judge on a generator."""
-        return RubricJudge(generator, **settings)
+        return RubricJudge(generator, **settings, mode=self.mode)
 
 
 @dataclass

@@ -27,7 +27,7 @@ _TYPES = {"bool_type": "true or false", "int_type": "a whole number", "float_typ
 
 
 def _not_there() -> NoReturn:
-    raise LookupError("the process that opens this judge has nothing of the kind that it needs")
+    raise UserError("the judge needs a model or servers: open it with a Process that has them")
 
 
 @dataclass(frozen=True, slots=True)

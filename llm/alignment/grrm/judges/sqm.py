@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
-from grrm.gqm.chat import render_chatml
-from grrm.gqm.fences import FENCED, Guard, fence_for
+from grrm.gqm.fences import fence_for
 from grrm.gqm.grammar import Mode, Rejection, parse_sqm
 from grrm.gqm.groups import Group, Status, TranslationTask, Verdict
 from grrm.gqm.prompts import sqm_prompt
 from grrm.judges.dedup import DistinctCandidates, dedup_texts, expand_to_duplicates
-from grrm.judges.generation import JudgeSampling, Question, Reply, ask, status_of
+from grrm.judges.generation import GeneratorJudge, GeneratorSettings, JudgeSampling, Question, Reply, ask, status_of
 from grrm.judges.generative import GenerativeOptions
 from grrm.judges.interface import Judge, TextGenerator
-from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.score_reading import TOP_LOGPROBS, ScoreReading, WrittenScores, score_means, single_span
 from grrm.judges.spec import judge
 
@@ -35,13 +33,13 @@ class SQMOptions(GenerativeOptions):
         is_text = self.score_reading == "text"
         return super().sampling() if is_text else replace(super().sampling(), top_logprobs=TOP_LOGPROBS)
 
-    def over(self, generator: TextGenerator, settings: dict[str, Any]) -> Judge:
+    def over(self, generator: TextGenerator, settings: GeneratorSettings) -> Judge:
         """The single judge on a generator."""
-        return SQMJudge(generator, **settings, score_reading=self.score_reading)
+        return SQMJudge(generator, **settings, mode=self.mode, score_reading=self.score_reading)
 
 
 @dataclass
-class SQMJudge:
+class SQMJudge(GeneratorJudge):
     """Scores each distinct translation on its own with a generative judge behind `generator`.
 
     Settings as for the group judge. A candidate whose prompt exceeds `prompt_length` tokens is TOO_LONG, one whose
@@ -57,14 +55,8 @@ class SQMJudge:
     needs_reference: ClassVar[bool] = False  # a group without one is MISSING_REFERENCE
     cut_is_readable: ClassVar[bool] = False  # see `Question`
 
-    generator: TextGenerator
-    prompt_length: int = 2048
     mode: Mode = "tolerant"
-    sampling: JudgeSampling = field(default_factory=JudgeSampling)
-    guard: Guard = FENCED
-    render: Callable[[str], str] = render_chatml
     name: str = "sqm"
-    metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
     score_reading: ScoreReading = "text"
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
@@ -123,9 +115,7 @@ class SQMJudge:
         reference = escape(task.reference) if self.needs_reference and task.reference is not None else None
         shown = TranslationTask(escape(task.source), task.src_lang, task.trg_lang, reference)
         prompt = self.render(self.prompt_of(shown, escape(plan.texts[k])))
-        if self.generator.count_tokens(prompt) > self.prompt_length:
-            return None
-        return Question(prompt, prompt, self.read, self.cut_is_readable)
+        return Question(prompt, prompt, self.read, self.cut_is_readable) if self.fits(prompt) else None
 
 
 def _all_excluded(group: Group, status: Status) -> DistinctCandidates:

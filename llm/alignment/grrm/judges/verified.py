@@ -11,6 +11,7 @@ from pydantic import model_validator
 
 from grrm.gqm.grammar import MAX_SCORE
 from grrm.gqm.groups import Candidate, Group, Status, Verdict
+from grrm.judges.generation import GeneratorSettings
 from grrm.judges.interface import Judge, TextGenerator
 from grrm.judges.rubric import RubricOptions
 from grrm.judges.spec import JudgeOptions, judge
@@ -153,7 +154,7 @@ _TRAITS: dict[str, Any] = {"needs": "generator", "reference": "needed", "of_answ
 class RuleVerifierOptions(RuleOptions, VerifierOptions):
     """Options of a rule and a verifier as one judge."""
 
-    def over(self, generator: TextGenerator, settings: dict[str, Any]) -> Judge:
+    def over(self, generator: TextGenerator, settings: GeneratorSettings) -> Judge:
         """Both on a generator."""
         return self.with_rule(super().over(generator, settings))
 
@@ -162,6 +163,6 @@ class RuleVerifierOptions(RuleOptions, VerifierOptions):
 class RuleRubricOptions(RuleOptions, RubricOptions):
     """Options of a rule and a rubric judge as one judge."""
 
-    def over(self, generator: TextGenerator, settings: dict[str, Any]) -> Judge:
+    def over(self, generator: TextGenerator, settings: GeneratorSettings) -> Judge:
         """Both on a generator."""
         return self.with_rule(super().over(generator, settings))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from grrm.gqm.fences import UNFENCED, Guard
 from grrm.gqm.grammar import MAX_SCORE, Rejection
@@ -15,6 +15,7 @@ from grrm.gqm.verification import (
     parse_verification,
     verifier_prompt,
 )
+from grrm.judges.generation import GeneratorSettings
 from grrm.judges.generative import Count
 from grrm.judges.interface import Judge, TextGenerator
 from grrm.judges.rubric import RubricOptions
@@ -34,9 +35,9 @@ class VerifierOptions(RubricOptions):
     verifier_prompt: VerifierPromptType = "tinyv"
     think: bool = False
 
-    def over(self, generator: TextGenerator, settings: dict[str, Any]) -> Judge:
+    def over(self, generator: TextGenerator, settings: GeneratorSettings) -> Judge:
         """The verifier on a generator."""
-        return VerifierJudge(generator, **settings, prompt_type=self.verifier_prompt, think=self.think)
+        return VerifierJudge(generator, **settings, mode=self.mode, prompt_type=self.verifier_prompt, think=self.think)
 
 
 @dataclass
