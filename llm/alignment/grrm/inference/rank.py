@@ -120,7 +120,7 @@ def _take_options(spec: JudgeSpec, settings: dict[str, Any]) -> dict[str, object
 
 
 def _check_opening(spec: JudgeSpec, model_path: str | Path | None, settings: Mapping[str, Any]) -> None:
-    """Raises UserError for settings that the judge does not read, and for a model that it has not or lacks."""
+    """Raise UserError for settings that the judge does not read, and for a model that it has not or lacks."""
     if spec.needs == "generator":
         return
     unread = [name for name in settings if name not in _OPENING[spec.needs]]

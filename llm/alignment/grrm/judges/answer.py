@@ -26,7 +26,7 @@ class AnswerOptions(JudgeOptions):
     rule: Any = "normalised"  # of any type, so that `AnswerJudge` names those that there are
 
     def open(self, process: Process) -> Judge:
-        """The judge. Raises UserError as `AnswerJudge`."""
+        """Open the judge. Raises UserError as `AnswerJudge`."""
         return AnswerJudge(self.rule)
 
 

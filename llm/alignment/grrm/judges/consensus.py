@@ -30,7 +30,7 @@ class ConsensusOptions(JudgeOptions):
     metric: str = "chrf"
 
     def open(self, process: Process) -> Judge:
-        """The judge. Raises UserError as `ConsensusJudge`."""
+        """Open the judge. Raises UserError as `ConsensusJudge`."""
         return ConsensusJudge(self.metric)
 
 

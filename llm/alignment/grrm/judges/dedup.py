@@ -105,7 +105,7 @@ def without_longest(distinct: DistinctCandidates, count_tokens: Callable[[str], 
 
 @dataclass
 class DistinctJudge:
-    """Shows `inner` the distinct translations of a group, in order of first occurrence, and those that `is_safe` only.
+    """Show `inner` the distinct translations of a group that are safe, in order of first occurrence.
 
     Copies are shown too where all fit into `room_for_copies` (see `dedup_candidates`). Judges behind this one see each
     candidate with a safe translation, and need no guard or deduplication of their own.

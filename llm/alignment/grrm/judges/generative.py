@@ -1,4 +1,4 @@
-"""What judges behind a model that generates text have in common: their options, and how they are opened."""
+"""Options of the judges behind a model that generates text, and how these are opened."""
 
 from __future__ import annotations
 
@@ -49,22 +49,22 @@ class GenerativeOptions(JudgeOptions):
         return False
 
     def sampling(self) -> JudgeSampling:
-        """The sampling options."""
+        """Return the sampling options."""
         return JudgeSampling(
             self.temperature, self.top_p, self.max_new_tokens, self.retries, self.retry_temperature, self.seed
         )
 
     def check_task(self, task: TranslationTask) -> None:
-        """Raises UserError for a language that a prompt cannot name."""
+        """Raise UserError for a language that a prompt cannot name."""
         for language in (task.src_lang, task.trg_lang):
             display_name(language)
 
     def longest_prompt(self, of_model: int | None) -> int:
-        """The limit on prompts where the model takes `of_model` tokens, None for any number."""
+        """Return the limit on prompts where the model takes `of_model` tokens, None for any number."""
         return self.prompt_length if of_model is None else min(self.prompt_length, of_model)
 
     def open(self, process: Process) -> Judge:
-        """The judge over the process's generator.
+        """Open the judge over the process's generator.
 
         Raises UserError as that does, and for a limit on prompts whose tokens cannot be counted.
         """
@@ -94,7 +94,7 @@ def first_prompts(
     opened: OpenedGenerator,
     around: Callable[[Judge], Judge] = lambda judge: judge,
 ) -> list[str]:
-    """The prompts that the judge with these options, and what is put `around` it, would ask about the group first.
+    """Return the prompts that the judge, and what is put `around` it, would ask about the group first.
 
     Nothing is asked.
     """

@@ -72,11 +72,11 @@ class GQMOptions(SQMOptions):
 
     @property
     def is_read_by_position(self) -> bool:
-        """True where the compatible parser takes the numbers of a reply by their place."""
+        """Return whether the compatible parser takes the numbers of a reply by their place."""
         return (self.mode, self.prompt_type) == ("compat", "score")
 
     def over(self, generator: TextGenerator, settings: GeneratorSettings) -> Judge:
-        """The group judge with what the options ask for around it: chunks outside, then permutations, then the cache.
+        """Put around the group judge what the options ask for: chunks outside, then permutations, then the cache.
 
         Every chunk is so averaged over permutations of its own: the anchor moves like every other candidate, and a
         failed one spoils no other chunk. The cache has one entry per prompt, so that only what failed is asked about

@@ -35,7 +35,7 @@ class LearnedMetricOptions(JudgeOptions):
     batch_size: Annotated[int, Field(ge=1)] = 16
 
     def open(self, process: Process) -> LearnedMetricJudge:
-        """The judge with its model loaded, which may take `process.seconds` as well.
+        """Load the metric's model, which may take `process.seconds` as well.
 
         Raises UserError for a metric without an environment or a model, and for one that cannot be loaded.
         """
@@ -52,7 +52,7 @@ _REFERENCE: dict[bool | None, Reference] = {True: "needed", False: "unread", Non
 for _name, _kind in METRIC_KINDS.items():
     judge(
         _name,
-        help=f"{_kind.title}, a learned metric in an environment of its own",
+        help=f"{_kind.title}, a learned metric",
         needs="metric",
         reference=_REFERENCE[_kind.needs_reference],
     )(LearnedMetricOptions)

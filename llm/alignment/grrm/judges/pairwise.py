@@ -36,7 +36,7 @@ class PairwiseOptions(GenerativeOptions):
         return replace(super().sampling(), max_new_tokens=1, retries=0, top_logprobs=TOP_LOGPROBS)
 
     def over(self, generator: TextGenerator, settings: GeneratorSettings) -> Judge:
-        """The pairwise judge on a generator."""
+        """Return the pairwise judge on a generator."""
         return PairwiseJudge(generator, **settings)
 
 

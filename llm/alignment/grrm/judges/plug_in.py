@@ -32,7 +32,7 @@ class PlugInOptions(JudgeOptions):
     model_config = ConfigDict(extra="allow")
 
     def open(self, process: Process) -> PlugInJudge:
-        """The function as a judge. Raises UserError as `load_plug_in`."""
+        """Open the function as a judge. Raises UserError as `load_plug_in`."""
         return load_plug_in(process.name, self.model_extra or {})
 
 

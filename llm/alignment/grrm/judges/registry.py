@@ -25,12 +25,12 @@ from grrm.judges.spec import IN_PROCESS, SPECS, JudgeSpec, Needs, Process
 
 
 def judge_names(needs: Iterable[Needs] = IN_PROCESS) -> list[str]:
-    """The names of the judges that need one of `needs`."""
+    """Return the names of the judges that need one of `needs`."""
     return sorted(name for name, spec in SPECS.items() if spec.needs in (*needs,))
 
 
 def check_judge_name(name: str, known: Iterable[str] | None = None) -> None:
-    """Raises UserError for a judge that is none of `known`, and no function `module:function` whose module exists."""
+    """Raise UserError for a judge that is none of `known`, and no function `module:function` whose module exists."""
     if is_plug_in(name):
         check_plug_in(name)
     else:
@@ -38,13 +38,13 @@ def check_judge_name(name: str, known: Iterable[str] | None = None) -> None:
 
 
 def spec_of(name: str) -> JudgeSpec:
-    """The judge called `name`, or the user's own function `module:function`. Raises UserError as `check_judge_name`."""
+    """Return what the judge, or the user's own `module:function`, declares. Raises UserError as `check_judge_name`."""
     check_judge_name(name, sorted(SPECS))
     return SPECS.get(name) or JudgeSpec(name, "a function of your own", PlugInOptions, reference="optional")
 
 
 def open_judge(name: str, options: Mapping[str, object] | None = None, process: Process | None = None) -> Judge:
-    """The judge called `name` with these options; without a process, one that needs nothing of it.
+    """Open the judge called `name`; without a process, one that needs nothing of it.
 
     Raises UserError for an unknown name or option, and for a model that cannot be used.
     """
@@ -53,12 +53,12 @@ def open_judge(name: str, options: Mapping[str, object] | None = None, process: 
 
 
 def judge_help() -> str:
-    """What each judge that a process can open is, for a command line."""
+    """Say what each judge that a process can open is, for a command line."""
     return "; ".join(f"{', '.join(names)}: {text}" for text, names in _by_help().items())
 
 
 def judge_table() -> str:
-    """The same as a table for a page, with what the judges need."""
+    """Write the same as a table for a page, with what the judges need."""
     rows = ["| judge | what it is | needs | reference |", "|---|---|---|---|"]
     for text, names in _by_help().items():
         spec = SPECS[names[0]]

@@ -27,10 +27,10 @@ class RubricOptions(GenerativeOptions):
     has_fences: ClassVar[bool] = False
 
     def check_task(self, task: TranslationTask) -> None:
-        """Takes every task: prompts name no language."""
+        """Accept every task: prompts name no language."""
 
     def over(self, generator: TextGenerator, settings: GeneratorSettings) -> Judge:
-        """The rubric judge on a generator."""
+        """Return the rubric judge on a generator."""
         return RubricJudge(generator, **settings, mode=self.mode)
 
 

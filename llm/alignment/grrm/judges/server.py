@@ -15,7 +15,7 @@ class ServerOptions(JudgeOptions):
     """None: the judge's options are set on the server."""
 
     def open(self, process: Process) -> Judge:
-        """The judge over the process's client."""
+        """Open the process's client as the judge."""
         return ServerJudge(process.client())
 
 

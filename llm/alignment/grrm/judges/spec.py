@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, get_args
+from typing import TYPE_CHECKING, Literal, NoReturn, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
@@ -32,7 +32,7 @@ def _not_there() -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """What the process that opens a judge has for it; a judge takes what it needs.
+    """Provide what the process that opens a judge has for it; a judge takes what it needs.
 
     Attributes:
         name: the name that the judge is chosen by.
@@ -54,21 +54,21 @@ class Process:
 
 
 class JudgeOptions(BaseModel):
-    """The options of a judge by name, with their defaults; a subclass opens the judge."""
+    """Declare the options of a judge, with their defaults; a subclass opens the judge."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
     def check_task(self, task: TranslationTask) -> None:
-        """Raises UserError for a task that the judge can make no prompt of."""
+        """Raise UserError for a task that the judge can make no prompt of."""
 
     def open(self, process: Process) -> Judge:
-        """The judge with these options. Raises UserError for a model or an option that cannot be used."""
+        """Open the judge with these options. Raises UserError for a model or an option that cannot be used."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeSpec:
-    """A judge by one of its names.
+    """Describe a judge under one of its names.
 
     Attributes:
         name: its name in files and on command lines.
@@ -87,7 +87,7 @@ class JudgeSpec:
     of_answers: bool = False
 
     def read(self, values: Mapping[str, object]) -> JudgeOptions:
-        """The options from plain values. Raises UserError for an unknown name, or a value that is wrong."""
+        """Read the options from plain values. Raises UserError for an unknown name or a wrong value."""
         noun = f"option of judge {self.name!r}" if self.needs == "nothing" else "judge option"
         return read_options(self.options, values, noun)
 
@@ -96,18 +96,20 @@ Options = TypeVar("Options", bound=JudgeOptions)
 SPECS: dict[str, JudgeSpec] = {}  # of the judges whose modules are imported; see `registry`
 
 
-def judge(*names: str, help: str, **traits: Any) -> Callable[[type[Options]], type[Options]]:
-    """Register a judge by the class of its options; `traits` are further attributes of its `JudgeSpec`."""
+def judge(
+    *names: str, help: str, needs: Needs = "nothing", reference: Reference = "unread", of_answers: bool = False
+) -> Callable[[type[Options]], type[Options]]:
+    """Register a judge by the class of its options; the arguments are attributes of its `JudgeSpec`."""
 
     def register(options: type[Options]) -> type[Options]:
-        SPECS.update({name: JudgeSpec(name, help, options, **traits) for name in names})
+        SPECS.update({name: JudgeSpec(name, help, options, needs, reference, of_answers) for name in names})
         return options
 
     return register
 
 
 def read_options(kind: type[Options], values: Mapping[str, object], noun: str = "judge option") -> Options:
-    """`kind` from plain values. Raises UserError that names the nearest known option, or the value to give."""
+    """Read options from plain values. Raises UserError that names the nearest known option, or the value to give."""
     if kind.model_config.get("extra") == "forbid":
         for name in values:
             require_known(noun, name, kind.model_fields)
@@ -116,18 +118,26 @@ def read_options(kind: type[Options], values: Mapping[str, object], noun: str = 
     except ValidationError as error:
         detail = error.errors(include_url=False)[0]
         name, value = str(detail["loc"][0]), detail["input"]
-        remedy = _TYPES.get(detail["type"]) or _range_or_choice(kind.model_fields[name])
-        raise UserError(f"Judge option {name!r} is {value!r}; give {remedy}.") from error
+        if detail["type"] == "missing":
+            raise UserError(f"Judge option {name!r} is not set; give it.") from error
+        remedy = _TYPES.get(detail["type"]) or _range(kind.model_fields[name])
+        if detail["type"] == "literal_error":
+            remedy = f"one of {', '.join(_choices(kind.model_fields[name].annotation))}"
+        wrong = f"Judge option {name!r} is {value!r}"
+        raise UserError(f"{wrong}; give {remedy}." if remedy else f"{wrong}: {detail['msg']}.") from error
 
 
-def _range_or_choice(option: FieldInfo) -> str:
-    choices = [choice for choice in get_args(option.annotation) if isinstance(choice, str)]
-    nested = [choice for kind in get_args(option.annotation) for choice in get_args(kind)]
-    if choices or nested:
-        return f"one of {', '.join(choices or nested)}"
-    bounds = {
-        name: getattr(limit, name) for limit in option.metadata for name in ("ge", "gt", "le") if hasattr(limit, name)
-    }
+def _choices(annotation: object) -> list[str]:
+    """List the names of a Literal, also of an optional one."""
+    return [name for kind in get_args(annotation) for name in ([kind] if isinstance(kind, str) else _choices(kind))]
+
+
+def _range(option: FieldInfo) -> str:
+    """Say which numbers an option takes; empty where it is bounded otherwise than from below, or from both sides."""
+    names = ("ge", "gt", "le")
+    bounds = {name: getattr(limit, name) for limit in option.metadata for name in names if hasattr(limit, name)}
     if "gt" in bounds:
         return f"a number above {bounds['gt']}" + (f", at most {bounds['le']}" if "le" in bounds else "")
+    if "ge" not in bounds:
+        return ""
     return f"a number from {bounds['ge']} to {bounds['le']}" if "le" in bounds else f"a number at least {bounds['ge']}"

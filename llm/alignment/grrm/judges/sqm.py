@@ -34,7 +34,7 @@ class SQMOptions(GenerativeOptions):
         return super().sampling() if is_text else replace(super().sampling(), top_logprobs=TOP_LOGPROBS)
 
     def over(self, generator: TextGenerator, settings: GeneratorSettings) -> Judge:
-        """The single judge on a generator."""
+        """Return the single judge on a generator."""
         return SQMJudge(generator, **settings, mode=self.mode, score_reading=self.score_reading)
 
 

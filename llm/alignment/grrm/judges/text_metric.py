@@ -82,7 +82,7 @@ class TextMetricOptions(JudgeOptions):
     round_to_integer: bool = False
 
     def open(self, process: Process) -> Judge:
-        """The judge. Raises UserError as `TextMetricJudge`."""
+        """Open the judge. Raises UserError as `TextMetricJudge`."""
         if process.name not in METRICS:
             return TextMetricJudge(self.metric, self.round_to_integer)
         if "metric" in self.model_fields_set and self.metric != process.name:

@@ -46,11 +46,11 @@ class RewardModelOptions(JudgeOptions):
     score_scale: Annotated[float, Field(gt=0)] = 1.0
 
     def check_task(self, task: TranslationTask) -> None:
-        """Raises UserError for a language that the prompt cannot name."""
+        """Raise UserError for a language that the prompt cannot name."""
         mt_prompt("", task.src_lang, task.trg_lang, self.prompt_type or "Tower")
 
     def open(self, process: Process) -> Judge:
-        """The judge over the process's reward model."""
+        """Open the process's reward model as the judge."""
         return process.reward_model(process.name, self)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from pydantic import model_validator
 
@@ -142,27 +141,36 @@ class RuleOptions(JudgeOptions):
         return self
 
     def with_rule(self, judge: Judge) -> Judge:
-        """The rule and `judge` as one."""
+        """Put the rule beside `judge`."""
         mix = VerifierMix(self.setup, self.verifier_weight)
         return VerifiedJudge(judge, answer_rule(self.rule), mix, self.shows_solution, f"rule+{judge.name}")
 
 
-_TRAITS: dict[str, Any] = {"needs": "generator", "reference": "needed", "of_answers": True}
-
-
-@judge("rule+verifier", help="a rule, and a verifier where it does not decide", **_TRAITS)
+@judge(
+    "rule+verifier",
+    help="a rule, and a verifier where it does not decide",
+    needs="generator",
+    reference="needed",
+    of_answers=True,
+)
 class RuleVerifierOptions(RuleOptions, VerifierOptions):
     """Options of a rule and a verifier as one judge."""
 
     def over(self, generator: TextGenerator, settings: GeneratorSettings) -> Judge:
-        """Both on a generator."""
+        """Return both on a generator."""
         return self.with_rule(super().over(generator, settings))
 
 
-@judge("rule+rubric", help="a rule, and a rubric judge where it does not decide", **_TRAITS)
+@judge(
+    "rule+rubric",
+    help="a rule, and a rubric judge where it does not decide",
+    needs="generator",
+    reference="needed",
+    of_answers=True,
+)
 class RuleRubricOptions(RuleOptions, RubricOptions):
     """Options of a rule and a rubric judge as one judge."""
 
     def over(self, generator: TextGenerator, settings: GeneratorSettings) -> Judge:
-        """Both on a generator."""
+        """Return both on a generator."""
         return self.with_rule(super().over(generator, settings))

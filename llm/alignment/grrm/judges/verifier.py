@@ -36,7 +36,7 @@ class VerifierOptions(RubricOptions):
     think: bool = False
 
     def over(self, generator: TextGenerator, settings: GeneratorSettings) -> Judge:
-        """The verifier on a generator."""
+        """Return the verifier on a generator."""
         return VerifierJudge(generator, **settings, mode=self.mode, prompt_type=self.verifier_prompt, think=self.think)
 
 

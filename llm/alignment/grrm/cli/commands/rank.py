@@ -198,7 +198,7 @@ def _languages(records: Records, name: str, given: str | None, of_answers: bool)
 def _opener(
     spec: JudgeSpec, groups: Sequence[Group], metrics: JudgeMetrics, flags: dict[str, Any], given: dict[str, Any]
 ) -> Callable[[], Judge]:
-    """What opens the judge with the options of its flags and those given.
+    """Return what opens the judge with the options of its flags and those given.
 
     Raises UserError for what can be refused before that.
     """
@@ -233,7 +233,7 @@ def _opener(
 
 
 def _refuse_model_options(spec: JudgeSpec) -> None:
-    """Raises UserError for options of a model that the judge has no use for."""
+    """Raise UserError for options of a model that the judge has no use for."""
     if spec.needs == "reward model":
         check_reward_model_options(given_model_options(), NAMES)
     elif spec.needs != "generator":
@@ -242,7 +242,7 @@ def _refuse_model_options(spec: JudgeSpec) -> None:
 
 
 def _options_of_flags(spec: JudgeSpec, flags: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """The judge's options that flags set. Raises UserError for a flag without effect, or whose option is given too."""
+    """Return the judge's options that flags set. Raises UserError for one without effect, or that is given twice."""
     options: dict[str, Any] = {}
     for flag, needs in FLAGS.items():
         option = OPTION_OF.get(flag, flag)
