@@ -12,6 +12,8 @@ from grrm.errors import UserError
 from grrm.http_client.bearer import token_from_env
 from grrm.judges.deadline import Deadline, TimedGenerator
 from grrm.judges.interface import OpenedGenerator
+from grrm.judges.registry import spec_of
+from grrm.judges.sources import MIXTURE
 
 from .settings import Settings
 
@@ -32,8 +34,10 @@ _NAMES = OptionNames({option: f"'{setting}'" for option, setting in _SETTINGS.it
 
 
 def check_model_settings(settings: Settings) -> None:
-    """Raises UserError for settings that would have no effect, and for a model that is missing."""
+    """Raise UserError for wrong options, settings that would have no effect, and a model that is missing."""
     given = settings.model_fields_set
+    if settings.judge != MIXTURE:
+        spec_of(settings.judge).read(settings.judge_options)
     if settings.needs == "reward model":
         if "judge_deadline_s" in given:
             raise UserError(
