@@ -7,7 +7,7 @@ from grrm.gqm.groups import Status
 from grrm.judges.chunk import ChunkedJudge, align_score, chunks_of
 from grrm.judges.dedup import DistinctJudge
 from grrm.judges.generation import JudgeSampling
-from grrm.judges.gqm import GQMJudge
+from grrm.judges.gqm import GQMJudge, GQMOptions
 from grrm.judges.metrics import JudgeMetrics
 
 ONCE = JudgeSampling(retries=0)
@@ -15,7 +15,9 @@ SCORE = st.floats(0, 10)
 
 
 def chunked(model, max_candidates=3, **options):
-    return DistinctJudge(ChunkedJudge(GQMJudge(model, sampling=ONCE, **options), max_candidates))
+    return DistinctJudge(
+        ChunkedJudge(GQMJudge(model, sampling=ONCE, options=GQMOptions(max_candidates=26), **options), max_candidates)
+    )
 
 
 @given(st.integers(2, 90), st.integers(2, 26))

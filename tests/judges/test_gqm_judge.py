@@ -9,7 +9,7 @@ from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
 from grrm.gqm.prompts import render_response
 from grrm.judges.dedup import DistinctJudge
 from grrm.judges.generation import JudgeSampling, attempt_seed
-from grrm.judges.gqm import GQMJudge
+from grrm.judges.gqm import GQMJudge, GQMOptions
 from grrm.judges.interface import GeneratedText
 
 REPLY = render_response("B loses the verb.", [8, 3])
@@ -117,13 +117,15 @@ def test_judge_that_stays_unreadable_is_a_status_not_a_score(scripted):
 
 def test_score_above_ten_is_refused_even_by_the_compat_grammar(scripted):
     generator = scripted({"SRC0": [REPLY.replace("A: 8", "A: 999")]})
-    verdict = distinct(generator, mode="compat", sampling=ONCE).judge([group_of(["x", "y"])])[0]
+    verdict = distinct(generator, options=GQMOptions(mode="compat"), sampling=ONCE).judge([group_of(["x", "y"])])[0]
     assert set(verdict.statuses) == {Status.JUDGE_UNPARSABLE}
 
 
 def test_ranking_alone_scores_by_tier_from_one(scripted):
     generator = scripted({"SRC0": ["analysis\n\n### Final Ranking:\n\nB = C > A\n"]})
-    verdict = distinct(generator, prompt_type="ranking", sampling=ONCE).judge([group_of(["x", "y", "z"])])[0]
+    verdict = distinct(generator, options=GQMOptions(prompt_type="ranking"), sampling=ONCE).judge(
+        [group_of(["x", "y", "z"])]
+    )[0]
     assert verdict.scores == (1.0, 2.0, 2.0)
     assert verdict.ranking == (("c1", "c2"), ("c0",))
 
@@ -131,9 +133,8 @@ def test_ranking_alone_scores_by_tier_from_one(scripted):
 def test_ranking_of_more_than_ten_tiers_stays_within_ten(scripted):
     ids = "ABCDEFGHIJKL"
     generator = scripted({"SRC0": [f"analysis\n\n### Final Ranking:\n\n{' > '.join(ids)}\n"]})
-    verdict = distinct(generator, prompt_type="ranking", sampling=ONCE).judge([group_of([f"t{i}" for i in range(12)])])[
-        0
-    ]
+    judge = distinct(generator, options=GQMOptions(prompt_type="ranking", max_candidates=26), sampling=ONCE)
+    verdict = judge.judge([group_of([f"t{i}" for i in range(12)])])[0]
     assert verdict.scores[0] == pytest.approx(10.0)
     assert list(verdict.scores) == sorted(verdict.scores, reverse=True)
     assert len(set(verdict.scores)) == 12

@@ -12,7 +12,7 @@ from grrm.gqm.fences import FENCED
 from grrm.gqm.groups import Candidate, Group, TranslationTask
 from grrm.judges.dedup import DistinctJudge, dedup_texts, subgroup
 from grrm.judges.generation import JudgeSampling
-from grrm.judges.gqm import GQMJudge
+from grrm.judges.gqm import GQMJudge, GQMOptions
 from grrm.judges.interface import GeneratedText
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.overlong import OverlongConfig
@@ -45,9 +45,13 @@ def fixed_group(row):
     judge = GQMJudge(
         generator,
         prompt_length=config.prompt_length,
-        prompt_type=config.group_prompt_type,
-        add_example=config.group_add_example,
-        mode="compat",
+        options=GQMOptions(
+            prompt_type=config.group_prompt_type,
+            add_example=config.group_add_example,
+            mode="compat",
+            max_candidates=26,
+            too_long="refuse",
+        ),
         sampling=JudgeSampling(retries=0),
     )
     shaping = ShapingConfig(

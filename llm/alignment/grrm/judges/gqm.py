@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -28,11 +28,10 @@ from grrm.judges.dedup import (
 from grrm.judges.generation import GeneratorJudge, GeneratorSettings, Question, Reply, ask, status_of
 from grrm.judges.interface import CountingJudge, Judge, TextGenerator
 from grrm.judges.permute import PermutingJudge
-from grrm.judges.score_reading import ScoreReading, WrittenScores, group_spans, score_means
+from grrm.judges.score_reading import WrittenScores, group_spans, score_means
 from grrm.judges.spec import judge
 from grrm.judges.sqm import SQMOptions
 
-TooLong = Literal["refuse", "drop_longest"]
 MAX_PERMUTATIONS = 64
 TRAINED_CANDIDATES = 8  # GRRM was trained on groups of two to eight and knows the names A to H only
 
@@ -82,16 +81,7 @@ class GQMOptions(SQMOptions):
         failed one spoils no other chunk. The cache has one entry per prompt, so that only what failed is asked about
         again.
         """
-        judge: CountingJudge = GQMJudge(
-            generator,
-            **settings,
-            mode=self.mode,
-            prompt_type=self.prompt_type,
-            add_example=self.add_example,
-            max_candidates=self.max_candidates,
-            too_long=self.too_long,
-            score_reading=self.score_reading,
-        )
+        judge: CountingJudge = GQMJudge(generator, **settings, options=self)
         if self.cache_size:
             judge = CachedJudge(judge, VerdictCache(self.cache_size), repr(self))
         if self.shuffle or self.permutations > 1:
@@ -117,30 +107,23 @@ class GroupPrompt:
 class GQMJudge(GeneratorJudge):
     """Scores groups with a generative group judge (GRRM) behind `generator`; itself behind `DistinctJudge`.
 
-    Of a group whose prompt is too long, all are TOO_LONG; with `too_long` "drop_longest" its longest candidates are,
-    one by one until the prompt fits, and copies before them. Texts are never truncated. More than `max_candidates` are
-    TOO_MANY_CANDIDATES, fewer than two distinct ones SINGLE_CANDIDATE. `mode` is the verdict grammar's (exact,
-    tolerant, compat). Replies that are unparsable after all retries are JUDGE_UNPARSABLE, those that a generator marks
-    as failed JUDGE_TIMEOUT or JUDGE_UNREACHABLE; the verdict's `analysis` is the last reply in full. A verdict depends
-    on the prompt only, not on ids or on the rest of the batch. With `score_reading` "expected" scores are means by
-    probability (see `expected_scores`), which the ranking follows; a score whose probabilities are not known is the
-    written one.
+    Where a prompt is too long, copies are left out first. Texts are never truncated. More than `max_candidates` are
+    TOO_MANY_CANDIDATES, fewer than two distinct ones SINGLE_CANDIDATE. Replies that are unparsable after all retries
+    are JUDGE_UNPARSABLE, those that a generator marks as failed JUDGE_TIMEOUT or JUDGE_UNREACHABLE; the verdict's
+    `analysis` is the last reply in full. A verdict depends on the prompt only, not on ids or on the rest of the batch.
+    With `score_reading` "expected" scores are means by probability (see `expected_scores`), which the ranking follows;
+    a score whose probabilities are not known is the written one.
     """
 
-    prompt_type: str = "ranking_score"
-    add_example: bool = False
-    mode: Mode = "tolerant"
+    options: GQMOptions = field(default_factory=GQMOptions)
     name: str = "gqm"
-    max_candidates: int = len(CANDIDATE_IDS)
-    too_long: TooLong = "refuse"
-    score_reading: ScoreReading = "text"
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept, from one batch of prompts (and one more per round of retries)."""
         plans = [self.plan(group) for group in groups]
         asked = [i for i, plan in enumerate(plans) if plan.prompt is not None]
         replies = ask(self.generator, [self._question(plans[i]) for i in asked], self.sampling, self.metrics)
-        if self.score_reading == "expected":
+        if self.options.score_reading == "expected":
             replies = self._read_again([plans[i].prompt or "" for i in asked], replies)
         verdicts = [_blocked_verdict(group, plan) for group, plan in zip(groups, plans, strict=True)]
         for i, reply in zip(asked, replies, strict=True):
@@ -170,7 +153,7 @@ class GQMJudge(GeneratorJudge):
         if self._is_too_long(plan):
             whole = plan = self._prompt(group, dedup_texts(group))
         while self._is_too_long(plan):
-            if self.too_long == "refuse" or len(plan.distinct.texts) == 2:
+            if self.options.too_long == "refuse" or len(plan.distinct.texts) == 2:
                 return GroupPrompt(None, whole.distinct, Status.TOO_LONG)
             plan = self._prompt(group, without_longest(plan.distinct, self.generator.count_tokens))
         return plan
@@ -178,13 +161,13 @@ class GQMJudge(GeneratorJudge):
     def _prompt(self, group: Group, distinct: DistinctCandidates) -> GroupPrompt:
         if len(set(distinct.texts)) < 2:
             return GroupPrompt(None, distinct, Status.SINGLE_CANDIDATE)
-        if len(distinct.texts) > min(self.max_candidates, len(CANDIDATE_IDS)):
+        if len(distinct.texts) > self.options.max_candidates:
             return GroupPrompt(None, distinct, Status.TOO_MANY_CANDIDATES)
         task = group.task
         if not self.guard.is_safe(task.source):
             return GroupPrompt(None, distinct, Status.UNSAFE_SOURCE)
         source, *texts = shown = [self.guard.escape(text) for text in (task.source, *distinct.texts)]
-        how = (task.src_lang, task.trg_lang, self.prompt_type, self.add_example)
+        how = (task.src_lang, task.trg_lang, self.options.prompt_type, self.options.add_example)
         return GroupPrompt(self.render(gqm_prompt(source, texts, *how, fence=fence_for(shown))), distinct)
 
     def _is_too_long(self, plan: GroupPrompt) -> bool:
@@ -192,7 +175,7 @@ class GQMJudge(GeneratorJudge):
 
     def _question(self, plan: GroupPrompt) -> Question[ScoredTiers]:
         def read(text: str) -> ScoredTiers | Rejection:
-            return read_group_reply(text, len(plan.distinct.texts), self.prompt_type, self.mode)
+            return read_group_reply(text, len(plan.distinct.texts), self.options.prompt_type, self.options.mode)
 
         prompt = plan.prompt or ""
         return Question(prompt, prompt, read)
