@@ -1,13 +1,13 @@
-"""What the declarations of keys say, as `--help` of a training script and as the tables of docs/arguments.md.
+"""What the declarations of keys and judges say, as `--help` of a training script and as tables of the docs.
 
-`python -m grrm.config.document docs/arguments.md` writes the tables anew between their markers.
+`python -m grrm.config.document docs/arguments.md` writes the tables of a page anew between their markers.
 """
 
 from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from grrm.algorithms import ALGORITHMS
@@ -17,6 +17,7 @@ from grrm.config.key import By, Key, Section, as_written, keys_of, sections_of
 from grrm.config.stages import STAGES, Stage
 from grrm.entry import run_main
 from grrm.errors import UserError
+from grrm.judges.registry import judge_table
 
 WIDTH = 110
 HONOURED = (By.OURS, By.TRAINER)
@@ -168,27 +169,31 @@ def _table(head: Sequence[str], rows: Sequence[str]) -> str:
     return "\n".join([_row(*head), "|---" * len(head) + "|", *rows])
 
 
-def with_tables(page: str) -> str:
-    """`page` with the tables of today between its markers. Raises UserError when a marker is missing."""
-    for name, table in (("algorithms", algorithm_tables()), ("keys", key_tables()), ("support", support_table())):
-        begin, end = (
-            f"<!-- {name}: written by python -m grrm.config.document docs/arguments.md -->",
-            f"<!-- /{name} -->",
-        )
-        before, found, rest = page.partition(begin)
+# The tables of each page, by the name in their markers.
+GENERATED: Mapping[str, Mapping[str, Callable[[], str]]] = {
+    "docs/arguments.md": {"algorithms": algorithm_tables, "keys": key_tables, "support": support_table},
+    "docs/reward_protocols.md": {"judges": judge_table},
+}
+
+
+def with_tables(text: str, page: str = "docs/arguments.md") -> str:
+    """Write the tables of today between the markers of a page. Raises UserError when a marker is missing."""
+    for name, table in GENERATED[page].items():
+        begin, end = f"<!-- {name}: written by python -m grrm.config.document {page} -->", f"<!-- /{name} -->"
+        before, found, rest = text.partition(begin)
         _, closed, after = rest.partition(end)
         if not (found and closed):
             raise UserError(f"the page has no markers {begin} and {end}: put them around the table")
-        page = f"{before}{begin}\n\n{table}\n\n{end}{after}"
-    return page
+        text = f"{before}{begin}\n\n{table()}\n\n{end}{after}"
+    return text
 
 
 def main() -> None:
     """Write the tables into the page that the command line names."""
-    if len(sys.argv) != 2:
-        raise UserError("name the page: python -m grrm.config.document docs/arguments.md")
+    if len(sys.argv) != 2 or sys.argv[1] not in GENERATED:
+        raise UserError(f"name the page: python -m grrm.config.document {' or '.join(GENERATED)}")
     page = Path(sys.argv[1])
-    page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
+    page.write_text(with_tables(page.read_text(encoding="utf-8"), sys.argv[1]), encoding="utf-8")
 
 
 if __name__ == "__main__":
