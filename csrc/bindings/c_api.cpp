@@ -49,13 +49,9 @@ grrm::OutputLayer output_layer_at(const void* const* blas, const float* weights,
   return {blas_at(blas), weights, width, vocab, by_word != 0, from_hidden, from_logits};
 }
 
-// Projections of a layer, in the order of their addresses and extents.
-constexpr int64_t kProjections = 7;
-
 // The model behind a list of addresses: the four functions of grrm::Blas, embedding, cosines, sines, final norm, head,
 // then 16 for each layer. `packed` is what `grrm_pack` has written, or null.
-grrm::Decoder decoder_at(const Sizes& s, float epsilon, const void* const* addresses, const grrm::Extent* extents,
-                         float* packed) {
+grrm::Decoder decoder_at(const Sizes& s, float epsilon, const void* const* addresses, float* packed) {
   grrm::Decoder decoder{};
   decoder.hidden = s.hidden;
   decoder.heads = s.heads;
@@ -74,16 +70,15 @@ grrm::Decoder decoder_at(const Sizes& s, float epsilon, const void* const* addre
   decoder.head_is_transposed = s.head_is_transposed != 0;
   for (int64_t i = 0; i < s.layers; ++i) {
     const float* const* at = numbers + 5 + 16 * i;
-    const grrm::Extent* of = extents + kProjections * i;
     decoder.layers.push_back({at[0],
-                              {at[1], at[2], of[0], {}},
-                              {at[3], at[4], of[1], {}},
-                              {at[5], at[6], of[2], {}},
-                              {at[7], at[8], of[3], {}},
+                              {at[1], at[2], nullptr},
+                              {at[3], at[4], nullptr},
+                              {at[5], at[6], nullptr},
+                              {at[7], at[8], nullptr},
                               at[9],
-                              {at[10], at[11], of[4], {}},
-                              {at[12], at[13], of[5], {}},
-                              {at[14], at[15], of[6], {}}});
+                              {at[10], at[11], nullptr},
+                              {at[12], at[13], nullptr},
+                              {at[14], at[15], nullptr}});
   }
   if (packed != nullptr) grrm::place_packed(decoder, packed);
   return decoder;
@@ -107,7 +102,7 @@ int64_t within_memory(Work work) {
 
 extern "C" {
 
-int32_t grrm_abi() { return 11; }
+int32_t grrm_abi() { return 12; }
 
 // The addresses of a BLAS (grrm::Blas) whose factors are bfloat16, those that it lays out in eight bits where `int8` is
 // not 0; returns 1 where the processor has dot products of them, 0 where the same sums take longer than float32's.
@@ -255,33 +250,11 @@ int64_t grrm_cache_sizes(const int64_t* sizes, int64_t* counts) {
   return 0;
 }
 
-// Where the matrices of a model are not zero, [layers, 7, 8] (see grrm::Extent): q, k, v, o, gate, up, down.
-int64_t grrm_extents(const int64_t* sizes, const void* const* addresses, int64_t* extents) {
-  const Sizes& s = *reinterpret_cast<const Sizes*>(sizes);
-  auto* found = reinterpret_cast<grrm::Extent*>(extents);
-  return within_memory([&] {
-    const std::vector<grrm::Extent> unknown(s.layers * kProjections);
-    const grrm::Decoder decoder = decoder_at(s, 0.0f, addresses, unknown.data(), nullptr);
-    const int64_t queries = s.heads * s.width, keys = s.key_heads * s.width;
-    for (const grrm::DecoderLayer& layer : decoder.layers) {
-      *found++ = grrm::extent_of(layer.q.weight, s.hidden, queries);
-      *found++ = grrm::extent_of(layer.k.weight, s.hidden, keys);
-      *found++ = grrm::extent_of(layer.v.weight, s.hidden, keys);
-      *found++ = grrm::extent_of(layer.o.weight, queries, s.hidden);
-      *found++ = grrm::extent_of(layer.gate.weight, s.hidden, s.inner);
-      *found++ = grrm::extent_of(layer.up.weight, s.hidden, s.inner);
-      *found++ = grrm::extent_of(layer.down.weight, s.inner, s.hidden);
-    }
-    return int64_t{0};
-  });
-}
-
 // A number that changes with every matrix that `grrm_pack` lays out.
 int64_t grrm_fingerprint(const int64_t* sizes, const void* const* addresses, uint64_t* found) {
   const Sizes& s = *reinterpret_cast<const Sizes*>(sizes);
   return within_memory([&] {
-    const std::vector<grrm::Extent> unknown(s.layers * kProjections);
-    const grrm::Decoder decoder = decoder_at(s, 0.0f, addresses, unknown.data(), nullptr);
+    const grrm::Decoder decoder = decoder_at(s, 0.0f, addresses, nullptr);
     const int64_t queries = s.hidden * s.heads * s.width, keys = s.hidden * s.key_heads * s.width;
     uint64_t all = grrm::fingerprint(decoder.head, s.hidden * s.vocabulary, 0);
     for (const grrm::DecoderLayer& layer : decoder.layers) {
@@ -297,11 +270,10 @@ int64_t grrm_fingerprint(const int64_t* sizes, const void* const* addresses, uin
 
 // Room for the weights as the BLAS likes to read them, in numbers; 0 where it has no such order. Where `packed` is not
 // null the weights are written there; it begins on a cache line.
-int64_t grrm_pack(const int64_t* sizes, const void* const* addresses, const int64_t* extents, float* packed) {
+int64_t grrm_pack(const int64_t* sizes, const void* const* addresses, float* packed) {
   const Sizes& s = *reinterpret_cast<const Sizes*>(sizes);
   return within_memory([&] {
-    const auto* found = reinterpret_cast<const grrm::Extent*>(extents);
-    grrm::Decoder decoder = decoder_at(s, 0.0f, addresses, found, nullptr);
+    grrm::Decoder decoder = decoder_at(s, 0.0f, addresses, nullptr);
     if (!decoder.blas.packs()) return int64_t{0};
     const int64_t n = grrm::place_packed(decoder, packed);
     if (packed != nullptr) grrm::pack(decoder);
@@ -312,14 +284,13 @@ int64_t grrm_pack(const int64_t* sizes, const void* const* addresses, const int6
 // Runs n tokens through the model and leaves the logits of the tokens `wanted`; `logits` has room for a multiple of 16
 // rows; `packed` is what `grrm_pack` has written, or null. `owners` and `shared` say which slot holds the same first
 // positions as a token's own (see grrm::Places); null where nobody shares any. `table` are the cache's blocks.
-int64_t grrm_decode(const int64_t* sizes, float epsilon, const void* const* addresses, const int64_t* extents,
-                    float* packed, const int64_t* tokens, const int64_t* slots, const int64_t* positions,
-                    const int64_t* owners, const int64_t* shared, int64_t n, const int64_t* wanted, int64_t n_wanted,
-                    const int32_t* table, float* keys, float* values, float* logits) {
+int64_t grrm_decode(const int64_t* sizes, float epsilon, const void* const* addresses, float* packed,
+                    const int64_t* tokens, const int64_t* slots, const int64_t* positions, const int64_t* owners,
+                    const int64_t* shared, int64_t n, const int64_t* wanted, int64_t n_wanted, const int32_t* table,
+                    float* keys, float* values, float* logits) {
   const Sizes& s = *reinterpret_cast<const Sizes*>(sizes);
   return within_memory([&] {
-    const auto* where = reinterpret_cast<const grrm::Extent*>(extents);
-    const grrm::Decoder decoder = decoder_at(s, epsilon, addresses, where, packed);
+    const grrm::Decoder decoder = decoder_at(s, epsilon, addresses, packed);
     const grrm::CacheShape cache = s.cache();
     grrm::DecoderPass pass(decoder, cache, tokens, {slots, positions, owners, shared, n});
     pass.run(table, keys, values, wanted, n_wanted, logits);

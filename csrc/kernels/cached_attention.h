@@ -7,7 +7,6 @@
 #include <type_traits>
 
 #include "attention.h"
-#include "extent.h"
 #include "kv_cache.h"
 
 namespace grrm {
@@ -162,12 +161,12 @@ struct CachedAttention {
   }
 };
 
-// Tokens [begin, end) of q and out [N, heads, D]; each sees positions 0 to its own of its slot. Query heads of other
-// key heads than `read` are left as they are. Those of neighbouring tokens go through a key head together where the
-// tokens follow one another in a slot, or share what they see first. The bits of a token's result are the same alone.
+// Tokens [begin, end) of q and out [N, heads, D]; each sees positions 0 to its own of its slot. Query heads of
+// neighbouring tokens go through a key head together where the tokens follow one another in a slot, or share what they
+// see first. The bits of a token's result are the same alone.
 GRRM_CLONES
 static void cached_attention_tokens(const CacheLayer& cache, const float* q, const Places& places, int64_t heads,
-                                    Span read, int64_t begin, int64_t end, float* out) {
+                                    int64_t begin, int64_t end, float* out) {
   const int64_t group = heads / cache.shape.key_heads;
   const float scale = 1.0f / std::sqrt(static_cast<float>(cache.shape.width));
   const CachedAttention attention{cache, q, places, heads, group, scale, out};
@@ -178,7 +177,7 @@ static void cached_attention_tokens(const CacheLayer& cache, const float* q, con
     n = attention.companions(i, end, limit);
     const bool share = n > 1;
     if (!share) n = attention.in_order(i, end, limit);
-    for (int64_t head = read.begin; head < read.end; ++head) {
+    for (int64_t head = 0; head < cache.shape.key_heads; ++head) {
       if (share)
         CachedAttention::run_companions(attention, i, n, head, buffers);
       else

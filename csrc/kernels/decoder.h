@@ -8,7 +8,6 @@
 
 #include "aligned.h"
 #include "cached_attention.h"
-#include "extent.h"
 #include "gemm.h"
 #include "rms_norm.h"
 #include "rotary.h"
@@ -17,13 +16,11 @@
 
 namespace grrm {
 
-// y = x W + b with W [in, out]; no bias where it is null. `packed` are W's blocks as the BLAS likes them (packing.h), by
-// span of columns and of rows, or null.
+// y = x W + b with W [in, out]; no bias where it is null. `packed` is W as the BLAS likes it (packing.h), or null.
 struct Projection {
   const float* weight;
   const float* bias;
-  Extent extent;
-  float* packed[2][2];
+  float* packed;
 };
 
 struct DecoderLayer {
@@ -111,30 +108,16 @@ class DecoderPass {
       grrm::multiply(d_.blas.sgemm, whole_rows(n_), n, k, {a, a_columns, false}, b, beta, c, c_columns);
   }
 
-  // y = x W + beta y where W has columns that are not zero, else y.
+  // y = x W + beta y
   void add_product(const Floats& x, int64_t in, const Projection& p, int64_t out, float beta, Floats& y) const {
-    for (int c = 0; c < 2; ++c) {
-      const Span columns = p.extent.columns[c];
-      float before = beta;
-      for (int r = 0; r < 2; ++r) {
-        const Span rows = p.extent.rows[r];
-        if (columns.size() == 0 || rows.size() == 0) continue;
-        const Matrix block{p.weight + rows.begin * out + columns.begin, out, false};
-        multiply(x.data() + rows.begin, in, block, p.packed[c][r], rows.size(), columns.size(), before,
-                 y.data() + columns.begin, out);
-        before = 1.0f;
-      }
-    }
+    multiply(x.data(), in, {p.weight, out, false}, p.packed, in, out, beta, y.data(), out);
   }
 
   // y = x W + b
   void project(const Floats& x, int64_t in, const Projection& p, int64_t out, Floats& y) const {
-    if (p.bias == nullptr && p.extent.columns[0].size() == out) return add_product(x, in, p, out, 0.0f, y);
+    if (p.bias == nullptr) return add_product(x, in, p, out, 0.0f, y);
     over_ranges(whole_rows(n_), [&](int64_t, int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        if (p.bias == nullptr) std::fill_n(y.data() + row * out, out, 0.0f);
-        if (p.bias != nullptr) std::copy_n(p.bias, out, y.data() + row * out);
-      }
+      for (int64_t row = begin; row < end; ++row) std::copy_n(p.bias, out, y.data() + row * out);
     });
     add_product(x, in, p, out, 1.0f, y);
   }
@@ -163,19 +146,10 @@ class DecoderPass {
   }
 
   void attend(const DecoderLayer& layer, const CacheLayer& cache) {
-    const Span read = key_heads_read(layer);
     over_ranges(n_, [&](int64_t, int64_t begin, int64_t end) {
-      cached_attention_tokens(cache, q_.data(), places_, d_.heads, read, begin, end, attended_.data());
+      cached_attention_tokens(cache, q_.data(), places_, d_.heads, begin, end, attended_.data());
     });
     add_projected(attended_, d_.heads * d_.width, layer.o);
-  }
-
-  // Those whose result the output projection does not multiply by zeros.
-  Span key_heads_read(const DecoderLayer& layer) const {
-    const Span* rows = layer.o.extent.rows;
-    const int64_t first = rows[0].begin, last = std::max(rows[0].end, rows[1].end);
-    const int64_t columns = d_.heads / d_.key_heads * d_.width;
-    return {first / columns, (last + columns - 1) / columns};
   }
 
   void feed_forward(const DecoderLayer& layer) {

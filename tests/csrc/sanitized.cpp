@@ -179,21 +179,13 @@ void attention(int64_t batch, int64_t length, int64_t heads, int64_t key_heads, 
                           g.data(), dq.data(), dk.data(), dv.data(), batch, length, heads, key_heads, width);
 }
 
-// Numbers whose middle third is 0: rows of any matrix that they are.
-Floats grown(int64_t n) {
-  Floats made = numbers(n);
-  std::fill(made.begin() + n / 3, made.begin() + 2 * n / 3, 0.0f);
-  return made;
-}
-
 // Two prompts into slots 2 and 0, the first copied to slot 1, then a step of all three; drawn with every filter.
-void decoding(int64_t heads, int64_t key_heads, int64_t width, bool tied, int64_t hidden, int64_t inner,
-              Floats (*weights)(int64_t)) {
-  const int64_t vocabulary = 130, layers = 2, length = 45;
+void decoding(int64_t heads, int64_t key_heads, int64_t width, bool tied) {
+  const int64_t vocabulary = 130, layers = 2, length = 45, hidden = 10, inner = 7;
   const int64_t sizes[] = {hidden, heads, key_heads, width, inner, vocabulary, tied, layers, 4, 1};  // blocks, of a slot's row
   const Floats table = numbers(vocabulary * hidden), rotary = numbers(length * width), norm = numbers(hidden);
-  const Floats q = weights(hidden * heads * width), k = weights(hidden * key_heads * width);
-  const Floats mlp = weights(hidden * inner);
+  const Floats q = numbers(hidden * heads * width), k = numbers(hidden * key_heads * width);
+  const Floats mlp = numbers(hidden * inner);
   const Floats q_bias = numbers(heads * width), k_bias = numbers(key_heads * width);
   std::vector<const void*> at = {reinterpret_cast<const void*>(&plain_sgemm),
                                  reinterpret_cast<const void*>(&plain_pack_bytes),
@@ -215,23 +207,21 @@ void decoding(int64_t heads, int64_t key_heads, int64_t width, bool tied, int64_
   const std::vector<int64_t> tokens = {1, 2, 3, 4, 5, 6, 129}, slots = {2, 2, 2, 2, 0, 0, 0},
                              positions = {0, 1, 2, 3, 0, 1, 2}, wanted = {3, 6};
   const std::vector<int32_t> blocks = {1, 3, 0};  // of the slots, one each
-  std::vector<int64_t> extents(layers * 7 * 8);
-  grrm_extents(sizes, at.data(), extents.data());
-  Floats packed(grrm_pack(sizes, at.data(), extents.data(), nullptr));
-  grrm_pack(sizes, at.data(), extents.data(), packed.data());
+  Floats packed(grrm_pack(sizes, at.data(), nullptr));
+  grrm_pack(sizes, at.data(), packed.data());
   uint64_t fingerprint = 0;
   grrm_fingerprint(sizes, at.data(), &fingerprint);
-  grrm_decode(sizes, 1e-6f, at.data(), extents.data(), packed.data(), tokens.data(), slots.data(), positions.data(),
+  grrm_decode(sizes, 1e-6f, at.data(), packed.data(), tokens.data(), slots.data(), positions.data(),
               nullptr, nullptr, 7, wanted.data(), 2, blocks.data(), keys.data(), values.data(), logits.data());
   const std::vector<int64_t> from = {0}, to = {3};
   grrm_copy_blocks(sizes, keys.data(), values.data(), from.data(), to.data(), 1);
   const std::vector<int64_t> all = {0, 1, 2}, next = {3, 4, length - 1};
-  grrm_decode(sizes, 1e-6f, at.data(), extents.data(), nullptr, all.data(), all.data(), next.data(),
+  grrm_decode(sizes, 1e-6f, at.data(), nullptr, all.data(), all.data(), next.data(),
               nullptr, nullptr, 3, all.data(), 3, blocks.data(), keys.data(), values.data(), logits.data());
   const std::vector<int64_t> owners = {0, 2, 2}, shared = {0, 40, 40}, later = {3, 40, length - 1}, last = {2, 0, 1};
-  grrm_decode(sizes, 1e-6f, at.data(), extents.data(), nullptr, all.data(), all.data(), later.data(), owners.data(),
+  grrm_decode(sizes, 1e-6f, at.data(), nullptr, all.data(), all.data(), later.data(), owners.data(),
               shared.data(), 3, last.data(), 3, blocks.data(), keys.data(), values.data(), logits.data());
-  grrm_decode(sizes, 1e-6f, at.data(), extents.data(), nullptr, all.data(), all.data(), later.data(), nullptr, nullptr,
+  grrm_decode(sizes, 1e-6f, at.data(), nullptr, all.data(), all.data(), later.data(), nullptr, nullptr,
               3, nullptr, 0, blocks.data(), keys.data(), values.data(), logits.data());
   const std::vector<uint8_t> seen(3 * vocabulary, 1), too_short = {1, 0, 1};
   const std::vector<int64_t> stops = {0, vocabulary - 1};
@@ -262,11 +252,9 @@ int main() {
     for (int64_t length : {1, 2, 5, 31, 32, 33, 70}) attention(2, length, 4, 2, width);
   for (int64_t width : {2, 16, 20})
     for (bool tied : {true, false}) {
-      decoding(4, 4, width, tied, 10, 7, numbers);
-      decoding(7, 1, width, tied, 10, 7, numbers);
-      decoding(40, 1, width, tied, 10, 7, numbers);
-      decoding(4, 4, width, tied, 60, 50, grown);
-      decoding(4, 2, width, tied, 60, 50, [](int64_t n) { return Floats(n, 0.0f); });
+      decoding(4, 4, width, tied);
+      decoding(7, 1, width, tied);
+      decoding(40, 1, width, tied);
     }
   std::puts("clean");
   return 0;

@@ -107,41 +107,6 @@ def test_prefill_and_every_step_equal_the_full_forward_pass(
     assert np.abs(full_forward(model, [1, 2, 3])).max() > 1  # not equal because all is zero
 
 
-@pytest.mark.parametrize("key_heads", [6, 2])
-def test_whole_zeros_in_weights_change_nothing_but_the_work(decoder_class, make_model, full_forward, key_heads):
-    model = make_model("qwen2", num_key_value_heads=key_heads)
-    rng = np.random.default_rng(2)
-    with paddle.no_grad():
-        for layer, nothing in zip(model.qwen2.layers, [False, True], strict=False):
-            attention, mlp = layer.self_attn, layer.mlp
-            for projection in (attention.q_proj, attention.k_proj, attention.v_proj, mlp.gate_proj, mlp.down_proj):
-                weight = projection.weight.numpy()
-                weight[rng.integers(0, 8) : rng.integers(30, 40)] = 0
-                weight[:, : rng.integers(0, 4)] = 0
-                weight[:, -rng.integers(1, 20) :] = 0
-                projection.weight.set_value(weight)
-            out = attention.o_proj.weight.numpy()
-            out[: len(out) // 3 + 3] = 0
-            attention.o_proj.weight.set_value(out * (not nothing))
-    errors = errors_of_prefill_and_steps(decoder_class, model, full_forward, lengths=[5, 16, 1], padded=16)
-    assert max(errors) < 1e-4
-    assert np.abs(full_forward(model, [1, 2, 3])).max() > 1
-
-
-@pytest.mark.parametrize("decoder_class", ["cpu", "packed"], indirect=True)
-def test_a_cache_is_made_for_the_weights_as_they_are(decoder_class, make_model, full_forward):
-    model = make_model("qwen2")
-    skip_unless_it_runs(decoder_class, model)
-    decoder, down = decoder_class(model), model.qwen2.layers[0].mlp.down_proj.weight
-    weight = down.numpy()
-    wanted = full_forward(model, [1, 2, 3])[-1]
-    down.set_value(np.zeros_like(weight))
-    assert (decoder.new_cache(1, 16).extents[0, -1] == 0).all()
-    down.set_value(weight)
-    got = decoder.prefill(np.array([[1, 2, 3]]), np.array([3]), decoder.new_cache(1, 16), np.array([0]), np.array([0]))
-    assert np.abs(got[0] - wanted).max() < 1e-4
-
-
 def test_fused_weights_are_really_fused(make_model):
     for architecture in ("qwen2", "llama"):
         model = make_model(architecture, fuse_attention_qkv=True, fuse_attention_ffn=True)

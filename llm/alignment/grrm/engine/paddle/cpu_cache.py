@@ -20,8 +20,8 @@ class CpuCache:
     """Keys and values of every layer for `n_slots` sequences of up to `max_len` positions, in blocks (kv_cache.h).
 
     `sizes` are those of the model and the cache as the kernels read them, `addresses` say where the model's parameters
-    are, `extents` (layers x 7 x 8) where its matrices are not zero, `packed` is a copy of them in the layout the BLAS
-    multiplies fastest, or None; all hold while the cache is in use.
+    are, `packed` is a copy of its matrices in the layout the BLAS multiplies fastest, or None; all hold while the cache
+    is in use.
     """
 
     def __init__(
@@ -30,10 +30,9 @@ class CpuCache:
         n_slots: int,
         max_len: int,
         addresses: NDArray[np.uint64],
-        extents: NDArray[np.int64],
         packed: NDArray[np.float32] | None,
     ) -> None:
-        self.sizes, self.addresses, self.extents, self.packed = sizes, addresses, extents, packed
+        self.sizes, self.addresses, self.packed = sizes, addresses, packed
         self.n_slots, self.max_len = n_slots, max_len
         self.tables = BlockTables(n_slots, max_len, int(sizes[-2]))
         self.keys, self.values = (np.empty(count, np.float32) for count in cache_counts(sizes))

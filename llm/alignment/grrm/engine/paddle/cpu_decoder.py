@@ -19,7 +19,6 @@ from grrm.models import cpu_kernels
 from grrm_csrc.blas import blas_addresses
 
 _ROWS = 16  # kRows of the kernel: logits have room for a multiple of it
-_PROJECTIONS = 7  # kProjections of the bindings
 _FEW_WEIGHTS = 1 << 24  # smaller models generate as fast without packing, in float32
 
 
@@ -72,14 +71,12 @@ class CpuDecoder:
         """
         n_all = blocks_within(n_slots, max_len, self.cache_bytes(BLOCK), max_bytes)
         sizes, addresses = self._sizes(n_all, n_blocks(max_len)), self._addresses()
-        extents = np.empty((len(self.weights.layers), _PROJECTIONS, 8), np.int64)
-        cpu_kernels.call("grrm_extents", sizes, addresses, extents)
-        packed = self._packed(sizes, addresses, extents) if self._packs else None
-        return CpuCache(sizes, n_slots, max_len, addresses, extents, packed)
+        packed = self._packed(sizes, addresses) if self._packs else None
+        return CpuCache(sizes, n_slots, max_len, addresses, packed)
 
-    def _packed(self, *model: NDArray[Any]) -> NDArray[np.float32] | None:
+    def _packed(self, sizes: NDArray[np.int64], addresses: NDArray[np.uint64]) -> NDArray[np.float32] | None:
         """The weights in the packed layout of the BLAS; None if it has none, or there is no memory for the copy."""
-        count = cpu_kernels.call("grrm_pack", *model, None)
+        count = cpu_kernels.call("grrm_pack", sizes, addresses, None)
         if not count:
             return None
         if self._packed_memory is None or len(self._packed_memory) < count:
@@ -92,11 +89,11 @@ class CpuDecoder:
                     raise MemoryError(f"no room for {4 * count / 2**30:.1f} GiB of weights in eight bits") from error
                 return None  # products read the model's own weights, slower
         packed, found = self._packed_memory[:count], np.empty(1, np.uint64)
-        cpu_kernels.call("grrm_fingerprint", *model[:2], found)
-        wanted = int(found[0]), model[1].tobytes()
+        cpu_kernels.call("grrm_fingerprint", sizes, addresses, found)
+        wanted = int(found[0]), addresses.tobytes()
         if self._packed_weights != wanted:
             self._packed_weights = None  # until the copy is complete
-            cpu_kernels.call("grrm_pack", *model, packed)
+            cpu_kernels.call("grrm_pack", sizes, addresses, packed)
             self._packed_weights = wanted
         return packed
 
@@ -197,7 +194,6 @@ class CpuDecoder:
             cache.sizes,
             ctypes.c_float(w.norm_epsilon),
             cache.addresses,
-            cache.extents,
             cache.packed,
             given,
             slots_at,
