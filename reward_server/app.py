@@ -34,12 +34,11 @@ from .access import is_authorized
 from .answer_cache import AnswerCache
 from .bodies import client_has_gone, deadline_of_request, parse, read_json_body, rows_limits, score_limits
 from .hosting import HostedJudge
-from .limits import check_group_sizes, check_rows, check_score_request, check_tasks
+from .limits import Places, check_group_sizes, check_rows, check_score_request, check_tasks
 from .logs import REQUEST_ID_HEADER, log_answer, name_request, request_id
 from .metrics import Metrics, render_judges
 from .openapi import describe
 from .page import Live, page_routes
-from .places import Places
 from .problems import (
     JudgeFailure,
     RequestProblem,

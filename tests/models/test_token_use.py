@@ -6,7 +6,7 @@ import paddle
 import pytest
 
 from grrm.models.packing import lay_out, pack_rows
-from grrm.models.token_use import TokenUse, Used
+from grrm.models.policy import TokenUse, Used
 
 PROMPTS = [[5, 6, 7], [5, 6, 7], [8, 9]]
 RESPONSES = [[1, 2], [3, 4, 5, 6], [7]]

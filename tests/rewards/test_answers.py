@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
 from grrm.rewards.answers import ANSWER_RULES, answer_rule, final_answer
-from grrm.rewards.routing import RULE_OF, TINYV_RULES, RewardRoutes
+from grrm.rewards.routing import RULE_OF, RewardRoutes
 
 BOTH = "Ian is a knight, Zoey is a knave"
 
@@ -131,10 +131,10 @@ def test_data_sources_lead_to_rewards_as_in_the_original(source, reward):
 
 
 def test_own_routes_come_first_and_leave_others_alone():
-    routes = RewardRoutes(TINYV_RULES)
+    routes = RewardRoutes()
     routes.add("kk", "knights_and_knaves")
     routes.add(lambda name: name.startswith("my/"), "ranking_score")
-    assert [routes.route(name) for name in ("kk", "kk2", "my/x_tinyv", "HardVerify-Math")] == [
+    assert [routes.route(name) for name in ("kk", "kk2", "my/x_tinyv", "HardVerify-Math_tinyv")] == [
         "knights_and_knaves",
         "prime_math",
         "ranking_score",

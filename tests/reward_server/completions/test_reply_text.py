@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grrm_reward_server.completions.reply_text import ReplyText
+from grrm_reward_server.completions.replies import ReplyText
 
 
 def from_bytes(token_ids):

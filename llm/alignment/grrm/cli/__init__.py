@@ -10,10 +10,9 @@ import click
 
 from grrm.cli.commands.data import data
 from grrm.cli.commands.evaluate import evaluate
-from grrm.cli.commands.export import export
 from grrm.cli.commands.init import init
 from grrm.cli.commands.judge_pairs import pairs_gqm, sft_pairwise
-from grrm.cli.commands.model import model
+from grrm.cli.commands.model import export, model
 from grrm.cli.commands.preference import PREFERENCE_COMMANDS
 from grrm.cli.commands.rank import rank
 from grrm.cli.commands.replay import replay

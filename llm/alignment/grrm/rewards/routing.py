@@ -46,8 +46,6 @@ SEED_RULES = (
     RouteRule(contains("_mathverify"), "math_verify"),
     RouteRule(contains("_tinyv"), "tinyv"),
 )
-# TinyV's own training code sends its benchmark to the verifier as well; RRM's does not.
-TINYV_RULES = (*SEED_RULES, RouteRule(contains("HardVerify-Math"), "tinyv"))
 # The rules (see `rule_rewards`) of the rewards that need no model.
 RULE_OF = {"gsm8k": "gsm8k", "grade": "grade", "math_verify": "math", "prime_math": "normalised"}
 

