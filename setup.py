@@ -32,7 +32,7 @@ TRAIN = [
 EXTRAS = {
     "cpu": ["paddlepaddle==3.3.1", *TRAIN],
     "gpu": ["paddlepaddle-gpu==3.3.1", *TRAIN],  # from Paddle's own index: PyPI stops at 2.6.2
-    "server": ["flask>=3.1,<3.2", "waitress>=3.0.2"],
+    "server": ["flask>=3.1,<3.2", "waitress>=3.0.2", "prometheus-client>=0.21"],
     "metrics": ["sacrebleu>=2.5"],
     "math": ["math-verify[antlr4_13_2]>=0.8"],
     "gates": ["lingua-language-detector>=2.1,<2.2"],

@@ -36,7 +36,7 @@ from .bodies import client_has_gone, deadline_of_request, parse, read_json_body,
 from .hosting import HostedJudge
 from .limits import Places, check_group_sizes, check_rows, check_score_request, check_tasks
 from .logs import REQUEST_ID_HEADER, log_answer, name_request, request_id
-from .metrics import Metrics, render_judges
+from .metrics import CONTENT_TYPE, JudgeCollector, Metrics
 from .openapi import describe
 from .page import Live, page_routes
 from .problems import (
@@ -82,6 +82,7 @@ class RewardApp:
                 "grrm_requests_waiting": ("Requests that wait for the judge.", lambda: self._load()[1]),
             }
         )
+        self.metrics.registry.register(JudgeCollector([(one.name, one.model, one.counters) for one in self.judges]))
         self.services = services_of(self.judges, settings, self.metrics)
         self.cache = AnswerCache(
             max_entries=settings.answer_cache_entries,
@@ -177,10 +178,7 @@ class RewardApp:
 
     def get_metrics(self) -> Response:
         """Counters for Prometheus."""
-        judges = [(one.name, one.model, one.counters) for one in self.judges]
-        return Response(
-            self.metrics.render() + render_judges(judges), content_type="text/plain; version=0.0.4; charset=utf-8"
-        )
+        return Response(self.metrics.render(), content_type=CONTENT_TYPE)
 
     def get_openapi(self) -> Response:
         """What this server takes and answers, as an OpenAPI document."""

@@ -27,8 +27,6 @@ from .turns import Turns
 logger = logging.getLogger(__name__)
 HUNG_TIMES, SHORTEST_HUNG_S = 10.0, 60.0
 GROUPS_AT_A_TIME = 32
-# Told before the first group, so that a rate over them has a beginning.
-COUNTED_FROM_ZERO = ("grrm_groups_total", "grrm_judge_calls_total", "grrm_judge_failures_total")
 PROBE_S = 30.0  # what a model may take for one token; a large one on a CPU needs seconds
 OUTAGES = frozenset({Status.JUDGE_TIMEOUT, Status.JUDGE_UNREACHABLE})
 
@@ -88,8 +86,6 @@ class JudgeService:
         self._lock = threading.Lock()
         self._is_trying = threading.Lock()
         self._alarm = ConstantScoreAlarm(f"judge {hosted.name}")
-        for name in COUNTED_FROM_ZERO:
-            metrics.add(name, 0)
 
     def judge_groups(
         self, groups: Sequence[Group], is_abandoned: Callable[[], bool] = _never, until: float = math.inf

@@ -19,7 +19,7 @@ from grrm.errors import UserError
 from ..access import is_authorized
 from ..app import STOPPING
 from ..bodies import BodyLimits, check_structure, client_has_gone, read_json_body
-from ..metrics import Metrics
+from ..metrics import CONTENT_TYPE, COUNTERS, Metrics
 from ..problems import RequestProblem
 from .answers import ChatForm, Form
 from .replies import Choice, Replies, ServedModel
@@ -29,11 +29,10 @@ from .wire import COMPLETION_TOKENS, ApiError, ChatRequest, CompletionRequest, r
 logger = logging.getLogger(__name__)
 OPEN_ROUTES = frozenset({("GET", "/health"), ("GET", "/healthz")})
 FIELDS = 1000  # of a request, its messages and their parts aside
-HELP = {
-    "grrm_requests_total": "Requests answered, by route and HTTP status.",
-    "grrm_connections_closed_total": "Connections closed because of a deadline or a limit, by reason.",
-    "grrm_prompt_tokens_total": "Tokens of the prompts of answered requests.",
-    "grrm_completion_tokens_total": "Tokens written for them.",
+COMPLETION_COUNTERS = {
+    **{name: COUNTERS[name] for name in ("grrm_requests_total", "grrm_connections_closed_total")},
+    "grrm_prompt_tokens_total": ("Tokens of the prompts of answered requests.", ()),
+    "grrm_completion_tokens_total": ("Tokens written for them.", ()),
 }
 
 
@@ -42,7 +41,14 @@ class CompletionsApp:
 
     def __init__(self, settings: CompletionSettings, model: ServedModel, token: str | None) -> None:
         self.settings, self.model, self.token = settings, model, token
-        self.metrics = Metrics(HELP, {})
+        self.metrics = Metrics(
+            COMPLETION_COUNTERS,
+            {},
+            {
+                "grrm_sequences_running": ("Completions running now.", lambda: model.scheduler.n_running),
+                "grrm_sequences_waiting": ("Completions waiting now.", lambda: model.scheduler.n_waiting),
+            },
+        )
         self.is_stopping = False
         self._slots = threading.BoundedSemaphore(settings.max_in_flight)
         self._created = int(time.time())
@@ -118,13 +124,7 @@ class CompletionsApp:
 
     def get_metrics(self) -> Response:
         """Counters for Prometheus."""
-        scheduler = self.model.scheduler
-        lines = []
-        for state, count in (("running", scheduler.n_running), ("waiting", scheduler.n_waiting)):
-            lines.append(f"# HELP grrm_sequences_{state} Completions {state} now.")
-            lines.append(f"# TYPE grrm_sequences_{state} gauge\ngrrm_sequences_{state} {count}")
-        text = self.metrics.render() + "\n".join(lines) + "\n"
-        return Response(text, content_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(self.metrics.render(), content_type=CONTENT_TYPE)
 
     def refusal(self, method: str, path: str, authorization: str | None) -> tuple[int, str] | None:
         """Status and message for a request without the token, None for one that may go on."""

@@ -86,18 +86,18 @@ def test_readiness_probes_do_not_queue_behind_a_judge_that_has_not_answered_yet(
 def test_metrics_count_requests_and_statuses():
     client = make_client()
     assert client.get("/readyz").status_code == 200, "which tries the judge on a group that no client sent"
-    assert "\ngrrm_groups_total 0\n" in client.get("/metrics").text
+    assert "\ngrrm_groups_total 0.0\n" in client.get("/metrics").text
     client.post(
         "/v1/score", json=score_body(group(candidates=[{"candidate_id": "c", "response": ""}]), group("h", "a"))
     )
     client.post("/v1/score", data=b"{", content_type="application/json")
     text = client.get("/metrics").text
     for line in [
-        'grrm_requests_total{route="/v1/score",code="200"} 1',
-        'grrm_requests_total{route="/v1/score",code="400"} 1',
-        'grrm_candidates_total{status="unparsable_candidate"} 1',
-        'grrm_candidates_total{status="scored"} 1',
-        "grrm_groups_total 2",
+        'grrm_requests_total{code="200",route="/v1/score"} 1.0',
+        'grrm_requests_total{code="400",route="/v1/score"} 1.0',
+        'grrm_candidates_total{status="unparsable_candidate"} 1.0',
+        'grrm_candidates_total{status="scored"} 1.0',
+        "grrm_groups_total 2.0",
     ]:
         assert line in text.splitlines()
 
@@ -177,7 +177,7 @@ def test_one_score_for_everything_raises_an_alarm(caplog):
     alarms = [record.getMessage() for record in caplog.records if "same score" in record.getMessage()]
     assert [message.split()[5] for message in alarms] == ["64", "128", "256"]
     assert alarms[0].startswith("judge recording gave its last 64 translations the same score, 5")
-    assert "grrm_constant_score_alarms_total 3" in client.get("/metrics").get_data(as_text=True)
+    assert "grrm_constant_score_alarms_total 3.0" in client.get("/metrics").get_data(as_text=True)
 
 
 def test_scores_that_differ_raise_none(caplog):

@@ -15,7 +15,7 @@ def test_rows_reward_is_the_scaled_score_and_the_default_is_not_scaled():
     client = make_client(extractor_type="codeblock", score_scale_factor=0.01, default_reward=-0.04)
     body = rows_body(2, response=["```\nabc\n```<|im_end|>", "no block<|im_end|>"])
     assert client.post("/", json=body).get_json() == {"error_code": 0, "error_msg": "Success", "score": [0.03, -0.04]}
-    assert "grrm_rows_defaulted_total 1" in client.get("/metrics").text
+    assert "grrm_rows_defaulted_total 1.0" in client.get("/metrics").text
 
 
 @pytest.mark.parametrize("end", ["", "<|im_end|>", "<|im_end|>\n", "<end_of_turn>"])

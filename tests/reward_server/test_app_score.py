@@ -61,7 +61,7 @@ def test_repeated_request_is_answered_without_judging_again():
     again = client.post("/v1/score", json=score_body())
     assert again.data == first.data
     assert len(judge.calls) == 1
-    assert "grrm_replayed_answers_total 1" in client.get("/metrics").text
+    assert "grrm_replayed_answers_total 1.0" in client.get("/metrics").text
     client.post("/v1/score", json=score_body(request_id="another"))
     assert len(judge.calls) == 2
 

@@ -106,7 +106,7 @@ def test_verdicts_of_a_model_server_become_scores_in_both_protocols():
             assert answer["verdicts"][0]["ranking"] == [["a", "c"], ["b"]]
             assert answer["verdicts"][0]["analysis"].startswith("A is right")
             assert post(url, ROWS)["score"] == pytest.approx([0.09, 0.01, 0.09])
-            assert "grrm_judge_cache_hits_total 1" in requests.get(f"{url}/metrics", timeout=120).text
+            assert "grrm_judge_cache_hits_total 1.0" in requests.get(f"{url}/metrics", timeout=120).text
     finally:
         model.close()
 

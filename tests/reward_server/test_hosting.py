@@ -250,21 +250,21 @@ def test_probes_name_judge_and_model_and_show_what_it_counted():
     assert shown["counters"].keys() == COUNTERS.keys()
     assert (shown["counters"]["questions"], shown["counters"]["cache_hits"]) == (2, 2)
     lines = client.get("/metrics").text.splitlines()
-    for line in ('grrm_judge_info{judge="gqm",model="tiny"} 1', "grrm_judge_cache_hits_total 2"):
+    for line in ('grrm_judge_info{judge="gqm",model="tiny"} 1.0', "grrm_judge_cache_hits_total 2.0"):
         assert line in lines
-    assert "grrm_judge_agreement_sum 2" in lines
+    assert "grrm_judge_agreement_sum 2.0" in lines
     assert lines.count("# TYPE grrm_judge_agreement_sum gauge") == 1
 
 
 def test_a_judge_without_a_model_has_a_name_and_no_counters():
     client = make_client()
     assert client.get("/healthz").get_json() == {"status": "alive", "judge": {"name": "recording", "model": None}}
-    assert 'grrm_judge_info{judge="recording",model=""} 1' in client.get("/metrics").text
+    assert 'grrm_judge_info{judge="recording",model=""} 1.0' in client.get("/metrics").text
 
 
 def test_odd_model_names_do_not_break_the_counters():
     client = create_app(Settings(), HostedJudge(RecordingJudge(), 'a"b\\c\nd')).test_client()
-    assert r'grrm_judge_info{judge="recording",model="a\"b\\c\nd"} 1' in client.get("/metrics").text.splitlines()
+    assert r'grrm_judge_info{judge="recording",model="a\"b\\c\nd"} 1.0' in client.get("/metrics").text.splitlines()
 
 
 def test_a_checkpoint_is_called_by_its_folder_not_by_its_path(monkeypatch, tmp_path):

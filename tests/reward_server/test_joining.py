@@ -97,7 +97,7 @@ def test_what_a_client_that_hangs_up_has_asked_for_leaves_the_batch(hosted):
         assert leaving.result(120).status_code == 503
         engine.go()
         assert staying.result(120).get_json()["verdicts"][0]["candidates"][0]["score"] == 7.0
-    assert "grrm_abandoned_requests_total 1" in app.metrics.render()
+    assert "grrm_abandoned_requests_total 1.0" in app.metrics.render()
     assert app.hosted.scheduler.n_running == 0
 
 
@@ -118,8 +118,8 @@ def test_the_model_of_a_real_server_stops_writing_for_a_client_that_hangs_up(tmp
         with socket.create_connection(("127.0.0.1", port)) as client:
             head = f"POST /v1/score HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body.body)}\r\n"
             client.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body.body)
-            eventually(lambda: "grrm_judge_calls_total 1" in requests.get(f"{url}/metrics", timeout=120).text)
-        eventually(lambda: "grrm_abandoned_requests_total 1" in requests.get(f"{url}/metrics", timeout=120).text)
+            eventually(lambda: "grrm_judge_calls_total 1.0" in requests.get(f"{url}/metrics", timeout=120).text)
+        eventually(lambda: "grrm_abandoned_requests_total 1.0" in requests.get(f"{url}/metrics", timeout=120).text)
         process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 0
     finally:

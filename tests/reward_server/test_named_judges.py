@@ -73,7 +73,7 @@ def test_probes_and_counters_tell_them_apart(client):
     text = client.get("/metrics").get_data(as_text=True)
     assert 'grrm_judge_info{judge="second",model="m2.0"} 1' in text
     assert text.count("# TYPE grrm_judge_questions_total counter") == 1
-    assert 'grrm_judge_questions_total{judge="first"} 0' in text
+    assert 'grrm_judge_questions_total{judge="first"} 0.0' in text
 
 
 def test_settings_name_judges_and_the_default_one_comes_first():

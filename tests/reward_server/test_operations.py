@@ -34,8 +34,8 @@ def test_a_request_is_measured_from_its_arrival_to_its_answer():
     for name in ("grrm_queue_wait_seconds", "grrm_judge_call_seconds", "grrm_batch_groups"):
         assert found[f'{name}_count{{judge="recording"}}'] == 1
     assert found['grrm_request_seconds_count{route="/v1/score"}'] == 1
-    assert found['grrm_batch_groups_bucket{judge="recording",le="1"}'] == 0
-    assert found['grrm_batch_groups_bucket{judge="recording",le="2"}'] == 1
+    assert found['grrm_batch_groups_bucket{judge="recording",le="1.0"}'] == 0
+    assert found['grrm_batch_groups_bucket{judge="recording",le="2.0"}'] == 1
     assert found['grrm_batch_groups_bucket{judge="recording",le="+Inf"}'] == 1
     assert found["grrm_requests_running"] == found["grrm_requests_waiting"] == 0
 
@@ -50,15 +50,15 @@ def test_tokens_are_measured_where_a_model_was_asked():
     client.post("/v1/score", json=score_body())
     found = samples(client)
     assert found['grrm_reply_tokens_sum{judge="recording"}'] == 300
-    assert found['grrm_reply_tokens_bucket{judge="recording",le="256"}'] == 0
-    assert found['grrm_reply_tokens_bucket{judge="recording",le="512"}'] == 1
+    assert found['grrm_reply_tokens_bucket{judge="recording",le="256.0"}'] == 0
+    assert found['grrm_reply_tokens_bucket{judge="recording",le="512.0"}'] == 1
 
 
 def test_every_measurement_is_explained():
     text = Metrics(gauges={"grrm_x": ("An x.", lambda: 1.0)}).render()
     names = {line.split()[2] for line in text.splitlines() if line.startswith("# HELP")}
     assert names == {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
-    assert "grrm_x 1" in text.splitlines()
+    assert "grrm_x 1.0" in text.splitlines()
 
 
 def logged(monkeypatch, tmp_path, log_format):

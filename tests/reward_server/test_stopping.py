@@ -69,7 +69,7 @@ def test_long_answer_arrives_whole_although_it_is_read_slowly():
             stream=True,
             timeout=PATIENCE_S,
         )
-        eventually(lambda: "grrm_judge_calls_total 1" in requests.get(f"{url}/metrics", timeout=PATIENCE_S).text)
+        eventually(lambda: "grrm_judge_calls_total 1.0" in requests.get(f"{url}/metrics", timeout=PATIENCE_S).text)
         process.send_signal(signal.SIGTERM)
         pieces = []
         for piece in answer.result().iter_content(100_000):

@@ -24,6 +24,7 @@ _EXTRAS = {
     "gguf": "models",
     "flask": "server",
     "waitress": "server",
+    "prometheus_client": "server",
     "matplotlib": "report",
     "jinja2": "report",
 }

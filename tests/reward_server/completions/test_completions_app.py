@@ -251,6 +251,6 @@ def test_the_token_is_asked_for_everywhere_but_by_the_probe():
 
 def test_counters_tell_tokens_and_what_runs(server):
     text = server.app.flask.test_client().get("/metrics").get_data(as_text=True)
-    assert 'grrm_requests_total{route="/v1/completions",code="200"}' in text
+    assert 'grrm_requests_total{code="200",route="/v1/completions"}' in text
     assert "grrm_sequences_running 0" in text
     assert "grrm_completion_tokens_total" in text

@@ -108,7 +108,7 @@ def test_a_second_client_joins_the_batch_of_the_first(client, url, opened):
     begun = next(first).choices[0].text
     short = client.completions.create(model="tiny", prompt=PROMPT + "!", max_tokens=5, temperature=0)
     assert short.choices[0].text == own_answers(opened, PROMPT + "!", max_new_tokens=5, temperature=0)[0][0]
-    assert "grrm_sequences_running 1" in requests.get(f"{url}/metrics", timeout=120).text  # the first goes on
+    assert "grrm_sequences_running 1.0\n" in requests.get(f"{url}/metrics", timeout=120).text  # the first goes on
     more = "".join(next(first).choices[0].text for _ in range(20))
     assert own_answers(opened, PROMPT, max_new_tokens=30, temperature=0)[0][0].startswith((begun + more)[:30])
     first.close()

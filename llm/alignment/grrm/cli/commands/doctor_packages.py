@@ -35,6 +35,7 @@ _NEEDED = {
     "pyarrow": "corpora and rollout dumps",
     "flask": "the reward server",
     "waitress": "the reward server",
+    "prometheus-client": "the reward server",
     "sacrebleu": "the text-metric judge and evaluation",
     "tokenizers": "the demo's tokenizer",
     "safetensors": "checkpoints",
