@@ -74,7 +74,7 @@ class JudgeService:
     def __init__(
         self, hosted: HostedJudge, metrics: Metrics, *, wait_s: float, max_groups: int, hung_after_s: float
     ) -> None:
-        self.hosted = self._hosted = hosted
+        self.hosted = hosted
         self._metrics = metrics
         self._wait_s = wait_s
         self._turns = Turns(self._judge_until, hosted.when_idle, max_groups, self._waited)
@@ -100,7 +100,7 @@ class JudgeService:
         if not groups:
             return []
         try:
-            if self._hosted.takes_turns:
+            if self.hosted.takes_turns:
                 return self._turns.judge(groups, self._wait_s, is_abandoned, until)
             self._waited(0.0)  # let in at once: what it waits for is inside the model
             return self._judge_checked(groups, is_abandoned, until)
@@ -128,7 +128,7 @@ class JudgeService:
         return self._has_answered
 
     def _try_now(self) -> None:
-        if self._hosted.takes_turns:
+        if self.hosted.takes_turns:
             self._turns.try_now(self._try_out)
         elif self._is_trying.acquire(blocking=False):
             try:
@@ -147,18 +147,18 @@ class JudgeService:
     def _try_out(self) -> None:
         """A token from the model, or a verdict on a known group from a judge without one."""
         try:
-            if self._hosted.answers is None:
+            if self.hosted.answers is None:
                 self._judge_checked([self._canary])
                 return
-            with self._hosted.deadline.within(PROBE_S):
-                self._has_answered = self._hosted.answers()
+            with self.hosted.deadline.within(PROBE_S):
+                self._has_answered = self.hosted.answers()
         except JudgeFailure:
             return
         except Exception:  # whatever the model raises means "not ready", and a probe is no place to fail
-            logger.exception("the model of judge %s does not answer", self._hosted.name)
+            logger.exception("the model of judge %s does not answer", self.hosted.name)
 
     def _waited(self, seconds: float) -> None:
-        self._metrics.observe("grrm_queue_wait_seconds", seconds, judge=self._hosted.name)
+        self._metrics.observe("grrm_queue_wait_seconds", seconds, judge=self.hosted.name)
 
     def _judge_until(self, groups: Sequence[Group], until: float) -> list[WireVerdict]:
         return self._judge_checked(groups, until=until)
@@ -171,8 +171,8 @@ class JudgeService:
         with self._lock:
             self._calls_began_s[call] = start_s
         try:
-            seconds = min(self._hosted.deadline_s, max(until - time.monotonic(), 0.0))
-            with self._hosted.deadline.within(seconds, is_abandoned):
+            seconds = min(self.hosted.deadline_s, max(until - time.monotonic(), 0.0))
+            with self.hosted.deadline.within(seconds, is_abandoned):
                 verdicts = self._verdicts(groups, until)
             answers = [wire_verdict(group, verdict) for group, verdict in zip(groups, verdicts, strict=True)]
         except Abandoned:
@@ -181,7 +181,7 @@ class JudgeService:
             reference_id = uuid.uuid4().hex[:12]
             self._has_answered = False
             self._metrics.add("grrm_judge_failures_total")
-            logger.exception("judge %s failed on %d groups, reference %s", self._hosted.name, len(groups), reference_id)
+            logger.exception("judge %s failed on %d groups, reference %s", self.hosted.name, len(groups), reference_id)
             raise JudgeFailure(reference_id) from error
         finally:
             with self._lock:
@@ -197,11 +197,11 @@ class JudgeService:
 
     def _verdicts(self, groups: Sequence[Group], until: float) -> list[Verdict]:
         """The judge's verdicts; one that looks at no clock is asked about a few groups at a time."""
-        judge = self._hosted.judge
+        judge = self.hosted.judge
         if self._is_probe(groups):
-            with nullcontext() if self._hosted.counters is None else self._hosted.counters.uncounted():
+            with nullcontext() if self.hosted.counters is None else self.hosted.counters.uncounted():
                 return (judge.inner if isinstance(judge, GatedJudge) else judge).judge(groups)
-        if math.isinf(until) or self._hosted.answers is not None:
+        if math.isinf(until) or self.hosted.answers is not None:
             return judge.judge(groups)
         done: list[Verdict] = []
         while len(done) < len(groups) and time.monotonic() < until:
@@ -222,7 +222,7 @@ class JudgeService:
             self._has_answered = False
 
     def _count(self, answers: Sequence[WireVerdict], took_s: float) -> None:
-        judge = self._hosted.name
+        judge = self.hosted.name
         self._metrics.add("grrm_judge_seconds_total", took_s)
         self._metrics.observe("grrm_judge_call_seconds", took_s, judge=judge)
         self._metrics.observe("grrm_batch_groups", len(answers), judge=judge)
