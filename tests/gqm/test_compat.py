@@ -1,7 +1,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import reference_parsers
 
 from grrm.gqm import compat
 
@@ -22,10 +21,6 @@ def test_the_other_parsers_take_any_text(text):
     single, truncated = compat.sqm_extract_score(text), compat.qe_extract_score(text)
     assert single is None or single == truncated
     assert compat.qe_score_reward(text, 5) in (0.0, 0.2, 0.4, 0.8, 1.0)
-    for kind in ("Tower", "Tower.lastl", "codeblock-think", "SSR", "seedx-cot"):
-        assert (reference_parsers.extract_answer(text, kind) or "") in text
-    for kind in ("line", "codeblock", "oneline", "none"):
-        assert (reference_parsers.extract(text, kind) or "") in text
 
 
 def test_quirks_that_the_grammar_does_not_share():
@@ -35,17 +30,6 @@ def test_quirks_that_the_grammar_does_not_share():
     assert compat.gqm_extract_score("A > B", "ranking", 2) == [1, 0]
     assert compat.group_extract_scores("A > B", "ranking", 2) == [2, 1]
     assert compat.sqm_extract_score("85") == 5
-    assert reference_parsers.extract("```zh\n你好\n```", "codeblock") == "zh\n你好"
-
-
-def test_helpers():
-    assert reference_parsers.find_ints_in_string("-3 4.5", expected=3) == [3, 4, 5]
-    assert reference_parsers.find_ints_in_string("-3 4.5", expected=2) is None
-    assert reference_parsers.get_cand_num("A > B = C") == 3
-    with pytest.raises(AssertionError, match="'A>B' is not a ranking"):
-        reference_parsers.get_cand_num("A>B")
-    with pytest.raises(ValueError, match="extractor_type: block"):
-        reference_parsers.extract("x", "block")
 
 
 @pytest.mark.parametrize(

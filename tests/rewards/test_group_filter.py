@@ -1,5 +1,4 @@
 import pytest
-from support.reference_rewards import dapo_kept_groups, paddlenlp_valid_indices
 
 from grrm.gqm.groups import Status
 from grrm.rewards.group_filter import (
@@ -82,12 +81,3 @@ def test_metrics_split_silence_by_cause():
 
 def test_metrics_of_no_groups_are_zero():
     assert set(zero_variance_metrics([]).values()) == {0.0}
-
-
-def test_paddlenlp_rule_drops_torn_groups_and_small_differences():
-    rewards, index = [0.1, 0.9, 0.5, 0.5001, 0.7], ["a", "a", "b", "b", "c"]
-    assert paddlenlp_valid_indices(rewards, index, 2) == [0, 1]
-
-
-def test_dapo_rule_keeps_singletons():
-    assert dapo_kept_groups([0.1, 0.1, 0.5, 0.6, 0.7], ["a", "a", "b", "b", "c"]) == ["b", "c"]

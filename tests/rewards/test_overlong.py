@@ -3,7 +3,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.reference_rewards import uncapped_overlong_reward
 
 from grrm.errors import UserError
 from grrm.rewards.overlong import OverlongConfig, overlong_penalty
@@ -39,17 +38,8 @@ def test_penalty_never_falls_with_length_and_stays_in_range(shorter, longer):
 @given(st.integers(0, 200))
 def test_without_the_cap_the_ramp_rises_on_as_in_dapo(n_tokens):
     uncapped = replace(RAMP, capped=False)
-    assert overlong_penalty(n_tokens, uncapped) == pytest.approx(-uncapped_overlong_reward(n_tokens, 60, 20, 0.04))
+    assert overlong_penalty(n_tokens, uncapped) == pytest.approx(0.04 * max(n_tokens - 40, 0) / 20)
     assert overlong_penalty(n_tokens, uncapped) >= overlong_penalty(n_tokens, RAMP)
-
-
-@given(st.integers(0, 60))
-def test_uncapped_form_is_the_negated_penalty_up_to_the_limit(n_tokens):
-    assert uncapped_overlong_reward(n_tokens, 60, 20, 0.04) == pytest.approx(-overlong_penalty(n_tokens, RAMP))
-
-
-def test_uncapped_form_has_no_floor():
-    assert uncapped_overlong_reward(80, 60, 20, 0.04) == pytest.approx(-0.08)
 
 
 def test_options_of_the_recipe_are_read():

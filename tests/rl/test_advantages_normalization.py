@@ -1,4 +1,4 @@
-"""Whitening, running reward moments, advantage normalisation, GAE and the kept departures of the originals."""
+"""Whitening, running reward moments, advantage normalisation, and where scores and returns go."""
 
 from __future__ import annotations
 
@@ -8,12 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.reference_advantages import (
-    add_final_score_or_first,
-    generalized_advantages,
-    grpo_with_raw_singletons,
-    round_to_bfloat16,
-)
 
 from grrm.algorithms.advantages.moments import RunningMoments, normalize_advantages, whiten
 from grrm.algorithms.advantages.reinforce_plus_plus import add_final_score, discounted_returns
@@ -93,23 +87,6 @@ def test_normalised_advantages_ignore_what_is_masked():
     np.testing.assert_allclose(normalize_advantages(np.array([[1.0, 3.0]]), np.ones((1, 2))), [[-(0.5**0.5), 0.5**0.5]])
 
 
-def test_gae_by_loops_and_its_limits():
-    rng = np.random.default_rng(2)
-    rewards_RT, values_RT = rng.normal(size=(2, 3, 5))
-    mask_RT = np.arange(5) < np.array([[5], [3], [0]])
-    advantages_RT, returns_RT = generalized_advantages(rewards_RT, values_RT, mask_RT, gamma=0.9, lam=0.8)
-    for i, length in enumerate([5, 3, 0]):
-        running = 0.0
-        for t in reversed(range(length)):
-            next_value = values_RT[i, t + 1] if t + 1 < length else 0.0
-            running = rewards_RT[i, t] + 0.9 * next_value - values_RT[i, t] + 0.9 * 0.8 * running
-            assert np.isclose(advantages_RT[i, t], running)
-            assert np.isclose(returns_RT[i, t], running + values_RT[i, t])
-        assert not advantages_RT[i, length:].any()
-    undiscounted = generalized_advantages(rewards_RT, values_RT, mask_RT, gamma=1.0, lam=1.0)[1]
-    np.testing.assert_allclose(undiscounted[0], np.cumsum(rewards_RT[0, ::-1])[::-1])
-
-
 def test_returns_do_not_flow_in_from_padding():
     rewards_RT = np.array([[1.0, 2.0, 100.0]])
     np.testing.assert_array_equal(discounted_returns(rewards_RT, np.array([[1, 1, 0]])), [[3, 2, 100]])
@@ -119,17 +96,4 @@ def test_score_goes_to_the_last_token_and_nowhere_without_tokens():
     mask_RT = np.array([[0, 1, 1, 0], [0, 0, 0, 0]])
     zeros_RT, scores_R = np.zeros((2, 4)), np.array([5.0, 7.0])
     np.testing.assert_array_equal(add_final_score(zeros_RT, scores_R, mask_RT), [[0, 0, 5, 0], [0, 0, 0, 0]])
-    np.testing.assert_array_equal(add_final_score_or_first(zeros_RT, scores_R, mask_RT), [[0, 0, 5, 0], [7, 0, 0, 0]])
     assert not zeros_RT.any()
-
-
-def test_compat_singleton_keeps_its_raw_reward():
-    advantages_RT = grpo_with_raw_singletons(np.array([0.5, 1.0, 3.0]), np.array([0, 1, 1]), np.ones((3, 1)))
-    np.testing.assert_allclose(advantages_RT[:, 0], [0.5 / (1 + 1e-6), -1 / (2**0.5 + 1e-6), 1 / (2**0.5 + 1e-6)])
-
-
-@pytest.mark.parametrize(
-    ("value", "rounded"), [(1.0, 1.0), (1 + 2**-8, 1.0), (1 + 3 * 2**-8, 1 + 2**-6), (-3.14159, -3.140625), (0.0, 0.0)]
-)
-def test_bfloat16_rounds_to_nearest_even(value, rounded):
-    assert round_to_bfloat16(value) == rounded

@@ -5,14 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from support.reference_advantages import (
-    add_final_score_or_first,
-    generalized_advantages,
-    grpo_with_raw_singletons,
-    round_to_bfloat16,
-)
 
 from grrm.algorithms.advantages import AdvantageInputs, RunningMoments, grpo, grpo_no_std, normalize_advantages
+from grrm.algorithms.advantages.gae import gae, value_targets
 from grrm.algorithms.advantages.moments import whiten
 from grrm.algorithms.advantages.reinforce_plus_plus import add_final_score, discounted_returns
 
@@ -32,26 +27,12 @@ def _grpo_fixed(row: dict[str, Any]) -> Any:
     return (grpo.function(inputs, epsilon=row["epsilon"]) if by_std else grpo_no_std(inputs)).tolist()
 
 
-def _grpo_compat(row: dict[str, Any]) -> Any:
-    rewards_R, mask_RT = _arrays(row, "rewards", "mask")
-    by_std, epsilon = row.get("norm_by_std", True), row["epsilon"]
-    return grpo_with_raw_singletons(rewards_R, _group_ids(row), mask_RT, by_std, epsilon).tolist()
-
-
-def _kl_in_reward(row: dict[str, Any], place_score: Any) -> Any:
+def _kl_in_reward(row: dict[str, Any]) -> Any:
     log_probs_RT, ref_RT, scores_R, mask_RT = _arrays(row, "log_probs", "ref_log_probs", "reward_score", "mask")
     kl_rewards_RT = -row["kl_coeff"] * (log_probs_RT - ref_RT)
     clipped_R = np.clip(scores_R, -row["clip_range_score"], row["clip_range_score"])
-    rewards_RT = place_score(kl_rewards_RT, clipped_R, mask_RT)
+    rewards_RT = add_final_score(kl_rewards_RT, clipped_R, mask_RT)
     return {"rewards_with_kl": rewards_RT.tolist(), "kl_rewards": kl_rewards_RT.tolist()}
-
-
-def _kl_in_reward_fixed(row: dict[str, Any]) -> Any:
-    return _kl_in_reward(row, add_final_score)
-
-
-def _kl_in_reward_compat(row: dict[str, Any]) -> Any:
-    return _kl_in_reward(row, add_final_score_or_first)
 
 
 def _reinforce(row: dict[str, Any]) -> Any:
@@ -62,12 +43,22 @@ def _reinforce(row: dict[str, Any]) -> Any:
 
 def _gae(row: dict[str, Any]) -> Any:
     rewards_RT, values_RT, mask_RT = _arrays(row, "rewards", "values", "mask")
-    advantages_RT, returns_RT = generalized_advantages(rewards_RT, values_RT, mask_RT, row["gamma"], row["lam"])
-    return {"advantages": advantages_RT.tolist(), "returns": returns_RT.tolist()}
+    zeros_R = np.zeros(len(mask_RT))
+    rewards = {"kl_RT": -rewards_RT, "kl_coeff": 1.0}  # the only rewards of single tokens that a rule takes
+    inputs = AdvantageInputs(
+        zeros_R, zeros_R, mask_RT, **rewards, values_RT=values_RT, gamma=row["gamma"], gae_lambda=row["lam"]
+    )
+    return {"advantages": gae(inputs).tolist(), "returns": value_targets(inputs).tolist()}
+
+
+def _round_to_bfloat16(value: float) -> float:
+    """Round to the nearest bfloat16, ties to even; PaddleNLP does so to the statistics it normalises with."""
+    bits = int(np.float32(value).view(np.uint32))
+    return float(np.uint32((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).view(np.float32))
 
 
 def _round_and_normalize(values: Any, mean: float, std: float) -> Any:
-    return (values - round_to_bfloat16(mean)) / (round_to_bfloat16(std) + 1e-8)
+    return (values - _round_to_bfloat16(mean)) / (_round_to_bfloat16(std) + 1e-8)
 
 
 def _reward_normalization(row: dict[str, Any]) -> Any:
@@ -96,15 +87,12 @@ def _advantage_normalization(row: dict[str, Any]) -> Any:
 FIXED = {
     "verl.grpo_advantage": _grpo_fixed,
     "paddlenlp.grpo_advantage": _grpo_fixed,
-    "paddlenlp.add_kl_divergence_regularization": _kl_in_reward_fixed,
+    "paddlenlp.add_kl_divergence_regularization": _kl_in_reward,
     "paddlenlp.reinforce_pp_advantage": _reinforce,
     "verl.reinforce_pp_advantage": _reinforce,
     "paddlenlp.gae": _gae,
 }
 COMPAT = {
-    "verl.grpo_advantage": _grpo_compat,
-    "paddlenlp.grpo_advantage": _grpo_compat,
-    "paddlenlp.add_kl_divergence_regularization": _kl_in_reward_compat,
     "paddlenlp.reward_normalization": _reward_normalization,
     "paddlenlp.advantage_normalization": _advantage_normalization,
 }

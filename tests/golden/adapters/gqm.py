@@ -1,7 +1,5 @@
 """Group judge: prompts, parsers, helpers."""
 
-from support import reference_parsers
-
 from grrm.errors import UserError
 from grrm.gqm import compat, languages, prompts
 from grrm.gqm.grammar import Rejection, RejectReason, parse_verdict
@@ -107,6 +105,4 @@ COMPAT = {
         row["output_text"], row["prompt_type"], row["expected_num"]
     ),
     "helpers.parse_score_text": lambda row: compat.parse_score_text(row["text"]),
-    "helpers.find_ints_in_string": lambda row: reference_parsers.find_ints_in_string(row["text"], row.get("expected")),
-    "helpers.get_cand_num": lambda row: reference_parsers.get_cand_num(row["text"]),
 }

@@ -1,13 +1,10 @@
 """Whole reward paths: from a batch of responses and the judge's replies to rewards.
 
-FIXED runs our judge and shaping in the reference's configuration (compat grammar, no retries, default reward for every
-failure, shared length of duplicates); COMPAT runs the reference's arithmetic. Tokens are characters.
+Our judge and shaping run in the reference's configuration: compat grammar, no retries, default reward for every
+failure, shared length of duplicates. Tokens are characters.
 """
 
-from support import reference_rewards as compat
-from support.reference_parsers import extract
-
-from grrm.gqm.compat import group_extract_scores, sqm_extract_score
+from grrm.gqm.extraction import extract_translation
 from grrm.gqm.fences import FENCED
 from grrm.gqm.groups import Candidate, Group, TranslationTask
 from grrm.judges.dedup import DistinctJudge, dedup_texts, subgroup
@@ -34,20 +31,19 @@ class Replies:
         return len(prompt)
 
 
-def fixed_group(row):
-    config = compat.ReferenceConfig(**row["config"])
-    items = [compat.ReferenceItem(**item) for item in row["items"]]
+def group_rewards(row):
+    config, items = row["config"], row["items"]
     rows_by_uid = {}
     for i, item in enumerate(items):
-        rows_by_uid.setdefault(item.uid, []).append(i)
-    groups = [as_group(uid, rows, items, config.extractor_type) for uid, rows in rows_by_uid.items()]
+        rows_by_uid.setdefault(item["uid"], []).append(i)
+    groups = [as_group(uid, rows, items, config.get("extractor_type", "line")) for uid, rows in rows_by_uid.items()]
     generator = Replies(row["judge_outputs"])
     judge = GQMJudge(
         generator,
-        prompt_length=config.prompt_length,
+        prompt_length=config["prompt_length"],
         options=GQMOptions(
-            prompt_type=config.group_prompt_type,
-            add_example=config.group_add_example,
+            prompt_type=config.get("group_prompt_type", "ranking_score"),
+            add_example=config.get("group_add_example", False),
             mode="compat",
             max_candidates=26,
             too_long="refuse",
@@ -55,9 +51,9 @@ def fixed_group(row):
         sampling=JudgeSampling(retries=0),
     )
     shaping = ShapingConfig(
-        config.score_scale_factor,
-        config.default_reward,
-        OverlongConfig.from_mapping(config.overlong_buffer),
+        config.get("score_scale_factor", 0.1),
+        config.get("default_reward", 0.0),
+        OverlongConfig.from_mapping(config.get("overlong_buffer")),
         duplicates_share_length=True,
     )
     scores = [None] * len(items)
@@ -71,13 +67,8 @@ def fixed_group(row):
         if judge.plan(subgroup(group, [copies[0] for copies in distinct.members])).prompt is None:
             zero += dup_map + [[rows[k]] for k in sorted(distinct.excluded)]
         else:
-            kept.append(
-                {
-                    "uid": [group.group_id],
-                    "dup_map": dup_map,
-                    "candidate_lens": [group.candidates[copies[0]].n_tokens for copies in distinct.members],
-                }
-            )
+            lengths = [group.candidates[copies[0]].n_tokens for copies in distinct.members]
+            kept.append({"uid": [group.group_id], "dup_map": dup_map, "candidate_lens": lengths})
     return {
         "prompts": generator.prompts,
         "kept_groups": kept,
@@ -87,56 +78,24 @@ def fixed_group(row):
     }
 
 
+def translation(response, extractor_type):
+    """With `none` the original takes an empty response for a translation."""
+    if extractor_type == "none":
+        return response.strip()
+    return extract_translation(response, extractor_type, strip_info_string=False)
+
+
 def as_group(uid, rows, items, extractor_type):
-    src_lang, _, trg_lang = items[rows[0]].lang_pair.partition("-")
     first = items[rows[0]]
-    task = TranslationTask(first.src_text, first.src_lang or src_lang, first.trg_lang or trg_lang)
+    src_lang, _, trg_lang = first.get("lang_pair", "").partition("-")
+    task = TranslationTask(first["src_text"], first.get("src_lang") or src_lang, first.get("trg_lang") or trg_lang)
     candidates = tuple(
         Candidate(
-            str(i),
-            items[i].response,
-            extract(items[i].response, extractor_type),
-            items[i].valid_len,
+            str(i), items[i]["response"], translation(items[i]["response"], extractor_type), items[i]["valid_len"]
         )
         for i in rows
     )
     return Group(uid, task, candidates)
 
 
-def compat_group(row):
-    config = compat.ReferenceConfig(**row["config"])
-    items = [compat.ReferenceItem(**item) for item in row["items"]]
-    groups = compat.reference_groups(config, items, len)
-    asked = [group for group in groups if group.prompt is not None]
-    judged = [
-        group_extract_scores(text, config.group_prompt_type, len(group.dup_map))
-        for text, group in zip(row["judge_outputs"], asked, strict=True)
-    ]
-    return {
-        "prompts": [group.prompt for group in asked],
-        "kept_groups": [
-            {"uid": [group.uid], "dup_map": group.dup_map, "candidate_lens": group.candidate_lens} for group in asked
-        ],
-        "zero_groups": [
-            rows for group in groups if group.prompt is None for rows in [*group.dup_map, *([i] for i in group.invalid)]
-        ],
-        "total_size": len(items),
-        "scores": compat.reference_group_rewards(config, groups, judged, len(items)),
-    }
-
-
-def compat_single(row):
-    config = compat.ReferenceConfig(**row["config"])
-    items = [compat.ReferenceItem(**item) for item in row["items"]]
-    prompts = compat.reference_single_prompts(config, items, len)
-    judged = {i: sqm_extract_score(text) for i, text in zip(prompts, row["judge_outputs"], strict=True)}
-    return {
-        "prompts": list(prompts.values()),
-        "kept_indices": list(prompts),
-        "total_size": len(items),
-        "scores": compat.reference_single_rewards(config, items, judged),
-    }
-
-
-FIXED = {"GroupRewardModelProcessor": fixed_group}
-COMPAT = {"GroupRewardModelProcessor": compat_group, "RewardModelProcessor": compat_single}
+FIXED = {"GroupRewardModelProcessor": group_rewards}

@@ -1,7 +1,5 @@
 """Translation prompts and the extraction of translations."""
 
-from support import reference_parsers
-
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.extraction import EXTRACTOR_TYPES, extract_translation
@@ -65,8 +63,4 @@ FIXED = {
     "rm_lib.extract": trainer_answer,
 }
 
-COMPAT = {
-    "mt.get_prompt": compat_prompt,
-    "mt.extract_answer": lambda row: reference_parsers.extract_answer(row["text"], row["prompt_type"]),
-    "rm_lib.extract": lambda row: reference_parsers.extract(row["text"], row["extractor_type"]),
-}
+COMPAT = {"mt.get_prompt": compat_prompt}

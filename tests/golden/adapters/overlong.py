@@ -1,6 +1,4 @@
-"""Length penalties: ours, and the uncapped forms of PaddleNLP and DAPO."""
-
-from support.reference_rewards import uncapped_overlong_reward
+"""Length penalties: of the recipe, capped, and of PaddleNLP and DAPO, which add what ours subtracts."""
 
 from grrm.rewards.overlong import OverlongConfig, overlong_penalty
 
@@ -9,15 +7,14 @@ def penalty(row):
     return overlong_penalty(row["length"], OverlongConfig.from_mapping(row["cfg"]))
 
 
-def paddlenlp(row):
-    return uncapped_overlong_reward(
-        row["length"], row["max_dec_len"], row["overlong_buffer_len"], row["penalty_factor"]
+def uncapped(limit, buffer):
+    return lambda row: (
+        -overlong_penalty(row["length"], OverlongConfig(row[limit], row[buffer], row["penalty_factor"], capped=False))
     )
 
 
-def dapo(row):
-    return uncapped_overlong_reward(row["length"], row["max_resp_len"], row["buffer_len"], row["penalty_factor"])
-
-
-FIXED = {"rm_lib.overlong_penalty": penalty}
-COMPAT = {"paddlenlp.apply_overlong_penalty": paddlenlp, "dapo.overlong_reward": dapo}
+FIXED = {
+    "rm_lib.overlong_penalty": penalty,
+    "paddlenlp.apply_overlong_penalty": uncapped("max_dec_len", "overlong_buffer_len"),
+    "dapo.overlong_reward": uncapped("max_resp_len", "buffer_len"),
+}
