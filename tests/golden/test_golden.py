@@ -1,21 +1,79 @@
-"""Replays the golden vectors; the contract is described in conftest.py."""
+"""Golden vectors: `pytest tests/golden [--golden-dir DIR]` replays stored rows through the adapters.
+
+Rows are JSON objects, one per line, in DIR/*.jsonl: `id`, `fn`, `input`, `expected`, and optionally `quirk`,
+`note`, `expected_fixed` or `expected_fixed_<key>`. Each file in `adapters/` may define two dictionaries, both
+from `fn` to a callable:
+
+* `FIXED`: our behaviour. Compared with `expected`; for a quirk row with `expected_fixed` (or
+  `expected_fixed_<key>`: that key of the result alone), with that instead.
+* `COMPAT`: the original's behaviour, quirks included. Always compared with `expected`.
+
+A callable gets a copy of the row's `input`. One with a second required parameter also gets a
+`RowContext`, with the folder of the vectors (`golden_dir`, for files beside them) and the whole row.
+Where an error is expected, `{"__error__": "KeyError"}`, the callable raises an exception of that name.
+"""
 
 from __future__ import annotations
 
 import copy
+import importlib.util
 import inspect
+import json
 import math
-from collections.abc import Callable, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+HERE = Path(__file__).parent
 RELATIVE = 1e-6
 ABSOLUTE = 1e-10  # for values that are zero up to rounding
+Row = dict[str, Any]
 
 
-def is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+@dataclass(frozen=True)
+class RowContext:
+    """What an adapter may need beside the input: where the vectors lie, and the row's other fields."""
+
+    golden_dir: Path
+    row: Row
+
+
+def load_adapter(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(f"golden_adapter_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+MODULES = [load_adapter(path) for path in sorted((HERE / "adapters").glob("*.py"))]
+FIXED, COMPAT = (ChainMap(*(getattr(module, kind, {}) for module in MODULES)) for kind in ("FIXED", "COMPAT"))
+
+
+def vectors_dir(config: pytest.Config) -> Path:
+    # Run from the root, conftest.py is loaded after the options were read, hence the default.
+    return Path(config.getoption("--golden-dir", default=None) or HERE / "data")
+
+
+def rows_by_fn(folder: Path) -> dict[str, list[Row]]:
+    rows: dict[str, list[Row]] = {}
+    for path in sorted(folder.glob("*.jsonl")):
+        for line in path.read_text(encoding="utf-8").split("\n"):
+            if line.strip():
+                row = json.loads(line)
+                rows.setdefault(row["fn"], []).append(row)
+    if not rows:
+        raise pytest.UsageError(f"--golden-dir {folder}: no *.jsonl file with a row in it")
+    return rows
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "rows" in metafunc.fixturenames:
+        rows = rows_by_fn(vectors_dir(metafunc.config))
+        metafunc.parametrize("rows", rows.values(), ids=rows)
 
 
 def plain(value: Any) -> Any:
@@ -41,6 +99,10 @@ def difference(actual: Any, expected: Any, where: str = "result") -> str | None:
     return None if same else f"{where}: {actual!r} instead of {expected!r}"
 
 
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def first(differences: Any) -> str | None:
     return next((found for found in differences if found), None)
 
@@ -51,13 +113,10 @@ def numbers_agree(actual: float, expected: float) -> bool:
     return math.isclose(actual, expected, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
 
 
-def takes_context(adapter: Callable[..., Any]) -> bool:
-    return [p.default for p in inspect.signature(adapter).parameters.values()].count(inspect.Parameter.empty) > 1
-
-
-def call_adapter(adapter: Callable[..., Any], context: Any, expected: Any) -> Any:
+def result_of(adapter: Callable[..., Any], context: RowContext, expected: Any) -> Any:
     """The adapter's result; an exception counts as a result only where one is expected."""
-    arguments = [copy.deepcopy(context.row["input"])] + [context] * takes_context(adapter)
+    required = [p for p in inspect.signature(adapter).parameters.values() if p.default is p.empty]
+    arguments = [copy.deepcopy(context.row["input"]), context][: len(required)]
     if not (isinstance(expected, dict) and "__error__" in expected):
         return adapter(*arguments)
     try:
@@ -66,41 +125,44 @@ def call_adapter(adapter: Callable[..., Any], context: Any, expected: Any) -> An
         return {"__error__": type(error).__name__}
 
 
-def fixed_expectation(row: dict[str, Any]) -> tuple[str, Any] | None:
-    """(key of the result or "", value) that our own behaviour must give, None for a quirk without such a value."""
-    if not row.get("quirk"):
-        return "", row["expected"]
-    prefix = "expected_fixed"
-    found = [(name[len(prefix) :].lstrip("_"), value) for name, value in row.items() if name.startswith(prefix)]
-    return found[0] if found else None
+def expectations(row: Row) -> Iterator[tuple[Callable[..., Any], str, Any]]:
+    """(adapter, key of its result or "" for all of it, expected value) of every comparison that the row allows."""
+    if row["fn"] in COMPAT:
+        yield COMPAT[row["fn"]], "", row["expected"]
+    if row["fn"] in FIXED and not row.get("quirk"):
+        yield FIXED[row["fn"]], "", row["expected"]
+    elif row["fn"] in FIXED:
+        for name in [name for name in row if name.startswith("expected_fixed")]:
+            yield FIXED[row["fn"]], name.removeprefix("expected_fixed").lstrip("_"), row[name]
 
 
-def check(adapter: Callable[..., Any], context: Any, key: str, expected: Any) -> None:
-    result = call_adapter(adapter, context, expected)
-    if key and isinstance(result, Mapping):
-        result = result[key]
-    found = difference(result, expected)
-    assert found is None, f"{context.row['fn']}: {found}\nnote: {context.row.get('note', '-')}"
+def test_rows(rows, pytestconfig):
+    compared, wrong = 0, []
+    for row in rows:
+        context = RowContext(vectors_dir(pytestconfig), row)
+        for adapter, key, expected in expectations(row):
+            result = result_of(adapter, context, expected)
+            compared += 1
+            if found := difference(result[key] if key and isinstance(result, Mapping) else result, expected):
+                wrong.append(f"{row['id']}: {found} (note: {row.get('note', '-')})")
+    assert not wrong, "\n".join(wrong)
+    if not compared:
+        pytest.skip("no adapter, or nothing but quirks")
 
 
-def test_row(golden_row, row_context, adapters):
-    fixed, compat = adapters.fixed.get(golden_row["fn"]), adapters.compat.get(golden_row["fn"])
-    wanted = fixed_expectation(golden_row)
-    checked = 0
-    if compat is not None:
-        check(compat, row_context, "", golden_row["expected"])
-        checked += 1
-    if fixed is not None and wanted is not None:
-        check(fixed, row_context, *wanted)
-        checked += 1
-    if not checked:
-        pytest.skip("quirk, no fixed value" if golden_row.get("quirk") else "no FIXED adapter for a row without quirk")
-
-
-def test_fn_has_adapter(uncovered_fn):
-    if uncovered_fn is not None:
-        pytest.skip(f"no adapter for fn {uncovered_fn}")
-
-
-def test_every_adapter_file_imports(adapters):
-    assert not adapters.broken, "\n".join(adapters.broken.values())
+@pytest.mark.parametrize(
+    ("actual", "expected", "is_same"),
+    [
+        ([1, 2.0], [1.0000001, 2], True),
+        (({"a": None}, "x", True), [{"a": None}, "x", True], True),
+        (float("nan"), float("nan"), True),
+        (1.00001, 1.0, False),
+        (1, True, False),
+        (None, float("nan"), False),
+        ([1], [1, 2], False),
+        ({"a": 1}, {"b": 1}, False),
+        ({"a": 1}, {"__error__": "KeyError"}, False),
+    ],
+)
+def test_differences_are_told(actual, expected, is_same):
+    assert (difference(actual, expected) is None) is is_same

@@ -90,10 +90,8 @@ def as_group(uid, rows, items, extractor_type):
     src_lang, _, trg_lang = first.get("lang_pair", "").partition("-")
     task = TranslationTask(first["src_text"], first.get("src_lang") or src_lang, first.get("trg_lang") or trg_lang)
     candidates = tuple(
-        Candidate(
-            str(i), items[i]["response"], translation(items[i]["response"], extractor_type), items[i]["valid_len"]
-        )
-        for i in rows
+        Candidate(str(i), text, translation(text, extractor_type), n_tokens)
+        for i, text, n_tokens in ((i, items[i]["response"], items[i]["valid_len"]) for i in rows)
     )
     return Group(uid, task, candidates)
 
