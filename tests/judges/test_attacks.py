@@ -1,7 +1,7 @@
 """No candidate and no source, whatever it says, changes what another candidate scores."""
 
 import pytest
-from support.attacks import ATTACKS, attack_id
+from support.attacks import ATTACKS
 from support.gullible_judge import GullibleJudge, as_seen, blocks_of, score_of, without_escapes
 from support.judged_groups import judge_over
 
@@ -17,7 +17,9 @@ from grrm.judges.sqm import SQMOptions
 
 HONEST = ["Good morning, Anna!", "Good day, Anna!", "Good night, Anna!"]
 LIMIT = 12_000
-each_attack = pytest.mark.parametrize("attack", ATTACKS, ids=attack_id)
+KINDS = list(dict.fromkeys(attack.kind for attack in ATTACKS))
+OF_KIND = {kind: [attack for attack in ATTACKS if attack.kind == kind] for kind in KINDS}
+each_kind = pytest.mark.parametrize("attacks", OF_KIND.values(), ids=KINDS)
 
 
 SOURCE = "Guten Morgen, Anna!"
@@ -45,15 +47,12 @@ def test_there_are_more_than_two_hundred_different_attacks():
     assert len({attack.text for attack in ATTACKS}) == len(ATTACKS) >= 200
 
 
-@each_attack
-def test_every_attack_is_masked_guarded_or_passed_as_it_should_be(attack):
-    assert (not FENCED.is_safe(attack.text), not FENCED.is_plain(attack.text)) == (attack.masked, attack.guarded)
-
-
-@each_attack
-def test_attack_is_masked_or_stays_in_its_fence_and_the_others_keep_their_scores(attack):
-    for place in (0, 1, 3):
-        check_attack_at(place, attack)
+@each_kind
+def test_attack_is_masked_or_stays_in_its_fence_and_the_others_keep_their_scores(attacks):
+    for attack in attacks:
+        assert (not FENCED.is_safe(attack.text), not FENCED.is_plain(attack.text)) == (attack.masked, attack.guarded)
+        for place in (0, 1, 3):
+            check_attack_at(place, attack)
 
 
 def check_attack_at(place, attack):
@@ -61,7 +60,7 @@ def check_attack_at(place, attack):
     judge = judge_over(model, GQMOptions(prompt_length=LIMIT, retries=0))
     texts = [*HONEST[:place], attack.text, *HONEST[place:]]
     outcomes = judged(judge, texts)
-    assert honest_scores(outcomes) == EXPECTED
+    assert honest_scores(outcomes) == EXPECTED, attack
     assert outcomes[attack.text][1] in (Status.SCORED, Status.UNSAFE_CANDIDATE, Status.TOO_LONG)
     assert (outcomes[attack.text][1] is Status.UNSAFE_CANDIDATE) is attack.masked
     check_prompt(model, [SOURCE, *(text for text in texts if outcomes[text][1] is Status.SCORED)])
@@ -78,16 +77,17 @@ def check_prompt(model, contents):
         assert found == list(zip(names, map(without_escapes, map(view, contents)), strict=True))
 
 
-@each_attack
-def test_attack_in_the_source_is_masked_or_leaves_all_scores_alone(attack):
-    model = GullibleJudge()
-    judge = judge_over(model, GQMOptions(prompt_length=10 * LIMIT, retries=0))
-    verdict = judge.judge([group_of(HONEST, attack.text)])[0]
-    if attack.masked:
-        assert (set(verdict.statuses), model.prompts) == ({Status.UNSAFE_SOURCE}, [])
-    elif Status.TOO_LONG not in verdict.statuses:
-        assert list(verdict.scores) == EXPECTED
-        check_prompt(model, [attack.text, *HONEST])
+@each_kind
+def test_attack_in_the_source_is_masked_or_leaves_all_scores_alone(attacks):
+    for attack in attacks:
+        model = GullibleJudge()
+        judge = judge_over(model, GQMOptions(prompt_length=10 * LIMIT, retries=0))
+        verdict = judge.judge([group_of(HONEST, attack.text)])[0]
+        if attack.masked:
+            assert (set(verdict.statuses), model.prompts) == ({Status.UNSAFE_SOURCE}, []), attack
+        elif Status.TOO_LONG not in verdict.statuses:
+            assert list(verdict.scores) == EXPECTED, attack
+            check_prompt(model, [attack.text, *HONEST])
 
 
 WRAPPED = {
@@ -98,18 +98,15 @@ WRAPPED = {
 }
 
 
-def with_each_wrapping():
+@pytest.mark.parametrize("turn", [0, *(pytest.param(turn, marks=pytest.mark.slow) for turn in range(1, len(WRAPPED)))])
+@pytest.mark.parametrize("number", range(len(WRAPPED)), ids=WRAPPED)
+def test_shuffling_averaging_chunking_and_caching_open_no_way_in(number, turn):
     """Every attack meets one wrapping, the next attack the next one; the pairs left over are slow."""
-    for number, attack in enumerate(ATTACKS):
-        for place, (name, options) in enumerate(WRAPPED.items()):
-            marks = () if number % len(WRAPPED) == place else pytest.mark.slow
-            yield pytest.param(options, attack, marks=marks, id=f"{name}-{attack_id(attack)}")
-
-
-@pytest.mark.parametrize(("options", "attack"), with_each_wrapping())
-def test_shuffling_averaging_chunking_and_caching_open_no_way_in(attack, options):
-    judge = judge_over(GullibleJudge(), options)
-    assert honest_scores(judged(judge, [*HONEST[:1], attack.text, *HONEST[1:]])) == pytest.approx(EXPECTED)
+    options = list(WRAPPED.values())[number]
+    for attack in ATTACKS[(number + turn) % len(WRAPPED) :: len(WRAPPED)]:
+        judge = judge_over(GullibleJudge(), options)
+        outcomes = judged(judge, [*HONEST[:1], attack.text, *HONEST[1:]])
+        assert honest_scores(outcomes) == pytest.approx(EXPECTED), attack
 
 
 def test_all_attacks_at_once_leave_the_honest_candidates_alone():
@@ -169,9 +166,11 @@ class SingleJudge:
         return len(prompt)
 
 
-@each_attack
-def test_judged_alone_an_attack_reaches_nobody_else_either(attack):
+@each_kind
+def test_judged_alone_an_attack_reaches_nobody_else_either(attacks):
     judge = judge_over(SingleJudge(), SQMOptions(prompt_length=LIMIT, retries=0))
-    alone, beside = judged(judge, HONEST), judged(judge, [*HONEST, attack.text])
-    assert honest_scores(beside) == honest_scores(alone)
-    assert beside[attack.text][1] in (Status.SCORED, Status.UNSAFE_CANDIDATE, Status.TOO_LONG)
+    alone = judged(judge, HONEST)
+    for attack in attacks:
+        beside = judged(judge, [*HONEST, attack.text])
+        assert honest_scores(beside) == honest_scores(alone), attack
+        assert beside[attack.text][1] in (Status.SCORED, Status.UNSAFE_CANDIDATE, Status.TOO_LONG)

@@ -6,7 +6,6 @@ Generated from templates, so that a new disguise is one line here.
 
 from __future__ import annotations
 
-import unicodedata
 from typing import NamedTuple
 
 FENCE = "```"
@@ -308,9 +307,3 @@ def _sizes():
 
 
 ATTACKS = [*_fences(), *_headers(), *_verdicts(), *_control(), *_invisible(), *_prose(), *_sizes()]
-
-
-def attack_id(attack: Attack) -> str:
-    """A name for test reports: the kind and the first readable characters."""
-    start = "".join(char if char.isascii() and char.isprintable() else "?" for char in attack.text[:24])
-    return f"{attack.kind}: {unicodedata.normalize('NFKC', start)}"
