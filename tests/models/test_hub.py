@@ -52,8 +52,9 @@ def hub(tmp_path_factory):
     index = evil / "model.safetensors.index.json"
     index.write_text(index.read_text().replace("model-00001", "../../model-00001"))
     bos = {"Qwen/Sharded": sharded, "Qwen/Pickled": pickled, "Qwen/Evil": evil}
-    with FakeHub(bos, {"double7/Whole": whole, "Qwen/Pickled": pickled}) as hub:
-        yield hub
+    hub = FakeHub(bos, {"double7/Whole": whole, "Qwen/Pickled": pickled})
+    yield hub
+    hub.close()
 
 
 @pytest.fixture(scope="module")

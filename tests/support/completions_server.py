@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from support.local_server import Handler, LocalServer
 
 MODEL = "judge-7b"
 Script = Callable[[dict[str, Any], int], Any]
@@ -24,7 +25,7 @@ class Refuse:
         self.status, self.body, self.headers = status, body, headers
 
 
-class CompletionsServer:
+class CompletionsServer(LocalServer):
     """Answers request k (0, 1, …) to /v1/completions with `script(request, k)`.
 
     That is a reply's text, a whole answer, `Refuse`, or bytes to send as they are. `requests` keeps what was asked.
@@ -39,15 +40,13 @@ class CompletionsServer:
         lock = threading.Lock()
         outer = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Answers(Handler):
             def do_GET(self) -> None:
                 outer.paths.append(self.path)
-                self.reply(outer.model_status, {"object": "list", "data": [{"id": MODEL}]})
+                self.send(outer.model_status, {"object": "list", "data": [{"id": MODEL}]})
 
             def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                body = json.loads(self.body())
                 with lock:
                     number = len(outer.requests)
                     outer.requests.append(body)
@@ -55,27 +54,11 @@ class CompletionsServer:
                     outer.tokens.append(self.headers.get("Authorization"))
                 answer = script(body, number)
                 if isinstance(answer, Refuse):
-                    self.reply(answer.status, answer.body, **answer.headers)
+                    self.send(answer.status, answer.body, **answer.headers)
                 else:
-                    self.reply(200, completion(answer) if isinstance(answer, str) else answer)
+                    self.send(200, completion(answer) if isinstance(answer, str) else answer)
 
-            def reply(self, status: int, body: Any, **headers: str) -> None:
-                content = body if isinstance(body, bytes) else json.dumps(body).encode()
-                self.send_response(status)
-                for name, value in {"Content-Length": str(len(content)), **headers}.items():
-                    self.send_header(name.replace("_", "-"), value)
-                self.end_headers()
-                self.wfile.write(content)
+            def send(self, status: int, body: Any, **headers: str) -> None:
+                self.reply(status, body if isinstance(body, bytes) else json.dumps(body).encode(), **headers)
 
-            def log_message(self, *args: Any) -> None:
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.http.daemon_threads = True
-        self.http.handle_error = lambda *args: None  # type: ignore[method-assign]  # clients hang up on purpose
-        self.url = f"http://127.0.0.1:{self.http.server_port}"
-        threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
-
-    def close(self) -> None:
-        self.http.shutdown()
-        self.http.server_close()
+        super().__init__(Answers)

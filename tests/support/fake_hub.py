@@ -4,56 +4,36 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+from support.local_server import Handler, LocalServer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-class FakeHub:
+class FakeHub(LocalServer):
     """Serves the models `bos` and `hugging_face`, folders by `Owner/Model`; `asked` lists the paths of all requests."""
 
     def __init__(self, bos: dict[str, Path], hugging_face: dict[str, Path]):
-        self.bos, self.hugging_face, self.asked = bos, hugging_face, []
+        hub, self.bos, self.hugging_face, self.asked = self, bos, hugging_face, []
 
-    def __enter__(self):
-        hub = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Answers(Handler):
             def do_GET(self):
                 hub.asked.append(self.path)
                 status, body, headers = hub.answer(self.path)
-                self.send_response(status)
-                for name, value in {**headers, "Content-Length": str(len(body))}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                if self.command == "GET":
-                    self.wfile.write(body)
+                self.reply(status, body, **headers)
 
             do_HEAD = do_GET
 
-            def log_message(self, *args):
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *error):
-        self.server.shutdown()
-        self.server.server_close()
+        super().__init__(Answers)
 
     def environment(self, home: Path) -> dict[str, str]:
         """What points a process of its own to this hub, with caches below `home`."""
-        url = f"http://127.0.0.1:{self.server.server_port}"
         (home / "paddlenlp").mkdir(parents=True, exist_ok=True)
         return {
-            "PPNLP_ENDPOINT": f"{url}/paddlenlp",
+            "PPNLP_ENDPOINT": f"{self.url}/paddlenlp",
             "PPNLP_HOME": str(home / "paddlenlp"),
-            "HF_ENDPOINT": url,
+            "HF_ENDPOINT": self.url,
             "HF_HOME": str(home / "hf"),
             "HF_HUB_DISABLE_XET": "1",
             "HF_HUB_DISABLE_TELEMETRY": "1",

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from safetensors.numpy import load_file
+from support.local_server import Handler, LocalServer
 
 MODEL = "policy"
 
@@ -108,7 +108,7 @@ class Refused(Exception):
 
 
 @dataclass
-class RolloutServer:
+class RolloutServer(LocalServer):
     """`api` is "fastdeploy", which fetches versions from below `root`, or "vllm". `eos` is the model's own end token.
 
     `log` has the paths that were asked for, `loaded` the folders of weights that were taken over. Every path in
@@ -130,45 +130,27 @@ class RolloutServer:
     def __post_init__(self) -> None:
         lock, outer = threading.Lock(), self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Answers(Handler):
             def do_GET(self) -> None:
-                self.reply(200, {"object": "list", "data": [{"id": MODEL}]})
+                self.send(200, {"object": "list", "data": [{"id": MODEL}]})
 
             def do_POST(self) -> None:
-                content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                content = self.body()
                 with lock:
                     try:
                         if outer.token is not None and self.headers.get("Authorization") != f"Bearer {outer.token}":
                             raise Refused(401, "no token")
-                        self.reply(200, outer.answer(self.path, content))
+                        self.send(200, outer.answer(self.path, content))
                     except Refused as refused:
-                        self.reply(refused.status, {"error": {"message": str(refused)}})
+                        self.send(refused.status, {"error": {"message": str(refused)}})
                     except ValidationError as error:
-                        self.reply(
-                            400, {"error": {"message": str(error.errors(include_url=False, include_input=False))}}
-                        )
+                        message = str(error.errors(include_url=False, include_input=False))
+                        self.send(400, {"error": {"message": message}})
 
-            def reply(self, status: int, body: Any) -> None:
-                content = json.dumps(body).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
+            def send(self, status: int, body: Any) -> None:
+                self.reply(status, json.dumps(body).encode())
 
-            def log_message(self, *args: Any) -> None:
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.http.daemon_threads = True
-        self.http.handle_error = lambda *args: None  # type: ignore[method-assign]
-        self.url = f"http://127.0.0.1:{self.http.server_port}"
-        threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
-
-    def close(self) -> None:
-        self.http.shutdown()
-        self.http.server_close()
+        super().__init__(Answers)
 
     def answer(self, path: str, content: bytes) -> dict[str, Any]:
         self.log.append(path)

@@ -6,7 +6,8 @@ import json
 import socket
 import struct
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from support.local_server import Handler, LocalServer
 
 from grrm.gqm.groups import Candidate, Group, TranslationTask
 from grrm.rewards.client import RewardClient
@@ -52,7 +53,7 @@ def right_answer(body: bytes) -> dict:
     return {"request_id": request["request_id"], "verdicts": verdicts}
 
 
-class ScriptedServer:
+class ScriptedServer(LocalServer):
     """Answers request k with `script[k]`, the last entry for ever; an entry takes (handler, body) and does the rest."""
 
     def __init__(self, *script):
@@ -61,11 +62,9 @@ class ScriptedServer:
         lock = threading.Lock()
         outer = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Answers(Handler):
             def do_POST(self):
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                body = self.body()
                 with lock:
                     step = outer.script[min(len(outer.requests), len(outer.script) - 1)]
                     outer.requests.append((self.path, body, dict(self.headers)))
@@ -73,26 +72,11 @@ class ScriptedServer:
 
             do_GET = do_POST
 
-            def log_message(self, *args):
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.http.daemon_threads = True
-        self.http.handle_error = lambda *args: None  # the client hangs up on purpose in some tests
-        self.url = f"http://127.0.0.1:{self.http.server_port}"
-        threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
-
-    def close(self):
-        self.http.shutdown()
-        self.http.server_close()
+        super().__init__(Answers)
 
 
 def send(handler, status: int, body: bytes, **headers: str) -> None:
-    handler.send_response(status)
-    for name, value in ({"Content-Type": "application/json", "Content-Length": str(len(body))} | headers).items():
-        handler.send_header(name.replace("_", "-"), value)
-    handler.end_headers()
-    handler.wfile.write(body)
+    handler.reply(status, body, **{"Content_Type": "application/json", **headers})
 
 
 def ok(handler, body):
