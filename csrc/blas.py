@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from functools import lru_cache
+from pathlib import Path
 
 from grrm_csrc.bf16 import ROUNDING, rounding_addresses
 from grrm_csrc.openmp import paddle_libraries, paddle_runtime
@@ -42,17 +43,15 @@ def packing_addresses() -> tuple[int, int, int] | None:
 
 
 def _address(function: str) -> int | None:
-    library = _library()
-    found = getattr(library, function, None) if library is not None else None
+    folder = paddle_libraries()
+    library = None if folder is None else _library(folder)
+    found = getattr(library, function, None)
     return None if found is None else ctypes.cast(found, ctypes.c_void_p).value
 
 
 @lru_cache(maxsize=1)
-def _library() -> ctypes.CDLL | None:
+def _library(folder: Path) -> ctypes.CDLL | None:
     """Paddle's own BLAS."""
-    folder = paddle_libraries()
-    if folder is None:
-        return None
     paddle_runtime()  # MKL needs it, and finds it only where it is loaded already
     for name in _LIBRARIES:
         with contextlib.suppress(OSError):

@@ -28,8 +28,8 @@ def table(heading: str, column: int = 0) -> list[str]:
 
 def test_columns_are_those_that_are_written():
     assert table("new column | holds") == list(verdict_types())
-    assert table(f"{SEVERAL} | holds") == list(translate._types(TranslateSettings()))
-    assert table(f"{SEVERAL} | holds", 1) == list(translate._types(TranslateSettings(sampling_n=2)))
+    assert table(f"{SEVERAL} | holds") == list(translate.column_types(TranslateSettings()))
+    assert table(f"{SEVERAL} | holds", 1) == list(translate.column_types(TranslateSettings(sampling_n=2)))
 
 
 def test_statuses_are_those_there_are():

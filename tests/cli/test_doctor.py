@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -12,7 +13,7 @@ from click.testing import CliRunner
 from grrm import cli
 from grrm.cli.commands import doctor, doctor_packages
 
-HEALTHY = {**dict.fromkeys(doctor_packages._NEEDED, "1.0"), "numpy": "1.26.4", "pyarrow": "20.0.0"}
+HEALTHY = {**dict.fromkeys(doctor_packages.NEEDED, "1.0"), "numpy": "1.26.4", "pyarrow": "20.0.0"}
 
 
 def examine(versions=None, error=None, port=0):
@@ -101,41 +102,48 @@ def test_a_port_in_use_is_a_warning_with_a_remedy():
     assert "--port" in finding.effect
 
 
-def test_python_outside_the_tested_range_is_broken():
-    assert doctor._python((3, 11, 4)).level == "ok"
-    assert doctor._python((3, 13, 0)).level == "broken"
+def test_python_outside_the_tested_range_is_broken(monkeypatch):
+    assert examine()["Python"].level == "ok"
+    monkeypatch.setattr(doctor, "sys", SimpleNamespace(version_info=(3, 13, 0)))
+    assert examine()["Python"].level == "broken"
 
 
-def test_scarce_memory_and_disk_are_warnings(monkeypatch, tmp_path):
+def test_scarce_memory_and_disk_are_warnings(monkeypatch):
     monkeypatch.setattr(doctor.os, "sysconf", lambda name: 1024)
-    assert doctor._memory().level == "warning"
+    assert examine()["memory"].level == "warning"
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 5})())
-    assert doctor._disk(tmp_path).level == "warning"
+    assert examine()["disk"].level == "warning"
 
 
-def test_missing_tools_say_what_they_disable():
-    compiler, nvcc = doctor._tools(lambda name: None)
-    assert "csrc/setup_ops.py install" in compiler.effect
-    assert "CUDA kernels of token scores" in nvcc.effect
-    assert [finding.level for finding in doctor._tools(lambda name: f"/usr/bin/{name}")] == ["ok", "ok"]
+def test_missing_tools_say_what_they_disable(monkeypatch):
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+    findings = examine()
+    assert "csrc/setup_ops.py install" in findings["C++ compiler"].effect
+    assert "CUDA kernels of token scores" in findings["nvcc"].effect
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert (examine()["C++ compiler"].level, examine()["nvcc"].level) == ("ok", "ok")
 
 
-def test_kernels_that_could_not_be_compiled_are_a_note_with_the_reason():
-    finding = doctor._kernels(doctor.Kernels(None, "c++ failed: no room"), has_blas=True)
+def test_kernels_that_could_not_be_compiled_are_a_note_with_the_reason(monkeypatch):
+    monkeypatch.setattr(doctor, "kernels", lambda: doctor.Kernels(None, "c++ failed: no room"))
+    finding = examine()["CPU kernels"]
     assert (finding.level, finding.detail) == ("note", "c++ failed: no room")
     assert "plain Paddle operators" in finding.effect
 
 
-def test_kernels_without_a_blas_are_a_note_that_says_what_is_slow():
-    finding = doctor._kernels(doctor.Kernels(object()), has_blas=False)
+def test_kernels_without_a_blas_are_a_note_that_says_what_is_slow(monkeypatch):
+    monkeypatch.setattr(doctor, "kernels", lambda: SimpleNamespace(library=object(), path=None))
+    monkeypatch.setattr(doctor, "sgemm_address", lambda: None)
+    finding = examine()["CPU kernels"]
     assert finding.level == "note"
     assert "generation uses plain Paddle operators" in finding.effect
-    assert doctor._kernels(doctor.Kernels(object()), has_blas=True).level == "ok"
+    monkeypatch.setattr(doctor, "sgemm_address", lambda: 1)
+    assert examine()["CPU kernels"].level == "ok"
 
 
 def test_a_cpu_without_vector_units_is_told_what_it_costs(monkeypatch):
     monkeypatch.setattr(doctor.startup, "cpu_facts", lambda: ("unknown", frozenset()))
-    findings = {finding.name: finding for finding in doctor._process()}
+    findings = examine()
     assert findings["CPU avx2"].level == "warning"
     assert findings["CPU avx512_bf16"].level == findings["CPU avx512_vnni"].level == "note"
 

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grrm.evaluation import bootstrap
 from grrm.evaluation.bootstrap import bootstrap_interval, bootstrap_of_sums, bootstrap_ratio
 
 ROWS = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), min_size=1, max_size=15)
@@ -60,13 +59,6 @@ def test_rows_that_belong_together_are_drawn_together():
     in_groups = bootstrap_ratio([0.0, 20.0] * 5, [20.0] * 10)
     assert in_groups.mean == independent.mean
     assert in_groups.high - in_groups.low > 2 * (independent.high - independent.low)
-
-
-def test_the_size_of_a_block_changes_nothing(monkeypatch):
-    values = [float(i * i % 17) for i in range(40)]
-    whole = bootstrap_interval(values, n_resamples=100)
-    monkeypatch.setattr(bootstrap, "_DRAWS_PER_BLOCK", 90)
-    assert bootstrap_interval(values, n_resamples=100) == whole
 
 
 @pytest.mark.parametrize(("tops", "bottoms"), [([1.0], [0.0]), ([1.0, 2.0], [1.0])])

@@ -55,7 +55,7 @@ def serve_together(judge, *requests, max_groups=100):
         waiting = []
         for request in requests:
             waiting.append(threads.submit(turns.judge, groups(*request), 120.0))
-            while len(turns._waiting) < len(waiting):
+            while turns.n_waiting < len(waiting):
                 threading.Event().wait(0.001)
         judge.released.set()
         assert ids_of(first.result(120)) == ["x"]

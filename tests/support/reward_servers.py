@@ -64,14 +64,14 @@ serve(Settings(port=0), MortalJudge(), None)
 @contextmanager
 def reward_server(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The real server and its URL; `arguments` are its command line, by default a free port."""
-    with _serving([str(SCRIPT), *(arguments or ("--port", "0"))]) as served:
+    with serving([str(SCRIPT), *(arguments or ("--port", "0"))]) as served:
         yield served
 
 
 @contextmanager
 def faulty_server(fault: str, group_id: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A server that judges by chrF, but leaves one group "unscored" or fails with a "raise" on it."""
-    with _serving(["-c", FAULTY, fault, group_id]) as served:
+    with serving(["-c", FAULTY, fault, group_id]) as served:
         yield served
 
 
@@ -81,12 +81,12 @@ def mortal_server(marker: Path, prefix: str) -> Iterator[tuple[subprocess.Popen[
 
     Of several servers with the same `marker`, a file, only the first that gets such a group is; none where it is there.
     """
-    with _serving(["-c", MORTAL, str(marker), prefix]) as served:
+    with serving(["-c", MORTAL, str(marker), prefix]) as served:
         yield served
 
 
 @contextmanager
-def _serving(command: list[str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serving(command: list[str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
     process = subprocess.Popen(
         [sys.executable, *command],
         stdout=subprocess.PIPE,

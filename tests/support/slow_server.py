@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from contextlib import contextmanager
 
 import requests
+from support.reward_servers import serving
 from support.stopped_clock import PATIENCE_S
 
 from grrm.gqm.groups import Candidate, Group, TranslationTask
@@ -49,18 +48,8 @@ def slow_server(takes, port=0, **settings):
 
     The probes of readiness do not wait for the file. `settings` are the server's.
     """
-    process = subprocess.Popen(
-        [sys.executable, "-c", SLOW_SERVER, str(takes), str(port), json.dumps(settings)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    try:
-        yield process, process.stdout.readline().split()[-1]
-    finally:
-        process.kill()
-        process.wait(PATIENCE_S)
-        process.stdout.close()
+    with serving(["-c", SLOW_SERVER, str(takes), str(port), json.dumps(settings)]) as served:
+        yield served
 
 
 def make_groups(n_groups):

@@ -21,7 +21,7 @@ class Finding:
 
 
 # Distribution -> what is lost without it; the second table is optional.
-_NEEDED = {
+NEEDED = {
     "paddlepaddle": "training and generation",
     "paddlenlp": "training and generation",
     "numpy": "everything",
@@ -92,12 +92,12 @@ def pins(path: Path) -> dict[str, str]:
 
 def packages(version_of: Callable[[str], str | None], pins: Mapping[str, str]) -> Iterable[Finding]:
     on_gpu = version_of("paddlepaddle-gpu") is not None
-    for name, use in {**_NEEDED, **_OPTIONAL}.items():
+    for name, use in {**NEEDED, **_OPTIONAL}.items():
         version = version_of(name)
         if version is None:
             if name == "paddlepaddle" and on_gpu:
                 continue
-            yield Finding("broken" if name in _NEEDED else "note", name, "not installed", f"disables {use}")
+            yield Finding("broken" if name in NEEDED else "note", name, "not installed", f"disables {use}")
         elif version != (pinned := pins.get(name.lower(), version)):
             yield Finding("warning", name, version, f"tested with {pinned}: install with -c constraints.txt")
         else:

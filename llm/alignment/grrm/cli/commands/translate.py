@@ -74,7 +74,7 @@ def translate(
     prompts = user_prompts(list(map(TranslationTask, sources, src_langs, trg_langs)), settings)
     if anchor_key is not None:
         prompts = _anchored(records, anchor_key, settings, zip(sources, src_langs, trg_langs, strict=True))
-    with result_sink(out, written, _types(settings), lambda _: _show(sources, columns)) as write:
+    with result_sink(out, written, column_types(settings), lambda _: _show(sources, columns)) as write:
         opened = kept("model", lambda: model.open(template_for(settings, chat_template)))
         progress = StepProgress(len(prompts), description="translating")
         try:
@@ -110,7 +110,7 @@ def _names(settings: TranslateSettings) -> tuple[str, str, str]:
     return one if settings.sampling_n == 1 else several
 
 
-def _types(settings: TranslateSettings) -> dict[str, Any]:
+def column_types(settings: TranslateSettings) -> dict[str, Any]:
     import pyarrow as pa
 
     kind = pa.string() if settings.sampling_n == 1 else pa.list_(pa.string())
