@@ -170,10 +170,10 @@ class AlwaysDue:
         pass
 
 
-def test_short_steps_are_for_small_submissions_and_no_large_one_enters_in_them():
+def test_short_steps_are_for_small_submissions_and_no_large_one_enters_in_them(monkeypatch):
+    monkeypatch.setattr("grrm.engine.scheduler.ShortSteps", AlwaysDue)
     engine = SteppedEngine(100, stands_still=True)
     scheduler = BatchScheduler(engine)
-    scheduler._short_steps = AlwaysDue()
     large = scheduler.submit(requests([[n] for n in range(40)], n_tokens=20))
     eventually(lambda: engine.entered)
     other = scheduler.submit(requests([[5, n] for n in range(30)]))
@@ -225,11 +225,11 @@ def test_what_the_model_cannot_take_is_refused_at_once():
 
 def test_calls_of_several_threads_are_drawn_in_one_batch():
     engine = SteppedEngine(stands_still=True)
-    shared = SharedEngine(BatchScheduler(engine))
-    params = SamplingParams(max_new_tokens=4)
+    scheduler = BatchScheduler(engine)
+    shared, params = SharedEngine(scheduler), SamplingParams(max_new_tokens=4)
     with ThreadPoolExecutor(8) as threads:
         calls = [threads.submit(shared.generate, [[n], [n, n]], params) for n in range(8)]
-        eventually(lambda: shared._scheduler.n_running + shared._scheduler.n_waiting == 16)
+        eventually(lambda: scheduler.n_running + scheduler.n_waiting == 16)
         engine.go()
         found = [[one.token_ids for one in call.result(120)] for call in calls]
     assert found == [[[n + 1, n + 2, n + 3, n + 4]] * 2 for n in range(8)]
@@ -238,8 +238,8 @@ def test_calls_of_several_threads_are_drawn_in_one_batch():
 
 def test_what_is_late_is_marked_and_given_up_and_what_has_ended_is_kept():
     engine = SteppedEngine(stands_still=True)
-    deadline = Deadline()
-    shared = SharedEngine(BatchScheduler(engine), deadline)
+    deadline, scheduler = Deadline(), BatchScheduler(engine)
+    shared = SharedEngine(scheduler, deadline)
     engine.go(3)
     with deadline.within(120):
         short = shared.generate([[5]], SamplingParams(max_new_tokens=3))
@@ -248,7 +248,7 @@ def test_what_is_late_is_marked_and_given_up_and_what_has_ended_is_kept():
     assert [(one.token_ids, one.finish_reason) for one in short] == [([6, 7, 8], "stop")]
     assert [(one.token_ids, one.finish_reason) for one in long] == [([], "timeout")] * 2
     engine.go()
-    eventually(lambda: shared._scheduler.n_running == 0)
+    eventually(lambda: scheduler.n_running == 0)
 
 
 def test_a_call_that_nobody_waits_for_is_given_up():

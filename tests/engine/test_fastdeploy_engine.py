@@ -26,6 +26,11 @@ def standin():
         yield
 
 
+def llm():
+    """The class behind the engine."""
+    return sys.modules["fastdeploy"].LLM
+
+
 @pytest.fixture
 def engine(model, tmp_path):
     return start_engine(tmp_path, model)
@@ -42,8 +47,8 @@ def text_params(**values):
 
 def requests_of(engine, monkeypatch, prompts, params):
     """The sampling parameters that reach FastDeploy, one per prompt."""
-    asked, reply = [], engine._llm._reply
-    monkeypatch.setattr(engine._llm, "_reply", lambda i, prompt, one: asked.append(one) or reply(i, prompt, one))
+    asked, reply = [], llm().reply
+    monkeypatch.setattr(llm(), "reply", lambda self, *given: asked.append(given[2]) or reply(self, *given))
     engine.generate(prompts, params)
     return asked
 
@@ -51,14 +56,18 @@ def requests_of(engine, monkeypatch, prompts, params):
 def test_a_release_that_goes_on_after_a_stop_token_gives_the_same_completions(engine, prompts, monkeypatch):
     params = text_params(max_new_tokens=20, stop_token_ids=STOPS)
     heeded = engine.generate(prompts, params)
-    monkeypatch.setattr(engine._llm, "heeds_stop_token_ids", False)
+    monkeypatch.setattr(llm(), "heeds_stop_token_ids", False)
     assert engine.generate(prompts, params) == heeded
     assert {completion.finish_reason for completion in heeded} == {"stop"}
 
 
-def test_the_checkpoints_own_end_token_ends_a_completion_whatever_the_stop_tokens(engine, prompts, monkeypatch):
-    monkeypatch.setattr(engine._llm, "end_ids", list(STOPS))
-    for completion in engine.generate(prompts, text_params(max_new_tokens=30)):
+def test_the_checkpoints_own_end_token_ends_a_completion_whatever_the_stop_tokens(
+    model, tmp_path, prompts, monkeypatch
+):
+    import fastdeploy
+
+    monkeypatch.setattr(fastdeploy, "end_ids_of", lambda folder: list(STOPS))
+    for completion in start_engine(tmp_path, model).generate(prompts, text_params(max_new_tokens=30)):
         assert completion.finish_reason == "stop"
         assert completion.token_ids[-1] == STOPS[0]
 
@@ -110,15 +119,15 @@ def test_weights_that_change_are_refused(engine):
 
 
 def test_a_request_that_failed_is_one_sentence(engine, monkeypatch):
-    reply = engine._llm._reply
+    reply = llm().reply
 
-    def failing(index, prompt, params):
-        output = reply(index, prompt, params)
+    def failing(self, index, prompt, params):
+        output = reply(self, index, prompt, params)
         if index == 1:
             output.error_code, output.error_msg = 500, "out of blocks"
         return output
 
-    monkeypatch.setattr(engine._llm, "_reply", failing)
+    monkeypatch.setattr(llm(), "reply", failing)
     with pytest.raises(UserError, match=r"failed on prompt 1 \(500: out of blocks\)"):
         engine.generate([[5], [6]], text_params())
 
@@ -127,14 +136,14 @@ def test_an_error_of_fastdeploys_own_is_not_hidden(engine, monkeypatch):
     def broken(*_):
         raise TimeoutError("worker")
 
-    monkeypatch.setattr(engine._llm, "_reply", broken)
+    monkeypatch.setattr(llm(), "reply", broken)
     with pytest.raises(TimeoutError, match="worker"):
         engine.generate([[5]], text_params())
 
 
 def test_a_call_past_the_deadline_raises_and_so_do_all_after_it(model, tmp_path, monkeypatch):
     engine, released = start_engine(tmp_path, model, deadline_s=0.01), threading.Event()
-    monkeypatch.setattr(engine._llm, "generate", lambda *_: released.wait(120) and [])
+    monkeypatch.setattr(llm(), "generate", lambda *_: released.wait(120) and [])
     try:
         with pytest.raises(UserError, match=r"did not answer within 0\.01 s"):
             engine.generate([[5]], text_params())
@@ -160,7 +169,7 @@ def test_output_and_log_of_this_process_stay_its_own(model, tmp_path, capsys):
 def test_the_model_starts_with_its_own_positions_and_the_options_given(checkpoint):
     options = {"tensor_parallel_size": 2, "quantization": "wint8", "gpu_memory_utilization": 0.5}
     opened = open_fastdeploy(checkpoint, max_num_seqs=7, options=options)
-    args = opened.generator._engine._llm.args
+    args = llm().latest
     assert (args.model, args.max_model_len, args.max_num_seqs) == (str(checkpoint), 1024, 7)
     assert (args.tensor_parallel_size, args.quantization, args.gpu_memory_utilization) == (2, "wint8", 0.5)
     assert opened.max_prompt_tokens == 1022
@@ -169,9 +178,9 @@ def test_the_model_starts_with_its_own_positions_and_the_options_given(checkpoin
 
 
 def test_every_option_is_one_that_fastdeploy_takes(checkpoint):
-    from fastdeploy import _EngineArgs
+    from fastdeploy import EngineArgs
 
-    assert set(FASTDEPLOY_OPTIONS) <= set(_EngineArgs.__dataclass_fields__)
+    assert set(FASTDEPLOY_OPTIONS) <= set(EngineArgs.__dataclass_fields__)
 
 
 @pytest.mark.parametrize(

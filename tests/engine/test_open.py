@@ -15,7 +15,7 @@ from support.judged_groups import judge_over
 from support.tiny_checkpoint import write_tiny_checkpoint
 
 from grrm.engine.api import SamplingParams
-from grrm.engine.open import open_generator, open_servers
+from grrm.engine.open import open_generator, open_model, open_servers
 from grrm.engine.paddle.engine import PaddleEngine
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
@@ -243,14 +243,13 @@ def test_without_a_dtype_a_checkpoint_in_half_precision_is_float32_on_a_cpu(orig
     folder = shutil.copytree(original, tmp_path / "half")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "dtype": "bfloat16"}))
-    engine = open_generator(folder).generator._engine
+    engine = open_model(folder).engine
     assert {parameter.dtype for parameter in engine.model.parameters()} == {paddle.float32}
 
 
 @pytest.mark.skipif(not cpu_kernels.available(), reason="there is no C++ compiler here")
 def test_bfloat16_on_a_cpu_rounds_products_and_leaves_weights_alone(original):
-    opened = open_generator(original, dtype="bfloat16")
-    engine = opened.generator._engine
+    engine = open_model(original, dtype="bfloat16").engine
     assert {parameter.dtype for parameter in engine.model.parameters()} == {paddle.float32}
     prompts, params = [[5, 6, 7]], SamplingParams(max_new_tokens=1, temperature=0)
     rounded = engine.generate(prompts, params)[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.decoder_passes import tokens_of_passes
 
 from grrm.engine.block_cache import BLOCK
 from grrm.engine.paddle.cpu_decoder import CpuDecoder
@@ -12,10 +13,15 @@ STEPS = 3
 
 
 @pytest.fixture(params=[2, 6, 1], ids="{} key heads".format)
-def decoder(request, make_model):
+def model(request, make_model):
     model = make_model("qwen2", num_key_value_heads=request.param, max_position_embeddings=128)
     if CpuDecoder.unsupported_reason(model):
         pytest.skip("the C++ decoder does not run this here")
+    return model
+
+
+@pytest.fixture
+def decoder(model):
     return CpuDecoder(model)
 
 
@@ -40,13 +46,11 @@ def test_a_sequence_has_the_same_bits_among_samples_of_its_prompt_and_alone(deco
             assert (got[row] == decoder.decode(slots[one], tokens[one], positions[one], alone)[0]).all()
 
 
-def test_a_prompt_that_exceeds_a_pass_goes_on_in_the_next(decoder, monkeypatch):
+def test_a_prompt_that_exceeds_a_pass_goes_on_in_the_next(model, decoder, monkeypatch):
     lengths, slots, sources = [70, 3, 64, 33], np.array([7, 2, 9, 0]), np.arange(4)
     whole = filled(decoder, lengths, slots, sources)
-    passes, run = [], decoder._run
-    monkeypatch.setattr(decoder, "_pass_tokens", 32)
-    monkeypatch.setattr(decoder, "_run", lambda *given: passes.append(len(given[0])) or run(*given))
-    parts = filled(decoder, lengths, slots, sources)
+    passes = tokens_of_passes(monkeypatch)
+    parts = filled(CpuDecoder(model, pass_tokens=32), lengths, slots, sources)
     assert passes == [32, 32, 32, 32, 32, 10]
     inputs = slots, np.array([5, 6, 7, 8]), np.array(lengths)
     np.testing.assert_allclose(decoder.decode(*inputs, parts), decoder.decode(*inputs, whole), atol=1e-5)

@@ -9,7 +9,9 @@ import pytest
 
 from grrm.engine.api import Request, SamplingParams
 from grrm.engine.paddle import cpu_decoder
+from grrm.engine.paddle.cpu_decoder import CpuDecoder
 from grrm.engine.paddle.engine import PaddleEngine
+from grrm.engine.paddle.plain_decoder import PlainDecoder
 from grrm.errors import UserError
 
 STOPS = (0, 1, 2, 3)
@@ -95,12 +97,11 @@ def test_tokens_and_logprobs_equal_a_naive_loop(options, model, llama, full_forw
 @pytest.mark.parametrize(("use_kernels", "packed"), [(True, False), (True, True), (False, False)])
 def test_completions_do_not_depend_on_the_batch(use_kernels, packed, model, prompts, monkeypatch):
     if packed:
-        monkeypatch.setattr(cpu_decoder, "_FEW_WEIGHTS", 0)
+        monkeypatch.setattr(cpu_decoder, "FEW_WEIGHTS", 0)
     params = SamplingParams(max_new_tokens=12, stop_token_ids=STOPS, seed=9)
     prompts = prompts * 5  # 70 sequences
     streams = list(range(1000, 1000 + len(prompts)))
     engine = PaddleEngine(model, use_kernels=use_kernels)
-    assert getattr(engine._decoder, "_packs", False) is packed
     whole = engine.generate(prompts, params, streams)
     order = np.random.default_rng(0).permutation(len(prompts)).tolist()
     batches = {
@@ -126,12 +127,20 @@ def test_the_longest_prompts_enter_first_so_that_none_of_them_is_waited_for_in_t
     assert entered == [1, 3, 4, 2, 0]
 
 
+def decoder_of(model):
+    return PlainDecoder if CpuDecoder.unsupported_reason(model) else CpuDecoder
+
+
+def watch(monkeypatch, decoder_class, name, note):
+    """Call `note` with what each call of a decoder's method is given."""
+    method = getattr(decoder_class, name)
+    monkeypatch.setattr(decoder_class, name, lambda self, *given: note(*given) or method(self, *given))
+
+
 def test_samples_of_one_prompt_differ_and_share_one_prefill(model, monkeypatch):
-    engine = PaddleEngine(model)
     prefilled = []
-    original = engine._decoder.prefill
-    monkeypatch.setattr(engine._decoder, "prefill", lambda t, *rest: prefilled.append(t.shape[0]) or original(t, *rest))
-    completions = engine.generate([[5, 6, 7]] * 8 + [[8, 9]] * 8, SamplingParams(max_new_tokens=10))
+    watch(monkeypatch, decoder_of(model), "prefill", lambda tokens, *rest: prefilled.append(len(tokens)))
+    completions = PaddleEngine(model).generate([[5, 6, 7]] * 8 + [[8, 9]] * 8, SamplingParams(max_new_tokens=10))
     assert sum(prefilled) == 2
     assert len({tuple(c.token_ids) for c in completions}) > 8
 
@@ -139,9 +148,8 @@ def test_samples_of_one_prompt_differ_and_share_one_prefill(model, monkeypatch):
 def test_sequences_enter_while_others_are_still_running(model, monkeypatch):
     engine = PaddleEngine(model, max_num_seqs=16)
     events = []
-    prefill, decode = engine._decoder.prefill, engine._decoder.decode
-    monkeypatch.setattr(engine._decoder, "prefill", lambda t, *rest: events.append(("in", len(t))) or prefill(t, *rest))
-    monkeypatch.setattr(engine._decoder, "decode", lambda s, *rest: events.append(("run", len(s))) or decode(s, *rest))
+    watch(monkeypatch, decoder_of(model), "prefill", lambda tokens, *rest: events.append(("in", len(tokens))))
+    watch(monkeypatch, decoder_of(model), "decode", lambda slots, *rest: events.append(("run", len(slots))))
     params = SamplingParams(max_new_tokens=30, stop_token_ids=tuple(range(8)), seed=2)
     engine.generate([[40 + i] for i in range(48)], params)
     pairs = [(before[1], after[1]) for before, after in itertools.pairwise(events) if before[0] == "in"]
@@ -152,8 +160,7 @@ def test_sequences_enter_while_others_are_still_running(model, monkeypatch):
 def test_slot_array_shrinks_when_few_sequences_are_left(model, monkeypatch, full_forward):
     engine = PaddleEngine(model, use_kernels=False)
     sizes = []
-    decode = engine._decoder.decode
-    monkeypatch.setattr(engine._decoder, "decode", lambda s, t, p, c: sizes.append(c.n_slots) or decode(s, t, p, c))
+    watch(monkeypatch, PlainDecoder, "decode", lambda slots, tokens, positions, cache: sizes.append(cache.n_slots))
     params = SamplingParams(max_new_tokens=25, stop_token_ids=tuple(range(30)), seed=3)
     completions = engine.generate([[40 + i] for i in range(57)], params)
     assert sizes[0] == 64

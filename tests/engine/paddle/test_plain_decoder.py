@@ -155,7 +155,7 @@ def test_weights_are_laid_out_within_the_memory_that_is_allowed_and_where_it_pay
         return CpuDecoder(model, max_packed_bytes=n).new_cache(1, 16).packed
 
     assert packed(n_bytes) is None  # a small model
-    monkeypatch.setattr(cpu_decoder, "_FEW_WEIGHTS", 0)
+    monkeypatch.setattr(cpu_decoder, "FEW_WEIGHTS", 0)
     assert packed(n_bytes).ctypes.data % 64 == 0
     assert packed(n_bytes - 4) is None
 

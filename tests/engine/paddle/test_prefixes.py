@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.decoder_passes import tokens_of_passes
 
 from grrm.engine.api import SamplingParams
 from grrm.engine.paddle.cpu_cache import SharedPrefixes
@@ -62,12 +63,11 @@ def test_prompts_with_a_common_source_generate_what_each_does_alone(model):
     np.testing.assert_allclose(*logprobs, rtol=0, atol=1e-5)
 
 
-def test_a_header_and_a_source_that_prompts_share_run_once(model):
+def test_a_header_and_a_source_that_prompts_share_run_once(model, monkeypatch):
     if CpuDecoder.unsupported_reason(model):
         pytest.skip("the C++ decoder does not run here")
-    engine = PaddleEngine(model)
-    counts = count_tokens(engine)
-    engine.generate(prompts_of_two_sources(), SamplingParams(max_new_tokens=1))
+    counts = tokens_of_passes(monkeypatch)
+    PaddleEngine(model).generate(prompts_of_two_sources(), SamplingParams(max_new_tokens=1))
     assert counts == [17 + 8 + 9, 8 + 9 + 2 * 9, 2 * 9]  # what a level adds to the one before
 
 
@@ -76,16 +76,3 @@ def prompts_of_two_sources():
     header, sources = rng.integers(1, 97, 17).tolist(), rng.integers(1, 97, (2, 8)).tolist()
     ends = rng.integers(1, 97, (6, 9)).tolist()
     return [header + sources[i % 2] + end for i, end in enumerate(ends)]
-
-
-def count_tokens(engine):
-    """How many tokens every pass of the C++ decoder runs."""
-    decoder, counts = engine._decoder, []
-    run = decoder._run
-
-    def counted(tokens, *rest):
-        counts.append(len(tokens))
-        return run(tokens, *rest)
-
-    decoder._run = counted
-    return counts

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from grrm.engine.api import SamplingParams
+from grrm.engine.paddle.cpu_decoder import CpuDecoder
 from grrm.engine.paddle.engine import PaddleEngine
 from grrm.models.cpu_kernels import available
 
@@ -15,22 +16,19 @@ PARAMS = SamplingParams(max_new_tokens=24, stop_token_ids=tuple(range(6)), seed=
 
 
 class Watched:
-    """What an engine's decoder was asked for: ("prefill", prompts) and ("decode", sequences)."""
+    """What the C++ decoder was asked for: ("prefill", prompts) and ("decode", sequences)."""
 
-    def __init__(self, engine: PaddleEngine) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.events: list[tuple[str, int]] = []
-        decoder = engine._decoder
-        prefill, decode = decoder.prefill, decoder.decode
+        for name in ("prefill", "decode"):
+            monkeypatch.setattr(CpuDecoder, name, self._watched(name, getattr(CpuDecoder, name)))
 
-        def watched_prefill(tokens_PT, *rest):
-            self.events.append(("prefill", len(tokens_PT)))
-            return prefill(tokens_PT, *rest)
+    def _watched(self, name, method):
+        def watched(decoder, first, *rest):
+            self.events.append((name, len(first)))
+            return method(decoder, first, *rest)
 
-        def watched_decode(slots_S, *rest):
-            self.events.append(("decode", len(slots_S)))
-            return decode(slots_S, *rest)
-
-        decoder.prefill, decoder.decode = watched_prefill, watched_decode
+        return watched
 
     def busy_while_others_wait(self) -> list[int]:
         """Sequences in each step of decoding before the last prefill."""
@@ -45,26 +43,26 @@ def some_prompts(n: int) -> list[list[int]]:
     return np.random.default_rng(0).integers(6, 60, (n, 9)).tolist()
 
 
-def test_a_slot_that_is_free_is_taken_before_the_next_step(model):
+def test_a_slot_that_is_free_is_taken_before_the_next_step(model, monkeypatch):
     engine = PaddleEngine(model, max_num_seqs=N_SLOTS)
-    watched = Watched(engine)
+    watched = Watched(monkeypatch)
     made = engine.generate(some_prompts(40), PARAMS)
     assert len({len(one.token_ids) for one in made}) > 3  # they do not all end together
     assert set(watched.busy_while_others_wait()) == {N_SLOTS}
 
 
-def test_samples_of_a_prompt_enter_together_so_that_it_is_read_once(model):
+def test_samples_of_a_prompt_enter_together_so_that_it_is_read_once(model, monkeypatch):
     engine = PaddleEngine(model, max_num_seqs=N_SLOTS)
-    watched = Watched(engine)
+    watched = Watched(monkeypatch)
     prompts = [prompt for prompt in some_prompts(20) for _ in range(2)]
     assert len(engine.generate(prompts, PARAMS)) == 40
     assert watched.prompts_read() == 20
     assert min(watched.busy_while_others_wait()) >= N_SLOTS - 1
 
 
-def test_a_group_larger_than_a_quarter_of_the_slots_does_not_wait_for_all_of_them(model):
+def test_a_group_larger_than_a_quarter_of_the_slots_does_not_wait_for_all_of_them(model, monkeypatch):
     engine = PaddleEngine(model, max_num_seqs=N_SLOTS)
-    watched = Watched(engine)
+    watched = Watched(monkeypatch)
     prompts = [prompt for prompt in some_prompts(5) for _ in range(8)]
     assert len(engine.generate(prompts, PARAMS)) == 40
     assert min(watched.busy_while_others_wait()) > N_SLOTS - N_SLOTS // 4

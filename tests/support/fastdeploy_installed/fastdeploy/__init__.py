@@ -78,7 +78,7 @@ class RequestOutput:
 
 
 @dataclass
-class _EngineArgs:
+class EngineArgs:
     model: str
     tokenizer: str | None = None
     enable_logprob: bool = False
@@ -95,6 +95,7 @@ class LLM:
     """`heeds_stop_token_ids` is false in releases that pass them on in a form their workers skip."""
 
     heeds_stop_token_ids = True
+    latest: EngineArgs | None = None  # of the engine that was started last
 
     def __init__(
         self,
@@ -107,10 +108,10 @@ class LLM:
     ) -> None:
         from grrm.models.checkpoint import load_causal_lm
 
-        self.args = _EngineArgs(model=model, tokenizer=tokenizer, enable_logprob=enable_logprob, **kwargs)
+        self.args = LLM.latest = EngineArgs(model=model, tokenizer=tokenizer, enable_logprob=enable_logprob, **kwargs)
         print("Loading Weights: 100%")
         self.model = load_causal_lm(Path(model), dtype="float32")
-        self.end_ids = _end_ids(Path(model))
+        self.end_ids = end_ids_of(Path(model))
 
     def generate(
         self,
@@ -127,9 +128,9 @@ class LLM:
         if not use_tqdm:
             raise UnboundLocalError("num_requests")
         several = sampling_params if count > 1 else [sampling_params] * len(prompts)
-        return [self._reply(i, prompt, one) for i, (prompt, one) in enumerate(zip(prompts, several, strict=True))]
+        return [self.reply(i, prompt, one) for i, (prompt, one) in enumerate(zip(prompts, several, strict=True))]
 
-    def _reply(self, index: int, prompt: list[int], params: SamplingParams) -> RequestOutput:
+    def reply(self, index: int, prompt: list[int], params: SamplingParams) -> RequestOutput:
         assert all(type(token) is int for token in prompt)
         prompt = prompt[: self.args.max_model_len - 1] if len(prompt) > self.args.max_model_len else prompt
         max_tokens = min(self.args.max_model_len - len(prompt), params.max_tokens or 8192)
@@ -179,7 +180,7 @@ def _pick(
     return int(kept[min(int(np.searchsorted(np.cumsum(weights), rng.random())), len(kept) - 1)])
 
 
-def _end_ids(folder: Path) -> list[int]:
+def end_ids_of(folder: Path) -> list[int]:
     if not (folder / "tokenizer_config.json").is_file():
         return []
     settings = json.loads((folder / "tokenizer_config.json").read_text())

@@ -19,7 +19,7 @@ from grrm.models import cpu_kernels
 from grrm_csrc.blas import blas_addresses
 
 _ROWS = 16  # kRows of the kernel: logits have room for a multiple of it
-_FEW_WEIGHTS = 1 << 24  # smaller models generate as fast without packing, in float32
+FEW_WEIGHTS = 1 << 24  # smaller models generate as fast without packing, in float32
 
 
 class CpuDecoder:
@@ -48,7 +48,7 @@ class CpuDecoder:
         self._pass_tokens = pass_tokens
         self._precision, self._blas = precision, blas_addresses(precision) or (0, 0, 0, 0)
         fits = _n_multiplied(self.weights) <= max_packed_bytes // 4
-        self._packs = precision != "float32" or (fits and _n_multiplied(self.weights) > _FEW_WEIGHTS)
+        self._packs = precision != "float32" or (fits and _n_multiplied(self.weights) > FEW_WEIGHTS)
         self._packed_memory: NDArray[np.float32] | None = None
         self._packed_weights: tuple[int, bytes] | None = None  # fingerprint and addresses of what it holds
         found = _unsupported_reason(self.weights)
