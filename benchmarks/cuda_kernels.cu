@@ -24,15 +24,6 @@ T* room(int64_t bytes) {
   return static_cast<T*>(memory);
 }
 
-// Numbers like logits, from -8 to 8, or, as uniforms, from 0 to 1.
-template <typename T>
-__global__ void fill(T* x, int64_t n, float low, float high) {
-  const int64_t i = grrm_cuda::thread_of_grid();
-  if (i >= n) return;
-  const uint64_t mixed = (static_cast<uint64_t>(i) + 1) * 0x9e3779b97f4a7c15ull;
-  x[i] = static_cast<T>(low + (high - low) * static_cast<float>(mixed >> 40) * 0x1p-24f);
-}
-
 // Median microseconds of one call, each of which reads and writes more than a cache holds.
 double microseconds(const std::function<int()>& call) {
   cudaEvent_t begin, end;
@@ -87,28 +78,16 @@ void rows_of_a_model(int bf16, const char* type, int64_t rows, int64_t width) {
 void rows_of_a_vocabulary(int bf16, const char* type, int64_t rows, int64_t vocabulary) {
   const int64_t n = rows * vocabulary, size = bf16 ? 2 : 4;
   void *logits = room(n * size), *dlogits = room(n * size);
-  auto *labels = room<int64_t>(rows * 8), *tokens = room<int64_t>(rows * 8);
+  auto* labels = room<int64_t>(rows * 8);
   auto *a = room<float>(rows * 4), *b = room<float>(rows * 4), *c = room<float>(rows * 4);
-  auto *uniforms = room<double>(rows * 8), *logprobs = room<double>(rows * 8);
   report("score_tokens", type, rows, vocabulary, 1.0 * n * size,
          [&] { return grrm_cuda_score_tokens(bf16, logits, labels, a, b, c, rows, vocabulary, nullptr); });
   report("score_tokens_backward", type, rows, vocabulary, 2.0 * n * size, [&] {
     return grrm_cuda_score_tokens_backward(bf16, logits, labels, a, b, a, b, c, dlogits, rows, vocabulary, nullptr);
   });
-  fill<<<blocks_of(n), kRowThreads>>>(static_cast<__nv_bfloat16*>(logits), bf16 ? n : 0, -8.0f, 8.0f);
-  fill<<<blocks_of(n), kRowThreads>>>(static_cast<float*>(logits), bf16 ? 0 : n, -8.0f, 8.0f);
-  fill<<<blocks_of(rows), kRowThreads>>>(uniforms, rows, 0.0f, 1.0f);
-  const auto sample = [&](float temperature, int64_t top_k, double top_p) {
-    return grrm_cuda_sample(bf16, logits, rows, vocabulary, temperature, top_k, top_p, 1.0f, nullptr, nullptr, uniforms,
-                            tokens, logprobs, nullptr);
-  };
-  report("sample", type, rows, vocabulary, 1.0 * n * size, [&] { return sample(1.0f, 0, 1.0); });
-  report("sample_top_p", type, rows, vocabulary, 1.0 * n * size, [&] { return sample(1.0f, 0, 0.9); });
-  report("sample_top_k_top_p", type, rows, vocabulary, 1.0 * n * size, [&] { return sample(1.0f, 50, 0.9); });
   for (void* one : {logits, dlogits}) check(cudaFree(one));
-  for (void* one : {static_cast<void*>(labels), static_cast<void*>(tokens), static_cast<void*>(a),
-                    static_cast<void*>(b), static_cast<void*>(c), static_cast<void*>(uniforms),
-                    static_cast<void*>(logprobs)})
+  for (void* one :
+       {static_cast<void*>(labels), static_cast<void*>(a), static_cast<void*>(b), static_cast<void*>(c)})
     check(cudaFree(one));
 }
 

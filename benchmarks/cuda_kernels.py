@@ -3,9 +3,8 @@
     python benchmarks/cuda_kernels.py [--out FILE]
 
 `of_copy` is a kernel's bandwidth relative to that of a copy of 1 GiB on the same card; bytes are what a kernel has to
-read and write at least, so those that read twice, and sampling, which reads a row many times, stand below what they
-move. Without nvcc or a
-GPU nothing is measured or written, which a line says.
+read and write at least, so those that read twice stand below what they move. Without nvcc or a GPU nothing is measured
+or written, which a line says.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def operator_library(kernels: Path) -> Library | None:
     return Library(
         "operators",
         main=("bindings/operators.cpp", *(("cuda/c_api.cu",) if with_cuda else ())),
-        sources=("bindings/operators.cpp", "bindings/training.h", "cuda/*", "kernels/sampling_options.h"),
+        sources=("bindings/operators.cpp", "bindings/training.h", "cuda/*"),
         flags=(
             *(("-DGRRM_WITH_CUDA", "-DPADDLE_WITH_CUDA") if with_cuda else ()),
             "-DPADDLE_WITH_CUSTOM_KERNEL",

@@ -1,4 +1,4 @@
-// What the CUDA kernels share: sums and maxima over a block, in an order that does not depend on timing.
+// What the CUDA kernels share: sums over a block, in an order that does not depend on timing.
 //
 // Numbers are float or __nv_bfloat16 in memory and float in registers. Blocks are one-dimensional, whole warps.
 #pragma once
@@ -11,19 +11,11 @@ namespace grrm_cuda {
 constexpr unsigned kWarp = 32, kMostWarps = 32, kWholeWarp = 0xffffffffu;
 
 __device__ inline float from_lane(float x, unsigned distance) { return __shfl_xor_sync(kWholeWarp, x, distance); }
-__device__ inline double from_lane(double x, unsigned distance) { return __shfl_xor_sync(kWholeWarp, x, distance); }
 
 struct Add {
   template <typename V>
   __device__ V operator()(V a, V b) const {
     return a + b;
-  }
-};
-
-struct Larger {
-  template <typename V>
-  __device__ V operator()(V a, V b) const {
-    return a > b ? a : b;
   }
 };
 

@@ -6,7 +6,6 @@
 #include "c_api.h"
 #include "elementwise.cuh"
 #include "rms_norm.cuh"
-#include "sampling.cuh"
 #include "token_scores.cuh"
 
 namespace {
@@ -112,17 +111,6 @@ int grrm_cuda_score_tokens_backward(int bf16, const void* logits, const int64_t*
   return with_type(bf16, rows, [&](auto* t) {
     GRRM_LAUNCH(grrm_cuda::score_tokens_backward, grid_of(rows), kVocabularyThreads, stream_at(stream), in(t, logits),
                 labels, entropy, lse, g_logprob, g_entropy, g_lse, out(t, dlogits), vocab);
-  });
-}
-
-// `seen` and `banned` [rows, vocabulary] may be null; a token of -1 marks a row with nothing to draw from.
-int grrm_cuda_sample(int bf16, const void* logits, int64_t rows, int64_t vocabulary, float temperature, int64_t top_k,
-                     double top_p, float repetition_penalty, const uint8_t* seen, const uint8_t* banned,
-                     const double* uniforms, int64_t* tokens, double* logprobs, void* stream) {
-  const grrm::SamplingOptions options{temperature, top_k, top_p, repetition_penalty};
-  return with_type(bf16, rows, [&](auto* t) {
-    GRRM_LAUNCH(grrm_cuda::sample, grid_of(rows), kVocabularyThreads, stream_at(stream), in(t, logits), vocabulary,
-                options, seen, banned, uniforms, tokens, logprobs);
   });
 }
 

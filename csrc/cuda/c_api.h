@@ -19,8 +19,5 @@ int grrm_cuda_score_tokens(int bf16, const void* logits, const int64_t* labels, 
 int grrm_cuda_score_tokens_backward(int bf16, const void* logits, const int64_t* labels, const float* entropy,
                                     const float* lse, const float* g_logprob, const float* g_entropy,
                                     const float* g_lse, void* dlogits, int64_t rows, int64_t vocab, void* stream);
-int grrm_cuda_sample(int bf16, const void* logits, int64_t rows, int64_t vocabulary, float temperature, int64_t top_k,
-                     double top_p, float repetition_penalty, const uint8_t* seen, const uint8_t* banned,
-                     const double* uniforms, int64_t* tokens, double* logprobs, void* stream);
 
 }  // extern "C"

@@ -6,10 +6,18 @@
 #include <functional>
 #include <vector>
 
-#include "sampling_options.h"
 #include "simd.h"
 
 namespace grrm {
+
+struct SamplingOptions {
+  float temperature;  // 0 takes the largest
+  int64_t top_k;      // 0 keeps all
+  double top_p;       // 1 keeps all
+  float repetition_penalty;
+};
+
+constexpr float kLargest = 3.4028235e38f;  // a finite logit is no larger
 
 constexpr int64_t kBlock = 64;  // weights are added up in blocks: in float within one, in double among them
 

@@ -26,8 +26,6 @@ void grrm_rotate(const float*, const float*, const float*, const int64_t*, float
 void grrm_score_tokens(const float*, const int64_t*, float*, float*, float*, int64_t, int64_t);
 void grrm_score_tokens_backward(const float*, const int64_t*, const float*, const float*, const float*, const float*,
                                 const float*, float*, int64_t, int64_t);
-int64_t grrm_sample(const float*, int64_t, int64_t, float, int64_t, double, float, const uint8_t*, const uint8_t*,
-                    const int64_t*, int64_t, const double*, int64_t*, double*);
 }
 
 namespace {
@@ -154,59 +152,12 @@ struct Checks {
     expect_close(logits.floats(), dlogits, kRounded, "the gradient" + of);
   }
 
-  static void samples(int64_t vocabulary, float temperature, int64_t top_k, double top_p, bool shaped) {
-    constexpr int64_t rows = 3;
-    auto logits = Array<T>::random(rows * vocabulary, 4.0f);
-    const Floats z = logits.floats();
-    Shared<uint8_t> seen(rows * vocabulary, 0), too_short(rows, shaped), banned(rows * vocabulary, 0);
-    const Shared<int64_t> stops = {0, vocabulary / 2};
-    for (int64_t row = 0; row < rows && shaped; ++row) {
-      for (int64_t i = 0; i < vocabulary; i += 3) seen[row * vocabulary + i] = 1;
-      for (int64_t stop : stops) banned[row * vocabulary + stop] = 1;
-    }
-    Shared<double> uniforms(rows), logprobs(rows), logprobs2(rows);
-    for (int64_t row = 0; row < rows; ++row) uniforms[row] = (row + 0.37) / rows;
-    Shared<int64_t> tokens(rows), tokens2(rows);
-    grrm_sample(z.data(), rows, vocabulary, temperature, top_k, top_p, 1.3f, shaped ? seen.data() : nullptr,
-                too_short.data(), stops.data(), 2, uniforms.data(), tokens.data(), logprobs.data());
-    finish(grrm_cuda_sample(kBf16, logits.at(), rows, vocabulary, temperature, top_k, top_p, 1.3f,
-                            shaped ? seen.data() : nullptr, shaped ? banned.data() : nullptr, uniforms.data(),
-                            tokens2.data(), logprobs2.data(), nullptr));
-    for (int64_t row = 0; row < rows; ++row) {
-      const std::string which = " of row " + std::to_string(row) + " of " + std::to_string(vocabulary) +
-                                ", temperature " + std::to_string(temperature) + ", top-k " + std::to_string(top_k) +
-                                ", top-p " + std::to_string(top_p);
-      expect(tokens2[row] == tokens[row], "the token" + which);
-      expect(std::fabs(logprobs2[row] - logprobs[row]) < 1e-5, "the log-probability" + which);
-    }
-  }
-
-  static void rows_without_a_token() {
-    Array<T> logits(Floats{1.0f, NAN, 0.0f, INFINITY, 0.0f, 0.0f, -INFINITY, -INFINITY, -INFINITY});
-    const Shared<double> uniforms(3, 0.5);
-    Shared<int64_t> tokens(3, 7);
-    Shared<double> logprobs(3, 7.0);
-    finish(grrm_cuda_sample(kBf16, logits.at(), 3, 3, 1.0f, 0, 1.0, 1.0f, nullptr, nullptr, uniforms.data(),
-                            tokens.data(), logprobs.data(), nullptr));
-    expect(std::count(tokens.begin(), tokens.end(), -1) == 3, "a row without numbers to draw from has a token");
-    expect(std::count(logprobs.begin(), logprobs.end(), 0.0) == 3, "or a log-probability");
-  }
-
   static void all() {
     for (int64_t width : {1, 33, 64, 600}) norms(5, width);
     units(700);
     for (float direction : {1.0f, -1.0f}) rotations(3, 2, 20, direction);
     for (int64_t vocab : {1, 50, 512, 3000})
       for (bool masked : {false, true}) scores(3, vocab, masked && vocab > 1);
-    for (float temperature : {0.0f, 0.7f}) samples(9000, temperature, 0, 1.0, false);
-    samples(9000, 0.9f, 40, 0.8, true);
-    for (int64_t vocabulary : {5, 130}) {
-      samples(vocabulary, 1.0f, 3, 1.0, true);
-      samples(vocabulary, 1.3f, 0, 0.6, true);
-      samples(vocabulary, 0.9f, 0, 0.0, false);
-      samples(vocabulary, 0.0f, 0, 1.0, true);
-    }
-    rows_without_a_token();
   }
 };
 
