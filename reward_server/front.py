@@ -57,7 +57,7 @@ class _JsonErrorTask(ErrorTask):  # type: ignore[misc]
         self.write(body)
 
 
-class _Channel(HTTPChannel):  # type: ignore[misc]
+class Channel(HTTPChannel):  # type: ignore[misc]
     """A connection that knows since when it has been in its state."""
 
     error_task_class = _JsonErrorTask
@@ -179,11 +179,11 @@ class Front(TcpWSGIServer):  # type: ignore[misc]
     ) -> None:
         self.settings, self.admit, self.metrics = settings, admit, metrics
         self.render_problem = render_problem
-        self.channel_class = _Channel
-        self.max_connections = _within_file_limit(settings.max_connections)
+        self.channel_class = Channel
+        self.max_connections = within_file_limit(settings.max_connections)
         self.is_host_allowed = allowed_hosts(listener.getsockname()[0], settings.allowed_hosts)
         self._tls = server_context(settings.certfile, settings.keyfile)
-        self._next_maintenance = 0.0
+        self.next_maintenance = 0.0
         adjustments = Adjustments(
             sockets=[listener],
             threads=settings.max_in_flight + SPARE_THREADS,
@@ -208,11 +208,11 @@ class Front(TcpWSGIServer):  # type: ignore[misc]
         """Waits up to `timeout_s` for something to do, and does it."""
         wasyncore.loop(timeout=timeout_s, map=self._map, use_poll=True, count=1)
         now = time.monotonic()
-        if now >= self._next_maintenance:
-            self._next_maintenance = now + MAINTENANCE_S
+        if now >= self.next_maintenance:
+            self.next_maintenance = now + MAINTENANCE_S
             self._close_late(now)
 
-    def served(self) -> list[_Channel]:
+    def served(self) -> list[Channel]:
         """The connections with a request that waits, is worked on or has an answer that is not yet sent."""
         return [channel for channel in self.active_channels.values() if channel.is_served]
 
@@ -250,7 +250,7 @@ class Front(TcpWSGIServer):  # type: ignore[misc]
             ((crowd, _),) = Counter(channel.addr[0] for channel in channels).most_common(1)
             self._close_oldest([c for c in channels if c.addr[0] == crowd], newest, "connection_limit")
 
-    def _close_oldest(self, channels: Sequence[_Channel], newest: _Channel, reason: str) -> None:
+    def _close_oldest(self, channels: Sequence[Channel], newest: Channel, reason: str) -> None:
         """Closes what is half open before what is idle between requests, and none that is being served."""
         idle = [channel for channel in channels if not channel.is_served]
         oldest = min(idle, key=lambda c: (c.has_been_served and c.request is None, c.since), default=newest)
@@ -261,12 +261,12 @@ class Front(TcpWSGIServer):  # type: ignore[misc]
             if not channel.will_close and now - channel.since > channel.seconds_allowed(self.settings):
                 self._close(channel, "deadline")
 
-    def _close(self, channel: _Channel, reason: str) -> None:
+    def _close(self, channel: Channel, reason: str) -> None:
         channel.will_close = True  # the next turn closes it: a socket opened in this one must not get its number
         self.metrics.add("grrm_connections_closed_total", reason=reason)
 
 
-def _within_file_limit(n_connections: int) -> int:
+def within_file_limit(n_connections: int) -> int:
     """`n_connections`, or as many as this process may have open together with the bodies that wait on disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * n_connections + OTHER_FILES

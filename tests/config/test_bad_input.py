@@ -205,8 +205,8 @@ def test_a_hub_that_cannot_be_reached_is_told(complaint, monkeypatch: pytest.Mon
     def refuse(name: str) -> Path:
         raise ConnectionError("Connection refused. Try again later")
 
-    monkeypatch.setattr(hub, "_from_paddlenlp", refuse)
-    monkeypatch.setattr(hub, "_from_hugging_face", refuse)
+    monkeypatch.setattr(hub, "from_paddlenlp", refuse)
+    monkeypatch.setattr(hub, "from_hugging_face", refuse)
     said = complaint(actor_model_name_or_path="Organisation/Model")
     reasons = "PaddleNLP's hub: Connection refused; Hugging Face: Connection refused"
     assert f"'Organisation/Model' is no folder here, and cannot be had from a hub ({reasons}): mend the name" in said

@@ -38,7 +38,7 @@ def test_rule_reward_is_taken(tmp_path):
 
 def test_keys_of_judges_in_the_file_are_told_beside_a_rule_of_the_command_line(tmp_path):
     values = values_of(tmp_path, **RULE, extractor_type="line", max_unscored_fraction=0.1)
-    told = " ".join(values._notices)
+    told = " ".join(values.notices)
     assert "extractor_type has no effect" in told
     assert "max_unscored_fraction has no effect" in told
 

@@ -40,10 +40,10 @@ def test_the_pinned_wheel_alone_is_there_for_the_length_of_the_block(shelf: Path
 
 
 def test_a_wheel_with_other_contents_is_refused(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def copy(command: list[str], folder: Path, failure: str) -> None:
-        shutil.copy(next(shelf.glob("*.whl")), folder)
+    def copy(command: list[str], cwd: Path, **_: object) -> None:
+        shutil.copy(next(shelf.glob("*.whl")), cwd)
 
-    monkeypatch.setattr(downloads, "_run", copy)
+    monkeypatch.setattr(downloads.subprocess, "run", copy)
     with (
         pytest.raises(UserError, match=r"grrm-texts==1\.0 was downloaded with SHA-256 .* where 0000 is pinned"),
         downloaded_wheel(offline(shelf, sha256="0000")),

@@ -53,7 +53,7 @@ def test_second_interrupt_while_stopping_leaves_nothing_behind(tmp_path):
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
 def test_workers_of_a_launcher_that_was_killed_are_not_left_behind(tmp_path, monkeypatch):
-    monkeypatch.setattr("grrm.demo.processes._SECONDS_BETWEEN_LOOKS", 0.0)
+    monkeypatch.setattr("grrm.demo.processes.SECONDS_BETWEEN_LOOKS", 0.0)
     with Child([sys.executable, "-c", SPAWNS_A_WORKER_IN_ITS_OWN_SESSION], tmp_path / "log", cwd=tmp_path) as child:
         wait_for(lambda: "up" in child.output() and child.poll() is None)
         workers = descendants(child.process.pid)

@@ -4,14 +4,18 @@ import sys
 import textwrap
 
 import pytest
+import requests
+from support.stopped_clock import PATIENCE_S, eventually
 
 from grrm.demo.reward_service import RewardService, is_healthy
 from grrm.errors import UserError
 
 SERVER = textwrap.dedent("""
-    import http.server
+    import http.server, os
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
+            if self.path == "/die":
+                os._exit(1)
             self.send_response(200 if self.path == "/healthz" else 404)
             self.end_headers()
     server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
@@ -35,9 +39,9 @@ def test_server_is_started_once_and_gone_afterwards(tmp_path):
 
 def test_server_that_died_is_started_again(tmp_path):
     with a_service(tmp_path, SERVER) as service:
-        service.url()
-        service._child.stop()
-        assert is_healthy(service.url())
+        with pytest.raises(requests.ConnectionError):
+            requests.get(f"{service.url()}/die", timeout=PATIENCE_S)
+        eventually(lambda: is_healthy(service.url()))
 
 
 def test_server_that_ends_is_reported_with_its_last_words(tmp_path):

@@ -151,10 +151,10 @@ def test_impossible_settings_are_refused_before_anything_runs(tmp_path, options,
 
 
 def test_missing_package_and_missing_checkout_are_named(monkeypatch):
-    monkeypatch.setattr(runner, "_NEEDED", ("json", "no_such_package"))
+    monkeypatch.setattr(runner, "NEEDED", ("json", "no_such_package"))
     with pytest.raises(UserError, match=r"needs no_such_package: install"):
         runner.checkout()
-    monkeypatch.setattr(runner, "_NEEDED", ())
+    monkeypatch.setattr(runner, "NEEDED", ())
     monkeypatch.setattr(runner.grrm, "__file__", str(Path("/usr/lib/python3/site-packages/grrm/__init__.py")))
     with pytest.raises(UserError, match="needs the recipes of a checkout"):
         runner.checkout()

@@ -22,7 +22,7 @@ from waitress.channel import HTTPChannel
 from grrm.judges.registry import open_judge
 from grrm_reward_server.access import bind, read_token
 from grrm_reward_server.app import RewardApp
-from grrm_reward_server.front import OTHER_FILES, Front, _Channel, _within_file_limit
+from grrm_reward_server.front import OTHER_FILES, Channel, Front, within_file_limit
 from grrm_reward_server.settings import Settings
 
 GOOD = {
@@ -90,7 +90,7 @@ def pass_time(clock, front, seconds):
     """A second and another, until the clock is `seconds` on; the server looks each time at what is late."""
     for _ in range(seconds):
         clock.sleep(1)
-        eventually(lambda: front._next_maintenance > clock.now)
+        eventually(lambda: front.next_maintenance > clock.now)
 
 
 def post(url, number):
@@ -175,10 +175,10 @@ def test_more_files_than_the_process_may_open_mean_fewer_connections(monkeypatch
     limits = [(64, 600)]
     monkeypatch.setattr("resource.getrlimit", lambda which: limits[-1])
     monkeypatch.setattr("resource.setrlimit", lambda which, values: limits.append(values))
-    assert _within_file_limit(1000) == (600 - OTHER_FILES) // 2
+    assert within_file_limit(1000) == (600 - OTHER_FILES) // 2
     assert limits[-1] == (600, 600)
     limits.append((64, 5000))
-    assert _within_file_limit(1000) == 1000
+    assert within_file_limit(1000) == 1000
     assert limits[-1] == (2000 + OTHER_FILES, 5000)
 
 
@@ -286,7 +286,7 @@ def heaps_of_threads(pid):
 
 def connections_in_memory():
     gc.collect()
-    return [one for one in gc.get_objects() if isinstance(one, _Channel)]
+    return [one for one in gc.get_objects() if isinstance(one, Channel)]
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 _GRACE_S = 15.0
-_SECONDS_BETWEEN_LOOKS = 1.0
+SECONDS_BETWEEN_LOOKS = 1.0
 
 
 class Child:
@@ -46,7 +46,7 @@ class Child:
 
     def poll(self) -> int | None:
         """Exit status, None while it runs. Call it regularly: it also takes note of the descendants."""
-        if time.monotonic() - self._looked_s >= _SECONDS_BETWEEN_LOOKS:
+        if time.monotonic() - self._looked_s >= SECONDS_BETWEEN_LOOKS:
             self._looked_s = time.monotonic()
             self._tree |= descendants(self.process.pid)
         return self.process.poll()

@@ -27,7 +27,7 @@ from grrm.demo.stages import Stage
 from grrm.errors import UserError
 from grrm.tracking.console import format_seconds
 
-_NEEDED = ("paddle", "paddlenlp", "visualdl", "babel", "tokenizers", "sacrebleu", "flask", "waitress", "matplotlib")
+NEEDED = ("paddle", "paddlenlp", "visualdl", "babel", "tokenizers", "sacrebleu", "flask", "waitress", "matplotlib")
 _COLUMNS = {"sampled": "chrf", "greedy": "chrf_greedy", "exact, greedy": "exact_match_greedy"}
 _OURS = (
     "stages",
@@ -165,7 +165,7 @@ def ranking_lines(summary: Mapping[str, Any]) -> list[str]:
 
 def checkout() -> Path:
     """The checkout with the recipes and the reward server. Raises UserError when grrm is installed without one."""
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise UserError(f"the demo needs {', '.join(missing)}: install them with pip install 'paddle-grrm[cpu,demo]'")
     root = Path(grrm.__file__).resolve().parents[3]

@@ -37,7 +37,7 @@ def checkpoint_folder(name: str | Path) -> Path:
     if _is_whole(folder):
         return folder
     reasons = []
-    for hub, fetch in (("PaddleNLP's hub", _from_paddlenlp), ("Hugging Face", _from_hugging_face)):
+    for hub, fetch in (("PaddleNLP's hub", from_paddlenlp), ("Hugging Face", from_hugging_face)):
         try:
             folder = fetch(name)
         except (OSError, ValueError, requests.RequestException) as error:
@@ -59,7 +59,7 @@ def _paddlenlp_home() -> Path:
     return Path(MODEL_HOME)
 
 
-def _from_paddlenlp(name: str) -> Path:
+def from_paddlenlp(name: str) -> Path:
     """The folder with the files that PaddleNLP's hub has of a model; weights come last, so that they mean all."""
     config = _fetch(name, _CONFIG)
     if config is None:
@@ -80,7 +80,7 @@ def _fetch(name: str, file: str) -> Path | None:
     return None if found is None else Path(found)
 
 
-def _from_hugging_face(name: str) -> Path:
+def from_hugging_face(name: str) -> Path:
     from huggingface_hub import snapshot_download
 
     return Path(snapshot_download(name, allow_patterns=[_CONFIG, *_FILES, _INDEX, "model*.safetensors"]))
