@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from grrm_reward_server.answer_cache import AnswerCache
-from grrm_reward_server.problems import RequestProblem
 
 
 def make_cache(**bounds):
@@ -50,14 +49,6 @@ def test_answer_larger_than_the_cache_is_given_but_not_kept():
     assert not is_kept(cache, "a")
 
 
-def test_other_content_under_the_same_id_is_a_conflict():
-    cache = make_cache()
-    put(cache, "a")
-    with pytest.raises(RequestProblem) as caught:
-        cache.get_or_compute("a", b"other", never)
-    assert caught.value.status == 409
-
-
 class Blocked:
     """A computation that waits to be released; `outcome()` decides how it ends."""
 
@@ -69,18 +60,6 @@ class Blocked:
         self.started.set()
         assert self.released.wait(120)
         return self.outcome(None)
-
-
-def test_repeats_of_a_request_under_way_wait_and_share_its_answer():
-    cache, compute = make_cache(), Blocked(lambda _: b"answer")
-    with ThreadPoolExecutor(3) as threads:
-        first = threads.submit(cache.get_or_compute, "a", b"", compute)
-        assert compute.started.wait(120)
-        repeats = [threads.submit(cache.get_or_compute, "a", b"", never) for _ in range(2)]
-        assert not any(repeat.done() for repeat in repeats)
-        compute.released.set()
-        assert first.result(120) == (b"answer", False)
-        assert [repeat.result(120) for repeat in repeats] == [(b"answer", True)] * 2
 
 
 def test_repeats_share_a_failure_and_later_ones_try_again():
@@ -105,18 +84,6 @@ def test_repeats_share_a_failure_and_later_ones_try_again():
         else:
             assert isinstance(waiting.exception(), ZeroDivisionError)
     assert cache.get_or_compute("a", b"", lambda _: b"later")[0] in (b"second try", b"later")
-
-
-def test_repeat_does_not_wait_for_ever():
-    cache, compute = make_cache(wait_s=0.05), Blocked(lambda _: b"answer")
-    with ThreadPoolExecutor(1) as threads:
-        first = threads.submit(cache.get_or_compute, "a", b"", compute)
-        assert compute.started.wait(120)
-        with pytest.raises(RequestProblem) as caught:
-            cache.get_or_compute("a", b"", never)
-        compute.released.set()
-        assert first.result(120)[0] == b"answer"
-    assert (caught.value.status, caught.value.retry_after_s) == (503, 5)
 
 
 def test_request_under_way_is_never_dropped():

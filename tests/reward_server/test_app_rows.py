@@ -51,21 +51,6 @@ def test_rows_without_a_known_task_are_judged_and_reported(caplog):
     assert "1 of 1 prompts do not tell their task" in caplog.text
 
 
-def test_rows_of_one_prompt_are_one_group_wherever_they_stand():
-    judge = RecordingJudge()
-    body = {"src": list("abab"), "tgt": list("tttt"), "response": ["1", "22", "333", "4444"]}
-    answer = make_client(judge, score_scale_factor=1.0).post("/", json=body)
-    assert answer.get_json()["score"] == [1.0, 2.0, 3.0, 4.0]
-    seen = [[candidate.translation for candidate in g.candidates] for g in judge.calls[0]]
-    assert seen == [["1", "333"], ["22", "4444"]]
-
-
-def test_same_prompt_with_another_reference_is_another_group():
-    judge = RecordingJudge()
-    make_client(judge).post("/", json=rows_body(2, tgt=["one", "two"]))
-    assert [g.task.reference for g in judge.calls[0]] == ["one", "two"]
-
-
 def test_every_post_is_judged_on_its_own():
     judge = RecordingJudge()
     client = make_client(judge)
@@ -122,10 +107,6 @@ def test_rows_of_a_wrong_schema_are_422(body, field):
 
 def test_unknown_fields_beside_the_rows_are_ignored_like_by_the_stock_server():
     assert make_client().post("/", json=rows_body(2, uid=["1", "1"])).status_code == 200
-
-
-def test_no_rows_no_scores():
-    assert make_client().post("/", json=rows_body(0)).get_json()["score"] == []
 
 
 def test_the_task_of_a_conversation_is_in_its_last_user_turn():
