@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
 from grrm.engine.api import Request, SamplingParams
 from grrm.engine.paddle import cpu_decoder
-from grrm.engine.paddle.cpu_decoder import CpuDecoder
 from grrm.engine.paddle.engine import PaddleEngine
 from grrm.engine.paddle.plain_decoder import PlainDecoder
 from grrm.errors import UserError
@@ -127,40 +124,15 @@ def test_the_longest_prompts_enter_first_so_that_none_of_them_is_waited_for_in_t
     assert entered == [1, 3, 4, 2, 0]
 
 
-def decoder_of(model):
-    return PlainDecoder if CpuDecoder.unsupported_reason(model) else CpuDecoder
-
-
-def watch(monkeypatch, decoder_class, name, note):
-    """Call `note` with what each call of a decoder's method is given."""
-    method = getattr(decoder_class, name)
-    monkeypatch.setattr(decoder_class, name, lambda self, *given: note(*given) or method(self, *given))
-
-
-def test_samples_of_one_prompt_differ_and_share_one_prefill(model, monkeypatch):
-    prefilled = []
-    watch(monkeypatch, decoder_of(model), "prefill", lambda tokens, *rest: prefilled.append(len(tokens)))
-    completions = PaddleEngine(model).generate([[5, 6, 7]] * 8 + [[8, 9]] * 8, SamplingParams(max_new_tokens=10))
-    assert sum(prefilled) == 2
-    assert len({tuple(c.token_ids) for c in completions}) > 8
-
-
-def test_sequences_enter_while_others_are_still_running(model, monkeypatch):
-    engine = PaddleEngine(model, max_num_seqs=16)
-    events = []
-    watch(monkeypatch, decoder_of(model), "prefill", lambda tokens, *rest: events.append(("in", len(tokens))))
-    watch(monkeypatch, decoder_of(model), "decode", lambda slots, *rest: events.append(("run", len(slots))))
-    params = SamplingParams(max_new_tokens=30, stop_token_ids=tuple(range(8)), seed=2)
-    engine.generate([[40 + i] for i in range(48)], params)
-    pairs = [(before[1], after[1]) for before, after in itertools.pairwise(events) if before[0] == "in"]
-    assert sum(entered for entered, _ in pairs) == 48
-    assert any(running > entered for entered, running in pairs)
-
-
 def test_slot_array_shrinks_when_few_sequences_are_left(model, monkeypatch, full_forward):
     engine = PaddleEngine(model, use_kernels=False)
-    sizes = []
-    watch(monkeypatch, PlainDecoder, "decode", lambda slots, tokens, positions, cache: sizes.append(cache.n_slots))
+    sizes, decode = [], PlainDecoder.decode
+
+    def watched(decoder, slots, tokens, positions, cache):
+        sizes.append(cache.n_slots)
+        return decode(decoder, slots, tokens, positions, cache)
+
+    monkeypatch.setattr(PlainDecoder, "decode", watched)
     params = SamplingParams(max_new_tokens=25, stop_token_ids=tuple(range(30)), seed=3)
     completions = engine.generate([[40 + i] for i in range(57)], params)
     assert sizes[0] == 64
@@ -168,21 +140,6 @@ def test_slot_array_shrinks_when_few_sequences_are_left(model, monkeypatch, full
     last = max(range(57), key=lambda i: len(completions[i].token_ids))
     tokens, _, _ = naive_generate(engine.model, full_forward, [40 + last], params, last)
     assert completions[last].token_ids == tokens
-
-
-def test_stop_token_is_part_of_the_completion(model, prompts):
-    params = SamplingParams(max_new_tokens=30, stop_token_ids=tuple(range(40)), min_new_tokens=2)
-    for completion in PaddleEngine(model).generate(prompts, params):
-        assert len(completion.token_ids) == len(completion.logprobs) >= 3
-        assert completion.finish_reason == "stop"
-        assert completion.token_ids[-1] < 40
-        assert all(token >= 40 for token in completion.token_ids[:2])
-
-
-def test_length_is_limited_by_max_new_tokens_and_by_the_models_positions(model):
-    completions = PaddleEngine(model).generate([[5] * 10, [5] * 63, [5] * 40], SamplingParams(max_new_tokens=30))
-    assert [len(c.token_ids) for c in completions] == [30, 1, 24]
-    assert {c.finish_reason for c in completions} == {"length"}
 
 
 def test_on_finished_is_called_as_completions_end(model, prompts):

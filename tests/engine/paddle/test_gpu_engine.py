@@ -12,7 +12,6 @@ from grrm.engine.paddle.cpu_decoder import CpuDecoder
 from grrm.engine.paddle.engine import PaddleEngine, choose_decoder
 from grrm.engine.paddle.gpu_decoder import GpuDecoder
 from grrm.engine.paddle.plain_decoder import PlainDecoder
-from grrm.errors import UserError
 
 STOPS = (0, 1, 2, 3)
 
@@ -79,10 +78,3 @@ def test_a_budget_bounds_the_blocks_and_they_are_used_again(make_model, monkeypa
 def test_a_model_on_the_cpu_goes_on_in_kernels_or_plain_operators(model):
     wanted = PlainDecoder if CpuDecoder.unsupported_reason(model) else CpuDecoder
     assert decoder_class(model) is wanted
-
-
-@pytest.mark.usefixtures("on_gpu_operators")
-def test_a_precision_of_products_is_for_the_cpp_kernels_only(model, monkeypatch):
-    monkeypatch.setattr(CpuDecoder, "unsupported_reason", lambda *given: "its parameters are on the GPU")
-    with pytest.raises(UserError, match=r"bfloat16 needs the C\+\+ kernels, but its parameters are on the GPU"):
-        PaddleEngine(model, precision="bfloat16")
