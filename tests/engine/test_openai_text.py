@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -119,24 +118,6 @@ def test_a_failed_answer_is_asked_for_again(start, failure):
     assert len(server.requests) == 2
 
 
-def test_a_pool_shares_the_work_and_goes_on_without_a_server_that_fails(start):
-    good, bad = start(), start(lambda body, number: Refuse(503))
-    prompts = [str(i) for i in range(12)]
-    assert replies(generator(good, bad, model="m"), *prompts) == [f"<{prompt}>" for prompt in prompts]
-    assert len(good.requests) == 12
-    assert bad.requests
-    two_under_way = threading.Barrier(2, timeout=120)
-
-    def meet(body, number):
-        two_under_way.wait()
-        return echo(body, number)
-
-    first, second = start(meet), start(meet)
-    replies(generator(first, second, model="m"), *prompts)
-    assert first.requests
-    assert second.requests
-
-
 @pytest.mark.parametrize("model", [None, "m"])
 def test_a_pool_goes_on_without_a_server_that_is_broken(start, model):
     broken, good = start(lambda body, number: Refuse(500)), start()
@@ -144,24 +125,6 @@ def test_a_pool_goes_on_without_a_server_that_is_broken(start, model):
     prompts = [str(i) for i in range(6)]
     assert replies(generator(broken, good, model=model), *prompts) == [f"<{prompt}>" for prompt in prompts]
     assert broken.paths
-
-
-def test_a_pool_of_broken_servers_is_asked_once_each(start):
-    servers = [start(lambda body, number: Refuse(500, {"message": "out of memory"})) for _ in range(2)]
-    with pytest.raises(NoAnswer, match="it answered HTTP 500: out of memory; check"):
-        replies(generator(*servers, model="m"), "a")
-    assert [len(server.requests) for server in servers] == [1, 1]
-
-
-def test_retry_after_beyond_the_deadline_does_not_end_the_call(start):
-    server = start(lambda body, number: Refuse(503, Retry_After="3600") if number == 0 else "fine")
-    assert replies(generator(server), "a") == ["fine"]
-
-
-def test_a_pool_goes_on_without_a_server_that_is_gone(start):
-    gone, good = start(), start()
-    gone.close()
-    assert replies(generator(gone, good), "a", "b") == ["<a>", "<b>"]
 
 
 @pytest.mark.parametrize(
@@ -181,21 +144,6 @@ def test_a_refusal_is_final_and_its_reason_is_quoted(start, body, reason):
         caught.value
     )
     assert len(server.requests) == 1
-
-
-def test_attempts_are_counted_and_the_last_cause_is_told(start):
-    server = start(lambda body, number: b"[]")
-    with pytest.raises(NoAnswer, match=r"attempt 3: the answer is malformed.*last of 3 attempts"):
-        replies(generator(server), "a")
-    assert len(server.requests) == 3
-
-
-def test_nothing_waits_beyond_the_deadline(start):
-    let = threading.Event()
-    server = start(lambda body, number: let.wait(120) and "late")
-    with pytest.raises(NoAnswer, match="no answer came in time"):
-        replies(generator(server, model="m", deadline_s=1.0, attempts=1), "a")
-    let.set()
 
 
 def test_a_server_that_is_not_there_is_one_sentence(start, monkeypatch):
