@@ -166,11 +166,17 @@ def test_demo_passes_its_options_on(monkeypatch):
     assert (seen["seeds"], seen["fresh"], seen["out"]) == (3, True, Path("runs/demo"))
 
 
-def test_help_is_there_for_every_command():
-    for command in ([], ["plan"], ["doctor"], ["demo"], ["data"], ["data", "corpus"], ["data", "convert"]):
-        result = CliRunner().invoke(cli.grrm, [*command, "--help"])
-        assert result.exit_code == 0
-        assert "Usage:" in result.output
+def commands_below(group, words=()):
+    yield list(words)
+    for name, command in getattr(group, "commands", {}).items():
+        yield from commands_below(command, (*words, name))
+
+
+@pytest.mark.parametrize("command", commands_below(cli.grrm), ids=" ".join)
+def test_help_is_there_for_every_command(command):
+    result = CliRunner().invoke(cli.grrm, [*command, "--help"])
+    assert result.exit_code == 0
+    assert "Usage:" in result.output
 
 
 def test_the_command_line_does_not_import_paddle():

@@ -262,13 +262,6 @@ def test_without_paddle_a_checkpoint_is_one_sentence_that_names_the_other_way(tm
     assert told.rstrip().endswith("or name a server with --url")
 
 
-@pytest.mark.parametrize("command", [["rank"], ["translate"], ["eval"], ["eval", "ranking"], ["eval", "mt"]])
-def test_help_is_there_for_every_command(command):
-    result = CliRunner().invoke(cli.grrm, [*command, "--help"])
-    assert result.exit_code == 0
-    assert "Usage:" in result.output
-
-
 @pytest.mark.parametrize("values", [(1, "x"), ({}, {}), (2**70, 1), ("\ud800", "a")])
 def test_input_that_parquet_cannot_hold_is_refused_before_the_work_and_not_after_it(tmp_path, values):
     records = Records("rows.jsonl", [{"a": value} for value in values])
