@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TypeAlias
 
-from flask import Flask, Response, g, request
+from flask import Flask, Response, g
 from pydantic import BaseModel
-from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from grrm import __version__
 from grrm.gqm.extraction import extract_translation
@@ -30,13 +29,13 @@ from grrm.rewards.protocol import (
 )
 from grrm.rewards.rows_protocol import RowsAnswer, RowsRequest
 
-from .access import is_authorized
 from .answer_cache import AnswerCache
+from .application import STOPPING, Application
 from .bodies import client_has_gone, deadline_of_request, parse, read_json_body, rows_limits, score_limits
 from .hosting import HostedJudge
 from .limits import Places, check_group_sizes, check_rows, check_score_request, check_tasks
-from .logs import REQUEST_ID_HEADER, log_answer, name_request, request_id
-from .metrics import CONTENT_TYPE, JudgeCollector, Metrics
+from .logs import name_request
+from .metrics import JudgeCollector, Metrics
 from .openapi import describe
 from .page import Live, page_routes
 from .problems import (
@@ -55,8 +54,6 @@ from .settings import Settings
 
 logger = logging.getLogger(__name__)
 Hosted: TypeAlias = Judge | HostedJudge | list[HostedJudge]
-STOPPING = "the server is stopping and takes no more requests"
-OPEN_ROUTES = frozenset({("GET", "/healthz"), ("GET", "/")})
 LENGTHS_DIFFER = "The length of response, tgt, and src should be equal."  # PaddleNLP's own words
 
 
@@ -68,22 +65,25 @@ def create_app(settings: Settings, judge: Hosted, token: str | None = None) -> F
     return RewardApp(settings, judge, token).flask
 
 
-class RewardApp:
-    """Routes and what they share. Texts of requests are never logged."""
+class RewardApp(Application):
+    """The routes of both protocols, and what they share."""
+
+    open_routes = frozenset({("GET", "/healthz"), ("GET", "/")})
 
     def __init__(self, settings: Settings, judge: Hosted, token: str | None) -> None:
         self.settings = settings
         judges = judge if isinstance(judge, list) else [judge]
         self.judges = [one if isinstance(one, HostedJudge) else HostedJudge(one) for one in judges]
         self.hosted = self.judges[0]  # the default one
-        self.metrics = Metrics(
+        metrics = Metrics(
             gauges={
                 "grrm_requests_running": ("Requests that the judge is at.", lambda: self._load()[0]),
                 "grrm_requests_waiting": ("Requests that wait for the judge.", lambda: self._load()[1]),
             }
         )
-        self.metrics.registry.register(JudgeCollector([(one.name, one.model, one.counters) for one in self.judges]))
-        self.services = services_of(self.judges, settings, self.metrics)
+        metrics.registry.register(JudgeCollector([(one.name, one.model, one.counters) for one in self.judges]))
+        super().__init__("grrm_reward_server", metrics, token=token, max_body_bytes=settings.max_body_bytes)
+        self.services = services_of(self.judges, settings, metrics)
         self.cache = AnswerCache(
             max_entries=settings.answer_cache_entries,
             max_bytes=settings.answer_cache_bytes,
@@ -91,37 +91,28 @@ class RewardApp:
         )
         self.extract: Extract = partial(extract_translation, extractor_type=settings.extractor_type)
         self.places = Places(settings.max_in_flight, settings.max_tokens_in_flight)
-        self.token = token
         self.live = Live()
-        self.is_stopping = False
         self.rows_limits, self.score_limits = rows_limits(settings), score_limits(settings)
-        self.flask = Flask("grrm_reward_server", static_folder=None)
-        self.flask.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
-        self._add_routes()
+        self._add_views()
 
-    def _add_routes(self) -> None:
-        routes: list[tuple[str, str, Callable[[], Response]]] = [
+    def _add_views(self) -> None:
+        views: list[tuple[str, str, Callable[[], Response]]] = [
             ("POST", "/", self.post_rows),
             ("POST", "/v1/score", self.post_score),
             ("GET", "/healthz", self.get_healthz),
             ("GET", "/readyz", self.get_readyz),
-            ("GET", "/metrics", self.get_metrics),
             ("GET", "/openapi.json", self.get_openapi),
         ]
-        for method, path, view in routes:
-            self.flask.add_url_rule(path, view.__name__, view, methods=[method])
+        self.add_routes(views)
         self.flask.register_blueprint(page_routes(self.judges, self.live, self._load, self._read_groups))
-        self.flask.before_request(self._admit)
-        self.flask.after_request(self._account)
         self.flask.register_error_handler(RequestProblem, answer_problem)
         self.flask.register_error_handler(JudgeFailure, answer_judge_failure)
         self.flask.register_error_handler(Unfinished, answer_unfinished)
-        self.flask.register_error_handler(HTTPException, self._answer_http_error)
         self.flask.register_error_handler(Exception, answer_defect)
 
-    def begin_stopping(self) -> None:
-        """Refuse scoring requests from now on."""
-        self.is_stopping = True
+    def problem(self, status: int, message: str) -> Response:
+        """A Problem as JSON."""
+        return problem_response(status, message)
 
     def post_rows(self) -> Response:
         """PaddleNLP's protocol. A failing judge is HTTP 200 with `error_code` 500 and zeros, as trainers expect."""
@@ -175,10 +166,6 @@ class RewardApp:
         if not all(service.is_ready() for service in self.services.values()):
             return problem_response(503, "the judge does not answer yet", retry_after_s=5)
         return Response('{"status":"ready"}', mimetype="application/json")
-
-    def get_metrics(self) -> Response:
-        """Counters for Prometheus."""
-        return Response(self.metrics.render(), content_type=CONTENT_TYPE)
 
     def get_openapi(self) -> Response:
         """What this server takes and answers, as an OpenAPI document."""
@@ -243,41 +230,6 @@ class RewardApp:
             raise RequestProblem(503, STOPPING, retry_after_s=5)
         with self.places.taken(g.n_body_bytes):
             yield
-
-    def _admit(self) -> Response | None:
-        g.start_s = time.perf_counter()
-        refusal = self.refusal(request.method, request.path, request.headers.get("Authorization"))
-        if refusal is None:
-            return None
-        response = problem_response(*refusal)
-        response.headers["WWW-Authenticate"] = "Bearer"
-        return response
-
-    def refusal(self, method: str, path: str, authorization: str | None) -> tuple[int, str] | None:
-        """Status and message for a request without the token, None for one that may go on."""
-        if self.token is None or (method, path) in OPEN_ROUTES or is_authorized(authorization, self.token):
-            return None
-        return 401, "this server asks for a token: send the header `Authorization: Bearer ...`"
-
-    def _account(self, response: Response) -> Response:
-        route = request.url_rule.rule if request.url_rule else "other"
-        self.metrics.add("grrm_requests_total", route=route, code=str(response.status_code))
-        level = logging.DEBUG if request.method == "GET" and response.status_code == 200 else logging.INFO
-        took_s = time.perf_counter() - g.start_s
-        self.metrics.observe("grrm_request_seconds", took_s, route=route)
-        response.headers[REQUEST_ID_HEADER] = request_id()
-        log_answer(logger, level, route, response.status_code, took_s)
-        return response
-
-    def _answer_http_error(self, error: HTTPException) -> Response:
-        status = error.code or 500
-        message = error.description or error.name
-        if status == 413:
-            message = f"the body exceeds {self.settings.max_body_bytes} bytes: send fewer groups per request"
-        response = problem_response(status, message)
-        if isinstance(error, MethodNotAllowed):
-            response.headers["Allow"] = ", ".join(sorted(error.valid_methods or ()))
-        return response
 
 
 def _check_all_done(request_id: str, verdicts: Sequence[WireVerdict]) -> None:

@@ -10,16 +10,14 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 
-from flask import Flask, Response, g, request
-from werkzeug.exceptions import HTTPException
+from flask import Response
 
 from grrm.engine.api import SamplingParams
 from grrm.errors import UserError
 
-from ..access import is_authorized
-from ..app import STOPPING
+from ..application import STOPPING, Application
 from ..bodies import BodyLimits, check_structure, client_has_gone, read_json_body
-from ..metrics import CONTENT_TYPE, COUNTERS, Metrics
+from ..metrics import COUNTERS, HISTOGRAMS, Metrics
 from ..problems import RequestProblem
 from .answers import ChatForm, Form
 from .replies import Choice, Replies, ServedModel
@@ -27,7 +25,6 @@ from .settings import CompletionSettings
 from .wire import COMPLETION_TOKENS, ApiError, ChatRequest, CompletionRequest, read_request
 
 logger = logging.getLogger(__name__)
-OPEN_ROUTES = frozenset({("GET", "/health"), ("GET", "/healthz")})
 FIELDS = 1000  # of a request, its messages and their parts aside
 COMPLETION_COUNTERS = {
     **{name: COUNTERS[name] for name in ("grrm_requests_total", "grrm_connections_closed_total")},
@@ -36,30 +33,31 @@ COMPLETION_COUNTERS = {
 }
 
 
-class CompletionsApp:
-    """Routes and what they share. Texts of requests are never logged."""
+class CompletionsApp(Application):
+    """The routes of OpenAI's protocol, and what they share."""
+
+    open_routes = frozenset({("GET", "/health"), ("GET", "/healthz")})
+    token_remedy = "give it to the client as its API key"
 
     def __init__(self, settings: CompletionSettings, model: ServedModel, token: str | None) -> None:
-        self.settings, self.model, self.token = settings, model, token
-        self.metrics = Metrics(
+        self.settings, self.model = settings, model
+        metrics = Metrics(
             COMPLETION_COUNTERS,
-            {},
+            {"grrm_request_seconds": HISTOGRAMS["grrm_request_seconds"]},
             {
                 "grrm_sequences_running": ("Completions running now.", lambda: model.scheduler.n_running),
                 "grrm_sequences_waiting": ("Completions waiting now.", lambda: model.scheduler.n_waiting),
             },
         )
-        self.is_stopping = False
+        super().__init__("grrm_completions", metrics, token=token, max_body_bytes=settings.max_body_bytes)
         self._slots = threading.BoundedSemaphore(settings.max_in_flight)
         self._created = int(time.time())
         n_texts = settings.max_prompts + FIELDS
         self._limits = BodyLimits(8 * n_texts, 2 * n_texts, settings.max_body_bytes // 2)
-        self.flask = Flask("grrm_completions", static_folder=None)
-        self.flask.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
-        self._add_routes()
+        self._add_views()
 
-    def _add_routes(self) -> None:
-        routes: list[tuple[str, str, Callable[..., Response]]] = [
+    def _add_views(self) -> None:
+        views: list[tuple[str, str, Callable[..., Response]]] = [
             ("POST", "/v1/completions", self.post_completions),
             ("POST", "/v1/chat/completions", self.post_chat_completions),
             ("GET", "/v1/models", self.get_models),
@@ -67,20 +65,15 @@ class CompletionsApp:
             ("GET", "/health", self.get_health),
             ("GET", "/healthz", self.get_health),
             ("GET", "/readyz", self.get_readyz),
-            ("GET", "/metrics", self.get_metrics),
         ]
-        for method, path, view in routes:
-            self.flask.add_url_rule(path, f"{view.__name__} {path}", view, methods=[method])
-        self.flask.before_request(self._admit)
-        self.flask.after_request(self._account)
+        self.add_routes(views)
         self.flask.register_error_handler(ApiError, ApiError.response)
         self.flask.register_error_handler(RequestProblem, _answer_problem)
-        self.flask.register_error_handler(HTTPException, self._answer_http_error)
         self.flask.register_error_handler(Exception, _answer_defect)
 
-    def begin_stopping(self) -> None:
-        """Refuse further completions from now on."""
-        self.is_stopping = True
+    def problem(self, status: int, message: str) -> Response:
+        """An error in OpenAI's form."""
+        return ApiError(status, message, code="invalid_api_key" if status == 401 else None).response()
 
     def post_completions(self) -> Response:
         """Completions of complete prompts, given as texts or as token ids."""
@@ -121,16 +114,6 @@ class CompletionsApp:
         """Whether completions are taken."""
         self._refuse_when_stopping()
         return _json({"status": "ready"})
-
-    def get_metrics(self) -> Response:
-        """Counters for Prometheus."""
-        return Response(self.metrics.render(), content_type=CONTENT_TYPE)
-
-    def refusal(self, method: str, path: str, authorization: str | None) -> tuple[int, str] | None:
-        """Status and message for a request without the token, None for one that may go on."""
-        if self.token is None or (method, path) in OPEN_ROUTES or is_authorized(authorization, self.token):
-            return None
-        return 401, "this server asks for a token: give it to the client as its API key"
 
     def _complete(
         self,
@@ -243,26 +226,6 @@ class CompletionsApp:
 
     def _card(self) -> dict[str, object]:
         return {"id": self.model.name, "object": "model", "created": self._created, "owned_by": "paddle-grrm"}
-
-    def _admit(self) -> Response | None:
-        g.start_s = time.perf_counter()
-        refusal = self.refusal(request.method, request.path, request.headers.get("Authorization"))
-        return None if refusal is None else ApiError(*refusal, code="invalid_api_key").response()
-
-    def _account(self, response: Response) -> Response:
-        route = request.url_rule.rule if request.url_rule else "other"
-        self.metrics.add("grrm_requests_total", route=route, code=str(response.status_code))
-        took_ms = (time.perf_counter() - g.start_s) * 1e3
-        logger.info("%s %s %d %.1f ms", request.method, route, response.status_code, took_ms)
-        return response
-
-    def _answer_http_error(self, error: HTTPException) -> Response:
-        message = error.description or error.name
-        if error.code == 413:
-            message = f"the body exceeds {self.settings.max_body_bytes} bytes: send less per request"
-        response = ApiError(error.code or 500, message).response()
-        response.headers.extend(header for header in error.get_headers() if header[0] == "Allow")
-        return response
 
 
 def render_problem(status: int, message: str) -> bytes:
