@@ -52,29 +52,6 @@ void report(const char* kernel, const char* type, int64_t rows, int64_t width, d
   std::printf("\"us\": %.2f, \"gb_per_s\": %.1f}\n", time, bytes / time / 1e3);
 }
 
-void rows_of_a_model(int bf16, const char* type, int64_t rows, int64_t width) {
-  const int64_t n = rows * width, size = bf16 ? 2 : 4, parts = 64, heads = width / 128;
-  void *x = room(n * size), *y = room(n * size), *z = room(n * size), *w = room(width * size), *dw = room(width * size);
-  void *dx = room(n * size), *dy = room(n * size);
-  auto *inverse = room<float>(rows * 4), *sums = room<float>(parts * width * 4), *table = room<float>(4096 * 128 * 4);
-  auto* positions = room<int64_t>(rows * 8);
-  report("rms_norm", type, rows, width, 2.0 * n * size,
-         [&] { return grrm_cuda_rms_norm(bf16, x, w, y, inverse, rows, width, 1e-6f, nullptr); });
-  report("rms_norm_backward", type, rows, width, 3.0 * n * size, [&] {
-    return grrm_cuda_rms_norm_backward(bf16, x, w, inverse, y, dx, dw, sums, parts, rows, width, nullptr);
-  });
-  report("swiglu", type, rows, width, 3.0 * n * size, [&] { return grrm_cuda_swiglu(bf16, x, y, z, n, nullptr); });
-  report("swiglu_backward", type, rows, width, 5.0 * n * size,
-         [&] { return grrm_cuda_swiglu_backward(bf16, x, y, z, dx, dy, n, nullptr); });
-  report("rotate", type, rows, width, 2.0 * n * size, [&] {
-    return grrm_cuda_rotate(bf16, x, table, table, positions, y, rows, heads, 128, 1.0f, nullptr);
-  });
-  for (void* one : {x, y, z, w, dw, dx, dy}) check(cudaFree(one));
-  for (void* one : {static_cast<void*>(inverse), static_cast<void*>(sums), static_cast<void*>(table),
-                    static_cast<void*>(positions)})
-    check(cudaFree(one));
-}
-
 void rows_of_a_vocabulary(int bf16, const char* type, int64_t rows, int64_t vocabulary) {
   const int64_t n = rows * vocabulary, size = bf16 ? 2 : 4;
   void *logits = room(n * size), *dlogits = room(n * size);
@@ -102,7 +79,6 @@ int main() {
   check(cudaFree(to));
   for (int bf16 : {0, 1}) {
     const char* type = bf16 ? "bf16" : "fp32";
-    rows_of_a_model(bf16, type, 16384, 3584);
     rows_of_a_vocabulary(bf16, type, 512, 151936);
   }
   return 0;

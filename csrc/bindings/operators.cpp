@@ -1,5 +1,5 @@
-// The training kernels as operators of Paddle, with their gradients. A tensor's device decides who computes: the C++
-// kernels on the CPU and, where they were compiled along (GRRM_WITH_CUDA), their CUDA twins on a GPU.
+// The training kernels as operators of Paddle, with their gradients. The C++ kernels compute on the CPU; where
+// they were compiled along (GRRM_WITH_CUDA), CUDA kernels compute the scores of tokens on a GPU.
 //
 // Nothing is computed here; what the arguments mean is told where the kernels are.
 
@@ -81,13 +81,6 @@ Tensors RmsNorm(const Tensor& x, const Tensor& weight, float epsilon) {
   const int64_t rows = x.shape().at(0), width = x.shape().at(1);
   PD_CHECK(weight.numel() == width, kName, ": a weight of ", weight.numel(), " for rows of ", width);
   Tensor y = like(kName, x), inverse = sums_for(x, {rows});
-#ifdef GRRM_WITH_CUDA
-  if (on_gpu(kName, x, [&] {
-        return grrm_cuda_rms_norm(is_bf16(x), x.data(), weight.data(), y.data(), inverse.data<float>(), rows, width,
-                                  epsilon, stream_of(x));
-      }))
-    return {y, inverse};
-#endif
   grrm_rms_norm(floats(kName, x), floats(kName, weight), y.data<float>(), inverse.data<float>(), rows, width, epsilon);
   return {y, inverse};
 }
@@ -96,16 +89,6 @@ Tensors RmsNormGrad(const Tensor& x, const Tensor& weight, const Tensor& inverse
   constexpr char kName[] = "grrm_rms_norm_grad";
   const int64_t rows = x.shape().at(0), width = x.shape().at(1);
   Tensor dx = like(kName, x), dweight = like(kName, weight);
-#ifdef GRRM_WITH_CUDA
-  constexpr int64_t kParts = 128;  // of the sum over rows
-  if (on_gpu(kName, x, [&] {
-        Tensor parts = sums_for(x, {kParts, width});
-        return grrm_cuda_rms_norm_backward(is_bf16(x), x.data(), weight.data(), inverse.data<float>(), grad.data(),
-                                           dx.data(), dweight.data(), parts.data<float>(), kParts, rows, width,
-                                           stream_of(x));
-      }))
-    return {dx, dweight};
-#endif
   grrm_rms_norm_backward(floats(kName, x), floats(kName, weight), floats(kName, inverse), floats(kName, grad),
                          dx.data<float>(), dweight.data<float>(), rows, width);
   return {dx, dweight};
@@ -115,12 +98,6 @@ Tensors SwiGLU(const Tensor& gate, const Tensor& up) {
   constexpr char kName[] = "grrm_swiglu";
   check_same(kName, gate, up, "gate and up");
   Tensor y = like(kName, gate);
-#ifdef GRRM_WITH_CUDA
-  if (on_gpu(kName, gate, [&] {
-        return grrm_cuda_swiglu(is_bf16(gate), gate.data(), up.data(), y.data(), gate.numel(), stream_of(gate));
-      }))
-    return {y};
-#endif
   grrm_swiglu(floats(kName, gate), floats(kName, up), y.data<float>(), gate.numel());
   return {y};
 }
@@ -128,13 +105,6 @@ Tensors SwiGLU(const Tensor& gate, const Tensor& up) {
 Tensors SwiGLUGrad(const Tensor& gate, const Tensor& up, const Tensor& grad) {
   constexpr char kName[] = "grrm_swiglu_grad";
   Tensor dgate = like(kName, gate), dup = like(kName, up);
-#ifdef GRRM_WITH_CUDA
-  if (on_gpu(kName, gate, [&] {
-        return grrm_cuda_swiglu_backward(is_bf16(gate), gate.data(), up.data(), grad.data(), dgate.data(), dup.data(),
-                                         gate.numel(), stream_of(gate));
-      }))
-    return {dgate, dup};
-#endif
   grrm_swiglu_backward(floats(kName, gate), floats(kName, up), floats(kName, grad), dgate.data<float>(),
                        dup.data<float>(), gate.numel());
   return {dgate, dup};
@@ -149,13 +119,6 @@ Tensor turned(const char* name, const Tensor& x, const Tensor& cos, const Tensor
   const int64_t rows = shape.at(0) * shape.at(1), heads = shape.at(2), width = shape.at(3);
   PD_CHECK(positions.numel() == rows, name, ": ", positions.numel(), " positions for ", rows, " tokens");
   Tensor y = like(name, x);
-#ifdef GRRM_WITH_CUDA
-  if (on_gpu(name, x, [&] {
-        return grrm_cuda_rotate(is_bf16(x), x.data(), cos.data<float>(), sin.data<float>(), longs(name, positions),
-                                y.data(), rows, heads, width, direction, stream_of(x));
-      }))
-    return y;
-#endif
   grrm_rotate(floats(name, x), floats(name, cos), floats(name, sin), longs(name, positions), y.data<float>(), rows,
               heads, width, direction);
   return y;

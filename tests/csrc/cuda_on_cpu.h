@@ -16,7 +16,6 @@
 
 #define __device__
 #define __global__
-#define __launch_bounds__(n)
 #define __shared__ static
 
 struct dim3 {
@@ -129,12 +128,6 @@ static V __shfl_xor_sync(unsigned, V value, unsigned distance) {
   const V other = of_threads[own ^ distance];
   cuda_on_cpu::leave(cuda_on_cpu::State::kShuffles);
   return other;
-}
-
-static uint32_t __float_as_uint(float x) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  return bits;
 }
 
 // Memory that kernels and the program see, and the wait for kernels.

@@ -1,7 +1,7 @@
 """The kernels as differentiable operators of Paddle (csrc/bindings/operators.cpp), on float32 tensors of the CPU.
 
-Where this paddle runs on GPUs, and there was an nvcc when they were compiled, those with a CUDA twin take float32 and
-bfloat16 tensors of a GPU as well. Tensors of another type, place or shape are an OSError that names the operator.
+Where this paddle runs on GPUs, and there was an nvcc when they were compiled, `score_tokens` takes float32 and bfloat16
+tensors of a GPU as well. Tensors of another type, place or shape are an OSError that names the operator.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def available() -> bool:
 
 
 def take(x: paddle.Tensor) -> bool:
-    """Whether those with a CUDA twin take tensors of where `x` lies; all of them take those of the CPU."""
+    """Whether `score_tokens` takes tensors of where `x` lies; all operators take those of the CPU."""
     if x.place.is_gpu_place():
         return available() and operators().with_cuda
     return x.place.is_cpu_place() and available()
