@@ -107,7 +107,7 @@ READERS = {
     "is_ranking_of": partial(ranking_accuracy.is_ranking_of, n_candidates=2),
 }
 # They take text that is not a model's: a name out of a list, the parts of a prompt.
-OTHERS = {"answer_rule", "math_match", "rubric_prompt", "verifier_model", "verifier_prompt"}
+OTHERS = {"answer_rule", "math_match", "rubric_prompt", "verifier_prompt"}
 
 
 def cpu_seconds(read, text):

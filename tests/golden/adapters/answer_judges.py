@@ -2,7 +2,6 @@
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, TranslationTask
-from grrm.gqm.verification import verifier_model
 from grrm.judges.generation import JudgeSampling
 from grrm.judges.interface import GeneratedText
 from grrm.judges.rubric import RubricJudge
@@ -63,11 +62,19 @@ def settings(row, server, max_new_tokens, mode):
     return {"generator": server, "render": str, "sampling": sampling, "mode": mode}
 
 
+# How TinyV asks its models: with which prompt, for how many tokens, and whether they think first.
+MODELS = {
+    "zhangchenxu/TinyV-1.5B": ("tinyv", 8, False),
+    "zhangchenxu/TinyV-1.5B-Think": ("tinyv", 512, True),
+    "zhangchenxu/TinyV-Qwen3-1.7B": ("tinyv-qwen3", 8, False),
+    "zhangchenxu/TinyV-Qwen3-1.7B-Think": ("tinyv-qwen3", 512, True),
+}
+
+
 def tinyv(row, mode="exact"):
-    model = verifier_model(row["model_id"])
+    prompt_type, max_new_tokens, think = MODELS[row["model_id"]]
     server = Scripted(row["verifier_script"], row["model_id"])
-    of_model = {"prompt_type": model.prompt_type, "think": model.think}
-    judge = VerifierJudge(**settings(row, server, model.max_new_tokens, mode), **of_model)
+    judge = VerifierJudge(**settings(row, server, max_new_tokens, mode), prompt_type=prompt_type, think=think)
     return score(row, judge, server, row["question"], row["ground_truth"], False)
 
 
@@ -78,18 +85,10 @@ def rrm(row, mode="exact"):
     return score(row, judge, server, info["question"], info["criteria"], row["setup"] == "tinyv_only")
 
 
-def unknown_model(row):
-    try:
-        verifier_model(row["model_id"])
-    except UserError as error:
-        raise Exception(str(error)) from error
-
-
 FIXED = {
     "rrm.grade_reward": grade,
     "rrm.route_data_source": lambda row: RewardRoutes().route(row["data_source"]),
     "rrm.compute_score": rrm,
     "tinyv.compute_score": tinyv,
-    "tinyv.init": unknown_model,
 }
-COMPAT = {"rrm.grade_reward": lambda row: grade(row, compat=True), "tinyv.init": unknown_model}
+COMPAT = {"rrm.grade_reward": lambda row: grade(row, compat=True)}

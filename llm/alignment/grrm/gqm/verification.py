@@ -8,10 +8,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Literal, get_args
 
-from grrm.errors import UserError, require_known, suggestion
+from grrm.errors import require_known
 from grrm.gqm.grammar import Rejection, RejectReason
 
 VerifierPromptType = Literal["tinyv", "tinyv-qwen3"]
@@ -33,33 +32,6 @@ _WORD = re.compile(r"\w+(?:['’]t\b)?|[.,;:!?()\n]")
 _CLAUSE_ENDS = frozenset((*".,;:!?()\n", "and", "but", "because", "hence", "so", "therefore", "thus"))
 _HEDGES = frozenset(("barely", "far", "hardly", "neither", "no", "nowhere", "rarely", "scarcely", "seldom"))
 _FILLERS = frozenset(("all", "as", "at", "be", "been", "to"))  # between a negation and what it negates
-
-
-@dataclass(frozen=True, slots=True)
-class VerifierModel:
-    """How a released verifier is asked."""
-
-    prompt_type: VerifierPromptType
-    max_new_tokens: int
-    think: bool
-
-
-VERIFIER_MODELS: Mapping[str, VerifierModel] = {
-    "zhangchenxu/TinyV-1.5B": VerifierModel("tinyv", 8, False),
-    "zhangchenxu/TinyV-1.5B-Think": VerifierModel("tinyv", 512, True),
-    "zhangchenxu/TinyV-Qwen3-1.7B": VerifierModel("tinyv-qwen3", 8, False),
-    "zhangchenxu/TinyV-Qwen3-1.7B-Think": VerifierModel("tinyv-qwen3", 512, True),
-}
-
-
-def verifier_model(model_id: str) -> VerifierModel:
-    """How the verifier called `model_id` is asked. Raises UserError for one that is not known, with the remedy."""
-    if model_id not in VERIFIER_MODELS:
-        raise UserError(
-            f"unknown verifier {model_id!r}: {suggestion(model_id, VERIFIER_MODELS)} For a model of your "
-            "own set the judge's options verifier_prompt, think and max_new_tokens."
-        )
-    return VERIFIER_MODELS[model_id]
 
 
 def verifier_prompt(question: str, truth: str, answer: str, prompt_type: str = "tinyv") -> str:
