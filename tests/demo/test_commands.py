@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from grrm.data.parquet import TranslationRow, read_rows, write_rows
 from grrm.demo.evaluate_checkpoint import EngineGenerator, scores_record
 from grrm.demo.prepare import main as prepare
-from grrm.engine.api import Completion
+from grrm.engine.api import Completion, Engine
 from grrm.evaluation.policy_eval import PolicyCodec, evaluate
 from grrm.evaluation.text_metrics import sentence_chrfs
 from grrm.gqm.groups import TranslationTask
@@ -61,15 +61,15 @@ def test_exact_scores_are_chrf_and_the_rest_stays(tmp_path):
     assert 0 < row["scores"][1] < 10
 
 
-class EchoEngine:
+class EchoEngine(Engine):
     """Repeats its prompt and the stop token; remembers what it was asked."""
 
     def __init__(self):
         self.params = []
 
-    def generate(self, prompts, params, stream_ids=None):
-        self.params.append(params)
-        return [Completion([*prompt, 0], [0.0] * (len(prompt) + 1), "stop") for prompt in prompts]
+    def _generate(self, requests, on_finished):
+        self.params.append(requests[0].params)
+        return [Completion([*one.prompt, 0], [0.0] * (len(one.prompt) + 1), "stop") for one in requests]
 
 
 def test_a_checkpoint_is_scored_greedily_and_sampled_and_its_kl_on_the_samples(tmp_path, monkeypatch):

@@ -65,7 +65,6 @@ class Trainer:
     def __init__(self, folder: Path, api: str) -> None:
         self.folder, self.prefix = folder, "qwen2." if api == "fastdeploy" else "model."
         self.published: list[int] = []
-        self.step = 0
 
     def publish(self, version: int) -> Path:
         self.published.append(version)
@@ -89,7 +88,6 @@ def engine(
         together=lambda work: work(),
         **settings,
     )
-    made.step = lambda: trainer.step
     return made, trainer
 
 
@@ -133,8 +131,7 @@ def test_weights_are_taken_over_between_a_pause_and_going_on_once_a_step(api, st
     rollouts, trainer = engine(tmp_path, server, token="s3cret")
     for _ in range(2):
         rollouts.update_weights()
-    trainer.step = 5
-    rollouts.update_weights()
+    rollouts.update_weights(5)
     (completion,) = rollouts.generate([[3]], PARAMS)
     assert completion.weight_version == 5
     assert completion.logprobs[0] == -5.25
@@ -177,21 +174,18 @@ PATHS = {
 @apis
 def test_a_server_may_miss_as_many_updates_as_allowed_and_catches_up(api, start, tmp_path):
     steady, away = start(api), start(api)
-    rollouts, trainer = engine(tmp_path, steady, away, max_staleness=1)
+    rollouts, _ = engine(tmp_path, steady, away, max_staleness=1)
     rollouts.update_weights()
     away.failing.add(PATHS[api, "pause"])
-    trainer.step = 1
-    rollouts.update_weights()
+    rollouts.update_weights(1)
     versions = {one.weight_version for one in rollouts.generate([[n] for n in range(30)], PARAMS)}
     assert versions == {0, 1}
-    trainer.step = 2
-    rollouts.update_weights()  # now it is two behind
+    rollouts.update_weights(2)  # now it is two behind
     asked = len(away.requests)
     assert {one.weight_version for one in rollouts.generate([[n] for n in range(30)], PARAMS)} == {2}
     assert len(away.requests) == asked
     away.failing.clear()
-    trainer.step = 3
-    rollouts.update_weights()
+    rollouts.update_weights(3)
     assert {one.weight_version for one in rollouts.generate([[n] for n in range(30)], PARAMS)} == {3}
     assert len(away.requests) > asked
 
@@ -210,9 +204,9 @@ def test_a_server_cut_off_amid_an_update_is_not_asked_before_the_next(api, start
 @apis
 def test_an_answer_of_staler_weights_than_allowed_is_refused(api, start, tmp_path):
     server = start(api)
-    rollouts, trainer = engine(tmp_path, server)
-    for trainer.step in (0, 4):
-        rollouts.update_weights()
+    rollouts, _ = engine(tmp_path, server)
+    for version in (0, 4):
+        rollouts.update_weights(version)
     server.version = 4
     assert rollouts.generate([[3]], PARAMS)[0].weight_version == 4
     server.version = 0  # as after a restart

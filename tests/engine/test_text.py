@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from grrm.engine.api import Completion
+from grrm.engine.api import Completion, Engine
 from grrm.engine.text import EngineTextGenerator
 from grrm.errors import UserError
 
@@ -23,15 +23,16 @@ class CharacterTokenizer:
         return "".join("<e>" * (not skip_special_tokens) if token == 0 else chr(token) for token in token_ids)
 
 
-class EchoEngine:
+class EchoEngine(Engine):
     """Repeats each prompt, then eos where there is room; remembers how it was called."""
 
     def __init__(self):
         self.calls = []
 
-    def generate(self, prompts, params, stream_ids=None):
-        self.calls.append((params, stream_ids))
-        replies = [[*prompt, 0][: params.max_new_tokens] for prompt in prompts]
+    def _generate(self, requests, on_finished):
+        (params,) = {request.params for request in requests}
+        self.calls.append((params, [request.stream_id for request in requests]))
+        replies = [[*request.prompt, 0][: params.max_new_tokens] for request in requests]
         return [Completion(reply, [0.0] * len(reply), "stop" if reply[-1] == 0 else "length") for reply in replies]
 
 
@@ -72,10 +73,10 @@ def test_a_tokenizer_without_eos_is_refused():
 
 def test_choices_of_a_token_are_the_texts_of_its_alternatives():
     class Sure(EchoEngine):
-        def generate(self, prompts, params, stream_ids=None):
-            (completion,) = super().generate(prompts, params, stream_ids)
+        def _generate(self, requests, on_finished):
+            (completion,) = super()._generate(requests, on_finished)
             tops = [[(token, -0.1), (ord("z"), -2.5)] for token in completion.token_ids]
-            assert params.top_logprobs == 2
+            assert requests[0].params.top_logprobs == 2
             return [replace(completion, top_logprobs=tops)]
 
     generator = EngineTextGenerator(Sure(), CharacterTokenizer())

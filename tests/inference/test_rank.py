@@ -14,7 +14,7 @@ from support.completions_server import CompletionsServer
 from support.tiny_checkpoint import write_tiny_reward_model
 
 import grrm
-from grrm.engine.api import Completion
+from grrm.engine import api
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.groups import TranslationTask
@@ -228,13 +228,15 @@ class Characters:
         return 1 if token == "<|im_end|>" else None
 
 
-class Engine:
+class Engine(api.Engine):
     """Always finds B best; keeps the settings it was asked with."""
 
-    def generate(self, prompts, params, stream_ids):
-        self.params = params
+    max_prompt_tokens = None
+
+    def _generate(self, requests, on_finished):
+        self.params = requests[0].params
         reply = [ord(letter) for letter in VERDICT]
-        return [Completion(reply, [0.0] * len(reply), "stop") for _ in prompts]
+        return [api.Completion(reply, [0.0] * len(reply), "stop") for _ in requests]
 
 
 def test_an_open_engine_and_its_tokenizer_are_used_as_they_are():

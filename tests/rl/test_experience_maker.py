@@ -43,8 +43,8 @@ def maker(scores, rule="dr_grpo", policy=None, moments=None, normalize=False, **
         for group in scores
     ]
 
-    def roll_out(items, positions, generation, on_group):
-        return [rolled_group(p, LENGTHS[p], name=f"{generation}-{p}") for p in positions]
+    def roll_out(batch, on_group):
+        return [rolled_group(p, LENGTHS[p], name=f"{batch.generation}-{p}") for p in batch.positions]
 
     def judge(groups):
         return [verdicts[int(group.group_id.split("-")[1])] for group in groups]
@@ -66,7 +66,7 @@ def maker(scores, rule="dr_grpo", policy=None, moments=None, normalize=False, **
 
 def test_denominators_count_scored_responses_and_for_the_sft_term_those_above_their_baseline():
     """Rewards 0.2, 0.4, 0.6 of 2, 3 and 1 tokens, then 0.5, none, 0.5 of 4, 1 and 2."""
-    made = maker([[2.0, 4.0, 6.0], [5.0, Status.JUDGE_UNPARSABLE, 5.0]]).make()
+    made = maker([[2.0, 4.0, 6.0], [5.0, Status.JUDGE_UNPARSABLE, 5.0]]).make(0)
     (denominators,) = made.denominators
     assert (denominators.tokens, denominators.sequences) == (2 + 3 + 1 + 4 + 2, 5)
     assert (denominators.sft_tokens, denominators.sft_sequences) == (1, 1)  # 0.6 alone: an advantage of 0 teaches none
@@ -81,7 +81,7 @@ def test_denominators_count_scored_responses_and_for_the_sft_term_those_above_th
 
 
 def test_each_update_of_a_rollout_has_its_own_groups_and_denominators():
-    made = maker([[2.0, 4.0, 6.0], [5.0, 1.0, 0.0]], global_mini_batch_size=1, update_iters=2).make()
+    made = maker([[2.0, 4.0, 6.0], [5.0, 1.0, 0.0]], global_mini_batch_size=1, update_iters=2).make(0)
     assert [one.tokens for one in made.denominators] == [6, 7, 6, 7]
     assert [[len(row.token_ids) for micro in update for row in micro] for update in made.micro_batches] == [
         LENGTHS[0],
@@ -93,21 +93,21 @@ def test_each_update_of_a_rollout_has_its_own_groups_and_denominators():
 
 @pytest.mark.parametrize("status", [Status.TOO_LONG, Status.JUDGE_UNPARSABLE])
 def test_a_text_too_long_for_the_judge_is_masked_and_not_penalised(status):
-    made = maker([[2.0, status, 6.0], [5.0, 5.0, 5.0]]).make()
+    made = maker([[2.0, status, 6.0], [5.0, 5.0, 5.0]]).make(0)
     assert made.groups[0].shaped.rewards == (pytest.approx(0.2), None, pytest.approx(0.6))
     np.testing.assert_allclose(made.advantages_RT[:3, 0], [-0.2, 0.0, 0.2])
     assert made.denominators[0].tokens == 6 + 7 - 3
 
 
 def test_penalised_rows_stay_in_baseline_and_loss():
-    made = maker([[2.0, Status.UNPARSABLE_CANDIDATE, 4.0], [5.0, 5.0, 5.0]]).make()
+    made = maker([[2.0, Status.UNPARSABLE_CANDIDATE, 4.0], [5.0, 5.0, 5.0]]).make(0)
     np.testing.assert_allclose(made.advantages_RT[:3, 0], [0.0, -0.2, 0.2], atol=1e-12)
     assert made.denominators[0].tokens == 6 + 7
 
 
 def test_a_dropped_group_teaches_nothing():
     dropping = FailurePolicy({Status.JUDGE_TIMEOUT: FailureAction.DROP_GROUP})
-    made = maker([[2.0, Status.JUDGE_TIMEOUT, 6.0], [5.0, 1.0, 3.0]], policy=dropping).make()
+    made = maker([[2.0, Status.JUDGE_TIMEOUT, 6.0], [5.0, 1.0, 3.0]], policy=dropping).make(0)
     assert not made.advantages_RT[:3].any()
     assert made.denominators[0].tokens == 7
 
@@ -119,7 +119,7 @@ def test_normalised_rewards_are_those_of_all_rollouts_so_far():
         rewards_R = np.array([0.2, np.nan, 0.6, 0.8, 0.0, 0.4])
         expected.update(rewards_R)
         normal_R = expected.normalize(rewards_R)
-        advantages_RT = made.make().advantages_RT
+        advantages_RT = made.make(0).advantages_RT
         assert made.moments.count == 5 * n
         np.testing.assert_allclose(
             advantages_RT[:, 0],
@@ -132,7 +132,7 @@ def test_normalised_rewards_are_those_of_all_rollouts_so_far():
 
 def test_normalised_advantages_have_their_moments_from_tokens_of_scored_responses():
     scores = [[2.0, Status.JUDGE_TIMEOUT, 6.0], [8.0, 1.0, 3.0]]
-    plain, normal = (maker(scores, normalize=normalize).make() for normalize in (False, True))
+    plain, normal = (maker(scores, normalize=normalize).make(0) for normalize in (False, True))
     mask_RT = np.arange(4) < np.array([2, 0, 1, 4, 1, 2])[:, None]
     tokens = plain.advantages_RT[mask_RT]
     np.testing.assert_allclose(normal.advantages_RT[mask_RT], (tokens - tokens.mean()) / tokens.std(ddof=1), rtol=1e-6)
@@ -140,7 +140,7 @@ def test_normalised_advantages_have_their_moments_from_tokens_of_scored_response
 
 
 def test_rewards_are_clipped_to_clip_range_score():
-    made = maker([[2.0, 4.0, 9.0], [5.0, 5.0, 5.0]], clip_range_score=0.3).make()
+    made = maker([[2.0, 4.0, 9.0], [5.0, 5.0, 5.0]], clip_range_score=0.3).make(0)
     np.testing.assert_allclose(made.advantages_RT[:3, 0], np.array([0.2, 0.3, 0.3]) - 0.8 / 3, atol=1e-12)
 
 
@@ -153,7 +153,7 @@ def test_the_kl_of_each_token_lowers_its_reward():
             rolled.ref_logprobs = [np.full(len(t), -1.2 - 0.1 * i) for i, t in enumerate(rolled.token_ids)]
 
     made.score_tokens = score
-    experience = made.make()
+    experience = made.make(0)
     returns = []
     for group, lengths in enumerate(LENGTHS):
         for i, length in enumerate(lengths):

@@ -12,7 +12,7 @@ import pytest
 from support.rolled import TASK
 
 from grrm.data.dataset import PromptItem
-from grrm.engine.api import Completion, SamplingParams
+from grrm.engine.api import Completion, Engine, SamplingParams
 from grrm.evaluation.reward_alarm import MIN_REFERENCES, RewardAlarm
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.client import RewardServerError
@@ -21,23 +21,18 @@ from grrm.rl.held_out import Decoding, HeldOut, StopWhenNoBetter
 from grrm.rl.rollout import RolloutWorker
 
 
-class Engine:
+class EchoEngine(Engine):
     """Greedy answers are token 1, sampled ones 2 and up; notes the temperatures and prompts."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[float, float, list[list[int]]]] = []
 
-    def wake(self) -> None: ...
-
-    def update_weights(self) -> None: ...
-
-    def sleep(self) -> None: ...
-
-    def generate(self, prompts, params, *, stream_ids, on_finished):
-        self.calls.append((params.temperature, params.top_p, prompts))
+    def _generate(self, requests, on_finished):
+        params = requests[0].params
+        self.calls.append((params.temperature, params.top_p, [request.prompt for request in requests]))
         first = 1 if params.temperature == 0 else 2
-        for place, stream in enumerate(stream_ids):
-            on_finished(place, Completion([first + stream % 2], [-1.0], "stop"))
+        for place, request in enumerate(requests):
+            on_finished(place, Completion([first + request.stream_id % 2], [-1.0], "stop"))
 
 
 class TokenRewarder:
@@ -57,7 +52,7 @@ class TokenRewarder:
 
 def held_out(n_prompts: int = 2, samples: int = 2, rewarder=None, ranks: DataRanks | None = None, **rest) -> HeldOut:
     worker = RolloutWorker(
-        engine=Engine(),
+        engine=EchoEngine(),
         decode=str,
         extract=lambda text, _: text,
         sampling=SamplingParams(max_new_tokens=4, temperature=0.7, top_p=0.9),
@@ -137,14 +132,15 @@ def test_ranks_divide_the_prompts_and_all_find_what_one_would():
     assert "eval_chrf_greedy" in alone.metrics
 
 
-class TurningWorse(Engine):
+class TurningWorse(EchoEngine):
     """Samples agree more and more in something wrong; greedy answers are the reference before they are wrong too."""
 
-    def generate(self, prompts, params, *, stream_ids, on_finished):
-        right = 9 if len(self.calls) < 4 else 1  # of two evaluations
-        self.calls.append((params.temperature, params.top_p, prompts))
-        for place, stream in enumerate(stream_ids):
-            token = right if params.temperature == 0 else 2 + stream % 2 * (right == 9) + len(self.calls) // 2
+    def _generate(self, requests, on_finished):
+        right, params = 9 if len(self.calls) < 4 else 1, requests[0].params  # of two evaluations
+        self.calls.append((params.temperature, params.top_p, [request.prompt for request in requests]))
+        for place, request in enumerate(requests):
+            sampled = 2 + request.stream_id % 2 * (right == 9) + len(self.calls) // 2
+            token = right if params.temperature == 0 else sampled
             on_finished(place, Completion([token], [-1.0], "stop"))
 
 

@@ -27,9 +27,9 @@ from grrm.tracking.run_record import RunRecord
 CONFIG = RLConfig(rollout_n=2, rollout_seed=1, dataloader_shuffle=False, dataloader_drop_last=True, max_gen_batches=1)
 
 
-def two_at_once(items, positions, generation, on_group):
+def two_at_once(batch, on_group):
     assert on_group is None
-    return [rolled_group(position, [2, 2]) for position in positions]
+    return [rolled_group(position, [2, 2]) for position in batch.positions]
 
 
 def maker(reward, score, roll_out=two_at_once, **settings) -> ExperienceMaker:
@@ -59,7 +59,7 @@ def test_tokens_are_scored_while_the_judge_is_at_work():
         scored.set()
 
     made = maker(reward, score)
-    assert len(made._generate(1)) == 1
+    assert len(made._generate(1, 0)) == 1
     assert made._seconds["judge_overlapped"] >= 0.05
     assert made._seconds["logprob"] >= 0.05
 
@@ -73,7 +73,7 @@ def test_a_judge_with_the_device_to_itself_is_done_before_tokens_are_scored():
 
     made = maker(reward, lambda groups: scored.append(done.is_set()))
     made.judges_by_phase, scored = True, []
-    (judged,) = made._generate(1)
+    (judged,) = made._generate(1, 0)
     assert judged.judge_s >= 0.05
     assert scored == [True]
     assert made._seconds["judge_waiting"] >= 0.05
@@ -85,7 +85,7 @@ def test_a_judge_that_fails_meanwhile_fails_the_rollout():
         raise RewardServerError("http://judge", ["g0"], 3, "connection refused")
 
     with pytest.raises(RewardFailure, match=r"judging failed on rank 0.*http://judge.*g0"):
-        maker(reward, lambda groups: None)._generate(1)
+        maker(reward, lambda groups: None)._generate(1, 0)
 
 
 def test_time_spent_waiting_for_the_judge_is_told_from_time_it_worked_meanwhile(monkeypatch):
@@ -98,10 +98,10 @@ def test_time_spent_waiting_for_the_judge_is_told_from_time_it_worked_meanwhile(
         clock.sleep(5)
 
     made = maker(reward, lambda groups: None)
-    made._generate(1)
+    made._generate(1, 0)
     assert made._seconds["judge_waiting"] == 5
     made = maker(lambda groups: None, lambda groups: None)
-    made._generate(1)
+    made._generate(1, 0)
     assert made._seconds["judge_waiting"] == 0
 
 
@@ -113,7 +113,7 @@ def test_an_aborted_step_leaves_its_groups_statuses_and_the_judges_replies_in_th
     made.plan = SimpleNamespace(prompts_per_rollout=2)
     record = RunRecord(None, RolloutDump(tmp_path), None, console_groups=0)
     with pytest.raises(RewardFailure, match="judge_unparsable"):
-        GroupPolicyTrainer._make(SimpleNamespace(maker=made, record=record), 3)
+        GroupPolicyTrainer._make(SimpleNamespace(maker=made, record=record, state=SimpleNamespace(global_step=2)), 3)
     dumped = list(read_rollouts(tmp_path))
     assert [(group["step"], group["group_id"], group["use"]) for group in dumped] == [
         (3, "0-0", "aborted"),
@@ -135,7 +135,7 @@ def test_a_failure_of_scoring_does_not_wait_for_a_judge_that_hangs():
         raise MemoryError("too long")
 
     with pytest.raises(MemoryError, match="too long"):
-        maker(reward, score)._generate(1)
+        maker(reward, score)._generate(1, 0)
     assert not ended.is_set()
     release.set()
 
@@ -147,14 +147,14 @@ def test_a_group_is_judged_while_others_are_still_sampled():
         requests.append([rolled.position for rolled in groups])
         first_judged.set()
 
-    def roll_out(items, positions, generation, on_group):
-        groups = [rolled_group(position, [2, 2]) for position in positions]
+    def roll_out(batch, on_group):
+        groups = [rolled_group(position, [2, 2]) for position in batch.positions]
         on_group(groups[1])
         assert first_judged.wait(PATIENCE_S)
         on_group(groups[0])
         return groups
 
-    assert len(maker(reward, lambda groups: None, roll_out, reward_streaming=True)._generate(2)) == 2
+    assert len(maker(reward, lambda groups: None, roll_out, reward_streaming=True)._generate(2, 0)) == 2
     assert requests == [[1], [0]]
 
 
@@ -180,14 +180,14 @@ def test_a_judge_that_fails_while_others_are_sampled_fails_the_rollout():
     def reward(groups):
         raise RewardServerError("http://judge", ["g0"], 3, "connection refused")
 
-    def roll_out(items, positions, generation, on_group):
-        groups = [rolled_group(position, [2, 2]) for position in positions]
+    def roll_out(batch, on_group):
+        groups = [rolled_group(position, [2, 2]) for position in batch.positions]
         for group in groups:
             on_group(group)
         return groups
 
     with pytest.raises(RewardFailure, match=r"judging failed on rank 0.*http://judge"):
-        maker(reward, lambda groups: None, roll_out, reward_streaming=True)._generate(2)
+        maker(reward, lambda groups: None, roll_out, reward_streaming=True)._generate(2, 0)
 
 
 def test_groups_of_a_rollout_that_failed_are_not_judged():
@@ -208,8 +208,8 @@ def test_groups_of_a_rollout_that_failed_are_not_judged():
 
 
 def test_sampling_that_fails_does_not_wait_for_groups_that_never_come():
-    def roll_out(items, positions, generation, on_group):
+    def roll_out(batch, on_group):
         raise FloatingPointError("logits that are no numbers")
 
     with pytest.raises(CollectiveFailure, match=r"sampling failed on rank 0.*no numbers"):
-        maker(lambda groups: None, lambda groups: None, roll_out, reward_streaming=True)._generate(1)
+        maker(lambda groups: None, lambda groups: None, roll_out, reward_streaming=True)._generate(1, 0)

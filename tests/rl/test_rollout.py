@@ -6,11 +6,11 @@ import pytest
 from support.rolled import TASK, rolled_group
 
 from grrm.data.dataset import PromptItem
-from grrm.engine.api import Completion, SamplingParams
-from grrm.rl.rollout import RolloutWorker, check_complete
+from grrm.engine.api import Completion, Engine, SamplingParams
+from grrm.rl.rollout import PromptBatch, RolloutWorker, check_complete
 
 
-class EchoEngine:
+class EchoEngine(Engine):
     """Answers each prompt with its stream number."""
 
     def __init__(self) -> None:
@@ -19,15 +19,15 @@ class EchoEngine:
     def wake(self) -> None:
         self.events.append("wake")
 
-    def update_weights(self) -> None:
-        self.events.append("update_weights")
+    def update_weights(self, version: int = 0) -> None:
+        self.events.append(f"update_weights {version}")
 
     def sleep(self) -> None:
         self.events.append("sleep")
 
-    def generate(self, prompts, params, *, stream_ids, on_finished):
+    def _generate(self, requests, on_finished):
         self.events.append("generate")
-        made = [Completion([stream], [-1.0], "stop") for stream in stream_ids]
+        made = [Completion([request.stream_id], [-1.0], "stop") for request in requests]
         for place in reversed(range(len(made))):
             on_finished(place, made[place])
         return made
@@ -43,14 +43,15 @@ def worker(rollout_n: int = 3) -> RolloutWorker:
     )
 
 
-def items(n: int) -> list[PromptItem]:
-    return [PromptItem(i, [i, i], f"prompt {i}", TASK) for i in range(n)]
+def batch(positions, generation: int = 0, first: int = 0) -> PromptBatch:
+    items = [PromptItem(i, [i, i], f"prompt {i}", TASK) for i in range(first, first + len(positions))]
+    return PromptBatch(items, positions, generation, step=3)
 
 
 def test_groups_carry_their_prompt_samples_and_log_probabilities():
     rolling = worker()
-    (group,) = rolling.roll_out(items(1), [5], generation=2)
-    assert rolling.engine.events == ["wake", "update_weights", "generate", "sleep"]
+    (group,) = rolling.roll_out(batch([5], generation=2))
+    assert rolling.engine.events == ["wake", "update_weights 3", "generate", "sleep"]
     assert (group.position, group.group.group_id, group.prompt_ids) == (5, "2-5", [0, 0])
     assert [candidate.candidate_id for candidate in group.group.candidates] == ["0", "1", "2"]
     assert [candidate.translation for candidate in group.group.candidates] == [str(t[0]) for t in group.token_ids]
@@ -59,17 +60,17 @@ def test_groups_carry_their_prompt_samples_and_log_probabilities():
 
 
 def test_samples_do_not_depend_on_which_rank_draws_them_and_never_share_a_stream():
-    together = worker().roll_out(items(4), [0, 1, 2, 3], generation=7)
-    apart = [g for p in range(4) for g in worker().roll_out(items(4)[p : p + 1], [p], generation=7)]
+    together = worker().roll_out(batch([0, 1, 2, 3], generation=7))
+    apart = [g for p in range(4) for g in worker().roll_out(batch([p], generation=7, first=p))]
     assert [group.token_ids for group in together] == [group.token_ids for group in apart]
-    other = worker().roll_out(items(4), [0, 1, 2, 3], generation=8)
+    other = worker().roll_out(batch([0, 1, 2, 3], generation=8))
     streams = [tokens[0] for group in together + other for tokens in group.token_ids]
     assert len(set(streams)) == len(streams) == 24
 
 
 def test_a_group_is_told_of_when_its_last_sample_ends():
     rolling, told = worker(), []
-    groups = rolling.roll_out(items(3), [4, 5, 6], 0, lambda rolled: told.append((rolled, len(rolling.engine.events))))
+    groups = rolling.roll_out(batch([4, 5, 6]), lambda rolled: told.append((rolled, len(rolling.engine.events))))
     assert [rolled.position for rolled, _ in told] == [6, 5, 4]
     assert all(any(rolled is group for group in groups) for rolled, _ in told)
     assert {n_events for _, n_events in told} == {3}  # the engine has not been put to sleep yet

@@ -34,14 +34,18 @@ CONFIG = RLConfig(
 )
 
 
-def roll_out(items, positions, *rest):
-    return [rolled_group(position, [2, 2]) for position in positions]
+def roll_out(batch, *rest):
+    return [rolled_group(position, [2, 2]) for position in batch.positions]
+
+
+def worker_of(apart=False, update_weights=None, **methods):
+    return SimpleNamespace(engine=SimpleNamespace(draws_apart=apart, update_weights=update_weights), **methods)
 
 
 def maker(reward, worker=None, **settings) -> ExperienceMaker:
     return ExperienceMaker(
         prompts=[None, None],
-        worker=SimpleNamespace(roll_out=roll_out, draws_apart=False) if worker is None else worker,
+        worker=worker or worker_of(roll_out=roll_out),
         rewarder=SimpleNamespace(reward=reward),
         advantage_rule=None,
         score_tokens=lambda groups: None,
@@ -60,18 +64,18 @@ def test_a_server_judges_while_the_trainer_goes_on():
         judged.set()
 
     made = maker(reward)
-    made.start_next()
+    made.start_next(6)
     assert not judged.is_set()
     trained.set()
     made.settle()
     assert judged.is_set()
-    assert [rolled.position for rolled in made._generate(2)] == [0, 1]
+    assert [rolled.position for rolled in made._generate(2, 7)] == [0, 1]
     assert made.generation == 1
 
 
 def test_a_judge_in_this_process_has_ended_before_the_trainer_goes_on():
     judged = []
-    maker(judged.append, use_rm_server=False).start_next()
+    maker(judged.append, use_rm_server=False).start_next(6)
     assert len(judged) == 1
 
 
@@ -79,19 +83,18 @@ def test_a_judge_in_this_process_has_ended_before_the_trainer_goes_on():
 def test_servers_draw_while_the_trainer_goes_on_and_a_judge_in_this_process_waits(on_server):
     trained, judged, updates = threading.Event(), [], []
 
-    def draw(items, positions, *rest):
+    def draw(batch, *rest):
         assert trained.wait(PATIENCE_S)
-        return roll_out(items, positions)
+        return roll_out(batch)
 
-    engine = SimpleNamespace(update_weights=lambda: updates.append("before the update"))
-    worker = SimpleNamespace(draw=draw, draws_apart=True, engine=engine)
+    worker = worker_of(apart=True, update_weights=updates.append, draw=draw)
     made = maker(judged.append, worker, use_rm_server=on_server)
-    made.start_next()
-    assert updates == ["before the update"]
+    made.start_next(6)
+    assert updates == [6]
     trained.set()
     made.settle()
     assert len(judged) == on_server
-    assert [rolled.position for rolled in made._generate(2)] == [0, 1]
+    assert [rolled.position for rolled in made._generate(2, 7)] == [0, 1]
     assert len(judged) == 1
 
 
@@ -99,12 +102,11 @@ def test_servers_that_fail_meanwhile_are_told_of_when_their_samples_are_needed()
     def draw(*arguments):
         raise UserError("no server answers")
 
-    worker = SimpleNamespace(draw=draw, draws_apart=True, engine=SimpleNamespace(update_weights=lambda: None))
-    made = maker(lambda groups: None, worker)
-    made.start_next()
+    made = maker(lambda groups: None, worker_of(apart=True, update_weights=lambda step: None, draw=draw))
+    made.start_next(6)
     made.settle()
     with pytest.raises(CollectiveFailure, match="sampling failed on rank 0: no server answers"):
-        made._generate(2)
+        made._generate(2, 7)
 
 
 def test_a_judge_that_fails_meanwhile_is_told_of_when_its_rewards_are_needed():
@@ -112,10 +114,10 @@ def test_a_judge_that_fails_meanwhile_is_told_of_when_its_rewards_are_needed():
         raise RewardServerError("http://judge", ["g0"], 3, "connection refused")
 
     made = maker(reward)
-    made.start_next()
+    made.start_next(6)
     made.settle()
     with pytest.raises(RewardFailure, match=r"judging failed on rank 0.*http://judge"):
-        made._generate(2)
+        made._generate(2, 7)
 
 
 DRAWN = [
@@ -133,18 +135,19 @@ def test_samples_come_back_from_a_checkpoint_as_they_were(tmp_path):
 
 
 def test_a_resumed_run_uses_the_samples_of_its_checkpoint_once():
-    def group(item, position, generation, completions):
-        return rolled_group(position, [len(one.token_ids) for one in completions], name=f"{generation}-{position}")
+    def group(batch, index, completions):
+        position = batch.positions[index]
+        lengths = [len(one.token_ids) for one in completions]
+        return rolled_group(position, lengths, name=f"{batch.generation}-{position}")
 
-    worker = SimpleNamespace(roll_out=roll_out, draws_apart=False, group=group)
-    made = maker(lambda groups: None, worker)
+    made = maker(lambda groups: None, worker_of(roll_out=roll_out, group=group))
     made.prompts = [SimpleNamespace(prompt_ids=[5, 6]), SimpleNamespace(prompt_ids=[5])]
     made.restore({"generation": 4, "failures": 3, "moments": None}, {one.position: one for one in DRAWN})
     assert made.budget.spent == 3
-    groups = made._generate(2)
+    groups = made._generate(2, 7)
     assert [[len(tokens) for tokens in one.token_ids] for one in groups] == [[1, 0], [2, 1]]
     assert [one.group.group_id for one in groups] == ["4-0", "4-1"]
-    assert [[len(tokens) for tokens in one.token_ids] for one in made._generate(2)] == [[2, 2], [2, 2]]
+    assert [[len(tokens) for tokens in one.token_ids] for one in made._generate(2, 7)] == [[2, 2], [2, 2]]
     assert made.state() == {"generation": 6, "failures": 3, "moments": None}
 
 
@@ -162,7 +165,7 @@ def test_a_rollout_is_begun_ahead_unless_it_is_the_last(ahead, begun):
         config=SimpleNamespace(rollout_ahead=ahead, kl_coeff=0.0),
         plan=SimpleNamespace(updates_per_rollout=2),
         args=SimpleNamespace(max_steps=6),
-        maker=SimpleNamespace(start_next=lambda: started.append(trainer._rollout)),
+        maker=SimpleNamespace(start_next=lambda step: started.append(trainer._rollout)),
     )
     for _, index in zip(range(6), StepIndexLoader(2, 1), strict=False):
         assert GroupPolicyTrainer._rows(trainer, index) == ["row"]

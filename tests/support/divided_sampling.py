@@ -21,10 +21,10 @@ from support.fused_reference import reference_operators
 from support.tiny_models import build_model
 
 from grrm.engine.api import SamplingParams
-from grrm.engine.paddle import divided
-from grrm.engine.paddle.decoder import cache_length
-from grrm.engine.paddle.divided import DividedEngine, as_first_rank
+from grrm.engine.paddle import policy_engines
 from grrm.engine.paddle.gpu_decoder import GpuDecoder
+from grrm.engine.paddle.plain_decoder import round_up
+from grrm.engine.paddle.policy_engines import DividedEngine, as_first_rank
 from grrm.entry import run_main
 from grrm.errors import UserError
 from grrm.models.whole_weights import part_of
@@ -62,8 +62,8 @@ def fused_logits(part: Any) -> list[list[float]]:
 def in_little_memory(part: Any, rank: int) -> dict[str, Any]:
     """What is drawn, and how many sequences ran at a time, where rank 0 has room for four and rank 1 for two."""
     engine = DividedEngine(part, max_num_seqs=4, max_cache_bytes=None, memory_fraction=1.0)
-    whole = cache_length(list(chain(*PROMPTS)), PARAMS, part.config.max_position_embeddings)
-    divided.free_memory_bytes = lambda: (4 - 2 * rank) * engine._decoder.cache_bytes(whole)
+    whole = round_up(max(map(len, chain(*PROMPTS))) + PARAMS.max_new_tokens)
+    policy_engines.free_memory_bytes = lambda: (4 - 2 * rank) * engine._decoder.cache_bytes(whole)
     return {"drawn": drawn(engine, PROMPTS[rank], 100 * rank), "running": engine.cache_use.most_running}
 
 

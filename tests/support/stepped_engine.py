@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence, Set
 
-from grrm.engine.api import Completion, Request, SamplingParams
+from grrm.engine.api import Completion, Request
 from grrm.errors import UserError
 
 
@@ -78,8 +78,8 @@ class SteppedEngine:
         self._latest = weakref.ref(session)
         return session
 
-    def check(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> None:
-        if not all(map(len, prompts)):
+    def check(self, requests: Sequence[Request]) -> None:
+        if not all(request.prompt for request in requests):
             raise UserError("Prompt 0 is empty.")
 
     def go(self, n_steps: int = 10**6) -> None:

@@ -17,7 +17,7 @@ from grrm.config.checks import Launch
 from grrm.config.load import prepare
 from grrm.engine.api import SamplingParams
 from grrm.engine.paddle.engine import PaddleEngine
-from grrm.engine.paddle.merged import MergedEngine
+from grrm.engine.paddle.policy_engines import MergedEngine
 from grrm.errors import UserError
 from grrm.models.lora import check_same_adapters, merged, with_adapters, without_adapters
 from grrm.models.policy import load_policy

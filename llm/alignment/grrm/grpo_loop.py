@@ -42,7 +42,7 @@ from grrm.rl.batch import BatchObjective, make_batch
 from grrm.rl.experience import Row, advantage_inputs, mean_reward, pad_right, training_rows
 from grrm.rl.losses import count_denominators
 from grrm.rl.reward_stage import RewardStage
-from grrm.rl.rollout import RolledGroup, RolloutWorker
+from grrm.rl.rollout import PromptBatch, RolledGroup, RolloutWorker
 from grrm.training.trainer_log import quiet_paddlenlp
 
 MAX_TOKENS = 64  # of a response
@@ -65,7 +65,7 @@ def main() -> None:
     for step in range(options.steps):
         items = [prompts[(step * options.prompts + i) % len(prompts)] for i in range(options.prompts)]
         # 1. Rollout: the samples of a prompt form a group. 2. Reward: a group is judged as a whole.
-        groups = worker.roll_out(items, positions=range(len(items)), generation=step)
+        groups = worker.roll_out(PromptBatch(items, range(len(items)), generation=step))
         judge.reward(groups)
         # 3. Advantage: each sample relative to its group. 4. Loss. 5. Optimizer step.
         loss = train_on(policy, tokenizer.pad_token_id, rows_of(groups))

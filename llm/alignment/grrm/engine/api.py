@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 from grrm.errors import UserError
 
@@ -81,7 +81,7 @@ class Session(Protocol):
         ...
 
     def add(self, requests: Mapping[int, Request]) -> None:
-        """Requests to run, by numbers that no other has. Their prompts have passed `check_prompts`."""
+        """Requests to run, by numbers that no other has. Their prompts have passed `check_requests`."""
         ...
 
     def cancel(self, number: int) -> None:
@@ -117,51 +117,74 @@ class CacheUse:
         )
 
 
-class Engine(Protocol):
-    """Generates token sequences from prompts; order kept."""
+OnFinished: TypeAlias = Callable[[int, Completion], None]
+
+
+class Engine:
+    """Generates token sequences from prompts. A back end implements `_generate`, and overrides what else it needs.
+
+    `draws_apart`: it generates in other processes, so that this one can train in the meantime. `draws_together`: the
+    tensor ranks generate one batch, so a rank without prompts must call `generate` too.
+    """
+
+    draws_apart: ClassVar[bool] = False
+    draws_together: ClassVar[bool] = False
+    cache_use: CacheUse | None = None  # statistics of the last `generate`, if the back end has them
+
+    @property
+    def max_prompt_tokens(self) -> int | None:
+        """The longest prompt that leaves room for one token; None if only the back end knows."""
+        return None
 
     def generate(
         self,
         prompts: Sequence[Sequence[int]],
         params: SamplingParams,
         stream_ids: Sequence[int] | None = None,
-        on_finished: Callable[[int, Completion], None] | None = None,
+        on_finished: OnFinished | None = None,
     ) -> list[Completion]:
-        """One completion per prompt. Equal consecutive prompts (a group's samples) may share their prefill.
+        """One completion per prompt, order kept. Equal consecutive prompts (a group's samples) may share their prefill.
 
-        `on_finished(i, completion)` is called as completion i ends.
+        Args:
+            prompts: token ids.
+            params: how all of them are sampled.
+            stream_ids: ids of their random streams, by default 0, 1, 2, …
+            on_finished: called with index and completion as each one ends.
+
+        Raises:
+            UserError: for params or a prompt that the back end cannot serve.
+            ValueError: for another number of `stream_ids` than of `prompts`.
         """
-        ...
+        streams = range(len(prompts)) if stream_ids is None else stream_ids
+        if len(streams) != len(prompts):
+            raise ValueError(f"{len(streams)} stream_ids for {len(prompts)} prompts")
+        requests = [Request(prompt, params, int(stream)) for prompt, stream in zip(prompts, streams, strict=True)]
+        return self._generate(requests, on_finished or _ignore)
 
-    def update_weights(self) -> None:
-        """Take over the trainer's current weights (a no-op where the storage is shared)."""
-        ...
+    def _generate(self, requests: Sequence[Request], on_finished: OnFinished) -> list[Completion]:
+        """One completion per request, order kept; calls `on_finished` as each one ends."""
+        raise NotImplementedError
+
+    def update_weights(self, version: int = 0) -> None:
+        """Take over the trainer's current weights, those of step `version`; a no-op where the storage is shared."""
 
     def sleep(self) -> None:
-        """Release the KV cache (and weights, where they are copies) between phases."""
-        ...
+        """Release the memory that is needed only to generate, until `wake`."""
 
     def wake(self) -> None:
         """Undo `sleep`."""
-        ...
 
 
-def streams_of(prompts: Sequence[Sequence[int]], stream_ids: Sequence[int] | None) -> list[int]:
-    """A stream id per prompt, by default 0, 1, 2, …; raises ValueError when they differ in number."""
-    streams = list(range(len(prompts))) if stream_ids is None else [int(stream_id) for stream_id in stream_ids]
-    if len(streams) != len(prompts):
-        raise ValueError(f"{len(streams)} stream_ids for {len(prompts)} prompts")
-    return streams
+def _ignore(index: int, completion: Completion) -> None:
+    """What `on_finished` is by default."""
 
 
-def check_prompts(
-    prompts: Sequence[Sequence[int]], params: SamplingParams, max_prompt_tokens: int, vocab_size: int, limit: str
-) -> None:
+def check_requests(requests: Sequence[Request], max_prompt_tokens: int, vocab_size: int, limit: str) -> None:
     """Raises UserError for a prompt that is empty or too long, and for a token id outside the vocabulary.
 
     `limit` says what `max_prompt_tokens` follows from, such as "model's max_position_embeddings of 64".
     """
-    for index, prompt in enumerate(prompts):
+    for index, prompt in enumerate(request.prompt for request in requests):
         if len(prompt) == 0:
             raise UserError(f"Prompt {index} is empty: give it at least one token (a BOS or chat template).")
         if len(prompt) > max_prompt_tokens:
@@ -173,8 +196,9 @@ def check_prompts(
                 f"Prompt {index} holds a token id outside the model's vocabulary of {vocab_size}: "
                 "use the tokenizer that belongs to the model."
             )
-    if any(not 0 <= stop < vocab_size for stop in params.stop_token_ids):
-        raise UserError(
-            f"Stop token ids {params.stop_token_ids} do not all lie in the model's vocabulary of {vocab_size}: "
-            "use the tokenizer that belongs to the model."
-        )
+    for stops in dict.fromkeys(request.params.stop_token_ids for request in requests):
+        if any(not 0 <= stop < vocab_size for stop in stops):
+            raise UserError(
+                f"Stop token ids {stops} do not all lie in the model's vocabulary of {vocab_size}: "
+                "use the tokenizer that belongs to the model."
+            )

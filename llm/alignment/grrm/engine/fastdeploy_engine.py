@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from grrm.engine.api import Completion, SamplingParams, check_prompts, streams_of
+from grrm.engine.api import Completion, Engine, OnFinished, Request, SamplingParams, check_requests
 from grrm.engine.options import check_fastdeploy_options
 from grrm.errors import UserError
 
@@ -47,8 +47,8 @@ def check_installed() -> None:
         raise UserError(f"FastDeploy is not installed: {INSTALL}; or use the backend paddle.")
 
 
-class FastDeployEngine:
-    """An `Engine` over a running `fastdeploy.LLM`, whose worker processes end with this process.
+class FastDeployEngine(Engine):
+    """An engine over a running `fastdeploy.LLM`, whose worker processes end with this process.
 
     It serves a checkpoint that does not change: `update_weights` raises UserError, and so does asking for
     log-probabilities, which FastDeploy's results hold for the likeliest tokens, not reliably for the one drawn. A
@@ -107,47 +107,34 @@ class FastDeployEngine:
         """The longest prompt that leaves room for one token, and for the end token FastDeploy adds to every reply."""
         return self._max_model_len - 2
 
-    def update_weights(self) -> None:
+    def update_weights(self, version: int = 0) -> None:
         """Always refused with a UserError: FastDeploy's offline interface cannot take over new weights."""
         raise UserError(
             "FastDeploy's offline interface keeps the weights it was started with, so it cannot roll out a policy that "
             "is being trained: use the Paddle engine for rollouts."
         )
 
-    def sleep(self) -> None:
-        """Nothing is released: the offline interface has no way to ask its workers for it."""
-
-    def wake(self) -> None:
-        """Nothing to undo."""
-
-    def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        params: SamplingParams,
-        stream_ids: Sequence[int] | None = None,
-        on_finished: Callable[[int, Completion], None] | None = None,
-    ) -> list[Completion]:
-        """One completion per prompt, order kept; `stream_ids` default to 0, 1, 2, …
-
-        Raises UserError for params that FastDeploy ignores, an empty prompt, one that leaves no room for a token,
-        a token id outside the vocabulary, a request that FastDeploy reports as failed, and a call past the deadline;
-        ValueError when `stream_ids` and `prompts` differ in length.
+    def _generate(self, requests: Sequence[Request], on_finished: OnFinished) -> list[Completion]:
+        """See `Engine.generate`. Raises UserError as well for a request that FastDeploy reports as failed, and for a
+        call past the deadline.
         """
-        _check_params(params)
-        streams = streams_of(prompts, stream_ids)
+        for params in dict.fromkeys(request.params for request in requests):
+            _check_params(params)
         limit = f"max_model_len of {self._max_model_len}, of which FastDeploy needs two tokens"
-        check_prompts(prompts, params, self.max_prompt_tokens, self._vocab_size, limit)
-        if not prompts:
+        check_requests(requests, self.max_prompt_tokens, self._vocab_size, limit)
+        if not requests:
             return []
-        room = [min(params.max_new_tokens, self._max_model_len - 1 - len(prompt)) for prompt in prompts]
-        requests = [self._request(params, stream, n) for stream, n in zip(streams, room, strict=True)]
-        outputs = self._answers([[int(token) for token in prompt] for prompt in prompts], requests)
+        room = [min(one.params.max_new_tokens, self._max_model_len - 1 - len(one.prompt)) for one in requests]
+        outputs = self._answers(
+            [[int(token) for token in request.prompt] for request in requests],
+            [self._request(one.params, one.stream_id, n) for one, n in zip(requests, room, strict=True)],
+        )
         completions = [
-            _completion(index, output, params, n) for index, (output, n) in enumerate(zip(outputs, room, strict=True))
+            _completion(index, output, request.params, n)
+            for index, (output, request, n) in enumerate(zip(outputs, requests, room, strict=True))
         ]
         for index, completion in enumerate(completions):
-            if on_finished is not None:
-                on_finished(index, completion)
+            on_finished(index, completion)
         return completions
 
     def _request(self, params: SamplingParams, stream: int, max_tokens: int) -> Any:

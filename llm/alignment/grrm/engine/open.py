@@ -246,8 +246,7 @@ def over_engine(
     Raises UserError for a tokenizer without a token to stop at.
     """
     generator = EngineTextGenerator(engine, tokenizer, encode=encode, stop_token_ids=_stop_ids(tokenizer), seed=seed)
-    longest = getattr(engine, "max_prompt_tokens", None)
-    return OpenedGenerator(generator, render, longest, special_tokens=special_tokens(tokenizer))
+    return OpenedGenerator(generator, render, engine.max_prompt_tokens, special_tokens=special_tokens(tokenizer))
 
 
 def _folder(name: str | Path, quiet: bool) -> Path:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from grrm.engine.api import Completion, SamplingParams
+from grrm.engine.api import Completion, Request, SamplingParams
 from grrm.errors import UserError
 from grrm.http_client.client import Call
 from grrm.http_client.messages import AnswerError, one_line, parse_answer
@@ -78,7 +77,7 @@ class RolloutApi(ABC):
     ids: ClassVar[str]  # the field with the ids of the drawn tokens
 
     @abstractmethod
-    def request(self, prompt: Sequence[int], params: SamplingParams) -> dict[str, Any]:
+    def fields(self, params: SamplingParams) -> dict[str, Any]:
         """The fields that only this kind of server has, or has a meaning of its own for."""
 
     @abstractmethod
@@ -89,12 +88,13 @@ class RolloutApi(ABC):
     def check(self, params: SamplingParams) -> None:
         """Raises UserError for what this server does otherwise than asked."""
 
-    def body(self, model: str, prompt: Sequence[int], params: SamplingParams, stream: int) -> bytes:
-        """The request for one completion; `stream` is the number of its random stream."""
-        (number,) = np.random.SeedSequence([params.seed, stream]).generate_state(1, np.uint64)
+    def body(self, model: str, request: Request) -> bytes:
+        """The body of the call for one completion."""
+        params = request.params
+        (number,) = np.random.SeedSequence([params.seed, request.stream_id]).generate_state(1, np.uint64)
         common = {
             "model": model,
-            "prompt": [int(token) for token in prompt],
+            "prompt": [int(token) for token in request.prompt],
             "n": 1,
             "seed": int(number) % (self.max_seed + 1),
             "temperature": params.temperature,
@@ -104,7 +104,7 @@ class RolloutApi(ABC):
             "return_token_ids": True,
             **({"logprobs": 1} if params.logprobs else {}),
         }
-        return json.dumps({**common, **self.request(prompt, params)}).encode()
+        return json.dumps({**common, **self.fields(params)}).encode()
 
     def read(self, content: bytes, params: SamplingParams) -> Completion:
         """The completion in an answer: up to its first stop token, or its first `max_new_tokens`.
@@ -147,7 +147,7 @@ class FastDeployApi(RolloutApi):
                 "but the checkpoint's own: set min_dec_len: 0"
             )
 
-    def request(self, prompt: Sequence[int], params: SamplingParams) -> dict[str, Any]:
+    def fields(self, params: SamplingParams) -> dict[str, Any]:
         """Log-probabilities are asked for at the temperature; 0 would be taken for 1."""
         greedy = {"temperature": 1.0, "top_p": 0.0} if params.temperature == 0 else {}
         return {
@@ -183,7 +183,7 @@ class VllmApi(RolloutApi):
                 "temperature 1: set temperature: 1"
             )
 
-    def request(self, prompt: Sequence[int], params: SamplingParams) -> dict[str, Any]:
+    def fields(self, params: SamplingParams) -> dict[str, Any]:
         """Only the tokens in stop_token_ids end a completion."""
         return {"max_tokens": params.max_new_tokens, "min_tokens": params.min_new_tokens, "ignore_eos": True}
 

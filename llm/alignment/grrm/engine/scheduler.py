@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import count, groupby
 from typing import Protocol
 
-from grrm.engine.api import Completion, Request, SamplingParams, Session
+from grrm.engine.api import Completion, Request, Session
 from grrm.engine.short_steps import ShortSteps, is_small
 from grrm.engine.submission import Drawn, Ended, Key, SharedSequence, Submission
 
@@ -39,7 +39,7 @@ class SessionEngine(Protocol):
         """A batch for prompts and completions of up to `max_len` tokens together, at most the model's positions."""
         ...
 
-    def check(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> None:
+    def check(self, requests: Sequence[Request]) -> None:
         """Raises UserError for prompts or stop tokens that the model cannot take."""
         ...
 
@@ -91,7 +91,7 @@ class BatchScheduler:
         Raises UserError for one that the model cannot take.
         """
         for request in requests:
-            self._engine.check([request.prompt], request.params)
+            self._engine.check([request])
         submission = Submission(len(requests), self._give_up, streams=streams)
         keys = [_key(request) for request in requests]
         order = sorted(range(len(requests)), key=lambda index: keys[index][0])

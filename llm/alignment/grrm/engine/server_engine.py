@@ -6,10 +6,11 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from grrm.engine.api import Completion, SamplingParams, check_prompts, streams_of
+from grrm.engine.api import Completion, Engine, OnFinished, Request, SamplingParams, check_requests
 from grrm.engine.openai_wire import COMPLETIONS_PATH, WHICH_MODEL, CompletionCall
 from grrm.engine.rollout_wire import RolloutApi
 from grrm.errors import UserError
@@ -20,12 +21,12 @@ logger = logging.getLogger(__name__)
 _AT_START, _UNKNOWN = -1, -2  # versions of servers that have taken over no weights, or were cut off while they did
 
 
-class ServerEngine:
-    """An `Engine` over FastDeploy or vLLM servers of the policy; several URLs are a pool.
+class ServerEngine(Engine):
+    """An engine over FastDeploy or vLLM servers of the policy; several URLs are a pool.
 
     `publish(version)` is a collective of all trainer ranks that leaves the policy's weights of now in a model folder
-    which the servers see as well. `together(work)` does `work` on the first rank and has every rank go on, or raise,
-    together. `step()` tells the trainer's step, once that is set: weights are published once a step.
+    which the servers see as well, once for each version. `together(work)` does `work` on the first rank and has every
+    rank go on, or raise, together.
 
     Each completion carries the version, which is the step, of the weights that drew it: the one that its server
     acknowledged last, or what the server itself says. A server that could not take over the last weights goes on being
@@ -50,7 +51,6 @@ class ServerEngine:
         self._client, self._api, self._model = client, api, model
         self._vocab_size, self._max_positions = vocab_size, max_positions
         self._publish, self._together, self._max_staleness = publish, together, max_staleness
-        self.step: Callable[[], int] = lambda: 0
         self._published = [_AT_START]
         self._versions = dict.fromkeys(client.pool.urls, _AT_START)
 
@@ -59,60 +59,43 @@ class ServerEngine:
         """The longest prompt that leaves room for one token."""
         return self._max_positions - 1
 
-    def update_weights(self) -> None:
+    def update_weights(self, version: int = 0) -> None:
         """Have every server pause, take over the trainer's weights and go on; nothing where they have them.
 
         Raises UserError, on every rank, when one fails, or with `max_staleness` when none is left that is fresh enough.
         """
-        version = self.step()
         if self._published[-1] == version:
             return
         folder = self._publish(version)
         self._published.append(version)
         self._versions = self._together(lambda: self._update_servers(folder, version))
 
-    def sleep(self) -> None:
-        """Nothing is released: the servers have devices of their own."""
+    def _generate(self, requests: Sequence[Request], on_finished: OnFinished) -> list[Completion]:
+        """See `Engine.generate`; `on_finished` is called from the threads of the requests.
 
-    def wake(self) -> None:
-        """Nothing to undo."""
-
-    def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        params: SamplingParams,
-        stream_ids: Sequence[int] | None = None,
-        on_finished: Callable[[int, Completion], None] | None = None,
-    ) -> list[Completion]:
-        """One completion per prompt, order kept; `on_finished` is called from the threads of the requests.
-
-        Raises UserError for params or prompts that the servers cannot serve, and NoAnswer when some prompt
-        got no completion in time; nothing is made up for it.
+        Raises NoAnswer when some prompt got no completion in time; nothing is made up for it.
         """
-        self._api.check(params)
-        if params.top_logprobs:
-            raise UserError("rollout servers give no top_logprobs: leave them out, or use the Paddle engine")
-        streams = streams_of(prompts, stream_ids)
+        for params in dict.fromkeys(request.params for request in requests):
+            self._api.check(params)
+            if params.top_logprobs:
+                raise UserError("rollout servers give no top_logprobs: leave them out, or use the Paddle engine")
         limit = f"model's max_position_embeddings of {self._max_positions}"
-        check_prompts(prompts, params, self.max_prompt_tokens, self._vocab_size, limit)
-        if not prompts:
+        check_requests(requests, self.max_prompt_tokens, self._vocab_size, limit)
+        if not requests:
             return []
         deadline = time.monotonic() + self._client.deadline_s
         if self._model is None:
             (self._model,) = self._client.ask_all([WHICH_MODEL], deadline)
         fresh = [url for url, version in self._versions.items() if version in self._usable]
-
-        def read(content: bytes, server: str) -> Completion:
-            return self._tagged(self._api.read(content, params), server)
-
         calls = []
-        for i, (prompt, stream) in enumerate(zip(prompts, streams, strict=True)):
-            body = self._api.body(self._model, prompt, params, stream)
+        for i, request in enumerate(requests):
+            body, read = self._api.body(self._model, request), partial(self._read, request.params)
             calls.append(CompletionCall(f"prompt {i}", COMPLETIONS_PATH, body, read, servers=fresh))
         return self._client.ask_all(calls, deadline, on_finished)
 
-    def _tagged(self, completion: Completion, server: str) -> Completion:
-        """The completion with the version of the weights that drew it."""
+    def _read(self, params: SamplingParams, content: bytes, server: str) -> Completion:
+        """The completion in an answer, with the version of the weights that drew it."""
+        completion = self._api.read(content, params)
         version = self._versions[server] if completion.weight_version is None else completion.weight_version
         if version not in self._usable:
             raise AnswerError(f"it drew with weights of step {version}, and the trainer is at {self._published[-1]}")

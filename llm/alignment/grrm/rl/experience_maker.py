@@ -26,7 +26,7 @@ from grrm.rl.losses.aggregation import Denominators
 from grrm.rl.micro_batches import micro_batches_of, pack_tokens, row_denominators
 from grrm.rl.reward_stage import FirstScores, Rewarder
 from grrm.rl.reward_stream import RewardStream
-from grrm.rl.rollout import RolledGroup, RolloutWorker, check_complete
+from grrm.rl.rollout import PromptBatch, RolledGroup, RolloutWorker, check_complete
 from grrm.rl.rollout_ahead import Drawn, StartedBatch, are_of, done, in_thread
 
 Result = TypeVar("Result")
@@ -82,10 +82,13 @@ class ExperienceMaker:
     _ahead: StartedBatch | None = None
     _drawn: dict[int, Drawn] = field(default_factory=dict)
 
-    def make(self) -> Experience:
-        """Sample and judge the next rollout and compute advantages. Raises RewardFailure on every rank together."""
+    def make(self, step: int) -> Experience:
+        """Sample and judge the next rollout with the weights of `step`, and compute advantages.
+
+        Raises RewardFailure on every rank together.
+        """
         self._seconds, self.generated, first = {}, [], self.generation
-        groups = self._informative() if self.config.dynamic_sampling else self._generate(self._batch_prompts)
+        groups = self._informative(step) if self.config.dynamic_sampling else self._generate(self._batch_prompts, step)
         self.first_scores.watch(self.generated)
         inputs = advantage_inputs(
             groups,
@@ -102,13 +105,13 @@ class ExperienceMaker:
             *self._schedule(groups, rows), groups, advantages_RT, self._seconds, n_batches, self.generated, fit
         )
 
-    def start_next(self) -> None:
-        """Sample the first batch of the next rollout with the current weights.
+    def start_next(self, step: int) -> None:
+        """Sample the first batch of the next rollout with the current weights, those of `step`.
 
         Sampling and judging on servers continue after this returns. Work in this process is finished, since training
         needs the device.
         """
-        self._ahead = self._start(self._batch_prompts, is_ahead=True)
+        self._ahead = self._start(self._batch_prompts, step, is_ahead=True)
         if not self.config.use_rm_server and self._ahead.is_judged:
             self.settle()
 
@@ -140,60 +143,58 @@ class ExperienceMaker:
         if self.moments is not None and state["moments"] is not None:
             self.moments.load_state_dict(state["moments"])
 
-    def _generate(self, n_prompts: int) -> list[RolledGroup]:
+    def _generate(self, n_prompts: int, step: int) -> list[RolledGroup]:
         """One generation batch: all of its groups, judged, in canonical order, on every rank."""
-        batch, self._ahead = self._ahead or self._start(n_prompts), None
+        batch, self._ahead = self._ahead or self._start(n_prompts, step), None
         self._count("rollout", batch.seconds)
         return self._complete(batch)
 
-    def _start(self, n_prompts: int, is_ahead: bool = False) -> StartedBatch:
+    def _start(self, n_prompts: int, step: int, is_ahead: bool = False) -> StartedBatch:
         """Sample this process's share of the next generation batch and hand it to the judge."""
         sampler = PromptSampler(len(self.prompts), drop_last=self.config.dataloader_drop_last)
         indices = sampler.batch_for(
             self.generation, n_prompts, self.config.rollout_seed, self.config.dataloader_shuffle
         )
         positions = self._positions(n_prompts)
-        items = [self.prompts[indices[position]] for position in positions]
+        batch = PromptBatch([self.prompts[indices[i]] for i in positions], positions, self.generation, step)
         started = time.perf_counter()
         # A reward server works while this process samples, computes log-probs or trains; they share no mutable state.
         with ExitStack() as on_failure:
             rewards = on_failure.enter_context(RewardStream(self.rewarder))
-            groups = self._drawn_before(indices, positions)
-            if groups is None and is_ahead and self.worker.draws_apart:
-                batch = self._start_drawing(n_prompts, items, positions, rewards)
+            groups = self._drawn_before(indices, batch)
+            if groups is None and is_ahead and self.worker.engine.draws_apart:
+                begun = self._start_drawing(n_prompts, batch, rewards)
             else:
                 if groups is None:
-                    groups = self._roll_out(items, positions, rewards)
+                    groups = self._roll_out(batch, rewards)
                 else:
                     rewards.put(groups)
-                batch = StartedBatch(n_prompts, done(groups), rewards, is_judged=True)
+                begun = StartedBatch(n_prompts, done(groups), rewards, is_judged=True)
             on_failure.pop_all()
-        batch.seconds = time.perf_counter() - started
-        return batch
+        begun.seconds = time.perf_counter() - started
+        return begun
 
-    def _start_drawing(
-        self, n_prompts: int, items: list[PromptItem], positions: list[int], rewards: RewardStream
-    ) -> StartedBatch:
+    def _start_drawing(self, n_prompts: int, batch: PromptBatch, rewards: RewardStream) -> StartedBatch:
         """Update the engine's weights, and sample in a thread, which sends groups to a judge on a server."""
-        worker, generation, is_judged = self.worker, self.generation, self.config.use_rm_server
+        worker, is_judged = self.worker, self.config.use_rm_server
         streamed = (lambda rolled: rewards.put([rolled])) if is_judged and self.config.reward_streaming else None
 
         def draw() -> list[RolledGroup]:
-            groups = worker.draw(items, positions, generation, streamed)
+            groups = worker.draw(batch, streamed)
             if is_judged and streamed is None:
                 rewards.put(groups)
             return groups
 
-        self._sampled(worker.engine.update_weights)
+        self._sampled(lambda: worker.engine.update_weights(batch.step))
         return StartedBatch(n_prompts, in_thread(draw), rewards, is_judged)
 
-    def _drawn_before(self, indices: Sequence[int], positions: Sequence[int]) -> list[RolledGroup] | None:
+    def _drawn_before(self, indices: Sequence[int], batch: PromptBatch) -> list[RolledGroup] | None:
         """This process's groups of a batch restored from a checkpoint; None, on every rank, if there is none."""
         drawn, self._drawn = self._drawn, {}
         items = [self.prompts[index] for index in indices] if drawn else []
         if not are_of(drawn, items, self.config.rollout_n):
             return None
-        return [self.worker.group(items[i], i, self.generation, drawn[i].completions) for i in positions]
+        return [self.worker.group(batch, i, drawn[position].completions) for i, position in enumerate(batch.positions)]
 
     def _complete(self, batch: StartedBatch) -> list[RolledGroup]:
         """Compute log-probs of a batch under the current policy, wait for its rewards and all-gather it."""
@@ -225,10 +226,10 @@ class ExperienceMaker:
         parts = self.ranks.processes().gather(batch.drawing.result())
         return check_complete([rolled for part in parts for rolled in part], batch.n_prompts, self.config.rollout_n)
 
-    def _roll_out(self, items: list[PromptItem], positions: list[int], rewards: RewardStream) -> list[RolledGroup]:
+    def _roll_out(self, batch: PromptBatch, rewards: RewardStream) -> list[RolledGroup]:
         """Sample, and send groups to the judge: each as it is complete, or all of them together."""
         streamed = (lambda rolled: rewards.put([rolled])) if self.config.reward_streaming else None
-        groups = self._sampled(lambda: self.worker.roll_out(items, positions, self.generation, streamed))
+        groups = self._sampled(lambda: self.worker.roll_out(batch, streamed))
         if streamed is None:
             rewards.put(groups)
         return groups
@@ -253,11 +254,11 @@ class ExperienceMaker:
         parts[ranks.tensor_rank] = groups
         return [rolled for part in parts for rolled in part]
 
-    def _informative(self) -> list[RolledGroup]:
+    def _informative(self, step: int) -> list[RolledGroup]:
         """Dynamic sampling: generate until enough groups have unequal rewards (DAPO, arXiv 2503.14476, section 3.2)."""
         kept: list[RolledGroup] = []
         for _ in range(self.config.max_gen_batches):
-            batch = self._generate(self.plan.prompts_generated_per_pass)
+            batch = self._generate(self.plan.prompts_generated_per_pass, step)
             shaped = [rolled.shaped for rolled in batch if rolled.shaped is not None]
             kept += [batch[i] for i in informative_groups(shaped, self.config.rollout_n)]
             if len(kept) >= self.plan.prompts_per_rollout:

@@ -17,7 +17,7 @@ from grrm.parallel.collective import run_together
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.failure_policy import RewardFailure
 from grrm.rl.reward_stage import Rewarder
-from grrm.rl.rollout import RolledGroup, RolloutWorker
+from grrm.rl.rollout import PromptBatch, RolledGroup, RolloutWorker
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class HeldOut:
 
         A collective.
         """
-        prompts = self._translated()
+        prompts = self._translated(step)
         has_greedy = self.decoding.greedy
         metrics = held_out_scores(prompts, has_greedy=has_greedy, has_references=self.has_references)
         lines = [console_line(len(prompts), metrics)]
@@ -70,10 +70,10 @@ class HeldOut:
             lines += [] if sentence is None else [sentence]
         return Evaluation(metrics, lines)
 
-    def _translated(self) -> list[TranslatedPrompt]:
+    def _translated(self, step: int) -> list[TranslatedPrompt]:
         """Every prompt, translated and judged, in order, on every rank."""
         mine = range(self.ranks.rank, len(self.prompts), self.ranks.size)
-        groups = self._translate([self.prompts[i] for i in mine], list(mine))
+        groups = self._translate(PromptBatch([self.prompts[i] for i in mine], mine, generation=0, step=step))
         expected = (UserError, RewardFailure)
         stage = "judging held-out translations"
         run_together(stage, lambda: self._judge(groups), self.ranks, expected, RewardFailure)
@@ -84,13 +84,13 @@ class HeldOut:
         if groups:
             self.rewarder.reward(groups)
 
-    def _translate(self, items: list[PromptItem], positions: list[int]) -> list[RolledGroup]:
+    def _translate(self, batch: PromptBatch) -> list[RolledGroup]:
         decoding, ways = self.decoding, []
         if decoding.greedy:
             ways.append(self._worker(1, temperature=0.0, top_p=1.0))
         if decoding.samples:
             ways.append(self._worker(decoding.samples, temperature=decoding.temperature, top_p=decoding.top_p))
-        rolled = [worker.roll_out(items, positions, 0) for worker in ways]
+        rolled = [worker.roll_out(batch) for worker in ways]
         return rolled[0] if len(rolled) == 1 else [_joined(*pair) for pair in zip(*rolled, strict=True)]
 
     def _worker(self, n: int, temperature: float, top_p: float) -> RolloutWorker:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grrm.data.dataset import PromptItem
-from grrm.engine.api import CacheUse, Completion, Engine, SamplingParams
+from grrm.engine.api import Completion, Engine, SamplingParams
 from grrm.gqm.groups import Candidate, Group, TranslationTask, Verdict
 from grrm.rewards.shaping import ShapedRewards
 
@@ -50,6 +50,19 @@ class RolledGroup:
         return sum(len(self.prompt_ids) + len(tokens) for tokens in self.token_ids)
 
 
+@dataclass(frozen=True, slots=True)
+class PromptBatch:
+    """The prompts of generation batch `generation` that this process samples, and their `positions` in the batch.
+
+    They are sampled with the weights of the trainer's `step`.
+    """
+
+    items: Sequence[PromptItem]
+    positions: Sequence[int]
+    generation: int
+    step: int = 0
+
+
 @dataclass(slots=True)
 class RolloutWorker:
     """Generates `rollout_n` samples per prompt with an engine.
@@ -66,47 +79,30 @@ class RolloutWorker:
     rollout_n: int
     streams_per_batch: int = field(default=1 << 24)
 
-    def roll_out(
-        self,
-        items: Sequence[PromptItem],
-        positions: Sequence[int],
-        generation: int,
-        on_group: Callable[[RolledGroup], None] | None = None,
-    ) -> list[RolledGroup]:
-        """Sample every item; `positions` are their places in generation batch number `generation`.
+    def roll_out(self, batch: PromptBatch, on_group: Callable[[RolledGroup], None] | None = None) -> list[RolledGroup]:
+        """Sample every prompt of the batch.
 
         `on_group` is called with each group as soon as its last sample is complete, while others are still being
-        sampled. Waking the engine may be a collective, so a process without items must call this as well.
+        sampled. Waking the engine may be a collective, so a process without prompts must call this as well.
         """
         self.engine.wake()
-        self.engine.update_weights()
-        groups = self.draw(items, positions, generation, on_group)
+        self.engine.update_weights(batch.step)
+        groups = self.draw(batch, on_group)
         self.engine.sleep()
         return groups
 
-    @property
-    def draws_apart(self) -> bool:
-        """Whether samples are generated in another process, so that this one can train in the meantime."""
-        return getattr(self.engine, "draws_apart", False)
-
-    def draw(
-        self,
-        items: Sequence[PromptItem],
-        positions: Sequence[int],
-        generation: int,
-        on_group: Callable[[RolledGroup], None] | None = None,
-    ) -> list[RolledGroup]:
+    def draw(self, batch: PromptBatch, on_group: Callable[[RolledGroup], None] | None = None) -> list[RolledGroup]:
         """Like `roll_out`, for an engine that is awake and has the current weights.
 
-        Not a collective, unless the engine's ranks sample together: then a process without items takes part too.
+        Not a collective, unless the engine's ranks sample together: then a process without prompts takes part too.
         """
-        prompts = [item.prompt_ids for item in items for _ in range(self.rollout_n)]
+        prompts = [item.prompt_ids for item in batch.items for _ in range(self.rollout_n)]
         streams = [
-            generation * self.streams_per_batch + position * self.rollout_n + sample
-            for position in positions
+            batch.generation * self.streams_per_batch + position * self.rollout_n + sample
+            for position in batch.positions
             for sample in range(self.rollout_n)
         ]
-        ended: list[dict[int, Completion]] = [{} for _ in items]
+        ended: list[dict[int, Completion]] = [{} for _ in batch.items]
         groups: dict[int, RolledGroup] = {}
 
         def on_finished(request: int, completion: Completion) -> None:
@@ -114,21 +110,17 @@ class RolloutWorker:
             ended[place][sample] = completion
             if len(ended[place]) == self.rollout_n:
                 ordered = [ended[place][i] for i in range(self.rollout_n)]
-                groups[place] = self.group(items[place], positions[place], generation, ordered)
+                groups[place] = self.group(batch, place, ordered)
                 if on_group is not None:
                     on_group(groups[place])
 
-        if prompts or getattr(self.engine, "draws_together", False):
-            self.engine.generate(prompts, self.sampling, stream_ids=streams, on_finished=on_finished)
-        return [groups[place] for place in range(len(items))]
+        if prompts or self.engine.draws_together:
+            self.engine.generate(prompts, self.sampling, streams, on_finished)
+        return [groups[place] for place in range(len(batch.items))]
 
-    @property
-    def cache_use(self) -> CacheUse | None:
-        """Statistics of the engine's KV cache in the last call, if it reports them."""
-        return getattr(self.engine, "cache_use", None)
-
-    def group(self, item: PromptItem, position: int, generation: int, completions: Sequence[Completion]) -> RolledGroup:
-        """The group of a prompt from its samples."""
+    def group(self, batch: PromptBatch, index: int, completions: Sequence[Completion]) -> RolledGroup:
+        """The group of prompt `index` of the batch from its samples."""
+        item, position = batch.items[index], batch.positions[index]
         candidates = []
         for sample, completion in enumerate(completions):
             response = self.decode(completion.token_ids)
@@ -137,7 +129,7 @@ class RolloutWorker:
             )
         return RolledGroup(
             position=position,
-            group=Group(f"{generation}-{position}", item.task, tuple(candidates)),
+            group=Group(f"{batch.generation}-{position}", item.task, tuple(candidates)),
             prompt_text=item.prompt_text,
             prompt_ids=list(item.prompt_ids),
             token_ids=[completion.token_ids for completion in completions],

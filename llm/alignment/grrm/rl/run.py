@@ -16,7 +16,6 @@ from grrm.config.training_arguments import training_arguments
 from grrm.data.dataset import PromptDataset
 from grrm.data.judged_prompts import MixedPromptDataset, RankingPromptDataset
 from grrm.engine.api import Engine, SamplingParams
-from grrm.engine.server_engine import ServerEngine
 from grrm.errors import UserError
 from grrm.evaluation.held_out_scores import GREEDY, has_reference
 from grrm.evaluation.reward_alarm import RewardAlarm
@@ -129,9 +128,6 @@ def train(config: RLConfig) -> None:
         held_out=held_out,
         stopper=stopper,
     )
-    engine = maker.worker.engine
-    if isinstance(engine, ServerEngine):
-        engine.step = lambda: int(trainer.state.global_step)
     freeze_gc()
     train_or_load(trainer, checkpoint, is_finished=is_finished)
     record.close()

@@ -133,7 +133,7 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Met
             self.step_metrics.set(rollout_metrics(self._experience) | self._cache_metrics())
             self.record.rollout(step, partial(group_records, self._experience, step, bool(self.config.kl_coeff)))
             if self.config.rollout_ahead and (inputs.rollout + 1) * self.plan.updates_per_rollout < self.args.max_steps:
-                self.maker.start_next()
+                self.maker.start_next(self.state.global_step)
             self._update_started = time.perf_counter()
         assert self._experience is not None
         return self._experience.micro_batches[inputs.update][inputs.micro]
@@ -141,14 +141,14 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Met
     def _make(self, step: int) -> Experience:
         """The next rollout; if it fails, the groups generated so far are dumped."""
         try:
-            return self.maker.make()
+            return self.maker.make(self.state.global_step)
         except RewardFailure:
             self.record.rollout(step, partial(aborted_records, self.maker.generated, step))
             raise
 
     def _cache_metrics(self) -> dict[str, float]:
         """Maximum concurrent and preempted sequences of this rank's engine; logged as a line the first time."""
-        use = self.maker.worker.cache_use
+        use = self.maker.worker.engine.cache_use
         if use is None:
             return {}
         if not self._cache_is_told:

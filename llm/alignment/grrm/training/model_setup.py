@@ -8,10 +8,8 @@ from typing import Any
 from grrm.config.keys.rollout import RolloutConfig
 from grrm.config.model_shape import shape_of_config
 from grrm.config.problems import Problems
-from grrm.engine.paddle.divided import DividedEngine
 from grrm.engine.paddle.engine import PaddleEngine
-from grrm.engine.paddle.merged import MergedEngine
-from grrm.engine.paddle.resharded import ReshardedEngine
+from grrm.engine.paddle.policy_engines import DividedEngine, MergedEngine, ReshardedEngine
 from grrm.errors import UserError
 from grrm.models.checkpoint import read_config
 from grrm.models.hub import checkpoint_folder

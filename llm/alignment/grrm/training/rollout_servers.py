@@ -26,10 +26,7 @@ from grrm.parallel.data_ranks import DataRanks
 
 
 def build_server_engine(model: Any, config: RLConfig, args: TrainingArguments, ranks: DataRanks) -> ServerEngine:
-    """The engine over `rollout_servers`; its `step` is to be set to tell the trainer's.
-
-    Raises UserError when the settings cannot work.
-    """
+    """The engine over `rollout_servers`. Raises UserError when the settings cannot work."""
     api, processes = ROLLOUT_APIS[config.rollout_backend], ranks.processes()
     token = config.rollout_token_file
     client = completions_client(

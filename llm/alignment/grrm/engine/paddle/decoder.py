@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from grrm.engine.api import SamplingParams
-from grrm.engine.paddle.plain_decoder import round_up
 from grrm.engine.paddle.weights import DecoderWeights
 
 # (logits_SV, params, uniforms_S, n_generated_S, seen_SV) -> tokens_S, logprobs_S: see grrm.engine.sampling
@@ -56,8 +54,3 @@ class Decoder(Protocol):
     ) -> Any:
         """Feed one token to each of `slots_S` at its position, return the next token's logits_SV."""
         ...
-
-
-def cache_length(prompts: Sequence[Sequence[int]], params: SamplingParams, max_positions: int) -> int:
-    """Positions a slot needs for any of the prompts and its completion, rounded up."""
-    return round_up(min(max(map(len, prompts)) + params.max_new_tokens, max_positions))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from grrm.engine import sampling
-from grrm.engine.api import CacheUse, Completion, Request, SamplingParams, check_prompts, streams_of
+from grrm.engine.api import Completion, Engine, OnFinished, Request, check_requests
 from grrm.engine.paddle import gpu_sampling
 from grrm.engine.paddle.cpu_decoder import CpuDecoder
-from grrm.engine.paddle.decoder import Decoder, Sampler, cache_length
+from grrm.engine.paddle.decoder import Decoder, Sampler
 from grrm.engine.paddle.device_memory import free_memory_bytes
 from grrm.engine.paddle.gpu_decoder import GpuDecoder
 from grrm.engine.paddle.plain_decoder import PlainDecoder, round_up
@@ -23,7 +23,7 @@ from grrm.startup import freeze_gc
 _GPU_STEP_TOKENS, _CPU_STEP_TOKENS = 4096, 1024  # a fraction of a second; what a processor has to do to be busy
 
 
-class PaddleEngine:
+class PaddleEngine(Engine):
     """Generates with a PaddleNLP Qwen2 or Llama model, reading its own parameters: a trainer's updates need no copy.
 
     KV cache: up to `max_num_seqs` sequences run concurrently, in up to `max_cache_bytes` of memory; None means
@@ -74,7 +74,6 @@ class PaddleEngine:
         )
         self._max_num_seqs, self._max_cache_bytes = max_num_seqs, max_cache_bytes
         self._memory_fraction = memory_fraction
-        self.cache_use: CacheUse | None = None
         self._prefill_tokens = prefill_tokens
 
     @classmethod
@@ -98,52 +97,25 @@ class PaddleEngine:
         on_gpu = self._decoder.weights.embedding_VH.place.is_gpu_place()
         return _GPU_STEP_TOKENS if on_gpu else _CPU_STEP_TOKENS
 
-    def update_weights(self) -> None:
-        """Nothing to do: the decoder reads the model's own parameters."""
+    def _generate(self, requests: Sequence[Request], on_finished: OnFinished) -> list[Completion]:
+        """See `Engine.generate`; equal consecutive prompts are prefilled once.
 
-    def sleep(self) -> None:
-        """Nothing to release: the KV cache exists only during `generate`, and the weights belong to the model.
-
-        The kernels' packed copy of the weights is kept; the next `generate` reuses its memory.
+        Raises FloatingPointError when the model's logits are not finite.
         """
-
-    def wake(self) -> None:
-        """Nothing to undo."""
-
-    def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        params: SamplingParams,
-        stream_ids: Sequence[int] | None = None,
-        on_finished: Callable[[int, Completion], None] | None = None,
-    ) -> list[Completion]:
-        """One completion per prompt, order kept; `stream_ids` default to 0, 1, 2, …
-
-        Equal consecutive prompts are prefilled once. `on_finished(i, completion)` is called as completion i ends.
-        Raises UserError for an empty prompt, one that leaves no room for a token, or a token id outside the
-        vocabulary; ValueError when `stream_ids` and `prompts` differ in length; FloatingPointError when the
-        model's logits are not finite.
-        """
-        streams = streams_of(prompts, stream_ids)
-        self.check(prompts, params)
-        if not prompts:
+        self.check(requests)
+        if not requests:
             return []
-        longest = cache_length(prompts, params, self._decoder.weights.max_positions)
-        run = self._scheduler(round_up(len(prompts)), longest, shrinks=True)
-        run.add(
-            {
-                i: Request(prompt, params, stream)
-                for i, (prompt, stream) in enumerate(zip(prompts, streams, strict=True))
-            }
-        )
+        longest = max(len(request.prompt) + request.params.max_new_tokens for request in requests)
+        longest = round_up(min(longest, self._decoder.weights.max_positions))
+        run = self._scheduler(round_up(len(requests)), longest, shrinks=True)
+        run.add(dict(enumerate(requests)))
         completions: dict[int, Completion] = {}
         while not run.is_idle:
             for number, completion in run.step():
                 completions[number] = completion
-                if on_finished is not None:
-                    on_finished(number, completion)
+                on_finished(number, completion)
         self.cache_use = run.cache_use()
-        return [completions[number] for number in range(len(prompts))]
+        return [completions[number] for number in range(len(requests))]
 
     def open_session(self, max_len: int | None = None) -> Scheduler:
         """A batch that requests may join and leave, for prompt plus completion of at least `max_len` tokens.
@@ -155,11 +127,11 @@ class PaddleEngine:
         wanted = max_len if max_len and self._decoder.computes_padding else max_positions
         return self._scheduler(self._max_num_seqs, min(wanted, max_positions), shrinks=False)
 
-    def check(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> None:
+    def check(self, requests: Sequence[Request]) -> None:
         """Raises UserError for prompts or stop tokens that this model cannot take."""
         weights = self._decoder.weights
         limit = f"model's max_position_embeddings of {weights.max_positions}"
-        check_prompts(prompts, params, self.max_prompt_tokens, weights.vocab_size, limit)
+        check_requests(requests, self.max_prompt_tokens, weights.vocab_size, limit)
 
     def _scheduler(self, n_wanted: int, max_len: int, *, shrinks: bool) -> Scheduler:
         return Scheduler(
