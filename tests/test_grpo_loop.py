@@ -19,7 +19,7 @@ from grrm.models.tokenizer import encoder, load_tokenizer
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.shaping import ShapingConfig
 from grrm.rl.experience import mean_reward
-from grrm.rl.reward_stage import RewardStage
+from grrm.rl.reward_stage import RewardStage, reward
 from grrm.rl.rollout import PromptBatch
 
 SCRIPT = SCRIPTS / "grpo_loop.py"
@@ -68,8 +68,7 @@ def test_its_pieces_teach_a_policy_what_the_judge_prefers(world: TinyWorld, monk
     optimizer = paddle.optimizer.AdamW(0.01, parameters=policy.parameters())
     rewards = []
     for step in range(12):
-        groups = worker.roll_out(PromptBatch(items, range(len(items)), generation=step))
-        stage.reward(groups)
+        groups = reward(stage, worker.roll_out(PromptBatch(items, range(len(items)), generation=step)))
         rewards.append(mean_reward(groups)[0])
         grpo_loop.train_on(policy, tokenizer.pad_token_id, grpo_loop.rows_of(groups))
         optimizer.step()

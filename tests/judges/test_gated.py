@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 from support.judged_groups import ModelOf, by_length, group_of, judge_over, shown_in
 from support.reward_app import group, make_client, score_body
-from support.rolled import rolled_group
 
 from grrm.gqm.groups import Status
 from grrm.judges.gated import GatedJudge
@@ -58,13 +57,12 @@ def test_parts_behind_a_common_gate_tell_its_status():
 
 
 def test_a_failed_gate_is_no_score_of_zero():
-    rolled = rolled_group(0, [3, 3])
     candidates = [SimpleNamespace(candidate_id=str(i), translation="t", n_tokens=3) for i in range(2)]
     gated = SimpleNamespace(group_id="g", candidates=candidates)
-    rolled.verdict = GatedJudge(group_judge(ModelOf(by_length)), GATES).judge([group_of(["a", LONG])])[0]
+    verdict = GatedJudge(group_judge(ModelOf(by_length)), GATES).judge([group_of(["a", LONG])])[0]
     for action, expected in (("penalty", -0.5), ("mask", None)):
         policy = FailurePolicy.from_mapping({"wrong_length": action})
-        assert shape_rewards(gated, rolled.verdict, ShapingConfig(default_reward=-0.5), policy).rewards[1] == expected
+        assert shape_rewards(gated, verdict, ShapingConfig(default_reward=-0.5), policy).rewards[1] == expected
 
 
 def test_a_server_has_gates_too():

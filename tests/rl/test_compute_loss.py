@@ -49,7 +49,7 @@ def trainer(model, config: PolicyLossConfig, temperature: float = 1.0, n_micro: 
             **{name: getattr(config, name) for name in type(config).model_fields}, temperature=temperature
         ),
         plan=SimpleNamespace(micro_batches_per_update=n_micro),
-        maker=SimpleNamespace(ranks=ranks),
+        ranks=ranks,
         step_metrics=StepMetrics(ranks, n_micro),
     )
 
@@ -75,12 +75,19 @@ def test_tokens_are_scored_under_the_casts_of_the_loss(monkeypatch):
 
     monkeypatch.setattr(MarksCheckpoints, "__init__", lambda *_, **__: None)
     monkeypatch.setattr(GroupPolicyTrainer, "autocast_smart_context_manager", automatic_casts)
-    maker = SimpleNamespace(prompts=[], ranks=DataRanks(0, 1), score_tokens=lambda _: seen.append([*casts]))
+
+    def make(step, casts_of_the_loss):
+        with casts_of_the_loss():
+            seen.append([*casts])
+
+    sampler = SimpleNamespace(prompts=[], ranks=DataRanks(0, 1))
     config = SimpleNamespace(min_learning_rate=None, eval_on_start=False)
     plan, tokenizer = SimpleNamespace(micro_batches_per_update=1), SimpleNamespace(pad_token_id=0)
+    maker = SimpleNamespace(sampler=sampler, make=make)
     unused = {"model": None, "args": None, "record": None}
-    GroupPolicyTrainer(**unused, config=config, maker=maker, plan=plan, tokenizer=tokenizer)
-    maker.score_tokens([])
+    trainer = GroupPolicyTrainer(**unused, config=config, maker=maker, plan=plan, tokenizer=tokenizer)
+    trainer.state = SimpleNamespace(global_step=0)
+    trainer._make(1)
     assert seen == [["on"]]
     assert not casts
 

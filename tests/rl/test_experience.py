@@ -4,52 +4,46 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.rolled import rolled_group
+from support.rolled import scored_group
 
 from grrm.algorithms.advantages import ADVANTAGE_RULES
 from grrm.rl.experience import advantage_inputs, mean_reward, pad_right, training_rows
-
-OPTIONS = {"kl_coeff": 0.0, "gamma": 1.0, "clip_range_score": None}
+from grrm.rl.records import ModelOutputs
 
 
 def test_table_has_one_row_per_sample_in_canonical_order():
-    groups = [rolled_group(0, [2, 3], [4.0, None]), rolled_group(1, [1], [10.0])]
-    inputs = advantage_inputs(groups, **OPTIONS)
+    groups = [scored_group(0, [2, 3], [4.0, None]), scored_group(1, [1], [10.0])]
+    inputs = advantage_inputs(groups)
     np.testing.assert_allclose(inputs.rewards_R, [0.4, np.nan, 1.0])
     np.testing.assert_array_equal(inputs.groups_R, [0, 0, 1])
     np.testing.assert_array_equal(inputs.mask_RT, [[1, 1, 0], [1, 1, 1], [1, 0, 0]])
     assert inputs.kl_RT is None
 
 
+def constants(lengths, value):
+    return [np.full(length, value, dtype=np.float32) for length in lengths]
+
+
 def test_kl_is_policy_minus_reference_where_every_group_has_both():
-    groups = [rolled_group(0, [2, 1], [1.0, 2.0]), rolled_group(1, [1], [3.0])]
-    for group in groups:
-        group.policy_logprobs = [np.full(len(t), -1.0, dtype=np.float32) for t in group.token_ids]
-        group.ref_logprobs = [np.full(len(t), -1.25, dtype=np.float32) for t in group.token_ids]
-    inputs = advantage_inputs(groups, kl_coeff=0.1, gamma=1.0, clip_range_score=None)
+    policy, both = (ModelOutputs(constants([2, 1], -1.0), ref) for ref in (None, constants([2, 1], -1.25)))
+    last = scored_group(1, [1], [3.0], ModelOutputs(constants([1], -1.0), constants([1], -1.25)))
+    inputs = advantage_inputs([scored_group(0, [2, 1], [1.0, 2.0], both), last], kl_coeff=0.1)
     np.testing.assert_allclose(inputs.kl_RT, [[0.25, 0.25], [0.25, 0], [0.25, 0]])
-    groups[1].ref_logprobs = None
-    assert advantage_inputs(groups, **OPTIONS).kl_RT is None
+    assert advantage_inputs([scored_group(0, [2, 1], [1.0, 2.0], policy), last]).kl_RT is None
 
 
 def test_values_of_a_critic_are_those_of_every_group_or_none():
-    groups = [rolled_group(0, [2, 1], [1.0, 2.0]), rolled_group(1, [1], [3.0])]
-    groups[0].values, groups[1].values = [np.array([0.5, 0.25]), np.array([1.0])], [np.array([2.0])]
-    np.testing.assert_array_equal(advantage_inputs(groups, **OPTIONS).values_RT, [[0.5, 0.25], [1, 0], [2, 0]])
-    groups[1].values = None
-    assert advantage_inputs(groups, **OPTIONS).values_RT is None
-
-
-def test_unjudged_group_is_refused():
-    with pytest.raises(ValueError, match="group 0-1 reached the advantage stage without a verdict"):
-        advantage_inputs([rolled_group(0, [1], [1.0]), rolled_group(1, [1])], **OPTIONS)
+    first = scored_group(0, [2, 1], [1.0, 2.0], ModelOutputs(values=[np.array([0.5, 0.25]), np.array([1.0])]))
+    groups = [first, scored_group(1, [1], [3.0], ModelOutputs(values=[np.array([2.0])]))]
+    np.testing.assert_array_equal(advantage_inputs(groups).values_RT, [[0.5, 0.25], [1, 0], [2, 0]])
+    assert advantage_inputs([first, scored_group(1, [1], [3.0])]).values_RT is None
 
 
 def test_rows_without_a_reward_keep_their_place_with_an_empty_mask():
-    groups = [rolled_group(0, [2, 3, 1], [4.0, None, 8.0]), rolled_group(1, [1, 2], [1.0, 3.0])]
-    advantages_RT = ADVANTAGE_RULES["dr_grpo"](advantage_inputs(groups, **OPTIONS))
+    groups = [scored_group(0, [2, 3, 1], [4.0, None, 8.0]), scored_group(1, [1, 2], [1.0, 3.0])]
+    advantages_RT = ADVANTAGE_RULES["dr_grpo"](advantage_inputs(groups))
     rows = training_rows(groups, advantages_RT)
-    assert [[row.token_ids for row in members] for members in rows] == [group.token_ids for group in groups]
+    assert [[row.token_ids for row in members] for members in rows] == [one.rolled.token_ids for one in groups]
     assert [[row.mask_T.tolist() for row in members] for members in rows] == [
         [[1, 1], [0, 0, 0], [1]],
         [[1], [1, 1]],
@@ -63,7 +57,7 @@ def test_rows_without_a_reward_keep_their_place_with_an_empty_mask():
 
 
 def test_rows_have_their_own_targets_of_the_critic():
-    groups = [rolled_group(0, [2, 3], [4.0, None]), rolled_group(1, [1, 2], [1.0, 3.0])]
+    groups = [scored_group(0, [2, 3], [4.0, None]), scored_group(1, [1, 2], [1.0, 3.0])]
     returns_RT = np.arange(12.0).reshape(4, 3)
     rows = [row for members in training_rows(groups, -returns_RT, returns_RT) for row in members]
     assert [row.returns_T.tolist() for row in rows] == [[0, 1], [3, 4, 5], [6], [9, 10]]
@@ -75,6 +69,6 @@ def test_rows_are_padded_with_zeros_on_the_right():
 
 
 def test_mean_reward_is_over_scored_rows_and_nan_without_any():
-    mean, std = mean_reward([rolled_group(0, [1, 1, 1], [2.0, None, 4.0])])
+    mean, std = mean_reward([scored_group(0, [1, 1, 1], [2.0, None, 4.0])])
     assert (mean, std) == (pytest.approx(0.3), pytest.approx(0.1))
-    assert all(np.isnan(value) for value in mean_reward([rolled_group(0, [1], [None])]))
+    assert all(np.isnan(value) for value in mean_reward([scored_group(0, [1], [None])]))

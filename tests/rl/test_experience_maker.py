@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 from support.rolled import rolled_group
 
-from grrm.algorithms.advantages import ADVANTAGE_RULES, RunningMoments
+from grrm.algorithms.advantages import RunningMoments
 from grrm.config import RLConfig
 from grrm.config.batch_plan import batch_plan
+from grrm.engine.api import Engine
 from grrm.gqm.groups import Status, Verdict
 from grrm.parallel.data_ranks import DataRanks
-from grrm.rewards.failure_policy import FailureAction, FailureBudget, FailurePolicy
+from grrm.rewards.failure_policy import FailureAction, FailurePolicy
 from grrm.rewards.shaping import ShapingConfig
+from grrm.rl.batch_sampler import BatchSampler
 from grrm.rl.experience_maker import ExperienceMaker
+from grrm.rl.records import ModelOutputs, Rolled
 from grrm.rl.reward_stage import RewardStage
 
 LENGTHS = [[2, 3, 1], [4, 1, 2]]  # of the responses of each prompt
@@ -29,10 +32,19 @@ SETTINGS = {
     "rollout_seed": 1,
     "balance_batch": False,
     "kl_coeff": 0.0,
+    "gamma": 1.0,
+    "advantage_rule": "dr_grpo",
+    "normalize_reward": False,
+    "normalize_advantage": False,
+    "max_unscored_fraction": 1.0,
 }
 
 
-def maker(scores, rule="dr_grpo", policy=None, moments=None, normalize=False, **settings) -> ExperienceMaker:
+def no_outputs(groups: list[Rolled]) -> list[ModelOutputs]:
+    return [ModelOutputs()] * len(groups)
+
+
+def maker(scores, policy=None, score=no_outputs, **settings) -> ExperienceMaker:
     """Makes rollouts of two prompts; `scores` has the judge's scores of each, a status where there is none."""
     config = RLConfig(**{**SETTINGS, **settings})
     verdicts = [
@@ -49,19 +61,10 @@ def maker(scores, rule="dr_grpo", policy=None, moments=None, normalize=False, **
     def judge(groups):
         return [verdicts[int(group.group_id.split("-")[1])] for group in groups]
 
-    return ExperienceMaker(
-        prompts=[None, None],
-        worker=SimpleNamespace(roll_out=roll_out),
-        rewarder=RewardStage(SimpleNamespace(judge=judge), ShapingConfig(), policy or FailurePolicy()),
-        advantage_rule=ADVANTAGE_RULES[rule],
-        score_tokens=lambda groups: None,
-        plan=batch_plan(config, 1, 2),
-        config=config,
-        ranks=DataRanks(0, 1),
-        budget=FailureBudget(max_fraction=1.0),
-        moments=moments,
-        normalize_advantage=normalize,
-    )
+    worker = SimpleNamespace(roll_out=roll_out, engine=Engine())
+    rewarder = RewardStage(SimpleNamespace(judge=judge), ShapingConfig(), policy or FailurePolicy())
+    sampler = BatchSampler([None, None], worker, rewarder, batch_plan(config, 1, 2), config, DataRanks(0, 1))
+    return ExperienceMaker(sampler, score)
 
 
 def test_denominators_count_scored_responses_and_for_the_sft_term_those_above_their_baseline():
@@ -73,7 +76,7 @@ def test_denominators_count_scored_responses_and_for_the_sft_term_those_above_th
     assert denominators.width == 10  # Dr. GRPO divides by the longest response that there can be
     rows = [row for micro in made.micro_batches[0] for row in micro]
     by_tokens = {tuple(row.token_ids): row for row in rows}
-    unscored = by_tokens[tuple(made.groups[1].token_ids[1])]
+    unscored = by_tokens[tuple(made.groups[1].rolled.token_ids[1])]
     assert not unscored.mask_T.any()
     assert [int(row.mask_T.sum()) for row in rows if row is not unscored] == [
         len(row.token_ids) for row in rows if row is not unscored
@@ -113,7 +116,7 @@ def test_a_dropped_group_teaches_nothing():
 
 
 def test_normalised_rewards_are_those_of_all_rollouts_so_far():
-    made = maker([[2.0, Status.JUDGE_TIMEOUT, 6.0], [8.0, 0.0, 4.0]], moments=RunningMoments())
+    made = maker([[2.0, Status.JUDGE_TIMEOUT, 6.0], [8.0, 0.0, 4.0]], normalize_reward=True)
     expected = RunningMoments()
     for n in (1, 2):
         rewards_R = np.array([0.2, np.nan, 0.6, 0.8, 0.0, 0.4])
@@ -132,7 +135,7 @@ def test_normalised_rewards_are_those_of_all_rollouts_so_far():
 
 def test_normalised_advantages_have_their_moments_from_tokens_of_scored_responses():
     scores = [[2.0, Status.JUDGE_TIMEOUT, 6.0], [8.0, 1.0, 3.0]]
-    plain, normal = (maker(scores, normalize=normalize).make(0) for normalize in (False, True))
+    plain, normal = (maker(scores, normalize_advantage=normalize).make(0) for normalize in (False, True))
     mask_RT = np.arange(4) < np.array([2, 0, 1, 4, 1, 2])[:, None]
     tokens = plain.advantages_RT[mask_RT]
     np.testing.assert_allclose(normal.advantages_RT[mask_RT], (tokens - tokens.mean()) / tokens.std(ddof=1), rtol=1e-6)
@@ -145,15 +148,17 @@ def test_rewards_are_clipped_to_clip_range_score():
 
 
 def test_the_kl_of_each_token_lowers_its_reward():
-    made = maker([[2.0, 4.0, 6.0], [5.0, 5.0, 5.0]], rule="reinforce_plus_plus", kl_coeff=0.5, gamma=0.5)
-
     def score(groups):
-        for rolled in groups:
-            rolled.policy_logprobs = [np.full(len(t), -1.0) for t in rolled.token_ids]
-            rolled.ref_logprobs = [np.full(len(t), -1.2 - 0.1 * i) for i, t in enumerate(rolled.token_ids)]
+        return [
+            ModelOutputs(
+                [np.full(len(t), -1.0) for t in rolled.token_ids],
+                [np.full(len(t), -1.2 - 0.1 * i) for i, t in enumerate(rolled.token_ids)],
+            )
+            for rolled in groups
+        ]
 
-    made.score_tokens = score
-    experience = made.make(0)
+    settings = {"advantage_rule": "reinforce_plus_plus", "kl_coeff": 0.5, "gamma": 0.5}
+    experience = maker([[2.0, 4.0, 6.0], [5.0, 5.0, 5.0]], score=score, **settings).make(0)
     returns = []
     for group, lengths in enumerate(LENGTHS):
         for i, length in enumerate(lengths):

@@ -18,6 +18,7 @@ from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.client import RewardServerError
 from grrm.rewards.failure_policy import RewardFailure
 from grrm.rl.held_out import Decoding, HeldOut, StopWhenNoBetter
+from grrm.rl.records import Judged
 from grrm.rl.rollout import RolloutWorker
 
 
@@ -41,13 +42,15 @@ class TokenRewarder:
     def __init__(self, unscored=(), error: Exception | None = None) -> None:
         self.unscored, self.error, self.ids = unscored, error, []
 
-    def reward(self, groups) -> None:
+    def judge_groups(self, groups) -> list[Judged]:
         if self.error is not None:
             raise self.error
-        for rolled in groups:
-            self.ids.append([candidate.candidate_id for candidate in rolled.group.candidates])
-            values = [tokens[0] for tokens in rolled.token_ids]
-            rolled.shaped = SimpleNamespace(rewards=[None if v in self.unscored else float(v) for v in values])
+        self.ids += [[candidate.candidate_id for candidate in rolled.group.candidates] for rolled in groups]
+        return [Judged(rolled) for rolled in groups]
+
+    def shape(self, judged):
+        values = [tokens[0] for tokens in judged.rolled.token_ids]
+        return SimpleNamespace(rewards=[None if v in self.unscored else float(v) for v in values])
 
 
 def held_out(n_prompts: int = 2, samples: int = 2, rewarder=None, ranks: DataRanks | None = None, **rest) -> HeldOut:

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
-from support.rolled import rolled_group
+from support.rolled import Watched, rolled_group
 from support.stopped_clock import PATIENCE_S, stop_clock
 
 from grrm.config import RLConfig
+from grrm.engine.api import Engine
 from grrm.gqm.groups import Status, Verdict
 from grrm.parallel.collective import CollectiveFailure
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.client import RewardServerError
-from grrm.rewards.failure_policy import FailureAction, FailureBudget, FailurePolicy, RewardFailure
+from grrm.rewards.failure_policy import FailureAction, FailurePolicy, RewardFailure
 from grrm.rewards.shaping import ShapingConfig
+from grrm.rl.batch_sampler import BatchSampler
 from grrm.rl.experience_maker import ExperienceMaker
+from grrm.rl.records import ModelOutputs, Rolled
 from grrm.rl.reward_stage import RewardStage
 from grrm.rl.reward_stream import RewardStream
 from grrm.rl.trainer import GroupPolicyTrainer
 from grrm.tracking.rollout_dump import RolloutDump, read_rollouts
 from grrm.tracking.run_record import RunRecord
 
-CONFIG = RLConfig(rollout_n=2, rollout_seed=1, dataloader_shuffle=False, dataloader_drop_last=True, max_gen_batches=1)
+CONFIG = RLConfig(
+    rollout_n=2, rollout_seed=1, dataloader_shuffle=False, dataloader_drop_last=True, dynamic_sampling=False
+)
 
 
 def two_at_once(batch, on_group):
@@ -32,18 +38,21 @@ def two_at_once(batch, on_group):
     return [rolled_group(position, [2, 2]) for position in batch.positions]
 
 
-def maker(reward, score, roll_out=two_at_once, **settings) -> ExperienceMaker:
-    return ExperienceMaker(
-        prompts=[None, None],
-        worker=SimpleNamespace(roll_out=roll_out),
-        rewarder=SimpleNamespace(reward=reward),
-        advantage_rule=None,
-        score_tokens=score,
-        plan=None,
-        config=CONFIG.model_copy(update=settings),
-        ranks=DataRanks(0, 1),
-        budget=FailureBudget(max_fraction=1.0),
-    )
+def nothing(groups) -> None:
+    """Work of a judge or a model that takes no time."""
+
+
+def maker(reward=nothing, score=nothing, roll_out=two_at_once, n_prompts=1, rewarder=None, **settings):
+    """Makes rollouts of `n_prompts`; `reward` and `score` are called with the groups to be judged and scored."""
+
+    def outputs_of(groups: list[Rolled]) -> list[ModelOutputs]:
+        score(groups)
+        return [ModelOutputs()] * len(groups)
+
+    worker = SimpleNamespace(roll_out=roll_out, engine=Engine())
+    config, plan = CONFIG.model_copy(update=settings), SimpleNamespace(prompts_generated_per_pass=n_prompts)
+    sampler = BatchSampler([None, None], worker, rewarder or Watched(reward), plan, config, DataRanks(0, 1))
+    return ExperienceMaker(sampler, outputs_of)
 
 
 def test_tokens_are_scored_while_the_judge_is_at_work():
@@ -59,7 +68,7 @@ def test_tokens_are_scored_while_the_judge_is_at_work():
         scored.set()
 
     made = maker(reward, score)
-    assert len(made._generate(1, 0)) == 1
+    assert len(made.generate(0)) == 1
     assert made._seconds["judge_overlapped"] >= 0.05
     assert made._seconds["logprob"] >= 0.05
 
@@ -73,8 +82,7 @@ def test_a_judge_with_the_device_to_itself_is_done_before_tokens_are_scored():
 
     made = maker(reward, lambda groups: scored.append(done.is_set()))
     made.judges_by_phase, scored = True, []
-    (judged,) = made._generate(1, 0)
-    assert judged.judge_s >= 0.05
+    made.generate(0)
     assert scored == [True]
     assert made._seconds["judge_waiting"] >= 0.05
     assert made._seconds["judge_overlapped"] == 0
@@ -85,11 +93,11 @@ def test_a_judge_that_fails_meanwhile_fails_the_rollout():
         raise RewardServerError("http://judge", ["g0"], 3, "connection refused")
 
     with pytest.raises(RewardFailure, match=r"judging failed on rank 0.*http://judge.*g0"):
-        maker(reward, lambda groups: None)._generate(1, 0)
+        maker(reward).generate(0)
 
 
 def test_time_spent_waiting_for_the_judge_is_told_from_time_it_worked_meanwhile(monkeypatch):
-    clock = stop_clock(monkeypatch, "grrm.rl.experience_maker", "grrm.rl.reward_stream")
+    clock = stop_clock(monkeypatch, "grrm.rl.experience_maker", "grrm.rl.batch_sampler", "grrm.rl.reward_stream")
     waiting, wait = threading.Event(), RewardStream.wait
     monkeypatch.setattr(RewardStream, "wait", lambda stream: waiting.set() or wait(stream))
 
@@ -97,11 +105,11 @@ def test_time_spent_waiting_for_the_judge_is_told_from_time_it_worked_meanwhile(
         assert waiting.wait(PATIENCE_S)
         clock.sleep(5)
 
-    made = maker(reward, lambda groups: None)
-    made._generate(1, 0)
+    made = maker(reward)
+    made.generate(0)
     assert made._seconds["judge_waiting"] == 5
-    made = maker(lambda groups: None, lambda groups: None)
-    made._generate(1, 0)
+    made = maker()
+    made.generate(0)
     assert made._seconds["judge_waiting"] == 0
 
 
@@ -109,11 +117,12 @@ def test_an_aborted_step_leaves_its_groups_statuses_and_the_judges_replies_in_th
     judge = SimpleNamespace(judge=lambda groups: [verdict_that_stops_the_run for _ in groups])
     verdict_that_stops_the_run = Verdict.unscored(2, Status.JUDGE_UNPARSABLE, 1, "I cannot say.")
     stage = RewardStage(judge, ShapingConfig(), FailurePolicy({Status.JUDGE_UNPARSABLE: FailureAction.ABORT}))
-    made = maker(stage.reward, lambda groups: None)
-    made.plan = SimpleNamespace(prompts_per_rollout=2)
+    made = maker(rewarder=stage, n_prompts=2)
     record = RunRecord(None, RolloutDump(tmp_path), None, console_groups=0)
+    trainer = SimpleNamespace(maker=made, record=record, autocast_smart_context_manager=nullcontext)
+    trainer.state = SimpleNamespace(global_step=2)
     with pytest.raises(RewardFailure, match="judge_unparsable"):
-        GroupPolicyTrainer._make(SimpleNamespace(maker=made, record=record, state=SimpleNamespace(global_step=2)), 3)
+        GroupPolicyTrainer._make(trainer, 3)
     dumped = list(read_rollouts(tmp_path))
     assert [(group["step"], group["group_id"], group["use"]) for group in dumped] == [
         (3, "0-0", "aborted"),
@@ -135,7 +144,7 @@ def test_a_failure_of_scoring_does_not_wait_for_a_judge_that_hangs():
         raise MemoryError("too long")
 
     with pytest.raises(MemoryError, match="too long"):
-        maker(reward, score)._generate(1, 0)
+        maker(reward, score).generate(0)
     assert not ended.is_set()
     release.set()
 
@@ -154,7 +163,7 @@ def test_a_group_is_judged_while_others_are_still_sampled():
         on_group(groups[0])
         return groups
 
-    assert len(maker(reward, lambda groups: None, roll_out, reward_streaming=True)._generate(2, 0)) == 2
+    assert len(maker(reward, roll_out=roll_out, n_prompts=2, reward_streaming=True).generate(0)) == 2
     assert requests == [[1], [0]]
 
 
@@ -166,7 +175,7 @@ def test_groups_that_come_while_the_judge_is_at_work_are_judged_together():
         asked.set()
         assert others_came.wait(PATIENCE_S)
 
-    with RewardStream(SimpleNamespace(reward=reward)) as rewards:
+    with RewardStream(Watched(reward)) as rewards:
         rewards.put([rolled_group(0, [2])])
         assert asked.wait(PATIENCE_S)
         rewards.put([rolled_group(1, [2])])
@@ -187,7 +196,7 @@ def test_a_judge_that_fails_while_others_are_sampled_fails_the_rollout():
         return groups
 
     with pytest.raises(RewardFailure, match=r"judging failed on rank 0.*http://judge"):
-        maker(reward, lambda groups: None, roll_out, reward_streaming=True)._generate(2, 0)
+        maker(reward, roll_out=roll_out, n_prompts=2, reward_streaming=True).generate(0)
 
 
 def test_groups_of_a_rollout_that_failed_are_not_judged():
@@ -198,7 +207,7 @@ def test_groups_of_a_rollout_that_failed_are_not_judged():
         asked.set()
         assert release.wait(PATIENCE_S)
 
-    with RewardStream(SimpleNamespace(reward=reward)) as rewards:
+    with RewardStream(Watched(reward)) as rewards:
         rewards.put([rolled_group(0, [2])])
         assert asked.wait(PATIENCE_S)
         rewards.put([rolled_group(1, [2])])
@@ -212,4 +221,4 @@ def test_sampling_that_fails_does_not_wait_for_groups_that_never_come():
         raise FloatingPointError("logits that are no numbers")
 
     with pytest.raises(CollectiveFailure, match=r"sampling failed on rank 0.*no numbers"):
-        maker(lambda groups: None, lambda groups: None, roll_out, reward_streaming=True)._generate(1, 0)
+        maker(roll_out=roll_out, reward_streaming=True).generate(0)

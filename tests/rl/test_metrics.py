@@ -9,15 +9,16 @@ from dataclasses import replace
 import numpy as np
 import paddle
 import pytest
-from support.rolled import rolled_group
+from support.rolled import rolled_group, scored_group
 
-from grrm.gqm.groups import PartVerdict, Status
+from grrm.gqm.groups import Group, PartVerdict, Status
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.mixing import mix
 from grrm.rewards.shaping import ShapedRewards
+from grrm.rl.dumped_records import group_records
 from grrm.rl.experience_maker import Experience
 from grrm.rl.metrics import StepMetrics, logprob_gap, part_metrics, rollout_metrics
-from grrm.rl.records import group_records
+from grrm.rl.records import Judged, Scored
 from grrm.tracking.rollout_dump import read_rollouts
 from grrm.tracking.run_record import RunRecord
 
@@ -68,20 +69,19 @@ def test_gap_is_measured_on_valid_tokens_only():
 
 
 def experience(*groups) -> Experience:
-    n_rows = sum(len(group.token_ids) for group in groups)
+    n_rows = sum(len(group.rolled.token_ids) for group in groups)
     return Experience([], [], list(groups), np.zeros((n_rows, 4)), {"judge_waiting": 2.0}, 1)
 
 
-def by_row_server(position: int, *rewards: float):
+def by_row_server(position: int, *rewards: float, group: Group | None = None):
     """A group as the row protocol leaves it: rewards and no verdict."""
-    group = rolled_group(position, [2] * len(rewards))
-    group.shaped = ShapedRewards(rewards, rewards, (0.0,) * len(rewards), (Status.SCORED,) * len(rewards))
-    return group
+    shaped = ShapedRewards(rewards, rewards, (0.0,) * len(rewards), (Status.SCORED,) * len(rewards))
+    return Scored(Judged(rolled_group(position, [2] * len(rewards), group=group), row_rewards=rewards), shaped)
 
 
 def test_rollout_metrics_count_what_was_scored():
-    groups = [rolled_group(0, [1, 4], [2.0, None]), rolled_group(1, [2, 3], [4.0, 6.0])]
-    groups[0].finish_reasons = ["length", "stop"]
+    groups = [scored_group(0, [1, 4], [2.0, None]), scored_group(1, [2, 3], [4.0, 6.0])]
+    groups[0].rolled.finish_reasons[0] = "length"
     metrics = rollout_metrics(experience(*groups))
     assert metrics["reward_mean"] == pytest.approx(0.4)
     assert metrics["score_mean"] == pytest.approx(4.0)
@@ -92,7 +92,7 @@ def test_rollout_metrics_count_what_was_scored():
 
 
 def test_share_of_the_judging_that_was_hidden_is_that_of_its_time():
-    made = experience(rolled_group(0, [1], [2.0]))
+    made = experience(scored_group(0, [1], [2.0]))
     for overlapped, share in ((None, 0.0), (6.0, 0.75)):
         made.seconds |= {} if overlapped is None else {"judge_overlapped": overlapped}
         assert rollout_metrics(made)["frac_judge_hidden"] == share
@@ -101,33 +101,32 @@ def test_share_of_the_judging_that_was_hidden_is_that_of_its_time():
 
 
 def test_the_judge_costs_milliseconds_and_tokens_a_group():
-    groups = [rolled_group(0, [1], [2.0]), rolled_group(1, [1], [4.0])]
-    assert not [name for name in rollout_metrics(experience(*groups)) if name.endswith("_a_group")]
-    for rolled, seconds, tokens in zip(groups, (0.01, 0.03), (100, 0), strict=True):
-        rolled.judge_s = seconds
-        rolled.verdict = replace(rolled.verdict, tokens=tokens, attempts=int(tokens > 0))
-    metrics = rollout_metrics(experience(*groups))
+    silent = experience(scored_group(0, [1], [2.0]))
+    assert not [name for name in rollout_metrics(silent) if name.endswith("_a_group")]
+    groups = [scored_group(0, [1], [2.0], tokens=100, attempts=1), scored_group(1, [1], [4.0])]
+    metrics = rollout_metrics(replace(experience(*groups), judge_s=0.04))
     assert metrics["judge_ms_a_group"] == pytest.approx(20.0)
     assert metrics["judge_tokens_a_group"] == 50.0
 
 
 def test_copies_are_counted_whatever_the_judge_and_only_where_there_can_be_any():
-    groups = [by_row_server(0, 0.5, 0.5, 0.5), by_row_server(1, 0.1, 0.2, 0.3)]
-    copies = tuple(replace(candidate, translation="t0") for candidate in groups[0].group.candidates)
-    groups[0].group = replace(groups[0].group, candidates=copies)
+    plain = rolled_group(0, [2, 2, 2]).group
+    copies = tuple(replace(candidate, translation="t0") for candidate in plain.candidates)
+    equal = by_row_server(0, 0.5, 0.5, 0.5, group=replace(plain, candidates=copies))
+    groups = [equal, by_row_server(1, 0.1, 0.2, 0.3)]
     assert rollout_metrics(experience(*groups))["frac_duplicate"] == 0.5
     assert "frac_duplicate" not in rollout_metrics(experience(by_row_server(0, 0.5)))
 
 
 def test_rollout_in_which_nothing_was_scored_has_no_mean():
-    metrics = rollout_metrics(experience(rolled_group(0, [1, 1], [None, None])))
+    metrics = rollout_metrics(experience(scored_group(0, [1, 1], [None, None])))
     assert math.isnan(metrics["reward_mean"])
     assert math.isnan(metrics["score_mean"])
     assert metrics["frac_unscored"] == 1.0
 
 
 def test_groups_that_dynamic_sampling_left_out_are_counted():
-    kept, equal, failed = (rolled_group(0, [1, 1], scores) for scores in ([2.0, 4.0], [3.0, 3.0], [None, None]))
+    kept, equal, failed = (scored_group(0, [1, 1], scores) for scores in ([2.0, 4.0], [3.0, 3.0], [None, None]))
     rollout = experience(kept)
     assert rollout_metrics(rollout)["frac_zero_variance"] == 0.0
     rollout.generated = [kept, equal, failed, kept]
@@ -138,7 +137,7 @@ def test_groups_that_dynamic_sampling_left_out_are_counted():
 
 def test_groups_that_dynamic_sampling_left_out_are_in_the_dump_with_the_reason():
     scores = ([2.0, 4.0], [3.0, 3.0], [1.0, 2.0])
-    kept, equal, spare = (rolled_group(position, [1, 1], both) for position, both in enumerate(scores))
+    kept, equal, spare = (scored_group(position, [1, 1], both) for position, both in enumerate(scores))
     rollout = experience(kept)
     rollout.generated = [kept, equal, spare]
     records = group_records(rollout, 7)
@@ -152,9 +151,8 @@ def test_groups_that_dynamic_sampling_left_out_are_in_the_dump_with_the_reason()
 
 
 def test_reasons_of_unreadable_replies_are_counted_among_all_replies_and_dumped():
-    read, unread = rolled_group(0, [1, 1], [2.0, 4.0]), rolled_group(1, [1, 1], [None, None])
-    read.verdict = replace(read.verdict, attempts=2, rejections=("truncated",))
-    unread.verdict = replace(unread.verdict, attempts=2, rejections=("missing_id", "truncated"))
+    read = scored_group(0, [1, 1], [2.0, 4.0], attempts=2, rejections=("truncated",))
+    unread = scored_group(1, [1, 1], [None, None], attempts=2, rejections=("missing_id", "truncated"))
     rollout = experience(read, unread)
     metrics = rollout_metrics(rollout)
     assert {name: share for name, share in metrics.items() if name.startswith("rejected/")} == {

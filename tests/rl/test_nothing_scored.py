@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from support.rl_processes import CONFIGS, TinyWorld, entry_command, rollouts_of
-from support.rolled import rolled_group
+from support.rolled import scored_group
 from support.sentences import ends_with_a_sentence
 
 from grrm.config import RLConfig, load_config
@@ -73,7 +73,7 @@ def test_three_rollouts_without_a_readable_response_stop_the_run_with_the_reason
 
 
 def test_one_score_ends_the_watch() -> None:
-    unread, read = rolled_group(0, [3, 3], [None, None]), rolled_group(1, [3, 3], [None, 0.0])
+    unread, read = scored_group(0, [3, 3], [None, None]), scored_group(1, [3, 3], [None, 0.0])
     watch = FirstScores(limit=2)
     for groups in ([unread], [unread, read], [unread], [unread]):
         watch.watch(groups)

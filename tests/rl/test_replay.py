@@ -23,11 +23,11 @@ from grrm.judges.sources import read_sources
 from grrm.judges.text_metric import TextMetricJudge
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.gates import read_gates
+from grrm.rl.dumped_records import group_records
 from grrm.rl.experience import advantage_inputs
 from grrm.rl.experience_maker import Experience
-from grrm.rl.records import group_records
 from grrm.rl.replay import replay
-from grrm.rl.reward_stage import RewardStage, shaping_config
+from grrm.rl.reward_stage import RewardStage, reward, shaping_config
 from grrm.tracking.opinions import read_opinions
 from grrm.tracking.rollout_dump import ROLLOUTS, RolloutDump, read_rollouts
 
@@ -119,10 +119,8 @@ def test_settings_of_a_resumed_run_are_those_of_its_own_steps(tmp_path):
     resumed = RolloutDump(folder / ROLLOUTS, first_step=3)
     resumed.write_arguments(halved.model_dump(mode="json"))
     stage = RewardStage(TextMetricJudge(), shaping_config(halved), FailurePolicy())
-    groups = [rolled_group(0, [3, 5], name="3-0")]
-    stage.reward(groups)
-    inputs = advantage_inputs(groups, kl_coeff=0.0, gamma=1.0, clip_range_score=None)
-    made = Experience([], [], groups, ADVANTAGE_RULES["grpo"](inputs), {}, 1)
+    groups = reward(stage, [rolled_group(0, [3, 5], name="3-0")])
+    made = Experience([], [], groups, ADVANTAGE_RULES["grpo"](advantage_inputs(groups)), {}, 1)
     resumed.write(3, group_records(made, 3))
     found = list(replay(folder))
     assert [(one.step, one.differences) for one in found] == [(1, []), (2, []), (3, [])]

@@ -24,7 +24,7 @@ from grrm.rewards.overlong import OverlongConfig
 from grrm.rewards.shaping import ShapingConfig
 from grrm.rl import reward_sources
 from grrm.rl.reward_sources import await_judges, await_reward_server, build_rewarder
-from grrm.rl.reward_stage import RewardStage, RowRewardStage
+from grrm.rl.reward_stage import RewardStage, RowRewardStage, reward
 
 
 @pytest.fixture
@@ -81,21 +81,21 @@ def test_rows_of_all_groups_go_in_one_request_and_their_numbers_are_taken_as_the
     assert isinstance(rewarder, RowRewardStage)
     groups = [rolled_group(0, [1, 2]), rolled_group(1, [3])]
     row_server.answer = lambda rows: success([0.5, -2.0, 70.0])
-    rewarder.reward(groups)
+    groups = reward(rewarder, groups)
     (rows,) = row_server.seen
     assert rows["response"] == ["r0<eos>", "r1<eos>", "r0<eos>"]
     assert rows["src"] == ["say zwei"] * 3
     assert rows["tgt"] == [LABEL] * 3
     assert [group.shaped.rewards for group in groups] == [(0.5, -2.0), (70.0,)]
     assert groups[0].shaped.statuses == (Status.SCORED,) * 2
-    assert groups[0].verdict is None
+    assert groups[0].judged.verdict is None
 
 
 def test_overlong_penalties_are_subtracted_from_row_rewards(row_server):
     overlong = OverlongConfig(max_resp_len=10, buffer_len=4, penalty_factor=1.0, enable=True)
     group = rolled_group(0, [6, 8, 10])
     row_server.answer = lambda rows: success([1.0, 1.0, 1.0])
-    stage(settings(reward_server=row_server.url), overlong).reward([group])
+    (group,) = reward(stage(settings(reward_server=row_server.url), overlong), [group])
     assert group.shaped.penalties == (0.0, 0.5, 1.0)
     assert group.shaped.rewards == (1.0, 0.5, 0.0)
 
@@ -104,8 +104,7 @@ def test_error_code_of_a_row_server_is_a_failure_not_zeros(row_server):
     row_server.answer = lambda rows: {"error_code": 500, "error_msg": "judge broke", "score": [0.0]}
     group = rolled_group(0, [1])
     with pytest.raises(RewardServerError, match="judge broke"):
-        stage(settings(reward_server=row_server.url)).reward([group])
-    assert group.shaped is None
+        reward(stage(settings(reward_server=row_server.url)), [group])
 
 
 def test_argument_file_chooses_the_source():
@@ -113,15 +112,15 @@ def test_argument_file_chooses_the_source():
     inside = stage(settings(use_rm_server=False, reward_server=None))
     assert isinstance(inside, RewardStage)
     group = rolled_group(0, [1, 1])
-    inside.reward([group])
-    assert group.verdict.statuses == (Status.SCORED,) * 2
+    (group,) = reward(inside, [group])
+    assert group.judged.verdict.statuses == (Status.SCORED,) * 2
 
 
 @pytest.mark.parametrize("name", ["chrf", "chrf++", "bleu", "consensus", "text_metric"])
 def test_every_judge_inside_the_trainer_scores_a_group(name):
     group = rolled_group(0, [1, 1])
-    stage(settings(use_rm_server=False, reward_server=None, reward_judge=name)).reward([group])
-    assert group.verdict.statuses == (Status.SCORED,) * 2
+    (group,) = reward(stage(settings(use_rm_server=False, reward_server=None, reward_judge=name)), [group])
+    assert group.judged.verdict.statuses == (Status.SCORED,) * 2
 
 
 def test_a_reward_model_is_asked_inside_the_trainer_as_its_folder_records(tmp_path):
@@ -131,8 +130,8 @@ def test_a_reward_model_is_asked_inside_the_trainer_as_its_folder_records(tmp_pa
     save_reward_model(model, folder)
     inside = {"use_rm_server": False, "reward_server": None}
     group = rolled_group(0, [1, 1, 1])
-    stage(settings(**inside, reward_model_name_or_path=folder)).reward([group])
-    assert group.verdict.statuses == (Status.SCORED,) * 3
+    (group,) = reward(stage(settings(**inside, reward_model_name_or_path=folder)), [group])
+    assert group.judged.verdict.statuses == (Status.SCORED,) * 3
     stage(settings(**inside, reward_sources=[{"judge": "rm", "model": folder}]))
     with pytest.raises(UserError, match=r"not 'Tower': leave out prompt_type, .* reward_prompt_type"):
         stage(settings(**inside, reward_model_name_or_path=folder, reward_prompt_type="Tower"))
@@ -146,10 +145,10 @@ def test_a_reward_model_is_a_judge_inside_the_trainer(kind, name, tmp_path):
     group = rolled_group(0, [1, 1, 1])
     source = stage(settings(use_rm_server=False, reward_server=None, reward_model_name_or_path=folder))
     assert source.judge.name == name
-    source.reward([group])
-    assert group.verdict.statuses == (Status.SCORED,) * 3
-    assert sum(group.verdict.scores) == pytest.approx(15.0, abs=1e-4)
-    assert len(set(group.verdict.scores)) == 3
+    (group,) = reward(source, [group])
+    assert group.judged.verdict.statuses == (Status.SCORED,) * 3
+    assert sum(group.judged.verdict.scores) == pytest.approx(15.0, abs=1e-4)
+    assert len(set(group.judged.verdict.scores)) == 3
 
 
 def test_a_mixture_is_judged_inside_the_trainer_and_a_server_that_is_away_is_left_out():
@@ -159,13 +158,13 @@ def test_a_mixture_is_judged_inside_the_trainer_and_a_server_that_is_away_is_lef
         {"judge": "server", "urls": ["http://127.0.0.1:9"], "deadline_s": 0.2},
     ]
     group = rolled_group(0, [1, 1])
-    stage(settings(use_rm_server=False, reward_server=None, reward_sources=sources)).reward([group])
-    assert group.verdict.statuses == (Status.SCORED,) * 2
-    parts = {part.name: part for part in group.verdict.parts}
+    (group,) = reward(stage(settings(use_rm_server=False, reward_server=None, reward_sources=sources)), [group])
+    assert group.judged.verdict.statuses == (Status.SCORED,) * 2
+    parts = {part.name: part for part in group.judged.verdict.parts}
     assert list(parts) == ["chrf", "bleu", "server"]
     assert not parts["server"].counts
     assert parts["server"].statuses[0] in (Status.JUDGE_UNREACHABLE, Status.JUDGE_TIMEOUT)
-    assert group.verdict.scores[0] == pytest.approx((2 * parts["chrf"].scores[0] + 5.0) / 3)
+    assert group.judged.verdict.scores[0] == pytest.approx((2 * parts["chrf"].scores[0] + 5.0) / 3)
 
 
 def test_token_file_that_cannot_be_read_is_told(tmp_path):
@@ -183,7 +182,7 @@ def test_token_file_without_one_usable_line_is_told(tmp_path, content):
 def test_judge_that_answers_too_few_verdicts_is_a_defect():
     judge = SimpleNamespace(name="short", judge=lambda groups: [])
     with pytest.raises(ValueError, match="0 verdicts for 1 groups"):
-        RewardStage(judge, ShapingConfig(), FailurePolicy()).reward([rolled_group(0, [1])])
+        reward(RewardStage(judge, ShapingConfig(), FailurePolicy()), [rolled_group(0, [1])])
 
 
 def test_the_lowest_reward_of_its_own_group_fills_in_for_a_failed_candidate():
@@ -191,10 +190,10 @@ def test_the_lowest_reward_of_its_own_group_fills_in_for_a_failed_candidate():
     verdicts = [Verdict(statuses, (8.0, None, 3.0)), Verdict(statuses, (6.0, None, 5.0))]
     verdicts.append(Verdict.unscored(3, Status.TOO_LONG))
     judge = SimpleNamespace(name="rm", judge=lambda groups: verdicts)
-    groups = [rolled_group(position, [1, 2, 3]) for position in range(3)]
-    RewardStage(judge, ShapingConfig(0.5), FailurePolicy.from_mapping({"too_long": "lowest"})).reward(groups)
+    stage = RewardStage(judge, ShapingConfig(0.5), FailurePolicy.from_mapping({"too_long": "lowest"}))
+    groups = reward(stage, [rolled_group(position, [1, 2, 3]) for position in range(3)])
     assert [group.shaped.rewards for group in groups] == [(4.0, 1.5, 1.5), (3.0, 2.5, 2.5), (None,) * 3]
-    assert [group.verdict.scores[1] for group in groups] == [None] * 3
+    assert [group.judged.verdict.scores[1] for group in groups] == [None] * 3
     assert groups[0].shaped.statuses == statuses
 
 
@@ -206,7 +205,7 @@ def test_trainer_warns_of_a_judge_that_gives_everything_one_score(caplog):
     rewarder = RewardStage(SimpleNamespace(name="flat", judge=judge), ShapingConfig(), FailurePolicy())
     for step in range(16):
         assert "same score" not in caplog.text
-        rewarder.reward([rolled_group(step, [1, 2]), rolled_group(step + 100, [1, 2])])
+        reward(rewarder, [rolled_group(step, [1, 2]), rolled_group(step + 100, [1, 2])])
     assert "the judge gave its last 64 translations the same score, 5:" in caplog.text
 
 
@@ -282,8 +281,8 @@ def test_a_judges_server_that_never_comes_is_told_before_training(free_port):
 @pytest.mark.parametrize(("gates", "status"), [({"length": {"slack": 0}}, Status.WRONG_LENGTH), ({}, Status.SCORED)])
 def test_gates_of_the_argument_file_stand_before_the_judge(gates, status):
     config = settings(use_rm_server=False, reward_judge="consensus", reward_gates=gates)
-    group = rolled_group(0, [2, 2, 2])
-    longer = replace(group.group.candidates[2], translation="far too long for that")
-    group.group = replace(group.group, candidates=(*group.group.candidates[:2], longer))
-    stage(config).reward([group])
+    plain = rolled_group(0, [2, 2, 2]).group
+    longer = replace(plain.candidates[2], translation="far too long for that")
+    group = rolled_group(0, [2, 2, 2], group=replace(plain, candidates=(*plain.candidates[:2], longer)))
+    (group,) = reward(stage(config), [group])
     assert group.shaped.statuses == (Status.SCORED, Status.SCORED, status)

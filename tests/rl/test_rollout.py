@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.rolled import TASK, rolled_group
+from support.rolled import TASK, scored_group
 
 from grrm.data.dataset import PromptItem
 from grrm.engine.api import Completion, Engine, SamplingParams
@@ -52,11 +52,10 @@ def test_groups_carry_their_prompt_samples_and_log_probabilities():
     rolling = worker()
     (group,) = rolling.roll_out(batch([5], generation=2))
     assert rolling.engine.events == ["wake", "update_weights 3", "generate", "sleep"]
-    assert (group.position, group.group.group_id, group.prompt_ids) == (5, "2-5", [0, 0])
+    assert (group.position, group.group.group_id, group.item.prompt_ids) == (5, "2-5", [0, 0])
     assert [candidate.candidate_id for candidate in group.group.candidates] == ["0", "1", "2"]
     assert [candidate.translation for candidate in group.group.candidates] == [str(t[0]) for t in group.token_ids]
     assert [list(row) for row in group.engine_logprobs] == [[-1.0]] * 3
-    assert group.n_tokens == 3 * (2 + 1)
 
 
 def test_samples_do_not_depend_on_which_rank_draws_them_and_never_share_a_stream():
@@ -77,8 +76,8 @@ def test_a_group_is_told_of_when_its_last_sample_ends():
 
 
 def test_complete_batch_comes_back_in_order():
-    groups = [rolled_group(position, [1, 2]) for position in (2, 0, 1)]
-    assert [group.position for group in check_complete(groups, 3, 2)] == [0, 1, 2]
+    groups = [scored_group(position, [1, 2], [1.0, 2.0]) for position in (2, 0, 1)]
+    assert [scored.rolled.position for scored in check_complete(groups, 3, 2)] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -94,14 +93,12 @@ def test_complete_batch_comes_back_in_order():
 )
 def test_lost_or_repeated_groups_are_named(positions, sentence):
     with pytest.raises(ValueError, match=sentence):
-        check_complete([rolled_group(position, [1, 2]) for position in positions], 3, 2)
+        check_complete([scored_group(position, [1, 2], [1.0, 2.0]) for position in positions], 3, 2)
 
 
 def test_torn_group_is_named():
-    groups = [rolled_group(0, [1, 2]), rolled_group(1, [1])]
-    with pytest.raises(ValueError, match="group 0-1 has 1 members instead of 2"):
-        check_complete(groups, 2, 2)
-    groups[1] = rolled_group(1, [1, 2])
-    groups[1].token_ids.pop()
-    with pytest.raises(ValueError, match="group 0-1 has 1 members"):
-        check_complete(groups, 2, 2)
+    whole, torn = scored_group(0, [1, 2], [1.0, 2.0]), scored_group(1, [1, 2], [1.0, 2.0])
+    torn.rolled.token_ids.pop()
+    for groups in ([whole, scored_group(1, [1], [1.0])], [whole, torn]):
+        with pytest.raises(ValueError, match="group 0-1 has 1 members instead of 2"):
+            check_complete(groups, 2, 2)

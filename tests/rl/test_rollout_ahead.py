@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from support.rl_processes import TinyWorld, entry_command, killed_at, metrics_of, one_rank, rollouts_of, run, two_ranks
-from support.rolled import rolled_group
+from support.rolled import TASK, Watched, rolled_group, scored_group
 
 from grrm.config import RLConfig
-from grrm.engine.api import Completion
+from grrm.data.dataset import PromptItem
+from grrm.engine.api import Completion, Engine
 from grrm.errors import UserError
 from grrm.parallel.collective import CollectiveFailure
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.client import RewardServerError
-from grrm.rewards.failure_policy import FailureBudget, RewardFailure
+from grrm.rewards.failure_policy import RewardFailure
+from grrm.rl.batch_sampler import BatchSampler
 from grrm.rl.experience_maker import Experience, ExperienceMaker
-from grrm.rl.rollout_ahead import FILE, Drawn, are_of, read_drawn, write_drawn
+from grrm.rl.records import ModelOutputs
+from grrm.rl.rollout_ahead import FILE, SavedSamples, are_of, read_samples, write_samples
 from grrm.rl.trainer import GroupPolicyTrainer, StepIndexLoader
 from grrm.training.checkpoints import last_complete_checkpoint
 
@@ -38,22 +42,24 @@ def roll_out(batch, *rest):
     return [rolled_group(position, [2, 2]) for position in batch.positions]
 
 
-def worker_of(apart=False, update_weights=None, **methods):
-    return SimpleNamespace(engine=SimpleNamespace(draws_apart=apart, update_weights=update_weights), **methods)
+class ServingEngine(Engine):
+    """Generates apart; notes the steps whose weights it takes over."""
+
+    draws_apart = True
+
+    def __init__(self) -> None:
+        self.updates: list[int] = []
+
+    def update_weights(self, version: int = 0) -> None:
+        self.updates.append(version)
 
 
 def maker(reward, worker=None, **settings) -> ExperienceMaker:
-    return ExperienceMaker(
-        prompts=[None, None],
-        worker=worker or worker_of(roll_out=roll_out),
-        rewarder=SimpleNamespace(reward=reward),
-        advantage_rule=None,
-        score_tokens=lambda groups: None,
-        plan=SimpleNamespace(prompts_per_rollout=2),
-        config=CONFIG.model_copy(update=settings),
-        ranks=DataRanks(0, 1),
-        budget=FailureBudget(max_fraction=1.0),
-    )
+    prompts = [PromptItem(0, [5, 6], "", TASK), PromptItem(1, [5], "", TASK)]
+    worker = worker or SimpleNamespace(roll_out=roll_out, engine=Engine())
+    plan, config = SimpleNamespace(prompts_generated_per_pass=2), CONFIG.model_copy(update=settings)
+    sampler = BatchSampler(prompts, worker, Watched(reward), plan, config, DataRanks(0, 1))
+    return ExperienceMaker(sampler, lambda groups: [ModelOutputs()] * len(groups))
 
 
 def test_a_server_judges_while_the_trainer_goes_on():
@@ -69,7 +75,7 @@ def test_a_server_judges_while_the_trainer_goes_on():
     trained.set()
     made.settle()
     assert judged.is_set()
-    assert [rolled.position for rolled in made._generate(2, 7)] == [0, 1]
+    assert [scored.rolled.position for scored in made.generate(7)] == [0, 1]
     assert made.generation == 1
 
 
@@ -81,20 +87,19 @@ def test_a_judge_in_this_process_has_ended_before_the_trainer_goes_on():
 
 @pytest.mark.parametrize("on_server", [True, False])
 def test_servers_draw_while_the_trainer_goes_on_and_a_judge_in_this_process_waits(on_server):
-    trained, judged, updates = threading.Event(), [], []
+    trained, judged, engine = threading.Event(), [], ServingEngine()
 
     def draw(batch, *rest):
         assert trained.wait(PATIENCE_S)
         return roll_out(batch)
 
-    worker = worker_of(apart=True, update_weights=updates.append, draw=draw)
-    made = maker(judged.append, worker, use_rm_server=on_server)
+    made = maker(judged.append, SimpleNamespace(draw=draw, engine=engine), use_rm_server=on_server)
     made.start_next(6)
-    assert updates == [6]
+    assert engine.updates == [6]
     trained.set()
     made.settle()
     assert len(judged) == on_server
-    assert [rolled.position for rolled in made._generate(2, 7)] == [0, 1]
+    assert [scored.rolled.position for scored in made.generate(7)] == [0, 1]
     assert len(judged) == 1
 
 
@@ -102,11 +107,11 @@ def test_servers_that_fail_meanwhile_are_told_of_when_their_samples_are_needed()
     def draw(*arguments):
         raise UserError("no server answers")
 
-    made = maker(lambda groups: None, worker_of(apart=True, update_weights=lambda step: None, draw=draw))
+    made = maker(lambda groups: None, SimpleNamespace(draw=draw, engine=ServingEngine()))
     made.start_next(6)
     made.settle()
     with pytest.raises(CollectiveFailure, match="sampling failed on rank 0: no server answers"):
-        made._generate(2, 7)
+        made.generate(7)
 
 
 def test_a_judge_that_fails_meanwhile_is_told_of_when_its_rewards_are_needed():
@@ -117,20 +122,42 @@ def test_a_judge_that_fails_meanwhile_is_told_of_when_its_rewards_are_needed():
     made.start_next(6)
     made.settle()
     with pytest.raises(RewardFailure, match=r"judging failed on rank 0.*http://judge"):
-        made._generate(2, 7)
+        made.generate(7)
 
 
-DRAWN = [
-    Drawn(0, [5, 6], [Completion([7], [-0.1], "stop"), Completion([], [], "length")]),
-    Drawn(1, [5], [Completion([8, 9], [-1.5, -2.0], "length"), Completion([1], [-3.0], "stop")]),
+LOGPROBS = np.array([-0.1, -1.5, -2.0, -3.0], np.float32)
+GROUPS = [
+    replace(
+        rolled_group(0, [1, 0]),
+        item=PromptItem(0, [5, 6], "", TASK),
+        engine_logprobs=[LOGPROBS[:1], LOGPROBS[:0]],
+        finish_reasons=["stop", "length"],
+    ),
+    replace(
+        rolled_group(1, [2, 1]),
+        item=PromptItem(1, [5], "", TASK),
+        engine_logprobs=[LOGPROBS[1:3], LOGPROBS[3:]],
+        finish_reasons=["length", "stop"],
+    ),
 ]
+SAVED = {
+    rolled.position: SavedSamples(
+        rolled.item.prompt_ids,
+        [
+            Completion(tokens, logprobs.tolist(), reason)
+            for tokens, logprobs, reason in zip(
+                rolled.token_ids, rolled.engine_logprobs, rolled.finish_reasons, strict=True
+            )
+        ],
+    )
+    for rolled in GROUPS
+}
 
 
 def test_samples_come_back_from_a_checkpoint_as_they_were(tmp_path):
-    assert read_drawn(tmp_path) == {}
-    exact = [Drawn(one.position, one.prompt_ids, [rounded(sample) for sample in one.completions]) for one in DRAWN]
-    write_drawn(tmp_path, DRAWN)
-    assert list(read_drawn(tmp_path).values()) == exact
+    assert read_samples(tmp_path) == {}
+    write_samples(tmp_path, GROUPS)
+    assert read_samples(tmp_path) == SAVED
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
 
 
@@ -140,14 +167,13 @@ def test_a_resumed_run_uses_the_samples_of_its_checkpoint_once():
         lengths = [len(one.token_ids) for one in completions]
         return rolled_group(position, lengths, name=f"{batch.generation}-{position}")
 
-    made = maker(lambda groups: None, worker_of(roll_out=roll_out, group=group))
-    made.prompts = [SimpleNamespace(prompt_ids=[5, 6]), SimpleNamespace(prompt_ids=[5])]
-    made.restore({"generation": 4, "failures": 3, "moments": None}, {one.position: one for one in DRAWN})
+    made = maker(lambda groups: None, SimpleNamespace(roll_out=roll_out, group=group, engine=Engine()))
+    made.restore({"generation": 4, "failures": 3, "moments": None}, dict(SAVED))
     assert made.budget.spent == 3
-    groups = made._generate(2, 7)
+    groups = [scored.rolled for scored in made.generate(7)]
     assert [[len(tokens) for tokens in one.token_ids] for one in groups] == [[1, 0], [2, 1]]
     assert [one.group.group_id for one in groups] == ["4-0", "4-1"]
-    assert [[len(tokens) for tokens in one.token_ids] for one in made._generate(2, 7)] == [[2, 2], [2, 2]]
+    assert [[len(tokens) for tokens in one.rolled.token_ids] for one in made.generate(8)] == [[2, 2], [2, 2]]
     assert made.state() == {"generation": 6, "failures": 3, "moments": None}
 
 
@@ -157,7 +183,7 @@ def test_a_rollout_is_begun_ahead_unless_it_is_the_last(ahead, begun):
     started = []
     trainer = SimpleNamespace(
         _rollout=-1,
-        _make=lambda step: Experience([[["row"]]] * 2, [], [rolled_group(0, [2], [5.0])], np.zeros((1, 2)), {}, 1),
+        _make=lambda step: Experience([[["row"]]] * 2, [], [scored_group(0, [2], [5.0])], np.zeros((1, 2)), {}, 1),
         _cache_metrics=dict,
         state=SimpleNamespace(global_step=0),
         step_metrics=SimpleNamespace(set=lambda metrics: None),
@@ -173,27 +199,21 @@ def test_a_rollout_is_begun_ahead_unless_it_is_the_last(ahead, begun):
     assert trainer._rollout == 2
 
 
-def rounded(sample: Completion) -> Completion:
-    """With log-probabilities in float32, as groups have them."""
-    return Completion(sample.token_ids, np.asarray(sample.logprobs, np.float32).tolist(), sample.finish_reason)
-
-
 @pytest.mark.parametrize("kept", [0, 10, 0.5, 0.9])
 def test_samples_that_cannot_be_read_are_told(tmp_path, kept):
-    write_drawn(tmp_path, DRAWN)
+    write_samples(tmp_path, GROUPS)
     content = (tmp_path / FILE).read_bytes()
     (tmp_path / FILE).write_bytes(content[: int(kept * len(content)) if kept < 1 else kept])
     with pytest.raises(UserError, match=f"{FILE}' is damaged: use an earlier checkpoint"):
-        read_drawn(tmp_path)
+        read_samples(tmp_path)
 
 
 def test_samples_of_other_prompts_are_not_used():
-    drawn = {one.position: one for one in DRAWN}
-    items = [SimpleNamespace(prompt_ids=[5, 6]), SimpleNamespace(prompt_ids=[5])]
-    assert are_of(drawn, items, 2)
-    assert not are_of(drawn, items, 3)
-    assert not are_of(drawn, items[::-1], 2)
-    assert not are_of(drawn, items[:1], 2)
+    items = [rolled.item for rolled in GROUPS]
+    assert are_of(SAVED, items, 2)
+    assert not are_of(SAVED, items, 3)
+    assert not are_of(SAVED, items[::-1], 2)
+    assert not are_of(SAVED, items[:1], 2)
     assert not are_of({}, [], 2)
 
 

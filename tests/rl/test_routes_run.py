@@ -27,6 +27,7 @@ from grrm.rewards.failure_policy import FailurePolicy, RewardFailure
 from grrm.rewards.shaping import ShapingConfig
 from grrm.rl import run as rl_run
 from grrm.rl.reward_sources import build_rewarder
+from grrm.rl.reward_stage import reward
 
 
 def write_mixed(world: TinyWorld, path: Path) -> Path:
@@ -147,22 +148,21 @@ def answers(texts) -> Group:
 def test_right_answers_keep_their_reward_when_the_verifier_is_killed(world: TinyWorld, tmp_path, verifier) -> None:
     config = config_of(world, tmp_path / "out", verified(verifier.url, verifier_weight=0.5))
     rewarder = build_rewarder(config, ShapingConfig(), FailurePolicy(), "")
-    rolled = rolled_group(0, [3, 3, 3])
-    rolled.group = answers(["#### 4", "#### four", "#### 5"])
-    rewarder.reward([rolled])
-    assert rolled.shaped.rewards == (1.0, 0.5, 0.5)
+    rolled = rolled_group(0, [3, 3, 3], group=answers(["#### 4", "#### four", "#### 5"]))
+    (scored,) = reward(rewarder, [rolled])
+    assert scored.shaped.rewards == (1.0, 0.5, 0.5)
     verifier.kill()
     verifier.wait(120)
     source = {**verified(verifier.url, verifier_weight=0.5), "deadline_s": 2}
     config = config_of(world, tmp_path / "out", source)
     rewarder = build_rewarder(config, ShapingConfig(), FailurePolicy(), "")
-    rewarder.reward([rolled])
-    assert rolled.shaped.rewards == (1.0, None, None)
-    assert rolled.shaped.statuses[0] is Status.SCORED
-    assert set(rolled.shaped.statuses[1:]) <= {Status.JUDGE_UNREACHABLE, Status.JUDGE_TIMEOUT}
+    (scored,) = reward(rewarder, [rolled])
+    assert scored.shaped.rewards == (1.0, None, None)
+    assert scored.shaped.statuses[0] is Status.SCORED
+    assert set(scored.shaped.statuses[1:]) <= {Status.JUDGE_UNREACHABLE, Status.JUDGE_TIMEOUT}
     abort = FailurePolicy.from_mapping({"judge_unreachable": "abort", "judge_timeout": "abort"})
     with pytest.raises(RewardFailure, match="has no score"):
-        build_rewarder(config, ShapingConfig(), abort, "").reward([rolled])
+        reward(build_rewarder(config, ShapingConfig(), abort, ""), [rolled])
 
 
 def test_a_row_whose_route_has_no_judge_stops_the_run_before_a_model_is_loaded(world: TinyWorld, tmp_path) -> None:

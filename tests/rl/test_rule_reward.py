@@ -8,7 +8,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from support.rolled import rolled_group
+from support.rolled import rolled_group, scored_group
 
 from grrm.config import RLConfig
 from grrm.config.keys.reward import RuleReward
@@ -22,7 +22,7 @@ from grrm.rewards.shaping import ShapingConfig
 from grrm.rl.experience_maker import Experience
 from grrm.rl.metrics import rollout_metrics
 from grrm.rl.reward_sources import build_rewarder
-from grrm.rl.reward_stage import RuleRewardStage, shaping_config
+from grrm.rl.reward_stage import RuleRewardStage, reward, shaping_config
 
 GOLD = '{"A": 8, "B": 3, "C": 3}'
 RIGHT = "A is better.\n\n### Final Ranking:\n\nA > B = C\n\n### Scores:\n\nA: 8, B: 3, C: 3\n"
@@ -34,28 +34,26 @@ SHAPING = ShapingConfig(1.0, 0.0, unscored_pay_length=True)
 
 def judged(*responses: str, ground_truth: str | None = GOLD, lengths: list[int] | None = None):
     lengths = lengths or [5] * len(responses)
-    rolled = rolled_group(0, lengths)
     candidates = tuple(
         Candidate(str(i), response, response, n_tokens)
         for i, (response, n_tokens) in enumerate(zip(responses, lengths, strict=True))
     )
-    rolled.group = Group("0-0", TranslationTask("prompt", "English", "German", ground_truth), candidates)
-    return rolled
+    group = Group("0-0", TranslationTask("prompt", "English", "German", ground_truth), candidates)
+    return rolled_group(0, lengths, group=group)
 
 
 def rewarded(
     rolled, shaping: ShapingConfig = SHAPING, rule: str = "ranking_score", policy: FailurePolicy | None = None
 ):
-    RuleRewardStage(rule, shaping, policy or FailurePolicy()).reward([rolled])
-    return rolled
+    (scored,) = reward(RuleRewardStage(rule, shaping, policy or FailurePolicy()), [rolled])
+    return scored
 
 
 def test_argument_file_chooses_the_rule():
     args = RLConfig(use_rule_reward=True, rule_reward="ranking")
     stage = build_rewarder(args, SHAPING, FailurePolicy(), "<eos>")
-    rolled = judged("it is\nA > B = C", ground_truth="A > B = C")
-    stage.reward([rolled])
-    assert rolled.shaped.rewards == (1.0,)
+    (scored,) = reward(stage, [judged("it is\nA > B = C", ground_truth="A > B = C")])
+    assert scored.shaped.rewards == (1.0,)
 
 
 def test_every_ranking_reward_can_be_chosen():
@@ -63,17 +61,17 @@ def test_every_ranking_reward_can_be_chosen():
 
 
 def test_verdict_is_rewarded_for_its_ordering_and_its_margins():
-    rolled = rewarded(judged(RIGHT, SHIFTED, CONTRADICTING))
-    assert rolled.shaped.rewards == pytest.approx((2.0, 1.0 + (0.6 + 0.6 + 1.0) / 3, 0.0))
-    assert rolled.verdict.statuses == (Status.SCORED, Status.SCORED, Status.UNPARSABLE_CANDIDATE)
-    assert rolled.verdict.scores[2] is None
-    assert rolled.measures["ranking_reward"] == [1.0, 1.0, None]
-    assert rolled.measures["score_reward"] == [1.0, pytest.approx(2.2 / 3), None]
+    scored = rewarded(judged(RIGHT, SHIFTED, CONTRADICTING))
+    assert scored.shaped.rewards == pytest.approx((2.0, 1.0 + (0.6 + 0.6 + 1.0) / 3, 0.0))
+    assert scored.judged.verdict.statuses == (Status.SCORED, Status.SCORED, Status.UNPARSABLE_CANDIDATE)
+    assert scored.judged.verdict.scores[2] is None
+    assert scored.judged.measures["ranking_reward"] == [1.0, 1.0, None]
+    assert scored.judged.measures["score_reward"] == [1.0, pytest.approx(2.2 / 3), None]
 
 
 def test_scale_and_default_reward_are_those_of_the_argument_file():
-    rolled = rewarded(judged(RIGHT, CONTRADICTING), replace(SHAPING, score_scale_factor=0.5, default_reward=-1.0))
-    assert rolled.shaped.rewards == (1.0, -1.0)
+    scored = rewarded(judged(RIGHT, CONTRADICTING), replace(SHAPING, score_scale_factor=0.5, default_reward=-1.0))
+    assert scored.shaped.rewards == (1.0, -1.0)
 
 
 def test_failure_policy_decides_what_an_invalid_verdict_gets():
@@ -86,9 +84,9 @@ def test_failure_policy_decides_what_an_invalid_verdict_gets():
 
 def test_every_response_pays_for_its_length_and_failures_alone_carry_no_signal():
     shaping = replace(SHAPING, overlong=OverlongConfig(max_resp_len=10, buffer_len=4, penalty_factor=1.0))
-    rolled = rewarded(judged(RIGHT, CUT_OFF, CUT_OFF, lengths=[8, 8, 12]), shaping)
-    assert rolled.shaped.rewards == (1.5, -0.5, -1.0)
-    assert classify_group(rolled.shaped) is GroupSignal.INFORMATIVE
+    scored = rewarded(judged(RIGHT, CUT_OFF, CUT_OFF, lengths=[8, 8, 12]), shaping)
+    assert scored.shaped.rewards == (1.5, -0.5, -1.0)
+    assert classify_group(scored.shaped) is GroupSignal.INFORMATIVE
     failures = rewarded(judged(CUT_OFF, CUT_OFF, lengths=[8, 12]), shaping)
     assert classify_group(failures.shaped) is GroupSignal.ALL_FAILED
 
@@ -120,27 +118,26 @@ def test_each_key_of_scale_and_length_has_its_effect(changes, rewards):
         "overlong_penalty_capped": False,
     }
     shaping = shaping_config(RLConfig(**{**keys, **changes}))
-    rolled = rewarded(judged(RIGHT, RIGHT, RIGHT, CUT_OFF, CUT_OFF, lengths=[6, 8, 14, 8, 14]), shaping)
-    assert rolled.shaped.rewards == pytest.approx(rewards)
+    scored = rewarded(judged(RIGHT, RIGHT, RIGHT, CUT_OFF, CUT_OFF, lengths=[6, 8, 14, 8, 14]), shaping)
+    assert scored.shaped.rewards == pytest.approx(rewards)
 
 
 def test_uncapped_penalty_is_that_of_dapo():
     overlong = OverlongConfig(max_resp_len=10, buffer_len=4, penalty_factor=1.0, capped=False)
-    rolled = rewarded(judged(RIGHT, RIGHT, lengths=[10, 18]), replace(SHAPING, overlong=overlong))
-    assert rolled.shaped.rewards == (1.0, -1.0)
+    scored = rewarded(judged(RIGHT, RIGHT, lengths=[10, 18]), replace(SHAPING, overlong=overlong))
+    assert scored.shaped.rewards == (1.0, -1.0)
 
 
 def test_unusable_ground_truth_stops_the_run_and_invents_no_reward():
     rolled = judged(RIGHT, ground_truth='{"A": 8, "C": 3}')
     with pytest.raises(UserError, match="does not name the candidates A, B, … without a gap"):
         rewarded(rolled)
-    assert rolled.shaped is None
     with pytest.raises(ValueError, match="group '0-0' has no ground truth"):
         rewarded(judged(RIGHT, ground_truth=None))
 
 
 def metrics_of(*groups) -> dict[str, float]:
-    n_rows = sum(len(rolled.token_ids) for rolled in groups)
+    n_rows = sum(len(scored.rolled.token_ids) for scored in groups)
     return rollout_metrics(Experience([], [], list(groups), np.zeros((n_rows, 8)), {}, 1))
 
 
@@ -154,10 +151,10 @@ def test_ranking_accuracy_is_logged_over_valid_verdicts():
 
 def test_only_what_a_rule_asks_for_is_measured():
     ranked = rewarded(judged("it is\nA > B = C", CUT_OFF, ground_truth="A > B = C"), rule="ranking")
-    assert ranked.measures == {"ranking_reward": [1.0, None]}
+    assert ranked.judged.measures == {"ranking_reward": [1.0, None]}
     single = rewarded(judged("near\n\n7", "no score", ground_truth='{"A": 8}'), rule="single_score")
-    assert single.measures == {"score_reward": [0.8, None]}
+    assert single.judged.measures == {"score_reward": [0.8, None]}
 
 
 def test_other_rewards_log_no_measures():
-    assert "ranking_reward_mean" not in metrics_of(rolled_group(0, [1, 2], [3.0, 4.0]))
+    assert "ranking_reward_mean" not in metrics_of(scored_group(0, [1, 2], [3.0, 4.0]))

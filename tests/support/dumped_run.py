@@ -7,20 +7,21 @@ from pathlib import Path
 
 import numpy as np
 from support.rl_processes import CONFIGS
-from support.rolled import rolled_group
+from support.rolled import TASK, rolled_group
 
-from grrm.algorithms.advantages import ADVANTAGE_RULES, RunningMoments, batch_advantages, normalized_rewards
+from grrm.algorithms.advantages import ADVANTAGE_RULES, RunningMoments
 from grrm.config import RLConfig
 from grrm.config.checks import Launch
 from grrm.config.load import prepare
+from grrm.gqm.groups import Candidate, Group
 from grrm.judges.interface import Judge
 from grrm.judges.text_metric import TextMetricJudge
 from grrm.rewards.failure_policy import FailurePolicy
-from grrm.rl.experience import advantage_inputs
+from grrm.rl.dumped_records import aborted_records, group_records
+from grrm.rl.experience import group_advantages
 from grrm.rl.experience_maker import Experience
-from grrm.rl.records import aborted_records, group_records
-from grrm.rl.reward_stage import Rewarder, RewardStage, RuleRewardStage, shaping_config
-from grrm.rl.rollout import RolledGroup
+from grrm.rl.records import Judged, ModelOutputs, Rolled
+from grrm.rl.reward_stage import Rewarder, RewardStage, RuleRewardStage, reward, shaping_config
 from grrm.tracking.metrics_log import MetricsLog
 from grrm.tracking.rollout_dump import ROLLOUTS, RolloutDump
 
@@ -40,15 +41,11 @@ def config_of(**settings: str) -> RLConfig:
     return prepare(RLConfig, path, overrides, launch, check_machine=False, check_on_device=False).config
 
 
-def a_group(position: int, name: str) -> RolledGroup:
+def a_group(position: int, name: str) -> Rolled:
     """Three samples, the first of them right, the second nearly."""
-    rolled = rolled_group(position, [3, 5, 2], name=name)
-    texts = ("two", "twos", "one")
-    candidates = [
-        replace(one, response=text, translation=text) for one, text in zip(rolled.group.candidates, texts, strict=True)
-    ]
-    rolled.group = replace(rolled.group, candidates=tuple(candidates))
-    return rolled
+    samples = enumerate([("two", 3), ("twos", 5), ("one", 2)])
+    candidates = tuple(Candidate(str(i), text, text, length) for i, (text, length) in samples)
+    return rolled_group(position, [3, 5, 2], group=Group(name, TASK, candidates))
 
 
 def write_run(
@@ -66,26 +63,24 @@ def write_run(
         stage = RewardStage(judge or TextMetricJudge(), shaping, policy)
     draw = np.random.default_rng(3)
     for step in range(1, steps + 1):
-        groups = [a_group(p, f"{step}-{p}") for p in range(3)]
-        for rolled in groups:
-            if config.kl_coeff:
-                rolled.policy_logprobs = [draw.normal(size=n).astype(np.float32) for n in (3, 5, 2)]
-                rolled.ref_logprobs = [draw.normal(size=n).astype(np.float32) for n in (3, 5, 2)]
-            if ADVANTAGE_RULES[config.advantage_rule].needs_critic:
-                rolled.values = [draw.normal(size=n).astype(np.float32) for n in (3, 5, 2)]
-        stage.reward(groups)
-        inputs = advantage_inputs(
-            groups,
-            kl_coeff=config.kl_coeff,
-            gamma=1.0,
-            clip_range_score=config.clip_range_score,
-            gae_lambda=config.gae_lambda,
-        )
-        rule = ADVANTAGE_RULES[config.advantage_rule]
-        inputs = normalized_rewards(inputs, moments)
-        advantages_RT = batch_advantages(inputs, rule, config.normalize_advantage)
+        groups = [
+            replace(scored, outputs=outputs(config, draw))
+            for scored in reward(stage, [a_group(p, f"{step}-{p}") for p in range(3)])
+        ]
+        _, advantages_RT = group_advantages(groups, config, moments)
         made = Experience([], [], groups, advantages_RT, {}, 1)
         dump.write(step, group_records(made, step, bool(config.kl_coeff)))
         metrics.log(step, {"reward_mean": 0.1 * step, "loss": 1.0 / step, "status/unparsable_candidate": 0.1 / step})
-    dump.write(steps + 1, aborted_records([rolled_group(0, [3], name="aborted")], steps + 1))
+    aborted = Judged(rolled_group(0, [3], name="aborted"))
+    dump.write(steps + 1, aborted_records([], [(aborted, None)], steps + 1))
     return folder
+
+
+def outputs(config: RLConfig, draw: np.random.Generator) -> ModelOutputs:
+    """Random log-probs and values, as far as the algorithm needs them."""
+
+    def numbers() -> list[np.ndarray]:
+        return [draw.normal(size=n).astype(np.float32) for n in (3, 5, 2)]
+
+    logprobs = (numbers(), numbers()) if config.kl_coeff else (None, None)
+    return ModelOutputs(*logprobs, numbers() if ADVANTAGE_RULES[config.advantage_rule].needs_critic else None)

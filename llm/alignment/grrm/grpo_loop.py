@@ -39,10 +39,11 @@ from grrm.models.tokenizer import encoder, load_tokenizer, response_decoder, sto
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.shaping import ShapingConfig
 from grrm.rl.batch import BatchObjective, make_batch
-from grrm.rl.experience import Row, advantage_inputs, mean_reward, pad_right, training_rows
+from grrm.rl.experience import advantage_inputs, mean_reward, pad_right, training_rows
 from grrm.rl.losses import count_denominators
-from grrm.rl.reward_stage import RewardStage
-from grrm.rl.rollout import PromptBatch, RolledGroup, RolloutWorker
+from grrm.rl.records import Row, Scored
+from grrm.rl.reward_stage import RewardStage, reward
+from grrm.rl.rollout import PromptBatch, RolloutWorker
 from grrm.training.trainer_log import quiet_paddlenlp
 
 MAX_TOKENS = 64  # of a response
@@ -65,8 +66,8 @@ def main() -> None:
     for step in range(options.steps):
         items = [prompts[(step * options.prompts + i) % len(prompts)] for i in range(options.prompts)]
         # 1. Rollout: the samples of a prompt form a group. 2. Reward: a group is judged as a whole.
-        groups = worker.roll_out(PromptBatch(items, range(len(items)), generation=step))
-        judge.reward(groups)
+        rolled = worker.roll_out(PromptBatch(items, range(len(items)), generation=step))
+        groups = reward(judge, rolled)
         # 3. Advantage: each sample relative to its group. 4. Loss. 5. Optimizer step.
         loss = train_on(policy, tokenizer.pad_token_id, rows_of(groups))
         optimizer.step()
@@ -86,9 +87,9 @@ def build_worker(policy: Any, tokenizer: Any, samples: int) -> RolloutWorker:
     )
 
 
-def rows_of(groups: Sequence[RolledGroup]) -> list[Row]:
+def rows_of(groups: Sequence[Scored]) -> list[Row]:
     """Samples with their advantages: (reward - mean of the group) / standard deviation of the group, at every token."""
-    inputs = advantage_inputs(groups, kl_coeff=0.0, gamma=1.0, clip_range_score=None)
+    inputs = advantage_inputs(groups)
     advantages_RT = ADVANTAGE_RULES["grpo"](inputs)
     return [row for group in training_rows(groups, advantages_RT) for row in group]
 

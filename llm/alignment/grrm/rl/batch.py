@@ -14,9 +14,10 @@ from grrm.algorithms.policy_losses import LossInputs
 from grrm.config.keys.objective import PolicyLossConfig
 from grrm.models.packing import PackedTokens, lay_out
 from grrm.models.token_scores import TokenScores
-from grrm.rl.experience import Row, pad_right
+from grrm.rl.experience import pad_right
 from grrm.rl.losses import Denominators, merge_metrics, policy_objective
 from grrm.rl.metrics import Gap, logprob_gap, merge_gaps
+from grrm.rl.records import Row
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,39 +1,17 @@
-"""From judged groups to training rows: a canonical global table, equal on every rank, then each rank's share."""
+"""From scored groups to training rows: the advantages of a global batch, equal on every rank."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from grrm.algorithms.advantages.interface import AdvantageInputs
-from grrm.rl.rollout import RolledGroup
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One sample ready for the loss; arrays are indexed by response token (T).
-
-    `values_T` and the `returns_T` that they should have been are those of the critic, if there is one.
-    """
-
-    prompt_ids: list[int]
-    token_ids: list[int]
-    advantages_T: NDArray[Any]
-    mask_T: NDArray[Any]
-    engine_logprobs_T: NDArray[Any]
-    old_logprobs_T: NDArray[Any] | None
-    ref_logprobs_T: NDArray[Any] | None
-    values_T: NDArray[Any] | None = None
-    returns_T: NDArray[Any] | None = None
-
-    @property
-    def length(self) -> int:
-        """Prompt and response tokens."""
-        return len(self.prompt_ids) + len(self.token_ids)
+from grrm.algorithms.advantages import ADVANTAGE_RULES, RunningMoments, batch_advantages, normalized_rewards
+from grrm.algorithms.advantages.interface import AdvantageInputs, FloatArray
+from grrm.config import RLConfig
+from grrm.rl.records import ModelOutputs, Row, Scored
 
 
 def pad_right(rows: Sequence[Sequence[float] | NDArray[Any]], width: int) -> NDArray[Any]:
@@ -44,53 +22,58 @@ def pad_right(rows: Sequence[Sequence[float] | NDArray[Any]], width: int) -> NDA
     return table_RT
 
 
-def advantage_inputs(
-    groups: Sequence[RolledGroup],
-    *,
-    kl_coeff: float,
-    gamma: float,
-    clip_range_score: float | None,
-    gae_lambda: float = 1.0,
-) -> AdvantageInputs:
-    """The global table of one rollout, rows in canonical order: position of the prompt, then sample number.
+def group_advantages(
+    groups: Sequence[Scored], config: RLConfig, moments: RunningMoments | None
+) -> tuple[AdvantageInputs, FloatArray]:
+    """The global table of a rollout and the advantages [R, T] by the rule of `config`.
+
+    Rewards are normalised by the `moments` of all rewards of the run, if there are any, which take in these first.
+    """
+    inputs = advantage_inputs(
+        groups,
+        kl_coeff=config.kl_coeff,
+        gamma=config.gamma,
+        clip_range_score=config.clip_range_score,
+        gae_lambda=config.gae_lambda,
+    )
+    inputs = normalized_rewards(inputs, moments)
+    return inputs, batch_advantages(inputs, ADVANTAGE_RULES[config.advantage_rule], config.normalize_advantage)
+
+
+def advantage_inputs(groups: Sequence[Scored], **settings: Any) -> AdvantageInputs:
+    """The global table of a rollout, rows in canonical order: position of the prompt, then sample number.
 
     Rows without a reward carry NaN. KL terms (policy minus reference log-probability) are included when every group has
-    both, values when every group has them. Raises ValueError when a group has not been judged.
+    both, values when every group has them. `settings` are the other fields of `AdvantageInputs`.
     """
     rewards, index, lengths, kl, values = [], [], [], [], []
-    for position, rolled in enumerate(groups):
-        if rolled.shaped is None:
-            raise ValueError(f"group {rolled.group.group_id} reached the advantage stage without a verdict")
-        rewards += [np.nan if reward is None else reward for reward in rolled.shaped.rewards]
-        index += [position] * len(rolled.token_ids)
-        lengths += [len(tokens) for tokens in rolled.token_ids]
-        kl += kl_rows(rolled) or []
-        values += rolled.values or []
+    for position, scored in enumerate(groups):
+        rewards += [np.nan if reward is None else reward for reward in scored.shaped.rewards]
+        index += [position] * len(scored.rolled.token_ids)
+        lengths += [len(tokens) for tokens in scored.rolled.token_ids]
+        kl += kl_rows(scored.outputs) or []
+        values += scored.outputs.values or []
     width = max(lengths)
-    mask_RT = np.arange(width)[None, :] < np.asarray(lengths)[:, None]
     return AdvantageInputs(
         rewards_R=np.asarray(rewards, dtype=np.float64),
         groups_R=np.asarray(index, dtype=np.int64),
-        mask_RT=mask_RT,
+        mask_RT=np.arange(width)[None, :] < np.asarray(lengths)[:, None],
         kl_RT=pad_right(kl, width) if len(kl) == len(rewards) else None,
-        kl_coeff=kl_coeff,
-        gamma=gamma,
-        clip_range_score=clip_range_score,
         values_RT=pad_right(values, width) if len(values) == len(rewards) else None,
-        gae_lambda=gae_lambda,
+        **settings,
     )
 
 
-def kl_rows(rolled: RolledGroup) -> list[NDArray[Any]] | None:
+def kl_rows(outputs: ModelOutputs) -> list[NDArray[Any]] | None:
     """Policy minus reference log-probability of every token of every sample; None where either is not known."""
-    if rolled.policy_logprobs is None or rolled.ref_logprobs is None:
+    if outputs.policy_logprobs is None or outputs.ref_logprobs is None:
         return None
-    pairs = zip(rolled.policy_logprobs, rolled.ref_logprobs, strict=True)
+    pairs = zip(outputs.policy_logprobs, outputs.ref_logprobs, strict=True)
     return [policy.astype(np.float64) - ref for policy, ref in pairs]
 
 
 def training_rows(
-    groups: Sequence[RolledGroup], advantages_RT: NDArray[Any], returns_RT: NDArray[Any] | None = None
+    groups: Sequence[Scored], advantages_RT: NDArray[Any], returns_RT: NDArray[Any] | None = None
 ) -> list[list[Row]]:
     """Rows per group, in the order of `groups`; a row without a reward keeps its place with an empty mask.
 
@@ -98,40 +81,40 @@ def training_rows(
     """
     rows: list[list[Row]] = []
     start = 0
-    for rolled in groups:
+    for scored in groups:
+        rolled, outputs = scored.rolled, scored.outputs
         members = []
         for i, tokens in enumerate(rolled.token_ids):
-            has_reward = rolled.shaped is not None and rolled.shaped.rewards[i] is not None
             members.append(
                 Row(
-                    prompt_ids=rolled.prompt_ids,
+                    prompt_ids=rolled.item.prompt_ids,
                     token_ids=tokens,
                     advantages_T=advantages_RT[start + i, : len(tokens)],
-                    mask_T=np.full(len(tokens), float(has_reward)),
+                    mask_T=np.full(len(tokens), float(scored.shaped.rewards[i] is not None)),
                     engine_logprobs_T=rolled.engine_logprobs[i],
-                    old_logprobs_T=None if rolled.policy_logprobs is None else rolled.policy_logprobs[i],
-                    ref_logprobs_T=None if rolled.ref_logprobs is None else rolled.ref_logprobs[i],
-                    values_T=None if rolled.values is None else rolled.values[i],
+                    old_logprobs_T=None if outputs.policy_logprobs is None else outputs.policy_logprobs[i],
+                    ref_logprobs_T=None if outputs.ref_logprobs is None else outputs.ref_logprobs[i],
+                    values_T=None if outputs.values is None else outputs.values[i],
                     returns_T=None if returns_RT is None else returns_RT[start + i, : len(tokens)],
                 )
             )
         rows.append(members)
-        start += len(rolled.token_ids)
+        start += len(members)
     return rows
 
 
-def mean_reward(groups: Sequence[RolledGroup]) -> tuple[float, float]:
+def mean_reward(groups: Sequence[Scored]) -> tuple[float, float]:
     """Mean and standard deviation over all rows that have a reward; NaN, NaN when none has."""
-    rewards = [reward for rolled in groups if rolled.shaped for reward in rolled.shaped.rewards if reward is not None]
+    rewards = [reward for scored in groups for reward in scored.shaped.rewards if reward is not None]
     return (float(np.mean(rewards)), float(np.std(rewards))) if rewards else (float("nan"), float("nan"))
 
 
-def row_advantages(groups: Sequence[RolledGroup], advantages_RT: NDArray[Any]) -> list[NDArray[Any]]:
+def row_advantages(groups: Sequence[Scored], advantages_RT: NDArray[Any]) -> list[NDArray[Any]]:
     """Mean advantage of each sample, group by group: what the dump and the console show ([G] per group)."""
     means: list[NDArray[Any]] = []
     start = 0
-    for rolled in groups:
-        lengths = [len(tokens) for tokens in rolled.token_ids]
+    for scored in groups:
+        lengths = [len(tokens) for tokens in scored.rolled.token_ids]
         rows = advantages_RT[start : start + len(lengths)]
         means.append(np.asarray([row[:length].mean() for row, length in zip(rows, lengths, strict=True)]))
         start += len(lengths)

@@ -16,8 +16,9 @@ from grrm.paddlenlp_api.training import TrainerCallback, TrainingArguments
 from grrm.parallel.collective import run_together
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.failure_policy import RewardFailure
-from grrm.rl.reward_stage import Rewarder
-from grrm.rl.rollout import PromptBatch, RolledGroup, RolloutWorker
+from grrm.rl.records import Rolled, Scored
+from grrm.rl.reward_stage import Rewarder, reward
+from grrm.rl.rollout import PromptBatch, RolloutWorker
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +74,17 @@ class HeldOut:
     def _translated(self, step: int) -> list[TranslatedPrompt]:
         """Every prompt, translated and judged, in order, on every rank."""
         mine = range(self.ranks.rank, len(self.prompts), self.ranks.size)
-        groups = self._translate(PromptBatch([self.prompts[i] for i in mine], mine, generation=0, step=step))
+        rolled = self._translate(PromptBatch([self.prompts[i] for i in mine], mine, generation=0, step=step))
         expected = (UserError, RewardFailure)
         stage = "judging held-out translations"
-        run_together(stage, lambda: self._judge(groups), self.ranks, expected, RewardFailure)
-        parts = self.ranks.gather([(rolled.position, _translated_prompt(rolled)) for rolled in groups])
+        groups = run_together(stage, lambda: self._judged(rolled), self.ranks, expected, RewardFailure)
+        parts = self.ranks.gather([(scored.rolled.position, _translated_prompt(scored)) for scored in groups])
         return [prompt for _, prompt in sorted((found for part in parts for found in part), key=lambda found: found[0])]
 
-    def _judge(self, groups: list[RolledGroup]) -> None:
-        if groups:
-            self.rewarder.reward(groups)
+    def _judged(self, rolled: list[Rolled]) -> list[Scored]:
+        return reward(self.rewarder, rolled) if rolled else []
 
-    def _translate(self, batch: PromptBatch) -> list[RolledGroup]:
+    def _translate(self, batch: PromptBatch) -> list[Rolled]:
         decoding, ways = self.decoding, []
         if decoding.greedy:
             ways.append(self._worker(1, temperature=0.0, top_p=1.0))
@@ -99,21 +99,20 @@ class HeldOut:
         return replace(self.worker, rollout_n=n, sampling=sampling)
 
 
-def _joined(greedy: RolledGroup, sampled: RolledGroup) -> RolledGroup:
+def _joined(greedy: Rolled, sampled: Rolled) -> Rolled:
     """One group of the greedy candidate and the sampled ones, ids made distinct."""
     first = replace(greedy.group.candidates[0], candidate_id="greedy")
     group = replace(greedy.group, candidates=(first, *sampled.group.candidates))
     return replace(sampled, group=group, token_ids=greedy.token_ids + sampled.token_ids)
 
 
-def _translated_prompt(rolled: RolledGroup) -> TranslatedPrompt:
+def _translated_prompt(scored: Scored) -> TranslatedPrompt:
     """A judged group reduced to its numbers."""
-    assert rolled.shaped is not None  # by the rewarder
     return TranslatedPrompt(
-        task=rolled.group.task,
-        translations=tuple(candidate.translation for candidate in rolled.group.candidates),
-        rewards=tuple(rolled.shaped.rewards),
-        lengths=tuple(len(tokens) for tokens in rolled.token_ids),
+        task=scored.rolled.group.task,
+        translations=tuple(candidate.translation for candidate in scored.rolled.group.candidates),
+        rewards=tuple(scored.shaped.rewards),
+        lengths=tuple(len(tokens) for tokens in scored.rolled.token_ids),
     )
 
 

@@ -16,7 +16,7 @@ from grrm.rewards.group_filter import zero_variance_metrics
 from grrm.rl.experience import mean_reward
 from grrm.rl.experience_maker import Experience
 from grrm.rl.losses.interface import merge_metrics
-from grrm.rl.rollout import RolledGroup
+from grrm.rl.records import Scored
 
 Gap = tuple[float, float, float]
 
@@ -91,14 +91,15 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
     """
     groups = experience.groups
     reward_mean, reward_std = mean_reward(groups)
-    scores = [s for rolled in groups if rolled.verdict for s in rolled.verdict.scores if s is not None]
-    lengths = [len(tokens) for rolled in groups for tokens in rolled.token_ids]
-    reasons = [reason for rolled in groups for reason in rolled.finish_reasons]
+    rolled = [scored.rolled for scored in groups]
+    scores = [score for verdict in _verdicts(groups) for score in verdict.scores if score is not None]
+    lengths = [len(tokens) for one in rolled for tokens in one.token_ids]
+    reasons = [reason for one in rolled for reason in one.finish_reasons]
     generated = experience.generated or groups
-    judged = [rolled.shaped for rolled in generated if rolled.shaped]
-    statuses = Counter(status for shaped in judged for status in shaped.statuses)
-    versions = [version for rolled in groups for version in rolled.weight_versions]
-    repeated = duplicate_share([[sample.translation for sample in rolled.group.candidates] for rolled in groups])
+    shaped = [scored.shaped for scored in generated]
+    statuses = Counter(status for one in shaped for status in one.statuses)
+    versions = [version for one in rolled for version in one.weight_versions]
+    repeated = duplicate_share([[sample.translation for sample in one.group.candidates] for one in rolled])
     n_rows = max(sum(statuses.values()), 1)
     n_scored = sum(count for status, count in statuses.items() if status.is_scored)
     return {
@@ -106,7 +107,7 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
         "reward_std": reward_std,
         "score_mean": _mean(scores),
         **_measure_means(groups),
-        **part_metrics([rolled.verdict for rolled in groups if rolled.verdict]),
+        **part_metrics(_verdicts(groups)),
         **source_metrics(groups),
         "response_length_mean": float(np.mean(lengths)),
         "response_length_max": float(np.max(lengths)),
@@ -115,23 +116,26 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
         "frac_truncated": reasons.count("length") / len(reasons),
         "frac_unscored": 1.0 - n_scored / n_rows,
         "generation_batches": float(experience.generations),
-        **zero_variance_metrics(judged),
+        **zero_variance_metrics(shaped),
         **{f"status/{status.value}": count / n_rows for status, count in sorted(statuses.items())},
         **_rejected_shares(generated),
-        **_judge_cost(generated),
+        **_judge_cost(generated, experience.judge_s),
         **{f"seconds_{phase}": seconds for phase, seconds in experience.seconds.items()},
         **_hidden_share(experience.seconds),
         **experience.value_fit,
     }
 
 
-def _judge_cost(groups: Sequence[RolledGroup]) -> dict[str, float]:
+def _verdicts(groups: Sequence[Scored]) -> list[Verdict]:
+    return [scored.judged.verdict for scored in groups if scored.judged.verdict is not None]
+
+
+def _judge_cost(groups: Sequence[Scored], judge_s: float | None) -> dict[str, float]:
     """Means over groups: `judge_ms_a_group`, and `judge_tokens_a_group` where the judge generates any."""
-    seconds = [rolled.judge_s for rolled in groups if rolled.judge_s is not None]
-    verdicts = [rolled.verdict for rolled in groups if rolled.verdict]
+    verdicts = _verdicts(groups)
     tokens = [float(verdict.tokens) for verdict in verdicts]
     return {
-        **({"judge_ms_a_group": 1e3 * _mean(seconds)} if seconds else {}),
+        **({} if judge_s is None else {"judge_ms_a_group": 1e3 * judge_s / len(groups)}),
         **({"judge_tokens_a_group": _mean(tokens)} if any(verdict.attempts for verdict in verdicts) else {}),
     }
 
@@ -142,12 +146,12 @@ def _hidden_share(seconds: Mapping[str, float]) -> dict[str, float]:
     return {"frac_judge_hidden": hidden / (hidden + waited)} if hidden + waited else {}
 
 
-def _measure_means(groups: Sequence[RolledGroup]) -> dict[str, float]:
+def _measure_means(groups: Sequence[Scored]) -> dict[str, float]:
     """`NAME_mean` of every measure of the reward stage, over the samples that have it."""
-    names = sorted({name for rolled in groups for name in rolled.measures})
+    measures = [scored.judged.measures for scored in groups]
     return {
-        f"{name}_mean": _mean([v for rolled in groups for v in rolled.measures.get(name, ()) if v is not None])
-        for name in names
+        f"{name}_mean": _mean([value for one in measures for value in one.get(name, ()) if value is not None])
+        for name in sorted({name for one in measures for name in one})
     }
 
 
@@ -176,17 +180,17 @@ def part_metrics(verdicts: Sequence[Verdict]) -> dict[str, float]:
     return metrics
 
 
-def source_metrics(groups: Sequence[RolledGroup]) -> dict[str, float]:
+def source_metrics(groups: Sequence[Scored]) -> dict[str, float]:
     """Of each data source of a run with several kinds of rows, by its name: its share of the groups
     (`data/NAME/frac_groups`), the mean reward, the share of samples without a score, and the mean length in tokens."""
-    found: dict[str, list[RolledGroup]] = {}
-    for rolled in groups:
-        if rolled.group.task.data_source:
-            found.setdefault(rolled.group.task.data_source, []).append(rolled)
+    by_source: dict[str, list[Scored]] = {}
+    for scored in groups:
+        if source := scored.rolled.group.task.data_source:
+            by_source.setdefault(source, []).append(scored)
     metrics: dict[str, float] = {}
-    for name, members in sorted(found.items()):
-        statuses = [status for rolled in members if rolled.shaped for status in rolled.shaped.statuses]
-        lengths = [float(len(tokens)) for rolled in members for tokens in rolled.token_ids]
+    for name, members in sorted(by_source.items()):
+        statuses = [status for scored in members for status in scored.shaped.statuses]
+        lengths = [float(len(tokens)) for scored in members for tokens in scored.rolled.token_ids]
         metrics |= {
             f"data/{name}/frac_groups": len(members) / len(groups),
             f"data/{name}/reward_mean": mean_reward(members)[0],
@@ -196,9 +200,9 @@ def source_metrics(groups: Sequence[RolledGroup]) -> dict[str, float]:
     return metrics
 
 
-def _rejected_shares(groups: Sequence[RolledGroup]) -> dict[str, float]:
+def _rejected_shares(groups: Sequence[Scored]) -> dict[str, float]:
     """`rejected/REASON`: share of the judge's replies that could not be parsed for that reason."""
-    verdicts = [rolled.verdict for rolled in groups if rolled.verdict]
+    verdicts = _verdicts(groups)
     n_replies = sum(verdict.attempts for verdict in verdicts)
     reasons = Counter(reason for verdict in verdicts for reason in verdict.rejections)
     return {f"rejected/{reason}": count / n_replies for reason, count in sorted(reasons.items())}

@@ -1,71 +1,97 @@
-"""Records of a rollout's groups for the dump and the console, whether they were used for training or not."""
+"""The records that a group of samples becomes on its way to the loss: Rolled, Judged, Scored, and a Row per sample.
+
+Each is made once, by one owner, and never changed: by `RolloutWorker`, a `Rewarder`, `ExperienceMaker` and
+`training_rows`. They are plain data, so they can be sent between ranks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import NDArray
 
-from grrm.rewards.group_filter import GroupSignal, classify_group
-from grrm.rl.experience import kl_rows, row_advantages
-from grrm.rl.experience_maker import Experience
-from grrm.rl.rollout import RolledGroup
-from grrm.tracking.rollout_dump import GroupUse, group_record
+from grrm.data.dataset import PromptItem
+from grrm.gqm.groups import Group, Verdict
+from grrm.rewards.shaping import ShapedRewards
 
 
-def group_records(experience: Experience, step: int, has_kl: bool = False) -> list[dict[str, Any]]:
-    """Records for the dump and the console: groups used for training, then those that dynamic sampling rejected.
+@dataclass(frozen=True, slots=True)
+class Rolled:
+    """All samples of one prompt, which is number `position` of its generation batch.
 
-    `has_kl` says that a KL penalty is in the reward: its terms are dumped, so that advantages can be recomputed.
+    Per sample i: the tokens `token_ids[i]`, their log-probs `engine_logprobs[i]` from the engine, and why it ended.
+    `weight_versions` are the versions of the weights that generated the samples, if the engine reports them.
     """
-    trained = [
-        _record(rolled, step, "trained", advantages_G, kl_rows(rolled) if has_kl else None)
-        for rolled, advantages_G in zip(
-            experience.groups, row_advantages(experience.groups, experience.advantages_RT), strict=True
-        )
-    ]
-    used = {id(rolled) for rolled in experience.groups}
-    left_out = [rolled for rolled in experience.generated if id(rolled) not in used]
-    return trained + [
-        _record(rolled, step, "surplus" if _signal(rolled) is GroupSignal.INFORMATIVE else "rejected")
-        for rolled in left_out
-    ]
+
+    position: int
+    item: PromptItem
+    group: Group
+    token_ids: list[list[int]]
+    engine_logprobs: list[NDArray[Any]]
+    finish_reasons: list[str]
+    weight_versions: list[int] = field(default_factory=list)
 
 
-def aborted_records(generated: Sequence[RolledGroup], step: int) -> list[dict[str, Any]]:
-    """Records of a failed step for the dump: every group in its last state."""
-    return [_record(rolled, step, "aborted") for rolled in generated]
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A group with what its judge said.
+
+    `row_rewards` are those of a server of PaddleNLP's row protocol, which gives no verdict. `measures` are values per
+    sample (None if undefined) whose means are logged.
+    """
+
+    rolled: Rolled
+    verdict: Verdict | None = None
+    row_rewards: tuple[float, ...] | None = None
+    measures: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
 
 
-def _record(
-    rolled: RolledGroup,
-    step: int,
-    use: GroupUse,
-    advantages_G: Sequence[float] | NDArray[Any] | None = None,
-    kl_GT: Sequence[NDArray[Any]] | None = None,
-) -> dict[str, Any]:
-    """No advantage where a row has no reward."""
-    shaped, none = rolled.shaped, (None,) * len(rolled.token_ids)
-    rewards_G = none if shaped is None else shaped.rewards
-    signal = _signal(rolled)
-    return group_record(
-        step,
-        rolled.group,
-        rolled.verdict,
-        rewards_G,
-        [
-            None if reward is None or advantage is None else float(advantage)
-            for reward, advantage in zip(rewards_G, none if advantages_G is None else advantages_G, strict=True)
-        ],
-        statuses_G=none if shaped is None else shaped.statuses,
-        use=use,
-        signal=None if signal is None else signal.value,
-        kl_GT=None if kl_GT is None else [kl_T.tolist() for kl_T in kl_GT],
-        token_ids_GT=rolled.token_ids,
-        values_GT=None if rolled.values is None else [values_T.tolist() for values_T in rolled.values],
-    )
+@dataclass(frozen=True, slots=True)
+class ModelOutputs:
+    """Numbers per sample and token from the models of the trainer: None where the algorithm does not need them.
+
+    Log-probs under the policy before the update and under the reference, and the critic's values.
+    """
+
+    policy_logprobs: list[NDArray[Any]] | None = None
+    ref_logprobs: list[NDArray[Any]] | None = None
+    values: list[NDArray[Any]] | None = None
 
 
-def _signal(rolled: RolledGroup) -> GroupSignal | None:
-    return None if rolled.shaped is None else classify_group(rolled.shaped)
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A judged group with its rewards and with its tokens' log-probs and values: all inputs of the advantages."""
+
+    judged: Judged
+    shaped: ShapedRewards
+    outputs: ModelOutputs = field(default_factory=ModelOutputs)
+
+    @property
+    def rolled(self) -> Rolled:
+        """The samples."""
+        return self.judged.rolled
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One sample ready for the loss; arrays are indexed by response token (T).
+
+    `values_T` and the `returns_T` that they should have been are those of the critic, if there is one.
+    """
+
+    prompt_ids: list[int]
+    token_ids: list[int]
+    advantages_T: NDArray[Any]
+    mask_T: NDArray[Any]
+    engine_logprobs_T: NDArray[Any]
+    old_logprobs_T: NDArray[Any] | None
+    ref_logprobs_T: NDArray[Any] | None
+    values_T: NDArray[Any] | None = None
+    returns_T: NDArray[Any] | None = None
+
+    @property
+    def length(self) -> int:
+        """Prompt and response tokens."""
+        return len(self.prompt_ids) + len(self.token_ids)

@@ -7,23 +7,25 @@ and mixtures recomputed. Rewards of the row protocol are taken as recorded.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from grrm.algorithms.advantages import ADVANTAGE_RULES, RunningMoments, batch_advantages, normalized_rewards
+from grrm.algorithms.advantages import RunningMoments
 from grrm.config import RLConfig
+from grrm.data.dataset import PromptItem
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.mixing import mix
 from grrm.rewards.shaping import ShapedRewards, shape_rewards
-from grrm.rl.experience import advantage_inputs, row_advantages
-from grrm.rl.reward_stage import RuleRewardStage, shaping_config
-from grrm.rl.rollout import RolledGroup
+from grrm.rl.experience import group_advantages, row_advantages
+from grrm.rl.records import Judged, ModelOutputs, Rolled, Scored
+from grrm.rl.reward_stage import RuleRewardStage, reward, shaping_config
 from grrm.tracking.rollout_dump import ROLLOUTS, part_of, read_arguments, read_rollouts
 
 Number = float | None
@@ -105,42 +107,31 @@ def group_of(record: Mapping[str, Any]) -> Group:
 def _replayed(
     step: int, records: Sequence[Mapping[str, Any]], config: RLConfig, moments: RunningMoments
 ) -> ReplayedStep:
-    groups = [_rolled(record, position) for position, record in enumerate(records)]
-    _reward(groups, records, config)
-    inputs = advantage_inputs(
-        groups,
-        kl_coeff=config.kl_coeff,
-        gamma=config.gamma,
-        clip_range_score=config.clip_range_score,
-        gae_lambda=config.gae_lambda,
-    )
-    inputs = normalized_rewards(inputs, moments if config.normalize_reward else None)
-    advantages_RT = batch_advantages(inputs, ADVANTAGE_RULES[config.advantage_rule], config.normalize_advantage)
-    found = ReplayedStep(step, len(groups))
-    for record, rolled, advantages_G in zip(records, groups, row_advantages(groups, advantages_RT), strict=True):
-        assert rolled.shaped is not None  # by _reward
-        for candidate, reward, advantage in zip(record["candidates"], rolled.shaped.rewards, advantages_G, strict=True):
-            new = {"reward": reward, "advantage": None if reward is None else float(advantage)}
-            found.n_compared += len(new)
-            found.differences += [
+    groups = [_scored(record, position, config) for position, record in enumerate(records)]
+    _, advantages_RT = group_advantages(groups, config, moments if config.normalize_reward else None)
+    replayed = ReplayedStep(step, len(groups))
+    for record, scored, advantages_G in zip(records, groups, row_advantages(groups, advantages_RT), strict=True):
+        rewards_G = scored.shaped.rewards
+        for candidate, number, advantage in zip(record["candidates"], rewards_G, advantages_G, strict=True):
+            new = {"reward": number, "advantage": None if number is None else float(advantage)}
+            replayed.n_compared += len(new)
+            replayed.differences += [
                 Difference(record["group_id"], candidate["id"], name, candidate[name], value)
                 for name, value in new.items()
                 if candidate[name] != value
             ]
-    return found
+    return replayed
 
 
-def _reward(groups: Sequence[RolledGroup], records: Sequence[Mapping[str, Any]], config: RLConfig) -> None:
+def _scored(record: Mapping[str, Any], position: int, config: RLConfig) -> Scored:
     shaping, policy = shaping_config(config), FailurePolicy.from_mapping(config.failure_policy)
+    rolled, outputs = _rolled(record, position), _outputs(record)
     if config.use_rule_reward:
-        RuleRewardStage(config.rule_reward, shaping, policy).reward(groups)
-        return
-    for rolled, record in zip(groups, records, strict=True):
-        if record["verdict"] is None:
-            rolled.shaped = _as_sent(record)
-        else:
-            rolled.verdict = verdict_of(record)
-            rolled.shaped = shape_rewards(rolled.group, rolled.verdict, shaping, policy)
+        return replace(*reward(RuleRewardStage(config.rule_reward, shaping, policy), [rolled]), outputs=outputs)
+    if record["verdict"] is None:
+        return Scored(Judged(rolled), _as_sent(record), outputs)
+    judged = Judged(rolled, verdict_of(record))
+    return Scored(judged, shape_rewards(rolled.group, verdict_of(record), shaping, policy), outputs)
 
 
 def _as_sent(record: Mapping[str, Any]) -> ShapedRewards:
@@ -158,19 +149,23 @@ def verdict_of(record: Mapping[str, Any]) -> Verdict:
     return Verdict(statuses, tuple(candidate["score"] for candidate in candidates), analysis=said["analysis"])
 
 
-def _rolled(record: Mapping[str, Any], position: int) -> RolledGroup:
-    """The group, reduced to the inputs of rewards and advantages; its KL terms replace both log-probs."""
+def _rolled(record: Mapping[str, Any], position: int) -> Rolled:
+    """The group, reduced to the inputs of rewards and advantages."""
     group = group_of(record)
-    lengths = [candidate.n_tokens for candidate in group.candidates]
-    rolled = RolledGroup(position, group, "", [], [[0] * length for length in lengths], [], [])
-    kl_GT = [candidate.get("kl") for candidate in record["candidates"]]
-    if all(kl_T is not None for kl_T in kl_GT):
-        rolled.policy_logprobs = [np.asarray(kl_T, dtype=np.float64) for kl_T in kl_GT]
-        rolled.ref_logprobs = [np.zeros(length) for length in lengths]
-    values_GT = [candidate.get("values") for candidate in record["candidates"]]
-    if all(values_T is not None for values_T in values_GT):
-        rolled.values = [np.asarray(values_T, dtype=np.float64) for values_T in values_GT]
-    return rolled
+    token_ids = [[0] * candidate.n_tokens for candidate in group.candidates]
+    return Rolled(position, PromptItem(position, [], "", group.task), group, token_ids, [], [])
+
+
+def _outputs(record: Mapping[str, Any]) -> ModelOutputs:
+    """The KL terms, in place of the policy's log-probs beside a reference of zeros, and the critic's values."""
+    kl = _per_token(record, "kl")
+    return ModelOutputs(kl, kl and [np.zeros(len(kl_T)) for kl_T in kl], _per_token(record, "values"))
+
+
+def _per_token(record: Mapping[str, Any], name: str) -> list[NDArray[Any]] | None:
+    """A number per token of every candidate; None where one has none."""
+    rows_GT = [candidate.get(name) for candidate in record["candidates"]]
+    return None if None in rows_GT else [np.asarray(row_T, dtype=np.float64) for row_T in rows_GT]
 
 
 def _config_at(settings: Mapping[int, Mapping[str, Any]], step: int, run: Path) -> RLConfig:

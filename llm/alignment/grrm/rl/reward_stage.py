@@ -21,7 +21,7 @@ from grrm.rewards.overlong import OverlongConfig, overlong_penalty
 from grrm.rewards.ranking_accuracy import RankingReward
 from grrm.rewards.rule_rewards import parts_of, rule_of_row
 from grrm.rewards.shaping import ShapedRewards, ShapingConfig, shape_rewards
-from grrm.rl.rollout import RolledGroup
+from grrm.rl.records import Judged, Rolled, Scored
 
 SHOWN_CHARS = 120  # of a response in a message
 
@@ -41,11 +41,20 @@ def shaping_config(config: RLConfig) -> ShapingConfig:
 
 
 class Rewarder(Protocol):
-    """Anything that gives groups their rewards."""
+    """Anything that judges groups and gives them their rewards."""
 
-    def reward(self, groups: Sequence[RolledGroup]) -> None:
-        """Fill `shaped` of every group, and `verdict` where there is one."""
+    def judge_groups(self, groups: Sequence[Rolled]) -> list[Judged]:
+        """What the judge says of every group, order kept."""
         ...
+
+    def shape(self, judged: Judged) -> ShapedRewards:
+        """The rewards of a judged group. Raises RewardFailure when the failure policy says abort."""
+        ...
+
+
+def reward(rewarder: Rewarder, groups: Sequence[Rolled]) -> list[Scored]:
+    """The groups with their rewards, without outputs of models. Raises what `rewarder` raises."""
+    return [Scored(judged, rewarder.shape(judged)) for judged in rewarder.judge_groups(groups)]
 
 
 @dataclass(slots=True)
@@ -53,7 +62,7 @@ class RewardStage:
     """Judges groups and shapes their scores into rewards.
 
     `judge` is a `RewardClient` or an in-process judge. Raises whatever the client raises when no verdict can be had
-    (`RewardServerError`) and `RewardFailure` when the failure policy says abort; it never invents a reward.
+    (`RewardServerError`); it never invents a reward.
     """
 
     judge: Judge
@@ -61,17 +70,18 @@ class RewardStage:
     policy: FailurePolicy
     alarm: ConstantScoreAlarm = field(default_factory=lambda: ConstantScoreAlarm("the judge"))
 
-    def reward(self, groups: Sequence[RolledGroup]) -> None:
-        """Fill `verdict` and `shaped` of every group."""
+    def judge_groups(self, groups: Sequence[Rolled]) -> list[Judged]:
+        """See `Rewarder`."""
         verdicts = self.judge.judge([rolled.group for rolled in groups])
         if len(verdicts) != len(groups):
             raise ValueError(f"the judge answered {len(verdicts)} verdicts for {len(groups)} groups")
         scored = (pair for verdict in verdicts for pair in zip(verdict.statuses, verdict.scores, strict=True))
         self.alarm.watch(score for status, score in scored if status is Status.SCORED and score is not None)
-        for rolled, verdict in zip(groups, verdicts, strict=True):
-            rolled.verdict = verdict  # all of them first: shaping may stop the run, and the dump has all verdicts
-        for rolled, verdict in zip(groups, verdicts, strict=True):
-            rolled.shaped = shape_rewards(rolled.group, verdict, self.shaping, self.policy)
+        return [Judged(rolled, verdict) for rolled, verdict in zip(groups, verdicts, strict=True)]
+
+    def shape(self, judged: Judged) -> ShapedRewards:
+        """See `Rewarder`."""
+        return _shape(judged, self.shaping, self.policy)
 
 
 @dataclass(slots=True)
@@ -86,21 +96,24 @@ class RowRewardStage:
     shaping: ShapingConfig
     eos_text: str
 
-    def reward(self, groups: Sequence[RolledGroup]) -> None:
-        """Fill `shaped`; there is no verdict."""
+    def judge_groups(self, groups: Sequence[Rolled]) -> list[Judged]:
+        """The server's rewards; there is no verdict."""
         rows = [(rolled, candidate) for rolled in groups for candidate in rolled.group.candidates]
         scores = iter(
             self.client.score_rows(
-                src=[rolled.prompt_text for rolled, _ in rows],
-                tgt=[rolled.label for rolled, _ in rows],
+                src=[rolled.item.prompt_text for rolled, _ in rows],
+                tgt=[rolled.item.label for rolled, _ in rows],
                 response=[candidate.response + self.eos_text for _, candidate in rows],
             )
         )
-        for rolled in groups:
-            judged = tuple(next(scores) for _ in rolled.group.candidates)
-            penalties = tuple(overlong_penalty(c.n_tokens, self.shaping.overlong) for c in rolled.group.candidates)
-            rewards = tuple(score - penalty for score, penalty in zip(judged, penalties, strict=True))
-            rolled.shaped = ShapedRewards(rewards, judged, penalties, (Status.SCORED,) * len(judged))
+        return [Judged(rolled, row_rewards=tuple(next(scores) for _ in rolled.group.candidates)) for rolled in groups]
+
+    def shape(self, judged: Judged) -> ShapedRewards:
+        """The server's rewards minus overlong penalties."""
+        sent, candidates = judged.row_rewards or (), judged.rolled.group.candidates
+        penalties = tuple(overlong_penalty(one.n_tokens, self.shaping.overlong) for one in candidates)
+        rewards = tuple(score - penalty for score, penalty in zip(sent, penalties, strict=True))
+        return ShapedRewards(rewards, sent, penalties, (Status.SCORED,) * len(sent))
 
 
 @dataclass(slots=True)
@@ -117,20 +130,25 @@ class RuleRewardStage:
     shaping: ShapingConfig
     policy: FailurePolicy
 
-    def reward(self, groups: Sequence[RolledGroup]) -> None:
-        """Fill `verdict`, `shaped` and `measures` of every group.
+    def judge_groups(self, groups: Sequence[Rolled]) -> list[Judged]:
+        """The rule's verdicts and measures. Raises UserError for a ground truth that cannot be read."""
+        return [self._judged(rolled) for rolled in groups]
 
-        Raises UserError for a ground truth that cannot be read, RewardFailure when the failure policy says abort.
-        """
-        for rolled in groups:
-            ground_truth = _ground_truth(rolled.group)
-            rule = rule_of_row(rolled.group.task.data_source, self.rule)
-            found = [rule(candidate.response, ground_truth) for candidate in rolled.group.candidates]
-            rolled.verdict = _verdict(found)
-            rolled.shaped = shape_rewards(rolled.group, rolled.verdict, self.shaping, self.policy)
-            rolled.measures = {
-                part: [getattr(one, part) if one.valid_answer else None for one in found] for part in parts_of(rule)
-            }
+    def _judged(self, rolled: Rolled) -> Judged:
+        ground_truth = _ground_truth(rolled.group)
+        rule = rule_of_row(rolled.group.task.data_source, self.rule)
+        results = [rule(candidate.response, ground_truth) for candidate in rolled.group.candidates]
+        parts = {part: [getattr(one, part) if one.valid_answer else None for one in results] for part in parts_of(rule)}
+        return Judged(rolled, _verdict(results), measures=parts)
+
+    def shape(self, judged: Judged) -> ShapedRewards:
+        """See `Rewarder`."""
+        return _shape(judged, self.shaping, self.policy)
+
+
+def _shape(judged: Judged, shaping: ShapingConfig, policy: FailurePolicy) -> ShapedRewards:
+    assert judged.verdict is not None  # of a judge or a rule
+    return shape_rewards(judged.rolled.group, judged.verdict, shaping, policy)
 
 
 def reads_responses(config: RLConfig) -> str:
@@ -151,9 +169,9 @@ class FirstScores:
     reader: str = "the judge"
     n_unscored: int = 0
 
-    def watch(self, groups: Sequence[RolledGroup]) -> None:
+    def watch(self, groups: Sequence[Scored]) -> None:
         """Add one rollout, which is the same on every rank: RewardFailure is raised by all of them together."""
-        statuses = Counter(status for rolled in groups if rolled.shaped for status in rolled.shaped.statuses)
+        statuses = Counter(status for scored in groups for status in scored.shaped.statuses)
         if self.limit is None or any(status.is_scored for status in statuses):
             self.limit = None
             return
@@ -161,9 +179,10 @@ class FirstScores:
         if self.n_unscored < self.limit:
             return
         causes = ", ".join(f"{n} {status.value}" for status, n in statuses.most_common())
+        response = groups[0].rolled.group.candidates[0].response
         raise RewardFailure(
             f"no response of the first {self.n_unscored} rollouts has a score (the last: {causes}), so there is "
-            f"nothing to learn from; one ends in {groups[0].group.candidates[0].response[-SHOWN_CHARS:]!r}, which "
+            f"nothing to learn from; one ends in {response[-SHOWN_CHARS:]!r}, which "
             f"{self.reader} does not accept: correct it, teach the policy another form first, or set "
             "max_rollouts_unscored: null"
         )

@@ -8,27 +8,30 @@ from multiprocessing.pool import ThreadPool
 from queue import Empty, SimpleQueue
 from types import TracebackType
 
+from grrm.rewards.shaping import ShapedRewards
+from grrm.rl.records import Judged, Rolled
 from grrm.rl.reward_stage import Rewarder
-from grrm.rl.rollout import RolledGroup
 
 
 class RewardStream:
     """A thread that rewards groups in batches: each batch has all groups that arrived during the previous one.
 
     It is a daemon: a stuck server cannot keep a failed process alive. Use it as a context manager; on early exit the
-    thread ends after its current batch.
+    thread ends after its current batch. `judged` and `shaped` are the results so far, by position of the group.
     """
 
     def __init__(self, rewarder: Rewarder) -> None:
         self._rewarder = rewarder
-        self._queue: SimpleQueue[Sequence[RolledGroup] | None] = SimpleQueue()
+        self._queue: SimpleQueue[Sequence[Rolled] | None] = SimpleQueue()
         self._left = False
         self._busy_s = 0.0
         self._busy_since: float | None = None
+        self.judged: dict[int, Judged] = {}
+        self.shaped: dict[int, ShapedRewards] = {}
         self._pool = ThreadPool(1)
         self._result = self._pool.apply_async(self._run)
 
-    def put(self, groups: Sequence[RolledGroup]) -> None:
+    def put(self, groups: Sequence[Rolled]) -> None:
         """Queue these groups; returns immediately."""
         self._queue.put(groups)
 
@@ -71,16 +74,18 @@ class RewardStream:
             if groups and not self._left:
                 started = self._busy_since = time.perf_counter()
                 try:
-                    self._rewarder.reward(groups)
+                    self._reward(groups)
                 finally:
-                    took_s = time.perf_counter() - started
-                    self._busy_s, self._busy_since = self._busy_s + took_s, None
-                for rolled in groups:
-                    rolled.judge_s = took_s / len(groups)
+                    self._busy_s, self._busy_since = self._busy_s + time.perf_counter() - started, None
 
-    def _next(self) -> tuple[list[RolledGroup], bool]:
+    def _reward(self, groups: Sequence[Rolled]) -> None:
+        judged = {one.rolled.position: one for one in self._rewarder.judge_groups(groups)}
+        self.judged |= judged  # all of them first: shaping may stop the run, and the dump has all verdicts
+        self.shaped |= {position: self._rewarder.shape(one) for position, one in judged.items()}
+
+    def _next(self) -> tuple[list[Rolled], bool]:
         """All queued groups, once there is one; and whether the queue is closed."""
-        groups: list[RolledGroup] = []
+        groups: list[Rolled] = []
         came = self._queue.get()
         while came is not None:
             groups += came

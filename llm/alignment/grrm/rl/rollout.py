@@ -2,52 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from grrm.data.dataset import PromptItem
 from grrm.engine.api import Completion, Engine, SamplingParams
-from grrm.gqm.groups import Candidate, Group, TranslationTask, Verdict
-from grrm.rewards.shaping import ShapedRewards
+from grrm.gqm.groups import Candidate, Group, TranslationTask
+from grrm.rl.records import Rolled, Scored
 
-
-@dataclass(slots=True)
-class RolledGroup:
-    """One prompt's samples, from the engine to the loss; plain data, so it can be sent between ranks.
-
-    `position` is the prompt's place in the global batch, `label` what its row has in `tgt`. Per sample i:
-    `token_ids[i]` with the log-probs `engine_logprobs[i]` from the engine; `policy_logprobs[i]` and `ref_logprobs[i]`
-    under the trainer's policy and the reference, and the critic's `values[i]`, if the algorithm needs them. The reward
-    stage fills `verdict`, `shaped` and `measures`: values per sample (None if undefined) whose means are logged.
-    `weight_versions` are the versions of the weights that generated the samples, if the engine reports them. `judge_s`
-    is the group's even share of the seconds of the call that judged it.
-    """
-
-    position: int
-    group: Group
-    prompt_text: str
-    prompt_ids: list[int]
-    token_ids: list[list[int]]
-    engine_logprobs: list[NDArray[Any]]
-    finish_reasons: list[str]
-    policy_logprobs: list[NDArray[Any]] | None = None
-    ref_logprobs: list[NDArray[Any]] | None = None
-    values: list[NDArray[Any]] | None = None
-    verdict: Verdict | None = None
-    shaped: ShapedRewards | None = None
-    measures: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
-    label: str = ""
-    weight_versions: list[int] = field(default_factory=list)
-    judge_s: float | None = None
-
-    @property
-    def n_tokens(self) -> int:
-        """Number of tokens for training on this group: prompts and responses of all samples."""
-        return sum(len(self.prompt_ids) + len(tokens) for tokens in self.token_ids)
+STREAMS_PER_BATCH = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +42,8 @@ class RolloutWorker:
     extract: Callable[[str, TranslationTask], str | None]
     sampling: SamplingParams
     rollout_n: int
-    streams_per_batch: int = field(default=1 << 24)
 
-    def roll_out(self, batch: PromptBatch, on_group: Callable[[RolledGroup], None] | None = None) -> list[RolledGroup]:
+    def roll_out(self, batch: PromptBatch, on_group: Callable[[Rolled], None] | None = None) -> list[Rolled]:
         """Sample every prompt of the batch.
 
         `on_group` is called with each group as soon as its last sample is complete, while others are still being
@@ -91,19 +55,19 @@ class RolloutWorker:
         self.engine.sleep()
         return groups
 
-    def draw(self, batch: PromptBatch, on_group: Callable[[RolledGroup], None] | None = None) -> list[RolledGroup]:
+    def draw(self, batch: PromptBatch, on_group: Callable[[Rolled], None] | None = None) -> list[Rolled]:
         """Like `roll_out`, for an engine that is awake and has the current weights.
 
         Not a collective, unless the engine's ranks sample together: then a process without prompts takes part too.
         """
         prompts = [item.prompt_ids for item in batch.items for _ in range(self.rollout_n)]
         streams = [
-            batch.generation * self.streams_per_batch + position * self.rollout_n + sample
+            batch.generation * STREAMS_PER_BATCH + position * self.rollout_n + sample
             for position in batch.positions
             for sample in range(self.rollout_n)
         ]
         ended: list[dict[int, Completion]] = [{} for _ in batch.items]
-        groups: dict[int, RolledGroup] = {}
+        groups: dict[int, Rolled] = {}
 
         def on_finished(request: int, completion: Completion) -> None:
             place, sample = divmod(request, self.rollout_n)
@@ -118,7 +82,7 @@ class RolloutWorker:
             self.engine.generate(prompts, self.sampling, streams, on_finished)
         return [groups[place] for place in range(len(batch.items))]
 
-    def group(self, batch: PromptBatch, index: int, completions: Sequence[Completion]) -> RolledGroup:
+    def group(self, batch: PromptBatch, index: int, completions: Sequence[Completion]) -> Rolled:
         """The group of prompt `index` of the batch from its samples."""
         item, position = batch.items[index], batch.positions[index]
         candidates = []
@@ -127,29 +91,27 @@ class RolloutWorker:
             candidates.append(
                 Candidate(str(sample), response, self.extract(response, item.task), n_tokens=len(completion.token_ids))
             )
-        return RolledGroup(
+        return Rolled(
             position=position,
+            item=item,
             group=Group(f"{batch.generation}-{position}", item.task, tuple(candidates)),
-            prompt_text=item.prompt_text,
-            prompt_ids=list(item.prompt_ids),
             token_ids=[completion.token_ids for completion in completions],
             engine_logprobs=[np.asarray(completion.logprobs, dtype=np.float32) for completion in completions],
             finish_reasons=[completion.finish_reason for completion in completions],
             weight_versions=[one.weight_version for one in completions if one.weight_version is not None],
-            label=item.label,
         )
 
 
-def check_complete(groups: Sequence[RolledGroup], n_prompts: int, rollout_n: int) -> list[RolledGroup]:
+def check_complete(groups: Sequence[Scored], n_prompts: int, rollout_n: int) -> list[Scored]:
     """The groups in canonical order (by position). Raises ValueError unless every group is present exactly once.
 
     An incomplete, lost or duplicate group would silently corrupt group-relative baselines.
     """
-    ordered = sorted(groups, key=lambda rolled: rolled.position)
-    positions = [rolled.position for rolled in ordered]
+    ordered = sorted(groups, key=lambda scored: scored.rolled.position)
+    positions = [scored.rolled.position for scored in ordered]
     if positions != list(range(n_prompts)):
         raise ValueError(f"expected groups 0 to {n_prompts - 1} once each, got positions {positions}")
-    for rolled in ordered:
+    for rolled in (scored.rolled for scored in ordered):
         if len(rolled.group.candidates) != rollout_n or len(rolled.token_ids) != rollout_n:
             raise ValueError(
                 f"group {rolled.group.group_id} has {len(rolled.token_ids)} members instead of {rollout_n}"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from grrm.algorithms.advantages import ADVANTAGE_RULES, RunningMoments
 from grrm.config import RLConfig
-from grrm.config.batch_plan import BatchPlan, batch_plan, repeated_prompts
+from grrm.config.batch_plan import batch_plan, repeated_prompts
 from grrm.config.evaluation_checks import TEXT_METRICS, best_metric
 from grrm.config.keys.objective import StoppingConfig
 from grrm.config.training_arguments import training_arguments
@@ -29,17 +27,17 @@ from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.data_ranks import DataRanks
 from grrm.parallel.gloo import support_gloo
 from grrm.parallel.lifeline import watch_peers
-from grrm.rewards.failure_policy import FailureBudget, FailurePolicy
+from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.rule_rewards import rule_of_row
+from grrm.rl.batch_sampler import BatchSampler
 from grrm.rl.critic.actor_trainer import ActorTrainer
 from grrm.rl.critic.building import build_critic
 from grrm.rl.experience_maker import ExperienceMaker
 from grrm.rl.held_out import Decoding, HeldOut, StopWhenNoBetter
-from grrm.rl.micro_batches import pack_tokens
 from grrm.rl.reward_sources import await_judges, await_reward_server, build_rewarder, check_routed, judges_by_phase
-from grrm.rl.reward_stage import FirstScores, reads_responses, shaping_config
-from grrm.rl.rollout import RolledGroup, RolloutWorker
-from grrm.rl.rollout_ahead import read_drawn
+from grrm.rl.reward_stage import shaping_config
+from grrm.rl.rollout import RolloutWorker
+from grrm.rl.rollout_ahead import read_samples
 from grrm.rl.token_scorer import TokenScorer
 from grrm.rl.trainer import GroupPolicyTrainer
 from grrm.startup import freeze_gc
@@ -103,20 +101,30 @@ def train(config: RLConfig) -> None:
     if config.recompute:
         model.recompute_enable()
     model = with_adapters(model, config, weights_dtype(args), config.seed)
-    maker = build_maker(config, args, ranks, plan, tokenizer, prompts, model)
+    worker = build_worker(rollout_engine(model, config, args, ranks), config, tokenizer)
+    reference = reference_policy(config, args)
+    rewarder = build_rewarder(
+        config, shaping_config(config), FailurePolicy.from_mapping(config.failure_policy), tokenizer.eos_token
+    )
     critic = build_critic(config, args, plan, ranks, tokenizer, checkpoint)
-    trainer_of: Any = GroupPolicyTrainer
-    if critic is not None:
-        maker.score_tokens = in_turn(maker.score_tokens, critic.score)
-        trainer_of = partial(ActorTrainer, critic=critic)
+    scorer = TokenScorer(
+        policy=model if config.kl_coeff or plan.updates_per_rollout > 1 else None,
+        reference=reference,
+        values=None if critic is None else critic.values,
+        pad_id=tokenizer.pad_token_id,
+        config=config,
+    )
+    sampler = BatchSampler(prompts, worker, rewarder, plan, config, ranks)
+    maker = ExperienceMaker(sampler, scorer, judges_by_phase(config))
     if checkpoint:
-        maker.restore(state, read_drawn(checkpoint) if config.rollout_ahead else {})
+        maker.restore(state, read_samples(checkpoint) if config.rollout_ahead else {})
     repeats = repeated_prompts(plan, len(prompts))
-    held_out = build_held_out(config, ranks, tokenizer, maker, state)
+    held_out = build_held_out(config, tokenizer, sampler, state)
     start_over(args, checkpoint)
     record = RunRecord.open(config, args.process_index == 0, plan.optimizer_steps, first_step=state["step"] + 1)
     if repeats:
         record.say(repeats)
+    trainer_of: Any = GroupPolicyTrainer if critic is None else partial(ActorTrainer, critic=critic)
     trainer = trainer_of(
         model=model,
         args=args,
@@ -135,16 +143,6 @@ def train(config: RLConfig) -> None:
     if critic is not None:
         critic.save_trained(Path(args.output_dir))
     peers.leave()
-
-
-def in_turn(*works: Callable[[Sequence[RolledGroup]], None]) -> Callable[[Sequence[RolledGroup]], None]:
-    """All of `works`, one after the other."""
-
-    def all_of_them(groups: Sequence[RolledGroup]) -> None:
-        for work in works:
-            work(groups)
-
-    return all_of_them
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
@@ -176,9 +174,7 @@ def read_prompts(config: RLConfig, path: str, tokenizer: Any) -> PromptDataset:
     return RankingPromptDataset(Path(path), encoder(tokenizer), config.max_prompt_len, check, **columns)
 
 
-def build_held_out(
-    config: RLConfig, ranks: DataRanks, tokenizer: Any, maker: ExperienceMaker, state: dict[str, Any]
-) -> HeldOut | None:
+def build_held_out(config: RLConfig, tokenizer: Any, sampler: BatchSampler, state: dict[str, Any]) -> HeldOut | None:
     """Evaluation during training, restored from a checkpoint's `state`; None if it is off.
 
     Raises UserError if the best checkpoint is selected by a metric for which there are no references.
@@ -198,7 +194,8 @@ def build_held_out(
     if config.eval_greedy and has_references:
         alarm = RewardAlarm([item.task for item in prompts], str(decoding))
         alarm.restore(state.get("alarm"))
-    return HeldOut(prompts, maker.worker, maker.rewarder, decoding, ranks.processes(), has_references, alarm)
+    ranks = sampler.ranks.processes()
+    return HeldOut(prompts, sampler.worker, sampler.rewarder, decoding, ranks, has_references, alarm)
 
 
 def build_stopper(config: StoppingConfig, state: dict[str, Any]) -> StopWhenNoBetter | None:
@@ -217,60 +214,27 @@ def rollout_engine(model: Any, config: RLConfig, args: TrainingArguments, ranks:
     return build_server_engine(model, config, args, ranks)
 
 
-def build_maker(
-    config: RLConfig,
-    args: TrainingArguments,
-    ranks: DataRanks,
-    plan: BatchPlan,
-    tokenizer: Any,
-    prompts: Any,
-    model: Any,
-) -> ExperienceMaker:
-    """Connect sampling, judging and log-probs; the reference policy is loaded only if a KL term needs it."""
-    worker = RolloutWorker(
-        engine=rollout_engine(model, config, args, ranks),
-        decode=response_decoder(tokenizer),
-        # Rules and verifiers extract the answer to a question themselves.
-        extract=lambda response, task: extract_translation(
-            response, config.extractor_type if task.is_translation or config.use_rule_reward else "none"
-        ),
-        sampling=SamplingParams(
-            max_new_tokens=config.max_dec_len,
-            min_new_tokens=config.min_dec_len,
-            temperature=config.temperature,
-            top_p=config.top_p,
-            repetition_penalty=config.repetition_penalty,
-            stop_token_ids=stop_tokens(tokenizer, config.eos_token),
-            seed=config.rollout_seed,
-        ),
-        rollout_n=config.rollout_n,
-    )
-    in_reward = bool(config.kl_coeff)
-    reference = None
-    if in_reward or config.kl_loss_coeff:
-        reference = load_reference(config.actor_model_name_or_path, args)
-    scorer = TokenScorer(
-        policy=model if in_reward or plan.updates_per_rollout > 1 else None,
-        reference=reference,
-        pad_id=tokenizer.pad_token_id,
-        batch_size=config.per_device_logprob_batch_size,
+def build_worker(engine: Engine, config: RLConfig, tokenizer: Any) -> RolloutWorker:
+    """What samples the groups; rules and verifiers extract the answer to a question themselves."""
+    sampling = SamplingParams(
+        max_new_tokens=config.max_dec_len,
+        min_new_tokens=config.min_dec_len,
         temperature=config.temperature,
-        pack_tokens=pack_tokens(config),
+        top_p=config.top_p,
+        repetition_penalty=config.repetition_penalty,
+        stop_token_ids=stop_tokens(tokenizer, config.eos_token),
+        seed=config.rollout_seed,
     )
-    return ExperienceMaker(
-        prompts=prompts,
-        worker=worker,
-        rewarder=build_rewarder(
-            config, shaping_config(config), FailurePolicy.from_mapping(config.failure_policy), tokenizer.eos_token
-        ),
-        advantage_rule=ADVANTAGE_RULES[config.advantage_rule],
-        score_tokens=scorer,
-        plan=plan,
-        config=config,
-        ranks=ranks,
-        budget=FailureBudget(max_fraction=config.max_unscored_fraction),
-        first_scores=FirstScores(config.max_rollouts_unscored, reads_responses(config)),
-        moments=RunningMoments() if config.normalize_reward else None,
-        normalize_advantage=config.normalize_advantage,
-        judges_by_phase=judges_by_phase(config),
-    )
+
+    def extract(response: str, task: TranslationTask) -> str | None:
+        has_extractor = task.is_translation or config.use_rule_reward
+        return extract_translation(response, config.extractor_type if has_extractor else "none")
+
+    return RolloutWorker(engine, response_decoder(tokenizer), extract, sampling, config.rollout_n)
+
+
+def reference_policy(config: RLConfig, args: TrainingArguments) -> Any | None:
+    """The policy that the run begins with, if a KL term needs it."""
+    if config.kl_coeff or config.kl_loss_coeff:
+        return load_reference(config.actor_model_name_or_path, args)
+    return None

@@ -7,7 +7,7 @@ trainer is independent of the advantage rule and the policy loss.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,14 +22,12 @@ from grrm.models.chunked_loss import chunked_loss
 from grrm.paddlenlp_api.training import Trainer, TrainingArguments
 from grrm.rewards.failure_policy import RewardFailure
 from grrm.rl.batch import BatchObjective, make_batch
-from grrm.rl.experience import Row
+from grrm.rl.dumped_records import aborted_records, group_records
 from grrm.rl.experience_maker import Experience, ExperienceMaker
 from grrm.rl.held_out import EvaluateFirst, HeldOut, StopWhenNoBetter
 from grrm.rl.metrics import StepMetrics, rollout_metrics
-from grrm.rl.micro_batches import pack_tokens
-from grrm.rl.records import aborted_records, group_records
-from grrm.rl.rollout import RolledGroup
-from grrm.rl.rollout_ahead import write_drawn
+from grrm.rl.records import Row
+from grrm.rl.rollout_ahead import write_samples
 from grrm.tracking.run_record import RunRecord
 from grrm.training.callbacks import DecaysToFloor, LogLastStep, StopsAtDivergence
 from grrm.training.checkpoints import MarksCheckpoints
@@ -82,30 +80,19 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Met
         stopper: StopWhenNoBetter | None = None,
     ) -> None:
         callbacks = [LogLastStep(), *([] if stopper is None else [stopper])]
-        super().__init__(model=model, args=args, train_dataset=maker.prompts, tokenizer=tokenizer, callbacks=callbacks)
+        prompts: Any = maker.sampler.prompts
+        super().__init__(model=model, args=args, train_dataset=prompts, tokenizer=tokenizer, callbacks=callbacks)
         self.config, self.min_learning_rate = config, config.min_learning_rate
-        self.maker, self.plan, self.record = maker, plan, record
-        maker.score_tokens = self._cast_as_the_loss(maker.score_tokens)
+        self.maker, self.plan, self.record, self.ranks = maker, plan, record, maker.sampler.ranks
         self.held_out, self.stopper = held_out, stopper
         self.pad_id = tokenizer.pad_token_id
-        self.step_metrics = StepMetrics(maker.ranks, plan.micro_batches_per_update)
+        self.step_metrics = StepMetrics(self.ranks, plan.micro_batches_per_update)
         if config.eval_on_start:
             self.add_callback(EvaluateFirst(self.evaluate))
         self._experience: Experience | None = None
         self._rollout = -1
         self._cache_is_told = False
         self._update_started = 0.0
-
-    def _cast_as_the_loss(
-        self, score: Callable[[Sequence[RolledGroup]], None]
-    ) -> Callable[[Sequence[RolledGroup]], None]:
-        """`score` under the automatic casts of the loss: else the ratio of unchanged weights would not be one."""
-
-        def cast(groups: Sequence[RolledGroup]) -> None:
-            with self.autocast_smart_context_manager():
-                score(groups)
-
-        return cast
 
     def get_train_dataloader(self) -> StepIndexLoader:
         """Step indices instead of data: see `StepIndexLoader`."""
@@ -121,7 +108,7 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Met
     def _prepare_inputs(self, inputs: StepIndex) -> dict[str, Any]:
         """Turn a step index into tensors."""
         assert self._experience is not None
-        batch = make_batch(self._rows(inputs), self.pad_id, pack_tokens(self.config))
+        batch = make_batch(self._rows(inputs), self.pad_id, self.config.pack_tokens)
         return {"batch": batch, "denominators": self._experience.denominators[inputs.update]}
 
     def _rows(self, inputs: StepIndex) -> list[Row]:
@@ -141,14 +128,14 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Met
     def _make(self, step: int) -> Experience:
         """The next rollout; if it fails, the groups generated so far are dumped."""
         try:
-            return self.maker.make(self.state.global_step)
+            return self.maker.make(self.state.global_step, self.autocast_smart_context_manager)
         except RewardFailure:
-            self.record.rollout(step, partial(aborted_records, self.maker.generated, step))
+            self.record.rollout(step, partial(aborted_records, self.maker.generated, self.maker.unscored, step))
             raise
 
     def _cache_metrics(self) -> dict[str, float]:
         """Maximum concurrent and preempted sequences of this rank's engine; logged as a line the first time."""
-        use = self.maker.worker.engine.cache_use
+        use = self.maker.sampler.worker.engine.cache_use
         if use is None:
             return {}
         if not self._cache_is_told:
@@ -173,7 +160,7 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Met
             entropy_gradient=self.config.entropy_coeff != 0,
         )
         self.step_metrics.add(*objective.metrics())
-        loss = loss * (self.plan.micro_batches_per_update * self.maker.ranks.size)
+        loss = loss * (self.plan.micro_batches_per_update * self.ranks.size)
         return (loss, None) if return_outputs else loss
 
     def evaluate(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> dict[str, float]:
@@ -208,8 +195,8 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Met
 
     def save_beside(self, checkpoint: Path) -> None:
         """Save the samples of the next step, if they have been generated already."""
-        if self.config.rollout_ahead and (drawn := self.maker.drawn_ahead()) and self.is_world_process_zero():
-            write_drawn(checkpoint, drawn)
+        if self.config.rollout_ahead and (groups := self.maker.sampled_ahead()) and self.is_world_process_zero():
+            write_samples(checkpoint, groups)
 
     def marker_state(self) -> dict[str, Any]:
         """Position in the prompts, and the state of early stopping and of the reward hacking alarm."""

@@ -133,6 +133,11 @@ class RolloutConfig(Section):
         None, "where evaluation runs", by=switch("evaluation samples from the policy that is being trained")
     )
 
+    @property
+    def pack_tokens(self) -> int:
+        """The longest packed row in tokens: `max_length`, or 0 with `share_prompt` off."""
+        return self.max_length if self.share_prompt else 0
+
 
 class RolloutServersConfig(Section):
     """Rollouts on serving engines."""

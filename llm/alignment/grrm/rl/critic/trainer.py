@@ -19,10 +19,10 @@ from grrm.models.token_scores import numbers_of_responses
 from grrm.paddlenlp_api.training import Trainer, TrainingArguments
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rl.critic.value_loss import ValueInputs, value_loss
-from grrm.rl.experience import Row, pad_right
+from grrm.rl.experience import pad_right
 from grrm.rl.losses import Denominators
-from grrm.rl.micro_batches import pack_tokens
-from grrm.rl.rollout import RolledGroup
+from grrm.rl.records import Rolled, Row
+from grrm.rl.token_scorer import PerSample, by_group, prompts_and_responses
 from grrm.training.callbacks import DecaysToFloor, StopsAtDivergence
 from grrm.training.checkpoints import claim_output_dir, read_marker, save_final
 from grrm.training.topology import Topology
@@ -49,7 +49,7 @@ class CriticTrainer(StopsAtDivergence, DecaysToFloor, Trainer):
         super().__init__(model=model, args=args, tokenizer=tokenizer)
         self.config, self.plan, self.ranks = config, plan, ranks
         self.min_learning_rate = config.critic_min_learning_rate
-        self.pad_id, self.pack_tokens = tokenizer.pad_token_id, pack_tokens(config)
+        self.pad_id, self.pack_tokens = tokenizer.pad_token_id, config.pack_tokens
         self.is_in_train = True
         self._shares: list[dict[str, float]] = []
 
@@ -65,25 +65,18 @@ class CriticTrainer(StopsAtDivergence, DecaysToFloor, Trainer):
         if folder is not None and any(folder.glob("optimizer*")):  # a finished run may have kept none
             self._load_optimizer_and_scheduler(str(folder))
 
-    def score(self, groups: Sequence[RolledGroup]) -> None:
-        """Fill in the `values` of groups: a number for the state before every token of every response."""
-        prompts = [rolled.prompt_ids for rolled in groups for _ in rolled.token_ids]
-        responses = [tokens for rolled in groups for tokens in rolled.token_ids]
-        rows = self.config.per_device_value_batch_size
+    def values(self, groups: Sequence[Rolled]) -> list[PerSample]:
+        """Per group the values of its responses: a number for the state before every token."""
         with self.autocast_smart_context_manager():
-            scored = iter(
-                numbers_of_responses(
-                    self.model,
-                    self._values,
-                    prompts,
-                    responses,
-                    pad_id=self.pad_id,
-                    batch_size=rows,
-                    pack_tokens=self.pack_tokens,
-                )
+            values = numbers_of_responses(
+                self.model,
+                self._values,
+                *prompts_and_responses(groups),
+                pad_id=self.pad_id,
+                batch_size=self.config.per_device_value_batch_size,
+                pack_tokens=self.pack_tokens,
             )
-        for rolled in groups:
-            rolled.values = [next(scored) for _ in rolled.token_ids]
+        return by_group(groups, values)
 
     def _values(self, tokens: PackedTokens) -> paddle.Tensor:
         values_N: paddle.Tensor = self.model(**tokens.model_inputs())

@@ -1,19 +1,40 @@
-"""Splitting a rank's share of an optimizer step into micro-batches, by rows or by tokens, and counting the step."""
+"""The schedule of a rollout's rows: which rank trains on which rows in which micro-batch of which optimizer step."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from grrm.config import RLConfig
 from grrm.config.batch_plan import BatchPlan
-from grrm.config.keys.rollout import RolloutConfig
 from grrm.models.packing import laid_out_tokens
-from grrm.rl.experience import Row, pad_right
+from grrm.parallel.data_ranks import DataRanks, assign_groups
+from grrm.rl.experience import pad_right
 from grrm.rl.losses.aggregation import Denominators, count_denominators
+from grrm.rl.records import Row
 
 
-def pack_tokens(config: RolloutConfig) -> int:
-    """The longest packed row the argument file allows: `max_length`, or 0 with `share_prompt` off."""
-    return config.max_length if config.share_prompt else 0
+def schedule(
+    groups: Sequence[Sequence[Row]], plan: BatchPlan, config: RLConfig, ranks: DataRanks
+) -> tuple[list[list[list[Row]]], list[Denominators]]:
+    """Split the rows of the global batch's groups into mini-batches, ranks' shares of them, and micro-batches.
+
+    Returns `micro_batches[u][m]`, this rank's rows for micro-batch m of update u, and the `row_denominators` of each
+    update. Mini-batches are split before ranks are assigned, so an update uses the same groups with any number of
+    ranks.
+    """
+    size = plan.prompts_per_update
+    updates: list[list[list[Row]]] = []
+    denominators: list[Denominators] = []
+    for start in range(0, len(groups), size):
+        members = groups[start : start + size]
+        work = [sum(row.length for row in rows) for rows in members]
+        mine = assign_groups(work, ranks.size, config.balance_batch)[ranks.rank]
+        # Groups of similar length share a micro-batch: less padding, same sums. A group's rows stay neighbours.
+        mine.sort(key=lambda i: work[i])
+        updates.append(micro_batches_of([row for i in mine for row in members[i]], plan, config.pack_tokens))
+        denominators.append(row_denominators([row for rows in members for row in rows], config.max_dec_len))
+    repeats = plan.updates_per_rollout // len(updates)
+    return updates * repeats, denominators * repeats
 
 
 def row_denominators(rows: Sequence[Row], longest: int) -> Denominators:

@@ -1,0 +1,134 @@
+"""Samples generation batches and passes their groups on to the judge, now or while the trainer goes on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from grrm.config import RLConfig
+from grrm.config.batch_plan import BatchPlan
+from grrm.data.dataset import PromptItem
+from grrm.data.prompt_sampler import PromptSampler
+from grrm.errors import UserError
+from grrm.parallel.collective import run_together
+from grrm.parallel.data_ranks import DataRanks
+from grrm.rl.records import Rolled
+from grrm.rl.reward_stage import Rewarder
+from grrm.rl.reward_stream import RewardStream
+from grrm.rl.rollout import PromptBatch, RolloutWorker
+from grrm.rl.rollout_ahead import SavedSamples, are_of
+
+Result = TypeVar("Result")
+
+
+@dataclass(slots=True)
+class StartedBatch:
+    """This process's groups of a generation batch, and the stream that rewards them.
+
+    `sampling` returns the groups once they are sampled, immediately if the engine is in this process. `is_judged` says
+    that they are sent to the judge as soon as they are complete, without waiting for them.
+    """
+
+    sampling: Future[list[Rolled]]
+    rewards: RewardStream
+    is_judged: bool
+    seconds: float = 0.0
+
+    def settle(self) -> None:
+        """Wait until engine and judge are idle; their exceptions are raised when the results are used."""
+        wait([self.sampling])
+        if self.is_judged:
+            self.rewards.settle()
+
+
+@dataclass(slots=True)
+class BatchSampler:
+    """Starts generation batches of the plan's size; `restored` has a checkpoint's samples of the first one."""
+
+    prompts: Sequence[PromptItem]
+    worker: RolloutWorker
+    rewarder: Rewarder
+    plan: BatchPlan
+    config: RLConfig
+    ranks: DataRanks
+    restored: dict[int, SavedSamples] = field(default_factory=dict)
+
+    def start(self, generation: int, step: int, ahead: bool = False) -> StartedBatch:
+        """Sample this process's share of batch `generation` with the weights of `step`, and hand it to the judge.
+
+        With `ahead`, an engine in other processes samples while this one goes on; a judge in this process then waits
+        for `is_judged` groups to be put by the caller. Raises CollectiveFailure, on every rank, if sampling fails.
+        """
+        started = time.perf_counter()
+        items, batch = self._prompts_of(generation, step)
+        apart = ahead and self.worker.engine.draws_apart
+        # A reward server works while this process samples, computes log-probs or trains; they share no mutable state.
+        is_judged = self.config.use_rm_server or not apart
+        with ExitStack() as on_failure:
+            rewards = on_failure.enter_context(RewardStream(self.rewarder))
+            on_group = (lambda rolled: rewards.put([rolled])) if is_judged and self.config.reward_streaming else None
+
+            def sample(draw: Callable[..., list[Rolled]]) -> list[Rolled]:
+                groups = draw(batch, on_group)
+                if is_judged and on_group is None:
+                    rewards.put(groups)
+                return groups
+
+            if saved := self._restored(items):
+                places = enumerate(batch.positions)
+                groups = [self.worker.group(batch, i, saved[position].completions) for i, position in places]
+                sampling = done(groups)
+                rewards.put(groups)
+            elif apart:
+                self.together(partial(self.worker.engine.update_weights, step))
+                sampling = in_thread(partial(sample, self.worker.draw))
+            else:
+                sampling = done(self.together(partial(sample, self.worker.roll_out)))
+            on_failure.pop_all()
+        return StartedBatch(sampling, rewards, is_judged, time.perf_counter() - started)
+
+    def together(self, work: Callable[[], Result]) -> Result:
+        """Sample on every rank, or fail on every rank: a diverged policy has non-finite logits."""
+        return run_together("sampling", work, self.ranks.processes(), (FloatingPointError, UserError))
+
+    def _prompts_of(self, generation: int, step: int) -> tuple[list[PromptItem], PromptBatch]:
+        """The prompts of a batch, and those that this process samples and has judged: its share of its data rank's."""
+        config, ranks, n_prompts = self.config, self.ranks, self.plan.prompts_generated_per_pass
+        sampler = PromptSampler(len(self.prompts), drop_last=config.dataloader_drop_last)
+        indices = sampler.batch_for(generation, n_prompts, config.rollout_seed, config.dataloader_shuffle)
+        items = [self.prompts[index] for index in indices]
+        share = n_prompts // ranks.size
+        first, end = (ranks.rank * share + share * (ranks.tensor_rank + i) // ranks.tensor_size for i in (0, 1))
+        return items, PromptBatch(items[first:end], range(first, end), generation, step)
+
+    def _restored(self, items: Sequence[PromptItem]) -> dict[int, SavedSamples]:
+        """The samples of a batch restored from a checkpoint; nothing, on every rank, if there are none."""
+        saved, self.restored = self.restored, {}
+        return saved if are_of(saved, items, self.config.rollout_n) else {}
+
+
+def done(groups: list[Rolled]) -> Future[list[Rolled]]:
+    """Groups that are already available."""
+    future: Future[list[Rolled]] = Future()
+    future.set_result(groups)
+    return future
+
+
+def in_thread(work: Callable[[], list[Rolled]]) -> Future[list[Rolled]]:
+    """The future result or exception of `work`, in a daemon thread, which cannot keep a failed process alive."""
+    future: Future[list[Rolled]] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="rollout ahead", daemon=True).start()
+    return future
