@@ -15,7 +15,7 @@ from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.group_filter import zero_variance_metrics
 from grrm.rl.experience import mean_reward
 from grrm.rl.experience_maker import Experience
-from grrm.rl.losses.interface import merge_metrics
+from grrm.rl.losses.aggregation import merge_metrics
 from grrm.rl.records import Scored
 
 Gap = tuple[float, float, float]

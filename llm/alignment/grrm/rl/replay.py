@@ -19,14 +19,13 @@ from grrm.algorithms.advantages import RunningMoments
 from grrm.config import RLConfig
 from grrm.data.dataset import PromptItem
 from grrm.errors import UserError
-from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
+from grrm.gqm.groups import Status
 from grrm.rewards.failure_policy import FailurePolicy
-from grrm.rewards.mixing import mix
 from grrm.rewards.shaping import ShapedRewards, shape_rewards
 from grrm.rl.experience import group_advantages, row_advantages
 from grrm.rl.records import Judged, ModelOutputs, Rolled, Scored
 from grrm.rl.reward_stage import RuleRewardStage, reward, shaping_config
-from grrm.tracking.rollout_dump import ROLLOUTS, part_of, read_arguments, read_rollouts
+from grrm.tracking.rollout_dump import ROLLOUTS, group_of, read_arguments, read_rollouts, verdict_of
 
 Number = float | None
 
@@ -93,17 +92,6 @@ def replay(run: Path, only: int | None = None) -> Iterator[ReplayedStep]:
         raise UserError(f"'{run}' has no rollout that step {only} began with: its rollouts are of {first} to {last}")
 
 
-def group_of(record: Mapping[str, Any]) -> Group:
-    """The group of a dumped record, as a judge gets it."""
-    languages = record["src_lang"], record["trg_lang"]
-    data_source = record.get("data_source") or ""
-    task = TranslationTask(record["source"], *languages, record["reference"], data_source)
-    candidates = (
-        Candidate(one["id"], one["response"], one["translation"], one["n_tokens"]) for one in record["candidates"]
-    )
-    return Group(record["group_id"], task, tuple(candidates))
-
-
 def _replayed(
     step: int, records: Sequence[Mapping[str, Any]], config: RLConfig, moments: RunningMoments
 ) -> ReplayedStep:
@@ -138,15 +126,6 @@ def _as_sent(record: Mapping[str, Any]) -> ShapedRewards:
     rewards = tuple(candidate["reward"] for candidate in record["candidates"])
     statuses = tuple(Status(candidate["status"]) for candidate in record["candidates"])
     return ShapedRewards(rewards, rewards, (0.0,) * len(rewards), statuses)
-
-
-def verdict_of(record: Mapping[str, Any]) -> Verdict:
-    """The verdict of a dumped group that was judged; that of a mixture is recomputed from its parts."""
-    said, candidates = record["verdict"], record["candidates"]
-    if said.get("parts"):
-        return mix([part_of(part) for part in said["parts"]])
-    statuses = tuple(Status(candidate["status"]) for candidate in candidates)
-    return Verdict(statuses, tuple(candidate["score"] for candidate in candidates), analysis=said["analysis"])
 
 
 def _rolled(record: Mapping[str, Any], position: int) -> Rolled:

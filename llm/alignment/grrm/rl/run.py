@@ -31,7 +31,7 @@ from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.rule_rewards import rule_of_row
 from grrm.rl.batch_sampler import BatchSampler
 from grrm.rl.critic.actor_trainer import ActorTrainer
-from grrm.rl.critic.building import build_critic
+from grrm.rl.critic.trainer import build_critic
 from grrm.rl.experience_maker import ExperienceMaker
 from grrm.rl.held_out import Decoding, HeldOut, StopWhenNoBetter
 from grrm.rl.reward_sources import await_judges, await_reward_server, build_rewarder, check_routed, judges_by_phase

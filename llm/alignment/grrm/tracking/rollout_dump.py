@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 
 from grrm.data.atomic import atomic_path
 from grrm.errors import UserError
-from grrm.gqm.groups import Group, PartVerdict, Status, Verdict
+from grrm.gqm.groups import Candidate, Group, PartVerdict, Status, TranslationTask, Verdict
+from grrm.rewards.mixing import mix
 from grrm.rewards.wire_parts import part_fields
 from grrm.tracking.step_lines import StepLines, finite, read_step_lines
 
@@ -145,6 +146,26 @@ def group_record(
             "parts": [part_fields(part) for part in verdict.parts],
         },
     }
+
+
+def group_of(record: Mapping[str, Any]) -> Group:
+    """The group of a dumped record, as a judge gets it."""
+    languages = record["src_lang"], record["trg_lang"]
+    data_source = record.get("data_source") or ""
+    task = TranslationTask(record["source"], *languages, record["reference"], data_source)
+    candidates = (
+        Candidate(one["id"], one["response"], one["translation"], one["n_tokens"]) for one in record["candidates"]
+    )
+    return Group(record["group_id"], task, tuple(candidates))
+
+
+def verdict_of(record: Mapping[str, Any]) -> Verdict:
+    """The verdict of a dumped group that was judged; that of a mixture is recomputed from its parts."""
+    said, candidates = record["verdict"], record["candidates"]
+    if said.get("parts"):
+        return mix([part_of(part) for part in said["parts"]])
+    statuses = tuple(Status(candidate["status"]) for candidate in candidates)
+    return Verdict(statuses, tuple(candidate["score"] for candidate in candidates), analysis=said["analysis"])
 
 
 def part_of(record: Mapping[str, Any]) -> PartVerdict:

@@ -54,12 +54,14 @@ def replay(run: Path, step: int | None, judge: str | None, **source: Any) -> int
 
 
 def _judge_again(run: Path, step: int | None, settings: dict[str, Any]) -> None:
+    from grrm.evaluation.rejudging import agreement
     from grrm.inference.judge_sources import open_source
+    from grrm.inference.rank import judge_in_batches
     from grrm.judges.sources import read_sources
-    from grrm.rl.rejudging import agreement, rejudge
     from grrm.rl.replay import dumped_steps
     from grrm.tracking.console import StepProgress
     from grrm.tracking.opinions import write_opinions
+    from grrm.tracking.rollout_dump import group_of
 
     if "options" in settings:
         settings["options"] = read_assignments(settings["options"], "judge option")
@@ -69,7 +71,8 @@ def _judge_again(run: Path, step: int | None, settings: dict[str, Any]) -> None:
     records = [record for number, group in dumped_steps(run) if step in (None, number) for record in group]
     progress = StepProgress(len(records), description="judging")
     try:
-        verdicts = rejudge(records, open_source(source), on_done=progress.update)
+        groups = [group_of(record) for record in records]
+        verdicts = judge_in_batches(open_source(source), groups, 64, lambda done, _: progress.update(done))
     finally:
         progress.close()
     found = agreement(records, verdicts)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import paddle
 
 from grrm.algorithms.policy_losses.interface import keep
-from grrm.rl.losses.aggregation import Denominators, aggregate
-from grrm.rl.losses.interface import LossOutput
+from grrm.rl.losses.aggregation import Denominators, LossOutput, aggregate
 
 
 @dataclass(frozen=True, eq=False)

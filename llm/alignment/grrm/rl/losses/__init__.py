@@ -1,10 +1,8 @@
 """The objective of one micro-batch: a policy loss, the other terms, aggregation and the correction of rollouts."""
 
-from .aggregation import Denominators, aggregate, count_denominators
-from .interface import LossOutput, merge_metrics
-from .kl import kl_penalty
-from .objective import policy_objective
-from .sft import positive_advantage_nll
+from grrm.rl.losses.aggregation import Denominators, LossOutput, aggregate, count_denominators, merge_metrics
+from grrm.rl.losses.objective import policy_objective
+from grrm.rl.losses.terms import kl_penalty, positive_advantage_nll
 
 __all__ = [
     "Denominators",

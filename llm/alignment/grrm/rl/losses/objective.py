@@ -11,12 +11,9 @@ import paddle
 
 from grrm.algorithms.policy_losses import POLICY_LOSSES, LossInputs
 from grrm.config.keys.objective import PolicyLossConfig
-
-from .aggregation import Denominators, aggregate, count_denominators
-from .interface import LossOutput, ratio_metrics
-from .kl import kl_penalty
-from .rollout_correction import rollout_correction
-from .sft import positive_advantage_nll
+from grrm.rl.losses.aggregation import Denominators, LossOutput, aggregate, count_denominators, ratio_metrics
+from grrm.rl.losses.rollout_correction import rollout_correction
+from grrm.rl.losses.terms import kl_penalty, positive_advantage_nll
 
 
 def policy_objective(

@@ -6,8 +6,7 @@ import paddle
 
 from grrm.algorithms.policy_losses import LossInputs
 from grrm.config.keys.objective import PolicyLossConfig
-
-from .aggregation import Denominators, aggregate
+from grrm.rl.losses.aggregation import Denominators, aggregate
 
 MAX_LOG_RATIO = 20.0
 

@@ -1,8 +1,8 @@
-"""Scoring a run's dumped groups with another judge, and its agreement with the judge used in training."""
+"""Agreement of another judge with the judge that a run was trained with, on the groups of the run's dump."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +10,6 @@ from grrm.evaluation.bootstrap import Interval
 from grrm.evaluation.meta_metrics import correlation, kendall_tau_b
 from grrm.evaluation.ranking import JudgedGroup, score_ranking
 from grrm.gqm.groups import Verdict
-from grrm.judges.interface import Judge
-from grrm.rl.replay import group_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +24,6 @@ class Agreement:
     same_order: Interval | None
     correlation: Interval | None
     coverage: float | None
-
-
-def rejudge(
-    records: Sequence[Mapping[str, Any]], judge: Judge, batch: int = 64, on_done: Callable[[int], object] | None = None
-) -> list[Verdict]:
-    """The judge's verdict on every dumped group, order kept, `batch` groups at a time. Raises what the judge raises."""
-    verdicts: list[Verdict] = []
-    for start in range(0, len(records), batch):
-        verdicts += judge.judge([group_of(record) for record in records[start : start + batch]])
-        if on_done is not None:
-            on_done(len(verdicts))
-    return verdicts
 
 
 def agreement(records: Iterable[Mapping[str, Any]], verdicts: Sequence[Verdict]) -> Agreement:
