@@ -80,12 +80,11 @@ def test_tokens_are_scored_under_the_casts_of_the_loss(monkeypatch):
         with casts_of_the_loss():
             seen.append([*casts])
 
-    sampler = SimpleNamespace(prompts=[], ranks=DataRanks(0, 1))
     config = SimpleNamespace(min_learning_rate=None, eval_on_start=False)
     plan, tokenizer = SimpleNamespace(micro_batches_per_update=1), SimpleNamespace(pad_token_id=0)
+    sampler = SimpleNamespace(prompts=[], config=config, plan=plan, ranks=DataRanks(0, 1))
     maker = SimpleNamespace(sampler=sampler, make=make)
-    unused = {"model": None, "args": None, "record": None}
-    trainer = GroupPolicyTrainer(**unused, config=config, maker=maker, plan=plan, tokenizer=tokenizer)
+    trainer = GroupPolicyTrainer(model=None, args=None, record=None, maker=maker, tokenizer=tokenizer)
     trainer.state = SimpleNamespace(global_step=0)
     trainer._make(1)
     assert seen == [["on"]]

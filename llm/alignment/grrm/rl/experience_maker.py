@@ -89,7 +89,8 @@ class ExperienceMaker:
         one. Raises RewardFailure on every rank together.
         """
         config, plan, ranks = self.sampler.config, self.sampler.plan, self.sampler.ranks
-        self._seconds, self._judge_s, self.generated, first = {}, 0.0, [], self.generation
+        self._seconds, self._judge_s, first = {}, 0.0, self.generation
+        self.generated, self.unscored = [], []
         groups = self._informative(step, casts) if config.dynamic_sampling else self.generate(step, casts)
         self.first_scores.watch(self.generated)
         inputs, advantages_RT = group_advantages(groups, config, self.moments)

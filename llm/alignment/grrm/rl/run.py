@@ -128,9 +128,7 @@ def train(config: RLConfig) -> None:
     trainer = trainer_of(
         model=model,
         args=args,
-        config=config,
         maker=maker,
-        plan=plan,
         record=record,
         tokenizer=tokenizer,
         held_out=held_out,

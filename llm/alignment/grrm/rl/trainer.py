@@ -15,8 +15,6 @@ from typing import Any
 
 import paddle
 
-from grrm.config import RLConfig
-from grrm.config.batch_plan import BatchPlan
 from grrm.errors import UserError
 from grrm.models.chunked_loss import chunked_loss
 from grrm.paddlenlp_api.training import Trainer, TrainingArguments
@@ -71,9 +69,7 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Met
         *,
         model: Any,
         args: TrainingArguments,
-        config: RLConfig,
         maker: ExperienceMaker,
-        plan: BatchPlan,
         record: RunRecord,
         tokenizer: Any,
         held_out: HeldOut | None = None,
@@ -82,12 +78,11 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Met
         callbacks = [LogLastStep(), *([] if stopper is None else [stopper])]
         prompts: Any = maker.sampler.prompts
         super().__init__(model=model, args=args, train_dataset=prompts, tokenizer=tokenizer, callbacks=callbacks)
-        self.config, self.min_learning_rate = config, config.min_learning_rate
-        self.maker, self.plan, self.record, self.ranks = maker, plan, record, maker.sampler.ranks
-        self.held_out, self.stopper = held_out, stopper
-        self.pad_id = tokenizer.pad_token_id
-        self.step_metrics = StepMetrics(self.ranks, plan.micro_batches_per_update)
-        if config.eval_on_start:
+        self.config, self.plan, self.ranks = maker.sampler.config, maker.sampler.plan, maker.sampler.ranks
+        self.min_learning_rate, self.pad_id = self.config.min_learning_rate, tokenizer.pad_token_id
+        self.maker, self.record, self.held_out, self.stopper = maker, record, held_out, stopper
+        self.step_metrics = StepMetrics(self.ranks, self.plan.micro_batches_per_update)
+        if self.config.eval_on_start:
             self.add_callback(EvaluateFirst(self.evaluate))
         self._experience: Experience | None = None
         self._rollout = -1
