@@ -125,33 +125,20 @@ def test_a_judge_that_fails_meanwhile_is_told_of_when_its_rewards_are_needed():
         made.generate(7)
 
 
-LOGPROBS = np.array([-0.1, -1.5, -2.0, -3.0], np.float32)
+SAVED = {
+    0: SavedSamples([5, 6], [Completion([7], [-0.5], "stop"), Completion([], [], "length")]),
+    1: SavedSamples([5], [Completion([8, 9], [-1.5, -2.0], "length"), Completion([1], [-3.0], "stop")]),
+}
 GROUPS = [
     replace(
-        rolled_group(0, [1, 0]),
-        item=PromptItem(0, [5, 6], "", TASK),
-        engine_logprobs=[LOGPROBS[:1], LOGPROBS[:0]],
-        finish_reasons=["stop", "length"],
-    ),
-    replace(
-        rolled_group(1, [2, 1]),
-        item=PromptItem(1, [5], "", TASK),
-        engine_logprobs=[LOGPROBS[1:3], LOGPROBS[3:]],
-        finish_reasons=["length", "stop"],
-    ),
-]
-SAVED = {
-    rolled.position: SavedSamples(
-        rolled.item.prompt_ids,
-        [
-            Completion(tokens, logprobs.tolist(), reason)
-            for tokens, logprobs, reason in zip(
-                rolled.token_ids, rolled.engine_logprobs, rolled.finish_reasons, strict=True
-            )
-        ],
+        rolled_group(position, []),
+        item=PromptItem(position, saved.prompt_ids, "", TASK),
+        token_ids=[sample.token_ids for sample in saved.completions],
+        engine_logprobs=[np.asarray(sample.logprobs, np.float32) for sample in saved.completions],
+        finish_reasons=[sample.finish_reason for sample in saved.completions],
     )
-    for rolled in GROUPS
-}
+    for position, saved in SAVED.items()
+]
 
 
 def test_samples_come_back_from_a_checkpoint_as_they_were(tmp_path):

@@ -79,43 +79,40 @@ def training_rows(
 
     `returns_RT` are the critic's targets, if there is one.
     """
+    returns = None if returns_RT is None else per_sample(groups, returns_RT)
     rows: list[list[Row]] = []
-    start = 0
-    for scored in groups:
-        rolled, outputs = scored.rolled, scored.outputs
-        members = []
-        for i, tokens in enumerate(rolled.token_ids):
-            members.append(
-                Row(
-                    prompt_ids=rolled.item.prompt_ids,
-                    token_ids=tokens,
-                    advantages_T=advantages_RT[start + i, : len(tokens)],
-                    mask_T=np.full(len(tokens), float(scored.shaped.rewards[i] is not None)),
-                    engine_logprobs_T=rolled.engine_logprobs[i],
-                    old_logprobs_T=None if outputs.policy_logprobs is None else outputs.policy_logprobs[i],
-                    ref_logprobs_T=None if outputs.ref_logprobs is None else outputs.ref_logprobs[i],
-                    values_T=None if outputs.values is None else outputs.values[i],
-                    returns_T=None if returns_RT is None else returns_RT[start + i, : len(tokens)],
-                )
+    for position, (scored, advantages) in enumerate(zip(groups, per_sample(groups, advantages_RT), strict=True)):
+        rolled, outputs, rewards = scored.rolled, scored.outputs, scored.shaped.rewards
+        members = [
+            Row(
+                prompt_ids=rolled.item.prompt_ids,
+                token_ids=tokens,
+                advantages_T=advantages[i],
+                mask_T=np.full(len(tokens), float(rewards[i] is not None)),
+                engine_logprobs_T=rolled.engine_logprobs[i],
+                old_logprobs_T=None if outputs.policy_logprobs is None else outputs.policy_logprobs[i],
+                ref_logprobs_T=None if outputs.ref_logprobs is None else outputs.ref_logprobs[i],
+                values_T=None if outputs.values is None else outputs.values[i],
+                returns_T=None if returns is None else returns[position][i],
             )
+            for i, tokens in enumerate(rolled.token_ids)
+        ]
         rows.append(members)
-        start += len(members)
     return rows
+
+
+def per_sample(groups: Sequence[Scored], table_RT: NDArray[Any]) -> list[list[NDArray[Any]]]:
+    """The rows of a global table by group and sample, without padding."""
+    rows_RT = iter(table_RT)
+    return [[next(rows_RT)[: len(tokens)] for tokens in scored.rolled.token_ids] for scored in groups]
+
+
+def row_advantages(groups: Sequence[Scored], advantages_RT: NDArray[Any]) -> list[NDArray[Any]]:
+    """Mean advantage of each sample, group by group: what the dump and the console show ([G] per group)."""
+    return [np.asarray([row_T.mean() for row_T in rows]) for rows in per_sample(groups, advantages_RT)]
 
 
 def mean_reward(groups: Sequence[Scored]) -> tuple[float, float]:
     """Mean and standard deviation over all rows that have a reward; NaN, NaN when none has."""
     rewards = [reward for scored in groups for reward in scored.shaped.rewards if reward is not None]
     return (float(np.mean(rewards)), float(np.std(rewards))) if rewards else (float("nan"), float("nan"))
-
-
-def row_advantages(groups: Sequence[Scored], advantages_RT: NDArray[Any]) -> list[NDArray[Any]]:
-    """Mean advantage of each sample, group by group: what the dump and the console show ([G] per group)."""
-    means: list[NDArray[Any]] = []
-    start = 0
-    for scored in groups:
-        lengths = [len(tokens) for tokens in scored.rolled.token_ids]
-        rows = advantages_RT[start : start + len(lengths)]
-        means.append(np.asarray([row[:length].mean() for row, length in zip(rows, lengths, strict=True)]))
-        start += len(lengths)
-    return means

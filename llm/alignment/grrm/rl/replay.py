@@ -21,7 +21,7 @@ from grrm.data.dataset import PromptItem
 from grrm.errors import UserError
 from grrm.gqm.groups import Status
 from grrm.rewards.failure_policy import FailurePolicy
-from grrm.rewards.shaping import ShapedRewards, shape_rewards
+from grrm.rewards.shaping import ShapedRewards, ShapingConfig, shape_rewards
 from grrm.rl.experience import group_advantages, row_advantages
 from grrm.rl.records import Judged, ModelOutputs, Rolled, Scored
 from grrm.rl.reward_stage import RuleRewardStage, reward, shaping_config
@@ -95,7 +95,8 @@ def replay(run: Path, only: int | None = None) -> Iterator[ReplayedStep]:
 def _replayed(
     step: int, records: Sequence[Mapping[str, Any]], config: RLConfig, moments: RunningMoments
 ) -> ReplayedStep:
-    groups = [_scored(record, position, config) for position, record in enumerate(records)]
+    stage = shaping_config(config), FailurePolicy.from_mapping(config.failure_policy)
+    groups = [_scored(record, position, config, *stage) for position, record in enumerate(records)]
     _, advantages_RT = group_advantages(groups, config, moments if config.normalize_reward else None)
     replayed = ReplayedStep(step, len(groups))
     for record, scored, advantages_G in zip(records, groups, row_advantages(groups, advantages_RT), strict=True):
@@ -111,15 +112,16 @@ def _replayed(
     return replayed
 
 
-def _scored(record: Mapping[str, Any], position: int, config: RLConfig) -> Scored:
-    shaping, policy = shaping_config(config), FailurePolicy.from_mapping(config.failure_policy)
+def _scored(
+    record: Mapping[str, Any], position: int, config: RLConfig, shaping: ShapingConfig, policy: FailurePolicy
+) -> Scored:
     rolled, outputs = _rolled(record, position), _outputs(record)
     if config.use_rule_reward:
         return replace(*reward(RuleRewardStage(config.rule_reward, shaping, policy), [rolled]), outputs=outputs)
     if record["verdict"] is None:
         return Scored(Judged(rolled), _as_sent(record), outputs)
-    judged = Judged(rolled, verdict_of(record))
-    return Scored(judged, shape_rewards(rolled.group, verdict_of(record), shaping, policy), outputs)
+    verdict = verdict_of(record)
+    return Scored(Judged(rolled, verdict), shape_rewards(rolled.group, verdict, shaping, policy), outputs)
 
 
 def _as_sent(record: Mapping[str, Any]) -> ShapedRewards:
