@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from support.rl_processes import CONFIGS, TinyWorld, entry_command, rollouts_of
-from support.rolled import scored_group
 from support.sentences import ends_with_a_sentence
 
 from grrm.config import RLConfig, load_config
-from grrm.rewards.failure_policy import RewardFailure
+from grrm.gqm.groups import Status
+from grrm.rewards.failure_policy import FirstScores, RewardFailure
 from grrm.rl import run as rl_run
-from grrm.rl.reward_stage import FirstScores
 from grrm.tracking.metrics_log import read_metrics
 
 
@@ -73,9 +72,9 @@ def test_three_rollouts_without_a_readable_response_stop_the_run_with_the_reason
 
 
 def test_one_score_ends_the_watch() -> None:
-    unread, read = scored_group(0, [3, 3], [None, None]), scored_group(1, [3, 3], [None, 0.0])
+    unread = {Status.JUDGE_UNPARSABLE: 2}
     watch = FirstScores(limit=2)
-    for groups in ([unread], [unread, read], [unread], [unread]):
-        watch.watch(groups)
+    for statuses in (unread, {**unread, Status.SCORED: 1}, unread, unread):
+        watch.watch(statuses, "r0")
     with pytest.raises(RewardFailure, match=r"first 1 rollouts has a score \(the last: 2 judge_unparsable\).*'r0'"):
-        FirstScores(limit=1).watch([unread])
+        FirstScores(limit=1).watch(unread, "r0")

@@ -11,6 +11,8 @@ from types import MappingProxyType
 from grrm.errors import UserError, require_known
 from grrm.gqm.groups import Status, Verdict
 
+SHOWN_CHARS = 120  # of a response in a message
+
 
 class RewardFailure(Exception):
     """Training must stop because rewards are missing; the message is one sentence for the user."""
@@ -138,3 +140,31 @@ class FailureBudget:
                 f"The judge has left {self.spent} candidates without a score in this run (last: {detail}), more than "
                 f"the allowed {self.max_count}; mend the judge and resume."
             )
+
+
+@dataclass(slots=True)
+class FirstScores:
+    """Stops a run whose first `limit` rollouts have no scored response at all (None = no limit).
+
+    `reader` is what gives responses their scores. Rewards that come without verdicts count as scores.
+    """
+
+    limit: int | None = 3
+    reader: str = "the judge"
+    n_unscored: int = 0
+
+    def watch(self, statuses: Mapping[Status, int], response: str) -> None:
+        """Add one rollout's statuses and a response, the same on every rank: all raise RewardFailure together."""
+        if self.limit is None or any(status.is_scored for status in statuses):
+            self.limit = None
+            return
+        self.n_unscored += 1
+        if self.n_unscored < self.limit:
+            return
+        causes = ", ".join(f"{n} {status.value}" for status, n in Counter(statuses).most_common())
+        raise RewardFailure(
+            f"no response of the first {self.n_unscored} rollouts has a score (the last: {causes}), so there is "
+            f"nothing to learn from; one ends in {response[-SHOWN_CHARS:]!r}, which "
+            f"{self.reader} does not accept: correct it, teach the policy another form first, or set "
+            "max_rollouts_unscored: null"
+        )

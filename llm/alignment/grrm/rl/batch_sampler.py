@@ -62,8 +62,9 @@ class BatchSampler:
     def start(self, generation: int, step: int, ahead: bool = False) -> StartedBatch:
         """Sample this process's share of batch `generation` with the weights of `step`, and hand it to the judge.
 
-        With `ahead`, an engine in other processes samples while this one goes on; a judge in this process then waits
-        for `is_judged` groups to be put by the caller. Raises CollectiveFailure, on every rank, if sampling fails.
+        With `ahead`, an engine in other processes samples while this one goes on. The groups then go to a server as
+        they are complete, and to a judge in this process only when the caller puts them there. Raises
+        CollectiveFailure, on every rank, if sampling fails.
         """
         started = time.perf_counter()
         items, batch = self._prompts_of(generation, step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -14,14 +15,14 @@ from grrm.algorithms.advantages.moments import RunningMoments
 from grrm.errors import UserError
 from grrm.parallel.collective import run_together
 from grrm.rewards.client import RewardServerError
-from grrm.rewards.failure_policy import FailureBudget, RewardFailure, count_statuses
+from grrm.rewards.failure_policy import FailureBudget, FirstScores, RewardFailure, count_statuses
 from grrm.rewards.group_filter import informative_groups
 from grrm.rewards.shaping import ShapedRewards
 from grrm.rl.batch_sampler import BatchSampler, StartedBatch
 from grrm.rl.experience import group_advantages, training_rows
 from grrm.rl.losses.aggregation import Denominators
 from grrm.rl.records import Judged, ModelOutputs, Rolled, Row, Scored
-from grrm.rl.reward_stage import FirstScores, reads_responses
+from grrm.rl.reward_stage import reads_responses
 from grrm.rl.reward_stream import RewardStream
 from grrm.rl.rollout import check_complete
 from grrm.rl.rollout_ahead import SavedSamples
@@ -92,7 +93,8 @@ class ExperienceMaker:
         self._seconds, self._judge_s, first = {}, 0.0, self.generation
         self.generated, self.unscored = [], []
         groups = self._informative(step, casts) if config.dynamic_sampling else self.generate(step, casts)
-        self.first_scores.watch(self.generated)
+        statuses = Counter(status for scored in self.generated for status in scored.shaped.statuses)
+        self.first_scores.watch(statuses, groups[0].rolled.group.candidates[0].response)
         inputs, advantages_RT = group_advantages(groups, config, self.moments)
         rows = training_rows(groups, advantages_RT, value_targets(inputs))
         return Experience(

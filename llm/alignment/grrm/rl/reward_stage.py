@@ -6,7 +6,6 @@ or a rule that compares responses with the ground truth of their row, for traini
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -16,14 +15,12 @@ from grrm.gqm.groups import Group, Status, Verdict
 from grrm.judges.interface import Judge
 from grrm.rewards.client import RewardClient
 from grrm.rewards.constant_scores import ConstantScoreAlarm
-from grrm.rewards.failure_policy import FailurePolicy, RewardFailure
+from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.overlong import OverlongConfig, overlong_penalty
 from grrm.rewards.ranking_accuracy import RankingReward
 from grrm.rewards.rule_rewards import parts_of, rule_of_row
 from grrm.rewards.shaping import ShapedRewards, ShapingConfig, shape_rewards
 from grrm.rl.records import Judged, Rolled, Scored
-
-SHOWN_CHARS = 120  # of a response in a message
 
 
 def shaping_config(config: RLConfig) -> ShapingConfig:
@@ -156,36 +153,6 @@ def reads_responses(config: RLConfig) -> str:
     if not config.use_rule_reward:
         return f"extractor_type {config.extractor_type} or the judge"
     return "rule_reward" if config.rule_reward is None else f"rule_reward {config.rule_reward}"
-
-
-@dataclass(slots=True)
-class FirstScores:
-    """Stops a run whose first `limit` rollouts have no scored response at all (None = no limit).
-
-    `reader` is what gives responses their scores. Rewards that come without verdicts count as scores.
-    """
-
-    limit: int | None = 3
-    reader: str = "the judge"
-    n_unscored: int = 0
-
-    def watch(self, groups: Sequence[Scored]) -> None:
-        """Add one rollout, which is the same on every rank: RewardFailure is raised by all of them together."""
-        statuses = Counter(status for scored in groups for status in scored.shaped.statuses)
-        if self.limit is None or any(status.is_scored for status in statuses):
-            self.limit = None
-            return
-        self.n_unscored += 1
-        if self.n_unscored < self.limit:
-            return
-        causes = ", ".join(f"{n} {status.value}" for status, n in statuses.most_common())
-        response = groups[0].rolled.group.candidates[0].response
-        raise RewardFailure(
-            f"no response of the first {self.n_unscored} rollouts has a score (the last: {causes}), so there is "
-            f"nothing to learn from; one ends in {response[-SHOWN_CHARS:]!r}, which "
-            f"{self.reader} does not accept: correct it, teach the policy another form first, or set "
-            "max_rollouts_unscored: null"
-        )
 
 
 def _ground_truth(group: Group) -> str:
