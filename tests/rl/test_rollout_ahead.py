@@ -45,7 +45,7 @@ def roll_out(batch, *rest):
 class ServingEngine(Engine):
     """Generates apart; notes the steps whose weights it takes over."""
 
-    draws_apart = True
+    is_remote = True
 
     def __init__(self) -> None:
         self.updates: list[int] = []
@@ -89,11 +89,11 @@ def test_a_judge_in_this_process_has_ended_before_the_trainer_goes_on():
 def test_servers_draw_while_the_trainer_goes_on_and_a_judge_in_this_process_waits(on_server):
     trained, judged, engine = threading.Event(), [], ServingEngine()
 
-    def draw(batch, *rest):
+    def sample(batch, *rest):
         assert trained.wait(PATIENCE_S)
         return roll_out(batch)
 
-    made = maker(judged.append, SimpleNamespace(draw=draw, engine=engine), use_rm_server=on_server)
+    made = maker(judged.append, SimpleNamespace(sample=sample, engine=engine), use_rm_server=on_server)
     made.start_next(6)
     assert engine.updates == [6]
     trained.set()
@@ -104,10 +104,10 @@ def test_servers_draw_while_the_trainer_goes_on_and_a_judge_in_this_process_wait
 
 
 def test_servers_that_fail_meanwhile_are_told_of_when_their_samples_are_needed():
-    def draw(*arguments):
+    def sample(*arguments):
         raise UserError("no server answers")
 
-    made = maker(lambda groups: None, SimpleNamespace(draw=draw, engine=ServingEngine()))
+    made = maker(lambda groups: None, SimpleNamespace(sample=sample, engine=ServingEngine()))
     made.start_next(6)
     made.settle()
     with pytest.raises(CollectiveFailure, match="sampling failed on rank 0: no server answers"):

@@ -123,12 +123,12 @@ OnFinished: TypeAlias = Callable[[int, Completion], None]
 class Engine:
     """Generates token sequences from prompts. A back end implements `_generate`, and overrides what else it needs.
 
-    `draws_apart`: it generates in other processes, so that this one can train in the meantime. `draws_together`: the
-    tensor ranks generate one batch, so a rank without prompts must call `generate` too.
+    With `is_remote` it generates in other processes, so that this one can train in the meantime. With `is_collective`
+    the tensor ranks generate one batch, so a rank without prompts must call `generate` too.
     """
 
-    draws_apart: ClassVar[bool] = False
-    draws_together: ClassVar[bool] = False
+    is_remote: ClassVar[bool] = False
+    is_collective: ClassVar[bool] = False
     cache_use: CacheUse | None = None  # statistics of the last `generate`, if the back end has them
 
     @property

@@ -34,7 +34,7 @@ class ServerEngine(Engine):
     says it is further behind is refused. A call takes at most the `deadline_s` of `client`.
     """
 
-    draws_apart = True
+    is_remote = True
 
     def __init__(
         self,

@@ -68,27 +68,27 @@ class BatchSampler:
         """
         started = time.perf_counter()
         items, batch = self._prompts_of(generation, step)
-        apart = ahead and self.worker.engine.draws_apart
+        is_remote = ahead and self.worker.engine.is_remote
         # A reward server works while this process samples, computes log-probs or trains; they share no mutable state.
-        is_judged = self.config.use_rm_server or not apart
+        is_judged = self.config.use_rm_server or not is_remote
         with ExitStack() as on_failure:
             rewards = on_failure.enter_context(RewardStream(self.rewarder))
             on_group = (lambda rolled: rewards.put([rolled])) if is_judged and self.config.reward_streaming else None
 
-            def sample(draw: Callable[..., list[Rolled]]) -> list[Rolled]:
-                groups = draw(batch, on_group)
+            def sample(worker_call: Callable[..., list[Rolled]]) -> list[Rolled]:
+                groups = worker_call(batch, on_group)
                 if is_judged and on_group is None:
                     rewards.put(groups)
                 return groups
 
             if saved := self._restored(items):
-                places = enumerate(batch.positions)
-                groups = [self.worker.group(batch, i, saved[position].completions) for i, position in places]
+                own = [saved[position].completions for position in batch.positions]
+                groups = [self.worker.group(batch, i, completions) for i, completions in enumerate(own)]
                 sampling = done(groups)
                 rewards.put(groups)
-            elif apart:
+            elif is_remote:
                 self.together(partial(self.worker.engine.update_weights, step))
-                sampling = in_thread(partial(sample, self.worker.draw))
+                sampling = in_thread(partial(sample, self.worker.sample))
             else:
                 sampling = done(self.together(partial(sample, self.worker.roll_out)))
             on_failure.pop_all()

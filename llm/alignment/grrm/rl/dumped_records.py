@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from grrm.rewards.group_filter import GroupSignal, classify_group
 from grrm.rewards.shaping import ShapedRewards
 from grrm.rl.experience import kl_rows, row_advantages
-from grrm.rl.experience_maker import Experience, Unscored
+from grrm.rl.experience_maker import Experience
 from grrm.rl.records import Judged, Scored
+from grrm.rl.reward_stream import Unscored
 from grrm.tracking.rollout_dump import GroupUse, group_record
 
 

@@ -17,19 +17,17 @@ from grrm.parallel.collective import run_together
 from grrm.rewards.client import RewardServerError
 from grrm.rewards.failure_policy import FailureBudget, FirstScores, RewardFailure, count_statuses
 from grrm.rewards.group_filter import informative_groups
-from grrm.rewards.shaping import ShapedRewards
 from grrm.rl.batch_sampler import BatchSampler, StartedBatch
 from grrm.rl.experience import group_advantages, training_rows
 from grrm.rl.losses.aggregation import Denominators
-from grrm.rl.records import Judged, ModelOutputs, Rolled, Row, Scored
+from grrm.rl.records import ModelOutputs, Rolled, Row, Scored
 from grrm.rl.reward_stage import reads_responses
-from grrm.rl.reward_stream import RewardStream
+from grrm.rl.reward_stream import RewardStream, Unscored
 from grrm.rl.rollout import check_complete
 from grrm.rl.rollout_ahead import SavedSamples
 from grrm.rl.schedule import schedule
 
-Casts = Callable[[], AbstractContextManager[Any]]
-Unscored = tuple[Judged, ShapedRewards | None]  # a group of a failed batch, and its rewards if it got them
+Autocast = Callable[[], AbstractContextManager[Any]]
 
 
 @dataclass(slots=True)
@@ -83,18 +81,18 @@ class ExperienceMaker:
         self.first_scores = FirstScores(config.max_rollouts_unscored, reads_responses(config))
         self.moments = RunningMoments() if config.normalize_reward else None
 
-    def make(self, step: int, casts: Casts = nullcontext) -> Experience:
+    def make(self, step: int, autocast: Autocast = nullcontext) -> Experience:
         """Sample and judge the next rollout with the weights of `step`, and compute advantages.
 
-        Log-probs are computed under the automatic `casts` of the loss: else the ratio of unchanged weights would not be
-        one. Raises RewardFailure on every rank together.
+        Log-probs are computed under `autocast`, as the loss is: else the ratio of unchanged weights would not be one.
+        Raises RewardFailure on every rank together.
         """
         config, plan, ranks = self.sampler.config, self.sampler.plan, self.sampler.ranks
         self._seconds, self._judge_s, first = {}, 0.0, self.generation
         self.generated, self.unscored = [], []
-        groups = self._informative(step, casts) if config.dynamic_sampling else self.generate(step, casts)
+        groups = self._informative(step, autocast) if config.dynamic_sampling else self.generate(step, autocast)
         statuses = Counter(status for scored in self.generated for status in scored.shaped.statuses)
-        self.first_scores.watch(statuses, groups[0].rolled.group.candidates[0].response)
+        self.first_scores.watch(statuses, self.generated[0].rolled.group.candidates[0].response)
         inputs, advantages_RT = group_advantages(groups, config, self.moments)
         rows = training_rows(groups, advantages_RT, value_targets(inputs))
         return Experience(
@@ -108,7 +106,7 @@ class ExperienceMaker:
             self._judge_s,
         )
 
-    def generate(self, step: int, casts: Casts = nullcontext) -> list[Scored]:
+    def generate(self, step: int, autocast: Autocast = nullcontext) -> list[Scored]:
         """One generation batch: all of its groups, judged and scored, in canonical order, on every rank."""
         batch, self._ahead = self._ahead or self.sampler.start(self.generation, step), None
         self._count("rollout", batch.seconds)
@@ -119,7 +117,7 @@ class ExperienceMaker:
                 rewards.put(rolled)
             waited = rewards.settle() if self.judges_by_phase else 0.0
             self._count("judge_waiting", waited)
-            with self._timed("logprob"), casts():
+            with self._timed("logprob"), autocast():
                 outputs = self._outputs_of(rolled)
             self._count("judge_overlapped", rewards.busy_s() - waited)
             with self._timed("judge_waiting"):
@@ -128,7 +126,8 @@ class ExperienceMaker:
             groups = self._gathered(rolled, rewards, outputs)
         self.generation += 1
         self.generated += groups
-        self.budget.charge(count_statuses([one.judged.verdict for one in groups if one.judged.verdict is not None]))
+        verdicts = [scored.judged.verdict for scored in groups if scored.judged.verdict is not None]
+        self.budget.charge(count_statuses(verdicts))
         return groups
 
     def start_next(self, step: int) -> None:
@@ -148,8 +147,8 @@ class ExperienceMaker:
 
     def sampled_ahead(self) -> list[Rolled]:
         """All that `start_next` sampled on any rank, in canonical order. A collective."""
-        mine = [] if self._ahead is None else self.sampler.together(self._ahead.sampling.result)
-        parts = self.sampler.ranks.processes().gather(mine)
+        own = [] if self._ahead is None else self.sampler.together(self._ahead.sampling.result)
+        parts = self.sampler.ranks.processes().gather(own)
         return sorted((rolled for part in parts for rolled in part), key=lambda rolled: rolled.position)
 
     def state(self) -> dict[str, Any]:
@@ -164,13 +163,13 @@ class ExperienceMaker:
         if self.moments is not None and state["moments"] is not None:
             self.moments.load_state_dict(state["moments"])
 
-    def _informative(self, step: int, casts: Casts) -> list[Scored]:
+    def _informative(self, step: int, autocast: Autocast) -> list[Scored]:
         """Dynamic sampling: generate until enough groups have unequal rewards (DAPO, arXiv 2503.14476, section 3.2)."""
         config, enough = self.sampler.config, self.sampler.plan.prompts_per_rollout
         kept: list[Scored] = []
         for _ in range(config.max_gen_batches):
-            batch = self.generate(step, casts)
-            kept += [batch[i] for i in informative_groups([one.shaped for one in batch], config.rollout_n)]
+            batch = self.generate(step, autocast)
+            kept += [batch[i] for i in informative_groups([scored.shaped for scored in batch], config.rollout_n)]
             if len(kept) >= enough:
                 return kept[:enough]
         raise RewardFailure(
@@ -185,7 +184,7 @@ class ExperienceMaker:
             return self.score_tokens(rolled)
         first = ranks.rank * ranks.tensor_size
         parts = ranks.processes().gather(rolled)[first : first + ranks.tensor_size]
-        outputs = self.score_tokens([one for part in parts for one in part])
+        outputs = self.score_tokens([group for part in parts for group in part])
         before = sum(len(part) for part in parts[: ranks.tensor_rank])
         return outputs[before : before + len(rolled)]
 
@@ -195,19 +194,17 @@ class ExperienceMaker:
         try:
             run_together("judging", rewards.wait, processes, expected, RewardFailure)
         except RewardFailure:
-            mine = [
-                (rewards.judged.get(i, Judged(one)), rewards.shaped.get(i)) for one in rolled for i in [one.position]
-            ]
-            self.unscored = [unscored for part in processes.gather(mine) for unscored in part]
+            own = [rewards.latest(group) for group in rolled]
+            self.unscored = [unscored for part in processes.gather(own) for unscored in part]
             raise
 
     def _gathered(self, rolled: list[Rolled], rewards: RewardStream, outputs: list[ModelOutputs]) -> list[Scored]:
         """The whole generation batch from every rank's part of it, in canonical order."""
-        pairs = zip([one.position for one in rolled], outputs, strict=True)
-        mine = [Scored(rewards.judged[i], rewards.shaped[i], outputs_i) for i, outputs_i in pairs]
-        parts = self.sampler.ranks.processes().gather((mine, rewards.busy_s()))
+        sampler, judged, shaped = self.sampler, rewards.judged, rewards.shaped
+        positions = [group.position for group in rolled]
+        own = [Scored(judged[i], shaped[i], numbers) for i, numbers in zip(positions, outputs, strict=True)]
+        parts = sampler.ranks.processes().gather((own, rewards.busy_s()))
         self._judge_s += sum(judge_s for _, judge_s in parts)
-        sampler = self.sampler
         groups = [scored for part, _ in parts for scored in part]
         return check_complete(groups, sampler.plan.prompts_generated_per_pass, sampler.config.rollout_n)
 

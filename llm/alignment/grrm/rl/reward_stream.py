@@ -12,6 +12,8 @@ from grrm.rewards.shaping import ShapedRewards
 from grrm.rl.records import Judged, Rolled
 from grrm.rl.reward_stage import Rewarder
 
+Unscored = tuple[Judged, ShapedRewards | None]  # a group of a failed batch, and its rewards if it got them
+
 
 class RewardStream:
     """A thread that rewards groups in batches: each batch has all groups that arrived during the previous one.
@@ -56,6 +58,10 @@ class RewardStream:
         self._queue.put(None)
         self._result.wait()
         return self._busy_s
+
+    def latest(self, group: Rolled) -> Unscored:
+        """The last state of a group whose batch has failed."""
+        return self.judged.get(group.position, Judged(group)), self.shaped.get(group.position)
 
     def __enter__(self) -> RewardStream:
         return self

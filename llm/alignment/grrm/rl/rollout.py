@@ -51,11 +51,11 @@ class RolloutWorker:
         """
         self.engine.wake()
         self.engine.update_weights(batch.step)
-        groups = self.draw(batch, on_group)
+        groups = self.sample(batch, on_group)
         self.engine.sleep()
         return groups
 
-    def draw(self, batch: PromptBatch, on_group: Callable[[Rolled], None] | None = None) -> list[Rolled]:
+    def sample(self, batch: PromptBatch, on_group: Callable[[Rolled], None] | None = None) -> list[Rolled]:
         """Like `roll_out`, for an engine that is awake and has the current weights.
 
         Not a collective, unless the engine's ranks sample together: then a process without prompts takes part too.
@@ -78,7 +78,7 @@ class RolloutWorker:
                 if on_group is not None:
                     on_group(groups[place])
 
-        if prompts or self.engine.draws_together:
+        if prompts or self.engine.is_collective:
             self.engine.generate(prompts, self.sampling, streams, on_finished)
         return [groups[place] for place in range(len(batch.items))]
 

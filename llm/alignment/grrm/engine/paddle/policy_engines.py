@@ -74,7 +74,7 @@ class DividedEngine(PaddleEngine):
     completions; all prompts run in one batch. The rank with the least free memory determines the cache size.
     """
 
-    draws_together = True
+    is_collective = True
 
     def __init__(self, policy: Any, **options: Any) -> None:
         super().__init__(policy, **options)
