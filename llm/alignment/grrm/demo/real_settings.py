@@ -18,9 +18,8 @@ class RealSettings(Settings):
     """What `make real` trains and on what: a pretrained model, and translations by people.
 
     Every judge learns from the same groups, and reads `ranker_batch_groups` groups of four candidates a step, one by
-    one or together. `relative_scores` has the GQM learn places in the group, from 0 to 9, in place of scores that are
-    spread evenly over all groups; `orders` is in how many orders of its candidates it sees each group. `permutations`
-    are those of the GQM that is measured with several.
+    one or together. In a share of the groups, `mixed_share`, references, damaged or not, stand among the samples.
+    `permutations` are those of the GQM that is measured with several.
     """
 
     nproc: int = 1
@@ -39,28 +38,25 @@ class RealSettings(Settings):
     ranker_dev_rows: int = 150
     ranker_heldout_rows: int = 600
     ranker_max_new_tokens: int = 64
-    ranker_batch_groups: int = 8
-    ranker_steps: int | None = 300
+    ranker_batch_groups: int = 16
+    ranker_steps: int | None = 200
     ranker_overrides: tuple[object, ...] = (
         *("--learning_rate", 1e-3, "--backbone_learning_rate", 5e-5, "--max_length", 256),
         *("--lr_end", 1e-6, "--eval_steps", 200),
     )
     groups_per_row: int = 2
-    mixed_share: float = 0.0
+    mixed_share: float = 0.5
     judge_prompt: str = "score"
-    relative_scores: bool = True
-    orders: int = 1
     judge_max_length: int = 768
-    judge_learning_rate: float = 2e-4
+    judge_learning_rate: float = 3e-4
     form_weight: float = 0.1
-    sqm_steps: int = 300
-    pairwise_steps: int = 300
-    gqm_steps: int = 300
+    sqm_steps: int = 200
+    gqm_steps: int = 200
     rlvr_steps: int = 30
     rlvr_prompts: int = 8
     rlvr_learning_rate: float = 1e-5
     permutations: int = 4
-    n_orders: int = 150  # held-out groups that are judged in the reverse order, too
+    n_orders: int = 100  # held-out groups that are judged in the reverse order, too
     score_reading: str = "expected"  # of the writing judges that policies are trained against
     arms: tuple[str, ...] = (
         *(GRPO, GRPO_CONSENSUS, GRPO_RANKER),
@@ -99,7 +95,7 @@ class RealSettings(Settings):
 
 
 _STEPS: Mapping[str, tuple[str, ...]] = {
-    JUDGES: ("sft_steps", "ranker_steps", "sqm_steps", "pairwise_steps", "gqm_steps", "rlvr_steps"),
+    JUDGES: ("sft_steps", "ranker_steps", "sqm_steps", "gqm_steps", "rlvr_steps"),
     POLICIES: ("rl_steps",),
 }
 # A slice through every stage.
@@ -116,7 +112,6 @@ QUICK: Mapping[str, object] = {
     "ranker_batch_groups": 2,
     "ranker_steps": 3,
     "sqm_steps": 3,
-    "pairwise_steps": 3,
     "gqm_steps": 6,
     "rlvr_steps": 2,
     "rlvr_prompts": 2,

@@ -32,7 +32,6 @@ TITLES = {
     STOCK: "as published",
     "logprob": "log-probability",
     "rm": "reward model on pairs",
-    "pairwise": "pairwise judge",
     "sqm": "SQM",
     "sqm_expected": "SQM, expected scores",
     "gqm_sft": "GQM after SFT",
