@@ -91,7 +91,7 @@ def test_servers_and_lists_of_judges_can_be_read(tmp_path):
     assert hosted[""] == ["--judge", "text_metric"]
     assert hosted["_consensus"] == ["--judge", "consensus"]
     assert hosted["_ranker"][:4] == ["--judge", "ranker", "--model", str(tmp_path / "out/seed1/ranker")]
-    assert "score_reading=expected" in hosted["_gqm"]
+    assert "score_reading=expected_digit" in hosted["_gqm"]
     assert hosted["_gqm"][-2:] == ["--dtype", "bfloat16"]
     mixture = list(by_name["grpo_mixture"].reward_server)
     values = read_assignments([mixture[mixture.index("--judge-option") + 1]], "judge option")
@@ -105,7 +105,7 @@ def test_servers_and_lists_of_judges_can_be_read(tmp_path):
     for name, source in measured.items():
         read_sources([source], name)
     readings = {name: source["options"].get("score_reading", "text") for name, source in measured.items()}
-    assert [name for name, reading in readings.items() if reading == "expected"] == [
+    assert [name for name, reading in readings.items() if reading == "expected_digit"] == [
         *("sqm_expected", "gqm_sft_expected", "gqm_sft_permuted", "gqm_expected")
     ]
 

@@ -121,6 +121,15 @@ def test_a_single_judges_score_is_one_too(weights: list[float]) -> None:
     assert is_near(odds, judged("sqm", DigitModel({"text": odds}), "text").scores[0])
 
 
+@given(WEIGHTS)
+def test_a_judge_of_single_digits_is_not_asked_for_tens(weights: list[float]) -> None:
+    odds = {**dict(enumerate(weights[:10])), 10: 0.0}
+    model = DigitModel({"text": odds, "other": odds})
+    verdict = judged("gqm", model, "text", "other", prompt_type="score", score_reading="expected_digit")
+    assert verdict.scores == (pytest.approx(mean(odds)),) * 2
+    assert len(model.calls) == 1
+
+
 SURE, UNSURE = {**dict.fromkeys(range(11), 0.0), 8: 1.0}, {**dict.fromkeys(range(11), 0.01), 8: 0.6, 9: 0.3}
 
 

@@ -222,7 +222,7 @@ class RealPlan:
         return KnownJudge(kind, self.layout.model(name, seed), values, self.layout.weights(name, seed))
 
     def _measured(self, seed: int) -> list[Stage]:
-        layout, expected = self.layout, {"score_reading": "expected"}
+        layout, expected = self.layout, {"score_reading": self.settings.score_reading}
         logprob = KnownJudge(
             "grrm.demo.logprob_judge:judge",
             options={"model": str(layout.model(SFT, seed)), "prompt_type": self.settings.prompt_type}

@@ -57,7 +57,7 @@ class RealSettings(Settings):
     rlvr_learning_rate: float = 1e-5
     permutations: int = 4
     n_orders: int = 100  # held-out groups that are judged in the reverse order, too
-    score_reading: str = "expected"  # of the writing judges that policies are trained against
+    score_reading: str = "expected_digit"  # of the writing judges that policies are trained against
     arms: tuple[str, ...] = (
         *(GRPO, GRPO_CONSENSUS, GRPO_RANKER),
         *(GRPO_SQM, GRPO_GQM_SFT, GRPO_GQM, GRPO_MIXTURE),

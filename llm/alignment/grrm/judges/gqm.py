@@ -62,10 +62,10 @@ class GQMOptions(SQMOptions):
 
     @model_validator(mode="after")
     def _has_scores_to_read(self) -> GQMOptions:
-        if self.score_reading == "expected" and self.prompt_type == "ranking":
+        if self.score_reading != "text" and self.prompt_type == "ranking":
             raise UserError(
-                "Judge option 'score_reading' is 'expected', but replies of prompt_type 'ranking' have no scores; "
-                "give prompt_type 'score' or 'ranking_score'."
+                f"Judge option 'score_reading' is {self.score_reading!r}, but replies of prompt_type 'ranking' have "
+                "no scores; give prompt_type 'score' or 'ranking_score'."
             )
         return self
 
@@ -123,7 +123,7 @@ class GQMJudge(GeneratorJudge):
         plans = [self.plan(group) for group in groups]
         asked = [i for i, plan in enumerate(plans) if plan.prompt is not None]
         replies = ask(self.generator, [self._question(plans[i]) for i in asked], self.sampling, self.metrics)
-        if self.options.score_reading == "expected":
+        if self.options.score_reading != "text":
             replies = self._read_again([plans[i].prompt or "" for i in asked], replies)
         verdicts = [_blocked_verdict(group, plan) for group, plan in zip(groups, plans, strict=True)]
         for i, reply in zip(asked, replies, strict=True):
@@ -137,7 +137,7 @@ class GQMJudge(GeneratorJudge):
             for i, (prompt, reply) in enumerate(zip(prompts, replies, strict=True))
             if isinstance(reply.parsed, ScoredTiers) and (scores := reply.parsed.scores)
         }
-        means = score_means(self.generator, list(written.values()), self.metrics)
+        means = score_means(self.generator, list(written.values()), self.options.score_reading, self.metrics)
         read = dict(zip(written, means, strict=True))
         return [
             replace(reply, parsed=ScoredTiers(read[i], tiers_of(read[i]))) if i in read else reply

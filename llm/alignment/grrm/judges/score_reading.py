@@ -16,7 +16,7 @@ from grrm.gqm.languages import CANDIDATE_IDS
 from grrm.judges.interface import TextGenerator, TokenChoices
 from grrm.judges.metrics import JudgeMetrics
 
-ScoreReading = Literal["text", "expected"]
+ScoreReading = Literal["text", "expected", "expected_digit"]
 Span = tuple[int, int]
 TOP_LOGPROBS = 20  # the most that servers give where nothing else is set; ten digits and what has their place
 _MINOR = 0.01  # of the probability of all scores: a `1` with less is not asked about
@@ -81,15 +81,18 @@ class _Seen:
         return (math.fsum(score * p for score, p in self.by_score.items()) + of_one) / total
 
 
-def expected_scores(generator: TextGenerator, replies: Sequence[WrittenScores]) -> list[tuple[float | None, ...]]:
+def expected_scores(
+    generator: TextGenerator, replies: Sequence[WrittenScores], reading: ScoreReading = "expected"
+) -> list[tuple[float | None, ...]]:
     """The expected score of each candidate of each reply; None where no token at its position is a score.
 
     At the token with a score's first digit, p(s) sums the probabilities of the alternatives that go on with the number
     s. They are normalised over the scores among the `TOP_LOGPROBS` most probable tokens. A `1` may begin `10`: where
     the reply has a `1` its next token tells, elsewhere the model is asked, in one batch, for the token behind a `1` in
-    the place of the score. If it does not answer, the score is None.
+    the place of the score. If it does not answer, the score is None. The reading "expected_digit" is for judges that
+    were taught scores up to 9: a `1` is a 1, and nothing is asked.
     """
-    seen = [[_seen(reply, at) for at in range(len(reply.spans))] for reply in replies]
+    seen = [[_seen(reply, at, reading) for at in range(len(reply.spans))] for reply in replies]
     unanswered = {one.prefix for of_reply in seen for one in of_reply if one is not None and one.is_open}
     prefixes = sorted(unanswered)
     followed = (
@@ -107,10 +110,10 @@ def expected_scores(generator: TextGenerator, replies: Sequence[WrittenScores]) 
 
 
 def score_means(
-    generator: TextGenerator, replies: Sequence[WrittenScores], metrics: JudgeMetrics
+    generator: TextGenerator, replies: Sequence[WrittenScores], reading: ScoreReading, metrics: JudgeMetrics
 ) -> list[tuple[float, ...]]:
     """`expected_scores`, and the score as it is written, counted in `metrics`, where there is none."""
-    means = expected_scores(generator, replies)
+    means = expected_scores(generator, replies, reading)
     metrics.add("scores_as_written", sum(mean is None for of_reply in means for mean in of_reply))
     return [
         tuple(score if mean is None else mean for mean, score in zip(of_reply, reply.scores, strict=True))
@@ -125,7 +128,7 @@ def _resolved(seen: _Seen | None, tens: Mapping[str, float | None]) -> float | N
     return None if is_ten is None else seen.mean(is_ten)
 
 
-def _seen(reply: WrittenScores, candidate: int) -> _Seen | None:
+def _seen(reply: WrittenScores, candidate: int, reading: ScoreReading) -> _Seen | None:
     """What the token at the score's first digit says; None where it is not known, or no alternative is a score."""
     span = reply.spans[candidate]
     if span is None or float(reply.text[slice(*span)]) != reply.scores[candidate]:
@@ -148,6 +151,8 @@ def _seen(reply: WrittenScores, candidate: int) -> _Seen | None:
         return None
     reads_one = reply.tokens[number].text == before + "1" and number + 1 < len(reply.tokens)
     is_ten = _is_ten(reply.tokens[number + 1]) if reads_one else None
+    if reading == "expected_digit":
+        is_ten = 0.0
     return _Seen(by_score, one, is_ten, reply.prompt + reply.text[: span[0]] + "1")
 
 

@@ -23,7 +23,8 @@ class SQMOptions(GenerativeOptions):
     """Options of a judge that writes scores.
 
     `score_reading` "text" takes the score that the reply has, "expected" the mean of all scores by their probability
-    in its place (see `expected_scores`), which needs an engine that gives log-probabilities.
+    in its place (see `expected_scores`), which needs an engine that gives log-probabilities; "expected_digit" is faster
+    and for judges that were taught scores up to 9.
     """
 
     score_reading: ScoreReading = "text"
@@ -69,7 +70,7 @@ class SQMJudge(GeneratorJudge):
             if (question := self._question(group, plan, k)) is not None
         }
         asked = ask(self.generator, list(questions.values()), self.sampling, self.metrics)
-        if self.score_reading == "expected":
+        if self.score_reading != "text":
             asked = self._read_again([question.prompt for question in questions.values()], asked)
         replies = dict(zip(questions, asked, strict=True))
         return [
@@ -84,7 +85,7 @@ class SQMJudge(GeneratorJudge):
             for i, (prompt, reply) in enumerate(zip(prompts, replies, strict=True))
             if isinstance(reply.parsed, float)
         }
-        means = score_means(self.generator, list(written.values()), self.metrics)
+        means = score_means(self.generator, list(written.values()), self.score_reading, self.metrics)
         read = dict(zip(written, means, strict=True))
         return [replace(reply, parsed=read[i][0]) if i in read else reply for i, reply in enumerate(replies)]
 
