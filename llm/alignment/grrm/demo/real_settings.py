@@ -62,13 +62,13 @@ class RealSettings(Settings):
         *(GRPO, GRPO_CONSENSUS, GRPO_RANKER),
         *(GRPO_SQM, GRPO_GQM_SFT, GRPO_GQM, GRPO_MIXTURE),
     )
-    rl_steps: int | None = 48
+    rl_steps: int | None = 60
     rl_prompts: int = 16
     rl_samples: int = 8
-    rl_learning_rate: float = 1.5e-5
+    rl_learning_rate: float = 4e-5
     max_unscored: float = 0.5  # of a step's samples, before RL stops
     rl_eval_rows: int = 200
-    rl_eval_steps: int = 24
+    rl_eval_steps: int = 20
 
     @property
     def rl_runs(self) -> tuple[str, ...]:
