@@ -68,6 +68,18 @@ def test_half_of_a_mixed_group_is_not_the_policys(tmp_path):
     assert len(own) == 2
 
 
+def test_a_share_of_the_groups_is_smaller(tmp_path):
+    source = sampled(tmp_path, *[{} for _ in range(40)])
+    made = [
+        rows_of(annotate_groups(source, tmp_path / f"{share}.parquet", smaller_share=share, seed=1).path)
+        for share in (0.0, 0.5, 1.0)
+    ]
+    sizes = [[len(row["mt_texts"]) for row in rows] for rows in made]
+    assert set(sizes[0]) == {4}
+    assert set(sizes[2]) == {2, 3}
+    assert 10 <= sizes[1].count(4) <= 30
+
+
 def test_rows_that_give_no_group_are_left_out_and_counted(tmp_path):
     rows = [
         {"mt_texts": [None, " ", "only one", "only one "]},
@@ -137,6 +149,7 @@ def test_a_fitted_scale_spreads_the_scores_and_fits_other_groups(tmp_path):
         ({"group_size": 9}, "group_size 9 is not from 2 to 8"),
         ({"groups_per_row": 0}, "at least 1"),
         ({"mixed_share": 1.5}, "from 0 to 1"),
+        ({"smaller_share": -0.1}, "from 0 to 1"),
     ],
 )
 def test_settings_that_cannot_work_are_one_sentence(tmp_path, settings, sentence):

@@ -146,7 +146,7 @@ class RealPlan:
     def _groups(self, seed: int) -> Stage:
         samples, folder = self.layout.model("samples-train", seed) / "samples.parquet", self.layout.model(GROUPS, seed)
         options = ["--group-size", CANDIDATES, "--groups-per-row", self.settings.groups_per_row, "--seed", seed]
-        options += ["--mixed-share", self.settings.mixed_share]
+        options += ["--mixed-share", self.settings.mixed_share, "--smaller-share", self.settings.smaller_share]
         options += ["--fit-scale", folder / "scale.json", "--top-score", 9]
         command = self.layout.grrm("data", "groups", samples, folder / GOLD_FILE, *options)
         return self._of_data(folder, "groups for the judges", command, samples, GOLD_FILE)

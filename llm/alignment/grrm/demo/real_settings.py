@@ -18,7 +18,8 @@ class RealSettings(Settings):
     """What `make real` trains and on what: a pretrained model, and translations by people.
 
     Every judge learns from the same groups, and reads `ranker_batch_groups` groups of four candidates a step, one by
-    one or together. In a share of the groups, `mixed_share`, references, damaged or not, stand among the samples.
+    one or together. In a share of the groups, `mixed_share`, references, damaged or not, stand among the samples; a
+    share, `smaller_share`, has fewer candidates.
     `permutations` are those of the GQM that is measured with several.
     """
 
@@ -46,6 +47,7 @@ class RealSettings(Settings):
     )
     groups_per_row: int = 2
     mixed_share: float = 0.5
+    smaller_share: float = 0.25
     judge_prompt: str = "score"
     judge_max_length: int = 768
     judge_learning_rate: float = 3e-4

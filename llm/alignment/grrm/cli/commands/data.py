@@ -89,6 +89,7 @@ def answers(parquet: Path, out: Path) -> None:
 @click.option("--group-size", type=int, default=4, show_default=True, help="Translations shown together.")
 @click.option("--groups-per-row", type=int, default=1, show_default=True, help="Groups from the same samples.")
 @click.option("--mixed-share", type=float, default=0.0, show_default=True, help="Groups with damaged references.")
+@click.option("--smaller-share", type=float, default=0.0, show_default=True, help="Groups of fewer translations.")
 @click.option("--scale", type=FILE, help="Scale of the gold scores, made with --fit-scale.  [default: chrF / 10]")
 @click.option("--fit-scale", type=FILE, help="Spread the scores evenly over these groups; write the scale here.")
 @click.option("--top-score", type=click.IntRange(1, 10), default=10, show_default=True, help="Of --fit-scale.")

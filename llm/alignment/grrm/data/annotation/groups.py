@@ -48,6 +48,7 @@ def annotate_groups(
     group_size: int = 4,
     groups_per_row: int = 1,
     mixed_share: float = 0.0,
+    smaller_share: float = 0.0,
     scale: Path | None = None,
     fit_scale: Path | None = None,
     top_score: int = TOP,
@@ -58,18 +59,20 @@ def annotate_groups(
     Reads src_text, trg_text, src_lang, trg_lang and mt_texts (as `grrm translate --sampling-n` writes them); writes
     the same columns with one row per group, its scores, its analysis, and one analysis per candidate for a judge that
     sees no other. A group has `group_size` different translations that a judge may be shown, fewer (at least two) where
-    there are no more; no row has the same group twice. In a share `mixed_share` of the groups, half of the translations
-    are not the policy's: the reference, damaged references, the source as it is. Scores are linear in chrF, on the
+    there are no more; no row has the same group twice. A share `smaller_share` of the groups is smaller, of any size
+    from two on: a judge that sees no such group writes scores of candidates that are not there. In a share
+    `mixed_share`, half of the translations are not the policy's: the reference, damaged references, the source as it
+    is. Scores are linear in chrF, on the
     scale of the file `scale`, or spread evenly from 0 to `top_score` over this file's groups, which writes that scale
     to `fit_scale`; a `top_score` of 9 makes every score one digit. The same arguments give the same groups. Rows that
     give none are left out and counted. Raises UserError for settings that cannot work, and for a file that cannot be
     read, scored or written.
     """
-    _check(group_size, groups_per_row, mixed_share, scale, fit_scale, top_score)
+    _check(group_size, groups_per_row, (mixed_share, smaller_share), scale, fit_scale, top_score)
     _check_output(out, fit_scale)
     fixed = GoldScale.linear() if scale is None else GoldScale.load(scale)
     rejected: list[RejectedRow] = []
-    maker = _GroupMaker(group_size, groups_per_row, mixed_share, seed)
+    maker = _GroupMaker(group_size, groups_per_row, mixed_share, smaller_share, seed)
     rows = tqdm(
         iter_raw_rows(parquet, _SAMPLED),
         total=count_rows(parquet, _SAMPLED),
@@ -91,15 +94,15 @@ def annotate_groups(
 def _check(
     group_size: int,
     groups_per_row: int,
-    mixed_share: float,
+    shares: tuple[float, float],
     scale: Path | None,
     fit_scale: Path | None,
     top_score: int,
 ) -> None:
     if not 2 <= group_size <= MAX_CANDIDATES_TRAINED:
         raise UserError(f"group_size {group_size} is not from 2 to {MAX_CANDIDATES_TRAINED}; choose one that is")
-    if groups_per_row < 1 or not 0 <= mixed_share <= 1:
-        raise UserError("groups_per_row must be at least 1 and mixed_share from 0 to 1")
+    if groups_per_row < 1 or not all(0 <= share <= 1 for share in shares):
+        raise UserError("groups_per_row must be at least 1, mixed_share and smaller_share from 0 to 1")
     if not 1 <= top_score <= TOP or (top_score != TOP and fit_scale is None):
         raise UserError(f"top_score {top_score} needs fit_scale and a number from 1 to {TOP}")
     if scale is not None and fit_scale is not None:
@@ -118,8 +121,11 @@ def _check_output(out: Path, fit_scale: Path | None) -> None:
 class _GroupMaker:
     """Draws groups row by row; keeps the last reference of each language, whose words damaged texts borrow."""
 
-    def __init__(self, group_size: int, groups_per_row: int, mixed_share: float, seed: int) -> None:
-        self._group_size, self._groups_per_row, self._mixed_share = group_size, groups_per_row, mixed_share
+    def __init__(
+        self, group_size: int, groups_per_row: int, mixed_share: float, smaller_share: float, seed: int
+    ) -> None:
+        self._group_size, self._groups_per_row = group_size, groups_per_row
+        self._mixed_share, self._smaller_share = mixed_share, smaller_share
         self._rng = random.Random(seed)
         self._chrf = chrf_scorer()
         self._last_reference: dict[str, str] = {}
@@ -144,15 +150,18 @@ class _GroupMaker:
                 rejected.append(RejectedRow(number, fault))
 
     def _draw(self, values: TranslationRow, sampled: Sequence[str]) -> list[str]:
+        size = self._group_size
+        if size > 2 and self._smaller_share and self._rng.random() < self._smaller_share:
+            size = self._rng.randrange(2, size)
         if self._rng.random() >= self._mixed_share:
-            return self._rng.sample(sampled, min(self._group_size, len(sampled)))
+            return self._rng.sample(sampled, min(size, len(sampled)))
         source, reference, _, trg_lang = values
         other = self._last_reference.get(trg_lang, reference)
         foreign = _showable([reference, source, *(damage(reference, other, self._rng) for _ in range(3))])
-        n_foreign = min(len(foreign), self._group_size // 2)
+        n_foreign = min(len(foreign), size // 2)
         chosen = self._rng.sample(foreign, n_foreign)
         own = [text for text in sampled if text not in chosen]
-        chosen += self._rng.sample(own, min(self._group_size - n_foreign, len(own)))
+        chosen += self._rng.sample(own, min(size - n_foreign, len(own)))
         self._rng.shuffle(chosen)
         return chosen
 
