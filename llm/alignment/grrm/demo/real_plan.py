@@ -30,8 +30,8 @@ PARTS = (RANKINGS, "eval-rm", "eval-sqm", "eval-gqm_sft", "eval-gqm")  # what is
 STARTING_S = 15.0  # of a process with a model
 # Estimates: seconds of a step, or of a thousand groups judged, on two idle cores.
 STEP_S = {SFT: 3.0, "rm": 4.0, **dict.fromkeys(RANKERS, 4.0), "sqm": 10.0, "gqm_sft": 5.0}
-RLVR_STEP_S, RL_STEP_S, SAMPLE_S = 3.0, 0.2, 0.03  # of a prompt's samples, of a sample, of a translation
-JUDGED_S = {"rm": 60, **dict.fromkeys(RANKERS, 60), "logprob": 60, "sqm": 200, "gqm": 300}
+RLVR_STEP_S, RL_STEP_S, SAMPLE_S = 3.0, 0.1, 0.03  # of a prompt's samples, of a sample, of a translation
+JUDGED_S = {"rm": 60, **dict.fromkeys(RANKERS, 60), "logprob": 60, "sqm": 200, "gqm": 100}
 
 
 @dataclass(frozen=True, slots=True)
