@@ -268,12 +268,16 @@ def settings_for(settings: RealSettings, minutes: float | None, halves: Sequence
     Raises UserError where nothing is left for training.
     """
     for half in halves if minutes else ():
-        one = replace(settings, n_seeds=1)
-        stages = RealPlan(one, Path(), Path("out")).stages([half])
-        training = sum(stage.planned_s for stage in stages if stage.metrics)
-        others = sum(stage.planned_s for stage in stages) - training
+        once, twice = (_planned_s(settings.scaled(half, factor), half) for factor in (1, 2))
+        others = 2 * once - twice
         left = 60 * (minutes or 0) - others
         if left <= 0:
             raise UserError(f"{minutes:g} minutes are too few for the {half}: give more than {others / 60:.0f}")
-        settings = settings.scaled(half, left / training)
+        settings = settings.scaled(half, left / (twice - once))
     return settings
+
+
+def _planned_s(settings: RealSettings, half: str) -> float:
+    """Of one seed."""
+    plan = RealPlan(replace(settings, n_seeds=1), Path(), Path("out"))
+    return sum(stage.planned_s for stage in plan.stages([half]))
