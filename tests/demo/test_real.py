@@ -206,6 +206,13 @@ def test_results_of_seeds_become_records_tables_and_figures(measured):
     assert figures == {f"real_{name}.png" for name in ("judges", "rlvr", "gains", "followed")}
 
 
+def test_policies_are_shown_without_that_of_the_metric(measured):
+    plan = replace(measured, settings=RealSettings(n_seeds=2, arms=("grpo_gqm",)))
+    rows = printed(write_real(plan, (POLICIES,), {}))
+    assert {"SFT", "GRPO, GQM after RLVR"} <= {row[0] for row in rows}
+    assert not [row for row in rows if row[0] == "GRPO, metric"]
+
+
 def test_one_seed_has_intervals_and_a_judge_that_nobody_can_read_a_dash(measured):
     path = measured.out / "seed1" / "eval-gqm" / "ranking.json"
     write_json(path, {"gqm": {"heldout": measured_judges(0.5) | {"accuracy_ties_half": None, "readable": 0.0}}})

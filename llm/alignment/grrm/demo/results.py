@@ -234,7 +234,8 @@ def _sentence_figures(results: Results, decoding: str) -> dict[str, Any]:
 
 
 def _same_seeds(results: Results, one: str, other: str) -> bool:
-    return bool(results.scores[one]) and results.scores[one].keys() == results.scores[other].keys()
+    seeds = [results.scores.get(policy, {}).keys() for policy in (one, other)]
+    return bool(seeds[0]) and seeds[0] == seeds[1]
 
 
 def _signatures(results: Results) -> dict[str, str]:
