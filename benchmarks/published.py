@@ -14,6 +14,7 @@ from typing import Any
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results"
 NONE = "–"
+GAINS = ("gain", "greedy_gain")
 Lines = Iterable[Sequence[str]]
 
 POLICIES = {
@@ -27,15 +28,20 @@ README = {
     "README.md": {
         "sft": "SFT | ",
         "grpo": "GRPO | chrF against the reference",
-        "grpo_consensus": "GRPO | consensus: chrF to the other samples",
-        "grpo_ranker": "GRPO | the demo's ranker, no reference",
+        "grpo_gqm_sft": "GRPO | GQM: a group judge that writes scores, no reference",
     },
     "README_zh.md": {
         "sft": "SFT | ",
         "grpo": "GRPO | 对照参考译文的 chrF",
-        "grpo_consensus": "GRPO | 共识：与同组其他样本的 chrF",
-        "grpo_ranker": "GRPO | demo 自训的排序器，不看参考译文",
+        "grpo_gqm_sft": "GRPO | GQM：写出分数的组裁判，不看参考译文",
     },
+}
+REAL_POLICIES = {"sft": "none: SFT", "grpo": "chrF", "grpo_gqm_sft": "GQM"}
+REAL_JUDGES = {
+    "consensus": "consensus",
+    "gqm_sft": "GQM after SFT, scores as written",
+    "gqm_sft_expected": "the same, expected scores",
+    "gqm_sft_permuted": "the same, mean of 4 orders",
 }
 JUDGES = {
     "consensus": "consensus",
@@ -119,10 +125,39 @@ def interval(figure: Mapping[str, float] | None, form: str) -> str:
     return f"{figure['mean']:{form}} ({figure['low']:{form}} to {figure['high']:{form}})" if figure else NONE
 
 
-def readme(page: str) -> Lines:
-    demo = result("demo")
+def real_policies_of(page: str) -> Lines:
+    policies = result("real_policies")["seeds"]["1"]["policies"]
     for policy, title in README[page].items():
-        yield *title.split(" | "), spread(demo["chrf"][policy], 1), spread(demo["chrf_greedy"][policy], 1)
+        learned, scores = policies[policy].get("learned"), policies[policy]["scores"]
+        gains = [f" ({learned[key]:+.1f})" if learned else "" for key in GAINS]
+        decodings = zip(("sampled", "greedy"), gains, strict=True)
+        yield title, *(f"{scores[decoding]['chrf']:.1f}{gain}" for decoding, gain in decodings)
+
+
+def real_policies() -> Lines:
+    policies = result("real_policies")["seeds"]["1"]["policies"]
+    for policy, title in REAL_POLICIES.items():
+        learned, scores = policies[policy].get("learned"), policies[policy]["scores"]
+        cells = []
+        for decoding, key, bounds in zip(("sampled", "greedy"), GAINS, ("interval", "greedy_interval"), strict=True):
+            low, high = learned[bounds] if learned else (0.0, 0.0)
+            gain = {"mean": learned[key], "low": low, "high": high} if learned else None
+            cells += [f"{scores[decoding]['chrf']:.1f}", interval(gain, "+.2f")]
+        bleu = " / ".join(f"{scores['greedy']['bleu'][language]:.1f}" for language in ("de", "es"))
+        kl = scores.get("kl_to_reference")
+        length = f"{scores['sampled']['length_mean']:.1f}"
+        yield title, *cells, bleu, f"{100 * scores['sampled']['copied']:.1f}", length, f"{kl:.3f}" if kl else NONE
+
+
+def real_judges() -> Lines:
+    judges = result("real_judges")["seeds"]["1"]["judges"]
+    for judge, title in REAL_JUDGES.items():
+        found = judges[judge]["heldout"]
+        pairs = f"{interval(found['accuracy_ties_half'], '.3f')}"
+        others = (f"{found[key]['mean']:.3f}" for key in ("hardest_third", "correlation", "order_consistency"))
+        shares = (f"{100 * found[key]:.1f}" for key in ("readable", "tied"))
+        cost = (f"{found['tokens']['mean']:.0f}", f"{found['milliseconds_a_group']:.0f}")
+        yield title, *shares, pairs, *others, f"{found['score_variance']:.2f}", *cost
 
 
 def demo_policies() -> Lines:
@@ -241,10 +276,12 @@ class Published:
         return "\n".join([before + mark + lead, head, rule, *rows, *lines[tail:]])
 
 
-RESULTS_PAGE = "docs/results.md"
+RESULTS_PAGE, REAL_PAGE = "docs/results.md", "docs/real.md"
 PUBLISHED = (
-    Published("README.md", "<!-- results -->", lambda: readme("README.md")),
-    Published("README_zh.md", "<!-- results -->", lambda: readme("README_zh.md")),
+    Published("README.md", "<!-- results -->", lambda: real_policies_of("README.md")),
+    Published("README_zh.md", "<!-- results -->", lambda: real_policies_of("README_zh.md")),
+    Published(REAL_PAGE, "### What policies learned", real_policies),
+    Published(REAL_PAGE, "### How the judges rank", real_judges),
     Published(RESULTS_PAGE, "## Scores of the policies", demo_policies),
     Published(RESULTS_PAGE, "Gain of each seed over", demo_gains),
     Published(RESULTS_PAGE, "## How well the judges rank", demo_judges),

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from published import JUDGES, POLICIES, README, RESULTS_PAGE, interval, result, spread, study
+from published import GAINS, JUDGES, POLICIES, README, RESULTS_PAGE, interval, result, spread, study
 
 Statement = tuple[str, str]  # a page, and what it says
 
@@ -41,8 +41,28 @@ def _readmes() -> Iterator[Statement]:
     yield english, f"greedy improves by {greedy}. Consensus improves sampled chrF, but greedy drops by {drop}"
     yield chinese, f"采样增益的 {_share()}（{ranker}，参考译文为 {metric}），贪心提高 {greedy}"
     yield chinese, f"贪心下降 {drop}"
+    judges = result("real_judges")["seeds"]["1"]["judges"]
+    names = ("gqm_sft_expected", "gqm_sft_permuted", "consensus")
+    pairs = [f"{100 * judges[name]['heldout']['accuracy_ties_half']['mean']:.0f} %" for name in names]
+    learned = {name: found["learned"] for name, found in _real_policies().items() if "learned" in found}
+    share = f"{100 * learned['grpo_gqm_sft']['gain'] / learned['grpo']['gain']:.0f} %"
+    yield (
+        english,
+        f"orders {pairs[0]} of held-out pairs as chrF does ({pairs[1]} over four orders; consensus {pairs[2]})",
+    )
+    yield english, f"teaches {share} of the sampled gain"
+    yield (
+        chinese,
+        f"有 {pairs[0]} 与 chrF 一致（四种顺序平均为 {pairs[1]}；共识为 {pairs[2]}）；采样增益达到参考译文的 {share}",
+    )
     parameters = result("tiny_step")["workload"]["parameters"]
     yield english, f"policy of {parameters / 1e6:.1f} million parameters"
+
+
+def _real_policies() -> dict[str, Any]:
+    """The policies of the pretrained model."""
+    found: dict[str, Any] = result("real_policies")["seeds"]["1"]["policies"]
+    return found
 
 
 def _difference(policy: str, decoding: str = "") -> dict[str, float]:
@@ -126,9 +146,6 @@ def _study() -> Iterator[str]:
     ]
     (first, second), (third, fourth) = zip(*beyond, strict=True)
     yield f"sampled {first:+.2f} and {second:+.2f}, greedy {third:+.2f} and {fourth:+.2f}, seeds 2 and 3"
-
-
-GAINS = ("gain", "greedy_gain")
 
 
 def _memory_and_joining() -> Iterator[Statement]:

@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-MEASURED = ["README.md", "README_zh.md", *(f"docs/{name}.md" for name in ("results", "benchmarks", "answers", "train"))]
+MEASURED = [
+    "README.md",
+    "README_zh.md",
+    *(f"docs/{name}.md" for name in ("results", "real", "benchmarks", "answers", "train")),
+]
 MEASUREMENT = re.compile(r"\| [+-]?\d{1,3}\.\d")  # four digits and a dot are arXiv's
 
 
@@ -47,13 +51,13 @@ def test_the_pages_say_what_the_results_say(import_benchmark):
 
 def test_a_changed_result_changes_the_table_and_a_missing_table_is_told(import_benchmark, tmp_path, monkeypatch):
     published = import_benchmark("published")
-    demo = published.result("demo")
-    demo["chrf"]["sft"]["mean"] = 12.34
-    (tmp_path / "demo.json").write_text(json.dumps(demo))
+    policies = published.result("real_policies")
+    policies["seeds"]["1"]["policies"]["sft"]["scores"]["sampled"]["chrf"] = 12.34
+    (tmp_path / "real_policies.json").write_text(json.dumps(policies))
     monkeypatch.setattr(published, "RESULTS", tmp_path)
     table = published.PUBLISHED[0]
     text = "\n<!-- results -->\n\n| policy | reward | sampled | greedy |\n|---|---|---|---|\n| old |\n\nEnd\n"
-    assert "| SFT | | 12.3 ± " in table.written(text)
+    assert "| SFT | | 12.3 | " in table.written(text)
     assert table.written(text).endswith("\n\nEnd\n")
     with pytest.raises(ValueError, match=r"README.md has no table after '<!-- results -->'"):
         table.written("# Title\n")
