@@ -39,6 +39,7 @@ README = {
 REAL_POLICIES = {"sft": "none: SFT", "grpo": "chrF", "grpo_gqm_sft": "GQM"}
 REAL_JUDGES = {
     "consensus": "consensus",
+    "ranker_none": "ranker, each candidate by itself",
     "gqm_sft": "GQM after SFT, scores as written",
     "gqm_sft_expected": "the same, expected scores",
     "gqm_sft_permuted": "the same, mean of 4 orders",
