@@ -64,7 +64,7 @@ class Channel(HTTPChannel):  # type: ignore[misc]
 
     def __init__(self, server: Front, *args: Any, **options: Any) -> None:
         self.parser_class = self._next_request
-        self.since = time.monotonic()
+        self.since = self.opened = time.monotonic()
         self.has_been_served = self.is_refused = self.is_lingering = False
         self._serving: list[HTTPRequestParser] = []  # of `service`, which returns after the client has its answer
         self._is_pipelined = False
@@ -253,8 +253,7 @@ class Front(TcpWSGIServer):  # type: ignore[misc]
     def _close_oldest(self, channels: Sequence[Channel], newest: Channel, reason: str) -> None:
         """Closes what is half open before what is idle between requests, and none that is being served."""
         idle = [channel for channel in channels if not channel.is_served]
-        oldest = min(idle, key=lambda c: (c.has_been_served and c.request is None, c.since), default=newest)
-        self._close(oldest, reason)
+        self._close(min(idle, key=_rank_to_close, default=newest), reason)
 
     def _close_late(self, now: float) -> None:
         for channel in list(self.active_channels.values()):
@@ -264,6 +263,12 @@ class Front(TcpWSGIServer):  # type: ignore[misc]
     def _close(self, channel: Channel, reason: str) -> None:
         channel.will_close = True  # the next turn closes it: a socket opened in this one must not get its number
         self.metrics.add("grrm_connections_closed_total", reason=reason)
+
+
+def _rank_to_close(channel: Channel) -> tuple[bool, float]:
+    """New connections go by when they were opened: when each was first read says nothing."""
+    is_between_requests = channel.has_been_served and channel.request is None
+    return is_between_requests, channel.since if channel.has_been_served else channel.opened
 
 
 def within_file_limit(n_connections: int) -> int:
