@@ -67,7 +67,6 @@ class Channel(HTTPChannel):  # type: ignore[misc]
         self.since = self.opened = time.monotonic()
         self.has_been_served = self.is_refused = self.is_lingering = False
         self._serving: list[HTTPRequestParser] = []  # of `service`, which returns after the client has its answer
-        self._is_pipelined = False
         self._begun: HTTPRequestParser | None = None
         super().__init__(server, *args, **options)
 
@@ -88,14 +87,18 @@ class Channel(HTTPChannel):  # type: ignore[misc]
             return settings.header_timeout_s
         return IDLE_S
 
-    def readable(self) -> bool:
-        """Whether to read: nothing more where the client did not wait for its answer."""
-        return not self._is_pipelined and super().readable()
+    @property
+    def is_pipelined(self) -> bool:
+        """Whether the client did not wait for its answers."""
+        return isinstance(self.request, Unread)
 
-    def _next_request(self, adjustments: Adjustments) -> RequestParser:
+    def readable(self) -> bool:
+        """Whether to read: nothing more of a client that did not wait."""
+        return not self.is_pipelined and super().readable()
+
+    def _next_request(self, adjustments: Adjustments) -> HTTPRequestParser:
         """One may be sent while the thread of the one before it ends; what is sent behind that is thrown away."""
-        self._is_pipelined = len(self.requests) > 1
-        if self._is_pipelined:
+        if len(self.requests) > 1:
             return Unread(adjustments)
         server = self.server
         return RequestParser(server.admit, server.is_host_allowed, server.settings.max_body_bytes, adjustments)
@@ -110,7 +113,7 @@ class Channel(HTTPChannel):  # type: ignore[misc]
         self.is_refused = self.requests[0].error is not None
         self._serving.append(self.requests[0])
         super().service()
-        if self._is_pipelined and not self.requests:
+        if self.is_pipelined and not self.requests:
             self.close_when_flushed = True
             self.server.pull_trigger()
         self.since, self.has_been_served = time.monotonic(), True
