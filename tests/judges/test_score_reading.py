@@ -130,6 +130,21 @@ def test_a_judge_of_single_digits_is_not_asked_for_tens(weights: list[float]) ->
     assert len(model.calls) == 1
 
 
+def test_a_ten_of_such_a_judge_is_read_as_it_is_written() -> None:
+    ten, metrics = {**dict.fromkeys(range(11), 0.0), 10: 1.0}, JudgeMetrics()
+    verdict = judged(
+        "gqm",
+        DigitModel({"text": ten, "other": SURE}),
+        "text",
+        "other",
+        metrics=metrics,
+        prompt_type="score",
+        score_reading="expected_digit",
+    )
+    assert verdict.scores == (10.0, pytest.approx(8.0))
+    assert metrics.values()["scores_as_written"] == 1
+
+
 SURE, UNSURE = {**dict.fromkeys(range(11), 0.0), 8: 1.0}, {**dict.fromkeys(range(11), 0.01), 8: 0.6, 9: 0.3}
 
 

@@ -90,7 +90,7 @@ def expected_scores(
     s. They are normalised over the scores among the `TOP_LOGPROBS` most probable tokens. A `1` may begin `10`: where
     the reply has a `1` its next token tells, elsewhere the model is asked, in one batch, for the token behind a `1` in
     the place of the score. If it does not answer, the score is None. The reading "expected_digit" is for judges that
-    were taught scores up to 9: a `1` is a 1, and nothing is asked.
+    were taught scores up to 9: a `1` is a 1, nothing is asked, and a 10 that is written all the same gives None.
     """
     seen = [[_seen(reply, at, reading) for at in range(len(reply.spans))] for reply in replies]
     unanswered = {one.prefix for of_reply in seen for one in of_reply if one is not None and one.is_open}
@@ -149,10 +149,10 @@ def _seen(reply: WrittenScores, candidate: int, reading: ScoreReading) -> _Seen 
             by_score[int(digits)] = by_score.get(int(digits), 0.0) + math.exp(logprob)
     if not one and not sum(by_score.values()):
         return None
+    if reading == "expected_digit":
+        return None if reply.scores[candidate] > 9 else _Seen(by_score, one, 0.0, prefix="")
     reads_one = reply.tokens[number].text == before + "1" and number + 1 < len(reply.tokens)
     is_ten = _is_ten(reply.tokens[number + 1]) if reads_one else None
-    if reading == "expected_digit":
-        is_ten = 0.0
     return _Seen(by_score, one, is_ten, reply.prompt + reply.text[: span[0]] + "1")
 
 
