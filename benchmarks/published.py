@@ -14,7 +14,7 @@ from typing import Any
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results"
 NONE = "–"
-GAINS = ("gain", "greedy_gain")
+DECODINGS = {"sampled": "", "greedy": "greedy_"}  # what the names of a gain begin with
 Lines = Iterable[Sequence[str]]
 
 POLICIES = {
@@ -100,8 +100,7 @@ ARMS = {
 
 def result(name: str) -> dict[str, Any]:
     """What benchmarks/results/NAME.json holds."""
-    content: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-    return content
+    return dict(json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8")))
 
 
 def study() -> dict[int, dict[str, Any]]:
@@ -111,9 +110,20 @@ def study() -> dict[int, dict[str, Any]]:
     return records
 
 
+def real(half: str) -> dict[str, Any]:
+    """The "judges" or "policies" of the pretrained model, on its one seed so far."""
+    return dict(result(f"real_{half}")["seeds"]["1"][half])
+
+
 def spread(figure: Mapping[str, Any] | None, digits: int, scale: float = 1.0) -> str:
     """Mean ± standard deviation."""
     return NONE if figure is None else f"{scale * figure['mean']:.{digits}f} ± {scale * figure['sd']:.{digits}f}"
+
+
+def gain_of(learned: Mapping[str, Any], decoding: str = "") -> dict[str, float]:
+    """What a policy gained over SFT in samples, or with the decoding "greedy_", with its interval."""
+    low, high = learned[f"{decoding}interval"]
+    return {"mean": learned[f"{decoding}gain"], "low": low, "high": high}
 
 
 def each(values: Iterable[float | None], form: str) -> str:
@@ -127,38 +137,33 @@ def interval(figure: Mapping[str, float] | None, form: str) -> str:
 
 
 def real_policies_of(page: str) -> Lines:
-    policies = result("real_policies")["seeds"]["1"]["policies"]
+    policies = real("policies")
     for policy, title in README[page].items():
         learned, scores = policies[policy].get("learned"), policies[policy]["scores"]
-        gains = [f" ({learned[key]:+.1f})" if learned else "" for key in GAINS]
-        decodings = zip(("sampled", "greedy"), gains, strict=True)
-        yield title, *(f"{scores[decoding]['chrf']:.1f}{gain}" for decoding, gain in decodings)
+        gains = {one: f" ({learned[f'{prefix}gain']:+.1f})" if learned else "" for one, prefix in DECODINGS.items()}
+        yield title, *(f"{scores[one]['chrf']:.1f}{gain}" for one, gain in gains.items())
 
 
 def real_policies() -> Lines:
-    policies = result("real_policies")["seeds"]["1"]["policies"]
+    policies = real("policies")
     for policy, title in REAL_POLICIES.items():
         learned, scores = policies[policy].get("learned"), policies[policy]["scores"]
-        cells = []
-        for decoding, key, bounds in zip(("sampled", "greedy"), GAINS, ("interval", "greedy_interval"), strict=True):
-            low, high = learned[bounds] if learned else (0.0, 0.0)
-            gain = {"mean": learned[key], "low": low, "high": high} if learned else None
-            cells += [f"{scores[decoding]['chrf']:.1f}", interval(gain, "+.2f")]
+        gains = {one: gain_of(learned, prefix) if learned else None for one, prefix in DECODINGS.items()}
+        cells = [cell for one in gains for cell in (f"{scores[one]['chrf']:.1f}", interval(gains[one], "+.2f"))]
         bleu = " / ".join(f"{scores['greedy']['bleu'][language]:.1f}" for language in ("de", "es"))
-        kl = scores.get("kl_to_reference")
-        length = f"{scores['sampled']['length_mean']:.1f}"
-        yield title, *cells, bleu, f"{100 * scores['sampled']['copied']:.1f}", length, f"{kl:.3f}" if kl else NONE
+        of_samples = (f"{100 * scores['sampled']['copied']:.1f}", f"{scores['sampled']['length_mean']:.1f}")
+        yield title, *cells, bleu, *of_samples, each([scores.get("kl_to_reference")], ".3f")
 
 
 def real_judges() -> Lines:
-    judges = result("real_judges")["seeds"]["1"]["judges"]
+    judges = real("judges")
     for judge, title in REAL_JUDGES.items():
         found = judges[judge]["heldout"]
-        pairs = f"{interval(found['accuracy_ties_half'], '.3f')}"
         others = (f"{found[key]['mean']:.3f}" for key in ("hardest_third", "correlation", "order_consistency"))
         shares = (f"{100 * found[key]:.1f}" for key in ("readable", "tied"))
         cost = (f"{found['tokens']['mean']:.0f}", f"{found['milliseconds_a_group']:.0f}")
-        yield title, *shares, pairs, *others, f"{found['score_variance']:.2f}", *cost
+        pairs, variance = interval(found["accuracy_ties_half"], ".3f"), f"{found['score_variance']:.2f}"
+        yield title, *shares, pairs, *others, variance, *cost
 
 
 def demo_policies() -> Lines:
@@ -171,16 +176,14 @@ def demo_policies() -> Lines:
 
 def demo_gains() -> Lines:
     for policy, found in result("demo")["learned"].items():
-        mean = dict(zip(("low", "high"), found["interval"], strict=True), mean=found["gain"])
-        greedy = dict(zip(("low", "high"), found["greedy_interval"], strict=True), mean=found["greedy_gain"])
-        sampled = f"{interval(mean, '+.2f')}, sd {found['sd']:.2f}"
+        sampled = f"{interval(gain_of(found), '+.2f')}, sd {found['sd']:.2f}"
         title = POLICIES[policy].removeprefix("GRPO, ")
         yield (
             title,
             each(found["gains"], "+.1f"),
             sampled,
             each(found["greedy_gains"], "+.1f"),
-            interval(greedy, "+.2f"),
+            interval(gain_of(found, "greedy_"), "+.2f"),
         )
 
 

@@ -9,8 +9,9 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from published import GAINS, JUDGES, POLICIES, README, RESULTS_PAGE, interval, result, spread, study
+from published import JUDGES, POLICIES, README, RESULTS_PAGE, gain_of, interval, real, result, spread, study
 
+GAINS = ("gain", "greedy_gain")
 Statement = tuple[str, str]  # a page, and what it says
 
 
@@ -41,10 +42,10 @@ def _readmes() -> Iterator[Statement]:
     yield english, f"greedy improves by {greedy}. Consensus improves sampled chrF, but greedy drops by {drop}"
     yield chinese, f"采样增益的 {_share()}（{ranker}，参考译文为 {metric}），贪心提高 {greedy}"
     yield chinese, f"贪心下降 {drop}"
-    judges = result("real_judges")["seeds"]["1"]["judges"]
+    judges = real("judges")
     names = ("gqm_sft_expected", "gqm_sft_permuted", "consensus")
     pairs = [f"{100 * judges[name]['heldout']['accuracy_ties_half']['mean']:.0f} %" for name in names]
-    learned = {name: found["learned"] for name, found in _real_policies().items() if "learned" in found}
+    learned = {name: found["learned"] for name, found in real("policies").items() if "learned" in found}
     share = f"{100 * learned['grpo_gqm_sft']['gain'] / learned['grpo']['gain']:.0f} %"
     yield (
         english,
@@ -59,16 +60,8 @@ def _readmes() -> Iterator[Statement]:
     yield english, f"policy of {parameters / 1e6:.1f} million parameters"
 
 
-def _real_policies() -> dict[str, Any]:
-    """The policies of the pretrained model."""
-    found: dict[str, Any] = result("real_policies")["seeds"]["1"]["policies"]
-    return found
-
-
 def _difference(policy: str, decoding: str = "") -> dict[str, float]:
-    found = result("demo")["learned"][policy]
-    low, high = found[f"{decoding}interval"]
-    return {"mean": found[f"{decoding}gain"], "low": low, "high": high}
+    return gain_of(result("demo")["learned"][policy], decoding)
 
 
 def _in_short() -> Iterator[str]:
