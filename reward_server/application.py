@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import ClassVar
 
@@ -18,7 +19,7 @@ logger = logging.getLogger(__name__)
 STOPPING = "the server is stopping and takes no more requests"
 
 
-class Application:
+class Application(ABC):
     """A Flask application behind an optional bearer token, with `/metrics`. Texts of requests are never logged.
 
     Subclasses add their routes, and say with `problem` which form an error has.
@@ -42,9 +43,9 @@ class Application:
         for method, path, view in routes:
             self.flask.add_url_rule(path, f"{view.__name__} {path}", view, methods=[method])
 
+    @abstractmethod
     def problem(self, status: int, message: str) -> Response:
         """Return an error answer."""
-        raise NotImplementedError
 
     def begin_stopping(self) -> None:
         """Refuse what takes work from now on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, TypeAlias
@@ -120,7 +121,7 @@ class CacheUse:
 OnFinished: TypeAlias = Callable[[int, Completion], None]
 
 
-class Engine:
+class Engine(ABC):
     """Generates token sequences from prompts. A back end implements `_generate`, and overrides what else it needs.
 
     With `is_remote` it generates in other processes, so that this one can train in the meantime. With `is_collective`
@@ -161,17 +162,17 @@ class Engine:
         requests = [Request(prompt, params, int(stream)) for prompt, stream in zip(prompts, streams, strict=True)]
         return self._generate(requests, on_finished or _ignore)
 
+    @abstractmethod
     def _generate(self, requests: Sequence[Request], on_finished: OnFinished) -> list[Completion]:
         """One completion per request, order kept; calls `on_finished` as each one ends."""
-        raise NotImplementedError
 
-    def update_weights(self, version: int = 0) -> None:
+    def update_weights(self, version: int = 0) -> None:  # noqa: B027 - these three are optional
         """Take over the trainer's current weights, those of step `version`; a no-op where the storage is shared."""
 
-    def sleep(self) -> None:
+    def sleep(self) -> None:  # noqa: B027
         """Release the memory that is needed only to generate, until `wake`."""
 
-    def wake(self) -> None:
+    def wake(self) -> None:  # noqa: B027
         """Undo `sleep`."""
 
 

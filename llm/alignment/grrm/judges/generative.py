@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
@@ -83,9 +84,9 @@ class GenerativeOptions(JudgeOptions):
         )
         return opened.around(self.over(opened.generator, settings))
 
+    @abstractmethod
     def over(self, generator: TextGenerator, settings: GeneratorSettings) -> Judge:
         """Return the judge on a generator."""
-        raise NotImplementedError
 
 
 def first_prompts(

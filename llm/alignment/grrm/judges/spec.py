@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeVar, get_args
@@ -61,9 +62,9 @@ class JudgeOptions(BaseModel):
     def check_task(self, task: TranslationTask) -> None:
         """Raise UserError for a task that the judge can make no prompt of."""
 
+    @abstractmethod
     def open(self, process: Process) -> Judge:
         """Open the judge with these options. Raises UserError for a model or an option that cannot be used."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
