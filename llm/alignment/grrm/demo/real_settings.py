@@ -19,8 +19,7 @@ class RealSettings(Settings):
 
     Every judge learns from the same groups, and reads `ranker_batch_groups` groups of four candidates a step, one by
     one or together. In a share of the groups, `mixed_share`, references, damaged or not, stand among the samples; a
-    share, `smaller_share`, has fewer candidates.
-    `permutations` are those of the GQM that is measured with several.
+    share, `smaller_share`, has fewer candidates. `permutations` are those of the GQM that is measured with several.
     """
 
     nproc: int = 1

@@ -27,7 +27,10 @@ from grrm.demo.stages import Stage
 from grrm.errors import UserError
 from grrm.tracking.console import format_seconds
 
-NEEDED = ("paddle", "paddlenlp", "visualdl", "babel", "tokenizers", "sacrebleu", "flask", "waitress", "matplotlib")
+NEEDED = (
+    *("paddle", "paddlenlp", "visualdl", "babel", "tokenizers", "sacrebleu", "matplotlib"),
+    *("flask", "waitress", "prometheus_client"),
+)
 _COLUMNS = {"sampled": "chrf", "greedy": "chrf_greedy", "exact, greedy": "exact_match_greedy"}
 _OURS = (
     "stages",

@@ -62,11 +62,10 @@ def annotate_groups(
     there are no more; no row has the same group twice. A share `smaller_share` of the groups is smaller, of any size
     from two on: a judge that sees no such group writes scores of candidates that are not there. In a share
     `mixed_share`, half of the translations are not the policy's: the reference, damaged references, the source as it
-    is. Scores are linear in chrF, on the
-    scale of the file `scale`, or spread evenly from 0 to `top_score` over this file's groups, which writes that scale
-    to `fit_scale`; a `top_score` of 9 makes every score one digit. The same arguments give the same groups. Rows that
-    give none are left out and counted. Raises UserError for settings that cannot work, and for a file that cannot be
-    read, scored or written.
+    is. Scores are linear in chrF, on the scale of the file `scale`, or spread evenly from 0 to `top_score` over this
+    file's groups, which writes that scale to `fit_scale`; a `top_score` of 9 makes every score one digit. The same
+    arguments give the same groups. Rows that give none are left out and counted. Raises UserError for settings that
+    cannot work, and for a file that cannot be read, scored or written.
     """
     _check(group_size, groups_per_row, (mixed_share, smaller_share), scale, fit_scale, top_score)
     _check_output(out, fit_scale)
