@@ -6,12 +6,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from support.rolled import rolled_group
+from support.rolled import IdleEngine, rolled_group
 
 from grrm.algorithms.advantages import RunningMoments
 from grrm.config import RLConfig
 from grrm.config.batch_plan import batch_plan
-from grrm.engine.api import Engine
 from grrm.gqm.groups import Status, Verdict
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.failure_policy import FailureAction, FailurePolicy
@@ -61,7 +60,7 @@ def maker(scores, policy=None, score=no_outputs, **settings) -> ExperienceMaker:
     def judge(groups):
         return [verdicts[int(group.group_id.split("-")[1])] for group in groups]
 
-    worker = SimpleNamespace(roll_out=roll_out, engine=Engine())
+    worker = SimpleNamespace(roll_out=roll_out, engine=IdleEngine())
     rewarder = RewardStage(SimpleNamespace(judge=judge), ShapingConfig(), policy or FailurePolicy())
     sampler = BatchSampler([None, None], worker, rewarder, batch_plan(config, 1, 2), config, DataRanks(0, 1))
     return ExperienceMaker(sampler, score)

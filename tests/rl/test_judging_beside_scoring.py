@@ -8,11 +8,10 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
-from support.rolled import Watched, rolled_group
+from support.rolled import IdleEngine, Watched, rolled_group
 from support.stopped_clock import PATIENCE_S, stop_clock
 
 from grrm.config import RLConfig
-from grrm.engine.api import Engine
 from grrm.gqm.groups import Status, Verdict
 from grrm.parallel.collective import CollectiveFailure
 from grrm.parallel.data_ranks import DataRanks
@@ -49,7 +48,7 @@ def maker(reward=nothing, score=nothing, roll_out=two_at_once, n_prompts=1, rewa
         score(groups)
         return [ModelOutputs()] * len(groups)
 
-    worker = SimpleNamespace(roll_out=roll_out, engine=Engine())
+    worker = SimpleNamespace(roll_out=roll_out, engine=IdleEngine())
     config, plan = CONFIG.model_copy(update=settings), SimpleNamespace(prompts_generated_per_pass=n_prompts)
     sampler = BatchSampler([None, None], worker, rewarder or Watched(reward), plan, config, DataRanks(0, 1))
     return ExperienceMaker(sampler, outputs_of)

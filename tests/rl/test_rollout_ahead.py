@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from support.rl_processes import TinyWorld, entry_command, killed_at, metrics_of, one_rank, rollouts_of, run, two_ranks
-from support.rolled import TASK, Watched, rolled_group, scored_group
+from support.rolled import TASK, IdleEngine, Watched, rolled_group, scored_group
 
 from grrm.config import RLConfig
 from grrm.data.dataset import PromptItem
-from grrm.engine.api import Completion, Engine
+from grrm.engine.api import Completion
 from grrm.errors import UserError
 from grrm.parallel.collective import CollectiveFailure
 from grrm.parallel.data_ranks import DataRanks
@@ -42,7 +42,7 @@ def roll_out(batch, *rest):
     return [rolled_group(position, [2, 2]) for position in batch.positions]
 
 
-class ServingEngine(Engine):
+class ServingEngine(IdleEngine):
     """Generates apart; notes the steps whose weights it takes over."""
 
     is_remote = True
@@ -56,7 +56,7 @@ class ServingEngine(Engine):
 
 def maker(reward, worker=None, **settings) -> ExperienceMaker:
     prompts = [PromptItem(0, [5, 6], "", TASK), PromptItem(1, [5], "", TASK)]
-    worker = worker or SimpleNamespace(roll_out=roll_out, engine=Engine())
+    worker = worker or SimpleNamespace(roll_out=roll_out, engine=IdleEngine())
     plan, config = SimpleNamespace(prompts_generated_per_pass=2), CONFIG.model_copy(update=settings)
     sampler = BatchSampler(prompts, worker, Watched(reward), plan, config, DataRanks(0, 1))
     return ExperienceMaker(sampler, lambda groups: [ModelOutputs()] * len(groups))
@@ -154,7 +154,7 @@ def test_a_resumed_run_uses_the_samples_of_its_checkpoint_once():
         lengths = [len(one.token_ids) for one in completions]
         return rolled_group(position, lengths, name=f"{batch.generation}-{position}")
 
-    made = maker(lambda groups: None, SimpleNamespace(roll_out=roll_out, group=group, engine=Engine()))
+    made = maker(lambda groups: None, SimpleNamespace(roll_out=roll_out, group=group, engine=IdleEngine()))
     made.restore({"generation": 4, "failures": 3, "moments": None}, dict(SAVED))
     assert made.budget.spent == 3
     groups = [scored.rolled for scored in made.generate(7)]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from grrm.data.dataset import PromptItem
+from grrm.engine.api import Engine
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.shaping import ShapedRewards, ShapingConfig, shape_rewards
@@ -14,6 +15,13 @@ from grrm.rl.records import Judged, ModelOutputs, Rolled, Scored
 
 TASK = TranslationTask("zwei", "de", "en", "two")
 LABEL = "two, as the file has it"
+
+
+class IdleEngine(Engine):
+    """An engine that is asked for nothing."""
+
+    def _generate(self, requests, on_finished):
+        raise AssertionError("nothing was to be generated")
 
 
 def rolled_group(position: int, lengths: Sequence[int], name: str | None = None, group: Group | None = None) -> Rolled:
