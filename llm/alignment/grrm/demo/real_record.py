@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from grrm.demo.judge_plan import RANKING_FILE
 from grrm.demo.real_plan import PARTS, RealPlan
 from grrm.demo.results import Results, load_results, seed_folder, verdict, versions
 from grrm.demo.settings import SFT, STOCK
+from grrm.demo.similarity import SIMILARITY_FILE, similarity_gain
 from grrm.evaluation.meta_metrics import correlation
 from grrm.evaluation.ranking import JudgedGroup
 from grrm.evaluation.text_metrics import sentence_chrfs
@@ -32,7 +34,7 @@ def judges_record(plan: RealPlan, seconds: Mapping[str, float]) -> dict[str, Any
         parts = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.exists()]
         scores = _results(plan, seed, (STOCK, SFT)).scores
         seeds[str(seed)] = {
-            "policies": {name: _figures(by_seed[seed]) for name, by_seed in scores.items() if by_seed},
+            "policies": {name: _figures(by_seed[seed], folder, name) for name, by_seed in scores.items() if by_seed},
             "judges": {name: found for part in parts for name, found in part.items()},
             "rlvr": _curve(read_metrics(folder / "gqm"), REWARD),
         }
@@ -46,7 +48,8 @@ def policies_record(plan: RealPlan, seconds: Mapping[str, float]) -> dict[str, A
         results = _results(plan, seed, (SFT, *plan.settings.arms))
         runs = [run for run in plan.settings.arms if results.scores[SFT] and results.scores[run]]
         found = {run: _policy(results, seed_folder(plan.out, seed) / run, run, seed) for run in runs}
-        before = {name: {"scores": _figures(results.scores[name][seed])} for name in (SFT,) if results.scores[name]}
+        folder, of_sft = seed_folder(plan.out, seed), results.scores[SFT]
+        before = {SFT: {"scores": _figures(of_sft[seed], folder, SFT)}} if of_sft else {}
         seeds[str(seed)] = {"policies": before | found}
     return _record(plan, seconds, seeds)
 
@@ -60,14 +63,26 @@ def _results(plan: RealPlan, seed: int, policies: tuple[str, ...]) -> Results:
     return load_results(plan.out, replace(plan.settings, n_seeds=1, first_seed=seed), {}, policies)
 
 
-def _figures(scores: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in scores.items() if name != "examples"}
+def _figures(scores: Mapping[str, Any], folder: Path, policy: str) -> dict[str, Any]:
+    figures = {name: value for name, value in scores.items() if name != "examples"}
+    rows = {name: _similarity(folder, name) for name in (SFT, policy)}
+    for decoding, values in rows[policy].items():
+        figures[decoding] = figures[decoding] | {"similarity": statistics.fmean(values)}
+        if policy != SFT and rows[SFT]:
+            figures[decoding]["similarity_gain"] = asdict(similarity_gain(rows[SFT][decoding], values))
+    return figures
+
+
+def _similarity(folder: Path, policy: str) -> dict[str, list[float]]:
+    """By decoding, of every row; empty where it was not measured."""
+    path = folder / f"similarity-{policy}" / SIMILARITY_FILE
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
 
 
 def _policy(results: Results, folder: Path, run: str, seed: int) -> dict[str, Any]:
     metrics, rollouts = read_metrics(folder), folder / "rollouts"
     return {
-        "scores": _figures(results.scores[run][seed]),
+        "scores": _figures(results.scores[run][seed], folder.parent, run),
         "learned": verdict(results, run),
         "curves": {key: _curve(metrics, key) for key in CURVES},
         "judge_correlation": judge_curve(read_rollouts(rollouts)) if rollouts.is_dir() else [],

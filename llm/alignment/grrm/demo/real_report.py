@@ -107,7 +107,7 @@ def _shown(found: Mapping[str, Any] | None, factor: float, digits: int, with_spr
 
 def policies_table(record: Record) -> Table:
     """Scores of the policies and what they gained over SFT."""
-    columns = ("sampled", "gain", "greedy", "greedy gain", "BLEU, greedy", "copied %", "tokens", "KL")
+    columns = ("sampled", "gain", "greedy", "greedy gain", "BLEU, greedy", "similarity", "copied %", "tokens", "KL")
     table = Table("policy", title="Policies on held-out text: chrF", title_justify="left")
     for column in columns:
         table.add_column(column, justify="right")
@@ -116,12 +116,14 @@ def policies_table(record: Record) -> Table:
         scores = [one["scores"] for one in found]
         gains = [_gain(found, *keys) for keys in (("gain", "interval"), ("greedy_gain", "greedy_interval"))]
         bleu = [statistics.fmean(one["greedy"]["bleu"].values()) for one in scores]
+        similarity = [one["greedy"]["similarity"] for one in scores if "similarity" in one["greedy"]]
         kl = [one["kl_to_reference"] for one in scores if "kl_to_reference" in one]
         table.add_row(
             title_of(run),
             *(f"{statistics.fmean(one['sampled']['chrf'] for one in scores):.1f}", gains[0]),
             *(f"{statistics.fmean(one['greedy']['chrf'] for one in scores):.1f}", gains[1]),
             f"{statistics.fmean(bleu):.1f}",
+            f"{statistics.fmean(similarity):.3f}" if similarity else "–",
             f"{100 * statistics.fmean(one['sampled']['copied'] for one in scores):.1f}",
             f"{statistics.fmean(one['sampled']['length_mean'] for one in scores):.1f}",
             f"{statistics.fmean(kl):.3f}" if kl else "–",

@@ -53,9 +53,9 @@ class RealSettings(Settings):
     form_weight: float = 0.1
     sqm_steps: int = 200
     gqm_steps: int = 200
-    rlvr_steps: int = 30
+    rlvr_steps: int = 80
     rlvr_prompts: int = 8
-    rlvr_learning_rate: float = 1e-5
+    rlvr_learning_rate: float = 5e-5
     permutations: int = 4
     n_orders: int = 100  # held-out groups that are judged in the reverse order, too
     score_reading: str = "expected_digit"  # of the writing judges that policies are trained against
