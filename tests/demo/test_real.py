@@ -142,11 +142,9 @@ def test_similarity_is_the_cosine_with_the_reference_and_the_mean_of_a_rows_samp
         return counts / np.maximum(np.linalg.norm(counts, axis=1, keepdims=True), 1)
 
     monkeypatch.setitem(sys.modules, EMBEDDER, SimpleNamespace(query=embedded))
-    rows = [
-        {"reference": "aa", "greedy": "a", "sampled": ["a", "b"]},
-        {"reference": "ab", "greedy": None, "sampled": ["b", "ab"]},
-    ]
-    record = similarities(rows)
+    right = {"reference": "aa", "greedy": "a", "sampled": ["a", "b"]}
+    missing = {"reference": "ab", "greedy": None, "sampled": ["b", "ab"]}
+    record = similarities([right, missing])
     assert record["greedy"] == pytest.approx([1.0, 0.0])
     assert record["sampled"] == pytest.approx([0.5, (0.5**0.5 + 1) / 2])
 
