@@ -10,7 +10,7 @@ JUDGE ?= ranker
 MIN_COVERAGE := 95
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo real test test-slow test-scale lint audit soak fuzz mutants format bench clean
+.PHONY: help install demo real site test test-slow test-scale lint audit soak fuzz mutants format bench clean
 
 help: ## show this list
 	@echo "usage: make TARGET [NAME=value ...]"
@@ -41,6 +41,9 @@ lint: install ## check style, types, the direction of imports and the Dockerfile
 	@$(PY) -m mypy
 	@$(PY) -c 'from importlinter.cli import lint_imports_command as lint; lint()'
 	@.venv/bin/hadolint docker/*.Dockerfile
+
+site: install ## build the documentation as a site in build/site; a broken link is an error
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet
 
 audit: install ## look up known vulnerabilities of the installed packages (asks PyPI)
 	@sh tools/audit.sh

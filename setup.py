@@ -50,6 +50,7 @@ EXTRAS = {
         "openai>=2",
         "autograd>=1.8",
     ],
+    "docs": ["mkdocs-material>=9.7,<10"],
     "lint": [
         "ruff>=0.17,<0.18",
         "mypy>=2,<3",
@@ -61,7 +62,7 @@ EXTRAS = {
 }
 for together, parts in {
     "demo": ("server", "metrics", "corpora", "models", "report"),
-    "dev": ("demo", "math", "gates", "test", "lint"),
+    "dev": ("demo", "math", "gates", "test", "lint", "docs"),
 }.items():
     EXTRAS[together] = [requirement for name in parts for requirement in EXTRAS[name]]
 
