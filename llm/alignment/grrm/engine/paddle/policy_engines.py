@@ -106,15 +106,15 @@ def as_first_rank(sample: Sampler) -> Sampler:
     continue where the first one stops, would deadlock.
     """
 
-    def draw(*given: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def draw(*inputs: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         group, failure = tensor_group(), None
-        drawn = np.full((2, len(given[0])), -1.0)  # float64, which holds every token id exactly
+        sampled = np.full((2, len(inputs[0])), -1.0)  # float64, which holds every token id exactly
         if group.rank == 0:
             try:
-                drawn = np.stack(sample(*given))
+                sampled = np.stack(sample(*inputs))
             except FloatingPointError as error:
                 failure = error
-        shared = paddle.to_tensor(drawn)
+        shared = paddle.to_tensor(sampled)
         dist.broadcast(shared, src=group.ranks[0], group=group)
         tokens, logprobs = shared.numpy()
         if (tokens < 0).any():
