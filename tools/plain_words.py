@@ -28,29 +28,28 @@ CEILINGS = {
     "benchmarks": 118,
     "csrc": 20,
     "llm/alignment/grrm": 8,
-    "llm/alignment/grrm/algorithms": 9,
     "llm/alignment/grrm/cli": 63,
     "llm/alignment/grrm/config": 81,
     "llm/alignment/grrm/data": 112,
     "llm/alignment/grrm/demo": 62,
     "llm/alignment/grrm/dpo": 1,
-    "llm/alignment/grrm/evaluation": 43,
-    "llm/alignment/grrm/gqm": 41,
+    "llm/alignment/grrm/evaluation": 42,
+    "llm/alignment/grrm/gqm": 40,
     "llm/alignment/grrm/http_client": 15,
     "llm/alignment/grrm/inference": 21,
     "llm/alignment/grrm/judges": 76,
-    "llm/alignment/grrm/models": 89,
-    "llm/alignment/grrm/parallel": 19,
+    "llm/alignment/grrm/models": 1,
+    "llm/alignment/grrm/parallel": 18,
     "llm/alignment/grrm/reward_model": 4,
     "llm/alignment/grrm/rewards": 39,
-    "llm/alignment/grrm/rl": 37,
+    "llm/alignment/grrm/rl": 36,
     "llm/alignment/grrm/tracking": 28,
     "llm/alignment/grrm/training": 30,
     "reward_server": 81,
 }
 
 _NAME_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-_PARAGRAPH_END = re.compile(r"\n\s*\n|\n(?= +[\w`*, ]+: )|\n(?=\s*[-*] )")
+_PARAGRAPH_END = re.compile(r"\n\s*\n|\n(?=\s*\w+: )|\n(?=\s*[-*] )")
 
 
 def main() -> int:

@@ -15,8 +15,8 @@ from grrm.engine.api import Completion, OnFinished, Request
 from grrm.engine.paddle.decoder import Sampler
 from grrm.engine.paddle.device_memory import free_memory_bytes
 from grrm.engine.paddle.engine import PaddleEngine
+from grrm.models.gathered_weights import GatheredCopy
 from grrm.models.lora import merged
-from grrm.models.whole_weights import WholeCopy
 from grrm.parallel.tensor_ranks import gather_records, tensor_group
 
 
@@ -41,7 +41,7 @@ class ReshardedEngine(PaddleEngine):
     """
 
     def __init__(self, policy: Any, **options: Any) -> None:
-        self._copy = WholeCopy(policy)
+        self._copy = GatheredCopy(policy)
         super().__init__(self._copy.model, **options)
         self._is_fresh = False
         self.sleep()
