@@ -26,7 +26,7 @@ class Abandoned(Exception):
 
 
 class Deadline(threading.local):
-    """When the current piece of work of this thread must be done, as `within` sets it; no limit outside of `within`."""
+    """The deadline of this thread's current work, as `within` sets it; no limit outside of `within`."""
 
     def __init__(self) -> None:
         self._at = math.inf
