@@ -35,9 +35,10 @@ test-slow: install ## run the tests that compile, sanitize, start ranks or go th
 test-scale: install ## run every layout of up to four processes beside one and print the table, kill and resume, start four processes 20 times
 	@$(PY) -m pytest -n 0 -m scale tests
 
-lint: install ## check style, types, the direction of imports and the Dockerfiles; changes nothing
+lint: install ## check style, words, types, the direction of imports and the Dockerfiles; changes nothing
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
+	@$(PY) tools/plain_words.py
 	@$(PY) -m mypy
 	@$(PY) -c 'from importlinter.cli import lint_imports_command as lint; lint()'
 	@.venv/bin/hadolint docker/*.Dockerfile

@@ -77,7 +77,7 @@ def open_judge_model(settings: Settings, deadline: Deadline) -> tuple[OpenedGene
             deadline_s=settings.judge_deadline_s,
             read_timeout_s=settings.judge_deadline_s,
             unanswered="mark",
-            seconds_left=deadline.seconds_left,
+            remaining_s=deadline.remaining_s,
         )
         return opened, None
     folder, template, n_seqs = str(settings.model), settings.chat_template, settings.max_num_seqs
@@ -87,7 +87,7 @@ def open_judge_model(settings: Settings, deadline: Deadline) -> tuple[OpenedGene
         opened = open_fastdeploy(
             folder, chat_template=template, max_num_seqs=n_seqs, options=options, deadline_s=None, quiet=True
         )
-        return replace(opened, generator=TimedGenerator(opened.generator, deadline.seconds_left)), None
+        return replace(opened, generator=TimedGenerator(opened.generator, deadline.remaining_s)), None
     model = open_model(
         folder,
         chat_template=template,

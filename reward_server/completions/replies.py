@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from grrm.engine.api import Completion, Request, SamplingParams, TopTokens
 from grrm.engine.scheduler import BatchScheduler
 from grrm.engine.shared import POLL_S
-from grrm.engine.submission import Drawn, Submission
+from grrm.engine.submission import NewTokens, Submission
 
 from .wire import ApiError
 
@@ -161,7 +161,7 @@ class Replies:
                 event = self._submission.next(min(left_s, POLL_S))
                 if event is None:
                     continue
-                if isinstance(event, Drawn):
+                if isinstance(event, NewTokens):
                     piece = self._piece(event.index, texts[event.index], event.token_ids, event.logprobs)
                 else:
                     piece = self._last_piece(event.index, texts[event.index], event.completion)

@@ -13,7 +13,7 @@ from grrm.engine.api import Request, SamplingParams
 from grrm.engine.scheduler import BatchScheduler
 from grrm.engine.shared import SharedEngine
 from grrm.engine.short_steps import ShortSteps, is_small
-from grrm.engine.submission import Drawn, Ended
+from grrm.engine.submission import Ended, NewTokens
 from grrm.errors import UserError
 from grrm.judges.deadline import Abandoned, Deadline
 
@@ -122,13 +122,13 @@ def test_tokens_are_told_as_they_are_drawn_to_all_who_ask_for_them():
     scheduler = BatchScheduler(engine)
     early = scheduler.submit(requests([[5]], n_tokens=4), streams=True)
     engine.go(1)
-    assert early.next(120) == Drawn(0, [6], [-1.0])
+    assert early.next(120) == NewTokens(0, [6], [-1.0])
     late = scheduler.submit(requests([[5]], n_tokens=4), streams=True)
     engine.go(1)
-    assert early.next(120) == Drawn(0, [7], [-1.0])
-    assert late.next(120) == Drawn(0, [6, 7], [-1.0] * 2)
+    assert early.next(120) == NewTokens(0, [7], [-1.0])
+    assert late.next(120) == NewTokens(0, [6, 7], [-1.0] * 2)
     engine.go(2)
-    assert early.next(120) == Drawn(0, [8], [-1.0])
+    assert early.next(120) == NewTokens(0, [8], [-1.0])
     assert early.next(120).completion.token_ids == [6, 7, 8, 9]
     assert early.next(120) is None
 

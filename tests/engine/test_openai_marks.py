@@ -137,7 +137,7 @@ def test_a_reply_that_does_not_come_in_time_is_a_timeout(start):
 def test_the_tighter_limit_is_asked_for_at_every_call(start):
     server = start(lambda body, _: "fine")
     left = [0.0, 120.0]
-    generator = OpenAITextGenerator([server.url], "m", unanswered="mark", seconds_left=lambda: left.pop(0), **FAST)
+    generator = OpenAITextGenerator([server.url], "m", unanswered="mark", remaining_s=lambda: left.pop(0), **FAST)
     first, second = (generator.generate_text(["a"], temperature=0.0, max_new_tokens=5)[0] for _ in range(2))
     assert (first.finish_reason, second.text) == ("timeout", "fine")
     assert len(server.requests) == 1

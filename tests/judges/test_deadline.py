@@ -75,19 +75,19 @@ def test_a_timed_model_is_asked_as_it_would_be_without_a_limit():
 
 def test_a_deadline_holds_inside_and_nothing_does_outside():
     deadline = Deadline()
-    assert deadline.seconds_left() == math.inf
+    assert deadline.remaining_s() == math.inf
     with deadline.within(60.0):
-        assert 0.0 < deadline.seconds_left() <= 60.0
+        assert 0.0 < deadline.remaining_s() <= 60.0
     with deadline.within(0.0):
-        assert deadline.seconds_left() == 0.0
-    assert deadline.seconds_left() == math.inf
+        assert deadline.remaining_s() == 0.0
+    assert deadline.remaining_s() == math.inf
 
 
 def test_a_deadline_ends_with_what_it_was_for_even_if_that_fails():
     deadline = Deadline()
     with pytest.raises(ZeroDivisionError), deadline.within(60.0):
         raise ZeroDivisionError
-    assert deadline.seconds_left() == math.inf
+    assert deadline.remaining_s() == math.inf
 
 
 def test_replies_in_time_are_the_models_own_from_one_thread():
@@ -143,7 +143,7 @@ def test_an_error_of_the_model_is_the_callers_and_the_next_call_works():
 def test_a_judge_past_its_deadline_says_so_instead_of_waiting():
     model = Gate()
     deadline = Deadline()
-    judge = judge_over(TimedGenerator(model, deadline.seconds_left), GQMOptions())
+    judge = judge_over(TimedGenerator(model, deadline.remaining_s), GQMOptions())
     with deadline.within(0.05):
         (verdict,) = judge.judge([group_of(["a", "bb", "a", None])])
     model.opened.set()

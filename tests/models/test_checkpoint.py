@@ -15,8 +15,8 @@ from grrm.engine.api import SamplingParams
 from grrm.engine.paddle.engine import PaddleEngine
 from grrm.errors import UserError
 from grrm.models.checkpoint import load_causal_lm, rotary_overrides
+from grrm.models.gathered_weights import save_policy
 from grrm.models.policy import load_policy
-from grrm.models.whole_weights import save_policy
 
 
 @pytest.mark.parametrize("writer", ["paddlenlp", "hugging face"])

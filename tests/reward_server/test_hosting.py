@@ -202,7 +202,7 @@ def test_a_call_past_its_deadline_answers_timeouts_and_the_next_request_is_told_
             return super().generate_text(prompts, **sampling)
 
     deadline = Deadline()
-    timed = TimedGenerator(Slow(by_length), deadline.seconds_left)
+    timed = TimedGenerator(Slow(by_length), deadline.remaining_s)
     judge = HostedJudge(
         judge_over(timed, GQMOptions()),
         deadline=deadline,

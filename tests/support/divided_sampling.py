@@ -27,7 +27,7 @@ from grrm.engine.paddle.plain_decoder import round_up
 from grrm.engine.paddle.policy_engines import DividedEngine, as_first_rank
 from grrm.entry import run_main
 from grrm.errors import UserError
-from grrm.models.whole_weights import part_of
+from grrm.models.gathered_weights import part_of
 from grrm.parallel.gloo import support_gloo
 from grrm.parallel.tensor_ranks import TensorRanks, tensor_group
 

@@ -31,7 +31,7 @@ class SteppedSession:
         if self.running.pop(number, None) is not None:
             self.engine.n_cancelled += 1
 
-    def drawn(self, number: int, start: int = 0) -> tuple[list[int], list[float]]:
+    def generated(self, number: int, start: int = 0) -> tuple[list[int], list[float]]:
         tokens = self.running[number][1][start:]
         return tokens, [-1.0] * len(tokens)
 

@@ -63,8 +63,8 @@ def test_sequences_that_grow_together_are_set_aside_and_finish(long_model):
         assert [top[0][0] for top in one.top_logprobs] == [top[0][0] for top in other.top_logprobs]
     assert (whole.most_running, whole.n_set_aside) == (8, 0)
     assert use.n_set_aside > 0
-    assert use.whole == 3, "of up to 180 tokens, three blocks each"
-    assert use.most_running > use.whole, "more run while they are short than there is room for at their end"
+    assert use.full_length == 3, "of up to 180 tokens, three blocks each"
+    assert use.most_running > use.full_length, "more run while they are short than there is room for at their end"
 
 
 def test_a_request_that_was_set_aside_can_be_followed_and_cancelled(long_model):
@@ -78,8 +78,8 @@ def test_a_request_that_was_set_aside_can_be_followed_and_cancelled(long_model):
         steps += 1
     assert 10 + steps > 2 * BLOCK, "three sequences of three blocks are more than eight"
     session.step()
-    (aside,) = (number for number in (0, 1, 2) if len(session.drawn(number)[0]) == steps)
-    tokens, logprobs = session.drawn(aside, start=5)
+    (aside,) = (number for number in (0, 1, 2) if len(session.generated(number)[0]) == steps)
+    tokens, logprobs = session.generated(aside, start=5)
     assert len(tokens) == len(logprobs) == steps - 5, "it waits with all that it has drawn"
     session.cancel(aside)
     ended = {}

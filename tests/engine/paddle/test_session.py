@@ -70,7 +70,7 @@ def test_drawn_tokens_can_be_seen_before_the_request_ends(engine):
     seen, ended = [], {}
     while not ended:
         ended.update(session.step())
-        seen += session.drawn(5, len(seen))[0]
+        seen += session.generated(5, len(seen))[0]
     expected = alone(engine, request).token_ids
     assert seen == expected[: len(seen)]
     assert len(seen) == len(expected) - 1  # the last comes with the completion

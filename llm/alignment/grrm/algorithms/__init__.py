@@ -1,6 +1,6 @@
-"""What RL maximises: advantage rules and policy losses, a file each, with the traits that configuration needs of them.
+"""Objectives of RL: advantage rules and policy losses, a file each, with the traits that configuration needs of them.
 
-Nothing here imports Paddle. Rules are NumPy; losses are written with the methods of their tensors.
+No module of this package imports Paddle. Rules are NumPy; losses are written with the methods of their tensors.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def judge_folders(config: RLConfig) -> list[str]:
 
 def _of_source(source: JudgeSource, config: RLConfig) -> Iterator[JudgeModel]:
     options = source.spec.read(source.options)
-    if source.writes_here and isinstance(options, GenerativeOptions):
+    if source.generates_locally and isinstance(options, GenerativeOptions):
         shown = (config.rollout_n if options.sees_group else 1) * config.max_dec_len
         yield _model(source.title, str(source.model), options, config.max_prompt_len + shown + INSTRUCTIONS)
     elif source.spec.needs == "reward model":

@@ -12,10 +12,10 @@ from grrm.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How to sample tokens; temperature 0 is greedy. Raises ValueError on impossible values.
+    """Parameters of sampling; temperature 0 is greedy. Raises ValueError on impossible values.
 
-    Completion i has a random stream of its own, keyed by (`seed`, `stream_ids[i]`) with `stream_ids` given to
-    `Engine.generate`, so that it does not depend on what else is in the batch.
+    Completion i has its own random stream, keyed by (`seed`, `stream_ids[i]`) with the `stream_ids` of
+    `Engine.generate`, so that it does not depend on the rest of the batch.
     """
 
     max_new_tokens: int
@@ -43,13 +43,15 @@ TopTokens: TypeAlias = list[tuple[int, float]]  # token ids and their log-probab
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """Generated tokens, the stop token included when one was drawn.
+    """Generated tokens, including a sampled stop token.
 
-    `logprobs[t]` is log pi(token_t) of the policy at `temperature` (logits divided by temperature when it is
-    above zero) BEFORE top-k, top-p, repetition penalty and min-length masking: the sampling-independent policy. It is
-    empty where `SamplingParams.logprobs` is false. `weight_version` says which of the trainer's weights drew it, where
-    the engine has copies of them. `top_logprobs[t]` are the `SamplingParams.top_logprobs` most probable tokens in the
-    place of token t, best first, with their log-probabilities of the same kind.
+    `logprobs[t]` is log pi(token_t) of the policy at `temperature` (logits divided by temperature when it is above
+    zero) BEFORE top-k, top-p, repetition penalty and min-length masking: the sampling-independent policy. It is empty
+    if `SamplingParams.logprobs` is false.
+
+    `weight_version` is the version of the trainer's weights that sampled it, where the engine has copies of them.
+    `top_logprobs[t]` are the `SamplingParams.top_logprobs` most probable tokens at position t, best first, with their
+    log-probabilities of the same kind.
     """
 
     token_ids: list[int]
@@ -78,7 +80,7 @@ class Session(Protocol):
 
     @property
     def n_free(self) -> int:
-        """How many more requests could begin at the next step, going by their number."""
+        """Number of requests that could start at the next step, by slots alone."""
         ...
 
     def add(self, requests: Mapping[int, Request]) -> None:
@@ -89,7 +91,7 @@ class Session(Protocol):
         """Forget a request; one that has ended or was never there is no mistake."""
         ...
 
-    def drawn(self, number: int, start: int = 0) -> tuple[list[int], list[float]]:
+    def generated(self, number: int, start: int = 0) -> tuple[list[int], list[float]]:
         """Tokens that a running request has from the `start`-th on, and their log-probabilities."""
         ...
 
@@ -100,13 +102,13 @@ class Session(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CacheUse:
-    """What a `generate` made of its cache: bytes, most sequences at a time, and how often one was set aside.
+    """Use of the cache by a `generate`: bytes, concurrent sequences at most, preemptions.
 
-    `whole` is how many sequences of the longest prompt and completion the cache holds.
+    `full_length` is the number of sequences of the longest prompt and completion that fit.
     """
 
     bytes: int
-    whole: int
+    full_length: int
     most_running: int
     n_set_aside: int
 
@@ -114,7 +116,7 @@ class CacheUse:
         """The line that a run shows."""
         return (
             f"up to {self.most_running} sequences at a time; {self.bytes / 2**30:.3g} GiB of keys and values, room for "
-            f"{self.whole} of full length"
+            f"{self.full_length} of full length"
         )
 
 
@@ -177,7 +179,7 @@ class Engine(ABC):
 
 
 def _ignore(index: int, completion: Completion) -> None:
-    """What `on_finished` is by default."""
+    """Do nothing: the default of `on_finished`."""
 
 
 def check_requests(requests: Sequence[Request], max_prompt_tokens: int, vocab_size: int, limit: str) -> None:

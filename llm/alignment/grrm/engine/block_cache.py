@@ -11,7 +11,7 @@ _NONE = -1
 
 
 def n_blocks(positions: int) -> int:
-    """How many blocks hold so many positions."""
+    """Return the number of blocks for this many positions."""
     return -(-positions // BLOCK)
 
 
@@ -26,11 +26,11 @@ def blocks_within(n_slots: int, max_len: int, block_bytes: int, max_bytes: int |
 
 
 class BlockTables:
-    """Which blocks every slot owns, in the order of its positions, and how many slots own each block.
+    """Blocks of every slot, in the order of its positions, and the number of owners of each block.
 
-    Blocks are handed out as sequences grow. There may be fewer than all slots together can ask for, by default there
-    are as many; to ask for more than there are raises ValueError. A block with several owners is full, so nobody writes
-    to it.
+    Blocks are allocated as sequences grow. There may be fewer than all slots together can ask for, by default there are
+    as many; to ask for more than there are raises ValueError. A block with several owners is full, so nobody writes to
+    it.
     """
 
     def __init__(self, n_slots: int, max_len: int, n_all: int | None = None) -> None:
@@ -85,7 +85,7 @@ class BlockTables:
             self._take(int(slots_N[i]), int(indices_N[i]))
 
     def can_extend(self, slots_N: NDArray[np.int64], positions_N: NDArray[np.int64]) -> bool:
-        """Whether there are blocks enough for `extend`."""
+        """Return whether there are blocks enough for `extend`."""
         return int((self.blocks_SB[slots_N, positions_N // BLOCK] == _NONE).sum()) <= self.n_free
 
     def release(self, slot: int) -> None:

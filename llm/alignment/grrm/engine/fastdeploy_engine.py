@@ -50,14 +50,16 @@ def check_installed() -> None:
 class FastDeployEngine(Engine):
     """An engine over a running `fastdeploy.LLM`, whose worker processes end with this process.
 
-    It serves a checkpoint that does not change: `update_weights` raises UserError, and so does asking for
-    log-probabilities, which FastDeploy's results hold for the likeliest tokens, not reliably for the one drawn. A
-    prompt and its completion together hold at most `max_model_len` - 1 tokens. A call returns when all its completions
-    have ended, and calls `on_finished` for all of them then. With `deadline_s` a call that takes longer raises
-    UserError, and so do all later ones, since FastDeploy cannot be told to stop; None waits as long as it takes.
+    It serves a checkpoint that does not change: `update_weights` raises UserError. So do log-probabilities, which
+    FastDeploy reports for the likeliest tokens, not reliably for the sampled one. A prompt and its completion together
+    have at most `max_model_len` - 1 tokens.
 
-    Every request carries a seed from (`params.seed`, its stream id), but by FastDeploy's sources a GPU draws a whole
-    batch by the seed of one of its requests: sampled replies then depend on the batch. Greedy ones do not, but for
+    A call returns when all its completions have ended, and calls `on_finished` for all of them then. With `deadline_s`
+    a call that takes longer raises UserError, and so do all later ones, since FastDeploy cannot be stopped; None sets
+    no limit.
+
+    Every request carries a seed from (`params.seed`, its stream id), but by FastDeploy's sources a GPU samples a whole
+    batch with the seed of one of its requests: sampled replies then depend on the batch. Greedy ones do not, but for
     rounding.
     """
 
@@ -84,8 +86,8 @@ class FastDeployEngine(Engine):
         `options` are those of `check_fastdeploy_options`. FastDeploy watches the workers it starts. Raises UserError
         when it is not installed, an option is wrong, or it cannot start.
         """
-        given = check_fastdeploy_options(options or {})
-        length = given.setdefault("max_model_len", max_positions)  # FastDeploy's own default is 2048
+        checked = check_fastdeploy_options(options or {})
+        length = checked.setdefault("max_model_len", max_positions)  # FastDeploy's own default is 2048
         if not isinstance(length, int) or length > max_positions:
             raise UserError(
                 f"FastDeploy option 'max_model_len' is {length}, but the model in '{directory}' has {max_positions} "
@@ -95,7 +97,7 @@ class FastDeployEngine(Engine):
         with _output_untouched():
             llm_type, request_type = _import_fastdeploy()
             try:
-                llm = llm_type(model=str(directory), max_num_seqs=max_num_seqs, **given)
+                llm = llm_type(model=str(directory), max_num_seqs=max_num_seqs, **checked)
             except _CANNOT_START as error:
                 raise UserError(
                     f"FastDeploy cannot serve the model in '{directory}' ({_cause(error)}): {_LOGS}."
@@ -124,14 +126,19 @@ class FastDeployEngine(Engine):
         check_requests(requests, self.max_prompt_tokens, self._vocab_size, limit)
         if not requests:
             return []
-        room = [min(one.params.max_new_tokens, self._max_model_len - 1 - len(one.prompt)) for one in requests]
+        max_tokens = [
+            min(request.params.max_new_tokens, self._max_model_len - 1 - len(request.prompt)) for request in requests
+        ]
         outputs = self._answers(
             [[int(token) for token in request.prompt] for request in requests],
-            [self._request(one.params, one.stream_id, n) for one, n in zip(requests, room, strict=True)],
+            [
+                self._request(request.params, request.stream_id, n)
+                for request, n in zip(requests, max_tokens, strict=True)
+            ],
         )
         completions = [
             _completion(index, output, request.params, n)
-            for index, (output, request, n) in enumerate(zip(outputs, requests, room, strict=True))
+            for index, (output, request, n) in enumerate(zip(outputs, requests, max_tokens, strict=True))
         ]
         for index, completion in enumerate(completions):
             on_finished(index, completion)
@@ -168,7 +175,9 @@ class FastDeployEngine(Engine):
         return outputs
 
     def _in_time(self, call: Callable[[], list[Any]]) -> list[Any]:
-        """What `call` returns. `LLM.generate` has no timeout, so it runs in a daemon thread that can be abandoned."""
+        """Return the result of `call`, which runs in a daemon thread that can be abandoned: `LLM.generate` has no
+        timeout.
+        """
         if self._missed_deadline:
             raise UserError(
                 "FastDeploy is still busy with an earlier call past its deadline: start this process again."
@@ -212,8 +221,8 @@ def _check_params(params: SamplingParams) -> None:
         )
 
 
-def _completion(index: int, output: Any, params: SamplingParams, room: int) -> Completion:
-    """The reply up to its first stop token, or its first `room` tokens.
+def _completion(index: int, output: Any, params: SamplingParams, max_tokens: int) -> Completion:
+    """The reply up to its first stop token, or its first `max_tokens`.
 
     What follows was not sampled as asked: FastDeploy adds an end token after a stop token, and releases that ignore
     `stop_token_ids` go on generating.
@@ -221,11 +230,11 @@ def _completion(index: int, output: Any, params: SamplingParams, room: int) -> C
     if output.error_code != _OK or output.error_msg:
         raise UserError(f"FastDeploy failed on prompt {index} ({output.error_code}: {output.error_msg}): {_LOGS}.")
     tokens = [int(token) for token in output.outputs.token_ids]
-    drawn = tokens[:room]
-    end = next((place for place, token in enumerate(drawn) if token in params.stop_token_ids), None)
+    sampled = tokens[:max_tokens]
+    end = next((position for position, token in enumerate(sampled) if token in params.stop_token_ids), None)
     if end is not None:
-        return Completion(drawn[: end + 1], [], "stop")
-    return Completion(drawn, [], "length" if len(tokens) > room else "stop")
+        return Completion(sampled[: end + 1], [], "stop")
+    return Completion(sampled, [], "length" if len(tokens) > max_tokens else "stop")
 
 
 def _seed_of(seed: int, stream: int) -> int:
@@ -238,10 +247,10 @@ def _import_fastdeploy() -> tuple[Any, Any]:
         module = import_module("fastdeploy")
     except (ImportError, OSError, RuntimeError) as error:
         raise UserError(f"FastDeploy is installed but cannot be imported ({_cause(error)}): {INSTALL}.") from error
-    found = getattr(module, "LLM", None), getattr(module, "SamplingParams", None)
-    if not all(isinstance(one, type) for one in found):  # FastDeploy answers None for any name it does not have
+    classes = getattr(module, "LLM", None), getattr(module, "SamplingParams", None)
+    if not all(isinstance(value, type) for value in classes):  # FastDeploy answers None for any name it does not have
         raise UserError(f"the module fastdeploy that is installed has no LLM, so it is not FastDeploy 2: {INSTALL}.")
-    return found
+    return classes
 
 
 @contextlib.contextmanager

@@ -68,8 +68,8 @@ def open_generator(
     """
     named = {"model": model, "urls": urls or None, "backend": backend, **settings}
     options = {argument: option for option, argument in _ARGUMENTS.names.items()}
-    given = [options.get(name, name) for name, value in named.items() if value is not None and name != "quiet"]
-    back_end = choose_back_end(given, _ARGUMENTS, backend or PADDLE)
+    specified = [options.get(name, name) for name, value in named.items() if value is not None and name != "quiet"]
+    back_end = choose_back_end(specified, _ARGUMENTS, backend or PADDLE)
     settings = {name: value for name, value in settings.items() if value is not None}
     if back_end == SERVERS:
         settings = {"required_within_s": SERVER_WAIT_S} | settings
@@ -132,13 +132,22 @@ def open_model(
 ) -> OpenedModel:
     """The model in a checkpoint folder, or of a hub's name, behind a Paddle engine with these `settings`.
 
-    `memory_fraction` bounds its keys and values to that part of the device's memory, instead of `max_cache_bytes`;
-    `free_memory_fraction` to that part of what is free of it when a call begins.
-    What can be refused without the weights is refused before they are loaded. Raises UserError, one sentence, for a
-    folder that is missing, of another architecture, without tokenizer or without the chat template asked for, whose
-    weights are not whole, for a tokenizer with more tokens than the model, and for a dtype this device cannot run. With
-    "auto" weights have the checkpoint's type on a GPU and float32 on a CPU. With bfloat16 on a CPU the kernels round
-    what they multiply; the weights stay float32. `quiet` leaves no message of PaddleNLP but warnings.
+    Settings are checked before the weights are loaded. With the dtype "auto" weights have the checkpoint's type on a
+    GPU and float32 on a CPU. With bfloat16 on a CPU the kernels round what they multiply; the weights stay float32.
+
+    Args:
+        directory: folder or hub name.
+        chat_template: name of the template that `render` applies.
+        dtype: one of `DTYPES`.
+        quiet: whether to suppress the messages of PaddleNLP below warnings.
+        memory_fraction: limit of the KV cache as a fraction of the device's memory, instead of `max_cache_bytes`.
+        free_memory_fraction: the same as a fraction of the memory that is free when a call begins.
+        prefill_tokens: prompt tokens of one prefill at most.
+        settings: those of `PaddleEngine`.
+
+    Raises:
+        UserError: for a folder that is missing, incomplete, of another architecture, without tokenizer or without the
+            chat template, for a tokenizer with more tokens than the model, and for a dtype this device cannot run.
     """
     from grrm.models.checkpoint import check_checkpoint, load_causal_lm, stored_dtype
 
@@ -229,8 +238,8 @@ def open_servers(
     render = chat_renderer(chat_template, tokenizer, folder)
     stop = (EOS_TEXT,) if chat_template == "chatml" else ()
     generator = OpenAITextGenerator(urls, model, stop=stop, tokenizer=tokenizer, **settings)
-    known = () if tokenizer is None else special_tokens(tokenizer)
-    return OpenedGenerator(generator, render, None, tokenizer is not None, known)
+    specials = () if tokenizer is None else special_tokens(tokenizer)
+    return OpenedGenerator(generator, render, None, tokenizer is not None, specials)
 
 
 def over_engine(
@@ -277,5 +286,5 @@ def prepare_paddle(quiet: bool) -> None:
 
 def _stop_ids(tokenizer: Any) -> list[int]:
     """The tokenizer's eos, and <|im_end|> where it is a token of its own: stock Qwen tokenizers name another eos."""
-    found = {tokenizer.eos_token_id, token_id(tokenizer, EOS_TEXT)}
-    return sorted(int(one) for one in found if one is not None)
+    ids = {tokenizer.eos_token_id, token_id(tokenizer, EOS_TEXT)}
+    return sorted(int(token) for token in ids if token is not None)

@@ -27,14 +27,22 @@ logger = logging.getLogger(__name__)
 class OpenAITextGenerator:
     """`judges.interface.TextGenerator` over `POST /v1/completions` of one server or a pool of equal ones.
 
-    `model` is the model's name there; None asks the servers for the first they have. Prompts go out one per request;
-    `settings` are those of `HttpClient`, which says what is retried. `deadline_s` bounds a whole `generate_text` call,
-    retries included. `stop` are strings that end a reply. `seconds_left` is asked at every call for a limit tighter
-    than `deadline_s`. With `unanswered` "mark" a prompt that no server took or finished in time does not raise, but is
-    marked as `GeneratedText` describes, so that the others keep their replies; likewise one that a server refuses,
-    unless it refuses them all. A prompt too long for the model always is marked. With `required_within_s` the first
-    call raises UserError where no server takes a connection in that time. No message quotes a prompt. Raises UserError
-    on settings that cannot work.
+    Prompts go out one per request. A prompt too long for the model is always marked, see `GeneratedText`. No message
+    quotes a prompt.
+
+    Args:
+        urls: addresses of the servers.
+        model: the model's name there; None asks the servers for their first.
+        stop: strings that end a reply.
+        tokenizer: counts tokens of prompts; without it bytes are counted.
+        unanswered: "mark" marks a prompt that no server accepted or finished in time, so that the others keep their
+            replies; likewise one that a server refuses, unless it refuses all. "raise" raises NoAnswer.
+        remaining_s: asked at every call for a limit tighter than `deadline_s`.
+        required_within_s: the first call raises UserError if no server accepts a connection within this time.
+        settings: those of `HttpClient`, such as `deadline_s`, which bounds a `generate_text` call, retries included.
+
+    Raises:
+        UserError: for settings that cannot work.
     """
 
     def __init__(
@@ -45,13 +53,13 @@ class OpenAITextGenerator:
         stop: Sequence[str] = (),
         tokenizer: Any = None,
         unanswered: Literal["raise", "mark"] = "raise",
-        seconds_left: Callable[[], float] = lambda: math.inf,
+        remaining_s: Callable[[], float] = lambda: math.inf,
         required_within_s: float | None = None,
         **settings: Any,
     ) -> None:
         self._client, self._marks = completions_client(urls, **settings), unanswered == "mark"
         self._model, self._stop, self._tokenizer = model, tuple(stop), tokenizer
-        self._seconds_left, self._required_within_s = seconds_left, required_within_s
+        self._remaining_s, self._required_within_s = remaining_s, required_within_s
 
     @property
     def deadline_s(self) -> float:
@@ -89,7 +97,7 @@ class OpenAITextGenerator:
         if self._required_within_s is not None:
             self._client.require_one(min(self._required_within_s, self.deadline_s))
             self._required_within_s = None
-        deadline = time.monotonic() + min(self.deadline_s, self._seconds_left())
+        deadline = time.monotonic() + min(self.deadline_s, self._remaining_s())
         if self._model is None:
             (answer,) = self._client.try_all([WHICH_MODEL], deadline, self._is_marked)
             if isinstance(answer, NoAnswer):
@@ -112,7 +120,9 @@ class OpenAITextGenerator:
             body = json.dumps(fields | own).encode()
             calls.append(CompletionCall(f"prompt {index}", COMPLETIONS_PATH, body, read))
         answers = self._client.try_all(calls, deadline, self._is_marked)
-        refused = [one for one in answers if isinstance(one, NoAnswer) and unanswered_because(one) == "refused"]
+        refused = [
+            answer for answer in answers if isinstance(answer, NoAnswer) and unanswered_because(answer) == "refused"
+        ]
         if 1 < len(refused) == len(prompts):
             raise refused[0]  # that is no matter of a prompt
         return _with_marks(answers)
@@ -133,7 +143,7 @@ def _with_marks(answers: Sequence[GeneratedText | NoAnswer]) -> list[GeneratedTe
     failures = [answer for answer in answers if isinstance(answer, NoAnswer)]
     if failures:
         logger.warning("%d of %d prompts without a reply, first: %s", len(failures), len(answers), failures[0])
-    return [GeneratedText("", _mark(one), 0) if isinstance(one, NoAnswer) else one for one in answers]
+    return [GeneratedText("", _mark(answer), 0) if isinstance(answer, NoAnswer) else answer for answer in answers]
 
 
 def _mark(error: NoAnswer) -> str:

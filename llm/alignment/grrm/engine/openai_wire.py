@@ -17,7 +17,7 @@ from grrm.judges.interface import GeneratedText, TokenChoices
 T = TypeVar("T")
 # How servers refuse a prompt that leaves their model no room for the reply; there is no status for it alone.
 _REFUSED_STATUSES = frozenset({400, 413, 422})
-_NO_ROOM = re.compile(
+_TOO_LONG = re.compile(
     r"context[ _](?:length|size|window)|max_model_len|(?:prompt|input)\b.{0,80}\btoo long", re.IGNORECASE
 )
 _UNANSWERED = {
@@ -72,7 +72,7 @@ class CompletionCall(Call[T]):
         if not _quotes(cause, prompt + repr(prompt) + json.dumps(prompt)):
             return cause
         what = (
-            "the prompt is too long" if _has_no_room(status, cause) else "the reason quotes the prompt and is left out"
+            "the prompt is too long" if _is_too_long(status, cause) else "the reason quotes the prompt and is left out"
         )
         return f"it answered HTTP {status}: {what}"
 
@@ -112,7 +112,7 @@ WHICH_MODEL: Call[str] = Call(
 
 
 def _quotes(message: str, text: str) -> bool:
-    """Whether a piece of the message is in `text`: 12 characters, or 4 of a script in which a word has as few."""
+    """Return whether `text` contains a piece of the message: 12 characters, or 4 of a script with words that short."""
     sizes = ((12, False), (4, True))
     return any(
         piece in text
@@ -122,8 +122,8 @@ def _quotes(message: str, text: str) -> bool:
     )
 
 
-def _has_no_room(status: int | None, cause: str) -> bool:
-    return status in _REFUSED_STATUSES and _NO_ROOM.search(cause) is not None
+def _is_too_long(status: int | None, cause: str) -> bool:
+    return status in _REFUSED_STATUSES and _TOO_LONG.search(cause) is not None
 
 
 def unanswered_because(error: NoAnswer) -> str | None:
@@ -133,5 +133,5 @@ def unanswered_because(error: NoAnswer) -> str | None:
     Any other refusal that asking again cannot mend, and an answer that is malformed, are answers.
     """
     if error.status in _REFUSED_STATUSES:
-        return "too_long" if _has_no_room(error.status, error.cause) else "refused"
+        return "too_long" if _is_too_long(error.status, error.cause) else "refused"
     return _UNANSWERED.get(error.failure)

@@ -1,4 +1,4 @@
-"""Which options go with which back end, for everything that opens a model: Python, the commands, the reward server.
+"""Compatibility of options and back ends, for everything that opens a model: Python, the commands, the reward server.
 
 Imports neither Paddle nor an engine, so that a command line or a settings file is checked at once.
 """
@@ -57,7 +57,7 @@ FASTDEPLOY_OPTIONS = tuple(_FASTDEPLOY_TYPES)
 
 @dataclass(frozen=True, slots=True)
 class OptionNames:
-    """What those who set the options call them: `names` by option (others as they are), `noun` goes before a name."""
+    """The user's names of options: `names` by option (others as they are); `noun` precedes a name."""
 
     names: Mapping[str, str]
     noun: str = ""
@@ -66,30 +66,30 @@ class OptionNames:
         return self.names.get(option, option)
 
 
-def choose_back_end(given: Collection[str], names: OptionNames, backend: str = PADDLE) -> str:
+def choose_back_end(specified: Collection[str], names: OptionNames, backend: str = PADDLE) -> str:
     """`SERVERS` where URLs are among the options given, else `backend`, one of `BACKENDS`.
 
     `given` are the options that the user has set. Raises UserError, one sentence, for a back end that does not exist,
     an option that has no effect with the one chosen, and a checkpoint without a folder or without Paddle to run it.
     """
     require_known("backend", backend, BACKENDS)
-    chosen = SERVERS if "urls" in given else backend
-    _refuse_without_effect(given, names, chosen)
+    chosen = SERVERS if "urls" in specified else backend
+    _refuse_without_effect(specified, names, chosen)
     if chosen != SERVERS:
         _check_checkpoint(
-            given, names, f", or a server with {names['urls']}", f", or name a server with {names['urls']}"
+            specified, names, f", or a server with {names['urls']}", f", or name a server with {names['urls']}"
         )
     return chosen
 
 
-def check_reward_model_options(given: Collection[str], names: OptionNames) -> None:
+def check_reward_model_options(specified: Collection[str], names: OptionNames) -> None:
     """Raises UserError as `choose_back_end` does, for the options of a reward model, which is a folder."""
-    _refuse_without_effect(given, names, REWARD_MODEL)
-    _check_checkpoint(given, names)
+    _refuse_without_effect(specified, names, REWARD_MODEL)
+    _check_checkpoint(specified, names)
 
 
-def _refuse_without_effect(given: Collection[str], names: OptionNames, chosen: str) -> None:
-    for option in given:
+def _refuse_without_effect(specified: Collection[str], names: OptionNames, chosen: str) -> None:
+    for option in specified:
         reason = NO_EFFECT.get(option, _OF_SERVERS).get(chosen)
         if reason is not None:
             because = reason.format(urls=names["urls"])
@@ -97,21 +97,21 @@ def _refuse_without_effect(given: Collection[str], names: OptionNames, chosen: s
             raise UserError(f"{names.noun}{names[option]} has no effect, as {because}: {remedy}")
 
 
-def _check_checkpoint(given: Collection[str], names: OptionNames, or_give: str = "", or_name: str = "") -> None:
-    if "model" not in given:
+def _check_checkpoint(specified: Collection[str], names: OptionNames, or_give: str = "", or_name: str = "") -> None:
+    if "model" not in specified:
         raise UserError(f"no model is named: give the folder of a checkpoint with {names['model']}{or_give}")
     if find_spec("paddle") is None or find_spec("safetensors") is None:
         raise UserError(f"a checkpoint needs Paddle: `pip install 'paddle-grrm[cpu]'`, on a GPU {GPU_EXTRA}{or_name}")
 
 
 def _remedies(option: str, chosen: str, names: OptionNames) -> list[str]:
-    """What gives the option an effect."""
+    """Return ways to give the option an effect."""
     if chosen == SERVERS:
         return ["set it there"]
     if chosen == REWARD_MODEL:
         return ["use a judge that generates text"]
     refusing = NO_EFFECT.get(option, _OF_SERVERS)
-    others = [f"set {names['backend']} to {one}" for one in BACKENDS if one not in refusing]
+    others = [f"set {names['backend']} to {backend}" for backend in BACKENDS if backend not in refusing]
     return others if SERVERS in refusing else [*others, f"name servers with {names['urls']}"]
 
 

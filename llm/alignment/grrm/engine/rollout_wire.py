@@ -1,4 +1,4 @@
-"""What rollouts say to serving engines: token ids in, ids and log-probabilities out, and the change of weights.
+"""Wire format of rollouts on serving engines: token ids in, ids and log-probabilities out, and weight updates.
 
 Written against FastDeploy 2.6 (entrypoints/openai/protocol.py, docs/features/weight_update.md) and vLLM 0.16
 (entrypoints/openai, entrypoints/serve/rlhf, the worker's reload_weights). One prompt a request: FastDeploy adds up the
@@ -46,7 +46,7 @@ class _Completion(_Answer):
 
 
 class _Control(_Answer):
-    """What FastDeploy says beside the status; vLLM says less."""
+    """Answer to a control call: FastDeploy's fields beside the status, of which vLLM has fewer."""
 
     error_code: int | None = None
     error_message: str | None = None
@@ -69,7 +69,7 @@ def _read_control(content: bytes, server: str) -> None:
 
 
 class RolloutApi(ABC):
-    """How one kind of server is asked. `layout` is that of the weights it reads: Paddle's or Hugging Face's."""
+    """Requests of one kind of server. `layout` is that of the weights it reads: Paddle's or Hugging Face's."""
 
     name: ClassVar[str]
     layout: ClassVar[str]
@@ -121,14 +121,14 @@ class RolloutApi(ABC):
             n_tokens = "no" if tokens is None else len(tokens)
             raise AnswerError(f"the completion has {n_tokens} token ids and {len(logprobs)} log-probabilities")
         logprobs = logprobs if params.logprobs else []
-        end = next((place for place, token in enumerate(tokens) if token in params.stop_token_ids), len(tokens))
-        n_drawn = min(end + 1, params.max_new_tokens, len(tokens))
-        reason = "stop" if end < n_drawn else "length"
-        if reason == "length" and n_drawn < params.max_new_tokens:
-            raise AnswerError(f"the completion ended after {n_drawn} tokens without a stop token")
-        if min(logprobs[:n_drawn], default=0.0) < _IMPOSSIBLE:
+        end = next((position for position, token in enumerate(tokens) if token in params.stop_token_ids), len(tokens))
+        n_sampled = min(end + 1, params.max_new_tokens, len(tokens))
+        reason = "stop" if end < n_sampled else "length"
+        if reason == "length" and n_sampled < params.max_new_tokens:
+            raise AnswerError(f"the completion ended after {n_sampled} tokens without a stop token")
+        if min(logprobs[:n_sampled], default=0.0) < _IMPOSSIBLE:
             raise AnswerError("the completion holds a token that its own log-probability calls impossible")
-        return Completion(tokens[:n_drawn], logprobs[:n_drawn], reason, answer.weight_version)
+        return Completion(tokens[:n_sampled], logprobs[:n_sampled], reason, answer.weight_version)
 
 
 class FastDeployApi(RolloutApi):

@@ -56,8 +56,8 @@ def keep_top_p(weights_SV: NDArray[np.float32], top_p: float) -> NDArray[np.floa
     descending_SV = -np.sort(-weights_SV, axis=1)
     mass_SV = np.cumsum(descending_SV, axis=1, dtype=np.float64)
     before_SV = mass_SV - descending_SV
-    kept_S = np.maximum(1, (before_SV < top_p * mass_SV[:, -1:]).sum(axis=1))
-    least_S1 = np.take_along_axis(descending_SV, kept_S[:, None] - 1, axis=1)
+    size_S = np.maximum(1, (before_SV < top_p * mass_SV[:, -1:]).sum(axis=1))
+    least_S1 = np.take_along_axis(descending_SV, size_S[:, None] - 1, axis=1)
     return np.where(weights_SV < least_S1, np.float32(0), weights_SV)
 
 
@@ -68,13 +68,21 @@ def sample_tokens(
     n_generated_S: NDArray[np.int64],
     seen_SV: NDArray[np.bool_] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """One token per row, with its log-probability under the policy (see `Completion.logprobs`).
+    """Sample one token per row, with its log-probability under the policy (see `Completion.logprobs`).
 
     Order: repetition penalty, minimum length, temperature, top-k, top-p, then the inverse of the cumulative
-    distribution at `uniforms_S`. `n_generated_S` counts the tokens each row already has; `seen_SV` marks the
-    tokens of its prompt and completion and is needed only with a repetition penalty. Temperature 0 takes the
-    argmax (first of ties) and reports log-probabilities at temperature 1.
-    Raises FloatingPointError when a row's logits hold NaN or +inf, or nothing but -inf.
+    distribution at `uniforms_S`. Temperature 0 takes the argmax (first of ties) and reports log-probabilities at
+    temperature 1.
+
+    Args:
+        logits_SV: of the next token.
+        params: common to all rows.
+        uniforms_S: random numbers in [0, 1).
+        n_generated_S: number of tokens that each row has already.
+        seen_SV: marks the tokens of prompt and completion; needed only with a repetition penalty.
+
+    Raises:
+        FloatingPointError: when a row's logits contain NaN or +inf, or nothing but -inf.
     """
     shaped_SV = _shape_logits(logits_SV, params, n_generated_S, seen_SV)
     temperature = params.temperature or 1.0

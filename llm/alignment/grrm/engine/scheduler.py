@@ -16,10 +16,10 @@ from typing import Protocol
 
 from grrm.engine.api import Completion, Request, Session
 from grrm.engine.short_steps import ShortSteps, is_small
-from grrm.engine.submission import Drawn, Ended, Key, SharedSequence, Submission
+from grrm.engine.submission import Ended, Key, NewTokens, SharedSequence, Submission
 
 logger = logging.getLogger(__name__)
-_ROOM_MULTIPLE = 1024  # of a slot: so many tokens more each time
+_LENGTH_MULTIPLE = 1024  # of a slot: so many tokens more each time
 
 
 class SessionEngine(Protocol):
@@ -32,7 +32,7 @@ class SessionEngine(Protocol):
 
     @property
     def step_tokens(self) -> int:
-        """How many tokens of prompts a step may read where nothing else is said."""
+        """Prompt tokens of a step at most, by default."""
         ...
 
     def open_session(self, max_len: int | None = None) -> Session:
@@ -47,13 +47,15 @@ class SessionEngine(Protocol):
 class BatchScheduler:
     """Runs the requests of all callers in one batch of `engine`.
 
-    Before each step waiting requests enter where slots are free: of the caller with the fewest running ones first, so
-    that a small submission does not wait for a large one; equal prompts together, and within a submission each after
-    the one that it has the longest prefix in common with, because the engine computes such a prefix once. The prompts
-    that enter and the tokens that are decoded in a step number at most `max_batched_tokens`, by default the engine's
-    `step_tokens`, so that those who are served already do not stand still for long; a longer prompt enters by itself.
-    Small submissions enter before large ones, and may take steps of their own (see `ShortSteps`). A request equal to
-    one under way, its random stream included, shares its completion. The room of a slot grows with what is asked for,
+    Before each step waiting requests enter free slots, those of the caller with the fewest running ones first, so that
+    a small submission does not wait for a large one. Equal prompts enter together, and within a submission each follows
+    the one with the longest common prefix, because the engine computes such a prefix once.
+
+    Prompt tokens that enter and tokens decoded in a step number at most `max_batched_tokens`, by default the engine's
+    `step_tokens`, which bounds the pause of running requests; a longer prompt enters by itself. Small submissions enter
+    before large ones, and may take steps of their own (see `ShortSteps`).
+
+    Requests that are equal, random stream included, share a completion. The length of a slot grows with the requests,
     up to the model's positions; for that the batch has to run empty.
     """
 
@@ -111,39 +113,40 @@ class BatchScheduler:
 
     def _subscribe(self, submission: Submission, index: int, request: Request, key: Key) -> SharedSequence | None:
         """The sequence that is to run for the request, None where one is under way."""
-        found = self._under_way.get(key)
-        sequence = found or SharedSequence(next(self._numbers), request, key, submission)
-        sequence.wanted_by.append((submission, index))
+        running = self._under_way.get(key)
+        sequence = running or SharedSequence(next(self._numbers), request, key, submission)
+        sequence.subscribers.append((submission, index))
         self._under_way[key] = sequence
-        return None if found else sequence
+        return None if running else sequence
 
     def _give_up(self, submission: Submission, indices: Sequence[int]) -> None:
-        given_up = {(submission, index) for index in indices}
+        cancelled = {(submission, index) for index in indices}
         with self._changed:
             for sequence in list(self._under_way.values()):
-                if given_up.isdisjoint(sequence.wanted_by):
+                if cancelled.isdisjoint(sequence.subscribers):
                     continue
-                sequence.wanted_by = [one for one in sequence.wanted_by if one not in given_up]
+                sequence.subscribers = [pair for pair in sequence.subscribers if pair not in cancelled]
                 if sequence.number in self._running:
-                    if not sequence.wanted_by:
+                    if not sequence.subscribers:
                         self._leave(sequence)
                         self._cancelled.append(sequence.number)
-                elif not sequence.wanted_by or sequence.owner is submission:
+                elif not sequence.subscribers or sequence.owner is submission:
                     self._move(sequence)
             self._changed.notify()
 
     def _move(self, sequence: SharedSequence) -> None:
-        """A waiting sequence to the queue of another who wants it, or out of all."""
+        """Move a waiting sequence to the queue of another subscriber, or out of all."""
         old = sequence.owner
-        old.waiting = deque(kept for group in old.waiting if (kept := [one for one in group if one is not sequence]))
-        if not sequence.wanted_by:
+        others = ([other for other in group if other is not sequence] for group in old.waiting)
+        old.waiting = deque(group for group in others if group)
+        if not sequence.subscribers:
             del self._under_way[sequence.key]
         else:
-            sequence.owner = sequence.wanted_by[0][0]
+            sequence.owner = sequence.subscribers[0][0]
             sequence.owner.waiting.append([sequence])
             if sequence.owner not in self._submissions:
                 self._submissions.append(sequence.owner)
-        self._submissions = [one for one in self._submissions if one.waiting]
+        self._submissions = [waiting for waiting in self._submissions if waiting.waiting]
 
     def _work(self) -> None:
         while True:
@@ -167,7 +170,7 @@ class BatchScheduler:
                 self._fail(error)
 
     def _plan(self) -> tuple[dict[int, Request], set[int] | None]:
-        """What enters with the next step, and for whom it is: None for all that run."""
+        """Return the requests that enter with the next step, and the numbers it decodes: None for all that run."""
         is_short = self._short_steps.is_due and self._few_running() is not None
         entering = self._entering(small_only=is_short)
         few = self._few_running() if self._short_steps.is_due else None
@@ -175,8 +178,8 @@ class BatchScheduler:
 
     def _few_running(self) -> set[int] | None:
         """The sequences of small submissions that run; None where there are none, or so many that they are not few."""
-        found = {one.number for one in self._running.values() if self._is_small(one.owner)}
-        return found if is_small(len(found), len(self._running)) else None
+        numbers = {sequence.number for sequence in self._running.values() if self._is_small(sequence.owner)}
+        return numbers if is_small(len(numbers), len(self._running)) else None
 
     def _is_small(self, submission: Submission) -> bool:
         return is_small(len(submission.n_seen), len(self._under_way))
@@ -184,32 +187,32 @@ class BatchScheduler:
     def _entering(self, *, small_only: bool) -> dict[int, Request]:
         tokens = self._max_batched_tokens - len(self._running)
         entering: dict[int, Request] = {}
-        among = [one for one in self._submissions if not small_only or self._is_small(one)]
+        among = [candidate for candidate in self._submissions if not small_only or self._is_small(candidate)]
         while among:
-            submission = min(among, key=lambda one: (one.n_running, len(one.n_seen)))
+            submission = min(among, key=lambda candidate: (candidate.n_running, len(candidate.n_seen)))
             group = submission.waiting[0]
             tokens -= len(group[0].request.prompt)
-            if (entering and tokens < 0) or not self._has_room(group, len(entering)):
+            if (entering and tokens < 0) or not self._can_admit(group, len(entering)):
                 break
             if not entering and self._is_small(submission):
-                among = [one for one in among if self._is_small(one)]
+                among = [candidate for candidate in among if self._is_small(candidate)]
             submission.waiting.popleft()
             if not submission.waiting:
                 self._submissions.remove(submission)
-                among = [one for one in among if one is not submission]
+                among = [candidate for candidate in among if candidate is not submission]
             submission.n_running += len(group)
-            self._running.update((one.number, one) for one in group)
-            entering.update((one.number, one.request) for one in group)
+            self._running.update((candidate.number, candidate) for candidate in group)
+            entering.update((candidate.number, candidate.request) for candidate in group)
         return entering
 
-    def _has_room(self, group: Sequence[SharedSequence], n_entering: int) -> bool:
-        """Whether a slot is free beyond those for `n_entering`; opens a session with more room per slot if it may."""
-        wanted = min(max(map(_length, group)), self._engine.max_prompt_tokens + 1)
-        if self._session is None or self._session.max_len < wanted:
+    def _can_admit(self, group: Sequence[SharedSequence], n_entering: int) -> bool:
+        """Return whether a slot is free beyond those for `n_entering`; open one with longer slots if none runs."""
+        length = min(max(map(_length, group)), self._engine.max_prompt_tokens + 1)
+        if self._session is None or self._session.max_len < length:
             if self._running:
                 return False
             self._session = None  # frees its memory first
-            self._session = self._engine.open_session(-(-wanted // _ROOM_MULTIPLE) * _ROOM_MULTIPLE)
+            self._session = self._engine.open_session(-(-length // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE)
         return self._session.n_free > n_entering
 
     def _tell(self, session: Session, ended: Sequence[tuple[int, Completion]]) -> None:
@@ -219,15 +222,15 @@ class BatchScheduler:
                 if sequence is None:
                     continue  # cancelled during the step
                 self._leave(sequence)
-                for submission, index in sequence.wanted_by:
+                for submission, index in sequence.subscribers:
                     submission.put(Ended(index, completion))
             for number, sequence in self._running.items():
-                for submission, index in sequence.wanted_by:
+                for submission, index in sequence.subscribers:
                     if submission.streams:
-                        tokens, logprobs = session.drawn(number, submission.n_seen[index])
+                        tokens, logprobs = session.generated(number, submission.n_seen[index])
                         submission.n_seen[index] += len(tokens)
                         if tokens:
-                            submission.put(Drawn(index, tokens, logprobs))
+                            submission.put(NewTokens(index, tokens, logprobs))
 
     def _leave(self, sequence: SharedSequence) -> None:
         del self._running[sequence.number], self._under_way[sequence.key]
@@ -239,8 +242,8 @@ class BatchScheduler:
             failed = list((self._under_way if self._session is None else self._running).values())
             logger.error("the engine failed, and %d sequences with it", len(failed), exc_info=error)
             self._session, self._cancelled = None, []
-            wanted_by = {submission for sequence in failed for submission, _ in sequence.wanted_by}
-            for submission in wanted_by:
+            subscribers = {submission for sequence in failed for submission, _ in sequence.subscribers}
+            for submission in subscribers:
                 submission.put(error)
                 self._give_up(submission, range(len(submission.n_seen)))
             self._cancelled = []
@@ -251,7 +254,7 @@ def _length(sequence: SharedSequence) -> int:
 
 
 def _key(request: Request) -> Key:
-    """What the completion depends on; a greedy one not on the random stream."""
+    """Return all that the completion depends on; a greedy one does not depend on the random stream."""
     params, stream_id = request.params, request.stream_id
     if params.temperature == 0:
         params, stream_id = replace(params, seed=0), 0

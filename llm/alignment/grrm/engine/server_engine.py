@@ -24,14 +24,15 @@ _AT_START, _UNKNOWN = -1, -2  # versions of servers that have taken over no weig
 class ServerEngine(Engine):
     """An engine over FastDeploy or vLLM servers of the policy; several URLs are a pool.
 
-    `publish(version)` is a collective of all trainer ranks that leaves the policy's weights of now in a model folder
+    `publish(version)` is a collective of all trainer ranks that leaves the policy's current weights in a model folder
     which the servers see as well, once for each version. `together(work)` does `work` on the first rank and has every
     rank go on, or raise, together.
 
-    Each completion carries the version, which is the step, of the weights that drew it: the one that its server
-    acknowledged last, or what the server itself says. A server that could not take over the last weights goes on being
-    asked while it is at most `max_staleness` updates behind, and is brought up to date at the next one; an answer that
-    says it is further behind is refused. A call takes at most the `deadline_s` of `client`.
+    Each completion carries the version (the step) of the weights that sampled it: the one that its server acknowledged
+    last, or what the server itself reports. A call takes at most the `deadline_s` of `client`.
+
+    A server that could not load the last weights stays in use while it is at most `max_staleness` updates behind, and
+    is updated at the next one; an answer from older weights is refused.
     """
 
     is_remote = True
@@ -109,17 +110,17 @@ class ServerEngine(Engine):
     def _update_servers(self, folder: Path, version: int) -> dict[str, int]:
         """The version that each server has after this."""
         deadline = time.monotonic() + self._client.deadline_s
-        versions, left, failed = dict(self._versions), self._client.pool.urls, {}
+        versions, remaining, failed = dict(self._versions), self._client.pool.urls, {}
         for number, step in enumerate(self._api.steps(folder)):
             step.patient = not self._max_staleness  # the others need not wait for a server that may miss an update
-            answers = self._client.ask_each(left, step, deadline)
+            answers = self._client.ask_each(remaining, step, deadline)
             lost = {url: error for url, error in answers.items() if isinstance(error, NoAnswer)}
             if number > 0:  # it is paused, with old weights, new ones or parts of both
                 versions.update(dict.fromkeys(lost, _UNKNOWN))
             failed.update(lost)
-            left = [url for url in left if url not in lost]
-        versions.update(dict.fromkeys(left, version))
-        if failed and (not self._max_staleness or not any(one in self._usable for one in versions.values())):
+            remaining = [url for url in remaining if url not in lost]
+        versions.update(dict.fromkeys(remaining, version))
+        if failed and (not self._max_staleness or set(self._usable).isdisjoint(versions.values())):
             raise next(iter(failed.values()))
         for url, error in failed.items():
             logger.warning("rollout server %s is not up to date: %s", url, error)

@@ -33,8 +33,8 @@ class SharedEngine(Engine):
         submission = self._scheduler.submit(requests)
         completions = [Completion([], [], "timeout")] * len(requests)
         try:
-            while submission.open and (left_s := self._deadline.seconds_left()) > 0:
-                event = submission.next(min(left_s, POLL_S))
+            while submission.open and (remaining_s := self._deadline.remaining_s()) > 0:
+                event = submission.next(min(remaining_s, POLL_S))
                 if isinstance(event, Ended):
                     completions[event.index] = event.completion
                     on_finished(event.index, event.completion)

@@ -1,4 +1,4 @@
-"""What a caller of the scheduler holds: the requests it is owed, and what has happened to them."""
+"""A caller's handle on its requests to the scheduler, and their events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Key: TypeAlias = tuple[tuple[int, ...], SamplingParams, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class NewTokens:
     """Further tokens of request `index` of a submission."""
 
     index: int
@@ -30,11 +30,11 @@ class Ended:
     completion: Completion
 
 
-Event: TypeAlias = Drawn | Ended
+Event: TypeAlias = NewTokens | Ended
 
 
 class Submission:
-    """What one caller asked for. Its events are read by one thread."""
+    """The requests of one caller. Its events are read by one thread."""
 
     def __init__(self, n_requests: int, cancel: Callable[[Submission, Sequence[int]], None], *, streams: bool) -> None:
         self._events: SimpleQueue[Event | BaseException] = SimpleQueue()
@@ -47,8 +47,7 @@ class Submission:
         self.n_seen = [0] * n_requests
 
     def next(self, timeout_s: float | None = None) -> Event | None:
-        """What happened next, None where nothing does within `timeout_s` or nothing is open. Raises what the engine
-        raised."""
+        """Return the next event, None after `timeout_s` or if nothing is open. Raises the engine's exception."""
         while self.open:
             try:
                 event = self._events.get(timeout=timeout_s)
@@ -66,10 +65,10 @@ class Submission:
 
     def cancel(self, index: int | None = None) -> None:
         """Give up one request, or all; there are no more events of it. One that has ended is no mistake."""
-        given_up = sorted(self.open if index is None else self.open & {index})
-        self.open.difference_update(given_up)
-        if given_up:
-            self._cancel(self, given_up)
+        cancelled = sorted(self.open if index is None else self.open & {index})
+        self.open.difference_update(cancelled)
+        if cancelled:
+            self._cancel(self, cancelled)
 
     def put(self, event: Event | BaseException) -> None:
         """Tell the caller; for the scheduler."""
@@ -78,10 +77,10 @@ class Submission:
 
 @dataclass(eq=False, slots=True)
 class SharedSequence:
-    """A request that waits or runs, for all who asked the same: `wanted_by` are their submissions and indices."""
+    """A request that waits or runs, for all who asked the same: `subscribers` are their submissions and indices."""
 
     number: int
     request: Request
     key: Key
     owner: Submission  # in whose turn it enters
-    wanted_by: list[tuple[Submission, int]] = field(default_factory=list)
+    subscribers: list[tuple[Submission, int]] = field(default_factory=list)

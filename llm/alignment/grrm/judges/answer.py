@@ -35,9 +35,10 @@ class AnswerJudge:
     """Scores a candidate 10 if the rule `rule` finds the true answer in it, else 0.
 
     With the rule `grade` candidates are gradings of an answer: 10 times `grade_reward`. The task's reference is the
-    true answer, or grade; a group without one is MISSING_REFERENCE. A candidate in which no answer is found is
-    UNPARSABLE_CANDIDATE; one on which the rule fails has the failure's status. Raises UserError for a rule that does
-    not exist, and for a truth that the rule cannot use.
+    true answer, or grade; a group without one is MISSING_REFERENCE.
+
+    A candidate without an answer is UNPARSABLE_CANDIDATE; one on which the rule fails has the failure's status. Raises
+    UserError for a rule that does not exist, and for a truth that the rule cannot use.
     """
 
     rule: str = "normalised"
@@ -56,11 +57,11 @@ class AnswerJudge:
         if group.task.reference is None or not group.task.reference.strip():
             return Verdict.unscored(len(group.candidates), Status.MISSING_REFERENCE)
         truth = read_truth(group.task.reference).answer
-        found = [self._found(candidate, truth) for candidate in group.candidates]
+        rewards = [self._reward_of(candidate, truth) for candidate in group.candidates]
         return Verdict(
-            tuple(one.status for one in found),
-            tuple(MAX_SCORE * one.score if one.valid_answer else None for one in found),
+            tuple(reward.status for reward in rewards),
+            tuple(MAX_SCORE * reward.score if reward.valid_answer else None for reward in rewards),
         )
 
-    def _found(self, candidate: Candidate, truth: str) -> RankingReward:
+    def _reward_of(self, candidate: Candidate, truth: str) -> RankingReward:
         return INVALID if candidate.translation is None else self._reward(candidate.translation, truth)

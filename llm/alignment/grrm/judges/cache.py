@@ -50,10 +50,11 @@ class CachedJudge:
     """Asks `inner` only about content that is not in `cache`; behind `DistinctJudge`.
 
     The key is the task, the translations as shown to the judge, and `settings`; ids are ignored. If several judges
-    share a cache, `settings` must name everything else that the scores depend on, including the model. A verdict is
-    cached if it has scores and the judge did not fail on any candidate, so failures are retried. Groups of equal
-    content in one call are judged once. A verdict from the cache has the original analysis, 0 `attempts` and `tokens`
-    and no `rejections`. Two threads that miss the same content at the same time both ask.
+    share a cache, `settings` must name everything else that the scores depend on, including the model.
+
+    A verdict is cached if it has scores and the judge did not fail on any candidate, so failures are retried. A verdict
+    from the cache has the original analysis, 0 `attempts` and `tokens` and no `rejections`. Groups of equal content in
+    one call are judged once; two threads that miss the same content at the same time both ask.
     """
 
     inner: CountingJudge
@@ -68,20 +69,20 @@ class CachedJudge:
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept."""
         keys = [content_digest(group.task, texts_of(group), self.settings) for group in groups]
-        known = {key: found for key in set(keys) if (found := self.cache.get(key)) is not None}
+        cached = {key: stored for key in set(keys) if (stored := self.cache.get(key)) is not None}
         first: dict[str, int] = {}
         for g, key in enumerate(keys):
-            if key not in known:
+            if key not in cached:
                 first.setdefault(key, g)
-        asked = [groups[g] for g in first.values()]
-        for key, group, verdict in zip(first, asked, self.inner.judge(asked), strict=True):
-            known[key] = verdict_by_text(group, verdict, range(len(group.candidates)))
-            if _is_scored(known[key]):
-                self.cache.put(key, known[key])
+        misses = [groups[g] for g in first.values()]
+        for key, group, verdict in zip(first, misses, self.inner.judge(misses), strict=True):
+            cached[key] = verdict_by_text(group, verdict, range(len(group.candidates)))
+            if _is_scored(cached[key]):
+                self.cache.put(key, cached[key])
         self.metrics.add("cache_hits", len(groups) - len(first))
         self.metrics.add("cache_misses", len(first))
         return [
-            expand(group, each_by_itself(group), known[key] if first.get(key) == g else _remembered(known[key]))
+            expand(group, each_by_itself(group), cached[key] if first.get(key) == g else _remembered(cached[key]))
             for g, (group, key) in enumerate(zip(groups, keys, strict=True))
         ]
 

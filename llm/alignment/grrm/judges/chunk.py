@@ -32,11 +32,14 @@ class ChunkedJudge:
     """Lets `inner` judge groups of any size, at most `max_candidates` at a time; behind `DistinctJudge`.
 
     A larger group is split into the fewest chunks of even size that share one candidate, the anchor. The anchor is the
-    translation of median length, because an empty or an overlong one would be a poor reference. With a_c the anchor's
-    score in chunk c and m the mean of all a_c, every score s of chunk c becomes `align_score(s, a_c, m)`; the anchor
-    itself scores m. A chunk that did not score the anchor cannot be aligned: its candidates get the anchor's status,
-    or keep their own. The ranking follows from the aligned scores. All chunks of all groups go to `inner` in one call.
-    Smaller groups are passed on as they are. Raises ValueError unless `max_candidates` is 2 to 26.
+    translation of median length, because an empty or an overlong one would be a poor reference.
+
+    With a_c the anchor's score in chunk c and m the mean of all a_c, every score s of chunk c becomes `align_score(s,
+    a_c, m)`; the anchor itself scores m. A chunk that did not score the anchor cannot be aligned: its candidates get
+    the anchor's status, or keep their own. The ranking follows from the aligned scores.
+
+    All chunks of all groups go to `inner` in one call. Smaller groups are passed on as they are. Raises ValueError
+    unless `max_candidates` is 2 to 26.
     """
 
     inner: CountingJudge
@@ -93,28 +96,30 @@ def aligned_outcomes(chunks: Sequence[TextVerdict], anchor: int) -> dict[int, Ou
     level = math.fsum(anchors) / len(anchors) if anchors else 0.0
     outcomes: dict[int, Outcome] = {}
     for chunk in chunks:
-        here = chunk.outcomes[anchor]
+        own = chunk.outcomes[anchor]
         for k, outcome in chunk.outcomes.items():
             if not isinstance(outcome, Status):
-                outcomes[k] = here if isinstance(here, Status) else align_score(outcome, here, level)
+                outcomes[k] = own if isinstance(own, Status) else align_score(outcome, own, level)
             else:
                 outcomes.setdefault(k, outcome)  # the anchor may have its score from another chunk
     return outcomes
 
 
-def align_score(score: float, anchor_here: float, anchor: float) -> float:
-    """`score` (0 to 10) of a chunk in which the anchor got `anchor_here`, on the scale on which it has `anchor`.
+def align_score(score: float, anchor_in_chunk: float, anchor: float) -> float:
+    """Map `score` (0 to 10) of a chunk to the scale on which its anchor has the score `anchor`.
 
-    With s the score, a the anchor's score here and m its common score:
-    s < a: m s / a;  s = a: m;  s > a: 10 - (10 - m) (10 - s) / (10 - a).
+    With s the score, a the anchor's score in the chunk and m its common score:
+
+        s < a: m s / a;  s = a: m;  s > a: 10 - (10 - m) (10 - s) / (10 - a).
+
     This piecewise linear map through (0, 0), (a, m) and (10, 10) stays within 0 to 10 and keeps the order inside the
-    chunk, which adding m - a and clipping would not. a = m changes nothing. If m were 0 or 10 and a not, one side
-    would collapse onto the anchor; as the mean of several a, m is 0 or 10 only when they all are.
+    chunk, which adding m - a and clipping would not. If m were 0 or 10 and a not, one side would collapse onto the
+    anchor; as the mean of several a, m is 0 or 10 only when they all are.
     """
-    if score == anchor_here:
+    if score == anchor_in_chunk:
         return anchor
-    if anchor_here == anchor:
+    if anchor_in_chunk == anchor:
         return score
-    if score < anchor_here:
-        return anchor * score / anchor_here
-    return MAX_SCORE - (MAX_SCORE - anchor) * (MAX_SCORE - score) / (MAX_SCORE - anchor_here)
+    if score < anchor_in_chunk:
+        return anchor * score / anchor_in_chunk
+    return MAX_SCORE - (MAX_SCORE - anchor) * (MAX_SCORE - score) / (MAX_SCORE - anchor_in_chunk)

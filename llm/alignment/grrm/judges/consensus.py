@@ -39,10 +39,11 @@ class ConsensusJudge:
     """Scores 0 to 10: a candidate's mean sentence metric against each other sample of its group, divided by 10.
 
     With n usable candidates x_1 to x_n, score_i = sum over j != i of metric(x_i, reference x_j) / (10 (n - 1)): the
-    expected utility of minimum Bayes risk decoding (Eikema and Aziz 2020) with the group as its samples. Copies are
-    samples too, so a text sampled twice agrees with itself. Candidates without a translation are ignored. A group with
-    one usable candidate has nothing to compare, and gets the status SINGLE_CANDIDATE. `metric` is one of
-    `METRICS`. Raises UserError on an unknown metric or when its package is not installed.
+    expected utility of minimum Bayes risk decoding (Eikema and Aziz 2020) with the group as its samples.
+
+    Copies are samples too, so a text sampled twice agrees with itself. Candidates without a translation are ignored. A
+    group with one usable candidate gets the status SINGLE_CANDIDATE. `metric` is one of `METRICS`. Raises UserError on
+    an unknown metric or when its package is not installed.
     """
 
     metric: str = "chrf"
@@ -109,12 +110,12 @@ def _occurrences(text: str) -> list[set[object]]:
 
     Two such sets have in common as many elements as the texts share n-grams, repetitions counted.
     """
-    found: list[set[object]] = []
+    grams: list[set[object]] = []
     for order in range(1, CHRF_ORDER + 1):
         counts = Counter(text[start : start + order] for start in range(len(text) - order + 1))
         repeated = ((gram, number) for gram, count in counts.items() for number in range(1, count))
-        found.append({*counts, *repeated})
-    return found
+        grams.append({*counts, *repeated})
+    return grams
 
 
 def _common(sets: Sequence[set[object]]) -> npt.NDArray[np.float64]:
@@ -129,8 +130,8 @@ def _common(sets: Sequence[set[object]]) -> npt.NDArray[np.float64]:
     )
     common = np.diag([float(len(elements) - len(of_set)) for elements, of_set in zip(sets, held, strict=True)])
     for start in range(0, len(column_of), COLUMNS):
-        here = (columns >= start) & (columns < start + COLUMNS)
+        within = (columns >= start) & (columns < start + COLUMNS)
         member = np.zeros((len(sets), min(COLUMNS, len(column_of) - start)), np.float32)  # its counts are exact
-        member[rows[here], columns[here] - start] = 1
+        member[rows[within], columns[within] - start] = 1
         common += member @ member.T
     return common

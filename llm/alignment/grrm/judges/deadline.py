@@ -26,13 +26,13 @@ class Abandoned(Exception):
 
 
 class Deadline(threading.local):
-    """When the current piece of work of this thread must be done, as `within` sets it; no limit outside of `within`."""
+    """The deadline of this thread's current work, as `within` sets it; no limit outside of `within`."""
 
     def __init__(self) -> None:
         self._at = math.inf
         self._is_abandoned: Callable[[], bool] = lambda: False
 
-    def seconds_left(self) -> float:
+    def remaining_s(self) -> float:
         """Seconds until the deadline, 0 once it has passed, infinity without one. Raises Abandoned."""
         if self._is_abandoned():
             raise Abandoned
@@ -105,9 +105,9 @@ class TimedGenerator:
     call that timed out.
     """
 
-    def __init__(self, inner: TextGenerator, seconds_left: Callable[[], float]) -> None:
+    def __init__(self, inner: TextGenerator, remaining_s: Callable[[], float]) -> None:
         self._inner = inner
-        self._seconds_left = seconds_left
+        self._remaining_s = remaining_s
         self._calls: CallThread[list[GeneratedText]] = CallThread("judge-model")
 
     def generate_text(
@@ -127,7 +127,7 @@ class TimedGenerator:
                 prompts, temperature=temperature, top_p=top_p, max_new_tokens=max_new_tokens, seeds=seeds, **further
             )
 
-        wait = self._calls.begin(call, self._seconds_left())
+        wait = self._calls.begin(call, self._remaining_s())
         try:
             return wait()
         except DeadlinePassed:

@@ -66,16 +66,16 @@ def dedup_texts(group: Group, is_safe: Callable[[str], bool] | None = None) -> D
 
 
 def dedup_candidates(
-    group: Group, is_safe: Callable[[str], bool] | None = None, room_for_copies: int = 0
+    group: Group, is_safe: Callable[[str], bool] | None = None, copies_limit: int = 0
 ) -> DistinctCandidates:
     """`dedup_texts`, unless the judge has room for every copy: then each candidate is its own entry, in order.
 
-    Copies are shown when the group has at least two distinct translations and at most `room_for_copies` candidates.
+    Copies are shown when the group has at least two distinct translations and at most `copies_limit` candidates.
     How often a policy samples a translation is evidence that deduplication hides from the judge.
     """
     distinct = dedup_texts(group, is_safe)
     positions = sorted(position for members in distinct.members for position in members)
-    if len(positions) > room_for_copies or len(distinct.texts) < 2:
+    if len(positions) > copies_limit or len(distinct.texts) < 2:
         return distinct
     texts = {
         position: text for text, of_text in zip(distinct.texts, distinct.members, strict=True) for position in of_text
@@ -107,13 +107,13 @@ def without_longest(distinct: DistinctCandidates, count_tokens: Callable[[str], 
 class DistinctJudge:
     """Show `inner` the distinct translations of a group that are safe, in order of first occurrence.
 
-    Copies are shown too where all fit into `room_for_copies` (see `dedup_candidates`). Judges behind this one see each
+    Copies are shown too where all fit into `copies_limit` (see `dedup_candidates`). Judges behind this one see each
     candidate with a safe translation, and need no guard or deduplication of their own.
     """
 
     inner: CountingJudge
     is_safe: Callable[[str], bool] = FENCED.is_safe
-    room_for_copies: int = 0
+    copies_limit: int = 0
     name: str = field(init=False)
     metrics: JudgeMetrics = field(init=False)
 
@@ -122,7 +122,7 @@ class DistinctJudge:
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept."""
-        plans = [dedup_candidates(group, self.is_safe, self.room_for_copies) for group in groups]
+        plans = [dedup_candidates(group, self.is_safe, self.copies_limit) for group in groups]
         parts = [
             subgroup(group, [members[0] for members in plan.members]) for group, plan in zip(groups, plans, strict=True)
         ]
@@ -256,12 +256,12 @@ def _merge_copies(
 ) -> tuple[DistinctCandidates, list[Outcome]]:
     """Copies that were judged one by one as one text: the mean of their scores, or the first status without any."""
     positions: dict[str, list[int]] = {}
-    found: dict[str, list[Outcome]] = {}
+    by_text: dict[str, list[Outcome]] = {}
     for text, members, outcome in zip(distinct.texts, distinct.members, outcomes, strict=True):
         positions.setdefault(text, []).extend(members)
-        found.setdefault(text, []).append(outcome)
+        by_text.setdefault(text, []).append(outcome)
     means: list[Outcome] = []
-    for of_text in found.values():
+    for of_text in by_text.values():
         scores = [outcome for outcome in of_text if not isinstance(outcome, Status)]
         means.append(math.fsum(scores) / len(scores) if scores else of_text[0])
     return DistinctCandidates(tuple(positions), tuple(map(tuple, positions.values())), distinct.excluded), means

@@ -30,14 +30,17 @@ class GatedJudge:
         shown = [_without(group, of_group) for group, of_group in zip(groups, faults, strict=True)]
         verdicts = self.inner.judge(shown)
         return [
-            _told(group, verdict, of_group) for group, verdict, of_group in zip(groups, verdicts, faults, strict=True)
+            _with_faults(group, verdict, of_group)
+            for group, verdict, of_group in zip(groups, verdicts, faults, strict=True)
         ]
 
     def _faults(self, group: Group) -> dict[int, Status]:
         texts = {candidate.translation for candidate in group.candidates if candidate.translation is not None}
         of_text = {text: self.gates.fault(group.task, text) for text in texts}
-        found = (of_text.get(candidate.translation or "") for candidate in group.candidates)
-        return {i: fault for i, fault in enumerate(found) if fault is not None and group.candidates[i].translation}
+        by_candidate = (of_text.get(candidate.translation or "") for candidate in group.candidates)
+        return {
+            i: fault for i, fault in enumerate(by_candidate) if fault is not None and group.candidates[i].translation
+        }
 
 
 def _without(group: Group, faults: Mapping[int, Status]) -> Group:
@@ -50,16 +53,16 @@ def _without(group: Group, faults: Mapping[int, Status]) -> Group:
     return replace(group, candidates=candidates)
 
 
-def _told(group: Group, verdict: Verdict, faults: Mapping[int, Status]) -> Verdict:
+def _with_faults(group: Group, verdict: Verdict, faults: Mapping[int, Status]) -> Verdict:
     """`verdict` with the gates' statuses, in its parts too."""
     if not faults:
         return verdict
     out = {group.candidates[i].candidate_id for i in faults}
     ranking = verdict.ranking and tuple(
-        kept for tier in verdict.ranking if (kept := tuple(name for name in tier if name not in out))
+        rest for tier in verdict.ranking if (rest := tuple(name for name in tier if name not in out))
     )
-    told = _replaced(verdict, faults)
-    return replace(told, ranking=ranking or None, parts=tuple(_replaced(part, faults) for part in verdict.parts))
+    replaced = _replaced(verdict, faults)
+    return replace(replaced, ranking=ranking or None, parts=tuple(_replaced(part, faults) for part in verdict.parts))
 
 
 def _replaced(verdict: Part, faults: Mapping[int, Status]) -> Part:

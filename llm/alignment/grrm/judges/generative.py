@@ -99,11 +99,11 @@ def first_prompts(
 
     Nothing is asked.
     """
-    asked: list[str] = []
+    recorded: list[str] = []
 
     class NoModel:
         def generate_text(self, prompts: Sequence[str], **sampling: Any) -> list[GeneratedText]:
-            asked.extend(prompts)
+            recorded.extend(prompts)
             return [GeneratedText("", "stop", 0) for _ in prompts]
 
         def count_tokens(self, prompt: str) -> int:
@@ -112,4 +112,4 @@ def first_prompts(
     changes: dict[str, object] = {name: 0 for name in ("retries", "cache_size") if name in type(options).model_fields}
     once, without_model = options.model_copy(update=changes), replace(opened, generator=NoModel())
     around(once.open(Process(generator=lambda: without_model))).judge([group])
-    return asked
+    return recorded

@@ -40,12 +40,16 @@ TRAINED_CANDIDATES = 8  # GRRM was trained on groups of two to eight and knows t
 class GQMOptions(SQMOptions):
     """Options of the group judge.
 
-    `shuffle` and `permutations` work against position bias (see `PermutingJudge`), `cache_size` is the number of
-    verdicts remembered, 0 for none. Above `max_candidates` distinct translations, by default the eight that GRRM was
-    trained with, a group is judged in chunks or gets a status (`too_many`: "chunk" or "refuse"); where the prompt is
-    too long, the longest candidates are left out or the whole group gets the status (`too_long`: "drop_longest" or
-    "refuse"). With `show_copies` a translation is shown as often as it was sampled, where all copies fit into
-    `max_candidates` and the prompt: how often is evidence too.
+    `shuffle` and `permutations` work against position bias (see `PermutingJudge`); `cache_size` is the number of cached
+    verdicts, 0 for none.
+
+    Above `max_candidates` distinct translations, by default the eight that GRRM was trained with, a group is judged in
+    chunks or gets a status (`too_many`: "chunk" or "refuse"). If the prompt is too long, the longest candidates are
+    left out or the group gets the status (`too_long`: "drop_longest" or "refuse").
+
+    With `show_copies` a translation is shown as often as it was sampled, if all copies fit into `max_candidates` and
+    the
+    prompt: frequency is evidence too.
     """
 
     prompt_type: Literal["ranking_score", "score", "ranking"] = "ranking_score"
@@ -107,12 +111,15 @@ class GroupPrompt:
 class GQMJudge(GeneratorJudge):
     """Scores groups with a generative group judge (GRRM) behind `generator`; itself behind `DistinctJudge`.
 
-    Where a prompt is too long, copies are left out first. Texts are never truncated. More than `max_candidates` are
-    TOO_MANY_CANDIDATES, fewer than two distinct ones SINGLE_CANDIDATE. Replies that are unparsable after all retries
-    are JUDGE_UNPARSABLE, those that a generator marks as failed JUDGE_TIMEOUT or JUDGE_UNREACHABLE; the verdict's
-    `analysis` is the last reply in full. A verdict depends on the prompt only, not on ids or on the rest of the batch.
+    If a prompt is too long, copies are left out first. Texts are never truncated. More than `max_candidates` are
+    TOO_MANY_CANDIDATES, fewer than two distinct ones SINGLE_CANDIDATE.
+
+    Replies that are unparsable after all retries are JUDGE_UNPARSABLE, those that a generator marks as failed
+    JUDGE_TIMEOUT or JUDGE_UNREACHABLE; the verdict's `analysis` is the last reply in full. A verdict depends on the
+    prompt only, not on ids or on the rest of the batch.
+
     With `score_reading` "expected" scores are means by probability (see `expected_scores`), which the ranking follows;
-    a score whose probabilities are not known is the written one.
+    a score without probabilities is the written one.
     """
 
     options: GQMOptions = field(default_factory=GQMOptions)
@@ -121,12 +128,12 @@ class GQMJudge(GeneratorJudge):
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept, from one batch of prompts (and one more per round of retries)."""
         plans = [self.plan(group) for group in groups]
-        asked = [i for i, plan in enumerate(plans) if plan.prompt is not None]
-        replies = ask(self.generator, [self._question(plans[i]) for i in asked], self.sampling, self.metrics)
+        unblocked = [i for i, plan in enumerate(plans) if plan.prompt is not None]
+        replies = ask(self.generator, [self._question(plans[i]) for i in unblocked], self.sampling, self.metrics)
         if self.options.score_reading != "text":
-            replies = self._read_again([plans[i].prompt or "" for i in asked], replies)
+            replies = self._read_again([plans[i].prompt or "" for i in unblocked], replies)
         verdicts = [_blocked_verdict(group, plan) for group, plan in zip(groups, plans, strict=True)]
-        for i, reply in zip(asked, replies, strict=True):
+        for i, reply in zip(unblocked, replies, strict=True):
             verdicts[i] = _verdict_of_reply(groups[i], plans[i].distinct, reply)
         return verdicts
 
@@ -149,12 +156,12 @@ class GQMJudge(GeneratorJudge):
 
         Raises what `gqm_prompt` raises on an unknown language or prompt type.
         """
-        whole = plan = self._prompt(group, each_by_itself(group))
+        complete = plan = self._prompt(group, each_by_itself(group))
         if self._is_too_long(plan):
-            whole = plan = self._prompt(group, dedup_texts(group))
+            complete = plan = self._prompt(group, dedup_texts(group))
         while self._is_too_long(plan):
             if self.options.too_long == "refuse" or len(plan.distinct.texts) == 2:
-                return GroupPrompt(None, whole.distinct, Status.TOO_LONG)
+                return GroupPrompt(None, complete.distinct, Status.TOO_LONG)
             plan = self._prompt(group, without_longest(plan.distinct, self.generator.count_tokens))
         return plan
 

@@ -39,9 +39,10 @@ class GeneratedText:
     """A generated reply; `finish_reason` is "stop" (eos or stop string) or "length".
 
     A generator that marks failures instead of raising returns an empty text with the reason "timeout" or "unreachable"
-    (no server took the prompt). Every generator may return "too_long": only the server knows how long a prompt may be.
-    `tokens` are those of the text, where `top_logprobs` of them were asked for; the last may be an end token that the
-    text does not show.
+    (no server accepted the prompt). Every generator may return "too_long": only the server knows the limit of a prompt.
+
+    `tokens` are those of the text, if `top_logprobs` of them were requested; the last may be an end token that the text
+    does not show.
     """
 
     text: str

@@ -85,18 +85,18 @@ class LearnedMetricJudge:
             shown = reference if needs_reference is not False else None
             of_group.append([(group.task.source, text, shown) for text in plan.texts])
             rows |= dict.fromkeys(of_group[-1] or ())
-        found = self._scored(list(rows))
+        outcome_of = self._scored(list(rows))
         verdicts = []
-        for group, plan, asked in zip(groups, plans, of_group, strict=True):
+        for group, plan, own in zip(groups, plans, of_group, strict=True):
             missing: list[Outcome] = [Status.MISSING_REFERENCE] * len(plan.texts)
-            outcomes = missing if asked is None else [found[row] for row in asked]
+            outcomes = missing if own is None else [outcome_of[row] for row in own]
             verdicts.append(expand_to_duplicates(group, plan, outcomes, tiers=ranking_of(outcomes)))
         return verdicts
 
     def _scored(self, rows: Sequence[Row]) -> dict[Row, Outcome]:
         """A score, or why there is none, for each row."""
         until = time.monotonic() + self.deadline_s
-        found: dict[Row, Outcome] = {}
+        outcomes: dict[Row, Outcome] = {}
         for start in range(0, len(rows), ROWS_PER_REQUEST):
             part = rows[start : start + ROWS_PER_REQUEST]
             seconds = until - time.monotonic()
@@ -105,13 +105,13 @@ class LearnedMetricJudge:
             except WorkerFailure as failure:
                 logger.warning("%s gave no scores for %d texts: %s", self.worker.kind.title, len(part), failure)
                 status = Status.JUDGE_TIMEOUT if failure.is_late else Status.JUDGE_UNREACHABLE
-                found |= dict.fromkeys(part, status)
+                outcomes |= dict.fromkeys(part, status)
                 continue
             if numbers is None:
-                found |= dict.fromkeys(part, Status.JUDGE_TIMEOUT)
+                outcomes |= dict.fromkeys(part, Status.JUDGE_TIMEOUT)
             else:
-                found |= {row: self._outcome(number) for row, number in zip(part, numbers, strict=True)}
-        return found
+                outcomes |= {row: self._outcome(number) for row, number in zip(part, numbers, strict=True)}
+        return outcomes
 
     def _outcome(self, number: float) -> Outcome:
         if not math.isfinite(number):

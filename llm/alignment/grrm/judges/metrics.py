@@ -32,22 +32,22 @@ class JudgeMetrics:
     def __init__(self) -> None:
         self._values = dict.fromkeys(COUNTERS, 0.0)
         self._lock = threading.Lock()
-        self._here = threading.local()
+        self._local = threading.local()
 
     def add(self, name: str, amount: float = 1.0) -> None:
         """Adds `amount` to counter `name`. Raises KeyError on an unknown name."""
-        counted = 0.0 if getattr(self._here, "is_uncounted", False) else amount
+        counted = 0.0 if getattr(self._local, "is_uncounted", False) else amount
         with self._lock:
             self._values[name] += counted
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:
         """Inside it nothing that this thread adds counts: a probe is not a client's work."""
-        self._here.is_uncounted = True
+        self._local.is_uncounted = True
         try:
             yield
         finally:
-            self._here.is_uncounted = False
+            self._local.is_uncounted = False
 
     def values(self) -> dict[str, float]:
         """Every counter as it stands."""

@@ -23,8 +23,10 @@ class Part:
 
     With `deadline_s` it runs in its own thread, in parallel with the others, and on a timeout its groups are
     JUDGE_TIMEOUT; without, it runs in the caller's thread. If a reward server does not respond they are
-    JUDGE_UNREACHABLE. `fallback` judges the groups on which the judge failed. Without one, or if it fails too, the
-    group is scored without this part, unless the part is `required`: then candidates it did not score have no score.
+    JUDGE_UNREACHABLE.
+
+    `fallback` judges the groups on which the judge failed. Without one, or if it fails too, the group is scored without
+    this part, unless the part is `required`: then candidates it did not score have no score.
     """
 
     judge: Judge
@@ -46,12 +48,12 @@ class Part:
 
         def wait() -> list[Answer]:
             verdicts = answers()
-            places = [i for i, verdict in enumerate(verdicts) if failed(verdict.statuses)]
+            failures = [i for i, verdict in enumerate(verdicts) if failed(verdict.statuses)]
             fallen: Mapping[int, Verdict] = {}
-            if self.fallback is not None and places:
-                fallen = dict(zip(places, self.fallback._begin([groups[i] for i in places])(), strict=True))
-            found = [(fallen.get(i, verdict), i in fallen) for i, verdict in enumerate(verdicts)]
-            return [(verdict, self._part(verdict, fell_back)) for verdict, fell_back in found]
+            if self.fallback is not None and failures:
+                fallen = dict(zip(failures, self.fallback._begin([groups[i] for i in failures])(), strict=True))
+            answered = [(fallen.get(i, verdict), i in fallen) for i, verdict in enumerate(verdicts)]
+            return [(verdict, self._part(verdict, fell_back)) for verdict, fell_back in answered]
 
         return wait
 
@@ -109,9 +111,9 @@ class MixtureJudge:
         waiting = [(part, part.begin(groups)) for part in self.parts]
 
         def wait() -> list[Verdict]:
-            inline_first = sorted(waiting, key=lambda one: one[0].deadline_s is not None)
-            found = {part.name: answers() for part, answers in inline_first}
-            columns = [found[part.name] for part in self.parts]
+            inline_first = sorted(waiting, key=lambda entry: entry[0].deadline_s is not None)
+            by_name = {part.name: answers() for part, answers in inline_first}
+            columns = [by_name[part.name] for part in self.parts]
             for part, column in zip(self.parts, columns, strict=True):
                 self._tell(part.name, [said for _, said in column])
             return [_mixed(answers) for answers in zip(*columns, strict=True)]

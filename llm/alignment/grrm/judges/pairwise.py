@@ -45,13 +45,14 @@ class PairwiseJudge(GeneratorJudge):
     """Asks a generative judge behind `generator` about every two distinct translations, in both orders.
 
     With l_ij half the difference of the log-odds of `A` over `B` with i shown as A and with j shown as A, which cancels
-    a preference for a position, and n candidates, the strength of i is s_i = sum_j l_ij / n: the least-squares fit of
-    s_i - s_j to l_ij, the log-odds of Bradley and Terry (1952). Its score is 10 / (1 + exp(-s_i)), so an average
-    candidate has 5. A group of n costs n (n - 1) prompts and as many tokens.
+    a preference for a position, and n candidates, the strength of i is s_i = sum_j l_ij / n.
 
-    Of the two letters one that is not among the most probable tokens counts as the least of these. Of candidates with
-    pairs whose prompt exceeds `prompt_length`, or that have no answer or neither letter, those with most are left out
-    until none is left, with the status of the first.
+    That is the least-squares fit of s_i - s_j to l_ij, the log-odds of Bradley and Terry (1952). Its score is 10 / (1 +
+    exp(-s_i)), so an average candidate has 5. A group of n costs n (n - 1) prompts and as many tokens.
+
+    A letter that is not among the most probable tokens counts as the least of these. If pairs have a prompt longer than
+    `prompt_length`, no answer or neither letter, candidates with most such pairs are left out until none remains, with
+    the status of the first.
     """
 
     sampling: JudgeSampling = SAMPLING
@@ -64,9 +65,9 @@ class PairwiseJudge(GeneratorJudge):
             dict(self._prompts(group, plan.texts)) if self.guard.is_safe(group.task.source) else {}
             for group, plan in zip(groups, plans, strict=True)
         ]
-        asked = [(g, pair) for g, of_group in enumerate(prompts) for pair, prompt in of_group.items() if prompt]
-        questions = [Question(prompts[g][pair] or "", prompts[g][pair] or "", str, True) for g, pair in asked]
-        replies = dict(zip(asked, ask(self.generator, questions, self.sampling, self.metrics), strict=True))
+        fitting = [(g, pair) for g, of_group in enumerate(prompts) for pair, prompt in of_group.items() if prompt]
+        questions = [Question(prompts[g][pair] or "", prompts[g][pair] or "", str, True) for g, pair in fitting]
+        replies = dict(zip(fitting, ask(self.generator, questions, self.sampling, self.metrics), strict=True))
         return [
             self._verdict(group, plan, {pair: replies.get((g, pair)) for pair in prompts[g]})
             for g, (group, plan) in enumerate(zip(groups, plans, strict=True))
@@ -76,11 +77,11 @@ class PairwiseJudge(GeneratorJudge):
         """Each pair's prompt, None where it is too long."""
         task = group.task
         source, *shown = [self.guard.escape(text) for text in (task.source, *texts)]
-        for one, other in permutations(range(len(texts)), 2):
-            both = (shown[one], shown[other])
+        for first, second in permutations(range(len(texts)), 2):
+            both = (shown[first], shown[second])
             fence = fence_for([source, *both])
             prompt = self.render(pairwise_prompt(source, both, task.src_lang, task.trg_lang, fence=fence))
-            yield (one, other), prompt if self.fits(prompt) else None
+            yield (first, second), prompt if self.fits(prompt) else None
 
     def _verdict(self, group: Group, plan: DistinctCandidates, replies: Mapping[Pair, Reply[str] | None]) -> Verdict:
         if not replies:
@@ -90,13 +91,15 @@ class PairwiseJudge(GeneratorJudge):
         outcomes = scores_of(odds, len(plan.texts))
         answered = [reply for reply in replies.values() if reply is not None]
         names = [group.candidates[members[0]].candidate_id for members in plan.members]
-        known = {pair: odd for pair, odd in odds.items() if not isinstance(odd, Status)}
+        valid = {pair: odd for pair, odd in odds.items() if not isinstance(odd, Status)}
         return expand_to_duplicates(
             group,
             plan,
             outcomes,
             tiers=ranking_of(outcomes),
-            analysis="\n".join(f"{names[one]} over {names[other]}: {odd:+.3f}" for (one, other), odd in known.items()),
+            analysis="\n".join(
+                f"{names[first]} over {names[second]}: {odd:+.3f}" for (first, second), odd in valid.items()
+            ),
             attempts=max((reply.attempts for reply in answered), default=0),
             tokens=sum(reply.tokens for reply in answered),
         )
@@ -122,17 +125,19 @@ def _probability(choices: Sequence[tuple[str, float]], letter: str) -> float:
 
 def scores_of(odds: Odds, n_candidates: int) -> list[Outcome]:
     """The score of each candidate from all ordered pairs, or the status of one that is left out."""
-    left = set(range(n_candidates))
+    remaining = set(range(n_candidates))
     outcomes: dict[int, Outcome] = {}
-    while failed := [(pair, odd) for pair, odd in odds.items() if left.issuperset(pair) and isinstance(odd, Status)]:
+    while failed := [
+        (pair, odd) for pair, odd in odds.items() if remaining.issuperset(pair) and isinstance(odd, Status)
+    ]:
         counts = Counter(index for pair, _ in failed for index in pair)
         worst = max(sorted(counts), key=lambda index: counts[index])
         outcomes[worst] = next(status for pair, status in failed if worst in pair)
-        left.remove(worst)
-    if len(left) == 1:
-        outcomes[left.pop()] = next(odd for odd in odds.values() if isinstance(odd, Status))
-    known = {pair: odd for pair, odd in odds.items() if not isinstance(odd, Status)}
-    for one in left:
-        gains = (known[one, other] - known[other, one] for other in left if other != one)
-        outcomes[one] = 10 / (1 + math.exp(-math.fsum(gains) / (2 * len(left))))
+        remaining.remove(worst)
+    if len(remaining) == 1:
+        outcomes[remaining.pop()] = next(odd for odd in odds.values() if isinstance(odd, Status))
+    valid = {pair: odd for pair, odd in odds.items() if not isinstance(odd, Status)}
+    for index in remaining:
+        gains = (valid[index, other] - valid[other, index] for other in remaining if other != index)
+        outcomes[index] = 10 / (1 + math.exp(-math.fsum(gains) / (2 * len(remaining))))
     return [outcomes[index] for index in range(n_candidates)]

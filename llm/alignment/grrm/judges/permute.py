@@ -33,12 +33,14 @@ class PermutingJudge:
 
     It stands behind `DistinctJudge`. With one order this is a seeded shuffle and the scores are those of `inner`. With
     more, a candidate's score is its mean over the complete orders: those that score every candidate that any order
-    scored. (Means over different sets of orders could not be compared.) If fewer than half of the orders are complete,
-    the whole group is unscored, each candidate with the status of the first order that gave it no score. The ranking
-    follows from the means, `attempts` and `tokens` add up over all orders, `analysis` holds one part per order, and
-    `order_scores` the scores of each where there are several. The agreement of the complete orders (`mean_agreement`)
-    and the number of incomplete ones are added to `metrics`. All orders of all groups go to `inner` in one call. Raises
-    ValueError for fewer than one order.
+    scored. (Means over different sets of orders could not be compared.)
+
+    If fewer than half of the orders are complete, the group is unscored, each candidate with the status of the first
+    order that gave it no score. The ranking follows from the means, `attempts` and `tokens` add up over all orders,
+    `analysis` has one part per order, and `order_scores` the scores of each if there are several.
+
+    The agreement of the complete orders (`mean_agreement`) and the number of incomplete ones are added to `metrics`.
+    All orders of all groups go to `inner` in one call. Raises ValueError for fewer than one order.
     """
 
     inner: CountingJudge
@@ -75,7 +77,7 @@ class PermutingJudge:
         combined = expand(group, shown, joined_verdict(outcomes, tiers, answers))
         if len(verdicts) < 2:
             return combined
-        each = tuple(expand_to_duplicates(group, shown, _by_index(one.outcomes)).scores for one in verdicts)
+        each = tuple(expand_to_duplicates(group, shown, _by_index(of_order.outcomes)).scores for of_order in verdicts)
         return replace(combined, order_scores=each)
 
     def _outcomes(self, verdicts: Sequence[TextVerdict]) -> dict[int, Outcome]:
@@ -101,13 +103,14 @@ def _by_index(outcomes: Mapping[int, Outcome]) -> list[Outcome]:
 def candidate_orders(
     task: TranslationTask, texts: Sequence[str], n_orders: int, *, shuffle: bool = True, seed: int = 0
 ) -> list[tuple[int, ...]]:
-    """`n_orders` different orders of the `texts` as indexes, first shown first; all orders if there are fewer.
+    """Return `n_orders` different orders of the `texts` as indexes, first shown first; all orders if there are fewer.
 
     Two orders are different if a reader can tell them apart, so swapping copies of a text makes no new order. Orders
-    come in pairs, each the reverse of the other: with an even number, every two translations stand equally often
-    before and after each other, and a bias that is linear in the position cancels out. The first order is drawn like
-    the others, or is the order given when `shuffle` is off. Draws depend only on `seed`, the task and the set of
-    texts, not on the order in which the samples came. Without texts there is one (empty) order.
+    come in pairs, each the reverse of the other: with an even number, every two translations stand equally often before
+    and after each other, and a bias that is linear in the position cancels out.
+
+    The first order is random like the others, or the order of `texts` if `shuffle` is off. Orders depend only on
+    `seed`, the task and the set of texts, not on the order of the samples. Without texts there is one (empty) order.
     """
     copies = math.prod(math.factorial(count) for count in Counter(texts).values())
     n_orders = min(n_orders, math.factorial(len(texts)) // copies)
@@ -116,9 +119,9 @@ def candidate_orders(
     draw = 0
     while len(orders) < n_orders:
         order = tuple(range(len(texts))) if draw == 0 and not shuffle else _draw_order(texts, f"{key}/{draw}")
-        for one in (order, order[::-1]):
+        for variant in (order, order[::-1]):
             if len(orders) < n_orders:
-                orders.setdefault(tuple(texts[k] for k in one), one)
+                orders.setdefault(tuple(texts[k] for k in variant), variant)
         draw += 1
     return list(orders.values())
 
@@ -149,12 +152,12 @@ def mean_outcomes(verdicts: Sequence[TextVerdict]) -> dict[int, Outcome]:
 
 def unscored(verdicts: Sequence[TextVerdict]) -> dict[int, Outcome]:
     """Every text with the status of the first verdict that does not score it, else with the first failure of any."""
-    found: dict[int, Outcome] = {}
+    outcomes: dict[int, Outcome] = {}
     statuses = [outcome for v in verdicts for outcome in v.outcomes.values() if isinstance(outcome, Status)]
     for k in verdicts[0].outcomes:
         own = [outcome for v in verdicts if isinstance(outcome := v.outcomes[k], Status)]
-        found[k] = (own or statuses)[0]
-    return found
+        outcomes[k] = (own or statuses)[0]
+    return outcomes
 
 
 def kendall_tau_b(first: Sequence[float], second: Sequence[float]) -> float | None:

@@ -27,7 +27,7 @@ def is_plug_in(name: str) -> bool:
 
 
 class PlugInOptions(JudgeOptions):
-    """What the function takes as keyword arguments, which is known once it is loaded."""
+    """Keyword arguments of the function, which are checked once it is loaded."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -78,20 +78,20 @@ async def _awaited(answer: Awaitable[Sequence[Verdict]]) -> Sequence[Verdict]:
 
 def check_plug_in(name: str) -> None:
     """Raises UserError for a name whose module or file is not there; runs nothing of it."""
-    place, _, attribute = name.rpartition(":")
-    if not place or not attribute:
+    module, _, attribute = name.rpartition(":")
+    if not module or not attribute:
         raise UserError(f"judge {name!r} is no name of a function; write module:function or FILE.py:function")
-    if place.endswith(".py"):
-        if not Path(place).is_file():
-            raise UserError(f"judge {name!r}: there is no file {place!r}; give the path of a .py file")
+    if module.endswith(".py"):
+        if not Path(module).is_file():
+            raise UserError(f"judge {name!r}: there is no file {module!r}; give the path of a .py file")
         return
     try:
-        is_there = importlib.util.find_spec(place) is not None
+        is_there = importlib.util.find_spec(module) is not None
     except (ModuleNotFoundError, ValueError):  # of a package that is not there, or a name that cannot be one
         is_there = False
     if not is_there:
         raise UserError(
-            f"judge {name!r}: there is no module {place!r}; put its folder on PYTHONPATH, or give FILE.py:function"
+            f"judge {name!r}: there is no module {module!r}; put its folder on PYTHONPATH, or give FILE.py:function"
         )
 
 
@@ -101,11 +101,11 @@ def load_plug_in(name: str, options: Mapping[str, object]) -> PlugInJudge:
     Raises UserError for one that is not there, is not callable, or does not take these options.
     """
     check_plug_in(name)
-    place, _, attribute = name.rpartition(":")
-    module = _from_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
-    function = getattr(module, attribute, None)
+    module, _, attribute = name.rpartition(":")
+    loaded = _from_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
+    function = getattr(loaded, attribute, None)
     if not callable(function):
-        raise UserError(f"judge {name!r}: {place} has no function {attribute!r}; name one that it defines")
+        raise UserError(f"judge {name!r}: {module} has no function {attribute!r}; name one that it defines")
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters:
         raise UserError(f"judge {name!r} takes no groups; let its first argument be the groups to judge")

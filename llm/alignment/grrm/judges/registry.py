@@ -29,12 +29,12 @@ def judge_names(needs: Iterable[Needs] = IN_PROCESS) -> list[str]:
     return sorted(name for name, spec in SPECS.items() if spec.needs in (*needs,))
 
 
-def check_judge_name(name: str, known: Iterable[str] | None = None) -> None:
-    """Raise UserError for a judge that is none of `known`, and no function `module:function` whose module exists."""
+def check_judge_name(name: str, names: Iterable[str] | None = None) -> None:
+    """Raise UserError for a judge that is none of `names`, and no function `module:function` whose module exists."""
     if is_plug_in(name):
         check_plug_in(name)
     else:
-        require_known("judge", name, judge_names() if known is None else known)
+        require_known("judge", name, judge_names() if names is None else names)
 
 
 def spec_of(name: str) -> JudgeSpec:

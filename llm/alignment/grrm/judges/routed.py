@@ -23,14 +23,14 @@ class RoutedJudge:
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept. Raises KeyError for a route without a judge."""
-        places: dict[str, list[int]] = {}
-        for place, group in enumerate(groups):
-            places.setdefault(self.route_of(group.task), []).append(place)
-        waiting = {route: _begin(self.judges[route], [groups[i] for i in at]) for route, at in places.items()}
-        found: dict[int, Verdict] = {}
-        for route, at in places.items():
-            found |= dict(zip(at, waiting[route](), strict=True))
-        return [found[place] for place in range(len(groups))]
+        by_route: dict[str, list[int]] = {}
+        for index, group in enumerate(groups):
+            by_route.setdefault(self.route_of(group.task), []).append(index)
+        waiting = {route: _begin(self.judges[route], [groups[i] for i in at]) for route, at in by_route.items()}
+        verdicts: dict[int, Verdict] = {}
+        for route, at in by_route.items():
+            verdicts |= dict(zip(at, waiting[route](), strict=True))
+        return [verdicts[index] for index in range(len(groups))]
 
 
 def _begin(judge: Judge, groups: Sequence[Group]) -> Callable[[], list[Verdict]]:

@@ -22,20 +22,20 @@ TOP_LOGPROBS = 20  # the most that servers give where nothing else is set; ten d
 _MINOR = 0.01  # of the probability of all scores: a `1` with less is not asked about
 _NUMBER = r"([0-9]+)(?![0-9]|\.[0-9])"
 _OF_CANDIDATE = re.compile(rf"([A-Z])[*_`\s]*[::][*_`\s]*{_NUMBER}")
-_OF_ONE = re.compile(rf"(?<![0-9.]){_NUMBER}")
+_SINGLE = re.compile(rf"(?<![0-9.]){_NUMBER}")
 
 
 def group_spans(text: str, n_candidates: int) -> list[Span | None]:
-    """Where a group reply has the score of each candidate: on its last line with digits; None where there is none."""
+    """Return the span of each candidate's score in a group reply, on its last line with digits; None without one."""
     start, line = _last_line(text)
     by_id = {match[1]: (start + match.start(2), start + match.end(2)) for match in _OF_CANDIDATE.finditer(line)}
     return [by_id.get(candidate_id) for candidate_id in CANDIDATE_IDS[:n_candidates]]
 
 
 def single_span(text: str) -> Span | None:
-    """Where a single judge's reply has its score."""
+    """Return the span of the score in a single judge's reply."""
     start, line = _last_line(text)
-    match = _OF_ONE.search(line)
+    match = _SINGLE.search(line)
     return None if match is None else (start + match.start(1), start + match.end(1))
 
 
@@ -59,41 +59,45 @@ class WrittenScores:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Probabilities of the scores at one position; `one` is that of a `1` which may be the beginning of `10`.
+    """Probabilities of the scores at one position; `p_of_1` is that of a `1` which may be the beginning of `10`.
 
     `is_ten` is the probability that it is, None where what follows a `1` was not seen; `prefix` is the prompt and the
     reply up to that `1`, itself included.
     """
 
     by_score: Mapping[int, float]
-    one: float
+    p_of_1: float
     is_ten: float | None
     prefix: str
 
     @property
     def is_open(self) -> bool:
-        return self.is_ten is None and self.one > _MINOR * (sum(self.by_score.values()) + self.one)
+        return self.is_ten is None and self.p_of_1 > _MINOR * (sum(self.by_score.values()) + self.p_of_1)
 
     def mean(self, is_ten: float) -> float:
         """sum_s s p(s) / sum_s p(s)."""
-        total = math.fsum(self.by_score.values()) + self.one
-        of_one = self.one * (1 + 9 * is_ten)
-        return (math.fsum(score * p for score, p in self.by_score.items()) + of_one) / total
+        total = math.fsum(self.by_score.values()) + self.p_of_1
+        from_1 = self.p_of_1 * (1 + 9 * is_ten)
+        return (math.fsum(score * p for score, p in self.by_score.items()) + from_1) / total
 
 
 def expected_scores(
     generator: TextGenerator, replies: Sequence[WrittenScores], reading: ScoreReading = "expected"
 ) -> list[tuple[float | None, ...]]:
-    """The expected score of each candidate of each reply; None where no token at its position is a score.
+    """Return the expected score of each candidate of each reply; None if no token at its position is a score.
 
     At the token with a score's first digit, p(s) sums the probabilities of the alternatives that go on with the number
-    s. They are normalised over the scores among the `TOP_LOGPROBS` most probable tokens. A `1` may begin `10`: where
-    the reply has a `1` its next token tells, elsewhere the model is asked, in one batch, for the token behind a `1` in
-    the place of the score. If it does not answer, the score is None. The reading "expected_digit" is for judges that
-    were taught scores up to 9: a `1` is a 1, nothing is asked, and a 10 that is written all the same gives None.
+    s. They are normalised over the scores among the `TOP_LOGPROBS` most probable tokens.
+
+
+    A `1` may begin `10`: if the reply has a `1` its next token tells, else the model is asked, in one batch, for the
+    token behind a `1` at the position of the score. If it does not answer, the score is None.
+
+    The reading "expected_digit" is for judges trained on scores up to 9: a `1` is a 1, nothing is asked, and a written
+    10 gives None.
     """
     seen = [[_seen(reply, at, reading) for at in range(len(reply.spans))] for reply in replies]
-    unanswered = {one.prefix for of_reply in seen for one in of_reply if one is not None and one.is_open}
+    unanswered = {score.prefix for of_reply in seen for score in of_reply if score is not None and score.is_open}
     prefixes = sorted(unanswered)
     followed = (
         generator.generate_text(
@@ -106,7 +110,7 @@ def expected_scores(
         prefix: _is_ten(answer.tokens[0]) if answer.tokens else None
         for prefix, answer in zip(prefixes, followed, strict=True)
     }
-    return [tuple(_resolved(one, tens) for one in of_reply) for of_reply in seen]
+    return [tuple(_resolved(score, tens) for score in of_reply) for of_reply in seen]
 
 
 def score_means(
@@ -129,7 +133,7 @@ def _resolved(seen: _Seen | None, tens: Mapping[str, float | None]) -> float | N
 
 
 def _seen(reply: WrittenScores, candidate: int, reading: ScoreReading) -> _Seen | None:
-    """What the token at the score's first digit says; None where it is not known, or no alternative is a score."""
+    """Read the token at the score's first digit; None if it cannot be located, or no alternative is a score."""
     span = reply.spans[candidate]
     if span is None or float(reply.text[slice(*span)]) != reply.scores[candidate]:
         return None
@@ -137,23 +141,23 @@ def _seen(reply: WrittenScores, candidate: int, reading: ScoreReading) -> _Seen 
     if number is None:
         return None
     by_score: dict[int, float] = {}
-    one = 0.0
+    p_of_1 = 0.0
     for piece, logprob in reply.tokens[number].choices:
         match = re.match("[0-9]+", piece[len(before) :]) if piece.startswith(before) else None
         if match is None:
             continue
         digits, ends = match[0], len(before) + len(match[0]) < len(piece)
         if digits == "1" and not ends:
-            one += math.exp(logprob)
+            p_of_1 += math.exp(logprob)
         elif digits == str(int(digits)) and int(digits) <= 10:
             by_score[int(digits)] = by_score.get(int(digits), 0.0) + math.exp(logprob)
-    if not one and not sum(by_score.values()):
+    if not p_of_1 and not sum(by_score.values()):
         return None
     if reading == "expected_digit":
-        return None if reply.scores[candidate] > 9 else _Seen(by_score, one, 0.0, prefix="")
-    reads_one = reply.tokens[number].text == before + "1" and number + 1 < len(reply.tokens)
-    is_ten = _is_ten(reply.tokens[number + 1]) if reads_one else None
-    return _Seen(by_score, one, is_ten, reply.prompt + reply.text[: span[0]] + "1")
+        return None if reply.scores[candidate] > 9 else _Seen(by_score, p_of_1, 0.0, prefix="")
+    follows_1 = reply.tokens[number].text == before + "1" and number + 1 < len(reply.tokens)
+    is_ten = _is_ten(reply.tokens[number + 1]) if follows_1 else None
+    return _Seen(by_score, p_of_1, is_ten, reply.prompt + reply.text[: span[0]] + "1")
 
 
 def _is_ten(follower: TokenChoices) -> float:

@@ -61,7 +61,7 @@ class JudgeSource(BaseModel):
 
     @property
     def spec(self) -> JudgeSpec:
-        """What the judge declares. Raises UserError for one that does not exist."""
+        """The judge's declaration. Raises UserError for one that does not exist."""
         return spec_of(self.judge)
 
     @property
@@ -70,14 +70,14 @@ class JudgeSource(BaseModel):
         return bool(self.urls) or self.spec.needs in ("metric", "servers") or is_plug_in(self.judge)
 
     @property
-    def writes_here(self) -> bool:
+    def generates_locally(self) -> bool:
         """True if the judge generates from a checkpoint in the process that opens the mixture."""
         return self.spec.needs == "generator" and not self.urls
 
     @property
     def needs_device(self) -> bool:
         """True if it, or its fallback, generates in this process: nothing else may use the device at that time."""
-        return self.writes_here or (self.fallback is not None and self.fallback.needs_device)
+        return self.generates_locally or (self.fallback is not None and self.fallback.needs_device)
 
     @property
     def seconds(self) -> float | None:
@@ -85,11 +85,11 @@ class JudgeSource(BaseModel):
         return (self.deadline_s or DEADLINE_S) if self.is_outside else None
 
 
-def read_sources(values: Sequence[Mapping[str, Any]], place: str = "reward_sources") -> tuple[JudgeSource, ...]:
+def read_sources(values: Sequence[Mapping[str, Any]], key: str = "reward_sources") -> tuple[JudgeSource, ...]:
     """The judges of a mixture. Raises UserError with all mistakes at once, each with its place in the list."""
     sources, problems = list[JudgeSource](), list[str]()
     for number, value in enumerate(values, start=1):
-        where = f"{place}, entry {number}"
+        where = f"{key}, entry {number}"
         try:
             source = JudgeSource.model_validate(value)
         except ValidationError as error:
@@ -99,9 +99,9 @@ def read_sources(values: Sequence[Mapping[str, Any]], place: str = "reward_sourc
         sources.append(source)
     titles = [source.title for source in sources]
     for title in sorted({title for title in titles if titles.count(title) > 1}):
-        problems.append(f"{place} has {titles.count(title)} judges called {title!r}; give each a name of its own.")
+        problems.append(f"{key} has {titles.count(title)} judges called {title!r}; give each a name of its own.")
     if not values:
-        problems.append(f"{place} names no judge; give at least one.")
+        problems.append(f"{key} names no judge; give at least one.")
     if len(problems) > 1:
         raise UserErrors("", problems)
     if problems:
@@ -120,30 +120,30 @@ def mixture_sources(options: Mapping[str, object]) -> tuple[JudgeSource, ...]:
 
 
 def _message(error: ValidationError) -> str:
-    kind, place, message = first_error(error)
+    kind, field, message = first_error(error)
     if kind == "extra_forbidden":
         fields = JudgeSource.model_fields
-        return f"unknown key {place!r}; {suggestion(place.rpartition('.')[2], fields).rstrip('.')}"
-    return f"{place or 'the entry'} is wrong: {message}"
+        return f"unknown key {field!r}; {suggestion(field.rpartition('.')[2], fields).rstrip('.')}"
+    return f"{field or 'the entry'} is wrong: {message}"
 
 
 def _mistakes(source: JudgeSource) -> list[str]:
     """The errors of a source and its fallback, one sentence each."""
-    checks = (_check_name, _check_keys, _check_options, _check_urls, lambda one: read_gates(one.gates))
-    found = []
+    checks = (_check_name, _check_keys, _check_options, _check_urls, lambda checked: read_gates(checked.gates))
+    mistakes = []
     for check in checks:
         try:
             check(source)
         except UserError as error:
-            found.append(str(error))
+            mistakes.append(str(error))
             if check is _check_name:
-                return found
+                return mistakes
     if source.fallback is not None:
         for name in ("name", "weight", "normalise", "on_failure", "gates", "route"):
             if name in source.fallback.model_fields_set:
-                found.append(f"fallback: {name} is that of the judge it stands in for; remove it.")
-        found += [f"fallback: {sentence}" for sentence in _mistakes(source.fallback)]
-    return found
+                mistakes.append(f"fallback: {name} is that of the judge it stands in for; remove it.")
+        mistakes += [f"fallback: {sentence}" for sentence in _mistakes(source.fallback)]
+    return mistakes
 
 
 def _check_name(source: JudgeSource) -> None:
@@ -158,7 +158,7 @@ def _check_keys(source: JudgeSource) -> None:
             raise UserError(f"{name} has no effect with judge {judge}; remove it.")
     if needs == "servers" and not source.urls:
         raise UserError("judge server needs urls; give the addresses of its servers.")
-    if source.writes_here:
+    if source.generates_locally:
         if not source.model:
             raise UserError(
                 f"judge {judge} needs urls or model; give the addresses of its servers, or its checkpoint's folder."

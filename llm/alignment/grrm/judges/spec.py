@@ -1,4 +1,4 @@
-"""What a judge declares: its names, its options, what it needs, and how a process opens it."""
+"""Declaration of a judge: its names, its options, its needs, and the way that a process opens it."""
 
 from __future__ import annotations
 

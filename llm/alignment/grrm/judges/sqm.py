@@ -69,10 +69,10 @@ class SQMJudge(GeneratorJudge):
             for k in range(len(plan.texts))
             if (question := self._question(group, plan, k)) is not None
         }
-        asked = ask(self.generator, list(questions.values()), self.sampling, self.metrics)
+        answers = ask(self.generator, list(questions.values()), self.sampling, self.metrics)
         if self.score_reading != "text":
-            asked = self._read_again([question.prompt for question in questions.values()], asked)
-        replies = dict(zip(questions, asked, strict=True))
+            answers = self._read_again([question.prompt for question in questions.values()], answers)
+        replies = dict(zip(questions, answers, strict=True))
         return [
             _verdict_of_replies(group, plan, [replies.get((g, k)) for k in range(len(plan.texts))])
             for g, (group, plan) in enumerate(zip(groups, plans, strict=True))
@@ -132,13 +132,13 @@ def _verdict_of_replies(group: Group, plan: DistinctCandidates, replies: Sequenc
             continue
         outcomes.append(status_of(reply.parsed) if isinstance(reply.parsed, Rejection | Status) else reply.parsed)
         analyses.append(f"[{group.candidates[positions[0]].candidate_id}]\n{reply.text}")
-    asked = [reply for reply in replies if reply is not None]
+    answered = [reply for reply in replies if reply is not None]
     return expand_to_duplicates(
         group,
         plan,
         outcomes,
         analysis="\n\n".join(analyses),
-        attempts=max((reply.attempts for reply in asked), default=0),
-        tokens=sum(reply.tokens for reply in asked),
-        rejections=tuple(reason for reply in asked for reason in reply.rejections),
+        attempts=max((reply.attempts for reply in answered), default=0),
+        tokens=sum(reply.tokens for reply in answered),
+        rejections=tuple(reason for reply in answered for reason in reply.rejections),
     )

@@ -69,10 +69,10 @@ class RewardModelJudge:
     The model is trained on differences within a group, so only these are meaningful. A ranker's unit is ten points of
     chrF, as that of a text metric's score; an `rm` has none, and `score_scale` fits its differences into 0 to 10.
     Scores out of range are clipped and counted, with `warns` also logged, once; the ranking uses the raw outputs.
+
     Copies count in the mean and score as their original; with `show_copies` the model is shown them too. A blank
-    translation is UNPARSABLE_CANDIDATE, a non-finite output JUDGE_UNPARSABLE; if fewer than two distinct translations
-    have an output, nothing can be compared: SINGLE_CANDIDATE. `language_pairs` ("en-de") are those that the scorer does
-    not refuse; None for all.
+    translation is UNPARSABLE_CANDIDATE, a non-finite output JUDGE_UNPARSABLE. Fewer than two distinct translations with
+    an output are SINGLE_CANDIDATE. `language_pairs` ("en-de") are those that the scorer does not refuse; None for all.
     """
 
     scorer: GroupScorer
@@ -86,14 +86,15 @@ class RewardModelJudge:
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept. Raises UserError for a task that no prompt can be made of."""
         plans = [dedup_texts(_without_blanks(group)) for group in groups]
-        asked = [g for g, plan in enumerate(plans) if len(plan.texts) > 1]
+        comparable = [g for g, plan in enumerate(plans) if len(plan.texts) > 1]
         start_s = time.perf_counter()
-        answers = self.scorer.score([(groups[g].task, self._shown(plans[g])) for g in asked]) if asked else []
+        answers = self.scorer.score([(groups[g].task, self._shown(plans[g])) for g in comparable]) if comparable else []
         self.metrics.add("model_milliseconds", 1e3 * (time.perf_counter() - start_s))
-        self.metrics.add("scored_groups", len(asked))
-        found = dict(zip(asked, answers, strict=True))
+        self.metrics.add("scored_groups", len(comparable))
+        by_group = dict(zip(comparable, answers, strict=True))
         return [
-            self._verdict(group, plan, found.get(g)) for g, (group, plan) in enumerate(zip(groups, plans, strict=True))
+            self._verdict(group, plan, by_group.get(g))
+            for g, (group, plan) in enumerate(zip(groups, plans, strict=True))
         ]
 
     def _shown(self, plan: DistinctCandidates) -> list[str]:
@@ -101,7 +102,7 @@ class RewardModelJudge:
         return [text for text, n_shown in zip(plan.texts, repeats, strict=True) for _ in range(n_shown)]
 
     def _repeats(self, plan: DistinctCandidates) -> list[int]:
-        """How often the model is shown each distinct translation."""
+        """Return the number of times that the model is shown each distinct translation."""
         return [len(members) if self.show_copies else 1 for members in plan.members]
 
     def _verdict(self, group: Group, plan: DistinctCandidates, answer: Sequence[Outcome] | None) -> Verdict:
@@ -134,7 +135,7 @@ class RewardModelJudge:
 
 
 def clipping(n_clipped: int, n_scores: int, scale: float) -> str:
-    """How many scores were clipped, and what helps."""
+    """Report the number of clipped scores, and the remedy."""
     share = f"{n_clipped} of {n_scores} scores were clipped to 0 to 10 and do not tell translations apart"
     return f"{share}: {REMEDY.format(scale=scale)}"
 

@@ -30,13 +30,13 @@ class Truth:
 def read_truth(reference: str) -> Truth:
     """The truth in a task's reference: JSON `{"answer": …, "criteria": …}`, or the true answer as it is."""
     try:
-        found = json.loads(reference) if reference.lstrip().startswith("{") else None
+        parsed = json.loads(reference) if reference.lstrip().startswith("{") else None
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or not isinstance(found.get("answer"), str):
+        parsed = None
+    if not isinstance(parsed, dict) or not isinstance(parsed.get("answer"), str):
         return Truth(reference)
-    criteria = found.get("criteria")
-    return Truth(found["answer"], criteria if isinstance(criteria, str) else None)
+    criteria = parsed.get("criteria")
+    return Truth(parsed["answer"], criteria if isinstance(criteria, str) else None)
 
 
 @dataclass
@@ -45,10 +45,12 @@ class VerifiedJudge:
 
     `verifier` is any judge of one candidate at a time (VerifierJudge, RubricJudge): its reference is the criteria if
     the truth has some, else the true answer. It is shown the answer that the rule extracted, or with `shows_solution`
-    the whole candidate. A candidate without an answer is UNPARSABLE_CANDIDATE if it would need the verifier; one
-    without a score from the verifier has the verifier's status. With the mix `addon`, correct answers thus keep their
-    reward while a verifier is down. Where the rule fails, a mix that needs it gives the failure's status. A group
-    without a reference is MISSING_REFERENCE.
+    the full candidate.
+
+    A candidate without an answer is UNPARSABLE_CANDIDATE if it would need the verifier; one without a score from the
+    verifier has the verifier's status. With the mix `addon`, correct answers thus keep their reward while a verifier is
+    down. If the rule fails, a mix that needs it gives the failure's status. A group without a reference is
+    MISSING_REFERENCE.
     """
 
     verifier: Judge
@@ -60,10 +62,12 @@ class VerifiedJudge:
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept, from one call of the verifier for all of them."""
         results = [self._by_rule(group) for group in groups]
-        questions = [self._question(group, found) for group, found in zip(groups, results, strict=True)]
-        asked = [index for index, question in enumerate(questions) if question.candidates]
+        questions = [self._question(group, of_group) for group, of_group in zip(groups, results, strict=True)]
+        nonempty = [index for index, question in enumerate(questions) if question.candidates]
         verdicts = (
-            dict(zip(asked, self.verifier.judge([questions[index] for index in asked]), strict=True)) if asked else {}
+            dict(zip(nonempty, self.verifier.judge([questions[index] for index in nonempty]), strict=True))
+            if nonempty
+            else {}
         )
         return [
             self._verdict(group, results[index], questions[index], verdicts.get(index))
@@ -106,7 +110,9 @@ class VerifiedJudge:
         said: dict[str, tuple[Status, float | None]] = {}
         if verdict is not None:
             both = zip(verdict.statuses, verdict.scores, strict=True)
-            said = {candidate.candidate_id: one for candidate, one in zip(question.candidates, both, strict=True)}
+            said = {
+                candidate.candidate_id: outcome for candidate, outcome in zip(question.candidates, both, strict=True)
+            }
         statuses, scores = list[Status](), list[float | None]()
         for candidate, result in zip(group.candidates, results, strict=True):
             missing = Status.MISSING_REFERENCE if group.task.reference is None else Status.UNPARSABLE_CANDIDATE

@@ -68,5 +68,5 @@ class VerifierJudge(SQMJudge):
         """10 for true, 0 for false."""
         if self.mode == "compat":
             return MAX_SCORE * contains_true(reply, self.think)
-        found = parse_verification(reply, self.think)
-        return found if isinstance(found, Rejection) else MAX_SCORE * found
+        parsed = parse_verification(reply, self.think)
+        return parsed if isinstance(parsed, Rejection) else MAX_SCORE * parsed

@@ -1,1 +1,1 @@
-"""What a network is here: policies, packed rows, chunked log-probabilities and losses, checkpoints in and out."""
+"""Networks: policies, packed rows, chunked log-probabilities and losses, checkpoints in and out."""

@@ -1,4 +1,4 @@
-"""Which tokens of a packed row see each other: two ranges per token, and the dense mask that says the same.
+"""Visibility between the tokens of a packed row: two ranges per token, and the equivalent dense mask.
 
 `attention_ranges_3BT` int32: token i sees tokens visible[0] <= j < visible[1] (the prompt it answers; may be empty) and
 visible[2] <= j <= i (its own segment). visible[2] > i is padding, which sees nothing.

@@ -135,33 +135,33 @@ def read_config(directory: Path) -> dict[str, Any]:
     if not directory.is_dir():
         state = "is not a folder" if directory.exists() else "does not exist"
         raise UserError(f"the checkpoint folder '{directory}' {state}: give the folder of a model")
-    place = f"'{directory}/config.json'"
+    file = f"'{directory}/config.json'"
     try:
         config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"model directory '{directory}' has no config.json: pass a checkpoint directory") from None
     except (OSError, ValueError) as error:
-        raise UserError(f"{place} is not readable JSON ({error}): pass a checkpoint directory") from None
+        raise UserError(f"{file} is not readable JSON ({error}): pass a checkpoint directory") from None
     if not isinstance(config, dict):
-        raise UserError(f"{place} is not a JSON object: pass a checkpoint directory")
+        raise UserError(f"{file} is not a JSON object: pass a checkpoint directory")
     return config
 
 
 def rotary_overrides(directory: Path, config: dict[str, Any]) -> dict[str, Any]:
-    """What PaddleNLP has to be told of the rotary embeddings in a config.json that transformers wrote.
+    """Return the settings that make PaddleNLP read the rotary embeddings of a config.json by transformers.
 
     Version 5 writes `rope_parameters`, which PaddleNLP does not read: it would run the model with its own default of
     `rope_theta`. Of `rope_scaling` it reads Llama 3's and ignores the rest. Raises UserError for a scaling that would
     be left out.
     """
-    given = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    kind = given.get("rope_type", given.get("type")) or "default"
-    overrides = {"rope_theta": given["rope_theta"]} if "rope_theta" in given and "rope_theta" not in config else {}
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    kind = rope.get("rope_type", rope.get("type")) or "default"
+    overrides = {"rope_theta": rope["rope_theta"]} if "rope_theta" in rope and "rope_theta" not in config else {}
     is_llama = config.get("model_type") == "llama"
-    if kind == "default" and not any(isinstance(value, dict) for value in given.values()):
+    if kind == "default" and not any(isinstance(value, dict) for value in rope.values()):
         return overrides
     if kind == "linear" and is_llama:
-        return overrides | {"rope_scaling_type": "linear", "rope_scaling_factor": given["factor"]}
+        return overrides | {"rope_scaling_type": "linear", "rope_scaling_factor": rope["factor"]}
     if kind == "llama3" and is_llama and config.get("rope_scaling"):
         return overrides
     raise UserError(

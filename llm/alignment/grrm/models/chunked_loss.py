@@ -1,10 +1,12 @@
 """A loss over token scores under a large LM head whose logits are computed only once, a chunk at a time.
 
 The backward pass of a loss needs the logits that its forward pass needed: either all of them are kept, or they are
-computed twice. But the policy losses add up over responses, so the gradient of one response's scores is known as soon
-as these are. Here a few responses at a time go through the LM head forward and backward before the next ones do: three
-matrix products, as with all logits in memory, and never more logits than those of a chunk. (As Liger Kernel does it
-for cross entropy, arXiv:2410.10989; here the loss may join a response's tokens, as GSPO's does.)
+computed twice. But the policy losses add up over responses, so the gradient of one response's scores is available as
+soon as these are.
+
+So a few responses at a time go through the LM head forward and backward before the next ones do: three matrix products,
+as with all logits in memory, and never more logits than those of a chunk. (As Liger Kernel does it for cross entropy,
+arXiv:2410.10989; this loss may join a response's tokens, as GSPO's does.)
 """
 
 from __future__ import annotations
@@ -80,23 +82,23 @@ class ChunkedLoss(PyLayer):
         total, hidden_grads = paddle.zeros([]), []
         # What a backward pass does is done here, and backward passes run outside of automatic casts.
         with paddle.amp.auto_cast(enable=False):
-            for responses, here in _responses_in_chunks(lengths_R, layer.chunk_tokens):
-                chunk = _Chunk(layer, hidden_NH[here], labels_N[here])
+            for responses, part in _responses_in_chunks(lengths_R, layer.chunk_tokens):
+                chunk = _Chunk(layer, hidden_NH[part], labels_N[part])
                 leaves_3N = chunk.score()
                 with paddle.enable_grad():
                     loss = loss_of(token_scores(*leaves_3N, entropy_gradient), responses)
                 total = total + loss.detach()
                 if hidden_needs_grad or weight_needs_grad:
                     hidden_grads += chunk.backward(_gradients(loss, leaves_3N), hidden_needs_grad)
-        ctx.found = (paddle.concat(hidden_grads) if hidden_needs_grad else None, layer.weight_grad())
+        ctx.gradients = (paddle.concat(hidden_grads) if hidden_needs_grad else None, layer.weight_grad())
         return total
 
     @staticmethod
     def backward(ctx: Any, gradient: paddle.Tensor) -> tuple[paddle.Tensor | None, ...]:
         # Handed out and scaled in place: the gradient of the weights is as large as they are.
-        found, ctx.found = ctx.found, None
+        gradients, ctx.gradients = ctx.gradients, None
         factor = float(gradient)
-        scaled = [one if one is None or factor == 1.0 else one.scale_(factor) for one in found]
+        scaled = [grad if grad is None or factor == 1.0 else grad.scale_(factor) for grad in gradients]
         return only_needed(ctx, *scaled, None)
 
 
@@ -125,7 +127,7 @@ class _Chunk:
         last = self.parts[-1]
         self._logits_NV, scores = self.layer.scores(self.hidden_NH[last], self.labels_N[last])
         self._scored.append(scores)
-        leaves = [paddle.concat(list(one)).detach() for one in zip(*self._scored, strict=True)]
+        leaves = [paddle.concat(list(score)).detach() for score in zip(*self._scored, strict=True)]
         for leaf in leaves:
             leaf.stop_gradient = False
         return leaves[0], leaves[1], leaves[2]
@@ -138,22 +140,21 @@ class _Chunk:
             rows_NH = self.hidden_NH[part]
             if logits_NV is None:
                 logits_NV = self.layer.logits(rows_NH)
-            one, two, three = (gradient_N[part] for gradient_N in gradients_3N)
+            of_logprob_N, of_entropy_N, of_lse_N = (gradient_N[part] for gradient_N in gradients_3N)
+            gradients = of_logprob_N, of_entropy_N, of_lse_N
             labels_N = self.labels_N[part]
-            hidden_grads.append(
-                self.layer.backward(logits_NV, rows_NH, labels_N, scores, (one, two, three), hidden_needs_grad)
-            )
+            hidden_grads.append(self.layer.backward(logits_NV, rows_NH, labels_N, scores, gradients, hidden_needs_grad))
             logits_NV = self._logits_NV = None
         return hidden_grads[::-1]
 
 
 def _gradients(loss: paddle.Tensor, leaves_3N: Scores) -> Scores:
     """Gradients of the loss to each score; zeros where it does not depend on one."""
-    found: Sequence[paddle.Tensor | None] = (None, None, None)
+    gradients: Sequence[paddle.Tensor | None] = (None, None, None)
     if not loss.stop_gradient:
-        found = paddle.grad([loss], list(leaves_3N), allow_unused=True)
-    one, two, three = (
+        gradients = paddle.grad([loss], list(leaves_3N), allow_unused=True)
+    of_logprob_N, of_entropy_N, of_lse_N = (
         paddle.zeros_like(leaf) if gradient is None else gradient
-        for gradient, leaf in zip(found, leaves_3N, strict=True)
+        for gradient, leaf in zip(gradients, leaves_3N, strict=True)
     )
-    return one, two, three
+    return of_logprob_N, of_entropy_N, of_lse_N

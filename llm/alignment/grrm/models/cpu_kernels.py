@@ -1,4 +1,4 @@
-"""How the engine reaches the C++ kernels: the library, and addresses of arrays that it reads and writes."""
+"""The engine's access to the C++ kernels: the library, and addresses of arrays that it reads and writes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def available() -> bool:
 
 
 def in_use() -> bool:
-    """Whether models are opened on a CPU, and so run on the kernels where there are any."""
+    """Return whether models are opened on a CPU, and so run on the kernels if there are any."""
     import paddle
 
     return bool(paddle.device.get_device() == "cpu")
@@ -41,7 +41,7 @@ def call(name: str, *arguments: Any) -> int:
     assert library is not None
     function = getattr(library, name)
     function.restype = ctypes.c_int64
-    passed = [ctypes.c_void_p(one.ctypes.data) if isinstance(one, np.ndarray) else one for one in arguments]
+    passed = [ctypes.c_void_p(x.ctypes.data) if isinstance(x, np.ndarray) else x for x in arguments]
     answer = int(function(*passed))
     if answer == OUT_OF_MEMORY:
         raise MemoryError(f"{name} ran out of memory: use fewer sequences at a time or shorter ones")

@@ -65,12 +65,14 @@ class StoredTensor:
 
 
 def export_policy(run: Path, out: Path) -> list[str]:
-    """Write the policy in `run`, an output folder or checkpoint, to the new folder `out`; returns the files' names.
+    """Write the policy in `run`, an output folder or checkpoint, to the new folder `out`; return the files' names.
 
     config.json, model.safetensors (in parts of SHARD_BYTES with an index where it is larger) with the names and shapes
     of transformers, in the type they are stored in, generation_config.json and the tokenizer's files. `out` appears
-    whole or not at all. Raises UserError for a folder without a policy or tokenizer, one that holds weights which
-    transformers has no place for, pickled weights that hold more than arrays, and an `out` that is there already.
+    complete or not at all.
+
+    Raises UserError for a folder without a policy or tokenizer, one with weights that transformers does not have,
+    pickled weights with more than arrays, and an `out` that exists.
     """
     if out.exists():
         raise UserError(f"'{out}' is there already: name a folder that is not")
@@ -102,20 +104,27 @@ def transformers_config(config: Any, raw: Mapping[str, Any], dtype: str) -> dict
     The defaults of the two libraries differ.
     """
     model_type = raw["model_type"]
-    found = {name: getattr(config, name) for name in (*_KEYS, *_KEYS_OF[model_type]) if hasattr(config, name)}
-    found.setdefault("hidden_act", "silu")
+    settings = {name: getattr(config, name) for name in (*_KEYS, *_KEYS_OF[model_type]) if hasattr(config, name)}
+    settings.setdefault("hidden_act", "silu")
     if getattr(config, "head_dim", None):
-        found["head_dim"] = config.head_dim
+        settings["head_dim"] = config.head_dim
     if isinstance(raw.get("rope_scaling"), dict):
-        found["rope_scaling"] = raw["rope_scaling"]
+        settings["rope_scaling"] = raw["rope_scaling"]
     elif getattr(config, "rope_scaling_type", None) == "linear":
-        found["rope_scaling"] = {"type": "linear", "rope_type": "linear", "factor": config.rope_scaling_factor}
+        settings["rope_scaling"] = {"type": "linear", "rope_type": "linear", "factor": config.rope_scaling_factor}
     architecture = {"qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM"}[model_type]
-    return {"architectures": [architecture], "model_type": model_type, "torch_dtype": dtype, "use_cache": True, **found}
+    return {
+        "architectures": [architecture],
+        "model_type": model_type,
+        "torch_dtype": dtype,
+        "use_cache": True,
+        **settings,
+    }
 
 
 def transformers_name(name: str, has_tied_head: bool) -> str | None:
-    """What transformers calls PaddleNLP's parameter `name`; None for a tied output layer, which it does not store.
+    """Return the name in transformers of PaddleNLP's parameter `name`; None for a tied output layer, which is not
+    stored.
 
     Raises UserError for a parameter that no policy of transformers has.
     """
@@ -185,5 +194,5 @@ def _stops(run: Path) -> list[int]:
     from grrm.models.tokenizer import load_tokenizer, token_id
 
     tokenizer = load_tokenizer(run)
-    found = {tokenizer.eos_token_id, token_id(tokenizer, EOS_TEXT)}
-    return sorted(int(one) for one in found if one is not None)
+    ids = {tokenizer.eos_token_id, token_id(tokenizer, EOS_TEXT)}
+    return sorted(int(token) for token in ids if token is not None)

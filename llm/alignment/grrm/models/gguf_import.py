@@ -53,10 +53,10 @@ class GgufFile:
     def value(self, key: str, default: Any = None) -> Any:
         """The metadata under `key`, in which `{arch}` is the architecture; without a default it must be there."""
         key = key.format(arch=self.metadata.get("general.architecture"))
-        found = self.metadata.get(key, default)
-        if found is None:
+        value = self.metadata.get(key, default)
+        if value is None:
             raise UserError(f"'{self.path}' has no {key} in its metadata: convert the model to GGUF again")
-        return found
+        return value
 
 
 def import_gguf(path: Path, out: Path) -> list[str]:

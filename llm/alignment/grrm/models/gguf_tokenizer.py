@@ -81,8 +81,8 @@ def _byte_level_bpe(tokens: Sequence[str], types: Sequence[int], merges: Sequenc
         digits = [pre_tokenizers.Digits(individual_digits=True)] if _GPT2[cut] else []
         steps = [*digits, pre_tokenizers.ByteLevel(add_prefix_space=False)]
     else:
-        known = ", ".join(sorted({*_PATTERNS, *_SAME_PATTERN, *_GPT2}))
-        raise UserError(f"the tokenizer in '{path}' cuts texts by the rule {cut!r}, which is not one of {known}")
+        supported = ", ".join(sorted({*_PATTERNS, *_SAME_PATTERN, *_GPT2}))
+        raise UserError(f"the tokenizer in '{path}' cuts texts by the rule {cut!r}, which is not one of {supported}")
     vocabulary = {token: number for number, token in enumerate(tokens) if types[number] != _UNUSED}
     pairs = [tuple(merge.split(" ", 1)) for merge in merges]
     tokenizer = Tokenizer(models.BPE(vocabulary, pairs, ignore_merges=pattern == "llama-bpe"))
@@ -102,7 +102,7 @@ def _sentence_piece_bpe(tokens: Sequence[str], types: Sequence[int], scores: Seq
     for number, token in enumerate(tokens):
         if types[number] != _NORMAL:
             continue
-        cuts = [(token[:place], token[place:]) for place in range(1, len(token))]
+        cuts = [(token[:cut], token[cut:]) for cut in range(1, len(token))]
         merges += [(-scores[number], number, pair) for pair in cuts if set(pair) <= vocabulary.keys()]
     unknown = next((token for token, kind in zip(tokens, types, strict=True) if kind == _UNKNOWN), None)
     pairs = [pair for _, _, pair in sorted(merges)]

@@ -34,7 +34,7 @@ def checkpoint_folder(name: str | Path) -> Path:
     if not is_hub_name(name):
         return Path(name)
     folder = _paddlenlp_home() / name
-    if _is_whole(folder):
+    if _is_complete(folder):
         return folder
     reasons = []
     for hub, fetch in (("PaddleNLP's hub", from_paddlenlp), ("Hugging Face", from_hugging_face)):
@@ -44,7 +44,7 @@ def checkpoint_folder(name: str | Path) -> Path:
             first_sentence = str(error).strip().partition("\n")[0].partition(". ")[0] or type(error).__name__
             reasons.append(f"{hub}: {first_sentence.rstrip('.')}")
             continue
-        if _is_whole(folder):
+        if _is_complete(folder):
             return folder
         reasons.append(f"{hub} has no safetensors of it")
     raise UserError(
@@ -76,8 +76,8 @@ def _fetch(name: str, file: str) -> Path | None:
     """The file in PaddleNLP's cache, downloaded if need be; None where the hub does not have it."""
     from grrm.paddlenlp_api.files import resolve_file_path
 
-    found = resolve_file_path(name, [file], cache_dir=str(_paddlenlp_home()))
-    return None if found is None else Path(found)
+    path = resolve_file_path(name, [file], cache_dir=str(_paddlenlp_home()))
+    return None if path is None else Path(path)
 
 
 def from_hugging_face(name: str) -> Path:
@@ -86,7 +86,7 @@ def from_hugging_face(name: str) -> Path:
     return Path(snapshot_download(name, allow_patterns=[_CONFIG, *_FILES, _INDEX, "model*.safetensors"]))
 
 
-def _is_whole(folder: Path) -> bool:
+def _is_complete(folder: Path) -> bool:
     """True when config and all weights are there, and so is what was downloaded before them."""
     if not (folder / _CONFIG).is_file():
         return False

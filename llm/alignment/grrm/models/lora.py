@@ -33,9 +33,9 @@ def with_adapters(model: Any, config: AdapterConfig, dtype: str, seed: int, *, h
     paths = [name for name, layer in model.named_sublayers() if isinstance(layer, paddle.nn.Linear)]
     missing = [name for name in config.lora_target_modules if not any(_is_called(path, name) for path in paths)]
     if missing:
-        known = sorted({path.rpartition(".")[2] for path in paths} - {"lm_head"})
+        available = sorted({path.rpartition(".")[2] for path in paths} - {"lm_head"})
         raise UserError(
-            f"lora_target_modules names {', '.join(missing)}, which the model has not: it has {', '.join(known)}"
+            f"lora_target_modules names {', '.join(missing)}, which the model has not: it has {', '.join(available)}"
         )
     paddle.seed(seed)
     adapters = LoRAConfig(
@@ -60,12 +60,12 @@ def check_same_adapters(checkpoint: Path | None, config: AdapterConfig) -> None:
         return
     path = checkpoint / _CONFIG_FILE
     saved = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-    wanted = (config.lora_rank, config.lora_alpha, len(config.lora_target_modules)) if config.lora else None
-    found = None if saved is None else (saved["r"], saved["lora_alpha"], len(saved["target_modules"]))
-    if wanted != found:
+    expected = (config.lora_rank, config.lora_alpha, len(config.lora_target_modules)) if config.lora else None
+    stored = None if saved is None else (saved["r"], saved["lora_alpha"], len(saved["target_modules"]))
+    if expected != stored:
         raise UserError(
-            f"checkpoint '{checkpoint}' was saved {_told(found)}, this run is {_told(wanted)}: resume with the LoRA "
-            "keys it was saved with, or set overwrite_output_dir to start over"
+            f"checkpoint '{checkpoint}' was saved {_named(stored)}, this run is {_named(expected)}: resume with the "
+            "LoRA keys it was saved with, or set overwrite_output_dir to start over"
         )
 
 
@@ -86,13 +86,13 @@ def without_adapters(model: Any) -> Any:
 def merged(model: Any) -> Iterator[None]:
     """Adapters merged within the block; after it every weight has the bits it had, which subtracting would not give."""
     layers = [layer for layer in model.sublayers() if isinstance(layer, LoRALinear)]
-    kept = [layer.weight.clone() for layer in layers]
+    weights = [layer.weight.clone() for layer in layers]
     try:
         with paddle.no_grad():
             model.merge()
         yield
     finally:
-        for layer, weight in zip(layers, kept, strict=True):
+        for layer, weight in zip(layers, weights, strict=True):
             layer.weight.set_value(weight)
             layer.merged = False
 
@@ -114,7 +114,7 @@ def _is_called(path: str, name: str) -> bool:
     return path == name or path.endswith(f".{name}")
 
 
-def _told(adapters: tuple[int, int, int] | None) -> str:
+def _named(adapters: tuple[int, int, int] | None) -> str:
     if adapters is None:
         return "without LoRA"
     return "with LoRA of rank {}, alpha {} and {} target modules".format(*adapters)

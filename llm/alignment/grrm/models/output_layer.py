@@ -13,7 +13,7 @@ from grrm.parallel.tensor_ranks import gather_parts, tensor_group
 
 
 class HeadLayout(NamedTuple):
-    """How the weights of an LM head lie: [V, H] where `transposed`, else [H, V].
+    """Layout of the weights of an LM head: [V, H] where `transposed`, else [H, V].
 
     Where `is_divided`, this process has one part of the vocabulary and its tensor ranks have the others.
     """
@@ -23,13 +23,13 @@ class HeadLayout(NamedTuple):
 
     @classmethod
     def of(cls, head: Any) -> HeadLayout:
-        """That of one of PaddleNLP's heads."""
+        """Return the layout of one of PaddleNLP's heads."""
         return cls(bool(head.transpose_y), bool(getattr(head.weight, "is_distributed", False)))
 
     def vocab_size(self, weight: paddle.Tensor) -> int:
         """Tokens of the whole vocabulary."""
-        here = int(weight.shape[0 if self.transposed else 1])
-        return here * int(tensor_group().nranks) if self.is_divided else here
+        n_local = int(weight.shape[0 if self.transposed else 1])
+        return n_local * int(tensor_group().nranks) if self.is_divided else n_local
 
     def largest(self, logits_NV: paddle.Tensor) -> paddle.Tensor:
         """The largest logit [N] of each token, over all parts of the vocabulary."""
@@ -118,8 +118,8 @@ class OperatorOutputLayer:
         if self._weight_needs_grad:
             rows_NH = hidden_NH.astype(self.weight.dtype)
             pair = (logits_grad_NV, rows_NH) if self.transposed else (rows_NH, logits_grad_NV)
-            found = paddle.matmul(*pair, transpose_x=True).astype("float32")
-            self._weight_grad = found if self._weight_grad is None else self._weight_grad.add_(found)
+            gradient = paddle.matmul(*pair, transpose_x=True).astype("float32")
+            self._weight_grad = gradient if self._weight_grad is None else self._weight_grad.add_(gradient)
         if not hidden_needs_grad:
             return None
         return paddle.matmul(logits_grad_NV, self.weight, transpose_y=not self.transposed).astype(hidden_NH.dtype)
@@ -162,13 +162,13 @@ class VocabularyParallelOutputLayer:
         return self._part.logits(hidden_NH)
 
     def scores(self, hidden_NH: paddle.Tensor, labels_N: paddle.Tensor) -> tuple[paddle.Tensor, Scores]:
-        places_N, is_here_N = self._places(labels_N)
-        logits_NV, (logprobs_N, entropy_N, lse_N) = self._part.scores(hidden_NH, places_N)
-        here_3N = paddle.stack([lse_N, lse_N - entropy_N, (logprobs_N + lse_N) * is_here_N])
-        lse_XN, expected_XN, chosen_XN = paddle.stack(gather_parts(here_3N), axis=1)
-        whole_N = paddle.logsumexp(lse_XN, axis=0)
-        expected_N = (paddle.exp(lse_XN - whole_N.unsqueeze(0)) * expected_XN).sum(0)
-        return logits_NV, (chosen_XN.sum(0) - whole_N, whole_N - expected_N, whole_N)
+        local_labels_N, is_local_N = self._local_labels(labels_N)
+        logits_NV, (logprobs_N, entropy_N, lse_N) = self._part.scores(hidden_NH, local_labels_N)
+        local_3N = paddle.stack([lse_N, lse_N - entropy_N, (logprobs_N + lse_N) * is_local_N])
+        lse_XN, expected_XN, chosen_XN = paddle.stack(gather_parts(local_3N), axis=1)
+        total_N = paddle.logsumexp(lse_XN, axis=0)
+        expected_N = (paddle.exp(lse_XN - total_N.unsqueeze(0)) * expected_XN).sum(0)
+        return logits_NV, (chosen_XN.sum(0) - total_N, total_N - expected_N, total_N)
 
     def backward(
         self,
@@ -179,21 +179,21 @@ class VocabularyParallelOutputLayer:
         gradients_3N: Scores,
         hidden_needs_grad: bool,
     ) -> paddle.Tensor | None:
-        places_N, is_here_N = self._places(labels_N)
+        local_labels_N, is_local_N = self._local_labels(labels_N)
         of_logprob_N, of_entropy_N, of_lse_N = gradients_3N
         # With the label in another part, its log-probability depends on these logits through the normaliser alone.
-        here_N = of_logprob_N * is_here_N
-        gradients_3N = (here_N, of_entropy_N, of_lse_N - (of_logprob_N - here_N))
-        found = self._part.backward(logits_NV, hidden_NH, places_N, scores_3N, gradients_3N, hidden_needs_grad)
-        if found is not None:
-            dist.all_reduce(found, group=tensor_group())
-        return found
+        local_N = of_logprob_N * is_local_N
+        gradients_3N = (local_N, of_entropy_N, of_lse_N - (of_logprob_N - local_N))
+        gradient = self._part.backward(logits_NV, hidden_NH, local_labels_N, scores_3N, gradients_3N, hidden_needs_grad)
+        if gradient is not None:
+            dist.all_reduce(gradient, group=tensor_group())
+        return gradient
 
     def weight_grad(self) -> paddle.Tensor | None:
         return self._part.weight_grad()
 
-    def _places(self, labels_N: paddle.Tensor) -> tuple[paddle.Tensor, paddle.Tensor]:
+    def _local_labels(self, labels_N: paddle.Tensor) -> tuple[paddle.Tensor, paddle.Tensor]:
         """Each label's place in this part, 0 where it is in another one; and 1 where it is here, else 0."""
-        places_N = labels_N - self._first
-        is_here_N = (places_N >= 0) & (places_N < self._size)
-        return paddle.where(is_here_N, places_N, paddle.zeros_like(places_N)), is_here_N.astype("float32")
+        local_labels_N = labels_N - self._first
+        is_local_N = (local_labels_N >= 0) & (local_labels_N < self._size)
+        return paddle.where(is_local_N, local_labels_N, paddle.zeros_like(local_labels_N)), is_local_N.astype("float32")

@@ -1,9 +1,8 @@
-"""Prompts and responses as the rows of a batch, and where their response tokens are.
+"""Prompts and responses as the rows of a batch, and the positions of their response tokens.
 
 A pack is a prompt followed by its responses. Every response continues the prompt's positions and sees the prompt and
-itself only, so hidden states, losses and gradients equal those of separate rows, while the prompt, which is most of a
-translation row, is computed once instead of once per sample. Packs that see nothing of each other fill up a row, so
-that next to nothing is computed for padding.
+itself only, so hidden states, losses and gradients equal those of separate rows. The prompt, most of a translation row,
+is computed once instead of once per sample. Several packs fill up a row, which leaves little padding.
 """
 
 from __future__ import annotations
@@ -21,10 +20,13 @@ from numpy.typing import NDArray
 class PackedTokens:
     """Rows of a batch: [B, T] model inputs, and their N response tokens in the order of the R responses.
 
-    `positions_N` are indices into the [B*T] hidden states that predict `labels_N`; `scatter_RT` indexes an [N + 1]
-    vector whose last element is the padding value; `lengths_R` are tokens of every response. Packed rows need
-    `position_ids` [B, T] and `attention_ranges_3BT` (attention_ranges.py); without them rows are plain causal
-    sequences. `own_positions_N` says where the tokens themselves are, where all of them are in the input.
+    Packed rows need `position_ids` [B, T] and `attention_ranges_3BT` (attention_ranges.py); without them rows are plain
+    causal sequences.
+
+    positions_N: indices into the [B*T] hidden states that predict `labels_N`.
+    scatter_RT: indices into an [N + 1] vector whose last element is the padding value.
+    lengths_R: tokens of every response.
+    own_positions_N: positions of the tokens themselves, if all of them are in the input.
     """
 
     input_ids: paddle.Tensor
@@ -70,7 +72,7 @@ def laid_out_tokens(prompts: Sequence[Sequence[int]], responses: Sequence[Sequen
     """Tokens of the batch that `lay_out` makes of these, padding included."""
     if pack_tokens <= 0:
         return len(prompts) * max(len(p) + len(r) for p, r in zip(prompts, responses, strict=True))
-    n_rows, width = _place_tightly(_packs(prompts, [response[:-1] for response in responses], pack_tokens), pack_tokens)
+    n_rows, width = _choose_width(_packs(prompts, [response[:-1] for response in responses], pack_tokens), pack_tokens)
     return n_rows * width
 
 
@@ -123,16 +125,22 @@ def pack_rows(
     row_tokens: int = 0,
     keep_last: bool = False,
 ) -> PackedTokens:
-    """Lay out rows with neighbours of equal prompt packed together, no pack longer than `max_tokens`.
+    """Lay out rows with neighbours of equal prompt packed together.
 
-    Packs share rows, which are as long as the longest pack, or up to `row_tokens` where that leaves less padding. A
-    response's last token predicts nothing and is left out of the input, unless `keep_last` asks for its hidden state
-    too. A response that is longer than `max_tokens` with its prompt stays as long as it is. Labels and `scatter_RT`
-    keep the order of the responses.
+    Packs share rows, which are as long as the longest pack, or up to `row_tokens` where that leaves less padding.
+    Labels and `scatter_RT` keep the order of the responses.
+
+    Args:
+        prompts: token ids of the prompt of each response.
+        responses: token ids.
+        pad_id: fills the rows up.
+        max_tokens: length of a pack at most, except for a single response that is longer with its prompt.
+        row_tokens: length of a row at most.
+        keep_last: keep each response's last token, which predicts nothing, for its hidden state.
     """
     inputs = responses if keep_last else [response[:-1] for response in responses]
     packs = _packs(prompts, inputs, max_tokens)
-    n_rows, width = _place_tightly(packs, row_tokens)
+    n_rows, width = _choose_width(packs, row_tokens)
     ids_BT = np.full((n_rows, width), pad_id, dtype=np.int64)
     positions_BT = np.zeros((n_rows, width), dtype=np.int64)
     attention_ranges_3BT = np.zeros((3, n_rows, width), dtype=np.int32)
@@ -140,14 +148,14 @@ def pack_rows(
     predictors: list[NDArray[Any]] = []
     own: list[NDArray[Any]] = []
     for pack in packs:
-        here = slice(pack.start, pack.start + pack.n_tokens)
+        span = slice(pack.start, pack.start + pack.n_tokens)
         parts = [pack.prompt, *(inputs[member] for member in pack.members)]
-        ids_BT[pack.row, here] = np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
-        positions_BT[pack.row, here] = _positions(parts)
-        attention_ranges_3BT[:, pack.row, here] = _visible(pack.start, [len(part) for part in parts])
+        ids_BT[pack.row, span] = np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
+        positions_BT[pack.row, span] = _positions(parts)
+        attention_ranges_3BT[:, pack.row, span] = _visible(pack.start, [len(part) for part in parts])
         first = pack.row * width + pack.start
         lengths = [len(responses[member]) for member in pack.members]
-        predictors += _predictors(first, len(pack.prompt), lengths, left_out=not keep_last)
+        predictors += _predictors(first, len(pack.prompt), lengths, without_last=not keep_last)
         own.append(np.arange(first + len(pack.prompt), first + pack.n_tokens))
     lengths_R = [len(response) for response in responses]
     return PackedTokens(
@@ -175,7 +183,7 @@ def _packs(prompts: Sequence[Sequence[int]], inputs: Sequence[Sequence[int]], ma
     return packs
 
 
-def _place_tightly(packs: Sequence[_Pack], row_tokens: int) -> tuple[int, int]:
+def _choose_width(packs: Sequence[_Pack], row_tokens: int) -> tuple[int, int]:
     """Place packs in rows of the length that needs the fewest tokens; returns the number of rows and their length."""
     longest, total = max(pack.n_tokens for pack in packs), sum(pack.n_tokens for pack in packs)
     widths = {longest}
@@ -184,12 +192,12 @@ def _place_tightly(packs: Sequence[_Pack], row_tokens: int) -> tuple[int, int]:
         width = -(-total // n_rows)  # just enough, and some room for what does not fit exactly
         widths |= {w for w in (width, width + width // 32, width + width // 12) if longest < w <= row_tokens}
     if len(widths) == 1:
-        return _place(packs, longest), longest
-    best = min(sorted(widths), key=lambda width: width * _place(packs, width))
-    return _place(packs, best), best
+        return _assign_rows(packs, longest), longest
+    best = min(sorted(widths), key=lambda width: width * _assign_rows(packs, width))
+    return _assign_rows(packs, best), best
 
 
-def _place(packs: Sequence[_Pack], width: int) -> int:
+def _assign_rows(packs: Sequence[_Pack], width: int) -> int:
     """Give every pack its place in rows of `width` tokens; returns the number of rows.
 
     First fit, longest first: at most 22 % more rows than the best placement (Johnson 1973).
@@ -210,16 +218,16 @@ def _positions(parts: Sequence[Sequence[int]]) -> NDArray[Any]:
     return np.concatenate([np.arange(len(prompt)), *(len(prompt) + np.arange(len(answer)) for answer in answers)])
 
 
-def _predictors(first: int, n_prompt: int, lengths: Sequence[int], *, left_out: bool) -> Iterator[NDArray[Any]]:
+def _predictors(first: int, n_prompt: int, lengths: Sequence[int], *, without_last: bool) -> Iterator[NDArray[Any]]:
     """Flat positions that predict each response's tokens: the prompt's last one, then the response's own.
 
-    `left_out` says that last tokens are not in the input.
+    `without_last` says that last tokens are not in the input.
     """
     start = first + n_prompt
     for length in lengths:
         if length:
             yield np.concatenate([[first + n_prompt - 1], np.arange(start, start + length - 1)])
-            start += length - left_out
+            start += length - without_last
 
 
 def _visible(start: int, lengths: Sequence[int]) -> NDArray[Any]:

@@ -60,7 +60,7 @@ class TokenUse:
         self._parts.append((ends_N * is_last_N.astype("int64")).sum())
 
     def take(self) -> Used:
-        """What was added since the last call."""
+        """Return the sum since the last call."""
         used = Used(sum(map(int, self._parts)), self._n_laid_out)
         self._parts, self._n_laid_out = [], 0
         return used
@@ -99,7 +99,7 @@ class _ReturnsHidden:
         base = getattr(model, model.base_model_prefix)
         position_ids = kwargs.pop("position_ids", None)
         if model.config.sequence_parallel:
-            rows = _whole_parts(
+            rows = _pad_to_multiple(
                 input_ids, position_ids, attention_ranges_3BT, positions_N, model.config.tensor_parallel_degree
             )
             input_ids, position_ids, attention_ranges_3BT, positions_N = rows
@@ -113,7 +113,7 @@ class _ReturnsHidden:
         return HiddenStates(hidden_NH, model.lm_head.weight[:0])
 
     def _attention(self, input_ids: paddle.Tensor, attention_ranges_3BT: paddle.Tensor | None) -> dict[str, Any]:
-        """What tells the base which tokens see each other: what its attention reads of the ranges, or a mask."""
+        """Return the base's arguments for visibility: the ranges as its attention reads them, or a mask."""
         model: Any = self
         if not (self.reads_ranges or model.config.use_flash_attention):
             return {} if attention_ranges_3BT is None else {"attention_mask": dense_mask(attention_ranges_3BT)}
@@ -124,7 +124,7 @@ class _ReturnsHidden:
         return {"attn_mask_startend_row_indices": read}
 
 
-def _whole_parts(
+def _pad_to_multiple(
     input_ids: paddle.Tensor,
     position_ids: paddle.Tensor | None,
     attention_ranges_3BT: paddle.Tensor | None,

@@ -31,16 +31,20 @@ _PRODUCT_SCALE, _EMBEDDING_SCALE, _SCORE_SCALE = 3.0, 5.0, 0.3
 class Rows(NamedTuple):
     """Candidates' tokens as M rows of layers, and as the K rows of attention: one candidate a row, or one group.
 
-    `tokens_M` says which of N tokens each is, `positions_M` restart with each candidate. `index_KT` indexes the M
-    tokens, with 0 at padding, and `places_M` where each is among the K * T; `mask_KT` is 0 at tokens and the lowest
-    number at padding; `own_KTT` is 1 where two tokens are of one candidate, None where each row is one; `weights_KCT`
-    average over the tokens of each of a row's C candidates, `members_R` are the candidates among the K * C averages.
+    tokens_M: number of each among the N tokens.
+    positions_M: positions, which restart with each candidate.
+    index_KT: indices into the M tokens, 0 at padding.
+    indices_M: index of each among the K * T.
+    mask_KT: 0 at tokens and the lowest number at padding.
+    own_KTT: 1 where two tokens are of one candidate; None if each row is one candidate.
+    weights_KCT: average over the tokens of each of a row's C candidates.
+    members_R: indices of the candidates among the K * C averages.
     """
 
     tokens_M: paddle.Tensor
     positions_M: paddle.Tensor
     index_KT: paddle.Tensor
-    places_M: paddle.Tensor
+    indices_M: paddle.Tensor
     mask_KT: paddle.Tensor
     own_KTT: paddle.Tensor | None
     weights_KCT: paddle.Tensor
@@ -74,7 +78,7 @@ def lay_out_rows(
         tokens_M=paddle.to_tensor((np.cumsum(lengths_D) - lengths_D)[in_rows][candidate_M] + positions_M),
         positions_M=paddle.to_tensor(positions_M),
         index_KT=paddle.to_tensor(np.where(is_token_KT, index_KT, 0)),
-        places_M=paddle.to_tensor(np.flatnonzero(is_token_KT)),
+        indices_M=paddle.to_tensor(np.flatnonzero(is_token_KT)),
         mask_KT=paddle.to_tensor(np.where(is_token_KT, 0, np.finfo(np.float32).min).astype(np.float32)),
         own_KTT=paddle.to_tensor(own_KTT.astype(np.float32)) if compare == "group" else None,
         weights_KCT=paddle.to_tensor(weights_KCT),
@@ -118,7 +122,7 @@ class Block(nn.Layer):
             query, key = modeling.apply_rotary_pos_emb(query, key, *tables, rows.positions_M.unsqueeze(0))
             q, k, v = (self._in_rows(part, rows).transpose([0, 2, 1, 3]) for part in (query, key, value))
             mixed = SoftmaxAttention.apply(q, k, v, self._mask(rows)).transpose([0, 2, 1, 3])
-            mixed_MH = paddle.gather(mixed.reshape([-1, x_MH.shape[1]]), rows.places_M)
+            mixed_MH = paddle.gather(mixed.reshape([-1, x_MH.shape[1]]), rows.indices_M)
         return mixed_MH.astype(x_MH.dtype)
 
     def _in_rows(self, part: paddle.Tensor, rows: Rows) -> paddle.Tensor:
@@ -127,7 +131,7 @@ class Block(nn.Layer):
         return padded.reshape([*rows.index_KT.shape, *part.shape[2:]])
 
     def _mask(self, rows: Rows) -> paddle.Tensor:
-        """What is added to attention scores [K, heads, T, T]."""
+        """Return the mask [K, heads, T, T] that is added to attention scores."""
         n_rows, length = rows.mask_KT.shape
         mask = rows.mask_KT.reshape([n_rows, 1, 1, length]).expand([n_rows, self.n_heads, length, length])
         if rows.own_KTT is None:
@@ -161,8 +165,8 @@ class RankerHead(nn.Layer):
         for name, weight in self.named_parameters():
             if name.endswith(".weight") and weight.ndim == 2:
                 spread = 0.3 if name.endswith(("out.weight", "down_proj.weight", "score.weight")) else 0.7
-                drawn = random.normal(0.0, spread * weight.shape[0] ** -0.5, weight.shape)
-                weight.set_value(drawn.astype(np.float32))
+                sample = random.normal(0.0, spread * weight.shape[0] ** -0.5, weight.shape)
+                weight.set_value(sample.astype(np.float32))
             elif name.endswith(".bias"):
                 weight.set_value(np.zeros(weight.shape, dtype=np.float32))
 

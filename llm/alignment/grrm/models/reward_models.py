@@ -20,11 +20,11 @@ from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save_file
 
 from grrm.errors import UserError, require_known
+from grrm.models.gathered_weights import Weights, save_policy
 from grrm.models.hub import checkpoint_folder
 from grrm.models.policy import load_policy
 from grrm.models.ranker import Ranker
 from grrm.models.value_head import CandidateGroup, PairwiseModel, RewardModel
-from grrm.models.whole_weights import Weights, save_policy
 
 __all__ = [
     "CandidateGroup",
@@ -95,7 +95,7 @@ def cast_weights(model: RewardModel, dtype: str) -> None:
     """Weights to `dtype`, while the tables of rotary positions stay as precise as they are."""
     layers = model.sublayers(include_self=True)
     tables = [
-        (one, name, table.clone()) for one in layers for name, table in one.named_buffers(include_sublayers=False)
+        (layer, name, table.clone()) for layer in layers for name, table in layer.named_buffers(include_sublayers=False)
     ]
     model.to(dtype=dtype)
     for layer, name, table in tables:
@@ -112,7 +112,7 @@ def fill_value_head(model: PairwiseModel, directory: str | Path) -> None:
 def save_reward_model(model: RewardModel, directory: str | Path, weights: Weights | None = None) -> None:
     """Backbone, head and its settings; each file appears whole, the weights last.
 
-    `weights` are the `whole_weights` of the backbone.
+    `weights` are the `gathered_weights` of the backbone.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -151,7 +151,7 @@ def _batches(groups: Sequence[CandidateGroup], max_tokens: int) -> Iterator[list
     sizes = [len(group.prompt_ids) + sum(map(len, group.responses)) for group in groups]
     batch: list[int] = []
     for number in sorted(range(len(groups)), key=lambda number: -sizes[number]):
-        if batch and sum(sizes[one] for one in batch) + sizes[number] > max_tokens:
+        if batch and sum(sizes[member] for member in batch) + sizes[number] > max_tokens:
             yield batch
             batch = []
         batch.append(number)
@@ -205,16 +205,16 @@ def _numbers(tensor: dict[str, Any]) -> NDArray[np.float32]:
 
 def _head_weights(model: RewardModel) -> dict[str, NDArray[np.float32]]:
     """The head's weights as they are stored."""
-    weights = {name: np.asarray(one.astype("float32").numpy()) for name, one in model.head.named_parameters()}
+    weights = {name: np.asarray(weight.astype("float32").numpy()) for name, weight in model.head.named_parameters()}
     if model.kind == "pairwise":
-        return {_VALUE_HEAD + name: np.ascontiguousarray(one.T) for name, one in weights.items()}
+        return {_VALUE_HEAD + name: np.ascontiguousarray(parameter.T) for name, parameter in weights.items()}
     return weights
 
 
 def _fill_head(model: RewardModel, weights: dict[str, NDArray[np.float32]], path: Path) -> None:
     needed = _head_weights(model)
     for name in sorted(needed.keys() | weights.keys()):
-        have, need = (found[name].shape if name in found else None for found in (weights, needed))
+        have, need = (shapes[name].shape if name in shapes else None for shapes in (weights, needed))
         if have != need:
             raise UserError(
                 f"the head '{path}' does not fit its backbone ({name} is {_shape(have)}, not {_shape(need)}): give the "

@@ -156,10 +156,10 @@ def numbers_of_responses(
 
 
 def exceeds_chunk(head: Any, n_tokens: int) -> bool:
-    """Whether the logits of `n_tokens` tokens under this LM head are too many to keep.
+    """Return whether the logits of `n_tokens` tokens under this LM head are too many to keep.
 
-    However few they are, where tensor ranks have a part each, and with products in bfloat16, for which Paddle's
-    operators on the CPU have none.
+    Always true where tensor ranks have a part each, and with products in bfloat16, for which Paddle's operators on the
+    CPU have none.
     """
     rounds = current_precision() != "float32" and is_fused(head.weight)
     return head.weight.is_distributed or rounds or n_tokens * head.config.vocab_size * 4 > LOGITS_AT_ONCE
@@ -196,11 +196,11 @@ class LinearScores(PyLayer):
         for chunk in chunks:
             logits_NV, scores = layer.scores(hidden_NH[chunk], labels_N[chunk])
             scored.append((*scores, layout.largest(logits_NV)) if with_largest else scores)
-        found = [paddle.concat(list(one)) for one in zip(*scored, strict=True)]
+        joined = [paddle.concat(list(column)) for column in zip(*scored, strict=True)]
         note_needs_grad(ctx, hidden_NH, weight, labels_N)
         ctx.layout = layout
-        ctx.save_for_backward(hidden_NH, weight, labels_N, *found[:3])
-        return tuple(found)
+        ctx.save_for_backward(hidden_NH, weight, labels_N, *joined[:3])
+        return tuple(joined)
 
     @staticmethod
     def backward(ctx: Any, *gradients: paddle.Tensor) -> tuple[paddle.Tensor | None, ...]:
@@ -208,7 +208,7 @@ class LinearScores(PyLayer):
         layer = output_layer(weight, ctx.layout, ctx.needs_grad[1])
         hidden_grads = []
         for chunk in chunks_of(hidden_NH.shape[0], layer.chunk_tokens):
-            scores, of_scores = (tuple(one_N[chunk] for one_N in three) for three in (scores_3N, gradients[:3]))
+            scores, of_scores = (tuple(score_N[chunk] for score_N in three) for three in (scores_3N, gradients[:3]))
             rows_NH = hidden_NH[chunk]
             logits_NV = layer.logits(rows_NH)
             hidden_grads.append(

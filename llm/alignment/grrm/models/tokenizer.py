@@ -31,8 +31,8 @@ def load_tokenizer(directory: str | Path) -> Any:
         tokenizer = _read(directory)
     except Exception as error:
         # The tokenizers library raises plain Exception on a file it cannot read.
-        known = (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError)
-        if not isinstance(error, known) and type(error) is not Exception:
+        expected = (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError)
+        if not isinstance(error, expected) and type(error) is not Exception:
             raise
         raise UserError(
             f"the folder '{directory}' has no tokenizer that can be read ({_first_line(error)}): copy the tokenizer "
@@ -53,10 +53,10 @@ def stored_template(directory: Path) -> str | None:
     file = directory / TEMPLATE_FILE
     if file.is_file():
         return file.read_text(encoding="utf-8")
-    found = _settings(directory / CONFIG_FILE).get("chat_template")
-    if isinstance(found, list):  # of several by name
-        found = next((one.get("template") for one in found if one.get("name") == "default"), None)
-    return found if isinstance(found, str) else None
+    template = _settings(directory / CONFIG_FILE).get("chat_template")
+    if isinstance(template, list):  # of several by name
+        template = next((named.get("template") for named in template if named.get("name") == "default"), None)
+    return template if isinstance(template, str) else None
 
 
 def _save_with(tokenizer: Any, template: str) -> None:
@@ -78,11 +78,11 @@ def _read(directory: Path) -> Any:
     from grrm.paddlenlp_api.modeling import transformers
 
     named = _settings(directory / CONFIG_FILE).get("tokenizer_class")
-    known = getattr(transformers, named, None) if named else None
-    reads_one_file = isinstance(known, type) and issubclass(known, transformers.PretrainedTokenizerFast)
-    older_files = getattr(known, "resource_files_names", {}).values()
+    tokenizer_class = getattr(transformers, named, None) if named else None
+    reads_json = isinstance(tokenizer_class, type) and issubclass(tokenizer_class, transformers.PretrainedTokenizerFast)
+    older_files = getattr(tokenizer_class, "resource_files_names", {}).values()
     is_there = (directory / "tokenizer.json").is_file()
-    if named and is_there and not reads_one_file and not any((directory / name).is_file() for name in older_files):
+    if named and is_there and not reads_json and not any((directory / name).is_file() for name in older_files):
         return transformers.PretrainedTokenizerFast.from_pretrained(str(directory))
     return transformers.AutoTokenizer.from_pretrained(str(directory))
 
@@ -97,9 +97,9 @@ def _settings(config: Path) -> dict[str, Any]:
 def check_vocabulary(tokenizer: Any, vocab_size: int, directory: str | Path = "") -> None:
     """Raises UserError when the model has no row for a token: it would be an index error in the middle of a run."""
     if len(tokenizer) > vocab_size:
-        place = f" in '{directory}'" if str(directory) else ""
+        location = f" in '{directory}'" if str(directory) else ""
         raise UserError(
-            f"the tokenizer{place} has {len(tokenizer)} tokens but the model only {vocab_size} (vocab_size in its "
+            f"the tokenizer{location} has {len(tokenizer)} tokens but the model only {vocab_size} (vocab_size in its "
             "config.json): use the tokenizer the model was trained with"
         )
 
@@ -141,9 +141,9 @@ def _decoded_spans(text: str, ids: Sequence[int], decode: Callable[[Sequence[int
 
 
 def _n_common(text: str, other: str) -> int:
-    """How many characters both begin with."""
+    """Return the length of the common prefix in characters."""
     pairs = enumerate(zip(text, other, strict=False))
-    return next((number for number, (one, another) in pairs if one != another), min(len(text), len(other)))
+    return next((number for number, (char, other_char) in pairs if char != other_char), min(len(text), len(other)))
 
 
 def text_encoder(tokenizer: Any) -> Callable[[str], list[int]]:
@@ -168,8 +168,8 @@ def response_decoder(tokenizer: Any) -> Callable[[Sequence[int]], str]:
 
 def token_id(tokenizer: Any, text: str) -> int | None:
     """The id of a token given by its text, None where the tokenizer has no such token."""
-    found = tokenizer.convert_tokens_to_ids(text)
-    return None if found is None or found == tokenizer.unk_token_id else int(found)
+    number = tokenizer.convert_tokens_to_ids(text)
+    return None if number is None or number == tokenizer.unk_token_id else int(number)
 
 
 def stop_tokens(tokenizer: Any, eos_token: str) -> tuple[int, ...]:
@@ -195,11 +195,11 @@ def special_tokens(tokenizer: Any) -> tuple[str, ...]:
 
 
 def chat_renderer(chat_template: str, tokenizer: Any, directory: Path | None) -> Callable[[str], str]:
-    """What turns a user's turn into the complete text the model continues.
+    """Return the function from a user's turn to the complete text that the model continues.
 
     "chatml" is the bare template that this project's checkpoints are trained with, "checkpoint" the one stored beside
     the tokenizer (in chat_template.jinja, else in its settings), "none" leaves the text as it is. Raises UserError for
-    another name, or when the checkpoint's own template is asked for and is missing or cannot be rendered.
+    another name, or if the checkpoint's own template is missing or cannot be rendered.
     """
     require_known("chat template", chat_template, CHAT_TEMPLATES)
     if chat_template == "chatml":
@@ -241,7 +241,7 @@ def turns_renderer(
 
 
 def _read_template_file(tokenizer: Any, directory: Path | None) -> None:
-    """Where transformers 5 stores the template; PaddleNLP does not look there."""
+    """Read the template where transformers 5 stores it, and PaddleNLP does not look."""
     from jinja2 import TemplateError
 
     file = directory and directory / TEMPLATE_FILE

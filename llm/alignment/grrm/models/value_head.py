@@ -52,7 +52,7 @@ class RewardModel(nn.Layer, ABC):
         return self.backbone.config
 
     def settings(self) -> dict[str, Any]:
-        """What the head is built from, beside the backbone's config: keyword arguments of the class."""
+        """Keyword arguments that build the head, beside the backbone's config."""
         return {}
 
     @abstractmethod
@@ -89,7 +89,7 @@ def pack_groups(groups: Sequence[CandidateGroup]) -> tuple[PackedTokens, NDArray
 
 
 def row_inputs(tokens: PackedTokens) -> dict[str, Any]:
-    """What the backbone reads of packed rows."""
+    """Return the backbone's inputs of packed rows."""
     inputs = tokens.model_inputs()
     del inputs["positions_N"]
     return inputs
@@ -108,8 +108,8 @@ class PairwiseModel(RewardModel):
         width = backbone.config.hidden_size
         self.head = nn.Linear(width, 1)
         self.head.bias.stop_gradient = True  # it is in no difference, so only rounding errors would move it
-        drawn = np.random.default_rng(seed).normal(0.0, width**-0.5, (width, 1))
-        self.head.weight.set_value(drawn.astype(np.float32))
+        weight = np.random.default_rng(seed).normal(0.0, width**-0.5, (width, 1))
+        self.head.weight.set_value(weight.astype(np.float32))
         self.head.bias.set_value(np.zeros(1, dtype=np.float32))
         if not backbone.config.tie_word_embeddings:
             backbone.lm_head.weight.stop_gradient = True  # kept for the checkpoint, used by nothing
@@ -143,5 +143,5 @@ class TokenValueModel(PairwiseModel):
         """Values [N] float32 at the positions that predict the response tokens; takes `PackedTokens.model_inputs()`."""
         hidden_NH = self.backbone(**tokens).hidden_NH
         with paddle.amp.auto_cast(enable=False):
-            weight, bias = (one.astype("float32") for one in (self.head.weight, self.head.bias))
+            weight, bias = (parameter.astype("float32") for parameter in (self.head.weight, self.head.bias))
             return F.linear(hidden_NH.astype("float32"), weight, bias).squeeze(-1)

@@ -78,7 +78,7 @@ def gather_records(record: T) -> list[T]:
     return records
 
 
-def whole_parameter(parameter: paddle.Tensor) -> paddle.Tensor:
+def gathered_parameter(parameter: paddle.Tensor) -> paddle.Tensor:
     """The parameter that tensor ranks hold parts of, put together; itself where each holds all of it. A collective."""
     if not parameter.is_distributed:
         return parameter.detach()

@@ -51,7 +51,7 @@ _ROLE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """What a rule says of a solution: right or not, and the answer that it found, None where there is none.
+    """A rule's result on a solution: right or not, and the extracted answer, None if there is none.
 
     With a `failure` the rule could not tell, and `correct` means nothing.
     """
@@ -66,9 +66,9 @@ RuleName = Literal["exact", "normalised", "gsm8k", "knights_and_knaves", "math"]
 
 
 def final_answer(solution: str) -> str | None:
-    """What a solution gives as its answer; None where it is marked by nothing.
+    """Return the answer that a solution marks; None without a mark.
 
-    The last `\\boxed{…}`, else the last `<answer>…</answer>`, else what follows the last `####`, else the last line
+    The last `\\boxed{…}`, else the last `<answer>…</answer>`, else the text after the last `####`, else the last line
     `Answer: …`.
     """
     boxed = _last_boxed(solution)
@@ -78,9 +78,9 @@ def final_answer(solution: str) -> str | None:
     if tagged is not None:
         return tagged.strip() or None
     for pattern, behind in ((_HASHES, None), (_ANSWER_LINE, _BOLD)):
-        found = pattern.findall(solution)
-        if found:
-            return found[-1].strip().rstrip(behind) or None
+        matches = pattern.findall(solution)
+        if matches:
+            return matches[-1].strip().rstrip(behind) or None
     return None
 
 
@@ -120,9 +120,9 @@ def knights_and_knaves(solution: str, truth: str) -> RuleResult:
             f"The ground truth {truth[:200]!r} names no knight and no knave; write like 'Zoey is a knight'."
         )
     answer = final_answer(solution)
-    if answer is None or (found := _roles(answer)) is None:
+    if answer is None or (answered := _roles(answer)) is None:
         return RuleResult(False, answer)
-    return RuleResult(found == roles, answer)
+    return RuleResult(answered == roles, answer)
 
 
 def math_match(solution: str, truth: str) -> RuleResult:
@@ -139,13 +139,13 @@ def math_match(solution: str, truth: str) -> RuleResult:
         with _MATH_TURN:
             worker = _math_worker(os.getpid())
             _load(worker)
-            found = worker.ask({"solution": solution, "truth": shown, "limit_s": MATH_LIMIT_S}, MATH_LIMIT_S)
+            result = worker.ask({"solution": solution, "truth": shown, "limit_s": MATH_LIMIT_S}, MATH_LIMIT_S)
     except WorkerFailure as failure:
         if failure.is_late:
             return RuleResult(False, final_answer(solution), Status.JUDGE_TIMEOUT)
         logger.warning("math-verify failed on an answer: %s", failure)
         return RuleResult(False, final_answer(solution), Status.JUDGE_UNREACHABLE)
-    return RuleResult(found["correct"], found["answer"])
+    return RuleResult(result["correct"], result["answer"])
 
 
 @cache
@@ -188,10 +188,10 @@ def normalised(answer: str) -> str:
 
 
 def _same(answer: str, truth: str) -> bool:
-    one, other = normalised(answer), normalised(truth)
-    if one == other:
+    first, second = normalised(answer), normalised(truth)
+    if first == second:
         return True
-    values = _value(one), _value(other)
+    values = _value(first), _value(second)
     return values[0] is not None and values[0] == values[1]
 
 
@@ -215,7 +215,7 @@ def _answer_or_line(solution: str) -> str | None:
 
 
 def _last_boxed(text: str) -> str | None:
-    """What the last `\\boxed{…}` holds, braces inside balanced; None without one that is closed."""
+    """Return the content of the last `\\boxed{…}`, braces inside balanced; None without one that is closed."""
     start = text.rfind("\\boxed{")
     if start < 0:
         return None
@@ -228,7 +228,7 @@ def _last_boxed(text: str) -> str | None:
 
 
 def _last_tagged(text: str) -> str | None:
-    """What the last `<answer>…</answer>` holds, from the first tag that opens it; None without one that is closed."""
+    """Return the content of the last `<answer>…</answer>`, from its first opening tag; None without a closed one."""
     start, content = None, None
     for tag in _ANSWER_TAG.finditer(text):
         if not tag["closing"]:
@@ -239,7 +239,7 @@ def _last_tagged(text: str) -> str | None:
 
 
 def _roles(text: str) -> dict[str, str] | None:
-    """Who is what; None where someone is called both."""
+    """Return the role of everyone named; None if someone is called both."""
     roles: dict[str, str] = {}
     for name, role in _ROLE.findall(text):
         if roles.setdefault(name.casefold(), role.lower()) != role.lower():

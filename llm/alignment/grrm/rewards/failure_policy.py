@@ -1,4 +1,4 @@
-"""What the trainer does with a candidate that has no score, and when too many have none to go on."""
+"""The trainer's actions for candidates without a score, and the limit of failures at which it stops."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ class FailurePolicy:
     def from_mapping(cls, options: Mapping[str, str]) -> FailurePolicy:
         """Read {status name: action name}. Raises UserError that names the nearest known name."""
         for status, action in options.items():
-            require_known("failure_policy status", status, [known.value for known in DEFAULT_ACTIONS])
-            require_known("failure_policy action", action, [known.value for known in FailureAction])
+            require_known("failure_policy status", status, [option.value for option in DEFAULT_ACTIONS])
+            require_known("failure_policy action", action, [option.value for option in FailureAction])
             if action == FailureAction.CONTRAST.value and status != Status.SINGLE_CANDIDATE.value:
                 raise UserError(
                     f"failure_policy {status}: {action} is for {Status.SINGLE_CANDIDATE.value} only; "

@@ -51,7 +51,7 @@ class LanguageGate:
         if target is None or _n_letters(text) < self.min_letters:
             return True
         detector = _detector(frozenset(name for name in (target, source) if name is not None))
-        values = {found.language.name: found.value for found in detector.compute_language_confidence_values(text)}
+        values = {x.language.name: x.value for x in detector.compute_language_confidence_values(text)}
         return bool(max(values.values(), default=0.0) - values.get(target, 0.0) <= self.margin)
 
 
@@ -155,7 +155,7 @@ def read_gates(values: Mapping[str, Any]) -> Gates:
         if not isinstance(options, Mapping | None):
             raise UserError(f"Gate {name!r} has the options {options!r}; give a mapping of options, or nothing.")
         for option in options or {}:
-            require_known(f"option of gate {name!r}", option, [one.name for one in fields(GATES[name])])
+            require_known(f"option of gate {name!r}", option, [entry.name for entry in fields(GATES[name])])
         gates.append(GATES[name](**(options or {})))
     return Gates(tuple(gates))
 
@@ -200,9 +200,9 @@ def _lingua() -> Any:
 @cache
 def _lingua_name(lang: str) -> str | None:
     """Lingua's name of a language, given as a code or a name; None where it has none."""
-    known = {one.name: one.iso_code_639_1.name.lower() for one in _lingua().Language.all()}
-    wanted = language_code(lang)
-    return next((name for name, code in known.items() if wanted.lower() in (code, name.lower())), None)
+    codes = {language.name: language.iso_code_639_1.name.lower() for language in _lingua().Language.all()}
+    code = language_code(lang)
+    return next((name for name, other in codes.items() if code.lower() in (other, name.lower())), None)
 
 
 @cache

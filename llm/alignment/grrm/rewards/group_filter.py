@@ -15,7 +15,7 @@ from grrm.rewards.shaping import ShapedRewards
 
 
 class GroupSignal(str, Enum):
-    """Whether a group can move the policy, and the cause when it cannot."""
+    """Ability of a group to move the policy, and the cause of its absence."""
 
     INFORMATIVE = "informative"  # at least two different rewards before length penalties
     EQUAL_SCORES = "equal_scores"  # different translations, one score

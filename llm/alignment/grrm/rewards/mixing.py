@@ -32,29 +32,29 @@ def normalised(scores: Sequence[float | None], how: str) -> list[float | None]:
     return _NORMALISERS[how](scores, [score for score in scores if score is not None])
 
 
-def _centred(scores: Sequence[float | None], known: Sequence[float], scale: float = 1.0) -> list[float | None]:
-    mean = math.fsum(known) / len(known) if known else 0.0
+def _centred(scores: Sequence[float | None], present: Sequence[float], scale: float = 1.0) -> list[float | None]:
+    mean = math.fsum(present) / len(present) if present else 0.0
     return [None if s is None else min(MAX_SCORE, max(0.0, MIDDLE + (s - mean) / scale)) for s in scores]
 
 
-def _standardised(scores: Sequence[float | None], known: Sequence[float]) -> list[float | None]:
-    if len(set(known)) < 2:
+def _standardised(scores: Sequence[float | None], present: Sequence[float]) -> list[float | None]:
+    if len(set(present)) < 2:
         return [None if score is None else MIDDLE for score in scores]
-    mean = math.fsum(known) / len(known)
-    deviation = math.sqrt(math.fsum((score - mean) ** 2 for score in known) / len(known))
-    return _centred(scores, known, deviation or 1.0)  # 0 where differences vanish when squared
+    mean = math.fsum(present) / len(present)
+    deviation = math.sqrt(math.fsum((score - mean) ** 2 for score in present) / len(present))
+    return _centred(scores, present, deviation or 1.0)  # 0 where differences vanish when squared
 
 
-def _ranked(scores: Sequence[float | None], known: Sequence[float]) -> list[float | None]:
+def _ranked(scores: Sequence[float | None], present: Sequence[float]) -> list[float | None]:
     def height(score: float) -> float:
-        lower, equal = sum(other < score for other in known), known.count(score) - 1
-        return MAX_SCORE * (lower + equal / 2) / (len(known) - 1) if len(known) > 1 else MIDDLE
+        lower, equal = sum(other < score for other in present), present.count(score) - 1
+        return MAX_SCORE * (lower + equal / 2) / (len(present) - 1) if len(present) > 1 else MIDDLE
 
     return [None if score is None else height(score) for score in scores]
 
 
 _NORMALISERS = {
-    "none": lambda scores, known: list(scores),
+    "none": lambda scores, present: list(scores),
     "mean": _centred,
     "std": _standardised,
     "rank": _ranked,
@@ -82,11 +82,11 @@ def counted(part: PartVerdict, *, required: bool) -> PartVerdict:
 
 
 def mix(parts: Sequence[PartVerdict]) -> Verdict:
-    """One verdict of all that the judges of a mixture said of one group; `parts` have their `counts`.
+    """Combine the verdicts of a mixture's judges on one group; `parts` have their `counts`.
 
     score = sum of weight * normalised score / sum of weights, over the parts that count. A candidate that one of the
-    parts faults has that status and no score. One that a part that counts has not scored has that part's status, and
-    where no part counts, all have the first status that says why. Raises ValueError without parts.
+    parts faults has that status and no score. If a part that counts has no score for a candidate, the candidate has
+    that part's status; if no part counts, all have the first status with a reason. Raises ValueError without parts.
     """
     if not parts:
         raise ValueError("a mixture of no judges gives no score")

@@ -52,7 +52,7 @@ def _number(options: Mapping[str, object], key: str) -> float:
 
 
 def overlong_penalty(n_tokens: int, config: OverlongConfig | None) -> float:
-    """What to subtract from the reward of a response of `n_tokens` tokens: 0 to `penalty_factor`, or more if uncapped.
+    """Return the penalty of a response of `n_tokens` tokens: 0 to `penalty_factor`, or more if uncapped.
 
     factor * min(1, (L - (max_resp_len - len)) / len) above the threshold, else 0 (GRRM's recipe); without `capped` the
     ramp has no such end (DAPO, arXiv 2503.14476, as GRRM's trainer has it). 0 when off.

@@ -134,7 +134,7 @@ def request_from_groups(request_id: str, groups: Sequence[Group], judge: str | N
     On the wire a candidate's id begins with its group's place, so that it is unique in the request: the verdict of one
     group under the id of another has candidates that are not that group's.
     """
-    wire = [_wire_group(place, group) for place, group in enumerate(groups)]
+    wire = [_wire_group(index, group) for index, group in enumerate(groups)]
     return ScoreRequest(request_id=request_id, judge=judge, groups=wire)
 
 
@@ -173,8 +173,8 @@ def verdicts_from_answer(request: ScoreRequest, body: bytes) -> list[Verdict]:
     """
     answer = parse_answer(ScoreAnswer, body)
     _check_request_id(request, answer.request_id)
-    asked = [group.group_id for group in request.groups]
-    _check_ids("groups", asked, [verdict.group_id for verdict in answer.verdicts])
+    requested = [group.group_id for group in request.groups]
+    _check_ids("groups", requested, [verdict.group_id for verdict in answer.verdicts])
     by_group = {verdict.group_id: verdict for verdict in answer.verdicts}
     return [_verdict(group, by_group[group.group_id]) for group in request.groups]
 
@@ -194,7 +194,7 @@ def task_of(group: WireGroup) -> TranslationTask:
     return TranslationTask(group.source, group.src_lang, group.trg_lang, group.reference)
 
 
-def _wire_group(place: int, group: Group) -> WireGroup:
+def _wire_group(index: int, group: Group) -> WireGroup:
     task = group.task
     return WireGroup(
         group_id=group.group_id,
@@ -202,13 +202,13 @@ def _wire_group(place: int, group: Group) -> WireGroup:
         src_lang=task.src_lang,
         trg_lang=task.trg_lang,
         reference=None if task.reference is None else clean_text(task.reference),
-        candidates=[_wire_candidate(place, candidate) for candidate in group.candidates],
+        candidates=[_wire_candidate(index, candidate) for candidate in group.candidates],
     )
 
 
-def _wire_candidate(place: int, candidate: Candidate) -> WireCandidate:
+def _wire_candidate(index: int, candidate: Candidate) -> WireCandidate:
     return WireCandidate(
-        candidate_id=f"{place}/{candidate.candidate_id}",
+        candidate_id=f"{index}/{candidate.candidate_id}",
         response=clean_text(candidate.response),
         translation=None if candidate.translation is None else clean_text(candidate.translation),
         n_tokens=candidate.n_tokens,
@@ -219,10 +219,10 @@ def _verdict(group: WireGroup, wire: WireVerdict) -> Verdict:
     ids = [candidate.candidate_id for candidate in group.candidates]
     where = f"group {group.group_id!r}"
     _check_ids(f"candidates of {where}", ids, [score.candidate_id for score in wire.candidates])
-    place_of = {score.candidate_id: place for place, score in enumerate(wire.candidates)}
+    index_of = {score.candidate_id: index for index, score in enumerate(wire.candidates)}
     try:
         _check_ranking(wire.ranking, ids)
-        parts = tuple(part_in_order(part, [place_of[candidate_id] for candidate_id in ids]) for part in wire.parts)
+        parts = tuple(part_in_order(part, [index_of[candidate_id] for candidate_id in ids]) for part in wire.parts)
     except ValueError as error:
         raise AnswerError(f"{where}: {error}") from error
     by_id = {score.candidate_id: score for score in wire.candidates}
@@ -252,13 +252,13 @@ def _check_request_id(request: ScoreRequest, answered: str) -> None:
         raise AnswerError(f"the answer is to request {answered!r}, not {request.request_id!r}")
 
 
-def _check_ids(what: str, asked: Sequence[str], answered: Sequence[str]) -> None:
-    missing, unknown = set(asked) - set(answered), set(answered) - set(asked)
+def _check_ids(what: str, requested: Sequence[str], answered: Sequence[str]) -> None:
+    missing, unknown = set(requested) - set(answered), set(answered) - set(requested)
     if missing:
         raise AnswerError(f"the answer lacks {len(missing)} of the {what}, for example {min(missing)!r}")
     if unknown:
         raise AnswerError(f"the answer has {len(unknown)} unknown {what}, for example {min(unknown)!r}")
-    if len(answered) != len(asked):
+    if len(answered) != len(requested):
         raise AnswerError(f"the answer repeats some of the {what}")
 
 

@@ -97,11 +97,11 @@ def ranking_score_reward(
 ) -> RankingReward:
     """Reward in [0, 2] times the scale for a response of analysis, header, ranking, header and scores.
 
-    At least five lines that are not blank, the last of them the scores and the third from the end the ranking, which
-    has to be the order of the scores; what the headers say is free, as is the order within a tie. A single candidate
-    can be ranked, which is valid, but has no pair to earn anything with.
     score = (ordering_agreement + margin_agreement) * score_scale_factor (GRRM, reward of the judge's second stage).
-    Raises UserError for a ground truth that is not scores.
+
+    The response has at least five lines that are not blank, the last of them the scores and the third from the end the
+    ranking, in the order of the scores; headers are free, as is the order within a tie. A single candidate is valid,
+    but earns nothing. Raises UserError for a ground truth that is not scores.
     """
     gold = gold_scores(ground_truth)
     lines = [line.strip() for line in response.split("\n") if line.strip()]
@@ -215,7 +215,7 @@ def ranking_reward_zero(
 
 
 class RankingRewardFunction(Protocol):
-    """What all rewards of this module look like."""
+    """Signature of the rewards of this module."""
 
     def __call__(
         self, response: str, ground_truth: GroundTruth, *, score_scale_factor: float = 1.0, compat: bool = False

@@ -1,6 +1,6 @@
-"""What a judge's answer is measured against: gold scores `{"A": 8, "B": 3}` or a gold ranking `A > B`.
+"""Ground truth for a judge's answer: gold scores `{"A": 8, "B": 3}` or a gold ranking `A > B`.
 
-A defect here would give every answer to the row the same wrong reward, so it stops the run instead.
+A defect in it would give every answer to the row the same wrong reward, so it stops the run instead.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def gold_scores(ground_truth: GroundTruth) -> dict[str, int]:
     if not isinstance(scores, Mapping):
         raise _error(ground_truth, "holds no scores")
     _check_candidates(list(scores), ground_truth)
-    return {candidate_id: _whole_score(score, ground_truth) for candidate_id, score in scores.items()}
+    return {candidate_id: _integer_score(score, ground_truth) for candidate_id, score in scores.items()}
 
 
 def gold_ranking(ground_truth: GroundTruth) -> dict[str, int]:
@@ -57,11 +57,11 @@ def _check_candidates(names: Sequence[object], ground_truth: object) -> None:
         raise _error(ground_truth, "does not name the candidates A, B, … without a gap, each once")
 
 
-def _whole_score(score: object, ground_truth: object) -> int:
+def _integer_score(score: object, ground_truth: object) -> int:
     if isinstance(score, (int, float)) and not isinstance(score, bool) and 0 <= score <= MAX_SCORE:
-        whole = int(score)
-        if whole == score:
-            return whole
+        integer = int(score)
+        if integer == score:
+            return integer
     raise _error(ground_truth, f"holds {repr(score)[:40]} where a whole score from 0 to {MAX_SCORE:.0f} must be")
 
 

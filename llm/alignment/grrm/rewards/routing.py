@@ -1,7 +1,7 @@
-"""Which reward a row gets, by the name of its data source.
+"""Choice of the reward of a row by the name of its data source.
 
-The rules are those of RRM's training code, tried in this order; a suffix `_tinyv` asks for the verifier, and what
-nothing else matches falls back to comparing answers.
+The rules are those of RRM's training code, tried in this order; a suffix `_tinyv` asks for the verifier, and any other
+name falls back to comparing answers.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ class RewardRoutes:
     @classmethod
     def from_mapping(cls, routes: Mapping[str, str]) -> RewardRoutes:
         """Own rules from {data source, in which * stands for anything: reward}; the first that matches holds."""
-        found = cls()
+        table = cls()
         for name, reward in reversed(list(routes.items())):
-            found.add(is_like(name) if "*" in name else name, reward)
-        return found
+            table.add(is_like(name) if "*" in name else name, reward)
+        return table
 
     def add(self, matches: Callable[[str], bool] | str, reward: str) -> None:
         """Route data sources that match, or that have exactly this name, to `reward`, before all rules there are."""

@@ -33,7 +33,7 @@ class RowsAnswer(WireModel):
 
 
 class RowTask(WireModel):
-    """What the converters write into `tgt` so that the judge knows the task; other fields are left alone."""
+    """Fields that the converters write into `tgt` so that the judge knows the task; other fields are ignored."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 

@@ -39,14 +39,14 @@ def single_score_reward(
     if len(gold) != 1:
         truth = repr(ground_truth)[:200]
         raise UserError(f"The ground truth {truth} holds {len(gold)} scores; give one, like {{'A': 7}}.")
-    (wanted,) = gold.values()
+    (expected,) = gold.values()
     if compat:
-        credit = qe_score_reward(response, wanted)
+        credit = qe_score_reward(response, expected)
         return RankingReward(credit * score_scale_factor, True, None, credit)
     score = parse_sqm(response)
     if isinstance(score, Rejection):
         return INVALID
-    credit = ERROR_CREDIT.get(round(abs(score - wanted)), 0.0)
+    credit = ERROR_CREDIT.get(round(abs(score - expected)), 0.0)
     return RankingReward(credit * score_scale_factor, True, None, credit)
 
 
@@ -56,16 +56,17 @@ def grade_reward(
     """Reward in [0, 1] times the scale for a response that ends in a total of 10 points, which trains a rubric judge.
 
     (1 - |s - g|)^2 with s the total over 10, from 0 to 1, and g the ground truth, a number from 0 to 1 (RRM, `grade`).
-    A total below 0 counts as 0 and one above 10 as 10; none, or one that is no number, is not valid. `compat` bounds s
-    by 1 alone, as the original does, so that a negative total can earn more than 1, and takes NaN for full marks.
-    Raises UserError for a ground truth that is not such a number.
+    A total below 0 counts as 0 and one above 10 as 10; none, or one that is no number, is not valid.
+
+    `compat` bounds s by 1 alone, as the original does, so that a negative total can earn more than 1, and takes NaN for
+    full marks. Raises UserError for a ground truth that is not such a number.
     """
-    wanted = _gold_grade(ground_truth)
+    expected = _gold_grade(ground_truth)
     total = read_total(response, compat=compat)
     if total is None or (math.isnan(total) and not compat):
         return INVALID
     score = min(MAX_SCORE, total) / MAX_SCORE
-    credit = (1.0 - abs((score if compat else max(0.0, score)) - wanted)) ** 2
+    credit = (1.0 - abs((score if compat else max(0.0, score)) - expected)) ** 2
     return RankingReward(credit * score_scale_factor, True, None, credit)
 
 
@@ -76,8 +77,8 @@ def readable_grade_reward(
 
     Otherwise a policy learns to write totals that nobody reads. `compat` rewards them, as the original does.
     """
-    found = grade_reward(response, ground_truth, score_scale_factor=score_scale_factor, compat=compat)
-    return INVALID if not compat and isinstance(parse_total(response), Rejection) else found
+    reward = grade_reward(response, ground_truth, score_scale_factor=score_scale_factor, compat=compat)
+    return INVALID if not compat and isinstance(parse_total(response), Rejection) else reward
 
 
 def _gold_grade(ground_truth: GroundTruth) -> float:
@@ -109,12 +110,12 @@ class AnswerReward:
         """The reward of one response."""
         if not isinstance(ground_truth, str) or not ground_truth.strip():
             raise UserError(f"The ground truth {repr(ground_truth)[:200]} is not text; give the true answer.")
-        found = self.rule(response, ground_truth)
-        if found.failure is not None:
-            return replace(INVALID, failure=found.failure)
-        if found.answer is None:
+        result = self.rule(response, ground_truth)
+        if result.failure is not None:
+            return replace(INVALID, failure=result.failure)
+        if result.answer is None:
             return INVALID
-        return RankingReward(found.correct * score_scale_factor, True, None, float(found.correct))
+        return RankingReward(result.correct * score_scale_factor, True, None, float(result.correct))
 
 
 RULE_REWARDS: Mapping[str, RankingRewardFunction] = {

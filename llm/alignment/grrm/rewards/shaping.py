@@ -31,10 +31,10 @@ class ShapingConfig:
 class ShapedRewards:
     """A group's rewards, aligned with its candidates (length G).
 
-    `rewards[i]` is None where the row must leave baseline and loss, and for every row when the group is `dropped`.
-    `judged[i]` is the scaled score before penalties (None without a score); `penalties[i]` >= 0 was subtracted from
-    it (0 where there was no score, unless such a row pays for its length). `filled[i]` is what a row without a score
-    got instead of one, before penalties; with `filled` None such rows paid no penalty.
+    rewards: None where the row must leave baseline and loss, and for every row when the group is `dropped`.
+    judged: the scaled scores before penalties, None without a score.
+    penalties: amounts >= 0 that were subtracted; 0 without a score, unless such a row pays for its length.
+    filled: substitutes for missing scores, before penalties; rows with None paid no penalty.
     """
 
     rewards: tuple[float | None, ...]
@@ -65,7 +65,7 @@ def shape_rewards(group: Group, verdict: Verdict, config: ShapingConfig, policy:
         )
     judged = tuple(None if score is None else score * config.score_scale_factor for score in verdict.scores)
     actions = [None if status.is_scored else policy.action(status) for status in verdict.statuses]
-    _abort_if_told(group, verdict, actions)
+    _abort_if_configured(group, verdict, actions)
     dropped = FailureAction.DROP_GROUP in actions
     instead = _instead_of_scores(judged, actions, config)
     pays = {None, FailureAction.LOWEST, *(FailureAction if config.unscored_pay_length else ())}
@@ -87,7 +87,7 @@ def shape_rewards(group: Group, verdict: Verdict, config: ShapingConfig, policy:
 def _instead_of_scores(
     judged: Sequence[float | None], actions: Sequence[FailureAction | None], config: ShapingConfig
 ) -> dict[FailureAction, float | None]:
-    """What each action gives a row without a score, before penalties; None for no reward."""
+    """Return each action's substitute for a missing score, before penalties; None for no reward."""
     middle = MAX_SCORE / 2 * config.score_scale_factor
     has_contrast = FailureAction.PENALTY in actions and middle > config.default_reward
     return {
@@ -98,7 +98,7 @@ def _instead_of_scores(
     }
 
 
-def _abort_if_told(group: Group, verdict: Verdict, actions: list[FailureAction | None]) -> None:
+def _abort_if_configured(group: Group, verdict: Verdict, actions: list[FailureAction | None]) -> None:
     if FailureAction.ABORT in actions:
         position = actions.index(FailureAction.ABORT)
         raise RewardFailure(

@@ -1,4 +1,4 @@
-"""How a rule's and a verifier's word on an answer become one reward (TinyV, RRM)."""
+"""Combination of a rule's and a verifier's results on an answer into one reward (TinyV, RRM)."""
 
 from __future__ import annotations
 

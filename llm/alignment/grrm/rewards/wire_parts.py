@@ -46,11 +46,11 @@ def part_fields(part: PartVerdict) -> dict[str, Any]:
     }
 
 
-def part_in_order(part: WirePart, places: Sequence[int]) -> PartVerdict:
-    """The part with what it says of the candidates at `places`. Raises ValueError where it is not one for each."""
-    if not len(part.statuses) == len(part.scores) == len(places):
+def part_in_order(part: WirePart, positions: Sequence[int]) -> PartVerdict:
+    """The part with what it says of the candidates at `positions`. Raises ValueError where it is not one for each."""
+    if not len(part.statuses) == len(part.scores) == len(positions):
         raise ValueError(f"part {part.name!r} has not one status and one score for each candidate")
-    statuses, scores = tuple(part.statuses[i] for i in places), tuple(part.scores[i] for i in places)
+    statuses, scores = tuple(part.statuses[i] for i in positions), tuple(part.scores[i] for i in positions)
     if any(status.is_scored != (score is not None) for status, score in zip(statuses, scores, strict=True)):
         raise ValueError(f"part {part.name!r} has a status that cannot carry its score")
     return PartVerdict(

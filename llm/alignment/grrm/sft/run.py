@@ -13,9 +13,9 @@ from grrm.config import SFTConfig
 from grrm.data.dataset import SftDataset, SftItem
 from grrm.errors import UserError
 from grrm.models.checkpoint import share_rotary_tables
+from grrm.models.gathered_weights import part_of
 from grrm.models.policy import policy_class
 from grrm.models.tokenizer import encoder, token_spans
-from grrm.models.whole_weights import part_of
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.tensor_ranks import TensorRanks
 from grrm.sft.trainer import SftCollator, SftTrainer

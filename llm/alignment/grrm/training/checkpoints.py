@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from grrm.errors import UserError
+from grrm.models.gathered_weights import Weights, gathered_weights, save_policy
 from grrm.models.lora import without_adapters
-from grrm.models.whole_weights import Weights, save_policy, whole_weights
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.barrier import barrier
 from grrm.parallel.data_ranks import gather_from_all
@@ -166,7 +166,7 @@ def save_final(
     world_size = max(1, trainer.args.world_size)
     barrier(world_size)
     model = without_adapters(trainer.model)
-    weights = whole_weights(getattr(model, "backbone", model))  # of a reward model, what is divided
+    weights = gathered_weights(getattr(model, "backbone", model))  # of a reward model, what is divided
     if trainer.is_world_process_zero():
         with tempfile.TemporaryDirectory(prefix=".saving-", dir=directory) as unfinished:
             trainer.tokenizer.save_pretrained(unfinished)

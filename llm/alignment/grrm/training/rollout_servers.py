@@ -19,7 +19,7 @@ from grrm.engine.server_engine import ServerEngine
 from grrm.errors import UserError
 from grrm.http_client.bearer import token_from_file
 from grrm.models.export import transformers_name
-from grrm.models.whole_weights import Weights, save_policy, whole_weights
+from grrm.models.gathered_weights import Weights, gathered_weights, save_policy
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.collective import run_together
 from grrm.parallel.data_ranks import DataRanks
@@ -72,7 +72,7 @@ class WeightsPublisher:
 
     def __call__(self, version: int) -> Path:
         """Write the model's weights of now. A collective. Raises UserError, on every rank, for an unusable folder."""
-        place, weights = self._folder / f"step-{version}", whole_weights(self._model)
+        place, weights = self._folder / f"step-{version}", gathered_weights(self._model)
         self._together(lambda: self._write(place, weights))
         return place
 

@@ -13,10 +13,10 @@ from grrm.config.training_arguments import StageArguments, training_arguments
 from grrm.data.dataset import held_out_split
 from grrm.errors import UserError
 from grrm.models.cpu_layers import use_cpu_layers
+from grrm.models.gathered_weights import save_policy
 from grrm.models.lora import check_same_adapters, with_adapters
 from grrm.models.policy import freeze_layers
 from grrm.models.tokenizer import load_tokenizer
-from grrm.models.whole_weights import save_policy
 from grrm.parallel.gloo import support_gloo
 from grrm.parallel.lifeline import watch_peers
 from grrm.startup import freeze_gc

@@ -23,8 +23,11 @@ def gae(inputs: AdvantageInputs) -> FloatArray:
     """Return advantages [R, T] of each token against the critic's values.
 
     ``delta_t = r_t + gamma * V_{t+1} - V_t`` and ``A_t = delta_t + gamma * gae_lambda * A_{t+1}``, where ``r_t`` is
-    ``-kl_coeff * (logp_t - ref_logp_t)``, plus the clipped score at the last token, ``V_t`` is the value of the state
-    before token t, and the state behind the last token is terminal: its value is 0. Source: arXiv 1506.02438, eq. 16.
+    ``-kl_coeff * (logp_t - ref_logp_t)``, plus the clipped score at the last token. ``V_t`` is the value of the state
+    before token t; the state behind the last token is terminal, with value 0.
+
+    Source: arXiv 1506.02438, eq. 16.
+
     Groups play no part. Advantages are normalised over the batch afterwards, unless ``normalize_advantage`` is off.
 
     Degenerate: ``gae_lambda`` 1 gives the discounted return minus V_t, 0 the one-step error; a row without a score or

@@ -33,11 +33,11 @@ class GroupMoments:
 def group_moments(scores_R: FloatArray, groups_R: npt.NDArray[Any]) -> GroupMoments:
     """Return each response's deviation from its group mean, the group's std and its size; NaN is unscored."""
     scored_R = ~np.isnan(scores_R)
-    found = GroupMoments(np.full(len(scores_R), np.nan), np.full(len(scores_R), np.nan), np.zeros(len(scores_R)))
+    moments = GroupMoments(np.full(len(scores_R), np.nan), np.full(len(scores_R), np.nan), np.zeros(len(scores_R)))
     if scored_R.any():
-        moments = _moments_of_scored(scores_R[scored_R], np.asarray(groups_R)[scored_R])
-        found.deviation_R[scored_R], found.std_R[scored_R], found.size_R[scored_R] = moments
-    return found
+        scored = _moments_of_scored(scores_R[scored_R], np.asarray(groups_R)[scored_R])
+        moments.deviation_R[scored_R], moments.std_R[scored_R], moments.size_R[scored_R] = scored
+    return moments
 
 
 def _moments_of_scored(scores_R: FloatArray, groups_R: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray, FloatArray]:

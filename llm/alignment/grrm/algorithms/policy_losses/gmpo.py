@@ -9,9 +9,10 @@ from grrm.algorithms.policy_losses.interface import LossInputs, TokenLoss, polic
 def gmpo(inputs: LossInputs, *, clip_range_ratio_low: float, clip_range_ratio_high: float) -> TokenLoss:
     """Return ``-A exp(mean_t(l_t))`` on each token of a response: the geometric mean of its clipped ratios.
 
-    With ``d_t = logp_t - old_logp_t``, low = clip_range_ratio_low and high = clip_range_ratio_high:
-    ``l_t = min(d_t, high)`` where A > 0 and ``max(d_t, -low)`` where A < 0. The bounds are of the log ratio, and the
-    paper's are 0.4. Always aggregated by seq-mean-token-mean, so that a response counts once.
+    With ``d_t = logp_t - old_logp_t``, low = clip_range_ratio_low and high = clip_range_ratio_high: ``l_t = min(d_t,
+    high)`` where A > 0 and ``max(d_t, -low)`` where A < 0. The bounds are of the log ratio, and the paper's are 0.4.
+    Always aggregated by seq-mean-token-mean, so that a response counts once.
+
     Source: Geometric-Mean Policy Optimization, arXiv 2507.20673, section 3; bounds: section 4.
 
     Degenerate: A = 0 gives 0; a row without tokens counts for nothing.

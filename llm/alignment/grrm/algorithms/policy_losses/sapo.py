@@ -9,10 +9,11 @@ from grrm.algorithms.policy_losses.interface import LossInputs, TokenLoss, polic
 def sapo(inputs: LossInputs, *, sapo_tau_pos: float, sapo_tau_neg: float) -> TokenLoss:
     """Return ``-A (4 / tau) sigmoid(tau (r_t - 1))`` per token, with ``r_t = exp(logp_t - old_logp_t)``.
 
-    tau is sapo_tau_pos where A > 0 and sapo_tau_neg elsewhere. The gradient of r is weighted by
-    ``4 sigmoid(x) (1 - sigmoid(x))`` with ``x = tau (r_t - 1)``: 1 at r = 1, less the further r is from it and the
-    larger tau is. The paper takes 1.0 and 1.05, since updates from bad samples are the less stable ones. Always
-    aggregated by seq-mean-token-mean. Source: SAPO, arXiv 2511.20347, eq. 5 and 6.
+    tau is sapo_tau_pos where A > 0 and sapo_tau_neg elsewhere. The gradient of r is weighted by ``4 sigmoid(x) (1 -
+    sigmoid(x))`` with ``x = tau (r_t - 1)``: 1 at r = 1, less the further r is from it and the larger tau is. The paper
+    takes 1.0 and 1.05, since updates from bad samples are less stable.
+
+    Always aggregated by seq-mean-token-mean. Source: SAPO, arXiv 2511.20347, eq. 5 and 6.
 
     Degenerate: A = 0 gives 0, no tokens give 0.
     """

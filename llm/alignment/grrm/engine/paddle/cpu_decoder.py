@@ -35,14 +35,18 @@ class CpuDecoder:
     def __init__(
         self, model: Any, *, max_packed_bytes: int = 0, precision: str = "float32", pass_tokens: int = 4096
     ) -> None:
-        """Weights of up to `max_packed_bytes` are copied into the packed layout of the BLAS, which is fastest.
+        """Collect the weights, and choose whether to pack them.
 
-        The copy doubles the memory of the weights, is kept for the next cache and updated when the weights change.
-        Models too small to benefit are not packed. With the precision "bfloat16" the operands of all products are
-        rounded, accumulation and all else stay float32; weights are always packed, in half the memory. With "int8"
-        packed weights are quantized to eight bits, a quarter of the memory, and activations to 16 bits (see `ROUNDING`
-        in csrc/bf16.py). A prefill pass takes up to `pass_tokens` tokens, which bounds its memory; longer prompts
-        continue in the next pass.
+        Args:
+            model: its parameters are read at every pass.
+            max_packed_bytes: weights of up to this size are copied into the packed layout of the BLAS, which is
+                fastest. The copy is reused by the next cache and updated when the weights change. Models too small to
+                benefit are not packed.
+            precision: "bfloat16" rounds the operands of all products; accumulation and all else stay float32. "int8"
+                quantizes weights to eight bits and activations to 16 (see `ROUNDING` in csrc/bf16.py). Both always
+                pack.
+            pass_tokens: tokens of a prefill pass at most, which bounds its memory; longer prompts continue in the next
+                pass.
         """
         self.weights: DecoderWeights = collect_weights(model)
         self._pass_tokens = pass_tokens
@@ -51,13 +55,13 @@ class CpuDecoder:
         self._packs = precision != "float32" or (fits and _n_multiplied(self.weights) > FEW_WEIGHTS)
         self._packed_memory: NDArray[np.float32] | None = None
         self._packed_weights: tuple[int, bytes] | None = None  # fingerprint and addresses of what it holds
-        found = _unsupported_reason(self.weights)
-        if found:
-            raise ValueError(f"the C++ decoder cannot run this model: {found}")
+        reason = _unsupported_reason(self.weights)
+        if reason:
+            raise ValueError(f"the C++ decoder cannot run this model: {reason}")
 
     @staticmethod
     def unsupported_reason(model: Any, precision: str = "float32") -> str | None:
-        """Why the C++ decoder cannot run `model` here, None if it can."""
+        """Return the reason that the C++ decoder cannot run `model` on this machine, None if it can."""
         if not cpu_kernels.available():
             return "the kernels could not be built"
         if blas_addresses(precision) is None:
@@ -88,13 +92,13 @@ class CpuDecoder:
                 if self._precision == "int8":  # only packed matrices have eight bits
                     raise MemoryError(f"no room for {4 * count / 2**30:.1f} GiB of weights in eight bits") from error
                 return None  # products read the model's own weights, slower
-        packed, found = self._packed_memory[:count], np.empty(1, np.uint64)
-        cpu_kernels.call("grrm_fingerprint", sizes, addresses, found)
-        wanted = int(found[0]), addresses.tobytes()
-        if self._packed_weights != wanted:
+        packed, fingerprint = self._packed_memory[:count], np.empty(1, np.uint64)
+        cpu_kernels.call("grrm_fingerprint", sizes, addresses, fingerprint)
+        current = int(fingerprint[0]), addresses.tobytes()
+        if self._packed_weights != current:
             self._packed_weights = None  # until the copy is complete
             cpu_kernels.call("grrm_pack", sizes, addresses, packed)
-            self._packed_weights = wanted
+            self._packed_weights = current
         return packed
 
     def cache_bytes(self, max_len: int) -> int:
@@ -145,16 +149,16 @@ class CpuDecoder:
         cache: CpuCache,
     ) -> NDArray[np.float32]:
         """Tokens from `begin_P` to `end_P` of every row in its slot; logits of the last."""
-        places_T = np.arange(tokens_PT.shape[1])
-        run_PT = (begin_P[:, None] <= places_T) & (places_T < end_P[:, None])
+        positions_T = np.arange(tokens_PT.shape[1])
+        run_PT = (begin_P[:, None] <= positions_T) & (positions_T < end_P[:, None])
         counts_P = end_P - begin_P
         tokens_N, slots_N = tokens_PT[run_PT], np.repeat(slots_P, counts_P)
-        positions_N, last_P = np.broadcast_to(places_T, tokens_PT.shape)[run_PT], np.cumsum(counts_P) - 1
+        positions_N, last_P = np.broadcast_to(positions_T, tokens_PT.shape)[run_PT], np.cumsum(counts_P) - 1
         logits = []
         for begin in range(0, len(tokens_N), self._pass_tokens):
             part = slice(begin, begin + self._pass_tokens)
-            wanted = last_P[(last_P >= part.start) & (last_P < part.stop)] - begin
-            logits.append(self._run(tokens_N[part], slots_N[part], positions_N[part], wanted, cache))
+            outputs = last_P[(last_P >= part.start) & (last_P < part.stop)] - begin
+            logits.append(self._run(tokens_N[part], slots_N[part], positions_N[part], outputs, cache))
         return logits[0] if len(logits) == 1 else np.concatenate(logits)
 
     def decode(
@@ -177,50 +181,50 @@ class CpuDecoder:
         tokens_N: Any,
         slots_N: Any,
         positions_N: Any,
-        wanted: Any,
+        outputs: Any,
         cache: CpuCache,
         sharing: Sequence[NDArray[np.int64]] | None = None,
     ) -> NDArray[np.float32]:
-        """A pass over packed tokens; logits of the `wanted` ones. Raises ValueError for an index out of bounds."""
+        """A pass over packed tokens; logits of the `outputs`. Raises ValueError for an index out of bounds."""
         w = self.weights
-        given = _within("tokens", tokens_N, w.vocab_size)
+        tokens = _within("tokens", tokens_N, w.vocab_size)
         slots_at = _within("slots", slots_N, cache.n_slots)
         positions_at = _within("positions", positions_N, min(cache.max_len, w.cos_TD.shape[0]))
-        asked = _within("wanted", wanted, len(tokens_N))
+        outputs_at = _within("outputs", outputs, len(tokens_N))
         owners, shared = (None, None) if sharing is None else map(cpu_kernels.int64s, sharing)
-        logits = np.empty((-(-len(asked) // _ROWS) * _ROWS, w.vocab_size), np.float32)
+        logits = np.empty((-(-len(outputs_at) // _ROWS) * _ROWS, w.vocab_size), np.float32)
         cpu_kernels.call(
             "grrm_decode",
             cache.sizes,
             ctypes.c_float(w.norm_epsilon),
             cache.addresses,
             cache.packed,
-            given,
+            tokens,
             slots_at,
             positions_at,
             owners,
             shared,
-            ctypes.c_int64(len(given)),
-            asked,
-            ctypes.c_int64(len(asked)),
+            ctypes.c_int64(len(tokens)),
+            outputs_at,
+            ctypes.c_int64(len(outputs_at)),
             cache.tables.blocks_SB,
             cache.keys,
             cache.values,
             logits,
         )
-        return logits[: len(asked)]
+        return logits[: len(outputs_at)]
 
     def _addresses(self) -> NDArray[np.uint64]:
-        """Where the parameters are now; see `decoder_at` in csrc/bindings/c_api.cpp for the order."""
+        """Return the current addresses of the parameters; see `decoder_at` in csrc/bindings/c_api.cpp for the order."""
         w = self.weights
-        found = [*self._blas]
-        found += [t.data_ptr() for t in (w.embedding_VH, w.cos_TD, w.signed_sin_TD, w.final_norm, w.lm_head)]
+        addresses = [*self._blas]
+        addresses += [t.data_ptr() for t in (w.embedding_VH, w.cos_TD, w.signed_sin_TD, w.final_norm, w.lm_head)]
         for layer in w.layers:
-            found.append(layer.input_norm.data_ptr())
-            found += [at for p in (*layer.attention_in, layer.attention_out) for at in _places(p)]
-            found.append(layer.mlp_norm.data_ptr())
-            found += [at for p in (*layer.mlp_in, layer.mlp_out) for at in _places(p)]
-        return np.array(found, dtype=np.uint64)
+            addresses.append(layer.input_norm.data_ptr())
+            addresses += [at for p in (*layer.attention_in, layer.attention_out) for at in _pointers(p)]
+            addresses.append(layer.mlp_norm.data_ptr())
+            addresses += [at for p in (*layer.mlp_in, layer.mlp_out) for at in _pointers(p)]
+        return np.array(addresses, dtype=np.uint64)
 
 
 def _within(name: str, values: Any, limit: int) -> NDArray[np.int64]:
@@ -232,11 +236,11 @@ def _within(name: str, values: Any, limit: int) -> NDArray[np.int64]:
 
 def _n_multiplied(w: DecoderWeights) -> int:
     """Number of elements of the matrices of all products."""
-    layers = [(*one.attention_in, one.attention_out, *one.mlp_in, one.mlp_out) for one in w.layers]
+    layers = [(*layer.attention_in, layer.attention_out, *layer.mlp_in, layer.mlp_out) for layer in w.layers]
     return sum(int(p.weight.size) for layer in layers for p in layer) + int(w.lm_head.size)
 
 
-def _places(projection: Projection) -> tuple[int, int]:
+def _pointers(projection: Projection) -> tuple[int, int]:
     return projection.weight.data_ptr(), 0 if projection.bias is None else projection.bias.data_ptr()
 
 
@@ -258,7 +262,7 @@ def _expected(w: DecoderWeights) -> list[tuple[str, Tensor, list[int]]]:
     vocabulary, hidden = w.vocab_size, w.embedding_VH.shape[1]
     queries, keys, inner = w.n_heads * w.head_dim, w.n_kv_heads * w.head_dim, w.layers[0].mlp_in[0].weight.shape[1]
     head = [vocabulary, hidden] if w.lm_head_is_transposed else [hidden, vocabulary]
-    found = [
+    expected = [
         ("the embedding", w.embedding_VH, [vocabulary, hidden]),
         ("the head", w.lm_head, head),
         ("the last norm", w.final_norm, [hidden]),
@@ -270,8 +274,8 @@ def _expected(w: DecoderWeights) -> list[tuple[str, Tensor, list[int]]]:
         sizes += [(hidden, inner), (hidden, inner), (inner, hidden)]
         projections = (*layer.attention_in, layer.attention_out, *layer.mlp_in, layer.mlp_out)
         for projection, (n_in, n_out) in zip(projections, sizes, strict=True):
-            found.append((f"a weight of layer {number}", projection.weight, [n_in, n_out]))
+            expected.append((f"a weight of layer {number}", projection.weight, [n_in, n_out]))
             if projection.bias is not None:
-                found.append((f"a bias of layer {number}", projection.bias, [n_out]))
-        found += [(f"a norm of layer {number}", norm, [hidden]) for norm in (layer.input_norm, layer.mlp_norm)]
-    return found
+                expected.append((f"a bias of layer {number}", projection.bias, [n_out]))
+        expected += [(f"a norm of layer {number}", norm, [hidden]) for norm in (layer.input_norm, layer.mlp_norm)]
+    return expected

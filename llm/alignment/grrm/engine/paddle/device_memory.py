@@ -29,7 +29,7 @@ def free_memory_bytes() -> int:
     if paddle.device.get_device().startswith("gpu"):
         paddle.device.cuda.empty_cache()  # memory that Paddle caches for freed tensors
         return device_memory_bytes() - int(paddle.device.cuda.memory_reserved())
-    return min(_available(), _left_in_container()) // local_processes()
+    return min(_available(), _container_bytes()) // local_processes()
 
 
 def _available() -> int:
@@ -41,7 +41,7 @@ def _available() -> int:
     return kib * 1024 or device_memory_bytes()
 
 
-def _left_in_container() -> int:
+def _container_bytes() -> int:
     """Remaining memory under the container's limit, page cache not counted; unlimited without one."""
     try:
         limit = (_CONTAINER / "memory.max").read_text(encoding="utf-8").strip()

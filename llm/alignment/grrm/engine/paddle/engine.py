@@ -28,26 +28,25 @@ class PaddleEngine(Engine):
 
     KV cache: up to `max_num_seqs` sequences run concurrently, in up to `max_cache_bytes` of memory; None means
     `memory_fraction` of the memory that is free when `generate` begins. Blocks are allocated on demand; when they run
-    out, the most recently admitted sequence is preempted and recomputed later. (Plain operators reserve the maximum
-    length for each sequence, so fewer run.) `cache_use` has the statistics of the last `generate`.
+    out, the most recently admitted sequence is preempted and recomputed later. Plain operators reserve the maximum
+    length for each sequence.
 
     Prefill: `prefill_tokens` bounds the prompt tokens, computed padding included, of one prefill. A longer prompt runs
     alone; the C++ kernels split it into chunks of that size.
 
     Back ends: C++ kernels for a float32 model on the CPU, if they can be built; Paddle's fused operators for a bfloat16
-    or float16 model on a GPU; plain Paddle operators otherwise, or with `use_kernels` false. The C++ kernels keep a
-    copy of weights of up to `max_packed_bytes` in the packed layout of the BLAS, updated when the weights change. With
-    the `precision` "bfloat16" they round the operands of matrix products, with "int8" they quantize weights;
-    accumulation, attention, norms, sampling and the model's own weights stay float32. Both are slower on a processor
-    without bfloat16, or int8, dot products.
+    or float16 model on a GPU; plain Paddle operators otherwise, or with `use_kernels` false. See `CpuDecoder` for
+    `max_packed_bytes` and `precision`; low precision is slower on a processor without such dot products.
 
     Prompt and completion together have at most the model's `max_position_embeddings` tokens: a completion that reaches
     the limit ends with finish_reason "length".
 
     Determinism: the tokens of a sequence depend on its prompt, the params and its stream id only. Its logits are
     bitwise equal in any batch if BLAS computes each row independently of the number of rows (see `plain_decoder`);
-    otherwise the last bits differ, on a GPU those of bfloat16. For this, small batches are padded to 16 rows (to
-    `max_num_seqs` if that is less and plain Paddle operators are used), or to two with packed weights.
+    otherwise the last bits differ, on a GPU those of bfloat16.
+
+    For this, small batches are padded to 16 rows (to `max_num_seqs` if that is less and plain Paddle operators are
+    used), or to two with packed weights.
     """
 
     def __init__(
@@ -124,8 +123,8 @@ class PaddleEngine(Engine):
         sequence. The weights must not change while the session is in use.
         """
         max_positions = self._decoder.weights.max_positions
-        wanted = max_len if max_len and self._decoder.computes_padding else max_positions
-        return self._scheduler(self._max_num_seqs, min(wanted, max_positions), shrinks=False)
+        length = max_len if max_len and self._decoder.computes_padding else max_positions
+        return self._scheduler(self._max_num_seqs, min(length, max_positions), shrinks=False)
 
     def check(self, requests: Sequence[Request]) -> None:
         """Raises UserError for prompts or stop tokens that this model cannot take."""
@@ -133,11 +132,11 @@ class PaddleEngine(Engine):
         limit = f"model's max_position_embeddings of {weights.max_positions}"
         check_requests(requests, self.max_prompt_tokens, weights.vocab_size, limit)
 
-    def _scheduler(self, n_wanted: int, max_len: int, *, shrinks: bool) -> Scheduler:
+    def _scheduler(self, n_slots: int, max_len: int, *, shrinks: bool) -> Scheduler:
         return Scheduler(
             self._decoder,
             self._sample,
-            min(n_wanted, self._max_num_seqs),
+            min(n_slots, self._max_num_seqs),
             max_len,
             self._prefill_tokens,
             max_bytes=self._cache_bytes(),

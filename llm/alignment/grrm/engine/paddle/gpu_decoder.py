@@ -34,17 +34,17 @@ class GpuDecoder:
         """`operators` replace Paddle's own."""
         self._operators = operators or gpu_operators.paddle_operators()
         self.weights: DecoderWeights = collect_weights(model)
-        found = _unsupported_reason(self.weights, self._operators)
-        if found:
-            raise ValueError(f"the fused operators cannot run this model: {found}")
-        self._place = self.weights.embedding_VH.place
+        reason = _unsupported_reason(self.weights, self._operators)
+        if reason:
+            raise ValueError(f"the fused operators cannot run this model: {reason}")
+        self._device = self.weights.embedding_VH.place
         self._rope = _rope_table(self.weights)
         following = [*(layer.input_norm for layer in self.weights.layers[1:]), self.weights.final_norm]
         self._layers = list(zip(self.weights.layers, following, strict=True))
 
     @staticmethod
     def unsupported_reason(model: Any, operators: FusedOperators | None = None) -> str | None:
-        """Why the fused operators cannot run `model`, None when they can."""
+        """Return the reason that the fused operators cannot run `model`, None if they can."""
         return _unsupported_reason(collect_weights(model), operators or gpu_operators.paddle_operators())
 
     def new_cache(self, n_slots: int, max_len: int, max_bytes: int | None = None) -> BlockCache:
@@ -80,7 +80,7 @@ class GpuDecoder:
         logits_PV = self._run(tokens_N, np.zeros_like(lengths_P), lengths_P, first_P, cache)
         others = np.flatnonzero(first_P[sources_S] != slots_S)
         shares = [(int(slots_S[i]), int(first_P[sources_S[i]]), int(lengths_P[sources_S[i]])) for i in others]
-        cache.copy(list(chain.from_iterable(tables.share(*one) for one in shares)))
+        cache.copy(list(chain.from_iterable(tables.share(*share) for share in shares)))
         return logits_PV
 
     def decode(
@@ -107,7 +107,7 @@ class GpuDecoder:
         cache: BlockCache,
     ) -> Tensor:
         """One pass over packed tokens, `new_S` of every slot after `cached_S`; float32 logits of each slot's last."""
-        batch = attention_arguments(cached_S, new_S, cache.tables.blocks_SB[slots_S], self._place)
+        batch = attention_arguments(cached_S, new_S, cache.tables.blocks_SB[slots_S], self._device)
         w = self.weights
         hidden = w.look_up(self._on_device(tokens_N))
         normed = self._norm(hidden, w.layers[0].input_norm)
@@ -122,7 +122,7 @@ class GpuDecoder:
 
     def _packed_qkv(self, normed: Tensor, layer: LayerWeights) -> Tensor:
         """(N, all query heads + all key heads + all value heads)."""
-        projected = [project(normed, one) for one in layer.attention_in]
+        projected = [project(normed, projection) for projection in layer.attention_in]
         if len(projected) == 1:  # fused: every kv head's queries stand beside its key and value
             w = self.weights
             heads = projected[0].reshape([normed.shape[0], w.n_kv_heads, -1, w.head_dim])
@@ -133,11 +133,11 @@ class GpuDecoder:
     def _attend(self, qkv: Tensor, keys: Tensor, values: Tensor, batch: dict[str, Any]) -> Tensor:
         # The NeoX style rotates the two halves of a head against each other, as these models do, and reads its angles
         # from the table in prefill and decode alike; the other style computes them from a theta in decode.
-        given = {"rope_emb": self._rope, "block_size": BLOCK, "use_neox_style": True}
-        return self._operators.block_attention(qkv, keys, values, **batch, **given)[0]
+        options = {"rope_emb": self._rope, "block_size": BLOCK, "use_neox_style": True}
+        return self._operators.block_attention(qkv, keys, values, **batch, **options)[0]
 
     def _mlp(self, normed: Tensor, layer: LayerWeights) -> Tensor:
-        gated = self._operators.swiglu(*(project(normed, one) for one in layer.mlp_in))
+        gated = self._operators.swiglu(*(project(normed, projection) for projection in layer.mlp_in))
         return self.weights.project_out(gated, layer.mlp_out)
 
     def _norm(self, hidden: Tensor, weight: Tensor) -> Tensor:
@@ -149,7 +149,7 @@ class GpuDecoder:
         return normed, total
 
     def _on_device(self, array: NDArray[np.int64]) -> Tensor:
-        return paddle.to_tensor(array, place=self._place)
+        return paddle.to_tensor(array, place=self._device)
 
 
 def _rope_table(w: DecoderWeights) -> Tensor:
@@ -163,24 +163,24 @@ def _rope_table(w: DecoderWeights) -> Tensor:
 def _unsupported_reason(w: DecoderWeights, operators: FusedOperators) -> str | None:
     parameters = _parameters(w)
     on_device = {"gpu": "is_gpu_place", "cpu": "is_cpu_place"}[operators.device]
-    if not all(getattr(one.place, on_device)() for one in parameters):
+    if not all(getattr(parameter.place, on_device)() for parameter in parameters):
         return f"its parameters are not all on the {operators.device.upper()}"
-    found = sorted({_name(one.dtype) for one in parameters})
-    if len(found) > 1 or parameters[0].dtype not in operators.dtypes:
-        known = " or ".join(_name(dtype) for dtype in operators.dtypes)
-        return f"its parameters are {' and '.join(found)}, not all {known}"
+    dtypes = sorted({_name(parameter.dtype) for parameter in parameters})
+    if len(dtypes) > 1 or parameters[0].dtype not in operators.dtypes:
+        supported = " or ".join(_name(dtype) for dtype in operators.dtypes)
+        return f"its parameters are {' and '.join(dtypes)}, not all {supported}"
     if operators.head_dims and w.head_dim not in operators.head_dims:
         return f"its heads are {w.head_dim} wide, not one of {', '.join(map(str, operators.head_dims))}"
     return None
 
 
 def _parameters(w: DecoderWeights) -> list[Tensor]:
-    found = [w.embedding_VH, w.lm_head, w.final_norm]
+    parameters = [w.embedding_VH, w.lm_head, w.final_norm]
     for layer in w.layers:
         projections = (*layer.attention_in, layer.attention_out, *layer.mlp_in, layer.mlp_out)
-        found += [layer.input_norm, layer.mlp_norm, *(one.weight for one in projections)]
-        found += [one.bias for one in projections if one.bias is not None]
-    return found
+        parameters += [layer.input_norm, layer.mlp_norm, *(projection.weight for projection in projections)]
+        parameters += [projection.bias for projection in projections if projection.bias is not None]
+    return parameters
 
 
 def _name(dtype: paddle.dtype) -> str:

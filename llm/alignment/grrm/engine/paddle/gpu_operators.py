@@ -43,7 +43,7 @@ def paddle_operators() -> FusedOperators:
 
 
 def attention_arguments(
-    cached_S: NDArray[np.int64], new_S: NDArray[np.int64], tables_SK: NDArray[np.int32], place: Any
+    cached_S: NDArray[np.int64], new_S: NDArray[np.int64], tables_SK: NDArray[np.int32], device: Any
 ) -> dict[str, Any]:
     """Arguments of block attention for a batch whose new tokens are packed one sequence after the other.
 
@@ -70,7 +70,7 @@ def attention_arguments(
     # are known here, so `blha_get_max_len`, which would wait once, is not needed.
     maxima = {"max_enc_len_this_time": prompts_S.max(), "max_dec_len_this_time": cached_S.max()}
     return {
-        **{name: paddle.to_tensor(array.astype(np.int32), place=place) for name, array in arrays.items()},
+        **{name: paddle.to_tensor(array.astype(np.int32), place=device) for name, array in arrays.items()},
         **{name: paddle.to_tensor([int(n)], "int32", place=paddle.CPUPlace()) for name, n in maxima.items()},
         "max_seq_len": longest,
     }

@@ -1,9 +1,10 @@
 """Sampling tokens from logits on the device: the steps of `grrm.engine.sampling` as Paddle operators.
 
 Paddle's own `top_p_sampling` is not used. By the source of its CUDA kernel it stops at the uniform number times p in
-the order of probability, so the last token of the nucleus gets only the part of its mass below p; it draws its own
-random numbers, so no other back end draws the same tokens from the same seed; and where rounded sums stay below the
-number, it takes the most probable token. Here all back ends draw with the same uniform numbers.
+the order of probability, so the last token of the nucleus gets only the part of its mass below p.
+
+It also draws its own random numbers, and takes the most probable token if rounded sums stay below the number. All back
+ends of this project sample with the same uniform numbers.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def sample_tokens(
     n_generated_S: NDArray[np.int64],
     seen_SV: NDArray[np.bool_] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """What `grrm.engine.sampling.sample_tokens` does, of float32 logits on any device; results and errors are the same.
+    """Sample as `grrm.engine.sampling.sample_tokens`, from float32 logits on any device; the errors are the same.
 
     Only tokens and log-probabilities leave the device, in one transfer. The device's exponential may differ from
     NumPy's in the last bits, so a uniform number on the border between two tokens may give the other one. With a
@@ -59,7 +60,7 @@ def sample_tokens(
 
 @paddle.no_grad()
 def top_logprobs(logits_SV: Tensor, params: SamplingParams) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """What `grrm.engine.sampling.top_logprobs` does, on the device; of equally probable tokens any may come first."""
+    """Compute `grrm.engine.sampling.top_logprobs` on the device; equally probable tokens come in any order."""
     scores_SV, _, total_S = _scale(logits_SV, params.temperature or 1.0)
     best_SK, tokens_SK = paddle.topk(scores_SV, min(params.top_logprobs, logits_SV.shape[1]), axis=1)
     logprobs_SK = best_SK.astype("float64") - total_S.log().unsqueeze(1)
@@ -147,8 +148,8 @@ def _invert_cdf(weights_SV: Tensor, uniforms_S: Tensor) -> Tensor:
     rest_S1 = (target_S1 - before_S1).clip(min=0)
     within_S1 = _count(paddle.cumsum(inner_SW, axis=1) <= rest_S1)
     # Rounding may overshoot the block's end: its last token with a weight is the limit.
-    places_1W = paddle.arange(_BLOCK, dtype="int64").unsqueeze(0)
-    last_S1 = ((inner_SW > 0).astype("int64") * places_1W).max(axis=1, keepdim=True)
+    offsets_1W = paddle.arange(_BLOCK, dtype="int64").unsqueeze(0)
+    last_S1 = ((inner_SW > 0).astype("int64") * offsets_1W).max(axis=1, keepdim=True)
     return (block_S1 * _BLOCK + paddle.minimum(within_S1, last_S1)).squeeze(1)
 
 

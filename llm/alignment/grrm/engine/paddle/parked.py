@@ -19,15 +19,15 @@ class ParkedWeights:
     def __init__(self, engine: PaddleEngine) -> None:
         self._engine = engine
         model: Any = engine.model
-        self._weights: list[tuple[Any, Tensor]] = [(one, _on_host(one)) for one in model.parameters()]
-        self._place = self._weights[0][0].place
+        self._weights: list[tuple[Any, Tensor]] = [(parameter, _on_host(parameter)) for parameter in model.parameters()]
+        self._device = self._weights[0][0].place
         self._empty()
 
     def wake(self) -> None:
         """Copy the weights to the device."""
-        for parameter, kept in self._weights:
-            here = kept if kept.place == self._place else kept._copy_to(self._place, True)
-            parameter.get_tensor()._share_data_with(here.get_tensor())
+        for parameter, parked in self._weights:
+            current = parked if parked.place == self._device else parked._copy_to(self._device, True)
+            parameter.get_tensor()._share_data_with(current.get_tensor())
         self._engine.wake()
 
     def sleep(self) -> None:
@@ -43,6 +43,6 @@ class ParkedWeights:
 def _on_host(parameter: Tensor) -> Tensor:
     if not parameter.place.is_cpu_place():
         return parameter.detach().cpu()
-    kept = paddle.empty([0], parameter.dtype)  # `detach` returns the same tensor, which would be emptied too
-    kept.get_tensor()._share_data_with(parameter.get_tensor())
-    return kept
+    parked = paddle.empty([0], parameter.dtype)  # `detach` returns the same tensor, which would be emptied too
+    parked.get_tensor()._share_data_with(parameter.get_tensor())
+    return parked

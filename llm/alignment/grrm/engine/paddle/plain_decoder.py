@@ -67,8 +67,8 @@ class KVCache:
         index = paddle.to_tensor(slots_S)
         for tensors in (self._keys, self._values):
             for layer, flat in enumerate(tensors):
-                kept = paddle.index_select(flat.reshape([self.n_slots, -1]), index)
-                tensors[layer] = kept.reshape([-1, self.head_dim])
+                rows = paddle.index_select(flat.reshape([self.n_slots, -1]), index)
+                tensors[layer] = rows.reshape([-1, self.head_dim])
         self.n_slots = len(slots_S)
 
 

@@ -15,8 +15,8 @@ from grrm.engine.api import Completion, OnFinished, Request
 from grrm.engine.paddle.decoder import Sampler
 from grrm.engine.paddle.device_memory import free_memory_bytes
 from grrm.engine.paddle.engine import PaddleEngine
+from grrm.models.gathered_weights import GatheredCopy
 from grrm.models.lora import merged
-from grrm.models.whole_weights import WholeCopy
 from grrm.parallel.tensor_ranks import gather_records, tensor_group
 
 
@@ -41,7 +41,7 @@ class ReshardedEngine(PaddleEngine):
     """
 
     def __init__(self, policy: Any, **options: Any) -> None:
-        self._copy = WholeCopy(policy)
+        self._copy = GatheredCopy(policy)
         super().__init__(self._copy.model, **options)
         self._is_fresh = False
         self.sleep()
@@ -106,15 +106,15 @@ def as_first_rank(sample: Sampler) -> Sampler:
     continue where the first one stops, would deadlock.
     """
 
-    def draw(*given: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def draw(*inputs: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         group, failure = tensor_group(), None
-        drawn = np.full((2, len(given[0])), -1.0)  # float64, which holds every token id exactly
+        sampled = np.full((2, len(inputs[0])), -1.0)  # float64, which holds every token id exactly
         if group.rank == 0:
             try:
-                drawn = np.stack(sample(*given))
+                sampled = np.stack(sample(*inputs))
             except FloatingPointError as error:
                 failure = error
-        shared = paddle.to_tensor(drawn)
+        shared = paddle.to_tensor(sampled)
         dist.broadcast(shared, src=group.ranks[0], group=group)
         tokens, logprobs = shared.numpy()
         if (tokens < 0).any():

@@ -17,7 +17,7 @@ from grrm.engine.block_cache import BLOCK, BlockTables, n_blocks
 from grrm.engine.paddle import gpu_sampling
 from grrm.engine.paddle.decoder import Decoder, Sampler
 from grrm.engine.paddle.plain_decoder import ROW_MULTIPLE, round_up
-from grrm.engine.paddle.slots import NOTHING, Drawn, Slots
+from grrm.engine.paddle.slots import NOTHING, Generated, Slots
 
 _REFILL_FRACTION = 4  # of the slots: a group of samples waits for that many at most
 
@@ -49,7 +49,7 @@ class Scheduler:
         self.max_len = min(max_len, decoder.weights.max_positions)
         self._requests: dict[int, Request] = {}
         self._waiting: deque[list[int]] = deque()
-        self._set_aside: dict[int, Drawn] = {}  # tokens of preempted requests, by number
+        self._set_aside: dict[int, Generated] = {}  # tokens of preempted requests, by number
         self._tops: dict[int, list[TopTokens]] = {}  # of requests that want them, by number
         self._cache = decoder.new_cache(n_slots, max_len, max_bytes)
         self._tables: BlockTables | None = self._cache.tables
@@ -63,18 +63,18 @@ class Scheduler:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is waiting or running."""
+        """True if no request is waiting or running."""
         return not self._requests
 
     def cache_use(self) -> CacheUse:
         """Statistics of the cache over all requests so far."""
         if self._tables is None:
-            n_whole = self._cache.n_slots
-            size = n_whole * self._decoder.cache_bytes(self._cache.max_len)
+            n_sequences = self._cache.n_slots
+            size = n_sequences * self._decoder.cache_bytes(self._cache.max_len)
         else:
             n_all, row = self._tables.n_owners.size, self._tables.blocks_SB.shape[1]
-            n_whole, size = n_all // row, n_all * self._decoder.cache_bytes(BLOCK)
-        return CacheUse(size, n_whole, self.most_running, self.n_set_aside)
+            n_sequences, size = n_all // row, n_all * self._decoder.cache_bytes(BLOCK)
+        return CacheUse(size, n_sequences, self.most_running, self.n_set_aside)
 
     def add(self, requests: Mapping[int, Request]) -> None:
         """Queue requests, by unique numbers; those with equal prompts, which share a prefill, stay together.
@@ -94,15 +94,15 @@ class Scheduler:
         self._set_aside.pop(number, None)
         self._tops.pop(number, None)
         self._give_back()
-        groups = ([one for one in group if one != number] for group in self._waiting)
+        groups = ([waiting for waiting in group if waiting != number] for group in self._waiting)
         self._waiting = deque(group for group in groups if group)
 
-    def drawn(self, number: int, start: int = 0) -> tuple[list[int], list[float]]:
+    def generated(self, number: int, start: int = 0) -> tuple[list[int], list[float]]:
         """Generated tokens of a request from the `start`-th on, and their log-probs."""
         if number in self._set_aside:
             tokens, logprobs = self._set_aside[number]
             return tokens[start:], logprobs[start:]
-        return self._slots.drawn(number, start)
+        return self._slots.generated(number, start)
 
     def step(self, only: Set[int] | None = None) -> list[tuple[int, Completion]]:
         """Prefill waiting requests into free slots, then decode one token for all; returns the finished requests.
@@ -133,8 +133,8 @@ class Scheduler:
     def _with_blocks(self, busy: NDArray[np.int64]) -> NDArray[np.int64]:
         """The busy slots that have blocks for their next token; the requests of the others are preempted."""
         while self._tables is not None and not self._tables.can_extend(busy, self._slots.next_inputs(busy)[1]):
-            number, drawn = self._slots.set_aside()
-            self._set_aside[number] = drawn
+            number, generated = self._slots.set_aside()
+            self._set_aside[number] = generated
             self._waiting.appendleft([number])
             self.n_set_aside += 1
             self._give_back()
@@ -175,12 +175,12 @@ class Scheduler:
             group = self._waiting[0]
             shared, own = self._blocks_of(group[0])
             is_first = not n_busy + len(entering)  # there are always enough blocks for the first one
-            room = min(n_free - len(entering), max((n_spare - shared) // own, is_first))
-            if room < (1 if pads or is_first else min(len(group), enough)):
+            n_fitting = min(n_free - len(entering), max((n_spare - shared) // own, is_first))
+            if n_fitting < (1 if pads or is_first else min(len(group), enough)):
                 break
-            entering += group[:room]
-            n_spare -= shared + own * len(group[:room])
-            self._waiting[0] = group[room:]
+            entering += group[:n_fitting]
+            n_spare -= shared + own * len(group[:n_fitting])
+            self._waiting[0] = group[n_fitting:]
             if not self._waiting[0]:
                 self._waiting.popleft()
         return entering
@@ -261,10 +261,10 @@ class Scheduler:
         for params, rows in slots.kinds(slots_S):
             part_S, logits = (slots_S, logits_SV) if len(rows) == len(slots_S) else (slots_S[rows], logits_SV[rows])
             seen_SV = slots.seen(part_S) if params.repetition_penalty != 1 else None
-            drawn = self._sample(logits, params, slots.uniforms(part_S), slots.generated_S[part_S], seen_SV)
+            sampled = self._sample(logits, params, slots.uniforms(part_S), slots.generated_S[part_S], seen_SV)
             if params.top_logprobs:
                 self._keep_tops(slots.requests_S[part_S], logits, params)
-            ended += slots.record(part_S, *drawn, params.stop_token_ids)
+            ended += slots.record(part_S, *sampled, params.stop_token_ids)
         if ended:
             self._give_back()
         return ended
@@ -282,6 +282,6 @@ class Scheduler:
             target = round_up(target // 2)
         if self._waiting or target == len(self._slots):
             return
-        kept = np.concatenate([busy, self._slots.free()])[:target]
-        self._slots.keep(kept)
-        self._cache.keep(kept)
+        slots = np.concatenate([busy, self._slots.free()])[:target]
+        self._slots.keep(slots)
+        self._cache.keep(slots)

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from grrm.engine.api import Completion, Request, SamplingParams
 from grrm.engine.sampling import draw_uniforms
 
-Drawn = tuple[list[int], list[float]]  # tokens and their log-probabilities
-NOTHING: Drawn = ([], [])
+Generated = tuple[list[int], list[float]]  # tokens and their log-probabilities
+NOTHING: Generated = ([], [])
 _FREE = -1
 _MANY_KINDS = 64
 
@@ -50,7 +50,7 @@ class Slots:
         """Indices of the slots that run a request."""
         return np.flatnonzero(self.requests_S != _FREE)
 
-    def admit(self, slot: int, number: int, request: Request, limit: int, before: Drawn = NOTHING) -> None:
+    def admit(self, slot: int, number: int, request: Request, limit: int, before: Generated = NOTHING) -> None:
         """Start request `number` in a free slot, or resume it after the tokens that it generated `before`.
 
         It ends after at most `limit` tokens.
@@ -74,14 +74,14 @@ class Slots:
             self._seen_SV[slot] = False
             self._seen_SV[slot, [*request.prompt, *tokens]] = True
 
-    def set_aside(self) -> tuple[int, Drawn]:
+    def set_aside(self) -> tuple[int, Generated]:
         """Preempt the most recently admitted request; returns its number and its tokens, for resuming it later."""
         busy = self.busy()
         slot = busy[self._entries_S[busy].argmax()]
         number = int(self.requests_S[slot])
-        drawn = self.drawn(number, 0)
+        generated = self.generated(number, 0)
         self.requests_S[slot] = _FREE
-        return number, drawn
+        return number, generated
 
     def release(self, number: int) -> None:
         """Free the slot of a cancelled request, if it has one."""
@@ -129,12 +129,12 @@ class Slots:
         ended_S = stopped_S | (self.generated_S[slots_S] >= self._limits_S[slots_S])
         return [self._finish(slots_S[i], bool(stopped_S[i])) for i in np.flatnonzero(ended_S)]
 
-    def drawn(self, number: int, start: int) -> Drawn:
+    def generated(self, number: int, start: int) -> Generated:
         """Tokens of a running request from the `start`-th on, and their log-probs; empty for a waiting one."""
-        (found,) = np.nonzero(self.requests_S == number)
-        if not len(found):
+        (slots,) = np.nonzero(self.requests_S == number)
+        if not len(slots):
             return [], []
-        slot = found[0]
+        slot = slots[0]
         part = slice(start, self.generated_S[slot])
         return self._tokens_ST[slot, part].tolist(), self._logprobs_ST[slot, part].tolist()
 

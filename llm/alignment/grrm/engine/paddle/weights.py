@@ -67,10 +67,10 @@ class DecoderWeights:
 
     def look_up(self, tokens_N: Tensor) -> Tensor:
         """The embeddings (N, H) of tokens."""
-        n_here = self.embedding_VH.shape[0]
-        if n_here == self.vocab_size:
+        n_local = self.embedding_VH.shape[0]
+        if n_local == self.vocab_size:
             return F.embedding(tokens_N, self.embedding_VH)
-        return sum_parts(look_up_part(self.embedding_VH, tokens_N, self.part * n_here))
+        return sum_parts(look_up_part(self.embedding_VH, tokens_N, self.part * n_local))
 
     def project_out(self, x: Tensor, projection: Projection) -> Tensor:
         """The output of a layer's attention or MLP, all-reduced over the shards of its inputs."""

@@ -60,7 +60,7 @@ def open_metricx(model: str, batch_size: int) -> Score:
         return text if reference is None else f"{text} reference: {reference}"
 
     def score(rows: List[Row]) -> Sequence[float]:
-        found: List[float] = []
+        scores: List[float] = []
         for start in range(0, len(rows), batch_size):
             texts = [text_of(*row) for row in rows[start : start + batch_size]]
             ids = [tokenizer(text, max_length=1536, truncation=True)["input_ids"][:-1] for text in texts]  # no </s>
@@ -68,8 +68,8 @@ def open_metricx(model: str, batch_size: int) -> Score:
             first = torch.zeros((len(ids), 1), dtype=torch.long, device=device)
             with torch.no_grad():
                 logits = network(**batch, decoder_input_ids=first).logits
-            found += torch.clamp(logits[:, 0, _EXTRA_ID_10].float(), 0, 25).tolist()
-        return found
+            scores += torch.clamp(logits[:, 0, _EXTRA_ID_10].float(), 0, 25).tolist()
+        return scores
 
     return score
 

@@ -117,7 +117,7 @@ def attention(
         return operators.attention(query, key, value, attention_ranges_3BT).reshape(shape)
     if attention_ranges_3BT is not None:
         attention_mask = additive_mask(attention_ranges_3BT)
-    key, value = (_for_every_query(one, heads) for one in (key, value))
+    key, value = (_for_every_query(tensor, heads) for tensor in (key, value))
     q, k, v = (x.transpose([0, 2, 1, 3]) for x in (query, key, value))
     mask = _causal_mask(length) if attention_mask is None else attention_mask.reshape([batch, 1, length, -1])
     mask = mask.expand([batch, heads, length, k.shape[2]])
@@ -147,7 +147,7 @@ def llama_attention(
 ) -> Any:
     """`attention` with the signature of PaddleNLP's Llama, which knows no dropout; its own where it knows more."""
     if alibi is not None or reshard_layer is not None:
-        key, value = (_for_every_query(one, query.shape[2]) for one in (key, value))
+        key, value = (_for_every_query(tensor, query.shape[2]) for tensor in (key, value))
         return stock_llama_attention(
             query,
             config,

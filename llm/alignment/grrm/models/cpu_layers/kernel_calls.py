@@ -32,7 +32,7 @@ def call_kernel(name: str, *arguments: Any) -> int:
 
     Raises TypeError for a tensor of another type or on another device, MemoryError when the kernel runs out of memory.
     """
-    kept: list[paddle.Tensor] = []  # temporary copies have to live until the call returns
+    contiguous: list[paddle.Tensor] = []  # temporary copies have to live until the call returns
     passed: list[Any] = []
     for kind, argument in zip(_SIGNATURES[name], arguments, strict=True):
         if kind in _NUMBERS:
@@ -43,8 +43,8 @@ def call_kernel(name: str, *arguments: Any) -> int:
             continue
         if argument.dtype != _DTYPES[kind] or not argument.place.is_cpu_place():
             raise TypeError(f"{name} takes {_DTYPES[kind]} on the CPU, not {argument.dtype} on {argument.place}")
-        kept.append(argument if argument.is_contiguous() else argument.contiguous())
-        passed.append(ctypes.c_void_p(kept[-1].data_ptr()))
+        contiguous.append(argument if argument.is_contiguous() else argument.contiguous())
+        passed.append(ctypes.c_void_p(contiguous[-1].data_ptr()))
     kernel = getattr(kernels().library, name)
     kernel.restype = ctypes.c_int64
     answer = int(kernel(*passed))

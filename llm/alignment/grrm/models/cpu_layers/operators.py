@@ -22,7 +22,7 @@ from grrm_csrc.operators import operator_compiler, operator_library
 
 @dataclass(frozen=True, slots=True)
 class Operators:
-    """Whether this process has the operators; `reason` says why it has not."""
+    """Availability of the operators in this process; `reason` explains their absence."""
 
     registered: bool
     reason: str = ""
@@ -48,7 +48,7 @@ def available() -> bool:
 
 
 def take(x: paddle.Tensor) -> bool:
-    """Whether `score_tokens` takes tensors of where `x` lies; all operators take those of the CPU."""
+    """Return whether `score_tokens` takes tensors on the device of `x`; all operators take those of the CPU."""
     if x.place.is_gpu_place():
         return available() and operators().with_cuda
     return x.place.is_cpu_place() and available()

@@ -15,7 +15,7 @@ Scores = tuple[paddle.Tensor, paddle.Tensor, paddle.Tensor]
 
 
 def is_fused(weight: paddle.Tensor) -> bool:
-    """Whether `KernelOutputLayer` runs for an output layer of these weights, here."""
+    """Return whether `KernelOutputLayer` runs for an output layer of these weights on this machine."""
     is_float = weight.dtype == paddle.float32 and weight.place.is_cpu_place()
     return is_float and available() and blas_addresses(current_precision()) is not None
 
@@ -63,9 +63,9 @@ class KernelOutputLayer:
         hidden_grad_NH = new_floats(*hidden_NH.shape) if hidden_needs_grad else None
         packed = self._laid_out(True) if hidden_needs_grad else None
         inputs = (packed, logits_NV, hidden_NH, self.weight, labels_N, entropy_N, lse_N, *gradients_3N)
-        made = (hidden_grad_NH, self._weight_grad)
+        outputs = (hidden_grad_NH, self._weight_grad)
         sizes = (*self._sizes(hidden_NH), int(self._adds))
-        call_kernel("grrm_linear_scores_backward", self._blas, *inputs, *made, *sizes)
+        call_kernel("grrm_linear_scores_backward", self._blas, *inputs, *outputs, *sizes)
         self._adds = True
         return hidden_grad_NH
 
@@ -78,8 +78,8 @@ class KernelOutputLayer:
             return None
         if from_logits not in self._packed:
             model = (self._blas, self.weight, self.width, self.vocab, int(self.transposed), int(from_logits))
-            self._packed[from_logits] = room = new_floats(call_kernel("grrm_pack_output_layer", *model, None))
-            call_kernel("grrm_pack_output_layer", *model, room)
+            self._packed[from_logits] = packed = new_floats(call_kernel("grrm_pack_output_layer", *model, None))
+            call_kernel("grrm_pack_output_layer", *model, packed)
         return self._packed[from_logits]
 
     def _sizes(self, hidden_NH: paddle.Tensor) -> tuple[int, int, int, int]:

@@ -8,7 +8,7 @@ _precision = "float32"
 
 
 def current_precision() -> str:
-    """What the factors of products are rounded to: float32, which is none, or bfloat16."""
+    """Return the type that factors of products are rounded to: float32, which is none, or bfloat16."""
     return _precision
 
 

@@ -31,10 +31,10 @@ def kernel_matmul(
     k_of_y, n = y.shape[::-1] if transpose_y else y.shape
     if k != k_of_y:
         raise ValueError(f"matrices of {x.shape} and {y.shape} do not fit together")
-    made = new_floats(m, n)
+    product = new_floats(m, n)
     how = (int(transpose_x), int(transpose_y), 0.0)
-    call_kernel("grrm_multiply", blas_addresses(precision), x, y, made, m, n, k, *how)
-    return made
+    call_kernel("grrm_multiply", blas_addresses(precision), x, y, product, m, n, k, *how)
+    return product
 
 
 class Projection(PyLayer):
@@ -44,7 +44,7 @@ class Projection(PyLayer):
     def forward(
         ctx: Any, x_NI: paddle.Tensor, weight_IO: paddle.Tensor, bias_O: paddle.Tensor | None, multiply: Multiply
     ) -> paddle.Tensor:
-        note_needs_grad(ctx, *(one for one in (x_NI, weight_IO, bias_O) if one is not None))
+        note_needs_grad(ctx, *(operand for operand in (x_NI, weight_IO, bias_O) if operand is not None))
         ctx.save_for_backward(x_NI, weight_IO)
         ctx.multiply = multiply
         y_NO = multiply(x_NI, weight_IO)
@@ -55,14 +55,14 @@ class Projection(PyLayer):
         """dx = g w^T; dw = x^T g; db = sum over rows of g."""
         x_NI, weight_IO = ctx.saved_tensor()
         for_x, for_weight, *for_bias = ctx.needs_grad
-        found = [
+        gradients = [
             ctx.multiply(grad_NO, weight_IO, transpose_y=True) if for_x else None,
             ctx.multiply(x_NI, grad_NO, transpose_x=True) if for_weight else None,
         ]
         if for_bias:
             ones_1N = paddle.ones([1, grad_NO.shape[0]])
-            found.append(paddle.matmul(ones_1N, grad_NO).squeeze(0) if for_bias[0] else None)
-        return only_needed(ctx, *found)
+            gradients.append(paddle.matmul(ones_1N, grad_NO).squeeze(0) if for_bias[0] else None)
+        return only_needed(ctx, *gradients)
 
 
 def project(

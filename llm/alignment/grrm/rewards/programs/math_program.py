@@ -47,11 +47,11 @@ def main() -> int:
 def _compared(solution: str, truth: str) -> dict[str, Any]:
     from math_verify import parse, verify
 
-    found = parse(solution, parsing_timeout=None)  # the library's own limits do not interrupt an operation
-    if not found:
+    answer = parse(solution, parsing_timeout=None)  # the library's own limits do not interrupt an operation
+    if not answer:
         return {"correct": False, "answer": None}
-    wanted = parse(truth, parsing_timeout=None)
-    return {"correct": bool(verify(wanted, found, timeout_seconds=None)), "answer": str(found[-1])}
+    expected = parse(truth, parsing_timeout=None)
+    return {"correct": bool(verify(expected, answer, timeout_seconds=None)), "answer": str(answer[-1])}
 
 
 def _sentence(error: Exception) -> str:

@@ -12,12 +12,12 @@ import paddle
 from grrm.models.checkpoint import share_rotary_tables
 from grrm.models.policy import policy_class
 from grrm.paddlenlp_api.modeling import no_init_weights
-from grrm.parallel.tensor_ranks import own_part, whole_parameter
+from grrm.parallel.tensor_ranks import gathered_parameter, own_part
 
 Weights = dict[str, paddle.Tensor]
 
 
-def whole_weights(model: Any) -> Weights | None:
+def gathered_weights(model: Any) -> Weights | None:
     """Every parameter of `model` by name, whole, in the host's memory; None where this process has all of them.
 
     A collective of the tensor ranks.
@@ -25,14 +25,14 @@ def whole_weights(model: Any) -> Weights | None:
     if model.config.tensor_parallel_degree <= 1:
         return None
     named = model.state_dict()
-    whole = {id(one): whole_parameter(one).cpu() for one in named.values()}  # one, where two names share it
-    return {name: whole[id(one)] for name, one in named.items()}
+    gathered = {id(part): gathered_parameter(part).cpu() for part in named.values()}  # one, where two names share it
+    return {name: gathered[id(part)] for name, part in named.items()}
 
 
 def save_policy(model: Any, directory: str | Path, weights: Weights | None = None) -> None:
-    """Write a policy as safetensors; `weights` are its `whole_weights`."""
-    given = {} if weights is None else {"state_dict": weights, "config_to_save": whole_config(model.config)}
-    model.save_pretrained(str(directory), safe_serialization=True, **given)
+    """Write a policy as safetensors; `weights` are its `gathered_weights`."""
+    options = {} if weights is None else {"state_dict": weights, "config_to_save": undivided_config(model.config)}
+    model.save_pretrained(str(directory), safe_serialization=True, **options)
 
 
 def part_of(model: Any, settings: Mapping[str, Any]) -> Any:
@@ -48,21 +48,21 @@ def part_of(model: Any, settings: Mapping[str, Any]) -> Any:
     with no_init_weights():
         part = type(model)(config)
     share_rotary_tables(model, part)
-    whole = dict(model.named_parameters())
+    parameters = dict(model.named_parameters())
     for name, parameter in part.named_parameters():
-        parameter.set_value(own_part(whole[name], parameter))
+        parameter.set_value(own_part(parameters[name], parameter))
     return part
 
 
-def whole_config(config: Any) -> Any:
+def undivided_config(config: Any) -> Any:
     """A copy of a model's config for one process that has all of it."""
-    whole = copy.deepcopy(config)
-    whole.tensor_parallel_degree, whole.tensor_parallel_rank = 1, 0
-    whole.tensor_parallel_output, whole.sequence_parallel = True, False
-    return whole
+    undivided = copy.deepcopy(config)
+    undivided.tensor_parallel_degree, undivided.tensor_parallel_rank = 1, 0
+    undivided.tensor_parallel_output, undivided.sequence_parallel = True, False
+    return undivided
 
 
-class WholeCopy:
+class GatheredCopy:
     """The whole of a policy that tensor ranks divide among them, as `model`, with the weights of the last `fill`.
 
     Weights that every rank has are shared with the policy; the others take memory from `fill` to `clear`.
@@ -70,19 +70,19 @@ class WholeCopy:
 
     def __init__(self, policy: Any) -> None:
         with no_init_weights():
-            self.model = policy_class(policy.config.model_type)(whole_config(policy.config))
+            self.model = policy_class(policy.config.model_type)(undivided_config(policy.config))
         share_rotary_tables(policy, self.model)
         self.model.eval()
         parts = dict(policy.named_parameters())
-        self._pairs = [(whole, parts[name]) for name, whole in self.model.named_parameters()]
+        self._pairs = [(target, parts[name]) for name, target in self.model.named_parameters()]
 
     def fill(self) -> None:
         """Take over the policy's weights as they are now. A collective of the tensor ranks."""
-        for whole, part in self._pairs:
-            weights = whole_parameter(part)  # named, because get_tensor() does not keep what it is asked of alive
-            whole.get_tensor()._share_data_with(weights.get_tensor())
+        for target, part in self._pairs:
+            weights = gathered_parameter(part)  # named, because get_tensor() does not keep what it is asked of alive
+            target.get_tensor()._share_data_with(weights.get_tensor())
 
     def clear(self) -> None:
         """Let go of the weights, until the next `fill`."""
-        for whole, _ in self._pairs:
-            whole._clear_data()
+        for target, _ in self._pairs:
+            target._clear_data()
