@@ -20,6 +20,7 @@ from grrm.cli.commands.report import report
 from grrm.cli.commands.rubric import rl_rubric, rubric_questions, sft_rubric
 from grrm.cli.commands.scorer import scorer
 from grrm.cli.commands.serve import serve
+from grrm.cli.commands.training import TRAINING_COMMANDS, judge_server
 from grrm.cli.commands.translate import translate
 from grrm.cli.options import FILE
 from grrm.entry import run_command
@@ -138,6 +139,8 @@ def real(**options: Any) -> int:
 
 
 for command in (init, model, data, rank, translate, evaluate, scorer, replay, report, export, serve):
+    grrm.add_command(command)
+for command in (*TRAINING_COMMANDS, judge_server):
     grrm.add_command(command)
 for command in (*PREFERENCE_COMMANDS, pairs_gqm, sft_pairwise, sft_rubric, rl_rubric, rubric_questions):
     data.add_command(command)
