@@ -256,6 +256,12 @@ def test_both_readmes_have_the_same_sections_blocks_links_and_figures() -> None:
     assert english_figures == chinese_figures
 
 
+def test_readmes_tell_the_same_times() -> None:
+    english = re.findall(r"(\d+)–(\d+) minutes", text_of(ENGLISH))
+    assert english == re.findall(r"(\d+) 到 (\d+) 分钟", text_of(CHINESE))
+    assert len(english) == 2
+
+
 def test_readmes_have_equally_many_table_rows_with_the_same_code() -> None:
     rows = [[INLINE_CODE.findall(row[0]) for row in table_rows(text_of(page))] for page in (ENGLISH, CHINESE)]
     assert rows[0] == rows[1]
