@@ -64,13 +64,14 @@ class StoredTensor:
     words: NDArray[Any]
 
 
-def export_policy(run: Path, out: Path) -> list[str]:
+def export_policy(run: Path, out: Path, card: str = "") -> list[str]:
     """Write the policy in `run`, an output folder or checkpoint, to the new folder `out`; returns the files' names.
 
     config.json, model.safetensors (in parts of SHARD_BYTES with an index where it is larger) with the names and shapes
-    of transformers, in the type they are stored in, generation_config.json and the tokenizer's files. `out` appears
-    whole or not at all. Raises UserError for a folder without a policy or tokenizer, one that holds weights which
-    transformers has no place for, pickled weights that hold more than arrays, and an `out` that is there already.
+    of transformers, in the type they are stored in, generation_config.json, the tokenizer's files and, where there is
+    one, the model card `card` as README.md. `out` appears whole or not at all. Raises UserError for a folder without a
+    policy or tokenizer, one that holds weights which transformers has no place for, pickled weights that hold more than
+    arrays, and an `out` that is there already.
     """
     if out.exists():
         raise UserError(f"'{out}' is there already: name a folder that is not")
@@ -91,6 +92,8 @@ def export_policy(run: Path, out: Path) -> list[str]:
             shutil.copyfile(file, folder / file.name)
         tokens = _special_tokens(run)
         write_json(folder / "config.json", transformers_config(config, raw, dtype) | tokens)
+        if card:
+            (folder / "README.md").write_text(card, encoding="utf-8")
         write_json(folder / "generation_config.json", tokens | {"eos_token_id": _stops(run), "do_sample": True})
         folder.rename(out)
     return sorted(file.name for file in out.iterdir())

@@ -81,7 +81,7 @@ class _ServerCommand(click.Command):
 def _server() -> click.Command:
     from grrm_reward_server.main import main
 
-    return main
+    return main  # type: ignore[no-any-return]
 
 
 judge_server = _ServerCommand(
