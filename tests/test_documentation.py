@@ -17,6 +17,7 @@ import yaml
 from support.argument_values import typed_values
 
 from grrm.cli import grrm
+from grrm.cli.commands.training import STAGES
 from grrm.config import DPOConfig, RewardModelConfig, RLConfig, SFTConfig
 from grrm.config.document import GENERATED, with_tables
 from grrm.config.key import keys_of
@@ -108,7 +109,8 @@ def table_rows(text: str) -> Iterator[list[str]]:
 
 
 def long_options(command: click.Command) -> set[str]:
-    return {name for parameter in command.params for name in parameter.opts if name.startswith("--")}
+    parameters = command.get_params(click.Context(command))
+    return {name for parameter in parameters for name in parameter.opts if name.startswith("--")}
 
 
 @every_page
@@ -186,6 +188,11 @@ def check_grrm_commands(page: Path) -> None:
             assert name in command.commands, line
             command = command.commands[name]
         known = long_options(command)
+        if command.name in STAGES:
+            overrides = parse_overrides(words[1:])  # the first word is the argument file
+            overrides.pop("nproc", None)
+            typed_values(SCRIPT_KEYS[f"run_{command.name}.py"], overrides)
+            continue
         if command.name == "plan":
             known |= {f"--{key}" for key in keys_of(RLConfig)}
         assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known, line
@@ -247,6 +254,12 @@ def test_both_readmes_have_the_same_sections_blocks_links_and_figures() -> None:
     assert all(results)
     english_figures, chinese_figures = (re.findall(r"\d+(?:\.\d+)?", found[1]) for found in results if found)
     assert english_figures == chinese_figures
+
+
+def test_readmes_tell_the_same_times() -> None:
+    english = re.findall(r"(\d+)–(\d+) minutes", text_of(ENGLISH))
+    assert english == re.findall(r"(\d+) 到 (\d+) 分钟", text_of(CHINESE))
+    assert len(english) == 2
 
 
 def test_readmes_have_equally_many_table_rows_with_the_same_code() -> None:

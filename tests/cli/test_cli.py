@@ -179,6 +179,25 @@ def test_help_is_there_for_every_command(command):
     assert "Usage:" in result.output
 
 
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [("grrm comp", "completion"), ("grrm rl --np", "--nproc"), ("grrm judge-server --drain", "--drain-timeout")],
+)
+def test_the_shell_completes_commands_and_options(words, completed, monkeypatch, capsys):
+    script = CliRunner().invoke(cli.grrm, ["completion", "zsh"], catch_exceptions=False).output
+    assert "_GRRM_COMPLETE=zsh_complete" in script
+    for name, value in {
+        "_GRRM_COMPLETE": "zsh_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": len(words.split()) - 1,
+    }.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr(sys, "argv", ["grrm"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert completed in capsys.readouterr().out.splitlines()
+
+
 def test_the_command_line_does_not_import_paddle():
     code = "import sys, grrm.cli, grrm.cli.commands.doctor, grrm.config.plan; sys.exit('paddle' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=120, check=False).returncode == 0

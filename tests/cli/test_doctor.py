@@ -31,6 +31,16 @@ def test_a_healthy_machine_has_nothing_broken():
     assert findings["port 0"].level == "ok"
 
 
+def test_a_line_is_told_before_each_group_of_checks():
+    told = []
+    findings = doctor.examine(
+        Path("nowhere/yet"), HEALTHY.get, lambda: told.append("imported"), port=0, tell=told.append
+    )
+    assert [line.split()[0] for line in told] == ["[1/5]", "[2/5]", "imported", "[3/5]", "[4/5]", "[5/5]"]
+    names = [finding.name for finding in findings]
+    assert len(names) == len(set(names))
+
+
 def test_the_tools_of_make_test_and_make_lint_are_looked_for():
     findings = examine()
     tools = {name: findings[name].effect for name in ("hypothesis", "pytest-xdist", "mypy", "import-linter")}

@@ -8,18 +8,19 @@ python run_sft.py sft_tiny_argument.yaml
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from grrm.entry import run_main
 from grrm.startup import configure_process
 
 
-def main() -> None:
-    """Read the argument file named on the command line and train, or print what it may contain."""
+def main(words: Sequence[str] | None = None) -> None:
+    """Read the argument file named on the command line, or by `words`, and train, or print what it may contain."""
     configure_process()
     from grrm.config import SFTConfig
     from grrm.config.command_line import read_command_line
 
-    config = read_command_line(SFTConfig, sys.argv[1:])
+    config = read_command_line(SFTConfig, sys.argv[1:] if words is None else words)
     if config is not None:
         # Only now: this loads paddle, and mistakes in the argument file should not have to wait for that.
         from grrm.sft.run import train

@@ -20,6 +20,7 @@ from grrm.cli.commands.report import report
 from grrm.cli.commands.rubric import rl_rubric, rubric_questions, sft_rubric
 from grrm.cli.commands.scorer import scorer
 from grrm.cli.commands.serve import serve
+from grrm.cli.commands.training import TRAINING_COMMANDS, judge_server
 from grrm.cli.commands.translate import translate
 from grrm.cli.options import FILE
 from grrm.entry import run_command
@@ -39,10 +40,25 @@ def doctor(output_dir: Path, gpu: bool) -> int:
     from grrm.cli.commands.doctor import examine, show
     from grrm.cli.commands.doctor_gpu import examine_gpu
 
-    click.echo("importing paddle, and compiling kernels where there are none yet: this can take minutes", err=True)
-    findings = examine_gpu() if gpu else examine(output_dir)
+    def tell(line: str) -> None:
+        click.echo(line, err=True)
+
+    if gpu:
+        tell("checks of the GPU path in a process of its own: a minute, 5 at most")
+    findings = examine_gpu() if gpu else examine(output_dir, tell=tell)
     show(findings, sys.stdout, "The GPU path" if gpu else "The main path")
     return 1 if any(finding.level == "broken" for finding in findings) else 0
+
+
+@grrm.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion of `grrm` for SHELL; in bash: eval "$(grrm completion bash)"."""
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None  # of these shells click has one
+    click.echo(kind(grrm, {}, "grrm", "_GRRM_COMPLETE").source())
 
 
 @grrm.command(context_settings={"ignore_unknown_options": True})
@@ -138,6 +154,8 @@ def real(**options: Any) -> int:
 
 
 for command in (init, model, data, rank, translate, evaluate, scorer, replay, report, export, serve):
+    grrm.add_command(command)
+for command in (*TRAINING_COMMANDS, judge_server):
     grrm.add_command(command)
 for command in (*PREFERENCE_COMMANDS, pairs_gqm, sft_pairwise, sft_rubric, rl_rubric, rubric_questions):
     data.add_command(command)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from grrm.cli.devices import over_devices
 from grrm.cli.reports import judge_cost
 from grrm.errors import UserError
 from grrm.gqm.groups import Status
@@ -52,7 +54,7 @@ def judged(
     Raises UserError as the judge does, and where no server answered at all.
     """
     still_open = [group for group in groups if int(group.group_id) not in earlier]
-    new = _judged(open_judge(), still_open, batch_rows, metrics) if still_open else {}
+    new = _judged(open_judge, still_open, batch_rows, metrics) if still_open else {}
     columns: dict[str, list[Any]] = {}
     for name in verdict_types():
         values = iter(new.get(name, ()))
@@ -61,23 +63,22 @@ def judged(
     return columns
 
 
-def _judged(judge: Judge, groups: Sequence[Group], batch_rows: int, metrics: JudgeMetrics) -> Columns:
+def _judged(
+    open_judge: Callable[[], Judge], groups: Sequence[Group], batch_rows: int, metrics: JudgeMetrics
+) -> dict[str, list[Any]]:
     """The new verdicts; what they are, and what they cost, is told on stderr."""
-    from grrm.inference.rank import judge_in_batches, result_of
     from grrm.judges.value_head import RewardModelJudge, clipping
-    from grrm.tracking.console import StepProgress
 
-    progress = StepProgress(len(groups), description="ranking")
+    opened = cache(open_judge)
     start_s, before = time.perf_counter(), metrics.values()
-    try:
-        verdicts = judge_in_batches(judge, groups, batch_rows, lambda done, total: progress.update(done))
-    finally:
-        progress.close()
-    result = result_of(verdicts)
-    _tell_of_unanswered(verdicts)
-    counts = Counter(status for statuses in result["statuses"] for status in statuses)
+    rows = over_devices(
+        len(groups), batch_rows, lambda rows: _values(opened().judge([groups[row] for row in rows])), "ranking"
+    )
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(verdict_types())}
+    _tell_of_unanswered(columns["judge_statuses"])
+    counts = Counter(status for statuses in columns["judge_statuses"] for status in statuses)
     click.echo(", ".join(f"{status} {count}" for status, count in sorted(counts.items())), err=True)
-    rejections = Counter(reason for reasons in result["rejections"] for reason in reasons)
+    rejections = Counter(reason for reasons in columns["judge_rejections"] for reason in reasons)
     if rejections:
         reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(rejections.items()))
         click.echo(f"replies that could not be read: {reasons}", err=True)
@@ -87,19 +88,27 @@ def _judged(judge: Judge, groups: Sequence[Group], batch_rows: int, metrics: Jud
         click.echo(f"agreement of the orders of {n_groups} groups (Kendall tau-b): {agreement:.3f}", err=True)
     after = metrics.values()
     n_clipped, n_scores = (int(after[name] - before[name]) for name in ("clipped_scores", "model_scores"))
-    if n_clipped and isinstance(judge, RewardModelJudge):
+    if n_clipped and isinstance(judge := opened(), RewardModelJudge):
         click.echo(clipping(n_clipped, n_scores, judge.score_scale), err=True)
     click.echo(judge_cost(len(groups), time.perf_counter() - start_s, before, after), err=True)
-    return {
-        SCORES: [list(verdict.scores) for verdict in verdicts],
-        "judge_statuses": result["statuses"],
-        "judge_ranking": result["rankings"],
-        "judge_response": result["responses"],
-        "judge_attempts": result["attempts"],
-        "judge_rejections": result["rejections"],
-        "judge_tokens": [verdict.tokens for verdict in verdicts],
-        "judge_order_scores": [[list(scores) for scores in verdict.order_scores] or None for verdict in verdicts],
-    }
+    return columns
+
+
+def _values(verdicts: Sequence[Verdict]) -> list[Any]:
+    """Of each verdict its values in the columns of `verdict_types`, in their order."""
+    from grrm.inference.rank import result_of
+
+    result = result_of(verdicts)
+    return [
+        list(row)
+        for row in zip(
+            [list(verdict.scores) for verdict in verdicts],
+            *(result[name] for name in ("statuses", "rankings", "responses", "attempts", "rejections")),
+            [verdict.tokens for verdict in verdicts],
+            [[list(scores) for scores in verdict.order_scores] or None for verdict in verdicts],
+            strict=True,
+        )
+    ]
 
 
 def take_earlier(records: Records, score_key: str) -> dict[int, dict[str, Any]]:
@@ -117,13 +126,13 @@ def take_earlier(records: Records, score_key: str) -> dict[int, dict[str, Any]]:
     }
 
 
-def _tell_of_unanswered(verdicts: Sequence[Verdict]) -> None:
+def _tell_of_unanswered(statuses: Sequence[Sequence[str]]) -> None:
     """Say on stderr how many rows have no verdict for want of an answer. Raises UserError where that is all of them."""
-    n_open = sum(not UNANSWERED.isdisjoint(verdict.statuses) for verdict in verdicts)
-    if n_open and n_open == len(verdicts):
+    n_open = sum(not UNANSWERED.isdisjoint(of_row) for of_row in statuses)
+    if n_open and n_open == len(statuses):
         raise UserError(f"no server answered for any of the {n_open} rows: see the warning above, and start it again")
     if n_open:
-        told = f"no server answered for {n_open} of {len(verdicts)} rows"
+        told = f"no server answered for {n_open} of {len(statuses)} rows"
         click.echo(f"{told}: give the output as ROWS with --resume to judge those alone", err=True)
 
 

@@ -10,8 +10,10 @@ from grrm.config.stages import stage_of
 from grrm.errors import UserError
 
 
-def read_command_line(stage: type[C], words: Sequence[str]) -> C | None:
+def read_command_line(stage: type[C], words: Sequence[str], n_processes: int | None = None) -> C | None:
     """The configuration that `words` name; None once help that was asked for has been printed.
+
+    It is checked for the processes that Paddle's launcher has started, or `n_processes` that it is to start.
 
     Raises UserError with all mistakes, and when the first word names no file: without any word, below the help.
     """
@@ -22,4 +24,4 @@ def read_command_line(stage: type[C], words: Sequence[str]) -> C | None:
         return None
     if not words or words[0].startswith("--"):
         raise UserError(f"no argument file was given: {stage_of(stage).script} ARGUMENTS.yaml [--key value ...]")
-    return load_config(stage, words[0], words[1:])
+    return load_config(stage, words[0], words[1:], n_processes)

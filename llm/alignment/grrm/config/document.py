@@ -28,6 +28,7 @@ def help_text(stage: Stage) -> str:
     config = stage.config
     lines = [
         f"usage: {stage.script} ARGUMENTS.yaml [--key value ...]",
+        f"or: grrm {stage.name} ARGUMENTS.yaml [--nproc N] [--key value ...]",
         f"or: python -m paddle.distributed.launch --nproc_per_node N {stage.script} ARGUMENTS.yaml ...",
         "",
         stage.summary,

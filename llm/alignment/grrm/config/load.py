@@ -182,12 +182,16 @@ def prepare(
     return Prepared(config, prepared.plan)
 
 
-def load_config(stage: type[C], path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> C:
+def load_config(
+    stage: type[C], path: str | os.PathLike[str], overrides: Sequence[str] = (), n_processes: int | None = None
+) -> C:
     """The checked configuration of a training script, before paddle is imported; the device is looked at after that.
 
-    `overrides` are `--key value` or `--key=value` from the command line. Raises UserError with all mistakes.
+    `overrides` are `--key value` or `--key=value` from the command line; `n_processes` None means those that were
+    launched. Raises UserError with all mistakes.
     """
-    return prepare(stage, path, overrides, Launch("cpu", launched_processes()), check_on_device=False).config
+    launch = Launch("cpu", launched_processes() if n_processes is None else n_processes)
+    return prepare(stage, path, overrides, launch, check_on_device=False).config
 
 
 def _checked(

@@ -31,6 +31,11 @@ class Stage:
     derive: Callable[[Any, Problems], Any] = lambda config, _: config
     plan: Callable[[Any, Set[str], int, int | None, Problems], BatchPlan | None] | None = None
 
+    @property
+    def name(self) -> str:
+        """Its name as a command of `grrm`."""
+        return self.script.removeprefix("run_").removesuffix(".py")
+
 
 STAGES = (
     Stage("run_rl.py", "Reinforcement learning of a translation policy.", RLConfig, check_rl, derive_rl, check_batches),

@@ -135,11 +135,18 @@ def translate_prompts(
     *,
     batch_rows: int = BATCH_ROWS,
     progress: Progress | None = None,
+    keys: Sequence[int] | None = None,
 ) -> list[list[DrawnTranslation]]:
-    """`sampling_n` replies to each user turn, order kept. Raises UserError as the generator does."""
+    """`sampling_n` replies to each user turn, order kept. Raises UserError as the generator does.
+
+    The seeds of a turn follow from its key, by default its position: a part of the turns with their keys among all is
+    answered as it is among all.
+    """
+    keys = range(len(prompts)) if keys is None else keys
     drawn: list[list[DrawnTranslation]] = []
     for rows in batches(len(prompts), batch_rows, progress):
-        drawn += _translate_batch(opened, [opened.render(prompts[row]) for row in rows], rows, settings)
+        texts = [opened.render(prompts[row]) for row in rows]
+        drawn += _translate_batch(opened, texts, [keys[row] for row in rows], settings)
     return drawn
 
 

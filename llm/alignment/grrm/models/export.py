@@ -64,12 +64,12 @@ class StoredTensor:
     words: NDArray[Any]
 
 
-def export_policy(run: Path, out: Path) -> list[str]:
+def export_policy(run: Path, out: Path, card: str = "") -> list[str]:
     """Write the policy in `run`, an output folder or checkpoint, to the new folder `out`; return the files' names.
 
     config.json, model.safetensors (in parts of SHARD_BYTES with an index where it is larger) with the names and shapes
-    of transformers, in the type they are stored in, generation_config.json and the tokenizer's files. `out` appears
-    complete or not at all.
+    of transformers, in the type they are stored in, generation_config.json, the tokenizer's files and, where one is
+    given, the model card as README.md. `out` appears complete or not at all.
 
     Raises UserError for a folder without a policy or tokenizer, one with weights that transformers does not have,
     pickled weights with more than arrays, and an `out` that exists.
@@ -93,6 +93,8 @@ def export_policy(run: Path, out: Path) -> list[str]:
             shutil.copyfile(file, folder / file.name)
         tokens = _special_tokens(run)
         write_json(folder / "config.json", transformers_config(config, raw, dtype) | tokens)
+        if card:
+            (folder / "README.md").write_text(card, encoding="utf-8")
         write_json(folder / "generation_config.json", tokens | {"eos_token_id": _stops(run), "do_sample": True})
         folder.rename(out)
     return sorted(file.name for file in out.iterdir())

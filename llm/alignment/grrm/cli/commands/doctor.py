@@ -44,22 +44,32 @@ def examine(
     version_of: Callable[[str], str | None] | None = None,
     imports_paddle: Callable[[], str | None] | None = None,
     port: int = DEFAULT_PORT,
+    tell: Callable[[str], object] = lambda _: None,
 ) -> list[Finding]:
-    """All findings; `folder` is where runs would be written. The callables are replaced in tests."""
-    version_of = version_of or installed_version
-    return [
-        _python(sys.version_info[:3]),
-        *packages(version_of, pins(constraints_file())),
-        *traps(version_of),
-        _import_check(imports_paddle or paddle_import_error),
-        *_process(),
-        _memory(),
-        _disk(folder),
-        *_tools(shutil.which),
-        _kernels(kernels(), sgemm_address() is not None),
-        *_operators(kernels()),
-        _port(port),
-    ]
+    """All findings; `folder` is where runs would be written, and `tell` gets a line before each group of checks.
+
+    The other callables are replaced in tests.
+    """
+    installed, import_error = version_of or installed_version, imports_paddle or paddle_import_error
+    checks: dict[str, Callable[[], Iterable[Finding]]] = {
+        "Python and packages": lambda: [
+            _python(sys.version_info[:3]),
+            *packages(installed, pins(constraints_file())),
+            *traps(installed),
+        ],
+        "import of paddle and paddlenlp: up to 3 minutes": lambda: [_import_check(import_error)],
+        "processor, memory, disk and tools": lambda: [*_process(), _memory(), _disk(folder), *_tools(shutil.which)],
+        "kernels, compiled where there are none yet: half a minute": lambda: [
+            _kernels(kernels(), sgemm_address() is not None),
+            *_operators(kernels()),
+        ],
+        f"port {port}": lambda: [_port(port)],
+    }
+    findings: list[Finding] = []
+    for number, (what, check) in enumerate(checks.items(), 1):
+        tell(f"[{number}/{len(checks)}] {what}")
+        findings += check()
+    return findings
 
 
 def installed_version(distribution: str) -> str | None:

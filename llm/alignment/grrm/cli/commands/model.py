@@ -41,11 +41,17 @@ def _show(folder: Path, names: list[str]) -> None:
 @click.command()
 @click.argument("run", type=FILE)
 @click.argument("out", type=FILE)
-def export(run: Path, out: Path) -> None:
-    """Write the policy in RUN, an output folder or a checkpoint, to the new folder OUT for transformers and vLLM."""
+@click.option("--license", "licence", metavar="NAME", help="For the model card, such as apache-2.0.")
+@click.option("--base-model", metavar="NAME", help="For the model card: a hub's name of the model it was trained from.")
+def export(run: Path, out: Path, licence: str | None, base_model: str | None) -> None:
+    """Write the policy in RUN, an output folder or a checkpoint, to the new folder OUT for transformers and vLLM.
+
+    Its README.md is a model card with what the run has recorded: data, judge, settings and held-out scores.
+    """
     from grrm.engine.open import prepare_paddle
     from grrm.models.export import export_policy
+    from grrm.tracking.model_card import model_card
 
     prepare_paddle(quiet=True)
-    for name in export_policy(run, out):
+    for name in export_policy(run, out, model_card(run, out.resolve().name, licence, base_model)):
         click.echo(out / name)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grrm.cli.devices import SharedCommand, devices_option
 from grrm.cli.folders import kept, over_folder, works_on_folder
 from grrm.cli.options import (
     COUNT,
@@ -52,7 +53,7 @@ OPTION_OF = {"retry": "retries", "grammar": "mode", "mt_prompt_type": "prompt_ty
 _WHY = {"nothing": ", which has no model", "reward model": ", which generates nothing"}
 
 
-@click.command()
+@click.command(cls=SharedCommand)
 @click.argument("rows", type=FILE)
 @model_options
 @input_options
@@ -124,6 +125,7 @@ _WHY = {"nothing": ", which has no model", "reward model": ", which generates no
 @click.option(
     "--resume", is_flag=True, help="ROWS are what an earlier run wrote: judge those that no server answered for."
 )
+@devices_option
 @over_folder
 def rank(
     rows: Path, out: Path | None, batch_rows: int, score_key: str, judge_options: tuple[str, ...], **options: Any

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from grrm.cli.devices import SharedCommand, devices_option, over_devices
 from grrm.cli.folders import kept, over_folder, usable_of_folder
 from grrm.cli.options import COUNT, FILE, input_options, model_options, sampling_options, take_model_options
 from grrm.cli.verdict_columns import with_empty_rows
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 PROMPT_TYPES = ("codeblock-think", "Tower", "Tower.lastl", "seedx", "seedx-cot", "SSR")
 
 
-@click.command()
+@click.command(cls=SharedCommand)
 @click.argument("rows", type=FILE)
 @model_options
 @input_options
@@ -42,6 +44,7 @@ PROMPT_TYPES = ("codeblock-think", "Tower", "Tower.lastl", "seedx", "seedx-cot",
     help="With --prompt-type Tower: column with the source in another language, whose language is in ref_lang; it is "
     "shown beside the source.",
 )
+@devices_option
 @over_folder
 def translate(
     rows: Path, out: Path | None, chat_template: str, batch_rows: int, anchor_key: str | None, **options: Any
@@ -57,7 +60,6 @@ def translate(
     from grrm.cli.results import result_sink
     from grrm.gqm.groups import TranslationTask
     from grrm.inference.translate import TranslateSettings, template_for, translate_prompts, user_prompts
-    from grrm.tracking.console import StepProgress
 
     model = take_model_options(options)
     given = {name: options.pop(name) for name in ("src_lang", "trg_lang")}
@@ -75,14 +77,13 @@ def translate(
     if anchor_key is not None:
         prompts = _anchored(records, anchor_key, settings, zip(sources, src_langs, trg_langs, strict=True))
     with result_sink(out, written, column_types(settings), lambda _: _show(sources, columns)) as write:
-        opened = kept("model", lambda: model.open(template_for(settings, chat_template)))
-        progress = StepProgress(len(prompts), description="translating")
-        try:
-            drawn = translate_prompts(
-                opened, prompts, settings, batch_rows=batch_rows, progress=lambda done, total: progress.update(done)
-            )
-        finally:
-            progress.close()
+        opened = cache(lambda: kept("model", lambda: model.open(template_for(settings, chat_template))))
+
+        def translate_rows(rows: Sequence[int]) -> list[Any]:
+            chosen = [prompts[row] for row in rows]
+            return _as_json(translate_prompts(opened(), chosen, settings, batch_rows=batch_rows, keys=rows))
+
+        drawn = _from_json(over_devices(len(prompts), batch_rows, translate_rows, "translating"))
         _summarize(drawn, settings.prompt_type)
         columns = _columns(drawn, settings)
         write(with_empty_rows(columns, usable.numbers, len(written.rows)) if usable else columns)
@@ -115,6 +116,16 @@ def column_types(settings: TranslateSettings) -> dict[str, Any]:
 
     kind = pa.string() if settings.sampling_n == 1 else pa.list_(pa.string())
     return dict.fromkeys(_names(settings), kind)
+
+
+def _as_json(drawn: Sequence[Sequence[DrawnTranslation]]) -> list[Any]:
+    return [[[reply.translation, reply.status.value, reply.raw_output] for reply in replies] for replies in drawn]
+
+
+def _from_json(rows: Sequence[Any]) -> list[list[DrawnTranslation]]:
+    from grrm.inference.translate import DrawnTranslation, TranslationStatus
+
+    return [[DrawnTranslation(text, TranslationStatus(status), raw) for text, status, raw in row] for row in rows]
 
 
 def _columns(drawn: Sequence[Sequence[DrawnTranslation]], settings: TranslateSettings) -> Columns:

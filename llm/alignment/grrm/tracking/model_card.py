@@ -1,0 +1,131 @@
+"""A model card: what a run has recorded of its data, judge, settings and held-out scores, as a README.md of a hub."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from grrm.tracking.metrics_log import read_metrics
+from grrm.tracking.rollout_dump import ROLLOUTS, read_arguments
+
+_RECIPE = {
+    "algorithm": "rl_algorithm",
+    "advantage rule": "advantage_rule",
+    "policy loss": "policy_loss",
+    "learning rate": "learning_rate",
+    "prompts per rollout": "global_batch_size",
+    "samples per prompt": "rollout_n",
+    "sampling temperature": "temperature",
+    "tokens of a prompt, at most": "max_prompt_len",
+    "tokens of a response, at most": "max_dec_len",
+    "chat format": "chat_template",
+    "LoRA rank": "lora_rank",
+    "seed": "seed",
+}
+_FILES = {
+    "started from": "actor_model_name_or_path",
+    "training data": "train_datasets",
+    "held-out data": "eval_datasets",
+}
+_UNSAID: tuple[object, ...] = (None, "", "none", [])
+
+
+def model_card(run: Path, name: str, licence: str | None = None, base_model: str | None = None) -> str:
+    """The card of the policy in `run`, an output folder or one of its checkpoints, under the title `name`.
+
+    What the run has not recorded is left out or said to be unknown; nothing is guessed. `licence` and `base_model` are
+    names as a hub has them. Raises ValueError for damaged metrics.
+    """
+    checkpoint = re.fullmatch(r"checkpoint-(\d+)", run.resolve().name)
+    folder = run.resolve().parent if checkpoint else run
+    recorded = read_arguments(folder / ROLLOUTS)
+    settings = recorded[max(recorded)] if recorded else {}
+    header: dict[str, Any] = {"license": licence, "base_model": base_model, "library_name": "transformers"}
+    header |= {"pipeline_tag": "text-generation", "tags": ["translation", "paddle-grrm"]}
+    front = yaml.safe_dump({key: value for key, value in header.items() if value}, sort_keys=False, allow_unicode=True)
+    parts = [
+        f"---\n{front}---\n\n# {name}",
+        f"A translation policy trained with paddle-grrm {version('paddle-grrm')}"
+        + (f": step {checkpoint[1]} of a run." if checkpoint else "."),
+        "## Training",
+        _table(("setting", "value"), _training(settings)) if settings else "The run has not recorded its settings.",
+        "## Scores",
+        _scores(read_metrics(folder), settings, int(checkpoint[1]) if checkpoint else None),
+        "## Licence",
+        f"{licence}, as stated by who exported the model." if licence else "Not stated.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _training(settings: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    for title, key in _FILES.items():
+        if settings.get(key) not in _UNSAID:
+            yield title, _without_machine(str(settings[key]))
+    yield "judge", _judge(settings)
+    for title, key in _RECIPE.items():
+        if settings.get(key) not in _UNSAID and (key != "lora_rank" or settings.get("lora")):
+            yield title, str(settings[key])
+
+
+def _judge(settings: Mapping[str, Any]) -> str:
+    """What gave the rewards, by the keys that name it."""
+    if settings.get("use_rule_reward"):
+        return f"rule {settings.get('rule_reward')}"
+    sources = settings.get("reward_sources") or []
+    if sources:
+        return ", ".join(_source(source) for source in sources)
+    if settings.get("reward_model_name_or_path"):
+        return f"{settings.get('reward_judge')} {_without_machine(str(settings['reward_model_name_or_path']))}"
+    if settings.get("use_rm_server"):
+        return "that of a reward server, whose name the run has not recorded"
+    return f"{settings.get('reward_judge') or 'not recorded'}"
+
+
+def _source(source: Mapping[str, Any]) -> str:
+    model, weight = source.get("model"), source.get("weight")
+    of_model = f" {_without_machine(str(model))}" if model else ""
+    return f"{source.get('judge', 'reward server')}{of_model}{'' if weight is None else f' (weight {weight:g})'}"
+
+
+def _scores(metrics: list[dict[str, Any]], settings: Mapping[str, Any], step: int | None) -> str:
+    """The evaluation of the exported weights: the last one up to their step, or the best where that was kept."""
+    evaluations = [line for line in metrics if any(key.startswith("eval_") for key in line)]
+    evaluations = [line for line in evaluations if step is None or line["step"] <= step]
+    best = f"eval_{str(settings.get('metric_for_best_model')).removeprefix('eval_')}"
+    if step is None and settings.get("load_best_model_at_end"):
+        sign = 1 if settings.get("greater_is_better") else -1
+        evaluations = [line for line in evaluations if isinstance(line.get(best), (int, float))]
+        evaluations.sort(key=lambda line: sign * line[best])
+    if not evaluations:
+        return "The run has recorded no evaluation."
+    line = evaluations[-1]
+    names = [key for key, value in line.items() if key.startswith("eval_") and isinstance(value, (int, float))]
+    rows = [(f"`{key}`", f"{line[key]:.4g}", _interval(line, key)) for key in names if not _is_bound(key, names)]
+    intro = f"Held-out rows, after step {line['step']}. Names with `_greedy` are of greedy decoding."
+    return f"{intro}\n\n{_table(('metric', 'value', '95 % interval'), rows)}"
+
+
+def _is_bound(key: str, names: list[str]) -> bool:
+    return any(key == f"{name}{end}" for name in names for end in ("_low", "_high"))
+
+
+def _interval(line: Mapping[str, Any], key: str) -> str:
+    low, high = (line.get(f"{key}{end}") for end in ("_low", "_high"))
+    return "–" if low is None or high is None else f"{low:.4g} to {high:.4g}"
+
+
+def _without_machine(path: str) -> str:
+    """The end of an absolute path, whose beginning says nothing elsewhere; another as it is."""
+    return str(Path(*Path(path).parts[-2:])) if Path(path).is_absolute() else path
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join(
+        "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in row) + " |" for row in lines
+    )

@@ -1,0 +1,113 @@
+"""`grrm sft`, `rl`, `reward`, `dpo` and `judge-server` run the scripts, on one process or through Paddle's launcher."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+from support.rl_processes import ROOT, TinyWorld, entry_command, environment, metrics_of
+
+from grrm import cli
+from grrm.cli.commands.training import STAGES
+from grrm.config import stages
+from grrm.errors import UserError
+from grrm_reward_server.main import main as reward_server
+
+WORDS = ["X.yaml", "--learning_rate=1e-3", "--kl_coeff", "-1", "--lora", "--lr_scheduler_type", "linear", "-x"]
+
+
+def test_there_is_a_command_for_every_stage():
+    assert {stage.name: stage.summary for stage in stages.STAGES} == STAGES
+
+
+@pytest.mark.parametrize("name", STAGES)
+@pytest.mark.parametrize("nproc", [[], ["--nproc", "1"]], ids=["", "one process"])
+def test_the_script_reads_its_words_unchanged(monkeypatch, name, nproc):
+    read = []
+    monkeypatch.setattr(importlib.import_module(f"grrm.run_{name}"), "main", read.append)
+    CliRunner().invoke(cli.grrm, [name, *WORDS, *nproc], catch_exceptions=False)
+    CliRunner().invoke(cli.grrm, [name, *nproc, *WORDS], catch_exceptions=False)
+    assert read == [tuple(WORDS)] * 2
+
+
+def test_several_processes_are_those_of_paddles_launcher(monkeypatch, world: TinyWorld, tmp_path: Path):
+    became = []
+    monkeypatch.setattr(os, "execv", lambda path, words: became.append(words) or sys.exit(7))
+    script, *words = entry_command(world, tmp_path / "out")
+    result = CliRunner().invoke(cli.grrm, ["rl", *words, "--nproc", "2"])
+    assert result.exit_code == 7
+    (command,) = became
+    logs = str(tmp_path / "out" / "rank-logs")
+    assert command[1:7] == ["-m", "paddle.distributed.launch", "--nproc_per_node", "2", "--log_dir", logs]
+    assert Path(command[7]).resolve() == Path(script).resolve()
+    assert command[8:] == words
+
+
+def test_mistakes_are_told_before_anything_is_launched(world: TinyWorld, tmp_path: Path):
+    words = entry_command(world, tmp_path / "out", global_batch_size="3")[1:]
+    with pytest.raises(UserError, match="global_batch_size 3 is not a multiple of the 2 data-parallel ranks"):
+        CliRunner().invoke(cli.grrm, ["rl", *words, "--nproc", "2"], catch_exceptions=False)
+
+
+def test_the_judge_server_has_the_options_of_its_script(monkeypatch):
+    command = cli.grrm.commands["judge-server"]
+    assert command.get_params(click.Context(command)) == reward_server.get_params(click.Context(reward_server))
+    started = []
+    monkeypatch.setattr("grrm_reward_server.main.run", started.append)
+    result = CliRunner().invoke(cli.grrm, ["judge-server", "--port", "0", "--judge", "consensus"])
+    assert result.exit_code == 0, result.output
+    assert [(settings.port, settings.judge) for settings in started] == [(0, "consensus")]
+
+
+def start(words: list[str]) -> subprocess.Popen[str]:
+    """`grrm` in a process group of its own, as a terminal starts it."""
+    command = [sys.executable, "-m", "grrm.cli", *words]
+    out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen(command, env=environment(), cwd=ROOT, start_new_session=True, **out)
+
+
+def processes_of(output: Path) -> list[int]:
+    """The processes that have this folder on their command line."""
+    told = [path for path in Path("/proc").glob("[0-9]*/cmdline") if str(output).encode() in _content(path)]
+    return [int(path.parent.name) for path in told]
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # it has ended
+        return b""
+
+
+@pytest.mark.slow
+def test_two_processes_train_and_end_with_their_status(world: TinyWorld, tmp_path: Path):
+    words = entry_command(world, tmp_path / "out", max_steps="1")[1:]
+    process = start(["rl", "--nproc", "2", *words])
+    told, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, told
+    assert [line["step"] for line in metrics_of(tmp_path / "out")] == [1]
+    assert {path.name for path in (tmp_path / "out/rank-logs").glob("workerlog.*")} == {"workerlog.0", "workerlog.1"}
+    refused = start(["rl", "--nproc", "2", *entry_command(world, tmp_path / "new", reward_server="http://[")[1:]])
+    refused.communicate(timeout=600)
+    assert refused.returncode == 2
+
+
+@pytest.mark.slow
+def test_an_interrupt_stops_every_process(world: TinyWorld, tmp_path: Path):
+    output = tmp_path / "out"
+    process = start(["rl", "--nproc", "2", *entry_command(world, output, max_steps="100000")[1:]])
+    while process.poll() is None and not (output / "metrics.jsonl").is_file():
+        time.sleep(0.1)
+    assert len(processes_of(output)) == 3  # the launcher, which is the command itself, and its ranks
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=600)
+    assert process.returncode != 0
+    assert processes_of(output) == []
