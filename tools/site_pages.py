@@ -33,19 +33,19 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Let links to files of the repository lead to their pages; links to folders become text."""
-    here = page.file.src_uri
-    if here.startswith(f"{SOURCES}/"):
+    page_path = page.file.src_uri
+    if page_path.startswith(f"{SOURCES}/"):
         return markdown
 
     def rewritten(match: re.Match[str]) -> str:
-        path = _repository_path(here, match[1])
+        path = _repository_path(page_path, match[1])
         target = _source_page(path) or _page_of(path)
-        return posixpath.relpath(target, posixpath.dirname(here) or ".")
+        return posixpath.relpath(target, posixpath.dirname(page_path) or ".")
 
     folders = re.compile(r"\[([^\]]*)\]\(([^)\s#:]+)\)")
 
     def without_folder(match: re.Match[str]) -> str:
-        return match[1] if (ROOT / _repository_path(here, match[2])).is_dir() else match[0]
+        return match[1] if (ROOT / _repository_path(page_path, match[2])).is_dir() else match[0]
 
     return _LINK.sub(rewritten, folders.sub(without_folder, markdown))
 
