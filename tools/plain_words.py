@@ -31,7 +31,7 @@ CEILINGS = {
     "llm/alignment/grrm/cli": 63,
     "llm/alignment/grrm/config": 81,
     "llm/alignment/grrm/data": 111,
-    "llm/alignment/grrm/demo": 62,
+    "llm/alignment/grrm/demo": 0,
     "llm/alignment/grrm/dpo": 1,
     "llm/alignment/grrm/evaluation": 40,
     "llm/alignment/grrm/gqm": 38,

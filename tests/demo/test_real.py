@@ -122,11 +122,11 @@ def test_servers_and_lists_of_judges_can_be_read(tmp_path):
 
 
 def test_arms_are_the_policies_that_are_trained(tmp_path):
-    chosen = real_runner.known_arms("grpo, grpo_gqm_sft")
+    chosen = real_runner.read_arms("grpo, grpo_gqm_sft")
     names = [stage.name for stage in stages(tmp_path, (POLICIES,), arms=chosen)]
     assert names == ["seed1/grpo", "seed1/eval-grpo", "seed1/grpo_gqm_sft", "seed1/eval-grpo_gqm_sft"]
     with pytest.raises(UserError, match="--arms has no policy 'gqm': give some of grpo, "):
-        real_runner.known_arms("grpo,gqm")
+        real_runner.read_arms("grpo,gqm")
 
 
 def test_with_the_embedder_every_evaluation_is_followed_by_the_similarity_of_its_translations(tmp_path, monkeypatch):

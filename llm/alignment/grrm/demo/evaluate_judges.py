@@ -1,4 +1,4 @@
-"""How judges rank held-out groups, and which ranker judges: `python -m grrm.demo.evaluate_judges measure|choose`."""
+"""Measure how judges rank held-out groups, choose a ranker: `python -m grrm.demo.evaluate_judges measure|choose`."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def measure(judges: Sequence[str], files: Sequence[str], n_orders: int, dtype: s
     record = {}
     for number, (name, source) in enumerate(_pairs(judges), 1):
         judge = _open(yaml.safe_load(source), name, Host(dtype=dtype))
-        record[name] = {of_set: ranking_record(judge, *found, n_orders) for of_set, found in sets.items()}
+        record[name] = {of_set: ranking_record(judge, *correlations, n_orders) for of_set, correlations in sets.items()}
         click.echo(f"judge {number}/{len(judges)}")
     write_json(out, record)
-    click.echo("; ".join(f"{name} {_shown(found)}" for name, found in record.items()))
+    click.echo("; ".join(f"{name} {_shown(correlations)}" for name, correlations in record.items()))
 
 
 def _open(source: Any, name: str, host: Host) -> Judge:
@@ -79,13 +79,15 @@ def choose(rankers: Sequence[str], ranking: Path, of_set: str, out: Path) -> Non
     """Put the ranker whose scores correlate best with the gold ones into OUT."""
     record = json.loads(ranking.read_text(encoding="utf-8"))
     folders = dict(_pairs(rankers))
-    found = {name: record[name][of_set]["correlation"]["mean"] for name in folders}
-    best = max(found, key=lambda name: float(found[name]))
+    correlations = {name: record[name][of_set]["correlation"]["mean"] for name in folders}
+    best = max(correlations, key=lambda name: float(correlations[name]))
     for path in sorted(Path(folders[best]).iterdir()):
         if path.is_file() and path.suffix != ".jsonl":
             os.link(path, out / path.name)
-    write_json(out / CHOICE, {"chosen": best, "on": of_set, "correlation": found})
-    click.echo(f"{best}: correlation {', '.join(f'{name} {value:.3f}' for name, value in found.items())} on {of_set}")
+    write_json(out / CHOICE, {"chosen": best, "on": of_set, "correlation": correlations})
+    click.echo(
+        f"{best}: correlation {', '.join(f'{name} {value:.3f}' for name, value in correlations.items())} on {of_set}"
+    )
 
 
 def read_groups(path: Path) -> tuple[list[Group], list[list[float | None]]]:
@@ -117,13 +119,13 @@ def ranking_record(
         JudgedGroup(f"{group.task.src_lang}-{group.task.trg_lang}", gold, verdict.scores, tokens=verdict.tokens)
         for group, gold, verdict in zip(groups, golds, verdicts, strict=True)
     ]
-    judged[: len(orders)] = [replace(one, orders=two) for one, two in zip(judged, orders, strict=False)]
+    judged[: len(orders)] = [replace(group, orders=order) for group, order in zip(judged, orders, strict=False)]
     milliseconds = {"milliseconds_a_group": 1e3 * spent_s / max(len(groups), 1)}
     return {**asdict(score_ranking(judged)), **asdict(score_meta(judged)), **_further(judged, verdicts), **milliseconds}
 
 
 def _further(judged: Sequence[JudgedGroup], verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """What is asked about judges that write.
+    """Figures of interest for judges that write.
 
     `accuracy_ties_half`: of the pairs in order, ties as half; `hardest_third` the same on the third of the groups with
     least spread of gold. `readable`: share of the groups that the judge has scored, or had nothing to compare in.
@@ -147,10 +149,10 @@ def _pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
     return [(name, value) for name, _, value in (text.partition("=") for text in texts)]
 
 
-def _shown(found: Mapping[str, Mapping[str, Any]]) -> str:
+def _shown(correlations: Mapping[str, Mapping[str, Any]]) -> str:
     return " / ".join(
         f"{_mean(of_set['accuracy'])} in order, correlation {_mean(of_set['correlation'])} ({name})"
-        for name, of_set in found.items()
+        for name, of_set in correlations.items()
     )
 
 

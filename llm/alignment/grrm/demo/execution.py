@@ -45,11 +45,11 @@ class StageRunner:
 
     @property
     def marks(self) -> Marks:
-        """Which stages have started and finished."""
+        """The marks of the stages that have started and finished."""
         return Marks(self.out / "stages")
 
     def log_of(self, stage: Stage) -> Path:
-        """Where the stage's output goes."""
+        """The file of the stage's output."""
         return self.out / "logs" / f"{flat_name(stage.name)}.log"
 
     def run(self, stages: Sequence[Stage]) -> dict[str, float]:
@@ -59,18 +59,18 @@ class StageRunner:
         """
         seconds: dict[str, float] = {}
         for position, stage in enumerate(stages, 1):
-            label = f"[{position}/{len(stages)}{_left(stages, position, seconds)}] {stage.title}"
+            label = f"[{position}/{len(stages)}{_remaining(stages, position, seconds)}] {stage.title}"
             fingerprint = fingerprint_of(stage, self.placeholders)
             if self.marks.is_done(stage, fingerprint):
                 self._say(f"{label}: finished earlier")
             else:
-                spent_s = self._run_one(stage, fingerprint, label)
+                spent_s = self._run_stage(stage, fingerprint, label)
                 self._say(f"{label}: done in {format_seconds(spent_s)}{self._result(stage)}")
             mark = self.marks.done(stage.name)
             seconds[stage.name] = mark.seconds if mark else 0.0
         return seconds
 
-    def _run_one(self, stage: Stage, fingerprint: str, label: str) -> float:
+    def _run_stage(self, stage: Stage, fingerprint: str, label: str) -> float:
         url = self.server_url(stage.reward_server) if stage.needs_server else ""
         earlier_s = self.marks.begin(stage, fingerprint)
         started_s = time.monotonic()
@@ -112,12 +112,12 @@ class StageRunner:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _left(stages: Sequence[Stage], position: int, seconds: Mapping[str, float]) -> str:
-    """How long stages will take from this one on: as planned, at the pace of those that are done, more and more."""
+def _remaining(stages: Sequence[Stage], position: int, seconds: Mapping[str, float]) -> str:
+    """Time that stages take from this one on: as planned, at the pace of those that are done, more and more."""
     planned, spent_s = [stage.planned_s for stage in stages], sum(seconds.values())
     pace = (spent_s + _TRUSTED_S) / (sum(planned[: position - 1]) + _TRUSTED_S)
-    left_s = pace * sum(planned[position - 1 :])
-    return f", about {format_seconds(left_s)} left" if left_s else ""
+    remaining_s = pace * sum(planned[position - 1 :])
+    return f", about {format_seconds(remaining_s)} left" if remaining_s else ""
 
 
 def child_environment() -> dict[str, str]:

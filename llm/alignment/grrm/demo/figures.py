@@ -16,7 +16,7 @@ _LOGARITHMIC = ("logprob_gap",)  # its mean and its maximum lie orders of magnit
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One picture of metrics over steps: `keys` are what is drawn for every run, each with a word for the legend.
+    """One picture of metrics over steps: `keys` are what is curves for every run, each with a word for the legend.
 
     `runs` None are those of reinforcement learning.
     """
@@ -137,8 +137,8 @@ def _bars(results: Results) -> Picture:
 
     def draw(axes: Axes, theme: Theme) -> None:
         for offset, (figures, label) in enumerate(((sampled, "sampled, temperature 1"), (greedy, "greedy"))):
-            places = [position + (offset - 0.5) * 0.38 for position in range(len(figures))]
-            bar_row(axes, theme, offset, places, list(figures.values()), label)
+            positions = [position + (offset - 0.5) * 0.38 for position in range(len(figures))]
+            bar_row(axes, theme, offset, positions, list(figures.values()), label)
         axes.set_xticks(range(len(sampled)), [TITLES[policy].replace(", ", ",\n") for policy in sampled])
         axes.set_ylim(0, 100)
         axes.set_ylabel("chrF")
@@ -152,9 +152,9 @@ def _judges(results: Results) -> Picture:
 
     def draw(axes: Axes, theme: Theme) -> None:
         for offset, (key, label) in enumerate((("accuracy", "pairs in order"), ("correlation", "correlation"))):
-            found = [of_sets["heldout"][key] for of_sets in figures.values()]
-            places = [position + (offset - 0.5) * 0.38 for position in range(len(found))]
-            bar_row(axes, theme, offset, places, found, label, digits=2)
+            heldout = [of_sets["heldout"][key] for of_sets in figures.values()]
+            positions = [position + (offset - 0.5) * 0.38 for position in range(len(heldout))]
+            bar_row(axes, theme, offset, positions, heldout, label, digits=2)
         axes.set_xticks(range(len(figures)), [TITLES[name].replace(", ", ",\n") for name in figures])
         axes.set_ylim(0, 1)
         axes.grid(axis="x", visible=False)
@@ -165,14 +165,14 @@ def _judges(results: Results) -> Picture:
 
 def _chart(results: Results, chart: Chart) -> Picture:
     data = [(curve, mean_curve(results.metrics[curve.run], curve.key)) for curve in chart.curves(results.settings)]
-    drawn = [(curve, points) for curve, points in data if points]
+    curves = [(curve, points) for curve, points in data if points]
     missing = [curve.label for curve, points in data if not points]
     note = f"not logged: {', '.join(missing)}" if missing else None
-    if not drawn:
+    if not curves:
         return Picture(chart.name, chart.title, chart.caption, None, None, note)
 
     def draw(axes: Axes, theme: Theme) -> None:
-        for curve, points in drawn:
+        for curve, points in curves:
             draw_curve(axes, points, curve.label, theme.series[curve.colour % 4], STYLES[curve.style % 4])
         axes.set_xlabel("step")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))

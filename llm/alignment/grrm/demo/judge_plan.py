@@ -18,7 +18,7 @@ _HEADS = {"ranker": "ranker_head.safetensors", "rm": "value_head.safetensors"}
 
 
 @dataclass(frozen=True, slots=True)
-class KnownJudge:
+class HostedJudge:
     """A judge by its registered name, as reward servers host it and `evaluate_judges` measures it.
 
     `files` are those that a stage with it depends on. The mixture has a list of judges as the option `sources`.
@@ -37,7 +37,7 @@ class KnownJudge:
         return ["--judge", self.name, *model, *options]
 
     def source(self) -> dict[str, object]:
-        """What stands for it in a list of judges."""
+        """Its entry in a list of judges."""
         model = {} if self.model is None else {"model": str(self.model)}
         return {"judge": self.name, **model, "options": dict(self.options)}
 
@@ -77,19 +77,19 @@ class JudgePlan:
         for name, compare in RANKERS.items():
             steps, options = self.layout.settings.ranker_steps, ("--compare", compare)
             stages.append(self.reward_model(name, seed, "gold-train", "ranker_tiny_argument.yaml", steps, options))
-        judges = {CONSENSUS: KnownJudge(CONSENSUS), **self.rankers(seed)}
+        judges = {CONSENSUS: HostedJudge(CONSENSUS), **self.rankers(seed)}
         return [*stages, self.measure(RANKINGS, seed, judges), self.choose(RANKINGS, seed)]
 
     def gold_file(self, name: str, seed: int) -> Path:
         """Groups with gold scores."""
         return self.layout.model(f"gold-{name}", seed) / GOLD_FILE
 
-    def reward_judge(self, judge: str, folder: Path) -> KnownJudge:
+    def reward_judge(self, judge: str, folder: Path) -> HostedJudge:
         """A reward model, a "ranker" or an "rm", as a judge."""
-        return KnownJudge(judge, folder, {"prompt_type": self.layout.settings.prompt_type}, files(judge, folder))
+        return HostedJudge(judge, folder, {"prompt_type": self.layout.settings.prompt_type}, files(judge, folder))
 
     def samples(self, name: str, seed: int, rows: Path, count: int) -> Stage:
-        """What the SFT policy draws for each of some rows."""
+        """Translations that the SFT policy samples for each of some rows."""
         settings, layout = self.layout.settings, self.layout
         folder = layout.model(f"samples-{name}", seed)
         options: list[object] = ["--model", layout.model(SFT, seed), "--prompt-type", settings.prompt_type]
@@ -148,12 +148,12 @@ class JudgePlan:
             ("loss", "eval_correlation"),
         )
 
-    def rankers(self, seed: int) -> dict[str, KnownJudge]:
+    def rankers(self, seed: int) -> dict[str, HostedJudge]:
         """Both rankers."""
         return {name: self.reward_judge("ranker", self.layout.model(name, seed)) for name in RANKERS}
 
-    def measure(self, part: str, seed: int, judges: Mapping[str, KnownJudge], n_orders: int = 0) -> Stage:
-        """How judges rank the development groups and the held-out ones; `part` is the name of the folder.
+    def measure(self, part: str, seed: int, judges: Mapping[str, HostedJudge], n_orders: int = 0) -> Stage:
+        """Measure how judges rank the development groups and the held-out ones; `part` is the name of the folder.
 
         The first `n_orders` groups of each file are judged in the reverse order, too.
         """
@@ -182,13 +182,13 @@ class JudgePlan:
         layout, ranking = self.layout, self.layout.model(part, seed) / RANKING_FILE
         folder = layout.model(RANKER, seed)
         options = [word for name in RANKERS for word in ("--ranker", f"{name}={layout.model(name, seed)}")]
-        made = (file for name in RANKERS for file in files("ranker", layout.model(name, seed)))
+        weights = (file for name in RANKERS for file in files("ranker", layout.model(name, seed)))
         return Stage(
             name=f"seed{seed}/{folder.name}",
             title=f"choice of the ranker on the dev rows, seed {seed}",
             command=layout.module("evaluate_judges", "choose", "--ranking", ranking, *options, "--out", folder),
             folder=folder,
-            inputs=[ranking, *made],
+            inputs=[ranking, *weights],
             outputs=[*files("ranker", folder), folder / CHOICE],
             ends_with_result=True,
         )

@@ -1,4 +1,4 @@
-"""Where the demo keeps things, and what its commands look like: shared by the plans of the policies and the judges."""
+"""Folders and commands of the demo, shared by the plans of the policies and of the judges."""
 
 from __future__ import annotations
 

@@ -19,22 +19,22 @@ def judge(groups: Sequence[Group], *, model: str, prompt_type: str, dtype: str =
     from grrm.models.token_scores import score_responses
 
     policy, tokenizer, encode, encode_text = _opened(model, dtype)
-    places = [
+    positions = [
         (number, position, candidate.translation)
         for number, group in enumerate(groups)
         for position, candidate in enumerate(group.candidates)
         if candidate.translation is not None
     ]
-    prompts = [encode(render_prompt(groups[number].task, prompt_type)) for number, _, _ in places]
-    responses = [[*encode_text(text), int(tokenizer.eos_token_id)] for _, _, text in places]
+    prompts = [encode(render_prompt(groups[number].task, prompt_type)) for number, _, _ in positions]
+    responses = [[*encode_text(text), int(tokenizer.eos_token_id)] for _, _, text in positions]
     scored = score_responses(
         policy, prompts, responses, pad_id=tokenizer.pad_token_id or 0, batch_size=_BATCH, temperature=1.0
     )
     scores: list[list[float | None]] = [[None] * len(group.candidates) for group in groups]
-    for (number, position, _), logprobs_T in zip(places, scored, strict=True):
+    for (number, position, _), logprobs_T in zip(positions, scored, strict=True):
         scores[number][position] = 10 * math.exp(float(logprobs_T.mean()))
-    known = {True: Status.SCORED, False: Status.UNPARSABLE_CANDIDATE}
-    return [Verdict(tuple(known[one is not None] for one in of_group), tuple(of_group)) for of_group in scores]
+    status_of = {True: Status.SCORED, False: Status.UNPARSABLE_CANDIDATE}
+    return [Verdict(tuple(status_of[score is not None] for score in of_group), tuple(of_group)) for of_group in scores]
 
 
 @lru_cache(maxsize=1)

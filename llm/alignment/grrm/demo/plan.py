@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from grrm.demo.judge_plan import JudgePlan, KnownJudge
+from grrm.demo.judge_plan import HostedJudge, JudgePlan
 from grrm.demo.layout import Layout
 from grrm.demo.policy_plan import PolicyPlan
 from grrm.demo.settings import BASE, GRPO_CONSENSUS, GRPO_RANKER, RANKER, SFT, DemoSettings, title_of
@@ -96,8 +96,8 @@ class Plan:
         inputs = [config, tokenizer, data]
         return layout.training(SFT, seed, title_of(SFT), "run_sft.py", recipe, overrides, inputs, settings.sft_steps)
 
-    def _judge(self, run: str, seed: int) -> KnownJudge:
-        """What a run is trained against."""
+    def _judge(self, run: str, seed: int) -> HostedJudge:
+        """The judge that a run is trained against."""
         if run == GRPO_RANKER:
             return self._judges.reward_judge("ranker", self._layout.model(RANKER, seed))
-        return KnownJudge("consensus" if run == GRPO_CONSENSUS else "text_metric")
+        return HostedJudge("consensus" if run == GRPO_CONSENSUS else "text_metric")

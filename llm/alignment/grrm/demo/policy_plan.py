@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from grrm.demo.judge_plan import KnownJudge
+from grrm.demo.judge_plan import HostedJudge
 from grrm.demo.layout import WEIGHTS, Layout
 from grrm.demo.results import scores_file
 from grrm.demo.settings import BASE, GRPO, REINFORCE, SFT, STOCK, title_of
@@ -47,7 +47,7 @@ class PolicyPlan:
             outputs=[folder / "rl.jsonl"],
         )
 
-    def rl(self, run: str, seed: int, judge: KnownJudge) -> Stage:
+    def rl(self, run: str, seed: int, judge: HostedJudge) -> Stage:
         """Reinforcement learning; runs of one algorithm differ in what the reward server hosts, and in no setting."""
         settings, layout = self.layout.settings, self.layout
         data = layout.data / "converted" / "rl.jsonl"

@@ -110,13 +110,13 @@ def descendants(pid: int) -> set[tuple[int, str]]:
         facts = _stat(entry)
         if facts is not None:
             children.setdefault(facts[1], []).append((facts[0], facts[2]))
-    found: set[tuple[int, str]] = set()
+    descendants: set[tuple[int, str]] = set()
     waiting = [pid]
     while waiting:
         for child in children.get(waiting.pop(), []):
-            found.add(child)
+            descendants.add(child)
             waiting.append(child[0])
-    return found
+    return descendants
 
 
 def is_alive(who: tuple[int, str]) -> bool:

@@ -1,4 +1,4 @@
-"""How far a running stage is, read from its metrics or its output, and the one line that shows it."""
+"""Progress of a running stage, read from its metrics or its output, and the line that shows it."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from grrm.demo.judge_plan import GOLD_FILE, ROWS, JudgePlan, KnownJudge
+from grrm.demo.judge_plan import GOLD_FILE, ROWS, HostedJudge, JudgePlan
 from grrm.demo.layout import Layout
 from grrm.demo.policy_plan import PolicyPlan
 from grrm.demo.real_settings import (
@@ -46,16 +46,16 @@ class RealPlan:
 
     def stages(self, halves: Sequence[str]) -> list[Stage]:
         """The stages of the halves in the order in which they run."""
-        made = {JUDGES: self._data, POLICIES: list}
+        of_all = {JUDGES: self._data, POLICIES: list}
         of_seed = {JUDGES: self._judges_of, POLICIES: self._policies_of}
-        stages = [stage for half in halves for stage in made[half]()]
+        stages = [stage for half in halves for stage in of_all[half]()]
         for seed in self.settings.seeds:
             stages += [stage for half in halves for stage in of_seed[half](seed)]
         return [replace(stage, scrap=["checkpoint-*"]) if stage.metrics else stage for stage in stages]
 
     @property
     def layout(self) -> Layout:
-        """Where everything lies."""
+        """The folders and commands."""
         return Layout(replace(self.settings, rl_overrides=self.settings.recipe), self.root, self.out)
 
     @property
@@ -108,8 +108,8 @@ class RealPlan:
         counts |= {"dev": (settings.ranker_dev_rows, CANDIDATES), "heldout": (settings.ranker_heldout_rows, CANDIDATES)}
         for name, (rows, samples) in counts.items():
             source = self.layout.data / ROWS / f"{name}.parquet"
-            drawn = judges.samples(name, seed, source, samples)
-            stages += [replace(drawn, planned_s=STARTING_S + SAMPLE_S * rows * samples), judges.gold(name, seed)]
+            sampled = judges.samples(name, seed, source, samples)
+            stages += [replace(sampled, planned_s=STARTING_S + SAMPLE_S * rows * samples), judges.gold(name, seed)]
         stages += [self._groups(seed), self._gold_of_groups(seed)]
         measured = dict(zip(PARTS, self._measured(seed), strict=True))
         stages += [self._rows("sft-gqm", seed), self._written("gqm_sft", seed), measured["eval-gqm_sft"]]
@@ -181,14 +181,14 @@ class RealPlan:
         words = self.layout.grrm("data", command, groups, folder / "rows.jsonl", *options, "--seed", seed)
         return self._of_data(folder, f"{command} rows", words, groups, "rows.jsonl")
 
-    def _of_data(self, folder: Path, title: str, command: list[str], source: Path, made: str) -> Stage:
+    def _of_data(self, folder: Path, title: str, command: list[str], source: Path, output: str) -> Stage:
         return Stage(
             name=f"{folder.parent.name}/{folder.name}",
             title=f"{title}, {folder.parent.name.replace('seed', 'seed ')}",
             command=command,
             folder=folder,
             inputs=[source],
-            outputs=[folder / made],
+            outputs=[folder / output],
             ends_with_result=True,
             planned_s=5.0,
         )
@@ -228,7 +228,7 @@ class RealPlan:
         trained = layout.training("gqm", seed, title, "run_rl.py", recipe, overrides, inputs, steps, shown)
         return replace(trained, planned_s=STARTING_S + RLVR_STEP_S * settings.rlvr_prompts * steps)
 
-    def _writer(self, name: str, seed: int, **options: object) -> KnownJudge:
+    def _writer(self, name: str, seed: int, **options: object) -> HostedJudge:
         """A judge that writes, in the folder of its name."""
         kind = name.removesuffix("_sft")
         of_kind: dict[str, dict[str, object]] = {
@@ -236,17 +236,17 @@ class RealPlan:
             "sqm": {"max_new_tokens": 16},
         }
         values = {**of_kind[kind], "retries": 1, **options}
-        return KnownJudge(kind, self.layout.model(name, seed), values, self.layout.weights(name, seed))
+        return HostedJudge(kind, self.layout.model(name, seed), values, self.layout.weights(name, seed))
 
     def _measured(self, seed: int) -> list[Stage]:
         layout, expected = self.layout, {"score_reading": self.settings.score_reading}
-        logprob = KnownJudge(
+        logprob = HostedJudge(
             "grrm.demo.logprob_judge:judge",
             options={"model": str(layout.model(SFT, seed)), "prompt_type": self.settings.prompt_type}
             | {"dtype": self.settings.dtype},
             files=layout.weights(SFT, seed),
         )
-        parts = {RANKINGS: {CONSENSUS: KnownJudge(CONSENSUS), "logprob": logprob, **self._judges.rankers(seed)}}
+        parts = {RANKINGS: {CONSENSUS: HostedJudge(CONSENSUS), "logprob": logprob, **self._judges.rankers(seed)}}
         parts["eval-rm"] = {"rm": self._judges.reward_judge("rm", layout.model("rm", seed))}
         for name in ("sqm", "gqm_sft", "gqm"):
             readings = {name: self._writer(name, seed), f"{name}_expected": self._writer(name, seed, **expected)}
@@ -256,7 +256,7 @@ class RealPlan:
             parts[f"eval-{name}"] = readings
         return [self._measure(part, judges, seed) for part, judges in parts.items()]
 
-    def _measure(self, part: str, judges: dict[str, KnownJudge], seed: int) -> Stage:
+    def _measure(self, part: str, judges: dict[str, HostedJudge], seed: int) -> Stage:
         settings, seconds = self.settings, STARTING_S
         thousands = (settings.ranker_dev_rows + settings.ranker_heldout_rows + 2 * settings.n_orders) / 1000
         for name, judge in judges.items():
@@ -265,9 +265,9 @@ class RealPlan:
         measured = self._judges.measure(part, seed, judges, settings.n_orders)
         return replace(measured, planned_s=seconds)
 
-    def _judge_of(self, run: str, seed: int) -> KnownJudge:
-        """What a run is trained against."""
-        reading, consensus = {"score_reading": self.settings.score_reading}, KnownJudge(CONSENSUS)
+    def _judge_of(self, run: str, seed: int) -> HostedJudge:
+        """The judge that a run is trained against."""
+        reading, consensus = {"score_reading": self.settings.score_reading}, HostedJudge(CONSENSUS)
         gqm = self._writer("gqm", seed, **reading)
         if run in (GRPO_SQM, GRPO_GQM_SFT, GRPO_GQM):
             return self._writer(run.removeprefix("grpo_"), seed, **reading)
@@ -275,22 +275,22 @@ class RealPlan:
             return self._judges.reward_judge("ranker", self.layout.model(RANKER, seed))
         if run == GRPO_MIXTURE:
             sources = [gqm.source() | {"normalise": "std"}, consensus.source() | {"normalise": "std"}]
-            return KnownJudge("mixture", None, {"sources": sources}, gqm.files)
-        return consensus if run == GRPO_CONSENSUS else KnownJudge("text_metric")
+            return HostedJudge("mixture", None, {"sources": sources}, gqm.files)
+        return consensus if run == GRPO_CONSENSUS else HostedJudge("text_metric")
 
 
 def settings_for(settings: RealSettings, minutes: float | None, halves: Sequence[str]) -> RealSettings:
     """With as many training steps as one seed of each half has the time for; None leaves them.
 
-    Raises UserError where nothing is left for training.
+    Raises UserError where nothing is training_s for training.
     """
     for half in halves if minutes else ():
         once, twice = (_planned_s(settings.scaled(half, factor), half) for factor in (1, 2))
         others = 2 * once - twice
-        left = 60 * (minutes or 0) - others
-        if left <= 0:
+        training_s = 60 * (minutes or 0) - others
+        if training_s <= 0:
             raise UserError(f"{minutes:g} minutes are too few for the {half}: give more than {others / 60:.0f}")
-        settings = settings.scaled(half, left / (twice - once))
+        settings = settings.scaled(half, training_s / (twice - once))
     return settings
 
 

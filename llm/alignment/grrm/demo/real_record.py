@@ -1,4 +1,4 @@
-"""What `make real` has found, as records that tables and figures are made from, there or elsewhere."""
+"""Results of `make real` as records that tables and figures are made from."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def judges_record(plan: RealPlan, seconds: Mapping[str, float]) -> dict[str, Any
         scores = _results(plan, seed, (STOCK, SFT)).scores
         seeds[str(seed)] = {
             "policies": {name: _figures(by_seed[seed], folder, name) for name, by_seed in scores.items() if by_seed},
-            "judges": {name: found for part in parts for name, found in part.items()},
+            "judges": {name: figures for part in parts for name, figures in part.items()},
             "rlvr": _curve(read_metrics(folder / "gqm"), REWARD),
         }
     return _record(plan, seconds, seeds)
@@ -47,10 +47,10 @@ def policies_record(plan: RealPlan, seconds: Mapping[str, float]) -> dict[str, A
     for seed in plan.settings.seeds:
         results = _results(plan, seed, (SFT, *plan.settings.arms))
         runs = [run for run in plan.settings.arms if results.scores[SFT] and results.scores[run]]
-        found = {run: _policy(results, seed_folder(plan.out, seed) / run, run, seed) for run in runs}
+        trained = {run: _policy(results, seed_folder(plan.out, seed) / run, run, seed) for run in runs}
         folder, of_sft = seed_folder(plan.out, seed), results.scores[SFT]
         before = {SFT: {"scores": _figures(of_sft[seed], folder, SFT)}} if of_sft else {}
-        seeds[str(seed)] = {"policies": before | found}
+        seeds[str(seed)] = {"policies": before | trained}
     return _record(plan, seconds, seeds)
 
 
@@ -102,8 +102,8 @@ def judge_curve(records: Iterable[Mapping[str, Any]], every: int = EVERY_STEPS) 
     for record in records:
         if record["step"] % every == 0 and record["reference"] is not None:
             steps.setdefault(record["step"], []).append(_judged(record))
-    found = ((step, correlation(groups, n_resamples=1)) for step, groups in sorted(steps.items()))
-    return [[step, interval.mean] for step, interval in found if interval is not None]
+    curve = ((step, correlation(groups, n_resamples=1)) for step, groups in sorted(steps.items()))
+    return [[step, interval.mean] for step, interval in curve if interval is not None]
 
 
 def _judged(record: Mapping[str, Any]) -> JudgedGroup:

@@ -80,7 +80,7 @@ def figure(record: Record, judge: str, key: str, of_set: str = "heldout") -> dic
 
 
 def judges_table(record: Record) -> Table:
-    """How the judges rank held-out groups: one row a judge, intervals of one seed, spreads of several."""
+    """Tabulate how the judges rank held-out groups: one row a judge, intervals of one seed, spreads of several."""
     table = Table("judge", title="Judges on held-out groups, ties as half", title_justify="left")
     for column in JUDGE_COLUMNS:
         table.add_column(column, justify="right")
@@ -93,16 +93,16 @@ def judges_table(record: Record) -> Table:
     return table
 
 
-def _shown(found: Mapping[str, Any] | None, factor: float, digits: int, with_spread: bool = False) -> str:
-    if found is None:
+def _shown(number: Mapping[str, Any] | None, factor: float, digits: int, with_spread: bool = False) -> str:
+    if number is None:
         return "–"
-    mean = f"{factor * found['mean']:.{digits}f}"
+    mean = f"{factor * number['mean']:.{digits}f}"
     if not with_spread:
         return mean
-    if found["interval"]:
-        low, high = found["interval"]
+    if number["interval"]:
+        low, high = number["interval"]
         return f"{mean} ({low:.{digits}f}–{high:.{digits}f})"
-    return mean if found["sd"] is None else f"{mean} ± {found['sd']:.{digits}f}"
+    return mean if number["sd"] is None else f"{mean} ± {number['sd']:.{digits}f}"
 
 
 def policies_table(record: Record) -> Table:
@@ -112,50 +112,50 @@ def policies_table(record: Record) -> Table:
     for column in columns:
         table.add_column(column, justify="right")
     for run in common(record, POLICIES):
-        found = [of_seed[POLICIES][run] for of_seed in record["seeds"].values()]
-        scores = [one["scores"] for one in found]
-        gains = [_gain(found, *keys) for keys in (("gain", "interval"), ("greedy_gain", "greedy_interval"))]
-        bleu = [statistics.fmean(one["greedy"]["bleu"].values()) for one in scores]
-        similarity = [one["greedy"]["similarity"] for one in scores if "similarity" in one["greedy"]]
-        kl = [one["kl_to_reference"] for one in scores if "kl_to_reference" in one]
+        seeds = [of_seed[POLICIES][run] for of_seed in record["seeds"].values()]
+        scores = [seed["scores"] for seed in seeds]
+        gains = [_gain(seeds, *keys) for keys in (("gain", "interval"), ("greedy_gain", "greedy_interval"))]
+        bleu = [statistics.fmean(of_seed["greedy"]["bleu"].values()) for of_seed in scores]
+        similarity = [of_seed["greedy"]["similarity"] for of_seed in scores if "similarity" in of_seed["greedy"]]
+        kl = [of_seed["kl_to_reference"] for of_seed in scores if "kl_to_reference" in of_seed]
         table.add_row(
             title_of(run),
-            *(f"{statistics.fmean(one['sampled']['chrf'] for one in scores):.1f}", gains[0]),
-            *(f"{statistics.fmean(one['greedy']['chrf'] for one in scores):.1f}", gains[1]),
+            *(f"{statistics.fmean(of_seed['sampled']['chrf'] for of_seed in scores):.1f}", gains[0]),
+            *(f"{statistics.fmean(of_seed['greedy']['chrf'] for of_seed in scores):.1f}", gains[1]),
             f"{statistics.fmean(bleu):.1f}",
             f"{statistics.fmean(similarity):.3f}" if similarity else "–",
-            f"{100 * statistics.fmean(one['sampled']['copied'] for one in scores):.1f}",
-            f"{statistics.fmean(one['sampled']['length_mean'] for one in scores):.1f}",
+            f"{100 * statistics.fmean(of_seed['sampled']['copied'] for of_seed in scores):.1f}",
+            f"{statistics.fmean(of_seed['sampled']['length_mean'] for of_seed in scores):.1f}",
             f"{statistics.fmean(kl):.3f}" if kl else "–",
         )
     return table
 
 
-def _gain(found: Sequence[Record], key: str, interval: str) -> str:
-    if "learned" not in found[0]:
+def _gain(seeds: Sequence[Record], key: str, interval: str) -> str:
+    if "learned" not in seeds[0]:
         return "–"
-    values = over_seeds([one["learned"][key] for one in found])
+    values = over_seeds([seed["learned"][key] for seed in seeds])
     if values["sd"] is not None:
         return f"{values['mean']:+.2f} ± {values['sd']:.2f}"
-    low, high = found[0]["learned"][interval]
+    low, high = seeds[0]["learned"][interval]
     return f"{values['mean']:+.2f} ({low:+.2f} to {high:+.2f})"
 
 
 def judges_picture(record: Record) -> list[Picture]:
     """Pairs in order, and the rewards of RLVR."""
     judges = {name: figure(record, name, "accuracy_ties_half") for name in common(record, JUDGES)}
-    known = {name: found for name, found in judges.items() if found is not None}
+    defined = {name: pairs for name, pairs in judges.items() if pairs is not None}
     curves = {seed: of_seed["rlvr"] for seed, of_seed in record["seeds"].items() if of_seed["rlvr"]}
 
     def draw(axes: Axes, theme: Theme) -> None:
-        for place, found in enumerate(known.values()):
-            mean, spread = found["mean"], found["sd"] or 0.0
-            low, high = found["interval"] or (mean - spread, mean + spread)
-            axes.hlines(place, low, high, color=theme.ink, linewidth=1.2)
-            axes.plot(mean, place, "o", color=theme.series[0])
-            axes.annotate(f"{mean:.2f}", (high, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
+        for row, pairs in enumerate(defined.values()):
+            mean, spread = pairs["mean"], pairs["sd"] or 0.0
+            low, high = pairs["interval"] or (mean - spread, mean + spread)
+            axes.hlines(row, low, high, color=theme.ink, linewidth=1.2)
+            axes.plot(mean, row, "o", color=theme.series[0])
+            axes.annotate(f"{mean:.2f}", (high, row), (4, 0), textcoords="offset points", va="center", fontsize=8)
         axes.axvline(0.5, color=theme.ink, linewidth=0.8, linestyle=":")
-        axes.set_yticks(range(len(known)), [title_of(name) for name in known])
+        axes.set_yticks(range(len(defined)), [title_of(name) for name in defined])
         axes.tick_params(axis="y", labelsize=8)
         axes.grid(axis="y", visible=False)
         axes.invert_yaxis()
@@ -170,7 +170,7 @@ def judges_picture(record: Record) -> list[Picture]:
         axes.set_ylabel("reward of a reply")
 
     pictures = []
-    if known:
+    if defined:
         caption = "Held-out samples of the SFT policy; gold is chrF against the reference."
         pictures.append(draw_picture("judges", "What the judges see", caption, draw))
     if curves:
@@ -179,28 +179,28 @@ def judges_picture(record: Record) -> list[Picture]:
 
 
 def policies_pictures(record: Record) -> list[Picture]:
-    """What each judge teaches, and how it follows the policy that moves."""
+    """Gains of the policies, and how each judge follows gold while its policy moves."""
     runs = [run for run in common(record, POLICIES) if run != SFT]
-    found = {run: [of_seed[POLICIES][run] for of_seed in record["seeds"].values()] for run in runs}
+    seeds_of_run = {run: [of_seed[POLICIES][run] for of_seed in record["seeds"].values()] for run in runs}
 
     def draw(axes: Axes, theme: Theme) -> None:
         for row, (key, label) in enumerate((("gain", "sampled"), ("greedy_gain", "greedy"))):
-            places = [place + (row - 0.5) * 0.38 for place in range(len(runs))]
-            figures = [over_seeds([one["learned"][key] for one in of_run]) for of_run in found.values()]
-            bar_row(axes, theme, row, places, figures, label)
-            for place, of_run in zip(places, found.values(), strict=True):
+            positions = [position + (row - 0.5) * 0.38 for position in range(len(runs))]
+            figures = [over_seeds([seed["learned"][key] for seed in of_run]) for of_run in seeds_of_run.values()]
+            bar_row(axes, theme, row, positions, figures, label)
+            for position, of_run in zip(positions, seeds_of_run.values(), strict=True):
                 if len(of_run) == 1:
                     bounds = of_run[0]["learned"]["interval" if key == "gain" else "greedy_interval"]
-                    axes.vlines(place, *bounds, color=theme.ink, linewidth=1.2)
+                    axes.vlines(position, *bounds, color=theme.ink, linewidth=1.2)
         axes.axhline(0, color=theme.ink, linewidth=0.8)
         _name_bars(axes, runs)
         axes.margins(y=0.12)
         axes.set_ylabel("chrF over SFT")
 
     def draw_followed(axes: Axes, theme: Theme) -> None:
-        for number, (run, of_run) in enumerate(found.items()):
+        for number, (run, of_run) in enumerate(seeds_of_run.items()):
             points: dict[int, list[float]] = {}
-            for step, value in (point for one in of_run for point in one["judge_correlation"]):
+            for step, value in (point for seed in of_run for point in seed["judge_correlation"]):
                 points.setdefault(int(step), []).append(value)
             steps = sorted(points)
             means = [statistics.fmean(points[step]) for step in steps]

@@ -36,19 +36,19 @@ def run_real(
     judges are missing.
     """
     if arms is not None:
-        settings["arms"] = known_arms(arms)
+        settings["arms"] = read_arms(arms)
     halves = HALVES if half == "both" else (half,)
     slice_of: dict[str, Any] = dict(QUICK) if quick else {}
     chosen = settings_for(replace(RealSettings(**slice_of), **settings), minutes, halves)
     return run_halves(chosen, halves, fresh=fresh, out=out)
 
 
-def known_arms(names: str) -> tuple[str, ...]:
+def read_arms(names: str) -> tuple[str, ...]:
     """Read "grpo,grpo_ranker". Raises UserError for a policy that there is not."""
-    arms, known = tuple(name.strip() for name in names.split(",")), RealSettings().arms
+    arms, choices = tuple(name.strip() for name in names.split(",")), RealSettings().arms
     for name in arms:
-        if name not in known:
-            raise UserError(f"--arms has no policy {name!r}: give some of {', '.join(known)}")
+        if name not in choices:
+            raise UserError(f"--arms has no policy {name!r}: give some of {', '.join(choices)}")
     return arms
 
 
@@ -78,7 +78,7 @@ def run_halves(settings: RealSettings, halves: tuple[str, ...], *, fresh: bool =
 def require_judges(plan: RealPlan) -> None:
     """Raises UserError where a file that the policies start from is not there."""
     stages = plan.stages([POLICIES])
-    made = {path for stage in stages for path in stage.outputs}
+    outputs = {path for stage in stages for path in stage.outputs}
     for path in (path for stage in stages for path in stage.inputs):
-        if path not in made and not path.exists():
+        if path not in outputs and not path.exists():
             raise UserError(f"the {POLICIES} need {path}: make the {JUDGES} first, in the same folder")

@@ -15,7 +15,7 @@ RULES = {"score": "score", "ranking_score": "ranking_score_no_cot"}  # of RLVR, 
 
 @dataclass(frozen=True, slots=True)
 class RealSettings(Settings):
-    """What `make real` trains and on what: a pretrained model, and translations by people.
+    """The models, data and steps of `make real`: a pretrained model, and translations by people.
 
     Every judge learns from the same groups, and reads `ranker_batch_groups` groups of four candidates a step, one by
     one or together. In a share of the groups, `mixed_share`, references, damaged or not, stand among the samples; a
@@ -78,7 +78,7 @@ class RealSettings(Settings):
 
     @property
     def recipe(self) -> tuple[object, ...]:
-        """What reinforcement learning changes of the tiny recipe: advantages in units of the judge's own spread."""
+        """Changes to the tiny recipe of reinforcement learning: advantages in units of the judge's own spread."""
         rows = self.rl_prompts * self.rl_samples
         return (
             *("--norm_adv_by_std", "true", "--learning_rate", self.rl_learning_rate),

@@ -38,7 +38,7 @@ class Results:
 
 
 def seed_folder(out: Path, seed: int) -> Path:
-    """Where everything that depends on the seed lies."""
+    """The folder of everything that depends on the seed."""
     return out / f"seed{seed}"
 
 
@@ -112,18 +112,18 @@ def ranking_figures(results: Results) -> dict[str, dict[str, dict[str, Any]]]:
     }
 
 
-def _of_set(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    figures = {key: _interval_figure([one[key] for one in found]) for key in INTERVALS}
-    plain = {key: over_seeds([one[key] for one in found]) for key in ("tied", "milliseconds_a_group")}
+def _of_set(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    figures = {key: _interval_figure([of_seed[key] for of_seed in seeds]) for key in INTERVALS}
+    plain = {key: over_seeds([of_seed[key] for of_seed in seeds]) for key in ("tied", "milliseconds_a_group")}
     return figures | plain
 
 
-def _interval_figure(found: Sequence[Mapping[str, float] | None]) -> dict[str, Any] | None:
-    known = [one for one in found if one is not None]
-    if len(known) < len(found):
+def _interval_figure(intervals: Sequence[Mapping[str, float] | None]) -> dict[str, Any] | None:
+    defined = [interval for interval in intervals if interval is not None]
+    if len(defined) < len(intervals):
         return None
-    interval = [known[0]["low"], known[0]["high"]] if len(known) == 1 else None
-    return {**over_seeds([one["mean"] for one in known]), "interval": interval}
+    bounds = [defined[0]["low"], defined[0]["high"]] if len(defined) == 1 else None
+    return {**over_seeds([interval["mean"] for interval in defined]), "interval": bounds}
 
 
 def verdict(results: Results, run: str) -> dict[str, Any]:
@@ -131,7 +131,9 @@ def verdict(results: Results, run: str) -> dict[str, Any]:
 
     `gains` are those of the seeds, each against the SFT policy it started from; `gain` is their mean, with its 95 %
     `interval` over texts, and `sd` their standard deviation. `above_spread`: the mean is more than twice that, None
-    with fewer than two seeds, because then the spread is not known. `share_of_metric`: of what GRPO against the metric
+    with fewer than two seeds, because then the spread is not known.
+
+    `share_of_metric`: of what GRPO against the metric
     gains, None where that gains nothing. `greedy_not_below` goes by the mean alone; `greedy_interval` says how much
     of it the texts are enough to tell.
     """
@@ -205,13 +207,13 @@ def summarise(results: Results) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that shape the figures; "not installed" where one is missing."""
-    found = {"python": platform.python_version()}
+    versions_of = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            versions_of[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            versions_of[name] = "not installed"
+    return versions_of
 
 
 def mean_curve(by_seed: Mapping[int, list[dict[str, Any]]], key: str) -> dict[int, list[float]]:
@@ -233,8 +235,8 @@ def _sentence_figures(results: Results, decoding: str) -> dict[str, Any]:
     }
 
 
-def _same_seeds(results: Results, one: str, other: str) -> bool:
-    seeds = [results.scores.get(policy, {}).keys() for policy in (one, other)]
+def _same_seeds(results: Results, first: str, second: str) -> bool:
+    seeds = [results.scores.get(policy, {}).keys() for policy in (first, second)]
     return bool(seeds[0]) and seeds[0] == seeds[1]
 
 

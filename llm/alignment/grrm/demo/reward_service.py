@@ -63,9 +63,9 @@ class RewardService:
     def _wait_until_healthy(self, child: Child) -> str:
         deadline = time.monotonic() + self.deadline_s
         while time.monotonic() < deadline and child.poll() is None:
-            found = _LISTENING.search(child.output())
-            if found and is_healthy(found.group(1)):
-                return found.group(1)
+            address = _LISTENING.search(child.output())
+            if address and is_healthy(address.group(1)):
+                return address.group(1)
             time.sleep(0.1)
         happened = f"was not healthy after {self.deadline_s:.0f} s" if child.poll() is None else "ended at once"
         words = (tail(child.output(), 1) or ["it said nothing"])[0]

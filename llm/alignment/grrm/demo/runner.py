@@ -143,7 +143,7 @@ def show_summary(console: Console, summary: Mapping[str, Any], out: Path) -> Non
 
 
 def verdict_line(title: str, judged: Mapping[str, Any]) -> str:
-    """What `results.verdict` found, as a sentence: "GRPO, ranker: sampled chrF +5.10 (+4.70 to +5.50), more than …"."""
+    """Put `results.verdict` into a sentence: "GRPO, ranker: sampled chrF +5.10 (+4.70 to +5.50), more than …"."""
     spread = "one seed, so the spread over seeds is not known"
     if judged["above_spread"] is not None:
         more = "more" if judged["above_spread"] else "NOT more"
@@ -157,11 +157,11 @@ def verdict_line(title: str, judged: Mapping[str, Any]) -> str:
 
 
 def ranking_lines(summary: Mapping[str, Any]) -> list[str]:
-    """How well each judge ranks the policy's samples on the text of the report, a sentence each."""
+    """Say how well each judge ranks the policy's samples on the text of the report, a sentence each."""
     lines = []
     for name, of_sets in summary["ranking"].items():
-        found = of_sets["heldout"]
-        pairs, correlation = (_figure(found[key], 3) for key in ("accuracy", "correlation"))
+        figures = of_sets["heldout"]
+        pairs, correlation = (_figure(figures[key], 3) for key in ("accuracy", "correlation"))
         lines.append(f"{TITLES[name]}: {pairs} of the pairs in order, correlation within a group {correlation}")
     return lines
 

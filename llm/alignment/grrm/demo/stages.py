@@ -1,9 +1,10 @@
 """A stage of the demo: a command with inputs and outputs, and the marks that say whether it needs to run.
 
 A stage owns one folder. Beside the folders lie two marks per stage: `<name>.started.json` from its first moment and
-`<name>.done.json` from its last, both with the stage's fingerprint. Done with the same fingerprint: reused. Started
-with the same fingerprint: run again in the folder as it is, so that the command can resume from its checkpoints.
-Anything else: the folder is emptied first, so nothing stale is ever resumed.
+`<name>.done.json` from its last, both with the stage's fingerprint.
+
+Done with the same fingerprint: reused. Started with the same fingerprint: run again in the folder as it is, so that the
+command can resume from its checkpoints. Anything else: the folder is emptied first, so nothing stale is ever resumed.
 """
 
 from __future__ import annotations
@@ -25,13 +26,17 @@ SERVER_PLACEHOLDER = "{reward_server}"
 class Stage:
     """One step of the demo.
 
-    `name` is unique and may contain "/"; `command` is an argument list in which `{reward_server}` stands for the
-    URL of a reward server that was started with the options `reward_server`; both and the contents of
-    `inputs` (files, or folders with all files in them) make the fingerprint; `outputs` must exist afterwards.
-    `metrics` (a metrics.jsonl) and `total_steps` feed the progress line, which shows the keys in `shown`.
-    `ends_with_result` says that the last line of output is worth showing when the stage is done. `timeout_s` is
-    the deadline of one run. `planned_s` is how long it takes on two idle cores, 0 where nobody has said; patterns of
-    files that nobody needs once the stage is done are in `scrap`.
+    Attributes:
+        name: unique, may contain "/".
+        command: a list of arguments in which `{reward_server}` stands for the URL of a reward server.
+        reward_server: the options that this server is started with.
+        inputs: files, or folders with all files in them. Command, server and their contents make the fingerprint.
+        outputs: files that must exist afterwards.
+        metrics: a metrics.jsonl that feeds the progress line, with `total_steps`; the line shows the keys `shown`.
+        ends_with_result: the last line of output is worth showing when the stage is done.
+        timeout_s: the deadline of one run.
+        planned_s: seconds on two idle cores, 0 where there is no estimate.
+        scrap: patterns of files that are not needed once the stage is done.
     """
 
     name: str
@@ -57,7 +62,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a mark file says: the fingerprint it was made with and the seconds spent so far, over all attempts."""
+    """Content of a mark file: the fingerprint it was made with, and the seconds spent so far over all attempts."""
 
     fingerprint: str
     seconds: float
