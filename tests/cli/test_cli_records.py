@@ -150,7 +150,7 @@ def test_a_column_that_is_missing_is_called_missing():
     rows = records({}, {"src_lang": "fr"})
     assert languages(rows, "src_lang", "de") == ["de", "de"]
     assert rows.rows == [{"src_lang": "de"}] * 2
-    with pytest.raises(UserError, match="Language code 'xx'"):
+    with pytest.raises(UserError, match="unknown language 'xx'"):
         languages(records({"src_lang": "xx"}), "src_lang", None)
 
 
@@ -231,7 +231,7 @@ def test_off_a_terminal_a_table_is_plain_text():
             "checkpoint with --model, or a server with --url",
         ),
         (["rank", "rows.txt", "--trg-lang", "en", "--model", "x"], "column src_lang is missing"),
-        (["rank", "rows.txt", "--src-lang", "xx", "--trg-lang", "en", "--model", "x"], "Language code 'xx'"),
+        (["rank", "rows.txt", "--src-lang", "xx", "--trg-lang", "en", "--model", "x"], "unknown language 'xx'"),
         (["rank", "bare.txt", "--src-lang", "de", "--trg-lang", "en", "--model", "x"], "line 1 holds no candidate"),
         (["translate", "rows.txt", "--src-lang", "de", "--trg-lang", "en", "--model", "x"], "'x' does not exist"),
         (
