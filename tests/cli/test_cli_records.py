@@ -110,7 +110,7 @@ def test_other_files_are_text_only_where_text_has_a_meaning(tmp_path):
         {"src_text": "eins\u2028zwei"},
         {"src_text": "drei"},
     ]
-    with pytest.raises(UserError, match=r"neither a \.jsonl nor a \.parquet file"):
+    with pytest.raises(UserError, match="rows.txt is no file of rows"):
         read_records(path)
     path.write_text("eins\n \nzwei\n")
     records = read_records(path, lambda line: {"src_text": line})
@@ -244,7 +244,7 @@ def test_off_a_terminal_a_table_is_plain_text():
         ),
         (["rank", "rows.txt", "--url", "h:1", "--src-lang", "de", "--trg-lang", "en"], "generation server URL 'h:1'"),
         (["translate", "rows.txt", "--temperature", "-1"], "is not in the range"),
-        (["eval", "ranking", "rows.txt"], "neither a .jsonl nor a .parquet file"),
+        (["eval", "ranking", "rows.txt"], "rows.txt is no file of rows"),
     ],
 )
 def test_bad_command_lines_are_one_sentence(arguments, message, tmp_path, monkeypatch):
