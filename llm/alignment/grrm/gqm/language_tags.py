@@ -86,6 +86,7 @@ def _name_of_tag(tag: re.Match[str], text: str) -> str | UserError | None:
     script = tag["script"].title() if tag["script"] else None
     region = tag["region"].upper() if tag["region"] else None
     base, *implied = language.split("_")
+    part: str | None
     for part in implied:  # `sh` is sr_Latn, `prs` fa_AF
         script, region = (script or part, region) if len(part) == 4 else (script, region or part)
     english = _english()

@@ -20,13 +20,14 @@ SCORE_KEY = click.option("--score-key", default="scores", show_default=True, hel
 COMPAT = click.option("--compat", is_flag=True, help="Reproduce the original's rows with its mistakes.")
 
 
-def _columns(_: click.Context, __: click.Parameter, value: str | None) -> dict[str, str]:
+def _columns(context: click.Context, option: click.Parameter, value: str | None) -> dict[str, str]:
     """`src_text=en,trg_text=de` as a mapping."""
     ours = ("src_text", "trg_text", "src_lang", "trg_lang")
     pairs = [part.strip().partition("=") for part in value.split(",")] if value else []
     for name, _, theirs in pairs:
         if name not in ours or not theirs:
-            raise click.BadParameter(f"{name!r} is not one of {', '.join(ours)} with =COLUMN behind it")
+            message = f"{name!r} is not one of {', '.join(ours)} with =COLUMN behind it"
+            raise click.BadParameter(message, context, option)
     return {name: theirs for name, _, theirs in pairs}
 
 
