@@ -16,9 +16,9 @@ from click.testing import CliRunner
 
 from grrm import cli
 from grrm.cli.records import read_records
-from grrm.data.convert import convert_to_src_tgt
+from grrm.data.convert import convert_to_rows, convert_to_src_tgt
 from grrm.data.layouts.user_rows import COLUMNS, UserRows
-from grrm.data.parquet import iter_raw_rows
+from grrm.data.parquet import iter_raw_rows, read_rows
 from grrm.errors import UserError
 
 PAIRS = [('Good day, "you"', "Guten Tag, „du“"), ("1 < 2 & 3", "1 < 2 & 3\u2028"), ("a\tb", "ä"), ("東京", "Tokio")]
@@ -170,10 +170,11 @@ def test_commands_read_what_the_converters_read(layout, tmp_path):
     ("name", "content", "options", "message"),
     [
         ("a.csv", "en,de\na,b\n", {}, r"lacks column src_text.* \(found: en, de\).*--columns src_text=YOURS"),
-        ("a.csv", "src_text,trg_text\na,b\n", {}, "give the language of every row with --src-lang and --trg-lang"),
+        ("a.csv", "src_text,trg_text\na,b\n", {}, "data convert` on it with --src-lang LANG --trg-lang LANG"),
         ("a.csv", "en,de\na,b\na,b,c\nd\n", {"src_lang": "en", "trg_lang": "de"}, r"row 2 \(3\), row 3 \(1\)"),
         ("a.jsonl", '{"translation": {"en": "a", "de": "b"}}\n', {}, "--src-lang and --trg-lang, which are of en, de"),
         ("a.jsonl", '{"a": 1}\n[]\n', {}, r"lacks column .* \(found: a\)"),
+        ("a.jsonl", '{"translation": {"en": "a"}}\n', {"src_lang": "en", "trg_lang": "fr"}, "lacks column trg_text"),
         ("a.json", '"a"', {}, "is not a list of objects"),
         ("a.json", "[1", {}, "is not JSON"),
         ("a.arrow", "x", {}, "cannot be read to its end"),
@@ -281,3 +282,12 @@ def test_two_files_of_lines_become_training_files(tmp_path):
     first = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])
     assert "from English into Austrian German" in first["src"]
     assert "--columns" in converted(rows.path, "out", "--columns", "source=en")
+
+
+@pytest.mark.parametrize("layout", [nested_column, tab_separated, lines_of_two_files, memory])
+def test_rows_can_be_written_in_the_columns_that_other_commands_read(layout, tmp_path):
+    rows = layout(tmp_path)
+    assert convert_to_rows(rows, tmp_path / "new" / "rows.parquet").written == 4
+    assert read_rows(tmp_path / "new" / "rows.parquet") == ROWS
+    with pytest.raises(UserError, match=r"does not end with \.parquet"):
+        convert_to_rows(rows, tmp_path / "rows.csv")

@@ -75,7 +75,7 @@ def read_records(path: Path, read_line: ReadLine | None = None) -> Records:
         rows = list(table.read(None))
         broken = {number: row for number, row in enumerate(rows, start=1) if isinstance(row, RowError)}
         records = Records(
-            table.place, [{} if isinstance(row, RowError) else row for row in rows], table.schema, broken=broken
+            table.name, [{} if isinstance(row, RowError) else row for row in rows], table.schema, broken=broken
         )
     if not records.rows:
         raise UserError(f"{records.place} has no rows; give at least one")

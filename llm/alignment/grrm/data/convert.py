@@ -11,7 +11,7 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from tqdm import tqdm
 from grrm.data.atomic import atomic_path
 from grrm.data.layouts.table import RowError
 from grrm.data.layouts.user_rows import COLUMNS, UserRows, opened
-from grrm.data.parquet import count_rows, iter_rows
+from grrm.data.parquet import count_rows, iter_rows, write_rows
 from grrm.errors import UserError, require_known
 from grrm.gqm.chat import CONTROL_TOKENS, render_chatml
 from grrm.gqm.extraction import extract_translation
@@ -66,14 +66,14 @@ class ConversionReport:
         )
 
 
-def log_rejected(place: object, rejected: Sequence[RejectedRow]) -> None:
+def log_rejected(path: Path, rejected: Sequence[RejectedRow]) -> None:
     """Log the rows that are left out, those of one kind in one line with the first one's reason."""
     by_kind: dict[str, list[RejectedRow]] = {}
     for row in rejected:
         by_kind.setdefault(row.kind, []).append(row)
     for rows in by_kind.values():
         more = f" (and {len(rows) - 1} more: {_numbers(rows[1:])})" if len(rows) > 1 else ""
-        logger.warning("%s row %d left out: %s%s", place, rows[0].row, rows[0].reason, more)
+        logger.warning("%s row %d left out: %s%s", path, rows[0].row, rows[0].reason, more)
 
 
 def _numbers(rows: Sequence[RejectedRow]) -> str:
@@ -103,9 +103,33 @@ def convert_to_sft(
     return _convert(rows, out_jsonl, prompt_type, response, (), without)
 
 
-def fault_of_pair(values: tuple[Any, ...], prompt_type: str) -> str | None:
-    """Why a row with the values of `COLUMNS` cannot be used for both SFT and RL; None where it can."""
-    line = _line(values, prompt_type, render_tgt, ())
+def convert_to_rows(
+    rows: Path | UserRows, out: Path, prompt_type: str = "codeblock-think", without: Collection[int] = ()
+) -> ConversionReport:
+    """Write the rows that `convert_to_src_tgt` would use as parquet with the columns `COLUMNS`, else like it."""
+    if out.suffix != ".parquet":
+        raise UserError(f"{out} does not end with .parquet; rows are written as parquet")
+    rejected: list[RejectedRow] = []
+
+    def usable() -> Iterator[tuple[Any, ...]]:
+        n_used = 0
+        for number, values in iter_rows(rows, optional=("trg_text",)):
+            fault = values.reason if isinstance(values, RowError) else fault_of_pair(values, prompt_type, ("trg_text",))
+            if fault is None and number not in without:
+                n_used += 1
+                yield values
+            elif fault is not None:
+                rejected.append(RejectedRow(number, fault))
+        _check_usable(path, n_used, rejected)
+
+    path = opened(rows).path
+    written = write_rows(out, usable())
+    return ConversionReport(out, written, tuple(rejected))
+
+
+def fault_of_pair(values: tuple[Any, ...], prompt_type: str, optional: tuple[str, ...] = ()) -> str | None:
+    """Return the reason to leave a row with the values of `COLUMNS` out of training; None where there is none."""
+    line = _line(values, prompt_type, render_tgt, optional)
     return line if isinstance(line, str) else None
 
 
@@ -178,11 +202,15 @@ def write_lines(
                 written += 1
             else:
                 rejected.append(RejectedRow(number, line))
-        log_rejected(path, rejected)
-        if written == 0:
-            why = f"the first is left out because of: {rejected[0].reason}" if rejected else "all are held out"
-            raise UserError(f"{path} has no usable row, {why}; mend the file")
+        _check_usable(path, written, rejected)
     return ConversionReport(out_jsonl, written, tuple(rejected))
+
+
+def _check_usable(path: Path, n_used: int, rejected: Sequence[RejectedRow]) -> None:
+    log_rejected(path, rejected)
+    if n_used == 0:
+        why = f"the first is left out because of: {rejected[0].reason}" if rejected else "all are held out"
+        raise UserError(f"{path} has no usable row, {why}; mend the file")
 
 
 def _convert(

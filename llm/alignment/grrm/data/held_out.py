@@ -15,7 +15,7 @@ from grrm.errors import UserError
 
 
 class HeldOut(NamedTuple):
-    """What was written where, and the numbers of the rows (from 1) that training must do without."""
+    """The file, its number of rows, and the numbers of the rows (from 1) to leave out of training."""
 
     path: Path
     written: int

@@ -56,15 +56,15 @@ def resolve(lang: str) -> str | UserError:
     """
     text = lang.strip()
     by_fold = _names()
-    known = by_fold.get(text.casefold())
-    if known == text:
-        return known
+    name = by_fold.get(text.casefold())
+    if name == text:
+        return name
     tag = _TAG.fullmatch(text)
     named = _name_of_tag(tag, text) if tag else None
     if named is not None:
         return named
-    if known is not None:
-        return known
+    if name is not None:
+        return name
     words = text.casefold().split(" ")
     qualified = _QUALIFIED.fullmatch(text)
     if qualified and qualified[1].casefold() in by_fold:
@@ -145,8 +145,8 @@ def _base(code: str) -> str | None:
         return code
     names = _english().languages
     other = _SPECIAL.get(code) or get_global("language_aliases").get(code, code)
-    found = other if other.split("_")[0] in names else code
-    return found if found.split("_")[0] in names and found not in _NO_LANGUAGE else None
+    code = other if other.split("_")[0] in names else code
+    return code if code.split("_")[0] in names and code not in _NO_LANGUAGE else None
 
 
 @cache
@@ -158,7 +158,7 @@ def _english() -> Any:
 
 @cache
 def _names() -> Mapping[str, str]:
-    """Names by how they compare."""
+    """Names by their casefolded spelling."""
     cldr = (name for code, name in _english().languages.items() if code not in _NO_LANGUAGE)
     names = {name.casefold(): name for name in (*cldr, *(name for name, _ in _UNNAMED.values()))}
     return MappingProxyType(names | _OTHER_NAMES)
@@ -166,7 +166,7 @@ def _names() -> Mapping[str, str]:
 
 @cache
 def _own_names() -> Mapping[str, str]:
-    """What speakers call the languages of `LANG_NAMES`, by how it compares: Deutsch is German, and never Dutch."""
+    """The languages of `LANG_NAMES` by the casefolded names that speakers use: Deutsch is German, and never Dutch."""
     from babel import Locale
 
     return {Locale(code).languages[code].casefold(): name for code, name in LANG_NAMES.items()}

@@ -65,7 +65,9 @@ def tokenizer(parquet: Path, out_dir: Path, vocab_size: int, prompt_type: str, r
 @data.command()
 @click.argument("rows", type=FILE)
 @click.argument("out", type=FILE)
-@click.option("--to", "kind", type=click.Choice(["rl", "sft"]), help="Task or translation in `tgt`.  [default: both]")
+@click.option(
+    "--to", "kind", type=click.Choice(["rl", "sft", "rows"]), help="Task or translation in `tgt`.  [default: both]"
+)
 @click.option("--prompt-type", default="codeblock-think", show_default=True)
 @click.option("--target", type=FILE, help="Text file with the translations of the lines of ROWS.")
 @click.option("--columns", metavar="OURS=YOURS,…", callback=_columns, help="Such as src_text=en,trg_text=de.")
@@ -77,15 +79,15 @@ def convert(out: Path, kind: str | None, prompt_type: str, held_out: int | None,
 
     ROWS has the columns src_text, trg_text, src_lang and trg_lang, or others that the options name: a parquet, JSON,
     JSON lines, CSV, TSV, Arrow, TMX or XLIFF file, a folder of these, or lines of text with --target. OUT is a .jsonl
-    file with --to, and a folder for sft.jsonl and rl.jsonl without it. Rows of --held-out are beside them, in
-    heldout.parquet.
+    file with --to, and a folder for sft.jsonl and rl.jsonl without it; --to rows writes the four columns to a .parquet
+    file, which all other commands read. Rows of --held-out are beside OUT's, in heldout.parquet.
     """
-    from grrm.data.convert import convert_to_sft, convert_to_src_tgt
+    from grrm.data.convert import convert_to_rows, convert_to_sft, convert_to_src_tgt
     from grrm.data.held_out import hold_out
     from grrm.data.layouts.user_rows import UserRows
 
-    converters = {"sft": convert_to_sft, "rl": convert_to_src_tgt}
-    files = {kind: out} if kind else {name: out / f"{name}.jsonl" for name in converters}
+    converters = {"sft": convert_to_sft, "rl": convert_to_src_tgt, "rows": convert_to_rows}
+    files = {kind: out} if kind else {name: out / f"{name}.jsonl" for name in ("sft", "rl")}
     source, without = UserRows(rows, **settings), frozenset[int]()
     if held_out is not None:
         held = hold_out(source, (out.parent if kind else out) / "heldout.parquet", held_out, prompt_type)

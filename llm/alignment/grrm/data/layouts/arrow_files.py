@@ -19,7 +19,7 @@ _SHOWN = 5
 
 @contextmanager
 def arrow_errors(path: Path) -> Iterator[None]:
-    """What pyarrow says about a file as a sentence for the user."""
+    """Turn errors of pyarrow into sentences for the user."""
     try:
         yield
     except FileNotFoundError as error:

@@ -23,9 +23,10 @@ _TABLES: dict[str, Callable[[Path], RowTable]] = {
     **dict.fromkeys((".jsonl", ".ndjson"), json_lines_table),
     ".json": json_table,
     ".tmx": lambda path: tmx_table(path, None, None),
-    **dict.fromkeys((".xliff", ".xlf"), xliff_table),
+    **dict.fromkeys((".xliff", ".xlf", ".mxliff", ".sdlxliff"), xliff_table),
 }
 ENDINGS = tuple(_TABLES)
+_NOT_ROWS = ("dataset_info.json", "dataset_infos.json", "source.json")  # what a data set says of itself
 _SPLIT = re.compile(r"(train|valid(?:ation)?|dev|test)(?![a-z])", re.IGNORECASE)
 
 
@@ -75,7 +76,7 @@ def _folder_table(folder: Path, src_lang: str | None, trg_lang: str | None) -> R
     tables = [open_table(path, src_lang=src_lang, trg_lang=trg_lang) for path in _shards(folder)]
     for table in tables[1:]:
         if set(table.names) != set(tables[0].names):
-            names = [f"{', '.join(one.names)} in {one.place}" for one in (tables[0], table)]
+            names = [f"{', '.join(shard.names)} in {shard.name}" for shard in (tables[0], table)]
             raise UserError(f"{folder} has columns {' and '.join(names)}; give a folder of files with the same ones")
     counts = [table.n_rows for table in tables]
 
@@ -90,8 +91,8 @@ def _shards(folder: Path) -> list[Path]:
     """The files of a folder in the order of their names, or in that of a saved data set."""
     state = folder / "state.json"
     if state.is_file():
-        return [folder / one["filename"] for one in json.loads(state.read_text(encoding="utf-8"))["_data_files"]]
-    files = sorted(path for path in folder.iterdir() if path.is_file() and ending_of(path) in _TABLES)
+        return [folder / shard["filename"] for shard in json.loads(state.read_text(encoding="utf-8"))["_data_files"]]
+    files = sorted(path for path in folder.iterdir() if ending_of(path) in _TABLES and path.name not in _NOT_ROWS)
     endings = sorted({ending_of(path) for path in files})
     if len(endings) != 1:
         kinds = f"files of the kinds {' '.join(endings)}" if endings else f"no file of the kinds {' '.join(ENDINGS)}"

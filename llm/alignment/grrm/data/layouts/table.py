@@ -1,4 +1,4 @@
-"""What every layout is opened as: named columns, and rows that are read one after the other."""
+"""The table as which every layout is opened: named columns, and a stream of rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RowTable:
     say them before it is read.
     """
 
-    place: str
+    name: str
     names: tuple[str, ...]
     read: Callable[[Sequence[str] | None], Iterator[Row | RowError]]
     n_rows: int | None = None

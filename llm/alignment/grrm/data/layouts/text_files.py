@@ -72,7 +72,7 @@ def json_table(path: Path) -> RowTable:
         if content.lstrip()[:1] == b"{" and "Extra data" in str(error):
             return json_lines_table(path)
         raise UserError(f"{path} is not JSON ({error}); write a list of objects, or an object a line") from error
-    lists = [one for one in value.values() if isinstance(one, list)] if isinstance(value, dict) else [value]
+    lists = [item for item in value.values() if isinstance(item, list)] if isinstance(value, dict) else [value]
     if len(lists) != 1 or not isinstance(lists[0], list):
         if isinstance(value, dict):
             return json_lines_table(path)  # a single row
@@ -80,9 +80,9 @@ def json_table(path: Path) -> RowTable:
     objects = lists[0]
 
     def rows(_: Sequence[str] | None) -> Iterator[Row | RowError]:
-        for number, one in enumerate(objects, start=1):
+        for number, item in enumerate(objects, start=1):
             message = f"{path} row {number} is not a JSON object; write a list of objects"
-            yield one if isinstance(one, dict) else RowError(message, "the row is not a JSON object")
+            yield item if isinstance(item, dict) else RowError(message, "the row is not a JSON object")
 
     return RowTable(str(path), _names(rows(None)), rows, len(objects))
 
@@ -98,10 +98,10 @@ def line_pair_table(source: Path, target: Path | None) -> RowTable:
             yield from ({"src_text": line} for _, line in lines_of(source))
             return
         n_source = n_target = 0
-        for one, other in zip_longest(lines_of(source), lines_of(target)):
-            n_source, n_target = n_source + (one is not None), n_target + (other is not None)
-            if one is not None and other is not None:
-                yield {"src_text": one[1], "trg_text": other[1]}
+        for source_line, target_line in zip_longest(lines_of(source), lines_of(target)):
+            n_source, n_target = n_source + (source_line is not None), n_target + (target_line is not None)
+            if source_line is not None and target_line is not None:
+                yield {"src_text": source_line[1], "trg_text": target_line[1]}
         if n_source != n_target:
             raise UserError(
                 f"{source} has {n_source} lines and {target} {n_target}: give files in which line follows line"

@@ -31,7 +31,7 @@ def tmx_table(path: Path, src_lang: str | None, trg_lang: str | None) -> RowTabl
             source_language = src_lang or unit.get("srclang") or heads.get("srclang", "*all*")
             if source_language == "*all*":
                 raise UserError(f"{path} does not say its source language; give it with --src-lang")
-            texts = {_language(one): _text(one.find("seg")) for one in unit.findall("tuv")}
+            texts = {_language(variant): _text(variant.find("seg")) for variant in unit.findall("tuv")}
             source = next((lang for lang in texts if _same(lang, source_language)), None)
             others = [lang for lang in texts if lang != source and (trg_lang is None or _same(lang, trg_lang))]
             if source is None or not others:
@@ -139,5 +139,5 @@ def _language(element: Element) -> str:
 
 def _same(lang: str, other: str) -> bool:
     """True for tags of a language of which one may say more, as `en-US` does of `en`."""
-    one, two = (tag.lower().replace("_", "-").split("-") for tag in (lang, other))
-    return one[: len(two)] == two[: len(one)]
+    first, second = (tag.lower().replace("_", "-").split("-") for tag in (lang, other))
+    return first[: len(second)] == second[: len(first)]

@@ -25,7 +25,7 @@ Getter = Callable[[Row], Any]
 
 @dataclass(frozen=True, slots=True)
 class UserRows:
-    """Where rows are, and what their columns are called.
+    """A file of rows, and the names of its columns.
 
     Args:
         path: as in `open_table`.
@@ -42,42 +42,43 @@ class UserRows:
     trg_lang: str | None = None
 
     def under(self, columns: Sequence[str], optional: Collection[str] = ()) -> NamedColumns:
-        """The file opened, with the column or language behind each of `columns`.
+        """The file opened, with the column or the language of each of `columns`.
 
         Raises UserError with all that is missing or unknown, beside the errors of `open_table`.
         """
-        given = {"src_lang": self.src_lang, "trg_lang": self.trg_lang}
+        languages = {"src_lang": self.src_lang, "trg_lang": self.trg_lang}
         if self.target is not None:
             named = {"src_lang": _language_of_name(self.path), "trg_lang": _language_of_name(self.target)}
-            given = {name: lang or named[name] for name, lang in given.items()}
+            languages = {name: lang or named[name] for name, lang in languages.items()}
         table = open_table(self.path, target=self.target, src_lang=self.src_lang, trg_lang=self.trg_lang)
         if not table.names and table.schema is None:
-            raise UserError(f"{table.place} has no rows; give a file with at least one sentence pair")
-        mistakes = [str(error) for lang in given.values() if lang and (error := _unknown(lang))]
+            raise UserError(f"{table.name} has no rows; give a file with at least one sentence pair")
+        mistakes = [str(error) for lang in languages.values() if lang and (error := _unknown(lang))]
         mistakes += [
             f"--columns names {name}, which is none of the columns {', '.join(table.names)}"
             for name in self.columns.values()
-            if name.split(".")[0] not in table.names
+            if _column_of(name, table) not in table.names
         ]
-        places = {name: self._place(name, table, given) for name in columns}
-        missing = [name for name in columns if places[name] is None and name not in optional]
+        sources = {name: self._source(name, table, languages) for name in columns}
+        required = {*columns} - ({*optional} - {*(_LANGUAGE_OF if _NESTED in table.names else ())})
+        missing = [name for name in columns if sources[name] is None and name in required]
         if missing:
             mistakes.append(_missing(table, missing, columns))
         if len(mistakes) > 1:
-            raise UserErrors(table.place, mistakes)
+            raise UserErrors(table.name, mistakes)
         if mistakes:
-            raise UserError(mistakes[0] if missing else f"{table.place}: {mistakes[0]}")
-        return NamedColumns(table, [places[name] for name in columns], [given.get(name) for name in columns])
+            raise UserError(mistakes[0] if missing else f"{table.name}: {mistakes[0]}")
+        return NamedColumns(table, [sources[name] for name in columns], [languages.get(name) for name in columns])
 
-    def _place(self, name: str, table: RowTable, given: Mapping[str, str | None]) -> str | None:
-        """The column of the file, or part of one, behind our `name`; "" where a language is given instead."""
+    def _source(self, name: str, table: RowTable, languages: Mapping[str, str | None]) -> str | None:
+        """The column of the file, or part of one, behind our `name`; "" for a language that all rows have."""
         if name in self.columns:
             return self.columns[name]
-        if given.get(name):
+        if languages.get(name):
             return ""
         if name in table.names:
             return name
-        lang = given.get(_LANGUAGE_OF.get(name, ""))
+        lang = languages.get(_LANGUAGE_OF.get(name, ""))
         if lang in table.names:
             return lang
         return f"{_NESTED}.{lang}" if lang in _languages_within(table) else None
@@ -89,13 +90,13 @@ def opened(rows: Path | UserRows) -> UserRows:
 
 
 class NamedColumns:
-    """An opened file with the place of each column that is asked for."""
+    """An opened file with the column, or part of one, that each requested name stands for."""
 
-    def __init__(self, table: RowTable, places: Sequence[str | None], constants: Sequence[str | None]) -> None:
+    def __init__(self, table: RowTable, sources: Sequence[str | None], constants: Sequence[str | None]) -> None:
         self.n_rows = table.n_rows
         self._table = table
-        self._getters = [_getter(place, constant) for place, constant in zip(places, constants, strict=True)]
-        self._names = list(dict.fromkeys(place.split(".")[0] for place in places if place))
+        self._getters = [_getter(source, constant, table) for source, constant in zip(sources, constants, strict=True)]
+        self._names = list(dict.fromkeys(_column_of(source, table) for source in sources if source))
 
     def values(self) -> Iterator[tuple[Any, ...] | RowError]:
         """The values of each row, in the order in which the columns were asked for; None where a row has none."""
@@ -103,12 +104,18 @@ class NamedColumns:
             yield row if isinstance(row, RowError) else tuple(get(row) for get in self._getters)
 
 
-def _getter(place: str | None, constant: str | None) -> Getter:
-    if place is None:
+def _column_of(source: str, table: RowTable) -> str:
+    """The column of a part of one: `translation` of `translation.en`, where that is no column itself."""
+    return source if source in table.names else source.partition(".")[0]
+
+
+def _getter(source: str | None, constant: str | None, table: RowTable) -> Getter:
+    if source is None:
         return lambda row: None
-    if not place:
+    if not source:
         return lambda row: constant
-    name, _, part = place.partition(".")
+    name = _column_of(source, table)
+    part = source[len(name) + 1 :]
     if not part:
         return lambda row: row.get(name)
     return lambda row: row[name].get(part) if isinstance(row.get(name), dict) else None
@@ -119,13 +126,15 @@ def _missing(table: RowTable, missing: Sequence[str], columns: Sequence[str]) ->
     texts = [name for name in missing if name.endswith("_text")]
     if languages and texts:
         remedy = f"say its languages with --src-lang and --trg-lang, which are of {', '.join(languages)}"
-    elif texts or not set(missing) <= {"src_lang", "trg_lang"}:
+    elif not set(missing) <= {*COLUMNS}:
+        remedy = f"rename its columns to {', '.join(columns)}"
+    elif texts:
         example = ",".join(f"{name}=YOURS" for name in missing)
-        remedy = f"rename its columns to {', '.join(columns)}, or name them with --columns {example}"
+        remedy = f"rename its columns to {', '.join(columns)}, or run `grrm data convert --columns {example}` on it"
     else:
-        options = " and ".join(f"--{name.replace('_', '-')}" for name in missing)
-        remedy = f"give the language of every row with {options}"
-    return f"{table.place} lacks column {', '.join(missing)} (found: {', '.join(table.names) or 'none'}); {remedy}"
+        options = " ".join(f"--{name.replace('_', '-')} LANG" for name in missing)
+        remedy = f"run `grrm data convert` on it with {options}"
+    return f"{table.name} lacks column {', '.join(missing)} (found: {', '.join(table.names) or 'none'}); {remedy}"
 
 
 def _languages_within(table: RowTable) -> list[str]:
