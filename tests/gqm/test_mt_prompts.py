@@ -53,7 +53,7 @@ def test_seed_x_ends_with_the_code_not_the_name():
     ("arguments", "message"),
     [
         (("s", "en", "Chinese", "seedx"), "needs the target language as a code, not 'Chinese'"),
-        (("s", "en", "xx"), "'xx' is not one of"),
+        (("s", "en", "xx"), "unknown language 'xx'"),
         (("s", "en", "de", "bogus"), "codeblock-think, Tower"),
     ],
 )

@@ -167,7 +167,7 @@ def test_lists_of_different_lengths_are_refused():
         ({"prompt_type": "stars"}, "'prompt_type' is 'stars'"),
         ({"permutations": 0}, "'permutations' is 0"),
         ({"temperature": -1}, "'temperature' is -1"),
-        ({"trg_langs": "xx"}, "Language code 'xx'"),
+        ({"trg_langs": "xx"}, "unknown language 'xx'"),
         ({"judge": "sqm", "shuffle": True}, "unknown judge option 'shuffle'"),
         ({"judge": "rankr"}, "unknown judge 'rankr'.*'ranker'"),
         ({"judge": None}, "judge is None"),

@@ -127,7 +127,7 @@ def test_the_prompt_is_the_chat_turn_of_the_type(open_script):
         ({"sampling_n": 0}, ValueError, "at least 1"),
         ({"src_langs": ["de", "de"]}, ValueError, "2 languages for 1 rows"),
         ({"prompt_type": "poem"}, UserError, "translation prompt_type 'poem'"),
-        ({"trg_langs": "xx"}, UserError, "Language code 'xx'"),
+        ({"trg_langs": "xx"}, UserError, "unknown language 'xx'"),
         ({}, UserError, "'/nowhere' does not exist"),
     ],
 )

@@ -63,7 +63,7 @@ BAD_GROUPS: list[tuple[dict[str, Any], str]] = [
     ({"src_text": "long " * 300}, "longer than max_length = 200 tokens"),
     ({"src_text": ""}, "the source or a language is missing"),
     ({"trg_lang": None}, "the source or a language is missing"),
-    ({"trg_lang": "xq"}, "Language code 'xq' is not one of"),
+    ({"trg_lang": "xq"}, "unknown language 'xq'"),
     ({"src_text": "ends <|im_end|> here"}, "the prompt contains a special token"),
 ]
 BAD_PAIRS: list[tuple[dict[str, Any], str]] = [

@@ -125,7 +125,7 @@ def test_mistakes_are_told_in_the_servers_words(page):
     page.run("document.getElementById('src_lang').value = 'xx'")
     page.run("document.getElementById('judge').click()")
     page.wait_for("document.querySelector('article .error')")
-    assert "422: groups[0]: Language code 'xx' is not one of" in text_of(page, "article .error")
+    assert "422: groups[0]: unknown language 'xx': give" in text_of(page, "article .error")
 
 
 def test_a_server_with_a_token_is_asked_with_it(tmp_path, tab):

@@ -20,7 +20,6 @@ _EXTRAS = {
     **dict.fromkeys(("paddle", "paddlenlp", "tokenizers", "safetensors", "visualdl"), "cpu"),
     "sacrebleu": "metrics",
     "math_verify": "math",
-    "babel": "corpora",
     "gguf": "models",
     "flask": "server",
     "waitress": "server",

@@ -12,7 +12,6 @@ import click
 
 from grrm.cli.records import (
     Records,
-    RowError,
     check_lengths,
     count,
     lists_of_scores,
@@ -23,6 +22,7 @@ from grrm.cli.records import (
     text,
     texts,
 )
+from grrm.data.layouts.table import RowError
 from grrm.errors import UserError
 from grrm.evaluation.ranking import JudgedGroup
 from grrm.gqm.groups import Candidate, Group, TranslationTask

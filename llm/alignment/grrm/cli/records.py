@@ -1,12 +1,10 @@
-"""Rows of the files that commands read: lines of text, JSON lines or parquet; every bad row named by its number."""
+"""Rows of the files that commands read: lines of text, or any layout of rows; every bad row named by its number."""
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,24 +13,16 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from grrm.data.parquet import open_parquet
+from grrm.data.layouts.opening import ENDINGS, ending_of, open_table
+from grrm.data.layouts.table import Row, RowError
+from grrm.data.layouts.text_files import STDIN, lines_of
 from grrm.errors import UserError
 from grrm.gqm.languages import display_name
 
 logger = logging.getLogger(__name__)
-STDIN = Path("-")
 _ADVICE = re.compile(r"[,;]| \(")  # what a value must be ends here, how to get it begins
 T = TypeVar("T")
-Row = dict[str, Any]
 ReadLine = Callable[[str], Row]  # raises ValueError that says what is wrong with the line
-
-
-class RowError(UserError):
-    """A row that cannot be used; `reason` is the fault without the row's number and value, for counting."""
-
-    def __init__(self, message: str, reason: str) -> None:
-        super().__init__(message)
-        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +62,21 @@ class Records:
 
 
 def read_records(path: Path, read_line: ReadLine | None = None) -> Records:
-    """The rows of a .parquet or .jsonl file, or with `read_line` of a text file, `-` being standard input.
+    """The rows of a file in any layout, or with `read_line` of a text file, `-` being standard input.
 
-    A line that is no JSON object, is empty, or is refused by `read_line` is a row of which no cell can be taken. Raises
-    UserError when the file is missing, cannot be read, or has no rows.
+    With `read_line` a .tsv file is text too. A row that cannot be read, is empty, or is refused by `read_line` is a row
+    of which no cell can be taken. Raises UserError when the file is missing, cannot be read, or has no rows.
     """
-    if path.suffix == ".parquet":
-        records = _read_parquet(path)
-    elif path.suffix == ".jsonl":
-        records = _read_json_lines(path)
-    elif read_line is not None:
+    if read_line is not None and (ending_of(path) not in ENDINGS or ending_of(path) == ".tsv"):
         place = "standard input" if path == STDIN else str(path)
-        records = _read_text(place, read_line, _lines(path))
+        records = _read_text(place, read_line, lines_of(path))
     else:
-        raise UserError(f"{path} is neither a .jsonl nor a .parquet file: give one of these")
+        table = open_table(path)
+        rows = list(table.read(None))
+        broken = {number: row for number, row in enumerate(rows, start=1) if isinstance(row, RowError)}
+        records = Records(
+            table.name, [{} if isinstance(row, RowError) else row for row in rows], table.schema, broken=broken
+        )
     if not records.rows:
         raise UserError(f"{records.place} has no rows; give at least one")
     return records
@@ -217,45 +208,6 @@ def _finite(value: Any) -> float:
     if not math.isfinite(number):
         raise ValueError
     return number
-
-
-def _read_parquet(path: Path) -> Records:
-    with open_parquet(path, ()) as file:
-        try:
-            table = file.read()
-        except (pa.ArrowException, OSError) as error:
-            raise UserError(f"{path} cannot be read to its end; get the file again") from error
-    return Records(str(path), table.to_pylist(), table.schema)
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Line numbers and lines; only a line feed ends a line, as other separators occur within sentences."""
-    try:
-        content = sys.stdin.buffer.read() if path == STDIN else path.read_bytes()
-        lines = content.decode("utf-8-sig").split("\n")
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}); give the path of a file") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text; convert it") from error
-    if lines[-1] == "":
-        lines.pop()
-    yield from enumerate((line.removesuffix("\r") for line in lines), start=1)
-
-
-def _read_json_lines(path: Path) -> Records:
-    rows: list[Row] = []
-    broken: dict[int, RowError] = {}
-    for number, line in _lines(path):
-        row, kind = None, "a JSON object"
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            kind = "JSON"
-        if not isinstance(row, dict):
-            message = f"{path} line {number} is not {kind}; write one object per line"
-            broken[number] = RowError(message, f"the line is not {kind}")
-        rows.append(row if isinstance(row, dict) else {})
-    return Records(str(path), rows, broken=broken)
 
 
 def _read_text(place: str, read_line: ReadLine, lines: Iterator[tuple[int, str]]) -> Records:

@@ -1,4 +1,4 @@
-"""From TowerBlocks-MT parquet to the `src`/`tgt` JSON lines PaddleNLP trains on.
+"""From sentence pairs, in the columns of TowerBlocks-MT, to the `src`/`tgt` JSON lines PaddleNLP trains on.
 
 For RL, `src` is the complete chat-templated prompt and `tgt` is the task as compact JSON, so that a reward server
 which is sent nothing but `src`, `tgt` and `response` knows source, languages and reference. For SFT, `tgt` is the
@@ -11,7 +11,7 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,9 @@ from typing import Any
 from tqdm import tqdm
 
 from grrm.data.atomic import atomic_path
-from grrm.data.parquet import COLUMNS, count_rows, iter_raw_rows
+from grrm.data.layouts.table import RowError
+from grrm.data.layouts.user_rows import COLUMNS, UserRows, opened
+from grrm.data.parquet import count_rows, iter_rows, write_rows
 from grrm.errors import UserError, require_known
 from grrm.gqm.chat import CONTROL_TOKENS, render_chatml
 from grrm.gqm.extraction import extract_translation
@@ -36,10 +38,15 @@ _TGT_KEYS = ("source", "src_lang", "trg_lang", "reference")
 
 @dataclass(frozen=True, slots=True)
 class RejectedRow:
-    """A row that was left out: its number in the parquet file (from 1) and why."""
+    """A row that was left out: its number in the file (from 1) and why."""
 
     row: int
     reason: str
+
+    @property
+    def kind(self) -> str:
+        """The reason without the value that it quotes: rows of one kind are told together."""
+        return self.reason.partition(" '")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,25 +59,78 @@ class ConversionReport:
 
     def summary(self) -> str:
         """One line: rows written, rows left out by reason."""
-        counts = Counter(row.reason for row in self.rejected)
+        counts = Counter(row.kind for row in self.rejected)
         reasons = ", ".join(f"{count} x {reason}" for reason, count in counts.most_common())
         return f"{self.path}: {self.written} rows written, {len(self.rejected)} left out" + (
             f" ({reasons})" if reasons else ""
         )
 
 
-def convert_to_src_tgt(parquet: Path, out_jsonl: Path, prompt_type: str = "codeblock-think") -> ConversionReport:
+def log_rejected(path: Path, rejected: Sequence[RejectedRow]) -> None:
+    """Log the rows that are left out, those of one kind in one line with the first one's reason."""
+    by_kind: dict[str, list[RejectedRow]] = {}
+    for row in rejected:
+        by_kind.setdefault(row.kind, []).append(row)
+    for rows in by_kind.values():
+        more = f" (and {len(rows) - 1} more: {_numbers(rows[1:])})" if len(rows) > 1 else ""
+        logger.warning("%s row %d left out: %s%s", path, rows[0].row, rows[0].reason, more)
+
+
+def _numbers(rows: Sequence[RejectedRow]) -> str:
+    return ", ".join(str(row.row) for row in rows[:10]) + (", …" if len(rows) > 10 else "")
+
+
+def convert_to_src_tgt(
+    rows: Path | UserRows, out_jsonl: Path, prompt_type: str = "codeblock-think", without: Collection[int] = ()
+) -> ConversionReport:
     """Write `{"src": prompt, "tgt": task as JSON}` lines for RL; rows that cannot be used are left out and reported.
 
     A row without trg_text, or a file without that column, gives tasks without a reference, which only metrics need.
-    Raises UserError for an unknown prompt type, an unreadable or empty parquet file, or one without a usable row.
+    Rows whose number is in `without` are left out silently.
+    Raises UserError for an unknown prompt type, an unreadable or empty file, or one without a usable row.
     """
-    return _convert(parquet, out_jsonl, prompt_type, render_tgt, optional=("trg_text",))
+    return _convert(rows, out_jsonl, prompt_type, render_tgt, ("trg_text",), without)
 
 
-def convert_to_sft(parquet: Path, out_jsonl: Path, prompt_type: str = "codeblock-think") -> ConversionReport:
+def convert_to_sft(
+    rows: Path | UserRows, out_jsonl: Path, prompt_type: str = "codeblock-think", without: Collection[int] = ()
+) -> ConversionReport:
     """Write `{"src": prompt, "tgt": response}` lines for the cold start; otherwise like `convert_to_src_tgt`."""
-    return _convert(parquet, out_jsonl, prompt_type, lambda task: render_response(task.reference or "", prompt_type))
+
+    def response(task: TranslationTask) -> str:
+        return render_response(task.reference or "", prompt_type)
+
+    return _convert(rows, out_jsonl, prompt_type, response, (), without)
+
+
+def convert_to_rows(
+    rows: Path | UserRows, out: Path, prompt_type: str = "codeblock-think", without: Collection[int] = ()
+) -> ConversionReport:
+    """Write the rows that `convert_to_src_tgt` would use as parquet with the columns `COLUMNS`, else like it."""
+    if out.suffix != ".parquet":
+        raise UserError(f"{out} does not end with .parquet; rows are written as parquet")
+    rejected: list[RejectedRow] = []
+
+    def usable() -> Iterator[tuple[Any, ...]]:
+        n_used = 0
+        for number, values in iter_rows(rows, optional=("trg_text",)):
+            fault = values.reason if isinstance(values, RowError) else fault_of_pair(values, prompt_type, ("trg_text",))
+            if fault is None and number not in without:
+                n_used += 1
+                yield values
+            elif fault is not None:
+                rejected.append(RejectedRow(number, fault))
+        _check_usable(path, n_used, rejected)
+
+    path = opened(rows).path
+    written = write_rows(out, usable())
+    return ConversionReport(out, written, tuple(rejected))
+
+
+def fault_of_pair(values: tuple[Any, ...], prompt_type: str, optional: tuple[str, ...] = ()) -> str | None:
+    """Return the reason to leave a row with the values of `COLUMNS` out of training; None where there is none."""
+    line = _line(values, prompt_type, render_tgt, optional)
+    return line if isinstance(line, str) else None
 
 
 def render_prompt(task: TranslationTask, prompt_type: str) -> str:
@@ -113,11 +173,12 @@ def parse_tgt(tgt: str) -> TranslationTask | None:
 
 
 def write_lines(
-    parquet: Path,
+    rows: Path | UserRows,
     out_jsonl: Path,
     columns: Sequence[str],
     line_of: Callable[[tuple[Any, ...]], dict[str, str] | str],
     optional: tuple[str, ...] = (),
+    without: Collection[int] = (),
 ) -> ConversionReport:
     """Write what `line_of` makes of each row's `columns`, a line or the reason why there is none.
 
@@ -126,36 +187,43 @@ def write_lines(
     """
     if out_jsonl.suffix != ".jsonl":
         raise UserError(f"{out_jsonl} does not end with .jsonl; lines are written as JSON")
+    path = opened(rows).path
     rejected: list[RejectedRow] = []
     written = 0
-    total = count_rows(parquet, columns, optional=optional)
+    total = count_rows(rows, columns, optional=optional)
     with atomic_path(out_jsonl) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as out:
-        rows = iter_raw_rows(parquet, columns, optional=optional)
-        for number, values in tqdm(rows, total=total, desc=f"convert {parquet.name}", unit="row", disable=None):
-            line = line_of(values)
+        numbered = iter_rows(rows, columns, optional=optional)
+        for number, values in tqdm(numbered, total=total, desc=f"convert {path.name}", unit="row", disable=None):
+            if number in without:
+                continue
+            line = values.reason if isinstance(values, RowError) else line_of(values)
             if isinstance(line, dict):
                 out.write(json.dumps(line, ensure_ascii=False) + "\n")
                 written += 1
             else:
                 rejected.append(RejectedRow(number, line))
-                logger.warning("%s row %d left out: %s", parquet, number, line)
-        if written == 0:
-            raise UserError(
-                f"{parquet} has no usable row, the first is left out because of: {rejected[0].reason}; mend the file"
-            )
+        _check_usable(path, written, rejected)
     return ConversionReport(out_jsonl, written, tuple(rejected))
 
 
+def _check_usable(path: Path, n_used: int, rejected: Sequence[RejectedRow]) -> None:
+    log_rejected(path, rejected)
+    if n_used == 0:
+        why = f"the first is left out because of: {rejected[0].reason}" if rejected else "all are held out"
+        raise UserError(f"{path} has no usable row, {why}; mend the file")
+
+
 def _convert(
-    parquet: Path,
+    rows: Path | UserRows,
     out_jsonl: Path,
     prompt_type: str,
     make_tgt: Callable[[TranslationTask], str],
-    optional: tuple[str, ...] = (),
+    optional: tuple[str, ...],
+    without: Collection[int],
 ) -> ConversionReport:
     require_known("prompt type", prompt_type, MT_PROMPT_TYPES)
     line_of = partial(_line, prompt_type=prompt_type, make_tgt=make_tgt, optional=optional)
-    return write_lines(parquet, out_jsonl, COLUMNS, line_of, optional)
+    return write_lines(rows, out_jsonl, COLUMNS, line_of, optional, without)
 
 
 def _line(

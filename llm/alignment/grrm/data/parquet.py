@@ -1,4 +1,4 @@
-"""Parquet files of sentence pairs in the TowerBlocks-MT schema: src_text, trg_text, src_lang, trg_lang."""
+"""Rows of sentence pairs in the TowerBlocks-MT schema: read from any layout, written as parquet."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from grrm.data.atomic import atomic_path
+from grrm.data.layouts.arrow_files import ROWS_PER_BATCH as ROWS_PER_BATCH
+from grrm.data.layouts.arrow_files import open_parquet as open_parquet
+from grrm.data.layouts.table import RowError
+from grrm.data.layouts.user_rows import COLUMNS as COLUMNS
+from grrm.data.layouts.user_rows import UserRows, opened
 from grrm.errors import UserError
 
-COLUMNS = ("src_text", "trg_text", "src_lang", "trg_lang")
 SCHEMA = pa.schema([(name, pa.string()) for name in COLUMNS])
-ROWS_PER_BATCH = 8192
 
 
 class TranslationRow(NamedTuple):
@@ -43,32 +46,34 @@ def write_rows(path: Path, rows: Iterable[tuple[Any, ...]], schema: pa.Schema = 
     return written
 
 
-def count_rows(path: Path, columns: Sequence[str] = COLUMNS, optional: Collection[str] = ()) -> int:
-    """Number of rows in the file, from its footer. Raises UserError like `iter_raw_rows`, but accepts an empty file."""
-    with _open(path, columns, optional) as file:
-        return int(file.metadata.num_rows)
+def count_rows(rows: Path | UserRows, columns: Sequence[str] = COLUMNS, optional: Collection[str] = ()) -> int | None:
+    """Number of rows, None where the file does not say it. Raises UserError as `iter_raw_rows`, except for no rows."""
+    return opened(rows).under(columns, optional).n_rows
 
 
 def iter_raw_rows(
-    path: Path, columns: Sequence[str] = COLUMNS, optional: Collection[str] = ()
+    rows: Path | UserRows, columns: Sequence[str] = COLUMNS, optional: Collection[str] = ()
 ) -> Iterator[tuple[int, tuple[Any, ...]]]:
     """Stream `(row_number, values in the order of columns)`, row numbers from 1, values as they are (maybe None).
 
     An `optional` column that is not there is None in every row. Raises UserError, one sentence, when the file is
-    missing, is not parquet, lacks a column or has no rows.
+    missing, cannot be read, lacks a column or has no rows, and for a row that cannot be read.
     """
-    with _open(path, columns, optional) as file:
-        number = 0
-        there = [name for name in columns if name in file.schema_arrow.names]
-        for batch in file.iter_batches(batch_size=ROWS_PER_BATCH, columns=there):
-            values_of = [
-                batch.column(name).to_pylist() if name in there else [None] * batch.num_rows for name in columns
-            ]
-            for values in zip(*values_of, strict=True):
-                number += 1
-                yield number, values
+    for number, values in iter_rows(rows, columns, optional):
+        if isinstance(values, RowError):
+            raise values
+        yield number, values
+
+
+def iter_rows(
+    rows: Path | UserRows, columns: Sequence[str] = COLUMNS, optional: Collection[str] = ()
+) -> Iterator[tuple[int, tuple[Any, ...] | RowError]]:
+    """As `iter_raw_rows`, with the error of a row that cannot be read in place of its values."""
+    number = 0
+    for number, values in enumerate(opened(rows).under(columns, optional).values(), start=1):
+        yield number, values
     if number == 0:
-        raise UserError(f"{path} has no rows; give a parquet file with at least one sentence pair")
+        raise UserError(f"{opened(rows).path} has no rows; give a file with at least one sentence pair")
 
 
 def read_rows(path: Path) -> list[TranslationRow]:
@@ -80,36 +85,3 @@ def read_rows(path: Path) -> list[TranslationRow]:
                 raise UserError(f"{path} row {number}: column {name} holds {value!r}; every value must be text")
         rows.append(TranslationRow(*values))
     return rows
-
-
-def open_parquet(path: Path, columns: Iterable[str]) -> pq.ParquetFile:
-    """The opened file; `columns` only tell the user what it should hold.
-
-    Raises UserError when the file is missing or is not parquet.
-    """
-    if not path.is_file():
-        named = ", ".join(columns)
-        raise UserError(f"{path} does not exist; give the path of a parquet file{named and f' with columns {named}'}")
-    try:
-        return pq.ParquetFile(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise UserError(
-            f"{path} is not a readable parquet file ({_first_line(error)}); convert it to parquet"
-        ) from error
-
-
-def _open(path: Path, columns: Sequence[str] = COLUMNS, optional: Collection[str] = ()) -> pq.ParquetFile:
-    file = open_parquet(path, columns)
-    found = file.schema_arrow.names
-    missing = [name for name in columns if name not in found and name not in optional]
-    if missing:
-        file.close()
-        raise UserError(
-            f"{path} lacks column {', '.join(missing)} (found: {', '.join(found) or 'none'}); "
-            f"rename its columns to {', '.join(columns)}"
-        )
-    return file
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(". ")

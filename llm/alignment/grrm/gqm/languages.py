@@ -38,23 +38,27 @@ MAX_CANDIDATES_TRAINED = 8  # released judges have seen A to H at most
 
 
 def display_name(lang: str) -> str:
-    """The name a prompt uses for `lang`: two letters are looked up, any other string is a name already.
+    """The English name that a prompt uses for `lang`, a tag of BCP 47 or FLORES, an ISO 639 code or a name.
 
-    Raises UserError for a two-letter code that is not in `LANG_NAMES`, and for a name that could be taken for more than
+    `LANG_NAMES` and their names need no table; all others are looked up in CLDR, see `grrm.gqm.language_tags`. Raises
+    UserError with the nearest name for a language that is unknown, and for a name that could be taken for more than
     one: the prompt has it in a sentence.
     """
-    if len(lang) != 2:
-        if not could_be_name(lang):
-            raise UserError(
-                f"Language name {lang[:40]!r} is not a name: use at most 64 printable characters without the signs of "
-                "markup and chat templates, such as < > | : ` #."
-            )
+    if lang in LANG_NAMES:
+        return LANG_NAMES[lang]
+    if lang in LANG_CODES:
         return lang
-    if lang not in LANG_NAMES:
+    if not could_be_name(lang):
         raise UserError(
-            f"Language code {lang!r} is not one of {' '.join(LANG_NAMES)}: use one of these, or write out the name."
+            f"Language name {lang[:40]!r} is not a name: use at most 64 printable characters without the signs of "
+            "markup and chat templates, such as < > | : ` #."
         )
-    return LANG_NAMES[lang]
+    from grrm.gqm.language_tags import resolve
+
+    name = resolve(lang)
+    if isinstance(name, UserError):
+        raise name
+    return name
 
 
 def could_be_name(lang: str) -> bool:
@@ -68,5 +72,11 @@ def language_pair(src_lang: str, trg_lang: str) -> str:
 
 
 def language_code(lang: str) -> str:
-    """The two-letter code of a known display name; every other string is returned as it is."""
+    """The two-letter code of a language of `LANG_NAMES` by any of its codes or names; any other string as it is."""
+    if lang in LANG_NAMES:
+        return lang
+    if lang not in LANG_CODES and could_be_name(lang):
+        from grrm.gqm.language_tags import resolve
+
+        return LANG_CODES.get(str(resolve(lang)), lang)
     return LANG_CODES.get(lang, lang)

@@ -39,7 +39,7 @@ NEEDED = {
     "sacrebleu": "the text-metric judge and evaluation",
     "tokenizers": "the demo's tokenizer",
     "safetensors": "checkpoints",
-    "babel": "the demo's corpus",
+    "babel": "names of languages and the demo's corpus",
 }
 _OPTIONAL = {
     "lingua": "the gate that tells languages",

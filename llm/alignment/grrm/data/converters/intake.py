@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,13 +13,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from grrm.data.convert import RejectedRow
+from grrm.data.convert import RejectedRow, log_rejected
 from grrm.data.parquet import ROWS_PER_BATCH, open_parquet
 from grrm.errors import UserError
 from grrm.gqm.chat import CONTROL_TOKENS
 from grrm.gqm.languages import display_name
-
-logger = logging.getLogger(__name__)
 
 # A reference is text, and null where it is empty or the whole column is missing.
 Kind = Literal["text", "text or empty", "reference", "language", "texts", "numbers"]
@@ -49,8 +46,7 @@ def read_usable(path: Path, kinds: Mapping[str, Kind], row_faults: RowFaults | N
     with _open(path, kinds) as file:
         rejected: list[RejectedRow] = []
         kept = list(_usable_batches(file, path, kinds, row_faults, rejected))
-    for row in rejected:
-        logger.warning("%s row %d left out: %s", path, row.row, row.reason)
+    log_rejected(path, rejected)
     if not any(table.num_rows for table in kept):
         why = f", the first is left out because of: {rejected[0].reason}" if rejected else ""
         raise UserError(f"{path} has no usable row{why}; mend the file")

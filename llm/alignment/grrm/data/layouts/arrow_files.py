@@ -1,0 +1,129 @@
+"""Parquet, Arrow and Feather, CSV and TSV: what pyarrow reads in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from grrm.data.layouts.table import MAX_TEXT, Row, RowError, RowTable, first_line
+from grrm.errors import UserError
+
+ROWS_PER_BATCH = 8192
+_SHOWN = 5
+
+
+@contextmanager
+def arrow_errors(path: Path) -> Iterator[None]:
+    """Turn errors of pyarrow into sentences for the user."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise UserError(f"{path} does not exist; give the path of a file") from error
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{path} cannot be read to its end ({first_line(error)}); get the file again") from error
+
+
+def open_parquet(path: Path, columns: Iterable[str]) -> pq.ParquetFile:
+    """The opened file; `columns` only tell the user what it should hold.
+
+    Raises UserError when the file is missing or is not parquet.
+    """
+    if not path.is_file():
+        named = ", ".join(columns)
+        raise UserError(f"{path} does not exist; give the path of a parquet file{named and f' with columns {named}'}")
+    try:
+        return pq.ParquetFile(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UserError(
+            f"{path} is not a readable parquet file ({first_line(error)}); convert it to parquet"
+        ) from error
+
+
+def parquet_table(path: Path) -> RowTable:
+    """A parquet file. Errors as in `open_parquet`."""
+
+    def batches(columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        with open_parquet(path, ()) as file:
+            yield from file.iter_batches(batch_size=ROWS_PER_BATCH, columns=columns)
+
+    with open_parquet(path, ()) as file:
+        return _table(path, file.schema_arrow, batches, int(file.metadata.num_rows))
+
+
+def arrow_table(path: Path) -> RowTable:
+    """A file or a stream of Arrow, Feather being one. Raises UserError for any other."""
+
+    def batches(columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        with _open_arrow(path) as reader:
+            if isinstance(reader, pa.ipc.RecordBatchStreamReader):
+                parts: Iterable[pa.RecordBatch] = reader
+            else:
+                parts = (reader.get_batch(number) for number in range(reader.num_record_batches))
+            for part in parts:
+                yield part if columns is None else part.select(columns)
+
+    with _open_arrow(path) as reader:
+        return _table(path, reader.schema, batches)
+
+
+def csv_table(path: Path, delimiter: str) -> RowTable:
+    """A file with a header of column names; every value is text.
+
+    A value of CSV may hold line breaks; in TSV each line is a row. Rows with too many or too few values are told
+    together, as an error at the end of the file.
+    """
+    invalid: list[tuple[int, int]] = []
+
+    def note(row: pa_csv.InvalidRow) -> str:
+        invalid.append((row.number, row.actual_columns))
+        return "skip"
+
+    def opened(types: dict[str, pa.DataType] | None) -> pa_csv.CSVStreamingReader:
+        invalid.clear()
+        return pa_csv.open_csv(
+            path,
+            pa_csv.ReadOptions(use_threads=False, block_size=MAX_TEXT),
+            pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=delimiter == ",", invalid_row_handler=note),
+            pa_csv.ConvertOptions(column_types=types, strings_can_be_null=False),
+        )
+
+    def batches(columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        for batch in opened(dict.fromkeys(names, pa.string())):
+            yield batch if columns is None else batch.select(columns)
+        if invalid:
+            shown = ", ".join(f"row {number - 1} ({count})" for number, count in invalid[:_SHOWN])
+            more = f" and {len(invalid) - _SHOWN} more" if len(invalid) > _SHOWN else ""
+            raise UserError(
+                f"{path} has rows without {len(names)} values: {shown}{more}; quote values that contain the delimiter"
+            )
+
+    with arrow_errors(path):
+        names = opened(None).schema.names
+    return _table(path, pa.schema([(name, pa.string()) for name in names]), batches)
+
+
+def _table(
+    path: Path,
+    schema: pa.Schema,
+    batches: Callable[[Sequence[str] | None], Iterator[pa.RecordBatch]],
+    n_rows: int | None = None,
+) -> RowTable:
+    def rows(columns: Sequence[str] | None) -> Iterator[Row | RowError]:
+        with arrow_errors(path):
+            for batch in batches(columns):
+                yield from batch.to_pylist()
+
+    return RowTable(str(path), tuple(schema.names), rows, n_rows, schema)
+
+
+def _open_arrow(path: Path) -> pa.ipc.RecordBatchFileReader | pa.ipc.RecordBatchStreamReader:
+    with arrow_errors(path):
+        try:
+            return pa.ipc.open_file(pa.memory_map(str(path)))
+        except pa.ArrowInvalid:
+            return pa.ipc.open_stream(pa.memory_map(str(path)))

@@ -1,0 +1,103 @@
+"""A file, a folder of shards or a saved data set as a `RowTable`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+from grrm.data.layouts.arrow_files import arrow_table, csv_table, parquet_table
+from grrm.data.layouts.table import Row, RowError, RowTable
+from grrm.data.layouts.text_files import json_lines_table, json_table, line_pair_table
+from grrm.data.layouts.translation_files import tmx_table, xliff_table
+from grrm.errors import UserError
+
+_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
+_TABLES: dict[str, Callable[[Path], RowTable]] = {
+    ".parquet": parquet_table,
+    **dict.fromkeys((".arrow", ".feather", ".ipc"), arrow_table),
+    ".csv": lambda path: csv_table(path, ","),
+    ".tsv": lambda path: csv_table(path, "\t"),
+    **dict.fromkeys((".jsonl", ".ndjson"), json_lines_table),
+    ".json": json_table,
+    ".tmx": lambda path: tmx_table(path, None, None),
+    **dict.fromkeys((".xliff", ".xlf", ".mxliff", ".sdlxliff"), xliff_table),
+}
+ENDINGS = tuple(_TABLES)
+_NOT_ROWS = ("dataset_info.json", "dataset_infos.json", "source.json")  # what a data set says of itself
+_SPLIT = re.compile(r"(train|valid(?:ation)?|dev|test)(?![a-z])", re.IGNORECASE)
+
+
+def open_table(
+    path: Path, *, target: Path | None = None, src_lang: str | None = None, trg_lang: str | None = None
+) -> RowTable:
+    """The rows of `path` in the layout that its ending names, or with `target` the lines of both.
+
+    Args:
+        path: a file, a folder of files of one ending, or a folder of `Dataset.save_to_disk`.
+        target: a text file whose lines are the translations of those of `path`.
+        src_lang: the language in which a translation memory has the sources; its own where None.
+        trg_lang: the language in which a translation memory has the translations; each where None.
+
+    Raises:
+        UserError: where there is no such file, its ending is unknown, or its head cannot be read.
+    """
+    if target is not None:
+        return line_pair_table(path, target)
+    if path.is_dir():
+        return _folder_table(path, src_lang, trg_lang)
+    if not path.exists():
+        hub = re.fullmatch(r"[\w.-]+/[\w.-]+", str(path)) and not path.suffix and not path.parent.exists()
+        remedy = f"; download it from the hub with `huggingface-cli download {path} --repo-type dataset`" if hub else ""
+        raise UserError(f"{path} does not exist; give the path of a file or folder{remedy}")
+    ending = ending_of(path)
+    if ending == ".tmx":
+        return tmx_table(path, src_lang, trg_lang)
+    if ending not in _TABLES:
+        raise UserError(
+            f"{path} is no file of rows, as its ending is none of {' '.join(ENDINGS)}: give one of these, or the "
+            "translations of its lines with --target"
+        )
+    return _TABLES[ending](path)
+
+
+def ending_of(path: Path) -> str:
+    """The ending that says the layout: `.csv` of rows.csv.gz."""
+    return (Path(path.stem) if path.suffix in _COMPRESSED else path).suffix.lower()
+
+
+def _folder_table(folder: Path, src_lang: str | None, trg_lang: str | None) -> RowTable:
+    splits = folder / "dataset_dict.json"
+    if splits.is_file():
+        names = json.loads(splits.read_text(encoding="utf-8"))["splits"]
+        raise UserError(f"{folder} has the splits {', '.join(names)}; give one of them, such as {folder / names[0]}")
+    tables = [open_table(path, src_lang=src_lang, trg_lang=trg_lang) for path in _shards(folder)]
+    for table in tables[1:]:
+        if set(table.names) != set(tables[0].names):
+            names = [f"{', '.join(shard.names)} in {shard.name}" for shard in (tables[0], table)]
+            raise UserError(f"{folder} has columns {' and '.join(names)}; give a folder of files with the same ones")
+    counts = [table.n_rows for table in tables]
+
+    def rows(columns: Sequence[str] | None) -> Iterator[Row | RowError]:
+        return chain.from_iterable(table.read(columns) for table in tables)
+
+    total = None if None in counts else sum(count or 0 for count in counts)
+    return RowTable(str(folder), tables[0].names, rows, total, tables[0].schema)
+
+
+def _shards(folder: Path) -> list[Path]:
+    """The files of a folder in the order of their names, or in that of a saved data set."""
+    state = folder / "state.json"
+    if state.is_file():
+        return [folder / shard["filename"] for shard in json.loads(state.read_text(encoding="utf-8"))["_data_files"]]
+    files = sorted(path for path in folder.iterdir() if ending_of(path) in _TABLES and path.name not in _NOT_ROWS)
+    endings = sorted({ending_of(path) for path in files})
+    if len(endings) != 1:
+        kinds = f"files of the kinds {' '.join(endings)}" if endings else f"no file of the kinds {' '.join(ENDINGS)}"
+        raise UserError(f"{folder} has {kinds}; give a folder of files of one kind")
+    splits = sorted({match[1].lower() for path in files if (match := _SPLIT.match(path.name))})
+    if len(splits) > 1:
+        raise UserError(f"{folder} has files of the splits {', '.join(splits)}; give a folder with one of them")
+    return files

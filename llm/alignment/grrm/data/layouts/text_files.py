@@ -1,0 +1,129 @@
+"""JSON, JSON lines, and pairs of text files with a sentence a line; maybe compressed."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import islice, zip_longest
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from grrm.data.layouts.table import MAX_TEXT, Row, RowError, RowTable, first_line
+from grrm.errors import UserError
+
+STDIN = Path("-")
+_MAX_JSON = 1 << 30
+_PEEKED = 1000  # rows of JSON whose keys are the names of columns
+
+
+def lines_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Line numbers and lines; only a line feed ends a line, as other separators occur within sentences.
+
+    Raises UserError for a file that cannot be read, is not UTF-8, or has a line of more than `MAX_TEXT` bytes.
+    """
+    try:
+        with _binary(path) as file:
+            number = 0
+            while raw := file.readline(MAX_TEXT + 1):
+                number += 1
+                if len(raw) > MAX_TEXT:
+                    raise UserError(f"{path} line {number} is longer than {MAX_TEXT} bytes; give text with line feeds")
+                text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+                yield number, text.removesuffix("\n").removesuffix("\r")
+    except (OSError, pa.ArrowException) as error:
+        why = getattr(error, "strerror", None) or first_line(error)
+        raise UserError(f"{path} cannot be read ({why}); give the path of a file") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text in line {number}; convert it") from error
+
+
+def json_lines_table(path: Path) -> RowTable:
+    """An object a line; a line that is none is the error of its row."""
+
+    def rows(_: Sequence[str] | None) -> Iterator[Row | RowError]:
+        for number, line in lines_of(path):
+            value, kind = None, "a JSON object"
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError):
+                kind = "JSON"
+            if isinstance(value, dict):
+                yield value
+            else:
+                message = f"{path} line {number} is not {kind}; write one object per line"
+                yield RowError(message, f"the line is not {kind}")
+
+    return RowTable(str(path), _names(rows(None)), rows)
+
+
+def json_table(path: Path) -> RowTable:
+    """A list of objects, alone or as the only list in an object; or lines of JSON under this ending."""
+    with _readable(path) as file:
+        content = file.read(_MAX_JSON + 1)
+    if len(content) > _MAX_JSON:
+        raise UserError(f"{path} is larger than {_MAX_JSON} bytes; write JSON lines, an object a line")
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        if content.lstrip()[:1] == b"{" and "Extra data" in str(error):
+            return json_lines_table(path)
+        raise UserError(f"{path} is not JSON ({error}); write a list of objects, or an object a line") from error
+    lists = [item for item in value.values() if isinstance(item, list)] if isinstance(value, dict) else [value]
+    if len(lists) != 1 or not isinstance(lists[0], list):
+        if isinstance(value, dict):
+            return json_lines_table(path)  # a single row
+        raise UserError(f"{path} is not a list of objects; write one, or an object a line")
+    objects = lists[0]
+
+    def rows(_: Sequence[str] | None) -> Iterator[Row | RowError]:
+        for number, item in enumerate(objects, start=1):
+            message = f"{path} row {number} is not a JSON object; write a list of objects"
+            yield item if isinstance(item, dict) else RowError(message, "the row is not a JSON object")
+
+    return RowTable(str(path), _names(rows(None)), rows, len(objects))
+
+
+def line_pair_table(source: Path, target: Path | None) -> RowTable:
+    """The lines of two files, or of one without translations, as src_text and trg_text.
+
+    Raises UserError where the files do not have as many lines.
+    """
+
+    def rows(_: Sequence[str] | None) -> Iterator[Row | RowError]:
+        if target is None:
+            yield from ({"src_text": line} for _, line in lines_of(source))
+            return
+        n_source = n_target = 0
+        for source_line, target_line in zip_longest(lines_of(source), lines_of(target)):
+            n_source, n_target = n_source + (source_line is not None), n_target + (target_line is not None)
+            if source_line is not None and target_line is not None:
+                yield {"src_text": source_line[1], "trg_text": target_line[1]}
+        if n_source != n_target:
+            raise UserError(
+                f"{source} has {n_source} lines and {target} {n_target}: give files in which line follows line"
+            )
+
+    names = ("src_text",) if target is None else ("src_text", "trg_text")
+    return RowTable(str(source), names, rows)
+
+
+def _names(rows: Iterator[Row | RowError]) -> tuple[str, ...]:
+    peeked = (row for row in islice(rows, _PEEKED) if not isinstance(row, RowError))
+    return tuple(dict.fromkeys(name for row in peeked for name in row))
+
+
+def _binary(path: Path) -> Any:
+    if path == STDIN:
+        return io.BytesIO(sys.stdin.buffer.read())
+    return io.BufferedReader(pa.input_stream(str(path), compression="detect"))
+
+
+def _readable(path: Path) -> Any:
+    try:
+        return _binary(path)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror or error}); give the path of a file") from error

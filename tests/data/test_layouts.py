@@ -1,0 +1,293 @@
+"""The same rows in every layout that a user may have them in, and what is said about files that are damaged."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from grrm import cli
+from grrm.cli.records import read_records
+from grrm.data.convert import convert_to_rows, convert_to_src_tgt
+from grrm.data.layouts.user_rows import COLUMNS, UserRows
+from grrm.data.parquet import iter_raw_rows, read_rows
+from grrm.errors import UserError
+
+PAIRS = [('Good day, "you"', "Guten Tag, „du“"), ("1 < 2 & 3", "1 < 2 & 3\u2028"), ("a\tb", "ä"), ("東京", "Tokio")]
+ROWS = [(*pair, "en", "de") for pair in PAIRS]
+DICTS = [dict(zip(COLUMNS, row, strict=True)) for row in ROWS]
+TABLE = pa.Table.from_pylist(DICTS)
+NESTED = [{"id": str(at), "translation": {"de": de, "en": en}} for at, (en, de) in enumerate(PAIRS)]
+
+
+def escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;")
+
+
+def parquet(folder: Path) -> UserRows:
+    pq.write_table(TABLE, folder / "rows.parquet")
+    return UserRows(folder / "rows.parquet")
+
+
+def json_lines(folder: Path) -> UserRows:
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in DICTS))
+    return UserRows(folder / "rows.jsonl")
+
+
+def json_lines_with_another_ending(folder: Path) -> UserRows:
+    return UserRows(json_lines(folder).path.rename(folder / "rows.json"))
+
+
+def json_list(folder: Path) -> UserRows:
+    (folder / "rows.json").write_text(json.dumps(DICTS, indent=1))
+    return UserRows(folder / "rows.json")
+
+
+def json_of_a_list(folder: Path) -> UserRows:
+    (folder / "rows.json").write_text(json.dumps({"version": 1, "data": DICTS}))
+    return UserRows(folder / "rows.json")
+
+
+def comma_separated(folder: Path) -> UserRows:
+    with (folder / "rows.csv").open("w", newline="", encoding="utf-8-sig") as file:
+        csv.writer(file).writerows([COLUMNS, *ROWS])
+    return UserRows(folder / "rows.csv")
+
+
+def comma_separated_by_language(folder: Path) -> UserRows:
+    with gzip.open(folder / "rows.csv.gz", "wt", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("de", "en"), *((de, en) for en, de in PAIRS)])
+    return UserRows(folder / "rows.csv.gz", src_lang="en", trg_lang="de")
+
+
+def tab_separated(folder: Path) -> UserRows:
+    with (folder / "rows.tsv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, "excel-tab").writerows([("quelle", "ziel"), *PAIRS])
+    columns = {"src_text": "quelle", "trg_text": "ziel"}
+    return UserRows(folder / "rows.tsv", columns=columns, src_lang="en", trg_lang="de")
+
+
+def feather(folder: Path) -> UserRows:
+    pyarrow.feather.write_feather(TABLE, folder / "rows.feather")
+    return UserRows(folder / "rows.feather")
+
+
+def shards(folder: Path) -> UserRows:
+    for at in range(2):
+        pq.write_table(TABLE.slice(2 * at, 2), folder / f"train-0000{at}-of-00002.parquet")
+    return UserRows(folder)
+
+
+def saved_data_set(folder: Path) -> UserRows:
+    names = ["data-00000-of-00002.arrow", "data-00001-of-00002.arrow"]
+    for at, name in enumerate(names):
+        part = pa.Table.from_pylist(NESTED[2 * at : 2 * at + 2])
+        with pa.ipc.new_stream(folder / name, part.schema) as writer:
+            writer.write_table(part)
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names]}))
+    (folder / "dataset_info.json").write_text("{}")
+    return UserRows(folder, src_lang="en", trg_lang="de")
+
+
+def nested_column(folder: Path) -> UserRows:
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in NESTED))
+    return UserRows(folder / "rows.jsonl", src_lang="en", trg_lang="de")
+
+
+def part_of_a_column(folder: Path) -> UserRows:
+    pq.write_table(pa.Table.from_pylist(NESTED), folder / "rows.parquet")
+    columns = {"src_text": "translation.en", "trg_text": "translation.de"}
+    return UserRows(folder / "rows.parquet", columns=columns, src_lang="en", trg_lang="de")
+
+
+def lines_of_two_files(folder: Path) -> UserRows:
+    for at, lang in enumerate(("en", "de")):
+        (folder / f"train.{lang}").write_text("".join(f"{pair[at]}\n" for pair in PAIRS), encoding="utf-8")
+    return UserRows(folder / "train.en", target=folder / "train.de")
+
+
+def memory(folder: Path) -> UserRows:
+    units = "".join(
+        f"<tu><tuv xml:lang='en'><seg><bpt i='1'>&lt;b&gt;</bpt>{escaped(en)}<ept i='1'/></seg></tuv>"
+        f"<tuv xml:lang='de'><seg><hi>{escaped(de)}</hi></seg></tuv></tu>"
+        for en, de in PAIRS
+    )
+    head = '<?xml version="1.0"?><!DOCTYPE tmx SYSTEM "tmx14.dtd"><tmx version="1.4"><header srclang="en"/><body>'
+    (folder / "rows.tmx").write_text(f"{head}{units}</body></tmx>", encoding="utf-8")
+    return UserRows(folder / "rows.tmx")
+
+
+def xliff_1(folder: Path) -> UserRows:
+    units = "".join(
+        f"<trans-unit id='1'><source><g id='1'>{escaped(en)}</g><x id='2'/></source><target>{escaped(de)}</target>"
+        "<alt-trans><target>another</target></alt-trans></trans-unit>"
+        for en, de in PAIRS
+    )
+    head = "<xliff version='1.2' xmlns='urn:oasis:names:tc:xliff:document:1.2'>"
+    file = f"<file source-language='en' target-language='de'><body>{units}</body></file>"
+    (folder / "rows.xlf").write_text(f"{head}{file}</xliff>", encoding="utf-8")
+    return UserRows(folder / "rows.xlf")
+
+
+def xliff_2(folder: Path) -> UserRows:
+    units = "".join(
+        f"<unit id='1'><segment><source>{escaped(en)}</source><target>{escaped(de)}</target></segment></unit>"
+        for en, de in PAIRS
+    )
+    head = "<xliff version='2.0' srcLang='en' trgLang='de' xmlns='urn:oasis:names:tc:xliff:document:2.0'>"
+    (folder / "rows.xliff").write_text(f"{head}<file id='f'>{units}</file></xliff>", encoding="utf-8")
+    return UserRows(folder / "rows.xliff")
+
+
+LAYOUTS: list[Callable[[Path], UserRows]] = [
+    *(parquet, feather, shards, saved_data_set, nested_column, part_of_a_column),
+    *(json_lines, json_lines_with_another_ending, json_list, json_of_a_list),
+    *(comma_separated, comma_separated_by_language, tab_separated, lines_of_two_files, memory, xliff_1, xliff_2),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_rows_of_every_layout_are_the_same(layout, tmp_path):
+    rows = layout(tmp_path)
+    assert [values for _, values in iter_raw_rows(rows)] == ROWS
+    assert [number for number, _ in iter_raw_rows(rows)] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("layout", [feather, json_list, comma_separated, memory, xliff_2])
+def test_commands_read_what_the_converters_read(layout, tmp_path):
+    assert read_records(layout(tmp_path).path).rows == DICTS
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "message"),
+    [
+        ("a.csv", "en,de\na,b\n", {}, r"lacks column src_text.* \(found: en, de\).*--columns src_text=YOURS"),
+        ("a.csv", "src_text,trg_text\na,b\n", {}, "data convert` on it with --src-lang LANG --trg-lang LANG"),
+        ("a.csv", "en,de\na,b\na,b,c\nd\n", {"src_lang": "en", "trg_lang": "de"}, r"row 2 \(3\), row 3 \(1\)"),
+        ("a.jsonl", '{"translation": {"en": "a", "de": "b"}}\n', {}, "--src-lang and --trg-lang, which are of en, de"),
+        ("a.jsonl", '{"a": 1}\n[]\n', {}, r"lacks column .* \(found: a\)"),
+        ("a.jsonl", '{"translation": {"en": "a"}}\n', {"src_lang": "en", "trg_lang": "fr"}, "lacks column trg_text"),
+        ("a.json", '"a"', {}, "is not a list of objects"),
+        ("a.json", "[1", {}, "is not JSON"),
+        ("a.arrow", "x", {}, "cannot be read to its end"),
+        ("a.tmx", "<tmx>", {}, "is not well-formed XML"),
+        (
+            "a.tmx",
+            '<!DOCTYPE a [<!ENTITY b "c"><!ENTITY d "&b;&b;">]><tmx>&d;</tmx>',
+            {},
+            "entity 'b', which is refused",
+        ),
+        ("a.tmx", '<!DOCTYPE a [<!ENTITY b SYSTEM "/etc/passwd">]><tmx>&b;</tmx>', {}, "entity 'b', which is refused"),
+        ("a.tmx", "<a>" * 100, {}, "64 deep"),
+        ("a.tmx", "<tmx><tu><tuv xml:lang='en'><seg>a</seg></tuv></tu></tmx>", {}, "give it with --src-lang"),
+        ("a.xyz", "a\n", {}, "its ending is none of .parquet .*--target"),
+        ("a.jsonl", "", {}, "has no rows"),
+        ("a.csv", "en\na\n", {"columns": {"src_text": "x"}, "src_lang": "germn"}, "(?s)3 mistakes.*'German'.*names x"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_told_with_its_remedy(name, content, options, message, tmp_path):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UserError, match=message) as caught:
+        list(iter_raw_rows(UserRows(tmp_path / name, **options)))
+    assert name in str(caught.value)
+
+
+def test_files_with_different_numbers_of_lines_are_refused(tmp_path):
+    rows = lines_of_two_files(tmp_path)
+    with (tmp_path / "train.de").open("a") as file:
+        file.write("eine mehr\n")
+    with pytest.raises(UserError, match=r"train\.en has 4 lines and .*train\.de 5"):
+        list(iter_raw_rows(rows))
+
+
+def test_a_folder_of_several_splits_or_kinds_is_refused(tmp_path):
+    pq.write_table(TABLE, tmp_path / "train-0.parquet")
+    pq.write_table(TABLE, tmp_path / "test-0.parquet")
+    with pytest.raises(UserError, match="files of the splits test, train"):
+        list(iter_raw_rows(tmp_path))
+    json_lines(tmp_path)
+    with pytest.raises(UserError, match=r"files of the kinds \.jsonl \.parquet"):
+        list(iter_raw_rows(tmp_path))
+
+
+def test_the_splits_of_a_saved_data_set_are_named(tmp_path):
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    with pytest.raises(UserError, match=r"has the splits train, test; give one of them, such as .*train"):
+        list(iter_raw_rows(tmp_path))
+
+
+def test_a_name_on_a_hub_is_told_how_to_download_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="huggingface-cli download some/corpus --repo-type dataset"):
+        list(iter_raw_rows(Path("some/corpus")))
+
+
+def test_every_layout_converts_to_the_same_lines(tmp_path):
+    results = set()
+    for layout in LAYOUTS:
+        folder = tmp_path / layout.__name__
+        folder.mkdir()
+        convert_to_src_tgt(layout(folder), tmp_path / "out.jsonl")
+        results.add((tmp_path / "out.jsonl").read_text())
+    assert len(results) == 1
+
+
+def test_rows_without_a_known_language_are_told_in_one_line(tmp_path, caplog):
+    rows = [*DICTS, *(DICTS[0] | {"trg_lang": f"germ{at}"} for at in range(30))]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    report = convert_to_src_tgt(tmp_path / "rows.jsonl", tmp_path / "out.jsonl")
+    assert "30 left out (30 x unknown language)" in report.summary()
+    assert len(caplog.records) == 1
+    assert "row 5 left out: unknown language 'germ0': did you mean 'German'" in caplog.text
+
+
+def converted(*arguments: object) -> str:
+    runner = CliRunner()
+    return runner.invoke(cli.grrm, ["data", "convert", *map(str, arguments)], catch_exceptions=False).output
+
+
+def test_held_out_sources_are_in_no_row_of_training(tmp_path):
+    rows = [(f"Source {at}", f"Ziel {at}", "en", "de") for at in range(40)]
+    rows += [(f"source  {at} ", f"cible {at}", "en", "fr") for at in range(40)]
+    rows += [(f"Ziel {at}", f"SOURCE {at}", "de", "en") for at in range(40)]
+    pq.write_table(
+        pa.Table.from_pylist([dict(zip(COLUMNS, row, strict=True)) for row in rows]), tmp_path / "in.parquet"
+    )
+    told = converted(tmp_path / "in.parquet", tmp_path / "out", "--held-out", 10)
+    held = [values for _, values in iter_raw_rows(tmp_path / "out/heldout.parquet")]
+    sources = {" ".join(source.casefold().split()) for source, *_ in held}
+    tasks = [json.loads(json.loads(line)["tgt"]) for line in (tmp_path / "out/rl.jsonl").read_text().splitlines()]
+    assert len(held) == len(sources) == 10
+    assert "10 rows held out" in told
+    for task in tasks:
+        for key in ("source", "reference"):
+            assert " ".join(task[key].casefold().split()) not in sources
+    assert len(tasks) == len((tmp_path / "out/sft.jsonl").read_text().splitlines())
+    with pytest.raises(UserError, match="80 usable source texts; hold out fewer than 80"):
+        converted(tmp_path / "in.parquet", tmp_path / "out", "--held-out", 80)
+
+
+def test_two_files_of_lines_become_training_files(tmp_path):
+    rows = lines_of_two_files(tmp_path)
+    told = converted(rows.path, tmp_path / "out.jsonl", "--to", "rl", "--target", rows.target, "--trg-lang", "de-AT")
+    assert "4 rows written, 0 left out" in told
+    first = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])
+    assert "from English into Austrian German" in first["src"]
+    assert "--columns" in converted(rows.path, "out", "--columns", "source=en")
+
+
+@pytest.mark.parametrize("layout", [nested_column, tab_separated, lines_of_two_files, memory])
+def test_rows_can_be_written_in_the_columns_that_other_commands_read(layout, tmp_path):
+    rows = layout(tmp_path)
+    assert convert_to_rows(rows, tmp_path / "new" / "rows.parquet").written == 4
+    assert read_rows(tmp_path / "new" / "rows.parquet") == ROWS
+    with pytest.raises(UserError, match=r"does not end with \.parquet"):
+        convert_to_rows(rows, tmp_path / "rows.csv")
