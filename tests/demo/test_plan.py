@@ -66,6 +66,14 @@ def test_steps_of_the_recipe_feed_the_progress_line(tmp_path):
     assert not by_name["seed1/sft"].needs_server
 
 
+def test_time_left_is_told_from_the_first_stage_on_and_follows_the_steps(tmp_path):
+    planned = {judge: stages(tmp_path, judge=judge) for judge in ("ranker", "metric")}
+    assert all(stage.planned_s > 0 for stage in planned["ranker"])
+    minutes = {judge: sum(stage.planned_s for stage in of_judge) / 60 for judge, of_judge in planned.items()}
+    assert 10 < minutes["ranker"] < 50  # as the README has it
+    assert 3 < minutes["metric"] < 15
+
+
 def test_runs_against_different_judges_differ_in_the_reward_server_and_in_nothing_else(tmp_path):
     by_name = {stage.name: stage for stage in stages(tmp_path)}
     runs = {name: by_name[f"seed1/{name}"] for name in ("grpo", "grpo_consensus", "grpo_ranker")}

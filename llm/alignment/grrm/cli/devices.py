@@ -13,7 +13,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +24,8 @@ from grrm.cli.options import FILE
 from grrm.errors import UserError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-Compute = Callable[[Sequence[int]], list[Any]]  # row indices -> what becomes of each, as JSON has it
+Opened = TypeVar("Opened")
+Compute = Callable[[Opened, Sequence[int]], list[Any]]  # of row indices: what becomes of each, as JSON has it
 _WORDS, _DEVICES, _SHARE = "grrm.words", "grrm.devices", "grrm.share"
 _POLL_S = 0.2
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
@@ -63,29 +64,30 @@ def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
     return keep
 
 
-def over_devices(n_rows: int, batch_rows: int, compute: Compute, description: str) -> list[Any]:
+def over_devices(
+    n_rows: int, batch_rows: int, open_it: Callable[[], Opened], compute: Compute[Opened], description: str
+) -> list[Any]:
     """What `compute` makes of the rows 0 to `n_rows`, in their order, `batch_rows` at a time, here or on devices.
 
-    `compute` must make the same of a row whichever are with it. A process that has a share ends here. Raises UserError
-    for devices that cannot be used, and when one of their processes fails.
+    It is given what `open_it` opened in its process, and must make the same of a row whichever are with it. A process
+    that has a share ends here. Raises UserError for devices that cannot be used, and when one of their processes fails.
     """
     from grrm.tracking.console import StepProgress
 
     meta = click.get_current_context().meta
     if meta.get(_SHARE) is not None:
-        _compute_share(n_rows, batch_rows, compute, *meta[_SHARE])
+        _compute_share(n_rows, batch_rows, open_it, compute, *meta[_SHARE])
         raise click.exceptions.Exit(0)
-    progress = StepProgress(n_rows, description=description)
-    try:
-        if meta.get(_DEVICES) is not None:
-            return _Shares.of_command(meta[_DEVICES], meta[_WORDS], n_rows).run(progress.update)
-        values: list[Any] = []
+    if meta.get(_DEVICES) is not None:
+        shares = _Shares.of_command(meta[_DEVICES], meta[_WORDS], n_rows)
+        with closing(StepProgress(n_rows, description=description)) as progress:
+            return shares.run(progress.update)
+    opened, values = open_it(), []
+    with closing(StepProgress(n_rows, description=description)) as progress:
         for rows in _batches(range(n_rows), batch_rows):
-            values += compute(rows)
+            values += compute(opened, rows)
             progress.update(len(values))
-        return values
-    finally:
-        progress.close()
+    return values
 
 
 def environments(devices: str) -> dict[str, dict[str, str]]:
@@ -190,12 +192,24 @@ class _LineCount:
         return self._n
 
 
-def _compute_share(n_rows: int, batch_rows: int, compute: Compute, index: int, n: int, path: Path) -> None:
+def _compute_share(
+    n_rows: int,
+    batch_rows: int,
+    open_it: Callable[[], Opened],
+    compute: Compute[Opened],
+    index: int,
+    n: int,
+    path: Path,
+) -> None:
     """Append what becomes of every `n`-th row from `index` on, a line each, but for those that are there."""
     done = _read_done(path.parent, path.name.partition("-")[0])
     _drop_half_line(path)
-    for rows in _batches([row for row in range(index, n_rows, n) if row not in done], batch_rows):
-        lines = [json.dumps([row, value]) + "\n" for row, value in zip(rows, compute(rows), strict=True)]
+    still_open = [row for row in range(index, n_rows, n) if row not in done]
+    if not still_open:
+        return
+    opened = open_it()
+    for rows in _batches(still_open, batch_rows):
+        lines = [json.dumps([row, value]) + "\n" for row, value in zip(rows, compute(opened, rows), strict=True)]
         with path.open("a", encoding="utf-8") as file:
             file.write("".join(lines))
 

@@ -69,11 +69,16 @@ def _judged(
     """The new verdicts; what they are, and what they cost, is told on stderr."""
     from grrm.judges.value_head import RewardModelJudge, clipping
 
-    opened = cache(open_judge)
-    start_s, before = time.perf_counter(), metrics.values()
-    rows = over_devices(
-        len(groups), batch_rows, lambda rows: _values(opened().judge([groups[row] for row in rows])), "ranking"
-    )
+    opened, before, seconds = cache(open_judge), metrics.values(), 0.0
+
+    def judge_rows(judge: Judge, rows: Sequence[int]) -> list[Any]:
+        nonlocal seconds
+        start_s = time.perf_counter()
+        verdicts = judge.judge([groups[row] for row in rows])
+        seconds += time.perf_counter() - start_s
+        return _values(verdicts)
+
+    rows = over_devices(len(groups), batch_rows, opened, judge_rows, "ranking")
     columns = {name: [row[i] for row in rows] for i, name in enumerate(verdict_types())}
     _tell_of_unanswered(columns["judge_statuses"])
     counts = Counter(status for statuses in columns["judge_statuses"] for status in statuses)
@@ -90,7 +95,8 @@ def _judged(
     n_clipped, n_scores = (int(after[name] - before[name]) for name in ("clipped_scores", "model_scores"))
     if n_clipped and isinstance(judge := opened(), RewardModelJudge):
         click.echo(clipping(n_clipped, n_scores, judge.score_scale), err=True)
-    click.echo(judge_cost(len(groups), time.perf_counter() - start_s, before, after), err=True)
+    if seconds:  # not where others have judged
+        click.echo(judge_cost(len(groups), seconds, before, after), err=True)
     return columns
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grrm.demo.judge_plan import HostedJudge, JudgePlan
@@ -10,6 +10,11 @@ from grrm.demo.layout import Layout
 from grrm.demo.policy_plan import PolicyPlan
 from grrm.demo.settings import BASE, GRPO_CONSENSUS, GRPO_RANKER, RANKER, SFT, DemoSettings, title_of
 from grrm.demo.stages import Stage
+
+# On two idle cores: seconds of a training step, by the stage, and of the stages without steps that take longest.
+_STEP_S = {SFT: 0.09, "ranker_none": 0.16, "ranker_group": 0.18, GRPO_RANKER: 0.42}
+_RL_STEP_S, _SHORT_S = 0.34, 4.0
+_STAGE_S = {"corpus": 10.0, "samples-train": 20.0, "eval-judges": 8.0, "eval-base": 11.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,7 @@ class Plan:
                 stages += self._judges.stages(seed)
             for run in self.settings.rl_runs:
                 stages += [policies.rl(run, seed, self._judge(run, seed)), policies.evaluate(run, seed)]
-        return stages
+        return [replace(stage, planned_s=_planned_s(stage)) for stage in stages]
 
     @property
     def _layout(self) -> Layout:
@@ -101,3 +106,10 @@ class Plan:
         if run == GRPO_RANKER:
             return self._judges.reward_judge("ranker", self._layout.model(RANKER, seed))
         return HostedJudge("consensus" if run == GRPO_CONSENSUS else "text_metric")
+
+
+def _planned_s(stage: Stage) -> float:
+    name = stage.name.rpartition("/")[2]
+    if stage.total_steps:
+        return stage.total_steps * _STEP_S.get(name, _RL_STEP_S)
+    return _STAGE_S.get(name, _SHORT_S)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from grrm.cli.records import Records
     from grrm.cli.results import Columns
     from grrm.inference.translate import DrawnTranslation, TranslateSettings
+    from grrm.judges.interface import OpenedGenerator
 
 # Spelt out, so that `--help` need not import them; a test compares them with the prompts' own list.
 PROMPT_TYPES = ("codeblock-think", "Tower", "Tower.lastl", "seedx", "seedx-cot", "SSR")
@@ -77,13 +77,15 @@ def translate(
     if anchor_key is not None:
         prompts = _anchored(records, anchor_key, settings, zip(sources, src_langs, trg_langs, strict=True))
     with result_sink(out, written, column_types(settings), lambda _: _show(sources, columns)) as write:
-        opened = cache(lambda: kept("model", lambda: model.open(template_for(settings, chat_template))))
 
-        def translate_rows(rows: Sequence[int]) -> list[Any]:
+        def open_model() -> Any:
+            return kept("model", lambda: model.open(template_for(settings, chat_template)))
+
+        def translate_rows(opened: OpenedGenerator, rows: Sequence[int]) -> list[Any]:
             chosen = [prompts[row] for row in rows]
-            return _as_json(translate_prompts(opened(), chosen, settings, batch_rows=batch_rows, keys=rows))
+            return _as_json(translate_prompts(opened, chosen, settings, batch_rows=batch_rows, keys=rows))
 
-        drawn = _from_json(over_devices(len(prompts), batch_rows, translate_rows, "translating"))
+        drawn = _from_json(over_devices(len(prompts), batch_rows, open_model, translate_rows, "translating"))
         _summarize(drawn, settings.prompt_type)
         columns = _columns(drawn, settings)
         write(with_empty_rows(columns, usable.numbers, len(written.rows)) if usable else columns)
