@@ -102,7 +102,9 @@ def test_from_an_empty_environment_to_a_folder_in_which_training_can_start(bare,
 
 
 def test_what_an_empty_environment_lacks_is_one_sentence_that_says_how_to_install_it(bare, tmp_path):
-    command = [bare.with_name("grrm"), "data", "corpus", "phrases", tmp_path / "corpus"]
+    command = [bare.with_name("grrm"), "data", "tokenizer", tmp_path / "rows.parquet", tmp_path / "tokenizer"]
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
-    assert done.stderr.startswith("error: the package babel is not installed: run `pip install 'paddle-grrm[corpora]'`")
+    assert done.stderr.startswith(
+        "error: the package tokenizers is not installed: run `pip install 'paddle-grrm[cpu]'`"
+    )
