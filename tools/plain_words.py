@@ -26,17 +26,14 @@ MAX_WORDS = 60  # of a paragraph
 
 CEILINGS = {
     "llm/alignment/grrm": 1,
-    "llm/alignment/grrm/cli": 63,
+    "llm/alignment/grrm/cli": 70,
     "llm/alignment/grrm/config": 81,
-    "llm/alignment/grrm/data": 111,
-    "llm/alignment/grrm/demo": 0,
+    "llm/alignment/grrm/data": 110,
     "llm/alignment/grrm/dpo": 1,
     "llm/alignment/grrm/gqm": 38,
-    "llm/alignment/grrm/judges": 0,
     "llm/alignment/grrm/reward_model": 4,
-    "llm/alignment/grrm/rewards": 0,
     "llm/alignment/grrm/rl": 35,
-    "llm/alignment/grrm/tracking": 28,
+    "llm/alignment/grrm/tracking": 29,
     "llm/alignment/grrm/training": 29,
     "reward_server": 81,
 }
