@@ -4,8 +4,10 @@
 
 The row-wise form does what converters of this kind usually do: read the file into a data frame, build one dict per row
 in Python, make a data frame of them, shuffle it, write it. Both write the same rows in the same order, which is
-checked. Every measurement is a process of its own, the two forms in turn; CPU time counts all threads from the
-first read to the last write, imports left out. Peak memory is the whole process's.
+checked.
+
+Every measurement is a process of its own, the two forms in turn; CPU time counts all threads from the first read to the
+last write, imports left out. Peak memory is the whole process's.
 """
 
 from __future__ import annotations
@@ -105,7 +107,7 @@ def measure_once(converter: str, by_row: bool, parquet: Path, out: Path) -> dict
     return result
 
 
-def _run_one(converter: str, form: str, parquet: str, out: str) -> None:
+def _run_form(converter: str, form: str, parquet: str, out: str) -> None:
     convert = CONVERTERS[converter][form == "row"]
     if form == "row":
         import pandas  # noqa: F401  (imports are not what is measured)
@@ -138,12 +140,12 @@ def measure(n_rows: int, repeats: int) -> dict[str, Any]:
     return result
 
 
-def require_same_rows(left: Path, right: Path) -> None:
+def require_same_rows(expected: Path, actual: Path) -> None:
     """Raises ValueError at the first row in which two parquet files differ."""
-    a, b = pq.read_table(left).to_pylist(), pq.read_table(right).to_pylist()
+    a, b = pq.read_table(expected).to_pylist(), pq.read_table(actual).to_pylist()
     different = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), None)
     if different is not None or len(a) != len(b):
-        raise ValueError(f"{left.name} and {right.name} differ in row {different}, {len(a)} and {len(b)} rows")
+        raise ValueError(f"{expected.name} and {actual.name} differ in row {different}, {len(a)} and {len(b)} rows")
 
 
 def _compare(n_rows: int, runs: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
@@ -166,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.one:
-        _run_one(*options.one)
+        _run_form(*options.one)
         return
     if min(options.rows, options.repeats) < 1:
         parser.error("--rows and --repeats must be at least 1")

@@ -1,4 +1,4 @@
-"""How near the CUDA kernels come to the bandwidth of the GPU's memory, which is all that bounds them.
+"""Bandwidth of the CUDA kernels relative to that of the GPU's memory, which alone bounds them.
 
     python benchmarks/cuda_kernels.py [--out FILE]
 
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _output(*command: str) -> str:
-    """What `command` prints; ends the program with what it said where it fails."""
+    """Return the output of `command`; exit with it if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     if done.returncode != 0:
         sys.exit(f"{command[0]} failed: {(done.stderr or done.stdout).strip()[-1000:]}")

@@ -5,10 +5,12 @@
 
 SmolLM2-135M, prompts of 64 random tokens, 64 new ones at temperature 1, nothing ends early, prefill included. Every
 engine is a process with two threads; in each round all take their turn, so what disturbs one disturbs all. Medians are
-reported; what counts are the ratios. `ours-…-shared` and `ours-…-apart` are a rollout of eight prompts of 512
-tokens with four samples each, whose prompts are prefilled once or, made to differ in their first token, four times;
-OpenVINO is asked for four samples of each prompt.
-`ours-int8` has weights in eight bits and does the rest in 16.
+reported; what counts are the ratios.
+
+`ours-…-shared` and `ours-…-apart` are a rollout of eight prompts of 512 tokens with four samples each, whose prompts
+are prefilled once or, made to differ in their first token, four times; OpenVINO is asked for four samples of each
+prompt. `ours-int8` has weights in eight bits and does the rest in 16.
+
 An engine that does not run here is left out, and so is everything in bfloat16 or eight bits on a processor that has no
 dot products of it; where the others are not installed nothing is measured. A line says so.
 """
@@ -70,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def peers_home() -> Path:
-    """Where benchmarks/peers/set_up.sh puts the other engines and the model."""
+    """Return the folder of the other engines and the model, from benchmarks/peers/set_up.sh."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return Path(os.environ.get("PEERS_HOME") or cache / "paddle-grrm/peers")
 
@@ -79,9 +81,9 @@ def measure(home: Path, engines: Sequence[str], rounds: int) -> list[dict[str, A
     """Median tokens per second of every engine in every case."""
     model, python = home / "smol", home / "venv/bin/python"
     theirs = ROOT / "benchmarks/peers/decode_worker.py"
-    ours = [name for name in OURS if runs_here(name)]
+    ours = [name for name in OURS if is_supported(name)]
     workers = {name: Worker([sys.executable, __file__, "--worker", model, OURS[name]]) for name in ours}
-    for name in filter(runs_here, engines):
+    for name in filter(is_supported, engines):
         try:
             workers[name] = Worker([python, theirs, name, model])
             workers[name].seconds({**CASES[0], "new": 4})
@@ -103,14 +105,14 @@ def measure(home: Path, engines: Sequence[str], rounds: int) -> list[dict[str, A
                 shared[name, apart].append(took)
     for worker in workers.values():
         worker.close()
-    rows = [_row(name, CASES[number], found) for (name, number), found in sorted(seconds.items())]
+    rows = [_row(name, CASES[number], times) for (name, number), times in sorted(seconds.items())]
     return rows + [
-        _row(f"{name}-{'apart' if apart else 'shared'}", ROLLOUT, found) for (name, apart), found in shared.items()
+        _row(f"{name}-{'apart' if apart else 'shared'}", ROLLOUT, times) for (name, apart), times in shared.items()
     ]
 
 
-def runs_here(engine: str) -> bool:
-    """Whether this processor computes what the engine's name says; what it would only emulate is not compared."""
+def is_supported(engine: str) -> bool:
+    """Return whether this processor computes what the engine's name says; emulated precisions are not compared."""
     from grrm_csrc.bf16 import is_native
 
     return all(is_native(precision) for mark, precision in ROUNDED.items() if mark in engine)
@@ -118,7 +120,7 @@ def runs_here(engine: str) -> bool:
 
 def _row(engine: str, case: dict[str, int], seconds: list[float]) -> dict[str, Any]:
     n_tokens = case["batch"] * case.get("samples", 1) * case["new"]
-    speeds = [n_tokens / one for one in seconds]
+    speeds = [n_tokens / second for second in seconds]
     return {
         "engine": engine,
         "model": "smol",
@@ -149,15 +151,15 @@ class Worker:
         )
         self._answer()
 
-    def seconds(self, asked: dict[str, Any]) -> float:
-        """How long the engine took. Raises WorkerEnded where its process is gone."""
-        return float(self.ask(asked)["seconds"])
+    def seconds(self, task: dict[str, Any]) -> float:
+        """Return the engine's time. Raises WorkerEnded if its process is gone."""
+        return float(self.ask(task)["seconds"])
 
-    def ask(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def ask(self, task: dict[str, Any]) -> dict[str, Any]:
         """All that it answers. Raises WorkerEnded where its process is gone."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # the missing answer says it all
-            self._process.stdin.write(json.dumps(asked) + "\n")
+            self._process.stdin.write(json.dumps(task) + "\n")
             self._process.stdin.flush()
         return dict(json.loads(self._answer()))
 
@@ -188,14 +190,14 @@ def work(model: str, precision: str) -> None:
     engine, rng = PaddleEngine.from_pretrained(model, precision=precision), np.random.default_rng(0)
     print("@@ready", flush=True)
     for line in sys.stdin:
-        asked = json.loads(line)
-        prompts = rng.integers(5, 49_000, (asked["batch"], asked["prompt"])).repeat(asked.get("samples", 1), axis=0)
-        if asked.get("apart"):
+        task = json.loads(line)
+        prompts = rng.integers(5, 49_000, (task["batch"], task["prompt"])).repeat(task.get("samples", 1), axis=0)
+        if task.get("apart"):
             prompts[:, 0] = np.arange(5, 5 + len(prompts))
         begin = time.perf_counter()
-        made = engine.generate(prompts.tolist(), SamplingParams(max_new_tokens=asked["new"]))
+        completions = engine.generate(prompts.tolist(), SamplingParams(max_new_tokens=task["new"]))
         seconds = time.perf_counter() - begin
-        assert all(len(one.token_ids) == asked["new"] for one in made)
+        assert all(len(completion.token_ids) == task["new"] for completion in completions)
         print("@@" + json.dumps({"seconds": seconds}), flush=True)
 
 

@@ -1,10 +1,11 @@
-"""Whether `grrm model` makes of a GGUF file what transformers makes of it: weights, token ids, chat and logits.
+"""Parity of `grrm model` with transformers on a GGUF file: weights, token ids, chat and logits.
 
     bash benchmarks/peers/set_up.sh                              # once: transformers and gguf
     python benchmarks/gguf_parity.py [FILE] [--out FILE]
 
 Twenty texts in ten languages, as they are and as a user's turn in the chat template. Logits are compared in float64,
 norms too, which leaves what the two make of the model, and in float32, where each is some 1e-4 from the exact ones.
+
 FILE is any GGUF file of Llama or Qwen2; without it the one of SmolLM2-135M-Instruct is downloaded. Where transformers
 is not installed nothing is compared, and a line says so.
 """

@@ -1,14 +1,15 @@
-"""How generation's speed and its cache grow with batch, prompt, response, group and model, beside what is possible.
+"""Growth of generation's speed and cache with batch, prompt, response, group and model, beside a roofline.
 
     bash benchmarks/peers/set_up.sh                              # once: the models
     python benchmarks/growth.py [--repeats 3] [--out FILE] [--figure FILE]
 
 One process with two threads generates with SmolLM2-135M and random tokens, temperature 1, nothing ends early; one size
 grows at a time while the others stay at a batch of 8, 64 + 32 tokens. The bound (roofline) is what two measured numbers
-allow: float32 products of large square matrices, and bytes read from memory. A prompt's tokens cost their products; a
-step of decoding costs its products, or the reading of all weights and of the keys and values so far, those of a shared
-prompt once, whichever takes longer. The cache's size is computed, not measured. Medians; points take turns. Without
-the models nothing is measured, and a line says so.
+allow: float32 products of large square matrices, and bytes read from memory.
+
+A prompt's tokens cost their products; a step of decoding costs its products, or the reading of all weights and of the
+keys and values so far, those of a shared prompt once, whichever takes longer. The cache's size is computed, not
+measured. Medians; points take turns. Without the models nothing is measured, and a line says so.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ FIGURE = ROOT / "docs/images/growth.png"
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What is generated: `batch` prompts of `prompt` tokens, `samples` of each of `new` tokens."""
+    """Sizes of a generation: `batch` prompts of `prompt` tokens, `samples` of each of `new` tokens."""
 
     model: str = "smol"
     batch: int = 8
@@ -133,12 +134,12 @@ def measure(home: Path, machine: Machine, repeats: int) -> list[dict[str, Any]]:
     opened = {name: PaddleEngine.from_pretrained(home / name, max_num_seqs=64) for name in ("smol", "tiny")}
     models = {name: sizes_of(engine.model.config) for name, engine in opened.items()}
     points = list(dict.fromkeys(point for of_axis in AXES.values() for point in of_axis))
-    found: dict[Point, list[float]] = {point: [] for point in points}
+    times: dict[Point, list[float]] = {point: [] for point in points}
     for turn in range(repeats + 1):
         for point in points:
             seconds = _seconds(lambda point=point: generate(opened[point.model], point))
             if turn:  # the first turn warms up
-                found[point].append(seconds)
+                times[point].append(seconds)
     rows = []
     for axis, of_axis in AXES.items():
         for point in of_axis:
@@ -148,7 +149,7 @@ def measure(home: Path, machine: Machine, repeats: int) -> list[dict[str, Any]]:
                     "axis": axis,
                     "value": (model.body + model.head) / 1e6 if axis == "model" else getattr(point, axis),
                     **asdict(point),
-                    "tokens_per_s": tokens / median(found[point]),
+                    "tokens_per_s": tokens / median(times[point]),
                     "bound_tokens_per_s": tokens / bound_seconds(point, model, machine),
                     "cache_mb": 4e-6 * model.cached * point.sequences * (point.prompt + point.new),
                 }
@@ -157,7 +158,7 @@ def measure(home: Path, machine: Machine, repeats: int) -> list[dict[str, Any]]:
 
 
 def sizes_of(config: Any) -> Model:
-    """What the configuration of a Qwen2 or Llama model says about its sizes."""
+    """Return the sizes in the configuration of a Qwen2 or Llama model."""
     head_width = config.hidden_size // config.num_attention_heads
     keys = config.num_key_value_heads * head_width
     attention = 2 * config.hidden_size * (config.hidden_size + keys)
@@ -175,8 +176,8 @@ def bound_seconds(point: Point, model: Model, machine: Machine) -> float:
     weights = model.body + model.head
     products = 2 * weights * point.sequences / machine.flops
     seconds = prefill
-    for drawn in range(1, point.new):
-        cached = (point.batch * point.prompt + point.sequences * drawn) * model.cached
+    for generated in range(1, point.new):
+        cached = (point.batch * point.prompt + point.sequences * generated) * model.cached
         seconds += max(products, 4 * (weights + cached) / machine.bytes)
     return seconds
 
@@ -219,10 +220,10 @@ def draw(result: dict[str, Any], path: Path) -> None:
         memory = axes.twinx()
         memory.plot(values, [row["cache_mb"] for row in rows], ":", color="#8a8f98")
         memory.set(yscale="log", ylabel="MB")
-        for one in (axes.yaxis, memory.yaxis):
-            one.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            one.set_minor_locator(NullLocator())
-            one.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        for scale in (axes.yaxis, memory.yaxis):
+            scale.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            scale.set_minor_locator(NullLocator())
+            scale.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     spare.set_axis_off()
     spare.legend([*axes.lines, *memory.lines], ["bound", "measured", "cache, MB"], loc="center", frameon=False)
     figure.savefig(path, dpi=110, format="png")

@@ -3,12 +3,14 @@
     bash benchmarks/peers/set_up.sh                              # once: TRL and the models
     python benchmarks/grpo_step.py [--rounds 2] [--steps 3] [--models tiny,smol] [--out FILE]
 
-Eight prompts of 24 words, four samples each of 64 tokens, AdamW, no reference model, one update per rollout.
-`tiny` is a Qwen2 of 4 layers, 256 wide, with random weights, `smol` SmolLM2-135M. Both trainers are started as their
-users start them, with two threads (`ours-fp32`, `trl-fp32`) or, as `make demo` does, as two processes of one thread
-(`ours-fp32-2ranks`), and ours with `bf16: true` too where the processor has bfloat16 dot products. All take turns, and
-the first step of a run, which warms up, does not count. Medians are reported; what counts are the ratios. Where TRL is
-not installed nothing is measured, and a line says so.
+Eight prompts of 24 words, four samples each of 64 tokens, AdamW, no reference model, one update per rollout. `tiny` is
+a Qwen2 of 4 layers, 256 wide, with random weights, `smol` SmolLM2-135M.
+
+Both trainers are started as their users start them, with two threads (`ours-fp32`, `trl-fp32`) or, as `make demo` does,
+as two processes of one thread (`ours-fp32-2ranks`), and ours with `bf16: true` too where the processor has bfloat16 dot
+products. All take turns, and the first step of a run, which warms up, does not count.
+
+Medians are reported; what counts are the ratios. Where TRL is not installed nothing is measured, and a line says so.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from decode import peers_home, runs_here
+from decode import is_supported, peers_home
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks/results/grpo_step.json"
@@ -78,23 +80,23 @@ def measure(home: Path, models: Sequence[str], rounds: int, steps: int) -> list[
         seconds: dict[str, list[float]] = defaultdict(list)
         phases: dict[str, list[dict[str, float]]] = defaultdict(list)
         for _ in range(rounds):
-            for engine in (*filter(runs_here, OURS), TRL):
+            for engine in (*filter(is_supported, OURS), TRL):
                 with tempfile.TemporaryDirectory() as folder:
                     run = run_trl if engine == TRL else partial(run_ours, *OURS[engine])
                     records = run(Path(folder), home, model, steps + 1)[1:]
                 seconds[engine] += [record["seconds"] for record in records]
                 phases[engine] += records
-        for engine, found in seconds.items():
+        for engine, times in seconds.items():
             rows.append(
                 {
                     "engine": engine,
                     "model": model,
-                    "seconds_per_step": median(found),
-                    "slowest": max(found),
-                    "fastest": min(found),
-                    "steps": len(found),
-                    "phases": {name: median(one[name] for one in phases[engine]) for name in phases[engine][0]},
-                    "relative_to_trl": median(found) / median(seconds[TRL]),
+                    "seconds_per_step": median(times),
+                    "slowest": max(times),
+                    "fastest": min(times),
+                    "steps": len(times),
+                    "phases": {name: median(record[name] for record in phases[engine]) for name in phases[engine][0]},
+                    "relative_to_trl": median(times) / median(seconds[TRL]),
                 }
             )
     return rows

@@ -1,13 +1,16 @@
-"""How long two groups take at a judge that is busy with 64, and what the 64 lose.
+"""Latency of two groups at a judge that is busy with 64, and the delay of the 64.
 
     python benchmarks/joining.py [--layers 30] [--new 64] [--out FILE]
 
 The judge asks its model one prompt a group, 256 random tokens of which 64 begin every prompt, and reads 64 new ones;
 nothing ends earlier. The model has SmolLM2-135M's shape with random weights. It is hosted as the reward server hosts
-judges: `turns` calls it for one request after the other, as for models that cannot be shared; `shared` lets requests
-join the batch that runs. Two groups arrive when a quarter of the time has passed that 64 take alone. All run in one
-process with one thread, or as many as OMP_NUM_THREADS says. The clock is the process's CPU time, in which nothing else
-runs: what others do on the machine does not count.
+judges:
+
+`turns` calls it for one request after the other, as for models that cannot be shared; `shared` lets requests join the
+batch that runs. Two groups arrive when a quarter of the time has passed that 64 take alone. All run in one process with
+one thread, or as many as OMP_NUM_THREADS says.
+
+The clock is the process's CPU time, in which nothing else runs: what others do on the machine does not count.
 """
 
 from __future__ import annotations
@@ -102,8 +105,8 @@ def services(engine: Any, n_new: int) -> dict[str, Callable[[Sequence[Any]], Any
         "shared": HostedJudge(PromptJudge(SharedEngine(scheduler), n_new), scheduler=scheduler),
     }
     return {
-        name: JudgeService(one, Metrics(), wait_s=600.0, max_groups=4096, hung_after_s=600.0).judge_groups
-        for name, one in hosted.items()
+        name: JudgeService(judge, Metrics(), wait_s=600.0, max_groups=4096, hung_after_s=600.0).judge_groups
+        for name, judge in hosted.items()
     }
 
 
@@ -116,14 +119,14 @@ def measure(engine: Any, n_new: int) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for arrival in ARRIVALS:
         at_s = arrival * alone_s["turns"]
-        found = {name: beside(judge, many, few, at_s) for name, judge in judges.items()}
-        for name, (many_s, few_s) in found.items():
+        timings = {name: beside(judge, many, few, at_s) for name, judge in judges.items()}
+        for name, (many_s, few_s) in timings.items():
             rows.append(
                 {
                     "service": name,
                     "arrival": arrival,
                     "two_s": round(few_s, 2),
-                    "two_relative_to_turns": round(few_s / found["turns"][1], 3),
+                    "two_relative_to_turns": round(few_s / timings["turns"][1], 3),
                     "many_s": round(many_s, 2),
                     "many_alone_s": round(alone_s[name], 2),
                     "many_relative_to_alone": round(many_s / alone_s[name], 3),

@@ -2,13 +2,17 @@
 
     python benchmarks/judge_group.py [--rounds 2] [--batches 1,32] [--precisions float32,bfloat16] [--out FILE]
 
-Both stand on a model of SmolLM2-135M's shape with random weights. Candidates have 30 random tokens each. The ranker,
-in both its forms, reads them behind one translation prompt of 65, as many groups at once as its judge takes. The GQM,
-the judge that writes, reads a prompt of 425 tokens, which is about what the same translations come to with its
-instructions, and writes 256; nothing ends earlier. Tokenisation is left out on both sides. They take turns on the same
-number of groups in one process with one thread, or as many as OMP_NUM_THREADS says; medians are reported, and the
-median of the rounds' ratios. CPU seconds are told too: where others want the cores as well, their ratio is the one to
-trust. What rounds factors of products to bfloat16 is left out on a processor that has no dot products of it.
+Both stand on a model of SmolLM2-135M's shape with random weights. Candidates have 30 random tokens each. The ranker, in
+both its forms, reads them behind one translation prompt of 65, as many groups at once as its judge takes.
+
+The GQM, the judge that writes, reads a prompt of 425 tokens, which is about what the same translations come to with its
+instructions, and writes 256; nothing ends earlier. Tokenisation is left out on both sides.
+
+They take turns on the same number of groups in one process with one thread, or as many as OMP_NUM_THREADS says; medians
+are reported, and the median of the rounds' ratios. CPU seconds are told too: where others want the cores as well, their
+ratio is the one to trust.
+
+What rounds factors of products to bfloat16 is left out on a processor that has no dot products of it.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from decode import runs_here
+from decode import is_supported
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks/results/judge_group.json"
@@ -70,14 +74,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows = [
         row
         for precision in precisions
-        if runs_here(PRECISIONS[precision])
+        if is_supported(PRECISIONS[precision])
         for row in measure_apart(precision, options.batches, options.rounds)
     ]
     with atomic_path(options.out) as temporary:
         temporary.write_text(json.dumps({"machine": machine, "rows": rows}, indent=2) + "\n", encoding="utf-8")
     for row in rows:
-        told = f" {row['milliseconds_per_group']:9.1f} ms a group, 1/{1 / row['relative_to_gqm']:.1f} of the GQM's"
-        print(f"{row['engine']:<18}{row['batch']:4} at once{told} (1/{1 / row['cpu_relative_to_gqm']:.1f} in CPU time)")
+        cost = f" {row['milliseconds_per_group']:9.1f} ms a group, 1/{1 / row['relative_to_gqm']:.1f} of the GQM's"
+        print(f"{row['engine']:<18}{row['batch']:4} at once{cost} (1/{1 / row['cpu_relative_to_gqm']:.1f} in CPU time)")
     print(f"written to {options.out}")
 
 
@@ -120,7 +124,7 @@ def measure(judges: dict[str, Judge], precision: str, batches: Sequence[int], ro
 
 
 def clocked(judge: Judge, n_groups: int) -> dict[str, float]:
-    """What judging so many groups takes."""
+    """Return the time of judging `n_groups` groups."""
     wall, cpu = time.perf_counter(), time.process_time()
     judge(n_groups)
     return {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
@@ -163,9 +167,9 @@ def build_judges(
 
     def write(n_groups: int) -> list[list[int]]:
         params = SamplingParams(max_new_tokens=new_tokens, temperature=0.0, logprobs=False)
-        made = [one.token_ids for one in engine.generate(draw(n_groups, GQM_PROMPT), params)]
-        assert {*map(len, made)} == {new_tokens}
-        return made
+        tokens = [completion.token_ids for completion in engine.generate(draw(n_groups, GQM_PROMPT), params)]
+        assert {*map(len, tokens)} == {new_tokens}
+        return tokens
 
     judges: dict[str, Judge] = {
         name: lambda n_groups, ranker=ranker: rank(ranker, n_groups) for name, ranker in rankers.items()

@@ -4,13 +4,16 @@
     python benchmarks/logprob.py [--repeats 2] [--tokens 4096] [--forms chunked,twice,whole,stock] [--out FILE]
 
 `chunked` takes a few sequences at a time forth and back, as a training step does, and `chunked-bf16` does so with
-bfloat16 products (left out on processors that have no dot products of it); `twice` computes logits of 256
-tokens at a time and once more in the backward pass; `whole` keeps all logits, with this project's kernel behind them;
-`stock` is Paddle's own operators. In torch, and left out where that is not installed: `trl`, what TRL's trainer calls
-(parts of the vocabulary, computed once more in the backward pass), and `torch`, all logits with TRL's
-selective_log_softmax and entropy behind them. Each measurement is a process with two threads; the forms take turns.
-What counts are the ratios of time and of the memory that a process takes above its weights and hidden states,
-gradients included. Takes ten minutes.
+bfloat16 products (left out on processors that have no dot products of it); `twice` computes logits of 256 tokens at a
+time and once more in the backward pass; `whole` keeps all logits, with this project's kernel behind them; `stock` is
+Paddle's own operators.
+
+In torch, and left out where that is not installed: `trl`, what TRL's trainer calls (parts of the vocabulary, computed
+once more in the backward pass), and `torch`, all logits with TRL's selective_log_softmax and entropy behind them. Each
+measurement is a process with two threads; the forms take turns.
+
+What counts are the ratios of time and of the memory that a process takes above its weights and hidden states, gradients
+included. Takes ten minutes.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from decode import peers_home, runs_here
+from decode import is_supported, peers_home
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks/results/logprob.json"
@@ -50,9 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     if options.one:
         form, *sizes = options.one
-        print(json.dumps(measure_here(form, *map(int, sizes))))
+        print(json.dumps(measure_in_process(form, *map(int, sizes))))
         return
-    forms = list(filter(runs_here, options.forms.split(",")))
+    forms = list(filter(is_supported, options.forms.split(",")))
     if options.repeats < 1 or options.tokens < 1 or not forms or not {*forms} <= {*OURS}:
         parser.error(f"--repeats and --tokens must be at least 1, --forms some of {','.join(OURS)}")
     from grrm.data.atomic import atomic_path
@@ -76,13 +79,13 @@ def measure(repeats: int, n_tokens: int, ours: Sequence[str], peer: str | None) 
     forms = (*ours, *PEERS) if peer else tuple(ours)
     rows = []
     for model, (vocab, width) in SIZES.items():
-        found: dict[str, list[dict[str, float]]] = {form: [] for form in forms}
+        runs_of: dict[str, list[dict[str, float]]] = {form: [] for form in forms}
         for _ in range(repeats):
             for form in forms:
-                found[form].append(measure_once(form, peer or "", n_tokens, vocab, width))
+                runs_of[form].append(measure_once(form, peer or "", n_tokens, vocab, width))
         middle = {
-            form: {key: median(one[key] for one in ones) for key in ("seconds", "peak_mb")}
-            for form, ones in found.items()
+            form: {key: median(run[key] for run in runs) for key in ("seconds", "peak_mb")}
+            for form, runs in runs_of.items()
         }
         for form, values in middle.items():
             relative = {
@@ -105,7 +108,7 @@ def measure_once(form: str, peer: str, *sizes: int) -> dict[str, float]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def measure_here(form: str, n_tokens: int, vocab: int, width: int) -> dict[str, float]:
+def measure_in_process(form: str, n_tokens: int, vocab: int, width: int) -> dict[str, float]:
     """The same in this process: the faster of two steps, and how far memory grew."""
     step = (torch_step if form in PEERS else paddle_step)(form, n_tokens, vocab, width)
     ctypes.CDLL(None).malloc_trim(0)  # nothing that setting up has freed is to be used again unseen,

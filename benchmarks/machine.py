@@ -1,4 +1,4 @@
-"""Where numbers were measured: the part of a result without which it means nothing."""
+"""Description of the machine of a measurement: without it a result means nothing."""
 
 from __future__ import annotations
 

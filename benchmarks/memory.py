@@ -1,11 +1,14 @@
-"""How much memory a training process takes above an idle trainer, beside what `grrm plan` says.
+"""Memory of a training process above an idle trainer, beside the forecast of `grrm plan`.
 
     python benchmarks/memory.py [--cases alone-512,sharding2-1024] [--out FILE]
 
 A model of SmolLM2-135M's shape with random weights takes two supervised steps on rows of one length. Each case is one
-process, or two or three under paddle.distributed.launch, with one thread each. A trainer is idle once model, data and
-trainer are made and no step was taken; what counts is the highest resident memory from there on, less that of the idle
-trainer, on the rank that takes most. Takes some seven minutes.
+process, or two or three under paddle.distributed.launch, with one thread each.
+
+A trainer is idle once model, data and trainer are made and no step was taken; what counts is the highest resident
+memory from there on, less that of the idle trainer, on the rank that takes most.
+
+Takes some seven minutes.
 """
 
 from __future__ import annotations
@@ -68,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.one:
-        measure_here(next(case for case in CASES if case.name == options.one[0]), Path(options.one[1]))
+        measure_in_process(next(case for case in CASES if case.name == options.one[0]), Path(options.one[1]))
         return
     names = options.cases.split(",") if options.cases else [case.name for case in CASES]
     unknown = set(names) - {case.name for case in CASES}
@@ -145,13 +148,13 @@ def measure(case: Case) -> int:
             text=True,
             timeout=_TIMEOUT_S,
         )
-        found = [int(file.read_text()) for file in Path(folder).glob("growth-*")]
-        if done.returncode or len(found) != case.processes:
+        growths = [int(file.read_text()) for file in Path(folder).glob("growth-*")]
+        if done.returncode or len(growths) != case.processes:
             sys.exit(f"{case.name} failed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
-        return max(found)
+        return max(growths)
 
 
-def measure_here(case: Case, folder: Path) -> None:
+def measure_in_process(case: Case, folder: Path) -> None:
     """Take the steps in this process, and write its growth into the folder."""
     from grrm.startup import configure_process
 

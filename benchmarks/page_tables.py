@@ -73,13 +73,13 @@ def with_tables(page: str) -> str:
 
 def tables() -> str:
     """Markdown of what has been measured."""
-    made = []
+    written = []
     for name, tables_of in TABLES.items():
         file = RESULTS / f"{name}.json"
         if file.exists():
             rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
-            made += [table(rows) for table in tables_of]
-    return "\n\n".join(made)
+            written += [table(rows) for table in tables_of]
+    return "\n\n".join(written)
 
 
 def _decode(rows: list[dict[str, Any]]) -> str:
@@ -105,52 +105,52 @@ def _rollout(rows: list[dict[str, Any]]) -> str:
 
 def _step(rows: list[dict[str, Any]]) -> str:
     models, engines = (list(dict.fromkeys(row[key] for row in rows)) for key in ("model", "engine"))
-    found = {}
+    cells = {}
     for row in rows:
         form = WORDS["relative"] if row["engine"].startswith("ours") else "{seconds:.2f}"
         times = 1 / row["relative_to_trl"]
-        found[row["engine"], row["model"]] = form.format(seconds=row["seconds_per_step"], times=times)
+        cells[row["engine"], row["model"]] = form.format(seconds=row["seconds_per_step"], times=times)
     head = [WORDS["step"], *(WORDS[model] for model in models)]
-    return _table(head, [[engine, *(found[engine, model] for model in models)] for engine in engines])
+    return _table(head, [[engine, *(cells[engine, model] for model in models)] for engine in engines])
 
 
 def _logprob(rows: list[dict[str, Any]]) -> str:
     models, engines = (list(dict.fromkeys(row[key] for row in rows)) for key in ("model", "engine"))
-    found = {}
+    cells = {}
     for row in rows:
         relative = {"time": row["seconds_relative_to_torch"], "memory": row["peak_mb_relative_to_torch"]}
         form = WORDS["cost" if row["engine"] == "torch" else "compared"]
-        found[row["engine"], row["model"]] = form.format(**row, **relative)
+        cells[row["engine"], row["model"]] = form.format(**row, **relative)
     head = [WORDS["logprob"].format(**rows[0]), *(f"{model}" for model in models)]
-    return _table(head, [[engine, *(found[engine, model] for model in models)] for engine in engines])
+    return _table(head, [[engine, *(cells[engine, model] for model in models)] for engine in engines])
 
 
 def _ranker(rows: list[dict[str, Any]]) -> str:
     forms, engines = (list(dict.fromkeys(row[key] for row in rows)) for key in ("compare", "engine"))
-    found = {(row["engine"], row["compare"]): WORDS[row["engine"]].format(**row) for row in rows}
+    cells = {(row["engine"], row["compare"]): WORDS[row["engine"]].format(**row) for row in rows}
     head = [WORDS["ranker"].format(**rows[0]), *(WORDS[form] for form in forms)]
-    return _table(head, [[engine, *(found[engine, form] for form in forms)] for engine in engines])
+    return _table(head, [[engine, *(cells[engine, form] for form in forms)] for engine in engines])
 
 
 def _judge(rows: list[dict[str, Any]]) -> str:
     batches, engines = (list(dict.fromkeys(row[key] for row in rows)) for key in ("batch", "engine"))
-    found = {}
+    cells = {}
     for row in rows:
         form = WORDS["judged" if row["engine"].startswith("gqm") else "judged_beside"]
-        found[row["engine"], row["batch"]] = form.format(**row, times=1 / row["relative_to_gqm"])
+        cells[row["engine"], row["batch"]] = form.format(**row, times=1 / row["relative_to_gqm"])
     head = [WORDS["judge"].format(**rows[0]), *(WORDS["groups_at_once"].format(batch=batch) for batch in batches)]
-    return _table(head, [[engine, *(found[engine, batch] for batch in batches)] for engine in engines])
+    return _table(head, [[engine, *(cells[engine, batch] for batch in batches)] for engine in engines])
 
 
 def _server(rows: list[dict[str, Any]]) -> str:
-    found = {}
+    cells = {}
     for row in rows:
         label = f"{row['server']}, POST {row['path']} ({row['body_bytes'] / 1e3:.0f} kB)"
         form = WORDS["served_beside" if row["server"] == "ours" else "served"]
-        found.setdefault(label, {})[row["connections"]] = form.format(**row)
+        cells.setdefault(label, {})[row["connections"]] = form.format(**row)
     connections = sorted({row["connections"] for row in rows})
     head = [WORDS["server"].format(**rows[0]), *(WORDS["at_once"].format(connections=number) for number in connections)]
-    return _table(head, [[label, *(of_label[number] for number in connections)] for label, of_label in found.items()])
+    return _table(head, [[label, *(of_label[number] for number in connections)] for label, of_label in cells.items()])
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:

@@ -1,4 +1,4 @@
-"""Whether engine and trainer compute what transformers computes: greedy tokens and log-probabilities, in float32.
+"""Parity of engine and trainer with transformers: greedy tokens and log-probabilities, in float32.
 
     bash benchmarks/peers/set_up.sh                              # once: transformers and the models
     python benchmarks/parity.py [--out FILE]
@@ -84,10 +84,10 @@ def engine_row(
     from grrm.engine.paddle.engine import PaddleEngine
 
     engine = PaddleEngine.from_pretrained(home / model, **options)
-    made = engine.generate(theirs["prompts"], SamplingParams(max_new_tokens=NEW_TOKENS, temperature=0.0))
+    completions = engine.generate(theirs["prompts"], SamplingParams(max_new_tokens=NEW_TOKENS, temperature=0.0))
     same, gaps = 0, [0.0]
-    for one, tokens, logprobs in zip(made, theirs["tokens"], theirs["logprobs"], strict=True):
-        for ours, other, our_logprob, logprob in zip(one.token_ids, tokens, one.logprobs, logprobs, strict=True):
+    for reply, tokens, logprobs in zip(completions, theirs["tokens"], theirs["logprobs"], strict=True):
+        for ours, other, our_logprob, logprob in zip(reply.token_ids, tokens, reply.logprobs, logprobs, strict=True):
             if ours != other:
                 break
             same += 1
@@ -105,8 +105,8 @@ def trainer_row(home: Path, model: str, theirs: dict[str, list[list[Any]]]) -> d
     use_cpu_layers()
     policy = load_policy(home / model)
     sizes = {"pad_id": 0, "batch_size": N_PROMPTS, "temperature": 1.0, "pack_tokens": 2048}
-    found = score_responses(policy, theirs["prompts"], theirs["tokens"], **sizes)
-    gap = max(float(abs(one - other).max()) for one, other in zip(found, theirs["logprobs"], strict=True))
+    scores = score_responses(policy, theirs["prompts"], theirs["tokens"], **sizes)
+    gap = max(float(abs(score - other).max()) for score, other in zip(scores, theirs["logprobs"], strict=True))
     return {"model": model, "of": "trainer", "tokens": sum(map(len, theirs["tokens"])), "largest_gap": gap}
 
 

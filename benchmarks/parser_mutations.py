@@ -30,13 +30,13 @@ def take_apart(line: str) -> Line:
 
 
 def _each_score(line: Line, change: Callable[[str], str]) -> str:
-    return line.join([re.sub(r"-?\d+", lambda found: change(found[0]), item) for item in line.items])
+    return line.join([re.sub(r"-?\d+", lambda match: change(match[0]), item) for item in line.items])
 
 
-def _one_score(line: Line, rng: random.Random, change: Callable[[str], str]) -> str:
+def _single_score(line: Line, rng: random.Random, change: Callable[[str], str]) -> str:
     items = list(line.items)
     index = rng.randrange(len(items))
-    items[index] = re.sub(r"-?\d+", lambda found: change(found[0]), items[index])
+    items[index] = re.sub(r"-?\d+", lambda match: change(match[0]), items[index])
     return line.join(items)
 
 
@@ -62,7 +62,7 @@ def _dropped(line: Line, rng: random.Random) -> str:
 def _repeated(line: Line, rng: random.Random) -> str:
     """A candidate once more at the end, with another score."""
     item = rng.choice(line.items)
-    again = re.sub(r"\d+", lambda found: str((int(found[0]) + rng.randrange(1, 10)) % 11), item)
+    again = re.sub(r"\d+", lambda match: str((int(match[0]) + rng.randrange(1, 10)) % 11), item)
     return line.join() + line.joints[-1] + again
 
 
@@ -77,21 +77,21 @@ def _renamed(line: Line, rng: random.Random) -> str:
 def _exchanged(line: Line, rng: random.Random) -> str:
     """Two candidates under each other's name, so that each has the other's score."""
     items = list(line.items)
-    one, other = rng.sample(range(len(items)), 2)
-    items[one], items[other] = items[other][0] + items[one][1:], items[one][0] + items[other][1:]
+    first, second = rng.sample(range(len(items)), 2)
+    items[first], items[second] = items[second][0] + items[first][1:], items[first][0] + items[second][1:]
     return line.join(items)
 
 
 def _cut(line: Line, rng: random.Random) -> str:
-    whole = line.join()
-    return whole[: rng.randrange(1, len(whole))]
+    text = line.join()
+    return text[: rng.randrange(1, len(text))]
 
 
 def _typo(line: Line, rng: random.Random) -> str:
     """One character deleted, replaced or inserted."""
-    whole, sign = line.join(), rng.choice("ABZ0189:,>= .-*\n")
-    place = rng.randrange(len(whole))
-    return whole[:place] + rng.choice(["", sign, sign + whole[place]]) + whole[place + 1 :]
+    text, sign = line.join(), rng.choice("ABZ0189:,>= .-*\n")
+    position = rng.randrange(len(text))
+    return text[:position] + rng.choice(["", sign, sign + text[position]]) + text[position + 1 :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +116,11 @@ MUTATIONS: dict[str, Mutation] = {
     "other order": Mutation("harmless", _shuffled, SCORED),
     "score above ten": Mutation(
         "harmful",
-        lambda line, rng: _one_score(line, rng, lambda score: str(int(score) + rng.randrange(11, 90))),
+        lambda line, rng: _single_score(line, rng, lambda score: str(int(score) + rng.randrange(11, 90))),
         SCORED,
     ),
     "negative score": Mutation(
-        "harmful", lambda line, rng: _one_score(line, rng, lambda score: f"-{int(score) + 1}"), SCORED
+        "harmful", lambda line, rng: _single_score(line, rng, lambda score: f"-{int(score) + 1}"), SCORED
     ),
     "candidate left out": Mutation("harmful", _dropped),
     "candidate repeated": Mutation("harmful", _repeated),

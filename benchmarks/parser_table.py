@@ -1,11 +1,13 @@
-"""What the verdict parsers make of judges' replies: the original tools' two beside ours, in exact and tolerant mode.
+"""Accuracy of the verdict parsers on judges' replies: the original tools' two beside ours, exact and tolerant.
 
     python benchmarks/parser_table.py [--repeats 5] [--seed 1] [--out FILE]
 
 The replies are the golden outputs in tests/golden/data, as they are and mutated. A mutation is applied to a well-formed
 reply, whose scores are known: what a parser makes of the mutated text is `accepted` (those scores), `rejected`, or
-`wrong` (other scores). Harmless mutations decorate the verdict, so that accepting is right; harmful ones damage it, so
-that rejecting is. Nothing is timed and everything is seeded: the same arguments give the same file.
+`wrong` (other scores).
+
+Harmless mutations decorate the verdict, so that accepting is right; harmful ones damage it, so that rejecting is.
+Nothing is timed and everything is seeded: the same arguments give the same file.
 """
 
 from __future__ import annotations
@@ -98,13 +100,13 @@ def golden_replies() -> dict[str, list[Reply]]:
     rows: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
     for line in GOLDEN.read_text(encoding="utf-8").strip().split("\n"):  # a text may hold other line ends
         row = json.loads(line)
-        given = row["input"]
-        if row["fn"] in READERS and given["prompt_type"] != "bogus":
-            rows.setdefault((given["output_text"], given["prompt_type"], given["expected_num"]), []).append(row)
+        inputs = row["input"]
+        if row["fn"] in READERS and inputs["prompt_type"] != "bogus":
+            rows.setdefault((inputs["output_text"], inputs["prompt_type"], inputs["expected_num"]), []).append(row)
     replies: dict[str, list[Reply]] = {"well_formed": [], "malformed": []}
-    for key, found in rows.items():
-        reply, expected = Reply(*key), found[0]["expected"]
-        is_sound = all(row["expected"] is not None and not row.get("quirk") for row in found)
+    for key, reading in rows.items():
+        reply, expected = Reply(*key), reading[0]["expected"]
+        is_sound = all(row["expected"] is not None and not row.get("quirk") for row in reading)
         if is_sound and not contradicts_itself(reply, expected):
             replies["well_formed"].append(Reply(*key, truth=_reading(reply, expected)))
         else:
@@ -135,15 +137,15 @@ def mutated(reply: Reply, mutation: Mutation, rng: random.Random) -> Reply | Non
     return None if text == reply.text.strip() else Reply(text, reply.prompt_type, reply.n_candidates, reply.truth)
 
 
-def outcome(found: Reading, truth: Reading) -> str:
-    """What a parser's reading of a reply is worth; nothing is wrong where nothing is known."""
-    if found is None:
+def outcome(reading: Reading, truth: Reading) -> str:
+    """Classify a parser's reading of a reply; without a truth no reading is wrong."""
+    if reading is None:
         return "rejected"
-    return "accepted" if truth is None or found == truth else "wrong"
+    return "accepted" if truth is None or reading == truth else "wrong"
 
 
 def count(replies: Sequence[Reply]) -> dict[str, Any]:
-    """How often each parser accepts, rejects and errs."""
+    """Count the replies that each parser accepts, rejects and misreads."""
     table: dict[str, Any] = {"replies": len(replies)}
     for name, parse in PARSERS.items():
         counts = Counter(outcome(parse(reply), reply.truth) for reply in replies)
@@ -158,8 +160,8 @@ def measure(repeats: int, seed: int) -> dict[str, Any]:
     all_of: dict[str, list[Reply]] = {"harmless": [], "harmful": []}
     for name, mutation in MUTATIONS.items():
         rng = random.Random(f"{seed}/{name}")
-        drawn = [mutated(reply, mutation, rng) for reply in golden["well_formed"] for _ in range(repeats)]
-        changed = list(dict.fromkeys(reply for reply in drawn if reply is not None))
+        sampled = [mutated(reply, mutation, rng) for reply in golden["well_formed"] for _ in range(repeats)]
+        changed = list(dict.fromkeys(reply for reply in sampled if reply is not None))
         by_mutation[name] = {"kind": mutation.kind, **count(changed)}
         all_of[mutation.kind] += changed
     return {

@@ -4,8 +4,12 @@
 
 Stages: cleaning samples, preference pairs, instruction data. The row-wise form does what scripts of this kind usually
 do: read a file into a data frame, loop over its rows in Python, make a data frame of what comes out, shuffle it, write
-it. Both must write the same rows in the same order, which is checked. Every measurement is a process of its own; CPU
-time counts all threads from the first read to the last write, imports left out. Peak memory is the whole process's.
+it.
+
+Both must write the same rows in the same order, which is checked. Every measurement is a process of its own; CPU time
+counts all threads from the first read to the last write, imports left out.
+
+Peak memory is the whole process's.
 """
 
 from __future__ import annotations
@@ -76,24 +80,24 @@ def pairs_by_row(folder: Path, out: Path) -> None:
     """`pairs`, a row at a time."""
     import pandas
 
-    found = [
+    pairs = [
         pair
         for path in pair_files(folder)
         for _, row in pandas.read_parquet(path).iterrows()
         if (pair := _pair_of_row(row)) is not None
     ]
-    pandas.DataFrame(found).sample(frac=1, random_state=DEFAULT_SEED).to_parquet(out, index=False)
+    pandas.DataFrame(pairs).sample(frac=1, random_state=DEFAULT_SEED).to_parquet(out, index=False)
 
 
 def _pair_of_row(row: Any) -> dict[str, Any] | None:
     low, high = _RULES.valid_score_range or (0.0, 0.0)
     scored = [(text, score * 100) for text, score in zip(row["mt_texts"], row["scores"], strict=True)]
-    scored = [one for one in scored if low <= one[1] <= high]
-    winners = [one for one in scored if one[1] >= (_RULES.min_winner_score or 0)]
+    scored = [pair for pair in scored if low <= pair[1] <= high]
+    winners = [pair for pair in scored if pair[1] >= (_RULES.min_winner_score or 0)]
     if len(scored) < 2 or not winners:
         return None
-    loser = min(scored, key=lambda one: one[1])
-    winner = max(winners, key=lambda one: one[1])
+    loser = min(scored, key=lambda pair: pair[1])
+    winner = max(winners, key=lambda pair: pair[1])
     if winner[1] - loser[1] < _RULES.min_margin:
         return None
     sides = {}
@@ -136,8 +140,8 @@ def write_input(folder: Path, n_rows: int) -> dict[str, Path]:
     for part, language in enumerate(_LANGUAGES):
         rows = [_row(number, language, rng) for number in range(part, n_rows, len(_LANGUAGES))]
         pq.write_table(pa.Table.from_pylist(rows), samples / f"en2{language}.parquet")
-    made = [pq.read_table(path) for path in pair_files(samples)]
-    texts = pa.concat_tables(made)
+    tables = [pq.read_table(path) for path in pair_files(samples)]
+    texts = pa.concat_tables(tables)
     first, second = (pa.array([row[at] for row in texts["mt_texts"].to_pylist()]) for at in (0, 1))
     table = texts.select(["src_text", "src_lang", "trg_lang"])
     pq.write_table(table.append_column("winner_text", first).append_column("loser_text", second), folder / "p.parquet")
@@ -167,7 +171,7 @@ def measure_once(stage: str, form: str, source: Path, out: Path) -> dict[str, fl
     return result
 
 
-def _run_one(stage: str, form: str, source: str, out: str) -> None:
+def _run_form(stage: str, form: str, source: str, out: str) -> None:
     run = STAGES[stage][form == "row"]
     if form == "row":
         import pandas  # noqa: F401  (imports are not what is measured)
@@ -195,12 +199,12 @@ def measure(n_rows: int, repeats: int) -> dict[str, Any]:
     return result
 
 
-def _require_same(one: Path, other: Path) -> None:
-    if one.is_file():
-        require_same_rows(one, other)
+def _require_same(expected: Path, actual: Path) -> None:
+    if expected.is_file():
+        require_same_rows(expected, actual)
         return
-    for path in pair_files(one):
-        require_same_rows(path, other / path.name)
+    for path in pair_files(expected):
+        require_same_rows(path, actual / path.name)
 
 
 def _compare(n_rows: int, runs: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
@@ -223,7 +227,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.one:
-        _run_one(*options.one)
+        _run_form(*options.one)
         return
     if min(options.rows, options.repeats) < 1:
         parser.error("--rows and --repeats must be at least 1")

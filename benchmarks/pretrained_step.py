@@ -111,7 +111,7 @@ def measure(name: str, model: Any, optimizer: Any, options: argparse.Namespace) 
             for part, value in (clock.seconds | {"step": sum(clock.seconds.values())}).items():
                 seconds.setdefault(part, []).append(value)
     n_tokens = sum(map(len, prompts)) + sum(map(len, responses))
-    n_distinct = sum(len(one) for one in {tuple(one) for one in prompts}) + sum(map(len, responses))
+    n_distinct = sum(len(tokens) for tokens in {tuple(tokens) for tokens in prompts}) + sum(map(len, responses))
     middle = {part: round(median(values), 3) for part, values in seconds.items()}
     return {
         "tokens": n_tokens,

@@ -99,7 +99,7 @@ ARMS = {
 
 
 def result(name: str) -> dict[str, Any]:
-    """What benchmarks/results/NAME.json holds."""
+    """Return benchmarks/results/NAME.json."""
     return dict(json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8")))
 
 
@@ -121,7 +121,7 @@ def spread(figure: Mapping[str, Any] | None, digits: int, scale: float = 1.0) ->
 
 
 def gain_of(learned: Mapping[str, Any], decoding: str = "") -> dict[str, float]:
-    """What a policy gained over SFT in samples, or with the decoding "greedy_", with its interval."""
+    """Return a policy's gain over SFT in samples, or with the decoding "greedy_", with its interval."""
     low, high = learned[f"{decoding}interval"]
     return {"mean": learned[f"{decoding}gain"], "low": low, "high": high}
 
@@ -140,16 +140,16 @@ def real_policies_of(page: str) -> Lines:
     policies = real("policies")
     for policy, title in README[page].items():
         learned, scores = policies[policy].get("learned"), policies[policy]["scores"]
-        gains = {one: f" ({learned[f'{prefix}gain']:+.1f})" if learned else "" for one, prefix in DECODINGS.items()}
-        yield title, *(f"{scores[one]['chrf']:.1f}{gain}" for one, gain in gains.items())
+        gains = {way: f" ({learned[f'{prefix}gain']:+.1f})" if learned else "" for way, prefix in DECODINGS.items()}
+        yield title, *(f"{scores[way]['chrf']:.1f}{gain}" for way, gain in gains.items())
 
 
 def real_policies() -> Lines:
     policies = real("policies")
     for policy, title in REAL_POLICIES.items():
         learned, scores = policies[policy].get("learned"), policies[policy]["scores"]
-        gains = {one: gain_of(learned, prefix) if learned else None for one, prefix in DECODINGS.items()}
-        cells = [cell for one in gains for cell in (f"{scores[one]['chrf']:.1f}", interval(gains[one], "+.2f"))]
+        gains = {way: gain_of(learned, prefix) if learned else None for way, prefix in DECODINGS.items()}
+        cells = [cell for way in gains for cell in (f"{scores[way]['chrf']:.1f}", interval(gains[way], "+.2f"))]
         bleu = " / ".join(f"{scores['greedy']['bleu'][language]:.1f}" for language in ("de", "es"))
         of_samples = (f"{100 * scores['sampled']['copied']:.1f}", f"{scores['sampled']['length_mean']:.1f}")
         yield title, *cells, bleu, *of_samples, each([scores.get("kl_to_reference")], ".3f")
@@ -158,11 +158,11 @@ def real_policies() -> Lines:
 def real_judges() -> Lines:
     judges = real("judges")
     for judge, title in REAL_JUDGES.items():
-        found = judges[judge]["heldout"]
-        others = (f"{found[key]['mean']:.3f}" for key in ("hardest_third", "correlation", "order_consistency"))
-        shares = (f"{100 * found[key]:.1f}" for key in ("readable", "tied"))
-        cost = (f"{found['tokens']['mean']:.0f}", f"{found['milliseconds_a_group']:.0f}")
-        pairs, variance = interval(found["accuracy_ties_half"], ".3f"), f"{found['score_variance']:.2f}"
+        scores = judges[judge]["heldout"]
+        others = (f"{scores[key]['mean']:.3f}" for key in ("hardest_third", "correlation", "order_consistency"))
+        shares = (f"{100 * scores[key]:.1f}" for key in ("readable", "tied"))
+        cost = (f"{scores['tokens']['mean']:.0f}", f"{scores['milliseconds_a_group']:.0f}")
+        pairs, variance = interval(scores["accuracy_ties_half"], ".3f"), f"{scores['score_variance']:.2f}"
         yield title, *shares, pairs, *others, variance, *cost
 
 
@@ -175,40 +175,43 @@ def demo_policies() -> Lines:
 
 
 def demo_gains() -> Lines:
-    for policy, found in result("demo")["learned"].items():
-        sampled = f"{interval(gain_of(found), '+.2f')}, sd {found['sd']:.2f}"
+    for policy, learned in result("demo")["learned"].items():
+        sampled = f"{interval(gain_of(learned), '+.2f')}, sd {learned['sd']:.2f}"
         title = POLICIES[policy].removeprefix("GRPO, ")
         yield (
             title,
-            each(found["gains"], "+.1f"),
+            each(learned["gains"], "+.1f"),
             sampled,
-            each(found["greedy_gains"], "+.1f"),
-            interval(gain_of(found, "greedy_"), "+.2f"),
+            each(learned["greedy_gains"], "+.1f"),
+            interval(gain_of(learned, "greedy_"), "+.2f"),
         )
 
 
 def demo_judges() -> Lines:
     for judge, title in JUDGES.items():
-        found = result("demo")["ranking"][judge]["heldout"]
-        seeds = [each(found[key]["values"], ".3f") for key in ("accuracy", "correlation")]
-        others = [spread(found[key], 3) for key in ("tie_calibrated_accuracy", "kendall_tau_b")]
-        yield title, *seeds, *others, f"{found['milliseconds_a_group']['mean']:.1f}"
+        scores = result("demo")["ranking"][judge]["heldout"]
+        seeds = [each(scores[key]["values"], ".3f") for key in ("accuracy", "correlation")]
+        others = [spread(scores[key], 3) for key in ("tie_calibrated_accuracy", "kendall_tau_b")]
+        yield title, *seeds, *others, f"{scores['milliseconds_a_group']['mean']:.1f}"
 
 
 def study_judges() -> Lines:
     records = study()
     for judge, title in STUDY_JUDGES.items():
-        found = [record["judges"].get(judge) for record in records.values()]
+        of_seeds = [record["judges"].get(judge) for record in records.values()]
         columns = [(of_set, key) for of_set in ("heldout", "mixed") for key in ("accuracy", "correlation")]
-        yield title, *(each((one and one[of_set][key]["mean"] for one in found), ".3f") for of_set, key in columns)
+        yield (
+            title,
+            *(each((seed and seed[of_set][key]["mean"] for seed in of_seeds), ".3f") for of_set, key in columns),
+        )
 
 
 def study_gqm() -> Lines:
     for judge, title in GQM_JUDGES.items():
-        found = study()[2]["judges"][judge]
+        scores = study()[2]["judges"][judge]
         held_out, mixed = (
-            (f"{100 * one['coverage']:.1f} %" if one["coverage"] else "0 %", one["accuracy"], one["correlation"])
-            for one in (found["heldout"], found["mixed"])
+            (f"{100 * part['coverage']:.1f} %" if part["coverage"] else "0 %", part["accuracy"], part["correlation"])
+            for part in (scores["heldout"], scores["mixed"])
         )
         of_mixed = each([mixed[1] and mixed[1]["mean"]], ".2f")
         yield title, held_out[0], interval(held_out[1], ".2f"), interval(held_out[2], ".2f"), mixed[0], of_mixed
@@ -216,16 +219,19 @@ def study_gqm() -> Lines:
 
 def study_costs() -> Lines:
     for judge, title in COSTS.items():
-        found = study()[2]["judges"][judge]["heldout"]
-        tied = NONE if found["tied"] is None else f"{100 * found['tied']:.1f} %"
-        tokens = f"{found['tokens']['mean']:.0f}" if found["tokens"]["mean"] else NONE
-        yield title, tied, tokens, f"{found['milliseconds_a_group']:.0f}"
+        scores = study()[2]["judges"][judge]["heldout"]
+        tied = NONE if scores["tied"] is None else f"{100 * scores['tied']:.1f} %"
+        tokens = f"{scores['tokens']['mean']:.0f}" if scores["tokens"]["mean"] else NONE
+        yield title, tied, tokens, f"{scores['milliseconds_a_group']:.0f}"
 
 
 def study_gains() -> Lines:
     for policy, title in STUDY_POLICIES.items():
-        found = [record["policies"].get(policy) for record in study().values()]
-        yield title, *(each((one and one["learned"][key] for one in found), "+.2f") for key in ("gain", "greedy_gain"))
+        of_seeds = [record["policies"].get(policy) for record in study().values()]
+        yield (
+            title,
+            *(each((seed and seed["learned"][key] for seed in of_seeds), "+.2f") for key in ("gain", "greedy_gain")),
+        )
 
 
 def study_arms() -> Lines:

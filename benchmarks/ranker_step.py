@@ -5,11 +5,14 @@
 
 24 groups of eight candidates a step, no two alike, on the demo's model with random weights: prompts of 30 to 40 random
 tokens, candidates of 6 to 25, those of a group about as long. `none` judges each candidate by itself, `group` lets them
-see each other. `ours` is the trainer as it runs, `torch` benchmarks/peers/ranker_worker.py, a plain loop: both get the
-same weights and groups, both clip gradients and take a step of AdamW, and the losses of their first steps have to be
-the same. Each is a process with one thread, as `make demo` has two of. They take turns at a few steps; medians are
-reported, and the median of what each round's two turns give as a ratio. CPU seconds are told too: where others want the
-cores as well, their ratio is the one to trust.
+see each other.
+
+`ours` is the trainer as it runs, `torch` benchmarks/peers/ranker_worker.py, a plain loop: both get the same weights and
+groups, both clip gradients and take a step of AdamW, and the losses of their first steps have to be the same. Each is a
+process with one thread, as `make demo` has two of.
+
+They take turns at a few steps; medians are reported, and the median of what each round's two turns give as a ratio. CPU
+seconds are told too: where others want the cores as well, their ratio is the one to trust.
 """
 
 from __future__ import annotations
@@ -65,8 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with atomic_path(options.out) as temporary:
         temporary.write_text(json.dumps({"machine": machine, "rows": rows}, indent=2) + "\n", encoding="utf-8")
     for row in rows:
-        told = f"{row['seconds_per_step']:8.3f} s a step, {row['relative_to_torch']:.2f} of torch's"
-        print(f"{row['compare']:<6}{row['engine']:<6}{told} ({row['cpu_relative_to_torch']:.2f} in CPU seconds)")
+        figures = f"{row['seconds_per_step']:8.3f} s a step, {row['relative_to_torch']:.2f} of torch's"
+        print(f"{row['compare']:<6}{row['engine']:<6}{figures} ({row['cpu_relative_to_torch']:.2f} in CPU seconds)")
     print(f"written to {options.out}")
 
 
@@ -106,9 +109,11 @@ def _row(
 
 def check_losses(ours: Sequence[float], theirs: Sequence[float]) -> None:
     """Raises SystemExit where the first losses differ, the second by more than AdamW makes of rounding."""
-    for number, (one, other) in enumerate(zip(ours[:2], theirs[:2], strict=True)):
-        if not math.isclose(one, other, rel_tol=(1e-4, 1e-2)[number]):
-            sys.exit(f"step {number + 1} has the loss {one} here and {other} in torch: they are not the same ranker")
+    for number, (our_loss, their_loss) in enumerate(zip(ours[:2], theirs[:2], strict=True)):
+        if not math.isclose(our_loss, their_loss, rel_tol=(1e-4, 1e-2)[number]):
+            sys.exit(
+                f"step {number + 1} has the loss {our_loss} here, {their_loss} in torch: they are not the same ranker"
+            )
 
 
 def write_task(folder: Path, compare: str) -> None:
@@ -167,12 +172,12 @@ def train(folder: Path, compare: str) -> None:
     class Clock(TrainerCallback):
         """Waits at the end of a turn until it is told how many steps the next one has."""
 
-        left = 1
+        remaining = 1
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self.left -= 1
+            self.remaining -= 1
             losses.append(trainer.last_loss)
-            if self.left:
+            if self.remaining:
                 return
             if state.global_step == 1:
                 print("@@ready", flush=True)
@@ -182,7 +187,7 @@ def train(folder: Path, compare: str) -> None:
                 losses.clear()
             line = sys.stdin.readline()
             control.should_training_stop = not line
-            self.left = json.loads(line)["steps"] if line else 1
+            self.remaining = json.loads(line)["steps"] if line else 1
             self.wall, self.cpu = time.perf_counter(), time.process_time()
 
     class Trainer(RewardModelTrainer):

@@ -3,11 +3,14 @@
     python benchmarks/server.py [--rounds 3] [--seconds 0.6] [--out FILE]
 
 Every server and the client are processes of their own, on loopback; in each round all servers take their turn at every
-protocol and number of connections, and medians over rounds are reported. Each request carries the same 32 groups of
-eight, under an id of its own, so that nothing is answered from the cache; `ours-repeated` asks for one answer again and
-again. `ours` has a judge that costs nothing, so what is measured is HTTP, JSON, checks and turns; the judge that costs
-least of those built in is measured behind the server too, and by itself. `flask-waitress` and, where gunicorn is
-installed, `flask-gunicorn` (one process of threads) parse the same JSON and answer in the same shape.
+protocol and number of connections, and medians over rounds are reported.
+
+Each request carries the same 32 groups of eight, under an id of its own, so that nothing is answered from the cache;
+`ours-repeated` asks for one answer again and again.
+
+`ours` has a judge that costs nothing, so what is measured is HTTP, JSON, checks and turns; the judge that costs least
+of those built in is measured behind the server too, and by itself. `flask-waitress` and, where gunicorn is installed,
+`flask-gunicorn` (one process of threads) parse the same JSON and answer in the same shape.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ _START_S, _TURN_S, _END_S = 120.0, 300.0, 30.0
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is sent, and for how long: `seconds` per turn, `rounds` turns of every server."""
+    """Load of the servers: `seconds` per turn, `rounds` turns of every server."""
 
     groups: int = 32
     samples: int = 8
@@ -107,11 +110,11 @@ def measure(workload: Workload) -> dict[str, Any]:
         for _ in range(workload.rounds):
             for path, connections in cells:
                 for server in servers:
-                    found = take_turn(server, path, files[path], connections, workload)
-                    turns[server.name, path, connections].append(found)
+                    counts = take_turn(server, path, files[path], connections, workload)
+                    turns[server.name, path, connections].append(counts)
                 if path == "/v1/score":
-                    found = take_turn(servers[0], path, files[path], connections, workload, options=("--repeat-id",))
-                    turns[f"{servers[0].name}-repeated", path, connections].append(found)
+                    counts = take_turn(servers[0], path, files[path], connections, workload, options=("--repeat-id",))
+                    turns[f"{servers[0].name}-repeated", path, connections].append(counts)
         probed = probe_turns(servers[1], files["/v1/score"], workload)
     sizes = {path: len(body) for path, body in bodies.items()}
     rows = [summary(*cell, turns, sizes, workload) for cell in turns]
@@ -129,22 +132,22 @@ def measure(workload: Workload) -> dict[str, Any]:
 
 
 def probe_turns(server: Server, body: Path, workload: Workload) -> list[dict[str, Any]]:
-    """How long `/readyz` takes, asked every 10 ms, while requests are scored: medians over rounds."""
+    """Measure `/readyz`, asked every 10 ms, while requests are scored: medians over rounds."""
     rows = []
     for connections in workload.connections:
-        found = [
+        probed = [
             take_turn(server, "/v1/score", body, connections, workload, options=("--probe", "/readyz"))
             for _ in range(workload.rounds)
         ]
-        kept = {key: round(median(one[key] for one in found), 2) for key in ("probe_p50_ms", "probe_p99_ms")}
-        row = {"server": server.name, "connections": connections, "probes": sum(int(one["probes"]) for one in found)}
-        rows.append(row | kept)
+        medians = {key: round(median(turn[key] for turn in probed), 2) for key in ("probe_p50_ms", "probe_p99_ms")}
+        row = {"server": server.name, "connections": connections, "probes": sum(int(turn["probes"]) for turn in probed)}
+        rows.append(row | medians)
     return rows
 
 
 def commands(judge: str) -> dict[str, list[str]]:
-    """How each server is started, ours first."""
-    found = {
+    """Return the command of each server, ours first."""
+    by_name = {
         "ours": [str(SIDES), "ours"],
         f"ours-{judge}": [str(ROOT / "reward_server/reward_server.py"), "--port", "0", "--judge", judge],
         FLOOR: [str(SIDES), FLOOR],
@@ -152,10 +155,10 @@ def commands(judge: str) -> dict[str, list[str]]:
     if _gunicorn():
         options = f"-b 127.0.0.1:0 -w 1 -k gthread --threads {THREADS} --keep-alive 60".split()
         folder = ["--chdir", str(SIDES.parent)]  # may hold blanks
-        found["flask-gunicorn"] = ["-m", "gunicorn", *folder, *options, "server_sides:bare_app()"]
+        by_name["flask-gunicorn"] = ["-m", "gunicorn", *folder, *options, "server_sides:bare_app()"]
     else:
         print("flask-gunicorn is left out: gunicorn is not installed (pip install gunicorn)")
-    return found
+    return by_name
 
 
 def _gunicorn() -> list[str]:
@@ -193,8 +196,8 @@ def _url(name: str, process: subprocess.Popen[bytes], log: Path) -> str:
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline:
         text = log.read_text(encoding="utf-8", errors="replace")
-        if found := _LISTENING.search(text):
-            return found[1]
+        if match := _LISTENING.search(text):
+            return match[1]
         if process.poll() is not None:
             raise RuntimeError(f"{name} ended with status {process.returncode} before it listened: {text[-1000:]}")
         time.sleep(0.05)
@@ -204,7 +207,7 @@ def _url(name: str, process: subprocess.Popen[bytes], log: Path) -> str:
 def take_turn(
     server: Server, path: str, body: Path, connections: int, workload: Workload, *, options: Sequence[str] = ()
 ) -> dict[str, float]:
-    """What the client found, and the server's CPU milliseconds per request. Raises RuntimeError where it failed."""
+    """Return the client's report, and the server's CPU milliseconds per request. Raises RuntimeError if it failed."""
     command = [sys.executable, ROOT / "benchmarks/server_load.py", server.url + path, body]
     command += ["--scores", workload.groups * workload.samples, "--connections", connections]
     command += ["--seconds", workload.seconds, *options]
@@ -212,9 +215,9 @@ def take_turn(
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=_TURN_S)
     if done.returncode:
         raise RuntimeError(f"{server.name} failed at POST {path}: {done.stderr.strip().splitlines()[-1]}")
-    found: dict[str, float] = json.loads(done.stdout)
+    counts: dict[str, float] = json.loads(done.stdout)
     # One request more than counted: the one that wakes the server up.
-    return found | {"server_cpu_ms": 1e3 * (cpu_s(server.pid) - before_s) / (found["requests"] + 1)}
+    return counts | {"server_cpu_ms": 1e3 * (cpu_s(server.pid) - before_s) / (counts["requests"] + 1)}
 
 
 def cpu_s(pid: int) -> float:
@@ -233,8 +236,8 @@ def summary(
     workload: Workload,
 ) -> dict[str, Any]:
     """A row of the result: medians over rounds; the ratio to the bare application is one of the same round."""
-    found, floor = turns[name, path, connections], turns[FLOOR, path, connections]
-    ratios = [ours["requests_per_s"] / bare["requests_per_s"] for ours, bare in zip(found, floor, strict=True)]
+    counts, floor = turns[name, path, connections], turns[FLOOR, path, connections]
+    ratios = [ours["requests_per_s"] / bare["requests_per_s"] for ours, bare in zip(counts, floor, strict=True)]
     return {
         "server": name,
         "path": path,
@@ -242,8 +245,8 @@ def summary(
         "groups": workload.groups,
         "samples": workload.samples,
         "body_bytes": sizes[path],
-        "requests": sum(int(turn["requests"]) for turn in found),
-        **{key: round(median(turn[key] for turn in found), 2) for key in found[0] if key != "requests"},
+        "requests": sum(int(turn["requests"]) for turn in counts),
+        **{key: round(median(turn[key] for turn in counts), 2) for key in counts[0] if key != "requests"},
         "relative_to_flask": round(median(ratios), 3),
     }
 

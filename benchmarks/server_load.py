@@ -3,8 +3,10 @@
     python benchmarks/server_load.py URL BODY --scores 256 [--connections 8] [--seconds 1] [--repeat-id] [--probe PATH]
 
 Every connection is a thread that sends BODY, waits for the answer and sends the next. Where BODY holds `ID_MARK`, each
-request gets an id of its own there, or all the same one. Answers are kept and looked at when the clock has stopped: one
-that is not a 200 with as many scores as `--scores` says is an error. Prints a line of JSON.
+request gets an id of its own there, or all the same one.
+
+Answers are kept and looked at when the clock has stopped: one that is not a 200 with as many scores as `--scores` says
+is an error. Prints a line of JSON.
 """
 
 from __future__ import annotations
@@ -73,9 +75,9 @@ def load(
     scores, and OSError where one takes longer than a minute.
     """
     parts = urlsplit(url)
-    open_ones = [Connection(str(parts.hostname), int(parts.port or 80)) for _ in range(connections)]
+    open_connections = [Connection(str(parts.hostname), int(parts.port or 80)) for _ in range(connections)]
     make = request_maker(url, body, repeat_id)
-    answers = [open_ones[0].exchange(make())]  # the server is awake, and a repeated id known to it
+    answers = [open_connections[0].exchange(make())]  # the server is awake, and a repeated id known to it
     latencies_s: list[float] = []
     problems: list[Exception] = []
     begin, cpu_begin = time.perf_counter(), time.process_time()
@@ -91,7 +93,7 @@ def load(
         except (WrongAnswer, OSError) as error:
             problems.append(error)
 
-    threads = [threading.Thread(target=work, args=(connection,), daemon=True) for connection in open_ones]
+    threads = [threading.Thread(target=work, args=(connection,), daemon=True) for connection in open_connections]
     probing = Probing(parts.netloc, probe) if probe else None
     for thread in threads:
         thread.start()
@@ -99,7 +101,7 @@ def load(
         thread.join()
     wall_s, cpu_s = time.perf_counter() - begin, time.process_time() - cpu_begin
     probes = probing.end() if probing else {}
-    for connection in open_ones:
+    for connection in open_connections:
         connection.close()
     if problems:
         raise problems[0]
@@ -174,17 +176,17 @@ def request_maker(url: str, body: bytes, repeat_id: bool) -> Callable[[], bytes]
 
 
 def count_scores(answer: tuple[int, bytes]) -> int:
-    """How many scores an answer of either protocol carries. Raises WrongAnswer where it is not a success."""
+    """Count the scores in an answer of either protocol. Raises WrongAnswer if it is not a success."""
     status, body = answer
     if status != 200:
         raise WrongAnswer(f"HTTP {status}: {body[:300]!r}")
-    found = json.loads(body)
-    if "verdicts" in found:
-        scores = [candidate["score"] for verdict in found["verdicts"] for candidate in verdict["candidates"]]
-    elif found["error_code"] == 0:
-        scores = found["score"]
+    parsed = json.loads(body)
+    if "verdicts" in parsed:
+        scores = [candidate["score"] for verdict in parsed["verdicts"] for candidate in verdict["candidates"]]
+    elif parsed["error_code"] == 0:
+        scores = parsed["score"]
     else:
-        raise WrongAnswer(f"error {found['error_code']}: {found['error_msg']}")
+        raise WrongAnswer(f"error {parsed['error_code']}: {parsed['error_msg']}")
     return sum(isinstance(score, int | float) for score in scores)
 
 
@@ -203,8 +205,8 @@ def main() -> None:
     parser.add_argument("--repeat-id", action="store_true")
     parser.add_argument("--probe", metavar="PATH", help="ask for it meanwhile, every 10 ms")
     options = parser.parse_args()
-    given = (options.scores, options.connections, options.seconds, options.repeat_id, options.probe)
-    print(json.dumps(load(options.url, options.body.read_bytes(), *given)))
+    settings = (options.scores, options.connections, options.seconds, options.repeat_id, options.probe)
+    print(json.dumps(load(options.url, options.body.read_bytes(), *settings)))
 
 
 if __name__ == "__main__":

@@ -41,8 +41,8 @@ def make_groups(n_groups: int, n_samples: int) -> list[Group]:
 
     def sample(reference: list[str]) -> str:
         changed = list(reference)
-        for place in rng.sample(range(_WORDS), _CHANGED):
-            changed[place] = rng.choice(words)
+        for position in rng.sample(range(_WORDS), _CHANGED):
+            changed[position] = rng.choice(words)
         return " ".join(changed)
 
     groups = []

@@ -51,9 +51,9 @@ def bare_app() -> Flask:
 
     @app.post("/v1/score")
     def groups() -> Any:
-        asked = request.get_json()
-        verdicts = [_verdict(group) for group in asked["groups"]]
-        return jsonify(request_id=asked["request_id"], verdicts=verdicts)
+        parsed = request.get_json()
+        verdicts = [_verdict(group) for group in parsed["groups"]]
+        return jsonify(request_id=parsed["request_id"], verdicts=verdicts)
 
     return app
 

@@ -45,7 +45,7 @@ def _readmes() -> Iterator[Statement]:
     judges = real("judges")
     names = ("gqm_sft_expected", "gqm_sft_permuted", "consensus")
     pairs = [f"{100 * judges[name]['heldout']['accuracy_ties_half']['mean']:.0f} %" for name in names]
-    learned = {name: found["learned"] for name, found in real("policies").items() if "learned" in found}
+    learned = {name: record["learned"] for name, record in real("policies").items() if "learned" in record}
     share = f"{100 * learned['grpo_gqm_sft']['gain'] / learned['grpo']['gain']:.0f} %"
     yield (
         english,
@@ -93,14 +93,14 @@ def _printed() -> Iterator[str]:
         exact = spread(demo["exact_match_greedy"][policy], 1, 100)
         yield f"│ {title} │ {scores[0]} │ {scores[1]} │ {exact} % │"
     for judge, title in JUDGES.items():
-        found = demo["ranking"][judge]["heldout"]
-        pairs, correlation = (spread(found[key], 3) for key in ("accuracy", "correlation"))
+        scores = demo["ranking"][judge]["heldout"]
+        pairs, correlation = (spread(scores[key], 3) for key in ("accuracy", "correlation"))
         yield f"{title}: {pairs} of the pairs in order, correlation within a group {correlation}"
-    for policy, found in demo["learned"].items():
+    for policy, scores in demo["learned"].items():
         gain, greedy = (interval(_difference(policy, decoding), "+.2f") for decoding in ("", "greedy_"))
-        side = "not below" if found["greedy_not_below"] else "BELOW"
-        more = f"more than twice the standard deviation over seeds, {found['sd']:.2f}"
-        assert found["above_spread"]
+        side = "not below" if scores["greedy_not_below"] else "BELOW"
+        more = f"more than twice the standard deviation over seeds, {scores['sd']:.2f}"
+        assert scores["above_spread"]
         yield f"{POLICIES[policy]}: sampled chrF {gain} against SFT, {more}; greedy {greedy}, {side} SFT"
 
 
@@ -117,8 +117,8 @@ def _study() -> Iterator[str]:
         return statistics.fmean(record["policies"][policy]["learned"][key] for record in records.values())
 
     def of(judge: str, key: str, seed: int = 2) -> float:
-        found: Any = records[seed]["judges"][judge]["heldout"][key]
-        return float(found["mean"])
+        value: Any = records[seed]["judges"][judge]["heldout"][key]
+        return float(value["mean"])
 
     single, compared = "grpo_ranker_none_large", "grpo_ranker_group_large"
     sampled, greedy = ({name: f"{mean(name, key):+.2f}" for name in ("grpo", single, compared)} for key in GAINS)
@@ -146,12 +146,12 @@ def _memory_and_joining() -> Iterator[Statement]:
     two, many = ([row[key] for row in shared] for key in ("two_relative_to_turns", "many_relative_to_alone"))
     words = f"two groups beside 64 take {100 * two[0]:.0f} % of their time with sequential requests"
     yield "docs/server.md", f"{words}, the 64 take {100 * (many[0] - 1):.0f} % longer"
-    one, tensor, sequence = result("tensor_memory")["rows"]
+    alone, tensor, sequence = result("tensor_memory")["rows"]
     yield (
         "docs/train.md",
-        f"{one['growth_mib']:,} MiB in one process, {tensor['growth_mib']:,} on each of two tensor ranks "
+        f"{alone['growth_mib']:,} MiB in one process, {tensor['growth_mib']:,} on each of two tensor ranks "
         f"({tensor['of_one_process']:.2f} of that), {sequence['growth_mib']:,} with sequence parallelism "
         f"({sequence['of_one_process']:.2f}). Up to the end of the backward pass: "
-        f"{one['growth_before_optimizer_mib']:,}, {tensor['growth_before_optimizer_mib']:,} and "
+        f"{alone['growth_before_optimizer_mib']:,}, {tensor['growth_before_optimizer_mib']:,} and "
         f"{sequence['growth_before_optimizer_mib']:,}",
     )

@@ -1,12 +1,13 @@
-"""How much memory a step of RL takes above loaded weights on each of two tensor ranks, beside one process alone.
+"""Memory of a step of RL above loaded weights on each of two tensor ranks, beside one process alone.
 
     python benchmarks/tensor_memory.py [--out FILE]
 
 A model with the layers and the vocabulary of Qwen2.5-0.5B, six of its 24 layers and random weights. The step is that of
 the RL trainer: eight responses of 448 tokens to a prompt of 512, packed into a row of 4,096 tokens, through the model
-with recomputation and through the policy loss, forward and backward, and then AdamW. Growth is the highest resident
-memory of a process from there on, less that with the weights loaded. Each process has one thread. Takes some five
-minutes.
+with recomputation and through the policy loss, forward and backward, and then AdamW.
+
+Growth is the highest resident memory of a process from there on, less that with the weights loaded. Each process has
+one thread. Takes some five minutes.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.one:
-        measure_here(options.one[0], Path(options.one[1]))
+        measure_in_process(options.one[0], Path(options.one[1]))
         return
     from machine import describe_machine
 
@@ -75,13 +76,13 @@ def measure(layout: str) -> dict[str, Any]:
             text=True,
             timeout=_TIMEOUT_S,
         )
-        found = [json.loads(path.read_text()) for path in Path(folder).glob("rank-*.json")]
-        if done.returncode or len(found) != n_ranks:
+        records = [json.loads(path.read_text()) for path in Path(folder).glob("rank-*.json")]
+        if done.returncode or len(records) != n_ranks:
             sys.exit(f"{layout} failed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
-    return {"layout": layout, **max(found, key=lambda one: one["growth_mib"])}
+    return {"layout": layout, **max(records, key=lambda record: record["growth_mib"])}
 
 
-def measure_here(layout: str, folder: Path) -> None:
+def measure_in_process(layout: str, folder: Path) -> None:
     """Take the step in this process and write what it took into the folder."""
     from grrm.startup import configure_process
 
@@ -117,13 +118,13 @@ def measure_here(layout: str, folder: Path) -> None:
     chunked_loss(model(**batch.tokens.model_inputs()).hidden_NH, model.lm_head, batch.tokens, objective).backward()
     backward = _resident("VmHWM")
     optimizer.step()
-    found = {
-        "weights_mib": round(sum(4 * int(np.prod(one.shape)) for one in model.parameters()) / MIB),
+    record = {
+        "weights_mib": round(sum(4 * int(np.prod(parameter.shape)) for parameter in model.parameters()) / MIB),
         "growth_mib": round((_resident("VmHWM") - loaded) / MIB),
         "growth_before_optimizer_mib": round((backward - loaded) / MIB),
         "seconds": round(time.perf_counter() - started, 1),
     }
-    (folder / f"rank-{rank}.json").write_text(json.dumps(found))
+    (folder / f"rank-{rank}.json").write_text(json.dumps(record))
     if LAYOUTS[layout][0] > 1:
         paddle.distributed.barrier()
         os._exit(0)  # before a peer is gone, which Paddle's teardown takes for a failure

@@ -1,4 +1,4 @@
-"""How long the two halves of an RL step take with the demo's model: generating a rollout, and training on it.
+"""Time of the two halves of an RL step with the demo's model: generating a rollout, and training on it.
 
     python benchmarks/tiny_step.py [--repeats 5] [--out FILE]
 

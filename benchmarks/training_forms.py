@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.one:
-        print(json.dumps({"step_s": measure_here(*options.one)}))
+        print(json.dumps({"step_s": measure_in_process(*options.one)}))
         return
     if options.repeats < 1:
         parser.error("--repeats must be at least 1")
@@ -76,7 +76,7 @@ def measure_once(workload: str, form: str) -> float:
     return float(json.loads(done.stdout.splitlines()[-1])["step_s"])
 
 
-def measure_here(workload: str, form: str) -> float:
+def measure_in_process(workload: str, form: str) -> float:
     """The median CPU seconds of a step in this process."""
     from grrm import startup
 

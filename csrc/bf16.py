@@ -14,15 +14,15 @@ ROUNDING = ("bfloat16", "int8")
 
 @lru_cache(maxsize=2)
 def rounding_addresses(precision: str) -> tuple[int, int, int, int] | None:
-    """What takes the place of `cblas_sgemm` and of what lays a matrix out; None where there are no kernels."""
-    found = _ask(precision)
-    return None if found is None else found[0]
+    """Return the functions that replace `cblas_sgemm` and its packing; None without kernels."""
+    answer = _ask(precision)
+    return None if answer is None else answer[0]
 
 
 def is_native(precision: str = "bfloat16") -> bool:
-    """Whether this processor has dot products for the precision; elsewhere the same sums take longer than float32's."""
-    found = _ask(precision)
-    return found is not None and found[1]
+    """Return whether this processor has dot products for the precision; else the sums are slower than in float32."""
+    answer = _ask(precision)
+    return answer is not None and answer[1]
 
 
 def _ask(precision: str) -> tuple[tuple[int, int, int, int], bool] | None:
@@ -32,5 +32,5 @@ def _ask(precision: str) -> tuple[tuple[int, int, int, int], bool] | None:
     addresses = (ctypes.c_void_p * 4)()
     library.grrm_bf16_blas.restype = ctypes.c_int64
     native = bool(library.grrm_bf16_blas(ctypes.c_int64(precision == "int8"), addresses))
-    product, room, packing, packed = (int(address or 0) for address in addresses)
-    return (product, room, packing, packed), native
+    product, size, packing, packed = (int(address or 0) for address in addresses)
+    return (product, size, packing, packed), native

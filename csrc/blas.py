@@ -1,4 +1,4 @@
-"""Where the matrix products of the kernels come from: in float32 the BLAS that the paddle wheel brings along."""
+"""Source of the kernels' matrix products: in float32 the BLAS in the paddle wheel."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def sgemm_address() -> int | None:
 
 def packing_addresses() -> tuple[int, int, int] | None:
     """Those of what packs a matrix for many products (room, packing, product); None where the BLAS cannot."""
-    room, packing, product = map(_address, _PACKING)
-    return None if room is None or packing is None or product is None else (room, packing, product)
+    size, packing, product = map(_address, _PACKING)
+    return None if size is None or packing is None or product is None else (size, packing, product)
 
 
 def _address(function: str) -> int | None:
     folder = paddle_libraries()
     library = None if folder is None else _library(folder)
-    found = getattr(library, function, None)
-    return None if found is None else ctypes.cast(found, ctypes.c_void_p).value
+    symbol = getattr(library, function, None)
+    return None if symbol is None else ctypes.cast(symbol, ctypes.c_void_p).value
 
 
 @lru_cache(maxsize=1)

@@ -28,7 +28,7 @@ class Kernels:
 
     @property
     def path(self) -> Path | None:
-        """Where it was loaded from."""
+        """The file that it was loaded from."""
         return None if self.library is None else Path(self.library._name)
 
 
@@ -41,7 +41,7 @@ def kernels() -> Kernels:
 
 
 def kernel_library() -> Library:
-    """What the kernels are compiled from."""
+    """Return the definition of the kernels' library."""
     runtime = paddle_runtime()
     return Library(
         "kernels",

@@ -1,8 +1,8 @@
-"""How a shared library is compiled from the sources here, and where it is kept.
+"""Compilation of a shared library from the sources in this folder, and its cache.
 
-It lies in the user's cache under a name that its sources, the compiler and the flags make, so nothing stale is ever
-loaded; processes that compile at the same time each put a whole file in place. What `setup_ops.py` has compiled ahead
-of time needs no compiler.
+It lies in the user's cache under a name from its sources, the compiler and the flags, so nothing stale is ever loaded;
+processes that compile at the same time each write a complete file. A library that `setup_ops.py` has compiled ahead of
+time needs no compiler.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Loaded = TypeVar("Loaded")
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """What a library is made of: `main` is compiled, `sources` (patterns) are all that it includes.
+    """Definition of a library: `main` is compiled, `sources` (patterns) are all that it includes.
 
-    `flags` go before `main`, `linked` behind it; `belongs_to` tells apart what else it must fit, as a version of
+    `flags` go before `main`, `linked` behind it; `belongs_to` identifies other dependencies, such as a version of
     Paddle.
     """
 
@@ -48,11 +48,11 @@ class Library:
         return any(main.endswith(".cu") for main in self.main)
 
     def installed_path(self) -> Path:
-        """Where `setup_ops.py` puts it; used whatever compiler there is. Raises RuntimeError without a home."""
+        """Path for `setup_ops.py`; used whatever compiler there is. Raises RuntimeError without a home."""
         return cache_folder() / f"{self.name}-{self._fingerprint_of_sources()}-installed.so"
 
     def cached_path(self, compiler: Sequence[str]) -> Path:
-        """Where it is put on first use. Raises CalledProcessError, TimeoutExpired, OSError or RuntimeError."""
+        """Path on first use. Raises CalledProcessError, TimeoutExpired, OSError or RuntimeError."""
         return cache_folder() / f"{self.name}-{self.fingerprint(compiler)}.so"
 
     def fingerprint(self, compiler: Sequence[str]) -> str:
@@ -63,7 +63,7 @@ class Library:
         return f"{self._fingerprint_of_sources()}-{how[:8]}"
 
     def _fingerprint_of_sources(self) -> str:
-        linked = [Path(one).name for one in self.linked]
+        linked = [Path(option).name for option in self.linked]
         digest = hashlib.sha256("\0".join([*_COMMON, *self.flags, *linked, self.belongs_to]).encode())
         digest.update(platform.machine().encode())
         for path in sorted(path for pattern in self.sources for path in SOURCES.glob(pattern)):
@@ -74,11 +74,11 @@ class Library:
         """Compile it; it appears whole or not at all. Raises CalledProcessError, TimeoutExpired or OSError."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".build-") as folder:
-            made = Path(folder) / f"{self.name}.so"
+            built = Path(folder) / f"{self.name}.so"
             mains = [str(SOURCES / main) for main in self.main]
-            command = [*compiler, *_COMMON, *self.flags, *mains, *self.linked, "-o", str(made)]
+            command = [*compiler, *_COMMON, *self.flags, *mains, *self.linked, "-o", str(built)]
             subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_TIMEOUT_S, check=True)
-            made.replace(path)
+            built.replace(path)
 
 
 def obtain(
@@ -116,17 +116,17 @@ def find_compiler(which: Callable[[str], str | None] = shutil.which) -> list[str
     """The compiler named by CXX, with its arguments, else the first of the usual ones on PATH; None without one."""
     named = shlex.split(os.environ.get("CXX", ""))
     for command in [named] if named else [[name] for name in _COMPILERS]:
-        found = which(command[0])
-        if found is not None:
-            return [found, *command[1:]]
+        path = which(command[0])
+        if path is not None:
+            return [path, *command[1:]]
     return None
 
 
 def why_no_compiler() -> str:
     """The phrase for a `find_compiler` that found none."""
     named = os.environ.get("CXX")
-    wanted = f"CXX={named}" if named else f"C++ compiler ({', '.join(_COMPILERS)})"
-    return f"no {wanted} is on PATH"
+    missing = f"CXX={named}" if named else f"C++ compiler ({', '.join(_COMPILERS)})"
+    return f"no {missing} is on PATH"
 
 
 def why_not(error: Exception, compiler: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What Paddle's operators around the kernels (bindings/operators.cpp) are compiled from: the headers in its wheel."""
+"""Definition of the library of Paddle's operators around the kernels (bindings/operators.cpp)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _VERSION = "version/__init__.py"
 
 @lru_cache(maxsize=1)
 def operator_library(kernels: Path) -> Library | None:
-    """What they are compiled from for this paddle, with the CUDA kernels where it runs on GPUs and there is an nvcc.
+    """Return the operators' library for this paddle, with the CUDA kernels if it runs on GPUs and there is an nvcc.
 
     They call the library `kernels`, by its soname: it has to be loaded first. None without paddle or its headers.
     """

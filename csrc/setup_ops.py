@@ -3,9 +3,10 @@
     python csrc/setup_ops.py install [--cache FOLDER]
 
 They, and Paddle's operators around them, lie in FOLDER (by default XDG_CACHE_HOME, else ~/.cache) below `paddle-grrm`,
-and every process of this version that has the same folder of caches uses them; where that is not the user's,
-XDG_CACHE_HOME names it. Run it with the Python of those processes. Otherwise the first process that needs the kernels
-compiles them. Ends with 1, and a sentence, where they cannot be compiled.
+and every process of this version with the same cache folder uses them; if that is not the user's, XDG_CACHE_HOME names
+it. Run it with the Python of those processes; otherwise the first process that needs the kernels compiles them.
+
+Ends with 1, and a sentence, if they cannot be compiled.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from grrm.gqm.chat import CHAT_TEMPLATES
 from grrm.gqm.extraction import EXTRACTOR_TYPES
 from grrm.judges.interface import Judge
 from grrm.judges.registry import judge_help
-from grrm.startup import share_one_heap
+from grrm.startup import share_heap
 
 from .access import bind, read_token
 from .hosting import HostedJudge, build_hosted_judges
@@ -107,7 +107,7 @@ def run(settings: Settings) -> None:
     """Serves the judge that the settings name until SIGTERM or SIGINT. Raises UserError when it cannot start."""
     with _naming_missing_packages():
         from .logs import configure_logging
-    share_one_heap()
+    share_heap()
     configure_logging(settings.log_file, settings.log_format)
     server_context(settings.certfile, settings.keyfile)  # whose mistakes are told before the model is loaded
     token = read_token(settings.token_file, settings.token_env)

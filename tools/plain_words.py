@@ -17,7 +17,7 @@ PACKAGE = "llm/alignment/grrm"
 
 # fmt: off
 VAGUE_WORDS = frozenset({
-    "found", "one", "ones", "told", "wanted", "drawn", "here", "place", "places", "whole", "given", "made",
+    "found", "one", "told", "wanted", "drawn", "here", "place", "places", "whole", "given", "made",
     "kept", "taken", "left", "known", "asked", "owed", "holds", "room", "thing", "things",
 })
 # fmt: on
@@ -25,25 +25,15 @@ OPENINGS = frozenset({"What", "How", "Why", "Where", "Which", "Whether", "Who", 
 MAX_WORDS = 60  # of a paragraph
 
 CEILINGS = {
-    "benchmarks": 116,
-    "csrc": 20,
-    "llm/alignment/grrm": 7,
-    "llm/alignment/grrm/cli": 63,
+    "llm/alignment/grrm": 1,
+    "llm/alignment/grrm/cli": 70,
     "llm/alignment/grrm/config": 81,
-    "llm/alignment/grrm/data": 111,
-    "llm/alignment/grrm/demo": 0,
+    "llm/alignment/grrm/data": 110,
     "llm/alignment/grrm/dpo": 1,
-    "llm/alignment/grrm/evaluation": 40,
     "llm/alignment/grrm/gqm": 38,
-    "llm/alignment/grrm/http_client": 15,
-    "llm/alignment/grrm/inference": 21,
-    "llm/alignment/grrm/judges": 0,
-    "llm/alignment/grrm/models": 1,
-    "llm/alignment/grrm/parallel": 18,
     "llm/alignment/grrm/reward_model": 4,
-    "llm/alignment/grrm/rewards": 0,
     "llm/alignment/grrm/rl": 35,
-    "llm/alignment/grrm/tracking": 28,
+    "llm/alignment/grrm/tracking": 29,
     "llm/alignment/grrm/training": 29,
     "reward_server": 81,
 }

@@ -23,8 +23,8 @@ def transformers(model: Path, dtype: str) -> Generate:
     from transformers import AutoModelForCausalLM
 
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    wanted = {"fp32": torch.float32, "bf16": torch.bfloat16}[dtype]
-    network = AutoModelForCausalLM.from_pretrained(model, dtype=wanted, attn_implementation="sdpa").eval()
+    dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16}[dtype]
+    network = AutoModelForCausalLM.from_pretrained(model, dtype=dtypes, attn_implementation="sdpa").eval()
     network.generation_config.eos_token_id = None
 
     def generate(batch: int, prompt: int, new: int, samples: int) -> float:
@@ -33,11 +33,11 @@ def transformers(model: Path, dtype: str) -> Generate:
         options["num_return_sequences"] = samples
         begin = time.perf_counter()
         with torch.no_grad():
-            made = network.generate(
+            output = network.generate(
                 ids, attention_mask=torch.ones_like(ids), max_new_tokens=new, min_new_tokens=new, **options
             )
         seconds = time.perf_counter() - begin
-        assert made.shape == (batch * samples, prompt + new)
+        assert output.shape == (batch * samples, prompt + new)
         return seconds
 
     return generate
@@ -51,8 +51,8 @@ def openvino(model: Path, dtype: str) -> Generate:
     scheduler = openvino_genai.SchedulerConfig()
     scheduler.cache_size, scheduler.max_num_batched_tokens, scheduler.max_num_seqs = 2, 4096, 64
     threads = int(os.environ["OMP_NUM_THREADS"])
-    wanted = {"fp32": "f32", "bf16": "bf16"}[dtype]
-    options = {"INFERENCE_PRECISION_HINT": wanted, "KV_CACHE_PRECISION": wanted, "INFERENCE_NUM_THREADS": threads}
+    dtypes = {"fp32": "f32", "bf16": "bf16"}[dtype]
+    options = {"INFERENCE_PRECISION_HINT": dtypes, "KV_CACHE_PRECISION": dtypes, "INFERENCE_NUM_THREADS": threads}
     pipeline = openvino_genai.LLMPipeline(str(model / "f16.gguf"), "CPU", scheduler_config=scheduler, **options)
     vocabulary = json.loads((model / "config.json").read_text(encoding="utf-8"))["vocab_size"]
     rng = np.random.default_rng(0)
@@ -65,9 +65,9 @@ def openvino(model: Path, dtype: str) -> Generate:
         config.ignore_eos, config.do_sample, config.apply_chat_template = True, True, False
         inputs = openvino_genai.TokenizedInputs(openvino.Tensor(ids), openvino.Tensor(np.ones_like(ids)))
         begin = time.perf_counter()
-        made = pipeline.generate(inputs, config)
+        output = pipeline.generate(inputs, config)
         seconds = time.perf_counter() - begin
-        assert [len(tokens) for tokens in made.tokens] == [new] * batch * samples
+        assert [len(tokens) for tokens in output.tokens] == [new] * batch * samples
         return seconds
 
     return generate
@@ -97,31 +97,31 @@ def llama_cpp(model: Path, dtype: str) -> Generate:
         options.n_ctx = batch * ((prompt + new + 255) // 256 * 256)
         options.n_threads = options.n_threads_batch = int(os.environ["OMP_NUM_THREADS"])
         context = llama_cpp.llama_init_from_model(network, options)
-        asked = llama_cpp.llama_batch_init(options.n_batch, 0, 1)
+        buffer = llama_cpp.llama_batch_init(options.n_batch, 0, 1)
         ids = rng.integers(5, n_vocabulary, (batch, prompt))
         at_once = options.n_batch // prompt
         begin = time.perf_counter()
-        drawn: list[int] = []
+        sampled: list[int] = []
         for first in range(0, batch, at_once):
             rows = range(first, min(batch, first + at_once))
-            tokens = [(row, place, int(ids[row, place])) for row in rows for place in range(prompt)]
-            drawn += decode(context, asked, tokens, [place == prompt - 1 for _, place, _ in tokens])
-        for place in range(prompt, prompt + new - 1):
-            drawn = decode(context, asked, [(row, place, drawn[row]) for row in range(batch)], [True] * batch)
+            tokens = [(row, position, int(ids[row, position])) for row in rows for position in range(prompt)]
+            sampled += decode(context, buffer, tokens, [position == prompt - 1 for _, position, _ in tokens])
+        for position in range(prompt, prompt + new - 1):
+            sampled = decode(context, buffer, [(row, position, sampled[row]) for row in range(batch)], [True] * batch)
         seconds = time.perf_counter() - begin
-        llama_cpp.llama_batch_free(asked)
+        llama_cpp.llama_batch_free(buffer)
         llama_cpp.llama_free(context)
         return seconds
 
-    def decode(context, asked, tokens: list[tuple[int, int, int]], wanted: list[bool]) -> list[int]:
-        """One pass over tokens (sequence, position, id); a token drawn after each that is wanted."""
-        for number, (row, place, token) in enumerate(tokens):
-            asked.token[number], asked.pos[number], asked.logits[number] = token, place, wanted[number]
-            asked.n_seq_id[number], asked.seq_id[number][0] = 1, row
-        asked.n_tokens = len(tokens)
-        if llama_cpp.llama_decode(context, asked):
+    def decode(context, batch, tokens: list[tuple[int, int, int]], needs_logits: list[bool]) -> list[int]:
+        """One pass over tokens (sequence, position, id); a sampled token after each with `needs_logits`."""
+        for number, (row, position, token) in enumerate(tokens):
+            batch.token[number], batch.pos[number], batch.logits[number] = token, position, needs_logits[number]
+            batch.n_seq_id[number], batch.seq_id[number][0] = 1, row
+        batch.n_tokens = len(tokens)
+        if llama_cpp.llama_decode(context, batch):
             raise SystemExit("llama_decode failed")
-        return [draw(llama_cpp.llama_get_logits_ith(context, number)) for number in np.flatnonzero(wanted)]
+        return [draw(llama_cpp.llama_get_logits_ith(context, number)) for number in np.flatnonzero(needs_logits)]
 
     def draw(logits) -> int:
         # llama.cpp's own sampler takes as long for one sequence and a tenth longer for 32.
@@ -139,8 +139,8 @@ def main() -> None:
     generate = engines[name](Path(sys.argv[2]), dtype)
     print("@@ready", flush=True)
     for line in sys.stdin:
-        asked = json.loads(line)
-        seconds = generate(asked["batch"], asked["prompt"], asked["new"], asked.get("samples", 1))
+        task = json.loads(line)
+        seconds = generate(task["batch"], task["prompt"], task["new"], task.get("samples", 1))
         print("@@" + json.dumps({"seconds": seconds}), flush=True)
 
 

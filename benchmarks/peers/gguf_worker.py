@@ -1,8 +1,10 @@
-"""What transformers makes of a GGUF file: `gguf_worker.py TASK.json`.
+"""Read a GGUF file with transformers: `gguf_worker.py TASK.json`.
 
 TASK.json has "file", "texts" and "folder", which holds our model in "model" and where the logits of text N are written
-to N-float32.npy and N-float64.npy. Prints "@@" and, as JSON, each text's token ids, what they decode to, and the text
-rendered as a user's turn with the prompt of an answer; how many weights there are, and how many of ours are equal.
+to N-float32.npy and N-float64.npy.
+
+Prints "@@" and, as JSON, each text's token ids, what they decode to, and the text rendered as a user's turn with the
+prompt of an answer; how many weights there are, and how many of ours are equal.
 """
 
 from __future__ import annotations

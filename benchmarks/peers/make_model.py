@@ -61,7 +61,7 @@ def make_smol(source: Path, target: Path) -> None:
     plain.save_pretrained(target)  # last: its weights say that the folder is whole
 
 
-def rewrite(source: Path, target: Path, wanted: gguf.GGMLQuantizationType) -> None:
+def rewrite(source: Path, target: Path, quantization: gguf.GGMLQuantizationType) -> None:
     """The same model with its matrices in another type; vectors are float32, as in the source."""
     reader = gguf.GGUFReader(source)
     writer = gguf.GGUFWriter(target, "llama")
@@ -71,10 +71,10 @@ def rewrite(source: Path, target: Path, wanted: gguf.GGMLQuantizationType) -> No
         inner = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
         writer.add_key_value(key, field.contents(), field.types[0], inner)
     types = {gguf.GGMLQuantizationType.F16: "MOSTLY_F16", gguf.GGMLQuantizationType.BF16: "MOSTLY_BF16"}
-    writer.add_file_type(gguf.LlamaFileType[types[wanted]])
+    writer.add_file_type(gguf.LlamaFileType[types[quantization]])
     for tensor in reader.tensors:
         numbers = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-        kind = gguf.GGMLQuantizationType.F32 if numbers.ndim == 1 else wanted
+        kind = gguf.GGMLQuantizationType.F32 if numbers.ndim == 1 else quantization
         writer.add_tensor(tensor.name, gguf.quants.quantize(numbers, kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

@@ -26,9 +26,9 @@ def main(task: dict[str, Any]) -> None:
         ids = tokenizer(text, return_tensors="pt")["input_ids"]
         options = {"max_new_tokens": task["new"], "do_sample": False, "pad_token_id": 0}
         with torch.no_grad():
-            made = model.generate(ids, attention_mask=torch.ones_like(ids), **options)
-            logprobs = model(made).logits.log_softmax(-1)[0, ids.shape[1] - 1 : -1]
-        tokens = made[0, ids.shape[1] :]
+            output = model.generate(ids, attention_mask=torch.ones_like(ids), **options)
+            logprobs = model(output).logits.log_softmax(-1)[0, ids.shape[1] - 1 : -1]
+        tokens = output[0, ids.shape[1] :]
         answers["prompts"].append(ids[0].tolist())
         answers["tokens"].append(tokens.tolist())
         answers["logprobs"].append(logprobs.gather(-1, tokens[:, None])[:, 0].tolist())

@@ -33,7 +33,7 @@ def load(path: Path) -> Weights:
     """Weights by name, matrices of layers as `F.linear` wants them; the output layer is the embeddings."""
     stored = {name: value for name, value in load_file(path).items() if not name.startswith("lm_head")}
     is_layer = {name: value.ndim == 2 and "embed_tokens" not in name for name, value in stored.items()}
-    return {name: nn.Parameter((one.T if is_layer[name] else one).contiguous()) for name, one in stored.items()}
+    return {name: nn.Parameter((array.T if is_layer[name] else array).contiguous()) for name, array in stored.items()}
 
 
 def norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
@@ -194,7 +194,7 @@ class Training:
         rates = ((self.model.backbone, task["backbone_learning_rate"]), (self.model.head, task["learning_rate"]))
         settings = [
             {
-                "params": [one for one in part.values() if (one.ndim == 2) == is_matrix],
+                "params": [parameter for parameter in part.values() if (parameter.ndim == 2) == is_matrix],
                 "lr": rate,
                 "weight_decay": 0.01 * is_matrix,
             }

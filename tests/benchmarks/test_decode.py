@@ -37,7 +37,7 @@ def test_engines_take_turns_and_medians_are_written(decode, tmp_path, monkeypatc
         return made
 
     monkeypatch.setattr(decode, "Worker", worker)
-    monkeypatch.setattr(decode, "runs_here", lambda engine: engine != "transformers-bf16")
+    monkeypatch.setattr(decode, "is_supported", lambda engine: engine != "transformers-bf16")
     decode.main(["--rounds", "2", "--out", str(tmp_path / "result.json")])
     rows = json.loads((tmp_path / "result.json").read_text())["rows"]
     speeds = {(row["engine"], row["batch"], row.get("apart")): row["tokens_per_s"] for row in rows}
@@ -55,7 +55,7 @@ def test_engines_take_turns_and_medians_are_written(decode, tmp_path, monkeypatc
 def test_what_a_processor_would_only_emulate_is_not_compared(decode, monkeypatch, native):
     monkeypatch.setattr("grrm_csrc.bf16.is_native", lambda precision: native and precision == "bfloat16")
     names = ("ours-fp32", "ours-bf16", "ours-bf16-2ranks", "ours-int8")
-    assert [decode.runs_here(name) for name in names] == [True, native, native, False]
+    assert [decode.is_supported(name) for name in names] == [True, native, native, False]
 
 
 def test_without_the_other_engines_a_line_says_how_to_get_them(decode, tmp_path, monkeypatch, capsys):

@@ -28,7 +28,7 @@ def test_trainers_take_turns_and_the_step_that_warms_up_does_not_count(grpo_step
 
         return made
 
-    monkeypatch.setattr(grpo_step, "runs_here", lambda engine: engine != "ours-bf16")
+    monkeypatch.setattr(grpo_step, "is_supported", lambda engine: engine != "ours-bf16")
     monkeypatch.setattr(grpo_step, "run_ours", run("ours", 1.0))
     monkeypatch.setattr(grpo_step, "run_trl", run("trl", 3.0))
     grpo_step.main(["--rounds", "2", "--steps", "3", "--models", "tiny", "--out", str(tmp_path / "result.json")])

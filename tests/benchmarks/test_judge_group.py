@@ -47,7 +47,7 @@ def test_every_precision_is_measured_apart_and_one_that_is_emulated_is_left_out(
         return [{**row, "relative_to_gqm": 0.25, "cpu_relative_to_gqm": 0.2}]
 
     monkeypatch.setattr(judge_group, "measure_apart", apart)
-    monkeypatch.setattr(judge_group, "runs_here", lambda name: name != "bf16")
+    monkeypatch.setattr(judge_group, "is_supported", lambda name: name != "bf16")
     out = tmp_path / "new/result.json"
     judge_group.main(["--batches", "1,2", "--rounds", "4", "--out", str(out)])
     result = json.loads(out.read_text())

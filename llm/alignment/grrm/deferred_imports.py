@@ -37,12 +37,16 @@ class _Deferring(MetaPathFinder, Loader):
     """Finds deferred modules while PaddleNLP is being imported, and only then."""
 
     def __init__(self) -> None:
-        self.wanted: set[str] = set()  # modules that were used after all
+        self.used: set[str] = set()  # modules that were used after all
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         package = sys.modules.get("paddlenlp")
         importing = package is not None and getattr(package.__spec__, "_initializing", False)
-        if importing and name not in self.wanted and any(f"{name}.".startswith(f"{one}.") for one in DEFERRED):
+        if (
+            importing
+            and name not in self.used
+            and any(f"{name}.".startswith(f"{package_name}.") for package_name in DEFERRED)
+        ):
             return ModuleSpec(name, self, is_package=True)
         return None
 
@@ -89,5 +93,5 @@ def real_module(name: str) -> ModuleType:
         del sys.modules[name]
     for finder in sys.meta_path:
         if isinstance(finder, _Deferring):
-            finder.wanted.add(name)
+            finder.used.add(name)
     return importlib.import_module(name)

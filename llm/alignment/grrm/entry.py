@@ -1,4 +1,4 @@
-"""What entry points share: how each ends (a user's mistake is a sentence and exit status 2), and NAME=VALUE options."""
+"""Common parts of entry points: exit status (2 and a sentence for a user error), and NAME=VALUE options."""
 
 from __future__ import annotations
 

@@ -22,34 +22,34 @@ class UserError(Exception):
 
 
 class UserErrors(UserError):
-    """Several mistakes in one place, told at once: a line that names the place, and below it a sentence for each."""
+    """Several mistakes at one `location`, reported together: a headline, and below it a sentence for each."""
 
-    def __init__(self, place: str, sentences: Sequence[str]) -> None:
+    def __init__(self, location: str, sentences: Sequence[str]) -> None:
         self.sentences = tuple(sentences)
-        head = f"{place}: " if place else ""
+        head = f"{location}: " if location else ""
         super().__init__("\n  ".join([f"{head}{len(self.sentences)} mistakes", *self.sentences]))
 
 
-def nearest_name(name: object, known: Iterable[str]) -> str | None:
-    """The known name that `name` is like a misspelling or the beginning of; None where there is none."""
-    known, text = list(known), str(name)
-    alike = difflib.get_close_matches(text, known, n=1, cutoff=_ALIKE)
-    begun = [other for other in known if text and other.startswith(text)]
+def nearest_name(name: object, choices: Iterable[str]) -> str | None:
+    """The choice that `name` is like a misspelling or the beginning of; None without one."""
+    choices, text = list(choices), str(name)
+    alike = difflib.get_close_matches(text, choices, n=1, cutoff=_ALIKE)
+    begun = [other for other in choices if text and other.startswith(text)]
     return next(iter([*alike, *sorted(begun, key=len)]), None)
 
 
-def suggestion(name: object, known: Iterable[str]) -> str:
-    """The remedy for an unknown name: the nearest known one, or all of them where none is near."""
-    near = nearest_name(name, known := list(known))
-    return f"give one of {', '.join(known)}." if near is None else f"did you mean {near!r}?"
+def suggestion(name: object, choices: Iterable[str]) -> str:
+    """The remedy for an unknown name: the nearest choice, or all of them if none is near."""
+    near = nearest_name(name, choices := list(choices))
+    return f"give one of {', '.join(choices)}." if near is None else f"did you mean {near!r}?"
 
 
-def require_known(noun: str, name: object, known: Iterable[str]) -> None:
+def require_known(noun: str, name: object, choices: Iterable[str]) -> None:
     """Raises UserError for a name that does not exist, with the nearest one that does, if any, and all there are."""
-    if name not in (known := list(known)):
-        near = nearest_name(name, known)
-        listed = f" Known: {', '.join(known)}." if near else ""
-        raise UserError(f"unknown {noun} {name!r}: {suggestion(name, known)}{listed}")
+    if name not in (choices := list(choices)):
+        near = nearest_name(name, choices)
+        listed = f" Known: {', '.join(choices)}." if near else ""
+        raise UserError(f"unknown {noun} {name!r}: {suggestion(name, choices)}{listed}")
 
 
 def pointer(location: Sequence[int | str]) -> str:

@@ -64,13 +64,13 @@ def keep_freed_memory() -> bool:
 
     Every operator allocates its result; handing megabytes back and faulting them in again page by page costs more than
     the arithmetic of small models. All blocks come from the heap: by size glibc lets that be asked up to 32 MB only.
-    Threads share one heap, see `share_one_heap`.
+    Threads share one heap, see `share_heap`.
     """
     m_trim_threshold, m_mmap_max, never = -1, -4, -1
-    return _ask_malloc(m_mmap_max, 0) and _ask_malloc(m_trim_threshold, never) and share_one_heap()
+    return _ask_malloc(m_mmap_max, 0) and _ask_malloc(m_trim_threshold, never) and share_heap()
 
 
-def share_one_heap() -> bool:
+def share_heap() -> bool:
     """Ask glibc for one heap for all threads; False where there is no glibc.
 
     With heaps of their own, each thread of a server would keep what its largest request took.

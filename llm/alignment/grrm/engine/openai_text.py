@@ -95,7 +95,7 @@ class OpenAITextGenerator:
             return read_completion(content, with_choices=top_logprobs > 0)
 
         if self._required_within_s is not None:
-            self._client.require_one(min(self._required_within_s, self.deadline_s))
+            self._client.require_any(min(self._required_within_s, self.deadline_s))
             self._required_within_s = None
         deadline = time.monotonic() + min(self.deadline_s, self._remaining_s())
         if self._model is None:

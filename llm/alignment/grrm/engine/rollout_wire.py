@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from grrm.engine.api import Completion, Request, SamplingParams
 from grrm.errors import UserError
 from grrm.http_client.client import Call
-from grrm.http_client.messages import AnswerError, one_line, parse_answer
+from grrm.http_client.messages import AnswerError, parse_answer, single_line
 
 PADDLE, HUGGING_FACE = "Paddle's", "Hugging Face's"  # layouts of weights
 # A token that is all but impossible; vLLM cuts logarithms off at -9999.
@@ -65,7 +65,7 @@ def _read_control(content: bytes, server: str) -> None:
     except ValidationError:
         return  # no object: the status 200 is all it says
     if answer.error_code not in (None, 0, 200) or answer.status in ("error", "failed"):
-        raise AnswerError(f"it says {one_line(answer.error_message or 'error')}")
+        raise AnswerError(f"it says {single_line(answer.error_message or 'error')}")
 
 
 class RolloutApi(ABC):

@@ -1,1 +1,1 @@
-"""How good translations are: text metrics and the evaluation of a policy. Imports without paddle."""
+"""Quality of translations and of judges: text metrics, and the evaluation of a policy. Imports without paddle."""

@@ -67,20 +67,20 @@ def bootstrap_of_sums(
     defined; such resamples are left out. None where it is not defined on the rows as they are, or on no resample.
     """
     arrays = [np.asarray(values, dtype=np.float64) for values in columns]
-    found = float(statistic(*(values.sum(keepdims=True) for values in arrays))[0])
-    if not np.isfinite(found):
+    value = float(statistic(*(values.sum(keepdims=True) for values in arrays))[0])
+    if not np.isfinite(value):
         return None
-    drawn = np.concatenate(
+    resampled = np.concatenate(
         [
             statistic(*(values[rows].sum(axis=1) for values in arrays))
             for rows in resampled_rows(len(arrays[0]), n_resamples, seed)
         ]
     )
-    drawn = drawn[np.isfinite(drawn)]
-    if not len(drawn):
+    resampled = resampled[np.isfinite(resampled)]
+    if not len(resampled):
         return None
-    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(found, float(low), float(high))
+    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(value, float(low), float(high))
 
 
 def resampled_rows(n_rows: int, n_resamples: int, seed: int) -> Iterator[NDArray[np.int64]]:

@@ -17,8 +17,8 @@ def pair_differences(lists: Sequence[Scores]) -> tuple[Indexes, Floats]:
     """(group [pairs], difference [pairs]): each pair's group, and the score of its first candidate minus the second's.
 
     Groups come by size, pairs in the order (0, 1), (0, 2), ..., (1, 2), ...: lists of the same sizes give the same
-    pairs, so differences in gold and in judged scores belong together place by place. A difference is NaN where one of
-    the two scores is None or NaN; one too large for a float is the largest float.
+    pairs, so differences in gold and in judged scores are aligned. A difference is NaN where one of the two scores is
+    None or NaN; one too large for a float is the largest float.
     """
     by_size: dict[int, list[int]] = {}
     for number, scores in enumerate(lists):
@@ -28,8 +28,8 @@ def pair_differences(lists: Sequence[Scores]) -> tuple[Indexes, Floats]:
         first, second = np.triu_indices(size, 1)
         scores_of = score_array([lists[number] for number in members], size)
         with np.errstate(over="ignore"):
-            found = (scores_of[:, first] - scores_of[:, second]).ravel()
-        differences.append(np.clip(found, -_LARGEST, _LARGEST))
+            difference = (scores_of[:, first] - scores_of[:, second]).ravel()
+        differences.append(np.clip(difference, -_LARGEST, _LARGEST))
         groups.append(np.repeat(np.array(members, np.int64), len(first)))
     return np.concatenate(groups), np.concatenate(differences)
 
@@ -42,13 +42,11 @@ def order_differences(orders: Sequence[Sequence[Scores]], sizes: Sequence[int]) 
     most = max(map(len, orders), default=0)
     unscored: list[list[float | None]] = [[None] * size for size in sizes]
     group, _ = pair_differences(unscored)
-    found = [
-        pair_differences(
-            [of_one[k] if k < len(of_one) else none for of_one, none in zip(orders, unscored, strict=True)]
-        )
+    by_order = [
+        pair_differences([own[k] if k < len(own) else none for own, none in zip(orders, unscored, strict=True)])
         for k in range(most)
     ]
-    return group, np.array([differences for _, differences in found]).reshape(most, len(group))
+    return group, np.array([differences for _, differences in by_order]).reshape(most, len(group))
 
 
 def flat_scores(lists: Sequence[Scores]) -> tuple[Indexes, Floats]:

@@ -30,12 +30,13 @@ def chrf_difference(
     level: float = 0.95,
     seed: int = 0,
 ) -> Interval:
-    """By how much corpus chrF is higher after than before, -100 to 100, with its interval over sentences.
+    """Return the gain in corpus chrF from before to after, -100 to 100, with its interval over sentences.
 
     `before[r]` and `after[r]` are the outputs of run r (training repeated with another seed) for all references; the
-    difference is the mean over runs. A hypothesis of None counts as empty. The interval says nothing about runs that
-    were not made. Outputs that do not differ give 0 with an interval of zero width.
-    Raises ValueError on no runs, no references, or lists that do not belong together.
+    difference is the mean over runs. A hypothesis of None counts as empty. The interval does not cover other runs.
+    Outputs that do not differ give 0 with an interval of zero width.
+
+    Raises ValueError on no runs, no references, or lists of different lengths.
     """
     if not references or not before or len(before) != len(after):
         raise ValueError(f"need references and as many runs before as after, got {len(before)} and {len(after)}")
@@ -48,12 +49,12 @@ def chrf_difference(
         scores = _chrf(np.tensordot(times, counts, axes=1))
         return float(scores[n_runs:].mean() - scores[:n_runs].mean())
 
-    drawn = (
+    resampled = (
         difference(np.bincount(rows, minlength=n_rows))
         for block in resampled_rows(n_rows, n_resamples, seed)
         for rows in block
     )
-    low, high = np.quantile(list(drawn), [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(list(resampled), [(1 - level) / 2, (1 + level) / 2])
     return Interval(difference(np.ones(n_rows, dtype=np.int64)), float(low), float(high))
 
 
@@ -64,13 +65,13 @@ def _counts(texts: Hypotheses, references: Sequence[str]) -> NDArray[np.float64]
     """
     rows = []
     for text, reference in zip(texts, references, strict=True):
-        of_both = zip(*(extract_all_char_ngrams(one, _ORDER) for one in (text or "", reference)), strict=True)
-        rows.append([_sizes(made if wanted else wanted, wanted) for made, wanted in of_both])
+        of_both = zip(*(extract_all_char_ngrams(side, _ORDER) for side in (text or "", reference)), strict=True)
+        rows.append([_sizes(hypothesis if expected else expected, expected) for hypothesis, expected in of_both])
     return np.asarray(rows, dtype=np.float64)
 
 
-def _sizes(made: Counter[str], wanted: Counter[str]) -> list[int]:
-    return [sum(ngrams.values()) for ngrams in (made, wanted, made & wanted)]
+def _sizes(hypothesis: Counter[str], reference: Counter[str]) -> list[int]:
+    return [sum(ngrams.values()) for ngrams in (hypothesis, reference, hypothesis & reference)]
 
 
 def _chrf(sums: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -78,11 +79,11 @@ def _chrf(sums: NDArray[np.float64]) -> NDArray[np.float64]:
 
     As in sacrebleu, n-gram orders that one side lacks are left out.
     """
-    made, wanted, both = np.moveaxis(sums, -1, 0)
-    counted = (made > 0) & (wanted > 0)
+    hypothesis, reference, both = np.moveaxis(sums, -1, 0)
+    counted = (hypothesis > 0) & (reference > 0)
     n_orders = np.maximum(counted.sum(axis=1), 1)
-    precision = (both / np.where(counted, made, 1)).sum(axis=1) / n_orders
-    recall = (both / np.where(counted, wanted, 1)).sum(axis=1) / n_orders
+    precision = (both / np.where(counted, hypothesis, 1)).sum(axis=1) / n_orders
+    recall = (both / np.where(counted, reference, 1)).sum(axis=1) / n_orders
     weighted = _BETA**2 * precision + recall
     scores: NDArray[np.float64] = 100 * (1 + _BETA**2) * precision * recall / np.where(weighted > 0, weighted, 1)
     return scores

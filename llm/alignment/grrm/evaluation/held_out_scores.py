@@ -25,19 +25,20 @@ class TranslatedPrompt:
 
 
 def has_reference(task: TranslationTask) -> bool:
-    """Whether there is a translation to compare with; the label of another task has no language."""
+    """Return whether there is a translation to compare with; the label of another task has no language."""
     return bool(task.is_translation and task.reference and task.reference.strip())
 
 
 def held_out_scores(prompts: Sequence[TranslatedPrompt], *, has_greedy: bool, has_references: bool) -> dict[str, float]:
     """Metrics by name, of samples and, if `has_greedy`, of greedy translations; all prompts have as many of each.
 
-    `eval_reward` is the judge's mean reward, NaN where it gave none, and `eval_frac_unrewarded` the share without one.
-    Where prompts have a reference (`has_references` is False for references that are no translations), `eval_chrf` is
+    `eval_reward` is the judge's mean reward, NaN without any, and `eval_frac_unrewarded` the share without one.
+    `eval_frac_duplicate` is the share of samples that repeat the greedy translation or an earlier sample. Without
+    samples these are of the greedy translations.
+
+    If prompts have a reference (`has_references` is False for references that are no translations), `eval_chrf` is
     their corpus chrF, `eval_bleu` their corpus BLEU, as a mean over target languages, both 0 to 100 and means over
-    passes as in `policy_eval`. `eval_frac_duplicate` is the share of samples that repeat the greedy translation or an
-    earlier sample. Without samples, what is said of them is said of the greedy translations.
-    Raises ValueError on no prompts.
+    passes as in `policy_eval`. Raises ValueError on no prompts.
     """
     if not prompts:
         raise ValueError("there are no held-out prompts to score")
@@ -53,7 +54,7 @@ def held_out_scores(prompts: Sequence[TranslatedPrompt], *, has_greedy: bool, ha
 
 
 def _scores(prompts: Sequence[TranslatedPrompt], columns: Sequence[int], has_references: bool) -> dict[str, float]:
-    """What one way of decoding, the translations in `columns`, gets."""
+    """Scores of one way of decoding: the translations in `columns`."""
     rewards = [prompt.rewards[column] for prompt in prompts for column in columns]
     scores = {
         "eval_reward": _mean([reward for reward in rewards if reward is not None]),

@@ -1,7 +1,7 @@
-"""How a judge's scores follow the gold ones, beyond the share of pairs in order: one formula and source a function.
+"""Agreement of a judge's scores with gold ones, beyond the share of pairs in order: one formula and source a function.
 
-A candidate without a gold or a judged score is left out, with every pair that it is in; `coverage` of the ranking
-accuracy tells how much that is. What is not defined is None. Intervals are at 95 %, groups resampled.
+A candidate without a gold or a judged score is left out, with every pair of it; `coverage` of the ranking accuracy
+reports their share. Undefined values are None. Intervals are at 95 %, groups resampled.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from grrm.evaluation.soft_accuracy import soft_pairwise_accuracy, soft_sample_ac
 
 @dataclass(frozen=True, slots=True)
 class MetaScores:
-    """What `score_meta` finds; each field is the function of its name here or in `soft_accuracy`, None if not defined.
+    """Results of `score_meta`; each field is the function of its name, also of `soft_accuracy`, None if undefined.
 
     `tie_threshold` is the epsilon of `tie_calibrated_accuracy`, in the judge's units; `tokens` the mean of a group.
     """
@@ -67,11 +67,12 @@ def tie_calibrated_accuracy(
 
     acc(e) = (C(e) + T(e)) / pairs, over all pairs of candidates of a group that both scored, pairs of equal gold
     included. Two judged scores are tied where they differ by e or less; C counts the pairs of different gold that are
-    not tied and in the right order, T those of equal gold that are tied. e is the smallest of 0 and all differences
-    that maximises acc, so a judge with finer scores than the gold's is not punished for it. The paper
-    (arXiv 2305.14324) also takes the mean of the groups' accuracies; here as in `score_ranking` every pair weighs the
-    same, which differs only where groups have different numbers of pairs. e was chosen on these groups, and the
-    interval is that of the accuracy at this e.
+    not tied and in the right order, T those of equal gold that are tied.
+
+    e is the smallest of 0 and all differences that maximises acc, so a judge with finer scores than the gold's is not
+    punished for it. It is chosen on these groups, and the interval is that of the accuracy at this e. The paper (arXiv
+    2305.14324) also takes the mean of the groups' accuracies; every pair weighs the same in ours, as in
+    `score_ranking`.
     """
     group, gold, judged = _scored_pairs(groups)
     if not len(group):
@@ -110,17 +111,16 @@ def correlation(groups: Sequence[JudgedGroup], *, n_resamples: int = 1000, seed:
     """Pearson's correlation of judged and gold scores within groups, pooled over groups.
 
     r = sum(x y) / sqrt(sum(x^2) sum(y^2)), x and y being a candidate's gold and judged score minus the mean of its
-    group's candidates that have both. It asks how well differences within a group are judged, and by how much, which
-    is what an advantage of group-relative RL is made of; what differs between groups plays no part. Not defined where
-    gold or judge do not vary within any group.
+    group's candidates that have both. It measures differences within a group, which make the advantages of
+    group-relative RL; differences between groups play no part. Undefined if gold or judge do not vary within any group.
     """
-    group, gold = flat_scores([one.gold for one in groups])
-    _, judged = flat_scores([one.judged for one in groups])
-    known = ~np.isnan(gold) & ~np.isnan(judged)
-    if not known.any():
+    group, gold = flat_scores([judgement.gold for judgement in groups])
+    _, judged = flat_scores([judgement.judged for judgement in groups])
+    scored = ~np.isnan(gold) & ~np.isnan(judged)
+    if not scored.any():
         return None
-    x, y = (_from_group_mean(group[known], scaled(scores[known])) for scores in (gold, judged))
-    sums = [sums_by_group(group[known], product, len(groups)) for product in (x * y, x * x, y * y)]
+    x, y = (_from_group_mean(group[scored], scaled(scores[scored])) for scores in (gold, judged))
+    sums = [sums_by_group(group[scored], product, len(groups)) for product in (x * y, x * x, y * y)]
     return bootstrap_of_sums(_pearson, *sums, n_resamples=n_resamples, seed=seed)
 
 
@@ -130,33 +130,35 @@ def order_consistency(groups: Sequence[JudgedGroup], *, n_resamples: int = 1000,
     Zheng et al. 2023 (arXiv 2306.05685) ask the same of judges of two answers, in both orders. It counts every pair of
     candidates that both orders of a group score, whatever its gold; groups that were judged in one order have none.
     """
-    group, orders = order_differences([one.orders for one in groups], [len(one.gold) for one in groups])
+    group, orders = order_differences(
+        [judgement.orders for judgement in groups], [len(judgement.gold) for judgement in groups]
+    )
     same, both = np.zeros(len(groups)), np.zeros(len(groups))
     for first, second in combinations(np.sign(orders), 2):
-        known = ~np.isnan(first) & ~np.isnan(second)
-        same += sums_by_group(group, known & (first == second), len(groups))
-        both += sums_by_group(group, known, len(groups))
+        scored = ~np.isnan(first) & ~np.isnan(second)
+        same += sums_by_group(group, scored & (first == second), len(groups))
+        both += sums_by_group(group, scored, len(groups))
     used = both > 0
     return bootstrap_ratio(same[used], both[used], n_resamples=n_resamples, seed=seed) if used.any() else None
 
 
 def _scored_pairs(groups: Sequence[JudgedGroup]) -> tuple[Indexes, Floats, Floats]:
     """Group, gold and judged difference of every pair that has both [pairs]."""
-    group, gold = pair_differences([one.gold for one in groups])
-    _, judged = pair_differences([one.judged for one in groups])
-    known = ~np.isnan(gold) & ~np.isnan(judged)
-    return group[known], gold[known], judged[known]
+    group, gold = pair_differences([judgement.gold for judgement in groups])
+    _, judged = pair_differences([judgement.judged for judgement in groups])
+    scored = ~np.isnan(gold) & ~np.isnan(judged)
+    return group[scored], gold[scored], judged[scored]
 
 
 def _from_group_mean(group: Indexes, scores: Floats) -> Floats:
     """Scores minus the mean of their group [candidates]: exactly 0 where all of a group are equal."""
-    _, first, place = np.unique(group, return_index=True, return_inverse=True)
-    shifted = scores - scores[first][place]
-    deviations: Floats = shifted - (np.bincount(place, weights=shifted) / np.bincount(place))[place]
+    _, first, member = np.unique(group, return_index=True, return_inverse=True)
+    shifted = scores - scores[first][member]
+    deviations: Floats = shifted - (np.bincount(member, weights=shifted) / np.bincount(member))[member]
     return deviations
 
 
 def _pearson(xy: Floats, xx: Floats, yy: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):  # no variance: not defined
-        found: Floats = np.clip(xy / (np.sqrt(xx) * np.sqrt(yy)), -1.0, 1.0)
-    return found
+        r: Floats = np.clip(xy / (np.sqrt(xx) * np.sqrt(yy)), -1.0, 1.0)
+    return r

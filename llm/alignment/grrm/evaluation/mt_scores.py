@@ -70,7 +70,7 @@ def _score_rows(
     seed: int,
 ) -> TranslationScores:
     references = references_of(tasks)
-    is_one_bleu = len({bleu_tokenizer(task.trg_lang) for task in tasks}) == 1
+    has_common_bleu = len({bleu_tokenizer(task.trg_lang) for task in tasks}) == 1
 
     def interval(values: Sequence[float]) -> Interval:
         return bootstrap_interval(values, n_resamples=n_resamples, seed=seed)
@@ -80,6 +80,6 @@ def _score_rows(
         n_missing=sum(text is None for text in hypotheses),
         chrf=corpus_chrf(hypotheses, references),
         chrf_sentence=interval(sentence_chrfs(hypotheses, references)),
-        bleu=corpus_bleu(hypotheses, references, tasks[0].trg_lang) if is_one_bleu else None,
+        bleu=corpus_bleu(hypotheses, references, tasks[0].trg_lang) if has_common_bleu else None,
         neural={scorer: interval(scores) for scorer, scores in neural.items()},
     )

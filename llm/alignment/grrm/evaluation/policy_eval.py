@@ -1,7 +1,7 @@
-"""How well a policy translates held-out text: sampled at temperature 1, which RL optimises, and greedily.
+"""Quality of a policy's translations of held-out text: sampled at temperature 1, which RL optimises, and greedy.
 
-`chrf` is the corpus chrF of sacrebleu (signature kept beside it); `chrf_sentence` is the mean over sentences, which
-is what a per-sentence reward can raise, with a bootstrap interval over sentences.
+`chrf` is the corpus chrF of sacrebleu (signature kept beside it); `chrf_sentence` is the mean over sentences, which is
+what a per-sentence reward can raise, with a bootstrap interval over sentences.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from grrm.gqm.groups import TranslationTask
 
 
 class GeneratedTokens(Protocol):
-    """What one generation returns; the engine's `Completion` is one."""
+    """Result of one generation; the engine's `Completion` is one."""
 
     @property
     def token_ids(self) -> list[int]:
@@ -48,7 +48,7 @@ class Generate(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PolicyCodec:
-    """How text becomes a prompt and a completion becomes a translation (None when nothing can be extracted)."""
+    """Conversion of text to a prompt and of a completion to a translation (None if nothing can be extracted)."""
 
     build_prompt: Callable[[TranslationTask], str]
     encode: Callable[[str], list[int]]
@@ -175,9 +175,9 @@ def _scores(passes: Sequence[_Pass], tasks: Sequence[TranslationTask], reference
     )
 
 
-def _signatures(one: _Pass, tasks: Sequence[TranslationTask], references: Sequence[str]) -> dict[str, str]:
-    bleu = bleu_by_language(one.translations, tasks, references)
-    chrf = {"chrf": corpus_chrf(one.translations, references).signature}
+def _signatures(first_pass: _Pass, tasks: Sequence[TranslationTask], references: Sequence[str]) -> dict[str, str]:
+    bleu = bleu_by_language(first_pass.translations, tasks, references)
+    chrf = {"chrf": corpus_chrf(first_pass.translations, references).signature}
     return chrf | {f"bleu_{language}": score.signature for language, score in bleu.items()}
 
 

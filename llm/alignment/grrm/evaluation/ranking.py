@@ -1,4 +1,4 @@
-"""How well a judge orders candidates: pairwise ranking accuracy against gold scores.
+"""Pairwise ranking accuracy of a judge against gold scores.
 
 A pair counts when both candidates have a gold score and these differ; on request also when they are equal. A judge's
 tie on a pair of different gold, and a pair with a candidate the judge gave no score, are counted as the caller states;
@@ -84,11 +84,11 @@ class RankingScores:
 
 def count_pairs(groups: Sequence[JudgedGroup], gold_ties: GoldTieRule = "skip") -> PairCounts:
     """The counts of each group; with "count", a pair of equal gold counts and is right when the judge ties it too."""
-    group, gold = pair_differences([one.gold for one in groups])
-    _, judged = pair_differences([one.judged for one in groups])
+    group, gold = pair_differences([judgement.gold for judgement in groups])
+    _, judged = pair_differences([judgement.judged for judgement in groups])
     counts = ~np.isnan(gold) if gold_ties == "count" else ~np.isnan(gold) & (gold != 0)
-    known = counts & ~np.isnan(judged)
-    flags = (counts, known, known & (np.sign(gold) == np.sign(judged)), known & (gold != 0) & (judged == 0))
+    scored = counts & ~np.isnan(judged)
+    flags = (counts, scored, scored & (np.sign(gold) == np.sign(judged)), scored & (gold != 0) & (judged == 0))
     return PairCounts(*(sums_by_group(group, flag, len(groups)) for flag in flags))
 
 
@@ -171,11 +171,11 @@ def zero_variance_share(groups: Iterable[Sequence[float | None]]) -> float | Non
 
 def by_language_pair(groups: Sequence[JudgedGroup]) -> dict[str, list[JudgedGroup]]:
     """The groups of each language pair, pairs sorted, and `all` of them at the end."""
-    found: dict[str, list[JudgedGroup]] = {}
+    by_pair: dict[str, list[JudgedGroup]] = {}
     for group in sorted(groups, key=lambda group: group.language_pair):
-        found.setdefault(group.language_pair, []).append(group)
-    return {**found, ALL: list(groups)}
+        by_pair.setdefault(group.language_pair, []).append(group)
+    return {**by_pair, ALL: list(groups)}
 
 
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
+def _share(part: int, total: int) -> float | None:
+    return part / total if total else None

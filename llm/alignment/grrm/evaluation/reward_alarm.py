@@ -30,7 +30,7 @@ COMPARED = (REWARD, CHRF, COPIES, LENGTH)
 
 @dataclass(frozen=True, slots=True)
 class PastEvaluation:
-    """What later evaluations are compared with: the metrics, and the greedy translations of texts with a reference."""
+    """Baseline of later evaluations: the metrics, and the greedy translations of texts with a reference."""
 
     step: int
     metrics: dict[str, float]
@@ -54,12 +54,13 @@ class RewardAlarm:
         self.first: PastEvaluation | None = None
         self.best: PastEvaluation | None = None  # of those with a reward, by greedy chrF
         self.is_raised = False
-        self._has_told = False
+        self._has_warned = False
 
     def check(
         self, step: int, metrics: Mapping[str, float], prompts: Sequence[TranslatedPrompt]
     ) -> tuple[dict[str, float], str | None]:
-        """What has changed since the first evaluation, and a sentence when the alarm is raised now and was not before.
+        """Return the changes since the first evaluation, and a sentence when the alarm is raised now and was not
+        before.
 
         `metrics` are the `held_out_scores` of `prompts` after step `step`.
         """
@@ -94,7 +95,7 @@ class RewardAlarm:
         return (best, fall, BEST_LEVEL) if fall.high < 0 else None
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint must keep, as JSON."""
+        """Return the state for a checkpoint, as JSON."""
         first, best = (None if past is None else asdict(past) for past in (self.first, self.best))
         return {"identity": self._identity, "first": first, "best": best, "is_raised": self.is_raised}
 
@@ -105,9 +106,9 @@ class RewardAlarm:
             self.best = PastEvaluation(**(state.get("best") or state["first"]))  # checkpoints of before have no best
 
     def _excuse(self, n_prompts: int) -> str | None:
-        if self._has_told:
+        if self._has_warned:
             return None
-        self._has_told = True
+        self._has_warned = True
         return (
             f"there can be no alarm of reward hacking: {len(self.references)} of {n_prompts} held-out rows have a "
             f"reference, and it takes {MIN_REFERENCES}"

@@ -23,10 +23,12 @@ def soft_pairwise_accuracy(groups: Sequence[JudgedGroup], *, n_permutations: int
     """SPA = mean of 1 - |p_gold - p_judged| over pairs of systems, from 0 to 1 (arXiv 2409.09598).
 
     For systems i < j by name, with d_s the difference of their scores in group s over the groups in which gold and
-    judge scored both, p is the share of all ways to change the signs of the d_s that give a sum of at least
-    sum(d_s): a paired permutation test of "i is better than j". All ways are tried where there are at most
-    `n_permutations`, else as many are drawn, the same for gold and judge. Pairs of systems without a common group are
-    left out. Not defined, and None, where groups do not name the systems of their candidates or there is one only.
+    judge scored both, p is the share of all ways to change the signs of the d_s that give a sum of at least sum(d_s): a
+    paired permutation test of "i is better than j".
+
+    All ways are tried if there are at most `n_permutations`, else as many random ones, the same for gold and judge.
+    Pairs of systems without a common group are left out. None if groups do not name the systems of their candidates or
+    there is only one.
     """
     named = [group for group in groups if group.systems is not None]
     gold, judged = _by_system(named)
@@ -74,15 +76,15 @@ def soft_sample_accuracy(groups: Sequence[JudgedGroup], *, n_resamples: int = 10
     """Mean of 1 - |p_gold - p_judged| over the pairs of samples of a group whose gold scores differ.
 
     p is the share of judgements against the order of the gold scores, a tie being half a judgement: p_gold is 0, and
-    p_judged is taken over the orders in which the group was judged, or is that of the one judgement there is, which
-    makes this the accuracy with ties counted half. Pairs that no judgement scores are left out.
+    p_judged is over the orders in which the group was judged. With a single judgement this is the accuracy with ties
+    counted half. Pairs that no judgement scores are left out.
     """
-    group, gold = pair_differences([one.gold for one in groups])
-    orders = [one.orders or [one.judged] for one in groups]
-    _, judged = order_differences(orders, [len(one.gold) for one in groups])
-    known = ~np.isnan(judged) & ~np.isnan(gold) & (gold != 0)
-    n_judgements = known.sum(axis=0)
-    for_gold = np.where(known, (1 + np.sign(gold) * np.sign(judged)) / 2, 0.0).sum(axis=0)
+    group, gold = pair_differences([judgement.gold for judgement in groups])
+    orders = [judgement.orders or [judgement.judged] for judgement in groups]
+    _, judged = order_differences(orders, [len(judgement.gold) for judgement in groups])
+    scored = ~np.isnan(judged) & ~np.isnan(gold) & (gold != 0)
+    n_judgements = scored.sum(axis=0)
+    for_gold = np.where(scored, (1 + np.sign(gold) * np.sign(judged)) / 2, 0.0).sum(axis=0)
     counted = n_judgements > 0
     agreement = for_gold[counted] / n_judgements[counted]
     earned, pairs = (sums_by_group(group[counted], x, len(groups)) for x in (agreement, np.ones(len(agreement))))
@@ -95,7 +97,7 @@ def _by_system(groups: Sequence[JudgedGroup]) -> tuple[Floats, Floats]:
     names = {name: at for at, name in enumerate(sorted({name for group in groups for name in group.systems or ()}))}
     gold, judged = (np.full((len(groups), len(names)), np.nan) for _ in range(2))
     for row, group in enumerate(groups):
-        places = [names[name] for name in group.systems or ()]
-        for scores, found in ((gold, group.gold), (judged, group.judged)):
-            scores[row, places] = [np.nan if score is None else score for score in found]
+        columns = [names[name] for name in group.systems or ()]
+        for scores, own in ((gold, group.gold), (judged, group.judged)):
+            scores[row, columns] = [np.nan if score is None else score for score in own]
     return scaled(gold), scaled(judged)

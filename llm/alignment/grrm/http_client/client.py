@@ -50,7 +50,7 @@ class Call(Generic[T]):
         """Take what was done from an answer at the request's deadline (504), so that only the rest is asked again."""
 
     def redacted(self, cause: str, status: int) -> str:
-        """What may be logged of a refusal with this status."""
+        """Return the part of `cause`, a refusal with this status, that may be logged."""
         return cause
 
 
@@ -74,16 +74,19 @@ class HttpClient:
     A server that is busy (429, 503) or away (502, connection refused or not accepted) costs time and no attempt.
     Time-outs, broken connections, 408, 504 and malformed answers are attempts; `attempts` of them, over all servers,
     end a request. A server that answers 500 and the like is not asked again, but the others are; any other answer is
-    final. The pause is as long as Retry-After says, else it grows, with jitter, to at most AWAY_PAUSE_S where nobody
-    took the request; there is none while some server has not just failed. One that would outlast the deadline is at
-    most AWAY_PAUSE_S, for servers say an hour and are back in a second. A server that let a request time out gets no
-    other before it answers a probe, while the pool has others.
+    final.
+
+    The pause is that of Retry-After, else it grows, with jitter, to at most AWAY_PAUSE_S if no server accepted the
+    request; there is none while some server has not just failed. A pause beyond the deadline is cut to AWAY_PAUSE_S,
+    for servers say an hour and are back in a second.
+
+    A server that let a request time out gets no other before it answers a probe, while the pool has others.
 
     Args:
         urls: addresses without the path.
-        noun: what messages call a server.
-        probe: path that a server which is ready answers with 200; at "/" any answer will do.
-        deadline_s: longest time of a whole call, retries included.
+        noun: name of a server in messages.
+        probe: path that a ready server answers with 200; at "/" any answer will do.
+        deadline_s: longest time of a call, retries included.
         exchange: fields of `HttpExchange`.
 
     Raises:
@@ -116,11 +119,11 @@ class HttpClient:
         self.exchange.close()
 
     def unready(self, url: str, deadline: float) -> str | None:
-        """Why the server does not answer the probe; None where it does."""
+        """Return the reason that the server does not answer the probe; None where it does."""
         error = self._probed(url, deadline)
         return None if error is None or (self._probe == "/" and error.status is not None) else error.cause
 
-    def require_one(self, within_s: float) -> None:
+    def require_any(self, within_s: float) -> None:
         """Wait until one of the servers takes a connection, for one that nobody has started never does.
 
         Raises UserError with what became of each when that takes longer than `within_s`.
@@ -157,7 +160,7 @@ class HttpClient:
         return cast(list[T], self.try_all(calls, deadline, lambda error: False, on_answer))
 
     def ask_each(self, urls: Sequence[str], call: Call[T], deadline: float) -> dict[str, T | NoAnswer]:
-        """What each of these servers answers to one call, or how it failed; none may speak for another."""
+        """Return each server's own answer to one call, or its failure."""
         answers = self.try_all([replace(call, servers=[url]) for url in urls], deadline, lambda error: True)
         return dict(zip(urls, answers, strict=True))
 
@@ -171,12 +174,12 @@ class HttpClient:
         """As `ask_all`, but failures that `is_marked` picks take the place of their answers."""
         if not calls:
             return []
-        stop, one_at_a_time = threading.Event(), threading.Lock()
+        stop, lock = threading.Event(), threading.Lock()
 
         def ask(number: int, call: Call[T]) -> T:
             answer = self._ask(call, deadline, stop)
             if on_answer is not None:
-                with one_at_a_time:
+                with lock:
                     on_answer(number, answer)
             return answer
 

@@ -12,13 +12,13 @@ import urllib3
 from pydantic import BaseModel, ValidationError
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, TimeoutError
 
-from grrm.http_client.messages import DEADLINE_HEADER, one_line
+from grrm.http_client.messages import DEADLINE_HEADER, single_line
 
 READ_BYTES = 65536
 
 
 class Failure(Enum):
-    """How an exchange failed, which decides whether and where the request is sent again."""
+    """Kinds of failures of an exchange, which decide whether and where the request is sent again."""
 
     AWAY = auto()  # nobody took it: a busy server (429, 503), none behind the gateway (502), or no connection
     LATE = auto()  # no answer in time (408, 504)
@@ -73,8 +73,8 @@ class HttpExchange:
         bearer = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
         self._headers = {"Accept": "application/json", "Accept-Encoding": "identity"} | bearer
         authorities = os.environ.get("REQUESTS_CA_BUNDLE") or certifi.where()
-        place = {"ca_cert_dir" if os.path.isdir(authorities) else "ca_certs": authorities}
-        self._connections = urllib3.PoolManager(10, None, maxsize=self.max_connections, **place)
+        certificates = {"ca_cert_dir" if os.path.isdir(authorities) else "ca_certs": authorities}
+        self._connections = urllib3.PoolManager(10, None, maxsize=self.max_connections, **certificates)
 
     def close(self) -> None:
         """Close the idle connections."""
@@ -162,16 +162,16 @@ class _Explanation(BaseModel):
 
 
 def _explanation(content: bytes) -> str:
-    """What the server says in an error body, on one line; empty for a body of another form."""
+    """Return the explanation in an error body, on one line; empty for a body of another form."""
     try:
         said = _Explanation.model_validate_json(content)
     except ValidationError:
         return ""
     complaint = said.error.message if isinstance(said.error, _Complaint) else said.error
-    message = one_line(complaint or said.message or said.error_msg).rstrip(".")
-    place = f" at {said.field}" if said.field else ""
+    message = single_line(complaint or said.message or said.error_msg).rstrip(".")
+    prefix = f" at {said.field}" if said.field else ""
     reference = f" (log reference {said.reference_id})" if said.reference_id else ""
-    return f"{place}: {message}{reference}" if message or reference else place
+    return f"{prefix}: {message}{reference}" if message or reference else prefix
 
 
 def _no_answer(server: str, error: Exception) -> ExchangeError:

@@ -1,4 +1,4 @@
-"""What every protocol of ours shares: the deadline of a request, texts that can be sent, and checked answers."""
+"""Common parts of all our protocols: the deadline of a request, texts that can be sent, and checked answers."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def parse_answer(model: type[Message], content: bytes, what: str = "answer") -> 
     try:
         return model.model_validate_json(content)
     except ValidationError as error:
-        _, place, message = first_error(error)
-        raise AnswerError(f"the {what} is malformed at {place or 'its top level'}: {message}") from error
+        _, field, message = first_error(error)
+        raise AnswerError(f"the {what} is malformed at {field or 'its top level'}: {message}") from error
 
 
-def one_line(text: str) -> str:
+def single_line(text: str) -> str:
     """The first 300 characters of what a server says, on one line."""
     return " ".join(text.split())[:300]
 

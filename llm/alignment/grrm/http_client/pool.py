@@ -1,4 +1,4 @@
-"""Which server of a pool to ask next: the free one with the fewest requests under way, failed ones rest for a while."""
+"""Choice of a server of a pool: the free one with the fewest requests under way; failed ones rest for a while."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class ServerPool:
                 server.probe_at = now + min(FIRST_PROBE_S * 2.0 ** min(server.n_late - 1, 20), LONGEST_PROBE_S)
 
     def seconds_until_free(self, among: Collection[str]) -> float:
-        """How long until one of these servers does not rest; 0 when one is free now."""
+        """Return the time until one of these servers does not rest; 0 if one is free now."""
         with self._lock:
             now, choice = time.monotonic(), self._choice(among)
             return min(self._delay(server, choice, now) for server in choice)

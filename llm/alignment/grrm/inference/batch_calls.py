@@ -1,4 +1,4 @@
-"""What ranking and translating lists of texts have in common: the generator, languages per row, batches."""
+"""Common parts of ranking and translating lists of texts: the generator, languages per row, batches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def generator_for(
     return over_engine(model, tokenizer, render)
 
 
-def one_per_row(languages: str | Sequence[str], n_rows: int) -> list[str]:
+def language_per_row(languages: str | Sequence[str], n_rows: int) -> list[str]:
     """One language per row; a single one is that of all rows. Raises ValueError for a list of another length."""
     per_row = [languages] * n_rows if isinstance(languages, str) else list(languages)
     if len(per_row) != n_rows:

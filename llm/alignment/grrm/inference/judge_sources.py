@@ -26,7 +26,7 @@ OWN_SHARE = 0.95  # of a deadline: a client's own ends first, so that what has b
 
 
 class Sleeper(Protocol):
-    """What takes memory from `wake` to `sleep`."""
+    """An owner of memory from `wake` to `sleep`."""
 
     def wake(self) -> None:
         """Take it."""

@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, TranslationTask, Verdict
-from grrm.inference.batch_calls import BATCH_ROWS, Progress, batches, generator_for, one_per_row
+from grrm.inference.batch_calls import BATCH_ROWS, Progress, batches, generator_for, language_per_row
 from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.interface import Judge
 from grrm.judges.registry import check_judge_name, judge_names, spec_of
@@ -30,10 +30,12 @@ _OPENING: Mapping[Needs, tuple[str, ...]] = {
 class RankResult(TypedDict):
     """One entry per source in every list.
 
-    `scores`: a number from 0 to 10 or None per candidate, in the order they were given; None for the whole list where
-    no candidate has a score. `responses`: the judge's last reply, empty where it was not asked. `statuses`: why each
-    candidate does or does not carry a score. `rankings`: positions in tiers, best first, or None. `attempts`: replies
-    drawn. `rejections`: why each reply that could not be read was rejected.
+    scores: a number from 0 to 10 or None per candidate, in their order; None for a source without any score.
+    responses: the judge's last reply, empty if it was not asked.
+    statuses: the reason that each candidate does or does not carry a score.
+    rankings: positions in tiers, best first, or None.
+    attempts: number of replies.
+    rejections: reasons of the replies that could not be read.
     """
 
     scores: list[list[float | None] | None]
@@ -55,7 +57,7 @@ def rank(
     references: Sequence[str] | None = None,
     **settings: Any,
 ) -> RankResult:
-    """Rank and score the candidates of every source, in the order given.
+    """Rank and score the candidates of every source, order kept.
 
     Equal candidates are judged once; a candidate of None has no translation. Same arguments, same result, whatever
     `batch_rows`, for reward models up to rounding. Recommended for evaluation: temperature 0, max_new_tokens 8192.
@@ -68,12 +70,11 @@ def rank(
         src_langs: their language, or a list of one each.
         trg_langs: the language of the candidates, or a list of one each.
         judge: a judge of the registry, or a function of your own, `module:function`.
-        references: a translation, the true answer or the scoring criteria for every source, where the judge reads it.
-        settings: options of the judge, by name or together as `judge_options`; names and defaults of generative
-            judges are those of GRRM's inference tool (`temperature`, `top_p`, `max_new_tokens`, `retry`, ...).
-            `batch_rows` and `progress(done, total)`. `model` and `tokenizer`, an open engine in place of `model_path`.
-            What opens a model: `chat_template` (None: chatml, for a reward model what its folder records), `dtype` and
-            further ones of `open_generator`.
+        references: a translation, the true answer or the scoring criteria for every source, if the judge reads it.
+        settings: `batch_rows`, `progress(done, total)`, options of the judge (by name or together as `judge_options`),
+            settings of `open_generator`, such as `chat_template` (None: chatml, for a reward model its folder's) and
+            `dtype`, or `model` and `tokenizer` for an open engine. Defaults of generative judges are those of GRRM's
+            inference tool.
 
     Raises:
         ValueError: for lists of different lengths.
@@ -85,7 +86,7 @@ def rank(
     spec, n_rows = spec_of(judge), len(src_list)
     if len(mt_list) != n_rows:
         raise ValueError(f"{len(mt_list)} lists of candidates for {n_rows} sources")
-    languages = zip(one_per_row(src_langs, n_rows), one_per_row(trg_langs, n_rows), strict=True)
+    languages = zip(language_per_row(src_langs, n_rows), language_per_row(trg_langs, n_rows), strict=True)
     settings = {name: value for name, value in settings.items() if value is not None}
     batch_rows, progress = settings.pop("batch_rows", BATCH_ROWS), settings.pop("progress", None)
     options = spec.read(_take_options(spec, settings))
@@ -108,11 +109,11 @@ def _take_options(spec: JudgeSpec, settings: dict[str, Any]) -> dict[str, object
     together = settings.pop("judge_options", {})
     if not isinstance(together, Mapping) or not all(isinstance(name, str) for name in together):
         raise UserError(f"judge_options is {together!r}; give options by name, such as {{'show_copies': True}}")
-    known = {*spec.options.model_fields}
+    options_read = {*spec.options.model_fields}
     if spec.needs == "generator":  # an option of another such judge is refused as one
-        known |= {name for judge in judge_names(["generator"]) for name in SPECS[judge].options.model_fields}
+        options_read |= {name for judge in judge_names(["generator"]) for name in SPECS[judge].options.model_fields}
     names = {name: _OPTION_OF.get(name, name) for name in settings}
-    options = {option: settings.pop(name) for name, option in names.items() if option in known}
+    options = {option: settings.pop(name) for name, option in names.items() if option in options_read}
     for name in together:
         if name in options:
             raise UserError(f"{name} is given as an argument and among judge_options; leave out one of the two")

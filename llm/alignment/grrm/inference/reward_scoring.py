@@ -46,14 +46,21 @@ def open_reward_judge(
     own_process: bool = True,
     metrics: JudgeMetrics | None = None,
 ) -> RewardModelJudge:
-    """The judge "rm" or "ranker" over the reward model in a folder; `name` None is the one that fits the folder.
+    """The judge "rm" or "ranker" over the reward model in a folder.
 
-    A chat template or prompt type of None is the one that the folder records, else chatml and Tower. Counts are added
-    to `metrics`. Weights are float32; the dtype bfloat16 rounds them on a GPU, and on a CPU the operands of products.
-    With `own_process` no message of PaddleNLP is left but warnings, and its layers get their fast forms on a CPU; a
-    trainer has seen to its process, and to its precision, itself. Raises UserError, one sentence, for a folder without
-    a whole reward model and its tokenizer, for a model of another kind than `name` asks for, for one that was trained
-    with other prompts than those given, and for a dtype that this device cannot run.
+    Args:
+        directory: folder of the reward model and its tokenizer.
+        name: the judge; None is the one that fits the folder.
+        options: of the judge; a prompt type of None is the one that the folder records, else Tower.
+        chat_template: None is the one that the folder records, else chatml.
+        dtype: weights are float32; bfloat16 rounds them on a GPU, and on a CPU the operands of products.
+        own_process: whether to suppress PaddleNLP's messages and speed up its layers on a CPU; a trainer does so
+            itself.
+        metrics: counters to add to.
+
+    Raises:
+        UserError: for an incomplete folder, a model of another kind than `name` or trained with other prompts than
+            those specified, and a dtype that this device cannot run.
     """
     require_known("dtype", dtype, DTYPES)
     if own_process:
@@ -91,14 +98,16 @@ def open_reward_judge(
     )
 
 
-def _as_trained(model: RewardModel, setting: str, given: str | None, directory: Path) -> Any:
-    """What the model's prompts need: as given, else as in its training. Raises UserError where these differ."""
+def _as_trained(model: RewardModel, setting: str, requested: str | None, directory: Path) -> Any:
+    """Return the setting of the model's prompts: `requested`, else that of its training. Raises UserError if these
+    differ.
+    """
     fallback, where = _PROMPT_SETTINGS[setting]
-    trained = model.trained_with.get(setting, fallback if given is None else given)
-    if given not in (None, trained):
+    trained = model.trained_with.get(setting, fallback if requested is None else requested)
+    if requested not in (None, trained):
         raise UserError(
             f"the reward model in '{directory}' was trained with the {setting.replace('_', ' ')} {trained!r}, not "
-            f"{given!r}: leave out {where}, or set it to {trained}"
+            f"{requested!r}: leave out {where}, or set it to {trained}"
         )
     return trained
 
@@ -106,10 +115,11 @@ def _as_trained(model: RewardModel, setting: str, given: str | None, directory: 
 class RewardModelScorer:
     """`judges.value_head.GroupScorer` over a reward model and its tokenizer.
 
-    A prompt is the translation prompt of the options in the chat template; candidates, and a source with such text in
-    it, are text even where they look like special tokens. For a pairwise model eos stands behind each candidate.
-    Nothing is cut: a candidate that goes beyond the model's positions behind its prompt is TOO_LONG. Where the model
-    says which language pairs it was trained on, others are UNSEEN_LANGUAGES, unless the options ask for any.
+    A prompt is the translation prompt of the options in the chat template. Candidates, and a source with such text in
+    it, are text even where they look like special tokens. A pairwise model reads eos after each candidate.
+
+    Nothing is cut: a candidate that goes beyond the model's positions behind its prompt is TOO_LONG. If the model
+    records the language pairs of its training, others are UNSEEN_LANGUAGES, unless the options allow any.
     """
 
     def __init__(
@@ -133,8 +143,8 @@ class RewardModelScorer:
         """Numbers, or why there is none, of each group's translations. Raises UserError as `mt_prompt`."""
         from grrm.models.reward_models import score_groups
 
-        asked: list[CandidateGroup] = []
-        places: list[tuple[int, list[int]]] = []
+        encoded: list[CandidateGroup] = []
+        positions: list[tuple[int, list[int]]] = []
         outcomes: list[list[Outcome]] = []
         for number, (task, texts) in enumerate(groups):
             if not self._knows(task):
@@ -143,11 +153,13 @@ class RewardModelScorer:
             outcomes.append([Status.TOO_LONG] * len(texts))
             group, fitting = self._encoded(task, texts)
             if fitting:
-                asked.append(group)
-                places.append((number, fitting))
-        self._metrics.add("tokens_read", sum(len(one.prompt_ids) + sum(map(len, one.responses)) for one in asked))
-        found = score_groups(self._model, asked, max_tokens=self._options.batch_tokens)
-        for (number, fitting), scores in zip(places, found, strict=True):
+                encoded.append(group)
+                positions.append((number, fitting))
+        self._metrics.add(
+            "tokens_read", sum(len(group.prompt_ids) + sum(map(len, group.responses)) for group in encoded)
+        )
+        results = score_groups(self._model, encoded, max_tokens=self._options.batch_tokens)
+        for (number, fitting), scores in zip(positions, results, strict=True):
             for position, score in zip(fitting, scores, strict=True):
                 outcomes[number][position] = score
         return outcomes

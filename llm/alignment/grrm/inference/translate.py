@@ -13,7 +13,7 @@ from grrm.gqm.extraction import extract_translation
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.mt_prompts import mt_prompt
 from grrm.gqm.translation_retries import draw_translations
-from grrm.inference.batch_calls import BATCH_ROWS, Progress, batches, generator_for, one_per_row
+from grrm.inference.batch_calls import BATCH_ROWS, Progress, batches, generator_for, language_per_row
 from grrm.judges.generation import attempt_seed
 from grrm.judges.interface import GeneratedText, OpenedGenerator
 
@@ -44,7 +44,7 @@ class TranslateResult(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class TranslateSettings:
-    """How translations are drawn: a source with an incomplete reply is drawn again, 0.1 hotter each time, up to 1."""
+    """Sampling of translations: a source with an incomplete reply is sampled again, 0.1 hotter each time, up to 1."""
 
     prompt_type: str = "codeblock-think"
     sampling_n: int = 1
@@ -56,7 +56,7 @@ class TranslateSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class DrawnTranslation:
+class SampledTranslation:
     """One reply to a source and the translation in it, None exactly for the statuses of those that have none."""
 
     translation: str | None
@@ -87,29 +87,34 @@ def translate(
 ) -> TranslateResult:
     """Translate every source.
 
-    The arguments up to `tokenizer` are those of GRRM's translation tool. `model_path` is a checkpoint folder, or with
-    `urls=[…]` the model's name on OpenAI-compatible servers (None: the first they have); further `opening` settings
-    are `open_generator`'s. `model` and `tokenizer` replace opening one. Same arguments, same result, whatever
-    `batch_rows`. Raises ValueError for lists of different lengths and counts below one, UserError as `open_generator`
-    and the prompts do.
+    The arguments up to `tokenizer` are those of GRRM's translation tool. Same arguments, same result, whatever
+    `batch_rows`.
+
+    `model_path` is a checkpoint folder, or with `urls=[…]` the model's name on OpenAI-compatible servers (None: the
+    first they have); further `opening` settings are `open_generator`'s. `model` and `tokenizer` replace opening one.
+
+    Raises ValueError for lists of different lengths and counts below one, UserError as `open_generator` and the prompts
+    do.
     """
     n_rows = len(src_list)
-    languages = zip(one_per_row(src_langs, n_rows), one_per_row(trg_langs, n_rows), strict=True)
+    languages = zip(language_per_row(src_langs, n_rows), language_per_row(trg_langs, n_rows), strict=True)
     tasks = [TranslationTask(source, *pair) for source, pair in zip(src_list, languages, strict=True)]
     settings = TranslateSettings(prompt_type, sampling_n, temperature, top_p, max_new_tokens, retry, seed)
     prompts = user_prompts(tasks, settings)
     template = template_for(settings, chat_template if use_chat_template else "none")
     opened = generator_for(model_path, model=model, tokenizer=tokenizer, chat_template=template, **opening)
-    drawn = translate_prompts(opened, prompts, settings, batch_rows=batch_rows, progress=progress)
+    replies = translate_prompts(opened, prompts, settings, batch_rows=batch_rows, progress=progress)
     return TranslateResult(
-        responses=_column(drawn, lambda d: FAILED_TRANSLATION if d.translation is None else d.translation),
-        raw_outputs=_column(drawn, lambda d: d.raw_output),
-        statuses=_column(drawn, lambda d: d.status.value),
+        responses=_column(replies, lambda d: FAILED_TRANSLATION if d.translation is None else d.translation),
+        raw_outputs=_column(replies, lambda d: d.raw_output),
+        statuses=_column(replies, lambda d: d.status.value),
     )
 
 
-def _column(drawn: Sequence[Sequence[DrawnTranslation]], field: Callable[[DrawnTranslation], str | None]) -> list[Any]:
-    rows = [[field(reply) for reply in replies] for replies in drawn]
+def _column(
+    results: Sequence[Sequence[SampledTranslation]], field: Callable[[SampledTranslation], str | None]
+) -> list[Any]:
+    rows = [[field(reply) for reply in replies] for replies in results]
     return [row[0] for row in rows] if rows and len(rows[0]) == 1 else rows
 
 
@@ -136,28 +141,28 @@ def translate_prompts(
     batch_rows: int = BATCH_ROWS,
     progress: Progress | None = None,
     keys: Sequence[int] | None = None,
-) -> list[list[DrawnTranslation]]:
+) -> list[list[SampledTranslation]]:
     """`sampling_n` replies to each user turn, order kept. Raises UserError as the generator does.
 
     The seeds of a turn follow from its key, by default its position: a part of the turns with their keys among all is
     answered as it is among all.
     """
     keys = range(len(prompts)) if keys is None else keys
-    drawn: list[list[DrawnTranslation]] = []
+    results: list[list[SampledTranslation]] = []
     for rows in batches(len(prompts), batch_rows, progress):
         texts = [opened.render(prompts[row]) for row in rows]
-        drawn += _translate_batch(opened, texts, [keys[row] for row in rows], settings)
-    return drawn
+        results += _translate_batch(opened, texts, [keys[row] for row in rows], settings)
+    return results
 
 
 def _translate_batch(
     opened: OpenedGenerator, texts: Sequence[str], keys: Sequence[int], settings: TranslateSettings
-) -> list[list[DrawnTranslation]]:
+) -> list[list[SampledTranslation]]:
     limit, n = opened.max_prompt_tokens, settings.sampling_n
-    asked = [i for i, text in enumerate(texts) if limit is None or opened.generator.count_tokens(text) <= limit]
+    fitting = [i for i, text in enumerate(texts) if limit is None or opened.generator.count_tokens(text) <= limit]
 
     def draw(rows: Sequence[int], *, temperature: float, attempt: int) -> list[list[GeneratedText]]:
-        chosen = [asked[row] for row in rows]
+        chosen = [fitting[row] for row in rows]
         replies = opened.generator.generate_text(
             [texts[i] for i in chosen for _ in range(n)],
             temperature=temperature,
@@ -170,20 +175,20 @@ def _translate_batch(
     def extract(reply: GeneratedText) -> str | None:
         return extract_translation(reply.text, settings.prompt_type)
 
-    draws = draw_translations(len(asked), draw, extract, temperature=settings.temperature, retries=settings.retry)
-    not_asked = DrawnTranslation(None, TranslationStatus.TOO_LONG, None)
-    found = [[not_asked] * n for _ in texts]
-    for i, replies in zip(asked, draws, strict=True):
-        found[i] = list(map(_drawn, replies.replies, replies.translations))
-    return found
+    draws = draw_translations(len(fitting), draw, extract, temperature=settings.temperature, retries=settings.retry)
+    too_long = SampledTranslation(None, TranslationStatus.TOO_LONG, None)
+    results = [[too_long] * n for _ in texts]
+    for i, replies in zip(fitting, draws, strict=True):
+        results[i] = list(map(_sampled, replies.replies, replies.translations))
+    return results
 
 
-def _drawn(reply: GeneratedText, translation: str | None) -> DrawnTranslation:
+def _sampled(reply: GeneratedText, translation: str | None) -> SampledTranslation:
     if reply.finish_reason == TranslationStatus.TOO_LONG.value:
-        return DrawnTranslation(None, TranslationStatus.TOO_LONG, None)
+        return SampledTranslation(None, TranslationStatus.TOO_LONG, None)
     if translation is None:
-        return DrawnTranslation(None, TranslationStatus.NO_TRANSLATION, reply.text)
+        return SampledTranslation(None, TranslationStatus.NO_TRANSLATION, reply.text)
     is_cut = reply.finish_reason == "length"
-    return DrawnTranslation(
+    return SampledTranslation(
         translation, TranslationStatus.CUT_OFF if is_cut else TranslationStatus.TRANSLATED, reply.text
     )

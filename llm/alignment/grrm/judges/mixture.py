@@ -1,4 +1,4 @@
-"""A mixture of judges: they run in parallel, each with its own deadline and fallback; scores are mixed per group."""
+"""Several judges as one: a mixture, whose parts run in parallel and are mixed per group, and a judge per route."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from grrm.gqm.groups import Group, PartVerdict, Status, Verdict
+from grrm.gqm.groups import Group, PartVerdict, Status, TranslationTask, Verdict
 from grrm.judges.deadline import CallThread, DeadlinePassed
 from grrm.judges.interface import Judge
 from grrm.rewards.client import RewardServerError
@@ -145,3 +145,30 @@ def _mixed(answers: Sequence[Answer]) -> Verdict:
 
 def _unscored(groups: Sequence[Group], status: Status) -> list[Verdict]:
     return [Verdict.unscored(len(group.candidates), status) for group in groups]
+
+
+@dataclass
+class RoutedJudge:
+    """Each group is judged by the judge of its route, by name in `judges`; `route_of` names a task's route.
+
+    Mixtures are asked first, those of their judges that have a deadline at the same time.
+    """
+
+    judges: Mapping[str, Judge]
+    route_of: Callable[[TranslationTask], str]
+    name: str = "routes"
+
+    def judge(self, groups: Sequence[Group]) -> list[Verdict]:
+        """One verdict per group, order kept. Raises KeyError for a route without a judge."""
+        by_route: dict[str, list[int]] = {}
+        for index, group in enumerate(groups):
+            by_route.setdefault(self.route_of(group.task), []).append(index)
+        waiting = {route: _started(self.judges[route], [groups[i] for i in at]) for route, at in by_route.items()}
+        verdicts: dict[int, Verdict] = {}
+        for route, at in by_route.items():
+            verdicts |= dict(zip(at, waiting[route](), strict=True))
+        return [verdicts[index] for index in range(len(groups))]
+
+
+def _started(judge: Judge, groups: Sequence[Group]) -> Callable[[], list[Verdict]]:
+    return judge.begin(groups) if isinstance(judge, MixtureJudge) else lambda: judge.judge(groups)

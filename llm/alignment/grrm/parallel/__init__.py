@@ -1,1 +1,1 @@
-"""What distribution needs beyond Paddle's fleet: who holds which groups, and failing together."""
+"""Distribution beyond Paddle's fleet: assignment of groups to ranks, and failing together."""

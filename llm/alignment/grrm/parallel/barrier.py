@@ -1,8 +1,9 @@
 """A barrier for the processes of a job, with a time limit of our choice.
 
 Gloo, Paddle's transport between CPU processes, gives up on a collective after 30 seconds, and this limit is fixed.
-Ranks that judge, roll out or save can be minutes apart, so they wait here before they enter a collective. Paddle's
-TCPStore could count arrivals, but each of its calls takes 40 ms (small writes that wait for TCP's delayed
+Ranks that judge, roll out or save can be minutes apart, so they wait at this barrier before they enter a collective.
+
+Paddle's TCPStore could count arrivals, but each of its calls takes 40 ms (small writes that wait for TCP's delayed
 acknowledgement), more than all else between two steps of a small model. So the processes are connected by sockets with
 TCP_NODELAY.
 """
@@ -20,7 +21,7 @@ from grrm.errors import UserError
 _KEY = "grrm/barrier"
 _CONNECT_S = 300.0
 _TOKEN_BYTES = 32
-_HERE, _GO = b"h", b"g"
+_ARRIVED, _GO = b"h", b"g"
 
 
 class Store(Protocol):
@@ -56,7 +57,7 @@ class Host:
             port = server.getsockname()[1]
             store.set(key, f"{address} {port} {token.hex()}".encode())
             while len(self.peers) < world_size - 1:
-                server.settimeout(_left(give_up, world_size - 1 - len(self.peers), world_size, timeout_s))
+                server.settimeout(_remaining_s(give_up, world_size - 1 - len(self.peers), world_size, timeout_s))
                 self._admit(server, token)
 
     def _admit(self, server: socket.socket, token: bytes) -> None:
@@ -75,8 +76,8 @@ class Host:
         """Return when every process has called this as often as we have. Raises UserError after `timeout_s`."""
         give_up = time.monotonic() + timeout_s
         for number, peer in enumerate(self.peers):
-            peer.settimeout(_left(give_up, len(self.peers) - number, len(self.peers) + 1, timeout_s))
-            _expect(peer, _HERE, len(self.peers) - number, len(self.peers) + 1, timeout_s)
+            peer.settimeout(_remaining_s(give_up, len(self.peers) - number, len(self.peers) + 1, timeout_s))
+            _expect(peer, _ARRIVED, len(self.peers) - number, len(self.peers) + 1, timeout_s)
         for peer in self.peers:
             peer.sendall(_GO)
 
@@ -96,7 +97,7 @@ class Guest:
         """Return when every process has called this as often as we have. Raises UserError after `timeout_s`."""
         self.host.settimeout(timeout_s)
         try:
-            self.host.sendall(_HERE)
+            self.host.sendall(_ARRIVED)
         except OSError:
             raise _lost(1, self.world_size) from None
         _expect(self.host, _GO, 1, self.world_size, timeout_s)
@@ -127,22 +128,22 @@ def job_store() -> tuple[Store, int, str]:
     return store, environment.rank, environment.current_endpoint.rpartition(":")[0] or "127.0.0.1"
 
 
-def _left(give_up: float, missing: int, world_size: int, timeout_s: float) -> float:
-    left = give_up - time.monotonic()
-    if left <= 0:
+def _remaining_s(give_up: float, missing: int, world_size: int, timeout_s: float) -> float:
+    remaining_s = give_up - time.monotonic()
+    if remaining_s <= 0:
         raise _late(missing, world_size, timeout_s)
-    return left
+    return remaining_s
 
 
-def _expect(peer: socket.socket, wanted: bytes, missing: int, world_size: int, timeout_s: float) -> None:
+def _expect(peer: socket.socket, expected: bytes, missing: int, world_size: int, timeout_s: float) -> None:
     try:
-        heard = _receive(peer, len(wanted))
+        heard = _receive(peer, len(expected))
     except TimeoutError:
         raise _late(missing, world_size, timeout_s) from None
     except OSError:
         raise _lost(missing, world_size) from None
-    if heard != wanted:
-        raise RuntimeError(f"expected {wanted!r} from another process of this job, heard {heard!r}")
+    if heard != expected:
+        raise RuntimeError(f"expected {expected!r} from another process of this job, heard {heard!r}")
 
 
 def _receive(peer: socket.socket, n_bytes: int) -> bytes:

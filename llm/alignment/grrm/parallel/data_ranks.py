@@ -101,14 +101,14 @@ def assign_groups(work_P: Sequence[int], n_ranks: int, balance: bool) -> list[li
         raise UserError(
             f"{n_groups} groups do not divide among {n_ranks} ranks: make global_mini_batch_size a multiple"
         )
-    room = n_groups // n_ranks
+    per_rank = n_groups // n_ranks
     if not balance:
-        return [list(range(rank * room, (rank + 1) * room)) for rank in range(n_ranks)]
+        return [list(range(rank * per_rank, (rank + 1) * per_rank)) for rank in range(n_ranks)]
     assigned: list[list[int]] = [[] for _ in range(n_ranks)]
     loads = [0] * n_ranks
     for index in sorted(range(n_groups), key=lambda index: (-work_P[index], index)):
         rank = min(
-            (rank for rank in range(n_ranks) if len(assigned[rank]) < room), key=lambda rank: (loads[rank], rank)
+            (rank for rank in range(n_ranks) if len(assigned[rank]) < per_rank), key=lambda rank: (loads[rank], rank)
         )
         assigned[rank].append(index)
         loads[rank] += work_P[index]

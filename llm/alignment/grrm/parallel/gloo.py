@@ -2,7 +2,7 @@
 
 Fleet's parallel layers call communication operators that exist for GPUs alone, and form process groups in a way that
 gloo gets wrong. `support_gloo` gives the operators a second form for tensors of the CPU, in collectives that gloo has,
-and every group of gloo a rendezvous of its own; what runs on GPUs stays as it is. No other module knows of gloo's gaps.
+and every group of gloo a rendezvous of its own; GPUs are not affected. No other module works around gloo's gaps.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def support_gloo() -> None:
         (sequence_parallel_utils, "reduce_scatter", _sum_and_scatter_rows),
     )
     for module, name, on_cpu in operators:
-        setattr(module, name, _by_place(getattr(module, name), on_cpu))
+        setattr(module, name, _by_device(getattr(module, name), on_cpu))
     setattr(tensor_parallel, "broadcast_input_data", _keep_inputs)  # noqa: B010  # a module of Paddle's
     setattr(collective, "_new_process_group_impl", _with_own_store(collective._new_process_group_impl))  # noqa: B010
 
 
-def _by_place(stock: Callable[..., Any], on_cpu: Callable[..., Any]) -> Callable[..., Any]:
+def _by_device(stock: Callable[..., Any], on_cpu: Callable[..., Any]) -> Callable[..., Any]:
     """An operator that is `on_cpu` for tensors of the CPU."""
 
     @wraps(stock)
@@ -117,8 +117,8 @@ def _gather_rows(part: paddle.Tensor) -> paddle.Tensor:
     return paddle.concat(gather_parts(part))
 
 
-def _sum_and_scatter_rows(whole: paddle.Tensor) -> paddle.Tensor:
-    group, summed = tensor_group(), whole.clone()
+def _sum_and_scatter_rows(rows: paddle.Tensor) -> paddle.Tensor:
+    group, summed = tensor_group(), rows.clone()
     dist.all_reduce(summed, group=group)
     size = summed.shape[0] // group.nranks
     return summed[group.rank * size : (group.rank + 1) * size]

@@ -1,9 +1,10 @@
 """Ending with one sentence when another process of the job is gone, instead of waiting for it.
 
 A launcher ends the processes of its own machine. Those of another machine would wait in a collective, on GPUs until
-NCCL's limit of half an hour, or judge and sample on and fail with a stack trace when they come to the next one. So each
-process keeps a connection to the first one. The operating system closes it when the process ends, and probes it while
-nothing is sent, so a machine that is cut off is noticed as well, however long a process computes without a break.
+NCCL's limit of half an hour, or judge and sample on and fail with a stack trace when they come to the next one.
+
+So each process keeps a connection to the first one. The operating system closes it when the process ends, and probes it
+while nothing is sent, so a machine that is cut off is noticed as well, however long a process computes without a break.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ def keep_alive(connection: socket.socket) -> None:
 
 
 def peer_address(connection: socket.socket) -> str:
-    """Where the other end is, as far as it is known."""
+    """Return the address of the other end, as far as it is available."""
     try:
         return str(connection.getpeername()[0])
     except OSError:
@@ -148,7 +149,7 @@ def peer_address(connection: socket.socket) -> str:
 
 
 def _hear(peer: socket.socket) -> bytes:
-    """What the other process said last; nothing where it is gone."""
+    """Return the last message of the other process; empty if it is gone."""
     try:
         return peer.recv(256)
     except OSError:

@@ -34,7 +34,7 @@ class TensorRanks:
         return cls(args.tensor_parallel_rank, size, args.sequence_parallel) if size > 1 else cls()
 
     def model_settings(self) -> dict[str, Any]:
-        """What replaces settings of a model's config, so that this process loads and runs its part."""
+        """Settings of a model's config that this process replaces to load and run its part."""
         if self.size == 1:
             return {}
         return {
@@ -65,10 +65,10 @@ def sum_parts(part: paddle.Tensor) -> paddle.Tensor:
 
 def look_up_part(table_VH: paddle.Tensor, tokens: paddle.Tensor, first: int) -> paddle.Tensor:
     """Rows of the part [V, H] of an embedding that begins with token `first`; zeros for tokens of other parts."""
-    places = tokens - first
-    is_here = (places >= 0) & (places < table_VH.shape[0])
-    rows = F.embedding(paddle.where(is_here, places, paddle.zeros_like(places)), table_VH)
-    return rows * is_here.unsqueeze(-1).astype(rows.dtype)
+    local = tokens - first
+    is_local = (local >= 0) & (local < table_VH.shape[0])
+    rows = F.embedding(paddle.where(is_local, local, paddle.zeros_like(local)), table_VH)
+    return rows * is_local.unsqueeze(-1).astype(rows.dtype)
 
 
 def gather_records(record: T) -> list[T]:
@@ -85,9 +85,9 @@ def gathered_parameter(parameter: paddle.Tensor) -> paddle.Tensor:
     return paddle.concat(gather_parts(parameter), axis=parameter.split_axis)
 
 
-def own_part(whole: paddle.Tensor, parameter: paddle.Tensor) -> paddle.Tensor:
-    """What this process has of a tensor that is whole, of which `parameter` is to hold the part."""
+def own_part(complete: paddle.Tensor, parameter: paddle.Tensor) -> paddle.Tensor:
+    """Return this process's part of a complete tensor, to be stored in `parameter`."""
     if not parameter.is_distributed:
-        return whole.detach()
+        return complete.detach()
     group = tensor_group()
-    return paddle.split(whole.detach(), group.nranks, axis=parameter.split_axis)[group.rank]
+    return paddle.split(complete.detach(), group.nranks, axis=parameter.split_axis)[group.rank]

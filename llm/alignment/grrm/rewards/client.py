@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 from grrm.errors import UserError
 from grrm.gqm.groups import Group, Verdict
 from grrm.http_client.client import PROBE_INTERVAL_S, Call, HttpClient, NoAnswer, check_positive
-from grrm.http_client.messages import AnswerError, clean_text, one_line, parse_answer
+from grrm.http_client.messages import AnswerError, clean_text, parse_answer, single_line
 from grrm.rewards.protocol import request_from_groups, verdicts_from_answer, verdicts_in_time
 from grrm.rewards.rows_protocol import RowsAnswer
 
@@ -78,7 +78,7 @@ class RowsCall(Call[list[float]]):
     def _rewards(self, content: bytes, server: str) -> list[float]:
         answer = parse_answer(RowsAnswer, content)
         if answer.error_code != 0:
-            raise AnswerError(f"it reported error {answer.error_code}: {one_line(answer.error_msg)}")
+            raise AnswerError(f"it reported error {answer.error_code}: {single_line(answer.error_msg)}")
         if len(answer.score) != self._n_rows:
             raise AnswerError(f"the answer has {len(answer.score)} scores for {self._n_rows} rows")
         return answer.score

@@ -18,8 +18,8 @@ from grrm.inference.judge_sources import Host, open_mixture, token_of
 from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.gated import GatedJudge
 from grrm.judges.interface import Judge
+from grrm.judges.mixture import RoutedJudge
 from grrm.judges.registry import open_judge
-from grrm.judges.routed import RoutedJudge
 from grrm.judges.server import ServerJudge
 from grrm.judges.sources import DEADLINE_S, JudgeSource, read_sources
 from grrm.judges.value_head import RewardModelOptions

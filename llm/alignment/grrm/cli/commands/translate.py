@@ -18,7 +18,7 @@ from grrm.errors import UserError
 if TYPE_CHECKING:
     from grrm.cli.records import Records
     from grrm.cli.results import Columns
-    from grrm.inference.translate import DrawnTranslation, TranslateSettings
+    from grrm.inference.translate import SampledTranslation, TranslateSettings
     from grrm.judges.interface import OpenedGenerator
 
 # Spelt out, so that `--help` need not import them; a test compares them with the prompts' own list.
@@ -120,17 +120,17 @@ def column_types(settings: TranslateSettings) -> dict[str, Any]:
     return dict.fromkeys(_names(settings), kind)
 
 
-def _as_json(drawn: Sequence[Sequence[DrawnTranslation]]) -> list[Any]:
+def _as_json(drawn: Sequence[Sequence[SampledTranslation]]) -> list[Any]:
     return [[[reply.translation, reply.status.value, reply.raw_output] for reply in replies] for replies in drawn]
 
 
-def _from_json(rows: Sequence[Any]) -> list[list[DrawnTranslation]]:
-    from grrm.inference.translate import DrawnTranslation, TranslationStatus
+def _from_json(rows: Sequence[Any]) -> list[list[SampledTranslation]]:
+    from grrm.inference.translate import SampledTranslation, TranslationStatus
 
-    return [[DrawnTranslation(text, TranslationStatus(status), raw) for text, status, raw in row] for row in rows]
+    return [[SampledTranslation(text, TranslationStatus(status), raw) for text, status, raw in row] for row in rows]
 
 
-def _columns(drawn: Sequence[Sequence[DrawnTranslation]], settings: TranslateSettings) -> Columns:
+def _columns(drawn: Sequence[Sequence[SampledTranslation]], settings: TranslateSettings) -> Columns:
     fields: list[list[list[Any]]] = [
         [[reply.translation for reply in replies] for replies in drawn],
         [[reply.status.value for reply in replies] for replies in drawn],
@@ -140,7 +140,7 @@ def _columns(drawn: Sequence[Sequence[DrawnTranslation]], settings: TranslateSet
     return dict(zip(_names(settings), flat, strict=True))
 
 
-def _summarize(drawn: Sequence[Sequence[DrawnTranslation]], prompt_type: str) -> None:
+def _summarize(drawn: Sequence[Sequence[SampledTranslation]], prompt_type: str) -> None:
     counts = Counter(reply.status.value for replies in drawn for reply in replies)
     click.echo(", ".join(f"{status} {count}" for status, count in sorted(counts.items())), err=True)
     if list(counts) == ["no_translation"]:
