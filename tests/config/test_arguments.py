@@ -260,7 +260,8 @@ def test_a_value_of_the_wrong_type_or_range_is_one_sentence(run, changes, messag
         ),
         ({"global_batch_size": 6, "global_mini_batch_size": 4}, "global_mini_batch_size 4 must divide"),
         ({"do_eval": True}, "eval_datasets"),
-        ({"eval_datasets": "e.jsonl"}, "eval_datasets needs evaluations; set evaluation_strategy: steps"),
+        ({"eval_on_start": True}, "eval_on_start needs held-out rows to evaluate; set eval_datasets or held_out"),
+        ({"held_out": 9, "use_rule_reward": True}, "held_out knows sources of translation tasks"),
         ({"early_stopping": True}, "early_stopping needs evaluations"),
         ({"save_strategy": "epoch"}, "save_strategy epoch is not supported, an RL run counts optimizer steps"),
         (

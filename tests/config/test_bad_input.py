@@ -20,6 +20,7 @@ from grrm.errors import suggestion
 from grrm.models import hub
 from grrm.rl import reward_sources
 from grrm.rl import run as rl_run
+from grrm.rl.prompts import read_prompts
 
 
 @pytest.fixture(autouse=True)
@@ -125,7 +126,7 @@ def test_prompt_over_the_limit_is_left_out_and_counted(world: TinyWorld, tmp_pat
     rows = [{"src": "many words " * 99, "tgt": TGT}, {"src": "few words", "tgt": TGT}]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     command = entry_command(world, tmp_path / "out")
-    prompts = rl_run.read_prompts(load_config(RLConfig, command[1], command[2:]), str(path), tokenizer_of(world))
+    prompts = read_prompts(load_config(RLConfig, command[1], command[2:]), str(path), tokenizer_of(world))
     assert [item.prompt_text for item in prompts] == ["few words"]
     assert (prompts.n_total, prompts.n_too_long) == (2, 1)
     assert "1 of 2 rows are longer than max_prompt_len = 96 tokens and were left out" in caplog.text

@@ -14,6 +14,7 @@ from grrm.engine.api import Completion, Engine
 from grrm.evaluation.policy_eval import PolicyCodec, evaluate
 from grrm.evaluation.text_metrics import sentence_chrfs
 from grrm.gqm.groups import TranslationTask
+from grrm.gqm.mt_prompts import mt_prompt
 
 
 def run(*arguments):
@@ -89,7 +90,9 @@ def test_a_checkpoint_is_scored_greedily_and_sampled_and_its_kl_on_the_samples(t
     write_rows(tmp_path / "main.parquet", [TranslationRow("Rom", "Rom", "it", "de")] * 3)
     options = ["--model", tmp_path, "--data", tmp_path / "main.parquet", "--out", tmp_path / "scores.json"]
     options += ["--reference", tmp_path, "--samples", 2]
-    options += ["--prompt-type", "Tower", "--extractor-type", "oneline"]
+    unknown = CliRunner().invoke(evaluate_checkpoint.main, [str(option) for option in options])
+    assert "does not say with which prompts it was trained: give --prompt-type" in str(unknown.exception)
+    (tmp_path / "grrm.json").write_text('{"prompt_type": "Tower", "extractor_type": "oneline"}')
     result = CliRunner().invoke(evaluate_checkpoint.main, [str(option) for option in options])
     assert result.exit_code == 0, result.output
     assert [line for line in result.output.splitlines() if "pass" in line] == [f"pass {i}/3" for i in range(1, 4)]
@@ -98,6 +101,9 @@ def test_a_checkpoint_is_scored_greedily_and_sampled_and_its_kl_on_the_samples(t
     assert scores["kl_to_reference"] == 0.5
     assert measured == [3], "the KL is measured on one sample of each row"
     assert scores["sampled"]["n_samples"] == 2
+    response = scores["examples"][0]["greedy_response"]
+    assert mt_prompt("Rom", "it", "de", "Tower") in response
+    assert scores["examples"][0]["greedy"] is None, "it has several lines, and the extractor takes one"
 
 
 def test_scores_of_a_checkpoint_carry_what_the_report_reads():

@@ -21,6 +21,7 @@ from grrm.judges.spec import read_options
 from grrm.judges.value_head import RewardModelOptions
 from grrm.models.reward_models import load_reward_model, save_reward_model
 from grrm.models.tokenizer import encoder, load_tokenizer, special_tokens
+from grrm.models.trained_with import TrainedWith
 from grrm.training.gold_groups import GroupEncoder
 
 KINDS = {"rm": ("pairwise", {}), "ranker": ("ranker", {"blocks": 1}), "group": ("ranker", {"compare": "group"})}
@@ -148,7 +149,7 @@ def test_a_folder_that_is_none_of_a_reward_model_is_a_sentence(tmp_path, folders
 def test_a_model_is_asked_with_the_prompts_that_it_was_trained_with_or_not_at_all(tmp_path):
     folder = write_tiny_reward_model(tmp_path / "ranker", "ranker", blocks=1)
     model = load_reward_model(folder)
-    model.trained_with = {"prompt_type": "codeblock-think", "chat_template": "none"}
+    model.trained_with = TrainedWith(prompt_type="codeblock-think", chat_template="none")
     save_reward_model(model, folder)
     task, given = TranslationTask("One", "en", "de"), RewardModelOptions(prompt_type="codeblock-think")
     for judge in (open_judge(folder), open_judge(folder, options=given, chat_template="none")):
@@ -159,7 +160,7 @@ def test_a_model_is_asked_with_the_prompts_that_it_was_trained_with_or_not_at_al
         open_judge(folder, options=RewardModelOptions(prompt_type="Tower"))
     with pytest.raises(UserError, match=r"the chat template 'none', not 'chatml': leave out chat_template, or"):
         open_judge(folder, chat_template="chatml")
-    model.trained_with = {}
+    model.trained_with = TrainedWith()
     save_reward_model(model, folder)
     asked = open_judge(folder).scorer.prompt_ids(task)
     assert asked == encoder(load_tokenizer(folder))(render_chatml(mt_prompt(task.source, "en", "de", "Tower")))
@@ -168,7 +169,7 @@ def test_a_model_is_asked_with_the_prompts_that_it_was_trained_with_or_not_at_al
 def test_a_language_pair_that_was_not_trained_on_has_a_status_unless_any_will_do(tmp_path):
     folder = write_tiny_reward_model(tmp_path / "ranker", "ranker", blocks=1)
     model = load_reward_model(folder)
-    model.trained_with = {"language_pairs": ["de-en"]}
+    model.trained_with = TrainedWith(language_pairs=("de-en",))
     save_reward_model(model, folder)
     candidates = (Candidate("a", "Hello", "Hello"), Candidate("b", "Hi", "Hi"))
     pairs = (("German", "en"), ("de", "fr"))

@@ -14,7 +14,9 @@ import grrm
 from grrm.engine.open import OpenedGenerator
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
+from grrm.gqm.mt_prompts import mt_prompt
 from grrm.judges.interface import GeneratedText
+from grrm.models.trained_with import TrainedWith, write_trained_with
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "retry.jsonl"
 BLOCK = "t\n```\nT\n```"
@@ -166,3 +168,13 @@ def test_a_process_that_translates_says_nothing_of_its_own(tmp_path):
     command = [sys.executable, "-c", call, str(write_tiny_checkpoint(tmp_path / "model"))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
     assert [line for line in (done.stdout + done.stderr).splitlines() if "INFO" in line] == []
+
+
+def test_a_checkpoint_is_asked_as_it_was_trained_unless_an_argument_says_otherwise(open_script, tmp_path):
+    write_trained_with(tmp_path, TrainedWith(prompt_type="Tower", chat_template="none", extractor_type="oneline"))
+    script = open_script({"S": ["T"]})
+    assert grrm.translate(tmp_path, ["S"], "de", "en")["responses"] == ["T"]
+    assert (script.template, script.prompts) == ("none", [mt_prompt("S", "de", "en", "Tower")])
+    script = open_script({"S": [BLOCK]})
+    assert grrm.translate(tmp_path, ["S"], "de", "en", prompt_type="codeblock-think")["responses"] == ["T"]
+    assert script.prompts == [mt_prompt("S", "de", "en", "codeblock-think")]

@@ -111,8 +111,8 @@ def test_trained_model_scores_as_at_its_last_evaluation(
     config = train(yaml, settings(data, max_steps="2", save_steps="2", **evaluated, **head))
     model = load_reward_model(tmp_path / "out")
     assert all(str(model.settings()[name]) == value for name, value in head.items())
-    assert model.trained_with["language_pairs"] == ["en-de", "en-es"]
-    assert model.trained_with["prompt_type"] == config.prompt_type
+    assert model.trained_with.language_pairs == ("en-de", "en-es")
+    assert model.trained_with.prompt_type == config.prompt_type
     tokenizer = load_tokenizer(tmp_path / "out")
     end = [tokenizer.eos_token_id] if config.reward_model == "pairwise" else []
     groups = read_gold_groups(held, GroupEncoder(config, tokenizer, world.policy, end), config).groups
@@ -244,7 +244,9 @@ def test_pairs_and_groups_train_either_model(
     for yaml in (RANKER, PAIRWISE):
         train(yaml, settings(pairs, yaml.stem, max_steps="1", save_steps="1", chat_template="none"))
         trained_with = load_reward_model(tmp_path / yaml.stem).trained_with
-        assert trained_with == {"chat_template": "none", "language_pairs": ["en-de"]}
+        own = (trained_with.chat_template, trained_with.prompt_type, trained_with.language_pairs)
+        assert own == ("none", None, ("en-de",))
+        assert [(one.stage, one.file, one.rows) for one in trained_with.data] == [("reward", pairs.name, 8)]
 
 
 @pytest.mark.parametrize("changes", [{"recompute": "true"}, {"bf16": "true", "fp16_opt_level": "O2"}])

@@ -53,9 +53,7 @@ def test_a_ranker_is_served_without_regard_to_the_order_of_candidates(tmp_path):
 
 def trained_on(folder, *language_pairs):
     write_tiny_reward_model(folder, "ranker")
-    path = folder / "reward_model.json"
-    settings = json.loads(path.read_text()) | {"trained_with": {"language_pairs": list(language_pairs)}}
-    path.write_text(json.dumps(settings))
+    (folder / "grrm.json").write_text(json.dumps({"language_pairs": language_pairs}))
     return folder
 
 

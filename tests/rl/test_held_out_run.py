@@ -48,7 +48,7 @@ def test_an_evaluation_is_on_the_console_in_the_metrics_and_in_visualdl(
     config = arguments(world, tmp_path, eval_top_p="0.7", report_to="visualdl")
     train(config)
     found = evaluations(tmp_path)
-    assert [line["step"] for line in found] == [1, 2]
+    assert [line["step"] for line in found] == [0, 1, 2]
     names = {name for name in found[0] if name.startswith("eval_")}
     assert {name for name in names if not name.startswith("eval_alarm/")} == set(held_out_metrics(config))
     (file,) = tmp_path.glob("out/runs/*/vdlrecords.*.log")
@@ -57,7 +57,7 @@ def test_an_evaluation_is_on_the_console_in_the_metrics_and_in_visualdl(
         curve = [(point.id, point.value) for point in reader.get_data("scalar", f"eval/{name}")]
         assert curve == [(line["step"], pytest.approx(line[f"eval_{name}"], abs=1e-5)) for line in found]
     said = [line for line in capfd.readouterr().err.splitlines() if "12 held-out prompts: reward" in line]
-    assert [line.startswith(f"grpo: step {step}, ") for step, line in enumerate(said, 1)] == [True, True]
+    assert [line.startswith(f"grpo: step {step}, ") for step, line in enumerate(said)] == [True, True, True]
     steps = [line for line in read_metrics(tmp_path / "out") if "loss" in line]
     assert all(0 <= line["frac_duplicate"] <= 1 for line in steps)
 
@@ -70,13 +70,13 @@ def test_a_resumed_run_evaluates_and_compares_as_if_it_had_never_stopped(world: 
     assert evaluations(whole) == evaluations(parts)
     states = [read_marker(folder / "out/checkpoint-3")["alarm"] for folder in (whole, parts)]
     assert states[0] == states[1]
-    assert states[0]["first"]["step"] == 1
+    assert states[0]["first"]["step"] == 0
 
 
 def test_the_best_checkpoint_is_that_of_the_text_metric(world: TinyWorld, tmp_path: Path) -> None:
     chosen = {"metric_for_best_model": "chrf", "load_best_model_at_end": "true"}
     train(arguments(world, tmp_path, max_steps="3", **chosen))
-    values = [line["eval_chrf"] for line in evaluations(tmp_path)]
+    values = [line["eval_chrf"] for line in evaluations(tmp_path)][1:]  # of steps that have a checkpoint
     assert len(set(values)) > 1
     state = json.loads((tmp_path / "out/checkpoint-3/trainer_state.json").read_text())
     assert state["best_metric"] == max(values)
@@ -88,16 +88,15 @@ def test_rows_without_references_are_told_once_and_choose_no_checkpoint(
 ) -> None:
     train(arguments(world, tmp_path, references=False, reward_judge="consensus"))
     found = evaluations(tmp_path)
-    assert len(found) == 2
+    assert len(found) == 3
     assert not [name for name in found[0] if "chrf" in name or "alarm" in name]
     assert capfd.readouterr().err.count("there can be no alarm of reward hacking: 0 of 12 held-out rows have a") == 1
     with pytest.raises(UserError, match=r"metric_for_best_model is bleu, but no row of '.*' has a reference"):
-        train(arguments(world, tmp_path, references=False, metric_for_best_model="bleu"))
+        train(arguments(world, tmp_path / "other", references=False, metric_for_best_model="bleu"))
 
 
-def test_a_run_may_be_evaluated_before_its_first_step_and_only_then(world: TinyWorld, tmp_path: Path) -> None:
-    first = {"eval_on_start": "true", "eval_steps": "2"}
+def test_a_run_is_evaluated_before_its_first_step_and_after_its_last_as_well(world: TinyWorld, tmp_path: Path) -> None:
     for steps in ("2", "4"):
-        train(arguments(world, tmp_path, max_steps=steps, **first))
-    assert [line["step"] for line in evaluations(tmp_path)] == [0, 2, 4]
+        train(arguments(world, tmp_path, max_steps=steps, eval_steps="3"))
+    assert [line["step"] for line in evaluations(tmp_path)] == [0, 2, 3, 4]
     assert read_marker(tmp_path / "out/checkpoint-4")["alarm"]["first"]["step"] == 0

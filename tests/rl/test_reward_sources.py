@@ -17,6 +17,7 @@ from grrm.config import RLConfig
 from grrm.errors import UserError
 from grrm.gqm.groups import Status, Verdict
 from grrm.models.reward_models import load_reward_model, save_reward_model
+from grrm.models.trained_with import TrainedWith
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.client import RewardServerError
 from grrm.rewards.failure_policy import FailurePolicy
@@ -126,7 +127,7 @@ def test_every_judge_inside_the_trainer_scores_a_group(name):
 def test_a_reward_model_is_asked_inside_the_trainer_as_its_folder_records(tmp_path):
     folder = str(write_tiny_reward_model(tmp_path, "pairwise"))
     model = load_reward_model(folder)
-    model.trained_with = {"chat_template": "none", "prompt_type": "codeblock-think"}
+    model.trained_with = TrainedWith(chat_template="none", prompt_type="codeblock-think")
     save_reward_model(model, folder)
     inside = {"use_rm_server": False, "reward_server": None}
     group = rolled_group(0, [1, 1, 1])

@@ -38,6 +38,7 @@ RL_SETTINGS = {
     "max_length": "108",
     "console_groups": "0",
     "learning_rate": "0.01",
+    "held_out": "0",
 }
 
 

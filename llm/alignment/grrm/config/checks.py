@@ -47,7 +47,8 @@ def check_common(config: StageConfig, problems: Problems) -> None:
     for key in keys_of(type(config)).values():
         if key.required and not getattr(config, key.name):
             problems.add(f"{key.name} is missing; {key.required}.")
-    if isinstance(config, EvaluationConfig) and not (config.eval_datasets or config.val_size) and _evaluates(config):
+    rows = ("eval_datasets", "val_size", "held_out")
+    if isinstance(config, EvaluationConfig) and _evaluates(config) and not any(getattr(config, a, 0) for a in rows):
         problems.add("do_eval needs eval_datasets; give the file of held-out rows or set do_eval: false.")
     stages = config.sharding.split()
     unknown = set(stages) - {"stage1", "stage2", "stage3", "offload"}
@@ -140,8 +141,8 @@ def _check_intervals(config: RLConfig, problems: Problems) -> None:
         if getattr(config, key) == "epoch":
             problems.add(f"{key} epoch is not supported, an RL run counts optimizer steps; use steps or no.")
     if config.evaluation_strategy == "no":
-        for key in ("eval_datasets", "do_eval", "early_stopping", "load_best_model_at_end"):
-            if getattr(config, key) and (key != "do_eval" or config.eval_datasets):  # the rows are missed already
+        for key in ("early_stopping", "load_best_model_at_end"):
+            if getattr(config, key):
                 problems.add(f"{key} needs evaluations; set evaluation_strategy: steps, or remove the key.")
 
 

@@ -6,7 +6,7 @@ import importlib.util
 from typing import Any, TypeVar
 
 from grrm.config.derive_objective import derive_critic, derive_objective, or_else
-from grrm.config.evaluation_checks import best_metric, held_out_metrics
+from grrm.config.evaluation_checks import best_metric, has_held_out, held_out_metrics
 from grrm.config.key import By, keys_of
 from grrm.config.problems import Problems
 from grrm.config.rl_config import RLConfig
@@ -23,7 +23,7 @@ def derive_rl(config: RLConfig, problems: Problems) -> RLConfig:
     A key that could not take effect with the chosen algorithm is a problem.
     """
     config = derive_objective(config, problems)
-    for step in (derive_critic, _floors, _lengths, _correction, _best):
+    for step in (derive_critic, _floors, _lengths, _correction, _evaluation):
         config = config.model_copy(update=step(config, problems))
     return config
 
@@ -99,8 +99,9 @@ def _correction(config: RLConfig, problems: Problems) -> dict[str, Any]:
     return {"rollout_is": unit}
 
 
-def _best(config: RLConfig, problems: Problems) -> dict[str, Any]:
-    """PaddleNLP takes more of any metric but a loss for better."""
+def _evaluation(config: RLConfig, problems: Problems) -> dict[str, Any]:
+    """Held-out rows are evaluated before the first step. PaddleNLP takes more of any metric but a loss for better."""
     return {
-        "greater_is_better": or_else(config.greater_is_better, held_out_metrics(config).get(best_metric(config) or ""))
+        "eval_on_start": or_else(config.eval_on_start, has_held_out(config)),
+        "greater_is_better": or_else(config.greater_is_better, held_out_metrics(config).get(best_metric(config) or "")),
     }

@@ -26,6 +26,11 @@ def held_out_metrics(config: RLConfig) -> dict[str, bool | None]:
     return {**metrics, "eval_frac_unrewarded": False}
 
 
+def has_held_out(config: RLConfig) -> bool:
+    """Whether there are rows to evaluate."""
+    return bool(config.eval_datasets or config.held_out)
+
+
 def best_metric(config: RLConfig) -> str | None:
     """The metric that chooses the best checkpoint, by its whole name; None where none does."""
     name = config.metric_for_best_model
@@ -39,8 +44,12 @@ def check_evaluation(config: RLConfig, given: Set[str], problems: Problems) -> N
     if not config.eval_samples:
         for key in sorted(given & {"eval_temperature", "eval_top_p"}):
             problems.add(f"{key} is of sampled translations; remove the key, or set eval_samples to 1 or more.")
-    if config.eval_on_start and config.evaluation_strategy == "no":
-        problems.add("eval_on_start needs held-out rows to evaluate; set eval_datasets and evaluation_strategy: steps.")
+    if config.eval_on_start and not has_held_out(config):
+        problems.add("eval_on_start needs held-out rows to evaluate; set eval_datasets or held_out.")
+    if config.held_out and config.use_rule_reward:
+        problems.add(
+            "held_out knows sources of translation tasks, not those inside a judge's prompts; give eval_datasets."
+        )
     best = best_metric(config)
     if best is not None or config.load_best_model_at_end:
         _check_best(config, best, held_out_metrics(config), problems)

@@ -42,7 +42,7 @@ class RLConfig(
             for name in LoaderConfig.model_fields
             if name not in ("remove_unused_columns", "distributed_dataloader", "lazy_data_processing")
         },
-        "val_size": refused("held-out prompts come from eval_datasets; remove the key"),
+        "val_size": refused("held-out prompts come from eval_datasets or held_out; remove the key"),
         "remove_unused_columns": refused(_LOADER, False, None),
         "distributed_dataloader": refused(_LOADER, None),
     }

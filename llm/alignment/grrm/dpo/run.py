@@ -9,6 +9,7 @@ from typing import Any
 from grrm.config.dpo_config import DPOConfig
 from grrm.dpo.trainer import PairTrainer
 from grrm.models.hub import checkpoint_folder
+from grrm.models.trained_with import read_trained_with
 from grrm.training.gold_groups import GoldGroup, PairEncoder, read_pairs
 from grrm.training.model_setup import check_fit, load_part, load_reference
 from grrm.training.supervised_run import SupervisedRun, prepare_policy, read_split
@@ -21,7 +22,8 @@ def train(config: DPOConfig) -> None:
     """
     run = SupervisedRun(config)
     pairs, held_out = read_data(config, run.tokenizer)
-    run.resume(len(pairs))
+    if not run.resume(len(pairs)):
+        return
     model = load_part(config.model_name_or_path, run.args)
     check_fit(run.tokenizer, model.config, config.max_length)
     prepare_policy(model, config)
@@ -33,6 +35,9 @@ def train(config: DPOConfig) -> None:
         held_out=held_out,
         **run.trainer_arguments("dpo"),
     )
+    prompts = (run.tokenizer.decode(pair.candidates.prompt_ids) for pair in pairs)
+    base = read_trained_with(config.model_name_or_path)
+    trainer.trained_with = run.trained_with("dpo", len(pairs), prompts).after(base)
     run.train(trainer)
 
 

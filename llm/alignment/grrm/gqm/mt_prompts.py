@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Literal, get_args
 
 from grrm.errors import UserError, require_known
@@ -88,6 +89,21 @@ def recover_mt_task(prompt_text: str) -> tuple[str, str, str] | None:
     # The source may itself quote a translation prompt, but it stands inside ours, so ours starts first.
     head, source = min(prompts, key=lambda prompt: prompt[0].start())
     return source, language_code(head["src"]), language_code(head["trg"])
+
+
+def prompt_type_of(prompt_text: str) -> str | None:
+    """The type of a prompt made by `mt_prompt`, chat-templated or not; None where there is none in the text.
+
+    `Tower.lastl`, which differs from `Tower` in the response only, comes back as `Tower`.
+    """
+    task = recover_mt_task(prompt_text)
+    if task is None:
+        return "SSR" if _SSR_PREAMBLE in prompt_text else None
+    for prompt_type in MT_PROMPT_TYPES:
+        with suppress(UserError):  # a language that this type of prompt cannot name
+            if mt_prompt(*task, prompt_type) in prompt_text:
+                return prompt_type
+    return None
 
 
 def _between(text: str, head: re.Pattern[str], end: re.Pattern[str]) -> tuple[re.Match[str], str] | None:

@@ -103,7 +103,7 @@ def _as_trained(model: RewardModel, setting: str, requested: str | None, directo
     differ.
     """
     fallback, where = _PROMPT_SETTINGS[setting]
-    trained = model.trained_with.get(setting, fallback if requested is None else requested)
+    trained = getattr(model.trained_with, setting) or (fallback if requested is None else requested)
     if requested not in (None, trained):
         raise UserError(
             f"the reward model in '{directory}' was trained with the {setting.replace('_', ' ')} {trained!r}, not "
@@ -137,7 +137,7 @@ class RewardModelScorer:
         self._options, self._metrics = options, metrics
         self._prompt_type = options.prompt_type or _PROMPT_SETTINGS["prompt_type"][0]
         self._n_positions = int(model.config.max_position_embeddings)
-        self.language_pairs = None if options.any_language_pair else model.trained_with.get("language_pairs")
+        self.language_pairs = None if options.any_language_pair else model.trained_with.language_pairs
 
     def score(self, groups: Sequence[tuple[TranslationTask, Sequence[str]]]) -> list[list[Outcome]]:
         """Numbers, or why there is none, of each group's translations. Raises UserError as `mt_prompt`."""

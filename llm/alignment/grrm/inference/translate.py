@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from grrm.engine.api import Engine
+from grrm.gqm.chat import CHAT_TEMPLATES
 from grrm.gqm.extraction import extract_translation
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.mt_prompts import mt_prompt
@@ -16,7 +17,9 @@ from grrm.gqm.translation_retries import draw_translations
 from grrm.inference.batch_calls import BATCH_ROWS, Progress, batches, generator_for, language_per_row
 from grrm.judges.generation import attempt_seed
 from grrm.judges.interface import GeneratedText, OpenedGenerator
+from grrm.models.trained_with import TrainedWith, read_trained_with
 
+PROMPT_TYPE = "codeblock-think"  # of a model that does not say
 FAILED_TRANSLATION = "Translation Failed."  # what GRRM's translation tool writes where there is none
 COMPLETE_PROMPTS = ("SSR",)  # prompt types that are whole texts, to be used without a chat template
 
@@ -46,13 +49,14 @@ class TranslateResult(TypedDict):
 class TranslateSettings:
     """Sampling of translations: a source with an incomplete reply is sampled again, 0.1 hotter each time, up to 1."""
 
-    prompt_type: str = "codeblock-think"
+    prompt_type: str = PROMPT_TYPE
     sampling_n: int = 1
     temperature: float = 1.0
     top_p: float = 1.0
     max_new_tokens: int = 4096
     retry: int = 4
     seed: int = 0
+    extractor_type: str | None = None  # None: that of the prompt type
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +79,11 @@ def translate(
     top_p: float = 1.0,
     max_new_tokens: int = 4096,
     retry: int = 4,
-    prompt_type: str = "codeblock-think",
+    prompt_type: str | None = None,
     use_chat_template: bool = True,
     model: Engine | None = None,
     tokenizer: Any = None,
-    chat_template: str = "chatml",
+    chat_template: str | None = None,
     seed: int = 0,
     batch_rows: int = BATCH_ROWS,
     progress: Progress | None = None,
@@ -87,7 +91,8 @@ def translate(
 ) -> TranslateResult:
     """Translate every source.
 
-    The arguments up to `tokenizer` are those of GRRM's translation tool. Same arguments, same result, whatever
+    The arguments up to `tokenizer` are those of GRRM's translation tool. A prompt type or chat template of None is the
+    one that the checkpoint was trained with, else codeblock-think and chatml. Same arguments, same result, whatever
     `batch_rows`.
 
     `model_path` is a checkpoint folder, or with `urls=[…]` the model's name on OpenAI-compatible servers (None: the
@@ -99,15 +104,55 @@ def translate(
     n_rows = len(src_list)
     languages = zip(language_per_row(src_langs, n_rows), language_per_row(trg_langs, n_rows), strict=True)
     tasks = [TranslationTask(source, *pair) for source, pair in zip(src_list, languages, strict=True)]
-    settings = TranslateSettings(prompt_type, sampling_n, temperature, top_p, max_new_tokens, retry, seed)
+    known = TrainedWith() if model_path is None or opening.get("urls") else read_trained_with(model_path)
+    asked = prompts_of(known, prompt_type, chat_template)
+    settings = TranslateSettings(
+        asked.prompt_type, sampling_n, temperature, top_p, max_new_tokens, retry, seed, asked.extractor_type
+    )
     prompts = user_prompts(tasks, settings)
-    template = template_for(settings, chat_template if use_chat_template else "none")
+    template = template_for(settings, asked.chat_template if use_chat_template else "none")
     opened = generator_for(model_path, model=model, tokenizer=tokenizer, chat_template=template, **opening)
     replies = translate_prompts(opened, prompts, settings, batch_rows=batch_rows, progress=progress)
     return TranslateResult(
         responses=_column(replies, lambda d: FAILED_TRANSLATION if d.translation is None else d.translation),
         raw_outputs=_column(replies, lambda d: d.raw_output),
         statuses=_column(replies, lambda d: d.status.value),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSettings:
+    """Prompts of a model, and the reading of its replies; `contradictions` tell options that differ from its training.
+
+    `trained` is the prompt type that the checkpoint says it was trained with.
+    """
+
+    prompt_type: str
+    extractor_type: str | None
+    chat_template: str
+    contradictions: tuple[str, ...] = ()
+    trained: str | None = None
+
+
+def prompts_of(training: TrainedWith, prompt_type: str | None, chat_template: str | None) -> PromptSettings:
+    """Take the requested settings, else those of a checkpoint's training, else codeblock-think and chatml.
+
+    Replies are read by the extractor of the training where the prompt type is taken from there, else by the type's own.
+    """
+    pairs = (
+        ("prompt type", prompt_type, training.prompt_type),
+        ("chat template", chat_template, training.chat_template),
+    )
+    return PromptSettings(
+        prompt_type or training.prompt_type or PROMPT_TYPE,
+        training.extractor_type if prompt_type is None else None,
+        chat_template or training.chat_template or CHAT_TEMPLATES[0],
+        tuple(
+            f"{name} {trained}, not {requested}"
+            for name, requested, trained in pairs
+            if requested and trained not in (None, requested)
+        ),
+        training.prompt_type,
     )
 
 
@@ -173,7 +218,7 @@ def _translate_batch(
         return [replies[start : start + n] for start in range(0, len(replies), n)]
 
     def extract(reply: GeneratedText) -> str | None:
-        return extract_translation(reply.text, settings.prompt_type)
+        return extract_translation(reply.text, settings.extractor_type or settings.prompt_type)
 
     draws = draw_translations(len(fitting), draw, extract, temperature=settings.temperature, retries=settings.retry)
     too_long = SampledTranslation(None, TranslationStatus.TOO_LONG, None)

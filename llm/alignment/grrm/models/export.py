@@ -22,6 +22,7 @@ from grrm.errors import UserError
 from grrm.models.checkpoint import check_architecture, is_from_torch, weight_files
 from grrm.models.pickled import PICKLED, read_pickled
 from grrm.models.shards import WIDTHS, TensorToWrite, write_json, write_weights
+from grrm.models.trained_with import RECORD_FILE
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -89,7 +90,7 @@ def export_policy(run: Path, out: Path, card: str = "") -> list[str]:
         folder = Path(unfinished) / out.name
         folder.mkdir()
         dtype = _write_weights(files, folder, has_tied_head=bool(config.tie_word_embeddings))
-        for file in tokenizer_files:
+        for file in (*tokenizer_files, *run.glob(RECORD_FILE)):
             shutil.copyfile(file, folder / file.name)
         tokens = _special_tokens(run)
         write_json(folder / "config.json", transformers_config(config, raw, dtype) | tokens)

@@ -1,7 +1,8 @@
 """Reward models in and out of their folders, and the scores they give.
 
-A folder holds the backbone as an ordinary checkpoint, the head's weights beside it, and `reward_model.json`, which says
-what head it is. That of a pairwise model is LLaMA-Factory's `value_head.safetensors`, which is read without the JSON.
+A folder holds the backbone as an ordinary checkpoint, the head's weights beside it, `reward_model.json`, which says
+what head it is, and `grrm.json`, which says what it was trained with. The head of a pairwise model is LLaMA-Factory's
+`value_head.safetensors`, which is read without the JSON.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from grrm.models.gathered_weights import Weights, save_policy
 from grrm.models.hub import checkpoint_folder
 from grrm.models.policy import load_policy
 from grrm.models.ranker import Ranker
+from grrm.models.trained_with import OLDER_KEY, read_trained_with, write_trained_with
 from grrm.models.value_head import CandidateGroup, PairwiseModel, RewardModel
 
 __all__ = [
@@ -78,7 +80,8 @@ def load_reward_model(directory: str | Path) -> RewardModel:
     """
     directory = Path(directory)
     kind, settings = _read_settings(directory)
-    trained_with = settings.pop("trained_with", {})
+    settings.pop(OLDER_KEY, None)
+    trained_with = read_trained_with(directory)
     weights = _read_head(directory / HEAD_FILES[kind])
     backbone = load_policy(directory)
     try:
@@ -86,7 +89,7 @@ def load_reward_model(directory: str | Path) -> RewardModel:
     except TypeError as error:
         raise _unreadable(directory, str(error)) from error
     _fill_head(model, weights, directory / HEAD_FILES[kind])
-    model.trained_with = dict(trained_with)
+    model.trained_with = trained_with
     model.eval()
     return model
 
@@ -120,8 +123,9 @@ def save_reward_model(model: RewardModel, directory: str | Path, weights: Weight
         unfinished = Path(name)
         save_policy(model.backbone, unfinished, weights)
         save_file(_head_weights(model), unfinished / HEAD_FILES[model.kind], metadata={"format": "pt"})
-        settings = {"kind": model.kind, **model.settings(), "trained_with": model.trained_with}
+        settings = {"kind": model.kind, **model.settings()}
         (unfinished / SETTINGS_FILE).write_text(json.dumps(settings, indent=2) + "\n")
+        write_trained_with(unfinished, model.trained_with)
         for path in sorted(unfinished.iterdir(), key=lambda path: path.suffix == ".safetensors"):
             os.replace(path, directory / path.name)
 
@@ -174,8 +178,6 @@ def _read_settings(directory: Path) -> tuple[str, dict[str, Any]]:
         raise _unreadable(directory, str(error)) from error
     if not isinstance(settings, dict) or settings.get("kind") not in KINDS:
         raise _unreadable(directory, f"its kind is none of {', '.join(KINDS)}")
-    if not isinstance(settings.get("trained_with", {}), dict):
-        raise _unreadable(directory, "what it was trained with is no list of names")
     return settings.pop("kind"), settings
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from paddle import nn
 
 from grrm.models.packing import PackedTokens, pack_rows
+from grrm.models.trained_with import TrainedWith
 
 PACK_TOKENS = 4096  # a group of more has its prompt twice; without kernels the attention mask is this squared
 ROW_TOKENS = 1024
@@ -34,8 +35,8 @@ class RewardModel(nn.Layer, ABC):
     """A policy without its last step and a head above it, which gives each candidate of a group one number.
 
     `backbone` is a policy of `grrm.models.policy`, `head` holds all new weights. `trained_with` names what its prompts
-    were made with, so that whoever asks it can make them alike, and under `language_pairs` those that it was trained
-    on, where all are known; it is stored with the model.
+    were made with, so that whoever asks it can make them alike, and the language pairs that it was trained on, where
+    all are known; it is stored with the model.
     """
 
     kind: ClassVar[str]
@@ -44,7 +45,7 @@ class RewardModel(nn.Layer, ABC):
     def __init__(self, backbone: Any) -> None:
         super().__init__()
         self.backbone = backbone
-        self.trained_with: dict[str, Any] = {}
+        self.trained_with = TrainedWith()
 
     @property
     def config(self) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 from grrm.config import RewardModelConfig
 from grrm.models.hub import checkpoint_folder
 from grrm.models.reward_models import cast_weights, save_reward_model, with_new_head
+from grrm.models.trained_with import TrainedWith, read_trained_with, training_file
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.reward_model.trainer import RewardModelTrainer
 from grrm.training.gold_groups import UNKNOWN_PAIR, GoldGroup, GroupEncoder, read_gold_groups
@@ -23,15 +24,11 @@ def train(config: RewardModelConfig) -> None:
     """
     run = SupervisedRun(config)
     groups, held_out = read_data(config, run.tokenizer)
-    run.resume(len(groups))
+    if not run.resume(len(groups)):
+        return
     model = build_model(config, run.args)
     check_fit(run.tokenizer, model.backbone.config, config.max_length)
-    model.trained_with = {"chat_template": config.chat_template}
-    if not all(group.is_pair for group in groups):  # a pair brings its own prompt
-        model.trained_with["prompt_type"] = config.prompt_type
-    pairs = sorted({group.language_pair for group in groups})
-    if UNKNOWN_PAIR not in pairs:
-        model.trained_with["language_pairs"] = pairs
+    model.trained_with = trained_with(config, groups, read_trained_with(config.model_name_or_path))
     head = {"reward_model": model.kind, **model.settings()}
     run.check_same_head(head)
     trainer = RewardModelTrainer(
@@ -43,6 +40,18 @@ def train(config: RewardModelConfig) -> None:
         **run.trainer_arguments(config.reward_model),
     )
     run.train(trainer, save_reward_model)
+
+
+def trained_with(config: RewardModelConfig, groups: Sequence[GoldGroup], backbone: TrainedWith) -> TrainedWith:
+    """What the model knows of its training; of its backbone's, which was another model's, the files."""
+    pairs = sorted({group.language_pair for group in groups})
+    own = training_file("reward", config.train_datasets, len(groups))
+    return TrainedWith(
+        chat_template=config.chat_template,
+        prompt_type=None if all(group.is_pair for group in groups) else config.prompt_type,  # a pair brings its own
+        language_pairs=None if UNKNOWN_PAIR in pairs else tuple(pairs),
+        data=(*backbone.data, own),
+    )
 
 
 def read_data(config: RewardModelConfig, tokenizer: Any) -> tuple[Sequence[GoldGroup], Sequence[GoldGroup]]:

@@ -33,10 +33,11 @@ class Decoding:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Result of an evaluation: metrics, and lines for the console."""
+    """Result of an evaluation: metrics, lines for the console, and the prompts with their translations."""
 
     metrics: dict[str, float]
     lines: list[str]
+    prompts: list[TranslatedPrompt]
 
 
 @dataclass(slots=True)
@@ -69,7 +70,7 @@ class HeldOut:
             found, sentence = self.alarm.check(step, metrics, prompts)
             metrics.update(found)
             lines += [] if sentence is None else [sentence]
-        return Evaluation(metrics, lines)
+        return Evaluation(metrics, lines, prompts)
 
     def _translated(self, step: int) -> list[TranslatedPrompt]:
         """Every prompt, translated and judged, in order, on every rank."""
@@ -116,16 +117,21 @@ def _translated_prompt(scored: Scored) -> TranslatedPrompt:
     )
 
 
-class EvaluateFirst(TrainerCallback):
-    """An evaluation of the policy as it is given; a resumed run has had it."""
+class EvaluateAtEnds(TrainerCallback):
+    """Evaluations after the last step and, with `first`, of the policy as it is given; a resumed run has had that."""
 
-    def __init__(self, evaluate: Callable[[], object]) -> None:
-        self.evaluate = evaluate
+    def __init__(self, evaluate: Callable[[], object], first: bool) -> None:
+        self.evaluate, self.first = evaluate, first
 
     def on_train_begin(self, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
         """Evaluate before the first step."""
-        if state.global_step == 0:
+        if self.first and state.global_step == 0:
             self.evaluate()
+
+    def on_step_end(self, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
+        """Ask for an evaluation at the end."""
+        if state.global_step >= state.max_steps:
+            control.should_evaluate = True
 
 
 class StopWhenNoBetter(TrainerCallback):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,7 @@ from grrm.config.batch_plan import batch_plan, repeated_prompts
 from grrm.config.evaluation_checks import TEXT_METRICS, best_metric
 from grrm.config.keys.objective import StoppingConfig
 from grrm.config.training_arguments import training_arguments
-from grrm.data.dataset import PromptDataset
-from grrm.data.judged_prompts import MixedPromptDataset, RankingPromptDataset
+from grrm.data.dataset import PromptItem
 from grrm.engine.api import Engine, SamplingParams
 from grrm.errors import UserError
 from grrm.evaluation.held_out_scores import GREEDY, has_reference
@@ -22,29 +23,33 @@ from grrm.gqm.groups import TranslationTask
 from grrm.models.cpu_layers import require_kernels, use_cpu_layers
 from grrm.models.lora import check_same_adapters, with_adapters
 from grrm.models.policy import freeze_layers
-from grrm.models.tokenizer import encoder, load_tokenizer, response_decoder, stop_tokens
+from grrm.models.tokenizer import load_tokenizer, response_decoder, stop_tokens
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.data_ranks import DataRanks
 from grrm.parallel.gloo import support_gloo
 from grrm.parallel.lifeline import watch_peers
 from grrm.rewards.failure_policy import FailurePolicy
-from grrm.rewards.rule_rewards import rule_of_row
 from grrm.rl.batch_sampler import BatchSampler
 from grrm.rl.critic.actor_trainer import ActorTrainer
-from grrm.rl.critic.trainer import build_critic
+from grrm.rl.critic.trainer import CriticTrainer, build_critic
 from grrm.rl.experience_maker import ExperienceMaker
 from grrm.rl.held_out import Decoding, HeldOut, StopWhenNoBetter
-from grrm.rl.reward_sources import await_judges, await_reward_server, build_rewarder, check_routed, judges_by_phase
+from grrm.rl.prompts import read_rows, record_training
+from grrm.rl.reward_sources import await_judges, await_reward_server, build_rewarder, judges_by_phase
 from grrm.rl.reward_stage import shaping_config
 from grrm.rl.rollout import RolloutWorker
 from grrm.rl.rollout_ahead import read_samples
 from grrm.rl.token_scorer import TokenScorer
 from grrm.rl.trainer import GroupPolicyTrainer
+from grrm.rl.verdict import conclude, verdict_lines
 from grrm.startup import freeze_gc
 from grrm.tracking.run_record import RunRecord
 from grrm.training.checkpoints import (
     check_resumable,
     claim_output_dir,
+    finished_line,
+    finished_step,
+    mark_finished,
     read_marker,
     resume_point,
     save_final,
@@ -81,13 +86,16 @@ def train(config: RLConfig) -> None:
     claim_output_dir(args.output_dir, args.world_size)
     quiet_paddlenlp(args.output_dir, args.process_index == 0)
     tokenizer = load_tokenizer(config.actor_model_name_or_path)
-    await_reward_server(config, ranks.processes())
-    prompts = read_prompts(config, config.train_datasets, tokenizer)
-    await_judges(config, ranks.processes())
+    prompts, held_out_prompts = read_rows(config, tokenizer)
     plan = batch_plan(config, ranks.size, len(prompts))
     args.gradient_accumulation_steps = plan.gradient_accumulation_steps
     assert plan.optimizer_steps is not None  # the number of prompts is known
     args.max_steps = plan.optimizer_steps
+    if is_over(args):
+        peers.leave()
+        return
+    await_reward_server(config, ranks.processes())
+    await_judges(config, ranks.processes())
     checkpoint = resume_point(args)
     state = read_state(checkpoint) if checkpoint else {"step": 0}
     stopper = build_stopper(config, state)
@@ -95,6 +103,7 @@ def train(config: RLConfig) -> None:
     if checkpoint and not is_finished:
         check_resumable(args, checkpoint, state, plan.updates_per_rollout)
     check_same_adapters(checkpoint, config)
+    trained_with = record_training(config, prompts)
     model = load_part(config.actor_model_name_or_path, args)
     check_fit(tokenizer, model.config, config.max_prompt_len + config.max_dec_len)
     freeze_layers(model, config.frozen_layers)
@@ -119,7 +128,7 @@ def train(config: RLConfig) -> None:
     if checkpoint:
         maker.restore(state, read_samples(checkpoint) if config.rollout_ahead else {})
     repeats = repeated_prompts(plan, len(prompts))
-    held_out = build_held_out(config, tokenizer, sampler, state)
+    held_out = build_held_out(config, held_out_prompts, sampler, state)
     start_over(args, checkpoint)
     record = RunRecord.open(config, args.process_index == 0, plan.optimizer_steps, first_step=state["step"] + 1)
     if repeats:
@@ -134,13 +143,42 @@ def train(config: RLConfig) -> None:
         held_out=held_out,
         stopper=stopper,
     )
+    trainer.trained_with = trained_with
     freeze_gc()
     train_or_load(trainer, checkpoint, is_finished=is_finished)
     record.close()
+    finish(trainer, critic)
+    peers.leave()
+
+
+def is_over(args: TrainingArguments) -> bool:
+    """Whether `output_dir` has the finished run of these steps; if so it is told, with its verdict."""
+    step = finished_step(args, args.max_steps)
+    if step is not None:
+        tell(args, [finished_line(args, step), *verdict_lines(args.output_dir)])
+    return step is not None
+
+
+def finish(trainer: GroupPolicyTrainer, critic: CriticTrainer | None) -> None:
+    """Save what was trained, tell the verdict on it, and mark the run as finished."""
+    args, config = trainer.args, trainer.config
     save_final(trainer, args.output_dir)
     if critic is not None:
         critic.save_trained(Path(args.output_dir))
-    peers.leave()
+    lines = verdict_lines(args.output_dir) if trainer.held_out is None else []
+    if trainer.held_out is not None and args.process_index == 0:
+        best = trainer.state.best_model_checkpoint if config.load_best_model_at_end else None
+        step = int(best.rpartition("-")[2]) if best else trainer.state.global_step
+        has_references = not config.use_rule_reward  # which reads a ground truth there
+        lines = conclude(args.output_dir, step, has_greedy=config.eval_greedy, has_references=has_references)
+    tell(args, lines)
+    mark_finished(trainer)
+
+
+def tell(args: TrainingArguments, lines: Sequence[str]) -> None:
+    """Lines for the console, of the first process."""
+    if args.process_index == 0:
+        print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
@@ -154,38 +192,25 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
     return state
 
 
-def read_prompts(config: RLConfig, path: str, tokenizer: Any) -> PromptDataset:
-    """The prompts of a `src`/`tgt` file, tokenised; over-long ones are skipped and counted."""
-    columns = {"prompt_key": config.prompt_key, "response_key": config.response_key}
-    if config.reward_routes is not None:
-        return MixedPromptDataset(
-            Path(path), encoder(tokenizer), config.max_prompt_len, check=check_routed(config), **columns
-        )
-    if not config.use_rule_reward:
-        any_task = config.use_rm_server and config.reward_protocol == "paddlenlp"  # the server knows what labels are
-        return PromptDataset(Path(path), encoder(tokenizer), config.max_prompt_len, any_task=any_task, **columns)
+def build_held_out(
+    config: RLConfig, prompts: Sequence[PromptItem], sampler: BatchSampler, state: dict[str, Any]
+) -> HeldOut | None:
+    """Evaluation of `prompts` during training, restored from a checkpoint's `state`; None without any.
 
-    def check(task: TranslationTask) -> None:
-        # Every rule reads the ground truth before it looks at the response.
-        rule_of_row(task.data_source, config.rule_reward)("", task.reference or "")
-
-    return RankingPromptDataset(Path(path), encoder(tokenizer), config.max_prompt_len, check, **columns)
-
-
-def build_held_out(config: RLConfig, tokenizer: Any, sampler: BatchSampler, state: dict[str, Any]) -> HeldOut | None:
-    """Evaluation during training, restored from a checkpoint's `state`; None if it is off.
-
-    Raises UserError if the best checkpoint is selected by a metric for which there are no references.
+    Raises UserError where evaluations are asked for without rows, and where the best checkpoint is selected by a metric
+    for which there are no references.
     """
-    if not config.eval_datasets:
+    if not prompts and config.evaluation_strategy != "no":
+        raise UserError(f"'{config.train_datasets}' has too few rows to hold some out: give eval_datasets")
+    if not prompts:
         return None
-    prompts = read_prompts(config, config.eval_datasets, tokenizer)
     has_references = not config.use_rule_reward  # which reads a ground truth there
     best = (best_metric(config) or "").removesuffix(GREEDY)
     if best in TEXT_METRICS and not any(has_reference(item.task) for item in prompts):
+        rows = config.eval_datasets or config.train_datasets
         raise UserError(
-            f"metric_for_best_model is {config.metric_for_best_model}, but no row of '{config.eval_datasets}' has a "
-            "reference: name another metric or give rows with references"
+            f"metric_for_best_model is {config.metric_for_best_model}, but no row of '{rows}' has a reference: "
+            "name another metric or give rows with references"
         )
     decoding = Decoding(config.eval_samples, config.eval_temperature, config.eval_top_p, config.eval_greedy)
     alarm = None

@@ -22,10 +22,11 @@ from grrm.rewards.failure_policy import RewardFailure
 from grrm.rl.batch import BatchObjective, make_batch
 from grrm.rl.dumped_records import aborted_records, group_records
 from grrm.rl.experience_maker import Experience, ExperienceMaker
-from grrm.rl.held_out import EvaluateFirst, HeldOut, StopWhenNoBetter
+from grrm.rl.held_out import EvaluateAtEnds, HeldOut, StopWhenNoBetter
 from grrm.rl.metrics import StepMetrics, rollout_metrics
 from grrm.rl.records import Row
 from grrm.rl.rollout_ahead import write_samples
+from grrm.rl.verdict import write_evaluation
 from grrm.tracking.run_record import RunRecord
 from grrm.training.callbacks import DecaysToFloor, LogLastStep, StopsAtDivergence
 from grrm.training.checkpoints import MarksCheckpoints
@@ -82,8 +83,8 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Met
         self.min_learning_rate, self.pad_id = self.config.min_learning_rate, tokenizer.pad_token_id
         self.maker, self.record, self.held_out, self.stopper = maker, record, held_out, stopper
         self.step_metrics = StepMetrics(self.ranks, self.plan.micro_batches_per_update)
-        if self.config.eval_on_start:
-            self.add_callback(EvaluateFirst(self.evaluate))
+        if held_out is not None:
+            self.add_callback(EvaluateAtEnds(self.evaluate, first=self.config.eval_on_start))
         self._experience: Experience | None = None
         self._rollout = -1
         self._cache_is_told = False
@@ -165,6 +166,8 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Met
         evaluation = self.held_out.evaluate(self.state.global_step)
         metrics = evaluation.metrics
         self.record.evaluation(self.state.global_step, metrics, evaluation.lines)
+        if self.is_world_process_zero():
+            write_evaluation(self.args.output_dir, self.state.global_step, evaluation.prompts)
         self.log(dict(metrics))
         self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics

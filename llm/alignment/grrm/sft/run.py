@@ -16,6 +16,7 @@ from grrm.models.checkpoint import share_rotary_tables
 from grrm.models.gathered_weights import part_of
 from grrm.models.policy import policy_class
 from grrm.models.tokenizer import encoder, token_spans
+from grrm.models.trained_with import TrainedWith, read_trained_with
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.tensor_ranks import TensorRanks
 from grrm.sft.trainer import SftCollator, SftTrainer
@@ -31,7 +32,8 @@ def train(config: SFTConfig) -> None:
     run = SupervisedRun(config)
     dataset, held_out = read_data(config, run.tokenizer)
     check_form_weight(config, dataset)
-    run.resume(len(dataset))
+    if not run.resume(len(dataset)):
+        return
     model = build_model(config, run.args, len(run.tokenizer))
     check_fit(run.tokenizer, model.config, config.max_length)
     prepare_policy(model, config)
@@ -44,6 +46,8 @@ def train(config: SFTConfig) -> None:
         ),
         **run.trainer_arguments("sft"),
     )
+    base = TrainedWith() if config.init_from_config else read_trained_with(config.model_name_or_path or "")
+    trainer.trained_with = run.trained_with("sft", len(dataset), (item.prompt_text for item in dataset)).after(base)
     run.train(trainer)
 
 

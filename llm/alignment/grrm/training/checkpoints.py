@@ -15,6 +15,7 @@ from typing import Any
 from grrm.errors import UserError
 from grrm.models.gathered_weights import Weights, gathered_weights, save_policy
 from grrm.models.lora import without_adapters
+from grrm.models.trained_with import TrainedWith, write_trained_with
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.barrier import barrier
 from grrm.parallel.data_ranks import gather_from_all
@@ -107,7 +108,10 @@ class MarksCheckpoints:
 
     Older checkpoints are deleted after that. Trainer deletes them before, so that a run stopped in between would have
     nothing to resume from, and with a single process not at all. Unified checkpoints are loaded by `AnyLayoutHandler`.
+    `trained_with` is written beside the weights; None where the model writes it itself.
     """
+
+    trained_with: TrainedWith | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -129,6 +133,8 @@ class MarksCheckpoints:
         self.save_beside(output_dir / f"checkpoint-{step}")
         barrier(max(1, trainer.args.world_size))
         if trainer.is_world_process_zero():
+            if self.trained_with is not None:
+                write_trained_with(output_dir / f"checkpoint-{step}", self.trained_with)
             state = {"step": step, "topology": Topology.of(trainer.args).state(), **self.marker_state()}
             write_marker(output_dir / f"checkpoint-{step}", state)
             drop_old_checkpoints(output_dir, trainer.args.save_total_limit, trainer.state.best_model_checkpoint)
@@ -148,9 +154,11 @@ def train_or_load(trainer: Any, checkpoint: Path | None, is_finished: bool) -> N
 
 def load_trained(trainer: Any, checkpoint: Path) -> None:
     """Give the trainer's model the weights of a run that has nothing left to train; they are what is saved next."""
+    trainer.state.global_step = read_marker(checkpoint)["step"]
     if trainer.args.load_best_model_at_end:
         best = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8")).get("best_model_checkpoint")
         checkpoint = Path(best) if best and Path(best).is_dir() else checkpoint
+        trainer.state.best_model_checkpoint = best
     trainer._load_from_checkpoint(str(checkpoint))
 
 
@@ -171,6 +179,8 @@ def save_final(
         with tempfile.TemporaryDirectory(prefix=".saving-", dir=directory) as unfinished:
             trainer.tokenizer.save_pretrained(unfinished)
             save_model(model, unfinished, weights)
+            if trainer.trained_with is not None:
+                write_trained_with(Path(unfinished), trainer.trained_with)
             files = [path for path in Path(unfinished).rglob("*") if path.is_file()]
             for path in sorted(files, key=lambda path: path.suffix == ".safetensors"):
                 place = Path(directory) / path.relative_to(unfinished)
@@ -179,8 +189,40 @@ def save_final(
     barrier(world_size)
 
 
+def mark_finished(trainer: Any) -> None:
+    """Record that the run is over: the same command will find nothing left to do."""
+    if trainer.is_world_process_zero():
+        state = {"step": trainer.state.global_step, "max_steps": trainer.args.max_steps}
+        write_marker(Path(trainer.args.output_dir), state)
+
+
+def finished_step(args: TrainingArguments, max_steps: int) -> int | None:
+    """The last step of a finished run of at least `max_steps` in `output_dir`; None where there is work to do.
+
+    Early stopping may have ended it before. Raises UserError for a damaged marker.
+    """
+    folder = Path(args.output_dir)
+    has_weights = any(folder.glob("*.safetensors"))
+    if args.overwrite_output_dir or args.resume_from_checkpoint or not has_weights or not (folder / MARKER).is_file():
+        return None
+    state = read_marker(folder)
+    return int(state["step"]) if state.get("max_steps", 0) >= max_steps else None
+
+
+def finished_line(args: TrainingArguments, step: int) -> str:
+    """What to tell who starts a finished run again."""
+    return (
+        f"finished: '{args.output_dir}' has the model of step {step}, the last of this run, and is left as it is; "
+        "raise max_steps to go on, set overwrite_output_dir to start over, or name another output_dir"
+    )
+
+
 def start_over(args: TrainingArguments, checkpoint: Path | None) -> None:
-    """With `overwrite_output_dir`, unmark the checkpoints of earlier runs: a later one would resume from the newest."""
+    """Take back that an earlier run is finished; with `overwrite_output_dir`, unmark its checkpoints.
+
+    A later run would resume from the newest of them.
+    """
+    (Path(args.output_dir) / MARKER).unlink(missing_ok=True)
     if args.overwrite_output_dir and checkpoint is None:
         for path in Path(args.output_dir).glob(f"checkpoint-*/{MARKER}"):
             path.unlink(missing_ok=True)

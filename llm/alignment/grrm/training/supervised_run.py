@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+import sys
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from grrm.models.gathered_weights import save_policy
 from grrm.models.lora import check_same_adapters, with_adapters
 from grrm.models.policy import freeze_layers
 from grrm.models.tokenizer import load_tokenizer
+from grrm.models.trained_with import Stage, TrainedWith, trained_with_prompts, training_file
 from grrm.parallel.gloo import support_gloo
 from grrm.parallel.lifeline import watch_peers
 from grrm.startup import freeze_gc
@@ -25,6 +27,9 @@ from grrm.tracking.metrics_log import MetricsLog
 from grrm.training.checkpoints import (
     check_resumable,
     claim_output_dir,
+    finished_line,
+    finished_step,
+    mark_finished,
     read_marker,
     resume_point,
     save_final,
@@ -58,18 +63,29 @@ class SupervisedRun:
         self._done = 0
         self._head: dict[str, Any] | None = None
 
-    def resume(self, n_rows: int) -> None:
+    def resume(self, n_rows: int) -> bool:
         """Count the steps of `n_rows` training rows, and find the checkpoint to go on at, if there is one.
+
+        False, once it has been told, where the run is finished and its model saved.
 
         Raises UserError for too few rows, and a checkpoint that these arguments cannot go on with.
         """
         self.args.max_steps = supervised_steps(self.args, self.args.dataset_world_size, n_rows)
+        if (step := finished_step(self.args, self.args.max_steps)) is not None:
+            self._leave(step)
+            return False
         self._checkpoint = resume_point(self.args)
         state: dict[str, Any] = read_marker(self._checkpoint) if self._checkpoint else {"step": 0}
         self._done, self._head = state["step"], state.get("head")
         if self._checkpoint and not self._is_finished:
             check_resumable(self.args, self._checkpoint, state)
         check_same_adapters(self._checkpoint, self._config)
+        return True
+
+    def _leave(self, finished: int) -> None:
+        if self.args.process_index == 0:
+            print(finished_line(self.args, finished), file=sys.stderr, flush=True)
+        self._peers.leave()
 
     def check_same_head(self, head: dict[str, Any]) -> None:
         """Raises UserError where the checkpoint to go on at is of a model with another head."""
@@ -80,6 +96,11 @@ class SupervisedRun:
                 f"checkpoint '{self._checkpoint}' is of a model with {before}, not {now}: set it back, set "
                 "overwrite_output_dir to start over, or name another output_dir"
             )
+
+    def trained_with(self, stage: Stage, n_rows: int, prompts: Iterable[str]) -> TrainedWith:
+        """What the model will know of this training: `prompts` are those of its `n_rows` rows, complete."""
+        own = training_file(stage, self._config.train_datasets, n_rows)
+        return trained_with_prompts(prompts).model_copy(update={"data": (own,)})
 
     def trainable(self, model: Any, *, has_head: bool = False) -> Any:
         """`model` with the adapters that the configuration asks for, if any."""
@@ -104,6 +125,7 @@ class SupervisedRun:
         if trainer.progress is not None:
             trainer.progress.close()
         save_final(trainer, self.args.output_dir, save_model)
+        mark_finished(trainer)
         self._peers.leave()
 
     @property

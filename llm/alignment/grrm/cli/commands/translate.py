@@ -11,15 +11,25 @@ import click
 
 from grrm.cli.devices import SharedCommand, devices_option, over_devices
 from grrm.cli.folders import kept, over_folder, usable_of_folder
-from grrm.cli.options import COUNT, FILE, input_options, model_options, sampling_options, take_model_options
+from grrm.cli.options import (
+    COUNT,
+    FILE,
+    input_options,
+    is_given,
+    model_options,
+    sampling_options,
+    take_model_options,
+)
 from grrm.cli.verdict_columns import with_empty_rows
 from grrm.errors import UserError
 
 if TYPE_CHECKING:
     from grrm.cli.records import Records
     from grrm.cli.results import Columns
-    from grrm.inference.translate import SampledTranslation, TranslateSettings
+    from grrm.gqm.groups import TranslationTask
+    from grrm.inference.translate import PromptSettings, SampledTranslation, TranslateSettings
     from grrm.judges.interface import OpenedGenerator
+    from grrm.models.trained_with import TrainedWith
 
 # Spelt out, so that `--help` need not import them; a test compares them with the prompts' own list.
 PROMPT_TYPES = ("codeblock-think", "Tower", "Tower.lastl", "seedx", "seedx-cot", "SSR")
@@ -33,9 +43,7 @@ PROMPT_TYPES = ("codeblock-think", "Tower", "Tower.lastl", "seedx", "seedx-cot",
 @click.option(
     "--prompt-type",
     type=click.Choice(PROMPT_TYPES),
-    default="codeblock-think",
-    show_default=True,
-    help="Prompt type of the model.",
+    help="Prompt type of the model.  [default: the one it was trained with; else codeblock-think]",
 )
 @click.option("-n", "--sampling-n", type=COUNT, default=1, show_default=True, help="Translations per source.")
 @click.option(
@@ -52,43 +60,66 @@ def translate(
     """Translate each of ROWS with a model.
 
     ROWS is a .parquet or .jsonl file with the columns src_text, src_lang and trg_lang, or text (`-` is standard input)
-    with a source per line. Added are translation, status and raw_output; with several per source the lists mt_texts,
-    mt_statuses and raw_outputs, which `grrm rank` reads. A row without a translation has null there, and a blank line
+    with a source per line; for text, a model that was trained on one language pair needs no languages. Added are
+    translation, status and raw_output; with several per source the lists mt_texts, mt_statuses and raw_outputs, which
+    `grrm rank` reads. A row without a translation has null there, and a blank line
     of text has null everywhere. ROWS may also be a folder of files like de2en.parquet, with one for --out.
     """
     from grrm.cli.records import language, languages, read_records, text, usable_rows
     from grrm.cli.results import result_sink
     from grrm.gqm.groups import TranslationTask
-    from grrm.inference.translate import TranslateSettings, template_for, translate_prompts, user_prompts
+    from grrm.inference.translate import TranslateSettings, prompts_of, template_for, translate_prompts, user_prompts
+    from grrm.models.trained_with import TrainedWith, read_trained_with
 
     model = take_model_options(options)
     given = {name: options.pop(name) for name in ("src_lang", "trg_lang")}
+    known = TrainedWith() if model.urls or model.model is None else read_trained_with(model.model)
+    read = read_records(rows, lambda line: {"src_text": line})
+    if read.is_text and len(known.language_pairs or ()) == 1 and not any(given.values()):
+        (pair,) = known.language_pairs or ()
+        given = dict(zip(given, pair.split("-", 1), strict=True))
     cells = [("src_text", text, "text")]
     cells += [(name, language, "a language") for name, value in given.items() if value is None]
     if anchor_key is not None:
         cells += [(anchor_key, text, "text"), ("ref_lang", text, "a language")]
-    written = usable_of_folder(read_records(rows, lambda line: {"src_text": line}), cells)
+    written = usable_of_folder(read, cells)
     usable = usable_rows(written, cells[:1], "not translated") if written.is_text else None
     records = usable.records if usable else written
     sources = records.column("src_text", text, "text")
     src_langs, trg_langs = (languages(records, name, value) for name, value in given.items())
-    settings = TranslateSettings(**options)
-    prompts = user_prompts(list(map(TranslationTask, sources, src_langs, trg_langs)), settings)
+    asked = prompts_of(known, options.pop("prompt_type"), chat_template if is_given("--chat-template") else None)
+    for contradiction in asked.contradictions:
+        click.echo(f"'{model.model}' was trained with {contradiction}: the option counts.", err=True)
+    settings = TranslateSettings(prompt_type=asked.prompt_type, extractor_type=asked.extractor_type, **options)
+    tasks = list(map(TranslationTask, sources, src_langs, trg_langs))
+    prompts = user_prompts(tasks, settings)
+    _tell_unseen(tasks, known)
     if anchor_key is not None:
         prompts = _anchored(records, anchor_key, settings, zip(sources, src_langs, trg_langs, strict=True))
     with result_sink(out, written, column_types(settings), lambda _: _show(sources, columns)) as write:
 
         def open_model() -> Any:
-            return kept("model", lambda: model.open(template_for(settings, chat_template)))
+            return kept("model", lambda: model.open(template_for(settings, asked.chat_template)))
 
         def translate_rows(opened: OpenedGenerator, rows: Sequence[int]) -> list[Any]:
             chosen = [prompts[row] for row in rows]
             return _as_json(translate_prompts(opened, chosen, settings, batch_rows=batch_rows, keys=rows))
 
         drawn = _from_json(over_devices(len(prompts), batch_rows, open_model, translate_rows, "translating"))
-        _summarize(drawn, settings.prompt_type)
+        _summarize(drawn, asked)
         columns = _columns(drawn, settings)
         write(with_empty_rows(columns, usable.numbers, len(written.rows)) if usable else columns)
+
+
+def _tell_unseen(tasks: Iterable[TranslationTask], known: TrainedWith) -> None:
+    from grrm.gqm.languages import language_pair
+
+    if known.language_pairs is None:
+        return
+    asked = Counter(language_pair(task.src_lang, task.trg_lang) for task in tasks)
+    if unseen := sorted(asked.keys() - set(known.language_pairs)):
+        n_rows = sum(asked[pair] for pair in unseen)
+        click.echo(f"the model was not trained on {', '.join(unseen)} ({n_rows} of {asked.total()} rows).", err=True)
 
 
 def _anchored(
@@ -140,15 +171,17 @@ def _columns(drawn: Sequence[Sequence[SampledTranslation]], settings: TranslateS
     return dict(zip(_names(settings), flat, strict=True))
 
 
-def _summarize(drawn: Sequence[Sequence[SampledTranslation]], prompt_type: str) -> None:
+def _summarize(drawn: Sequence[Sequence[SampledTranslation]], asked: PromptSettings) -> None:
     counts = Counter(reply.status.value for replies in drawn for reply in replies)
     click.echo(", ".join(f"{status} {count}" for status, count in sorted(counts.items())), err=True)
-    if list(counts) == ["no_translation"]:
-        click.echo(
-            f"no reply holds a translation as --prompt-type {prompt_type} reads it: give the prompt type that the "
-            f"model was trained with, such as {'codeblock-think' if prompt_type == 'Tower' else 'Tower'}.",
-            err=True,
-        )
+    n_without = counts["no_translation"]
+    if 2 * n_without > counts.total():
+        which = "no reply holds" if n_without == counts.total() else f"{n_without} of {counts.total()} replies lack"
+        other = asked.trained or ("codeblock-think" if asked.prompt_type == "Tower" else "Tower")
+        remedy = f"give the prompt type that the model was trained with, such as {other}"
+        if asked.prompt_type == asked.trained:
+            remedy = "the model was trained so; look at raw_output, and raise --max-new-tokens where it ends too early"
+        click.echo(f"{which} a translation as --prompt-type {asked.prompt_type} reads it: {remedy}.", err=True)
 
 
 def _show(sources: Sequence[str], columns: Columns) -> None:

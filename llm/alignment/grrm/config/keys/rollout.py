@@ -128,7 +128,18 @@ class RolloutConfig(Section):
     eval_temperature: float = key(1.0, "temperature of these samples", gt=0, le=100)
     eval_top_p: float = key(1.0, "nucleus sampling of these samples", gt=0, le=1)
     eval_greedy: bool = key(True, "also translate greedily; needed by the reward hacking alarm")
-    eval_on_start: bool = key(False, "evaluate before the first step, as the baseline of the reward hacking alarm")
+    eval_on_start: bool = key(
+        None,
+        "evaluate before the first step, as the baseline of the verdict and of the reward hacking alarm",
+        means="where there are held-out rows",
+    )
+    held_out: int = key(
+        0,
+        "without eval_datasets: training rows to hold out instead, at most a tenth of them, sharing no source",
+        unit="rows",
+        ge=0,
+        le=10**6,
+    )
     eval_mode: Literal["single", "tensor_parallel"] | None = key(
         None, "where evaluation runs", by=switch("evaluation samples from the policy that is being trained")
     )

@@ -1,0 +1,67 @@
+"""The prompts of a run, those that are held out, and what the policy will know of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from grrm.config import RLConfig
+from grrm.data.dataset import PromptDataset, PromptItem, held_out_split
+from grrm.data.judged_prompts import MixedPromptDataset, RankingPromptDataset
+from grrm.gqm.groups import TranslationTask
+from grrm.models.tokenizer import encoder
+from grrm.models.trained_with import (
+    TrainedWith,
+    check_same_prompts,
+    read_trained_with,
+    trained_with_prompts,
+    training_file,
+)
+from grrm.rewards.rule_rewards import rule_of_row
+from grrm.rl.reward_sources import check_routed
+
+
+def read_rows(config: RLConfig, tokenizer: Any) -> tuple[Sequence[PromptItem], Sequence[PromptItem]]:
+    """(training, held-out) prompts: of `eval_datasets`, or of the training file.
+
+    Of the latter no source is on both sides, and whatever the seed the same rows are held out, so that runs compare.
+    """
+    prompts: Sequence[PromptItem] = read_prompts(config, config.train_datasets, tokenizer)
+    if config.eval_datasets:
+        return prompts, read_prompts(config, config.eval_datasets, tokenizer)
+    wanted = min(config.held_out, len(prompts) // 10, max(0, len(prompts) - config.global_batch_size))
+    if not wanted:
+        return prompts, ()
+    return held_out_split(prompts, lambda item: item.task.source.strip(), wanted, seed=0)
+
+
+def read_prompts(config: RLConfig, path: str, tokenizer: Any) -> PromptDataset:
+    """The prompts of a `src`/`tgt` file, tokenised; over-long ones are skipped and counted."""
+    columns = {"prompt_key": config.prompt_key, "response_key": config.response_key}
+    if config.reward_routes is not None:
+        return MixedPromptDataset(
+            Path(path), encoder(tokenizer), config.max_prompt_len, check=check_routed(config), **columns
+        )
+    if not config.use_rule_reward:
+        any_task = config.use_rm_server and config.reward_protocol == "paddlenlp"  # the server knows what labels are
+        return PromptDataset(Path(path), encoder(tokenizer), config.max_prompt_len, any_task=any_task, **columns)
+
+    def check(task: TranslationTask) -> None:
+        # Every rule reads the ground truth before it looks at the response.
+        rule_of_row(task.data_source, config.rule_reward)("", task.reference or "")
+
+    return RankingPromptDataset(Path(path), encoder(tokenizer), config.max_prompt_len, check, **columns)
+
+
+def record_training(config: RLConfig, prompts: Sequence[PromptItem]) -> TrainedWith:
+    """What the policy will know of its training. Raises UserError for prompts of another type than it learned."""
+    known = read_trained_with(config.actor_model_name_or_path)
+    asked = trained_with_prompts(item.prompt_text for item in prompts)
+    check_same_prompts(config.actor_model_name_or_path, known, config.train_datasets, asked)
+    if asked.prompt_type is not None:
+        is_last_line = asked.prompt_type == "Tower" and config.extractor_type == "line"
+        prompt_type = "Tower.lastl" if is_last_line else asked.prompt_type
+        asked = asked.model_copy(update={"extractor_type": config.extractor_type, "prompt_type": prompt_type})
+    own = training_file("rl", config.train_datasets, len(prompts))
+    return asked.model_copy(update={"data": (own,)}).after(known)

@@ -1,0 +1,97 @@
+"""The evaluations of a run as files of its folder, and the verdict that its end draws from the first and the last."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from grrm.data.atomic import atomic_path
+from grrm.errors import UserError
+from grrm.evaluation.held_out_scores import TranslatedPrompt
+from grrm.evaluation.verdict import Verdict, verdict_of
+from grrm.gqm.groups import TranslationTask
+from grrm.tracking.metrics_log import read_metrics
+
+VERDICT_FILE, EVALUATIONS = "verdict.json", "held_out"
+
+
+def write_evaluation(output_dir: str | Path, step: int, prompts: Sequence[TranslatedPrompt]) -> None:
+    """Every held-out row with its translations, rewards and lengths after `step`, a JSON line each."""
+    with atomic_path(_file(output_dir, step)) as temporary, temporary.open("w", encoding="utf-8") as file:
+        for one in prompts:
+            task = {name: getattr(one.task, name) for name in ("source", "src_lang", "trg_lang", "reference")}
+            outputs = {"translations": one.translations, "rewards": one.rewards, "lengths": one.lengths}
+            file.write(json.dumps({**task, **outputs}, ensure_ascii=False) + "\n")
+
+
+def read_evaluation(output_dir: str | Path, step: int) -> list[TranslatedPrompt] | None:
+    """What `write_evaluation` wrote; None where there is no such file. Raises UserError for a damaged one."""
+    path = _file(output_dir, step)
+    if not path.is_file():
+        return None
+    try:
+        return [_prompt(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"'{path}' is damaged ({error}): remove it; the run then ends without a verdict") from error
+
+
+def conclude(output_dir: str | Path, last_step: int, *, has_greedy: bool, has_references: bool) -> list[str]:
+    """Write verdict.json from the evaluations of step 0 and of `last_step`; returns the lines for the console.
+
+    Without both, or where they do not belong together, there is no verdict and one line that says why.
+    """
+    (Path(output_dir) / VERDICT_FILE).unlink(missing_ok=True)  # of an earlier run
+    before, after = (read_evaluation(output_dir, step) for step in (0, last_step))
+    if before is None or after is None or last_step == 0:
+        missing = "before the first step" if before is None else f"after step {last_step}"
+        return [f"no verdict: there was no evaluation {missing} (eval_on_start)", *verdict_lines(output_dir)]
+    kls = [line["kl"] for line in read_metrics(Path(output_dir)) if line["step"] <= last_step and "kl" in line]
+    try:
+        verdict = verdict_of(
+            before,
+            after,
+            steps=(0, last_step),
+            has_greedy=has_greedy,
+            has_references=has_references,
+            kl=kls[-1] if kls else None,
+        )
+    except ValueError as error:
+        between = f"before the first step and after step {last_step}"
+        return [f"no verdict: {error} {between}", *verdict_lines(output_dir)]
+    content = {**verdict.to_json(), "model": str(output_dir), "next": next_commands(output_dir)}
+    with atomic_path(Path(output_dir) / VERDICT_FILE) as temporary:
+        temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return verdict_lines(output_dir)
+
+
+def verdict_lines(output_dir: str | Path) -> list[str]:
+    """The verdict of a finished run, its model and what to do next; without a verdict the latter only.
+
+    Raises UserError for a damaged verdict.json.
+    """
+    path, lines = Path(output_dir) / VERDICT_FILE, []
+    try:
+        lines = Verdict.from_json(json.loads(path.read_text(encoding="utf-8"))).lines()
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"'{path}' holds no verdict ({error}): remove the file") from error
+    return [*lines, f"the trained policy is in {output_dir}; next:", *(f"  {one}" for one in next_commands(output_dir))]
+
+
+def next_commands(output_dir: str | Path) -> list[str]:
+    """What to do with a trained policy."""
+    folder = shlex.quote(str(output_dir))
+    return [f"grrm translate ROWS --model {folder}", f"grrm report {folder}"]
+
+
+def _file(output_dir: str | Path, step: int) -> Path:
+    return Path(output_dir) / EVALUATIONS / f"step{step:06d}.jsonl"
+
+
+def _prompt(row: dict[str, Any]) -> TranslatedPrompt:
+    task = TranslationTask(row["source"], row["src_lang"], row["trg_lang"], row["reference"])
+    return TranslatedPrompt(task, *(tuple(row[name]) for name in ("translations", "rewards", "lengths")))
