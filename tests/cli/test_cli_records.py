@@ -110,7 +110,7 @@ def test_other_files_are_text_only_where_text_has_a_meaning(tmp_path):
         {"src_text": "eins\u2028zwei"},
         {"src_text": "drei"},
     ]
-    with pytest.raises(UserError, match="rows.txt is no file of rows"):
+    with pytest.raises(UserError, match=r"rows\.txt is no file of rows"):
         read_records(path)
     path.write_text("eins\n \nzwei\n")
     records = read_records(path, lambda line: {"src_text": line})
