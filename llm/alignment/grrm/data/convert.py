@@ -114,12 +114,13 @@ def convert_to_rows(
     def usable() -> Iterator[tuple[Any, ...]]:
         n_used = 0
         for number, values in iter_rows(rows, optional=("trg_text",)):
-            fault = values.reason if isinstance(values, RowError) else fault_of_pair(values, prompt_type, ("trg_text",))
-            if fault is None and number not in without:
+            if isinstance(values, RowError):
+                rejected.append(RejectedRow(number, values.reason))
+            elif fault := fault_of_pair(values, prompt_type, ("trg_text",)):
+                rejected.append(RejectedRow(number, fault))
+            elif number not in without:
                 n_used += 1
                 yield values
-            elif fault is not None:
-                rejected.append(RejectedRow(number, fault))
         _check_usable(path, n_used, rejected)
 
     path = opened(rows).path
