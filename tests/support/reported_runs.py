@@ -19,7 +19,15 @@ HOSTILE = (
     "<img src=x onerror=\"document.title='owned'\"><b>bold</b>",
     "＂＞‹svg onload=alert(1)›<!--\u2028{{ data }}&lt;b&gt;",
 )
-LONG_RUN = {"steps": 400, "prompts": 16, "samples": 8, "length": 90}
+LONG_RUN = {"steps": 400, "prompts": 4, "samples": 4, "length": 800}  # as much text as sixteen by eight of usual length
+VERDICT = {
+    "verdict": "helped",
+    "reason": "chrF of samples has risen",
+    "first_step": 10,
+    "last_step": 20,
+    "changes": {"chrf": {"before": 51.0, "after": 52.0, "low": 0.5, "high": 1.5}},
+    "level": 0.95,
+}
 _SENTENCE = "Ein Satz von mittlerer Länge, wie er in Übersetzungen von Menschen am häufigsten vorkommt. "
 
 
@@ -42,7 +50,7 @@ def reported_runs(folder: Path) -> list[Path]:
     for step, greedy in ((10, 60.0), (20, 61.0)):
         ends = {change: greedy - 60.0, f"{change}_low": -0.5, f"{change}_high": 2.5}
         evaluations.log(step, {"eval_chrf_greedy": greedy, "eval_chrf": greedy - 9, **ends})
-    (scaled / "verdict.json").write_text(json.dumps({"verdict": "better", "chrf": {"gain": 1.5}}), encoding="utf-8")
+    (scaled / "verdict.json").write_text(json.dumps(VERDICT), encoding="utf-8")
     return [plain, scaled]
 
 
@@ -57,7 +65,7 @@ def write_long_run(folder: Path, steps: int, prompts: int = 4, samples: int = 2,
             source = f"A sentence to translate, {'again' if p % 8 == 0 else f'{step} {p}'}"
             task = TranslationTask(source, "en", trg_lang, _SENTENCE[:length])
             rewards = [float(reward) for reward in draw.random(samples).round(3)]
-            texts = [f"{_SENTENCE[:length]} {step} {p} {i}" for i in range(samples)]
+            texts = [f"{(9 * _SENTENCE)[:length]} {step} {p} {i}" for i in range(samples)]
             group = Group(f"{step}-{p}", task, tuple(Candidate(str(i), t, t, 20) for i, t in enumerate(texts)))
             verdict = Verdict((Status.SCORED,) * samples, tuple(10 * reward for reward in rewards))
             records.append(group_record(step, group, verdict, rewards, rewards))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from support.dumped_run import config_of, write_run
-from support.reported_runs import HOSTILE, LONG_RUN, reported_runs, write_long_run
+from support.reported_runs import HOSTILE, LONG_RUN, VERDICT, reported_runs, write_long_run
 
 from grrm.cli import grrm
 from grrm.errors import UserError
@@ -148,6 +148,13 @@ def test_a_change_has_the_interval_that_was_recorded_for_it_and_no_other():
     assert held_out([last])[0]["interval"] is None
 
 
+def test_a_verdict_gives_the_interval_of_the_evaluations_that_it_compares():
+    lines = [{"step": step, "eval_chrf": chrf} for step, chrf in ((0, 50.0), (10, 51.0), (20, 52.0))]
+    assert held_out(lines, VERDICT)[0]["interval"] is None
+    assert held_out(lines[1:], VERDICT)[0]["interval"] == [0.5, 1.5, 0.95]
+    assert held_out(lines[1:], {"verdict": "unsure", "changes": {}})[0]["interval"] is None
+
+
 def test_a_difference_of_values_with_intervals_is_bounded_by_both():
     def line(step, low, value, high):
         return {
@@ -180,7 +187,7 @@ def test_facts_name_the_source_of_rewards():
 
 
 def test_a_verdict_is_carried_if_there_is_one(tmp_path, two_runs, page):
-    assert [run["verdict"] for run in page.data["runs"]] == [None, {"verdict": "better", "chrf": {"gain": 1.5}}]
+    assert [run["verdict"] for run in page.data["runs"]] == [None, VERDICT]
     (tmp_path / "metrics.jsonl").touch()
     (tmp_path / "verdict.json").write_text("{")
     with pytest.raises(ValueError, match=r"verdict\.json is not JSON"):

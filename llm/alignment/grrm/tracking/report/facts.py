@@ -60,12 +60,13 @@ def _judge(settings: Mapping[str, Any]) -> str | None:
     return settings.get("reward_model_name_or_path") or settings.get("reward_judge")
 
 
-def held_out(metrics: Metrics) -> list[dict[str, Any]]:
-    """The first and the last evaluation of every held-out metric: steps, values and the difference.
+def held_out(metrics: Metrics, verdict: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """The first and the last evaluation of every held-out metric, each as step and value.
 
-    `interval` has low end, high end and level of the difference where the run recorded one that belongs to it.
+    `interval` has low end, high end and level of their difference where `verdict`, the run's verdict.json, or the
+    metrics have one that belongs to it.
     """
-    return [_change(metrics, key) for key in HELD_OUT if _values(metrics, key)]
+    return [_change(metrics, key, verdict or {}) for key in HELD_OUT if _values(metrics, key)]
 
 
 def training_reward(metrics: Metrics) -> dict[str, Any] | None:
@@ -97,11 +98,22 @@ def metric_columns(metrics: Metrics) -> dict[str, list[list[float]]]:
     return columns
 
 
-def _change(metrics: Metrics, key: str) -> dict[str, Any]:
+def _change(metrics: Metrics, key: str, verdict: Mapping[str, Any]) -> dict[str, Any]:
     lines = [line for line in metrics if _is_number(line.get(key))]
     first, last = lines[0], lines[-1]
     change = {"key": key, "first": [first["step"], first[key]], "last": [last["step"], last[key]]}
-    return change | {"evaluations": len(lines), "interval": _interval(first, last, key)}
+    interval = _verdict_interval(verdict, change) or _interval(first, last, key)
+    return change | {"evaluations": len(lines), "interval": interval}
+
+
+def _verdict_interval(verdict: Mapping[str, Any], change: Mapping[str, Any]) -> list[float] | None:
+    """The interval of the verdict, if that is about the same two evaluations."""
+    steps = [verdict.get("first_step"), verdict.get("last_step")]
+    recorded = (verdict.get("changes") or {}).get(change["key"].removeprefix("eval_")) or {}
+    bounds = [recorded.get("low"), recorded.get("high"), verdict.get("level")]
+    is_same = steps == [change["first"][0], change["last"][0]] and steps[0] != steps[1]
+    known = [bound for bound in bounds if _is_number(bound)]
+    return known if is_same and len(known) == 3 else None
 
 
 def _interval(first: Mapping[str, Any], last: Mapping[str, Any], key: str) -> list[float] | None:

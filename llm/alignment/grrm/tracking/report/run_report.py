@@ -71,13 +71,13 @@ def render(data: Mapping[str, Any]) -> str:
 
 
 def _run(run: Path, name: str, survey: Survey, settings: Mapping[str, Any] | None) -> dict[str, Any]:
-    metrics = read_metrics(run)
+    metrics, verdict = read_metrics(run), _verdict(run)
     return {
         "name": name,
         "facts": run_facts(metrics, settings),
-        "held_out": held_out(metrics),
+        "held_out": held_out(metrics, verdict),
         "reward": training_reward(metrics),
-        "verdict": _verdict(run),
+        "verdict": verdict,
         "metrics": metric_columns(metrics) | survey.pair_rewards(),
         "n_groups": sum(survey.uses.values()),
         "uses": dict(survey.uses),

@@ -16,6 +16,7 @@ from typing import Any
 
 from grrm.judges.permute import kendall_tau_b
 from grrm.tracking.opinions import read_opinions
+from grrm.tracking.report.page import embedded_json
 from grrm.tracking.rollout_dump import ROLLOUTS, read_rollouts
 
 GroupKey = tuple[int, str]  # step and group id
@@ -23,7 +24,7 @@ PromptKey = tuple[str, str, str]  # source and languages
 Opinions = Mapping[str, Mapping[GroupKey, Mapping[str, Any]]]
 Scores = Sequence[float | None]
 ANALYSIS_LENGTH = 1_200  # characters of a judge's text that are shown
-_OVERHEAD, _CANDIDATE_OVERHEAD = 200, 110  # bytes of a shown group beside its texts
+_OVERHEAD, _CANDIDATE_OVERHEAD = 200, 140  # bytes of a shown group beside its texts
 
 
 @dataclass(slots=True)
@@ -165,12 +166,11 @@ def _key(record: Mapping[str, Any]) -> GroupKey:
 
 
 def _size(record: Mapping[str, Any]) -> int:
-    """About the bytes that a group takes on the page; a character that JSON or HTML must escape counts as one."""
-    texts = [record["source"], record["reference"] or "", ((record["verdict"] or {}).get("analysis") or "")]
-    texts[2] = texts[2][:ANALYSIS_LENGTH]
-    distinct = {candidate["response"] for candidate in record["candidates"]}
-    n_bytes = sum(len(text.encode("utf-8", "replace")) for text in (*texts, *distinct))
-    return n_bytes + _OVERHEAD + _CANDIDATE_OVERHEAD * len(distinct)
+    """About the bytes that a group takes on the page; of its texts exactly."""
+    analysis = ((record["verdict"] or {}).get("analysis") or "")[:ANALYSIS_LENGTH]
+    responses = {candidate["response"] for candidate in record["candidates"]}
+    texts = embedded_json([record["source"], record["reference"], analysis, *responses])
+    return len(texts.encode("utf-8", "replace")) + _OVERHEAD + _CANDIDATE_OVERHEAD * len(responses)
 
 
 def _widest_of_steps(spreads: Mapping[GroupKey, float]) -> list[GroupKey]:

@@ -3,43 +3,50 @@
 
 const ORDER = 6, BETA_SQUARED = 4;
 
-function ngrams(characters, n) {
-  const found = new Map();
-  for (let i = 0; i + n <= characters.length; i++) {
-    const ngram = characters.slice(i, i + n).join("");
-    found.set(ngram, (found.get(ngram) || 0) + 1);
-  }
-  return found;
+function charactersOf(text) {
+  return Array.from(text.replace(/\s+/g, ""), (character) => character.codePointAt(0));
 }
 
-function allNgrams(text) {
-  const characters = Array.from(text.replace(/\s+/g, ""));
-  return Array.from({ length: ORDER }, (_, i) => [ngrams(characters, i + 1), Math.max(0, characters.length - i)]);
-}
-
-/** 0 to 100, from `allNgrams` of both texts; orders that are longer than one of them do not count. */
-function chrfOf(hypothesis, reference) {
-  let precision = 0, recall = 0, orders = 0;
-  hypothesis.forEach(([found, n_hypothesis], i) => {
-    const [expected, n_reference] = reference[i];
-    if (!n_hypothesis || !n_reference) return;
-    let matches = 0;
-    for (const [ngram, count] of found) matches += Math.min(count, expected.get(ngram) || 0);
-    precision += matches / n_hypothesis;
-    recall += matches / n_reference;
-    orders += 1;
+/** The n-grams of a reference as a tree: `next` leads from a node by a character to a longer n-gram, `counts` has each. */
+function referenceTree(text) {
+  const characters = charactersOf(text), next = new Map(), counts = [0];
+  characters.forEach((_, start) => {
+    let node = 0;
+    for (const character of characters.slice(start, start + ORDER)) {
+      const step = node * 0x110000 + character;
+      if (!next.has(step)) next.set(step, counts.push(0) - 1);
+      node = next.get(step);
+      counts[node] += 1;
+    }
   });
-  if (!precision || !recall) return 0;
-  const [p, r] = [precision / orders, recall / orders];
-  return (100 * (1 + BETA_SQUARED) * p * r) / (BETA_SQUARED * p + r);
+  return { length: characters.length, next, counts };
+}
+
+/** 0 to 100; orders that are longer than one of the texts do not count. */
+function chrfOf(hypothesis, { length, next, counts }) {
+  const characters = charactersOf(hypothesis), used = new Uint16Array(counts.length), matches = Array(ORDER).fill(0);
+  for (let start = 0; start < characters.length; start++) {
+    let node = 0;
+    for (let n = 0; n < ORDER && start + n < characters.length; n++) {
+      node = next.get(node * 0x110000 + characters[start + n]);
+      if (node === undefined) break;
+      if (used[node] < counts[node]) matches[n] += 1;
+      used[node] += 1;
+    }
+  }
+  const orders = Math.min(ORDER, characters.length, length);
+  const share = (total) => mean(matches.slice(0, orders).map((count, n) => count / (total - n)));
+  const precision = share(characters.length), recall = share(length);
+  return precision ? (100 * (1 + BETA_SQUARED) * precision * recall) / (BETA_SQUARED * precision + recall) : 0;
 }
 
 /** Gives a group's samples their chrF to the reference, once; null where there is no reference translation. */
 function measure(group) {
   if (group.isMeasured) return group;
-  const { reference, trg_lang } = data.prompts[group.prompt];
-  const expected = reference && reference.trim() && trg_lang ? allNgrams(reference) : null;
-  for (const sample of group.samples) sample.chrf = expected && chrfOf(allNgrams(sample.parsed ? sample.text : ""), expected);
+  const prompt = data.prompts[group.prompt];
+  if (prompt.tree === undefined)
+    prompt.tree = prompt.reference && prompt.reference.trim() && prompt.trg_lang ? referenceTree(prompt.reference) : null;
+  for (const sample of group.samples) sample.chrf = prompt.tree && chrfOf(sample.parsed ? sample.text : "", prompt.tree);
   group.isMeasured = true;
   return group;
 }

@@ -90,9 +90,10 @@ function heldOutSection() {
   });
   return section("held-out", t("held_out"),
     without.length ? noEvaluations(without) : null,
+    data.runs.some((run) => run.verdict) ? el("div", { class: "results verdicts-of-runs" }, data.runs.map(verdictCard)) : null,
     shown.length ? el("div", { class: "results" }, shown) : null,
     shown.length ? el("div", { class: "card more" }, heldOutTable()) : null,
-    data.runs.map(verdictCard), rewardCard());
+    rewardCard());
 }
 
 /** Names and values of a record however deep, one pair for each value that is no object. */
@@ -103,11 +104,16 @@ function flat(value, prefix = "") {
   return Object.entries(value).flatMap(([name, one]) => flat(one, prefix ? `${prefix}.${name}` : name));
 }
 
+/** What the end of the run says of it, before the numbers it is made of. */
 function verdictCard(run) {
   if (!run.verdict) return null;
-  const title = data.runs.length > 1 ? `${t("verdict")}: ${run.name}` : t("verdict");
-  const rows = flat(run.verdict).map(([name, value]) => [el("code", {}, name), value]);
-  return el("div", { class: "card verdict-file" }, el("h3", {}, title), table([t("name"), t("value")], rows, { class: "small" }));
+  const { verdict, reason, ...rest } = run.verdict;
+  const paint = { helped: "gain", "did not help": "loss" }[verdict] || "plain";
+  const rows = flat(rest).map(([name, value]) => [el("code", {}, name), value]);
+  return el("div", { class: `card result verdict-file ${paint}` },
+    data.runs.length > 1 ? el("div", { class: "small soft" }, run.name) : null,
+    el("h3", {}, t("verdict")), el("div", { class: "value" }, String(verdict ?? "–")), reason ? el("p", {}, String(reason)) : null,
+    el("details", {}, el("summary", {}, t("show")), table([t("name"), t("value")], rows, { class: "small numbers" })));
 }
 
 /** Training rewards, in grey: what was optimised is no evidence, and prompts differ from step to step. */
