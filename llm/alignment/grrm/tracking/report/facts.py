@@ -1,4 +1,4 @@
-"""What a report says of a run in numbers: facts, held-out results, training rewards, columns of metrics for charts."""
+"""Numbers of a run for its report: facts, held-out results, training rewards, columns of metrics for charts."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ _NORMAL_95 = 1.96
 
 
 def run_facts(metrics: Metrics, settings: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What was run, on what and for how long; what is not known is left out. Seconds, and tokens per second."""
-    known = settings or {}
+    """Return algorithm, model, judge, data, duration in seconds and tokens per second, without those that nothing tells."""
+    keys = settings or {}
     seconds = sum(_values(metrics, "interval_runtime"))
     speeds = _values(metrics, "train_tokens_a_second")
     facts = {
-        "algorithm": known.get("rl_algorithm"),
-        "loss": known.get("policy_loss"),
-        "model": known.get("actor_model_name_or_path") or known.get("model_name_or_path"),
-        "judge": _judge(known),
-        "train_data": known.get("train_datasets"),
-        "eval_data": known.get("eval_datasets"),
-        "prompts": known.get("global_batch_size"),
-        "samples": known.get("rollout_n"),
-        "learning_rate": known.get("learning_rate"),
-        "seed": known.get("seed"),
+        "algorithm": keys.get("rl_algorithm"),
+        "loss": keys.get("policy_loss"),
+        "model": keys.get("actor_model_name_or_path") or keys.get("model_name_or_path"),
+        "judge": _judge(keys),
+        "train_data": keys.get("train_datasets"),
+        "eval_data": keys.get("eval_datasets"),
+        "prompts": keys.get("global_batch_size"),
+        "samples": keys.get("rollout_n"),
+        "learning_rate": keys.get("learning_rate"),
+        "seed": keys.get("seed"),
         "steps": max((int(line["step"]) for line in metrics), default=None),
         "seconds": seconds or None,
         "tokens_a_second": statistics.median(speeds) if speeds else None,
@@ -50,7 +50,7 @@ def run_facts(metrics: Metrics, settings: Mapping[str, Any] | None) -> dict[str,
 
 
 def _judge(settings: Mapping[str, Any]) -> str | None:
-    """Where the rewards come from. A server's judge has no name in the settings: its address tells runs apart."""
+    """Return the source of the rewards. A server's judge has no name in the settings: its address tells runs apart."""
     if settings.get("reward_sources"):
         return ", ".join(str(source.get("name") or source.get("judge")) for source in settings["reward_sources"])
     if settings.get("use_rule_reward"):
@@ -112,8 +112,8 @@ def _verdict_interval(verdict: Mapping[str, Any], change: Mapping[str, Any]) -> 
     recorded = (verdict.get("changes") or {}).get(change["key"].removeprefix("eval_")) or {}
     bounds = [recorded.get("low"), recorded.get("high"), verdict.get("level")]
     is_same = steps == [change["first"][0], change["last"][0]] and steps[0] != steps[1]
-    known = [bound for bound in bounds if _is_number(bound)]
-    return known if is_same and len(known) == 3 else None
+    numbers = [bound for bound in bounds if _is_number(bound)]
+    return numbers if is_same and len(numbers) == 3 else None
 
 
 def _interval(first: Mapping[str, Any], last: Mapping[str, Any], key: str) -> list[float] | None:
@@ -129,8 +129,8 @@ def _interval(first: Mapping[str, Any], last: Mapping[str, Any], key: str) -> li
     ):
         return [low, high, _ALARM_LEVEL]
     bounds = [line.get(f"{key}_{end}") for line in (last, first) for end in ("low", "high")]
-    known = [bound for bound in bounds if _is_number(bound)]
-    return None if first is last or len(known) < 4 else [known[0] - known[3], known[1] - known[2], 0.95]
+    numbers = [bound for bound in bounds if _is_number(bound)]
+    return None if first is last or len(numbers) < 4 else [numbers[0] - numbers[3], numbers[1] - numbers[2], 0.95]
 
 
 def _pair_values(line: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -31,7 +31,10 @@ def write_report(runs: Sequence[Path], out: Path, groups: int = 2_000) -> None:
 
 
 def report_data(runs: Sequence[Path], groups: int) -> dict[str, Any]:
-    """What the page shows, JSON-ready: facts, held-out results and metrics of every run, prompts and groups."""
+    """Return the content of the page, JSON-ready: facts, results and metrics of every run, prompts and groups.
+
+    Raises as `write_report`.
+    """
     names = _names(runs)
     for run in runs:
         if not (run / FILE_NAME).exists() and not (run / ROLLOUTS).is_dir():
@@ -43,7 +46,7 @@ def report_data(runs: Sequence[Path], groups: int) -> dict[str, Any]:
         page.add(number, run, keys)
     settings = [_settings(run) for run in runs]
     return {
-        "runs": [_run(*one) for one in zip(runs, names, surveys, settings, strict=True)],
+        "runs": [_run(*columns) for columns in zip(runs, names, surveys, settings, strict=True)],
         "settings": _different_settings(settings),
         "prompts": page.prompts,
         "groups": page.groups,
@@ -117,8 +120,9 @@ def _names(runs: Sequence[Path]) -> list[str]:
 
 def _different_settings(settings: Sequence[Mapping[str, Any] | None]) -> list[tuple[str, list[Any]]]:
     """Of several runs the settings in which they differ, of one all that are set."""
-    columns = [one or {} for one in settings]
-    rows = [(name, [one.get(name) for one in columns]) for name in sorted({name for one in columns for name in one})]
+    columns = [of_run or {} for of_run in settings]
+    names = sorted({name for column in columns for name in column})
+    rows = [(name, [column.get(name) for column in columns]) for name in names]
     if len(settings) == 1:
         return [(name, values) for name, values in rows if values[0] not in (None, "", [], {})]
     return [(name, values) for name, values in rows if any(value != values[0] for value in values)]

@@ -1,4 +1,4 @@
-"""Which groups of a run's dump a report shows, chosen in one pass over it and fetched in another: dumps are large.
+"""The choice of a run's groups for a report, made in one pass over its dump and fetched in another: dumps are large.
 
 Where they do not all fit, the rules are the disagreement of judges, what went without a score, the spread of rewards,
 prompts that come again, and an even choice of the rest.
@@ -29,7 +29,7 @@ _OVERHEAD, _CANDIDATE_OVERHEAD = 200, 140  # bytes of a shown group beside its t
 
 @dataclass(slots=True)
 class Survey:
-    """What the first pass finds out: counts, and of every group what it is chosen by."""
+    """Counts of a run, and of every group the properties that it is chosen by."""
 
     uses: Counter[str] = field(default_factory=Counter)
     statuses: Counter[str] = field(default_factory=Counter)
@@ -124,7 +124,7 @@ def chosen_records(run: Path, keys: set[GroupKey]) -> Iterator[tuple[dict[str, A
 
 
 def prompt_key(record: Mapping[str, Any]) -> PromptKey:
-    """What makes two groups groups of the same prompt."""
+    """Return the key that groups of the same prompt share."""
     return record["source"], record["src_lang"], record["trg_lang"]
 
 

@@ -55,7 +55,7 @@ class PageGroups:
 def _samples(record: Mapping[str, Any], judges: Mapping[str, Scores]) -> list[dict[str, Any]]:
     """Distinct samples in order, `n` of each; their numbers are those of the first."""
     distinct: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for place, candidate in enumerate(record["candidates"]):
+    for position, candidate in enumerate(record["candidates"]):
         key = tuple(candidate[name] for name in ("response", "translation", "score", "reward"))
         if key in distinct:
             distinct[key]["n"] += 1
@@ -71,7 +71,7 @@ def _samples(record: Mapping[str, Any], judges: Mapping[str, Scores]) -> list[di
             "score": _rounded(candidate["score"]),
             "reward": _rounded(candidate["reward"]),
             "advantage": _rounded(candidate["advantage"]),
-            "others": [_rounded(scores[place]) for scores in judges.values()],
+            "others": [_rounded(scores[position]) for scores in judges.values()],
         }
     return list(distinct.values())
 
