@@ -80,6 +80,7 @@ def test_the_page_asks_nothing_of_the_network_and_allows_no_script_but_its_own(p
     for kind, text in (("script", page.texts_of("script")[1]), ("style", page.texts_of("style")[0])):
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         assert f"{kind}-src 'sha256-{digest}'" in policy
+        assert "&gt;" not in text
         assert not re.search(r"@import|url\(|\bfetch\(|XMLHttpRequest|innerHTML|insertAdjacentHTML", text)
 
 

@@ -27,7 +27,7 @@ _NORMAL_95 = 1.96
 
 
 def run_facts(metrics: Metrics, settings: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return algorithm, model, judge, data, duration in seconds and tokens per second, without those that nothing tells."""
+    """Return algorithm, model, judge, data, seconds, tokens per second and the like, as far as they are recorded."""
     keys = settings or {}
     seconds = sum(_values(metrics, "interval_runtime"))
     speeds = _values(metrics, "train_tokens_a_second")

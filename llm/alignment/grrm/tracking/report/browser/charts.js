@@ -7,7 +7,7 @@ const CHARTS = [
   ["eval_reward", ["eval_reward_greedy", "eval_reward"]],
   ["eval_bleu", ["eval_bleu_greedy", "eval_bleu"]],
   ["eval_judge", ["eval_pair_accuracy", "eval_correlation"]],
-  ["eval_pairs", [/^eval_(?:pair_accuracy|correlation|chrf|chrf_greedy|bleu|reward)\/(.+)$/]],
+  ["eval_pairs", [/^eval_((?:pair_accuracy|correlation|chrf|chrf_greedy|bleu|reward)\/.+)$/]],
   ["reward", ["reward_mean"]],
   ["pairs", [/^pair\/(.+)\/reward_mean$/]],
   ["data", [/^data\/(.+)\/reward_mean$/]],
@@ -100,13 +100,13 @@ function drawPlot(box, lines, isLogarithmic) {
   const options = {
     width: Math.max(box.clientWidth, 200),
     height: 240,
-    scales: { x: { time: false, range: (plot, low, high) => rangeOf(low, high) }, y: isLogarithmic ? { distr: 3 } : { range: paddedRange } },
+    scales: { x: { time: false, range: rangeOf }, y: isLogarithmic ? { distr: 3 } : { range: paddedRange } },
     cursor: {
       sync: { key: "steps", setSeries: false, filters: { pub: isHover, sub: isHover } },
       points: { size: 7 },
       drag: { x: true, y: false, setScale: false },
     },
-    axes: [{ ...axis, size: 28 }, { ...axis, size: 62, values: (plot, ticks) => ticks.map((tick) => (tick === null ? "" : number(tick))) }],
+    axes: [{ ...axis, size: 28, incrs: [1, 2, 5].flatMap((one) => [0, 1, 2, 3, 4, 5].map((n) => one * 10 ** n)).sort((a, b) => a - b) }, { ...axis, size: 62, values: (plot, ticks) => ticks.map((tick) => (tick === null ? "" : number(tick))) }],
     series: [{ label: t("step"), value: (plot, step) => number(step) }, ...series, ...faint],
     hooks: { setSelect: [(plot) => zoomToSelection(plot)] },
   };
@@ -124,8 +124,8 @@ function isHover(type) {
   return type === "mousemove" || type === "mouseleave";
 }
 
-function rangeOf(low, high) {
-  const from = view.from ?? low, to = view.to ?? high;
+function rangeOf({ data: [steps] }) {
+  const from = view.from ?? steps[0], to = view.to ?? steps[steps.length - 1];
   return from < to ? [from, to] : [from - 0.5, from + 0.5];
 }
 
@@ -188,6 +188,10 @@ function chartCard(name, title, lines, isLogarithmic) {
   return card;
 }
 
+function smoothingText() {
+  return view.smoothing ? t("smoothing_steps", { n: 2 * view.smoothing + 1 }) : t("smoothing_none");
+}
+
 function otherMetrics() {
   const known = new Set(CHARTS.flatMap(([, keys]) => linesOf(keys).map((line) => line.key)));
   return [...new Set(data.runs.flatMap((run) => Object.keys(run.metrics)))].filter((key) => !known.has(key)).sort();
@@ -217,11 +221,11 @@ function chartsSection() {
     type: "range", min: 0, max: 25, value: view.smoothing, id: "smoothing",
     oninput: (event) => {
       view.smoothing = Number(event.target.value);
-      width.textContent = t("smoothing_steps", { n: 2 * view.smoothing + 1 });
+      width.textContent = smoothingText();
       redrawCharts();
     },
   });
-  const width = el("output", { for: "smoothing" }, t("smoothing_steps", { n: 2 * view.smoothing + 1 }));
+  const width = el("output", { for: "smoothing" }, smoothingText());
   const end = (id, label, name) => field(label, { type: "number", min: 0, id, value: view[name] ?? "" }, (value) =>
     zoom(...["from", "to"].map((one) => (one === name ? (value === "" ? null : Number(value)) : view[one]))));
   const tools = el("form", { class: "tools", onsubmit: (event) => event.preventDefault() },

@@ -61,7 +61,15 @@ function resultCard(run, change) {
       : el("div", { class: "value" }, signed(difference, digits), el("span", { class: "ends" }, ends)),
     difference === null ? null : el("div", { class: "small" }, intervalText(change, digits)),
     says === "unsure" ? el("div", { class: "small verdict" }, t("inside_interval")) : null,
-    el("div", { class: "small soft" }, difference === null ? t("one_evaluation", { step: change.last[0] }) : steps));
+    el("div", { class: "small soft" }, difference === null ? onceText(run, change.last[0]) : steps));
+}
+
+function onceText(run, step) {
+  return t("one_evaluation", { step }) + (isRL(run) ? ` ${t("evaluate_on_start")}` : "");
+}
+
+function isRL(run) {
+  return "reward_mean" in run.metrics;
 }
 
 function heldOutTable() {
@@ -79,7 +87,7 @@ function heldOutTable() {
 
 function noEvaluations(runs) {
   return el("div", { class: "card notice" }, el("p", {}, t("no_evaluations", { runs: runs.map((run) => run.name).join(", ") })),
-    el("pre", {}, "eval_datasets: held-out.jsonl\nevaluation_strategy: steps\neval_steps: 20\neval_on_start: true"));
+    el("pre", {}, "eval_datasets: held-out.jsonl\nevaluation_strategy: steps\neval_steps: 20" + (runs.some(isRL) ? "\neval_on_start: true" : "")));
 }
 
 function heldOutSection() {
@@ -104,16 +112,18 @@ function flat(value, prefix = "") {
   return Object.entries(value).flatMap(([name, one]) => flat(one, prefix ? `${prefix}.${name}` : name));
 }
 
+const VERDICTS = { helped: "verdict_helped", "did not help": "verdict_not", "cannot tell": "verdict_unsure" };
+
 /** What the end of the run says of it, before the numbers it is made of. */
 function verdictCard(run) {
   if (!run.verdict) return null;
   const { verdict, reason, ...rest } = run.verdict;
-  const paint = { helped: "gain", "did not help": "loss" }[verdict] || "plain";
+  const paint = { verdict_helped: "gain", verdict_not: "loss" }[VERDICTS[verdict]] || "plain";
   const rows = flat(rest).map(([name, value]) => [el("code", {}, name), value]);
   return el("div", { class: `card result verdict-file ${paint}` },
     data.runs.length > 1 ? el("div", { class: "small soft" }, run.name) : null,
-    el("h3", {}, t("verdict")), el("div", { class: "value" }, String(verdict ?? "–")), reason ? el("p", {}, String(reason)) : null,
-    el("details", {}, el("summary", {}, t("show")), table([t("name"), t("value")], rows, { class: "small numbers" })));
+    el("h3", {}, t("verdict")), el("div", { class: "value" }, VERDICTS[verdict] ? t(VERDICTS[verdict]) : String(verdict ?? "–")), reason ? el("p", {}, String(reason)) : null,
+    el("details", {}, el("summary", {}, t("details")), table([t("name"), t("value")], rows, { class: "small numbers" })));
 }
 
 /** Training rewards, in grey: what was optimised is no evidence, and prompts differ from step to step. */
@@ -131,7 +141,7 @@ function rewardCard() {
 function outcomesOf(run) {
   const shown = data.groups.filter((group) => data.runs[group.run] === run).length;
   const line = (key, of) => (Object.keys(of).length ? el("div", {}, el("dt", {}, t(key)), el("dd", {}, counts(of))) : null);
-  return el("dl", { class: "card facts grid" },
+  return el("dl", { class: "card facts grid outcomes" },
     data.runs.length > 1 ? el("div", {}, el("dt", {}, t("run")), el("dd", {}, run.name)) : null,
     line("outcome_groups", run.uses), line("outcome_samples", run.statuses), line("outcome_rejections", run.rejections),
     el("div", {}, el("dt", {}, t("on_this_page")), el("dd", {}, t("shown_of", { shown, all: run.n_groups }))));
