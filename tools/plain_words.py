@@ -43,7 +43,7 @@ CEILINGS = {
     "llm/alignment/grrm/reward_model": 4,
     "llm/alignment/grrm/rewards": 0,
     "llm/alignment/grrm/rl": 35,
-    "llm/alignment/grrm/tracking": 28,
+    "llm/alignment/grrm/tracking": 12,
     "llm/alignment/grrm/training": 29,
     "reward_server": 81,
 }

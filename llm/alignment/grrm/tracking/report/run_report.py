@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from grrm.data.atomic import check_writable
 from grrm.errors import UserError
 from grrm.tracking.metrics_log import FILE_NAME, read_metrics
@@ -55,7 +57,8 @@ def report_data(runs: Sequence[Path], groups: int) -> dict[str, Any]:
 
 def render(data: Mapping[str, Any]) -> str:
     """Return the page. No address in it leads anywhere, and its policy allows its own script and style only."""
-    script = page_files("uplot/uPlot.iife.min.js", *(f"browser/{name}.js" for name in SCRIPTS))
+    licence = f"/* uPlot: {page_files('uplot/LICENSE')} */\n"  # it asks to be in every copy
+    script = Markup(licence) + page_files("uplot/uPlot.iife.min.js", *(f"browser/{name}.js" for name in SCRIPTS))
     style = page_files("style.css", "uplot/uPlot.min.css", "browser/report.css")
     strings = json.loads(page_files("browser/strings.json"))
     template = page_environment().get_template("run_report.html.jinja")

@@ -36,7 +36,8 @@ function linesOf(keys) {
   const titleOf = (key) => keys.map((one) => (one instanceof RegExp ? one.exec(key)?.[1] : null)).find(Boolean) ?? key;
   return data.runs.flatMap((run, number) =>
     expanded.flatMap((key, position) =>
-      run.metrics[key] ? [{ number, key, position, title: titleOf(key), points: pointsOf(run.metrics, key) }] : [])
+      run.metrics[key] ? [{ number, key, position, title: titleOf(key), points: pointsOf(run.metrics, key) }] : [],
+    ),
   );
 }
 
@@ -94,7 +95,14 @@ function drawPlot(box, lines, isLogarithmic) {
     };
   });
   const faint = view.smoothing
-    ? lines.map((line, i) => ({ ...series[i], width: 0.7, alpha: 0.4, dash: [], points: { show: false }, class: "raw" }))
+    ? lines.map((line, i) => ({
+        ...series[i],
+        width: 0.7,
+        alpha: 0.4,
+        dash: [],
+        points: { show: false },
+        class: "raw",
+      }))
     : [];
   const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
   const options = {
@@ -106,7 +114,14 @@ function drawPlot(box, lines, isLogarithmic) {
       points: { size: 7 },
       drag: { x: true, y: false, setScale: false },
     },
-    axes: [{ ...axis, size: 28, incrs: [1, 2, 5].flatMap((one) => [0, 1, 2, 3, 4, 5].map((n) => one * 10 ** n)).sort((a, b) => a - b) }, { ...axis, size: 62, values: (plot, ticks) => ticks.map((tick) => (tick === null ? "" : number(tick))) }],
+    axes: [
+      {
+        ...axis,
+        size: 28,
+        incrs: [1, 2, 5].flatMap((one) => [0, 1, 2, 3, 4, 5].map((n) => one * 10 ** n)).sort((a, b) => a - b),
+      },
+      { ...axis, size: 62, values: (plot, ticks) => ticks.map((tick) => (tick === null ? "" : number(tick))) },
+    ],
     series: [{ label: t("step"), value: (plot, step) => number(step) }, ...series, ...faint],
     hooks: { setSelect: [(plot) => zoomToSelection(plot)] },
   };
@@ -125,19 +140,23 @@ function isHover(type) {
 }
 
 function rangeOf({ data: [steps] }) {
-  const from = view.from ?? steps[0], to = view.to ?? steps[steps.length - 1];
+  const from = view.from ?? steps[0],
+    to = view.to ?? steps[steps.length - 1];
   return from < to ? [from, to] : [from - 0.5, from + 0.5];
 }
 
 /** A tenth of room above and below; a flat line gets a range of its own size. */
 function paddedRange(plot, low, high) {
   if (low === null) return [0, 1];
-  return low === high ? uPlot.rangeNum(low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2, 0, true) : uPlot.rangeNum(low, high, 0.1, true);
+  return low === high
+    ? uPlot.rangeNum(low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2, 0, true)
+    : uPlot.rangeNum(low, high, 0.1, true);
 }
 
 function zoomToSelection(plot) {
   if (plot.select.width < 4) return;
-  const from = plot.posToVal(plot.select.left, "x"), to = plot.posToVal(plot.select.left + plot.select.width, "x");
+  const from = plot.posToVal(plot.select.left, "x"),
+    to = plot.posToVal(plot.select.left + plot.select.width, "x");
   plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
   zoom(Math.max(0, Math.round(from)), Math.round(to));
 }
@@ -146,7 +165,11 @@ function zoomToSelection(plot) {
 function zoom(from, to) {
   view.from = from;
   view.to = to;
-  for (const [id, value] of [["zoom-from", from], ["zoom-to", to]]) document.getElementById(id).value = value ?? "";
+  for (const [id, value] of [
+    ["zoom-from", from],
+    ["zoom-to", to],
+  ])
+    document.getElementById(id).value = value ?? "";
   for (const { plot } of view.plots) plot.setData(plot.data, true);
 }
 
@@ -218,7 +241,11 @@ function chartsSection() {
   };
   showOther(others.includes(view.other) ? view.other : "");
   const smoothing = el("input", {
-    type: "range", min: 0, max: 25, value: view.smoothing, id: "smoothing",
+    type: "range",
+    min: 0,
+    max: 25,
+    value: view.smoothing,
+    id: "smoothing",
     oninput: (event) => {
       view.smoothing = Number(event.target.value);
       width.textContent = smoothingText();
@@ -226,16 +253,32 @@ function chartsSection() {
     },
   });
   const width = el("output", { for: "smoothing" }, smoothingText());
-  const end = (id, label, name) => field(label, { type: "number", min: 0, id, value: view[name] ?? "" }, (value) =>
-    zoom(...["from", "to"].map((one) => (one === name ? (value === "" ? null : Number(value)) : view[one]))));
-  const tools = el("form", { class: "tools", onsubmit: (event) => event.preventDefault() },
+  const end = (id, label, name) =>
+    field(label, { type: "number", min: 0, id, value: view[name] ?? "" }, (value) =>
+      zoom(...["from", "to"].map((one) => (one === name ? (value === "" ? null : Number(value)) : view[one]))),
+    );
+  const tools = el(
+    "form",
+    { class: "tools", onsubmit: (event) => event.preventDefault() },
     el("label", { class: "field" }, el("span", {}, t("smoothing"), " ", width), smoothing),
-    end("zoom-from", t("from_step"), "from"), end("zoom-to", t("to_step"), "to"),
-    button(t("reset_zoom"), () => zoom(null, null), { id: "zoom-reset" }));
+    end("zoom-from", t("from_step"), "from"),
+    end("zoom-to", t("to_step"), "to"),
+    button(t("reset_zoom"), () => zoom(null, null), { id: "zoom-reset" }),
+  );
   const more = others.length
-    ? el("form", { class: "tools", onsubmit: (event) => event.preventDefault() },
-        choice(t("other_metric"), [["", "–"], ...others.map((key) => [key, key])], view.other, showOther))
+    ? el(
+        "form",
+        { class: "tools", onsubmit: (event) => event.preventDefault() },
+        choice(t("other_metric"), [["", "–"], ...others.map((key) => [key, key])], view.other, showOther),
+      )
     : null;
-  return section("curves", t("curves"), el("p", { class: "small soft" }, t("curves_help")), tools,
-    el("div", { class: "figures" }, cards), more, other);
+  return section(
+    "curves",
+    t("curves"),
+    el("p", { class: "small soft" }, t("curves_help")),
+    tools,
+    el("div", { class: "figures" }, cards),
+    more,
+    other,
+  );
 }

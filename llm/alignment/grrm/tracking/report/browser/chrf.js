@@ -1,7 +1,8 @@
 "use strict";
 // Sentence chrF (Popović 2015, https://aclanthology.org/W15-3049): character n-grams up to 6, recall weighs twice as much.
 
-const ORDER = 6, BETA_SQUARED = 4;
+const ORDER = 6,
+  BETA_SQUARED = 4;
 
 function charactersOf(text) {
   return Array.from(text.replace(/\s+/g, ""), (character) => character.codePointAt(0));
@@ -9,7 +10,9 @@ function charactersOf(text) {
 
 /** The n-grams of a reference as a tree: `next` leads from a node by a character to a longer n-gram, `counts` has each. */
 function referenceTree(text) {
-  const characters = charactersOf(text), next = new Map(), counts = [0];
+  const characters = charactersOf(text),
+    next = new Map(),
+    counts = [0];
   characters.forEach((_, start) => {
     let node = 0;
     for (const character of characters.slice(start, start + ORDER)) {
@@ -24,7 +27,9 @@ function referenceTree(text) {
 
 /** 0 to 100; orders that are longer than one of the texts do not count. */
 function chrfOf(hypothesis, { length, next, counts }) {
-  const characters = charactersOf(hypothesis), used = new Uint16Array(counts.length), matches = Array(ORDER).fill(0);
+  const characters = charactersOf(hypothesis),
+    used = new Uint16Array(counts.length),
+    matches = Array(ORDER).fill(0);
   for (let start = 0; start < characters.length; start++) {
     let node = 0;
     for (let n = 0; n < ORDER && start + n < characters.length; n++) {
@@ -36,7 +41,8 @@ function chrfOf(hypothesis, { length, next, counts }) {
   }
   const orders = Math.min(ORDER, characters.length, length);
   const share = (total) => mean(matches.slice(0, orders).map((count, n) => count / (total - n)));
-  const precision = share(characters.length), recall = share(length);
+  const precision = share(characters.length),
+    recall = share(length);
   return precision ? (100 * (1 + BETA_SQUARED) * precision * recall) / (BETA_SQUARED * precision + recall) : 0;
 }
 
@@ -45,8 +51,10 @@ function measure(group) {
   if (group.isMeasured) return group;
   const prompt = data.prompts[group.prompt];
   if (prompt.tree === undefined)
-    prompt.tree = prompt.reference && prompt.reference.trim() && prompt.trg_lang ? referenceTree(prompt.reference) : null;
-  for (const sample of group.samples) sample.chrf = prompt.tree && chrfOf(sample.parsed ? sample.text : "", prompt.tree);
+    prompt.tree =
+      prompt.reference && prompt.reference.trim() && prompt.trg_lang ? referenceTree(prompt.reference) : null;
+  for (const sample of group.samples)
+    sample.chrf = prompt.tree && chrfOf(sample.parsed ? sample.text : "", prompt.tree);
   group.isMeasured = true;
   return group;
 }

@@ -21,7 +21,9 @@ function commonGroups() {
       if (group.run === number && group.step >= (groups.get(group.prompt)?.step ?? 0)) groups.set(group.prompt, group);
     return groups;
   });
-  const pairs = [...last[0]].filter(([prompt]) => last[1].has(prompt)).map(([prompt, group]) => [group, last[1].get(prompt)]);
+  const pairs = [...last[0]]
+    .filter(([prompt]) => last[1].has(prompt))
+    .map(([prompt, group]) => [group, last[1].get(prompt)]);
   return pairs.map((pair) => ({ pair, change: changeOf(pair) }));
 }
 
@@ -30,28 +32,55 @@ function bestFirst(group, name) {
 }
 
 function column(group, other, name) {
-  const samples = bestFirst(group, name), against = other ? bestFirst(other, name)[0].text : null;
+  const samples = bestFirst(group, name),
+    against = other ? bestFirst(other, name)[0].text : null;
   const language = data.prompts[group.prompt].trg_lang;
-  const rows = samples.slice(0, 4).map((sample) => el("li", { lang: language },
-    el("span", { class: "mark" }, number(sample[name], name === "chrf" ? 1 : 3), sample.n > 1 ? ` ×${sample.n}` : ""), " ",
-    against === null ? sample.text : marked(against, sample.text)));
+  const rows = samples
+    .slice(0, 4)
+    .map((sample) =>
+      el(
+        "li",
+        { lang: language },
+        el(
+          "span",
+          { class: "mark" },
+          number(sample[name], name === "chrf" ? 1 : 3),
+          sample.n > 1 ? ` ×${sample.n}` : "",
+        ),
+        " ",
+        against === null ? sample.text : marked(against, sample.text),
+      ),
+    );
   const rest = samples.slice(4).reduce((sum, sample) => sum + sample.n, 0);
-  return el("div", { class: "column" },
+  return el(
+    "div",
+    { class: "column" },
     el("h4", {}, data.runs[group.run].name, " ", el("span", { class: "chip" }, t("at_step", { step: group.step }))),
-    el("ul", {}, rows), rest ? el("p", { class: "small soft" }, t("more_samples", { n: rest })) : null);
+    el("ul", {}, rows),
+    rest ? el("p", { class: "small soft" }, t("more_samples", { n: rest })) : null,
+  );
 }
 
 function comparedCard({ pair, change }) {
-  const prompt = data.prompts[pair[0].prompt], name = change ? change.name : "score";
+  const prompt = data.prompts[pair[0].prompt],
+    name = change ? change.name : "score";
   const digits = name === "chrf" ? 1 : 3;
   const title = change
     ? `${name === "chrf" ? "chrF" : t("reward")} ${change.means.map((value) => number(value, digits)).join(" → ")} (${signed(change.difference, digits)})`
     : t("at_step", { step: pair[0].step });
-  return el("article", { class: "card compared" },
+  return el(
+    "article",
+    { class: "card compared" },
     el("h3", {}, title, " ", el("span", { class: "chip" }, pairOf(pair[0]))),
-    el("dl", {}, el("dt", {}, t("source")), el("dd", { lang: prompt.src_lang }, prompt.source),
-      prompt.reference ? [el("dt", {}, t("reference")), el("dd", { lang: prompt.trg_lang }, prompt.reference)] : null),
-    el("div", { class: "columns" }, column(pair[0], null, name), column(pair[1], pair[0], name)));
+    el(
+      "dl",
+      {},
+      el("dt", {}, t("source")),
+      el("dd", { lang: prompt.src_lang }, prompt.source),
+      prompt.reference ? [el("dt", {}, t("reference")), el("dd", { lang: prompt.trg_lang }, prompt.reference)] : null,
+    ),
+    el("div", { class: "columns" }, column(pair[0], null, name), column(pair[1], pair[0], name)),
+  );
 }
 
 function comparisonList(id, title, groups) {
@@ -59,7 +88,13 @@ function comparisonList(id, title, groups) {
   let shown = compare.shown;
   const fill = () => {
     list.replaceChildren(...groups.slice(0, shown).map(comparedCard));
-    if (groups.length > shown) list.append(button(t("more"), () => { shown += PAGE; fill(); }));
+    if (groups.length > shown)
+      list.append(
+        button(t("more"), () => {
+          shown += PAGE;
+          fill();
+        }),
+      );
   };
   fill();
   return groups.length ? [el("h3", { class: "kind-of" }, title), list] : [];
@@ -68,21 +103,39 @@ function comparisonList(id, title, groups) {
 function comparisonSection() {
   if (data.runs.length < 2) return null;
   const groups = commonGroups();
-  const known = groups.filter(({ change }) => change !== null).sort((a, b) => b.change.difference - a.change.difference);
+  const known = groups
+    .filter(({ change }) => change !== null)
+    .sort((a, b) => b.change.difference - a.change.difference);
   const names = data.runs.map((run, i) => [String(i), run.name]);
   const pick = (place) => (value) => {
     compare.runs[place] = Number(value);
     document.getElementById("comparison").replaceWith(comparisonSection());
   };
-  const tools = data.runs.length > 2
-    ? el("form", { class: "tools" }, choice(t("compare_from"), names, compare.runs[0], pick(0)), choice(t("compare_to"), names, compare.runs[1], pick(1)))
-    : null;
+  const tools =
+    data.runs.length > 2
+      ? el(
+          "form",
+          { class: "tools" },
+          choice(t("compare_from"), names, compare.runs[0], pick(0)),
+          choice(t("compare_to"), names, compare.runs[1], pick(1)),
+        )
+      : null;
   const better = known.filter(({ change }) => change.difference > 0);
   const worse = known.filter(({ change }) => change.difference < 0).reverse();
-  const summary = t("compared", { n: groups.length, better: better.length, worse: worse.length, same: known.length - better.length - worse.length });
+  const summary = t("compared", {
+    n: groups.length,
+    better: better.length,
+    worse: worse.length,
+    same: known.length - better.length - worse.length,
+  });
   const lists = known.length
     ? [comparisonList("best", t("best_changes"), better), comparisonList("worst", t("worst_changes"), worse)]
     : [comparisonList("unordered", t("same_prompts"), groups)];
-  return section("comparison", t("comparison"), tools,
-    el("p", { class: "small soft" }, groups.length ? summary : t("no_common")), ...lists);
+  return section(
+    "comparison",
+    t("comparison"),
+    tools,
+    el("p", { class: "small soft" }, groups.length ? summary : t("no_common")),
+    ...lists,
+  );
 }

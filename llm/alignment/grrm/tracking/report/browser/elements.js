@@ -19,7 +19,9 @@ function el(tag, attributes = {}, ...children) {
     else if (value === true) element.setAttribute(name, "");
     else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(
+    ...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false),
+  );
   return element;
 }
 
@@ -30,17 +32,35 @@ function table(head, rows, attributes = {}) {
     return plain ? el(tag, more, content ?? "–") : el(tag, { ...more, class: content.class }, content.text ?? "–");
   };
   const body = rows.map((row) =>
-    el("tr", {}, row.map((content, i) => (i ? cell("td", content) : cell("th", content, { scope: "row" }))))
+    el(
+      "tr",
+      {},
+      row.map((content, i) => (i ? cell("td", content) : cell("th", content, { scope: "row" }))),
+    ),
   );
-  const header = el("thead", {}, el("tr", {}, head.map((content) => cell("th", content, { scope: "col" }))));
-  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": attributes.label || t("table") },
-    el("table", { class: attributes.class }, header, el("tbody", {}, body)));
+  const header = el(
+    "thead",
+    {},
+    el(
+      "tr",
+      {},
+      head.map((content) => cell("th", content, { scope: "col" })),
+    ),
+  );
+  return el(
+    "div",
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": attributes.label || t("table") },
+    el("table", { class: attributes.class }, header, el("tbody", {}, body)),
+  );
 }
 
 /** A labelled select; `options` are [value, title]. */
 function choice(label, options, value, onchange) {
-  const select = el("select", { onchange: (event) => onchange(event.target.value) },
-    options.map(([name, title]) => el("option", { value: name, selected: String(name) === String(value) }, title)));
+  const select = el(
+    "select",
+    { onchange: (event) => onchange(event.target.value) },
+    options.map(([name, title]) => el("option", { value: name, selected: String(name) === String(value) }, title)),
+  );
   return el("label", { class: "field" }, el("span", {}, label), select);
 }
 
@@ -89,5 +109,7 @@ function section(id, title, ...children) {
 }
 
 function counts(of) {
-  return Object.entries(of).map(([name, count]) => `${name} ${count}`).join(", ");
+  return Object.entries(of)
+    .map(([name, count]) => `${name} ${count}`)
+    .join(", ");
 }
