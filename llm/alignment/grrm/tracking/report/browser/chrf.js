@@ -1,5 +1,5 @@
 "use strict";
-// Sentence chrF (Popović 2015, https://aclanthology.org/W15-3049): character n-grams up to 6, recall weighs twice as much.
+// Sentence chrF (Popović 2015, https://aclanthology.org/W15-3049): character n-grams up to 6, recall counts double.
 
 const ORDER = 6,
   BETA_SQUARED = 4;
@@ -8,7 +8,7 @@ function charactersOf(text) {
   return Array.from(text.replace(/\s+/g, ""), (character) => character.codePointAt(0));
 }
 
-/** The n-grams of a reference as a tree: `next` leads from a node by a character to a longer n-gram, `counts` has each. */
+/** The n-grams of a reference as a tree: `next` leads from node and character to a longer n-gram, `counts` has each. */
 function referenceTree(text) {
   const characters = charactersOf(text),
     next = new Map(),

@@ -61,13 +61,15 @@ function column(group, other, name) {
   );
 }
 
+function changeTitle({ name, means, difference }) {
+  const [title, digits] = name === "chrf" ? ["chrF", 1] : [t("reward"), 3];
+  return `${title} ${means.map((value) => number(value, digits)).join(" → ")} (${signed(difference, digits)})`;
+}
+
 function comparedCard({ pair, change }) {
   const prompt = data.prompts[pair[0].prompt],
     name = change ? change.name : "score";
-  const digits = name === "chrf" ? 1 : 3;
-  const title = change
-    ? `${name === "chrf" ? "chrF" : t("reward")} ${change.means.map((value) => number(value, digits)).join(" → ")} (${signed(change.difference, digits)})`
-    : t("at_step", { step: pair[0].step });
+  const title = change ? changeTitle(change) : t("at_step", { step: pair[0].step });
   return el(
     "article",
     { class: "card compared" },
