@@ -82,7 +82,7 @@ setup(
         "grrm_csrc",
     ],
     package_data={
-        "grrm": ["**/*.jinja", "py.typed"],
+        "grrm": ["**/*.jinja", "tracking/report/style.css", "tracking/report/*/*", "py.typed"],
         "grrm.recipes": ["*/*.yaml", "*/*.json"],
         "grrm_reward_server": ["**/*.html"],
         "grrm_csrc": ["*/*.h", "*/*.cpp", "*/*.cuh", "*/*.cu"],

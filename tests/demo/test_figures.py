@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grrm.tracking.report.pictures import moving_average
+from grrm.demo.pictures import moving_average
 
 VALUES = st.lists(st.floats(-1e3, 1e3), max_size=60)
 

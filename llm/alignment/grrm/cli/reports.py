@@ -1,4 +1,4 @@
-"""What the reports of `grrm eval` share: their options, numbers in tables, the bar chart."""
+"""Options, numbers in tables and the bar chart that the reports of `grrm eval` share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def report_options(command: Command) -> Command:
-    """Where the report goes, and how its intervals are drawn."""
+    """Add the options of the files to write and of the intervals."""
     for option in (
         click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the resampling."),
         click.option("--resamples", type=COUNT, default=1000, show_default=True, help="For the 95 % intervals."),
@@ -58,7 +58,7 @@ def percent(share: float | None) -> str:
 
 
 def judge_cost(n_groups: int, seconds: float, before: Mapping[str, float], after: Mapping[str, float]) -> str:
-    """What a judge took for a group, by its counters before and after."""
+    """Return the cost of a group, from the counters of a judge before and after."""
     n_groups = max(n_groups, 1)
     tokens = [
         f"{(after[name] - before[name]) / n_groups:.4g} {unit}"

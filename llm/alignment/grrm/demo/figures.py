@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from grrm.demo.pictures import STYLES, Picture, Theme, bar_row, draw_curve, draw_picture
 from grrm.demo.results import Results, mean_curve, policy_figures, ranking_figures
 from grrm.demo.settings import GRPO_RANKER, RANKERS, SFT, TITLES, Settings
-from grrm.tracking.report.pictures import STYLES, Picture, Theme, bar_row, draw_curve, draw_picture
 
 _LOGARITHMIC = ("logprob_gap",)  # its mean and its maximum lie orders of magnitude apart
 

@@ -11,6 +11,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from rich.table import Table
 
+from grrm.demo.pictures import STYLES, Picture, Theme, bar_row, draw_picture
 from grrm.demo.real_plan import RealPlan
 from grrm.demo.real_record import judges_record, policies_record
 from grrm.demo.real_settings import JUDGES, POLICIES
@@ -18,7 +19,6 @@ from grrm.demo.results import over_seeds
 from grrm.demo.settings import SFT, title_of
 from grrm.demo.stages import write_json
 from grrm.tracking.report.page import write_bytes
-from grrm.tracking.report.pictures import STYLES, Picture, Theme, bar_row, draw_picture
 
 Record = Mapping[str, Any]
 # Columns of a judge: what the record calls them, the factor, the digits.

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from grrm.demo.figures import draw_all
+from grrm.demo.pictures import Picture, inline
 from grrm.demo.results import Results, load_results, summarise
 from grrm.demo.samples import pick_groups, pick_samples
 from grrm.demo.settings import TITLES, DemoSettings
 from grrm.demo.stages import write_json
 from grrm.tracking.report.page import page_environment, write_bytes
-from grrm.tracking.report.pictures import Picture, inline
 
 SUMMARY, PAGE, FIGURES = "summary.json", "report.html", "figures"
 _TABLE = (

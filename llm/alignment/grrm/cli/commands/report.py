@@ -12,11 +12,11 @@ from grrm.cli.options import COUNT, FILE
 @click.command()
 @click.argument("runs", type=FILE, nargs=-1, required=True, metavar="RUN...")
 @click.option("--out", type=FILE, default=Path("report.html"), show_default=True, help="The file to write.")
-@click.option("--groups", type=COUNT, default=4, show_default=True, help="Groups of each kind to show per run.")
+@click.option("--groups", type=COUNT, default=2000, show_default=True, help="At most so many groups per run.")
 def report(runs: tuple[Path, ...], out: Path, groups: int) -> None:
-    """Write a page about RUN..., output folders of training runs: curves, groups, statuses, where judges disagree.
+    """Write a page about RUN..., output folders of training runs: held-out results, curves, groups, what changed.
 
-    The page needs nothing but itself and is in English and Chinese.
+    It is one file that needs no network, in English and Chinese. Several runs are compared.
     """
     from grrm.tracking.report.run_report import write_report
 

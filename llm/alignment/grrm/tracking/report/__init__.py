@@ -1,1 +1,1 @@
-"""Static HTML reports: the page of a run or of several, and what the demo's page shares with it."""
+"""Reports as HTML files: the page of a run or of several, and what the page of the demo shares with it."""

@@ -1,92 +1,108 @@
-"""The report of a run or several: one HTML file with curves, groups, statuses and what judges disagree about."""
+"""The report of a run or several: one HTML file with results, curves and groups, which scripts in it make a page of."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
+from grrm.data.atomic import check_writable
 from grrm.errors import UserError
-from grrm.tracking.metrics_log import read_metrics
-from grrm.tracking.report.charts import Metrics, draw_charts, status_chart
-from grrm.tracking.report.page import page_environment, write_bytes
-from grrm.tracking.report.pictures import Picture, inline
-from grrm.tracking.report.selection import Selection, select_groups
+from grrm.tracking.metrics_log import FILE_NAME, read_metrics
+from grrm.tracking.report.facts import held_out, metric_columns, run_facts, training_reward
+from grrm.tracking.report.page import embedded_json, page_environment, page_files, policy_hash, write_bytes
+from grrm.tracking.report.selection import Survey, choose, survey_run
+from grrm.tracking.report.shown_groups import PageGroups
 from grrm.tracking.rollout_dump import ROLLOUTS, read_arguments
 
-_SHOWN_METRICS = (
-    ("reward_mean", 3),
-    ("score_mean", 2),
-    ("eval_reward", 3),
-    ("eval_reward_greedy", 3),
-    ("eval_chrf", 1),
-    ("eval_chrf_greedy", 1),
-    ("eval_bleu", 1),
-    ("eval_pair_accuracy", 3),
-    ("eval_correlation", 3),
-    ("eval_loss", 3),
-    ("loss", 4),
-    ("kl", 4),
-    ("frac_unscored", 3),
-    ("frac_zero_variance", 3),
-)
+SCRIPTS = ("elements", "chrf", "differences", "charts", "results", "groups", "comparison", "page")
+VERDICT = "verdict.json"  # what the end of a run says of it, where it says anything
+GROUP_BYTES = 3_800_000  # of all runs together: a page should stay below 5 MB
 
 
-@dataclass(frozen=True, slots=True)
-class ReportedRun:
-    """One run: `settings` are those of its last part, None where it kept none, as runs without rollouts do."""
-
-    name: str
-    metrics: Metrics
-    selection: Selection | None
-    statuses: Picture | None
-    settings: Mapping[str, Any] | None
-
-    @property
-    def last_step(self) -> int:
-        """The last step that was logged."""
-        return max((int(line["step"]) for line in self.metrics), default=0)
-
-    def ends(self, key: str) -> tuple[float, float] | None:
-        """The first and the last number that was logged for `key`."""
-        values = [line[key] for line in self.metrics if isinstance(line.get(key), (int, float))]
-        return (values[0], values[-1]) if values else None
-
-
-def write_report(runs: Sequence[Path], out: Path, groups: int = 4) -> None:
-    """Write the page of these output folders to `out`, at most `groups` groups of a kind.
+def write_report(runs: Sequence[Path], out: Path, groups: int = 2_000) -> None:
+    """Write the page of these output folders to `out`, with at most `groups` groups of each.
 
     Raises UserError for a folder that holds no run, ValueError for a damaged file.
     """
-    found = [_read(run, name, groups) for run, name in zip(runs, _names(runs), strict=True)]
-    write_bytes(out, render(found).encode())
+    check_writable(out)
+    write_bytes(out, render(report_data(runs, groups)).encode("utf-8", "replace"))
 
 
-def render(runs: Sequence[ReportedRun]) -> str:
-    """The page as text. No address in it leads anywhere: pictures, style and script are inside."""
-    charts = draw_charts({run.name: run.metrics for run in runs})
-    shown = [
-        (key, digits, [run.ends(key) for run in runs])
-        for key, digits in _SHOWN_METRICS
-        if any(run.ends(key) for run in runs)
-    ]
-    environment = page_environment()
-    environment.filters["inline"] = inline
-    return environment.get_template("run_report.html.jinja").render(
-        runs=runs, charts=charts, shown=shown, settings=_different_settings(runs)
+def report_data(runs: Sequence[Path], groups: int) -> dict[str, Any]:
+    """Return the content of the page, JSON-ready: facts, results and metrics of every run, prompts and groups.
+
+    Raises as `write_report`.
+    """
+    names = _names(runs)
+    for run in runs:
+        if not (run / FILE_NAME).exists() and not (run / ROLLOUTS).is_dir():
+            raise UserError(f"{run} has neither {FILE_NAME} nor {ROLLOUTS}/: name the output_dir of a training run")
+    surveys = [survey_run(run) for run in runs]
+    chosen = choose(surveys, groups, GROUP_BYTES // len(runs))
+    page = PageGroups()
+    for number, (run, keys) in enumerate(zip(runs, chosen, strict=True)):
+        page.add(number, run, keys)
+    settings = [_settings(run) for run in runs]
+    return {
+        "runs": [_run(*columns) for columns in zip(runs, names, surveys, settings, strict=True)],
+        "settings": _different_settings(settings),
+        "prompts": page.prompts,
+        "groups": page.groups,
+    }
+
+
+def render(data: Mapping[str, Any]) -> str:
+    """Return the page. No address in it leads anywhere, and its policy allows its own script and style only."""
+    licence = f"/* uPlot: {page_files('uplot/LICENSE')} */\n"  # it asks to be in every copy
+    script = Markup(licence) + page_files("uplot/uPlot.iife.min.js", *(f"browser/{name}.js" for name in SCRIPTS))
+    style = page_files("style.css", "uplot/uPlot.min.css", "browser/report.css")
+    strings = json.loads(page_files("browser/strings.json"))
+    template = page_environment().get_template("run_report.html.jinja")
+    return template.render(
+        title=", ".join(run["name"] for run in data["runs"]),
+        data=embedded_json({**data, "strings": strings}),
+        script=script,
+        style=style,
+        script_hash=policy_hash(script),
+        style_hash=policy_hash(style),
     )
 
 
-def _read(run: Path, name: str, groups: int) -> ReportedRun:
-    metrics, arguments = read_metrics(run), read_arguments(run / ROLLOUTS)
-    has_rollouts = any((run / ROLLOUTS).glob("rollouts-rank*"))
-    if not metrics and not has_rollouts:
-        raise UserError(f"'{run}' has neither metrics.jsonl nor rollouts: name the output_dir of a run")
-    selection = select_groups(run, groups) if has_rollouts else None
-    return ReportedRun(
-        name, metrics, selection, status_chart(metrics), arguments[max(arguments)] if arguments else None
-    )
+def _run(run: Path, name: str, survey: Survey, settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    metrics, verdict = read_metrics(run), _verdict(run)
+    return {
+        "name": name,
+        "facts": run_facts(metrics, settings),
+        "held_out": held_out(metrics, verdict),
+        "reward": training_reward(metrics),
+        "verdict": verdict,
+        "metrics": metric_columns(metrics) | survey.pair_rewards(),
+        "n_groups": sum(survey.uses.values()),
+        "uses": dict(survey.uses),
+        "statuses": dict(survey.statuses.most_common()),
+        "rejections": dict(survey.rejections.most_common()),
+    }
+
+
+def _settings(run: Path) -> dict[str, Any] | None:
+    """Settings of the run's last part, None where it kept none, as runs without rollouts do."""
+    arguments = read_arguments(run / ROLLOUTS)
+    return arguments[max(arguments)] if arguments else None
+
+
+def _verdict(run: Path) -> dict[str, Any] | None:
+    path = run / VERDICT
+    if not path.exists():
+        return None
+    try:
+        verdict = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from error
+    return verdict if isinstance(verdict, dict) else None
 
 
 def _names(runs: Sequence[Path]) -> list[str]:
@@ -101,11 +117,11 @@ def _names(runs: Sequence[Path]) -> list[str]:
     return [str(path) for path in paths]
 
 
-def _different_settings(runs: Sequence[ReportedRun]) -> list[tuple[str, list[Any]]]:
+def _different_settings(settings: Sequence[Mapping[str, Any] | None]) -> list[tuple[str, list[Any]]]:
     """Of several runs the settings in which they differ, of one all that are set."""
-    settings = [run.settings or {} for run in runs]
-    names = sorted({name for one in settings for name in one})
-    columns = [(name, [one.get(name) for one in settings]) for name in names]
-    if len(runs) == 1:
-        return [(name, values) for name, values in columns if values[0] not in (None, "", [], {})]
-    return [(name, values) for name, values in columns if any(value != values[0] for value in values)]
+    columns = [of_run or {} for of_run in settings]
+    names = sorted({name for column in columns for name in column})
+    rows = [(name, [column.get(name) for column in columns]) for name in names]
+    if len(settings) == 1:
+        return [(name, values) for name, values in rows if values[0] not in (None, "", [], {})]
+    return [(name, values) for name, values in rows if any(value != values[0] for value in values)]

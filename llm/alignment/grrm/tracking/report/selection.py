@@ -1,7 +1,7 @@
-"""Which groups of a run's dump a report shows, found in one pass over it and fetched in another: dumps are large.
+"""The choice of a run's groups for a report, made in one pass over its dump and fetched in another: dumps are large.
 
-Nobody picks by hand: the rules are the spread of rewards, the disagreement of judges, what went without a score, and
-sources that come again.
+Where they do not all fit, the rules are the disagreement of judges, what went without a score, the spread of rewards,
+prompts that come again, and an even choice of the rest.
 """
 
 from __future__ import annotations
@@ -10,132 +10,136 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import chain, combinations, zip_longest
 from pathlib import Path
 from typing import Any
 
 from grrm.judges.permute import kendall_tau_b
 from grrm.tracking.opinions import read_opinions
+from grrm.tracking.report.page import embedded_json
 from grrm.tracking.rollout_dump import ROLLOUTS, read_rollouts
 
-Place = tuple[int, str]  # step and group id
-Opinions = Mapping[str, Mapping[Place, Mapping[str, Any]]]
+GroupKey = tuple[int, str]  # step and group id
+PromptKey = tuple[str, str, str]  # source and languages
+Opinions = Mapping[str, Mapping[GroupKey, Mapping[str, Any]]]
 Scores = Sequence[float | None]
-STAGES = 8  # steps at which a source is shown, where it comes that often
-
-
-@dataclass(frozen=True, slots=True)
-class ShownGroup:
-    """A dumped record, the scores of further judges by their names, and how far all judges agree (tau-b)."""
-
-    record: Mapping[str, Any]
-    judges: Mapping[str, Scores]
-    agreement: float | None
-
-    def distinct(self) -> list[tuple[Mapping[str, Any], int]]:
-        """The first candidate with each translation and how many there are, the best reward first."""
-        counts = Counter(candidate["translation"] for candidate in self.record["candidates"])
-        first = {candidate["translation"]: candidate for candidate in reversed(self.record["candidates"])}
-        ordered = sorted(first.values(), key=lambda one: -math.inf if one["reward"] is None else one["reward"])
-        return [(candidate, counts[candidate["translation"]]) for candidate in reversed(ordered)]
+ANALYSIS_LENGTH = 1_200  # characters of a judge's text that are shown
+_OVERHEAD, _CANDIDATE_OVERHEAD = 200, 140  # bytes of a shown group beside its texts
 
 
 @dataclass(slots=True)
 class Survey:
-    """What the first pass finds out: counts, and of every group what it is picked by."""
+    """Counts of a run, and of every group the properties that it is chosen by."""
 
     uses: Counter[str] = field(default_factory=Counter)
     statuses: Counter[str] = field(default_factory=Counter)
     rejections: Counter[str] = field(default_factory=Counter)
-    judges: set[str] = field(default_factory=set)
-    spreads: dict[Place, float] = field(default_factory=dict)
-    concord: dict[Place, float] = field(default_factory=dict)  # agreement, weighed by the pairs it is about
-    failed: dict[Place, str] = field(default_factory=dict)
-    by_source: dict[int, list[Place]] = field(default_factory=dict)
+    judges: dict[str, None] = field(default_factory=dict)
+    sizes: dict[GroupKey, int] = field(default_factory=dict)
+    spreads: dict[GroupKey, float] = field(default_factory=dict)
+    concord: dict[GroupKey, float] = field(default_factory=dict)  # agreement, weighed by the pairs it is about
+    failed: dict[GroupKey, str] = field(default_factory=dict)
+    by_prompt: dict[int, list[GroupKey]] = field(default_factory=dict)
+    rewards: dict[tuple[str, int], list[float]] = field(default_factory=dict)  # by language pair and step
+
+    def pair_rewards(self) -> dict[str, list[list[float]]]:
+        """Mean reward of trained samples by language pair, as columns of steps and values; none for a single pair."""
+        columns: dict[str, list[list[float]]] = {}
+        for (pair, step), values in sorted(self.rewards.items()):
+            steps, means = columns.setdefault(f"pair/{pair}/reward_mean", [[], []])
+            steps.append(step)
+            means.append(float(f"{sum(values) / len(values):.6g}"))
+        return columns if len(columns) > 1 else {}
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """The groups to show: by spread of rewards, by disagreement, without scores, and sources through time."""
+def survey_run(run: Path) -> Survey:
+    """Read a run's dump once. Raises ValueError on a damaged dump."""
+    opinions, survey = read_opinions(run), Survey()
+    for key, record in _records(run):
+        use = record.get("use", "trained")
+        statuses = [candidate["status"] or "not judged" for candidate in record["candidates"]]
+        judges = judges_of(record, opinions)
+        survey.uses[use] += 1
+        survey.statuses.update(statuses)
+        survey.rejections.update((record["verdict"] or {}).get("rejections") or ())
+        survey.judges |= dict.fromkeys(judges)
+        survey.sizes[key] = _size(record)
+        survey.by_prompt.setdefault(hash(prompt_key(record)), []).append(key)
+        unscored = [status for status in statuses if status not in ("scored", "duplicate")]
+        if use in ("rejected", "aborted") or unscored:
+            survey.failed[key] = unscored[0] if unscored else use
+        if use == "trained":
+            _survey_trained(survey, key, record, judges)
+    return survey
 
-    survey: Survey
-    telling: list[ShownGroup]
-    disputed: list[ShownGroup]
-    failed: list[ShownGroup]
-    through_time: list[list[ShownGroup]]
+
+def _survey_trained(survey: Survey, key: GroupKey, record: Mapping[str, Any], judges: Mapping[str, Scores]) -> None:
+    rewards = [candidate["reward"] for candidate in record["candidates"] if candidate["reward"] is not None]
+    survey.spreads[key] = max(rewards) - min(rewards) if rewards else 0.0
+    survey.rewards.setdefault((f"{record['src_lang']}-{record['trg_lang']}", key[0]), []).extend(rewards)
+    tau = agreement(record, judges)
+    if tau is not None:
+        n_distinct = len({candidate["translation"] for candidate in record["candidates"]})
+        survey.concord[key] = tau * math.comb(n_distinct, 2)
 
 
-def select_groups(run: Path, per_kind: int = 4) -> Selection:
-    """The groups of the run in this folder, at most `per_kind` of a kind. Raises ValueError on a damaged dump."""
-    opinions = read_opinions(run)
-    survey = _survey(run, opinions)
-    telling = _evenly(_widest_of_steps(survey.spreads), per_kind)
-    disputed = sorted(survey.concord, key=lambda place: (survey.concord[place], place))[:per_kind]
-    failed = _one_of_each(survey.failed, per_kind)
-    recurring = sorted((places for places in survey.by_source.values() if _n_steps(places) > 1), key=_by_recurrence)
-    courses = [_evenly(_one_a_step(places), STAGES) for places in recurring[:per_kind]]
-    wanted = {*telling, *disputed, *failed, *(place for course in courses for place in course)}
-    found = {place: _shown(record, opinions) for place, record in _records(run) if place in wanted}
-    return Selection(
-        survey,
-        [found[place] for place in telling],
-        [found[place] for place in disputed],
-        [found[place] for place in failed],
-        [[found[place] for place in course] for course in courses],
+def choose(surveys: Sequence[Survey], limit: int, n_bytes: int) -> list[set[GroupKey]]:
+    """The groups to show of every run: at most `limit` groups and about `n_bytes` of text in each.
+
+    Prompts that several runs have are chosen alike in all of them.
+    """
+    shared = set.intersection(*(set(survey.by_prompt) for survey in surveys)) if len(surveys) > 1 else set()
+    in_common = _evenly(sorted(shared, key=lambda prompt: surveys[0].by_prompt[prompt][0]), limit)
+    return [_choose(survey, in_common, limit, n_bytes) for survey in surveys]
+
+
+def _choose(survey: Survey, in_common: Sequence[int], limit: int, n_bytes: int) -> set[GroupKey]:
+    common = _halving([key for prompt in in_common for key in survey.by_prompt[prompt]])
+    recurring = sorted((keys for keys in survey.by_prompt.values() if _n_steps(keys) > 1), key=_by_recurrence)
+    rules = (
+        sorted(survey.concord, key=lambda key: (survey.concord[key], key)),
+        [*{cause: key for key, cause in survey.failed.items()}.values(), *reversed(survey.failed)],
+        _halving(_widest_of_steps(survey.spreads)),
+        [key for keys in recurring for key in keys],
+        *(common[i::4] for i in range(4)),  # half of the room is for comparison
     )
+    chosen: set[GroupKey] = set()
+    for key in chain.from_iterable((*zip_longest(*rules), _halving(list(survey.sizes)))):
+        if key is None or key in chosen:
+            continue
+        n_bytes -= survey.sizes[key]
+        if len(chosen) == limit or n_bytes < 0:
+            break
+        chosen.add(key)
+    return chosen
+
+
+def chosen_records(run: Path, keys: set[GroupKey]) -> Iterator[tuple[dict[str, Any], dict[str, Scores], float | None]]:
+    """The records of these groups in the dump's order, the scores of further judges, and how far all judges agree."""
+    opinions = read_opinions(run)
+    for key, record in _records(run):
+        if key in keys:
+            judges = judges_of(record, opinions)
+            yield record, judges, agreement(record, judges)
+
+
+def prompt_key(record: Mapping[str, Any]) -> PromptKey:
+    """Return the key that groups of the same prompt share."""
+    return record["source"], record["src_lang"], record["trg_lang"]
 
 
 def judges_of(record: Mapping[str, Any], opinions: Opinions) -> dict[str, Scores]:
     """Scores of a group beside the run's own: those of a mixture's judges, and of judges asked afterwards."""
     parts = (record["verdict"] or {}).get("parts") or ()
-    found: dict[str, Scores] = {part["name"]: part["scores"] for part in parts}
-    for name, by_place in opinions.items():
-        opinion = by_place.get(_place(record))
+    scores: dict[str, Scores] = {part["name"]: part["scores"] for part in parts}
+    for name, by_key in opinions.items():
+        opinion = by_key.get(_key(record))
         if opinion is not None:
-            found[f"{name} *" if name in found else name] = opinion["scores"]
-    return found
+            scores[f"{name} *" if name in scores else name] = opinion["scores"]
+    return scores
 
 
-def _records(run: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
-    for record in read_rollouts(Path(run) / ROLLOUTS):
-        yield _place(record), record
-
-
-def _place(record: Mapping[str, Any]) -> Place:
-    return int(record["step"]), str(record["group_id"])
-
-
-def _survey(run: Path, opinions: Opinions) -> Survey:
-    survey = Survey()
-    for place, record in _records(run):
-        use = record.get("use", "trained")
-        statuses = [candidate["status"] or "not judged" for candidate in record["candidates"]]
-        survey.uses[use] += 1
-        survey.statuses.update(statuses)
-        survey.rejections.update((record["verdict"] or {}).get("rejections") or ())
-        unscored = [status for status in statuses if status not in ("scored", "duplicate")]
-        if use in ("rejected", "aborted") or unscored:
-            survey.failed[place] = unscored[0] if unscored else use
-        if use != "trained":
-            continue
-        rewards = [candidate["reward"] for candidate in record["candidates"] if candidate["reward"] is not None]
-        survey.spreads[place] = max(rewards) - min(rewards) if rewards else 0.0
-        survey.by_source.setdefault(hash((record["source"], record["trg_lang"])), []).append(place)
-        judges = judges_of(record, opinions)
-        survey.judges.update(judges)
-        agreement = _agreement(record, judges)
-        if agreement is not None:
-            n_distinct = len({candidate["translation"] for candidate in record["candidates"]})
-            survey.concord[place] = agreement * math.comb(n_distinct, 2)
-    return survey
-
-
-def _shown(record: Mapping[str, Any], opinions: Opinions) -> ShownGroup:
-    judges = judges_of(record, opinions)
-    return ShownGroup(record, judges, _agreement(record, judges))
-
-
-def _agreement(record: Mapping[str, Any], judges: Mapping[str, Scores]) -> float | None:
+def agreement(record: Mapping[str, Any], judges: Mapping[str, Scores]) -> float | None:
     """The lowest tau-b of any two judges on the candidates that both scored; None where nothing can be compared.
 
     A mixture's own scores follow from its judges' and are not compared with them.
@@ -152,40 +156,49 @@ def _agreement(record: Mapping[str, Any], judges: Mapping[str, Scores]) -> float
     return min(taus) if taus else None
 
 
-def _widest_of_steps(spreads: Mapping[Place, float]) -> list[Place]:
+def _records(run: Path) -> Iterator[tuple[GroupKey, dict[str, Any]]]:
+    for record in read_rollouts(Path(run) / ROLLOUTS):
+        yield _key(record), record
+
+
+def _key(record: Mapping[str, Any]) -> GroupKey:
+    return int(record["step"]), str(record["group_id"])
+
+
+def _size(record: Mapping[str, Any]) -> int:
+    """About the bytes that a group takes on the page; of its texts exactly."""
+    analysis = ((record["verdict"] or {}).get("analysis") or "")[:ANALYSIS_LENGTH]
+    responses = {candidate["response"] for candidate in record["candidates"]}
+    texts = embedded_json([record["source"], record["reference"], analysis, *responses])
+    return len(texts.encode("utf-8", "replace")) + _OVERHEAD + _CANDIDATE_OVERHEAD * len(responses)
+
+
+def _widest_of_steps(spreads: Mapping[GroupKey, float]) -> list[GroupKey]:
     """Of every step the group whose rewards lie furthest apart; of equal ones the first."""
-    best: dict[int, Place] = {}
-    for place, spread in spreads.items():
-        step = place[0]
+    best: dict[int, GroupKey] = {}
+    for key, spread in spreads.items():
+        step = key[0]
         if step not in best or spread > spreads[best[step]]:
-            best[step] = place
+            best[step] = key
     return [best[step] for step in sorted(best)]
 
 
-def _evenly(places: Sequence[Place], count: int) -> list[Place]:
-    """At most `count` of the places at equal distances, the first and the last among them."""
-    if len(places) <= count:
-        return list(places)
-    if count == 1:
-        return [places[-1]]
-    return [places[math.floor(i * (len(places) - 1) / (count - 1))] for i in range(count)]
+def _evenly(keys: Sequence[int], count: int) -> list[int]:
+    """At most `count` of the keys at equal distances."""
+    return [keys[i * len(keys) // count] for i in range(count)] if len(keys) > count else list(keys)
 
 
-def _one_of_each(causes: dict[Place, str], count: int) -> list[Place]:
-    """The last group of every cause, then more from the end, at most `count`."""
-    last = {cause: place for place, cause in causes.items()}
-    chosen = list(last.values())
-    chosen += [place for place in reversed(causes) if place not in chosen]
-    return sorted(chosen[:count])
+def _halving(keys: Sequence[GroupKey]) -> list[GroupKey]:
+    """All keys in an order of which every beginning is spread evenly: first and last, then the middles of gaps."""
+    n_bits = max(len(keys) - 1, 1).bit_length()
+    order = sorted(range(len(keys)), key=lambda i: int(f"{i:0{n_bits}b}"[::-1], 2))
+    last = len(keys) - 1
+    return [keys[i] for i in sorted(order, key=lambda i: i != last)]
 
 
-def _one_a_step(places: Sequence[Place]) -> list[Place]:
-    return list({place[0]: place for place in reversed(places)}.values())[::-1]
+def _n_steps(keys: Sequence[GroupKey]) -> int:
+    return len({step for step, _ in keys})
 
 
-def _n_steps(places: Sequence[Place]) -> int:
-    return len({step for step, _ in places})
-
-
-def _by_recurrence(places: Sequence[Place]) -> tuple[int, Place]:
-    return -_n_steps(places), places[0]
+def _by_recurrence(keys: Sequence[GroupKey]) -> tuple[int, GroupKey]:
+    return -_n_steps(keys), keys[0]

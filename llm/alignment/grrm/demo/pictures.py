@@ -46,7 +46,7 @@ def bar_row(
     axes: Axes,
     theme: Theme,
     colour: int,
-    places: Sequence[float],
+    positions: Sequence[float],
     figures: Sequence[Mapping[str, Any]],
     label: str,
     digits: int = 1,
@@ -55,13 +55,13 @@ def bar_row(
     means, spreads = [figure["mean"] for figure in figures], [figure["sd"] or 0.0 for figure in figures]
     several = any(figure["sd"] is not None for figure in figures)
     options: dict[str, Any] = {"yerr": spreads, "capsize": 3, "ecolor": theme.ink} if several else {}
-    axes.bar(places, means, width=0.36, color=theme.series[colour], label=label, **options)
+    axes.bar(positions, means, width=0.36, color=theme.series[colour], label=label, **options)
     gap = 4 if several else 2
-    for place, mean, spread in zip(places, means, spreads, strict=True):
+    for position, mean, spread in zip(positions, means, spreads, strict=True):
         is_below = mean < 0
         axes.annotate(
             f"{mean:.{digits}f}",
-            (place, mean - spread if is_below else mean + spread),
+            (position, mean - spread if is_below else mean + spread),
             (0, -gap if is_below else gap),
             textcoords="offset points",
             ha="center",

@@ -1,0 +1,151 @@
+"""Numbers of a run for its report: facts, held-out results, training rewards, columns of metrics for charts."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeGuard
+
+Metrics = Sequence[Mapping[str, Any]]
+
+HELD_OUT = (
+    "eval_chrf_greedy",
+    "eval_chrf",
+    "eval_bleu_greedy",
+    "eval_bleu",
+    "eval_reward_greedy",
+    "eval_reward",
+    "eval_pair_accuracy",
+    "eval_correlation",
+    "eval_loss",
+)
+_ALARM = "eval_alarm/{}_change"  # a paired difference from the first evaluation, with the ends of its interval
+_ALARM_LEVEL = 0.99
+_WINDOW = 10  # steps at least at either end of a run whose rewards are compared
+_NORMAL_95 = 1.96
+
+
+def run_facts(metrics: Metrics, settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return algorithm, model, judge, data, seconds, tokens per second and the like, as far as they are recorded."""
+    keys = settings or {}
+    seconds = sum(_values(metrics, "interval_runtime"))
+    speeds = _values(metrics, "train_tokens_a_second")
+    facts = {
+        "algorithm": keys.get("rl_algorithm"),
+        "loss": keys.get("policy_loss"),
+        "model": keys.get("actor_model_name_or_path") or keys.get("model_name_or_path"),
+        "judge": _judge(keys),
+        "train_data": keys.get("train_datasets"),
+        "eval_data": keys.get("eval_datasets"),
+        "prompts": keys.get("global_batch_size"),
+        "samples": keys.get("rollout_n"),
+        "learning_rate": keys.get("learning_rate"),
+        "seed": keys.get("seed"),
+        "steps": max((int(line["step"]) for line in metrics), default=None),
+        "seconds": seconds or None,
+        "tokens_a_second": statistics.median(speeds) if speeds else None,
+    }
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _judge(settings: Mapping[str, Any]) -> str | None:
+    """Return the source of the rewards. A server's judge has no name in the settings: its address tells runs apart."""
+    if settings.get("reward_sources"):
+        return ", ".join(str(source.get("name") or source.get("judge")) for source in settings["reward_sources"])
+    if settings.get("use_rule_reward"):
+        return settings.get("rule_reward")
+    if settings.get("use_rm_server"):
+        return "reward server " + ", ".join(settings.get("reward_server") or ())
+    return settings.get("reward_model_name_or_path") or settings.get("reward_judge")
+
+
+def held_out(metrics: Metrics, verdict: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """The first and the last evaluation of every held-out metric, each as step and value.
+
+    `interval` has low end, high end and level of their difference where `verdict`, the run's verdict.json, or the
+    metrics have one that belongs to it.
+    """
+    return [_change(metrics, key, verdict or {}) for key in HELD_OUT if _values(metrics, key)]
+
+
+def training_reward(metrics: Metrics) -> dict[str, Any] | None:
+    """Mean reward of training samples in the first and in the last tenth of the steps, at least ten of each.
+
+    Single steps have other prompts and differ by far more than a policy moves in one. The interval at 95 % is of the
+    difference of the two means, over steps. None where fewer than twice ten steps logged a reward.
+    """
+    rewards = _values(metrics, "reward_mean")
+    window = max(_WINDOW, len(rewards) // 10)
+    if len(rewards) < 2 * window:
+        return None
+    first, last = rewards[:window], rewards[-window:]
+    before, after = statistics.fmean(first), statistics.fmean(last)
+    spread = _NORMAL_95 * math.sqrt((statistics.variance(first) + statistics.variance(last)) / window)
+    change = after - before
+    return {"steps": window, "first": before, "last": after, "interval": [change - spread, change + spread, 0.95]}
+
+
+def metric_columns(metrics: Metrics) -> dict[str, list[list[float]]]:
+    """Every logged number by its key: the steps, and the values with six digits."""
+    columns: dict[str, list[list[float]]] = {}
+    for line in metrics:
+        for key, value in (*line.items(), *_pair_values(line)):
+            if key not in ("step", "global_step") and _is_number(value):
+                steps, values = columns.setdefault(key, [[], []])
+                steps.append(int(line["step"]))
+                values.append(float(f"{value:.6g}"))
+    return columns
+
+
+def _change(metrics: Metrics, key: str, verdict: Mapping[str, Any]) -> dict[str, Any]:
+    lines = [line for line in metrics if _is_number(line.get(key))]
+    first, last = lines[0], lines[-1]
+    change = {"key": key, "first": [first["step"], first[key]], "last": [last["step"], last[key]]}
+    interval = _verdict_interval(verdict, change) or _interval(first, last, key)
+    return change | {"evaluations": len(lines), "interval": interval}
+
+
+def _verdict_interval(verdict: Mapping[str, Any], change: Mapping[str, Any]) -> list[float] | None:
+    """The interval of the verdict, if that is about the same two evaluations."""
+    steps = [verdict.get("first_step"), verdict.get("last_step")]
+    recorded = (verdict.get("changes") or {}).get(change["key"].removeprefix("eval_")) or {}
+    bounds = [recorded.get("low"), recorded.get("high"), verdict.get("level")]
+    is_same = steps == [change["first"][0], change["last"][0]] and steps[0] != steps[1]
+    numbers = [bound for bound in bounds if _is_number(bound)]
+    return numbers if is_same and len(numbers) == 3 else None
+
+
+def _interval(first: Mapping[str, Any], last: Mapping[str, Any], key: str) -> list[float] | None:
+    """The recorded interval of the paired difference, if it is about these two evaluations: a resumed run may compare
+    with an earlier one. Else, from the intervals of both values, bounds that are wider than an interval of 95 %."""
+    name = _ALARM.format(key.removeprefix("eval_"))
+    recorded, low, high = (last.get(f"{name}{end}") for end in ("", "_low", "_high"))
+    if (
+        _is_number(recorded)
+        and abs(recorded - (last[key] - first[key])) < 1e-6
+        and _is_number(low)
+        and _is_number(high)
+    ):
+        return [low, high, _ALARM_LEVEL]
+    bounds = [line.get(f"{key}_{end}") for line in (last, first) for end in ("low", "high")]
+    numbers = [bound for bound in bounds if _is_number(bound)]
+    return None if first is last or len(numbers) < 4 else [numbers[0] - numbers[3], numbers[1] - numbers[2], 0.95]
+
+
+def _pair_values(line: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Held-out metrics of language pairs under names of their own; recorded are value, low and high end."""
+    pairs = line.get("eval_language_pairs") or {}
+    return [
+        (f"eval_{name}/{pair}", value[0] if isinstance(value, list) else value)
+        for pair, metrics in pairs.items()
+        for name, value in metrics.items()
+    ]
+
+
+def _values(metrics: Metrics, key: str) -> list[float]:
+    return [float(line[key]) for line in metrics if _is_number(line.get(key))]
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
