@@ -25,7 +25,7 @@ from grrm.errors import UserError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Opened = TypeVar("Opened")
-Compute = Callable[[Opened, Sequence[int]], list[Any]]  # of row indices: what becomes of each, as JSON has it
+Compute = Callable[[Opened, Sequence[int]], list[Any]]  # of row indices: the result of each, as JSON
 _WORDS, _DEVICES, _SHARE = "grrm.words", "grrm.devices", "grrm.share"
 _POLL_S = 0.2
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
@@ -67,10 +67,11 @@ def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
 def over_devices(
     n_rows: int, batch_rows: int, open_it: Callable[[], Opened], compute: Compute[Opened], description: str
 ) -> list[Any]:
-    """What `compute` makes of the rows 0 to `n_rows`, in their order, `batch_rows` at a time, here or on devices.
+    """Return the results of `compute` for the rows 0 to `n_rows`, in their order, computed here or on devices.
 
-    It is given what `open_it` opened in its process, and must make the same of a row whichever are with it. A process
-    that has a share ends here. Raises UserError for devices that cannot be used, and when one of their processes fails.
+    It gets what `open_it` opened in its process and at most `batch_rows` rows, and must return the same for a row
+    whichever are in its batch. A process that has a share ends here. Raises UserError for devices that cannot be used,
+    and when one of their processes fails.
     """
     from grrm.tracking.console import StepProgress
 
@@ -99,10 +100,10 @@ def environments(devices: str) -> dict[str, dict[str, str]]:
     if kind == "cpu" and number.isdecimal() and int(number) > 0:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         threads = os.environ.get("OMP_NUM_THREADS", str(max(1, cores // int(number))))
-        found = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": threads}
-        return {f"cpu:{index}": found for index in range(int(number))}
+        environment = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": threads}
+        return {f"cpu:{index}": environment for index in range(int(number))}
     ranges = [_RANGE.fullmatch(part.strip()) for part in devices.split(",")]
-    names = [str(name) for one in ranges if one for name in range(int(one[1]), int(one[2] or one[1]) + 1)]
+    names = [str(name) for span in ranges if span for name in range(int(span[1]), int(span[2] or span[1]) + 1)]
     if None in ranges or not names or len(set(names)) < len(names):
         raise UserError(f"--devices is {devices!r}: give different GPUs, such as 0-7 or 0,2, or processes as cpu:2")
     return {f"gpu:{name}": {"CUDA_VISIBLE_DEVICES": name} for name in names}
@@ -181,7 +182,7 @@ class _LineCount:
         self._n = 0
 
     def new(self) -> int:
-        """How many since the beginning."""
+        """Count those since the beginning."""
         for path, start in self._read.items():
             if path.exists():
                 with path.open("rb") as file:
@@ -219,7 +220,7 @@ def _batches(rows: Sequence[int], batch_rows: int) -> Iterator[Sequence[int]]:
 
 
 def _read_done(parts: Path, key: str) -> dict[int, Any]:
-    """What became of each row that is done; a line that is being written, or was cut off, is none."""
+    """Read the results of the rows that are done; a line that is being written, or was cut off, is none."""
     done = {}
     for path in sorted(parts.glob(f"{key}-*.jsonl")):
         for line in path.read_text(encoding="utf-8").split("\n")[:-1]:

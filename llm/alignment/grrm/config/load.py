@@ -79,7 +79,7 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, str]:
 
 
 def launched_processes() -> int:
-    """How many processes paddle.distributed.launch started over all nodes; 1 without it."""
+    """Return the number of processes that paddle.distributed.launch started over all nodes; 1 without it."""
     return int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
 
 

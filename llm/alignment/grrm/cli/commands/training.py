@@ -55,9 +55,9 @@ def launch(name: str, nproc: int, words: Sequence[str]) -> NoReturn:
     Raises UserError before that for mistakes in the argument file.
     """
     from grrm.config.command_line import read_command_line
-    from grrm.config.stages import STAGES as KNOWN
+    from grrm.config.stages import STAGES as CONFIGS
 
-    stage = next(stage for stage in KNOWN if stage.name == name)
+    stage = next(stage for stage in CONFIGS if stage.name == name)
     config = read_command_line(stage.config, words, nproc)
     assert config is not None  # None follows a question for help, which click has answered
     script = importlib.import_module(f"grrm.run_{name}").__file__
