@@ -81,7 +81,8 @@ def test_every_bad_group_is_left_out_and_reported_with_its_row_number(
     assert [row.row for row in report.rejected] == list(range(2, len(rows)))
     for rejected, reason in zip(report.rejected, GROUP_FAULTS, strict=True):
         assert rejected.reason.startswith(reason.strip())
-        assert f"row {rejected.row} left out: {reason.strip()}" in caplog.text
+        more = f"{reason.strip()} (and 1 more: {rejected.row})"  # of a reason that an earlier row has
+        assert f"row {rejected.row} left out: {reason.strip()}" in caplog.text or more in caplog.text
     assert f"{len(GROUP_FAULTS)} left out" in report.summary()
 
 
