@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import json
@@ -13,6 +14,8 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from grrm import cli
 from grrm.cli.records import read_records
@@ -291,3 +294,16 @@ def test_rows_can_be_written_in_the_columns_that_other_commands_read(layout, tmp
     assert read_rows(tmp_path / "new" / "rows.parquet") == ROWS
     with pytest.raises(UserError, match=r"does not end with \.parquet"):
         convert_to_rows(rows, tmp_path / "rows.csv")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@given(data=st.data())
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_damaged_file_is_the_users_mistake_at_most(layout, data, tmp_path):
+    rows = layout(tmp_path)
+    path = rows.path if rows.path.is_file() else min(rows.path.iterdir())
+    content = path.read_bytes()
+    start, end = sorted(data.draw(st.tuples(*[st.integers(0, len(content))] * 2)))
+    path.write_bytes(content[:start] + data.draw(st.binary(max_size=9)) + content[end:])
+    with contextlib.suppress(UserError):
+        list(iter_raw_rows(rows))

@@ -24,7 +24,7 @@ def arrow_errors(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise UserError(f"{path} does not exist; give the path of a file") from error
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read to its end ({first_line(error)}); get the file again") from error
 
 
@@ -38,7 +38,7 @@ def open_parquet(path: Path, columns: Iterable[str]) -> pq.ParquetFile:
         raise UserError(f"{path} does not exist; give the path of a parquet file{named and f' with columns {named}'}")
     try:
         return pq.ParquetFile(path)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
         raise UserError(
             f"{path} is not a readable parquet file ({first_line(error)}); convert it to parquet"
         ) from error
@@ -65,6 +65,7 @@ def arrow_table(path: Path) -> RowTable:
             else:
                 parts = (reader.get_batch(number) for number in range(reader.num_record_batches))
             for part in parts:
+                part.validate(full=True)  # offsets of a damaged file may point anywhere
                 yield part if columns is None else part.select(columns)
 
     with _open_arrow(path) as reader:
@@ -118,7 +119,8 @@ def _table(
             for batch in batches(columns):
                 yield from batch.to_pylist()
 
-    return RowTable(str(path), tuple(schema.names), rows, n_rows, schema)
+    with arrow_errors(path):
+        return RowTable(str(path), tuple(schema.names), rows, n_rows, schema)
 
 
 def _open_arrow(path: Path) -> pa.ipc.RecordBatchFileReader | pa.ipc.RecordBatchStreamReader:
