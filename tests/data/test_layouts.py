@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from grrm import cli
 from grrm.cli.records import read_records
 from grrm.data.convert import convert_to_rows, convert_to_src_tgt
+from grrm.data.converters.gqm import convert_sft_gqm
 from grrm.data.layouts.user_rows import COLUMNS, UserRows
 from grrm.data.parquet import iter_raw_rows, read_rows
 from grrm.errors import UserError
@@ -307,3 +308,20 @@ def test_a_damaged_file_is_the_users_mistake_at_most(layout, data, tmp_path):
     path.write_bytes(content[:start] + data.draw(st.binary(max_size=9)) + content[end:])
     with contextlib.suppress(UserError):
         list(iter_raw_rows(rows))
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".json", ".arrow"])
+def test_groups_convert_from_every_layout_as_from_parquet(ending, tmp_path):
+    group = DICTS[0] | {"mt_texts": ["a", "b"], "scores": [1, 2.5], "analysis": "B is better."}
+    groups = [group | {"scores": [2, 1]}, group, group | {"trg_lang": "xx"}]
+    paths = [tmp_path / f"groups{one}" for one in (".parquet", ending)]
+    pq.write_table(pa.Table.from_pylist(groups), paths[0])
+    if ending == ".arrow":
+        pyarrow.feather.write_feather(pa.Table.from_pylist(groups), paths[1])
+    else:
+        paths[1].write_text("\n".join(map(json.dumps, groups)) if ending == ".jsonl" else json.dumps(groups))
+    reports = [convert_sft_gqm(path, tmp_path / "out.jsonl") for path in paths]
+    lines = [convert_sft_gqm(path, tmp_path / "out.jsonl") and (tmp_path / "out.jsonl").read_text() for path in paths]
+    assert reports[0] == reports[1]
+    assert reports[0].written == 2
+    assert lines[0] == lines[1]

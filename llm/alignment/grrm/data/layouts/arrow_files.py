@@ -114,13 +114,16 @@ def _table(
     batches: Callable[[Sequence[str] | None], Iterator[pa.RecordBatch]],
     n_rows: int | None = None,
 ) -> RowTable:
-    def rows(columns: Sequence[str] | None) -> Iterator[Row | RowError]:
+    def checked(columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         with arrow_errors(path):
-            for batch in batches(columns):
-                yield from batch.to_pylist()
+            yield from batches(columns)
+
+    def rows(columns: Sequence[str] | None) -> Iterator[Row | RowError]:
+        for batch in checked(columns):
+            yield from batch.to_pylist()
 
     with arrow_errors(path):
-        return RowTable(str(path), tuple(schema.names), rows, n_rows, schema)
+        return RowTable(str(path), tuple(schema.names), rows, n_rows, schema, checked)
 
 
 def _open_arrow(path: Path) -> pa.ipc.RecordBatchFileReader | pa.ipc.RecordBatchStreamReader:
