@@ -25,7 +25,7 @@ from grrm.data.layouts.user_rows import COLUMNS, UserRows
 from grrm.data.parquet import iter_raw_rows, read_rows
 from grrm.errors import UserError
 
-PAIRS = [('Good day, "you"', "Guten Tag, „du“"), ("1 < 2 & 3", "1 < 2 & 3\u2028"), ("a\tb", "ä"), ("東京", "Tokio")]
+PAIRS = [('Good day, "you"', "Guten Tag, „du“"), ("1 < 2 & 3", "1 < 2 & 3\u2028"), ("a, b", "ä"), ("東京", "Tokio")]
 ROWS = [(*pair, "en", "de") for pair in PAIRS]
 DICTS = [dict(zip(COLUMNS, row, strict=True)) for row in ROWS]
 TABLE = pa.Table.from_pylist(DICTS)
@@ -74,7 +74,7 @@ def comma_separated_by_language(folder: Path) -> UserRows:
 
 def tab_separated(folder: Path) -> UserRows:
     with (folder / "rows.tsv").open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, "excel-tab").writerows([("quelle", "ziel"), *PAIRS])
+        file.writelines(f"{one}\t{other}\n" for one, other in [("quelle", "ziel"), *PAIRS])
     columns = {"src_text": "quelle", "trg_text": "ziel"}
     return UserRows(folder / "rows.tsv", columns=columns, src_lang="en", trg_lang="de")
 
@@ -179,6 +179,12 @@ def test_commands_read_what_the_converters_read(layout, tmp_path):
         ("a.jsonl", '{"translation": {"en": "a", "de": "b"}}\n', {}, "--src-lang and --trg-lang, which are of en, de"),
         ("a.jsonl", '{"a": 1}\n[]\n', {}, r"lacks column .* \(found: a\)"),
         ("a.jsonl", '{"translation": {"en": "a"}}\n', {"src_lang": "en", "trg_lang": "fr"}, "lacks column trg_text"),
+        (
+            "a.tsv",
+            'en\tde\n"a ""b"""\tc\n',
+            {"src_lang": "en", "trg_lang": "de"},
+            "has values that are quoted as in CSV",
+        ),
         ("a.json", '"a"', {}, "is not a list of objects"),
         ("a.json", "[1", {}, "is not JSON"),
         ("a.arrow", "x", {}, "cannot be read to its end"),

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
@@ -15,6 +16,7 @@ from grrm.errors import UserError
 
 ROWS_PER_BATCH = 8192
 _SHOWN = 5
+_QUOTED = r'^"([^"]|"")*""([^"]|"")*"$'
 
 
 @contextmanager
@@ -75,9 +77,10 @@ def arrow_table(path: Path) -> RowTable:
 def csv_table(path: Path, delimiter: str) -> RowTable:
     """A file with a header of column names; every value is text.
 
-    A value of CSV may hold line breaks; in TSV each line is a row. Rows with too many or too few values are told
-    together, as an error at the end of the file.
+    Values of CSV may be quoted and hold line breaks. In TSV each line is a row and quotes are part of the text; a value
+    that is quoted as in CSV is an error. Rows with too many or too few values are one error at the end of the file.
     """
+    is_csv = delimiter == ","
     invalid: list[tuple[int, int]] = []
 
     def note(row: pa_csv.InvalidRow) -> str:
@@ -89,12 +92,21 @@ def csv_table(path: Path, delimiter: str) -> RowTable:
         return pa_csv.open_csv(
             path,
             pa_csv.ReadOptions(use_threads=False, block_size=MAX_TEXT),
-            pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=delimiter == ",", invalid_row_handler=note),
+            pa_csv.ParseOptions(
+                delimiter=delimiter,
+                quote_char='"' if is_csv else False,
+                newlines_in_values=is_csv,
+                invalid_row_handler=note,
+            ),
             pa_csv.ConvertOptions(column_types=types, strings_can_be_null=False),
         )
 
     def batches(columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         for batch in opened(dict.fromkeys(names, pa.string())):
+            if not is_csv and any(
+                pc.any(pc.match_substring_regex(values, _QUOTED)).as_py() for values in batch.columns
+            ):
+                raise UserError(f"{path} has values that are quoted as in CSV; write them without quotes, or as CSV")
             yield batch if columns is None else batch.select(columns)
         if invalid:
             shown = ", ".join(f"row {number - 1} ({count})" for number, count in invalid[:_SHOWN])
