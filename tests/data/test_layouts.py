@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import json
@@ -13,15 +14,18 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from grrm import cli
 from grrm.cli.records import read_records
 from grrm.data.convert import convert_to_rows, convert_to_src_tgt
+from grrm.data.converters.gqm import convert_sft_gqm
 from grrm.data.layouts.user_rows import COLUMNS, UserRows
 from grrm.data.parquet import iter_raw_rows, read_rows
 from grrm.errors import UserError
 
-PAIRS = [('Good day, "you"', "Guten Tag, „du“"), ("1 < 2 & 3", "1 < 2 & 3\u2028"), ("a\tb", "ä"), ("東京", "Tokio")]
+PAIRS = [('Good day, "you"', "Guten Tag, „du“"), ("1 < 2 & 3", "1 < 2 & 3\u2028"), ("a, b", "ä"), ("東京", "Tokio")]
 ROWS = [(*pair, "en", "de") for pair in PAIRS]
 DICTS = [dict(zip(COLUMNS, row, strict=True)) for row in ROWS]
 TABLE = pa.Table.from_pylist(DICTS)
@@ -70,7 +74,7 @@ def comma_separated_by_language(folder: Path) -> UserRows:
 
 def tab_separated(folder: Path) -> UserRows:
     with (folder / "rows.tsv").open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, "excel-tab").writerows([("quelle", "ziel"), *PAIRS])
+        file.writelines(f"{one}\t{other}\n" for one, other in [("quelle", "ziel"), *PAIRS])
     columns = {"src_text": "quelle", "trg_text": "ziel"}
     return UserRows(folder / "rows.tsv", columns=columns, src_lang="en", trg_lang="de")
 
@@ -175,6 +179,12 @@ def test_commands_read_what_the_converters_read(layout, tmp_path):
         ("a.jsonl", '{"translation": {"en": "a", "de": "b"}}\n', {}, "--src-lang and --trg-lang, which are of en, de"),
         ("a.jsonl", '{"a": 1}\n[]\n', {}, r"lacks column .* \(found: a\)"),
         ("a.jsonl", '{"translation": {"en": "a"}}\n', {"src_lang": "en", "trg_lang": "fr"}, "lacks column trg_text"),
+        (
+            "a.tsv",
+            'en\tde\n"a ""b"""\tc\n',
+            {"src_lang": "en", "trg_lang": "de"},
+            "has values that are quoted as in CSV",
+        ),
         ("a.json", '"a"', {}, "is not a list of objects"),
         ("a.json", "[1", {}, "is not JSON"),
         ("a.arrow", "x", {}, "cannot be read to its end"),
@@ -291,3 +301,33 @@ def test_rows_can_be_written_in_the_columns_that_other_commands_read(layout, tmp
     assert read_rows(tmp_path / "new" / "rows.parquet") == ROWS
     with pytest.raises(UserError, match=r"does not end with \.parquet"):
         convert_to_rows(rows, tmp_path / "rows.csv")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@given(data=st.data())
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_damaged_file_is_the_users_mistake_at_most(layout, data, tmp_path):
+    rows = layout(tmp_path)
+    path = rows.path if rows.path.is_file() else min(rows.path.iterdir())
+    content = path.read_bytes()
+    start, end = sorted(data.draw(st.tuples(*[st.integers(0, len(content))] * 2)))
+    path.write_bytes(content[:start] + data.draw(st.binary(max_size=9)) + content[end:])
+    with contextlib.suppress(UserError):
+        list(iter_raw_rows(rows))
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".json", ".arrow"])
+def test_groups_convert_from_every_layout_as_from_parquet(ending, tmp_path):
+    group = DICTS[0] | {"mt_texts": ["a", "b"], "scores": [1, 2.5], "analysis": "B is better."}
+    groups = [group | {"scores": [2, 1]}, group, group | {"trg_lang": "xx"}]
+    paths = [tmp_path / f"groups{one}" for one in (".parquet", ending)]
+    pq.write_table(pa.Table.from_pylist(groups), paths[0])
+    if ending == ".arrow":
+        pyarrow.feather.write_feather(pa.Table.from_pylist(groups), paths[1])
+    else:
+        paths[1].write_text("\n".join(map(json.dumps, groups)) if ending == ".jsonl" else json.dumps(groups))
+    reports = [convert_sft_gqm(path, tmp_path / "out.jsonl") for path in paths]
+    lines = [convert_sft_gqm(path, tmp_path / "out.jsonl") and (tmp_path / "out.jsonl").read_text() for path in paths]
+    assert reports[0] == reports[1]
+    assert reports[0].written == 2
+    assert lines[0] == lines[1]

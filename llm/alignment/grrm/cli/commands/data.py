@@ -78,9 +78,11 @@ def convert(out: Path, kind: str | None, prompt_type: str, held_out: int | None,
     """Turn sentence pairs into the chat-templated `src`/`tgt` lines that run_rl.py and run_sft.py read.
 
     ROWS has the columns src_text, trg_text, src_lang and trg_lang, or others that the options name: a parquet, JSON,
-    JSON lines, CSV, TSV, Arrow, TMX or XLIFF file, a folder of these, or lines of text with --target. OUT is a .jsonl
-    file with --to, and a folder for sft.jsonl and rl.jsonl without it; --to rows writes the four columns to a .parquet
-    file, which all other commands read. Rows of --held-out are beside OUT's, in heldout.parquet.
+    JSON lines, CSV, TSV, Arrow, TMX or XLIFF file, a folder of these, or lines of text with --target.
+
+    OUT is a .jsonl file with --to, and a folder for sft.jsonl and rl.jsonl without it; --to rows writes the four
+    columns to a .parquet file, which all other commands read. Rows of --held-out go to heldout.parquet, beside OUT or
+    in it.
     """
     from grrm.data.convert import convert_to_rows, convert_to_sft, convert_to_src_tgt
     from grrm.data.held_out import hold_out

@@ -1,20 +1,21 @@
-"""The usable rows of a parquet file as one table, and the reasons why the others are left out."""
+"""The usable rows of a file as one table, and the reasons why the others are left out."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from grrm.data.convert import RejectedRow, log_rejected
-from grrm.data.parquet import ROWS_PER_BATCH, open_parquet
+from grrm.data.layouts.arrow_files import ROWS_PER_BATCH
+from grrm.data.layouts.opening import open_table
+from grrm.data.layouts.table import RowTable, in_batches
 from grrm.errors import UserError
 from grrm.gqm.chat import CONTROL_TOKENS
 from grrm.gqm.languages import display_name
@@ -40,12 +41,11 @@ def read_usable(path: Path, kinds: Mapping[str, Kind], row_faults: RowFaults | N
     A fault is a null, an empty text (where the kind does not allow it), a control token of the chat template, an
     unknown language code, or whatever reason `row_faults` gives, which sees the rows with other faults too. Each is
     logged with its row number, from 1. Memory: the columns once, and briefly twice while their chunks are joined.
-    Raises UserError when the file is missing, is not parquet, lacks a column or has one of another type, or has no
+    Raises UserError when the file is missing, cannot be read, lacks a column or has one of another type, or has no
     usable row.
     """
-    with _open(path, kinds) as file:
-        rejected: list[RejectedRow] = []
-        kept = list(_usable_batches(file, path, kinds, row_faults, rejected))
+    rejected: list[RejectedRow] = []
+    kept = list(_usable_batches(_opened(path, kinds), kinds, row_faults, rejected))
     log_rejected(path, rejected)
     if not any(table.num_rows for table in kept):
         why = f", the first is left out because of: {rejected[0].reason}" if rejected else ""
@@ -54,16 +54,15 @@ def read_usable(path: Path, kinds: Mapping[str, Kind], row_faults: RowFaults | N
 
 
 def _usable_batches(
-    file: pq.ParquetFile,
-    path: Path,
+    rows: RowTable,
     kinds: Mapping[str, Kind],
     row_faults: RowFaults | None,
     rejected: list[RejectedRow],
 ) -> Iterator[pa.Table]:
     first = 1
-    with tqdm(total=file.metadata.num_rows, desc=f"read {path.name}", unit="row", disable=None) as progress:
-        there = [name for name in kinds if name in file.schema_arrow.names]
-        for batch in file.iter_batches(batch_size=ROWS_PER_BATCH, columns=there):
+    with tqdm(total=rows.n_rows, desc=f"read {Path(rows.name).name}", unit="row", disable=None) as progress:
+        there = [name for name in kinds if name in rows.names]
+        for batch in rows.batches(there) if rows.batches else ():
             table = pa.Table.from_batches([batch])
             for name in kinds.keys() - there:
                 table = table.append_column(name, pa.nulls(batch.num_rows))
@@ -140,20 +139,19 @@ def _wide(found: pa.DataType, kind: Kind) -> pa.DataType:
     return found if kind == "numbers" else pa.large_string()
 
 
-def _open(path: Path, kinds: Mapping[str, Kind]) -> pq.ParquetFile:
-    file = open_parquet(path, kinds)
-    complaint = _complaint(file.schema_arrow, kinds)
+def _opened(path: Path, kinds: Mapping[str, Kind]) -> RowTable:
+    rows = in_batches(open_table(path), kinds, ROWS_PER_BATCH)
+    complaint = _complaint(rows.names, rows.schema or pa.schema([]), kinds)
     if complaint:
-        file.close()
         raise UserError(f"{path} {complaint}")
-    return file
+    return rows
 
 
-def _complaint(schema: pa.Schema, kinds: Mapping[str, Kind]) -> str | None:
-    missing = [name for name, kind in kinds.items() if name not in schema.names and kind != "reference"]
+def _complaint(names: Sequence[str], schema: pa.Schema, kinds: Mapping[str, Kind]) -> str | None:
+    missing = [name for name, kind in kinds.items() if name not in names and kind != "reference"]
     if missing:
         return (
-            f"lacks column {', '.join(missing)} (found: {', '.join(schema.names) or 'none'}); "
+            f"lacks column {', '.join(missing)} (found: {', '.join(names) or 'none'}); "
             "rename its columns or name yours with the options"
         )
     for name, kind in kinds.items():

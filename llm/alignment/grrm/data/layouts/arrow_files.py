@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
@@ -15,6 +16,7 @@ from grrm.errors import UserError
 
 ROWS_PER_BATCH = 8192
 _SHOWN = 5
+_QUOTED = r'^"([^"]|"")*""([^"]|"")*"$'
 
 
 @contextmanager
@@ -24,7 +26,7 @@ def arrow_errors(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise UserError(f"{path} does not exist; give the path of a file") from error
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read to its end ({first_line(error)}); get the file again") from error
 
 
@@ -38,7 +40,7 @@ def open_parquet(path: Path, columns: Iterable[str]) -> pq.ParquetFile:
         raise UserError(f"{path} does not exist; give the path of a parquet file{named and f' with columns {named}'}")
     try:
         return pq.ParquetFile(path)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
         raise UserError(
             f"{path} is not a readable parquet file ({first_line(error)}); convert it to parquet"
         ) from error
@@ -65,6 +67,7 @@ def arrow_table(path: Path) -> RowTable:
             else:
                 parts = (reader.get_batch(number) for number in range(reader.num_record_batches))
             for part in parts:
+                part.validate(full=True)  # offsets of a damaged file may point anywhere
                 yield part if columns is None else part.select(columns)
 
     with _open_arrow(path) as reader:
@@ -74,9 +77,10 @@ def arrow_table(path: Path) -> RowTable:
 def csv_table(path: Path, delimiter: str) -> RowTable:
     """A file with a header of column names; every value is text.
 
-    A value of CSV may hold line breaks; in TSV each line is a row. Rows with too many or too few values are told
-    together, as an error at the end of the file.
+    Values of CSV may be quoted and hold line breaks. In TSV each line is a row and quotes are part of the text; a value
+    that is quoted as in CSV is an error. Rows with too many or too few values are one error at the end of the file.
     """
+    is_csv = delimiter == ","
     invalid: list[tuple[int, int]] = []
 
     def note(row: pa_csv.InvalidRow) -> str:
@@ -88,12 +92,21 @@ def csv_table(path: Path, delimiter: str) -> RowTable:
         return pa_csv.open_csv(
             path,
             pa_csv.ReadOptions(use_threads=False, block_size=MAX_TEXT),
-            pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=delimiter == ",", invalid_row_handler=note),
+            pa_csv.ParseOptions(
+                delimiter=delimiter,
+                quote_char='"' if is_csv else False,
+                newlines_in_values=is_csv,
+                invalid_row_handler=note,
+            ),
             pa_csv.ConvertOptions(column_types=types, strings_can_be_null=False),
         )
 
     def batches(columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         for batch in opened(dict.fromkeys(names, pa.string())):
+            if not is_csv and any(
+                pc.any(pc.match_substring_regex(values, _QUOTED)).as_py() for values in batch.columns
+            ):
+                raise UserError(f"{path} has values that are quoted as in CSV; write them without quotes, or as CSV")
             yield batch if columns is None else batch.select(columns)
         if invalid:
             shown = ", ".join(f"row {number - 1} ({count})" for number, count in invalid[:_SHOWN])
@@ -113,12 +126,16 @@ def _table(
     batches: Callable[[Sequence[str] | None], Iterator[pa.RecordBatch]],
     n_rows: int | None = None,
 ) -> RowTable:
-    def rows(columns: Sequence[str] | None) -> Iterator[Row | RowError]:
+    def checked(columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         with arrow_errors(path):
-            for batch in batches(columns):
-                yield from batch.to_pylist()
+            yield from batches(columns)
 
-    return RowTable(str(path), tuple(schema.names), rows, n_rows, schema)
+    def rows(columns: Sequence[str] | None) -> Iterator[Row | RowError]:
+        for batch in checked(columns):
+            yield from batch.to_pylist()
+
+    with arrow_errors(path):
+        return RowTable(str(path), tuple(schema.names), rows, n_rows, schema, checked)
 
 
 def _open_arrow(path: Path) -> pa.ipc.RecordBatchFileReader | pa.ipc.RecordBatchStreamReader:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -28,7 +28,7 @@ class RowTable:
 
     `read` yields each row, or the error of one that cannot be read, with at least the columns that are asked for (None:
     all); a row of JSON has only those that its object has. `n_rows` and `schema` are None where the file does not
-    say them before it is read.
+    say them before it is read, and `batches`, the rows as Arrow has them, where Arrow does not read it.
     """
 
     name: str
@@ -36,6 +36,31 @@ class RowTable:
     read: Callable[[Sequence[str] | None], Iterator[Row | RowError]]
     n_rows: int | None = None
     schema: pa.Schema | None = None
+    batches: Callable[[Sequence[str] | None], Iterator[pa.RecordBatch]] | None = None
+
+
+def in_batches(table: RowTable, columns: Collection[str], rows_per_batch: int) -> RowTable:
+    """The table with `n_rows`, `schema` and `batches`; read whole for it where it has none, those of `columns` only.
+
+    Raises RowError for the first row that cannot be read, and UserError for values of a column without one type.
+    """
+    if table.n_rows is not None and table.schema is not None and table.batches is not None:
+        return table
+    names = [name for name in table.names if name in columns]
+    rows = []
+    for row in table.read(names):
+        if isinstance(row, RowError):
+            raise row
+        rows.append(row)
+    try:
+        values = pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
+    except pa.ArrowException as error:
+        raise UserError(f"{table.name} has a column without one type ({first_line(error)}); mend it") from error
+
+    def batches(columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        yield from values.select(names if columns is None else columns).to_batches(rows_per_batch)
+
+    return replace(table, n_rows=len(rows), schema=values.schema, batches=batches)
 
 
 def first_line(error: Exception) -> str:

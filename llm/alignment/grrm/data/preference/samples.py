@@ -5,7 +5,6 @@ A cleaned file is cleaned again without a change, so a run that was stopped is s
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +17,12 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from grrm.data.atomic import atomic_path
-from grrm.data.convert import RejectedRow
+from grrm.data.convert import RejectedRow, log_rejected
 from grrm.data.converters.prompt_columns import list_offsets
 from grrm.data.parquet import ROWS_PER_BATCH, open_parquet
 from grrm.data.preference.pair_files import is_list, is_text, pair_files
 from grrm.errors import UserError
 
-logger = logging.getLogger(__name__)
 END_TOKEN = "</s>"
 
 
@@ -104,8 +102,7 @@ def _clean_file(path: Path, text_key: str, single_line: bool) -> CleaningReport:
                 rejected.extend(RejectedRow(first + int(at), "no candidates") for at in np.flatnonzero(~has_candidates))
                 writer.write_table(cleaned.filter(pa.array(has_candidates)).cast(file.schema_arrow))
                 first += batch.num_rows
-    for row in rejected:
-        logger.warning("%s row %d left out: %s", path, row.row, row.reason)
+    log_rejected(path, rejected)
     return CleaningReport(path, n_before, n_before - n_after, tuple(rejected))
 
 
