@@ -162,7 +162,7 @@ def is_over(args: TrainingArguments) -> bool:
 def finish(trainer: GroupPolicyTrainer, critic: CriticTrainer | None) -> None:
     """Save what was trained, tell the verdict on it, and mark the run as finished."""
     args, config = trainer.args, trainer.config
-    save_final(trainer, args.output_dir)
+    save_final(trainer, args.output_dir, trained_with=trainer.trained_with)
     if critic is not None:
         critic.save_trained(Path(args.output_dir))
     lines = verdict_lines(args.output_dir) if trainer.held_out is None else []

@@ -163,11 +163,15 @@ def load_trained(trainer: Any, checkpoint: Path) -> None:
 
 
 def save_final(
-    trainer: Any, directory: str | Path, save_model: Callable[[Any, str, Weights | None], None] = save_policy
+    trainer: Any,
+    directory: str | Path,
+    save_model: Callable[[Any, str, Weights | None], None] = save_policy,
+    trained_with: TrainedWith | None = None,
 ) -> None:
     """Leave the trained model (safetensors, no pickle) and its tokenizer in `directory`; every rank must call it.
 
-    What tensor ranks have parts of is put together, and adapters are merged into the weights.
+    What tensor ranks have parts of is put together, and adapters are merged into the weights. `trained_with` is written
+    beside them; None where `save_model` does that, or nothing is known.
 
     Each file appears whole, the weights last: an interrupted save leaves what was there before.
     """
@@ -179,8 +183,8 @@ def save_final(
         with tempfile.TemporaryDirectory(prefix=".saving-", dir=directory) as unfinished:
             trainer.tokenizer.save_pretrained(unfinished)
             save_model(model, unfinished, weights)
-            if trainer.trained_with is not None:
-                write_trained_with(Path(unfinished), trainer.trained_with)
+            if trained_with is not None:
+                write_trained_with(Path(unfinished), trained_with)
             files = [path for path in Path(unfinished).rglob("*") if path.is_file()]
             for path in sorted(files, key=lambda path: path.suffix == ".safetensors"):
                 place = Path(directory) / path.relative_to(unfinished)

@@ -124,7 +124,7 @@ class SupervisedRun:
         train_or_load(trainer, self._checkpoint, is_finished=self._is_finished)
         if trainer.progress is not None:
             trainer.progress.close()
-        save_final(trainer, self.args.output_dir, save_model)
+        save_final(trainer, self.args.output_dir, save_model, trainer.trained_with)
         mark_finished(trainer)
         self._peers.leave()
 
