@@ -244,7 +244,6 @@ class Saved:
 def trainer_that_saves(text, fails=False):
     return SimpleNamespace(
         args=SimpleNamespace(world_size=1),
-        trained_with=None,
         is_world_process_zero=lambda: True,
         model=Saved({"model.safetensors": text, "config.json": text}, fails),
         tokenizer=Saved({"tokenizer.json": text}),

@@ -47,13 +47,12 @@ from grrm.tracking.run_record import RunRecord
 from grrm.training.checkpoints import (
     check_resumable,
     claim_output_dir,
-    finished_line,
-    finished_step,
     mark_finished,
     read_marker,
     resume_point,
     save_final,
     start_over,
+    told_finished,
     train_or_load,
 )
 from grrm.training.model_setup import (
@@ -91,7 +90,7 @@ def train(config: RLConfig) -> None:
     args.gradient_accumulation_steps = plan.gradient_accumulation_steps
     assert plan.optimizer_steps is not None  # the number of prompts is known
     args.max_steps = plan.optimizer_steps
-    if is_over(args):
+    if told_finished(args, config, lambda: verdict_lines(args.output_dir)):
         peers.leave()
         return
     await_reward_server(config, ranks.processes())
@@ -151,18 +150,10 @@ def train(config: RLConfig) -> None:
     peers.leave()
 
 
-def is_over(args: TrainingArguments) -> bool:
-    """Whether `output_dir` has the finished run of these steps; if so it is told, with its verdict."""
-    step = finished_step(args, args.max_steps)
-    if step is not None:
-        tell(args, [finished_line(args, step), *verdict_lines(args.output_dir)])
-    return step is not None
-
-
 def finish(trainer: GroupPolicyTrainer, critic: CriticTrainer | None) -> None:
     """Save what was trained, tell the verdict on it, and mark the run as finished."""
     args, config = trainer.args, trainer.config
-    save_final(trainer, args.output_dir)
+    save_final(trainer, args.output_dir, trained_with=trainer.trained_with)
     if critic is not None:
         critic.save_trained(Path(args.output_dir))
     lines = verdict_lines(args.output_dir) if trainer.held_out is None else []
@@ -172,7 +163,7 @@ def finish(trainer: GroupPolicyTrainer, critic: CriticTrainer | None) -> None:
         has_references = not config.use_rule_reward  # which reads a ground truth there
         lines = conclude(args.output_dir, step, has_greedy=config.eval_greedy, has_references=has_references)
     tell(args, lines)
-    mark_finished(trainer)
+    mark_finished(trainer, config)
 
 
 def tell(args: TrainingArguments, lines: Sequence[str]) -> None:

@@ -7,11 +7,13 @@ import os
 import re
 import secrets
 import shutil
+import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from grrm.config.stage_config import StageConfig
 from grrm.errors import UserError
 from grrm.models.gathered_weights import Weights, gathered_weights, save_policy
 from grrm.models.lora import without_adapters
@@ -163,11 +165,15 @@ def load_trained(trainer: Any, checkpoint: Path) -> None:
 
 
 def save_final(
-    trainer: Any, directory: str | Path, save_model: Callable[[Any, str, Weights | None], None] = save_policy
+    trainer: Any,
+    directory: str | Path,
+    save_model: Callable[[Any, str, Weights | None], None] = save_policy,
+    trained_with: TrainedWith | None = None,
 ) -> None:
     """Leave the trained model (safetensors, no pickle) and its tokenizer in `directory`; every rank must call it.
 
-    What tensor ranks have parts of is put together, and adapters are merged into the weights.
+    What tensor ranks have parts of is put together, and adapters are merged into the weights. `trained_with` is written
+    beside them; None where `save_model` does that, or nothing is known.
 
     Each file appears whole, the weights last: an interrupted save leaves what was there before.
     """
@@ -179,8 +185,8 @@ def save_final(
         with tempfile.TemporaryDirectory(prefix=".saving-", dir=directory) as unfinished:
             trainer.tokenizer.save_pretrained(unfinished)
             save_model(model, unfinished, weights)
-            if trainer.trained_with is not None:
-                write_trained_with(Path(unfinished), trainer.trained_with)
+            if trained_with is not None:
+                write_trained_with(Path(unfinished), trained_with)
             files = [path for path in Path(unfinished).rglob("*") if path.is_file()]
             for path in sorted(files, key=lambda path: path.suffix == ".safetensors"):
                 place = Path(directory) / path.relative_to(unfinished)
@@ -189,32 +195,44 @@ def save_final(
     barrier(world_size)
 
 
-def mark_finished(trainer: Any) -> None:
+def mark_finished(trainer: Any, config: StageConfig) -> None:
     """Record that the run is over: the same command will find nothing left to do."""
     if trainer.is_world_process_zero():
-        state = {"step": trainer.state.global_step, "max_steps": trainer.args.max_steps}
+        state = {"step": trainer.state.global_step, "max_steps": trainer.args.max_steps, "settings": _settings(config)}
         write_marker(Path(trainer.args.output_dir), state)
 
 
-def finished_step(args: TrainingArguments, max_steps: int) -> int | None:
-    """The last step of a finished run of at least `max_steps` in `output_dir`; None where there is work to do.
+def told_finished(args: TrainingArguments, config: StageConfig, further: Callable[[], Sequence[str]] = tuple) -> bool:
+    """Whether `output_dir` has a finished run of at least `args.max_steps`, which the first process then tells.
 
-    Early stopping may have ended it before. Raises UserError for a damaged marker.
+    Settings that have another value than in that run are named, and `further` lines follow. Early stopping may have
+    ended it before. Raises UserError for a damaged marker.
     """
     folder = Path(args.output_dir)
     has_weights = any(folder.glob("*.safetensors"))
     if args.overwrite_output_dir or args.resume_from_checkpoint or not has_weights or not (folder / MARKER).is_file():
-        return None
+        return False
     state = read_marker(folder)
-    return int(state["step"]) if state.get("max_steps", 0) >= max_steps else None
+    if state.get("max_steps", 0) < args.max_steps:
+        return False
+    if args.process_index == 0:
+        now, before = _settings(config), state.get("settings", {})
+        changed = [name for name, value in now.items() if before.get(name, value) != value]
+        but = f" (its {', '.join(changed)} had other values)" if changed else ""
+        print(
+            f"finished: '{folder}' has the model of step {state['step']}, the last of this run{but}, and is left as it "
+            "is; raise max_steps to go on, set overwrite_output_dir to start over, or name another output_dir",
+            *further(),
+            sep="\n",
+            file=sys.stderr,
+            flush=True,
+        )
+    return True
 
 
-def finished_line(args: TrainingArguments, step: int) -> str:
-    """What to tell who starts a finished run again."""
-    return (
-        f"finished: '{args.output_dir}' has the model of step {step}, the last of this run, and is left as it is; "
-        "raise max_steps to go on, set overwrite_output_dir to start over, or name another output_dir"
-    )
+def _settings(config: StageConfig) -> dict[str, Any]:
+    """What tells runs apart."""
+    return config.model_dump(mode="json", exclude={"wandb_api_key", "overwrite_output_dir", "resume_from_checkpoint"})
 
 
 def start_over(args: TrainingArguments, checkpoint: Path | None) -> None:

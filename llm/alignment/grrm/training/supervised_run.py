@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,13 +26,12 @@ from grrm.tracking.metrics_log import MetricsLog
 from grrm.training.checkpoints import (
     check_resumable,
     claim_output_dir,
-    finished_line,
-    finished_step,
     mark_finished,
     read_marker,
     resume_point,
     save_final,
     start_over,
+    told_finished,
     train_or_load,
 )
 from grrm.training.model_setup import weights_dtype
@@ -71,8 +69,8 @@ class SupervisedRun:
         Raises UserError for too few rows, and a checkpoint that these arguments cannot go on with.
         """
         self.args.max_steps = supervised_steps(self.args, self.args.dataset_world_size, n_rows)
-        if (step := finished_step(self.args, self.args.max_steps)) is not None:
-            self._leave(step)
+        if told_finished(self.args, self._config):
+            self._peers.leave()
             return False
         self._checkpoint = resume_point(self.args)
         state: dict[str, Any] = read_marker(self._checkpoint) if self._checkpoint else {"step": 0}
@@ -81,11 +79,6 @@ class SupervisedRun:
             check_resumable(self.args, self._checkpoint, state)
         check_same_adapters(self._checkpoint, self._config)
         return True
-
-    def _leave(self, finished: int) -> None:
-        if self.args.process_index == 0:
-            print(finished_line(self.args, finished), file=sys.stderr, flush=True)
-        self._peers.leave()
 
     def check_same_head(self, head: dict[str, Any]) -> None:
         """Raises UserError where the checkpoint to go on at is of a model with another head."""
@@ -124,8 +117,8 @@ class SupervisedRun:
         train_or_load(trainer, self._checkpoint, is_finished=self._is_finished)
         if trainer.progress is not None:
             trainer.progress.close()
-        save_final(trainer, self.args.output_dir, save_model)
-        mark_finished(trainer)
+        save_final(trainer, self.args.output_dir, save_model, trainer.trained_with)
+        mark_finished(trainer, self._config)
         self._peers.leave()
 
     @property
