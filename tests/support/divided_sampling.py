@@ -64,7 +64,7 @@ def in_little_memory(part: Any, rank: int) -> dict[str, Any]:
     engine = DividedEngine(part, max_num_seqs=4, max_cache_bytes=None, memory_fraction=1.0)
     whole = round_up(max(map(len, chain(*PROMPTS))) + PARAMS.max_new_tokens)
     policy_engines.free_memory_bytes = lambda: (4 - 2 * rank) * engine._decoder.cache_bytes(whole)
-    return {"drawn": drawn(engine, PROMPTS[rank], 100 * rank), "running": engine.cache_use.most_running}
+    return {"drawn": drawn(engine, PROMPTS[rank], 100 * rank), "running": engine.cache_use.max_running}
 
 
 def refusal(engine: DividedEngine, prompts: list[list[int]]) -> str:

@@ -48,8 +48,8 @@ def test_a_small_cache_draws_the_same_tokens_as_a_large_one(long_model, seed, bl
     wanted, whole = drawn(long_model, prompts, params)
     found, use = drawn(long_model, prompts, params, blocks)
     assert_same(found, wanted)
-    assert whole.n_set_aside == 0
-    assert use.most_running <= whole.most_running
+    assert whole.n_preempted == 0
+    assert use.max_running <= whole.max_running
 
 
 def test_sequences_that_grow_together_are_set_aside_and_finish(long_model):
@@ -61,10 +61,10 @@ def test_sequences_that_grow_together_are_set_aside_and_finish(long_model):
     for one, other in zip(found, wanted, strict=True):
         assert len(one.top_logprobs) == len(one.token_ids)
         assert [top[0][0] for top in one.top_logprobs] == [top[0][0] for top in other.top_logprobs]
-    assert (whole.most_running, whole.n_set_aside) == (8, 0)
-    assert use.n_set_aside > 0
+    assert (whole.max_running, whole.n_preempted) == (8, 0)
+    assert use.n_preempted > 0
     assert use.full_length == 3, "of up to 180 tokens, three blocks each"
-    assert use.most_running > use.full_length, "more run while they are short than there is room for at their end"
+    assert use.max_running > use.full_length, "more run while they are short than there is room for at their end"
 
 
 def test_a_request_that_was_set_aside_can_be_followed_and_cancelled(long_model):
@@ -73,7 +73,7 @@ def test_a_request_that_was_set_aside_can_be_followed_and_cancelled(long_model):
     session = engine.open_session()
     session.add({number: Request([20 + number] * 10, SamplingParams(240), number) for number in (0, 1, 2)})
     steps = 0
-    while not session.n_set_aside:
+    while not session.n_preempted:
         session.step()
         steps += 1
     assert 10 + steps > 2 * BLOCK, "three sequences of three blocks are more than eight"

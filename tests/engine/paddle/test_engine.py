@@ -156,10 +156,10 @@ def test_a_budget_limits_the_sequences_at_a_time_not_the_result(use_kernels, mod
     params = SamplingParams(max_new_tokens=5)
     tight = PaddleEngine(model, max_cache_bytes=1, prefill_tokens=1, use_kernels=use_kernels)
     found = tight.generate(prompts, params)
-    assert tight.cache_use.most_running == 1
+    assert tight.cache_use.max_running == 1
     wide = PaddleEngine(model, use_kernels=use_kernels)
     assert [c.token_ids for c in found] == [c.token_ids for c in wide.generate(prompts, params)]
-    assert wide.cache_use.most_running > 1
+    assert wide.cache_use.max_running > 1
 
 
 def test_sleep_and_wake_change_nothing(model, prompts):

@@ -109,13 +109,13 @@ class CacheUse:
 
     bytes: int
     full_length: int
-    most_running: int
-    n_set_aside: int
+    max_running: int
+    n_preempted: int
 
     def __str__(self) -> str:
         """The line that a run shows."""
         return (
-            f"up to {self.most_running} sequences at a time; {self.bytes / 2**30:.3g} GiB of keys and values, room for "
+            f"up to {self.max_running} sequences at a time; {self.bytes / 2**30:.3g} GiB of keys and values, room for "
             f"{self.full_length} of full length"
         )
 

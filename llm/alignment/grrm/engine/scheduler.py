@@ -65,7 +65,7 @@ class BatchScheduler:
         self._short_steps = ShortSteps()
         self._numbers = count()
         self._submissions: list[Submission] = []  # with waiting requests, in the order of arrival
-        self._under_way: dict[Key, SharedSequence] = {}
+        self._in_flight: dict[Key, SharedSequence] = {}
         self._running: dict[int, SharedSequence] = {}
         self._cancelled: list[int] = []
         self._changed = threading.Condition()
@@ -85,7 +85,7 @@ class BatchScheduler:
     def n_waiting(self) -> int:
         """Sequences that wait for a slot."""
         with self._changed:
-            return len(self._under_way) - len(self._running)
+            return len(self._in_flight) - len(self._running)
 
     def submit(self, requests: Sequence[Request], *, streams: bool = False) -> Submission:
         """Have `requests` run; with `streams` their tokens are told as they are drawn.
@@ -113,16 +113,16 @@ class BatchScheduler:
 
     def _subscribe(self, submission: Submission, index: int, request: Request, key: Key) -> SharedSequence | None:
         """The sequence that is to run for the request, None where one is under way."""
-        running = self._under_way.get(key)
+        running = self._in_flight.get(key)
         sequence = running or SharedSequence(next(self._numbers), request, key, submission)
         sequence.subscribers.append((submission, index))
-        self._under_way[key] = sequence
+        self._in_flight[key] = sequence
         return None if running else sequence
 
     def _give_up(self, submission: Submission, indices: Sequence[int]) -> None:
         cancelled = {(submission, index) for index in indices}
         with self._changed:
-            for sequence in list(self._under_way.values()):
+            for sequence in list(self._in_flight.values()):
                 if cancelled.isdisjoint(sequence.subscribers):
                     continue
                 sequence.subscribers = [pair for pair in sequence.subscribers if pair not in cancelled]
@@ -140,7 +140,7 @@ class BatchScheduler:
         others = ([other for other in group if other is not sequence] for group in old.waiting)
         old.waiting = deque(group for group in others if group)
         if not sequence.subscribers:
-            del self._under_way[sequence.key]
+            del self._in_flight[sequence.key]
         else:
             sequence.owner = sequence.subscribers[0][0]
             sequence.owner.waiting.append([sequence])
@@ -158,23 +158,23 @@ class BatchScheduler:
                     for number in cancelled:
                         self._session.cancel(number)
                 with self._changed:
-                    entering, only = self._plan()
+                    admitted, only = self._plan()
                 if self._session and self._running:
-                    self._session.add(entering)
-                    began_s = time.perf_counter()
+                    self._session.add(admitted)
+                    start_s = time.perf_counter()
                     ended = self._session.step(only)
-                    took_s = time.perf_counter() - began_s
-                    self._short_steps.record(took_s, is_short=only is not None, reads=bool(entering))
-                    self._tell(self._session, ended)
+                    duration_s = time.perf_counter() - start_s
+                    self._short_steps.record(duration_s, is_short=only is not None, reads=bool(admitted))
+                    self._publish(self._session, ended)
             except BaseException as error:  # noqa: BLE001 - raised again by all whose requests it ends
                 self._fail(error)
 
     def _plan(self) -> tuple[dict[int, Request], set[int] | None]:
         """Return the requests that enter with the next step, and the numbers it decodes: None for all that run."""
         is_short = self._short_steps.is_due and self._few_running() is not None
-        entering = self._entering(small_only=is_short)
+        admitted = self._admit_waiting(small_only=is_short)
         few = self._few_running() if self._short_steps.is_due else None
-        return entering, few if few is not None and few >= entering.keys() else None
+        return admitted, few if few is not None and few >= admitted.keys() else None
 
     def _few_running(self) -> set[int] | None:
         """The sequences of small submissions that run; None where there are none, or so many that they are not few."""
@@ -182,40 +182,40 @@ class BatchScheduler:
         return numbers if is_small(len(numbers), len(self._running)) else None
 
     def _is_small(self, submission: Submission) -> bool:
-        return is_small(len(submission.n_seen), len(self._under_way))
+        return is_small(len(submission.n_seen), len(self._in_flight))
 
-    def _entering(self, *, small_only: bool) -> dict[int, Request]:
+    def _admit_waiting(self, *, small_only: bool) -> dict[int, Request]:
         tokens = self._max_batched_tokens - len(self._running)
-        entering: dict[int, Request] = {}
-        among = [candidate for candidate in self._submissions if not small_only or self._is_small(candidate)]
-        while among:
-            submission = min(among, key=lambda candidate: (candidate.n_running, len(candidate.n_seen)))
+        admitted: dict[int, Request] = {}
+        candidates = [candidate for candidate in self._submissions if not small_only or self._is_small(candidate)]
+        while candidates:
+            submission = min(candidates, key=lambda candidate: (candidate.n_running, len(candidate.n_seen)))
             group = submission.waiting[0]
             tokens -= len(group[0].request.prompt)
-            if (entering and tokens < 0) or not self._can_admit(group, len(entering)):
+            if (admitted and tokens < 0) or not self._can_admit(group, len(admitted)):
                 break
-            if not entering and self._is_small(submission):
-                among = [candidate for candidate in among if self._is_small(candidate)]
+            if not admitted and self._is_small(submission):
+                candidates = [candidate for candidate in candidates if self._is_small(candidate)]
             submission.waiting.popleft()
             if not submission.waiting:
                 self._submissions.remove(submission)
-                among = [candidate for candidate in among if candidate is not submission]
+                candidates = [candidate for candidate in candidates if candidate is not submission]
             submission.n_running += len(group)
             self._running.update((candidate.number, candidate) for candidate in group)
-            entering.update((candidate.number, candidate.request) for candidate in group)
-        return entering
+            admitted.update((candidate.number, candidate.request) for candidate in group)
+        return admitted
 
-    def _can_admit(self, group: Sequence[SharedSequence], n_entering: int) -> bool:
-        """Return whether a slot is free beyond those for `n_entering`; open one with longer slots if none runs."""
+    def _can_admit(self, group: Sequence[SharedSequence], n_admitted: int) -> bool:
+        """Return whether a slot is free beyond those for `n_admitted`; open one with longer slots if none runs."""
         length = min(max(map(_length, group)), self._engine.max_prompt_tokens + 1)
         if self._session is None or self._session.max_len < length:
             if self._running:
                 return False
             self._session = None  # frees its memory first
             self._session = self._engine.open_session(-(-length // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE)
-        return self._session.n_free > n_entering
+        return self._session.n_free > n_admitted
 
-    def _tell(self, session: Session, ended: Sequence[tuple[int, Completion]]) -> None:
+    def _publish(self, session: Session, ended: Sequence[tuple[int, Completion]]) -> None:
         with self._changed:
             for number, completion in ended:
                 sequence = self._running.get(number)
@@ -233,13 +233,13 @@ class BatchScheduler:
                             submission.put(NewTokens(index, tokens, logprobs))
 
     def _leave(self, sequence: SharedSequence) -> None:
-        del self._running[sequence.number], self._under_way[sequence.key]
+        del self._running[sequence.number], self._in_flight[sequence.key]
         sequence.owner.n_running -= 1
 
     def _fail(self, error: BaseException) -> None:
         """All that runs has failed, and where there is not even a session, what waits too; the rest gets a new one."""
         with self._changed:
-            failed = list((self._under_way if self._session is None else self._running).values())
+            failed = list((self._in_flight if self._session is None else self._running).values())
             logger.error("the engine failed, and %d sequences with it", len(failed), exc_info=error)
             self._session, self._cancelled = None, []
             subscribers = {submission for sequence in failed for submission, _ in sequence.subscribers}

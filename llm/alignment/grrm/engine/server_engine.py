@@ -114,11 +114,11 @@ class ServerEngine(Engine):
         for number, step in enumerate(self._api.steps(folder)):
             step.patient = not self._max_staleness  # the others need not wait for a server that may miss an update
             answers = self._client.ask_each(remaining, step, deadline)
-            lost = {url: error for url, error in answers.items() if isinstance(error, NoAnswer)}
+            unanswered = {url: error for url, error in answers.items() if isinstance(error, NoAnswer)}
             if number > 0:  # it is paused, with old weights, new ones or parts of both
-                versions.update(dict.fromkeys(lost, _UNKNOWN))
-            failed.update(lost)
-            remaining = [url for url in remaining if url not in lost]
+                versions.update(dict.fromkeys(unanswered, _UNKNOWN))
+            failed.update(unanswered)
+            remaining = [url for url in remaining if url not in unanswered]
         versions.update(dict.fromkeys(remaining, version))
         if failed and (not self._max_staleness or set(self._usable).isdisjoint(versions.values())):
             raise next(iter(failed.values()))

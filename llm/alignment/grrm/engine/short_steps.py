@@ -27,14 +27,14 @@ class ShortSteps:
         """True if the next step may be a short one."""
         return self._credit_s > 0 and self._short_s * CHEAPER <= self._full_s
 
-    def record(self, took_s: float, *, is_short: bool, reads: bool) -> None:
+    def record(self, duration_s: float, *, is_short: bool, reads: bool) -> None:
         """Record the duration of a step; `reads`: it prefilled prompts, so a short one does not predict the next."""
         if is_short:
-            self._credit_s -= took_s
-            self._short_s = self._short_s if reads else took_s
+            self._credit_s -= duration_s
+            self._short_s = self._short_s if reads else duration_s
         else:
-            self._credit_s = SHARE * took_s
-            self._full_s = took_s
+            self._credit_s = SHARE * duration_s
+            self._full_s = duration_s
             self._short_s *= FORGETTING
 
 

@@ -147,7 +147,7 @@ def _status_error(server: str, response: urllib3.BaseHTTPResponse, content: byte
     )
 
 
-class _Complaint(BaseModel):
+class _ErrorMessage(BaseModel):
     message: str
 
 
@@ -157,20 +157,20 @@ class _Explanation(BaseModel):
     error_msg: str = ""
     field: str | None = None
     reference_id: str | None = None
-    error: _Complaint | str | None = None
+    error: _ErrorMessage | str | None = None
     message: str = ""
 
 
 def _explanation(content: bytes) -> str:
     """Return the explanation in an error body, on one line; empty for a body of another form."""
     try:
-        said = _Explanation.model_validate_json(content)
+        body = _Explanation.model_validate_json(content)
     except ValidationError:
         return ""
-    complaint = said.error.message if isinstance(said.error, _Complaint) else said.error
-    message = single_line(complaint or said.message or said.error_msg).rstrip(".")
-    prefix = f" at {said.field}" if said.field else ""
-    reference = f" (log reference {said.reference_id})" if said.reference_id else ""
+    error = body.error.message if isinstance(body.error, _ErrorMessage) else body.error
+    message = single_line(error or body.message or body.error_msg).rstrip(".")
+    prefix = f" at {body.field}" if body.field else ""
+    reference = f" (log reference {body.reference_id})" if body.reference_id else ""
     return f"{prefix}: {message}{reference}" if message or reference else prefix
 
 

@@ -49,10 +49,10 @@ class Part:
         def wait() -> list[Answer]:
             verdicts = answers()
             failures = [i for i, verdict in enumerate(verdicts) if failed(verdict.statuses)]
-            fallen: Mapping[int, Verdict] = {}
+            replaced: Mapping[int, Verdict] = {}
             if self.fallback is not None and failures:
-                fallen = dict(zip(failures, self.fallback._begin([groups[i] for i in failures])(), strict=True))
-            answered = [(fallen.get(i, verdict), i in fallen) for i, verdict in enumerate(verdicts)]
+                replaced = dict(zip(failures, self.fallback._begin([groups[i] for i in failures])(), strict=True))
+            answered = [(replaced.get(i, verdict), i in replaced) for i, verdict in enumerate(verdicts)]
             return [(verdict, self._part(verdict, fell_back)) for verdict, fell_back in answered]
 
         return wait
@@ -100,7 +100,7 @@ class MixtureJudge:
 
     parts: Sequence[Part]
     name: str = "mixture"
-    _troubles: dict[str, str] = field(init=False, repr=False, default_factory=dict)
+    _failures: dict[str, str] = field(init=False, repr=False, default_factory=dict)
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept. Raises what a judge raises that is no failure to answer."""
@@ -115,20 +115,20 @@ class MixtureJudge:
             by_name = {part.name: answers() for part, answers in inline_first}
             columns = [by_name[part.name] for part in self.parts]
             for part, column in zip(self.parts, columns, strict=True):
-                self._tell(part.name, [said for _, said in column])
+                self._log_failures(part.name, [verdict for _, verdict in column])
             return [_mixed(answers) for answers in zip(*columns, strict=True)]
 
         return wait
 
-    def _tell(self, name: str, column: Sequence[PartVerdict]) -> None:
+    def _log_failures(self, name: str, column: Sequence[PartVerdict]) -> None:
         """Log one line when a part starts to fail, or fails in another way, and one when it recovers."""
         bad = [part for part in column if part.fell_back or failed(part.statuses)]
         causes = Counter(status.value for part in bad for status in part.statuses if failed([status]))
-        trouble = ", ".join(sorted(causes)) or ("its fallback answers" if bad else "")
-        if trouble != self._troubles.get(name, ""):
-            self._troubles[name] = trouble
-            if trouble:
-                logger.warning("judge %s failed on %d of %d groups (%s)", name, len(bad), len(column), trouble)
+        failure = ", ".join(sorted(causes)) or ("its fallback answers" if bad else "")
+        if failure != self._failures.get(name, ""):
+            self._failures[name] = failure
+            if failure:
+                logger.warning("judge %s failed on %d of %d groups (%s)", name, len(bad), len(column), failure)
             else:
                 logger.warning("judge %s answers again", name)
 
@@ -136,7 +136,7 @@ class MixtureJudge:
 def _mixed(answers: Sequence[Answer]) -> Verdict:
     own = [verdict for verdict, _ in answers]
     return replace(
-        mix([said for _, said in answers]),
+        mix([part for _, part in answers]),
         attempts=sum(verdict.attempts for verdict in own),
         tokens=sum(verdict.tokens for verdict in own),
         rejections=tuple(reason for verdict in own for reason in verdict.rejections),

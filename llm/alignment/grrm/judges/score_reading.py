@@ -172,14 +172,14 @@ def _token_at(text: str, tokens: Sequence[TokenChoices], at: int) -> tuple[int |
 
     Tokens are laid along the text from its end, where the scores are: parts of one character have no text of their own.
     """
-    end, is_laid = len(text), False
+    end, is_aligned = len(text), False
     for number in range(len(tokens) - 1, -1, -1):
         piece = tokens[number].text
         if not text[:end].endswith(piece):
-            if is_laid:
+            if is_aligned:
                 break
             continue  # a token of the end, which the text does not show
-        is_laid, end = is_laid or bool(piece), end - len(piece)
+        is_aligned, end = is_aligned or bool(piece), end - len(piece)
         if end <= at:
             return number, text[end:at]
     return None, ""

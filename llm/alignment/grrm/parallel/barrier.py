@@ -137,13 +137,13 @@ def _remaining_s(give_up: float, missing: int, world_size: int, timeout_s: float
 
 def _expect(peer: socket.socket, expected: bytes, missing: int, world_size: int, timeout_s: float) -> None:
     try:
-        heard = _receive(peer, len(expected))
+        received = _receive(peer, len(expected))
     except TimeoutError:
         raise _late(missing, world_size, timeout_s) from None
     except OSError:
         raise _lost(missing, world_size) from None
-    if heard != expected:
-        raise RuntimeError(f"expected {expected!r} from another process of this job, heard {heard!r}")
+    if received != expected:
+        raise RuntimeError(f"expected {expected!r} from another process of this job, heard {received!r}")
 
 
 def _receive(peer: socket.socket, n_bytes: int) -> bytes:

@@ -90,10 +90,10 @@ class Lifeline:
             while watched.get_map():
                 for key, _ in watched.select():
                     peer = self._peers[key.data]
-                    heard = _hear(peer)
+                    received = _receive(peer)
                     watched.unregister(peer)
-                    if heard != _BYE:
-                        self._lose(heard.decode() or f"{key.data} ({peer_address(peer)})")
+                    if received != _BYE:
+                        self._lose(received.decode() or f"{key.data} ({peer_address(peer)})")
                         return
 
     def _lose(self, who: str) -> None:
@@ -148,7 +148,7 @@ def peer_address(connection: socket.socket) -> str:
         return "address unknown"
 
 
-def _hear(peer: socket.socket) -> bytes:
+def _receive(peer: socket.socket) -> bytes:
     """Return the last message of the other process; empty if it is gone."""
     try:
         return peer.recv(256)

@@ -137,7 +137,7 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Met
         if not self._cache_is_told:
             self.record.say(f"rollouts: {use}")
             self._cache_is_told = True
-        return {"rollout_running_max": float(use.most_running), "rollout_set_aside": float(use.n_set_aside)}
+        return {"rollout_running_max": float(use.max_running), "rollout_set_aside": float(use.n_preempted)}
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> Any:
         """This micro-batch's part of the mini-batch loss, scaled so that Trainer's averages sum the parts.

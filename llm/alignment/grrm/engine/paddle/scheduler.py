@@ -49,12 +49,12 @@ class Scheduler:
         self.max_len = min(max_len, decoder.weights.max_positions)
         self._requests: dict[int, Request] = {}
         self._waiting: deque[list[int]] = deque()
-        self._set_aside: dict[int, Generated] = {}  # tokens of preempted requests, by number
+        self._preempted: dict[int, Generated] = {}  # tokens of preempted requests, by number
         self._tops: dict[int, list[TopTokens]] = {}  # of requests that want them, by number
         self._cache = decoder.new_cache(n_slots, max_len, max_bytes)
         self._tables: BlockTables | None = self._cache.tables
         self._slots = Slots(self._cache.n_slots, decoder.weights.vocab_size)
-        self.most_running = self.n_set_aside = 0
+        self.max_running = self.n_preempted = 0
 
     @property
     def n_free(self) -> int:
@@ -74,7 +74,7 @@ class Scheduler:
         else:
             n_all, row = self._tables.n_owners.size, self._tables.blocks_SB.shape[1]
             n_sequences, size = n_all // row, n_all * self._decoder.cache_bytes(BLOCK)
-        return CacheUse(size, n_sequences, self.most_running, self.n_set_aside)
+        return CacheUse(size, n_sequences, self.max_running, self.n_preempted)
 
     def add(self, requests: Mapping[int, Request]) -> None:
         """Queue requests, by unique numbers; those with equal prompts, which share a prefill, stay together.
@@ -91,7 +91,7 @@ class Scheduler:
         if self._requests.pop(number, None) is None:
             return
         self._slots.release(number)
-        self._set_aside.pop(number, None)
+        self._preempted.pop(number, None)
         self._tops.pop(number, None)
         self._give_back()
         groups = ([waiting for waiting in group if waiting != number] for group in self._waiting)
@@ -99,8 +99,8 @@ class Scheduler:
 
     def generated(self, number: int, start: int = 0) -> tuple[list[int], list[float]]:
         """Generated tokens of a request from the `start`-th on, and their log-probs."""
-        if number in self._set_aside:
-            tokens, logprobs = self._set_aside[number]
+        if number in self._preempted:
+            tokens, logprobs = self._preempted[number]
             return tokens[start:], logprobs[start:]
         return self._slots.generated(number, start)
 
@@ -116,7 +116,7 @@ class Scheduler:
             self._compact(busy)
             busy = self._slots.busy()
         busy = self._with_blocks(busy)
-        self.most_running = max(self.most_running, len(busy))
+        self.max_running = max(self.max_running, len(busy))
         if only is not None and not self._decoder.computes_padding:
             busy = busy[np.isin(self._slots.requests_S[busy], list(only))]
         if len(busy):
@@ -133,10 +133,10 @@ class Scheduler:
     def _with_blocks(self, busy: NDArray[np.int64]) -> NDArray[np.int64]:
         """The busy slots that have blocks for their next token; the requests of the others are preempted."""
         while self._tables is not None and not self._tables.can_extend(busy, self._slots.next_inputs(busy)[1]):
-            number, generated = self._slots.set_aside()
-            self._set_aside[number] = generated
+            number, generated = self._slots.preempt()
+            self._preempted[number] = generated
             self._waiting.appendleft([number])
-            self.n_set_aside += 1
+            self.n_preempted += 1
             self._give_back()
             busy = self._slots.busy()
         return busy
@@ -151,7 +151,7 @@ class Scheduler:
         """Prefill waiting requests into free slots."""
         while True:  # a request that ends with its first token frees its slot for another one
             free = self._slots.free()
-            admitted = list(zip(self._entering(len(free)), free.tolist(), strict=False))
+            admitted = list(zip(self._admissible(len(free)), free.tolist(), strict=False))
             if not admitted:
                 return
             for number, slot in admitted:
@@ -159,31 +159,31 @@ class Scheduler:
             for batch in self._prefill_batches(admitted):
                 yield from self._prefill(batch)
             for number, _ in admitted:
-                self._set_aside.pop(number, None)
+                self._preempted.pop(number, None)
 
-    def _entering(self, n_free: int) -> list[int]:
+    def _admissible(self, n_free: int) -> list[int]:
         """The waiting requests to admit now: samples of a prompt together, so that it is prefilled once.
 
         A group waits for a quarter of the slots at most. If padding is computed, all requests wait for that many,
         because prefilling few rows takes as long as prefilling many.
         """
-        entering: list[int] = []
+        admitted: list[int] = []
         enough = -(-len(self._slots) // _REFILL_FRACTION)
         pads = self._decoder.computes_padding
-        n_busy, n_spare = len(self._slots) - n_free, self._n_spare_blocks()
+        n_busy, n_free_blocks = len(self._slots) - n_free, self._n_spare_blocks()
         while self._waiting and not (pads and n_free < enough):
             group = self._waiting[0]
             shared, own = self._blocks_of(group[0])
-            is_first = not n_busy + len(entering)  # there are always enough blocks for the first one
-            n_fitting = min(n_free - len(entering), max((n_spare - shared) // own, is_first))
+            is_first = not n_busy + len(admitted)  # there are always enough blocks for the first one
+            n_fitting = min(n_free - len(admitted), max((n_free_blocks - shared) // own, is_first))
             if n_fitting < (1 if pads or is_first else min(len(group), enough)):
                 break
-            entering += group[:n_fitting]
-            n_spare -= shared + own * len(group[:n_fitting])
+            admitted += group[:n_fitting]
+            n_free_blocks -= shared + own * len(group[:n_fitting])
             self._waiting[0] = group[n_fitting:]
             if not self._waiting[0]:
                 self._waiting.popleft()
-        return entering
+        return admitted
 
     def _n_spare_blocks(self) -> int:
         """Free blocks, minus one reserved for each busy slot that can still grow, to avoid early preemption."""
@@ -204,10 +204,10 @@ class Scheduler:
     def _tokens(self, number: int) -> list[int]:
         """Tokens to prefill for a request: its prompt and, after preemption, the tokens generated so far."""
         prompt = self._requests[number].prompt
-        return [*prompt, *self._set_aside.get(number, NOTHING)[0]]
+        return [*prompt, *self._preempted.get(number, NOTHING)[0]]
 
     def _admit(self, number: int, slot: int) -> None:
-        before = self._set_aside.get(number, NOTHING)
+        before = self._preempted.get(number, NOTHING)
         self._slots.admit(slot, number, self._requests[number], self._limit(number), before)
 
     def _limit(self, number: int) -> int:

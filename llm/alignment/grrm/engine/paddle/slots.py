@@ -74,7 +74,7 @@ class Slots:
             self._seen_SV[slot] = False
             self._seen_SV[slot, [*request.prompt, *tokens]] = True
 
-    def set_aside(self) -> tuple[int, Generated]:
+    def preempt(self) -> tuple[int, Generated]:
         """Preempt the most recently admitted request; returns its number and its tokens, for resuming it later."""
         busy = self.busy()
         slot = busy[self._entries_S[busy].argmax()]

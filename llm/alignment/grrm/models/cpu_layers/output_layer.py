@@ -46,7 +46,7 @@ class KernelOutputLayer:
         self, hidden_NH: paddle.Tensor, labels_N: paddle.Tensor | None, scores_3N: tuple[Any, Any, Any]
     ) -> paddle.Tensor:
         logits_NV = new_floats(hidden_NH.shape[0], self.vocab)
-        inputs = (self._laid_out(False), hidden_NH, self.weight, labels_N, logits_NV)
+        inputs = (self._packed_weights(False), hidden_NH, self.weight, labels_N, logits_NV)
         call_kernel("grrm_linear_scores", self._blas, *inputs, *scores_3N, *self._sizes(hidden_NH))
         return logits_NV
 
@@ -61,7 +61,7 @@ class KernelOutputLayer:
     ) -> paddle.Tensor | None:
         _, entropy_N, lse_N = scores_3N
         hidden_grad_NH = new_floats(*hidden_NH.shape) if hidden_needs_grad else None
-        packed = self._laid_out(True) if hidden_needs_grad else None
+        packed = self._packed_weights(True) if hidden_needs_grad else None
         inputs = (packed, logits_NV, hidden_NH, self.weight, labels_N, entropy_N, lse_N, *gradients_3N)
         outputs = (hidden_grad_NH, self._weight_grad)
         sizes = (*self._sizes(hidden_NH), int(self._adds))
@@ -72,7 +72,7 @@ class KernelOutputLayer:
     def weight_grad(self) -> paddle.Tensor | None:
         return self._weight_grad
 
-    def _laid_out(self, from_logits: bool) -> paddle.Tensor | None:
+    def _packed_weights(self, from_logits: bool) -> paddle.Tensor | None:
         """The weights for products with hidden states, or with gradients of logits; None where they are as they are."""
         if not self._packs:
             return None
