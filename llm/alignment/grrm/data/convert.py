@@ -51,7 +51,7 @@ class RejectedRow:
 
 @dataclass(frozen=True, slots=True)
 class ConversionReport:
-    """What a conversion wrote to `path` and which rows it left out."""
+    """The number of rows that a conversion wrote to `path`, and the rows that it left out."""
 
     path: Path
     written: int

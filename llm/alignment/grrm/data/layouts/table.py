@@ -27,8 +27,10 @@ class RowTable:
     """The rows of a file, or of several in order.
 
     `read` yields each row, or the error of one that cannot be read, with at least the columns that are asked for (None:
-    all); a row of JSON has only those that its object has. `n_rows` and `schema` are None where the file does not
-    say them before it is read, and `batches`, the rows as Arrow has them, where Arrow does not read it.
+    all); a row of JSON has only those that its object has.
+
+    `n_rows` and `schema` are None where the file does not say them before it is read, and `batches`, the rows as Arrow
+    has them, where Arrow does not read it.
     """
 
     name: str
