@@ -52,10 +52,10 @@ def main(
     from grrm.models.tokenizer import encoder, load_tokenizer, response_decoder, stop_tokens
 
     tasks = read_tasks(data)
-    asked, reads = trained_prompts(model, prompt_type, extractor_type)
+    requested, reads = trained_prompts(model, prompt_type, extractor_type)
     tokenizer = load_tokenizer(str(model))
     codec = PolicyCodec(
-        build_prompt=lambda task: render_prompt(task, asked),
+        build_prompt=lambda task: render_prompt(task, requested),
         encode=encoder(tokenizer),
         decode=response_decoder(tokenizer),
         extract=lambda response: extract_translation(response, reads),
@@ -75,15 +75,15 @@ def trained_prompts(model: Path, prompt_type: str | None, extractor_type: str | 
     """The prompt type and the extractor that are given, else those that MODEL was trained with."""
     from grrm.models.trained_with import read_trained_with
 
-    known = read_trained_with(model)
-    asked = prompt_type or known.prompt_type
-    if asked is None:
+    record = read_trained_with(model)
+    chosen = prompt_type or record.prompt_type
+    if chosen is None:
         raise UserError(f"'{model}' does not say with which prompts it was trained: give --prompt-type")
-    for name, given in (("prompt_type", prompt_type), ("extractor_type", extractor_type)):
-        trained = getattr(known, name)
-        if given and trained not in (None, given):
-            click.echo(f"'{model}' was trained with {name} {trained}; {given} is used")
-    return asked, extractor_type or (known.reads if asked == known.prompt_type else None) or asked
+    for name, value in (("prompt_type", prompt_type), ("extractor_type", extractor_type)):
+        trained = getattr(record, name)
+        if value and trained not in (None, value):
+            click.echo(f"'{model}' was trained with {name} {trained}; {value} is used")
+    return chosen, extractor_type or (record.reads if chosen == record.prompt_type else None) or chosen
 
 
 def read_tasks(path: Path) -> list[TranslationTask]:

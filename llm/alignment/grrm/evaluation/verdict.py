@@ -79,9 +79,9 @@ class Verdict:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Verdict:
-        """What `to_json` wrote. Raises KeyError, TypeError or ValueError for anything else."""
+        """Read the result of `to_json`. Raises KeyError, TypeError or ValueError for anything else."""
         fields = {name: content[name] for name in cls.__dataclass_fields__}
-        return cls(**{**fields, "changes": {name: Change(**one) for name, one in content["changes"].items()}})
+        return cls(**{**fields, "changes": {name: Change(**change) for name, change in content["changes"].items()}})
 
 
 def verdict_of(
@@ -100,22 +100,22 @@ def verdict_of(
     which training has maximised; with fewer than MIN_REFERENCES rows nothing does. Raises ValueError for rows that do
     not belong together.
     """
-    if not before or [one.task for one in before] != [one.task for one in after]:
+    if not before or [prompt.task for prompt in before] != [prompt.task for prompt in after]:
         raise ValueError("the evaluations are of different rows")
     if len(before[0].translations) != len(after[0].translations):
         raise ValueError("the evaluations decode differently")
     columns = list(range(len(before[0].translations)))
     ways = {"": columns[1:] if has_greedy else columns, "_greedy": columns[:1] if has_greedy else []}
-    scored = [i for i, one in enumerate(before) if has_references and has_reference(one.task)]
+    scored = [i for i, prompt in enumerate(before) if has_references and has_reference(prompt.task)]
     pairs = [(before[i], after[i]) for i in scored]
     changes: dict[str, Change | None] = {}
     if scored:
         changes |= {f"{CHRF}{end}": _chrf_change(pairs, way) for end, way in ways.items() if way}
     everything = list(zip(before, after, strict=True))
     changes |= {f"{REWARD}{end}": _reward_change(everything, way) for end, way in ways.items() if way}
-    known = {name: change for name, change in changes.items() if change is not None}
-    word, reason = _decide(known, len(before), len(scored))
-    return Verdict(word, reason, *steps, len(before), len(scored), known, kl)
+    defined = {name: change for name, change in changes.items() if change is not None}
+    word, reason = _decide(defined, len(before), len(scored))
+    return Verdict(word, reason, *steps, len(before), len(scored), defined, kl)
 
 
 def _decide(changes: dict[str, Change], n_rows: int, n_references: int) -> tuple[Word, str]:
@@ -144,7 +144,7 @@ def _chrf_change(pairs: Sequence[tuple[TranslatedPrompt, TranslatedPrompt]], col
 
 def _reward_change(pairs: Sequence[tuple[TranslatedPrompt, TranslatedPrompt]], columns: Sequence[int]) -> Change | None:
     """Of the rows that have a reward before and after; None if there are none."""
-    means = [[_mean([one.rewards[column] for column in columns]) for one in pair] for pair in pairs]
+    means = [[_mean([prompt.rewards[column] for column in columns]) for prompt in pair] for pair in pairs]
     both = [(before, after) for before, after in means if before is not None and after is not None]
     if not both:
         return None

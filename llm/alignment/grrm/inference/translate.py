@@ -104,13 +104,20 @@ def translate(
     n_rows = len(src_list)
     languages = zip(language_per_row(src_langs, n_rows), language_per_row(trg_langs, n_rows), strict=True)
     tasks = [TranslationTask(source, *pair) for source, pair in zip(src_list, languages, strict=True)]
-    known = TrainedWith() if model_path is None or opening.get("urls") else read_trained_with(model_path)
-    asked = prompts_of(known, prompt_type, chat_template)
+    trained = TrainedWith() if model_path is None or opening.get("urls") else read_trained_with(model_path)
+    prompt_format = prompts_of(trained, prompt_type, chat_template)
     settings = TranslateSettings(
-        asked.prompt_type, sampling_n, temperature, top_p, max_new_tokens, retry, seed, asked.extractor_type
+        prompt_format.prompt_type,
+        sampling_n,
+        temperature,
+        top_p,
+        max_new_tokens,
+        retry,
+        seed,
+        prompt_format.extractor_type,
     )
     prompts = user_prompts(tasks, settings)
-    template = template_for(settings, asked.chat_template if use_chat_template else "none")
+    template = template_for(settings, prompt_format.chat_template if use_chat_template else "none")
     opened = generator_for(model_path, model=model, tokenizer=tokenizer, chat_template=template, **opening)
     replies = translate_prompts(opened, prompts, settings, batch_rows=batch_rows, progress=progress)
     return TranslateResult(

@@ -1,9 +1,11 @@
-"""What a checkpoint knows of its training: the file `grrm.json` beside its weights.
+"""Record of a checkpoint's training: the file `grrm.json` beside its weights.
 
-Its keys, each left out where it is not known: `prompt_type` and `chat_template` of the translation prompts,
-`extractor_type` of the responses, `language_pairs` where all prompts say theirs, and `data`, the training files of all
-stages in order (`stage`, `file`, `sha256`, `rows`). Unknown keys are ignored. Reward models of before this file hold
-the same under `trained_with` in reward_model.json, which is read where there is no grrm.json.
+Its keys, each optional: `prompt_type` and `chat_template` of the translation prompts, `extractor_type` of the
+responses, `language_pairs` if all prompts name theirs, and `data`, the training files of all stages in order (`stage`,
+`file`, `sha256`, `rows`).
+
+Unknown keys are ignored. Older reward models have the same under `trained_with` in reward_model.json, which is read
+without grrm.json.
 """
 
 from __future__ import annotations
@@ -54,18 +56,18 @@ class TrainedWith(BaseModel):
 
     @field_validator("extractor_type")
     @classmethod
-    def _is_known(cls, value: str | None) -> str | None:
+    def _is_registered(cls, value: str | None) -> str | None:
         if value is not None and value not in EXTRACTOR_TYPES:
             raise ValueError(f"{value!r} is none of {', '.join(EXTRACTOR_TYPES)}")
         return value
 
     @property
     def reads(self) -> str | None:
-        """How a translation is taken out of a response: the extractor, or that of the prompt type."""
+        """The extractor of translations from responses: `extractor_type`, or that of the prompt type."""
         return self.extractor_type or self.prompt_type
 
     def after(self, base: TrainedWith) -> TrainedWith:
-        """What a model knows that was trained with this and, before that, with `base`."""
+        """Return the record of a model trained with this and, before that, with `base`."""
         pairs = None
         if self.language_pairs is not None and (base.language_pairs is not None or not base.data):
             pairs = tuple(sorted({*self.language_pairs, *(base.language_pairs or ())}))
@@ -79,9 +81,9 @@ class TrainedWith(BaseModel):
 
 
 def trained_with_prompts(prompts: Iterable[str]) -> TrainedWith:
-    """What complete prompts have in common: the type of those that ask for a translation, their chat template.
+    """Return the common traits of complete prompts: the type of those that ask for a translation, their chat template.
 
-    None where they differ; `language_pairs` only where every prompt says its own.
+    None where they differ; `language_pairs` only if every prompt names its own.
     """
     types: set[str] = set()
     templates: set[str | None] = set()
@@ -109,9 +111,9 @@ def training_file(stage: Stage, path: str | Path, rows: int) -> TrainingFile:
 
 
 def read_trained_with(model: str | Path) -> TrainedWith:
-    """What the checkpoint in a folder, or of a hub's name, knows; nothing is known where it has no such file.
+    """Read the record of the checkpoint in a folder, or of a hub's name; an empty one if there is no such file.
 
-    Raises UserError, one sentence, for a file that is not readable or says what cannot be.
+    Raises UserError, one sentence, for a file that is not readable or has impossible values.
     """
     folder = checkpoint_folder(model) if is_hub_name(str(model)) else Path(model)
     path, older = folder / RECORD_FILE, folder / OLDER_FILE
@@ -137,12 +139,14 @@ def write_trained_with(folder: Path, record: TrainedWith) -> None:
         temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def check_same_prompts(model: str, known: TrainedWith, rows: str, asked: TrainedWith) -> None:
+def check_same_prompts(model: str, trained: TrainedWith, rows: str, requested: TrainedWith) -> None:
     """Raises UserError where a policy that knows its prompts is to be trained with `rows` that have others."""
     for name, remedy in (("prompt_type", "convert them with --prompt-type {0}"), ("chat_template", "convert them so")):
-        before, now = getattr(known, name), getattr(asked, name)
+        before, now = getattr(trained, name), getattr(requested, name)
         if name == "prompt_type":
-            before, now = (None if one is None else one.removesuffix(".lastl") for one in (before, now))
+            before, now = (
+                None if prompt_type is None else prompt_type.removesuffix(".lastl") for prompt_type in (before, now)
+            )
         if before is not None and now is not None and before != now:
             raise UserError(
                 f"the prompts in '{rows}' have the {name.replace('_', ' ')} {now}, but '{model}' was trained with "
