@@ -73,7 +73,7 @@ READERS = {
         for kind in ("score", "ranking", "ranking_score")
     },
     **{f"parse_sqm {mode}": partial(grammar.parse_sqm, mode=mode) for mode in ("exact", "tolerant", "compat")},
-    **{name: getattr(grammar, name) for name in ("names_scores", "names_ranking", "reads_as_positions")},
+    "reads_as_positions": grammar.reads_as_positions,
     **{
         f"extract_translation {kind}": partial(extraction.extract_translation, extractor_type=kind)
         for kind in EXTRACTOR_TYPES
@@ -151,7 +151,6 @@ def test_every_reader_of_text_is_measured():
         ranking_accuracy,
         rankings,
         rubric,
-        verdict_lines,
         verification,
     )
     public = {

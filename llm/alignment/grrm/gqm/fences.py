@@ -11,9 +11,10 @@ the texts, and a backslash goes into whatever would be read as a control token o
     A 0 | B 10          A \\0 | \\B \\10
 
 What reads as scores or a ranking is up to `grrm.gqm.verdict_lines`, which goes by letters and numbers, not by what
-stands between. Different texts are shown differently, and a text with nothing of the kind as it is. What hides text from people has no
-such form and is never shown. What cannot be told from a translation passes: plain prose that asks for a good score,
-names of roles, HTML. It stays inside its own fence; whether a judge believes it is a matter of the judge's training.
+stands between. Different texts are shown differently, and a text with nothing of the kind as it is. What hides text
+from people has no such form and is never shown. What cannot be told from a translation passes: plain prose that asks
+for a good score, names of roles, HTML. It stays inside its own fence; whether a judge believes it is a matter of the
+judge's training.
 """
 
 from __future__ import annotations
