@@ -18,7 +18,7 @@ _TOKEN = re.compile(rf"\d+(?:(?:st|nd|rd|th)\b)?|[^\W\d_{_APART}]+|[^\s_]")
 _COMPARISON = re.compile("[<=>≤≥≪≫≺≻«»→⇒≈≡]")
 _CUT = re.compile("[:,<=>≤≥≪≫≺≻«»→⇒≈≡]")
 _LINK = re.compile(r"[:=|(){}\]\"→–—~]|->|\. | - ")  # ties a small letter or an ordinal to a number
-_LINKED = re.compile(rf"\s*(?:{_LINK.pattern})")
+_LINKED = re.compile(rf"(?:[^\w\\]|_)*(?:{_LINK.pattern})")
 _TO_LABEL = re.compile(r"[:=→>(]|\b(?:for|to)\b")  # ties a number to the letter behind it
 _NUMBER_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _ORDINAL_WORDS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
