@@ -122,16 +122,16 @@ class CompletionsApp(Application):
     def _complete(
         self,
         asked: CompletionRequest | ChatRequest,
-        given: Sequence[str | list[int]],
+        sent: Sequence[str | list[int]],
         max_tokens: int | None,
         form: Form,
     ) -> Response:
         """The answer; without `max_tokens` a reply may fill the room behind the first prompt."""
-        if len(given) * asked.n_choices > self.settings.max_choices:
+        if len(sent) * asked.n_choices > self.settings.max_choices:
             raise ApiError(400, f"n times the prompts exceeds {self.settings.max_choices}", param="n")
         self._take_slot()
         try:
-            prompts = self._encoded(given, client_has_gone())
+            prompts = self._encoded(sent, client_has_gone())
             replies = self._replies(asked, prompts, max_tokens)
             response = self._stream(asked, form, replies) if asked.stream else self._whole(form, replies)
         except BaseException as error:
@@ -170,12 +170,12 @@ class CompletionsApp(Application):
         if n_chars > limit:
             raise ApiError(400, f"{n_chars} characters exceed the limit of {limit} of a request", param=param)
 
-    def _encoded(self, given: Sequence[str | list[int]], is_gone: Callable[[], bool]) -> list[list[int]]:
+    def _encoded(self, sent: Sequence[str | list[int]], is_gone: Callable[[], bool]) -> list[list[int]]:
         """The prompts as tokens; of one that is too long no more are made than are needed to tell."""
         timeout_s, limit = self.settings.request_timeout_s, self.model.scheduler.max_prompt_tokens
         ends = time.monotonic() + timeout_s
         prompts = []
-        for one in given:
+        for one in sent:
             if is_gone():
                 raise ApiError(503, "the client has gone", code="client_gone")
             if time.monotonic() > ends:
