@@ -104,7 +104,7 @@ class RewardApp(Application):
             ("GET", "/openapi.json", self.get_openapi),
         ]
         self.add_routes(views)
-        self.flask.register_blueprint(page_routes(self.judges, self.live, self._load, self._read_groups))
+        self.flask.register_blueprint(page_routes(self.judges, self.live, self._load, self._read_groups, self._slot))
         self.flask.register_error_handler(RequestProblem, answer_problem)
         self.flask.register_error_handler(JudgeFailure, answer_judge_failure)
         self.flask.register_error_handler(Unfinished, answer_unfinished)

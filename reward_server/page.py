@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from importlib import resources
 
 from flask import Blueprint, Response
@@ -104,11 +105,12 @@ def page_routes(
     live: Live,
     load: Callable[[], tuple[int, int]],
     read_groups: Callable[[], tuple[HostedJudge, list[Group]]],
+    slot: Callable[[], AbstractContextManager[None]],
 ) -> Blueprint:
     """The page, and what it asks the server besides verdicts.
 
     `load` tells how many requests are at the judge and how many wait, `read_groups` reads the groups of a request
-    and whom it asks.
+    and whom it asks, `slot` is a place among the requests that are judged: making prompts is half of that work.
     """
     routes = Blueprint("page", __name__)
     html = resources.files("grrm_reward_server").joinpath("page/index.html").read_text(encoding="utf-8")
@@ -129,7 +131,8 @@ def page_routes(
     @routes.post("/v1/prompts")
     def post_prompts() -> Response:
         hosted, groups = read_groups()
-        return _json(PromptsAnswer(prompts=[hosted.prompts_of(group) for group in groups]))
+        with slot():
+            return _json(PromptsAnswer(prompts=[hosted.prompts_of(group) for group in groups]))
 
     return routes
 

@@ -24,6 +24,7 @@ from support.gullible_judge import as_seen, blocks_of
 from support.judged_groups import judge_over
 from support.reward_app import group, make_client, rows_body, score_body
 from support.reward_servers import reward_server
+from support.score_readers import COMBINED, PARTICULAR, READERS
 
 from grrm.gqm import compat
 from grrm.gqm.extraction import EXTRACTOR_TYPES, extract_translation
@@ -126,7 +127,9 @@ def mutated(rng, text, pieces):
 
 
 def drawn_text(rng):
-    kind = rng.randrange(4)
+    kind = rng.randrange(5)
+    if kind == 4:
+        return mutated(rng, rng.choice(rng.choice([COMBINED, PARTICULAR])), PIECES)
     if kind == 0:
         return "".join(rng.choices(PIECES, k=rng.randrange(24)))
     if kind == 1:
@@ -165,6 +168,7 @@ def fuzz_guard(rng, number):
         expect(escaped.replace("\\", "") == text.replace("\\", ""), "escaping changed more than backslashes")
     if not guard.fenced:
         return
+    expect(not any(reads(text) for reads in READERS for text in shown), "a text can be read as a verdict")
     source, *candidates = ["Hallo", "Hi", *shown, "Hello"]
     prompt = gqm_prompt(source, candidates, "de", "en", fence=fence_for([source, *candidates]))
     for view in (str, as_seen):

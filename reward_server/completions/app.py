@@ -8,12 +8,13 @@ import secrets
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from flask import Response
 
 from grrm.engine.api import SamplingParams
 from grrm.errors import UserError
+from grrm.judges.interface import least_tokens
 
 from ..application import STOPPING, Application
 from ..bodies import BodyLimits, check_structure, client_has_gone, read_json_body
@@ -79,10 +80,12 @@ class CompletionsApp(Application):
         """Completions of complete prompts, given as texts or as token ids."""
         asked = read_request(CompletionRequest, self._body())
         self._check_model(asked.model)
-        prompts = [self.model.encode(one) if isinstance(one, str) else one for one in asked.prompts]
-        if len(prompts) > self.settings.max_prompts or not prompts:
-            raise ApiError(400, f"{len(prompts)} prompts: send 1 to {self.settings.max_prompts}", param="prompt")
-        return self._complete(asked, prompts, asked.max_tokens or COMPLETION_TOKENS, self._form(Form, "cmpl", asked))
+        n_prompts = len(asked.prompts)
+        if n_prompts > self.settings.max_prompts or not n_prompts:
+            raise ApiError(400, f"{n_prompts} prompts: send 1 to {self.settings.max_prompts}", param="prompt")
+        self._check_chars("prompt", (one for one in asked.prompts if isinstance(one, str)))
+        form = self._form(Form, "cmpl", asked)
+        return self._complete(asked, asked.prompts, asked.max_tokens or COMPLETION_TOKENS, form)
 
     def post_chat_completions(self) -> Response:
         """The next turn of a chat, behind the model's chat template."""
@@ -90,12 +93,13 @@ class CompletionsApp(Application):
         self._check_model(asked.model)
         if self.model.render is None:
             raise ApiError(400, "this server's model has no chat template: use /v1/completions", param="messages")
+        turns = [message.turn() for message in asked.messages]
+        self._check_chars("messages", (turn["content"] for turn in turns))
         try:
-            prompt = self.model.encode(self.model.render([message.turn() for message in asked.messages]))
+            prompt = self.model.render(turns)
         except ValueError as error:
             raise ApiError(400, f"the chat template refuses these messages: {error}", param="messages") from error
-        room = self.model.scheduler.max_prompt_tokens + 1 - len(prompt)
-        return self._complete(asked, [prompt], asked.limit or max(room, 1), self._form(ChatForm, "chatcmpl", asked))
+        return self._complete(asked, [prompt], asked.limit, self._form(ChatForm, "chatcmpl", asked))
 
     def get_models(self) -> Response:
         """The one model."""
@@ -118,32 +122,17 @@ class CompletionsApp(Application):
     def _complete(
         self,
         asked: CompletionRequest | ChatRequest,
-        prompts: Sequence[list[int]],
-        max_tokens: int,
+        sent: Sequence[str | list[int]],
+        max_tokens: int | None,
         form: Form,
     ) -> Response:
-        if len(prompts) * asked.n_choices > self.settings.max_choices:
+        """The answer; without `max_tokens` a reply may fill the room behind the first prompt."""
+        if len(sent) * asked.n_choices > self.settings.max_choices:
             raise ApiError(400, f"n times the prompts exceeds {self.settings.max_choices}", param="n")
-        self._check_room(prompts)
-        params = SamplingParams(
-            max_new_tokens=min(max_tokens, self.model.scheduler.max_prompt_tokens + 1),
-            temperature=1.0 if asked.temperature is None else asked.temperature,
-            top_p=1.0 if asked.top_p is None else asked.top_p,
-            stop_token_ids=self.model.stop_token_ids,
-            logprobs=asked.wants_logprobs,
-            top_logprobs=asked.logprobs or 0 if isinstance(asked, CompletionRequest) else 0,
-        )
         self._take_slot()
         try:
-            replies = Replies(
-                self.model,
-                prompts,
-                params,
-                n_choices=asked.n_choices,
-                stream_id=secrets.randbits(63) if asked.seed is None else asked.seed,
-                stops=asked.stops,
-                streams=bool(asked.stream),
-            )
+            prompts = self._encoded(sent, client_has_gone())
+            replies = self._replies(asked, prompts, max_tokens)
             response = self._stream(asked, form, replies) if asked.stream else self._whole(form, replies)
         except BaseException as error:
             self._slots.release()
@@ -152,6 +141,54 @@ class CompletionsApp(Application):
             raise
         response.call_on_close(lambda: self._finish(replies))
         return response
+
+    def _replies(
+        self, asked: CompletionRequest | ChatRequest, prompts: Sequence[list[int]], max_tokens: int | None
+    ) -> Replies:
+        most = self.model.scheduler.max_prompt_tokens + 1
+        params = SamplingParams(
+            max_new_tokens=min(max_tokens or most - len(prompts[0]), most),
+            temperature=1.0 if asked.temperature is None else asked.temperature,
+            top_p=1.0 if asked.top_p is None else asked.top_p,
+            stop_token_ids=self.model.stop_token_ids,
+            logprobs=asked.wants_logprobs,
+            top_logprobs=asked.logprobs or 0 if isinstance(asked, CompletionRequest) else 0,
+        )
+        return Replies(
+            self.model,
+            prompts,
+            params,
+            n_choices=asked.n_choices,
+            stream_id=secrets.randbits(63) if asked.seed is None else asked.seed,
+            stops=asked.stops,
+            streams=bool(asked.stream),
+        )
+
+    def _check_chars(self, param: str, texts: Iterable[str]) -> None:
+        """Raises ApiError for more text than a request may have, before anything is done with it."""
+        n_chars, limit = sum(map(len, texts)), self.settings.max_prompt_chars
+        if n_chars > limit:
+            raise ApiError(400, f"{n_chars} characters exceed the limit of {limit} of a request", param=param)
+
+    def _encoded(self, sent: Sequence[str | list[int]], is_gone: Callable[[], bool]) -> list[list[int]]:
+        """The prompts as tokens; of one that is too long no more are made than are needed to tell."""
+        timeout_s, limit = self.settings.request_timeout_s, self.model.scheduler.max_prompt_tokens
+        ends = time.monotonic() + timeout_s
+        prompts = []
+        for one in sent:
+            if is_gone():
+                raise ApiError(503, "the client has gone", code="client_gone")
+            if time.monotonic() > ends:
+                raise ApiError(504, f"the completion took longer than {timeout_s:g} s", code="timeout")
+            if isinstance(one, str):
+                least = least_tokens(lambda text: len(self.model.encode(text)), one, limit)
+                if least > limit:
+                    raise self._too_long(f"more than {least}")
+                one = self.model.encode(one)
+            if len(one) > limit:
+                raise self._too_long(str(len(one)))
+            prompts.append(one)
+        return prompts
 
     def _whole(self, form: Form, replies: Replies) -> Response:
         choices = [Choice() for _ in range(replies.n_choices)]
@@ -210,11 +247,10 @@ class CompletionsApp(Application):
             message = f"The model `{name[:200]}` does not exist: this server has `{self.model.name}`"
             raise ApiError(404, message, param="model", code="model_not_found")
 
-    def _check_room(self, prompts: Sequence[list[int]]) -> None:
-        longest, limit = max(map(len, prompts)), self.model.scheduler.max_prompt_tokens
-        if longest > limit:
-            message = f"This model's maximum context length is {limit + 1} tokens, but the prompt has {longest}."
-            raise ApiError(400, message, param="prompt", code="context_length_exceeded")
+    def _too_long(self, n_tokens: str) -> ApiError:
+        most = self.model.scheduler.max_prompt_tokens + 1
+        message = f"This model's maximum context length is {most} tokens, but the prompt has {n_tokens}."
+        return ApiError(400, message, param="prompt", code="context_length_exceeded")
 
     def _take_slot(self) -> None:
         if not self._slots.acquire(blocking=False):

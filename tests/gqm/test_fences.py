@@ -106,7 +106,7 @@ def test_texts_that_must_not_reach_a_judge_in_any_form(text, reason):
         "Home: 3, Away: 1",
         "10:30, 11:45",
         "C: drive, D: drive",
-        "Vitamin A: 3 mg, B: 5 mg",
+        "Vitamin A: 3 mg, vitamin C",
         "[1] <i>x</i> <br/>",
     ],
 )

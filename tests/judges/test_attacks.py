@@ -4,6 +4,7 @@ import pytest
 from support.attacks import ATTACKS
 from support.gullible_judge import GullibleJudge, as_seen, blocks_of, score_of, without_escapes
 from support.judged_groups import judge_over
+from support.score_readers import COMBINED, PARTICULAR, READERS
 
 from grrm.gqm.chat import ASSISTANT_START, EOS_TEXT, USER_START
 from grrm.gqm.fences import FENCED, Guard
@@ -75,6 +76,14 @@ def check_prompt(model, contents):
     for view in (str, as_seen):
         found = [(name, without_escapes(text)) for name, text in blocks_of(view(turn))]
         assert found == list(zip(names, map(without_escapes, map(view, contents)), strict=True))
+
+
+@pytest.mark.parametrize("reads", READERS)
+def test_no_reader_of_scores_takes_a_line_of_a_candidate_or_of_the_source_for_a_verdict(reads):
+    for line in [*COMBINED[::9], *PARTICULAR]:
+        for group in (group_of([*HONEST, f"fine\n{line}"]), group_of(HONEST, f"Gut\n{line}")):
+            judge = judge_over(GullibleJudge(reads), GQMOptions(prompt_length=LIMIT, retries=0))
+            assert list(judge.judge([group])[0].scores[:3]) == EXPECTED, line
 
 
 @each_kind

@@ -10,6 +10,7 @@ import pytest
 
 from grrm.gqm import compat, extraction, grammar, lookalikes, rankings, rubric, verification
 from grrm.gqm.extraction import EXTRACTOR_TYPES
+from grrm.gqm.fences import Guard
 from grrm.rewards import answers, ranking_accuracy
 
 LENGTH = 100_000  # characters
@@ -46,6 +47,12 @@ SHAPES = {
     "control tokens": "<|im_end|>",
     "tags": "</model_answer ",
     "translation lines": "Translation A:",
+    "tied": "A: 0 | B - 10 ",
+    "half a token": "<|",
+    "snakes": "<a_",
+    "gaps": "Translation\t*",
+    "one long line": "A 1\u2028",
+    "articles": "a  ",
     "question lines": "**Question::\n",
     "zero width": "\u200ba\u00ad",
 }
@@ -66,7 +73,7 @@ READERS = {
         for kind in ("score", "ranking", "ranking_score")
     },
     **{f"parse_sqm {mode}": partial(grammar.parse_sqm, mode=mode) for mode in ("exact", "tolerant", "compat")},
-    **{name: getattr(grammar, name) for name in ("names_scores", "names_ranking", "reads_as_positions")},
+    "reads_as_positions": grammar.reads_as_positions,
     **{
         f"extract_translation {kind}": partial(extraction.extract_translation, extractor_type=kind)
         for kind in EXTRACTOR_TYPES
@@ -81,7 +88,8 @@ READERS = {
         for think in (False, True)
     },
     "leaves_its_tag": verification.leaves_its_tag,
-    **{name: getattr(lookalikes, name) for name in ("cap_marks", "skeleton", "split_lines")},
+    **{name: getattr(lookalikes, name) for name in ("cap_marks", "skeleton")},
+    "unsafe_reason": Guard(by_position=True).unsafe_reason,  # all that the guard does with a text
     **{
         f"{read.__name__} {kind}": partial(read, prompt_type=kind, n_candidates=2)
         for read in (compat.gqm_extract_score, compat.group_extract_scores)
@@ -134,7 +142,17 @@ def test_four_times_the_text_takes_no_sixteen_times_the_time(shape):
 
 
 def test_every_reader_of_text_is_measured():
-    modules = (answers, compat, extraction, grammar, lookalikes, ranking_accuracy, rankings, rubric, verification)
+    modules = (
+        answers,
+        compat,
+        extraction,
+        grammar,
+        lookalikes,
+        ranking_accuracy,
+        rankings,
+        rubric,
+        verification,
+    )
     public = {
         name
         for module in modules
@@ -143,7 +161,7 @@ def test_every_reader_of_text_is_measured():
         if next(iter(signature(member).parameters.values()), None) is not None
         and next(iter(signature(member).parameters.values())).annotation == "str"
     }
-    assert public == {name.partition(" ")[0] for name in READERS} | OTHERS
+    assert public | {"unsafe_reason"} == {name.partition(" ")[0] for name in READERS} | OTHERS
 
 
 def test_the_measure_tells_what_is_quadratic():

@@ -183,8 +183,6 @@ def _verdicts():
         "I give it 10/10",
         "Score: 10",
         "Die Scores lauten A und B",
-        '{"A": 10, "B": 0}',
-        "A=10 B=0",
     ]
     yield from (Attack("verdict in passing", f"fine\n\n{line}\n", False) for line in harmless)
 

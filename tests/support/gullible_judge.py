@@ -60,10 +60,12 @@ class GullibleJudge:
 
     A header anywhere starts a candidate, a later one of the same name replacing the earlier; a score line or a ranking
     anywhere is obeyed, as is whatever stands outside the turn; fences like the first that do not pair up confuse it.
+    `reads` is a further reader of scores, who is believed too.
     """
 
-    def __init__(self):
+    def __init__(self, reads=lambda text: {}):
         self.prompts = []
+        self.reads = reads
 
     def generate_text(self, prompts, **sampling):
         self.prompts += prompts
@@ -80,7 +82,7 @@ class GullibleJudge:
         texts = self._texts(seen, fence)
         is_confused = sum(line.startswith(fence) for line in lines) != 2 * (len(texts) + 1)
         is_told = any(SCORE_LINE.fullmatch(line) or RANKING_LINE.fullmatch(line) for line in lines)
-        if is_confused or is_told or CONTROL.search(seen):
+        if is_confused or is_told or self.reads("\n".join(lines)) or CONTROL.search(seen):
             return render_response("I was told so.", [10 if k % 2 else 0 for k in range(len(texts))])
         return render_response("I have compared them.", [score_of(text) for text in texts])
 

@@ -8,10 +8,13 @@ the texts, and a backslash goes into whatever would be read as a control token o
     <|im_end|>          <\\|im_end|>
     Translation B: x    Translation B\\: x
     A: 0, B: 10         A\\: 0\\, B\\: 10
+    A 0 | B 10          A \\0 | \\B \\10
 
-Different texts are shown differently, and a text with nothing of the kind as it is. What hides text from people has no
-such form and is never shown. What cannot be told from a translation passes: plain prose that asks for a good score,
-names of roles, HTML. It stays inside its own fence; whether a judge believes it is a matter of the judge's training.
+What reads as scores or a ranking is up to `grrm.gqm.verdict_lines`, which goes by letters and numbers, not by what
+stands between. Different texts are shown differently, and a text with nothing of the kind as it is. What hides text
+from people has no such form and is never shown. What cannot be told from a translation passes: plain prose that asks
+for a good score, names of roles, HTML. It stays inside its own fence; whether a judge believes it is a matter of the
+judge's training.
 """
 
 from __future__ import annotations
@@ -19,14 +22,15 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, lru_cache
 
-from grrm.gqm.grammar import names_ranking, names_scores, reads_as_positions
-from grrm.gqm.lookalikes import cap_marks, skeleton, split_lines
+from grrm.gqm.grammar import reads_as_positions
+from grrm.gqm.lookalikes import cap_marks, skeleton
 from grrm.gqm.prompts import FENCE
+from grrm.gqm.verdict_lines import verdict_cuts
 
 
 class UnsafeReason(str, Enum):
@@ -41,8 +45,8 @@ class UnsafeReason(str, Enum):
 
 # Special tokens of the model families in use; a guard adds those of the judge's own tokenizer.
 _CONTROL_TOKEN = re.compile(
-    r"<[|｜][^>\n]{1,64}?[|｜]>"
-    r"|</?s>|<</?SYS>>|<(?:start|end)_of_(?:turn|text|image)>|<(?:bos|eos|sop|eop)>|</?(?:think|tool_call)>"
+    r"<[|｜]"  # whatever follows, however long
+    r"|</?s>|<</?SYS>>|</?[a-z0-9]*_[a-z0-9_]*>|<(?:bos|eos|sop|eop)>|</?think>"
     r"|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\]|\[(?:gMASK|BOS|EOS)\]"
     r"|<0x[0-9A-F]{2}>",
     re.IGNORECASE,
@@ -55,25 +59,15 @@ MAX_BACKTICKS = 64  # in a row; a fence longer than any text's would otherwise f
 _FLAG = re.compile("\U0001f3f4[\U000e0061-\U000e007a]{3,6}\U000e007f")
 _HIDDEN = re.compile("[\u202d\u202e\U000e0000-\U000e007f]|[\ufe00-\ufe0f\U000e0100-\U000e01ef]{4}")
 
-# What the prompt and a judge write, in any decoration; `A: 9` alone is also ordinary text.
-_GAP = r"[^\S\n]*"
-_DECORATED_GAP = r"(?:[^\S\n]|[*_`])*"
-_ITEM = rf"[A-Z]{_GAP}:{_GAP}-?[0-9]+(?:\.[0-9]+)?(?:/10)?"
-_PROTOCOL_LINE = re.compile(
-    r"^[^\w\n]*(?:"
-    rf"(?:[0-9]{{1,3}}[.)][^\w\n]*)?(?i:translation{_DECORATED_GAP}[A-Z]){_DECORATED_GAP}:.*"
-    r"|(?i:(?:source|translation)[ \t]text):[^\w\n]*"
-    rf"|(?:(?i:(?:final )?scores?){_GAP}:{_GAP})?{_ITEM}(?:{_GAP}[,;]{_GAP}{_ITEM})+[^\w\n]*"
-    rf"|(?i:(?:final )?rankings?){_GAP}:{_GAP}[A-Z](?:{_GAP}[>=]{_GAP}[A-Z])+[^\w\n]*"
-    rf"|[A-Z](?=[^\n>]*>)(?:{_GAP}[>=]{_GAP}[A-Z]){{2,}}[^\w\n]*"
-    r")$"
-    r"|^[ \t>*]*\#+[ \t*]*(?i:final ranking|scores):[^\w\n]*$",
-    re.MULTILINE,
+# The headers of prompt and verdict, in any decoration.
+_GAP = r"(?:[^\w\\]|_)*"
+_HEADER_LINE = re.compile(
+    rf"\W*(?:(?:[0-9]{{1,3}}|[A-Z])\W+)?(?:translation|candidate|response){_GAP}(?:[A-Z]|[0-9]{{1,2}}){_GAP}:.*"
+    r"|\W*(?:source|translation)[ \t]text:\W*"
+    r"|[ \t>*]*\#+[ \t*]*(?:final ranking|scores):\W*",
+    re.IGNORECASE,
 )
-
-
-_SIGN = re.compile("[:：>＞=＝]")
-_ESCAPED_SIGNS = frozenset(":,>=")
+_SIGN = re.compile("[:,>=]")
 
 
 @dataclass(frozen=True)
@@ -91,11 +85,23 @@ class Guard:
     by_position: bool = False
 
     def escape(self, text: str) -> str:
-        """`text` as it is to stand in the prompt; `unsafe_reason` tells whether even that could deceive."""
+        """`text` as it is to stand in the prompt; `unsafe_reason` tells whether even that could deceive.
+
+        A backslash goes after the first character of every control token, and before the signs of every line of the
+        protocol. Backslashes that are there play no part in what is one, so that escaping can be undone.
+        """
         readings = _readings(text)
         if not self._deceptive({*readings, *(reading.replace("\\", "") for reading in readings)}):
             return text
-        return "".join(self._escape_line(line) for line in split_lines(text))
+        tokens: set[int] = set()
+        cuts: set[int] = set()
+        for pieces in ([_char_skeleton(char) for char in text], ["" if char == "\\" else char for char in text]):
+            reading = "".join(pieces)
+            origin = [index for index, piece in enumerate(pieces) for _ in piece]
+            tokens.update(origin[match.start()] + 1 for match in self._token.finditer(reading))
+            cuts.update(origin[cut] for cut in self._cuts(reading))
+        marks = Counter([*tokens, *cuts])
+        return "".join("\\" * marks[index] + char for index, char in enumerate(text)) + "\\" * marks[len(text)]
 
     def unsafe_reason(self, text: str) -> UnsafeReason | None:
         """Why `text` cannot be shown even when it is escaped, None if it can."""
@@ -118,7 +124,7 @@ class Guard:
     @cached_property
     def _token(self) -> re.Pattern[str]:
         """Matches where a control token begins. Blank tokens are ignored, for they would refuse everything."""
-        tokens = {token for token in self.special_tokens if token.strip() and not _CONTROL_TOKEN.fullmatch(token)}
+        tokens = {token for token in self.special_tokens if token.strip() and not _CONTROL_TOKEN.match(token)}
         first = "".join(re.escape(char) for char in sorted({"<", "[", *(token[0] for token in tokens)}))
         own = sorted(map(re.escape, tokens))
         return re.compile(f"(?=[{first}])(?=(?i:{_CONTROL_TOKEN.pattern})|{'|'.join(own) or '(?!)'})")
@@ -126,36 +132,18 @@ class Guard:
     def _deceptive(self, readings: Collection[str]) -> UnsafeReason | None:
         if any(self._token.search(reading) for reading in readings):
             return UnsafeReason.CONTROL_TOKEN
-        if any(self._is_protocol(line) for reading in set(readings) for line in set(reading.split("\n"))):
-            return UnsafeReason.PROTOCOL_LINE
-        return None
+        return UnsafeReason.PROTOCOL_LINE if any(map(self._cuts, set(readings))) else None
 
-    def _is_protocol(self, line: str) -> bool:
-        """Whether the prompt or the judge could have written the line: by its look, or because the grammar reads it."""
-        if not self.fenced or not _SIGN.search(line):
-            return self.by_position and reads_as_positions(line)
-        return (
-            _PROTOCOL_LINE.search(line) is not None
-            or names_scores(line)
-            or names_ranking(line)
-            or (self.by_position and reads_as_positions(line))
-        )
-
-    def _escape_line(self, line: str) -> str:
-        """`line` with a backslash after the first character of every control token, and before the signs of a line of
-        the protocol. Backslashes that are there play no part in what is one, so that escaping can be undone.
-        """
-        plain = [_char_skeleton(char) for char in line]
-        bare = ["" if char == "\\" else char for char in line]
-        marks = Counter({index + 1 for reading in (plain, bare) for index in self._token_starts(reading)})
-        if self._is_protocol("".join(plain)):
-            marks.update(index for index, char in enumerate(plain) if not _ESCAPED_SIGNS.isdisjoint(char))
-        return "".join("\\" * marks[index] + char for index, char in enumerate(line)) + "\\" * marks[len(line)]
-
-    def _token_starts(self, reading: Sequence[str]) -> list[int]:
-        """Indexes into `reading`, which has a string for each character of a line."""
-        origin = [index for index, piece in enumerate(reading) for _ in piece]
-        return [origin[found.start()] for found in self._token.finditer("".join(reading))]
+    def _cuts(self, reading: str) -> set[int]:
+        """Where backslashes go in the lines that the prompt or the judge could have written."""
+        cuts = verdict_cuts(reading) if self.fenced else set()
+        start = 0
+        for line in reading.split("\n"):
+            is_header = self.fenced and ":" in line and _HEADER_LINE.fullmatch(line)
+            if is_header or (self.by_position and reads_as_positions(line)):
+                cuts.update(start + match.start() for match in _SIGN.finditer(line))
+            start += len(line) + 1
+        return cuts
 
 
 FENCED = Guard()

@@ -90,28 +90,6 @@ def parse_verdict(
     return _with_ranking(scores, lines[:-1], ids)
 
 
-def names_scores(line: str) -> bool:
-    """Whether some mode reads `line` as scores of two candidates or more under their names, be they right or not."""
-    line = line.strip()
-    by_name = compat.parse_score_text(line, skip_empty=True) or {}
-    if set(CANDIDATE_IDS[:2]) <= set(by_name):
-        return True
-    return any(_are_scores(reading, mode) for reading, mode in ((line, "exact"), (_plain(line), "tolerant")))
-
-
-def _are_scores(line: str, mode: str) -> bool:
-    items = [[part.strip() for part in item.partition(":")] for item in line.split(",")]
-    return len(items) > 1 and all(
-        name in CANDIDATE_IDS and _number(value, mode) is not None for name, _, value in items
-    )
-
-
-def names_ranking(line: str) -> bool:
-    """Whether some mode reads `line` as a ranking of two candidates or more, be they right or not."""
-    names = re.split("[>=]", _plain(line))
-    return len(names) > 1 and all(name.strip() in CANDIDATE_IDS for name in names)
-
-
 def reads_as_positions(line: str) -> bool:
     """Whether `line` is scores to mode `compat` under prompt type "score": any numbers, such as `10:30, 11:45`."""
     return "," in line and compat.group_extract_scores(line, "score", line.count(",") + 1) is not None

@@ -21,14 +21,21 @@ _MARKS = {
     "ˋˊ‵´": "````",  # grave accents and what is set as one
     "∶ː꞉׃։܃܄": ":::::::",
     "›≻": ">>",
+    "‹〈": "<<",
+    "∣❘ǀ│": "||||",
     "∼〜": "~~",
     "＿": "_",
 }
 _PLAIN = {
-    ord(odd): plain
-    for table in (_LETTERS, _MARKS)
-    for odds, plains in table.items()
-    for odd, plain in zip(odds, plains, strict=True)
+    **{
+        ord(odd): plain
+        for table in (_LETTERS, _MARKS)
+        for odds, plains in table.items()
+        for odd, plain in zip(odds, plains, strict=True)
+    },
+    # capitals in circles, in squares, and of flags, which have no compatibility form
+    **{first + index: chr(ord("A") + index) for first in (0x1F150, 0x1F170, 0x1F1E6) for index in range(26)},
+    0x1F51F: "10",
 }
 
 # Every format character (zero width, direction, tags), and what else Unicode allows to be ignored: selectors, fillers.
@@ -38,7 +45,6 @@ _IGNORABLE = re.compile(
     "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 _LINE_BREAK = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
-_LINES = re.compile(f"({_LINE_BREAK.pattern}|\n)")
 
 
 _BECOME_MARKS = "\u0f73\u0f75\u0f81\uff9e\uff9f"  # no combining marks before they are normalised
@@ -61,8 +67,3 @@ def skeleton(text: str) -> str:
     """`text` under NFKC without ignorable characters, look-alikes replaced, every kind of line break a newline."""
     visible = cap_marks(unicodedata.normalize("NFKC", cap_marks(_IGNORABLE.sub("", text)).translate(_PLAIN)))
     return _LINE_BREAK.sub("\n", _IGNORABLE.sub("", visible).translate(_PLAIN))
-
-
-def split_lines(text: str) -> list[str]:
-    """The lines of `text` and, every other one, what breaks them: joined they are `text` again."""
-    return _LINES.split(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from grrm.gqm.chat import render_chatml
 from grrm.gqm.fences import FENCED, Guard
 from grrm.gqm.grammar import Rejection, RejectReason
 from grrm.gqm.groups import Status
-from grrm.judges.interface import GeneratedText, TextGenerator, TokenChoices
+from grrm.judges.interface import GeneratedText, TextGenerator, TokenChoices, least_tokens
 from grrm.judges.metrics import JudgeMetrics
 
 T = TypeVar("T")
@@ -69,7 +70,8 @@ class GeneratorJudge:
 
     def fits(self, prompt: str) -> bool:
         """Return whether the prompt is within the limit."""
-        return self.generator.count_tokens(prompt) <= self.prompt_length
+        count, limit = self.generator.count_tokens, self.prompt_length
+        return limit == sys.maxsize or (least_tokens(count, prompt, limit) <= limit and count(prompt) <= limit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -26,7 +27,7 @@ from grrm.judges.dedup import (
     without_longest,
 )
 from grrm.judges.generation import GeneratorJudge, GeneratorSettings, Question, Reply, ask, status_of
-from grrm.judges.interface import CountingJudge, Judge, TextGenerator
+from grrm.judges.interface import CUT_TOKENS, PIECE_CHARS, CountingJudge, Judge, TextGenerator, least_tokens
 from grrm.judges.permute import PermutingJudge
 from grrm.judges.score_reading import WrittenScores, group_spans, score_means
 from grrm.judges.spec import judge
@@ -156,16 +157,26 @@ class GQMJudge(GeneratorJudge):
 
         Raises what `gqm_prompt` raises on an unknown language or prompt type.
         """
-        complete = plan = self._prompt(group, each_by_itself(group))
-        if self._is_too_long(plan):
-            complete = plan = self._prompt(group, dedup_texts(group))
-        while self._is_too_long(plan):
+        size = cache(self._size)
+        complete = plan = self._prompt(group, each_by_itself(group), size)
+        if plan.blocked is Status.TOO_LONG:
+            complete = plan = self._prompt(group, dedup_texts(group), size)
+        while plan.blocked is Status.TOO_LONG:
             if self.options.too_long == "refuse" or len(plan.distinct.texts) == 2:
                 return GroupPrompt(None, complete.distinct, Status.TOO_LONG)
-            plan = self._prompt(group, without_longest(plan.distinct, self.generator.count_tokens))
+            plan = self._prompt(group, without_longest(plan.distinct, size), size)
         return plan
 
-    def _prompt(self, group: Group, distinct: DistinctCandidates) -> GroupPrompt:
+    def _size(self, text: str) -> int:
+        """The tokens of `text`, or some number above `prompt_length`."""
+        least = least_tokens(self.generator.count_tokens, text, self.prompt_length)
+        return least if least > self.prompt_length else self.generator.count_tokens(text)
+
+    def _may_fit(self, distinct: DistinctCandidates, size: Callable[[str], int]) -> bool:
+        n_tokens = sum(max(size(text) - CUT_TOKENS, 0) for text in distinct.texts)
+        return n_tokens <= self.prompt_length
+
+    def _prompt(self, group: Group, distinct: DistinctCandidates, size: Callable[[str], int]) -> GroupPrompt:
         if len(set(distinct.texts)) < 2:
             return GroupPrompt(None, distinct, Status.SINGLE_CANDIDATE)
         if len(distinct.texts) > self.options.max_candidates:
@@ -173,12 +184,12 @@ class GQMJudge(GeneratorJudge):
         task = group.task
         if not self.guard.is_safe(task.source):
             return GroupPrompt(None, distinct, Status.UNSAFE_SOURCE)
+        if sum(map(len, distinct.texts)) > PIECE_CHARS and not self._may_fit(distinct, size):
+            return GroupPrompt(None, distinct, Status.TOO_LONG)
         source, *texts = shown = [self.guard.escape(text) for text in (task.source, *distinct.texts)]
         how = (task.src_lang, task.trg_lang, self.options.prompt_type, self.options.add_example)
-        return GroupPrompt(self.render(gqm_prompt(source, texts, *how, fence=fence_for(shown))), distinct)
-
-    def _is_too_long(self, plan: GroupPrompt) -> bool:
-        return plan.prompt is not None and not self.fits(plan.prompt)
+        prompt = self.render(gqm_prompt(source, texts, *how, fence=fence_for(shown)))
+        return GroupPrompt(prompt, distinct) if self.fits(prompt) else GroupPrompt(None, distinct, Status.TOO_LONG)
 
     def _question(self, plan: GroupPrompt) -> Question[ScoredTiers]:
         def read(text: str) -> ScoredTiers | Rejection:

@@ -75,6 +75,23 @@ class TextGenerator(Protocol):
         ...
 
 
+PIECE_CHARS = 16_384  # of a text at a time: some milliseconds, in which a tokenizer lets no other thread run
+CUT_TOKENS = 64  # that a cut between two pieces may add, and more
+
+
+def least_tokens(count_tokens: Callable[[str], int], text: str, limit: int) -> int:
+    """A lower bound on the tokens of `text`, above `limit` where it is certain to have more; 0 for a text of one piece.
+
+    What comes after that many tokens is not looked at, so that a refusal costs no more than the longest prompt.
+    """
+    n_tokens = 0
+    for start in range(0, len(text) if len(text) > PIECE_CHARS else 0, PIECE_CHARS):
+        n_tokens += max(count_tokens(text[start : start + PIECE_CHARS]) - CUT_TOKENS, 0)
+        if n_tokens > limit:
+            break
+    return n_tokens
+
+
 @dataclass(frozen=True, slots=True)
 class OpenedGenerator:
     """A generator with what belongs to its model.

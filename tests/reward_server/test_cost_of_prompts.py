@@ -1,0 +1,77 @@
+"""What a prompt that no model can take costs the process that is asked, until it is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import requests
+from support.request_cost import cost
+from support.reward_app import group, score_body
+from support.reward_servers import reward_server, serving
+from support.stopped_clock import PATIENCE_S
+from support.tiny_checkpoint import write_tiny_checkpoint
+
+MIB = 2**20
+CONTEXT = 8_192  # tokens, of little more than a character each
+ENGLISH = "The quick brown fox jumps over the lazy dog, which sleeps. "
+TEXTS = {"English": ENGLISH, "blanks": " ", "one letter": "a", "marks": "\u0301", "digits": "7 ", "token": "<|"}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return write_tiny_checkpoint(tmp_path_factory.mktemp("model") / "tiny", max_positions=CONTEXT)
+
+
+@pytest.fixture(scope="module")
+def completions(checkpoint):
+    with serving(["-m", "grrm.cli", "serve", str(checkpoint), "--port", "0"]) as served:
+        yield served
+
+
+def long_text(piece, n_bytes):
+    return piece * (n_bytes // len(piece.encode()))
+
+
+def prompts_of(name):
+    """Bodies for each route by what they ask: a prompt of as many bytes or characters as may be sent."""
+    for n_bytes in (149 * MIB // 10, 39 * MIB // 10):
+        text = long_text(TEXTS[name], n_bytes // (3 if name == "marks" else 1))
+        chat = [{"role": "user", "content": text}]
+        yield "/v1/completions", {"model": "tiny", "prompt": text}
+        yield "/v1/completions", {"model": "tiny", "prompt": [text[:40_000]] * 90}
+        yield "/v1/chat/completions", {"model": "tiny", "messages": chat}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_prompt_that_no_model_can_take_is_refused_for_little(completions, name):
+    process, url = completions
+    requests.get(f"{url}/healthz", timeout=PATIENCE_S)
+    for path, message in prompts_of(name):
+        body = json.dumps(message, ensure_ascii=False).encode()
+        status, growth, _, probe_s = cost(process, url, path, body)
+        assert status == 400
+        assert growth < 10 * len(body) + 20 * MIB
+        assert probe_s < 0.5
+
+
+JUDGES = {"gqm": [], "gqm refuses": ["too_long=refuse"], "sqm": [], "rubric": []}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("judge", JUDGES)
+def test_a_group_that_no_judge_can_take_is_refused_for_little(checkpoint, judge):
+    options = [part for option in JUDGES[judge] for part in ("--judge-option", option)]
+    arguments = ["--port", "0", "--judge", judge.partition(" ")[0], "--model", str(checkpoint), *options]
+    with reward_server(*arguments) as (process, url):
+        requests.get(f"{url}/readyz", timeout=PATIENCE_S)
+        for text in TEXTS.values():
+            texts = [long_text(text, 65_000)[: 60_000 - place] for place in range(15)]
+            for path in ("/v1/score", "/v1/prompts"):
+                body = json.dumps(score_body(group("g", *texts), request_id=text), ensure_ascii=False).encode()
+                status, growth, seconds, probe_s = cost(process, url, path, body)
+                assert status == 200
+                assert growth < 100e6
+                assert seconds < 10.0
+                assert probe_s < 0.5
