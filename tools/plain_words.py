@@ -26,15 +26,15 @@ MAX_WORDS = 60  # of a paragraph
 
 CEILINGS = {
     "llm/alignment/grrm": 1,
-    "llm/alignment/grrm/cli": 70,
+    "llm/alignment/grrm/cli": 61,
     "llm/alignment/grrm/config": 81,
-    "llm/alignment/grrm/data": 110,
+    "llm/alignment/grrm/data": 111,
     "llm/alignment/grrm/dpo": 1,
     "llm/alignment/grrm/gqm": 38,
-    "llm/alignment/grrm/reward_model": 4,
-    "llm/alignment/grrm/rl": 35,
-    "llm/alignment/grrm/tracking": 29,
-    "llm/alignment/grrm/training": 29,
+    "llm/alignment/grrm/reward_model": 5,
+    "llm/alignment/grrm/rl": 42,
+    "llm/alignment/grrm/tracking": 12,
+    "llm/alignment/grrm/training": 33,
     "reward_server": 81,
 }
 
