@@ -9,6 +9,7 @@ import numpy as np
 from support.dumped_run import config_of, write_run
 from support.rl_processes import rollouts_of
 
+from grrm.evaluation import verdict
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
 from grrm.tracking.metrics_log import MetricsLog
 from grrm.tracking.opinions import write_opinions
@@ -20,14 +21,10 @@ HOSTILE = (
     "＂＞‹svg onload=alert(1)›<!--\u2028{{ data }}&lt;b&gt;",
 )
 LONG_RUN = {"steps": 400, "prompts": 4, "samples": 4, "length": 800}  # as much text as sixteen by eight of usual length
-VERDICT = {
-    "verdict": "helped",
-    "reason": "chrF of samples has risen",
-    "first_step": 10,
-    "last_step": 20,
-    "changes": {"chrf": {"before": 51.0, "after": 52.0, "low": 0.5, "high": 1.5}},
-    "level": 0.95,
-}
+RUN_VERDICT = verdict.Verdict(
+    "helped", "chrF of samples has risen", 10, 20, 50, 50, {verdict.CHRF: verdict.Change(51.0, 52.0, 0.5, 1.5)}
+)
+VERDICT = RUN_VERDICT.to_json()
 _SENTENCE = "Ein Satz von mittlerer Länge, wie er in Übersetzungen von Menschen am häufigsten vorkommt. "
 
 
@@ -67,8 +64,8 @@ def write_long_run(folder: Path, steps: int, prompts: int = 4, samples: int = 2,
             rewards = [float(reward) for reward in draw.random(samples).round(3)]
             texts = [f"{(9 * _SENTENCE)[:length]} {step} {p} {i}" for i in range(samples)]
             group = Group(f"{step}-{p}", task, tuple(Candidate(str(i), t, t, 20) for i, t in enumerate(texts)))
-            verdict = Verdict((Status.SCORED,) * samples, tuple(10 * reward for reward in rewards))
-            records.append(group_record(step, group, verdict, rewards, rewards))
+            judged = Verdict((Status.SCORED,) * samples, tuple(10 * reward for reward in rewards))
+            records.append(group_record(step, group, judged, rewards, rewards))
         dump.write(step, records)
         metrics.log(
             step, {f"metric_{i}": float(value) for i, value in enumerate(draw.random(60))} | {"reward_mean": 0.5}
