@@ -75,7 +75,8 @@ def over_devices(
     """
     from grrm.tracking.console import StepProgress
 
-    meta = click.get_current_context().meta
+    context = click.get_current_context(silent=True)  # None outside a command
+    meta = context.meta if context else {}
     if meta.get(_SHARE) is not None:
         _compute_share(n_rows, batch_rows, open_it, compute, *meta[_SHARE])
         raise click.exceptions.Exit(0)
