@@ -14,7 +14,7 @@ from support.tiny_models import save_as_hugging_face
 from grrm.engine.api import SamplingParams
 from grrm.engine.paddle.engine import PaddleEngine
 from grrm.errors import UserError
-from grrm.models.checkpoint import load_causal_lm, rotary_overrides
+from grrm.models.checkpoint import check_architecture, load_causal_lm, rotary_overrides
 from grrm.models.gathered_weights import save_policy
 from grrm.models.policy import load_policy
 
@@ -150,3 +150,23 @@ def test_a_tied_model_is_saved_with_one_head_and_loaded_without_a_warning(
     (tmp_path / "saved/config.json").write_text(json.dumps(untied))
     with pytest.raises(UserError, match=r"lack lm_head\.weight"):
         load_policy(tmp_path / "saved")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("num_hidden_layers", "1000000000"),
+        ("hidden_size", "0"),
+        ("hidden_size", "32.5"),
+        ("vocab_size", "true"),
+        ("max_position_embeddings", "-5"),
+        ("rope_theta", "NaN"),
+        ("rope_theta", "Infinity"),
+        ("rms_norm_eps", "null"),
+        ("rms_norm_eps", '"1e-6"'),
+    ],
+)
+def test_config_with_a_number_that_no_model_has_is_one_sentence_before_a_network_is_built(tmp_path, key, value):
+    (tmp_path / "config.json").write_text(f'{{"model_type": "qwen2", "{key}": {value}}}')
+    with pytest.raises(UserError, match=f"config.json' has {key} .*, which no model has: get the checkpoint's own"):
+        check_architecture(tmp_path)

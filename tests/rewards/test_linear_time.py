@@ -134,6 +134,8 @@ def test_four_times_the_text_takes_no_sixteen_times_the_time(shape):
     for place in PLACES:
         short, long = (text_of(shape, place, length) for length in (LENGTH // 4, LENGTH))
         for name, read in READERS.items():
+            if name == "unsafe_reason" and place != PLACES[0]:
+                continue  # the guard looks for no answer
             if cpu_seconds(read, long) > FLOOR_S:
                 least = [min(cpu_seconds(read, text) for _ in range(2)) for text in (short, long)]
                 if least[1] > max(FLOOR_S, GROWTH * least[0]):

@@ -6,6 +6,7 @@ What can be checked without the weights is checked without Paddle, which takes s
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -45,7 +46,35 @@ def check_architecture(directory: Path) -> dict[str, Any]:
             f"the model in '{directory}' is of architecture {model_type!r}, which cannot be opened here: give a "
             f"checkpoint of {' or '.join(ARCHITECTURES)}"
         )
+    _check_numbers(config, directory)
     return config
+
+
+# The highest value of each size of a network, far above those of any model: a network is built before weights are read.
+_SIZES = {
+    "hidden_size": 2**17,
+    "intermediate_size": 2**20,
+    "num_hidden_layers": 2**10,
+    "num_attention_heads": 2**12,
+    "num_key_value_heads": 2**12,
+    "vocab_size": 2**24,
+    "max_position_embeddings": 2**30,
+}
+
+
+def _check_numbers(config: Mapping[str, Any], directory: Path) -> None:
+    """Raise UserError for a size that no network has, and for a constant that is no finite number above zero."""
+    bounds: dict[str, float] = {**_SIZES, "rope_theta": math.inf, "rms_norm_eps": math.inf}
+    for key in bounds.keys() & config.keys():
+        value = config[key]
+        if value is None and key == "num_key_value_heads":  # as many as heads
+            continue
+        is_number = isinstance(value, int if key in _SIZES else (int, float)) and not isinstance(value, bool)
+        if not is_number or not 0 < value <= bounds[key] or value == math.inf:
+            raise UserError(
+                f"'{directory}/config.json' has {key} {str(value)[:40]}, which no model has: get the checkpoint's own "
+                "config.json again"
+            )
 
 
 def load_causal_lm(directory: str | Path, dtype: str = "float32") -> Any:
