@@ -201,8 +201,8 @@ class PairTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, WholeStepLo
             gain_P, loss_P = chosen_P - ref_chosen_P, rejected_P - ref_rejected_P
             margins += (self.dpo_config.beta * (gain_P - loss_P)).tolist()
         self.model.train()
-        found = ranks.gather((sum(losses), margins))
-        total, every = sum(part[0] for part in found), [margin for part in found for margin in part[1]]
+        parts = ranks.gather((sum(losses), margins))
+        total, every = sum(part[0] for part in parts), [margin for part in parts for margin in part[1]]
         metrics = {
             "eval_loss": total,
             "eval_pair_accuracy": sum(margin > 0 for margin in every) / len(every),

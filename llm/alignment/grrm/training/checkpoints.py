@@ -202,8 +202,8 @@ def mark_finished(trainer: Any, config: StageConfig) -> None:
         write_marker(Path(trainer.args.output_dir), state)
 
 
-def told_finished(args: TrainingArguments, config: StageConfig, further: Callable[[], Sequence[str]] = tuple) -> bool:
-    """Whether `output_dir` has a finished run of at least `args.max_steps`, which the first process then tells.
+def is_finished_run(args: TrainingArguments, config: StageConfig, further: Callable[[], Sequence[str]] = tuple) -> bool:
+    """True if `output_dir` has a finished run of at least `args.max_steps`, which the first process then reports.
 
     Settings that have another value than in that run are named, and `further` lines follow. Early stopping may have
     ended it before. Raises UserError for a damaged marker.
@@ -231,7 +231,7 @@ def told_finished(args: TrainingArguments, config: StageConfig, further: Callabl
 
 
 def _settings(config: StageConfig) -> dict[str, Any]:
-    """What tells runs apart."""
+    """The settings that distinguish runs."""
     return config.model_dump(mode="json", exclude={"wandb_api_key", "overwrite_output_dir", "resume_from_checkpoint"})
 
 
