@@ -31,7 +31,6 @@ CEILINGS = {
     "llm/alignment/grrm/data": 109,
     "llm/alignment/grrm/gqm": 41,
     "llm/alignment/grrm/tracking": 12,
-    "llm/alignment/grrm/training": 33,
     "reward_server": 79,
 }
 

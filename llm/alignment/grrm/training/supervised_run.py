@@ -1,4 +1,4 @@
-"""What SFT, reward models and DPO have in common: from the arguments to the saved model."""
+"""The run that SFT, reward models and DPO share: from the arguments to the saved model."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class SupervisedRun:
         return with_adapters(model, self._config, weights_dtype(self.args), self._config.seed, has_head=has_head)
 
     def trainer_arguments(self, description: str) -> dict[str, Any]:
-        """What every trainer takes; the first process logs metrics and shows progress."""
+        """Arguments of every trainer; the first process logs metrics and shows progress."""
         start_over(self.args, self._checkpoint)
         is_first = self.args.process_index == 0
         progress = StepProgress(self.args.max_steps, initial=self._done, description=description) if is_first else None
