@@ -27,7 +27,6 @@ MAX_WORDS = 60  # of a paragraph
 CEILINGS = {
     "llm/alignment/grrm": 1,
     "llm/alignment/grrm/cli": 61,
-    "llm/alignment/grrm/config": 81,
     "llm/alignment/grrm/data": 109,
     "llm/alignment/grrm/gqm": 41,
     "llm/alignment/grrm/tracking": 12,
