@@ -27,14 +27,9 @@ MAX_WORDS = 60  # of a paragraph
 CEILINGS = {
     "llm/alignment/grrm": 1,
     "llm/alignment/grrm/cli": 61,
-    "llm/alignment/grrm/config": 81,
     "llm/alignment/grrm/data": 109,
-    "llm/alignment/grrm/dpo": 1,
     "llm/alignment/grrm/gqm": 41,
-    "llm/alignment/grrm/reward_model": 5,
-    "llm/alignment/grrm/rl": 42,
     "llm/alignment/grrm/tracking": 12,
-    "llm/alignment/grrm/training": 33,
     "reward_server": 79,
 }
 

@@ -88,7 +88,7 @@ def test_group_that_cannot_be_used_is_left_out_and_counted(
     with caplog.at_level(logging.WARNING):
         found = read(path, max_length=200)
     assert len(found.groups) == 2
-    ((counted, n),) = found.left_out.items()
+    ((counted, n),) = found.rejected.items()
     assert counted.startswith(reason)
     assert n == 1
     (record,) = caplog.records
@@ -102,7 +102,7 @@ def test_pair_that_cannot_be_used_is_left_out_and_counted(
     good = {"prompt": PROMPT, "chosen": "Eins", "rejected": "Zwei"}
     found = read(write_rows([good, {**good, **changes}]), max_length=200)
     assert len(found.groups) == 1
-    assert found.left_out == {reason: 1}
+    assert found.rejected == {reason: 1}
 
 
 @pytest.mark.parametrize(("changes", "reason"), BAD_GROUPS)
@@ -203,7 +203,7 @@ def test_a_first_row_without_gold_scores_is_left_out_like_any_other(
 ) -> None:
     first = {key: value for key, value in row().items() if key != "scores"}
     found = read(write_rows([first, row()]))
-    assert (len(found.groups), found.left_out.total()) == (1, 1)
+    assert (len(found.groups), found.rejected.total()) == (1, 1)
 
 
 @pytest.mark.parametrize(("val_size", "n_held"), [(0.25, 6), (5, 6), (1, 2), (0.01, 2)])
@@ -230,7 +230,7 @@ def test_the_row_of_a_line_that_could_not_be_read_may_be_the_first(
     path = tmp_path / "groups.jsonl"
     path.write_text("\n".join(map(json.dumps, [empty, row(), row()])))
     found = read(path)
-    assert (len(found.groups), found.left_out) == (2, {"the row is empty": 1})
+    assert (len(found.groups), found.rejected) == (2, {"the row is empty": 1})
 
 
 def test_gold_that_says_no_order_is_refused(read: Callable[..., Any], tmp_path: Path) -> None:

@@ -2,9 +2,10 @@
 
 One rollout draws `global_batch_size` prompts and samples each `rollout_n` times. Its rows are then used for
 `global_batch_size / global_mini_batch_size * update_iters` optimizer steps, each over `global_mini_batch_size`
-prompts spread over the data ranks and cut into micro-batches of `per_device_train_batch_size` rows, or of as many as
-`max_tokens_per_micro_batch` has room for: then as many micro-batches as rows are planned, and most stay empty. A
-prompt's rows stay on one rank. `max_steps` counts optimizer steps.
+prompts spread over the data ranks. A prompt's rows stay on one rank. `max_steps` counts optimizer steps.
+
+A micro-batch has `per_device_train_batch_size` rows, or as many as `max_tokens_per_micro_batch` has room for: then as
+many micro-batches as rows are planned, and most stay empty.
 
 PaddleNLP multiplies its default for `global_mini_batch_size` (-1) by `rollout_n` once more, so that one optimizer step
 spans several rollouts; here -1 means `global_batch_size`, one step per rollout.
@@ -125,13 +126,13 @@ def batch_plan(settings: BatchSettings, data_ranks: int, n_train_prompts: int | 
 
 def repeated_prompts(plan: BatchPlan, n_prompts: int) -> str | None:
     """A sentence where one batch of prompts has more of them than there are, so that some are in it several times."""
-    wanted = plan.prompts_generated_per_pass
-    if n_prompts >= wanted:
+    n_per_pass = plan.prompts_generated_per_pass
+    if n_prompts >= n_per_pass:
         return None
-    key = "global_batch_size" if wanted == plan.prompts_per_rollout else "global_gen_batch_size"
+    key = "global_batch_size" if n_per_pass == plan.prompts_per_rollout else "global_gen_batch_size"
     return (
-        f"{n_prompts} prompts for a {key} of {wanted}: they repeat within a rollout, as groups of their own; add data "
-        f"or lower {key}"
+        f"{n_prompts} prompts for a {key} of {n_per_pass}: they repeat within a rollout, as groups of their own; add "
+        f"data or lower {key}"
     )
 
 
@@ -153,9 +154,9 @@ def supervised_steps(settings: SupervisedSettings, data_ranks: int, n_examples: 
     if settings.max_steps > 0:
         return int(settings.max_steps)
     batches = math.ceil(n_examples / data_ranks) / settings.per_device_train_batch_size
-    whole = math.floor(batches) if settings.dataloader_drop_last else math.ceil(batches)
+    n_batches = math.floor(batches) if settings.dataloader_drop_last else math.ceil(batches)
     epochs = settings.num_train_epochs
-    steps = int(max(whole // settings.gradient_accumulation_steps, 1) * epochs) if whole else 0
+    steps = int(max(n_batches // settings.gradient_accumulation_steps, 1) * epochs) if n_batches else 0
     if steps < 1:
         raise UserError(
             f"{n_examples} examples for {epochs:g} epochs are not one optimizer step: add data, lower "

@@ -31,7 +31,7 @@ from grrm.config.values import is_hub_name
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Where a run starts: the best device there is ("cpu" or "gpu"), and the number of processes over all nodes."""
+    """Start of a run: the best device there is ("cpu" or "gpu"), and the number of processes over all nodes."""
 
     device: str
     world_size: int = 1
@@ -68,10 +68,10 @@ def check_common(config: StageConfig, problems: Problems) -> None:
         )
 
 
-def check_adapters(config: StageConfig, given: Set[str], problems: Problems) -> None:
+def check_adapters(config: StageConfig, explicit: Set[str], problems: Problems) -> None:
     """Checks of LoRA: keys without it, and what it is not combined with."""
     if not config.lora:
-        for name in sorted(given & {"lora_rank", "lora_alpha", "lora_target_modules"}):
+        for name in sorted(explicit & {"lora_rank", "lora_alpha", "lora_target_modules"}):
             problems.add(f"{name} has no effect without lora; set lora: true or remove the key.")
         return
     conflicts = {
@@ -92,8 +92,8 @@ def _evaluates(config: EvaluationConfig) -> bool:
     return config.do_eval or config.evaluation_strategy != "no"
 
 
-def check_rl(config: RLConfig, given: Set[str], problems: Problems) -> None:
-    """Checks of an RL file after derivation; `given` holds the keys the user wrote."""
+def check_rl(config: RLConfig, explicit: Set[str], problems: Problems) -> None:
+    """Checks of an RL file after derivation; `explicit` holds the keys the user wrote."""
     if "stage3" in config.sharding:
         problems.add_key(
             "sharding", "sharding stage3 is not supported: rollouts need whole weights on each rank; use stage1."
@@ -103,13 +103,13 @@ def check_rl(config: RLConfig, given: Set[str], problems: Problems) -> None:
     check_sampling(config, problems)
     check_token_budget(config, problems)
     check_tensor_rollouts(config, problems)
-    check_rollout_servers(config, given, problems)
-    check_reward_source(config, given, problems)
-    check_rule_reward(config, given, problems)
+    check_rollout_servers(config, explicit, problems)
+    check_reward_source(config, explicit, problems)
+    check_rule_reward(config, explicit, problems)
     _check_schedule(config, problems)
     check_critic(config, problems)
     _check_intervals(config, problems)
-    check_evaluation(config, given, problems)
+    check_evaluation(config, explicit, problems)
 
 
 def _check_lengths(config: RLConfig, problems: Problems) -> None:
@@ -158,7 +158,7 @@ def check_critic(config: RLConfig, problems: Problems) -> None:
         )
 
 
-def check_sft(config: SFTConfig, given: Set[str], problems: Problems) -> None:
+def check_sft(config: SFTConfig, explicit: Set[str], problems: Problems) -> None:
     """Checks of an SFT file."""
     if bool(config.model_name_or_path) == bool(config.init_from_config):
         problems.add("give either model_name_or_path, to go on from a model, or init_from_config, to start anew.")
@@ -183,15 +183,15 @@ def _check_held_out(
                 problems.add(f"{name} needs evaluations; set evaluation_strategy: steps, or remove the key.")
     best = config.metric_for_best_model
     if best and f"eval_{best.removeprefix('eval_')}" not in metrics:
-        known = ", ".join(metrics)
-        problems.add(f"metric_for_best_model is {best}, but evaluations give {known}; name one of them.")
+        names = ", ".join(metrics)
+        problems.add(f"metric_for_best_model is {best}, but evaluations give {names}; name one of them.")
 
 
-def check_reward_model(config: RewardModelConfig, given: Set[str], problems: Problems) -> None:
+def check_reward_model(config: RewardModelConfig, explicit: Set[str], problems: Problems) -> None:
     """Checks of the file of a reward model."""
     if config.reward_model == "pairwise":
         for name in ("compare", "blocks", "width"):
-            if name in given and getattr(config, name) != keys_of(RewardModelConfig)[name].default:
+            if name in explicit and getattr(config, name) != keys_of(RewardModelConfig)[name].default:
                 problems.add(f"{name} is of the ranker; remove the key or set reward_model: ranker.")
     _check_held_out(config, _REWARD_MODEL_METRICS, problems)
     if "stage3" in config.sharding:
@@ -200,7 +200,7 @@ def check_reward_model(config: RewardModelConfig, given: Set[str], problems: Pro
         )
 
 
-def check_dpo(config: DPOConfig, given: Set[str], problems: Problems) -> None:
+def check_dpo(config: DPOConfig, explicit: Set[str], problems: Problems) -> None:
     """Checks of the file of preference optimization."""
     if config.dpo_label_smoothing and config.dpo_loss != "sigmoid":
         problems.add(f"dpo_label_smoothing has no effect with dpo_loss {config.dpo_loss}; remove the key.")
@@ -254,7 +254,7 @@ def check_device(config: StageConfig, available: str, problems: Problems) -> Non
 
 
 def check_batches(
-    config: RLConfig, given: Set[str], data_ranks: int, n_prompts: int | None, problems: Problems
+    config: RLConfig, explicit: Set[str], data_ranks: int, n_prompts: int | None, problems: Problems
 ) -> BatchPlan | None:
     """The batch plan; None where sizes are wrong or, with a problem, do not divide.
 
@@ -268,7 +268,7 @@ def check_batches(
     if plan is None:
         return None
     accumulation = config.gradient_accumulation_steps
-    if "gradient_accumulation_steps" in given and accumulation != plan.gradient_accumulation_steps:
+    if "gradient_accumulation_steps" in explicit and accumulation != plan.gradient_accumulation_steps:
         problems.add(
             f"gradient_accumulation_steps {accumulation} contradicts the batch sizes, which need "
             f"{plan.gradient_accumulation_steps}; remove the key, it is derived."

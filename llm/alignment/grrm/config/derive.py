@@ -90,7 +90,7 @@ def _lengths(config: RLConfig, problems: Problems) -> dict[str, Any]:
 
 
 def _correction(config: RLConfig, problems: Problems) -> dict[str, Any]:
-    """Whether rollouts are corrected for being drawn otherwise than the trainer's policy would have drawn them."""
+    """Derive the keys that correct rollouts for the difference between the engine and the trainer's policy."""
     is_other = config.rollout_quant_type or config.rollout_ahead or config.rollout_backend != "paddle"
     unit = ("token" if is_other else "none") if config.rollout_is == "auto" else config.rollout_is
     for name in ("rollout_is_mode", "rollout_is_cap", "rollout_is_floor"):

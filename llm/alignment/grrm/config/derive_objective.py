@@ -1,4 +1,4 @@
-"""What follows from the algorithm: its rule, loss and their traits decide defaults, and which keys take effect."""
+"""Consequences of the algorithm: its rule, loss and their traits decide defaults, and which keys take effect."""
 
 from __future__ import annotations
 

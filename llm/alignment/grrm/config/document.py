@@ -1,4 +1,4 @@
-"""What the declarations of keys and judges say, as `--help` of a training script and as tables of the docs.
+"""Declarations of keys and judges, as `--help` of a training script and as tables of the docs.
 
 `python -m grrm.config.document docs/arguments.md` writes the tables of a page anew between their markers.
 """
@@ -24,7 +24,7 @@ HONOURED = (By.OURS, By.TRAINER)
 
 
 def help_text(stage: Stage) -> str:
-    """What `--help` prints for a stage: how to start it, a line on every key, and then what is refused."""
+    """Return the text of `--help` for a stage: how to start it, a line on every key, and then what is refused."""
     config = stage.config
     lines = [
         f"usage: {stage.script} ARGUMENTS.yaml [--key value ...]",
@@ -137,10 +137,10 @@ def support_table(stages: Sequence[Stage] = STAGES) -> str:
 
 
 def algorithm_tables() -> str:
-    """What each rl_algorithm stands for, and what each advantage rule and policy loss says of itself."""
+    """Tables of the algorithms' parts, and of the traits of each advantage rule and policy loss."""
     algorithms = [
-        _row(*(f"`{word}`" for word in (name, one.advantage_rule, one.policy_loss, one.aggregation)))
-        for name, one in ALGORITHMS.items()
+        _row(*(f"`{word}`" for word in (name, algorithm.advantage_rule, algorithm.policy_loss, algorithm.aggregation)))
+        for name, algorithm in ALGORITHMS.items()
     ]
     rules = [
         _row(
@@ -181,9 +181,9 @@ def with_tables(text: str, page: str = "docs/arguments.md") -> str:
     """Write the tables of today between the markers of a page. Raises UserError when a marker is missing."""
     for name, table in GENERATED[page].items():
         begin, end = f"<!-- {name}: written by python -m grrm.config.document {page} -->", f"<!-- /{name} -->"
-        before, found, rest = text.partition(begin)
+        before, opened, rest = text.partition(begin)
         _, closed, after = rest.partition(end)
-        if not (found and closed):
+        if not (opened and closed):
             raise UserError(f"the page has no markers {begin} and {end}: put them around the table")
         text = f"{before}{begin}\n\n{table()}\n\n{end}{after}"
     return text

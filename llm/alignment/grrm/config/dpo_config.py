@@ -1,4 +1,4 @@
-"""What run_dpo.py reads."""
+"""Settings of run_dpo.py."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def held_out_metrics(config: RLConfig) -> dict[str, bool | None]:
 
 
 def has_held_out(config: RLConfig) -> bool:
-    """Whether there are rows to evaluate."""
+    """True if there are rows to evaluate."""
     return bool(config.eval_datasets or config.held_out)
 
 
@@ -37,12 +37,12 @@ def best_metric(config: RLConfig) -> str | None:
     return None if name is None else f"eval_{name.removeprefix('eval_')}"
 
 
-def check_evaluation(config: RLConfig, given: Set[str], problems: Problems) -> None:
-    """How held-out rows are translated, and by what the best checkpoint is chosen."""
+def check_evaluation(config: RLConfig, explicit: Set[str], problems: Problems) -> None:
+    """Check the decoding of held-out rows, and the metric that chooses the best checkpoint."""
     if not (config.eval_samples or config.eval_greedy):
         problems.add("eval_samples 0 and eval_greedy false leave nothing to evaluate; set one of them.")
     if not config.eval_samples:
-        for key in sorted(given & {"eval_temperature", "eval_top_p"}):
+        for key in sorted(explicit & {"eval_temperature", "eval_top_p"}):
             problems.add(f"{key} is of sampled translations; remove the key, or set eval_samples to 1 or more.")
     if config.eval_on_start and not has_held_out(config):
         problems.add("eval_on_start needs held-out rows to evaluate; set eval_datasets or held_out.")

@@ -28,7 +28,7 @@ class JudgeModel:
     positions: int = 0
 
     def is_parked(self, device: str) -> bool:
-        """Whether its weights are on the device only while it writes; on a CPU they have nowhere else to be."""
+        """True if its weights are on the device only while it writes; on a CPU they have nowhere else to be."""
         return bool(self.positions) and device == "gpu"
 
     def weight(self, device: str) -> int:

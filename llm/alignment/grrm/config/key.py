@@ -1,4 +1,4 @@
-"""How a key of an argument file is declared: once, with type, default, range, unit, support and one line of help.
+"""Declaration of a key of an argument file: once, with type, default, range, unit, support and one line of help.
 
 A group of keys is a `Section`, a pydantic model whose fields are made with `key`. A stage's configuration inherits from
 the sections it has, so that a function says with the section it takes which keys it may read. What a file may contain,
@@ -24,7 +24,7 @@ Names = Literal["", "file", "model"]
 
 
 class By(Enum):
-    """Who honours a key."""
+    """The party that honours a key."""
 
     OURS = "this package"
     TRAINER = "PaddleNLP's Trainer"
@@ -34,7 +34,7 @@ class By(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """What makes a key take effect. `note` is the reason of a refusal, or what happens instead of a switch.
+    """The effect of a key. `note` is the reason of a refusal, or what happens instead of a switch.
 
     `off` are values beside the default that ask for nothing; `default_is_off` is False where the default asks for it.
     `on_cpu` says what happens on a CPU instead, where the key takes effect on GPUs only.
@@ -96,8 +96,8 @@ class Key:
     @property
     def accepts(self) -> Any:
         """The type of a value: the declared one, or one of the choices."""
-        one_of: Any = Literal
-        return one_of[tuple(self.choices)] if self.choices else self.hint
+        literal: Any = Literal
+        return literal[tuple(self.choices)] if self.choices else self.hint
 
     @property
     def is_open(self) -> bool:
@@ -201,9 +201,11 @@ def key(
     """The declaration of one key, to be assigned to its annotation in a `Section`.
 
     `default` None with a type that has no None is a value that is derived from other keys, or must be given: then
-    `required` says what to give. `means` says what the default stands for, `also` lists numbers outside the range that
-    mean something, `aliases` are older names. `names` says what must be on the machine that trains: a file, or a model
-    folder unless the model is on a hub. `choices` are the names that a text may be.
+    `required` says what to give. `means` says what the default stands for.
+
+    `also` lists numbers outside the range that mean something, `aliases` are older names. `names` says
+    what must be on the machine that trains: a file, or a model folder unless the model is on a hub. `choices` are the
+    names that a text may be.
     """
     facts = {
         "support": by,
@@ -243,17 +245,17 @@ class Section(BaseModel):
 @cache
 def keys_of(section: type[Section]) -> Mapping[str, Key]:
     """Every key of a section, or of all sections of a stage, by name in the order of declaration."""
-    found: dict[str, Key] = {}
+    keys: dict[str, Key] = {}
     for cls in sections_of(section):
         for name in inspect.get_annotations(cls):
             field = section.model_fields.get(name)
-            if field is None or name in found:
+            if field is None or name in keys:
                 continue
             extra: Any = field.json_schema_extra
             default = field.get_default(call_default_factory=True)
-            one = Key(name, field.annotation, default, field.description or "", cls, **extra["facts"])
-            found[name] = replace(one, support=section.support.get(name, one.support))
-    return found
+            declared = Key(name, field.annotation, default, field.description or "", cls, **extra["facts"])
+            keys[name] = replace(declared, support=section.support.get(name, declared.support))
+    return keys
 
 
 def sections_of(stage: type[Section]) -> list[type[Section]]:
@@ -263,4 +265,4 @@ def sections_of(stage: type[Section]) -> list[type[Section]]:
 
 def aliases_of(section: type[Section]) -> Mapping[str, str]:
     """Older name of a key to its name."""
-    return {alias: one.name for one in keys_of(section).values() for alias in one.aliases}
+    return {alias: declared.name for declared in keys_of(section).values() for alias in declared.aliases}

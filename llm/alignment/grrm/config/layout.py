@@ -1,4 +1,4 @@
-"""How a run is divided among devices, which divisions do not work, and the smallest that fits."""
+"""Layouts of a run over devices, the reasons against some of them, and the smallest that fits."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Layout:
 
     @property
     def sampling_ranks(self) -> int:
-        """How many ranks an engine of rollouts has."""
+        """Number of ranks of an engine of rollouts."""
         return self.tensor if self.together else 1
 
     def changes(self, written: Layout) -> dict[str, str]:
@@ -68,7 +68,7 @@ class Layout:
 
 
 def can_sample_together(config: StageConfig) -> bool:
-    """Whether tensor ranks can sample with their parts of the weights: in the precision that layers divide in."""
+    """True if tensor ranks can sample with their parts of the weights: in the precision that layers divide in."""
     if not isinstance(config, RLConfig) or config.rollout_quant_type or config.rollout_backend != "paddle":
         return False
     return not (config.device == "cpu" and config.bf16)
@@ -85,7 +85,7 @@ def smallest_layout(
     recompute adds a third to the work, and tensor parallel, with sequence parallel, talks in every layer; where ranks
     sample together, for every token of a rollout too.
     """
-    return next((found for found in _layouts(config, shape, devices) if fits(found)), None)
+    return next((layout for layout in _layouts(config, shape, devices) if fits(layout)), None)
 
 
 def _layouts(config: StageConfig, shape: ModelShape, devices: int) -> Iterator[Layout]:

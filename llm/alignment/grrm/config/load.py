@@ -83,7 +83,7 @@ def launched_processes() -> int:
     return int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
 
 
-def given_values(section: type[Section], raw: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
+def explicit_values(section: type[Section], raw: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
     """The given keys under their current names and with their declared types.
 
     Notes an unknown key (naming the nearest known one), a key that is given under its old and its new name with
@@ -115,7 +115,7 @@ def given_values(section: type[Section], raw: Mapping[str, Any], problems: Probl
     return values
 
 
-def _note_unknown(names: Sequence[Any], known: Sequence[str], problems: Problems) -> None:
+def _note_unknown(names: Sequence[Any], valid: Sequence[str], problems: Problems) -> None:
     """One sentence for all keys of another stage's script, whose file this may be, and one for each other key."""
     elsewhere: dict[str, list[str]] = {}
     for name in names:
@@ -123,7 +123,7 @@ def _note_unknown(names: Sequence[Any], known: Sequence[str], problems: Problems
         if script is not None:
             elsewhere.setdefault(script, []).append(name)
         else:
-            near = nearest_name(name, known)
+            near = nearest_name(name, valid)
             remedy = f"did you mean {near!r}?" if near else "mend or remove it; docs/arguments.md lists the keys."
             problems.add_key(str(name), f"Unknown key {name!r}; {remedy}")
     for script, theirs in elsewhere.items():
@@ -166,10 +166,10 @@ def prepare(
     mistakes at once.
     """
     raw, problems = read_yaml(path), Problems()
-    given = given_values(stage, raw, problems)
-    given.update(given_values(stage, parse_overrides(overrides), problems))
-    given = usable_values(stage, given, problems)
-    prepared = _checked(stage, given, launch, n_prompts, problems)
+    explicit = explicit_values(stage, raw, problems)
+    explicit.update(explicit_values(stage, parse_overrides(overrides), problems))
+    explicit = usable_values(stage, explicit, problems)
+    prepared = _checked(stage, explicit, launch, n_prompts, problems)
     config = prepared.config
     if launch is not None and check_on_device:
         config = derive_device(config.model_copy(update={"device": config.device or launch.device}), problems)
@@ -195,11 +195,13 @@ def load_config(
 
 
 def _checked(
-    stage: type[C], given: Mapping[str, Any], launch: Launch | None, n_prompts: int | None, problems: Problems
+    stage: type[C], explicit: Mapping[str, Any], launch: Launch | None, n_prompts: int | None, problems: Problems
 ) -> Prepared[C]:
-    parts, keys = stage_of(stage), set(given)
+    parts, keys = stage_of(stage), set(explicit)
     # A null for a key that is derived asks for what leaving it out asks for.
-    config = stage(**{name: value for name, value in given.items() if value is not None or _may_be_null(stage, name)})
+    config = stage(
+        **{name: value for name, value in explicit.items() if value is not None or _may_be_null(stage, name)}
+    )
     config = parts.derive(derive_common(config), problems)
     check_common(config, problems)
     check_adapters(config, keys, problems)

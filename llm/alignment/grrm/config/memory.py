@@ -1,9 +1,11 @@
 """Bytes that one device holds in each phase of a training step, by formula: nothing is loaded.
 
 N are weights on one tensor rank, t tensor ranks, T tokens of a micro-batch, H, I, V the sizes of hidden states, inner
-layer and vocabulary, Q and K the widths of all query and of all key heads. Sources: what an optimizer keeps follows
-ZeRO (arXiv:1910.02054, section 3), what a layer keeps for its backward pass follows Korthikanti et al.
-(arXiv:2205.05198, section 4), counted for a layer with rotary positions, grouped key heads and SwiGLU.
+layer and vocabulary, Q and K the widths of all query and of all key heads.
+
+Sources: what an optimizer keeps follows ZeRO (arXiv:1910.02054, section 3), what a layer keeps for its backward pass
+follows Korthikanti et al. (arXiv:2205.05198, section 4), counted for a layer with rotary positions, grouped key heads
+and SwiGLU.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ class Formats:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What some bytes are for, and what they follow from."""
+    """The purpose and number of some bytes, and what they follow from."""
 
     name: str
     size: int
@@ -70,30 +72,30 @@ class Memory:
     scoring: tuple[Part, ...]
     rollout: tuple[Part, ...]  # less the cache
     sequences: int  # that rollouts ask for; 0 without rollouts
-    one_sequence: int  # bytes of a cache for the longest prompt and response
+    bytes_per_sequence: int  # bytes of a cache for the longest prompt and response
     not_recomputed: int  # activations without recompute
     judging: tuple[Part, ...] = ()  # less the cache, of judges on this device that write
-    one_judged: int = 0  # bytes of a cache for a judge's longest prompt and reply
+    bytes_per_reply: int = 0  # bytes of a cache for a judge's longest prompt and reply
 
     def total(self, phase: Iterable[Part]) -> int:
-        """What is held and what the phase adds; negative parts are released for it."""
+        """Bytes that are held and that the phase adds; negative parts are released for it."""
         return sum(part.size for part in (*self.held, *phase))
 
     def peak(self, sequences: int) -> int:
         """The most bytes of any phase, with a cache for so many sequences of full length, or as many as are asked."""
-        cached = min(sequences, self.sequences) * self.one_sequence
-        judged = self.total(self.judging) + sequences * self.one_judged
+        cached = min(sequences, self.sequences) * self.bytes_per_sequence
+        judged = self.total(self.judging) + sequences * self.bytes_per_reply
         return max(self.total(self.update), self.total(self.scoring), self.total(self.rollout) + cached, judged)
 
     def sequences_within(self, limit: int, fraction: float) -> int:
         """Sequences of full length that a cache holds in a fraction of what rollouts leave free of `limit` bytes."""
         free = int(fraction * (limit - self.total(self.rollout)))
-        return max(0, min(self.sequences, free // self.one_sequence)) if self.one_sequence else 0
+        return max(0, min(self.sequences, free // self.bytes_per_sequence)) if self.bytes_per_sequence else 0
 
     def replies_within(self, limit: int, fraction: float) -> int:
         """Replies of full length that a judge's cache holds in a fraction of what it leaves free of `limit` bytes."""
         free = int(fraction * (limit - self.total(self.judging)))
-        return max(0, min(JUDGE_SEQUENCES, free // self.one_judged)) if self.one_judged else 0
+        return max(0, min(JUDGE_SEQUENCES, free // self.bytes_per_reply)) if self.bytes_per_reply else 0
 
 
 def memory_of(config: StageConfig, shape: ModelShape, layout: Layout, work: Workload) -> Memory:
@@ -122,21 +124,21 @@ def memory_of(config: StageConfig, shape: ModelShape, layout: Layout, work: Work
         Part("rotary tables", rotary_bytes(shape), f"{shape.positions:,} positions, for all layers"),
         *_judges(work.judges, formats, parked=False),
     ]
-    whole = activations(shape, replace(layout, recompute=""), work.tokens, work.longest, formats)
-    kept = activations(shape, layout, work.tokens, work.longest, formats)
+    not_recomputed = activations(shape, replace(layout, recompute=""), work.tokens, work.longest, formats)
+    retained = activations(shape, layout, work.tokens, work.longest, formats)
     if work.has_critic:  # whose passes are apart from the policy's
         critic_layout = replace(layout, recompute=work.critic_recompute)
-        kept = max(kept, activations(shape, critic_layout, work.tokens, work.longest, formats))
+        retained = max(retained, activations(shape, critic_layout, work.tokens, work.longest, formats))
     update: tuple[Part, ...] = (
-        Part("activations", kept, f"{work.tokens:,} tokens, recompute {layout.recompute or 'off'}"),
+        Part("activations", retained, f"{work.tokens:,} tokens, recompute {layout.recompute or 'off'}"),
         Part("output layer", output_layer(shape, layout, work.scored, formats), f"{work.scored:,} tokens, in chunks"),
     )
     if formats.device == "cpu":
-        taken = gradients * (1 + copied) + states + sum(part.size for part in update)
-        update = (*update, Part("gaps of the heap", int(HEAP_GAPS * taken), f"{HEAP_GAPS:.0%}"))
+        allocated = gradients * (1 + copied) + states + sum(part.size for part in update)
+        update = (*update, Part("gaps of the heap", int(HEAP_GAPS * allocated), f"{HEAP_GAPS:.0%}"))
     scoring: tuple[Part, ...] = ()
     if work.scored_only:
-        passing = one_pass(shape, layout, work.scored_only, formats)
+        passing = pass_bytes(shape, layout, work.scored_only, formats)
         chunk = min(work.scored_only, HEAD_TOKENS[formats.device]) * shape.vocabulary // layout.tensor
         scoring = (Part("scoring", passing + 4 * chunk * HEAD_COPIES[formats.device], f"{work.scored_only:,} tokens"),)
     rollout = _rollout(config, shape, layout, work, formats) if work.sequences else ()
@@ -145,8 +147,8 @@ def memory_of(config: StageConfig, shape: ModelShape, layout: Layout, work: Work
         released = (Part("gradients released", -gradients - critic_gradients),)
         scoring, rollout = (*scoring, *released), (*rollout, *released) if rollout else ()
         judging = (*judging, *released) if judging else ()
-    one = sequence_bytes(shape, work.positions, formats) // layout.sampling_ranks if work.sequences else 0
-    return Memory(tuple(held), update, scoring, rollout, work.sequences, one, whole, judging, judged)
+    cache_bytes = sequence_bytes(shape, work.positions, formats) // layout.sampling_ranks if work.sequences else 0
+    return Memory(tuple(held), update, scoring, rollout, work.sequences, cache_bytes, not_recomputed, judging, judged)
 
 
 def largest_shard(trained: Iterable[Weight], layout: Layout, is_even: bool) -> int:
@@ -167,13 +169,15 @@ def largest_shard(trained: Iterable[Weight], layout: Layout, is_even: bool) -> i
 
 
 def activations(shape: ModelShape, layout: Layout, tokens: int, longest: int, formats: Formats) -> int:
-    """What layers keep for the backward pass, and its own work in the layer where it is.
+    """Activations that layers keep for the backward pass, and its own work in the layer where it is.
 
     Without recompute a layer keeps 4 H + 2 Q + 2 K + 3 I numbers a token: both sums that are normalised and their
     norms, queries, keys, values and what attention makes of them, gate, up and their product. Attention's, inner and
-    with sequence parallel also hidden numbers are divided by t. Recompute keeps a layer's input, H, and one whole layer
-    at a time; full_attn leaves out queries, keys and values and attention's result. Without flash attention on a GPU,
-    and in PaddleNLP's unfused norms and rotations, more is kept: see `_unfused`.
+    with sequence parallel also hidden numbers are divided by t.
+
+    Recompute keeps a layer's input, H, and one whole layer at a time; full_attn leaves out queries, keys and values and
+    attention's result. Without flash attention on a GPU, and in PaddleNLP's unfused norms and rotations, more is kept:
+    see `_unfused`.
     """
     hidden = shape.hidden / (layout.tensor if layout.sequence else 1)
     queries, keys = (heads * shape.head_width / layout.tensor for heads in (shape.heads, shape.key_heads))
@@ -181,11 +185,11 @@ def activations(shape: ModelShape, layout: Layout, tokens: int, longest: int, fo
     attended = 2 * queries + 2 * (queries if formats.device == "cpu" else keys)  # the CPU's layers repeat key heads
     rest = 4 * hidden + 3 * inner
     extra = _unfused(shape, layout, longest) if formats.device == "gpu" else 0
-    whole = rest + attended + extra
-    kept = {"": whole, "full": hidden, "full_attn": rest, "core_attn": whole - _scores(shape, layout, longest)}
-    n_whole = 0 if layout.recompute == "" else 1
+    layer = rest + attended + extra
+    retained = {"": layer, "full": hidden, "full_attn": rest, "core_attn": layer - _scores(shape, layout, longest)}
+    n_recomputed = 0 if layout.recompute == "" else 1
     backward = 3 * inner + 2 * hidden
-    numbers = tokens * (shape.layers * kept[layout.recompute] + n_whole * whole + backward)
+    numbers = tokens * (shape.layers * retained[layout.recompute] + n_recomputed * layer + backward)
     return int(numbers * formats.computed)
 
 
@@ -196,21 +200,21 @@ def _unfused(shape: ModelShape, layout: Layout, longest: int) -> float:
     and values, its scores and their softmax: float32 and 16 bits of each head and position.
     """
     width = shape.head_width / layout.tensor
-    found = 0.0
+    numbers = 0.0
     if not layout.fused_norm:
-        found += 2 * 4 * shape.hidden / (layout.tensor if layout.sequence else 1)
+        numbers += 2 * 4 * shape.hidden / (layout.tensor if layout.sequence else 1)
     if not layout.fused_rotary:
-        found += 2 * (shape.heads + shape.key_heads) * width
+        numbers += 2 * (shape.heads + shape.key_heads) * width
     if not layout.flash:
-        found += 2 * (shape.heads - shape.key_heads) * width + _scores(shape, layout, longest)
-    return found
+        numbers += 2 * (shape.heads - shape.key_heads) * width + _scores(shape, layout, longest)
+    return numbers
 
 
 def _scores(shape: ModelShape, layout: Layout, longest: int) -> float:
     return 0.0 if layout.flash else 3 * longest * shape.heads / layout.tensor
 
 
-def one_pass(shape: ModelShape, layout: Layout, tokens: int, formats: Formats) -> int:
+def pass_bytes(shape: ModelShape, layout: Layout, tokens: int, formats: Formats) -> int:
     """A forward pass that keeps nothing: (2 H + 3 I) numbers a token in the layer where it is."""
     hidden = shape.hidden / (layout.tensor if layout.sequence else 1)
     return int(tokens * (2 * hidden + 3 * shape.inner / layout.tensor) * formats.computed)
@@ -245,7 +249,7 @@ def _rollout(
 ) -> tuple[Part, ...]:
     """The engine's copy of the weights where it has one, and the work of a pass."""
     sampling = replace(layout, tensor=layout.sampling_ranks, sequence=False)
-    passing = one_pass(shape, sampling, PREFILL_TOKENS, formats) + 3 * 4 * work.sequences * shape.vocabulary
+    passing = pass_bytes(shape, sampling, PREFILL_TOKENS, formats) + 3 * 4 * work.sequences * shape.vocabulary
     copied = 0 if layout.together else _copied(config, shape.numbers(), layout, formats)
     copy = [Part("weights for rollouts", copied, "whole, for the engine")] if copied else []
     if work.lora_rank:
@@ -255,13 +259,13 @@ def _rollout(
 
 
 def _copied(config: StageConfig, n: int, layout: Layout, formats: Formats) -> int:
-    """What the engine of a rank that samples alone copies of the policy's `n` weights: all of them, where a rank trains
-    a part, and on a CPU those in the layout of the BLAS."""
-    whole = n * formats.weight if layout.tensor > 1 else 0
+    """Bytes of the policy's `n` weights that the engine of a rank that samples alone copies: all, where a rank trains a
+    part, and on a CPU those in the layout of the BLAS."""
+    gathered = n * formats.weight if layout.tensor > 1 else 0
     if formats.device == "gpu" or n * 4 > MOST_PACKED:
-        return whole
+        return gathered
     width = 1 if isinstance(config, RLConfig) and config.rollout_quant_type else 2 if config.bf16 else 4
-    return whole + n * width
+    return gathered + n * width
 
 
 def _judges(judges: Iterable[JudgeModel], formats: Formats, *, parked: bool) -> Iterator[Part]:
@@ -275,16 +279,16 @@ def _judges(judges: Iterable[JudgeModel], formats: Formats, *, parked: bool) -> 
 
 def _judging(judges: Collection[JudgeModel], formats: Formats) -> tuple[tuple[Part, ...], int]:
     """The judges that are on the device meanwhile, the work of the one that needs most, and a sequence in its cache."""
-    found: tuple[tuple[Part, ...], int] = ((), 0)
+    largest: tuple[tuple[Part, ...], int] = ((), 0)
     for judge in judges:
         if judge.shape is None or not judge.positions:
             continue
         width, shape = judge.weight(formats.device), judge.shape
         own = replace(formats, weight=width, computed=width)
-        passing = one_pass(shape, Layout(), PREFILL_TOKENS, own) + 3 * 4 * JUDGE_SEQUENCES * shape.vocabulary
+        passing = pass_bytes(shape, Layout(), PREFILL_TOKENS, own) + 3 * 4 * JUDGE_SEQUENCES * shape.vocabulary
         parts = [Part("judge's pass", passing, f"{PREFILL_TOKENS:,} prompt tokens")]
         if formats.device == "cpu" and shape.numbers() * 4 <= MOST_PACKED:
             parts.append(Part("judge's weights for its pass", shape.numbers() * 4, "in the layout of the BLAS"))
-        one = sequence_bytes(shape, judge.positions, own)
-        found = max(found, (tuple(parts), one), key=lambda one: sum(part.size for part in one[0]) + one[1])
-    return (*_judges(judges, formats, parked=True), *found[0]), found[1]
+        reply = sequence_bytes(shape, judge.positions, own)
+        largest = max(largest, (tuple(parts), reply), key=lambda need: sum(part.size for part in need[0]) + need[1])
+    return (*_judges(judges, formats, parked=True), *largest[0]), largest[1]

@@ -28,10 +28,10 @@ def parse_memory(text: str) -> int:
 
     Raises UserError otherwise.
     """
-    found = _SIZE.fullmatch(text.strip())
-    if found is None or float(found[1]) <= 0:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or float(match[1]) <= 0:
         raise UserError(f"--memory is {text!r}; give the memory of one device, such as 80G or 24G")
-    return int(float(found[1]) * _UNITS[(found[2] or "G").upper()])
+    return int(float(match[1]) * _UNITS[(match[2] or "G").upper()])
 
 
 def shape_of_file(config: StageConfig, model: str | None) -> ModelShape | None:
@@ -46,7 +46,7 @@ def shape_of_file(config: StageConfig, model: str | None) -> ModelShape | None:
 
 
 def named_model(config: StageConfig) -> str:
-    """What a file calls its model."""
+    """Return the model that a file names."""
     if isinstance(config, RLConfig):
         return config.actor_model_name_or_path
     if isinstance(config, SFTConfig):
@@ -81,16 +81,16 @@ def memory_rows(
     if memory.scoring:
         rows += [*_parts(memory.scoring), _total("while scoring", memory, memory.scoring)]
     if memory.rollout:
-        cache = f"{memory.sequences} sequences of {work.positions:,} tokens, {_gib(memory.one_sequence)} each"
+        cache = f"{memory.sequences} sequences of {work.positions:,} tokens, {_gib(memory.bytes_per_sequence)} each"
         rows += [
             *_parts(memory.rollout),
-            ("  KV cache, all at full length", _gib(memory.sequences * memory.one_sequence), cache),
+            ("  KV cache, all at full length", _gib(memory.sequences * memory.bytes_per_sequence), cache),
             _total("while sampling, less the cache", memory, memory.rollout),
         ]
     if memory.judging:
         rows += [
             *_parts(memory.judging),
-            ("  KV cache of one reply of the judge", _gib(memory.one_judged), "the longest prompt and reply"),
+            ("  KV cache of one reply of the judge", _gib(memory.bytes_per_reply), "the longest prompt and reply"),
             _total("while judging, less the cache", memory, memory.judging),
         ]
     rows += [
@@ -104,12 +104,12 @@ def memory_rows(
 
 
 def usable(limit: int) -> int:
-    """What a plan may use of a device's memory."""
+    """Bytes of a device's memory that a plan may use."""
     return int(limit * (1 - RESERVED))
 
 
 def fits(memory: Memory, limit: int) -> bool:
-    """Whether every phase fits, with a cache of some sequences of full length."""
+    """True if every phase fits, with a cache of some sequences of full length."""
     return memory.peak(FEWEST_SEQUENCES) <= usable(limit)
 
 
@@ -142,12 +142,12 @@ def _verdict(
         n = written.replies_within(limit, config.rollout_memory_fraction)
         rows.append(("judge's replies of full length at once", str(n), "shorter ones leave room for more"))
     for n in (devices * 2**i for i in range(5)):
-        found = smallest_layout(config, shape, n, lambda other: fits(memory(other), limit))
-        if found is not None:
-            said = ", ".join(f"{key}: {value}" for key, value in changes_of(config, found, layout).items())
+        smallest = smallest_layout(config, shape, n, lambda other: fits(memory(other), limit))
+        if smallest is not None:
+            said = ", ".join(f"{key}: {value}" for key, value in changes_of(config, smallest, layout).items())
             if n == devices:
-                return [*rows, ("smallest layout that fits", said or "as written", needs(found))]
-            more = f"with {n} devices, --devices {n}: {said or 'as written'}, {needs(found)}"
+                return [*rows, ("smallest layout that fits", said or "as written", needs(smallest))]
+            more = f"with {n} devices, --devices {n}: {said or 'as written'}, {needs(smallest)}"
             return [*rows, ("smallest layout that fits", f"none on {devices} device(s)", more)]
     remedy = "lower the lengths, or take devices with more memory"
     return [*rows, ("smallest layout that fits", "none", remedy)]

@@ -38,7 +38,7 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """What a decoder of Qwen2's or Llama's kind is made of. `name` says where the sizes were found."""
+    """Sizes of a decoder of Qwen2's or Llama's kind. `name` says where the sizes were found."""
 
     name: str
     hidden: int
@@ -80,7 +80,7 @@ class ModelShape:
             yield Weight("head", words * self.hidden)
 
     def numbers(self, tensor: int = 1) -> int:
-        """How many weights one of `tensor` ranks holds."""
+        """Number of weights that one of `tensor` ranks holds."""
         return sum(weight.numbers for weight in self.weights(tensor))
 
     def undivided(self, tensor: int) -> list[str]:
@@ -114,14 +114,14 @@ def model_shape(model: str) -> ModelShape:
     file = path / "config.json" if path.is_dir() else path
     if file.is_file():
         return shape_of_config(_read(file), str(file))
-    found = _NAME.search(model)
-    if found is None or found[1] not in _QWEN25:
+    match = _NAME.search(model)
+    if match is None or match[1] not in _QWEN25:
         raise UserError(
             f"the shape of the model {model!r} is not known: it is no folder here and not named as a Qwen2.5 model of "
             f"{', '.join(f'{size}B' for size in _QWEN25)}; give its config.json with --model"
         )
-    hidden, layers, heads, key_heads, inner, vocabulary, positions, tied = _QWEN25[found[1]]
-    name = f"Qwen2.5-{found[1]}B"
+    hidden, layers, heads, key_heads, inner, vocabulary, positions, tied = _QWEN25[match[1]]
+    name = f"Qwen2.5-{match[1]}B"
     return ModelShape(name, hidden, layers, heads, key_heads, inner, vocabulary, positions, tied)
 
 

@@ -31,7 +31,7 @@ UNKNOWN = "unknown: train_datasets is not here"
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where a plan is for: so many devices, each with `memory` bytes (None: not said), and tokens a second of all."""
+    """Hardware of a plan: so many devices, each with `memory` bytes (None: not said), and tokens a second of all."""
 
     devices: int = 1
     memory: int | None = None

@@ -36,13 +36,13 @@ def write_planned(path: str, machine: Machine, out: Path, overrides: Sequence[st
     stage, off_machine = stage_of_file(read_yaml(path)), {"check_machine": False, "check_on_device": False}
     config: Any = prepare(stage.config, path, overrides, Launch("cpu", machine.devices), **off_machine).config
     shape = model_shape(machine.model or named_model(config))
-    found = _layout(config, shape, machine.devices, machine.memory)
-    if found is None:
+    smallest = _layout(config, shape, machine.devices, machine.memory)
+    if smallest is None:
         raise UserError(
             f"{shape.name} does not fit {machine.devices} devices of {machine.memory / GIB:.0f} GiB in any layout: "
             "give more devices or, in RL, servers of rollouts with --rollout_backend and --rollout_servers"
         )
-    layout, memory = found
+    layout, memory = smallest
     line = (
         f"{PLANNED} {machine.devices} {(config.device or 'gpu').upper()}s of {machine.memory / GIB:.0f} GiB: "
         f"{memory.peak(FEWEST_SEQUENCES) / GIB:.0f} GiB on each (`grrm plan`, not measured)."
@@ -62,16 +62,16 @@ def _layout(config: Any, shape: ModelShape, devices: int, limit: int) -> tuple[L
     def memory(of: Layout) -> Memory:
         return memory_of(config, shape, of, Workload.of(config, of.rows))
 
-    found = smallest_layout(config, shape, devices, lambda of: fits(memory(of), limit))
-    return None if found is None else (found, memory(found))
+    smallest = smallest_layout(config, shape, devices, lambda of: fits(memory(of), limit))
+    return None if smallest is None else (smallest, memory(smallest))
 
 
 def _of_size(text: str, name: str) -> str:
     """`text` with the size in `name` (Qwen2.5-14B) in place of that in every name of such a model, its case kept."""
     size = name.rpartition("-")[2]
 
-    def renamed(found: re.Match[str]) -> str:
-        return found[1] + (size if found[0].endswith("B") else size.lower())
+    def renamed(match: re.Match[str]) -> str:
+        return match[1] + (size if match[0].endswith("B") else size.lower())
 
     return _SIZE.sub(renamed, text)
 

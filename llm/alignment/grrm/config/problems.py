@@ -50,9 +50,9 @@ class Problems:
         except UserError as error:
             self.add(str(error))
 
-    def raise_if_any(self, place: str = "") -> None:
+    def raise_if_any(self, source: str = "") -> None:
         """Raises UserError with the only sentence, or UserErrors with all of them, when there is one."""
         if len(self.sentences) > 1:
-            raise UserErrors(place, self.sentences)
+            raise UserErrors(source, self.sentences)
         if self.sentences:
-            raise UserError(f"{place}: {self.sentences[0]}" if place else self.sentences[0])
+            raise UserError(f"{source}: {self.sentences[0]}" if source else self.sentences[0])

@@ -14,11 +14,11 @@ from grrm.rewards.gates import read_gates
 from grrm.rewards.routing import RULE_OF, TRANSLATION
 
 
-def check_reward_source(config: RLConfig, given: Set[str], problems: Problems) -> None:
+def check_reward_source(config: RLConfig, explicit: Set[str], problems: Problems) -> None:
     """Notes a reward server that is missing, unused or cannot work, and keys that its protocol has no use for."""
     with problems.noted():
         FailurePolicy.from_mapping(config.failure_policy)
-    _check_judge_inside(config, given, problems)
+    _check_judge_inside(config, explicit, problems)
     with problems.noted():
         read_gates(config.reward_gates)
     check_routes(config, problems)
@@ -37,17 +37,17 @@ def check_reward_source(config: RLConfig, given: Set[str], problems: Problems) -
         problems.add("reward_deadline_s is shorter than reward_connect_timeout_s; raise it.")
     if config.reward_protocol == "paddlenlp":
         for key in ("score_scale_factor", "default_reward", "failure_policy", "max_unscored_fraction", "reward_gates"):
-            if key in given:
+            if key in explicit:
                 problems.add(
                     f"{key} has no effect with reward_protocol paddlenlp, whose server sends finished rewards and "
                     "cannot say that one is missing; remove the key or use reward_protocol grrm."
                 )
 
 
-def _check_judge_inside(config: RLConfig, given: Set[str], problems: Problems) -> None:
+def _check_judge_inside(config: RLConfig, explicit: Set[str], problems: Problems) -> None:
     """Notes judges inside the trainer that cannot be, or that another source of rewards keeps from being asked."""
     outside = config.use_rm_server or config.use_rule_reward
-    if "reward_judge" in given:
+    if "reward_judge" in explicit:
         with problems.noted():
             check_judge_name(config.reward_judge, judge_names(["nothing"]))
         if outside or config.reward_model_name_or_path or config.reward_sources is not None:
@@ -74,7 +74,7 @@ def _check_judge_inside(config: RLConfig, given: Set[str], problems: Problems) -
             "reward_model_name_or_path is a judge inside the trainer, beside use_rm_server or use_rule_reward; set "
             "these to false, or remove the key."
         )
-    if "reward_prompt_type" in given and not config.reward_model_name_or_path:
+    if "reward_prompt_type" in explicit and not config.reward_model_name_or_path:
         problems.add("reward_prompt_type has no effect without reward_model_name_or_path; remove the key.")
 
 
@@ -90,23 +90,23 @@ def check_routes(config: RLConfig, problems: Problems) -> None:
             "reward_routes needs judges, and use_rule_reward or reward_protocol paddlenlp have none; remove one of the "
             "keys."
         )
-    known = {TRANSLATION, *RULE_OF, "tinyv", *config.reward_routes.values()}
-    for route in sorted(of_sources - known):
+    used_routes = {TRANSLATION, *RULE_OF, "tinyv", *config.reward_routes.values()}
+    for route in sorted(of_sources - used_routes):
         problems.add(f"reward_sources has the route {route!r}, to which reward_routes sends nothing; add it there.")
     for route in sorted({*config.reward_routes.values()} - {TRANSLATION, *RULE_OF, *of_sources}):
         problems.add(f"reward_routes names {route!r}, which has no judge; add one to reward_sources with that route.")
 
 
-def check_rule_reward(config: RLConfig, given: Set[str], problems: Problems) -> None:
+def check_rule_reward(config: RLConfig, explicit: Set[str], problems: Problems) -> None:
     """Notes a rule beside a reward server, and tells of keys that rules ignore: a command line cannot remove them."""
     if not config.use_rule_reward:
-        if "rule_reward" in given:
+        if "rule_reward" in explicit:
             problems.add("rule_reward has no effect without use_rule_reward; set it to true or remove the key.")
         return
     if config.use_rm_server:
         problems.add("use_rule_reward and use_rm_server are two sources of one reward; set one of them to false.")
     for key in ("extractor_type", "max_unscored_fraction"):
-        if key in given:
+        if key in explicit:
             problems.notice(
                 f"{key} has no effect with use_rule_reward, which reads the whole response and has no judge that could "
                 "fail."

@@ -1,4 +1,4 @@
-"""What run_reward.py reads."""
+"""Settings of run_reward.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grrm.config.keys.reward_model import GroupConfig, ValueHeadConfig
 from grrm.config.stage_config import StageConfig
 
 _LOADER = "this stage lays out its batches and evaluates in its own way; remove the key"
-_WHOLE = "a reward model is saved whole; remove the key"
+_UNDIVIDED = "a reward model is saved whole; remove the key"
 
 
 class RewardModelConfig(ValueHeadConfig, GroupConfig, DataConfig, EvaluationConfig, StageConfig, LoaderConfig):
@@ -25,8 +25,8 @@ class RewardModelConfig(ValueHeadConfig, GroupConfig, DataConfig, EvaluationConf
         "lazy_data_processing": refused(_LOADER, None),
         "per_device_eval_batch_size": OURS,
         "dataloader_shuffle": OURS,
-        "unified_checkpoint": refused(_WHOLE, None),
-        "unified_checkpoint_config": refused(_WHOLE, None),
-        "save_sharded_model": refused(_WHOLE),
-        "load_sharded_model": refused(_WHOLE),
+        "unified_checkpoint": refused(_UNDIVIDED, None),
+        "unified_checkpoint_config": refused(_UNDIVIDED, None),
+        "save_sharded_model": refused(_UNDIVIDED),
+        "load_sharded_model": refused(_UNDIVIDED),
     }

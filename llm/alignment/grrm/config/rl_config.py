@@ -1,4 +1,4 @@
-"""What run_rl.py reads."""
+"""Settings of run_rl.py."""
 
 from __future__ import annotations
 

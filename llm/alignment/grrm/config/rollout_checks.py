@@ -72,10 +72,10 @@ def check_tensor_rollouts(config: RLConfig, problems: Problems) -> None:
             )
 
 
-def check_rollout_servers(config: RLConfig, given: Set[str], problems: Problems) -> None:
+def check_rollout_servers(config: RLConfig, explicit: Set[str], problems: Problems) -> None:
     """Notes servers that are missing, unused or malformed, and what they would do otherwise than asked."""
     if config.rollout_backend == "paddle":
-        for key in sorted(given & set(RolloutServersConfig.model_fields) - {"rollout_backend"}):
+        for key in sorted(explicit & set(RolloutServersConfig.model_fields) - {"rollout_backend"}):
             problems.add(f"{key} has no effect without rollout_backend fastdeploy or vllm; set one or remove the key.")
         return
     if not config.rollout_servers:

@@ -1,4 +1,4 @@
-"""What run_sft.py reads."""
+"""Settings of run_sft.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every stage's argument file may contain."""
+"""Keys that every stage's argument file may contain."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ class StageConfig(
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What the file asks for and does not get, a sentence each; the run says so and goes on."""
+        """Requests of the file that are not honoured, a sentence each; the run says so and goes on."""
         return self._notices

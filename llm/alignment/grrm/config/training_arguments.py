@@ -74,7 +74,7 @@ def training_arguments(config: StageConfig) -> StageArguments:
 
 
 def layer_settings(config: StageConfig) -> dict[str, Any]:
-    """What replaces settings of a model's config, so that its layers train on the device as the file says."""
+    """Replacements for settings of a model's config, so that its layers train on the device as the file says."""
     keys = ["recompute_granularity", "recompute_use_reentrant"]
     if config.device == "gpu":
         keys += ["use_flash_attention", "use_fused_rope"]

@@ -27,7 +27,7 @@ def convert(key: str, value: Any, hint: Any) -> Any:
         if option is type(None):
             continue
         try:
-            return _convert_one(value, option)
+            return _convert_option(value, option)
         except (ValueError, TypeError):
             continue
     raise UserError(f"{key} is {value!r}; give {describe(hint)}{_nearest(value, options)}.")
@@ -48,7 +48,7 @@ def is_hub_name(name: str) -> bool:
     return bool(_HUB_NAME.fullmatch(name)) and not Path(name.split("/")[0]).exists()
 
 
-def _convert_one(value: Any, hint: Any) -> Any:
+def _convert_option(value: Any, hint: Any) -> Any:
     origin = get_origin(hint)
     if origin is Literal:
         if value in get_args(hint) and isinstance(value, str):
@@ -58,7 +58,7 @@ def _convert_one(value: Any, hint: Any) -> Any:
         raise ValueError
     if origin is list:
         (member,) = get_args(hint)
-        return [_convert_one(item, member) for item in _items(value)]
+        return [_convert_option(item, member) for item in _items(value)]
     if origin is dict:
         mapping = json.loads(value) if isinstance(value, str) else value
         of_names = get_args(hint)[1] is str
@@ -124,15 +124,15 @@ def _nearest(value: Any, options: Iterable[Any]) -> str:
 
 def describe(hint: Any) -> str:
     """The type in words: "a whole number", "one of a, b"."""
-    return " or ".join(_describe_one(option) for option in alternatives(hint) if option is not type(None))
+    return " or ".join(_describe_option(option) for option in alternatives(hint) if option is not type(None))
 
 
-def _describe_one(hint: Any) -> str:
+def _describe_option(hint: Any) -> str:
     origin = get_origin(hint)
     if origin is Literal:
         return "one of " + ", ".join(choice or "nothing" for choice in get_args(hint))
     if origin is list:
-        return f"a list ({_describe_one(get_args(hint)[0])})"
+        return f"a list ({_describe_option(get_args(hint)[0])})"
     if origin is dict:
         return "a mapping of names to names" if get_args(hint)[1] is str else "mappings"
     return {bool: "true or false", int: "a whole number", float: "a number", str: "text"}[hint]

@@ -1,4 +1,4 @@
-"""What a stage puts on one device at a time: tokens of a micro-batch, of a scoring pass, and of rollouts."""
+"""Work of a stage on one device at a time: tokens of a micro-batch, of a scoring pass, and of rollouts."""
 
 from __future__ import annotations
 

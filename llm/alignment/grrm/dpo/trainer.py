@@ -20,7 +20,7 @@ from grrm.training.checkpoints import MarksCheckpoints
 from grrm.training.gold_groups import GoldGroup
 from grrm.training.group_batches import GroupNumbers, SeededBatches
 from grrm.training.records import KeepsRecords
-from grrm.training.whole_step_loss import Counts, WholeStepLoss, total_counts
+from grrm.training.step_normalised_loss import Counts, StepNormalisedLoss, total_counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class PairScores:
         return self.policy_R[0::2], self.policy_R[1::2], self.ref_R[0::2], self.ref_R[1::2]
 
 
-class PairTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, WholeStepLoss, DPOTrainer):
+class PairTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, StepNormalisedLoss, DPOTrainer):
     """Trains a policy on preference pairs; loss and metrics are those of `paddlenlp.trl`.
 
     For a pair with the chosen response c and the rejected one r, log-probabilities of whole responses under the policy
@@ -201,8 +201,8 @@ class PairTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, WholeStepLo
             gain_P, loss_P = chosen_P - ref_chosen_P, rejected_P - ref_rejected_P
             margins += (self.dpo_config.beta * (gain_P - loss_P)).tolist()
         self.model.train()
-        found = ranks.gather((sum(losses), margins))
-        total, every = sum(part[0] for part in found), [margin for part in found for margin in part[1]]
+        parts = ranks.gather((sum(losses), margins))
+        total, every = sum(part[0] for part in parts), [margin for part in parts for margin in part[1]]
         metrics = {
             "eval_loss": total,
             "eval_pair_accuracy": sum(margin > 0 for margin in every) / len(every),

@@ -1,4 +1,4 @@
-"""What an evaluation during training finds: pairs in order, margins, correlation; all in all and by language pair."""
+"""Metrics of an evaluation during training: pairs in order, margins, correlation; overall and by language pair."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def summary(groups: Sequence[JudgedGroup], loss: float) -> dict[str, float]:
 
 
 def details(groups: Sequence[JudgedGroup]) -> dict[str, Any]:
-    """What metrics.jsonl has beside the summary: the histogram of margins, and every language pair by itself.
+    """Details for metrics.jsonl beside the summary: the histogram of margins, and every language pair by itself.
 
     `eval_margins` counts the pairs between neighbouring `edges`, the first and the last count being those beyond.
     """

@@ -30,9 +30,10 @@ def group_loss(
         + squared_weight * mean over candidates of ((s_i - mean_c s) - (g_i - mean_c g))^2
 
     Bradley and Terry 1952, as InstructGPT's reward model (arXiv:2203.02155, formula 1): that is two candidates and a
-    `squared_weight` of 0. Groups lie one after the other; a batch's pairs weigh the same whatever their group. A
-    candidate whose gold is NaN takes part in nothing, means included. A group with gold for one candidate adds zero to
-    the sum of squares and counts in no mean; where a mean is over nothing it is 0, with a gradient of 0.
+    `squared_weight` of 0. Groups lie one after the other; a batch's pairs weigh the same whatever their group.
+
+    A candidate whose gold is NaN takes part in nothing, means included. A group with gold for one candidate adds zero
+    to the sum of squares and counts in no mean; where a mean is over nothing it is 0, with a gradient of 0.
 
     `denominators`, counted by `count_pairs` over more groups than these, replace the numbers that the means divide by:
     the losses of parts of a batch then add up to the loss of the batch. Raises ValueError where sizes do not fit.
@@ -81,10 +82,10 @@ class _Pairs:
             members = end - size + np.flatnonzero(~np.isnan(gold_R[end - size : end]))
             if len(members) < 2:
                 continue
-            one, other = np.triu_indices(len(members), k=1)
-            first.append(members[one])
-            second.append(members[other])
-            weights.append(np.full(len(one), 1.0 / len(members)))
+            i_K, j_K = np.triu_indices(len(members), k=1)
+            first.append(members[i_K])
+            second.append(members[j_K])
+            weights.append(np.full(len(i_K), 1.0 / len(members)))
             n_candidates += len(members)
         first_K, second_K = np.concatenate(first), np.concatenate(second)
         return cls(first_K, second_K, gold_R[first_K] - gold_R[second_K], np.concatenate(weights), n_candidates)

@@ -43,7 +43,7 @@ def train(config: RewardModelConfig) -> None:
 
 
 def trained_with(config: RewardModelConfig, groups: Sequence[GoldGroup], backbone: TrainedWith) -> TrainedWith:
-    """What the model knows of its training; of its backbone's, which was another model's, the files."""
+    """The training record of the model; from that of its backbone, another model, only the files."""
     pairs = sorted({group.language_pair for group in groups})
     own = training_file("reward", config.train_datasets, len(groups))
     return TrainedWith(

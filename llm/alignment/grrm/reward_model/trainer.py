@@ -21,10 +21,10 @@ from grrm.training.checkpoints import MarksCheckpoints
 from grrm.training.gold_groups import GoldGroup
 from grrm.training.group_batches import GroupNumbers, SeededBatches
 from grrm.training.records import KeepsRecords
-from grrm.training.whole_step_loss import Counts, WholeStepLoss
+from grrm.training.step_normalised_loss import Counts, StepNormalisedLoss
 
 
-class RewardModelTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, WholeStepLoss, Trainer):
+class RewardModelTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, StepNormalisedLoss, Trainer):
     """Trains a `RewardModel` on groups; logs to `metrics.jsonl`, and on rank 0 to the console.
 
     `head` says what head the model has; checkpoints record it.

@@ -26,29 +26,31 @@ def group_records(experience: Experience, step: int, has_kl: bool = False) -> li
         _record(
             step,
             "trained",
-            one.judged,
-            one.shaped,
+            scored.judged,
+            scored.shaped,
             advantages_G,
-            kl_GT=kl_rows(one.outputs) if has_kl else None,
-            values_GT=one.outputs.values,
+            kl_GT=kl_rows(scored.outputs) if has_kl else None,
+            values_GT=scored.outputs.values,
         )
-        for one, advantages_G in zip(experience.groups, advantages, strict=True)
+        for scored, advantages_G in zip(experience.groups, advantages, strict=True)
     ]
     used = {id(scored) for scored in experience.groups}
-    left_out = [scored for scored in experience.generated if id(scored) not in used]
+    unused = [scored for scored in experience.generated if id(scored) not in used]
     return trained + [
-        _left_out(one, step, "surplus" if classify_group(one.shaped) is GroupSignal.INFORMATIVE else "rejected")
-        for one in left_out
+        _unused_record(
+            scored, step, "surplus" if classify_group(scored.shaped) is GroupSignal.INFORMATIVE else "rejected"
+        )
+        for scored in unused
     ]
 
 
 def aborted_records(generated: Sequence[Scored], unscored: Sequence[Unscored], step: int) -> list[dict[str, Any]]:
     """Records of a failed step for the dump: its groups, and those of the batch that failed in their last state."""
-    scored = [_left_out(one, step, "aborted") for one in generated]
-    return scored + [_record(step, "aborted", judged, shaped) for judged, shaped in unscored]
+    records = [_unused_record(scored, step, "aborted") for scored in generated]
+    return records + [_record(step, "aborted", judged, shaped) for judged, shaped in unscored]
 
 
-def _left_out(scored: Scored, step: int, use: GroupUse) -> dict[str, Any]:
+def _unused_record(scored: Scored, step: int, use: GroupUse) -> dict[str, Any]:
     return _record(step, use, scored.judged, scored.shaped, values_GT=scored.outputs.values)
 
 

@@ -36,10 +36,12 @@ class Experience:
 
     `micro_batches[u][m]` are this rank's rows for micro-batch m of update u; `denominators[u]` are the counts over all
     ranks that make the micro-batch losses of update u add up to the loss of the whole mini-batch. `groups` and
-    `advantages_RT` cover the global batch, equal on every rank. `seconds` holds the time per phase on this rank:
-    "judge_waiting" is idle time until every rank has its verdicts, "judge_overlapped" judging time in parallel with
-    the other phases; `judge_s` is the judging time of all ranks. `generated` has all groups generated for it, including
-    those that dynamic sampling rejected; `value_fit` says how well a critic predicted the rewards.
+    `advantages_RT` cover the global batch, equal on every rank. `generated` has all groups generated for it, including
+    those that dynamic sampling rejected.
+
+    `seconds` holds the time per phase on this rank: "judge_waiting" is idle time until every rank has its verdicts,
+    "judge_overlapped" judging time in parallel with the other phases. `judge_s` is the judging time of all ranks;
+    `value_fit` says how well a critic predicted the rewards.
     """
 
     micro_batches: list[list[list[Row]]]
@@ -152,7 +154,7 @@ class ExperienceMaker:
         return sorted((rolled for part in parts for rolled in part), key=lambda rolled: rolled.position)
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint must keep beside the model, as JSON."""
+        """Return the state for a checkpoint, beside the model, as JSON."""
         moments = None if self.moments is None else self.moments.state_dict()
         return {"generation": self.generation, "failures": self.budget.spent, "moments": moments}
 
@@ -166,15 +168,15 @@ class ExperienceMaker:
     def _informative(self, step: int, autocast: Autocast) -> list[Scored]:
         """Dynamic sampling: generate until enough groups have unequal rewards (DAPO, arXiv 2503.14476, section 3.2)."""
         config, enough = self.sampler.config, self.sampler.plan.prompts_per_rollout
-        kept: list[Scored] = []
+        informative: list[Scored] = []
         for _ in range(config.max_gen_batches):
             batch = self.generate(step, autocast)
-            kept += [batch[i] for i in informative_groups([scored.shaped for scored in batch], config.rollout_n)]
-            if len(kept) >= enough:
-                return kept[:enough]
+            informative += [batch[i] for i in informative_groups([scored.shaped for scored in batch], config.rollout_n)]
+            if len(informative) >= enough:
+                return informative[:enough]
         raise RewardFailure(
-            f"only {len(kept)} of {enough} groups carried a signal after {config.max_gen_batches} generation batches: "
-            "raise max_gen_batches or global_gen_batch_size, or use prompts on which the samples differ"
+            f"only {len(informative)} of {enough} groups carried a signal after {config.max_gen_batches} generation "
+            "batches: raise max_gen_batches or global_gen_batch_size, or use prompts on which the samples differ"
         )
 
     def _outputs_of(self, rolled: list[Rolled]) -> list[ModelOutputs]:

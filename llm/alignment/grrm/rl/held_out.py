@@ -23,7 +23,7 @@ from grrm.rl.rollout import PromptBatch, RolloutWorker
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """How held-out prompts are translated: `samples` times at `temperature` and `top_p`, and greedily as well."""
+    """Decoding of held-out prompts: `samples` times at `temperature` and `top_p`, and greedily as well."""
 
     samples: int = 1
     temperature: float = 1.0
@@ -67,8 +67,8 @@ class HeldOut:
         metrics = held_out_scores(prompts, has_greedy=has_greedy, has_references=self.has_references)
         lines = [console_line(len(prompts), metrics)]
         if self.alarm is not None:
-            found, sentence = self.alarm.check(step, metrics, prompts)
-            metrics.update(found)
+            alarm_metrics, sentence = self.alarm.check(step, metrics, prompts)
+            metrics.update(alarm_metrics)
             lines += [] if sentence is None else [sentence]
         return Evaluation(metrics, lines, prompts)
 
@@ -80,7 +80,8 @@ class HeldOut:
         stage = "judging held-out translations"
         groups = run_together(stage, lambda: self._judged(rolled), self.ranks, expected, RewardFailure)
         parts = self.ranks.gather([(scored.rolled.position, _translated_prompt(scored)) for scored in groups])
-        return [prompt for _, prompt in sorted((found for part in parts for found in part), key=lambda found: found[0])]
+        translated = sorted((item for part in parts for item in part), key=lambda item: item[0])
+        return [prompt for _, prompt in translated]
 
     def _judged(self, rolled: list[Rolled]) -> list[Scored]:
         return reward(self.rewarder, rolled) if rolled else []
@@ -95,8 +96,8 @@ class HeldOut:
         return rolled[0] if len(rolled) == 1 else [_joined(*pair) for pair in zip(*rolled, strict=True)]
 
     def _worker(self, n: int, temperature: float, top_p: float) -> RolloutWorker:
-        given = self.worker.sampling
-        sampling: SamplingParams = replace(given, temperature=temperature, top_p=top_p, logprobs=False)
+        training: SamplingParams = self.worker.sampling
+        sampling = replace(training, temperature=temperature, top_p=top_p, logprobs=False)
         return replace(self.worker, rollout_n=n, sampling=sampling)
 
 
@@ -160,7 +161,7 @@ class StopWhenNoBetter(TrainerCallback):
         return self.misses >= self.patience
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint must keep, as JSON."""
+        """Return the state for a checkpoint, as JSON."""
         return {"best": self.best if math.isfinite(self.best) else None, "misses": self.misses}
 
     def restore(self, state: dict[str, Any] | None) -> None:

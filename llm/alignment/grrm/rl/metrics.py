@@ -85,21 +85,22 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
     """Rewards, scores, measures, lengths, statuses and zero-variance groups; NaN where nothing was scored.
 
     A server of the row protocol gives rewards and no verdicts: `score_mean` is NaN then, and every row is scored.
-    `frac_duplicate` is the share of a group's samples behind its first that repeat an earlier one, whatever the judge.
     Statuses, unparsable replies of the judge and zero-variance groups are counted over all generated groups, the rest
     over the groups used for training: dynamic sampling rejects groups with equal rewards.
+
+    `frac_duplicate` is the share of a group's samples behind its first that repeat an earlier one, whatever the judge.
     """
     groups = experience.groups
     reward_mean, reward_std = mean_reward(groups)
     rolled = [scored.rolled for scored in groups]
     scores = [score for verdict in _verdicts(groups) for score in verdict.scores if score is not None]
-    lengths = [len(tokens) for one in rolled for tokens in one.token_ids]
-    reasons = [reason for one in rolled for reason in one.finish_reasons]
+    lengths = [len(tokens) for group in rolled for tokens in group.token_ids]
+    reasons = [reason for group in rolled for reason in group.finish_reasons]
     generated = experience.generated or groups
     shaped = [scored.shaped for scored in generated]
-    statuses = Counter(status for one in shaped for status in one.statuses)
-    versions = [version for one in rolled for version in one.weight_versions]
-    repeated = duplicate_share([[sample.translation for sample in one.group.candidates] for one in rolled])
+    statuses = Counter(status for rewards in shaped for status in rewards.statuses)
+    versions = [version for group in rolled for version in group.weight_versions]
+    repeated = duplicate_share([[sample.translation for sample in scored.rolled.group.candidates] for scored in groups])
     n_rows = max(sum(statuses.values()), 1)
     n_scored = sum(count for status, count in statuses.items() if status.is_scored)
     return {
@@ -150,8 +151,8 @@ def _measure_means(groups: Sequence[Scored]) -> dict[str, float]:
     """`NAME_mean` of every measure of the reward stage, over the samples that have it."""
     measures = [scored.judged.measures for scored in groups]
     return {
-        f"{name}_mean": _mean([value for one in measures for value in one.get(name, ()) if value is not None])
-        for name in sorted({name for one in measures for name in one})
+        f"{name}_mean": _mean([value for of_group in measures for value in of_group.get(name, ()) if value is not None])
+        for name in sorted({name for of_group in measures for name in of_group})
     }
 
 

@@ -30,10 +30,10 @@ def read_rows(config: RLConfig, tokenizer: Any) -> tuple[Sequence[PromptItem], S
     prompts: Sequence[PromptItem] = read_prompts(config, config.train_datasets, tokenizer)
     if config.eval_datasets:
         return prompts, read_prompts(config, config.eval_datasets, tokenizer)
-    wanted = min(config.held_out, len(prompts) // 10, max(0, len(prompts) - config.global_batch_size))
-    if not wanted:
+    n_rows = min(config.held_out, len(prompts) // 10, max(0, len(prompts) - config.global_batch_size))
+    if not n_rows:
         return prompts, ()
-    return held_out_split(prompts, lambda item: item.task.source.strip(), wanted, seed=0)
+    return held_out_split(prompts, lambda item: item.task.source.strip(), n_rows, seed=0)
 
 
 def read_prompts(config: RLConfig, path: str, tokenizer: Any) -> PromptDataset:
@@ -55,13 +55,13 @@ def read_prompts(config: RLConfig, path: str, tokenizer: Any) -> PromptDataset:
 
 
 def record_training(config: RLConfig, prompts: Sequence[PromptItem]) -> TrainedWith:
-    """What the policy will know of its training. Raises UserError for prompts of another type than it learned."""
-    known = read_trained_with(config.actor_model_name_or_path)
-    asked = trained_with_prompts(item.prompt_text for item in prompts)
-    check_same_prompts(config.actor_model_name_or_path, known, config.train_datasets, asked)
-    if asked.prompt_type is not None:
-        is_last_line = asked.prompt_type == "Tower" and config.extractor_type == "line"
-        prompt_type = "Tower.lastl" if is_last_line else asked.prompt_type
-        asked = asked.model_copy(update={"extractor_type": config.extractor_type, "prompt_type": prompt_type})
-    own = training_file("rl", config.train_datasets, len(prompts))
-    return asked.model_copy(update={"data": (own,)}).after(known)
+    """The training record of the policy. Raises UserError for prompts of another type than it learned."""
+    base = read_trained_with(config.actor_model_name_or_path)
+    own = trained_with_prompts(item.prompt_text for item in prompts)
+    check_same_prompts(config.actor_model_name_or_path, base, config.train_datasets, own)
+    if own.prompt_type is not None:
+        is_last_line = own.prompt_type == "Tower" and config.extractor_type == "line"
+        prompt_type = "Tower.lastl" if is_last_line else own.prompt_type
+        own = own.model_copy(update={"extractor_type": config.extractor_type, "prompt_type": prompt_type})
+    file = training_file("rl", config.train_datasets, len(prompts))
+    return own.model_copy(update={"data": (file,)}).after(base)

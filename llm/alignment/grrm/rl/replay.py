@@ -151,8 +151,8 @@ def _per_token(record: Mapping[str, Any], name: str) -> list[NDArray[Any]] | Non
 
 def _config_at(settings: Mapping[int, Mapping[str, Any]], step: int, run: Path) -> RLConfig:
     """The settings used in `step`."""
-    first = max((known for known in settings if known <= step), default=None)
+    first = max((start for start in settings if start <= step), default=None)
     if first is None:
         raise UserError(f"'{run}' does not say what settings step {step} was made with: it is of an earlier version")
-    known = {name: value for name, value in settings[first].items() if name in RLConfig.model_fields}
-    return RLConfig.model_construct(**known)
+    values = {name: value for name, value in settings[first].items() if name in RLConfig.model_fields}
+    return RLConfig.model_construct(**values)

@@ -152,13 +152,15 @@ def await_judges(config: RewardConfig, ranks: DataRanks) -> None:
     fallback. Raises CollectiveFailure on every rank together.
     """
     sources = read_sources(config.reward_sources) if config.reward_sources else ()
-    asked = [one for one in sources if one.spec.needs == "generator" and one.urls and one.fallback is None]
+    required = [
+        source for source in sources if source.spec.needs == "generator" and source.urls and source.fallback is None
+    ]
 
     def wait() -> None:
-        for source in asked:
+        for source in required:
             _wait_for_models(source, source.seconds or DEADLINE_S)
 
-    if asked:
+    if required:
         run_together("looking for the judges' servers", wait, ranks, (UserError,))
 
 

@@ -41,7 +41,7 @@ class Rewarder(Protocol):
     """Anything that judges groups and gives them their rewards."""
 
     def judge_groups(self, groups: Sequence[Rolled]) -> list[Judged]:
-        """What the judge says of every group, order kept."""
+        """The judge's verdicts on the groups, in their order."""
         ...
 
     def shape(self, judged: Judged) -> ShapedRewards:
@@ -108,7 +108,7 @@ class RowRewardStage:
     def shape(self, judged: Judged) -> ShapedRewards:
         """The server's rewards minus overlong penalties."""
         sent, candidates = judged.row_rewards or (), judged.rolled.group.candidates
-        penalties = tuple(overlong_penalty(one.n_tokens, self.shaping.overlong) for one in candidates)
+        penalties = tuple(overlong_penalty(candidate.n_tokens, self.shaping.overlong) for candidate in candidates)
         rewards = tuple(score - penalty for score, penalty in zip(sent, penalties, strict=True))
         return ShapedRewards(rewards, sent, penalties, (Status.SCORED,) * len(sent))
 
@@ -135,7 +135,10 @@ class RuleRewardStage:
         ground_truth = _ground_truth(rolled.group)
         rule = rule_of_row(rolled.group.task.data_source, self.rule)
         results = [rule(candidate.response, ground_truth) for candidate in rolled.group.candidates]
-        parts = {part: [getattr(one, part) if one.valid_answer else None for one in results] for part in parts_of(rule)}
+        parts = {
+            part: [getattr(result, part) if result.valid_answer else None for result in results]
+            for part in parts_of(rule)
+        }
         return Judged(rolled, _verdict(results), measures=parts)
 
     def shape(self, judged: Judged) -> ShapedRewards:
@@ -149,7 +152,7 @@ def _shape(judged: Judged, shaping: ShapingConfig, policy: FailurePolicy) -> Sha
 
 
 def reads_responses(config: RLConfig) -> str:
-    """What has to accept a response before it can have a score."""
+    """Name what has to accept a response before it can have a score."""
     if not config.use_rule_reward:
         return f"extractor_type {config.extractor_type} or the judge"
     return "rule_reward" if config.rule_reward is None else f"rule_reward {config.rule_reward}"
@@ -161,8 +164,8 @@ def _ground_truth(group: Group) -> str:
     return group.task.reference
 
 
-def _verdict(found: Sequence[RankingReward]) -> Verdict:
+def _verdict(results: Sequence[RankingReward]) -> Verdict:
     return Verdict(
-        tuple(one.status for one in found),
-        tuple(one.score if one.valid_answer else None for one in found),
+        tuple(result.status for result in results),
+        tuple(result.score if result.valid_answer else None for result in results),
     )

@@ -25,7 +25,7 @@ class RewardStream:
     def __init__(self, rewarder: Rewarder) -> None:
         self._rewarder = rewarder
         self._queue: SimpleQueue[Sequence[Rolled] | None] = SimpleQueue()
-        self._left = False
+        self._is_closed = False
         self._busy_s = 0.0
         self._busy_since: float | None = None
         self.judged: dict[int, Judged] = {}
@@ -69,7 +69,7 @@ class RewardStream:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._left = True
+        self._is_closed = True
         self._queue.put(None)
         self._pool.terminate()
 
@@ -77,7 +77,7 @@ class RewardStream:
         is_last = False
         while not is_last:
             groups, is_last = self._next()
-            if groups and not self._left:
+            if groups and not self._is_closed:
                 started = self._busy_since = time.perf_counter()
                 try:
                     self._reward(groups)
@@ -85,9 +85,9 @@ class RewardStream:
                     self._busy_s, self._busy_since = self._busy_s + time.perf_counter() - started, None
 
     def _reward(self, groups: Sequence[Rolled]) -> None:
-        judged = {one.rolled.position: one for one in self._rewarder.judge_groups(groups)}
+        judged = {group.rolled.position: group for group in self._rewarder.judge_groups(groups)}
         self.judged |= judged  # all of them first: shaping may stop the run, and the dump has all verdicts
-        self.shaped |= {position: self._rewarder.shape(one) for position, one in judged.items()}
+        self.shaped |= {position: self._rewarder.shape(group) for position, group in judged.items()}
 
     def _next(self) -> tuple[list[Rolled], bool]:
         """All queued groups, once there is one; and whether the queue is closed."""

@@ -70,21 +70,22 @@ class RolloutWorker:
         groups: dict[int, Rolled] = {}
 
         def on_finished(request: int, completion: Completion) -> None:
-            place, sample = divmod(request, self.rollout_n)
-            ended[place][sample] = completion
-            if len(ended[place]) == self.rollout_n:
-                ordered = [ended[place][i] for i in range(self.rollout_n)]
-                groups[place] = self.group(batch, place, ordered)
+            index, sample = divmod(request, self.rollout_n)
+            ended[index][sample] = completion
+            if len(ended[index]) == self.rollout_n:
+                ordered = [ended[index][i] for i in range(self.rollout_n)]
+                groups[index] = self.group(batch, index, ordered)
                 if on_group is not None:
-                    on_group(groups[place])
+                    on_group(groups[index])
 
         if prompts or self.engine.is_collective:
             self.engine.generate(prompts, self.sampling, streams, on_finished)
-        return [groups[place] for place in range(len(batch.items))]
+        return [groups[index] for index in range(len(batch.items))]
 
     def group(self, batch: PromptBatch, index: int, completions: Sequence[Completion]) -> Rolled:
         """The group of prompt `index` of the batch from its samples."""
         item, position = batch.items[index], batch.positions[index]
+        versions = [completion.weight_version for completion in completions if completion.weight_version is not None]
         candidates = []
         for sample, completion in enumerate(completions):
             response = self.decode(completion.token_ids)
@@ -98,7 +99,7 @@ class RolloutWorker:
             token_ids=[completion.token_ids for completion in completions],
             engine_logprobs=[np.asarray(completion.logprobs, dtype=np.float32) for completion in completions],
             finish_reasons=[completion.finish_reason for completion in completions],
-            weight_versions=[one.weight_version for one in completions if one.weight_version is not None],
+            weight_versions=versions,
         )
 
 

@@ -45,7 +45,9 @@ def write_samples(folder: Path, groups: Sequence[Rolled]) -> None:
             **_flat("prompt", [rolled.item.prompt_ids for rolled in groups], np.int64),
             **_flat("token", [tokens for rolled in groups for tokens in rolled.token_ids], np.int64),
             **_flat("logprob", [values for rolled in groups for values in rolled.engine_logprobs], np.float32),
-            reasons=np.asarray([_REASONS.index(one) for rolled in groups for one in rolled.finish_reasons], np.int8),
+            reasons=np.asarray(
+                [_REASONS.index(reason) for rolled in groups for reason in rolled.finish_reasons], np.int8
+            ),
         )
 
 
@@ -59,7 +61,7 @@ def read_samples(folder: Path) -> dict[int, SavedSamples]:
             arrays = {name: file[name] for name in file.files}
         tokens, logprobs = _parts(arrays, "token"), _parts(arrays, "logprob")
         reasons = [_REASONS[number] for number in arrays["reasons"]]
-        samples = iter([Completion(*one) for one in zip(tokens, logprobs, reasons, strict=True)])
+        samples = iter([Completion(*sample) for sample in zip(tokens, logprobs, reasons, strict=True)])
         rows = zip(arrays["positions"].tolist(), _parts(arrays, "prompt"), arrays["samples"].tolist(), strict=True)
         return {position: SavedSamples(prompt, [next(samples) for _ in range(n)]) for position, prompt, n in rows}
     except (OSError, EOFError, ValueError, KeyError, IndexError, StopIteration, zipfile.BadZipFile):
@@ -67,8 +69,8 @@ def read_samples(folder: Path) -> dict[int, SavedSamples]:
 
 
 def are_of(saved: Mapping[int, SavedSamples], items: Sequence[PromptItem], rollout_n: int) -> bool:
-    """Whether these are `rollout_n` samples of each of these prompts; warns if they are of others."""
-    sizes = {position: (one.prompt_ids, len(one.completions)) for position, one in saved.items()}
+    """True for `rollout_n` samples of each of these prompts; warns if they are of others."""
+    sizes = {position: (samples.prompt_ids, len(samples.completions)) for position, samples in saved.items()}
     if saved and sizes != {position: (list(item.prompt_ids), rollout_n) for position, item in enumerate(items)}:
         logger.warning("the checkpoint's samples for the next step are not of its prompts: they are drawn anew")
         return False

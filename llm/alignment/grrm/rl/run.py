@@ -47,12 +47,12 @@ from grrm.tracking.run_record import RunRecord
 from grrm.training.checkpoints import (
     check_resumable,
     claim_output_dir,
+    is_finished_run,
     mark_finished,
     read_marker,
     resume_point,
     save_final,
     start_over,
-    told_finished,
     train_or_load,
 )
 from grrm.training.model_setup import (
@@ -90,7 +90,7 @@ def train(config: RLConfig) -> None:
     args.gradient_accumulation_steps = plan.gradient_accumulation_steps
     assert plan.optimizer_steps is not None  # the number of prompts is known
     args.max_steps = plan.optimizer_steps
-    if told_finished(args, config, lambda: verdict_lines(args.output_dir)):
+    if is_finished_run(args, config, lambda: verdict_lines(args.output_dir)):
         peers.leave()
         return
     await_reward_server(config, ranks.processes())
@@ -229,7 +229,7 @@ def rollout_engine(model: Any, config: RLConfig, args: TrainingArguments, ranks:
 
 
 def build_worker(engine: Engine, config: RLConfig, tokenizer: Any) -> RolloutWorker:
-    """What samples the groups; rules and verifiers extract the answer to a question themselves."""
+    """Build the sampler of the groups; rules and verifiers extract the answer to a question themselves."""
     sampling = SamplingParams(
         max_new_tokens=config.max_dec_len,
         min_new_tokens=config.min_dec_len,

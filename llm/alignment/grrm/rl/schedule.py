@@ -38,7 +38,7 @@ def schedule(
 
 
 def row_denominators(rows: Sequence[Row], longest: int) -> Denominators:
-    """What `rows`, of one optimizer step on all ranks, hold; responses have at most `longest` tokens."""
+    """Count `rows` of one optimizer step on all ranks; responses have at most `longest` tokens."""
     width = max(len(row.token_ids) for row in rows)
     masks, advantages = [row.mask_T for row in rows], [row.advantages_T for row in rows]
     return count_denominators(pad_right(masks, width), pad_right(advantages, width), width=longest)

@@ -1,4 +1,4 @@
-"""What the trainer's models say of sampled tokens: log-probs under policy and reference, values of the critic."""
+"""Scores of sampled tokens by the trainer's models: log-probs under policy and reference, values of the critic."""
 
 from __future__ import annotations
 

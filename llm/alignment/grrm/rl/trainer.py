@@ -87,7 +87,7 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Met
             self.add_callback(EvaluateAtEnds(self.evaluate, first=self.config.eval_on_start))
         self._experience: Experience | None = None
         self._rollout = -1
-        self._cache_is_told = False
+        self._cache_is_reported = False
         self._update_started = 0.0
 
     def get_train_dataloader(self) -> StepIndexLoader:
@@ -134,9 +134,9 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Met
         use = self.maker.sampler.worker.engine.cache_use
         if use is None:
             return {}
-        if not self._cache_is_told:
+        if not self._cache_is_reported:
             self.record.say(f"rollouts: {use}")
-            self._cache_is_told = True
+            self._cache_is_reported = True
         return {"rollout_running_max": float(use.max_running), "rollout_set_aside": float(use.n_preempted)}
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> Any:

@@ -21,14 +21,14 @@ VERDICT_FILE, EVALUATIONS = "verdict.json", "held_out"
 def write_evaluation(output_dir: str | Path, step: int, prompts: Sequence[TranslatedPrompt]) -> None:
     """Every held-out row with its translations, rewards and lengths after `step`, a JSON line each."""
     with atomic_path(_file(output_dir, step)) as temporary, temporary.open("w", encoding="utf-8") as file:
-        for one in prompts:
-            task = {name: getattr(one.task, name) for name in ("source", "src_lang", "trg_lang", "reference")}
-            outputs = {"translations": one.translations, "rewards": one.rewards, "lengths": one.lengths}
+        for prompt in prompts:
+            task = {name: getattr(prompt.task, name) for name in ("source", "src_lang", "trg_lang", "reference")}
+            outputs = {"translations": prompt.translations, "rewards": prompt.rewards, "lengths": prompt.lengths}
             file.write(json.dumps({**task, **outputs}, ensure_ascii=False) + "\n")
 
 
 def read_evaluation(output_dir: str | Path, step: int) -> list[TranslatedPrompt] | None:
-    """What `write_evaluation` wrote; None where there is no such file. Raises UserError for a damaged one."""
+    """Read the file of `write_evaluation`; None if there is none. Raises UserError for a damaged one."""
     path = _file(output_dir, step)
     if not path.is_file():
         return None
@@ -79,11 +79,15 @@ def verdict_lines(output_dir: str | Path) -> list[str]:
         pass
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"'{path}' holds no verdict ({error}): remove the file") from error
-    return [*lines, f"the trained policy is in {output_dir}; next:", *(f"  {one}" for one in next_commands(output_dir))]
+    return [
+        *lines,
+        f"the trained policy is in {output_dir}; next:",
+        *(f"  {command}" for command in next_commands(output_dir)),
+    ]
 
 
 def next_commands(output_dir: str | Path) -> list[str]:
-    """What to do with a trained policy."""
+    """Commands for a trained policy."""
     folder = shlex.quote(str(output_dir))
     return [f"grrm translate ROWS --model {folder}", f"grrm report {folder}"]
 

@@ -24,7 +24,7 @@ from grrm.training.callbacks import LogLastStep, StopsAtDivergence
 from grrm.training.checkpoints import MarksCheckpoints
 from grrm.training.gold_groups import UNKNOWN_PAIR
 from grrm.training.records import KeepsRecords
-from grrm.training.whole_step_loss import Counts, WholeStepLoss
+from grrm.training.step_normalised_loss import Counts, StepNormalisedLoss
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def _weights(item: SftItem, of_form: float) -> NDArray[np.float32]:
     return weights
 
 
-class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, WholeStepLoss, Trainer):
+class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, StepNormalisedLoss, Trainer):
     """Negative log-likelihood of the responses, with `train_on_prompt` of the prompts too: mean over a step's tokens.
 
     With weights w of the tokens t of a step, sum_t w_t nll_t / sum_t w_t; see `SftCollator`.

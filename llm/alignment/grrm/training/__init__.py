@@ -1,1 +1,1 @@
-"""What all training stages share: checkpoints and resuming, callbacks, model set-up."""
+"""Shared parts of all training stages: checkpoints and resuming, callbacks, model set-up."""

@@ -1,4 +1,4 @@
-"""What all trainers add to PaddleNLP's: a floor of the learning rate, a sentence at divergence, the last step's log."""
+"""Additions to PaddleNLP's trainers: a floor of the learning rate, a sentence at divergence, the last step's log."""
 
 from __future__ import annotations
 

@@ -80,12 +80,12 @@ def read_marker(checkpoint: Path) -> dict[str, Any]:
 
 def last_complete_checkpoint(output_dir: str | Path) -> Path | None:
     """The newest `checkpoint-N` with a marker, None when there is none. Interrupted saves are passed over."""
-    found = [
+    checkpoints = [
         (int(path.name.rpartition("-")[2]), path)
         for path in Path(output_dir).glob("checkpoint-*")
         if path.name.rpartition("-")[2].isdigit() and (path / MARKER).exists()
     ]
-    return max(found)[1] if found else None
+    return max(checkpoints)[1] if checkpoints else None
 
 
 def drop_old_checkpoints(output_dir: str | Path, limit: int | None, spare: str | None = None) -> None:
@@ -98,9 +98,9 @@ def drop_old_checkpoints(output_dir: str | Path, limit: int | None, spare: str |
     folders = [path for path in Path(output_dir).glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
     marked = [path for path in folders if (path / MARKER).exists()]
     marked.sort(key=lambda path: ((path / MARKER).stat().st_mtime_ns, int(path.name.rpartition("-")[2])))
-    kept = {path.name for path in marked[-limit:]} | {Path(spare or "").name}
+    retained = {path.name for path in marked[-limit:]} | {Path(spare or "").name}
     for path in folders:
-        if path.name not in kept:
+        if path.name not in retained:
             (path / MARKER).unlink(missing_ok=True)
             shutil.rmtree(path, ignore_errors=True)
 
@@ -122,7 +122,7 @@ class MarksCheckpoints:
             trainer.unified_checkpoint_handler = AnyLayoutHandler(trainer.args)
 
     def marker_state(self) -> dict[str, Any]:
-        """What the marker holds beside the step."""
+        """State for the marker beside the step."""
         return {}
 
     def save_beside(self, checkpoint: Path) -> None:
@@ -189,9 +189,9 @@ def save_final(
                 write_trained_with(Path(unfinished), trained_with)
             files = [path for path in Path(unfinished).rglob("*") if path.is_file()]
             for path in sorted(files, key=lambda path: path.suffix == ".safetensors"):
-                place = Path(directory) / path.relative_to(unfinished)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                os.replace(path, place)
+                target = Path(directory) / path.relative_to(unfinished)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(path, target)
     barrier(world_size)
 
 
@@ -202,8 +202,8 @@ def mark_finished(trainer: Any, config: StageConfig) -> None:
         write_marker(Path(trainer.args.output_dir), state)
 
 
-def told_finished(args: TrainingArguments, config: StageConfig, further: Callable[[], Sequence[str]] = tuple) -> bool:
-    """Whether `output_dir` has a finished run of at least `args.max_steps`, which the first process then tells.
+def is_finished_run(args: TrainingArguments, config: StageConfig, further: Callable[[], Sequence[str]] = tuple) -> bool:
+    """True if `output_dir` has a finished run of at least `args.max_steps`, which the first process then reports.
 
     Settings that have another value than in that run are named, and `further` lines follow. Early stopping may have
     ended it before. Raises UserError for a damaged marker.
@@ -231,7 +231,7 @@ def told_finished(args: TrainingArguments, config: StageConfig, further: Callabl
 
 
 def _settings(config: StageConfig) -> dict[str, Any]:
-    """What tells runs apart."""
+    """The settings that distinguish runs."""
     return config.model_dump(mode="json", exclude={"wandb_api_key", "overwrite_output_dir", "resume_from_checkpoint"})
 
 
@@ -266,7 +266,7 @@ def check_resumable(
 
 
 def resume_point(args: TrainingArguments) -> Path | None:
-    """Where to resume: `resume_from_checkpoint` when given, else the newest complete checkpoint in `output_dir`."""
+    """The checkpoint to resume from: `resume_from_checkpoint`, else the newest complete checkpoint in `output_dir`."""
     if args.resume_from_checkpoint:
         path = Path(args.resume_from_checkpoint)
         if not path.is_dir():

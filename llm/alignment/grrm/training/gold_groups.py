@@ -52,7 +52,7 @@ class Rows:
     """The usable groups of a file in its order, and how many rows were left out for which reason."""
 
     groups: list[GoldGroup]
-    left_out: Counter[str]
+    rejected: Counter[str]
 
 
 class PairEncoder:
@@ -117,8 +117,8 @@ class GroupEncoder(PairEncoder):
             return (
                 f"{self._config.score_key} is not among {', '.join(row)}: set score_key to the key of the gold scores"
             )
-        n_given = len(scores) if isinstance(scores, list) else 0
-        if isinstance(texts, list) and len(texts) == n_given:
+        n_scores = len(scores) if isinstance(scores, list) else 0
+        if isinstance(texts, list) and len(texts) == n_scores:
             with_gold = [i for i, score in enumerate(scores) if score is not None]
             if len(with_gold) > 1:
                 texts, scores = [texts[i] for i in with_gold], [scores[i] for i in with_gold]
@@ -137,7 +137,7 @@ class GroupEncoder(PairEncoder):
         is_rendered = self._config.prompt_type == "SSR"
         gold = tuple(float(score) / self._config.gold_scale for score in scores)
         group = self._built(prompt, is_rendered, texts, gold, language_pair(str(src_lang), str(trg_lang)))
-        return group if isinstance(group, str) else replace(group, n_without_gold=n_given - len(gold))
+        return group if isinstance(group, str) else replace(group, n_without_gold=n_scores - len(gold))
 
 
 def _scores_fault(scores: Any, gold_scale: float) -> str | None:
@@ -181,45 +181,45 @@ def read_pairs(path: Path, encode: PairEncoder) -> Rows:
 
 def _read(path: Path, reader_of: Callable[[dict[str, Any]], Reader]) -> Rows:
     groups: list[GoldGroup] = []
-    left_out: Counter[str] = Counter()
+    rejected: Counter[str] = Counter()
     read: Reader | None = None
     for row in tqdm(_rows(path), desc=f"tokenise {path.name}", unit="row", disable=None):
         if not any(value is not None for value in row.values()):  # of a line that `grrm rank` could not read
-            left_out["the row is empty"] += 1
+            rejected["the row is empty"] += 1
             continue
         if read is None:
             read = reader_of(row)
         group = read(row)
         if isinstance(group, str):
-            left_out[group] += 1
+            rejected[group] += 1
         else:
             groups.append(group)
-    reasons = ", ".join(f"{count} x {reason}" for reason, count in left_out.most_common())
+    reasons = ", ".join(f"{count} x {reason}" for reason, count in rejected.most_common())
     if not groups:
         raise UserError(f"{path} has no usable row ({reasons}); mend the file")
     if all(len(set(group.gold)) == 1 for group in groups):
         raise UserError(
             f"{path} has no row whose candidates differ in gold, so there is no order to learn; score it anew"
         )
-    if left_out:
-        n_rows = len(groups) + left_out.total()
-        logger.warning("%s: %d of %d rows were left out: %s", path, left_out.total(), n_rows, reasons)
+    if rejected:
+        n_rows = len(groups) + rejected.total()
+        logger.warning("%s: %d of %d rows were left out: %s", path, rejected.total(), n_rows, reasons)
     if n_without_gold := sum(group.n_without_gold for group in groups):
         logger.warning("%s: %d candidates without a gold score were left out of their groups", path, n_without_gold)
-    return Rows(groups, left_out)
+    return Rows(groups, rejected)
 
 
 def _reader(path: Path, first: dict[str, Any], encode: GroupEncoder, config: GroupConfig) -> Reader:
-    """What reads the rows of a file whose first one is given."""
+    """Choose the reader of the rows of a file by its first row."""
     if all(key in first for key in PAIR_KEYS):
         return encode.pair
     if config.mt_key in first:
         return encode.group
     if any(key in first for key in PAIR_KEYS):
         raise UserError(_not_pairs(path, first))
-    wanted = (*SOURCE_KEYS, config.mt_key, config.score_key)
+    columns = (*SOURCE_KEYS, config.mt_key, config.score_key)
     raise UserError(
-        f"{path} has neither {', '.join(PAIR_KEYS)} nor {', '.join(wanted)} (found: {', '.join(first) or 'none'}); "
+        f"{path} has neither {', '.join(PAIR_KEYS)} nor {', '.join(columns)} (found: {', '.join(first) or 'none'}); "
         "set mt_key and score_key to the keys of your file"
     )
 

@@ -1,4 +1,4 @@
-"""What a run sets up before training: models that fit its rows, their dtype, its length, the policy's engine."""
+"""Set-up of a run before training: models that fit its rows, their dtype, its length, the policy's engine."""
 
 from __future__ import annotations
 

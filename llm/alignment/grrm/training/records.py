@@ -1,4 +1,4 @@
-"""What trainers on PaddleNLP's own loop leave behind: metrics.jsonl, and progress and evaluations on the console."""
+"""Records of trainers on PaddleNLP's own loop: metrics.jsonl, and progress and evaluations on the console."""
 
 from __future__ import annotations
 

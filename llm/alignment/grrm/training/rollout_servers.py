@@ -38,13 +38,13 @@ def build_server_engine(model: Any, config: RLConfig, args: TrainingArguments, r
     )
 
     def together(work: Callable[[], Any]) -> Any:
-        found = run_together(
+        result = run_together(
             "updating the rollout servers",
             lambda: work() if processes.rank == 0 else None,
             processes,
             (UserError,),
         )
-        return processes.gather(found)[0]
+        return processes.gather(result)[0]
 
     folder = Path(config.rollout_weights_dir or Path(args.output_dir) / "rollout_weights").absolute()
     publisher = WeightsPublisher(model, folder, api.layout, together)
@@ -68,25 +68,25 @@ class WeightsPublisher:
 
     def __init__(self, model: Any, folder: Path, layout: str, together: Callable[[Callable[[], Any]], Any]) -> None:
         self._model, self._folder, self._layout, self._together = model, folder, layout, together
-        self._kept: list[Path] = []
+        self._retained: list[Path] = []
 
     def __call__(self, version: int) -> Path:
         """Write the model's weights of now. A collective. Raises UserError, on every rank, for an unusable folder."""
-        place, weights = self._folder / f"step-{version}", gathered_weights(self._model)
-        self._together(lambda: self._write(place, weights))
-        return place
+        target, weights = self._folder / f"step-{version}", gathered_weights(self._model)
+        self._together(lambda: self._write(target, weights))
+        return target
 
-    def _write(self, place: Path, weights: Weights | None) -> None:
+    def _write(self, target: Path, weights: Weights | None) -> None:
         try:
-            self._fill(place, weights)
+            self._fill(target, weights)
         except OSError as error:
             raise UserError(
                 f"rollout_weights_dir '{self._folder}' cannot be written ({error.strerror}): name another folder"
             ) from None
 
-    def _fill(self, place: Path, weights: Weights | None) -> None:
-        unfinished = place.with_name(f".{place.name}.part")
-        for leftover in (unfinished, place):
+    def _fill(self, target: Path, weights: Weights | None) -> None:
+        unfinished = target.with_name(f".{target.name}.part")
+        for leftover in (unfinished, target):
             shutil.rmtree(leftover, ignore_errors=True)
         unfinished.mkdir(parents=True)
         save_policy(self._model, unfinished, weights)
@@ -97,10 +97,10 @@ class WeightsPublisher:
             save_file(
                 hugging_face_weights(self._model.config, named), unfinished / "model.safetensors", {"format": "pt"}
             )
-        os.replace(unfinished, place)
-        self._kept = [*self._kept[-1:], place]
+        os.replace(unfinished, target)
+        self._retained = [*self._retained[-1:], target]
         for path in self._folder.iterdir():
-            if re.fullmatch(r"step-\d+", path.name) and path not in self._kept:
+            if re.fullmatch(r"step-\d+", path.name) and path not in self._retained:
                 shutil.rmtree(path, ignore_errors=True)
 
 
@@ -109,11 +109,11 @@ def hugging_face_weights(config: Any, weights: Weights) -> Weights:
 
     There projections are [out, in], and an output layer that shares the embedding's weights is left out.
     """
-    found: Weights = {}
+    converted: Weights = {}
     for name, tensor in weights.items():
         theirs = transformers_name(name, bool(config.tie_word_embeddings))
         if theirs is None:
             continue
         is_projection = len(tensor.shape) == 2 and not name.endswith("embed_tokens.weight")
-        found[theirs] = paddle.transpose(tensor, [1, 0]).contiguous() if is_projection else tensor
-    return found
+        converted[theirs] = paddle.transpose(tensor, [1, 0]).contiguous() if is_projection else tensor
+    return converted

@@ -1,4 +1,4 @@
-"""What SFT, reward models and DPO have in common: from the arguments to the saved model."""
+"""The run that SFT, reward models and DPO share: from the arguments to the saved model."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from grrm.tracking.metrics_log import MetricsLog
 from grrm.training.checkpoints import (
     check_resumable,
     claim_output_dir,
+    is_finished_run,
     mark_finished,
     read_marker,
     resume_point,
     save_final,
     start_over,
-    told_finished,
     train_or_load,
 )
 from grrm.training.model_setup import weights_dtype
@@ -69,7 +69,7 @@ class SupervisedRun:
         Raises UserError for too few rows, and a checkpoint that these arguments cannot go on with.
         """
         self.args.max_steps = supervised_steps(self.args, self.args.dataset_world_size, n_rows)
-        if told_finished(self.args, self._config):
+        if is_finished_run(self.args, self._config):
             self._peers.leave()
             return False
         self._checkpoint = resume_point(self.args)
@@ -91,7 +91,7 @@ class SupervisedRun:
             )
 
     def trained_with(self, stage: Stage, n_rows: int, prompts: Iterable[str]) -> TrainedWith:
-        """What the model will know of this training: `prompts` are those of its `n_rows` rows, complete."""
+        """The training record of the model: `prompts` are those of its `n_rows` rows, complete."""
         own = training_file(stage, self._config.train_datasets, n_rows)
         return trained_with_prompts(prompts).model_copy(update={"data": (own,)})
 
@@ -100,7 +100,7 @@ class SupervisedRun:
         return with_adapters(model, self._config, weights_dtype(self.args), self._config.seed, has_head=has_head)
 
     def trainer_arguments(self, description: str) -> dict[str, Any]:
-        """What every trainer takes; the first process logs metrics and shows progress."""
+        """Arguments of every trainer; the first process logs metrics and shows progress."""
         start_over(self.args, self._checkpoint)
         is_first = self.args.process_index == 0
         progress = StepProgress(self.args.max_steps, initial=self._done, description=description) if is_first else None

@@ -1,4 +1,4 @@
-"""How fast a stage trains, and how much of what it computes is padding."""
+"""Training speed of a stage, and the share of padding in its computations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a run is laid out over processes, as a checkpoint's marker holds it, and where it can be resumed."""
+"""Layout of a run over processes, as a checkpoint's marker holds it, and the layouts it can be resumed with."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Topology:
 
     @classmethod
     def of(cls, args: TrainingArguments) -> Topology:
-        """That of this run, once its gradient accumulation is known."""
+        """Return the topology of this run, once its gradient accumulation is known."""
         sharding = max(args.sharding_parallel_degree, 1)
         ranks = args.dataset_world_size
         return cls(
@@ -37,7 +37,7 @@ class Topology:
         )
 
     def state(self) -> dict[str, int]:
-        """What a marker holds."""
+        """Return the state for a marker."""
         return asdict(self)
 
     @property

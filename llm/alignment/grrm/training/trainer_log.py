@@ -53,4 +53,4 @@ def failures_in_log() -> Iterator[None]:
 
 
 def _log_files() -> list[logging.FileHandler]:
-    return [known for known in logger.logger.handlers if isinstance(known, logging.FileHandler)]
+    return [handler for handler in logger.logger.handlers if isinstance(handler, logging.FileHandler)]

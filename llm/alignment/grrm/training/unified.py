@@ -1,8 +1,9 @@
 """Loading PaddleNLP's unified checkpoints with any number of ranks and any degrees of parallelism.
 
-Their files hold whole tensors by name, so every rank can pick what it needs where it sees all of them. PaddleNLP's own
-loader gets there only in part: a single process reads the first file and no other, and ranks that are laid out
-otherwise than those that saved ask for the optimizer state of frozen weights, which there is none of.
+Their files hold whole tensors by name, so every rank can pick what it needs where it sees all of them.
+
+PaddleNLP's own loader gets there only in part: a single process reads the first file and no other, and ranks that are
+laid out otherwise than those that saved ask for the optimizer state of frozen weights, which there is none of.
 """
 
 from __future__ import annotations
@@ -58,10 +59,10 @@ def _index(checkpoint: Path, name: str) -> dict[str, Any]:
 def _read_all(checkpoint: Path, index_name: str) -> dict[str, Any]:
     """Every tensor that an index lists, by name."""
     weight_map = _index(checkpoint, index_name)["weight_map"]
-    found: dict[str, Any] = {}
+    tensors: dict[str, Any] = {}
     for file in sorted(set(weight_map.values())):
-        found.update(load_state_dict(str(checkpoint / file), None, set(weight_map), device="expected"))
-    return found
+        tensors.update(load_state_dict(str(checkpoint / file), None, set(weight_map), device="expected"))
+    return tensors
 
 
 def _optimizer_alone(model: Any, optimizer: Any, checkpoint: Path, has_master_weights: bool) -> dict[str, Any]:

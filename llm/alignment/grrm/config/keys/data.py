@@ -8,7 +8,7 @@ from grrm.config.key import Section, key
 
 
 class DataConfig(Section):
-    """Where rows come from."""
+    """Sources of rows."""
 
     title: ClassVar[str] = "Data"
 
@@ -22,7 +22,7 @@ class DataConfig(Section):
 
 
 class RowKeysConfig(Section):
-    """What a row of the training file calls its parts."""
+    """Names of the parts of a row of the training file."""
 
     title: ClassVar[str] = "Keys of a row"
 
@@ -31,7 +31,7 @@ class RowKeysConfig(Section):
 
 
 class FreezingConfig(Section):
-    """Which weights are trained."""
+    """Choice of the weights that are trained."""
 
     title: ClassVar[str] = "Trained weights"
 

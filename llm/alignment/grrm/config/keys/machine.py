@@ -34,7 +34,7 @@ class PrecisionConfig(Section):
 
 
 class ParallelConfig(Section):
-    """How work is divided among processes."""
+    """Division of work among processes."""
 
     title: ClassVar[str] = "Parallelism"
 

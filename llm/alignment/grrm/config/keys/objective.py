@@ -16,7 +16,7 @@ Schedule = Literal["linear", "cosine", "constant", "constant_with_warmup", "poly
 
 
 class PolicyLossConfig(Section):
-    """What `grrm.rl.losses.policy_objective` computes. Outside an argument file make it with `policy_loss_config`."""
+    """Settings of `grrm.rl.losses.policy_objective`. Outside an argument file make it with `policy_loss_config`."""
 
     title: ClassVar[str] = "Policy loss"
 
@@ -108,7 +108,7 @@ class ObjectiveConfig(PolicyLossConfig):
 
 
 class StoppingConfig(Section):
-    """When a run ends early."""
+    """Conditions on which a run ends early."""
 
     title: ClassVar[str] = "Early stopping"
 

@@ -9,7 +9,7 @@ from grrm.config.keys.output import When
 
 
 class LengthConfig(Section):
-    """How long a run trains, and the sizes of its steps on one rank."""
+    """Length of a run, and the sizes of its steps on one rank."""
 
     title: ClassVar[str] = "Length and step size"
 
@@ -75,7 +75,7 @@ class EvaluationConfig(Section):
 
 
 class LoaderConfig(Section):
-    """What only PaddleNLP's own data loader and evaluation loop read."""
+    """Keys that only PaddleNLP's own data loader and evaluation loop read."""
 
     title: ClassVar[str] = "PaddleNLP's data loader and evaluation loop"
 
@@ -97,7 +97,7 @@ class LoaderConfig(Section):
 
 
 class ScriptConfig(Section):
-    """What a script does at all."""
+    """Parts of the work of a script."""
 
     title: ClassVar[str] = "What the script does"
 

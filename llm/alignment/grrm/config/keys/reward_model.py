@@ -9,7 +9,7 @@ from grrm.gqm.mt_prompts import MTPromptType
 
 
 class ValueHeadConfig(Section):
-    """What the reward model is built from."""
+    """Parts of the reward model."""
 
     title: ClassVar[str] = "Reward model"
 
@@ -62,7 +62,7 @@ class PairConfig(Section):
 
 
 class GroupConfig(PairConfig):
-    """How rows become groups. A row is a preference pair or a source with scored translations."""
+    """Conversion of rows to groups. A row is a preference pair or a source with scored translations."""
 
     title: ClassVar[str] = "Groups"
 

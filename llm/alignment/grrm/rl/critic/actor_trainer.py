@@ -26,7 +26,7 @@ class ActorTrainer(GroupPolicyTrainer):
 
     @property
     def is_warming_up(self) -> bool:
-        """Whether only the critic is updated in this step."""
+        """True if only the critic is updated in this step."""
         return bool(self.state.global_step < self.config.critic_warmup)
 
     def training_step(self, model: Any, inputs: StepIndex) -> Any:

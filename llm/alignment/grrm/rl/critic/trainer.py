@@ -160,7 +160,7 @@ class CriticTrainer(StopsAtDivergence, DecaysToFloor, Trainer):
 
 
 def critic_folder(checkpoint: Path, now: Topology) -> Path:
-    """Where `CriticTrainer.save` put the critic in `checkpoint`.
+    """Return the folder of the critic that `CriticTrainer.save` wrote in `checkpoint`.
 
     Raises UserError where there is none, or where its parts are of another layout of ranks than `now`.
     """

@@ -20,7 +20,7 @@ from grrm.algorithms.policy_losses.interface import keep
 
 @dataclass(frozen=True)
 class Denominators:
-    """What the batch of one optimizer step holds, over all micro-batches and ranks.
+    """Counts of the batch of one optimizer step, over all micro-batches and ranks.
 
     tokens: response tokens. sequences: responses with at least one token.
     sft_tokens, sft_sequences: the same, counting only tokens with a positive advantage.
@@ -64,9 +64,11 @@ def aggregate(
 
     token-mean: sum / tokens. seq-mean-token-sum: sum / sequences. seq-mean-token-mean: sum over rows of the row's mean
     / sequences. seq-mean-token-sum-norm: sum / width (Dr. GRPO, arXiv 2503.20783). A row without tokens is not a
-    sequence. ``denominator`` replaces the divisor counted from this mask, see :class:`Denominators`: partial losses
-    then add up to the loss of the whole batch. Where a trainer divides the loss by its accumulation steps or averages
-    gradients over ranks, it has to be multiplied by those numbers.
+    sequence.
+
+    ``denominator`` replaces the divisor counted from this mask, see :class:`Denominators`: partial losses then add
+    up to the loss of the whole batch. Where a trainer divides the loss by its accumulation steps or averages gradients
+    over ranks, it has to be multiplied by those numbers.
 
     Degenerate: no tokens at all give 0 with zero gradient. Raises ValueError for an unknown mode.
     """

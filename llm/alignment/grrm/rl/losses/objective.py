@@ -36,9 +36,9 @@ def policy_objective(
     policy = policy_loss(inputs, config)
     metrics = ratio_metrics(policy, inputs, denominators)
     if config.rollout_is != "none":
-        weights_RT, found = rollout_correction(inputs, config, denominators)
+        weights_RT, is_metrics = rollout_correction(inputs, config, denominators)
         policy = replace(policy, loss_RT=policy.loss_RT * weights_RT)
-        metrics.update(found)
+        metrics.update(is_metrics)
     mode = policy_loss.aggregation or config.loss_agg_mode
     pg_loss = aggregate(policy.loss_RT, inputs.mask_RT, mode, denominators.of(mode))
     loss = config.pg_loss_coeff * pg_loss

@@ -28,11 +28,13 @@ def rollout_correction(
     ``rollout_is_mode`` truncate, and to 0 with mask: the token, or the response, has no part in the policy gradient,
     while the denominators still count it.
 
-    The policy ratio and its clip stay between p and the policy that is being trained. Source: truncated importance
-    sampling, Ionides, J. Comput. Graph. Stat. 17(2), 2008; between engine and trainer: Yao et al., "Your efficient RL
-    framework secretly brings you off-policy RL training", 2025; masks with two bounds: IcePop, arXiv 2510.18855; a
-    behaviour policy apart from the one that the ratio is clipped around: Hilton et al., arXiv 2110.00641. Degenerate:
-    equal log-probabilities give weights of exactly 1.
+    The policy ratio and its clip stay between p and the policy that is being trained. Degenerate: equal
+    log-probabilities give weights of exactly 1.
+
+    Source: truncated importance sampling, Ionides, J. Comput. Graph. Stat. 17(2), 2008; between engine and trainer:
+    Yao et al., "Your efficient RL framework secretly brings you off-policy RL training", 2025; masks with two bounds:
+    IcePop, arXiv 2510.18855; a behaviour policy apart from the one that the ratio is clipped around: Hilton et al.,
+    arXiv 2110.00641.
 
     Metrics, over tokens or with ``sequence`` over responses: ``rollout_is_mean`` of the weights, ``rollout_is_capped``
     the share above the upper bound, ``rollout_is_floored`` the share below the lower one if that is not 0,

@@ -29,7 +29,7 @@ def total_counts(parts: Iterable[Counts]) -> dict[str, float]:
     return total
 
 
-class WholeSteps(DataLoader):
+class StepDataLoader(DataLoader):
     """Micro-batches, each with all those of its optimizer step on this rank, which are read ahead.
 
     Micro-batches at the end of an epoch that do not fill a step are left out: Trainer would add their gradients to the
@@ -49,7 +49,7 @@ class WholeSteps(DataLoader):
                 step = []
 
 
-class WholeStepLoss(ABC):
+class StepNormalisedLoss(ABC):
     """Mixin over PaddleNLP's Trainer: the loss of a step is the sum of its micro-batches' shares over all ranks.
 
     A stage defines `count`, `outputs` and `loss_share`.
@@ -59,20 +59,20 @@ class WholeStepLoss(ABC):
 
     @abstractmethod
     def count(self, inputs: Mapping[str, Any]) -> Counts:
-        """What the denominators of the loss count, by name, in a micro-batch as the collator made it."""
+        """Counts for the denominators of the loss, by name, of a micro-batch as the collator made it."""
 
     @abstractmethod
     def outputs(self, model: Any, inputs: Mapping[str, Any]) -> Any:
-        """What the loss is a function of, with the automatic casts of mixed precision."""
+        """The arguments of the loss, computed with the automatic casts of mixed precision."""
 
     @abstractmethod
     def loss_share(self, outputs: Any, inputs: Mapping[str, Any], denominators: Counts) -> paddle.Tensor:
         """A micro-batch's numerators over the denominators of the whole step, a scalar, without automatic casts."""
 
-    def get_train_dataloader(self) -> WholeSteps:
+    def get_train_dataloader(self) -> StepDataLoader:
         """The loader of the training rows."""
         trainer: Any = self
-        return WholeSteps(
+        return StepDataLoader(
             trainer.train_dataset,
             batch_sampler=trainer._get_train_sampler(),
             collate_fn=trainer.data_collator,

@@ -25,7 +25,7 @@ from grrm.models.tokenizer import encoder, load_tokenizer
 from grrm.reward_model import run as reward_run
 from grrm.sft import run as sft_run
 from grrm.training import supervised_run
-from grrm.training.whole_step_loss import OF_STEP, WholeSteps
+from grrm.training.step_normalised_loss import OF_STEP, StepDataLoader
 
 N_ROWS = 14  # in micro-batches of 4, the last has 2
 RATE = 10.0
@@ -198,7 +198,7 @@ def test_two_ranks_give_the_loss_and_the_gradient_of_the_joint_batch(
 
 def test_a_step_is_read_ahead_and_the_rest_of_an_epoch_is_left_out() -> None:
     rows = [3, 1, 4, 1, 5, 9, 2, 6, 5]
-    loader = WholeSteps(
+    loader = StepDataLoader(
         rows, batch_size=2, collate_fn=lambda batch: {"rows": paddle.to_tensor(batch)}, micro_batches=lambda: 2
     )
     batches = list(loader)
