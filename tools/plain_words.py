@@ -30,10 +30,8 @@ CEILINGS = {
     "llm/alignment/grrm/config": 81,
     "llm/alignment/grrm/data": 110,
     "llm/alignment/grrm/dpo": 1,
-    "llm/alignment/grrm/gqm": 38,
     "llm/alignment/grrm/reward_model": 4,
     "llm/alignment/grrm/rl": 35,
-    "llm/alignment/grrm/tracking": 29,
     "llm/alignment/grrm/training": 29,
     "reward_server": 81,
 }
