@@ -28,8 +28,6 @@ CEILINGS = {
     "llm/alignment/grrm": 1,
     "llm/alignment/grrm/cli": 61,
     "llm/alignment/grrm/data": 109,
-    "llm/alignment/grrm/gqm": 41,
-    "llm/alignment/grrm/tracking": 12,
     "reward_server": 79,
 }
 

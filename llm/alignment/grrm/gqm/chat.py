@@ -24,7 +24,7 @@ def render_chatml(user_prompt: str) -> str:
 
 
 def user_turn(prompt: str) -> str:
-    """What `render_chatml` was given; a text that it did not make is returned as it is."""
+    """The input of `render_chatml` for `prompt`; a text that it did not make is returned as it is."""
     end = f"{EOS_TEXT}\n{ASSISTANT_START}"
     if prompt.startswith(USER_START) and prompt.endswith(end):
         return prompt[len(USER_START) : -len(end)]

@@ -66,8 +66,8 @@ def gqm_extract_score(text: str, prompt_type: str, n_candidates: int) -> list[in
         scores = _ranking_scores(line, n_candidates, ids)
     elif prompt_type == "ranking_score":
         by_id = parse_score_text(line) or {}
-        wanted = ids[: len(by_id)]
-        scores = [by_id[id_] for id_ in wanted] if set(wanted) <= set(by_id) else None
+        ids = ids[: len(by_id)]
+        scores = [by_id[id_] for id_ in ids] if set(ids) <= set(by_id) else None
     return scores if scores is not None and len(scores) == n_candidates else None
 
 
@@ -80,9 +80,9 @@ def group_extract_scores(text: str, prompt_type: str, n_candidates: int) -> list
     if prompt_type == "ranking":
         scores = _ranking_scores(line, n_candidates, CANDIDATE_IDS)
         return None if scores is None else [score + 1 for score in scores]
-    wanted = CANDIDATE_IDS[:n_candidates]
+    ids = CANDIDATE_IDS[:n_candidates]
     by_id = parse_score_text(line, skip_empty=True) if prompt_type == "ranking_score" else None
-    return [by_id[id_] for id_ in wanted] if by_id is not None and set(wanted) <= set(by_id) else None
+    return [by_id[id_] for id_ in ids] if by_id is not None and set(ids) <= set(by_id) else None
 
 
 def sqm_extract_score(text: str) -> int | None:

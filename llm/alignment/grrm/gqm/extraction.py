@@ -25,17 +25,17 @@ def extract_translation(response: str, extractor_type: str, *, strip_info_string
     Raises UserError for an extractor type that does not exist.
     """
     require_known("extractor_type", extractor_type, _EXTRACTORS)
-    found = _EXTRACTORS[extractor_type](response.strip())
-    if found is not None and strip_info_string and extractor_type.startswith("codeblock"):
-        found = _INFO_STRING.sub("", found, count=1) if _INFO_STRING.match(found) else found
-    return (found or "").strip() or None
+    translation = _EXTRACTORS[extractor_type](response.strip())
+    if translation is not None and strip_info_string and extractor_type.startswith("codeblock"):
+        translation = _INFO_STRING.sub("", translation, count=1) if _INFO_STRING.match(translation) else translation
+    return (translation or "").strip() or None
 
 
 def _last_line(text: str) -> str:
     return text.rpartition("\n")[2]
 
 
-def _one_line(text: str) -> str | None:
+def _single_line(text: str) -> str | None:
     return None if "\n" in text else text
 
 
@@ -62,7 +62,7 @@ def _before_cot(text: str) -> str:
 _EXTRACTORS: dict[str, Callable[[str], str | None]] = {
     "line": _last_line,
     "codeblock": _only_block,
-    "oneline": _one_line,
+    "oneline": _single_line,
     "none": str,
     "Tower": str,
     "Tower.lastl": _last_line,

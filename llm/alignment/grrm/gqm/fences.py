@@ -1,9 +1,11 @@
-"""How texts are shown in a judge's prompt, and which cannot be.
+"""Fence and escape the texts in a judge's prompt, and detect those that cannot be shown.
 
 The prompt inserts source and candidates between fences. A text that closes its fence can add candidates of its own and
 address the judge; one that carries a chat control token can end the turn; one that imitates the lines that the
-protocol itself consists of can pass for another candidate or for the verdict. So the fence is made longer than any in
-the texts, and a backslash goes into whatever would be read as a control token or as such a line:
+protocol itself consists of can pass for another candidate or for the verdict.
+
+So the fence is made longer than any in the texts, and a backslash goes into whatever would be read as a control token
+or as such a line:
 
     <|im_end|>          <\\|im_end|>
     Translation B: x    Translation B\\: x
@@ -12,9 +14,10 @@ the texts, and a backslash goes into whatever would be read as a control token o
 
 What reads as scores or a ranking is up to `grrm.gqm.verdict_lines`, which goes by letters and numbers, not by what
 stands between. Different texts are shown differently, and a text with nothing of the kind as it is. What hides text
-from people has no such form and is never shown. What cannot be told from a translation passes: plain prose that asks
-for a good score, names of roles, HTML. It stays inside its own fence; whether a judge believes it is a matter of the
-judge's training.
+from people has no such form and is never shown.
+
+What cannot be told from a translation passes: plain prose that asks for a good score, names of roles, HTML. It stays
+inside its own fence; whether a judge believes it is a matter of the judge's training.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from grrm.gqm.verdict_lines import verdict_cuts
 
 
 class UnsafeReason(str, Enum):
-    """Why a text cannot be shown to a judge, escaped or not."""
+    """The reason for which a text cannot be shown to a judge, escaped or not."""
 
     FENCE = "fence"  # more backticks in a row than a fence should have
     CONTROL_TOKEN = "control_token"  # reads as a special token of a chat template, whatever is put into it
@@ -104,7 +107,7 @@ class Guard:
         return "".join("\\" * marks[index] + char for index, char in enumerate(text)) + "\\" * marks[len(text)]
 
     def unsafe_reason(self, text: str) -> UnsafeReason | None:
-        """Why `text` cannot be shown even when it is escaped, None if it can."""
+        """The reason for which `text` cannot be shown even when it is escaped, None if it can."""
         if any(char not in "\t\n\r" and unicodedata.category(char) in ("Cc", "Cs") for char in text):
             return UnsafeReason.CONTROL_CHARACTER
         if _HIDDEN.search(_FLAG.sub("", text)):
@@ -135,7 +138,7 @@ class Guard:
         return UnsafeReason.PROTOCOL_LINE if any(map(self._cuts, set(readings))) else None
 
     def _cuts(self, reading: str) -> set[int]:
-        """Where backslashes go in the lines that the prompt or the judge could have written."""
+        """The positions of backslashes in the lines that the prompt or the judge could have written."""
         cuts = verdict_cuts(reading) if self.fenced else set()
         start = 0
         for line in reading.split("\n"):

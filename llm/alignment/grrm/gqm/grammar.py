@@ -1,11 +1,16 @@
-"""What a judge's reply must look like, and why a reply is rejected.
+"""The grammar of a judge's reply, and the reasons for rejecting one.
 
 A group reply ends with a line of scores `B: 9, A: 7, D: 7`, after a ranking line `B > A = D` under a header of its
-own; which of the two must be there is up to the prompt type. `exact` accepts what released judges write; `tolerant`
-also accepts bold marks, backticks, decimals, full-width punctuation and digits, a label before the line, `/10` after
-a score and a full stop at the end. Both reject what would corrupt training: a score outside 0 to 10, an identifier
-that is unknown, repeated or missing, a ranking that contradicts the scores. `compat` parses as the original trainer
-did and rejects only scores outside 0 to 10, which no verdict can carry; `grrm.gqm.compat` has the bare parsers.
+own; which of the two must be there is up to the prompt type.
+
+- `exact` accepts what released judges write.
+- `tolerant` also accepts bold marks, backticks, decimals, full-width punctuation and digits, a label before the line,
+  `/10` after a score and a full stop at the end.
+- `compat` parses as the original trainer did and rejects only scores outside 0 to 10, which no verdict can carry;
+  `grrm.gqm.compat` has the bare parsers.
+
+`exact` and `tolerant` reject what would corrupt training: a score outside 0 to 10, an identifier that is unknown,
+repeated or missing, a ranking that contradicts the scores.
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ MAX_SCORE = 10.0
 
 
 class RejectReason(str, Enum):
-    """Why a judge's reply gives no verdict."""
+    """The reason for which a judge's reply gives no verdict."""
 
     EMPTY = "empty"
     TRUNCATED = "truncated"  # it reached the length limit, so that `10` may have become `1`
@@ -91,7 +96,7 @@ def parse_verdict(
 
 
 def reads_as_positions(line: str) -> bool:
-    """Whether `line` is scores to mode `compat` under prompt type "score": any numbers, such as `10:30, 11:45`."""
+    """True if `line` is scores to mode `compat` under prompt type "score": any numbers, such as `10:30, 11:45`."""
     return "," in line and compat.group_extract_scores(line, "score", line.count(",") + 1) is not None
 
 
@@ -150,8 +155,8 @@ def _number(text: str, mode: str) -> float | None:
     # float, not int: a judge that loops on a digit must not run into int's limit on digits.
     if mode == "exact":
         return float(text) if _INTEGER.fullmatch(text) else None
-    found = _DECIMAL.fullmatch(text)
-    return float(found.group(1)) if found else None
+    match = _DECIMAL.fullmatch(text)
+    return float(match.group(1)) if match else None
 
 
 def _in_range(score: float | None, line: str) -> float | Rejection:
@@ -222,7 +227,7 @@ _HEADER = re.compile(r"\W*(?:final\s+)?(?:scores?|rankings?)\W*", re.IGNORECASE)
 
 
 def _analysis(lines: list[str]) -> str:
-    """What precedes the verdict, without the header of the verdict."""
+    """The text before the verdict, without the header of the verdict."""
     text = "\n".join(lines).strip()
     before, _, last = text.rpartition("\n")
     return before.strip() if _HEADER.fullmatch(last) else text

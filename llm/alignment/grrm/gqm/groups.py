@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Status(str, Enum):
-    """Why a candidate does or does not carry a score; every candidate has exactly one."""
+    """The reason for which a candidate does or does not carry a score; every candidate has exactly one."""
 
     SCORED = "scored"
     DUPLICATE = "duplicate"  # same text as an earlier candidate, carries that candidate's score
@@ -79,7 +79,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class PartVerdict:
-    """What one judge of a mixture said of a group; `statuses` and `scores` are aligned with the group's candidates.
+    """The answer of one judge of a mixture; `statuses` and `scores` are aligned with the group's candidates.
 
     `scores` are the judge's own, 0 to 10, before `normalise`. `counts` is False where the group was scored without this
     judge, `fell_back` True where its fallback answered in its place; `attempts` and `rejections` are the verdict's.
@@ -103,10 +103,13 @@ class Verdict:
 
     `scores[i]` is a number from 0 to 10 exactly when `statuses[i].is_scored`, otherwise None:
     failure is not zero. `ranking` lists candidate ids in tiers, best first (None when the judge gives
-    none); `analysis` is the judge's text; `attempts` counts generations (0 = the judge was not asked), `tokens` what
-    was generated in them, and `rejections` says why each reply that could not be read was rejected (values of
-    `RejectReason`). Where the group was judged in several orders of its candidates, `order_scores` has the scores of
-    each, aligned like `scores`; a verdict mixed of several judges' has theirs in `parts`.
+    none); `analysis` is the judge's text.
+
+    `attempts` counts generations (0 = the judge was not asked), `tokens` the tokens that were generated in them, and
+    `rejections` says why each reply that could not be read was rejected (values of `RejectReason`).
+
+    Where the group was judged in several orders of its candidates, `order_scores` has the scores of each, aligned like
+    `scores`; a verdict mixed of several judges' has theirs in `parts`.
     """
 
     statuses: tuple[Status, ...]

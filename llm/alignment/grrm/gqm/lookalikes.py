@@ -55,12 +55,12 @@ def cap_marks(text: str) -> str:
     """`text` with at most MAX_MARKS combining marks in a row: normalising a run takes the square of its length."""
     if text.isascii():
         return text
-    kept, run = [], 0
+    capped, run = [], 0
     for char in text:
         run = run + 1 if unicodedata.combining(char) or char in _BECOME_MARKS else 0
         if run <= MAX_MARKS:
-            kept.append(char)
-    return "".join(kept)
+            capped.append(char)
+    return "".join(capped)
 
 
 def skeleton(text: str) -> str:

@@ -46,8 +46,8 @@ def mt_prompt(source: str, src_lang: str, trg_lang: str, prompt_type: str = "cod
 
 def tower_prompt(source: str, src_name: str, trg_name: str) -> str:
     """The prompt of the `Tower` types and of the preference pipeline, with the language names as they are given."""
-    one_line = source.replace("\n", " ")
-    return f"Translate the following text from {src_name} into {trg_name}:\n{src_name}: {one_line}\n{trg_name}:"
+    single_line = source.replace("\n", " ")
+    return f"Translate the following text from {src_name} into {trg_name}:\n{src_name}: {single_line}\n{trg_name}:"
 
 
 _LANG = r"[^\n]{1,64}?"
@@ -68,7 +68,7 @@ _HEADS_AND_ENDS = (
         re.compile(r" <[a-z]{2}>"),
     ),
 )
-_ONE_LINE = re.compile(
+_SINGLE_LINE = re.compile(
     rf"Translate the following text from (?P<src>{_LANG}) into (?P<trg>{_LANG}):\n"
     r"(?P=src): (?P<source>[^\n]*)\n(?P=trg):"
 )
@@ -80,10 +80,10 @@ def recover_mt_task(prompt_text: str) -> tuple[str, str, str] | None:
     Languages come back as codes where `LANG_NAMES` knows the name, else as the name that stands in the prompt.
     None if there is no such prompt in the text; `SSR` prompts do not say the source language and give None.
     """
-    found = [_between(prompt_text, head, end) for head, end in _HEADS_AND_ENDS]
-    if line := _ONE_LINE.search(prompt_text):
-        found.append((line, line["source"]))
-    prompts = [prompt for prompt in found if prompt is not None]
+    matches = [_between(prompt_text, head, end) for head, end in _HEADS_AND_ENDS]
+    if line := _SINGLE_LINE.search(prompt_text):
+        matches.append((line, line["source"]))
+    prompts = [prompt for prompt in matches if prompt is not None]
     if not prompts:
         return None
     # The source may itself quote a translation prompt, but it stands inside ours, so ours starts first.

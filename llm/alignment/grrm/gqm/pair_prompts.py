@@ -78,4 +78,4 @@ def fill(template: str, *texts: str) -> str:
 def _named(template: str, src_lang: str, trg_lang: str) -> str:
     src, trg = pair_language_name(src_lang), pair_language_name(trg_lang)
     words = {"S": src, "T": trg}
-    return _LETTER.sub(lambda found: words[found[0]], template)
+    return _LETTER.sub(lambda letter: words[letter[0]], template)

@@ -134,7 +134,7 @@ def without_verdict(analysis: str) -> str:
 
 
 def decisive_spans(verdict: str, start: int = 0) -> list[Span]:
-    """Where a verdict that `render_response` wrote says which candidate is better, as [start, end) of characters.
+    """The characters, as [start, end), in which a verdict of `render_response` says which candidate is better.
 
     The letters and signs of the ranking and the digits of the scores; all else follows from them or from the form.
     `start` is added to each number.

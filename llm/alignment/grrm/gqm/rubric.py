@@ -41,7 +41,7 @@ def rubric_prompt(question: str, criteria: str, answer: str) -> str:
 
 
 def rubric_seams() -> tuple[str, str, str, str]:
-    """What every prompt has before the question, before the criteria, before the answer, and behind it."""
+    """The fixed text of every prompt before the question, before the criteria, before the answer, and behind it."""
     begin, before_criteria, before_answer, end = rubric_prompt("\0", "\0", "\0").split("\0")
     return begin, before_criteria, before_answer, end
 
@@ -75,26 +75,26 @@ def parse_total(text: str, mode: Mode = "exact") -> float | Rejection:
     if not text.strip():
         return Rejection(RejectReason.EMPTY, "")
     total = read_total(text, compat=mode == "compat")
-    whole = _points_in_all(text) if mode != "compat" and total is not None else MAX_SCORE
+    scale = _points_in_all(text) if mode != "compat" and total is not None else MAX_SCORE
     if total is None and mode == "tolerant":
-        total, whole = _read_tolerantly(text)
+        total, scale = _read_tolerantly(text)
     detail = text.strip()[-80:]
     if total is None:
         return Rejection(RejectReason.MALFORMED_TOTAL, detail)
-    if math.isnan(total) or total < 0 or (math.isinf(total) and mode != "compat") or whole != MAX_SCORE:
+    if math.isnan(total) or total < 0 or (math.isinf(total) and mode != "compat") or scale != MAX_SCORE:
         return Rejection(RejectReason.OUT_OF_RANGE, detail)
     return min(MAX_SCORE, total)
 
 
 def _points_in_all(text: str) -> float:
-    """What the total is of: the number after the slash, 10 where there is none."""
-    found = re.match(r"[^/]*/\s*([0-9]+(?:\.[0-9]+)?)", text.rpartition(_MARK)[2])
-    return float(found[1]) if found else MAX_SCORE
+    """The highest possible total: the number after the slash, 10 where there is none."""
+    match = re.match(r"[^/]*/\s*([0-9]+(?:\.[0-9]+)?)", text.rpartition(_MARK)[2])
+    return float(match[1]) if match else MAX_SCORE
 
 
 def _read_tolerantly(text: str) -> tuple[float | None, float]:
     """The last total in the text and what it is of."""
-    found = list(_TOLERANT.finditer(unicodedata.normalize("NFKC", cap_marks(text))))
-    if not found:
+    matches = list(_TOLERANT.finditer(unicodedata.normalize("NFKC", cap_marks(text))))
+    if not matches:
         return None, MAX_SCORE
-    return float(found[-1]["total"]), float(found[-1]["whole"] or MAX_SCORE)
+    return float(matches[-1]["total"]), float(matches[-1]["whole"] or MAX_SCORE)

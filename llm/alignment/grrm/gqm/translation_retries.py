@@ -57,13 +57,13 @@ def draw_translations(
     """
     if retries < 0:
         raise ValueError(f"retries must not be negative, got {retries}")
-    found: dict[int, TranslationDraws[T]] = {}
+    draws: dict[int, TranslationDraws[T]] = {}
     open_rows = list(range(n_sources))
     for attempt in range(retries + 1):
         if not open_rows:
             break
-        drawn = draw(open_rows, temperature=retry_temperature(temperature, attempt), attempt=attempt)
-        for row, replies in zip(open_rows, drawn, strict=True):
-            found[row] = TranslationDraws(tuple(replies), tuple(map(extract, replies)), attempt + 1)
-        open_rows = [row for row in open_rows if not found[row].is_complete]
-    return [found[row] for row in range(n_sources)]
+        replies_of_rows = draw(open_rows, temperature=retry_temperature(temperature, attempt), attempt=attempt)
+        for row, replies in zip(open_rows, replies_of_rows, strict=True):
+            draws[row] = TranslationDraws(tuple(replies), tuple(map(extract, replies)), attempt + 1)
+        open_rows = [row for row in open_rows if not draws[row].is_complete]
+    return [draws[row] for row in range(n_sources)]

@@ -1,4 +1,4 @@
-"""Which lines a reader of scores or of rankings could take for a verdict, however they are punctuated.
+"""Detect lines that a reader of scores or of rankings could take for a verdict, however they are punctuated.
 
 Not a list of separators: a line reads as scores where two labels, each a letter or an ordinal, have a number of their
 own with nothing but punctuation or a word or two between, and as a ranking where a sign of comparison stands between
@@ -50,7 +50,7 @@ class Sign:
 
     @property
     def label(self) -> str:
-        """What a reader would name a candidate by."""
+        """The name of a candidate to a reader."""
         return self.letter.upper() or self.ordinal
 
 
@@ -92,42 +92,42 @@ def scored_labels(signs: Sequence[Sign]) -> set[str]:
     """The labels with a number of their own."""
     labels = set()
     owned = None
-    for one, other in pairwise(signs):
+    for sign, other in pairwise(signs):
         if "\\" in other.gap or other.n_words > _MAX_WORDS:
             continue
-        if other.number and one.label and one is not owned and _has_number(one, other):
-            labels.add(one.label)
+        if other.number and sign.label and sign is not owned and _has_number(sign, other):
+            labels.add(sign.label)
             owned = other
-        if one.number and other.letter.isupper() and _TO_LABEL.search(other.gap):
+        if sign.number and other.letter.isupper() and _TO_LABEL.search(other.gap):
             labels.add(other.letter)
     return labels
 
 
-def _has_number(one: Sign, other: Sign) -> bool:
-    """Whether the number is that of the label before it."""
-    value = int(other.number) if other.number.isdecimal() and len(other.number) < 4 else math.inf
-    is_linked = _LINK.search(other.gap) is not None
-    if one.letter.isupper() or one.is_named:
-        return bool(other.gap) and (is_linked or value <= _MAX_SCORE or not other.number.isdecimal())
-    is_score = value in _SCORES and len(str(value)) == len(other.number)  # 00 is the minute of a time of day
-    return is_linked and not other.n_words and (bool(one.letter) or is_score)
+def _has_number(label: Sign, number: Sign) -> bool:
+    """True if the number is that of the label before it."""
+    value = int(number.number) if number.number.isdecimal() and len(number.number) < 4 else math.inf
+    is_linked = _LINK.search(number.gap) is not None
+    if label.letter.isupper() or label.is_named:
+        return bool(number.gap) and (is_linked or value <= _MAX_SCORE or not number.number.isdecimal())
+    is_score = value in _SCORES and len(str(value)) == len(number.number)  # 00 is the minute of a time of day
+    return is_linked and not number.n_words and (bool(label.letter) or is_score)
 
 
 def is_ranking(signs: Sequence[Sign]) -> bool:
-    """Whether a sign of comparison stands between two different capitals."""
+    """True if a sign of comparison stands between two different capitals."""
     return any(
-        one.letter.isupper()
+        sign.letter.isupper()
         and other.letter.isupper()
-        and one.letter != other.letter
+        and sign.letter != other.letter
         and not other.n_words
         and "\\" not in other.gap
         and _COMPARISON.search(other.gap)
-        for one, other in pairwise(signs)
+        for sign, other in pairwise(signs)
     )
 
 
 def is_table(signs: Sequence[Sign]) -> bool:
-    """Whether two capitals and two numbers follow on each other, in any order."""
+    """True if two capitals and two numbers follow on each other, in any order."""
     letters: set[str] = set()
     n_numbers = 0
     for sign in signs:
@@ -164,7 +164,7 @@ def _cuts(line: str, signs: Sequence[Sign]) -> set[int]:
     """Every sign that could tie two of `signs`; where there is none between two that could be tied, the second."""
     bare = (
         other.start
-        for one, other in pairwise(signs)
-        if not _CUT.search(other.gap) and (one.letter or other.letter or one.is_named or _LINK.search(other.gap))
+        for sign, other in pairwise(signs)
+        if not _CUT.search(other.gap) and (sign.letter or other.letter or sign.is_named or _LINK.search(other.gap))
     )
     return {match.start() for match in _CUT.finditer(line)}.union(bare)

@@ -53,7 +53,7 @@ def leaves_its_tag(text: str) -> bool:
 
 
 def parse_verification(text: str, think: bool = False) -> bool | Rejection:
-    """What a verifier's reply says: True or False, read as whole words in any case.
+    """The answer in a verifier's reply: True or False, read as whole words in any case.
 
     Of a model that thinks, only what follows `Answer:` up to the next one counts, or what follows `</think>`. A word
     that is negated (`not at all true`, `cannot be true`) counts for the other one. A reply with neither word, with
@@ -69,7 +69,7 @@ def parse_verification(text: str, think: bool = False) -> bool | Rejection:
 
 
 def _values(said: str) -> Iterator[bool | None]:
-    """What each `true` and `false` counts for, None where that is in doubt."""
+    """Yield the value of each `true` and `false`, None where that is in doubt."""
     distance, is_hedged = math.inf, False  # words, but for fillers, since the clause's last negation
     for word in map(str.lower, _WORD.findall(said)):
         if word in ("true", "false"):
@@ -86,11 +86,11 @@ def _values(said: str) -> Iterator[bool | None]:
 
 
 def contains_true(text: str, think: bool = False) -> bool:
-    """How the original reads a reply: `true` anywhere in it, as part of another word as well."""
+    """Read a reply as the original does: `true` anywhere in it, as part of another word as well."""
     return "true" in (_conclusion(text) if think else text).lower()
 
 
 def _conclusion(text: str) -> str:
-    """What a thinking model answers in the end, "" where it does not get there."""
+    """The final answer of a thinking model, "" where it does not get there."""
     pieces = text.split("Answer:")
     return pieces[1] if len(pieces) > 1 else text.partition("</think>")[2]

@@ -1,1 +1,1 @@
-"""What a run leaves behind and shows: console, metrics log, rollout dump."""
+"""The records and displays of a run: console, metrics log, rollout dump."""

@@ -1,4 +1,4 @@
-"""What a run shows on the console: sample groups as a table, and progress with the time that is left.
+"""Console output of a run: sample groups as a table, and progress with the remaining time.
 
 On a terminal these are a rich table and a tqdm bar; anywhere else they are plain lines, few enough to read in a log.
 Only rank 0 should show them: pass `enabled=False` elsewhere.
@@ -41,12 +41,12 @@ def show_groups(
 
 def format_seconds(seconds: float) -> str:
     """A duration for people: "42 s", "3 min 05 s", "2 h 07 min"."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    rounded = round(seconds)
+    if rounded < 60:
+        return f"{rounded} s"
+    if rounded < 3600:
+        return f"{rounded // 60} min {rounded % 60:02d} s"
+    return f"{rounded // 3600} h {rounded % 3600 // 60:02d} min"
 
 
 class StepProgress:
@@ -106,8 +106,8 @@ class StepProgress:
         done = step - self.initial
         if done <= 0 or step >= self.total:
             return ""
-        left_s = (self._clock() - self._started_s) / done * (self.total - step)
-        return f", {format_seconds(left_s)} left"
+        remaining_s = (self._clock() - self._started_s) / done * (self.total - step)
+        return f", {format_seconds(remaining_s)} left"
 
 
 def _table(record: Mapping[str, Any]) -> Table:

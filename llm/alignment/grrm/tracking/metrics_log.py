@@ -23,7 +23,7 @@ class MetricsLog:
 
     @property
     def path(self) -> Path:
-        """Where the lines go."""
+        """The file of the lines."""
         return self._lines.path
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:

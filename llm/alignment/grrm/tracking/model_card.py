@@ -73,7 +73,7 @@ def _training(settings: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 
 def _judge(settings: Mapping[str, Any]) -> str:
-    """What gave the rewards, by the keys that name it."""
+    """The source of the rewards, by the keys that name it."""
     if settings.get("use_rule_reward"):
         return f"rule {settings.get('rule_reward')}"
     sources = settings.get("reward_sources") or []

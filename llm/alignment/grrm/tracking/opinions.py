@@ -1,4 +1,4 @@
-"""What other judges say of a run's dumped groups, kept beside it: one JSON line a group, a file for each judge."""
+"""Verdicts of other judges on a run's dumped groups, stored beside it: one JSON line a group, a file for each judge."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def write_opinions(run: Path, name: str, records: Sequence[Mapping[str, Any]], v
 
 
 def read_opinions(run: Path) -> dict[str, dict[tuple[int, str], dict[str, Any]]]:
-    """What was kept by `write_opinions`: of each judge by name, its opinion by step and group id."""
-    found: dict[str, dict[tuple[int, str], dict[str, Any]]] = {}
+    """Read the files of `write_opinions`: of each judge by name, its opinion by step and group id."""
+    opinions_of: dict[str, dict[tuple[int, str], dict[str, Any]]] = {}
     for path in sorted((Path(run) / FOLDER).glob("*.jsonl")):
         with path.open(encoding="utf-8") as lines:
             opinions = [json.loads(line) for line in lines]
-        found[path.stem] = {(opinion["step"], opinion["group_id"]): opinion for opinion in opinions}
-    return found
+        opinions_of[path.stem] = {(opinion["step"], opinion["group_id"]): opinion for opinion in opinions}
+    return opinions_of

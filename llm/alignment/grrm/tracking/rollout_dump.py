@@ -97,11 +97,15 @@ def group_record(
     """One group as a JSON-ready object.
 
     `rewards_G` and `advantages_G` are aligned with `group.candidates`; None marks a candidate that got none (masked
-    or dropped). A sequence-level advantage is one number per candidate. Where rewards came without a verdict (the row
-    protocol), `statuses_G` says what is known (None: the candidate was not judged) and there are no scores. `use` says
-    what became of the group, `signal` is its `GroupSignal`. `kl_GT` has the terms of the KL penalty per token where it
-    is in the reward, `token_ids_GT` the sampled tokens, which the text need not determine, `values_GT` the critic's
-    values where there is one. Raises ValueError when lengths differ.
+    or dropped). A sequence-level advantage is one number per candidate. `use` says what became of the group, `signal`
+    is its `GroupSignal`.
+
+    Where rewards came without a verdict (the row protocol), `statuses_G` says what is known (None: the candidate was
+    not judged) and there are no scores. `kl_GT` has the terms of the KL penalty per token where it is in the reward,
+    `token_ids_GT` the sampled tokens, which the text need not determine, `values_GT` the critic's values where there
+    is one.
+
+    Raises ValueError when lengths differ.
     """
     statuses = statuses_G if verdict is None else verdict.statuses
     nothing = (None,) * len(group.candidates)
@@ -154,7 +158,8 @@ def group_of(record: Mapping[str, Any]) -> Group:
     data_source = record.get("data_source") or ""
     task = TranslationTask(record["source"], *languages, record["reference"], data_source)
     candidates = (
-        Candidate(one["id"], one["response"], one["translation"], one["n_tokens"]) for one in record["candidates"]
+        Candidate(candidate["id"], candidate["response"], candidate["translation"], candidate["n_tokens"])
+        for candidate in record["candidates"]
     )
     return Group(record["group_id"], task, tuple(candidates))
 

@@ -73,8 +73,8 @@ def _parse(line: bytes, path: Path, number: int) -> dict[str, Any]:
 
 
 def _drop_from(path: Path, first_step: int) -> None:
-    kept = (record for record in read_step_lines(path) if record["step"] < first_step)  # may exceed memory
+    earlier = (record for record in read_step_lines(path) if record["step"] < first_step)  # may exceed memory
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with temporary.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in kept)
+        file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in earlier)
     os.replace(temporary, path)
