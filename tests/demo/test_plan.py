@@ -23,7 +23,9 @@ def test_three_seeds_share_the_data_and_train_everything_else_anew(tmp_path):
     names = [stage.name for stage in stages(tmp_path, n_seeds=3)]
     assert names[:5] == ["corpus", "tokenizer", "convert", "held-out", "ranker-rows"]
     assert len(names) == len(set(names)) == 5 + 3 * 20
-    assert names[:25] == [stage.name for stage in stages(tmp_path, n_seeds=1)]
+    assert names[:25] == [stage.name for stage in stages(tmp_path, full=True)]
+    of_consensus = ("seed1/grpo_consensus", "seed1/eval-grpo_consensus")
+    assert [stage.name for stage in stages(tmp_path)] == [name for name in names[:25] if name not in of_consensus]
 
 
 @pytest.mark.parametrize("judge", ["metric", "ranker"])
@@ -41,7 +43,7 @@ def test_every_input_is_in_the_checkout_or_made_by_an_earlier_stage(tmp_path, ju
 def test_training_commands_set_only_keys_that_the_recipes_know(tmp_path, nproc):
     configs = {"run_sft.py": SFTConfig, "run_reward.py": RewardModelConfig, "run_rl.py": RLConfig}
     trained = [stage for stage in stages(tmp_path, nproc=nproc, sft_steps=5, rl_steps=3) if stage.metrics]
-    assert len(trained) == 1 + 2 + 3
+    assert len(trained) == 1 + 2 + 2
     for stage in trained:
         command = list(stage.command)
         assert ("paddle.distributed.launch" in command) == (nproc == 2)
@@ -70,12 +72,12 @@ def test_time_left_is_told_from_the_first_stage_on_and_follows_the_steps(tmp_pat
     planned = {judge: stages(tmp_path, judge=judge) for judge in ("ranker", "metric")}
     assert all(stage.planned_s > 0 for stage in planned["ranker"])
     minutes = {judge: sum(stage.planned_s for stage in of_judge) / 60 for judge, of_judge in planned.items()}
-    assert 10 < minutes["ranker"] < 50  # as the README has it
+    assert 10 < minutes["ranker"] < 15
     assert 3 < minutes["metric"] < 15
 
 
 def test_runs_against_different_judges_differ_in_the_reward_server_and_in_nothing_else(tmp_path):
-    by_name = {stage.name: stage for stage in stages(tmp_path)}
+    by_name = {stage.name: stage for stage in stages(tmp_path, full=True)}
     runs = {name: by_name[f"seed1/{name}"] for name in ("grpo", "grpo_consensus", "grpo_ranker")}
     commands = {" ".join(stage.command).replace(str(stage.folder), "OUT") for stage in runs.values()}
     assert len(commands) == 1

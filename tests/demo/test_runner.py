@@ -41,10 +41,10 @@ def small_demo(monkeypatch, tmp_path, finished_demo):
 def test_demo_ends_with_a_table_and_the_report_and_is_reused(small_demo, capsys):
     assert runner.run_demo(out=small_demo) == 0
     printed = capsys.readouterr().out
-    assert "GRPO, consensus" in printed
+    assert "GRPO, ranker" in printed
     assert "exact, greedy" in printed
     assert re.search(r"GRPO, metric: sampled chrF \+4.50 \(\S+ to \S+\) against SFT, one seed", printed)
-    assert "5 stages, seed 1; logs in " in printed
+    assert "4 stages, seed 1; logs in " in printed
     assert str(small_demo / "report.html") in printed
     assert f" --language en --logdir {shlex.quote(str(small_demo))}\n" in printed
     first = json.loads((small_demo / "summary.json").read_text())

@@ -114,8 +114,9 @@ def plan(
     type=click.Choice(["ranker", "metric"]),
     default="ranker",
     show_default=True,
-    help="Judges to compare: the demo's ranker, metric and consensus; or the metric only, which is faster.",
+    help="Policies against the demo's ranker and the metric; or against the metric only, which is faster.",
 )
+@click.option("--full", is_flag=True, help="A policy against consensus, too; several seeds have one anyway.")
 @click.option("--nproc", type=click.IntRange(min=1), default=2, show_default=True, help="Processes of the RL stages.")
 @click.option("--first-seed", type=click.IntRange(min=0), default=1, show_default=True, help="Further ones follow it.")
 def demo(**options: Any) -> int:

@@ -108,6 +108,7 @@ class DemoSettings(Settings):
     """
 
     judge: str = RANKER
+    full: bool = False  # a policy against consensus, too; several seeds have one anyway
     languages: tuple[str, ...] = LANGUAGES
     train_rows: int = 40_000
     dev_rows: int = 1_000
@@ -121,7 +122,8 @@ class DemoSettings(Settings):
     @property
     def rl_runs(self) -> tuple[str, ...]:
         """The policies that reinforcement learning trains."""
-        return RL_RUNS[self.judge]
+        with_consensus = self.full or self.n_seeds > 1
+        return tuple(run for run in RL_RUNS[self.judge] if with_consensus or run != GRPO_CONSENSUS)
 
     @property
     def steps_of_rl(self) -> int | None:
