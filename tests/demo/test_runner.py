@@ -51,7 +51,7 @@ def test_demo_ends_with_a_table_and_the_report_and_is_reused(small_demo, capsys)
     assert first["chrf"]["sft"]["mean"] == pytest.approx(59.2)
 
     assert runner.run_demo(out=small_demo) == 0
-    assert capsys.readouterr().out.count("finished earlier") == 5
+    assert capsys.readouterr().out.count("finished earlier") == 4
     assert json.loads((small_demo / "summary.json").read_text())["seconds"] == first["seconds"]
 
 

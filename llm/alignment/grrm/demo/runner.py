@@ -56,10 +56,13 @@ def run_demo(
 ) -> int:
     """Train and evaluate `seeds` policies per run below `out` and write the report; returns the exit status.
 
-    Finished stages are reused and interrupted ones resumed; `fresh` starts over. `judge` is "ranker": rankers are
-    trained, and policies against a metric and the better ranker, with `full` or several seeds against consensus too; or
-    "metric": policies are trained against the metric with two algorithms. 0: done; 1: a stage failed (its last lines are printed); 130:
-    interrupted. Raises UserError for settings that cannot work.
+    Finished stages are reused and interrupted ones resumed; `fresh` starts over.
+
+    `judge` is "ranker": rankers are trained, and policies against a metric and the better ranker, with `full` or several
+    seeds against consensus too; or "metric": policies are trained against the metric with two algorithms.
+
+    0: done; 1: a stage failed (its last lines are printed); 130: interrupted. Raises UserError for settings that cannot
+    work.
     """
     if seeds < 1 or nproc < 1:
         raise UserError(f"the demo needs at least one seed and one process, not {seeds} and {nproc}: correct the call")
