@@ -58,7 +58,7 @@ def run_demo(
 
     Finished stages are reused and interrupted ones resumed; `fresh` starts over.
 
-    `judge` is "ranker": rankers are trained, and policies against a metric and the better ranker, with `full` or several
+    `judge` is "ranker": rankers are trained, and policies against a metric and the better ranker, with `full` or more
     seeds against consensus too; or "metric": policies are trained against the metric with two algorithms.
 
     0: done; 1: a stage failed (its last lines are printed); 130: interrupted. Raises UserError for settings that cannot
