@@ -27,7 +27,6 @@ MAX_WORDS = 60  # of a paragraph
 CEILINGS = {
     "llm/alignment/grrm": 1,
     "llm/alignment/grrm/config": 81,
-    "llm/alignment/grrm/data": 110,
     "llm/alignment/grrm/dpo": 1,
     "llm/alignment/grrm/reward_model": 4,
     "llm/alignment/grrm/rl": 35,
