@@ -26,8 +26,6 @@ MAX_WORDS = 60  # of a paragraph
 
 CEILINGS = {
     "llm/alignment/grrm": 1,
-    "llm/alignment/grrm/cli": 61,
-    "llm/alignment/grrm/data": 109,
     "reward_server": 79,
 }
 

@@ -16,7 +16,7 @@ from grrm.cli import grrm
 from grrm.data.annotation.damage import DAMAGES
 from grrm.data.annotation.gold import GoldScale, chrf_scorer
 from grrm.data.annotation.groups import annotate_groups
-from grrm.data.annotation.pieces import analyse_group, analyse_one, pieces
+from grrm.data.annotation.pieces import analyse_candidate, analyse_group, pieces
 from grrm.data.converters.gqm import convert_rl_gqm, convert_sft_gqm
 from grrm.errors import UserError
 from grrm.gqm.grammar import Rejection, parse_verdict
@@ -232,7 +232,7 @@ def test_nothing_to_spread_is_an_error():
 def test_analysis_holds_each_piece_against_each_candidate():
     text = analyse_group("3 mai 2024", ["3 mai 2023", "Le 3 juin 2024"], [7, 5])
     assert text == "3 mai 2024\n3: A+ B+\n mai: A+ B-\n 2024: A- B+\n\nA 7 B 5"
-    assert analyse_one("3 mai 2024", "3 juin 2024") == "3 mai 2024\n3: +\n mai: -\n 2024: +"
+    assert analyse_candidate("3 mai 2024", "3 juin 2024") == "3 mai 2024\n3: +\n mai: -\n 2024: +"
     assert pieces("2024年3月, 5 %") == ["2024", "年", "3", "月", " 5", " %"]
     assert pieces("AI技术") == ["AI", "技", "术"]
 

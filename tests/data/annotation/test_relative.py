@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from grrm.data.annotation.groups import SCHEMA
-from grrm.data.annotation.relative import places, relative_groups
+from grrm.data.annotation.relative import relative_groups, spread_scores
 from grrm.errors import UserError
 
 ROW = {
@@ -41,8 +41,8 @@ def test_groups_left_out_are_told_by_their_rows_in_the_file(tmp_path: Path) -> N
 
 
 def test_places_keep_the_order_and_spread_it_over_all_scores(tmp_path: Path) -> None:
-    assert places([3, 7, 3, 9]) == [0, 4, 0, 9]
-    assert places([5, 5]) is None
+    assert spread_scores([3, 7, 3, 9]) == [0, 4, 0, 9]
+    assert spread_scores([5, 5]) is None
     report = relative_groups(table(tmp_path, ROW, {**ROW, "scores": [4, 4, 4]}), tmp_path / "out.parquet")
     assert (report.written, len(report.rejected)) == (1, 1)
     (row,) = pq.read_table(tmp_path / "out.parquet").to_pylist()

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from grrm.cli import grrm
 from grrm.data.preference.instructions import write_instructions
 from grrm.data.preference.pair_files import pair_files
-from grrm.data.preference.samples import clean_sample_files, clean_samples, one_line
+from grrm.data.preference.samples import clean_sample_files, clean_samples, join_lines
 from grrm.data.preference.seeds import write_rm_seed, write_x2x_seed
 from grrm.errors import UserError
 from grrm.gqm.pair_prompts import fill
@@ -60,7 +60,7 @@ def test_a_seed_file_that_was_sampled_already_is_kept(tmp_path):
     (tmp_path / "seed").mkdir()
     write(tmp_path / "seed/de2en.parquet", sampled)
     report = write_rm_seed(source, tmp_path / "seed")
-    assert (read(tmp_path / "seed/de2en.parquet"), len(report.kept), len(report.written)) == (sampled, 1, 17)
+    assert (read(tmp_path / "seed/de2en.parquet"), len(report.existing), len(report.written)) == (sampled, 1, 17)
 
 
 def test_x2x_sources_are_both_sides_of_the_pairs_with_english(tmp_path):
@@ -98,7 +98,7 @@ def test_samples_of_several_lines_can_be_put_on_one(tmp_path):
     texts = ["\n a\nb \n", "a; b</s>", "c\td"]
     path = write(tmp_path / "de2en.parquet", [{"mt_texts": texts}])
     clean_sample_files(tmp_path, single_line=True)
-    assert read(path)[0]["mt_texts"] == clean_samples([one_line(text.split("</s>")[0]) for text in texts])
+    assert read(path)[0]["mt_texts"] == clean_samples([join_lines(text.split("</s>")[0]) for text in texts])
     assert read(path)[0]["mt_texts"] == ["a; b", "c\td"]
 
 

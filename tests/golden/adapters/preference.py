@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from grrm.data.preference.instructions import PairColumns, write_instructions
 from grrm.data.preference.pairs import COPIED, PairRules, write_pairs
-from grrm.data.preference.samples import clean_samples, one_line
+from grrm.data.preference.samples import clean_samples, join_lines
 from grrm.data.preference.seeds import write_rm_seed, write_x2x_seed
 from grrm.gqm.pair_prompts import anchored_template, diverse_templates, pair_template
 
@@ -70,7 +70,7 @@ def instructions(row, context):
 
 FIXED = {
     "eax.construct_preference_data": pairs,
-    "eax.post_clean": lambda row: one_line(row["text"]),
+    "eax.post_clean": lambda row: join_lines(row["text"]),
     "eax.post_clean_sampling": lambda row: clean_samples(row["texts"]),
     "eax.get_eval_prompt": lambda row: pair_template(row["src"], row["trg"]),
     "eax.get_eaxt_prompt": lambda row: anchored_template(row["src"], row["trg"], row["ref"]),

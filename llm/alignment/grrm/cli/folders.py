@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Value = TypeVar("Value")
-_KEPT = "grrm.kept"
+_SHARED = "grrm.shared"
 
 
 def parts_options(command: Command) -> Command:
@@ -35,7 +35,7 @@ def parts_options(command: Command) -> Command:
 def over_folder(command: Callable[..., None]) -> Callable[..., None]:
     """Let `command`, with ROWS and --out, work on every file of a folder, or on a share of them.
 
-    A file that is in the output folder is done, one without rows is passed over. What `kept` opens is opened once.
+    A file that is in the output folder is done, one without rows is passed over. What `shared` opens is opened once.
     Rows that cannot be used are left out.
     """
 
@@ -53,7 +53,7 @@ def over_folder(command: Callable[..., None]) -> Callable[..., None]:
             raise UserError(f"{rows} is a folder: give another one with --out")
         files = pair_files(rows, part_id, device_num)
         out.mkdir(parents=True, exist_ok=True)
-        click.get_current_context().meta[_KEPT] = {}
+        click.get_current_context().meta[_SHARED] = {}
         for path in files:
             target = out / path.name
             if target.exists():
@@ -77,22 +77,22 @@ def usable_of_folder(records: Records, cells: Sequence[Cell]) -> Records:
         return records
     from grrm.cli.records import usable_rows
 
-    found = usable_rows(records, cells)
-    if found.reasons:
-        click.echo(f"{records.place}: {found.reasons.total()} rows left out ({found.reasons_told()})", err=True)
-    return found.records
+    usable = usable_rows(records, cells)
+    if usable.reasons:
+        click.echo(f"{records.origin}: {usable.reasons.total()} rows left out ({usable.reasons_summary()})", err=True)
+    return usable.records
 
 
 def works_on_folder() -> bool:
     """True in a command over the files of a folder."""
     context = click.get_current_context(silent=True)
-    return context is not None and _KEPT in context.meta
+    return context is not None and _SHARED in context.meta
 
 
-def kept(name: str, open_it: Callable[[], Value]) -> Value:
-    """What `open_it` opens; in a command that works on several files, the same for all of them."""
+def shared(name: str, open_it: Callable[[], Value]) -> Value:
+    """Return what `open_it` opens; in a command that works on several files, the same for all of them."""
     context = click.get_current_context(silent=True)
-    opened: dict[str, Any] | None = None if context is None else context.meta.get(_KEPT)
+    opened: dict[str, Any] | None = None if context is None else context.meta.get(_SHARED)
     if opened is None:
         return open_it()
     if name not in opened:

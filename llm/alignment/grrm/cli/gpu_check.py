@@ -1,4 +1,4 @@
-"""What `grrm doctor --gpu` runs in a process of its own: each GPU code path on a tiny random model, beside the CPU.
+"""The checks of `grrm doctor --gpu` in their own process: each GPU code path on a tiny random model, beside the CPU.
 
 Rows come out one by one as JSON lines, the name of a check before its result, so that a crash tells where it was. On a
 CPU the same checks run there in float32 against the reference: that tries the checks themselves, not a GPU.
@@ -54,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where checks run: "gpu" or "cpu", and the type of weights there.
+    """The device of the checks, "gpu" or "cpu", and the type of weights there.
 
     `operators` and `flashmask` replace Paddle's GPU-only operators; without them their checks do not run on a CPU.
     """
@@ -85,8 +85,8 @@ class Reference:
             output = self.model(paddle.to_tensor([tokens]))
         paddle.set_device(self.target.device)
         logits_TV = (output[0] if isinstance(output, tuple) else output).reshape([len(tokens), -1])
-        found: NDArray[np.float32] = logits_TV[-1].numpy()
-        return found
+        logits_V: NDArray[np.float32] = logits_TV[-1].numpy()
+        return logits_V
 
 
 def _build() -> Any:
@@ -123,17 +123,17 @@ def check_block_attention(reference: Reference) -> float:
     for row, prompt in zip(tokens, prompts, strict=True):
         row[: len(prompt)] = prompt
     with paddle.no_grad():
-        found = [decoder.prefill(tokens, lengths, cache, slots, sources).numpy()]
-        wanted = [np.stack([reference.logits(prompt) for prompt in prompts])]
+        actual = [decoder.prefill(tokens, lengths, cache, slots, sources).numpy()]
+        expected = [np.stack([reference.logits(prompt) for prompt in prompts])]
         samples = [list(prompts[source]) for source in sources]
         for _ in range(3):
-            drawn = rng.integers(0, _VOCAB, len(samples))
+            sampled = rng.integers(0, _VOCAB, len(samples))
             positions = np.array([len(sample) for sample in samples])
-            for sample, token in zip(samples, drawn, strict=True):
+            for sample, token in zip(samples, sampled, strict=True):
                 sample.append(int(token))
-            found.append(decoder.decode(slots, drawn, positions, cache).numpy())
-            wanted.append(np.stack([reference.logits(sample) for sample in samples]))
-    return _difference(np.concatenate(found), np.concatenate(wanted))
+            actual.append(decoder.decode(slots, sampled, positions, cache).numpy())
+            expected.append(np.stack([reference.logits(sample) for sample in samples]))
+    return _difference(np.concatenate(actual), np.concatenate(expected))
 
 
 def check_flashmask(reference: Reference) -> float:
@@ -144,10 +144,10 @@ def check_flashmask(reference: Reference) -> float:
     # A column of the prompt is seen to the end, one of a response to the end of that response.
     ends = np.where(np.arange(length) < prompt, length, np.where(np.arange(length) < first, first, length))
     flashmask = target.flashmask or F.flashmask_attention
-    on_device = [paddle.to_tensor(one).astype(target.dtype) for one in (query, key, value)]
+    on_device = [paddle.to_tensor(tensor).astype(target.dtype) for tensor in (query, key, value)]
     indices = paddle.to_tensor(ends.reshape(1, 1, length, 1).astype("int32"))
-    found = flashmask(*on_device, startend_row_indices=indices, causal=True)
-    found = (found[0] if isinstance(found, tuple) else found).astype("float32").numpy()
+    actual = flashmask(*on_device, startend_row_indices=indices, causal=True)
+    actual = (actual[0] if isinstance(actual, tuple) else actual).astype("float32").numpy()
     ranges = np.stack([np.zeros(length), np.full(length, prompt), np.where(np.arange(length) < first, prompt, first)])
     ranges[1:, :prompt] = 0  # the prompt's own segment begins with it
     paddle.set_device("cpu")
@@ -155,8 +155,8 @@ def check_flashmask(reference: Reference) -> float:
     paddle.set_device(target.device)
     scores = np.einsum("qhd,khd->hqk", query[0], key[0]) / np.sqrt(32)
     weights = np.exp(np.where(mask, scores, -np.inf) - scores.max())
-    wanted = np.einsum("hqk,khd->qhd", weights / weights.sum(-1, keepdims=True), value[0])
-    return _difference(found[0], wanted)
+    expected = np.einsum("hqk,khd->qhd", weights / weights.sum(-1, keepdims=True), value[0])
+    return _difference(actual[0], expected)
 
 
 def check_sampling(reference: Reference) -> float:
@@ -164,9 +164,9 @@ def check_sampling(reference: Reference) -> float:
     logits = reference.rng.normal(0, 3, (512, 2000)).astype("float32")
     uniforms, generated = reference.rng.random(512), np.zeros(512, np.int64)
     params = SamplingParams(max_new_tokens=4, temperature=0.8, top_k=50, top_p=0.9)
-    found, _ = gpu_sampling.sample_tokens(paddle.to_tensor(logits), params, uniforms, generated)
-    wanted, _ = sampling.sample_tokens(logits, params, uniforms, generated)
-    return float((found != wanted).mean())
+    actual, _ = gpu_sampling.sample_tokens(paddle.to_tensor(logits), params, uniforms, generated)
+    expected, _ = sampling.sample_tokens(logits, params, uniforms, generated)
+    return float((actual != expected).mean())
 
 
 def check_token_scores(reference: Reference) -> float:
@@ -185,17 +185,17 @@ def check_token_scores(reference: Reference) -> float:
         logprobs_N.sum().backward()
         both.append((logprobs_N.astype("float32").numpy(), hidden_NH.grad.astype("float32").numpy()))
         model.clear_gradients()
-    return max(_difference(found, wanted) for wanted, found in zip(*both, strict=True))
+    return max(_difference(actual, expected) for expected, actual in zip(*both, strict=True))
 
 
 def check_training_step(reference: Reference) -> float:
     """The loss of a batch before and after two steps of AdamW, at level O2 with master weights on a GPU."""
     tokens = reference.rng.integers(0, _VOCAB, (4, 32))
     paddle.set_device("cpu")
-    wanted = _losses(tokens, "float32")
+    expected = _losses(tokens, "float32")
     paddle.set_device(reference.target.device)
-    found = _losses(tokens, reference.target.dtype)
-    return _difference(found, wanted)
+    actual = _losses(tokens, reference.target.dtype)
+    return _difference(actual, expected)
 
 
 def _losses(tokens: NDArray[np.int64], dtype: str) -> NDArray[np.float64]:
@@ -245,7 +245,7 @@ def join_collective(device: str) -> None:
     dist.all_reduce(total)
     gathered: list[Any] = []
     dist.all_gather(gathered, paddle.to_tensor([rank]))
-    if float(total) != size * (size + 1) / 2 or [int(one) for one in gathered] != list(range(size)):
+    if float(total) != size * (size + 1) / 2 or [int(other) for other in gathered] != list(range(size)):
         raise RuntimeError(f"rank {rank} of {size} got the sum {float(total)} and the list {gathered}")
 
 
@@ -273,11 +273,11 @@ def run_check(name: str, reference: Reference) -> Row:
     return Row(name, difference, limit, "" if difference <= limit else "more than rounding explains")
 
 
-def _difference(found: NDArray[Any], wanted: NDArray[Any]) -> float:
+def _difference(actual: NDArray[Any], expected: NDArray[Any]) -> float:
     """NaN where a number is not finite, which no limit allows."""
-    if not np.isfinite(found).all():
+    if not np.isfinite(actual).all():
         return float("nan")
-    return float(np.abs(found - wanted).max() / np.abs(wanted).max())
+    return float(np.abs(actual - expected).max() / np.abs(expected).max())
 
 
 def main() -> None:

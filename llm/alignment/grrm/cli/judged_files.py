@@ -43,19 +43,19 @@ class JudgedFile:
     name: str
     n_rows: int
     groups: dict[int, JudgedGroup]
-    left_out: Counter[str]
+    excluded: Counter[str]
     samples: dict[int, Group] = field(default_factory=dict)
 
     def summary(self) -> str:
         """One line: rows that are scored, rows left out by reason."""
-        reasons = ", ".join(f"{count} x {reason}" for reason, count in self.left_out.most_common())
-        return f"{len(self.groups)} rows scored, {self.left_out.total()} left out" + (
+        reasons = ", ".join(f"{count} x {reason}" for reason, count in self.excluded.most_common())
+        return f"{len(self.groups)} rows scored, {self.excluded.total()} left out" + (
             f" ({reasons})" if reasons else ""
         )
 
 
 def judge_names(files: Sequence[Path]) -> list[str]:
-    """What the judges are called: their files' names without suffix, or the paths where these are not different."""
+    """The names of the judges: their files' names without suffix, or the paths where these are not different."""
     stems = [path.stem for path in files]
     if len(set(stems)) == len(stems):
         return stems
@@ -86,9 +86,9 @@ def read_judged(path: Path, name: str, *, gold_key: str, score_key: str, system_
 
 
 def consensus_beside(judges: Sequence[JudgedFile]) -> JudgedFile | None:
-    """What the agreement of the samples (chrF) says of the same groups, with the texts of the first file that has all.
+    """The agreement of the samples (chrF) as a judge of the same groups, from the texts of the first complete file.
 
-    None where no file has; what is missing is told on stderr.
+    None where no file is complete; what is missing is named on stderr.
     """
     judge = next((judge for judge in judges if judge.groups.keys() <= judge.samples.keys()), None)
     if judge is None:
@@ -104,7 +104,7 @@ def consensus_beside(judges: Sequence[JudgedFile]) -> JudgedFile | None:
         number: replace(group, judged=verdict.scores, orders=(), tokens=None)
         for (number, group), verdict in zip(judge.groups.items(), verdicts, strict=True)
     }
-    return JudgedFile(CONSENSUS, judge.n_rows, groups, judge.left_out)
+    return JudgedFile(CONSENSUS, judge.n_rows, groups, judge.excluded)
 
 
 def on_the_same_rows(judges: Sequence[JudgedFile]) -> list[JudgedFile]:
@@ -121,8 +121,8 @@ def on_the_same_rows(judges: Sequence[JudgedFile]) -> list[JudgedFile]:
                 "wrote for the same rows"
             )
         for number in common:
-            one, other = first.groups[number], judge.groups[number]
-            if (one.language_pair, one.gold) != (other.language_pair, other.gold):
+            expected, other = first.groups[number], judge.groups[number]
+            if (expected.language_pair, expected.gold) != (other.language_pair, other.gold):
                 raise UserError(
                     f"row {number} has other languages or gold scores in {judge.name} than in {first.name}; give files "
                     "that `grrm rank` wrote for the same rows"
@@ -131,30 +131,30 @@ def on_the_same_rows(judges: Sequence[JudgedFile]) -> list[JudgedFile]:
         raise UserError(f"no row can be used in all of {', '.join(judge.name for judge in judges)}; mend the files")
     reduced = []
     for judge in judges:
-        left_out = judge.left_out.copy()
+        excluded = judge.excluded.copy()
         if len(judge.groups) > len(common):
-            left_out["left out for another judge"] = len(judge.groups) - len(common)
+            excluded["left out for another judge"] = len(judge.groups) - len(common)
         groups = {number: judge.groups[number] for number in common}
-        reduced.append(replace(judge, groups=groups, left_out=left_out))
+        reduced.append(replace(judge, groups=groups, excluded=excluded))
     return reduced
 
 
 def _samples(records: Records, number: int, n_candidates: int) -> Group | None:
     try:
-        given = records.cell(number, "mt_texts", texts, "a list of texts")
+        sample_texts = records.cell(number, "mt_texts", texts, "a list of texts")
     except RowError:
         return None
-    if len(given) != n_candidates:
+    if len(sample_texts) != n_candidates:
         return None
     row = records.rows[number - 1]
-    candidates = tuple(Candidate(str(i), sample or "", sample) for i, sample in enumerate(given))
+    candidates = tuple(Candidate(str(i), sample or "", sample) for i, sample in enumerate(sample_texts))
     return Group(str(number), TranslationTask("", row["src_lang"], row["trg_lang"]), candidates)
 
 
 def _group(records: Records, number: int, gold_key: str, score_key: str, system_key: str | None) -> JudgedGroup:
     gold = records.cell(number, gold_key, scores, "a list of numbers")
-    wanted = "a list of numbers, null where there is none; run `grrm rank` first"
-    judged = records.cell(number, score_key, scores, wanted)
+    description = "a list of numbers, null where there is none; run `grrm rank` first"
+    judged = records.cell(number, score_key, scores, description)
     check_lengths(records, number, f"{gold_key} and {score_key}", [gold, judged])
     languages = [records.cell(number, name, text, "a language") for name in ("src_lang", "trg_lang")]
     systems = None if system_key is None else records.cell(number, system_key, names, "a list of different names")

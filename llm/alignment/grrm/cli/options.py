@@ -135,7 +135,7 @@ class ModelOptions:
         """
         from grrm.engine.open import open_checkpoint, open_fastdeploy, open_servers
 
-        back_end = choose_back_end(given_model_options(), NAMES, self.backend)
+        back_end = choose_back_end(explicit_model_options(), NAMES, self.backend)
         common: dict[str, Any] = {"chat_template": chat_template, "quiet": True}
         if self.deadline is not None:
             common["deadline_s"] = self.deadline
@@ -179,20 +179,20 @@ def sampling_options(temperature: float, max_new_tokens: int, retry: int) -> Cal
     return lambda command: _add(options, command)
 
 
-def refuse_given(names: tuple[str, ...], reason: str) -> None:
+def refuse_ineffective(names: tuple[str, ...], reason: str) -> None:
     """Raises UserError for the first of these options that stands on the command line: it would have no effect."""
     for name in names:
         flag = f"--{name.replace('_', '-')}"
-        if is_given(flag):
+        if is_explicit(flag):
             raise UserError(f"{flag} has no effect {reason}; leave it out")
 
 
-def given_model_options() -> list[str]:
+def explicit_model_options() -> list[str]:
     """The options of a model, by what `grrm.engine.options` calls them, that stand on the command line."""
-    return [option for option, flag in NAMES.names.items() if is_given(flag)]
+    return [option for option, flag in NAMES.names.items() if is_explicit(flag)]
 
 
-def is_given(flag: str) -> bool:
+def is_explicit(flag: str) -> bool:
     """True for an option that stands on the command line."""
     context = click.get_current_context()
     names = [parameter.name for parameter in context.command.params if flag in parameter.opts and parameter.name]

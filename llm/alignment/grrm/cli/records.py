@@ -32,21 +32,21 @@ class Records:
     `broken` has the fault of each line (from 1) that could not be read; its row is empty, and no cell can be taken.
     """
 
-    place: str
+    origin: str
     rows: list[Row]
     schema: pa.Schema | None = None
     broken: Mapping[int, RowError] = field(default_factory=dict)
     is_text: bool = False  # of lines of text, where a blank one keeps the place of its neighbours
 
-    def column(self, name: str, check: Callable[[Any], T], wanted: str) -> list[T]:
+    def column(self, name: str, check: Callable[[Any], T], expected: str) -> list[T]:
         """Every row's value of `name`; see `cell`."""
-        return [self.cell(number, name, check, wanted) for number in range(1, len(self.rows) + 1)]
+        return [self.cell(number, name, check, expected) for number in range(1, len(self.rows) + 1)]
 
-    def cell(self, number: int, name: str, check: Callable[[Any], T], wanted: str) -> T:
+    def cell(self, number: int, name: str, check: Callable[[Any], T], expected: str) -> T:
         """The value of `name` in a row (from 1), as `check` returns it.
 
-        `check` raises ValueError on a value it refuses, and gets None where the row has none; `wanted` says what the
-        user should put there. Raises RowError that names the place, the row and the column.
+        `check` raises ValueError on a value it refuses, and gets None where the row has none; `expected` says what the
+        user should put there. Raises RowError that names the origin, the row and the column.
         """
         if number in self.broken:
             raise self.broken[number]
@@ -56,8 +56,8 @@ class Records:
         except ValueError as error:
             held = f"holds {_shortened(row[name])}" if name in row else "is missing"
             raise RowError(
-                f"{self.place} row {number}: column {name} {held}; it must be {wanted}",
-                f"{name} is not {_ADVICE.split(wanted)[0]}" if name in row else f"{name} is missing",
+                f"{self.origin} row {number}: column {name} {held}; it must be {expected}",
+                f"{name} is not {_ADVICE.split(expected)[0]}" if name in row else f"{name} is missing",
             ) from error
 
 
@@ -68,8 +68,8 @@ def read_records(path: Path, read_line: ReadLine | None = None) -> Records:
     of which no cell can be taken. Raises UserError when the file is missing, cannot be read, or has no rows.
     """
     if read_line is not None and (ending_of(path) not in ENDINGS or ending_of(path) == ".tsv"):
-        place = "standard input" if path == STDIN else str(path)
-        records = _read_text(place, read_line, lines_of(path))
+        origin = "standard input" if path == STDIN else str(path)
+        records = _read_text(origin, read_line, lines_of(path))
     else:
         table = open_table(path)
         rows = list(table.read(None))
@@ -78,7 +78,7 @@ def read_records(path: Path, read_line: ReadLine | None = None) -> Records:
             table.name, [{} if isinstance(row, RowError) else row for row in rows], table.schema, broken=broken
         )
     if not records.rows:
-        raise UserError(f"{records.place} has no rows; give at least one")
+        raise UserError(f"{records.origin} has no rows; give at least one")
     return records
 
 
@@ -93,7 +93,7 @@ class Usable:
     numbers: list[int]
     reasons: Counter[str]
 
-    def reasons_told(self) -> str:
+    def reasons_summary(self) -> str:
         """The reasons in a line, the most frequent first."""
         return ", ".join(f"{count} x {reason}" for reason, count in self.reasons.most_common())
 
@@ -120,19 +120,19 @@ def usable_rows(records: Records, cells: Sequence[Cell], becomes: str = "left ou
     return Usable(replace(records, rows=rows, broken={}), numbers, reasons)
 
 
-def languages(records: Records, name: str, given: str | None) -> list[str]:
+def languages(records: Records, name: str, override: str | None) -> list[str]:
     """The language of each row: the one given on the command line, else the column's.
 
     The rows are changed to say it, so that results carry the languages that were used. Raises UserError for a row
     without one, or one that has no name.
     """
-    wanted = f"a language (or give --{name.replace('_', '-')})"
-    found = [given] * len(records.rows) if given else records.column(name, text, wanted)
-    for language in dict.fromkeys(found):
+    expected = f"a language (or give --{name.replace('_', '-')})"
+    values = [override] * len(records.rows) if override else records.column(name, text, expected)
+    for language in dict.fromkeys(values):
         display_name(language)
-    for row, language in zip(records.rows, found, strict=True):
+    for row, language in zip(records.rows, values, strict=True):
         row[name] = language
-    return found
+    return values
 
 
 def text(value: Any) -> str:
@@ -210,7 +210,7 @@ def _finite(value: Any) -> float:
     return number
 
 
-def _read_text(place: str, read_line: ReadLine, lines: Iterator[tuple[int, str]]) -> Records:
+def _read_text(origin: str, read_line: ReadLine, lines: Iterator[tuple[int, str]]) -> Records:
     rows: list[Row] = []
     broken: dict[int, RowError] = {}
     for number, line in lines:
@@ -220,9 +220,9 @@ def _read_text(place: str, read_line: ReadLine, lines: Iterator[tuple[int, str]]
                 raise ValueError("is empty; give a text")
             row = read_line(line)
         except ValueError as error:
-            broken[number] = RowError(f"{place} line {number} {error}", f"the line {_ADVICE.split(str(error))[0]}")
+            broken[number] = RowError(f"{origin} line {number} {error}", f"the line {_ADVICE.split(str(error))[0]}")
         rows.append(row)
-    return Records(place, rows, broken=broken, is_text=True)
+    return Records(origin, rows, broken=broken, is_text=True)
 
 
 def _shortened(value: Any) -> str:
@@ -235,6 +235,6 @@ def check_lengths(records: Records, number: int, name: str, lists: Sequence[Sequ
     if len({len(items) for items in lists}) > 1:
         counts = " and ".join(str(len(items)) for items in lists)
         raise RowError(
-            f"{records.place} row {number}: {name} have {counts} entries; they must be as many",
+            f"{records.origin} row {number}: {name} have {counts} entries; they must be as many",
             f"{name} differ in length",
         )

@@ -1,4 +1,4 @@
-"""Where results go: an atomically written file, a table on a terminal, JSON lines in a pipe, a bar chart."""
+"""The outputs of results: an atomically written file, a table on a terminal, JSON lines in a pipe, a bar chart."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def result_sink(
     the input that do not fit the format, is refused on entry, before hours of work. Raises UserError for that, another
     suffix than .jsonl and .parquet, or new columns that would replace the input's.
     """
-    taken = sorted({name for row in records.rows for name in row} & set(types))
-    if taken:
+    clashing = sorted({name for row in records.rows for name in row} & set(types))
+    if clashing:
         raise UserError(
-            f"{records.place} has a column {', '.join(taken)} already; rename it, or give the original file"
+            f"{records.origin} has a column {', '.join(clashing)} already; rename it, or give the original file"
         )
     if out is None:
         yield show if sys.stdout.isatty() else lambda columns: _print_lines(_joined(records.rows, columns))
@@ -166,22 +166,22 @@ def _print_lines(rows: Iterator[Mapping[str, Any]]) -> None:
     sys.stdout.buffer.flush()
 
 
-def _write_parquet(out: Path, records: Records, columns: Columns, types: Types, place: Path) -> None:
+def _write_parquet(out: Path, records: Records, columns: Columns, types: Types, temporary: Path) -> None:
     try:
-        pq.write_table(_table(out, records, columns, types), place)
+        pq.write_table(_table(out, records, columns, types), temporary)
     except pa.ArrowException as error:  # a column of empty objects, for one
-        raise UserError(f"{records.place} cannot be written to {out} ({error}); write a .jsonl file") from error
+        raise UserError(f"{records.origin} cannot be written to {out} ({error}); write a .jsonl file") from error
 
 
 def _table(out: Path, records: Records, columns: Columns, types: Types) -> pa.Table:
-    known = {} if records.schema is None else {field.name: field.type for field in records.schema}
+    input_types = {} if records.schema is None else {field.name: field.type for field in records.schema}
     values = {
         name: [row.get(name) for row in records.rows] for name in dict.fromkeys(n for r in records.rows for n in r)
     }
     arrays = {}
     for name, column in {**values, **columns}.items():
         try:
-            arrays[name] = pa.array(column, types.get(name, known.get(name)))
+            arrays[name] = pa.array(column, types.get(name, input_types.get(name)))
         except (pa.ArrowException, UnicodeEncodeError, OverflowError, TypeError) as error:
             raise UserError(f"column {name} cannot be written to {out} as one type; write a .jsonl file") from error
     return pa.table(arrays)

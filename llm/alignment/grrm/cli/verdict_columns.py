@@ -1,4 +1,4 @@
-"""What `grrm rank` makes of verdicts: columns beside the rows, a summary, and a table for a terminal."""
+"""The verdicts of `grrm rank` as columns beside the rows, a summary, and a table for a terminal."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def judged(
     columns: dict[str, list[Any]] = {}
     for name in verdict_types():
         values = iter(new.get(name, ()))
-        kept = (earlier.get(int(group.group_id)) for group in groups)
-        columns[name] = [next(values) if row is None else row[name] for row in kept]
+        earlier_rows = (earlier.get(int(group.group_id)) for group in groups)
+        columns[name] = [next(values) if row is None else row[name] for row in earlier_rows]
     return columns
 
 
@@ -123,11 +123,11 @@ def take_earlier(records: Records, score_key: str) -> dict[int, dict[str, Any]]:
     Raises UserError where there are none, or `score_key` says that an earlier run's are not all there.
     """
     if score_key != SCORES or not any("judge_statuses" in row for row in records.rows):
-        raise UserError(f"{records.place} has no column judge_statuses to resume from: give what `grrm rank` wrote")
-    taken = [{name: row.pop(name, None) for name in verdict_types()} for row in records.rows]
+        raise UserError(f"{records.origin} has no column judge_statuses to resume from: give what `grrm rank` wrote")
+    earlier_columns = [{name: row.pop(name, None) for name in verdict_types()} for row in records.rows]
     return {
         index: columns
-        for index, columns in enumerate(taken)
+        for index, columns in enumerate(earlier_columns)
         if UNANSWERED.isdisjoint(columns["judge_statuses"] or UNANSWERED)
     }
 
@@ -138,8 +138,8 @@ def _tell_of_unanswered(statuses: Sequence[Sequence[str]]) -> None:
     if n_open and n_open == len(statuses):
         raise UserError(f"no server answered for any of the {n_open} rows: see the warning above, and start it again")
     if n_open:
-        told = f"no server answered for {n_open} of {len(statuses)} rows"
-        click.echo(f"{told}: give the output as ROWS with --resume to judge those alone", err=True)
+        message = f"no server answered for {n_open} of {len(statuses)} rows"
+        click.echo(f"{message}: give the output as ROWS with --resume to judge those alone", err=True)
 
 
 def with_empty_rows(columns: Columns, numbers: Sequence[int], n_rows: int) -> Columns:

@@ -20,6 +20,7 @@ def convert_answers(parquet: Path, out_jsonl: Path) -> ConversionReport:
     Columns are `data_source`, `prompt` (a list of messages with role and content), `reward_model` with its
     `ground_truth`, and if there is one `extra_info`, of which `question` and `criteria` are taken. `tgt` is the ground
     truth, with criteria `{"answer": …, "criteria": …}`. `question` is that of extra_info, else the last user message.
+
     Raises UserError for a file that is unreadable or empty, lacks a column, or has no usable row.
     """
     return write_lines(parquet, out_jsonl, COLUMNS, _line, optional=("extra_info",))
@@ -36,23 +37,24 @@ def _line(values: tuple[Any, ...]) -> dict[str, str] | str:
     if truth is None:
         return "reward_model has no ground_truth that is text or a number"
     criteria = _text(extra, "criteria")
-    question = _text(extra, "question") or next(one["content"] for one in messages[::-1] if one["role"] == "user")
+    from_user = (message["content"] for message in messages[::-1] if message["role"] == "user")
+    question = _text(extra, "question") or next(from_user)
     tgt = truth if criteria is None else json.dumps({"answer": truth, "criteria": criteria}, ensure_ascii=False)
     if parse_tgt(tgt) is not None:
         return "its ground_truth is a translation task; convert such rows with `grrm data convert`"
-    turns = "".join(f"<|im_start|>{one['role']}\n{one['content']}{EOS_TEXT}\n" for one in messages)
+    turns = "".join(f"<|im_start|>{message['role']}\n{message['content']}{EOS_TEXT}\n" for message in messages)
     return {"src": turns + ASSISTANT_START, "tgt": tgt, "data_source": data_source, "question": question}
 
 
 def _fault_of(messages: Any) -> str | None:
     if not isinstance(messages, list) or not all(
-        isinstance(one, dict) and isinstance(one.get("role"), str) and isinstance(one.get("content"), str)
-        for one in messages
+        isinstance(message, dict) and isinstance(message.get("role"), str) and isinstance(message.get("content"), str)
+        for message in messages
     ):
         return "prompt is not a list of messages with role and content"
-    if not any(one["role"] == "user" and one["content"].strip() for one in messages):
+    if not any(message["role"] == "user" and message["content"].strip() for message in messages):
         return "prompt has no message of the user"
-    if any(token in one["content"] or token in one["role"] for one in messages for token in CONTROL_TOKENS):
+    if any(token in message["content"] or token in message["role"] for message in messages for token in CONTROL_TOKENS):
         return "prompt contains a control token of the chat template"
     return None
 

@@ -37,9 +37,12 @@ def train_bpe(texts: Iterable[str], out_dir: Path, vocab_size: int = 2048, frame
     """Train on `texts` and write tokenizer.json, tokenizer_config.json and special_tokens_map.json into `out_dir`.
 
     The vocabulary holds every byte, so any text can be encoded and comes back unchanged; encoding adds no special
-    tokens. It is smaller than `vocab_size` when the texts have too few pieces to merge. The chat template is bare
-    ChatML; eos is <|im_end|>, padding is <|endoftext|>. Each of `frames` becomes one token wherever it stands, special
-    like those: what all prompts have in common (`prompt_frames`) is a third of a short prompt's tokens otherwise.
+    tokens. It is smaller than `vocab_size` when the texts have too few pieces to merge.
+
+    The chat template is bare ChatML; eos is <|im_end|>, padding is <|endoftext|>. Each of `frames` becomes one token
+    wherever it stands, special like those: what all prompts have in common (`prompt_frames`) is a third of a short
+    prompt's tokens otherwise.
+
     Raises UserError for no text or a size under 259 and the frames.
     """
     smallest = SMALLEST_VOCABULARY + len(frames)
@@ -60,14 +63,14 @@ def train_bpe(texts: Iterable[str], out_dir: Path, vocab_size: int = 2048, frame
 
 
 def corpus_texts(parquet: Path, prompt_type: str = "Tower") -> Iterator[str]:
-    """What a policy reads and writes for each row, each under its ChatML role. Errors as in `read_rows`."""
+    """Yield the prompt and response of a policy for each row, each under its ChatML role. Errors as in `read_rows`."""
     for row in read_rows(parquet):
         yield "user\n" + mt_prompt(row.src_text, row.src_lang, row.trg_lang, prompt_type)
         yield "assistant\n" + row.trg_text
 
 
 def prompt_frames(prompt_type: str = "Tower") -> list[str]:
-    """What every chat-templated prompt of this type begins and ends with, without spaces at the seams."""
+    """The beginning and end of every chat-templated prompt of this type, without spaces at the seams."""
     tasks = [TranslationTask("1", "en", "de"), TranslationTask("Hallo", "de", "zh"), TranslationTask("?", "ko", "en")]
     prompts = [render_prompt(task, prompt_type) for task in tasks]
     begin = _shared_begin(prompts)
@@ -76,14 +79,14 @@ def prompt_frames(prompt_type: str = "Tower") -> list[str]:
 
 
 def rubric_texts(parquet: Path, criteria: str) -> Iterator[str]:
-    """What a rubric judge of translations reads and writes for each row, all graded 7. Errors as in `read_rows`."""
+    """Yield prompt and reply of a rubric judge of translations for each row, all graded 7. Errors as in `read_rows`."""
     for row in read_rows(parquet):
         task = TranslationTask(row.src_text, row.src_lang, row.trg_lang, row.trg_text)
         yield "\n".join(("user", *question_and_criteria(task, criteria), "assistant", "Total Score: 7/10"))
 
 
 def rubric_frames() -> list[str]:
-    """What all chat-templated prompts of a rubric judge have in common, as `prompt_frames`."""
+    """The common parts of all chat-templated prompts of a rubric judge, as `prompt_frames`."""
     begin, before_criteria, before_answer, end = rubric_seams()
     head, tail = render_chatml("\0").split("\0")
     return [head + begin, before_criteria, before_answer, end + tail]

@@ -128,8 +128,10 @@ class SftDataset(TokenizedRows[SftItem]):
 
     With `train_on_prompt` all tokens behind the first are learned, not only those of the response. A row's `decisive`
     are [start, end) characters of the response: each token with one of them is decisive, for which `spans_of` has to
-    say where tokens are. Raises UserError as PromptDataset does, except that `tgt` may be any text, and for a
-    `decisive` that is no list of such ranges.
+    say where tokens are.
+
+    Raises UserError as PromptDataset does, except that `tgt` may be any text, and for a `decisive` that is no list of
+    such ranges.
     """
 
     def __init__(
@@ -150,13 +152,13 @@ class SftDataset(TokenizedRows[SftItem]):
             prompt_ids = encode_prompt(path, number, prompt, encode)
             response_ids = [*encode(response), eos_id]
             if len(prompt_ids) + len(response_ids) <= max_length:
-                tokens, n_given = prompt_ids + response_ids, 1 if train_on_prompt else len(prompt_ids)
-                labels = [IGNORED_LABEL] * n_given + tokens[n_given:]
+                tokens, n_ignored = prompt_ids + response_ids, 1 if train_on_prompt else len(prompt_ids)
+                labels = [IGNORED_LABEL] * n_ignored + tokens[n_ignored:]
                 decisive = None
                 if spans_of is not None and row.get(DECISIVE) is not None:
                     inside = _inside(spans_of(response), _ranges(path, number, row[DECISIVE], len(response)))
-                    decisive = tuple(len(prompt_ids) - n_given + at for at in inside)
-                self._items.append(SftItem(len(self._items), tokens, labels, n_given, prompt, response, decisive))
+                    decisive = tuple(len(prompt_ids) - n_ignored + at for at in inside)
+                self._items.append(SftItem(len(self._items), tokens, labels, n_ignored, prompt, response, decisive))
         report_too_long(path, "max_length", max_length, self.n_too_long, self.n_total)
 
 
@@ -218,8 +220,8 @@ def _value(path: Path, number: int, row: dict[str, Any], key: str) -> str:
 
 def _ranges(path: Path, number: int, ranges: Any, length: int) -> list[tuple[int, int]]:
     """A row's `decisive`, checked."""
-    are_pairs = isinstance(ranges, list) and all(isinstance(one, list) and len(one) == 2 for one in ranges)
-    if not are_pairs or not all(type(at) is int for one in ranges for at in one):
+    are_pairs = isinstance(ranges, list) and all(isinstance(span, list) and len(span) == 2 for span in ranges)
+    if not are_pairs or not all(type(at) is int for span in ranges for at in span):
         raise UserError(f"{path} line {number}: {DECISIVE!r} must be a list of [start, end] characters of the response")
     if not all(0 <= start < end <= length for start, end in ranges):
         raise UserError(
@@ -256,14 +258,14 @@ def held_out_split(
     `val_size` is the share of all items that is held out, or from 1 on their number; prompts are drawn with `seed`
     until it is reached. Raises UserError when nothing would be left to train on.
     """
-    wanted = int(val_size) if val_size >= 1 else math.ceil(val_size * len(items))
+    n_held_out = int(val_size) if val_size >= 1 else math.ceil(val_size * len(items))
     of_prompt: dict[Hashable, list[int]] = {}
     for index, item in enumerate(items):
         of_prompt.setdefault(prompt_of(item), []).append(index)
     members = list(of_prompt.values())
     held: set[int] = set()
     for number in np.random.default_rng(seed).permutation(len(members)):
-        if len(held) >= wanted:
+        if len(held) >= n_held_out:
             break
         held.update(members[number])
     if len(held) == len(items):

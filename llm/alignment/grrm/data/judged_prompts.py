@@ -22,8 +22,10 @@ class RankingPromptDataset(PromptDataset):
 
     An item's task holds what a run shows and writes of the row: its source is the whole prompt, its languages are
     those that the prompt names ("" where it is worded differently), its reference is the ground truth as it is, its
-    data source the rule that the key `rule_reward` names. `check` is called with every task and raises UserError for
-    one that the reward cannot use; the error then names file and line. Otherwise like `PromptDataset`.
+    data source the rule that the key `rule_reward` names.
+
+    `check` is called with every task and raises UserError for one that the reward cannot use; the error then names
+    file and line. Otherwise like `PromptDataset`.
     """
 
     def __init__(
@@ -51,8 +53,10 @@ class MixedPromptDataset(PromptDataset):
 
     A row whose `tgt` is no translation task is a question: `tgt` is what the answer is judged by, the key `question`
     holds the question where the prompt has more than that, and the key `data_source`, which a translation task may
-    have too, names the data that it is from. `check` is called with every task and raises UserError for one that no
-    judge can use; the error then names file and line. Otherwise like `PromptDataset`.
+    have too, names the data that it is from.
+
+    `check` is called with every task and raises UserError for one that no judge can use; the error then names file and
+    line. Otherwise like `PromptDataset`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Which prompts a rollout uses, computed from its number alone."""
+"""Choice of the prompts of a rollout, computed from its number alone."""
 
 from __future__ import annotations
 

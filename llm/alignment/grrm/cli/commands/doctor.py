@@ -158,18 +158,18 @@ def _tools(which: Callable[[str], str | None]) -> Iterable[Finding]:
         yield Finding("note", "nvcc", "not found", _WITHOUT_NVCC)
 
 
-def _kernels(found: Kernels, has_blas: bool) -> Finding:
-    if found.library is not None and not has_blas:
+def _kernels(kernels: Kernels, has_blas: bool) -> Finding:
+    if kernels.library is not None and not has_blas:
         effect = "generation uses plain Paddle operators and takes more than twice as long; training uses the kernels"
         return Finding("note", "CPU kernels", "compiled, but the paddle wheel brings no BLAS that is known", effect)
-    if found.library is not None:
+    if kernels.library is not None:
         return Finding("ok", "CPU kernels", "compiled")
-    return Finding("note", "CPU kernels", found.reason, _WITHOUT_KERNELS)
+    return Finding("note", "CPU kernels", kernels.reason, _WITHOUT_KERNELS)
 
 
-def _operators(found: Kernels) -> Iterable[Finding]:
-    """Whether training can call the kernels; nothing where there are none, or no paddle to call them from."""
-    library = None if found.path is None else operator_library(found.path)
+def _operators(kernels: Kernels) -> Iterable[Finding]:
+    """Tell if training can call the kernels; nothing where there are none, or no paddle to call them from."""
+    library = None if kernels.path is None else operator_library(kernels.path)
     if library is not None:
         compiled, reason = obtain(library, lambda path: path, operator_compiler())
         if compiled is None:

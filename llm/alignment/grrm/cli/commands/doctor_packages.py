@@ -111,9 +111,9 @@ def traps(version_of: Callable[[str], str | None]) -> Iterable[Finding]:
             yield Finding("warning", f"{name} (known trap)", version, remedy)
     fastdeploy = version_of("fastdeploy-gpu")
     if fastdeploy is not None and _numbers(fastdeploy) < (2, 6):
-        known = _numbers(fastdeploy) >= (2, 5)
-        effect = "serves judges; weights can be exchanged from 2.6 on" if known else "judges need 2.5 or newer"
-        yield Finding("note" if known else "warning", "fastdeploy-gpu (interface)", fastdeploy, effect)
+        is_supported = _numbers(fastdeploy) >= (2, 5)
+        effect = "serves judges; weights can be exchanged from 2.6 on" if is_supported else "judges need 2.5 or newer"
+        yield Finding("note" if is_supported else "warning", "fastdeploy-gpu (interface)", fastdeploy, effect)
     for name, replaced_by in _UNUSED.items():
         version = version_of(name)
         if version is not None:

@@ -91,15 +91,15 @@ def mt(
     src_langs, trg_langs = (records.column(name, text, "a language") for name in ("src_lang", "trg_lang"))
     tasks = list(map(TranslationTask, sources, src_langs, trg_langs, references))
     neural = {scorer.name: scorer.score(sources, hypotheses, references) for scorer in scorers}
-    found = score_translations(tasks, hypotheses, neural, n_resamples=resamples, seed=seed)
-    _show_mt(found, [scorer.name for scorer in scorers])
+    results = score_translations(tasks, hypotheses, neural, n_resamples=resamples, seed=seed)
+    _show_mt(results, [scorer.name for scorer in scorers])
     if json_file:
-        write_json(json_file, {"resamples": resamples, "results": {name: asdict(s) for name, s in found.items()}})
+        write_json(json_file, {"resamples": resamples, "results": {name: asdict(s) for name, s in results.items()}})
     draw(
         chart,
         "chrF of translations",
         "mean chrF of sentences, 95 % interval",
-        {name: scores.chrf_sentence for name, scores in found.items()},
+        {name: scores.chrf_sentence for name, scores in results.items()},
         limits=(0.0, 100.0),
     )
 
@@ -116,7 +116,7 @@ def _scorers(scorer_deadline: float, **settings: Any) -> list[NeuralScorer]:
     ]
 
 
-def _show_mt(found: Mapping[str, TranslationScores], scorers: list[str]) -> None:
+def _show_mt(results: Mapping[str, TranslationScores], scorers: list[str]) -> None:
     from grrm.cli.results import show_table
 
     headers = ["pair", "rows #", "missing #", "BLEU #", "chrF #", "chrF of sentences #", "95 % interval"]
@@ -130,9 +130,9 @@ def _show_mt(found: Mapping[str, TranslationScores], scorers: list[str]) -> None
             *mean_and_interval(scores.chrf_sentence, 2),
             *(cell for scorer in scorers for cell in mean_and_interval(scores.neural[scorer], 4)),
         ]
-        for name, scores in found.items()
+        for name, scores in results.items()
     ]
     for scorer in scorers:
         headers += [f"{scorer.upper()} #", "95 % interval"]
-    metrics = [score for scores in found.values() for score in (scores.bleu, scores.chrf) if score is not None]
+    metrics = [score for scores in results.values() for score in (scores.bleu, scores.chrf) if score is not None]
     show_table("Translations", headers, rows, sorted({metric.signature for metric in metrics}))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grrm.cli.options import FILE, is_given
+from grrm.cli.options import FILE, is_explicit
 from grrm.cli.reports import check_outputs, draw, mean_and_interval, percent, report_options
 from grrm.errors import UserError
 
@@ -32,7 +32,7 @@ _METRICS = {  # fields of MetaScores: in the table of one judge, as a column bes
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What was found over some groups."""
+    """The results over some groups."""
 
     ranking: RankingScores
     meta: MetaScores
@@ -85,12 +85,14 @@ def ranking(
     seed: int,
     **options: Any,
 ) -> None:
-    """How well judges order candidates: FILES are .jsonl or .parquet files that `grrm rank` wrote.
+    """Measure how well judges order candidates: FILES are .jsonl or .parquet files that `grrm rank` wrote.
 
     The share of candidate pairs that a judge orders as the gold scores do, of all pairs whose gold scores differ, with
     95 % bootstrap intervals over groups, for each language pair and for all; then correlation and accuracies that
-    count ties otherwise. Several FILES hold the verdicts of several judges on the same rows, and are compared on the
-    rows that all of them can use; consensus, which needs no model, stands beside them.
+    count ties otherwise.
+
+    Several FILES hold the verdicts of several judges on the same rows, and are compared on the rows that all of them
+    can use; consensus, which needs no model, stands beside them.
     """
     from grrm.cli.judged_files import consensus_beside, judge_names, on_the_same_rows, read_judged
     from grrm.cli.results import write_json
@@ -101,12 +103,12 @@ def ranking(
     judges = on_the_same_rows(
         [read_judged(path, name, **keys) for path, name in zip(files, judge_names(files), strict=True)]
     )
-    is_wanted = baseline != "none" and all(path.stem != baseline for path in files)
-    beside = consensus_beside(judges) if is_wanted else None
-    if is_wanted and beside is None and is_given("--baseline"):
+    shows_baseline = baseline != "none" and all(path.stem != baseline for path in files)
+    beside = consensus_beside(judges) if shows_baseline else None
+    if shows_baseline and beside is None and is_explicit("--baseline"):
         raise UserError(f"--baseline {baseline} needs the texts of every row; leave it out, or add them")
     shown = judges if beside is None else [*judges, beside]
-    found = {judge.name: score(judge, resamples, seed, **options) for judge in shown}
+    scores_of = {judge.name: score(judge, resamples, seed, **options) for judge in shown}
     first, *others = ([*judge.groups.values()] for judge in shown)
     draws: dict[str, Any] = {"n_resamples": resamples, "seed": seed}
     differences = {
@@ -114,14 +116,14 @@ def ranking(
         for judge, groups in zip(shown[1:], others, strict=True)
     }
     for judge in judges:
-        _show(judge, found[judge.name], options)
-    overall = {name: scores["all"] for name, scores in found.items()}
+        _show(judge, scores_of[judge.name], options)
+    overall = {name: scores["all"] for name, scores in scores_of.items()}
     if differences:
         _show_side_by_side(overall, differences)
     if json_file:
-        report = _report(judges, beside, found, differences)
+        report = _report(judges, beside, scores_of, differences)
         write_json(json_file, {**options, "seed": seed, "resamples": resamples, **report})
-    bars = overall if len(judges) > 1 else found[judges[0].name]
+    bars = overall if len(judges) > 1 else scores_of[judges[0].name]
     draw(
         chart,
         "Pairwise ranking accuracy",
@@ -147,15 +149,15 @@ def score(judge: JudgedFile, resamples: int, seed: int, **rules: Any) -> dict[st
 def _report(
     judges: Sequence[JudgedFile],
     baseline: JudgedFile | None,
-    found: Mapping[str, Mapping[str, Scores]],
+    scores_of: Mapping[str, Mapping[str, Scores]],
     differences: Mapping[str, Interval | None],
 ) -> dict[str, Any]:
     """One judge's results, or with several each one's by name; the baseline's by name under `baseline`."""
     several = [*judges, *([] if baseline is None else [baseline])]
     records: dict[str, dict[str, Any]] = {
         judge.name: {
-            "left_out": dict(judge.left_out),
-            "results": {name: scores.record() for name, scores in found[judge.name].items()},
+            "left_out": dict(judge.excluded),
+            "results": {name: scores.record() for name, scores in scores_of[judge.name].items()},
         }
         for judge in several
     }
@@ -165,7 +167,7 @@ def _report(
     return {**({"judges": records} if len(judges) > 1 else records[judges[0].name]), **beside}
 
 
-def _show(judge: JudgedFile, found: Mapping[str, Scores], rules: Mapping[str, str]) -> None:
+def _show(judge: JudgedFile, scores_of: Mapping[str, Scores], rules: Mapping[str, str]) -> None:
     from grrm.cli.results import show_table
 
     show_table(
@@ -179,7 +181,7 @@ def _show(judge: JudgedFile, found: Mapping[str, Scores], rules: Mapping[str, st
                 str(scores.ranking.n_pairs),
                 *map(percent, (scores.ranking.coverage, scores.ranking.tied, scores.ranking.zero_variance)),
             ]
-            for name, scores in found.items()
+            for name, scores in scores_of.items()
         ],
         [
             f"pairs: those whose gold scores differ{' and those of equal gold' * (rules['gold_ties'] == 'count')}; "
@@ -188,7 +190,7 @@ def _show(judge: JudgedFile, found: Mapping[str, Scores], rules: Mapping[str, st
             judge.summary(),
         ],
     )
-    meta = found["all"].meta
+    meta = scores_of["all"].meta
     show_table(
         f"All groups: {judge.name}",
         ["metric", "value #", "95 % interval"],
@@ -197,7 +199,7 @@ def _show(judge: JudgedFile, found: Mapping[str, Scores], rules: Mapping[str, st
     )
 
 
-def _show_side_by_side(found: Mapping[str, Scores], differences: Mapping[str, Interval | None]) -> None:
+def _show_side_by_side(scores_of: Mapping[str, Scores], differences: Mapping[str, Interval | None]) -> None:
     from grrm.cli.results import show_table
 
     show_table(
@@ -210,7 +212,7 @@ def _show_side_by_side(found: Mapping[str, Scores], differences: Mapping[str, In
                 *mean_and_interval(differences.get(name), 3),
                 *(_cells(metric, getattr(scores.meta, metric))[0] for metric in _METRICS),
             ]
-            for name, scores in found.items()
+            for name, scores in scores_of.items()
         ],
         ["- first: accuracy minus that of the first judge, its interval with the same groups drawn for both"],
     )

@@ -34,18 +34,18 @@ def init(folder: Path, force: bool) -> None:
 
 
 def sources() -> dict[Path, Path]:
-    """Where each file goes, relative to the folder, and the installed or checked-out file it is a copy of."""
+    """The path of each file, relative to the folder, and the installed or checked-out file it is a copy of."""
     package = Path(grrm.__file__).parent
     recipes = package / "recipes"  # of a wheel; a checkout has the same files outside of the package
     if not recipes.is_dir():
         recipes = package.parents[2] / RECIPES
-    found = {RECIPES / path.relative_to(recipes): path for path in recipes.glob("*/*.*")}
-    found |= {SCRIPTS / path.name: path for path in package.glob("run_*.py")}
+    files = {RECIPES / path.relative_to(recipes): path for path in recipes.glob("*/*.*")}
+    files |= {SCRIPTS / path.name: path for path in package.glob("run_*.py")}
     server = find_spec("grrm_reward_server")
     assert server is not None, "the reward server is in the same wheel"
     assert server.origin is not None, "it is an ordinary package"
-    found[SERVER] = Path(server.origin).parent / SERVER.name
-    return dict(sorted(found.items()))
+    files[SERVER] = Path(server.origin).parent / SERVER.name
+    return dict(sorted(files.items()))
 
 
 def copy_files(files: dict[Path, Path], folder: Path, force: bool) -> int:
@@ -53,16 +53,16 @@ def copy_files(files: dict[Path, Path], folder: Path, force: bool) -> int:
 
     Raises UserError, before anything is copied, where a file that differs is in the way and `force` is not given.
     """
-    wanted = {folder / place: source.read_bytes() for place, source in files.items()}
-    there = {path: path.read_bytes() for path in wanted if path.is_file()}
-    differing = [path for path, content in there.items() if content != wanted[path]]
+    contents = {folder / relative: source.read_bytes() for relative, source in files.items()}
+    there = {path: path.read_bytes() for path in contents if path.is_file()}
+    differing = [path for path, content in there.items() if content != contents[path]]
     if differing and not force:
         others = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
         raise UserError(
             f"{differing[0]}{others} would be overwritten: choose another folder, or replace what differs with --force"
         )
-    missing = [path for path in wanted if path not in there or path in differing]
+    missing = [path for path in contents if path not in there or path in differing]
     for path in missing:
         with atomic_path(path) as temporary:
-            temporary.write_bytes(wanted[path])
+            temporary.write_bytes(contents[path])
     return len(missing)

@@ -34,11 +34,11 @@ def _range(_: click.Context, parameter: click.Parameter, value: str | None) -> t
     """Two numbers, `20,95` or as the original takes them `[20,95]`. Raises BadParameter for anything else."""
     if value is None:
         return None
-    found = _RANGE.fullmatch(value)
+    match = _RANGE.fullmatch(value)
     try:
-        if found is None:
+        if match is None:
             raise ValueError
-        return float(found[1]), float(found[2])
+        return float(match[1]), float(match[2])
     except ValueError:
         raise click.BadParameter(f"{value!r} is not two numbers like 20,95.", param=parameter) from None
 
@@ -142,11 +142,11 @@ def pairs(folder: Path, out: Path, mt_key: str, score_key: str, seed: int, **set
 @SHUFFLE_SEED
 def pair_instructions(parquet: Path, out: Path, tokenizer: Path | None, **settings: Any) -> None:
     """Turn preference pairs into prompt, chosen and rejected, to train a reward model or to optimise preferences on."""
-    from grrm.cli.options import refuse_given
+    from grrm.cli.options import refuse_ineffective
     from grrm.data.preference.instructions import PairColumns, write_instructions
 
     if tokenizer is None:
-        refuse_given(("max_len",), "without --tokenizer")
+        refuse_ineffective(("max_len",), "without --tokenizer")
     columns = PairColumns(**{name: settings.pop(name) for name in PairColumns.__dataclass_fields__})
     counter = None if tokenizer is None else _counter(tokenizer)
     click.echo(write_instructions(parquet, out, columns=columns, count_tokens=counter, **settings).summary())

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grrm.cli.devices import SharedCommand, devices_option
-from grrm.cli.folders import kept, over_folder, works_on_folder
+from grrm.cli.folders import over_folder, shared, works_on_folder
 from grrm.cli.options import (
     COUNT,
     FILE,
     NAMES,
     JudgeName,
     JudgeOption,
-    given_model_options,
+    explicit_model_options,
     input_options,
-    is_given,
+    is_explicit,
     model_options,
-    refuse_given,
+    refuse_ineffective,
     sampling_options,
     take_model_options,
 )
@@ -134,9 +134,11 @@ def rank(
 
     ROWS is a .parquet or .jsonl file with the columns src_text, src_lang, trg_lang and mt_texts, or text (`-` is
     standard input) with a source and its candidates per line, separated by tabs. Judges of answers need trg_text and no
-    languages. Added are judge_scores, judge_statuses, judge_ranking (positions, best first), judge_response,
-    judge_attempts, judge_rejections (why replies could not be read), judge_tokens and judge_order_scores, all null in
-    rows that cannot be judged. ROWS may also be a folder of files like de2en.parquet, with one for --out.
+    languages. ROWS may also be a folder of files like de2en.parquet, with one for --out.
+
+    Added are judge_scores, judge_statuses, judge_ranking (positions, best first), judge_response, judge_attempts,
+    judge_rejections (why replies could not be read), judge_tokens and judge_order_scores, all null in rows that cannot
+    be judged.
     """
     from grrm.cli.records import language, read_records, text, text_or_none, texts, usable_rows
     from grrm.cli.results import result_sink
@@ -158,11 +160,11 @@ def rank(
     what = "left out" if works_on_folder() else "not judged"
     usable = usable_rows(records, cells, what)
     if usable.reasons:
-        click.echo(f"{records.place}: {usable.reasons.total()} rows {what} ({usable.reasons_told()})", err=True)
+        click.echo(f"{records.origin}: {usable.reasons.total()} rows {what} ({usable.reasons_summary()})", err=True)
     written, records = usable.records if works_on_folder() else records, usable.records
-    for name, given_language in ((src_lang_key, src_lang), ("trg_lang", trg_lang)):
-        for row in filter(None, written.rows if given_language else ()):  # the row of a broken line stays empty
-            row[name] = given_language
+    for name, override in ((src_lang_key, src_lang), ("trg_lang", trg_lang)):
+        for row in filter(None, written.rows if override else ()):  # the row of a broken line stays empty
+            row[name] = override
     sources = records.column(src_text_key, text, "text")
     tasks = map(
         TranslationTask,
@@ -173,13 +175,13 @@ def rank(
     )
     lists = records.column(mt_key, texts, "a list of texts")
     numbered = zip(usable.numbers, tasks, lists, strict=True)
-    groups = [group_of(number - 1, task, given_texts) for number, task, given_texts in numbered]
-    metrics = kept("metrics", JudgeMetrics)
-    given = read_assignments(judge_options, "judge option") or {}
-    open_judge = _opener(spec, groups, metrics, options, given)
+    groups = [group_of(number - 1, task, candidates) for number, task, candidates in numbered]
+    metrics = shared("metrics", JudgeMetrics)
+    assignments = read_assignments(judge_options, "judge option") or {}
+    open_judge = _opener(spec, groups, metrics, options, assignments)
     types = verdict_types() if score_key == SCORES else {score_key: verdict_types()[SCORES]}
     with result_sink(out, written, types, lambda _: show_verdicts(groups, columns)) as write:
-        columns = judged(lambda: kept("judge", open_judge), groups, batch_rows, metrics, earlier)
+        columns = judged(lambda: shared("judge", open_judge), groups, batch_rows, metrics, earlier)
         new = columns if score_key == SCORES else {score_key: columns[SCORES]}
         write(new if written is records else with_empty_rows(new, usable.numbers, len(written.rows)))
 
@@ -191,16 +193,16 @@ def _source_and_candidates(line: str) -> dict[str, Any]:
     return {"src_text": source, "mt_texts": candidates}
 
 
-def _languages(records: Records, name: str, given: str | None, of_answers: bool) -> list[str]:
+def _languages(records: Records, name: str, override: str | None, of_answers: bool) -> list[str]:
     from grrm.cli.records import languages
 
-    return [""] * len(records.rows) if of_answers and given is None else languages(records, name, given)
+    return [""] * len(records.rows) if of_answers and override is None else languages(records, name, override)
 
 
 def _opener(
-    spec: JudgeSpec, groups: Sequence[Group], metrics: JudgeMetrics, flags: dict[str, Any], given: dict[str, Any]
+    spec: JudgeSpec, groups: Sequence[Group], metrics: JudgeMetrics, flags: dict[str, Any], assignments: dict[str, Any]
 ) -> Callable[[], Judge]:
-    """Return what opens the judge with the options of its flags and those given.
+    """Return what opens the judge with the options of its flags and `assignments`.
 
     Raises UserError for what can be refused before that.
     """
@@ -209,14 +211,14 @@ def _opener(
 
     _refuse_model_options(spec)
     model, template = take_model_options(flags), flags.pop("chat_template")
-    options = spec.read({**_options_of_flags(spec, flags, given), **given})
+    options = spec.read({**_options_of_flags(spec, flags, assignments), **assignments})
     for group in groups:
         options.check_task(group.task)
 
     def reward_model(name: str, options: Any) -> Judge:
         from grrm.inference.reward_scoring import open_reward_judge
 
-        recorded = template if is_given("--chat-template") else None
+        recorded = template if is_explicit("--chat-template") else None
         opened = open_reward_judge(
             str(model.model), name, options, chat_template=recorded, dtype=model.dtype, metrics=metrics
         )
@@ -237,22 +239,22 @@ def _opener(
 def _refuse_model_options(spec: JudgeSpec) -> None:
     """Raise UserError for options of a model that the judge has no use for."""
     if spec.needs == "reward model":
-        check_reward_model_options(given_model_options(), NAMES)
+        check_reward_model_options(explicit_model_options(), NAMES)
     elif spec.needs != "generator":
-        kept_ones = ("model", "deadline") if spec.needs == "metric" else ()
-        refuse_given(tuple(name for name in OF_MODELS if name not in kept_ones), _with_judge(spec))
+        allowed = ("model", "deadline") if spec.needs == "metric" else ()
+        refuse_ineffective(tuple(name for name in OF_MODELS if name not in allowed), _with_judge(spec))
 
 
-def _options_of_flags(spec: JudgeSpec, flags: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+def _options_of_flags(spec: JudgeSpec, flags: dict[str, Any], assignments: dict[str, Any]) -> dict[str, Any]:
     """Return the judge's options that flags set. Raises UserError for one without effect, or that is given twice."""
     options: dict[str, Any] = {}
     for flag, needs in FLAGS.items():
         option = OPTION_OF.get(flag, flag)
         if spec.needs != needs or option not in spec.options.model_fields:
             why = ", which sees one candidate at a time" if flag in OF_GROUPS else ""
-            refuse_given((flag,), _with_judge(spec) + ("" if spec.needs in _WHY else why))
-        elif option in given:
-            refuse_given((flag,), f"beside --judge-option {option}")
+            refuse_ineffective((flag,), _with_judge(spec) + ("" if spec.needs in _WHY else why))
+        elif option in assignments:
+            refuse_ineffective((flag,), f"beside --judge-option {option}")
         elif flags[flag] is not None:
             options[option] = str(flags[flag]) if isinstance(flags[flag], Path) else flags[flag]
     return options

@@ -34,22 +34,22 @@ def replay(run: Path, step: int | None, judge: str | None, **source: Any) -> int
     They must come out bit for bit; exit status 1 if they do not. With --judge the groups are judged anew as well, and
     how far the two judges agree is printed; the verdicts are kept in RUN/rejudged for `grrm report`.
     """
-    given = {name: value for name, value in source.items() if value}
-    if judge is None and given:
-        raise UserError(f"--{next(iter(given)).replace('_', '-')} has no effect without --judge; name one")
+    judge_options = {name: value for name, value in source.items() if value}
+    if judge is None and judge_options:
+        raise UserError(f"--{next(iter(judge_options)).replace('_', '-')} has no effect without --judge; name one")
     from grrm.rl.replay import replay as replayed_steps
 
     differences, n_steps, n_compared = [], 0, 0
-    for found in replayed_steps(run, step):
-        n_steps, n_compared = n_steps + 1, n_compared + found.n_compared
-        differences += [(found.step, one) for one in found.differences]
-    for number, one in differences[:SHOWN]:
-        place = f"step {number}, group {one.group_id}, candidate {one.candidate}"
-        click.echo(f"{place}: {one.name} {one.dumped!r} in the dump, {one.replayed!r} now")
+    for result in replayed_steps(run, step):
+        n_steps, n_compared = n_steps + 1, n_compared + result.n_compared
+        differences += [(result.step, difference) for difference in result.differences]
+    for number, difference in differences[:SHOWN]:
+        location = f"step {number}, group {difference.group_id}, candidate {difference.candidate}"
+        click.echo(f"{location}: {difference.name} {difference.dumped!r} in the dump, {difference.replayed!r} now")
     same = n_compared - len(differences)
     click.echo(f"{same} of {n_compared} rewards and advantages of {n_steps} step(s) are the run's, bit for bit")
     if judge is not None:
-        _judge_again(run, step, {"judge": judge, **given})
+        _judge_again(run, step, {"judge": judge, **judge_options})
     return 1 if differences else 0
 
 
@@ -75,13 +75,13 @@ def _judge_again(run: Path, step: int | None, settings: dict[str, Any]) -> None:
         verdicts = judge_in_batches(open_source(source), groups, 64, lambda done, _: progress.update(done))
     finally:
         progress.close()
-    found = agreement(records, verdicts)
+    agreed = agreement(records, verdicts)
     path = write_opinions(run, source.title, records, verdicts)
     click.echo(f"{source.title} on {len(records)} groups, against the judge of the run:")
-    click.echo(f"  Kendall tau-b within groups    {_shown(found.kendall_tau_b)}")
-    click.echo(f"  pairs in the same relation     {_shown(found.same_order)}")
-    click.echo(f"  correlation within groups      {_shown(found.correlation)}")
-    coverage = "none were scored" if found.coverage is None else f"{found.coverage:.0%}"
+    click.echo(f"  Kendall tau-b within groups    {_shown(agreed.kendall_tau_b)}")
+    click.echo(f"  pairs in the same relation     {_shown(agreed.same_order)}")
+    click.echo(f"  correlation within groups      {_shown(agreed.correlation)}")
+    coverage = "none were scored" if agreed.coverage is None else f"{agreed.coverage:.0%}"
     click.echo(f"  of the run's scored pairs, scored here too: {coverage}")
     click.echo(f"written to {path}")
 

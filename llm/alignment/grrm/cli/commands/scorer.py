@@ -56,9 +56,9 @@ def _check(name: str, folder: Path) -> None:
     if not interpreter.is_file():
         raise UserError(f"{METRIC_KINDS[name].title} has no environment at '{folder}': {remedy}")
     package = METRIC_KINDS[name].package
-    found = subprocess.run([str(interpreter), "-I", "-c", f"import {package}"], capture_output=True, text=True)
-    if found.returncode:
-        last = (found.stderr.strip().splitlines() or ["no message"])[-1]
+    completed = subprocess.run([str(interpreter), "-I", "-c", f"import {package}"], capture_output=True, text=True)
+    if completed.returncode:
+        last = (completed.stderr.strip().splitlines() or ["no message"])[-1]
         raise UserError(f"the environment '{folder}' cannot import {package} ({last}): {remedy}")
 
 

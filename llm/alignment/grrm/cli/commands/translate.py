@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grrm.cli.devices import SharedCommand, devices_option, over_devices
-from grrm.cli.folders import kept, over_folder, usable_of_folder
+from grrm.cli.folders import over_folder, shared, usable_of_folder
 from grrm.cli.options import (
     COUNT,
     FILE,
     input_options,
-    is_given,
+    is_explicit,
     model_options,
     sampling_options,
     take_model_options,
@@ -74,54 +74,56 @@ def translate(
     from grrm.models.trained_with import TrainedWith, read_trained_with
 
     model = take_model_options(options)
-    given = {name: options.pop(name) for name in ("src_lang", "trg_lang")}
-    known = TrainedWith() if model.urls or model.model is None else read_trained_with(model.model)
+    language_options = {name: options.pop(name) for name in ("src_lang", "trg_lang")}
+    trained_with = TrainedWith() if model.urls or model.model is None else read_trained_with(model.model)
     read = read_records(rows, lambda line: {"src_text": line})
-    if read.is_text and len(known.language_pairs or ()) == 1 and not any(given.values()):
-        (pair,) = known.language_pairs or ()
-        given = dict(zip(given, pair.split("-", 1), strict=True))
+    if read.is_text and len(trained_with.language_pairs or ()) == 1 and not any(language_options.values()):
+        (pair,) = trained_with.language_pairs or ()
+        language_options = dict(zip(language_options, pair.split("-", 1), strict=True))
     cells = [("src_text", text, "text")]
-    cells += [(name, language, "a language") for name, value in given.items() if value is None]
+    cells += [(name, language, "a language") for name, value in language_options.items() if value is None]
     if anchor_key is not None:
         cells += [(anchor_key, text, "text"), ("ref_lang", text, "a language")]
     written = usable_of_folder(read, cells)
     usable = usable_rows(written, cells[:1], "not translated") if written.is_text else None
     records = usable.records if usable else written
     sources = records.column("src_text", text, "text")
-    src_langs, trg_langs = (languages(records, name, value) for name, value in given.items())
-    asked = prompts_of(known, options.pop("prompt_type"), chat_template if is_given("--chat-template") else None)
-    for contradiction in asked.contradictions:
+    src_langs, trg_langs = (languages(records, name, value) for name, value in language_options.items())
+    prompting = prompts_of(
+        trained_with, options.pop("prompt_type"), chat_template if is_explicit("--chat-template") else None
+    )
+    for contradiction in prompting.contradictions:
         click.echo(f"'{model.model}' was trained with {contradiction}: the option counts.", err=True)
-    settings = TranslateSettings(prompt_type=asked.prompt_type, extractor_type=asked.extractor_type, **options)
+    settings = TranslateSettings(prompt_type=prompting.prompt_type, extractor_type=prompting.extractor_type, **options)
     tasks = list(map(TranslationTask, sources, src_langs, trg_langs))
     prompts = user_prompts(tasks, settings)
-    _tell_unseen(tasks, known)
+    _tell_unseen(tasks, trained_with)
     if anchor_key is not None:
         prompts = _anchored(records, anchor_key, settings, zip(sources, src_langs, trg_langs, strict=True))
     with result_sink(out, written, column_types(settings), lambda _: _show(sources, columns)) as write:
 
         def open_model() -> Any:
-            return kept("model", lambda: model.open(template_for(settings, asked.chat_template)))
+            return shared("model", lambda: model.open(template_for(settings, prompting.chat_template)))
 
         def translate_rows(opened: OpenedGenerator, rows: Sequence[int]) -> list[Any]:
             chosen = [prompts[row] for row in rows]
             return _as_json(translate_prompts(opened, chosen, settings, batch_rows=batch_rows, keys=rows))
 
-        drawn = _from_json(over_devices(len(prompts), batch_rows, open_model, translate_rows, "translating"))
-        _summarize(drawn, asked)
-        columns = _columns(drawn, settings)
+        translations = _from_json(over_devices(len(prompts), batch_rows, open_model, translate_rows, "translating"))
+        _summarize(translations, prompting)
+        columns = _columns(translations, settings)
         write(with_empty_rows(columns, usable.numbers, len(written.rows)) if usable else columns)
 
 
-def _tell_unseen(tasks: Iterable[TranslationTask], known: TrainedWith) -> None:
+def _tell_unseen(tasks: Iterable[TranslationTask], trained_with: TrainedWith) -> None:
     from grrm.gqm.languages import language_pair
 
-    if known.language_pairs is None:
+    if trained_with.language_pairs is None:
         return
-    asked = Counter(language_pair(task.src_lang, task.trg_lang) for task in tasks)
-    if unseen := sorted(asked.keys() - set(known.language_pairs)):
-        n_rows = sum(asked[pair] for pair in unseen)
-        click.echo(f"the model was not trained on {', '.join(unseen)} ({n_rows} of {asked.total()} rows).", err=True)
+    pairs = Counter(language_pair(task.src_lang, task.trg_lang) for task in tasks)
+    if unseen := sorted(pairs.keys() - set(trained_with.language_pairs)):
+        n_rows = sum(pairs[pair] for pair in unseen)
+        click.echo(f"the model was not trained on {', '.join(unseen)} ({n_rows} of {pairs.total()} rows).", err=True)
 
 
 def _anchored(
@@ -142,8 +144,8 @@ def _anchored(
 
 
 def _names(settings: TranslateSettings) -> tuple[str, str, str]:
-    one, several = ("translation", "status", "raw_output"), ("mt_texts", "mt_statuses", "raw_outputs")
-    return one if settings.sampling_n == 1 else several
+    single, several = ("translation", "status", "raw_output"), ("mt_texts", "mt_statuses", "raw_outputs")
+    return single if settings.sampling_n == 1 else several
 
 
 def column_types(settings: TranslateSettings) -> dict[str, Any]:
@@ -153,8 +155,10 @@ def column_types(settings: TranslateSettings) -> dict[str, Any]:
     return dict.fromkeys(_names(settings), kind)
 
 
-def _as_json(drawn: Sequence[Sequence[SampledTranslation]]) -> list[Any]:
-    return [[[reply.translation, reply.status.value, reply.raw_output] for reply in replies] for replies in drawn]
+def _as_json(translations: Sequence[Sequence[SampledTranslation]]) -> list[Any]:
+    return [
+        [[reply.translation, reply.status.value, reply.raw_output] for reply in replies] for replies in translations
+    ]
 
 
 def _from_json(rows: Sequence[Any]) -> list[list[SampledTranslation]]:
@@ -163,27 +167,27 @@ def _from_json(rows: Sequence[Any]) -> list[list[SampledTranslation]]:
     return [[SampledTranslation(text, TranslationStatus(status), raw) for text, status, raw in row] for row in rows]
 
 
-def _columns(drawn: Sequence[Sequence[SampledTranslation]], settings: TranslateSettings) -> Columns:
+def _columns(translations: Sequence[Sequence[SampledTranslation]], settings: TranslateSettings) -> Columns:
     fields: list[list[list[Any]]] = [
-        [[reply.translation for reply in replies] for replies in drawn],
-        [[reply.status.value for reply in replies] for replies in drawn],
-        [[reply.raw_output for reply in replies] for replies in drawn],
+        [[reply.translation for reply in replies] for replies in translations],
+        [[reply.status.value for reply in replies] for replies in translations],
+        [[reply.raw_output for reply in replies] for replies in translations],
     ]
     flat: list[list[Any]] = [[row[0] for row in rows] if settings.sampling_n == 1 else rows for rows in fields]
     return dict(zip(_names(settings), flat, strict=True))
 
 
-def _summarize(drawn: Sequence[Sequence[SampledTranslation]], asked: PromptSettings) -> None:
-    counts = Counter(reply.status.value for replies in drawn for reply in replies)
+def _summarize(translations: Sequence[Sequence[SampledTranslation]], prompting: PromptSettings) -> None:
+    counts = Counter(reply.status.value for replies in translations for reply in replies)
     click.echo(", ".join(f"{status} {count}" for status, count in sorted(counts.items())), err=True)
     n_without = counts["no_translation"]
     if 2 * n_without > counts.total():
         which = "no reply holds" if n_without == counts.total() else f"{n_without} of {counts.total()} replies lack"
-        other = asked.trained or ("codeblock-think" if asked.prompt_type == "Tower" else "Tower")
+        other = prompting.trained or ("codeblock-think" if prompting.prompt_type == "Tower" else "Tower")
         remedy = f"give the prompt type that the model was trained with, such as {other}"
-        if asked.prompt_type == asked.trained:
+        if prompting.prompt_type == prompting.trained:
             remedy = "the model was trained so; look at raw_output, and raise --max-new-tokens where it ends too early"
-        click.echo(f"{which} a translation as --prompt-type {asked.prompt_type} reads it: {remedy}.", err=True)
+        click.echo(f"{which} a translation as --prompt-type {prompting.prompt_type} reads it: {remedy}.", err=True)
 
 
 def _show(sources: Sequence[str], columns: Columns) -> None:

@@ -1,4 +1,4 @@
-"""What distinguishes a translation from the reference, in a line that is true by construction.
+"""The differences of a translation from the reference, in a line that is true by construction.
 
 A small judge cannot learn a long comparison, but it can learn to name a few words.
 """
@@ -32,10 +32,10 @@ def fault_line(source: str, reference: str, candidate: str, max_words: int = MAX
     `complete` where all words are those of the reference, `differs` where none of the others can be shown. Words that
     a reader of verdicts would take for a part of one are not.
     """
-    found = faults(source, reference, candidate)
+    all_faults = faults(source, reference, candidate)
     shown: Faults = {}
     n_words = 0
-    for fault, word in _in_turn(found):
+    for fault, word in _in_turn(all_faults):
         if without_verdict(word) != word:
             continue
         n_words += 1 if fault in shown else 2
@@ -43,7 +43,7 @@ def fault_line(source: str, reference: str, candidate: str, max_words: int = MAX
             break
         shown.setdefault(fault, []).append(word)
     if not shown:
-        return "differs" if found else "complete"
+        return "differs" if all_faults else "complete"
     return "; ".join(f"{fault} {', '.join(shown[fault])}" for fault in FAULTS if fault in shown)
 
 
@@ -57,21 +57,21 @@ def faults(source: str, reference: str, candidate: str) -> Faults:
     theirs, ours = ([piece.strip() for piece in pieces(text)] for text in (reference, candidate))
     plain_theirs, plain_ours = ([word.casefold() for word in words] for words in (theirs, ours))
     foreign = {piece.strip().casefold() for piece in pieces(source)} - set(plain_theirs)
-    found: Faults = {}
+    by_kind: Faults = {}
     for kind, start, end, first, last in SequenceMatcher(None, plain_theirs, plain_ours, False).get_opcodes():
         if kind == "equal":
             continue
         for word in theirs[start:end]:
-            found.setdefault("missing", []).append(word)
+            by_kind.setdefault("missing", []).append(word)
         for word in ours[first:last]:
             fault = "untranslated" if word.casefold() in foreign else "wrong" if end > start else "added"
-            found.setdefault(fault, []).append(word)
-    return found
+            by_kind.setdefault(fault, []).append(word)
+    return by_kind
 
 
-def _in_turn(found: Faults) -> Iterator[tuple[str, str]]:
+def _in_turn(by_kind: Faults) -> Iterator[tuple[str, str]]:
     """The first word of each fault, then the second of each, …"""
-    for number in range(max(map(len, found.values()), default=0)):
+    for number in range(max(map(len, by_kind.values()), default=0)):
         for fault in FAULTS:
-            if number < len(found.get(fault, [])):
-                yield fault, found[fault][number]
+            if number < len(by_kind.get(fault, [])):
+                yield fault, by_kind[fault][number]

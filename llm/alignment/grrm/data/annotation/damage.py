@@ -11,7 +11,7 @@ _WORD = re.compile(r"\d+|[^\W\d_]+")
 
 def drop_word(text: str, other: str, rng: random.Random) -> str:
     """Leave one word or number out."""
-    return _replace_one(text, lambda _: "", rng)
+    return _replace_word(text, lambda _: "", rng)
 
 
 def swap_words(text: str, other: str, rng: random.Random) -> str:
@@ -26,18 +26,18 @@ def swap_words(text: str, other: str, rng: random.Random) -> str:
 
 def change_number(text: str, other: str, rng: random.Random) -> str:
     """Write another digit somewhere in a number."""
-    digits = [place for place, letter in enumerate(text) if letter.isdigit()]
+    digits = [position for position, letter in enumerate(text) if letter.isdigit()]
     if not digits:
         return drop_word(text, other, rng)
-    place = rng.choice(digits)
-    digit = rng.choice([digit for digit in "0123456789" if digit != text[place]])
-    return text[:place] + digit + text[place + 1 :]
+    position = rng.choice(digits)
+    digit = rng.choice([digit for digit in "0123456789" if digit != text[position]])
+    return text[:position] + digit + text[position + 1 :]
 
 
 def borrow_word(text: str, other: str, rng: random.Random) -> str:
     """Put a word of another sentence of the same language in the place of one."""
     words = _WORD.findall(other)
-    return _replace_one(text, lambda _: rng.choice(words), rng) if words else text
+    return _replace_word(text, lambda _: rng.choice(words), rng) if words else text
 
 
 def cut_short(text: str, other: str, rng: random.Random) -> str:
@@ -59,7 +59,7 @@ def damage(text: str, other: str, rng: random.Random) -> str:
     return rng.choice(DAMAGES)(text, other, rng)
 
 
-def _replace_one(text: str, replacement: Callable[[str], str], rng: random.Random) -> str:
+def _replace_word(text: str, replacement: Callable[[str], str], rng: random.Random) -> str:
     words = list(_WORD.finditer(text))
     if not words:
         return text

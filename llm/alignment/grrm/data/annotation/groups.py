@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from grrm.data.annotation.damage import damage
 from grrm.data.annotation.gold import TOP, GoldScale, chrf_scorer
-from grrm.data.annotation.pieces import analyse_group, analyse_one
+from grrm.data.annotation.pieces import analyse_candidate, analyse_group
 from grrm.data.atomic import check_writable
 from grrm.data.convert import ConversionReport, RejectedRow
 from grrm.data.parquet import COLUMNS, TranslationRow, count_rows, iter_raw_rows, write_rows
@@ -58,14 +58,27 @@ def annotate_groups(
 
     Reads src_text, trg_text, src_lang, trg_lang and mt_texts (as `grrm translate --sampling-n` writes them); writes
     the same columns with one row per group, its scores, its analysis, and one analysis per candidate for a judge that
-    sees no other. A group has `group_size` different translations that a judge may be shown, fewer (at least two) where
-    there are no more; no row has the same group twice. A share `smaller_share` of the groups is smaller, of any size
-    from two on: a judge that sees no such group writes scores of candidates that are not there. In a share
-    `mixed_share`, half of the translations are not the policy's: the reference, damaged references, the source as it
-    is. Scores are linear in chrF, on the scale of the file `scale`, or spread evenly from 0 to `top_score` over this
-    file's groups, which writes that scale to `fit_scale`; a `top_score` of 9 makes every score one digit. The same
-    arguments give the same groups. Rows that give none are left out and counted. Raises UserError for settings that
-    cannot work, and for a file that cannot be read, scored or written.
+    sees no other. The same arguments give the same groups. Rows that give none are left out and counted.
+
+    Scores are linear in chrF, on the scale of the file `scale`, or spread evenly from 0 to `top_score` over this
+    file's groups, which writes that scale to `fit_scale`.
+
+    Args:
+        parquet: rows with sampled translations
+        out: parquet file of the groups
+        group_size: different translations that a judge may be shown, fewer (at least two) where there are no more
+        groups_per_row: most groups of a row, which has no group twice
+        mixed_share: share of groups half of whose translations are not the policy's: the reference, damaged
+            references, the source as it is
+        smaller_share: share of groups of any smaller size from two on; a judge that sees no such group writes scores
+            of candidates that are not there
+        scale: JSON file of the scale to use
+        fit_scale: where to write the scale of this file
+        top_score: highest score of a fitted scale; 9 makes every score one digit
+        seed: of everything that is random
+
+    Raises:
+        UserError: settings that cannot work, or a file that cannot be read, scored or written
     """
     _check(group_size, groups_per_row, (mixed_share, smaller_share), scale, fit_scale, top_score)
     _check_output(out, fit_scale)
@@ -135,14 +148,14 @@ class _GroupMaker:
             fault = _fault(values, translations)
             if fault is None:
                 sampled = _showable(translations)
-                drawn: set[frozenset[str]] = set()
+                seen: set[frozenset[str]] = set()
                 for _ in range(self._groups_per_row):
                     texts = self._draw(values, sampled)
-                    if len(texts) < 2 or frozenset(texts) in drawn:
+                    if len(texts) < 2 or frozenset(texts) in seen:
                         continue
-                    drawn.add(frozenset(texts))
+                    seen.add(frozenset(texts))
                     yield ScoredGroup(values, tuple((text, self._chrf(text, values.trg_text)) for text in texts))
-                if not drawn:
+                if not seen:
                     fault = "fewer than two different translations that a judge may be shown"
                 self._last_reference[values.trg_lang] = values.trg_text
             if fault is not None:
@@ -189,5 +202,5 @@ def _annotated(group: ScoredGroup, scale: GoldScale) -> tuple[Any, ...]:
     texts = [text for text, _ in group.candidates]
     scores = [scale.score(chrf) for _, chrf in group.candidates]
     reference = group.row.trg_text
-    singly = [analyse_one(reference, text) for text in texts]
+    singly = [analyse_candidate(reference, text) for text in texts]
     return (*group.row, texts, scores, analyse_group(reference, texts, scores), singly)

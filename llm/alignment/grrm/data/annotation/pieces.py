@@ -32,16 +32,16 @@ def analyse_group(translation: str, candidates: Sequence[str], scores: Sequence[
 
         A 9 B 6 C 2
     """
-    found = [_piece_set(candidate) for candidate in candidates]
+    piece_sets = [_piece_set(candidate) for candidate in candidates]
     lines = [translation]
     for piece in pieces(translation):
-        marks = (f"{name}{_mark(piece, has)}" for name, has in zip(CANDIDATE_IDS, found, strict=False))
+        marks = (f"{name}{_mark(piece, has)}" for name, has in zip(CANDIDATE_IDS, piece_sets, strict=False))
         lines.append(f"{piece}: {' '.join(marks)}")
     draft = " ".join(f"{name} {score}" for name, score in zip(CANDIDATE_IDS, scores, strict=False))
     return "\n".join([*lines, "", draft])
 
 
-def analyse_one(translation: str, candidate: str) -> str:
+def analyse_candidate(translation: str, candidate: str) -> str:
     """The analysis of a single candidate."""
     has = _piece_set(candidate)
     return "\n".join([translation, *(f"{piece}: {_mark(piece, has)}" for piece in pieces(translation))])

@@ -31,14 +31,18 @@ def relative_groups(
     analysis: Analysis = "none",
     seed: int = 0,
 ) -> ConversionReport:
-    """Copy the groups of `grrm data groups`, their scores replaced by `places` unless `keep_scores` says otherwise.
+    """Copy the groups of `grrm data groups`, their scores spread anew unless `keep_scores` says otherwise.
 
-    With a `group_size`, each group is dealt at random into groups of that many or fewer, at least two, each with its
-    own places. With `orders` each is written in so many random orders of its candidates, all different, or all there
-    are; otherwise in its own. Analyses, which tell of the old scores, are left empty, or say with "alignment" how each
-    candidate differs from the reference (see `align_group`). Groups whose scores are all the same have nothing to
-    compare; they are left out and counted. Raises UserError for a `top_score` not from 1 to 10, a `group_size` of 1 or
-    below 0, `orders` below 0, an `out` that does not end with .parquet, when no group is left, and as `read_groups`.
+    With a `group_size`, each group is dealt at random into groups of that many or fewer, at least two, each scored by
+    `spread_scores` on its own. With `orders` each is written in so many random orders of its candidates, all
+    different, or all there are; otherwise in its own.
+
+    Analyses, which tell of the old scores, are left empty, or say with "alignment" how each candidate differs from the
+    reference (see `align_group`). Groups whose scores are all the same have nothing to compare; they are left out and
+    counted.
+
+    Raises UserError for a `top_score` not from 1 to 10, a `group_size` of 1 or below 0, `orders` below 0, an `out`
+    that does not end with .parquet, when no group is left, and as `read_groups`.
     """
     if not 1 <= top_score <= 10:
         raise UserError(f"top_score is {top_score}; it must be from 1 to 10")
@@ -52,20 +56,20 @@ def relative_groups(
     rejected = list(unusable)
     rows: list[tuple[Any, ...]] = []
     rng = random.Random(seed)
-    left_out = {row.row for row in unusable}
-    numbers = (number for number in count(1) if number not in left_out)
+    unusable_rows = {row.row for row in unusable}
+    numbers = (number for number in count(1) if number not in unusable_rows)
     for number, group in zip(numbers, groups, strict=False):
         for members in _dealt(len(group["scores"]), group_size, rng):
             gold = [group["scores"][index] for index in members]
-            new = places(gold, top_score)
+            new = spread_scores(gold, top_score)
             if new is None:
                 rejected.append(RejectedRow(number, "all its scores are the same"))
                 continue
             scores = dict(zip(members, gold if keep_scores else new, strict=True))
             for order in _orders(members, orders, rng):
                 texts = [group["mt_texts"][index] for index in order]
-                told = [group[name] for name in COLUMNS]
-                rows.append((*told, texts, [scores[index] for index in order], *_analyses(group, texts, analysis)))
+                copied = [group[name] for name in COLUMNS]
+                rows.append((*copied, texts, [scores[index] for index in order], *_analyses(group, texts, analysis)))
     if not rows:
         raise UserError(f"{parquet} has no group whose scores differ; there is nothing to compare")
     write_rows(out, rows, SCHEMA)
@@ -86,21 +90,21 @@ def _dealt(n_members: int, group_size: int, rng: random.Random) -> Iterator[list
 def _orders(members: list[int], n_orders: int, rng: random.Random) -> list[tuple[int, ...]]:
     if not n_orders:
         return [tuple(members)]
-    drawn: dict[tuple[int, ...], None] = {}
-    while len(drawn) < min(n_orders, factorial(len(members))):
-        drawn.setdefault(tuple(rng.sample(members, len(members))))
-    return list(drawn)
+    chosen: dict[tuple[int, ...], None] = {}
+    while len(chosen) < min(n_orders, factorial(len(members))):
+        chosen.setdefault(tuple(rng.sample(members, len(members))))
+    return list(chosen)
 
 
 def _analyses(group: dict[str, Any], texts: list[str], analysis: Analysis) -> tuple[str, list[str]]:
-    """That of the group, and those of its candidates one by one."""
+    """The analysis of the group, and those of its candidates one by one."""
     if analysis == "none":
         return "", [""] * len(texts)
     source, reference = group["src_text"], group["trg_text"]
     return align_group(source, reference, texts), [fault_line(source, reference, text) for text in texts]
 
 
-def places(scores: Sequence[int], top_score: int = TOP) -> list[int] | None:
+def spread_scores(scores: Sequence[int], top_score: int = TOP) -> list[int] | None:
     """The scores spread evenly from 0 to `top_score` in the same order, equals alike; None where all are the same."""
     levels = sorted(set(scores))
     if len(levels) < 2:

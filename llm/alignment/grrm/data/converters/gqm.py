@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from grrm.data.convert import ConversionReport
-from grrm.data.converters.groups import check_choice, read_groups, whole_scores
+from grrm.data.converters.groups import check_choice, integer_scores, read_groups
 from grrm.data.converters.output import DEFAULT_SEED, MESSAGES, Order, conversation, shuffled_order, write_in_order
 from grrm.data.converters.prompt_columns import gqm_prompt_column, list_offsets
 from grrm.errors import UserError
@@ -71,8 +71,8 @@ def convert_sft_gqm(
         source, src_lang, trg_lang, candidates, scores, analysis = (column.combine_chunks() for column in batch.columns)
         prompts = gqm_prompt_column(source, src_lang, trg_lang, candidates, prompt_type, add_example)
         verdicts = _verdicts(scores, prompt_type)
-        kept = [kept_analysis(text, prompt_type) for text in analysis.to_pylist()]
-        taught = list(zip(kept, verdicts, strict=True))
+        analyses = [taught_analysis(text, prompt_type) for text in analysis.to_pylist()]
+        taught = list(zip(analyses, verdicts, strict=True))
         messages = conversation(prompts, pa.array([text + verdict for text, verdict in taught], pa.string()))
         decisive = [_shifted(_decisive(verdict), len(text)) for text, verdict in taught]
         return pa.table([messages, pa.array(decisive)], names=[*SFT_SCHEMA.names, "decisive"])
@@ -81,15 +81,15 @@ def convert_sft_gqm(
     return ConversionReport(out, written, intake.rejected)
 
 
-def kept_analysis(analysis: str, prompt_type: str) -> str:
-    """What is taught of an analysis: before scores all of it, before a ranking without the annotator's own verdict."""
+def taught_analysis(analysis: str, prompt_type: str) -> str:
+    """The part of an analysis to learn: before scores all of it, before a ranking without the annotator's verdict."""
     return analysis if prompt_type == "score" else without_verdict(analysis)
 
 
 def _verdicts(scores: pa.ListArray, prompt_type: str) -> Iterator[str]:
-    whole = whole_scores(scores).tobytes()  # one byte per score; a slice of them is a key of the cache
+    as_bytes = integer_scores(scores).tobytes()  # one byte per score; a slice of them is a key of the cache
     offsets = list_offsets(pc.list_value_length(scores).to_numpy()).tolist()
-    return (_verdict(whole[start:end], prompt_type) for start, end in pairwise(offsets))
+    return (_verdict(as_bytes[start:end], prompt_type) for start, end in pairwise(offsets))
 
 
 @lru_cache(maxsize=65536)
@@ -124,10 +124,12 @@ def convert_rl_gqm(
     """Write each group, up to `subgroup_augment` sub-groups of it, and of each of these `shuffle_augment` reorderings.
 
     There are fewer where a group is too small for as many different ones. `extra_info.shuffle_indices[i]` is the
-    place, in the group or sub-group, of the prompt's i-th candidate; `mt_texts` holds the candidates as the prompt
+    position, in the group or sub-group, of the prompt's i-th candidate; `mt_texts` holds the candidates as the prompt
     orders them (`compat`: null for reordered rows, as in the original). The analysis is that of the whole group in
-    every row. Holds the input columns once, and 16 bytes per output row. Raises UserError for a prompt type
-    that is not among `prompt_types`, a negative number of augmentations and as `read_groups` does.
+    every row.
+
+    Holds the input columns once, and 16 bytes per output row. Raises UserError for a prompt type that is not among
+    `prompt_types`, a negative number of augmentations and as `read_groups` does.
     """
     check_choice(prompt_type, prompt_types)
     if min(subgroup_augment, shuffle_augment) < 0:
@@ -165,14 +167,14 @@ class _Candidates:
 
     def __init__(self, table: pa.Table, arrangements: list[Arrangement]) -> None:
         texts, scores = (table[name].combine_chunks() for name in ("mt_texts", "scores"))
-        self._texts, self._scores = texts.flatten(), whole_scores(scores)
+        self._texts, self._scores = texts.flatten(), integer_scores(scores)
         self._starts = np.concatenate([[0], np.cumsum(pc.list_value_length(texts).to_numpy())]).astype(np.int64)
         self._lengths = np.array([len(order) for _, order in arrangements], dtype=np.int64)
         self._orders = np.zeros((len(arrangements), MAX_CANDIDATES_TRAINED), dtype=np.int64)
         self._members = np.zeros_like(self._orders)
         for row, (members, order) in enumerate(arrangements):
             self._orders[row, : len(order)] = order
-            self._members[row, : len(order)] = [members[place] for place in order]
+            self._members[row, : len(order)] = [members[position] for position in order]
         self.is_reordered = np.array([order != tuple(range(len(order))) for _, order in arrangements])
 
     def of(self, groups: Order, arrangement_ids: Order) -> tuple[pa.ListArray, list[bytes], pa.ListArray]:
@@ -195,13 +197,13 @@ def _plan(sizes: list[int], subgroups: int, shuffles: int, seed: int) -> tuple[O
     """
     draw = Random(seed)
     groups, arrangement_ids = array("q"), array("q")
-    known: dict[Arrangement, int] = {}
+    numbers: dict[Arrangement, int] = {}
     for group, size in enumerate(sizes):
         for members in _member_sets(size, subgroups, draw):
             for order in _orders(len(members), shuffles, draw):
                 groups.append(group)
-                arrangement_ids.append(known.setdefault((members, order), len(known)))
-    return np.array(groups, dtype=np.int64), np.array(arrangement_ids, dtype=np.int64), list(known)
+                arrangement_ids.append(numbers.setdefault((members, order), len(numbers)))
+    return np.array(groups, dtype=np.int64), np.array(arrangement_ids, dtype=np.int64), list(numbers)
 
 
 def _member_sets(size: int, subgroups: int, draw: Random) -> Iterator[tuple[int, ...]]:
@@ -237,6 +239,6 @@ def _display_names(languages: pa.Array) -> pa.Array:
 
 @lru_cache(maxsize=65536)
 def _ground_truth(scores: bytes, prompt_type: str) -> str:
-    """What the ranking reward compares a verdict with: a ranking line, or the scores by identifier as JSON."""
+    """The truth for the ranking reward: a ranking line, or the scores by identifier as JSON."""
     by_id = dict(zip(CANDIDATE_IDS, scores, strict=False))
     return ranking_line(by_id) if prompt_type == "ranking" else json.dumps(by_id)

@@ -11,8 +11,8 @@ from typing import Literal
 import pyarrow as pa
 
 from grrm.data.convert import ConversionReport, RejectedRow
-from grrm.data.converters.gqm import SFT_SCHEMA, kept_analysis
-from grrm.data.converters.groups import read_groups, whole_scores
+from grrm.data.converters.gqm import SFT_SCHEMA, taught_analysis
+from grrm.data.converters.groups import integer_scores, read_groups
 from grrm.data.converters.output import DEFAULT_SEED, Order, conversation, shuffled_order, write_in_order
 from grrm.data.converters.prompt_columns import gqm_prompt_column
 from grrm.errors import UserError
@@ -38,10 +38,11 @@ def convert_pairs_gqm(
     """Write `prompt`, `chosen` and `rejected`, shuffled, for `run_dpo.py`: up to `swaps` pairs of each group.
 
     Both verdicts follow the analysis of the group and are of one form, which cancels in a loss of their difference; in
-    the rejected one two candidates of different scores have each other's score and place. The two are drawn at random,
-    or with `choose` "gap" those first whose scores are furthest apart; no two are swapped twice in a group. Groups
-    whose scores are all the same are left out and counted. Raises UserError for an unknown prompt type, fewer than one
-    swap, an `out` that is not .parquet, no group to make a pair of, and as `read_groups` does.
+    the rejected one two candidates of different scores have each other's score and rank. The two are drawn at random,
+    or with `choose` "gap" those first whose scores are furthest apart; no two are swapped twice in a group.
+
+    Groups whose scores are all the same are left out and counted. Raises UserError for an unknown prompt type, fewer
+    than one swap, an `out` that is not .parquet, no group to make a pair of, and as `read_groups` does.
     """
     check_prompt_type(prompt_type)
     if swaps < 1:
@@ -49,7 +50,7 @@ def convert_pairs_gqm(
     if out.suffix != ".parquet":
         raise UserError(f"{out} does not end with .parquet; pairs are written as parquet only")
     intake = read_groups(parquet, mt_key, score_key, analysis_key)
-    all_scores = _whole(intake.table["scores"].combine_chunks())
+    all_scores = _scores_of_groups(intake.table["scores"].combine_chunks())
     rng = Random(seed)
     chosen = [(group, pair) for group, scores in enumerate(all_scores) for pair in swapped(scores, swaps, choose, rng)]
     if not chosen:
@@ -88,59 +89,59 @@ def convert_sft_pairwise(
     if pairs < 1:
         raise UserError(f"pairs is {pairs}; it must be at least 1")
     intake = read_groups(parquet, mt_key, score_key, None)
-    all_scores = _whole(intake.table["scores"].combine_chunks())
+    all_scores = _scores_of_groups(intake.table["scores"].combine_chunks())
     rng = Random(seed)
-    drawn = [
+    sampled = [
         (group, rng.sample(pair, 2))
         for group, scores in enumerate(all_scores)
         for pair in swapped(scores, pairs, "random", rng)
     ]
-    if not drawn:
+    if not sampled:
         raise UserError(f"{parquet} has no group whose scores differ; there is nothing to compare")
 
     def build(rows: Order) -> pa.Table:
-        picked = [drawn[row] for row in rows.tolist()]
+        picked = [sampled[row] for row in rows.tolist()]
         groups = intake.table.take([group for group, _ in picked]).to_pylist()
         prompts, letters = [], []
-        for row, (one, other) in zip(groups, (pair for _, pair in picked), strict=True):
-            both = (row["mt_texts"][one], row["mt_texts"][other])
+        for row, (first, other) in zip(groups, (pair for _, pair in picked), strict=True):
+            both = (row["mt_texts"][first], row["mt_texts"][other])
             prompts.append(pairwise_prompt(row["src_text"], both, row["src_lang"], row["trg_lang"]))
-            letters.append("A" if int(row["scores"][one]) > int(row["scores"][other]) else "B")
+            letters.append("A" if int(row["scores"][first]) > int(row["scores"][other]) else "B")
         decisive = pa.array([[(0, 1)]] * len(letters))
         messages = conversation(pa.array(prompts), pa.array(letters))
         return pa.table([messages, decisive], names=[*SFT_SCHEMA.names, "decisive"])
 
-    written = write_in_order(out, SFT_SCHEMA, shuffled_order(len(drawn), seed), build)
+    written = write_in_order(out, SFT_SCHEMA, shuffled_order(len(sampled), seed), build)
     return ConversionReport(out, written, intake.rejected + tuple(_alike(all_scores, intake.rejected)))
 
 
 def swapped(scores: Sequence[int], n_swaps: int, choose: Choice, rng: Random) -> list[tuple[int, int]]:
     """Up to `n_swaps` different pairs of candidates with different scores."""
-    pairs = [(one, other) for one, other in combinations(range(len(scores)), 2) if scores[one] != scores[other]]
+    pairs = [(first, other) for first, other in combinations(range(len(scores)), 2) if scores[first] != scores[other]]
     rng.shuffle(pairs)
     if choose == "gap":
         pairs.sort(key=lambda pair: -abs(scores[pair[0]] - scores[pair[1]]))
     return pairs[:n_swaps]
 
 
-def _whole(scores: pa.ListArray) -> list[list[int]]:
-    numbers = iter(whole_scores(scores).tolist())
+def _scores_of_groups(scores: pa.ListArray) -> list[list[int]]:
+    numbers = iter(integer_scores(scores).tolist())
     return [[next(numbers) for _ in of_group] for of_group in scores.to_pylist()]
 
 
 def _verdicts(analysis: str, scores: Sequence[int], pair: tuple[int, int], prompt_type: str) -> tuple[str, str]:
     """The right one, and the one with the pair's scores swapped."""
-    before = kept_analysis(analysis, prompt_type)
-    one, other = pair
+    before = taught_analysis(analysis, prompt_type)
+    first, other = pair
     wrong = list(scores)
-    wrong[one], wrong[other] = scores[other], scores[one]
+    wrong[first], wrong[other] = scores[other], scores[first]
     return render_response(before, scores, prompt_type), render_response(before, wrong, prompt_type)
 
 
 def _alike(all_scores: Sequence[Sequence[int]], rejected: Sequence[RejectedRow]) -> list[RejectedRow]:
     """The groups of equal scores, by their rows in the file."""
-    left_out = {row.row for row in rejected}
-    numbers = (number for number in count(1) if number not in left_out)
+    rejected_rows = {row.row for row in rejected}
+    numbers = (number for number in count(1) if number not in rejected_rows)
     return [
         RejectedRow(number, "all its scores are the same")
         for number, scores in zip(numbers, all_scores, strict=False)

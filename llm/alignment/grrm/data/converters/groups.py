@@ -36,8 +36,8 @@ def read_groups(parquet: Path, mt_key: str, score_key: str, analysis_key: str | 
     """
     kinds: dict[str, Kind] = {"src_text": "text", "src_lang": "language", "trg_lang": "language"}
     named = {"mt_texts": mt_key, "scores": score_key} | ({"analysis": analysis_key} if analysis_key else {})
-    wanted: tuple[Kind, ...] = ("texts", "numbers", "text or empty")
-    keys = dict(zip(named.values(), wanted, strict=False))
+    key_kinds: tuple[Kind, ...] = ("texts", "numbers", "text or empty")
+    keys = dict(zip(named.values(), key_kinds, strict=False))
     if len(kinds | keys) < len(kinds) + len(named):
         raise UserError(f"keys {', '.join(named.values())} must name different columns beside {', '.join(kinds)}")
 
@@ -70,7 +70,7 @@ def check_choice(prompt_type: str, choices: tuple[str, ...]) -> None:
         raise UserError(f"prompt_type {prompt_type!r} cannot be used here: use one of {', '.join(choices)}.")
 
 
-def whole_scores(scores: pa.ListArray) -> npt.NDArray[np.int8]:
+def integer_scores(scores: pa.ListArray) -> npt.NDArray[np.int8]:
     """All scores one after the other without their decimals: 7.9 becomes 7, as the released judges were trained."""
     return np.asarray(scores.flatten().to_numpy(zero_copy_only=False)).astype(np.int8)
 

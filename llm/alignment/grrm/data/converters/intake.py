@@ -41,16 +41,17 @@ def read_usable(path: Path, kinds: Mapping[str, Kind], row_faults: RowFaults | N
     A fault is a null, an empty text (where the kind does not allow it), a control token of the chat template, an
     unknown language code, or whatever reason `row_faults` gives, which sees the rows with other faults too. Each is
     logged with its row number, from 1. Memory: the columns once, and briefly twice while their chunks are joined.
+
     Raises UserError when the file is missing, cannot be read, lacks a column or has one of another type, or has no
     usable row.
     """
     rejected: list[RejectedRow] = []
-    kept = list(_usable_batches(_opened(path, kinds), kinds, row_faults, rejected))
+    usable = list(_usable_batches(_opened(path, kinds), kinds, row_faults, rejected))
     log_rejected(path, rejected)
-    if not any(table.num_rows for table in kept):
+    if not any(table.num_rows for table in usable):
         why = f", the first is left out because of: {rejected[0].reason}" if rejected else ""
         raise UserError(f"{path} has no usable row{why}; mend the file")
-    return Intake(pa.concat_tables(kept).combine_chunks(), tuple(rejected))
+    return Intake(pa.concat_tables(usable).combine_chunks(), tuple(rejected))
 
 
 def _usable_batches(
@@ -132,11 +133,11 @@ def _unknown_language(language: str) -> str | None:
     return None
 
 
-def _wide(found: pa.DataType, kind: Kind) -> pa.DataType:
+def _wide(column_type: pa.DataType, kind: Kind) -> pa.DataType:
     """The type a column is held in: 64-bit offsets, because a joined column may exceed 2 GiB of text."""
     if kind == "texts":
         return pa.list_(pa.large_string())
-    return found if kind == "numbers" else pa.large_string()
+    return column_type if kind == "numbers" else pa.large_string()
 
 
 def _opened(path: Path, kinds: Mapping[str, Kind]) -> RowTable:
@@ -156,21 +157,21 @@ def _complaint(names: Sequence[str], schema: pa.Schema, kinds: Mapping[str, Kind
         )
     for name, kind in kinds.items():
         if name in schema.names and not _suits(schema.field(name).type, kind):
-            wanted = f"lists of {kind}" if kind in ("texts", "numbers") else "text"
-            return f"has {schema.field(name).type} in column {name}; it must hold {wanted}"
+            expected = f"lists of {kind}" if kind in ("texts", "numbers") else "text"
+            return f"has {schema.field(name).type} in column {name}; it must hold {expected}"
     return None
 
 
-def _suits(found: pa.DataType, kind: Kind) -> bool:
-    if pa.types.is_null(found):  # a column of nothing but nulls: each row is reported
+def _suits(column_type: pa.DataType, kind: Kind) -> bool:
+    if pa.types.is_null(column_type):  # a column of nothing but nulls: each row is reported
         return kind != "numbers"
     if kind not in ("texts", "numbers"):
-        return _is_text(found.value_type if pa.types.is_dictionary(found) else found)
-    if not (pa.types.is_list(found) or pa.types.is_large_list(found)):
+        return _is_text(column_type.value_type if pa.types.is_dictionary(column_type) else column_type)
+    if not (pa.types.is_list(column_type) or pa.types.is_large_list(column_type)):
         return False
-    value = found.value_type
+    value = column_type.value_type
     return _is_text(value) if kind == "texts" else bool(pa.types.is_integer(value) or pa.types.is_floating(value))
 
 
-def _is_text(found: pa.DataType) -> bool:
-    return bool(pa.types.is_string(found) or pa.types.is_large_string(found))
+def _is_text(column_type: pa.DataType) -> bool:
+    return bool(pa.types.is_string(column_type) or pa.types.is_large_string(column_type))

@@ -70,10 +70,13 @@ def convert_rl_mt(
     """Write prompt, ability, data_source and extra_info; with `testset` also reward_model, whose truth is trg_text.
 
     Rows are shuffled, those of a test set kept in order. Without trg_text a row has no reference, which only metrics
-    need; a test set needs it. `cross_lingual` (the original's `construct_towerx`) adds for
-    each row one into a language drawn from the others of TOWER_LANGS, and shuffles once more; a row with a language
-    outside TOWER_LANGS gets none and the number of these is logged. Added rows have null for trg_text and
-    ground_truth, because the reference is in another language; `compat` leaves it there, as the original did.
+    need; a test set needs it.
+
+    `cross_lingual` (the original's `construct_towerx`) adds for each row one into a language drawn from the others of
+    TOWER_LANGS, and shuffles once more; a row with a language outside TOWER_LANGS gets none and the number of these is
+    logged. Added rows have null for trg_text and ground_truth, because the reference is in another language; `compat`
+    leaves it there, as the original did.
+
     Raises UserError as `read_usable` does, and if no row at all could be augmented (`compat`: if any could not).
     """
     intake = read_usable(
@@ -93,9 +96,9 @@ def convert_rl_mt(
 
     schema = TEST_SCHEMA if testset else TRAIN_SCHEMA
 
-    def build(places: Order) -> pa.Table:
-        batch = intake.table.take(rows[places])
-        return _rows(batch, targets[places], schema, keep_reference=compat)
+    def build(positions: Order) -> pa.Table:
+        batch = intake.table.take(rows[positions])
+        return _rows(batch, targets[positions], schema, keep_reference=compat)
 
     order = shuffled_order(len(rows), seed) if cross_lingual else np.arange(len(rows))
     written = write_in_order(out, schema, order, build)
@@ -106,8 +109,8 @@ def _augment(
     parquet: Path, table: pa.Table, rows: Order, testset: bool, compat: bool, seed: int
 ) -> tuple[Order, Targets]:
     """The rows followed by the added ones, and the drawn target of each (`_OWN_TARGET` for the original rows)."""
-    drawn = _draw_targets(table, seed)
-    added = np.flatnonzero(drawn != _OWN_TARGET)
+    sampled = _draw_targets(table, seed)
+    added = np.flatnonzero(sampled != _OWN_TARGET)
     skipped = table.num_rows - len(added)
     if not len(added) or (compat and skipped):
         raise UserError(
@@ -119,20 +122,20 @@ def _augment(
     if not testset:
         added = added[shuffled_order(len(added), seed)]
     own_targets = np.full(len(rows), _OWN_TARGET, dtype=np.int8)
-    return np.concatenate([rows, added]), np.concatenate([own_targets, drawn[added]])
+    return np.concatenate([rows, added]), np.concatenate([own_targets, sampled[added]])
 
 
 def _draw_targets(table: pa.Table, seed: int) -> Targets:
     """For each row of the file, in its order, an index into TOWER_LANGS, or `_OWN_TARGET` where none can be drawn."""
     draw = Random(seed)
-    drawn = np.full(table.num_rows, _OWN_TARGET, dtype=np.int8)
+    targets = np.full(table.num_rows, _OWN_TARGET, dtype=np.int8)
     others: dict[tuple[str, str], list[int]] = {}
     for row, pair in enumerate(zip(table["src_lang"].to_pylist(), table["trg_lang"].to_pylist(), strict=True)):
         if pair not in others:
             others[pair] = _third_languages(*map(language_code, pair))
         if others[pair]:
-            drawn[row] = draw.choice(others[pair])
-    return drawn
+            targets[row] = draw.choice(others[pair])
+    return targets
 
 
 def _third_languages(src_lang: str, trg_lang: str) -> list[int]:
@@ -144,8 +147,8 @@ def _third_languages(src_lang: str, trg_lang: str) -> list[int]:
 def _rows(batch: pa.Table, targets: Targets, schema: pa.Schema, keep_reference: bool) -> pa.Table:
     src_lang, trg_lang, source, reference = (column.combine_chunks() for column in batch.columns)
     is_own = targets == _OWN_TARGET
-    drawn = pa.array(TOWER_LANGS, trg_lang.type).take(pa.array(targets, mask=is_own))
-    trg_lang = pc.coalesce(drawn, trg_lang)
+    sampled = pa.array(TOWER_LANGS, trg_lang.type).take(pa.array(targets, mask=is_own))
+    trg_lang = pc.coalesce(sampled, trg_lang)
     reference = pc.if_else(pc.equal(pc.utf8_trim_whitespace(reference), ""), pa.scalar(None, reference.type), reference)
     if not keep_reference:
         reference = pc.if_else(pa.array(is_own), reference, pa.scalar(None, reference.type))

@@ -99,8 +99,8 @@ def src_tgt(row: dict[str, Any]) -> dict[str, Any]:
         lines = {"src": render_chatml(user["content"]), "tgt": assistant["content"]}
         return lines | ({"decisive": row["decisive"]} if "decisive" in row else {})
     (user,) = row["prompt"]
-    asked = {"src": render_chatml(user["content"]), "tgt": _truth(row)}
-    return asked | {"rule_reward": _rule(row)} if row["ability"] == "ranking" else asked
+    line = {"src": render_chatml(user["content"]), "tgt": _truth(row)}
+    return line | {"rule_reward": _rule(row)} if row["ability"] == "ranking" else line
 
 
 def _rule(row: dict[str, Any]) -> str:

@@ -42,10 +42,10 @@ def gqm_prompt_column(
     )
     lengths = pc.list_value_length(candidates).to_numpy()
     offsets = list_offsets(lengths)
-    places = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+    positions = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
     texts = candidates.flatten()
     nothing = pa.scalar("", source.type)
-    labels = pa.array(around[0][1:-1], source.type).take(pa.array(places))
+    labels = pa.array(around[0][1:-1], source.type).take(pa.array(positions))
     labelled = pc.binary_join_element_wise(labels, texts, nothing)
     joined = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), labelled), nothing)
     before = pa.array([pieces[0] for pieces in around], source.type).take(pair_ids)
@@ -62,5 +62,5 @@ def _around_holes(
 
 
 def list_offsets(lengths: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-    """Where lists of these lengths begin in their flat values, and where the last one ends."""
+    """The offsets of lists of these lengths in their flat values, and the end of the last one."""
     return np.asarray(np.concatenate([[0], np.cumsum(lengths)]), dtype=np.int32)

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from grrm.data.atomic import atomic_path
 from grrm.data.convert import ConversionReport
-from grrm.data.converters.groups import whole_scores
+from grrm.data.converters.groups import integer_scores
 from grrm.data.converters.intake import Intake, Kind, read_usable
 from grrm.data.converters.output import DEFAULT_SEED, MESSAGES, Order, conversation, shuffled_order, write_in_order
 from grrm.errors import UserError
@@ -38,7 +38,7 @@ RL_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class SingleJudge:
-    """How a judge of one translation is asked, answers, and is rewarded: with which data source, for which truth.
+    """A judge of one translation: its prompt, its reply, the data source and the truth for its reward.
 
     `prompt` takes the task and a translation; `reply` and `truth` take a whole score. With `needs_reference` rows
     without a reference are left out.
@@ -89,7 +89,7 @@ def _check_criteria(criteria: str) -> None:
 
 
 def question_and_criteria(task: TranslationTask, criteria: str = CRITERIA) -> tuple[str, str]:
-    """What a rubric judge is asked about translations of a task, and by which criteria."""
+    """The question to a rubric judge about translations of a task, and the criteria."""
     question = mt_prompt(task.source, task.src_lang, task.trg_lang, "Tower")
     return question, criteria.replace(REFERENCE, task.reference or "")
 
@@ -125,8 +125,8 @@ def convert_sft_sqm(
 
     def build(chosen: Order) -> pa.Table:
         responses, decisive = zip(*(response(at) for at in chosen.tolist()), strict=True)
-        asked = [prompt_of(at) for at in chosen.tolist()]
-        messages = conversation(pa.array(asked), pa.array(responses, pa.string()))
+        prompts = [prompt_of(at) for at in chosen.tolist()]
+        messages = conversation(pa.array(prompts), pa.array(responses, pa.string()))
         return pa.table([messages, pa.array(decisive)], names=[*SFT_SCHEMA.names, "decisive"])
 
     written = write_in_order(out, SFT_SCHEMA, shuffled_order(len(scores), seed), build)
@@ -150,11 +150,11 @@ def convert_rl_sqm(
     prompt_of, scores = _candidates(intake.table, mt_key, score_key, judge)
 
     def build(chosen: Order) -> pa.Table:
-        asked = [prompt_of(at) for at in chosen.tolist()]
+        prompts = [prompt_of(at) for at in chosen.tolist()]
         truths = pa.array([judge.truth(int(scores[at])) for at in chosen.tolist()], pa.string())
         columns = [
             pa.repeat(pa.scalar(judge.data_source), len(chosen)),
-            conversation(pa.array(asked)),
+            conversation(pa.array(prompts)),
             pa.repeat(pa.scalar("ranking"), len(chosen)),
             pa.StructArray.from_arrays([truths], ["ground_truth"]),
         ]
@@ -181,10 +181,10 @@ def convert_rubric_questions(
         raise UserError(f"{out} does not end with .parquet; groups are written as parquet only")
     intake = _read(parquet, mt_key, score_key, None, rubric_judge(criteria).needs_reference)
     pairs = [question_and_criteria(task, criteria) for task in _tasks(intake.table)]
-    shown = {"src_text": [question for question, _ in pairs], "trg_text": [wanted for _, wanted in pairs]}
-    kept = {name: intake.table[name] for name in ("src_lang", "trg_lang", mt_key, score_key)}
+    shown = {"src_text": [question for question, _ in pairs], "trg_text": [row_criteria for _, row_criteria in pairs]}
+    copied = {name: intake.table[name] for name in ("src_lang", "trg_lang", mt_key, score_key)}
     with atomic_path(out) as temporary:
-        pq.write_table(pa.table(shown | kept), temporary)
+        pq.write_table(pa.table(shown | copied), temporary)
     return ConversionReport(out, len(pairs), intake.rejected)
 
 
@@ -227,7 +227,7 @@ def _candidates(
     def prompt_of(candidate: int) -> str:
         return judge.prompt(tasks[rows[candidate]], texts[candidate])
 
-    return prompt_of, whole_scores(table[score_key].combine_chunks())
+    return prompt_of, integer_scores(table[score_key].combine_chunks())
 
 
 def _tasks(table: pa.Table) -> list[TranslationTask]:

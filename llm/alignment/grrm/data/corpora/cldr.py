@@ -64,14 +64,14 @@ def money_in_words(value: Decimal, currency: str, language: str) -> str | None:
     locale = locale_of(language)
     if locale.currencies.get(currency, currency) == currency:
         return None
-    whole = value == value.to_integral_value()
+    is_integer = value == value.to_integral_value()
     text = tidy(
         format_currency(
-            value.to_integral_value() if whole else value,
+            value.to_integral_value() if is_integer else value,
             currency,
-            format="#,##0" if whole else None,
+            format="#,##0" if is_integer else None,
             locale=locale,
-            currency_digits=not whole,
+            currency_digits=not is_integer,
             format_type="name",
         )
     )

@@ -115,7 +115,7 @@ def _flat(tree: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
 
 
 def is_plain(text: str, keep_placeholders: bool) -> bool:
-    """Whether `text` is one line without markup and references, and placeholders only where they are kept."""
+    """True if `text` is one line without markup and references, and has placeholders only where they are kept."""
     return not _MARKUP.search(_PLACEHOLDER.sub("", text) if keep_placeholders else text)
 
 
@@ -127,7 +127,7 @@ def most_frequent(english: Mapping[str, str], other: Mapping[str, str]) -> dict[
         is_translated = letters_of(translation) not in ("", letters_of(text))
         if is_translated and is_plain(translation, True) and _placeholders(translation) == _placeholders(text):
             counts[text][translation] += 1
-    return {text: found.most_common(1)[0][0] for text, found in counts.items()}
+    return {text: translations.most_common(1)[0][0] for text, translations in counts.items()}
 
 
 def _placeholders(text: str) -> list[str]:

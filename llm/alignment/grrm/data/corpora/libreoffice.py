@@ -65,13 +65,13 @@ def build_libreoffice(
     """
     languages = sorted({"en"}.union(*pairs))
     packages = {language: f"libreoffice-help-{_locale(language).lower()}" for language in languages}
-    with nullcontext(folder) if folder else downloaded_debs(list(packages.values())) as place:
-        debs = sorted(path for path in place.glob("*.deb") if path.name.split("_")[0] in packages.values())
-        pages = _pages_of_debs(debs, languages) if debs else _pages_of_folder(place, languages)
+    with nullcontext(folder) if folder else downloaded_debs(list(packages.values())) as root:
+        debs = sorted(path for path in root.glob("*.deb") if path.name.split("_")[0] in packages.values())
+        pages = _pages_of_debs(debs, languages) if debs else _pages_of_folder(root, languages)
         files = {path.name: sha256_of(path) for path in debs}
     for language in languages:
         if not pages[language]:
-            raise UserError(f"'{place}' has no help in {language}: add Debian's package {packages[language]} to it")
+            raise UserError(f"'{root}' has no help in {language}: add Debian's package {packages[language]} to it")
     source = Source(
         "libreoffice",
         "MPL-2.0",

@@ -1,4 +1,4 @@
-"""What the corpus builders share: language pairs, the pair of output files, the check that nothing leaks."""
+"""The common parts of corpus builders: language pairs, the pair of output files, the check that nothing leaks."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ class SeenTexts:
     def __contains__(self, text: str) -> bool:
         if text not in self._joined:  # nearly always, and much faster than the pattern
             return False
-        whole = rf"(?<![{_WORD}]){re.escape(text)}(?![{_WORD}])"
-        return re.search(whole, self._joined) is not None
+        pattern = rf"(?<![{_WORD}]){re.escape(text)}(?![{_WORD}])"
+        return re.search(pattern, self._joined) is not None
 
 
 def unseen(rows: Iterable[TranslationRow], seen: SeenTexts) -> Iterator[TranslationRow]:

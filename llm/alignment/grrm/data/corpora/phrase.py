@@ -1,4 +1,4 @@
-"""What a phrase is: abstract content that can be worded in any language, and how its values are drawn."""
+"""Phrases, abstract content that can be worded in any language, and the drawing of their values."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class Draws:
 
 def side_of(name: str) -> Side:
     """The side of the value called `name`: training, or one of the two halves of what is held out."""
-    place = place_of(name)
-    if place >= HELD_OUT_SHARE:
+    fraction = hash_fraction(name)
+    if fraction >= HELD_OUT_SHARE:
         return "train"
-    return "dev" if place < HELD_OUT_SHARE / 2 else "heldout"
+    return "dev" if fraction < HELD_OUT_SHARE / 2 else "heldout"
 
 
-def place_of(name: str) -> float:
+def hash_fraction(name: str) -> float:
     """A number in [0, 1) that depends on the name only."""
     digest = blake2b(name.encode(), digest_size=8, person=b"grrm-held-out").digest()
     return int.from_bytes(digest, "big") / 2**64

@@ -1,9 +1,13 @@
 """The `phrases` corpus: dates, times, money, measures, durations, percentages and places, worded in two languages.
 
 The wording is Unicode CLDR's (see `cldr`), so both sides were written by people; the content is drawn at random,
-so there is as much of it as one likes. Held-out rows are made only of values (days, amounts, lists of places...)
-that are drawn for no training row of this or any other build, and none of their texts is a training row's text or
-stands inside one: no "May 28" whose date of some year is in the training rows. Rows for development are held out in
+so there is as much of it as one likes.
+
+Held-out rows are made only of values (days, amounts, lists of places...) that are drawn for no training row of this or
+any other build, and none of their texts is a training row's text or stands inside one: no "May 28" whose date of some
+year is in the training rows.
+
+Rows for development are held out in
 the same way, from the training rows and from the other held-out ones: what is chosen on them is not chosen on those.
 """
 
@@ -17,7 +21,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from grrm.data.corpora.cldr import LANGUAGES
-from grrm.data.corpora.kinds import combined, dates, places, quantities
+from grrm.data.corpora.kinds import combined, dates, quantities, territories
 from grrm.data.corpora.pairs import CorpusFiles, SeenTexts, language_pairs, unseen, write_corpus
 from grrm.data.corpora.phrase import Draws, Phrase, Side
 from grrm.data.parquet import TranslationRow
@@ -34,7 +38,7 @@ KINDS: dict[str, tuple[Callable[[Draws], Phrase], int]] = {
     "duration": (quantities.duration, 8),
     "relative_time": (quantities.relative_time, 3),
     "percentage": (quantities.percentage, 1),
-    "places": (places.places, 14),
+    "places": (territories.territories, 14),
     "entry": (combined.entry, 8),
     "caption": (combined.caption, 6),
     "share": (combined.share, 4),
@@ -71,10 +75,10 @@ def build_phrases(
 
 
 def _unseen_rows(
-    ordered_pairs: Sequence[tuple[str, str]], seed: int, side: Side, others: Sequence[TranslationRow], wanted: int
+    ordered_pairs: Sequence[tuple[str, str]], seed: int, side: Side, others: Sequence[TranslationRow], n_rows: int
 ) -> list[TranslationRow]:
     """Rows of a held-out side whose texts do not occur in the `others`."""
-    return _take(unseen(phrase_rows(ordered_pairs, seed, side), SeenTexts(others)), wanted, f"{side} phrases")
+    return _take(unseen(phrase_rows(ordered_pairs, seed, side), SeenTexts(others)), n_rows, f"{side} phrases")
 
 
 def phrase_rows(ordered_pairs: Sequence[tuple[str, str]], seed: int, side: Side) -> Iterator[TranslationRow]:
@@ -106,10 +110,10 @@ def _row(phrase: Phrase, src_lang: str, trg_lang: str) -> TranslationRow | None:
     return TranslationRow(src_text, trg_text, src_lang, trg_lang)
 
 
-def _take(rows: Iterator[TranslationRow], wanted: int, what: str) -> list[TranslationRow]:
-    taken = list(tqdm(islice(rows, wanted), total=wanted, desc=what, unit="row", disable=None))
-    if len(taken) < wanted:
+def _take(rows: Iterator[TranslationRow], n_rows: int, what: str) -> list[TranslationRow]:
+    selected = list(tqdm(islice(rows, n_rows), total=n_rows, desc=what, unit="row", disable=None))
+    if len(selected) < n_rows:
         raise UserError(
-            f"only {len(taken)} different {what} were found where {wanted} were asked for; ask for fewer rows"
+            f"only {len(selected)} different {what} were found where {n_rows} were asked for; ask for fewer rows"
         )
-    return taken
+    return selected

@@ -1,4 +1,4 @@
-"""What corpora of human translations share: pairs of languages, splits without common texts, the note of their source.
+"""The common parts of corpora of human translations: pairs of languages, disjoint splits, the note of their source.
 
 A text's split depends on its English text (or its document) alone, so that a corpus built with other languages or other
 settings never shows in training what this one holds out.
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from grrm.data.atomic import atomic_path
 from grrm.data.corpora.pairs import CorpusFiles, write_corpus
-from grrm.data.corpora.phrase import Side, place_of
+from grrm.data.corpora.phrase import Side, hash_fraction
 from grrm.data.parquet import SCHEMA
 from grrm.errors import UserError
 from grrm.gqm.languages import LANG_NAMES
@@ -28,7 +28,7 @@ SIDES: tuple[Side, ...] = ("train", "heldout", "dev")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a corpus comes from, written beside it as source.json; `files` are their names with their SHA-256."""
+    """The origin of a corpus, written beside it as source.json; `files` are their names with their SHA-256."""
 
     corpus: str
     licence: str
@@ -76,10 +76,10 @@ def letters_of(text: str) -> str:
 
 def split_of(name: str) -> Side:
     """The split of what is called `name`."""
-    place = place_of(name)
-    if place >= HELD_OUT_SHARE + DEV_SHARE:
+    fraction = hash_fraction(name)
+    if fraction >= HELD_OUT_SHARE + DEV_SHARE:
         return "train"
-    return "heldout" if place < HELD_OUT_SHARE else "dev"
+    return "heldout" if fraction < HELD_OUT_SHARE else "dev"
 
 
 def write_translations(

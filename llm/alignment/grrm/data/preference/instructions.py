@@ -27,7 +27,7 @@ SCHEMA = pa.schema([(name, pa.string()) for name in ("prompt", "chosen", "reject
 
 @dataclass(frozen=True)
 class PairColumns:
-    """Where a file of pairs has its texts and languages."""
+    """The columns of texts and languages in a file of pairs."""
 
     src_text_key: str = "src_text"
     src_lang_key: str = "src_lang"
@@ -55,26 +55,32 @@ def write_instructions(
 ) -> ConversionReport:
     """Write prompt, chosen and rejected of every pair, shuffled; no chat template is applied.
 
-    The prompt is `pair_template`, or with `diverse_prompt` one of `diverse_templates` drawn with `seed`. With
-    `count_tokens` a pair is left out and counted where the prompt and either text, joined by a space, have more than
-    `max_len` tokens as it counts them, special tokens included. A row is left out for a missing or empty text, a
-    control token, a language that cannot be a name, or where both texts are the same. Raises UserError as `read_usable`
-    does, for an `out` that is not .parquet, and when no pair is left.
+    The prompt is `pair_template`, or with `diverse_prompt` one of `diverse_templates` drawn with `seed`.
+
+    With `count_tokens` a pair is left out and counted where the prompt and either text, joined by a space, have more
+    than `max_len` tokens as it counts them, special tokens included. A row is left out for a missing or empty text, a
+    control token, a language that cannot be a name, or where both texts are the same.
+
+    Raises UserError as `read_usable` does, for an `out` that is not .parquet, and when no pair is left.
     """
     if out.suffix != ".parquet":
         raise UserError(f"{out} does not end with .parquet; pairs are written as parquet")
     names = (columns or PairColumns()).names()
 
     def faults(batch: pa.Table) -> list[str | None]:
-        found: list[str | None] = [None] * batch.num_rows
+        reasons: list[str | None] = [None] * batch.num_rows
         for name in names[1:3]:
-            strange = [one for one in pc.unique(batch[name]).to_pylist() if one is not None and not could_be_name(one)]
+            strange = [
+                language
+                for language in pc.unique(batch[name]).to_pylist()
+                if language is not None and not could_be_name(language)
+            ]
             wrong = pc.is_in(batch[name], pa.array(strange, batch[name].type))
             for at in pc.indices_nonzero(wrong).to_pylist():
-                found[at] = f"{name} is not the name of a language"
+                reasons[at] = f"{name} is not the name of a language"
         for at in pc.indices_nonzero(pc.fill_null(pc.equal(batch[names[3]], batch[names[4]]), False)).to_pylist():
-            found[at] = "the chosen text is the rejected one"
-        return found
+            reasons[at] = "the chosen text is the rejected one"
+        return reasons
 
     intake = read_usable(parquet, dict.fromkeys(names, "text"), faults)
     prompts = _prompts(intake.table, names, Random(seed) if diverse_prompt else None)
@@ -116,11 +122,11 @@ def _prompts(table: pa.Table, names: list[str], draw: Random | None) -> pa.Array
 
 
 def _short_enough(
-    table: pa.Table, count_tokens: CountTokens, max_len: int, left_out: list[int]
+    table: pa.Table, count_tokens: CountTokens, max_len: int, rejected_rows: list[int]
 ) -> tuple[pa.Table, list[RejectedRow]]:
     """The pairs with at most `max_len` tokens, and the rows (numbers in the file) of the others."""
     keep = np.zeros(table.num_rows, dtype=np.bool_)
-    numbers = np.setdiff1d(np.arange(1, table.num_rows + len(left_out) + 1), left_out)
+    numbers = np.setdiff1d(np.arange(1, table.num_rows + len(rejected_rows) + 1), rejected_rows)
     with tqdm(total=table.num_rows, desc="count tokens", unit="pair", disable=None) as progress:
         for start in range(0, table.num_rows, ROWS_PER_BATCH):
             prompts, *answers = (column.to_pylist() for column in table.slice(start, ROWS_PER_BATCH).columns)

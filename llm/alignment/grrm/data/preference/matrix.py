@@ -1,4 +1,4 @@
-"""How many pairs there are of each language pair, printed as the original prints them."""
+"""Counts of the pairs of each language pair, printed as the original prints them."""
 
 from __future__ import annotations
 

@@ -19,10 +19,10 @@ def pair_files(folder: Path, part_id: int = 0, device_num: int = 1) -> list[Path
     """
     if not 0 <= part_id < device_num:
         raise UserError(f"part {part_id} of {device_num} does not exist; number the parts from 0 to {device_num - 1}")
-    found = sorted(folder.glob(_PATTERN)) if folder.is_dir() else []
-    if not found:
+    files = sorted(folder.glob(_PATTERN)) if folder.is_dir() else []
+    if not files:
         raise UserError(f"{folder} holds no files named like de2en.parquet; make them with `grrm data rm-seed`")
-    return found[part_id::device_num]
+    return files[part_id::device_num]
 
 
 def row_count(path: Path) -> int:
@@ -32,7 +32,7 @@ def row_count(path: Path) -> int:
 
 
 def pair_file(folder: Path, src_lang: str, trg_lang: str) -> Path:
-    """Where the rows of a language pair are."""
+    """The file of the rows of a language pair."""
     return folder / f"{src_lang}2{trg_lang}.parquet"
 
 

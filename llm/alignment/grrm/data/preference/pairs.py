@@ -28,13 +28,14 @@ _SIDES = ("winner", "loser")
 
 @dataclass(frozen=True)
 class PairRules:
-    """What makes a pair. Raises UserError for rules that cannot be met.
+    """The conditions for a pair. Raises UserError for rules that cannot be met.
 
     Considered are the first `use_sampling_num` candidates of a row whose scores lie in `valid_score_range`, both ends
     included. The loser is the first of the lowest score; the winner the first of the highest, if that is at least
-    `min_winner_score` and at least `min_margin` above the loser's, and above it. `limit_for_each_lang_pair` keeps
-    so many pairs of each file, those with the largest margins, in that order. With `to_percentile` scores are taken
-    times 100, before all else.
+    `min_winner_score` and at least `min_margin` above the loser's, and above it.
+
+    `limit_for_each_lang_pair` keeps so many pairs of each file, those with the largest margins, in that order. With
+    `to_percentile` scores are multiplied by 100, before all else.
     """
 
     min_margin: float = 1.0
@@ -68,7 +69,7 @@ class PairReport:
     matrices: str
 
     def summary(self) -> str:
-        """What the original prints: rows read, and the matrices where both languages are known; then the counts."""
+        """Report as the original: rows read, and the matrices where both languages are known; then the counts."""
         skipped = f", {self.n_unscored} candidates without a score passed over" if self.n_unscored else ""
         return f"all sample: {self.n_rows}\n{self.matrices}\n{self.conversion.summary()}{skipped}"
 
@@ -88,8 +89,10 @@ def write_pairs(
     Columns: winner_text, winner_score, winner_raw_score, winner_key, the same of the loser, and those of `columns`,
     which maps names of COPIED to columns of the files. A row is left out, logged and counted if its lists or a text of
     `columns` are missing, its lists differ in length, or a score is NaN or infinite; a null score or text is a
-    candidate passed over. Memory: a batch of rows, and all pairs. Raises UserError for a file without the columns or
-    with other types, for an `out` that is not .parquet, and when there is no pair at all.
+    candidate passed over.
+
+    Memory: a batch of rows, and all pairs. Raises UserError for a file without the columns or with other types, for an
+    `out` that is not .parquet, and when there is no pair at all.
     """
     if out.suffix != ".parquet":
         raise UserError(f"{out} does not end with .parquet; pairs are written as parquet")
@@ -125,12 +128,12 @@ def _matrices(table: pa.Table) -> str:
 
 
 def _check_columns(path: Path, mt_texts_key: str, score_key: str, columns: dict[str, str]) -> None:
-    wanted = [mt_texts_key, score_key, *columns.values()]
-    with open_parquet(path, wanted) as file:
+    columns_read = [mt_texts_key, score_key, *columns.values()]
+    with open_parquet(path, columns_read) as file:
         schema = file.schema_arrow
         if not file.metadata.num_rows:  # a language pair that the seed has no rows of, never sampled
             return
-    missing = [name for name in wanted if name not in schema.names]
+    missing = [name for name in columns_read if name not in schema.names]
     if missing:
         raise UserError(
             f"{path} lacks column {', '.join(missing)} (found: {', '.join(schema.names) or 'none'}); sample and score "
@@ -199,8 +202,8 @@ class _PairBuilder:
         scores = pc.fill_null(values.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)
         if self._rules.to_percentile:
             scores = scores * 100
-        places = np.arange(len(rows)) - np.searchsorted(rows, rows)
-        winners, losers = best_and_worst(rows, places, scores, usable, self._rules)
+        positions = np.arange(len(rows)) - np.searchsorted(rows, rows)
+        winners, losers = best_and_worst(rows, positions, scores, usable, self._rules)
         return self._table(batch, texts, scores, rows, winners, losers)
 
     def _table(
@@ -226,17 +229,17 @@ class _PairBuilder:
 
 def best_and_worst(
     rows: npt.NDArray[np.int64],
-    places: npt.NDArray[np.int64],
+    positions: npt.NDArray[np.int64],
     scores: npt.NDArray[np.float64],
     usable: npt.NDArray[np.bool_],
     rules: PairRules,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Positions of the winner and of the loser of every row that gives a pair, among all candidates.
 
-    All arrays have one entry per candidate: its row, rising; its place in the row; its score; whether it counts.
+    All arrays have one entry per candidate: its row, rising; its position in the row; its score; whether it counts.
     """
     if rules.use_sampling_num is not None:
-        usable = usable & (places < rules.use_sampling_num)
+        usable = usable & (positions < rules.use_sampling_num)
     if rules.valid_score_range is not None:
         low, high = rules.valid_score_range
         usable = usable & (scores >= low) & (scores <= high)

@@ -26,8 +26,8 @@ from grrm.errors import UserError
 END_TOKEN = "</s>"
 
 
-def one_line(text: str) -> str:
-    """A sampled translation on one line: stripped, with `; ` in the place of each newline inside."""
+def join_lines(text: str) -> str:
+    """Join the lines of a sampled translation: stripped, with `; ` in the place of each newline inside."""
     return text.strip().replace("\n", "; ")
 
 
@@ -38,7 +38,7 @@ def clean_samples(texts: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class CleaningReport:
-    """What cleaning took out of a file: candidates of all there were, and rows without any candidate."""
+    """The result of cleaning a file: candidates before, candidates removed, and rows without any candidate."""
 
     path: Path
     n_candidates: int
@@ -58,11 +58,12 @@ def clean_sample_files(
 ) -> list[CleaningReport]:
     """Clean the lists of texts in `text_key` of the folder's language-pair files, each rewritten in one atomic step.
 
-    As `clean_samples`, with `single_line` after putting each text on `one_line`; candidates that are null are removed
-    too, empty ones are not. Other lists of the file that are as long as the candidates in every row (statuses, scores)
-    lose the same members. Rows without a candidate are left out, logged and counted. Memory: a batch of rows. Raises
-    UserError as `pair_files` does, and for a file that is not parquet or whose `text_key` is missing or no list of
-    texts.
+    As `clean_samples`, with `single_line` after `join_lines` of each text; candidates that are null are removed too,
+    empty ones are not. Other lists of the file that are as long as the candidates in every row (statuses, scores) lose
+    the same members. Rows without a candidate are left out, logged and counted. Memory: a batch of rows.
+
+    Raises UserError as `pair_files` does, and for a file that is not parquet or whose `text_key` is missing or no list
+    of texts.
     """
     files = pair_files(folder, part_id, device_num)
     for path in files:
@@ -79,8 +80,8 @@ def _check_column(path: Path, text_key: str) -> None:
         if not file.metadata.num_rows:  # a language pair that the seed has no rows of, never sampled
             return
     if text_key not in schema.names:
-        found = ", ".join(schema.names) or "none"
-        raise UserError(f"{path} lacks column {text_key} (found: {found}); sample it first or name yours")
+        names = ", ".join(schema.names) or "none"
+        raise UserError(f"{path} lacks column {text_key} (found: {names}); sample it first or name yours")
     kind = schema.field(text_key).type
     if not (is_list(kind) and is_text(kind.value_type)):
         raise UserError(f"{path} has {kind} in column {text_key}; it must hold lists of text")
@@ -97,8 +98,8 @@ def _clean_file(path: Path, text_key: str, single_line: bool) -> CleaningReport:
             first = 1
             for batch in file.iter_batches(batch_size=ROWS_PER_BATCH, use_threads=False):
                 table = pa.Table.from_batches([batch])
-                cleaned, has_candidates, n_found, n_kept = _clean_batch(table, text_key, single_line, beside)
-                n_before, n_after = n_before + n_found, n_after + n_kept
+                cleaned, has_candidates, n_in, n_out = _clean_batch(table, text_key, single_line, beside)
+                n_before, n_after = n_before + n_in, n_after + n_out
                 rejected.extend(RejectedRow(first + int(at), "no candidates") for at in np.flatnonzero(~has_candidates))
                 writer.write_table(cleaned.filter(pa.array(has_candidates)).cast(file.schema_arrow))
                 first += batch.num_rows
@@ -112,8 +113,8 @@ def _lists_as_long(file: pq.ParquetFile, text_key: str) -> list[str]:
     if not lists:
         return lists
     for batch in file.iter_batches(batch_size=ROWS_PER_BATCH, columns=[text_key, *lists], use_threads=False):
-        wanted = pc.list_value_length(batch.column(text_key))
-        lists = [name for name in lists if pc.list_value_length(batch.column(name)).equals(wanted)]
+        lengths = pc.list_value_length(batch.column(text_key))
+        lists = [name for name in lists if pc.list_value_length(batch.column(name)).equals(lengths)]
     return lists
 
 
@@ -129,9 +130,9 @@ def _clean_batch(
         cut = pc.replace_substring(pc.utf8_trim_whitespace(cut), "\n", "; ")
     keep = _first_in_row(cut, rows)
     lengths = np.bincount(rows[keep], minlength=table.num_rows)
-    kept = pa.array(np.flatnonzero(keep))
+    indices = pa.array(np.flatnonzero(keep))
     for name, values in ((text_key, cut), *((name, table[name].combine_chunks().flatten()) for name in beside)):
-        lists = pa.ListArray.from_arrays(pa.array(list_offsets(lengths)), values.take(kept))
+        lists = pa.ListArray.from_arrays(pa.array(list_offsets(lengths)), values.take(indices))
         table = table.set_column(table.schema.get_field_index(name), name, lists)
     return table, lengths > 0, len(texts), int(keep.sum())
 
@@ -148,9 +149,9 @@ def _cut_at_end_token(texts: pa.Array) -> pa.Array:
 def _first_in_row(texts: pa.Array, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """True where a text has not occurred earlier in its row; never for a null."""
     codes = texts.dictionary_encode().indices
-    known = pc.is_valid(codes).to_numpy(zero_copy_only=False)
-    keys = rows[known] * max(len(texts), 1) + pc.drop_null(codes).to_numpy(zero_copy_only=False)
+    valid = pc.is_valid(codes).to_numpy(zero_copy_only=False)
+    keys = rows[valid] * max(len(texts), 1) + pc.drop_null(codes).to_numpy(zero_copy_only=False)
     _, first = np.unique(keys, return_index=True)
     keep = np.zeros(len(texts), dtype=np.bool_)
-    keep[np.flatnonzero(known)[first]] = True
+    keep[np.flatnonzero(valid)[first]] = True
     return keep

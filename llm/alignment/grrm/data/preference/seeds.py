@@ -35,15 +35,15 @@ class SeedReport:
     """The files that were written with their rows, those that were there before, and the rows left out of the input."""
 
     written: dict[Path, int]
-    kept: tuple[Path, ...]
+    existing: tuple[Path, ...]
     rejected: tuple[RejectedRow, ...]
     n_other_pairs: int
 
     def summary(self) -> str:
         """One line: files and rows written, files kept, rows left out."""
         return (
-            f"{sum(self.written.values())} rows written to {len(self.written)} files, {len(self.kept)} files kept as "
-            f"they were; of the input {len(self.rejected)} rows could not be used and {self.n_other_pairs} are of "
+            f"{sum(self.written.values())} rows written to {len(self.written)} files, {len(self.existing)} files kept "
+            f"as they were; of the input {len(self.rejected)} rows could not be used and {self.n_other_pairs} are of "
             "other language pairs"
         )
 
@@ -84,17 +84,17 @@ def _write_files(parquet: Path, out_dir: Path, files: Callable[[pa.Table], Files
     intake = read_usable(
         parquet, {"src_text": "text", "trg_text": "text", "src_lang": "language", "trg_lang": "language"}
     )
-    table, written, kept = intake.table, dict[Path, int](), list[Path]()
+    table, written, existing = intake.table, dict[Path, int](), list[Path]()
     for src_lang, trg_lang, make in tqdm(files(table), desc="seed files", unit="file", disable=None):
         path = pair_file(out_dir, src_lang, trg_lang)
         if path.exists():
-            kept.append(path)
+            existing.append(path)
             continue
         rows = make()
         with atomic_path(path) as temporary:
             pq.write_table(rows, temporary)
         written[path] = rows.num_rows
-    return SeedReport(written, tuple(kept), intake.rejected, table.num_rows - _n_with_hub(table))
+    return SeedReport(written, tuple(existing), intake.rejected, table.num_rows - _n_with_hub(table))
 
 
 def _of_pair(table: pa.Table, src_lang: str, trg_lang: str) -> pa.Table:

@@ -19,7 +19,7 @@ CURRENCIES = (
     "USD", "EUR", "GBP", "JPY", "CNY", "CHF", "CAD", "AUD", "NZD", "INR", "BRL", "MXN", "KRW", "RUB",
     "SEK", "NOK", "DKK", "PLN", "CZK", "HUF", "TRY", "ZAR", "ILS", "THB", "ARS", "EGP", "UAH",
 )
-WHOLE_CURRENCIES = frozenset(("JPY", "KRW", "HUF"))  # amounts are written without a fraction
+CURRENCIES_WITHOUT_FRACTION = frozenset(("JPY", "KRW", "HUF"))  # amounts are written without a fraction
 UNITS = (
     "length-millimeter", "length-centimeter", "length-meter", "length-kilometer", "length-mile", "length-foot",
     "length-inch", "length-nautical-mile", "length-light-year", "area-square-meter", "area-square-kilometer",
@@ -31,7 +31,7 @@ UNITS = (
     "energy-kilocalorie", "digital-megabyte", "digital-gigabyte", "digital-terabyte", "frequency-megahertz",
     "frequency-gigahertz", "electric-volt", "electric-ampere",
 )
-UNITS_OF_PLACES = (
+TERRITORY_UNITS = (
     "area-square-kilometer", "area-square-mile", "area-hectare", "length-kilometer", "mass-tonne",
     "volume-cubic-meter", "volume-barrel", "energy-kilowatt-hour", "power-megawatt", "temperature-celsius",
 )
@@ -112,7 +112,7 @@ def _figure(rng: random.Random, most_digits: int) -> Decimal:
 
 def _any_amount(rng: random.Random) -> tuple[str, Decimal]:
     currency = rng.choice(CURRENCIES)
-    if currency in WHOLE_CURRENCIES:
+    if currency in CURRENCIES_WITHOUT_FRACTION:
         return currency, Decimal(rng.randint(1, 999) * 10 ** rng.randint(1, 4))
     cents = Decimal(rng.choice((0, 0, 50, 99, rng.randrange(100)))) / 100
     return currency, (Decimal(rng.randrange(1, 10 ** rng.randint(1, 5))) + cents).quantize(Decimal("0.01"))
@@ -138,5 +138,5 @@ def _any_relative(rng: random.Random) -> tuple[RelativeUnit, int]:
 
 
 def _any_percentage(rng: random.Random) -> Decimal:
-    whole = Decimal(rng.randint(0, 99))
-    return whole + Decimal(rng.randint(1, 9)) / 10 if rng.random() < 0.7 else whole + 1
+    integer = Decimal(rng.randint(0, 99))
+    return integer + Decimal(rng.randint(1, 9)) / 10 if rng.random() < 0.7 else integer + 1

@@ -1,4 +1,4 @@
-"""Lists of places."""
+"""Lists of countries and territories."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from grrm.data.corpora import cldr
 from grrm.data.corpora.phrase import Draws, Phrase
 
 # fmt: off
-PLACES = (
+TERRITORIES = (
     "AD", "AE", "AF", "AL", "AM", "AO", "AR", "AT", "AU", "AZ", "BD", "BE", "BG", "BO", "BR", "BY", "CA", "CH",
     "CL", "CM", "CN", "CO", "CR", "CU", "CY", "CZ", "DE", "DK", "DO", "DZ", "EC", "EE", "EG", "ES", "ET", "FI",
     "FR", "GB", "GE", "GH", "GL", "GR", "GT", "HN", "HR", "HT", "HU", "ID", "IE", "IL", "IN", "IQ", "IR", "IS",
@@ -21,15 +21,15 @@ PLACES = (
 # fmt: on
 
 
-def places(draws: Draws) -> Phrase:
-    """Two to four places joined by "and" or "or"; the same places in another order are the same content."""
-    codes = draws.pick(_any_places, _name)
+def territories(draws: Draws) -> Phrase:
+    """Two to four territories joined by "and" or "or"; the same ones in another order are the same content."""
+    codes = draws.pick(_any_territories, _name)
     style = draws.rng.choice(("standard", "standard", "or"))
     return Phrase((_name(codes),), partial(_list_text, codes, style))
 
 
-def place_text(code: str, language: str) -> str | None:
-    """The name of a place."""
+def territory_text(code: str, language: str) -> str | None:
+    """The name of a territory."""
     return cldr.territory(code, language)
 
 
@@ -38,8 +38,8 @@ def _list_text(codes: tuple[str, ...], style: str, language: str) -> str | None:
     return cldr.joined(names, language, style) if len(names) == len(codes) else None
 
 
-def _any_places(rng: random.Random) -> tuple[str, ...]:
-    return tuple(rng.sample(PLACES, rng.choice((2, 2, 3, 3, 4))))
+def _any_territories(rng: random.Random) -> tuple[str, ...]:
+    return tuple(rng.sample(TERRITORIES, rng.choice((2, 2, 3, 3, 4))))
 
 
 def _name(codes: tuple[str, ...]) -> str:
