@@ -12,90 +12,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from titles import (
+    ARMS,
+    COSTS,
+    GQM_JUDGES,
+    JUDGES,
+    POLICIES,
+    README,
+    REAL_JUDGES,
+    REAL_POLICIES,
+    SEEDS,
+    STUDY_JUDGES,
+    STUDY_POLICIES,
+)
+
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results"
 NONE = "–"
 DECODINGS = {"sampled": "", "greedy": "greedy_"}  # what the names of a gain begin with
 Lines = Iterable[Sequence[str]]
-
-POLICIES = {
-    "base": "untrained",
-    "sft": "SFT",
-    "grpo": "GRPO, metric",
-    "grpo_consensus": "GRPO, consensus",
-    "grpo_ranker": "GRPO, ranker",
-}
-README = {
-    "README.md": {
-        "sft": "SFT | ",
-        "grpo": "GRPO | chrF against the reference",
-        "grpo_gqm_sft": "GRPO | GQM: a group judge that writes scores, no reference",
-    },
-    "README_zh.md": {
-        "sft": "SFT | ",
-        "grpo": "GRPO | 对照参考译文的 chrF",
-        "grpo_gqm_sft": "GRPO | GQM：写出分数的组裁判，不看参考译文",
-    },
-}
-REAL_POLICIES = {"sft": "none: SFT", "grpo": "chrF", "grpo_gqm_sft": "GQM"}
-REAL_JUDGES = {
-    "consensus": "consensus",
-    "ranker_none": "ranker, each candidate by itself",
-    "gqm_sft": "GQM after SFT, scores as written",
-    "gqm_sft_expected": "the same, expected scores",
-    "gqm_sft_permuted": "the same, mean of 4 orders",
-}
-JUDGES = {
-    "consensus": "consensus",
-    "ranker_none": "ranker, each candidate by itself",
-    "ranker_group": "ranker, candidates compared",
-}
-SEEDS = (2, 3)
-STUDY_JUDGES = {
-    "consensus": "consensus",
-    "rm": "pairwise reward model (`rm`)",
-    "rm_1400_steps": "`rm` after 1,400 steps",
-    "ranker_none_large": "ranker, each by itself",
-    "ranker_group_large": "ranker, candidates compared",
-    "mixture": "mixture: ranker of single candidates + half of consensus",
-    "sqm_sft": "generative judge of one candidate (SQM), after SFT",
-    "sqm": "the same after RLVR",
-}
-GQM_JUDGES = {
-    "gqm_sft": "GQM from the policy, after SFT",
-    "gqm": "the same after RLVR",
-    "gqm_ranker_sft": "GQM from the ranker's layers, after SFT",
-    "gqm_ranker": "the same after RLVR",
-}
-COSTS = {
-    "consensus": "consensus",
-    "rm": "reward model, trained on pairs (`rm`)",
-    "ranker_none_large": "ranker, each by itself",
-    "ranker_group_large": "ranker, candidates compared",
-    "mixture": "mixture",
-    "sqm_sft": "SQM, after SFT",
-    "sqm": "SQM, after RLVR",
-    "gqm_sft": "GQM from the policy, after SFT",
-    "gqm": "GQM from the policy, after RLVR",
-    "gqm_ranker_sft": "GQM from the ranker, after SFT",
-    "gqm_ranker": "GQM from the ranker, after RLVR",
-}
-STUDY_POLICIES = {
-    "grpo": "chrF with the reference",
-    "grpo_consensus": "consensus",
-    "grpo_rm": "reward model, trained on pairs for 2,800 steps",
-    "grpo_mixture": "mixture of the ranker of single candidates and consensus",
-    "grpo_sqm": "SQM after RLVR, stopped after 200 of 400 steps",
-    "grpo_ranker_none_large": "ranker, each candidate by itself",
-    "grpo_ranker_group_large": "ranker, candidates compared",
-}
-ARMS = {
-    "1000_groups": "1,000 groups of 8 samples",
-    "3000_groups": "3,000 groups of 8",
-    "10000_groups": "10,000 groups of 8",
-    "2_candidates": "12,000 groups of 2",
-    "16_candidates": "1,500 groups of 16",
-    "mixed": "3,000 groups of 8, mixed quality",
-}
 
 
 def result(name: str) -> dict[str, Any]:
@@ -161,9 +95,15 @@ def real_judges() -> Lines:
         scores = judges[judge]["heldout"]
         others = (f"{scores[key]['mean']:.3f}" for key in ("hardest_third", "correlation", "order_consistency"))
         shares = (f"{100 * scores[key]:.1f}" for key in ("readable", "tied"))
-        cost = (f"{scores['tokens']['mean']:.0f}", f"{scores['milliseconds_a_group']:.0f}")
         pairs, variance = interval(scores["accuracy_ties_half"], ".3f"), f"{scores['score_variance']:.2f}"
-        yield title, *shares, pairs, *others, variance, *cost
+        yield title, *shares, pairs, *others, variance, f"{scores['tokens']['mean']:.0f}"
+
+
+def real_similarities() -> Lines:
+    for policy, title in REAL_POLICIES.items():
+        scores = [real("policies")[policy]["scores"][decoding] for decoding in DECODINGS]
+        cells = [(f"{one['similarity']:.3f}", interval(one.get("similarity_gain"), "+.4f")) for one in scores]
+        yield title, *(cell for pair in cells for cell in pair)
 
 
 def demo_policies() -> Lines:
@@ -291,6 +231,7 @@ PUBLISHED = (
     Published("README.md", "<!-- results -->", lambda: real_policies_of("README.md")),
     Published("README_zh.md", "<!-- results -->", lambda: real_policies_of("README_zh.md")),
     Published(REAL_PAGE, "### What policies learned", real_policies),
+    Published(REAL_PAGE, "By an embedder", real_similarities),
     Published(REAL_PAGE, "### How the judges rank", real_judges),
     Published(RESULTS_PAGE, "## Scores of the policies", demo_policies),
     Published(RESULTS_PAGE, "Gain of each seed over", demo_gains),

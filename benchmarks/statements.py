@@ -9,7 +9,8 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from published import JUDGES, POLICIES, README, RESULTS_PAGE, gain_of, interval, real, result, spread, study
+from published import RESULTS_PAGE, gain_of, interval, real, result, spread, study
+from titles import JUDGES, POLICIES, README
 
 GAINS = ("gain", "greedy_gain")
 Statement = tuple[str, str]  # a page, and what it says
