@@ -1,4 +1,4 @@
-"""Who may talk to the server: loopback needs no token, every other address does."""
+"""Access to the server: loopback needs no token, every other address does."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def read_token(token_file: str | None, token_env: str | None) -> str | None:
 
 
 def is_authorized(header: str | None, token: str) -> bool:
-    """Whether an Authorization header carries `token`; takes the same time for every wrong one."""
+    """True if an Authorization header carries `token`; takes the same time for every wrong one."""
     return hmac.compare_digest((header or "").encode(), f"Bearer {token}".encode())
 
 
 def allowed_hosts(bound_to: str, configured: Sequence[str]) -> Callable[[str | None], bool]:
-    """Whether a request's Host header calls the server by one of its names.
+    """Return the test if a request's Host header calls the server by one of its names.
 
     Where none are configured: on loopback by a name of loopback, so that no page of the web can reach the server under
     a name of its own that leads here; elsewhere by any, as a token is asked for. Without the header, which every

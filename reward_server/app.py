@@ -33,7 +33,7 @@ from .answer_cache import AnswerCache
 from .application import STOPPING, Application
 from .bodies import client_has_gone, deadline_of_request, parse, read_json_body, rows_limits, score_limits
 from .hosting import HostedJudge
-from .limits import Places, check_group_sizes, check_rows, check_score_request, check_tasks
+from .limits import Slots, check_group_sizes, check_rows, check_score_request, check_tasks
 from .logs import name_request
 from .metrics import JudgeCollector, Metrics
 from .openapi import describe
@@ -73,7 +73,7 @@ class RewardApp(Application):
     def __init__(self, settings: Settings, judge: Hosted, token: str | None) -> None:
         self.settings = settings
         judges = judge if isinstance(judge, list) else [judge]
-        self.judges = [one if isinstance(one, HostedJudge) else HostedJudge(one) for one in judges]
+        self.judges = [member if isinstance(member, HostedJudge) else HostedJudge(member) for member in judges]
         self.hosted = self.judges[0]  # the default one
         metrics = Metrics(
             gauges={
@@ -81,7 +81,7 @@ class RewardApp(Application):
                 "grrm_requests_waiting": ("Requests that wait for the judge.", lambda: self._load()[1]),
             }
         )
-        metrics.registry.register(JudgeCollector([(one.name, one.model, one.counters) for one in self.judges]))
+        metrics.registry.register(JudgeCollector([(judge.name, judge.model, judge.counters) for judge in self.judges]))
         super().__init__("grrm_reward_server", metrics, token=token, max_body_bytes=settings.max_body_bytes)
         self.services = services_of(self.judges, settings, metrics)
         self.cache = AnswerCache(
@@ -90,7 +90,7 @@ class RewardApp(Application):
             wait_s=settings.judge_wait_s,
         )
         self.extract: Extract = partial(extract_translation, extractor_type=settings.extractor_type)
-        self.places = Places(settings.max_in_flight, settings.max_tokens_in_flight)
+        self.slots = Slots(settings.max_in_flight, settings.max_tokens_in_flight)
         self.live = Live()
         self.rows_limits, self.score_limits = rows_limits(settings), score_limits(settings)
         self._add_views()
@@ -155,9 +155,9 @@ class RewardApp(Application):
 
     def get_healthz(self) -> Response:
         """Liveness: the process answers, and says which judge it hosts and what that has counted."""
-        first, *others = [one.told() for one in self.judges]
-        told = {"status": "alive", "judge": first} | ({"other_judges": others} if others else {})
-        return Response(json.dumps(told), mimetype="application/json")
+        first, *others = [judge.described() for judge in self.judges]
+        described = {"status": "alive", "judge": first} | ({"other_judges": others} if others else {})
+        return Response(json.dumps(described), mimetype="application/json")
 
     def get_readyz(self) -> Response:
         """Readiness: the judge answers, and the server takes requests."""
@@ -168,7 +168,7 @@ class RewardApp(Application):
         return Response('{"status":"ready"}', mimetype="application/json")
 
     def get_openapi(self) -> Response:
-        """What this server takes and answers, as an OpenAPI document."""
+        """The requests and answers of this server, as an OpenAPI document."""
         document = describe("paddle-grrm reward server", __version__, needs_token=self.token is not None)
         return Response(json.dumps(document), mimetype="application/json")
 
@@ -202,7 +202,7 @@ class RewardApp(Application):
     def _load(self) -> tuple[int, int]:
         """Requests at the judge, and those that wait for it."""
         n_waiting = sum(service.n_waiting for service in self.services.values())
-        return max(self.places.n_requests - n_waiting, 0), n_waiting
+        return max(self.slots.n_requests - n_waiting, 0), n_waiting
 
     def _score(self, hosted: HostedJudge, wire: ScoreRequest, is_abandoned: Callable[[], bool], until: float) -> bytes:
         groups = [self._group(group) for group in wire.groups]
@@ -225,10 +225,10 @@ class RewardApp(Application):
 
     @contextmanager
     def _slot(self) -> Iterator[None]:
-        """One of the places for scoring requests; the threads beyond them stay free for the probes."""
+        """One of the slots for scoring requests; the threads beyond them stay free for the probes."""
         if self.is_stopping:
             raise RequestProblem(503, STOPPING, retry_after_s=5)
-        with self.places.taken(g.n_body_bytes):
+        with self.slots.hold(g.n_body_bytes):
             yield
 
 

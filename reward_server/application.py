@@ -1,4 +1,4 @@
-"""What both Flask applications share: who may ask, what is counted and logged, errors, and an orderly end."""
+"""The common base of both Flask applications: access, metrics and logs, errors, and an orderly end."""
 
 from __future__ import annotations
 

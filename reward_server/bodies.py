@@ -30,7 +30,7 @@ MANY_FIELDS = re.compile(rb"(?::[^][{}:]*){24}")
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """How many strings, lists and objects together, and commas a body may have. Names of fields are strings too."""
+    """Most strings, lists and objects together, and commas in a body. Names of fields are strings too."""
 
     strings: int
     containers: int
@@ -99,13 +99,13 @@ def _check(what: str, count: int, limit: int) -> None:
 
 
 def client_has_gone() -> Callable[[], bool]:
-    """What says whether the client of the current request has hung up; servers that cannot tell never say so."""
-    found: Callable[[], bool] = request.environ.get("waitress.client_disconnected", lambda: False)
-    return found
+    """The test if the client of the current request has hung up; false on servers that cannot tell."""
+    disconnected: Callable[[], bool] = request.environ.get("waitress.client_disconnected", lambda: False)
+    return disconnected
 
 
 def deadline_of_request() -> float:
-    """When the current request's answer is of no more use, on time.monotonic()'s clock; infinity if it does not say.
+    """The time on time.monotonic()'s clock until which the current request's answer is of use; infinity by default.
 
     Raises RequestProblem 422 for a deadline that is none.
     """

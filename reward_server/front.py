@@ -2,9 +2,10 @@
 
 One thread reads and writes all connections; only a request that is there as a whole takes a thread of its own. So a
 slow client holds a socket and what it has sent, and these are limited: a token is checked before a body is taken, a
-header, a body and the taking of an answer have deadlines, and a connection too many closes the oldest one that is not
-being served. A connection has one request at a time: where a client sends more before it has its answer, the connection
-ends with the answers that are due.
+header, a body and the taking of an answer have deadlines.
+
+A connection too many closes the oldest one that is not being served. A connection has one request at a time: where a
+client sends more before it has its answer, the connection ends with the answers that are due.
 """
 
 from __future__ import annotations
@@ -72,11 +73,11 @@ class Channel(HTTPChannel):  # type: ignore[misc]
 
     @property
     def is_served(self) -> bool:
-        """Whether a request waits, is worked on or has an answer that is not yet sent."""
+        """True if a request waits, is worked on or has an answer that is not yet sent."""
         return bool(self.requests or self.total_outbufs_len or self._serving)
 
     def seconds_allowed(self, settings: HttpSettings) -> float:
-        """How long it may stay as it is."""
+        """The seconds for which it may stay as it is."""
         if self.requests or self._serving:
             return math.inf
         if self.is_lingering:
@@ -89,11 +90,11 @@ class Channel(HTTPChannel):  # type: ignore[misc]
 
     @property
     def is_pipelined(self) -> bool:
-        """Whether the client did not wait for its answers."""
+        """True if the client did not wait for its answers."""
         return isinstance(self.request, Unread)
 
     def readable(self) -> bool:
-        """Whether to read: nothing more of a client that did not wait."""
+        """True if there is more to read: nothing of a client that did not wait."""
         return not self.is_pipelined and super().readable()
 
     def _next_request(self, adjustments: Adjustments) -> HTTPRequestParser:
@@ -202,9 +203,9 @@ class Front(TcpWSGIServer):  # type: ignore[misc]
         )
         dispatcher = _Dispatcher()
         dispatcher.set_thread_count(adjustments.threads)
-        place = (listener.family, listener.type, listener.proto, listener.getsockname())
+        info = (listener.family, listener.type, listener.proto, listener.getsockname())
         super().__init__(
-            application, {}, True, listener, dispatcher=dispatcher, adj=adjustments, sockinfo=place, bind_socket=False
+            application, {}, True, listener, dispatcher=dispatcher, adj=adjustments, sockinfo=info, bind_socket=False
         )
 
     def turn(self, timeout_s: float) -> None:
@@ -224,7 +225,7 @@ class Front(TcpWSGIServer):  # type: ignore[misc]
 
     @property
     def scheme(self) -> str:
-        """What its addresses begin with."""
+        """The scheme of its addresses."""
         return "http" if self._tls is None else "https"
 
     def accept(self) -> tuple[socket.socket | TlsSocket, Any] | None:
@@ -241,9 +242,9 @@ class Front(TcpWSGIServer):  # type: ignore[misc]
             super().handle_accept()
             if len(self.active_channels) == n_before:
                 break
-            self._make_room()
+            self._close_excess()
 
-    def _make_room(self) -> None:
+    def _close_excess(self) -> None:
         channels = [channel for channel in self.active_channels.values() if not channel.will_close]
         newest = channels[-1]
         of_address = [channel for channel in channels if channel.addr[0] == newest.addr[0]]
@@ -277,9 +278,9 @@ def _rank_to_close(channel: Channel) -> tuple[bool, float]:
 def within_file_limit(n_connections: int) -> int:
     """`n_connections`, or as many as this process may have open together with the bodies that wait on disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2 * n_connections + OTHER_FILES
-    if soft < wanted and soft != resource.RLIM_INFINITY:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    needed = 2 * n_connections + OTHER_FILES
+    if soft < needed and soft != resource.RLIM_INFINITY:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         n_connections = min(n_connections, max((soft - OTHER_FILES) // 2, 16))
     return n_connections

@@ -40,9 +40,11 @@ class HostedJudge:
 
     `answers` asks the model for one token, or is None where the judge itself is cheap to ask. `when_idle(act)` calls
     `act` once the model is free for the next call. `check_task` raises UserError for a task that no prompt can be made
-    of, `prompts_of` makes the prompts that the first questions about a group would be. Each call of the judge has
-    `deadline_s` seconds on `deadline`. `languages` are a pair that the judge does not refuse. With `takes_turns` there
-    is one call at a time; otherwise callers are let in as they come, and `scheduler` brings them together at the model.
+    of, `prompts_of` makes the prompts that the first questions about a group would be.
+
+    Each call of the judge has `deadline_s` seconds on `deadline`. `languages` are a pair that the judge does not
+    refuse. With `takes_turns` there is one call at a time; otherwise callers are let in as they come, and `scheduler`
+    brings them together at the model.
     """
 
     judge: Judge
@@ -60,29 +62,29 @@ class HostedJudge:
 
     @property
     def name(self) -> str:
-        """What requests, probes and counters call it."""
+        """The name of the judge in requests, probes and counters."""
         return self.title or self.judge.name
 
-    def told(self) -> dict[str, object]:
-        """What a probe is told of it."""
-        told: dict[str, object] = {"name": self.name, "model": self.model}
+    def described(self) -> dict[str, object]:
+        """The judge's entry in the answer to a probe."""
+        described: dict[str, object] = {"name": self.name, "model": self.model}
         if self.counters is not None:
-            told |= {"counters": self.counters.values(), "mean_agreement": self.counters.mean_agreement()}
-        return told
+            described |= {"counters": self.counters.values(), "mean_agreement": self.counters.mean_agreement()}
+        return described
 
     @property
     def takes_turns(self) -> bool:
-        """Whether the judge has one call at a time."""
+        """True if the judge has one call at a time."""
         return self.scheduler is None
 
 
 def build_hosted_judges(settings: Settings) -> list[HostedJudge]:
     """All judges of the settings, the default one first. Raises UserError as `build_hosted_judge` does."""
     named = settings.named_judges()
-    for one in named.values():
-        check_model_settings(one)  # of all, before the first is opened
-    hosted = {name: build_hosted_judge(one) for name, one in named.items()}
-    return [replace(one, title=name) if len(hosted) > 1 else one for name, one in hosted.items()]
+    for judge_settings in named.values():
+        check_model_settings(judge_settings)  # of all, before the first is opened
+    hosted = {name: build_hosted_judge(judge_settings) for name, judge_settings in named.items()}
+    return [replace(judge, title=name) if len(hosted) > 1 else judge for name, judge in hosted.items()]
 
 
 def build_hosted_judge(settings: Settings) -> HostedJudge:

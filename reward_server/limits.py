@@ -21,8 +21,8 @@ from .settings import Settings
 BYTES_PER_TOKEN = 4  # of a request's body, which has names of fields too; the judge's own tokens are known later
 
 
-class Places:
-    """Places of requests that are being judged or wait for it; thread-safe.
+class Slots:
+    """Slots of requests that are being judged or wait for it; thread-safe.
 
     A request that is larger than the whole budget is let in where it is alone.
     """
@@ -34,8 +34,8 @@ class Places:
         self.n_requests = 0
 
     @contextmanager
-    def taken(self, n_bytes: int) -> Iterator[None]:
-        """A place for a request whose body has `n_bytes`. Raises RequestProblem 503 where there is none."""
+    def hold(self, n_bytes: int) -> Iterator[None]:
+        """Hold a slot for a request whose body has `n_bytes`. Raises RequestProblem 503 where there is none."""
         n_tokens = n_bytes // BYTES_PER_TOKEN
         with self._lock:
             if self.n_requests >= self._max_requests:
@@ -58,9 +58,9 @@ def check_score_request(request: ScoreRequest, settings: Settings) -> None:
     n_rows = sum(len(group.candidates) for group in request.groups)
     _check_count(n_rows, settings.max_rows, "groups", "candidates in all groups")
     for index, group in enumerate(request.groups):
-        place = f"groups[{index}]"
-        _check_count(len(group.candidates), settings.max_candidates, f"{place}.candidates", "candidates")
-        _check_texts(group, place, settings.max_text_chars)
+        location = f"groups[{index}]"
+        _check_count(len(group.candidates), settings.max_candidates, f"{location}.candidates", "candidates")
+        _check_texts(group, location, settings.max_text_chars)
 
 
 def check_rows(request: RowsRequest, settings: Settings) -> None:
@@ -79,19 +79,19 @@ def check_group_sizes(sizes: Sequence[int], settings: Settings) -> None:
 
 
 def check_tasks(tasks: Iterable[tuple[str, TranslationTask]], check: Callable[[TranslationTask], None]) -> None:
-    """Raises RequestProblem 422 for the first (place, task) that `check` refuses with a UserError."""
-    for place, task in tasks:
+    """Raises RequestProblem 422 for the first (location, task) that `check` refuses with a UserError."""
+    for location, task in tasks:
         try:
             check(task)
         except UserError as error:
-            raise RequestProblem(422, str(error), field=place) from error
+            raise RequestProblem(422, str(error), field=location) from error
 
 
-def _check_texts(group: WireGroup, place: str, max_chars: int) -> None:
-    _check_fields(group, ("source", "src_lang", "trg_lang", "reference"), place, max_chars)
+def _check_texts(group: WireGroup, location: str, max_chars: int) -> None:
+    _check_fields(group, ("source", "src_lang", "trg_lang", "reference"), location, max_chars)
     for index, candidate in enumerate(group.candidates):
         if len(candidate.response) > max_chars or len(candidate.translation or "") > max_chars:
-            _check_fields(candidate, ("response", "translation"), f"{place}.candidates[{index}]", max_chars)
+            _check_fields(candidate, ("response", "translation"), f"{location}.candidates[{index}]", max_chars)
 
 
 def _check_count(count: int, limit: int, field: str, noun: str) -> None:
@@ -99,11 +99,11 @@ def _check_count(count: int, limit: int, field: str, noun: str) -> None:
         raise RequestProblem(422, f"{count} {noun} exceed the limit of {limit}", field=field)
 
 
-def _check_fields(holder: WireGroup | WireCandidate, names: Sequence[str], place: str, max_chars: int) -> None:
+def _check_fields(holder: WireGroup | WireCandidate, names: Sequence[str], location: str, max_chars: int) -> None:
     for name in names:
         text: str | None = getattr(holder, name)
         if text is not None and len(text) > max_chars:
-            raise _too_long(text, f"{place}.{name}", max_chars)
+            raise _too_long(text, f"{location}.{name}", max_chars)
 
 
 def _too_long(text: str, field: str, max_chars: int) -> RequestProblem:

@@ -135,7 +135,7 @@ def serve(
     listener = listener or bind(settings.host, settings.port, token)
     app = RewardApp(settings, judge, token)
     front = Front(app.flask, settings, listener, app.refusal, app.metrics)
-    slowest_s = max(one.judge_deadline_s for one in settings.named_judges().values())
+    slowest_s = max(judge_settings.judge_deadline_s for judge_settings in settings.named_judges().values())
     allowed_s = slowest_s if settings.drain_timeout_s is None else settings.drain_timeout_s
     n_unanswered = run_until_stopped(front, allowed_s, app.begin_stopping)
     if n_unanswered or not all(map(_is_idle, app.judges)):

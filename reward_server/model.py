@@ -35,11 +35,11 @@ _NAMES = OptionNames({option: f"'{setting}'" for option, setting in _SETTINGS.it
 
 def check_model_settings(settings: Settings) -> None:
     """Raise UserError for wrong options, settings that would have no effect, and a model that is missing."""
-    given = settings.model_fields_set
+    explicit = settings.model_fields_set
     if settings.judge != MIXTURE:
         spec_of(settings.judge).read(settings.judge_options)
     if settings.needs == "reward model":
-        if "judge_deadline_s" in given:
+        if "judge_deadline_s" in explicit:
             raise UserError(
                 f"reward server setting 'judge_deadline_s' has no effect, as judge {settings.judge!r} computes and "
                 "does not wait for an answer: leave it out, or use judge gqm or sqm"
@@ -47,14 +47,14 @@ def check_model_settings(settings: Settings) -> None:
     elif settings.needs != "generator":
         own = ("model", "judge_deadline_s") if settings.needs == "metric" else ()
         for name in (*_SETTINGS.values(), "chat_template", "judge_deadline_s"):
-            if name in given and name not in own:
+            if name in explicit and name not in own:
                 raise UserError(
                     f"reward server setting {name!r} has no effect, as judge {settings.judge!r} has no model"
                     f"{' of ours' if own else ''}: leave it out, or use judge rm, ranker, gqm or sqm"
                 )
         return
     empty = {name for name in ("model", "openai_urls") if not getattr(settings, name)}
-    options = [option for option, name in _SETTINGS.items() if name in given - empty]
+    options = [option for option, name in _SETTINGS.items() if name in explicit - empty]
     if settings.needs == "reward model":
         check_reward_model_options(options, _NAMES)
         return
@@ -102,7 +102,7 @@ def open_judge_model(settings: Settings, deadline: Deadline) -> tuple[OpenedGene
 
 
 def model_name(settings: Settings) -> str:
-    """What probes and counters call the model: never a path."""
+    """The name of the model in probes and counters: never a path."""
     if settings.openai_urls:
         name = settings.model or "the first of the servers"
         return Path(name).name if Path(name).is_absolute() else name

@@ -87,7 +87,7 @@ class Live:
             self._seconds.append(took_s)
 
     def answer(self, running: int, waiting: int) -> LiveAnswer:
-        """What is remembered, with the numbers of requests under way."""
+        """Return what is remembered, with the numbers of requests under way."""
         with self._lock:
             milliseconds, recent = [1e3 * took_s for took_s in self._seconds], list(self._recent)
         cuts = statistics.quantiles(milliseconds, n=20, method="inclusive") if len(milliseconds) > 1 else milliseconds
@@ -122,7 +122,7 @@ def page_routes(
 
     @routes.get("/v1/judges")
     def get_judges() -> Response:
-        return _json(JudgesAnswer(judges=[JudgeName(name=one.name, model=one.model) for one in judges]))
+        return _json(JudgesAnswer(judges=[JudgeName(name=hosted.name, model=hosted.model) for hosted in judges]))
 
     @routes.get("/v1/live")
     def get_live() -> Response:

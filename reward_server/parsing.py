@@ -79,7 +79,7 @@ class RequestParser(HTTPRequestParser):  # type: ignore[misc]
 
 
 class Unread(HTTPRequestParser):  # type: ignore[misc]
-    """What a client sends beyond the requests that it may: never a request."""
+    """The data that a client sends beyond the requests that it may: never a request."""
 
     def received(self, data: bytes) -> int:
         """Take all of it."""

@@ -68,10 +68,10 @@ class _Stops:
 def _drain(front: Front, stops: _Stops, allowed_s: float) -> int:
     """Answers what was accepted; returns how many connections are still owed an answer at the end."""
     ends = time.monotonic() + allowed_s
-    owed = front.served()
-    logger.info("stopping: %d connections are owed an answer, for which there are %g s", len(owed), allowed_s)
-    while owed and stops.count < 2 and time.monotonic() < ends:
+    unanswered = front.served()
+    logger.info("stopping: %d connections are owed an answer, for which there are %g s", len(unanswered), allowed_s)
+    while unanswered and stops.count < 2 and time.monotonic() < ends:
         front.turn(min(LONGEST_TURN_S, max(ends - time.monotonic(), 0.0)))
         served = front.served()
-        owed = [channel for channel in owed if channel in served]
-    return len(owed)
+        unanswered = [channel for channel in unanswered if channel in served]
+    return len(unanswered)

@@ -57,14 +57,14 @@ def _never() -> bool:
 def services_of(judges: Sequence[HostedJudge], settings: Settings, metrics: Metrics) -> dict[str, JudgeService]:
     """The judges by name, each with its manners."""
     return {
-        one.name: JudgeService(
-            one,
+        hosted.name: JudgeService(
+            hosted,
             metrics,
             wait_s=settings.judge_wait_s,
             max_groups=settings.max_groups,
-            hung_after_s=settings.judge_deadline_s if math.isinf(one.deadline_s) else one.deadline_s,
+            hung_after_s=settings.judge_deadline_s if math.isinf(hosted.deadline_s) else hosted.deadline_s,
         )
-        for one in judges
+        for hosted in judges
     }
 
 

@@ -1,4 +1,4 @@
-"""What can be set on the reward server, from a YAML file and from the command line."""
+"""The settings of the reward server, from a YAML file and from the command line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPECIAL_TOKENS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "
 
 
 class HttpSettings(BaseModel):
-    """What any of the HTTP servers listens on, and what its clients may do."""
+    """The address of any of the HTTP servers, and the limits of its clients."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
@@ -86,7 +86,7 @@ class Settings(HttpSettings):
 
     @field_validator("judge")
     @classmethod
-    def _known_judge(cls, judge: str) -> str:
+    def _check_judge(cls, judge: str) -> str:
         try:
             check_judge_name(judge, (*judge_names(), MIXTURE))
         except UserError as error:
@@ -110,7 +110,7 @@ class Settings(HttpSettings):
 
     @property
     def needs(self) -> Needs:
-        """What the judge needs of this process; a mixture sees to its judges itself."""
+        """The needs of the judge in this process; a mixture sees to its judges itself."""
         return "nothing" if self.judge == MIXTURE else spec_of(self.judge).needs
 
     def named_judges(self) -> dict[str, Settings]:
@@ -127,23 +127,23 @@ class Settings(HttpSettings):
 
     @field_validator("backend")
     @classmethod
-    def _known_backend(cls, backend: str) -> str:
-        return _known("backend", backend, BACKENDS)
+    def _check_backend(cls, backend: str) -> str:
+        return _checked("backend", backend, BACKENDS)
 
     @field_validator("chat_template")
     @classmethod
-    def _known_template(cls, chat_template: str) -> str:
-        return _known("chat template", chat_template, CHAT_TEMPLATES)
+    def _check_template(cls, chat_template: str) -> str:
+        return _checked("chat template", chat_template, CHAT_TEMPLATES)
 
     @field_validator("dtype")
     @classmethod
-    def _known_dtype(cls, dtype: str) -> str:
-        return _known("dtype", dtype, DTYPES)
+    def _check_dtype(cls, dtype: str) -> str:
+        return _checked("dtype", dtype, DTYPES)
 
     @field_validator("extractor_type")
     @classmethod
-    def _known_extractor(cls, extractor_type: str) -> str:
-        return _known("extractor", extractor_type, EXTRACTOR_TYPES)
+    def _check_extractor(cls, extractor_type: str) -> str:
+        return _checked("extractor", extractor_type, EXTRACTOR_TYPES)
 
 
 def load_settings(path: str | None, overrides: Mapping[str, Any]) -> Settings:
@@ -153,12 +153,12 @@ def load_settings(path: str | None, overrides: Mapping[str, Any]) -> Settings:
     that names the file, the key and the remedy.
     """
     values = {} if path is None else _read_yaml(path)
-    place = "the command line" if path is None else f"{path} or on the command line"
-    given = {name: value for name, value in overrides.items() if value is not None}
+    location = "the command line" if path is None else f"{path} or on the command line"
+    explicit = {name: value for name, value in overrides.items() if value is not None}
     for name in ("judge_options", "fastdeploy_options"):
-        if isinstance(values.get(name), dict) and name in given:
-            given[name] = values[name] | given[name]
-    values |= given
+        if isinstance(values.get(name), dict) and name in explicit:
+            explicit[name] = values[name] | explicit[name]
+    values |= explicit
     for name in values:
         if name not in Settings.model_fields:
             remedy = suggestion(name, Settings.model_fields)
@@ -167,10 +167,10 @@ def load_settings(path: str | None, overrides: Mapping[str, Any]) -> Settings:
         return Settings.model_validate(values)
     except ValidationError as error:
         _, key, message = first_error(error)
-        raise UserError(f"reward server setting {key!r} in {place} is wrong: {message}") from error
+        raise UserError(f"reward server setting {key!r} in {location} is wrong: {message}") from error
 
 
-def _known(noun: str, name: str, names: Sequence[str]) -> str:
+def _checked(noun: str, name: str, names: Sequence[str]) -> str:
     try:
         require_known(noun, name, names)
     except UserError as error:

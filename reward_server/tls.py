@@ -66,7 +66,7 @@ class TlsSocket:
         return bool(self._arrived) or self._has_ended
 
     def recv(self, n_bytes: int) -> bytes:
-        """What `fill` has read, however much."""
+        """Return what `fill` has read, however much."""
         arrived, self._arrived = self._arrived, b""
         return arrived
 

@@ -33,9 +33,11 @@ class Turns:
     """Calls `judge` from one thread at a time, with the groups of all requests that wait.
 
     A call has at most `max_groups` groups, unless a single request has more, and is to end with the latest deadline of
-    its requests. Where a call for several requests fails,
-    each of them is judged by itself, so that it can only fail by its own groups. After a call `when_idle(act)` says,
-    by calling `act`, when the next one may begin. `waited(seconds)` is told how long each request waited for its call.
+    its requests. Where a call for several requests fails, each of them is judged by itself, so that it can only fail
+    by its own groups.
+
+    After a call `when_idle(act)` says, by calling `act`, when the next one may begin. `waited(seconds)` gets the time
+    that each request waited for its call.
     """
 
     def __init__(
@@ -50,7 +52,7 @@ class Turns:
         self._max_groups = max_groups
         self._waited = waited
         self._waiting: list[_Request] = []
-        self._is_taken = False
+        self._is_busy = False
         self._changed = threading.Condition()
 
     def judge(
@@ -85,11 +87,11 @@ class Turns:
         return len(self._waiting)
 
     def try_now(self, work: Callable[[], T]) -> T | None:
-        """What `work` returns, or None when the judge is not free at once."""
+        """Return the result of `work`, or None when the judge is not free at once."""
         with self._changed:
-            if self._is_taken:
+            if self._is_busy:
                 return None
-            self._is_taken = True
+            self._is_busy = True
         try:
             return work()
         finally:
@@ -102,8 +104,8 @@ class Turns:
             self._waiting.append(request)
             has_turn = False
             while not has_turn and time.monotonic() < ends and not (request in self._waiting and is_abandoned()):
-                left_s = min(ends - time.monotonic(), POLL_S)
-                has_turn = self._changed.wait_for(lambda: request.answer.done() or not self._is_taken, left_s)
+                remaining_s = min(ends - time.monotonic(), POLL_S)
+                has_turn = self._changed.wait_for(lambda: request.answer.done() or not self._is_busy, remaining_s)
             if request not in self._waiting:
                 if not has_turn and time.monotonic() >= request.until:
                     raise DeadlinePassed
@@ -115,7 +117,7 @@ class Turns:
                 if time.monotonic() >= request.until:
                     raise DeadlinePassed
                 raise RequestProblem(503, "the judge is busy", retry_after_s=5)
-            self._is_taken = True
+            self._is_busy = True
             return self._take(request)
 
     def _take(self, first: _Request) -> list[_Request]:
@@ -145,5 +147,5 @@ class Turns:
 
     def _free(self) -> None:
         with self._changed:
-            self._is_taken = False
+            self._is_busy = False
             self._changed.notify_all()

@@ -26,7 +26,6 @@ MAX_WORDS = 60  # of a paragraph
 
 CEILINGS = {
     "llm/alignment/grrm": 1,
-    "reward_server": 79,
 }
 
 _NAME_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")

@@ -14,7 +14,7 @@ ToText = Callable[[Sequence[int]], str]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What all messages about one request say; `wants_logprobs` tells whether choices carry log-probabilities.
+    """The common fields of all messages about one request; with `wants_logprobs` choices carry log-probabilities.
 
     `stop_token_ids` end a completion and are no part of what is listed.
     """
@@ -26,7 +26,7 @@ class Form:
     stop_token_ids: tuple[int, ...]
     wants_logprobs: bool
 
-    def whole(self, choices: Sequence[Choice], replies: Replies) -> dict[str, Any]:
+    def complete(self, choices: Sequence[Choice], replies: Replies) -> dict[str, Any]:
         """The answer that is not streamed."""
         listed = [self._choice(index, choice) for index, choice in enumerate(choices)]
         return self._envelope(self.kinds[0], listed) | {"usage": usage(replies)}
@@ -50,7 +50,7 @@ class Form:
             "choices": choices,
         }
 
-    def _drawn(self, part: Choice | Piece) -> list[tuple[int, float]]:
+    def _listed_tokens(self, part: Choice | Piece) -> list[tuple[int, float]]:
         pairs = list(zip(part.token_ids, part.logprobs, strict=True))
         ends = bool(pairs) and pairs[-1][0] in self.stop_token_ids and not part.top_logprobs
         return pairs[:-1] if ends else pairs
@@ -64,20 +64,20 @@ class Form:
         return [{"index": piece.index, "text": piece.text, "logprobs": logprobs, "finish_reason": piece.finish_reason}]
 
     def _logprobs(self, part: Choice | Piece) -> dict[str, Any]:
-        drawn = self._drawn(part)
-        tokens = [self.decode([token_id]) for token_id, _ in drawn]
+        listed = self._listed_tokens(part)
+        tokens = [self.decode([token_id]) for token_id, _ in listed]
         offsets = list(accumulate(map(len, tokens), initial=0))[:-1]
         return {
             "tokens": tokens,
-            "token_logprobs": [logprob for _, logprob in drawn],
+            "token_logprobs": [logprob for _, logprob in listed],
             "top_logprobs": self._alternatives(part),
             "text_offset": offsets,
         }
 
     def _alternatives(self, part: Choice | Piece) -> list[dict[str, float]] | None:
         """The most probable tokens in the place of each; of those with the same text the most probable one."""
-        told = [{self.decode([token_id]): logprob for token_id, logprob in top[::-1]} for top in part.top_logprobs]
-        return told or None
+        by_text = [{self.decode([token_id]): logprob for token_id, logprob in top[::-1]} for top in part.top_logprobs]
+        return by_text or None
 
 
 class ChatForm(Form):
@@ -98,22 +98,22 @@ class ChatForm(Form):
         if piece.text:
             said["content"] = piece.text
         logprobs = self._logprobs(piece) if self.wants_logprobs else None
-        told: dict[str, Any] = {"index": piece.index, "logprobs": logprobs}
-        deltas = [told | {"delta": said, "finish_reason": None}] if said or logprobs else []
+        fields: dict[str, Any] = {"index": piece.index, "logprobs": logprobs}
+        deltas = [fields | {"delta": said, "finish_reason": None}] if said or logprobs else []
         if piece.finish_reason is not None:
             deltas.append({"index": piece.index, "logprobs": None, "delta": {}, "finish_reason": piece.finish_reason})
         return deltas
 
     def _logprobs(self, part: Choice | Piece) -> dict[str, Any]:
         content = []
-        for token_id, logprob in self._drawn(part):
+        for token_id, logprob in self._listed_tokens(part):
             text = self.decode([token_id])
             content.append({"token": text, "logprob": logprob, "bytes": list(text.encode()), "top_logprobs": []})
         return {"content": content, "refusal": None}
 
 
 def usage(replies: Replies) -> dict[str, int]:
-    """How many tokens were read and written."""
+    """The numbers of tokens that were read and written."""
     return {
         "prompt_tokens": replies.n_prompt_tokens,
         "completion_tokens": replies.n_tokens,

@@ -78,28 +78,28 @@ class CompletionsApp(Application):
 
     def post_completions(self) -> Response:
         """Completions of complete prompts, given as texts or as token ids."""
-        asked = read_request(CompletionRequest, self._body())
-        self._check_model(asked.model)
-        n_prompts = len(asked.prompts)
+        params = read_request(CompletionRequest, self._body())
+        self._check_model(params.model)
+        n_prompts = len(params.prompts)
         if n_prompts > self.settings.max_prompts or not n_prompts:
             raise ApiError(400, f"{n_prompts} prompts: send 1 to {self.settings.max_prompts}", param="prompt")
-        self._check_chars("prompt", (one for one in asked.prompts if isinstance(one, str)))
-        form = self._form(Form, "cmpl", asked)
-        return self._complete(asked, asked.prompts, asked.max_tokens or COMPLETION_TOKENS, form)
+        self._check_chars("prompt", (prompt for prompt in params.prompts if isinstance(prompt, str)))
+        form = self._form(Form, "cmpl", params)
+        return self._complete(params, params.prompts, params.max_tokens or COMPLETION_TOKENS, form)
 
     def post_chat_completions(self) -> Response:
         """The next turn of a chat, behind the model's chat template."""
-        asked = read_request(ChatRequest, self._body())
-        self._check_model(asked.model)
+        params = read_request(ChatRequest, self._body())
+        self._check_model(params.model)
         if self.model.render is None:
             raise ApiError(400, "this server's model has no chat template: use /v1/completions", param="messages")
-        turns = [message.turn() for message in asked.messages]
+        turns = [message.turn() for message in params.messages]
         self._check_chars("messages", (turn["content"] for turn in turns))
         try:
             prompt = self.model.render(turns)
         except ValueError as error:
             raise ApiError(400, f"the chat template refuses these messages: {error}", param="messages") from error
-        return self._complete(asked, [prompt], asked.limit, self._form(ChatForm, "chatcmpl", asked))
+        return self._complete(params, [prompt], params.limit, self._form(ChatForm, "chatcmpl", params))
 
     def get_models(self) -> Response:
         """The one model."""
@@ -115,25 +115,25 @@ class CompletionsApp(Application):
         return _json({"status": "alive"})
 
     def get_readyz(self) -> Response:
-        """Whether completions are taken."""
+        """Readiness: completions are taken."""
         self._refuse_when_stopping()
         return _json({"status": "ready"})
 
     def _complete(
         self,
-        asked: CompletionRequest | ChatRequest,
+        params: CompletionRequest | ChatRequest,
         sent: Sequence[str | list[int]],
         max_tokens: int | None,
         form: Form,
     ) -> Response:
         """The answer; without `max_tokens` a reply may fill the room behind the first prompt."""
-        if len(sent) * asked.n_choices > self.settings.max_choices:
+        if len(sent) * params.n_choices > self.settings.max_choices:
             raise ApiError(400, f"n times the prompts exceeds {self.settings.max_choices}", param="n")
         self._take_slot()
         try:
             prompts = self._encoded(sent, client_has_gone())
-            replies = self._replies(asked, prompts, max_tokens)
-            response = self._stream(asked, form, replies) if asked.stream else self._whole(form, replies)
+            replies = self._replies(params, prompts, max_tokens)
+            response = self._stream(params, form, replies) if params.stream else self._complete_reply(form, replies)
         except BaseException as error:
             self._slots.release()
             if isinstance(error, UserError):
@@ -143,25 +143,25 @@ class CompletionsApp(Application):
         return response
 
     def _replies(
-        self, asked: CompletionRequest | ChatRequest, prompts: Sequence[list[int]], max_tokens: int | None
+        self, params: CompletionRequest | ChatRequest, prompts: Sequence[list[int]], max_tokens: int | None
     ) -> Replies:
         most = self.model.scheduler.max_prompt_tokens + 1
-        params = SamplingParams(
+        sampling = SamplingParams(
             max_new_tokens=min(max_tokens or most - len(prompts[0]), most),
-            temperature=1.0 if asked.temperature is None else asked.temperature,
-            top_p=1.0 if asked.top_p is None else asked.top_p,
+            temperature=1.0 if params.temperature is None else params.temperature,
+            top_p=1.0 if params.top_p is None else params.top_p,
             stop_token_ids=self.model.stop_token_ids,
-            logprobs=asked.wants_logprobs,
-            top_logprobs=asked.logprobs or 0 if isinstance(asked, CompletionRequest) else 0,
+            logprobs=params.wants_logprobs,
+            top_logprobs=params.logprobs or 0 if isinstance(params, CompletionRequest) else 0,
         )
         return Replies(
             self.model,
             prompts,
-            params,
-            n_choices=asked.n_choices,
-            stream_id=secrets.randbits(63) if asked.seed is None else asked.seed,
-            stops=asked.stops,
-            streams=bool(asked.stream),
+            sampling,
+            n_choices=params.n_choices,
+            stream_id=secrets.randbits(63) if params.seed is None else params.seed,
+            stops=params.stops,
+            streams=bool(params.stream),
         )
 
     def _check_chars(self, param: str, texts: Iterable[str]) -> None:
@@ -175,36 +175,36 @@ class CompletionsApp(Application):
         timeout_s, limit = self.settings.request_timeout_s, self.model.scheduler.max_prompt_tokens
         ends = time.monotonic() + timeout_s
         prompts = []
-        for one in sent:
+        for prompt in sent:
             if is_gone():
                 raise ApiError(503, "the client has gone", code="client_gone")
             if time.monotonic() > ends:
                 raise ApiError(504, f"the completion took longer than {timeout_s:g} s", code="timeout")
-            if isinstance(one, str):
-                least = least_tokens(lambda text: len(self.model.encode(text)), one, limit)
+            if isinstance(prompt, str):
+                least = least_tokens(lambda text: len(self.model.encode(text)), prompt, limit)
                 if least > limit:
                     raise self._too_long(f"more than {least}")
-                one = self.model.encode(one)
-            if len(one) > limit:
-                raise self._too_long(str(len(one)))
-            prompts.append(one)
+                prompt = self.model.encode(prompt)
+            if len(prompt) > limit:
+                raise self._too_long(str(len(prompt)))
+            prompts.append(prompt)
         return prompts
 
-    def _whole(self, form: Form, replies: Replies) -> Response:
+    def _complete_reply(self, form: Form, replies: Replies) -> Response:
         choices = [Choice() for _ in range(replies.n_choices)]
         is_gone = client_has_gone()
         for piece in replies.pieces(is_gone, self.settings.request_timeout_s):
             choices[piece.index].add(piece)
         if is_gone():
             raise ApiError(503, "the client has gone", code="client_gone")
-        return _json(form.whole(choices, replies))
+        return _json(form.complete(choices, replies))
 
-    def _stream(self, asked: CompletionRequest | ChatRequest, form: Form, replies: Replies) -> Response:
-        events = self._events(asked, form, replies, client_has_gone())
+    def _stream(self, params: CompletionRequest | ChatRequest, form: Form, replies: Replies) -> Response:
+        events = self._events(params, form, replies, client_has_gone())
         return Response(events, mimetype="text/event-stream", headers={"Cache-Control": "no-cache"})
 
     def _events(
-        self, asked: CompletionRequest | ChatRequest, form: Form, replies: Replies, is_gone: Callable[[], bool]
+        self, params: CompletionRequest | ChatRequest, form: Form, replies: Replies, is_gone: Callable[[], bool]
     ) -> Iterator[bytes]:
         begun: set[int] = set()
         try:
@@ -212,7 +212,7 @@ class CompletionsApp(Application):
                 for chunk in form.chunks(piece, is_first=piece.index not in begun):
                     yield _event(chunk)
                 begun.add(piece.index)
-            if asked.wants_usage:
+            if params.wants_usage:
                 yield _event(form.last_chunk(replies))
             yield b"data: [DONE]\n\n"
         except ApiError as error:
@@ -226,14 +226,14 @@ class CompletionsApp(Application):
         self.metrics.add("grrm_prompt_tokens_total", replies.n_prompt_tokens)
         self.metrics.add("grrm_completion_tokens_total", replies.n_tokens)
 
-    def _form(self, kind: type[Form], prefix: str, asked: CompletionRequest | ChatRequest) -> Form:
+    def _form(self, kind: type[Form], prefix: str, params: CompletionRequest | ChatRequest) -> Form:
         return kind(
             f"{prefix}-{uuid.uuid4().hex}",
             int(time.time()),
             self.model.name,
             self.model.decode,
             self.model.stop_token_ids,
-            asked.wants_logprobs,
+            params.wants_logprobs,
         )
 
     def _body(self) -> bytes:

@@ -34,7 +34,7 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What is new of choice `index`: text, and the tokens drawn with their log-probabilities; at the end a reason.
+    """The new part of choice `index`: text, and the sampled tokens with their log-probabilities; at the end a reason.
 
     `top_logprobs` has the alternatives of each of these tokens, where they are asked for.
     """
@@ -93,18 +93,18 @@ class ReplyText:
         return "".join(pieces)
 
     def _new_text(self, is_last: bool) -> str:
-        known = self._decode(self.token_ids[self._begin : self._read])
+        earlier_text = self._decode(self.token_ids[self._begin : self._read])
         text = self._decode(self.token_ids[self._begin :])
         if text.endswith(_INCOMPLETE) and not is_last:
             return ""
         self._begin, self._read = self._read, len(self.token_ids)
-        return text[len(known) :]
+        return text[len(earlier_text) :]
 
     def _give_out(self, new: str, is_last: bool = False) -> str:
         text = self._held + new
-        found = [place for stop in self._stops if (place := text.find(stop)) >= 0]
-        if found:
-            self.is_stopped, text, self._held = True, text[: min(found)], ""
+        positions = [position for stop in self._stops if (position := text.find(stop)) >= 0]
+        if positions:
+            self.is_stopped, text, self._held = True, text[: min(positions)], ""
         else:
             n_held = 0 if is_last else max((_overlap(text, stop) for stop in self._stops), default=0)
             text, self._held = text[: len(text) - n_held], text[len(text) - n_held :]
@@ -113,7 +113,7 @@ class ReplyText:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """How many characters at the end of `text` begin `stop`."""
+    """The number of characters at the end of `text` that begin `stop`."""
     return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)
 
 
@@ -148,7 +148,7 @@ class Replies:
         self._submission: Submission = model.scheduler.submit(requests, streams=self._in_pieces)
 
     def pieces(self, is_gone: Callable[[], bool], timeout_s: float) -> Iterator[Piece]:
-        """What is new, choice by choice, until all have ended or the client is gone.
+        """Yield the new parts, choice by choice, until all have ended or the client is gone.
 
         Raises ApiError 504 where they have not within `timeout_s`, and what the engine raises.
         """
@@ -156,9 +156,9 @@ class Replies:
         texts = [ReplyText(self._model.decode, self._stops) for _ in range(self.n_choices)]
         try:
             while self._submission.open and not is_gone():
-                if (left_s := ends - time.monotonic()) <= 0:
+                if (remaining_s := ends - time.monotonic()) <= 0:
                     raise ApiError(504, f"the completion took longer than {timeout_s:g} s", code="timeout")
-                event = self._submission.next(min(left_s, POLL_S))
+                event = self._submission.next(min(remaining_s, POLL_S))
                 if event is None:
                     continue
                 if isinstance(event, NewTokens):

@@ -1,4 +1,4 @@
-"""What can be set on the completions server."""
+"""The settings of the completions server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be asked of `/v1/completions` and `/v1/chat/completions`, and how a refusal looks.
+"""The requests of `/v1/completions` and `/v1/chat/completions`, and the form of a refusal.
 
 Every parameter of the protocol has its effect or is refused by name; a value that asks for nothing is let pass.
 """
@@ -67,7 +67,7 @@ class StreamOptions(BaseModel):
 
 
 class _Sampled(BaseModel):
-    """What both requests have."""
+    """The common parameters of both requests."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True)
     # Parameters that have no effect here, and the values with which they have none anywhere.
@@ -103,7 +103,7 @@ class _Sampled(BaseModel):
 
     @property
     def wants_usage(self) -> bool:
-        """Whether a stream ends with the numbers of tokens."""
+        """True if a stream ends with the numbers of tokens."""
         return self.stream_options is not None and self.stream_options.include_usage
 
 
@@ -126,12 +126,12 @@ class CompletionRequest(_Sampled):
     @property
     def prompts(self) -> Sequence[str | list[int]]:
         """Each prompt, as text or as token ids."""
-        given: Any = self.prompt
-        return [given] if isinstance(given, str) or (given and isinstance(given[0], int)) else given
+        prompt: Any = self.prompt
+        return [prompt] if isinstance(prompt, str) or (prompt and isinstance(prompt[0], int)) else prompt
 
     @property
     def wants_logprobs(self) -> bool:
-        """Whether the log-probabilities of the drawn tokens are asked for."""
+        """True if the log-probabilities of the sampled tokens are requested."""
         return self.logprobs is not None
 
     def check(self) -> None:
@@ -190,7 +190,7 @@ class ChatRequest(_Sampled):
 
     @property
     def wants_logprobs(self) -> bool:
-        """Whether the log-probabilities of the drawn tokens are asked for."""
+        """True if the log-probabilities of the sampled tokens are requested."""
         return bool(self.logprobs)
 
     @property
@@ -211,20 +211,20 @@ def read_request(kind: type[Request], body: bytes) -> Request:
     for name, harmless in request.without_effect.items():
         value = getattr(request, name)
         if value is not None and value not in harmless:
-            shown = " or ".join(json.dumps(one) for one in harmless)
+            shown = " or ".join(json.dumps(permitted) for permitted in harmless)
             raise _unsupported(name, f"leave it out, or send {shown}")
     request.check()
     return request
 
 
 def _malformed(error: ValidationError) -> ApiError:
-    kind, place, message = first_error(error)
+    kind, location, message = first_error(error)
     if kind == "json_invalid":
         return ApiError(400, f"the body is not JSON: {message}")
-    param = place.partition(".")[0].partition("[")[0] or None
-    if kind == "extra_forbidden" and "." not in place:
+    param = location.partition(".")[0].partition("[")[0] or None
+    if kind == "extra_forbidden" and "." not in location:
         return ApiError(400, f"Unrecognized request argument supplied: {param}", param=param, code="unknown_parameter")
-    message = next((form for part, form in _FORMS.items() if kind != "missing" and part in place), message)
+    message = next((form for part, form in _FORMS.items() if kind != "missing" and part in location), message)
     return ApiError(400, f"parameter {param}: {message}" if param else message, param=param, code="invalid_value")
 
 
