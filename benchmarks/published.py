@@ -102,7 +102,10 @@ def real_judges() -> Lines:
 def real_similarities() -> Lines:
     for policy, title in REAL_POLICIES.items():
         scores = [real("policies")[policy]["scores"][decoding] for decoding in DECODINGS]
-        cells = [(f"{one['similarity']:.3f}", interval(one.get("similarity_gain"), "+.4f")) for one in scores]
+        cells = [
+            (f"{of_decoding['similarity']:.3f}", interval(of_decoding.get("similarity_gain"), "+.4f"))
+            for of_decoding in scores
+        ]
         yield title, *(cell for pair in cells for cell in pair)
 
 
