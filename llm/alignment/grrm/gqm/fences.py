@@ -25,7 +25,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, lru_cache
@@ -33,7 +33,7 @@ from functools import cached_property, lru_cache
 from grrm.gqm.grammar import reads_as_positions
 from grrm.gqm.lookalikes import cap_marks, skeleton
 from grrm.gqm.prompts import FENCE
-from grrm.gqm.verdict_lines import verdict_cuts
+from grrm.gqm.verdict_lines import is_token, sign_cuts, verdict_cuts
 
 
 class UnsafeReason(str, Enum):
@@ -91,20 +91,27 @@ class Guard:
         """`text` as it is to stand in the prompt; `unsafe_reason` tells whether even that could deceive.
 
         A backslash goes after the first character of every control token, and before the signs of every line of the
-        protocol. Backslashes that are there play no part in what is one, so that escaping can be undone.
+        protocol. Backslashes that are there play no part in what is one, so that escaping can be undone; but they part
+        what would otherwise be read together, so with any of them no letter and number is left to be read together.
         """
-        readings = _readings(text)
-        if not self._deceptive({*readings, *(reading.replace("\\", "") for reading in readings)}):
+        if "\\" not in text and not self._deceptive(_readings(text)):
             return text
         tokens: set[int] = set()
         cuts: set[int] = set()
-        for pieces in ([_char_skeleton(char) for char in text], ["" if char == "\\" else char for char in text]):
-            reading = "".join(pieces)
-            origin = [index for index, piece in enumerate(pieces) for _ in piece]
+        for pieces in _pieces(text):
+            reading, origin = _joined(["" if char == "\\" else piece for char, piece in zip(text, pieces, strict=True)])
             tokens.update(origin[match.start()] + 1 for match in self._token.finditer(reading))
             cuts.update(origin[cut] for cut in self._cuts(reading))
-        marks = Counter([*tokens, *cuts])
-        return "".join("\\" * marks[index] + char for index, char in enumerate(text)) + "\\" * marks[len(text)]
+        marks, signs = Counter([*tokens, *cuts]), set[int]()
+        shown, n_parts = _marked(text, marks), -1 if "\\" in text else 0
+        while self.fenced and _n_parts(shown) > n_parts:  # each of them makes a letter or number that was none before
+            n_parts = _n_parts(shown)
+            index_of = [index for index in range(len(text)) for _ in range(marks[index] + (index in signs) + 1)]
+            for pieces in _pieces(shown):
+                reading, origin = _joined(_parted(shown, pieces))
+                signs = signs.union(index_of[origin[cut]] for cut in sign_cuts(reading))
+            shown = _marked(text, marks + Counter(signs))
+        return shown
 
     def unsafe_reason(self, text: str) -> UnsafeReason | None:
         """The reason for which `text` cannot be shown even when it is escaped, None if it can."""
@@ -166,6 +173,39 @@ def _longest_run(text: str) -> int:
 
 def _readings(text: str) -> tuple[str, str]:
     return unicodedata.normalize("NFC", cap_marks(text)), skeleton(text)
+
+
+def _joined(pieces: Sequence[str]) -> tuple[str, list[int]]:
+    """The pieces as one text, and for each of its characters the index of the piece."""
+    return "".join(pieces), [index for index, piece in enumerate(pieces) for _ in piece]
+
+
+def _pieces(text: str) -> tuple[list[str], list[str]]:
+    """Each character of a text as it is, and as its skeleton."""
+    return [*text], [_char_skeleton(char) for char in text]
+
+
+def _marked(text: str, marks: Counter[int]) -> str:
+    """The text with so many backslashes before the characters of these indexes."""
+    return "".join("\\" * marks[index] + char for index, char in enumerate(text)) + "\\" * marks[len(text)]
+
+
+def _parted(text: str, pieces: Sequence[str]) -> list[str]:
+    """The pieces of the characters of `text`; of its backslashes one where any are within a word or number."""
+    parted, before, backslash = list(pieces), "", -1
+    for index, (char, piece) in enumerate(zip(text, pieces, strict=True)):
+        if char == "\\":
+            parted[index], backslash = "", index if backslash < 0 else backslash
+        elif piece:
+            if backslash >= 0 and before and is_token(before + piece[0]):
+                parted[backslash] = "\\"
+            before, backslash = piece[-1], -1
+    return parted
+
+
+def _n_parts(text: str) -> int:
+    """How many words and numbers of both readings have backslashes within them, counted once a place."""
+    return sum(piece == "\\" for pieces in _pieces(text) for piece in _parted(text, pieces))
 
 
 @lru_cache(maxsize=4096)

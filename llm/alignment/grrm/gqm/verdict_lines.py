@@ -54,6 +54,11 @@ class Sign:
         return self.letter.upper() or self.ordinal
 
 
+def is_token(text: str) -> bool:
+    """True if all of `text` is read together."""
+    return _TOKEN.fullmatch(text) is not None
+
+
 def signs_of(line: str) -> tuple[list[Sign], int]:
     """The letters, ordinals and numbers of `line`, and how many other words it has; none if it can be no verdict."""
     signs: list[Sign] = []
@@ -156,6 +161,17 @@ def verdict_cuts(text: str) -> set[int]:
         is_scores = len(own) > 1 or (is_list and item) or (n_words <= _MAX_WORDS and is_table(signs))
         if is_scores or is_ranking(signs):
             cuts.update(start + cut for cut in _cuts(line, signs))
+        start += len(line) + 1
+    return cuts
+
+
+def sign_cuts(text: str) -> set[int]:
+    """Indexes into `text` before which backslashes end every reading of its lines, wherever other backslashes are."""
+    cuts: set[int] = set()
+    start = 0
+    for line in text.split("\n"):
+        signs, _ = signs_of(line)
+        cuts.update(start + sign.start for sign in signs if len(signs) > 1)
         start += len(line) + 1
     return cuts
 
