@@ -93,7 +93,8 @@ def real_judges() -> Lines:
     judges = real("judges")
     for judge, title in REAL_JUDGES.items():
         scores = judges[judge]["heldout"]
-        others = (f"{scores[key]['mean']:.3f}" for key in ("hardest_third", "correlation", "order_consistency"))
+        figures = (scores[key] for key in ("hardest_third", "correlation", "order_consistency"))
+        others = (each([figure and figure["mean"]], ".3f") for figure in figures)
         shares = (f"{100 * scores[key]:.1f}" for key in ("readable", "tied"))
         pairs, variance = interval(scores["accuracy_ties_half"], ".3f"), f"{scores['score_variance']:.2f}"
         yield title, *shares, pairs, *others, variance, f"{scores['tokens']['mean']:.0f}"

@@ -33,7 +33,7 @@ STARTING_S = 15.0  # of a process with a model
 STEP_S = {SFT: 3.0, "rm": 4.0, **dict.fromkeys(RANKERS, 4.0), "sqm": 10.0, "gqm_sft": 5.0}
 RLVR_STEP_S, RL_STEP_S, SAMPLE_S = 3.0, 0.1, 0.03  # of a prompt's samples, of a sample, of a translation
 SIMILARITY_S = 0.01  # of a text
-JUDGED_S = {"rm": 60, **dict.fromkeys(RANKERS, 60), "logprob": 60, "sqm": 200, "gqm": 100}
+JUDGED_S = {"rm": 60, **dict.fromkeys(RANKERS, 60), "logprob": 60, "sqm": 500, "gqm": 100}
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ class RealPlan:
         kind = name.removesuffix("_sft")
         of_kind: dict[str, dict[str, object]] = {
             "gqm": {"prompt_type": self.settings.judge_prompt, "max_candidates": CANDIDATES, "max_new_tokens": 64},
-            "sqm": {"max_new_tokens": 16},
+            "sqm": {"max_new_tokens": 96},  # it writes an analysis before the score
         }
         values = {**of_kind[kind], "retries": 1, **options}
         return HostedJudge(kind, self.layout.model(name, seed), values, self.layout.weights(name, seed))
