@@ -91,8 +91,10 @@ class Guard:
         """`text` as it is to stand in the prompt; `unsafe_reason` tells whether even that could deceive.
 
         A backslash goes after the first character of every control token, and before the signs of every line of the
-        protocol. Backslashes that are there play no part in what is one, so that escaping can be undone; but they part
-        what would otherwise be read together, so with any of them no letter and number is left to be read together.
+        protocol, whatever backslashes are there, so that escaping can be undone.
+
+        Backslashes of the text part what would otherwise be read together. A text that has any gets one before every
+        letter and number that could belong to a verdict.
         """
         if "\\" not in text and not self._deceptive(_readings(text)):
             return text
@@ -204,7 +206,7 @@ def _parted(text: str, pieces: Sequence[str]) -> list[str]:
 
 
 def _n_parts(text: str) -> int:
-    """How many words and numbers of both readings have backslashes within them, counted once a place."""
+    """Count the places in words and numbers of both readings that have backslashes."""
     return sum(piece == "\\" for pieces in _pieces(text) for piece in _parted(text, pieces))
 
 
