@@ -46,7 +46,11 @@ def test_file_runs_with_its_tensor_and_sequence_parallelism(name: str, world: Ti
         command = [str(SCRIPTS / "run_rl.py"), str(write_paddlenlp_file(name, tmp_path)), *overrides]
         done = run(on_ranks(n_ranks, command, tmp_path / "logs"))
         counted = requests.get(f"{url}/metrics", timeout=120).text
-    assert "\ngrrm_groups_total 4.0\n" in counted  # of one rollout, each asked for once, by one of the tensor ranks
+    evaluations = sorted((tmp_path / "out/held_out").iterdir())
+    assert [path.name for path in evaluations] == ["step000000.jsonl", "step000002.jsonl"]
+    n_evaluated = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in evaluations)
+    # Those of one rollout and of both evaluations, each asked for once, by one of the tensor ranks.
+    assert f"\ngrrm_groups_total {4 + n_evaluated}.0\n" in counted
     assert [line["step"] for line in metrics_of(tmp_path / "out") if "loss" in line] == [1, 2]
     before, after = (load_file(folder / "model.safetensors") for folder in (policy, tmp_path / "out"))
     assert before.keys() == after.keys()

@@ -66,7 +66,7 @@ def test_one_and_two_ranks_find_the_same_in_held_out_rows(
     run(two_ranks(entry_command(world, tmp_path / "two", **settings), tmp_path / "logs"))
     one, two = ([line for line in metrics_of(tmp_path / name) if "eval_reward" in line] for name in ("one", "two"))
     assert one == two
-    assert [line["step"] for line in one] == [1, 2]
+    assert [line["step"] for line in one] == [0, 1, 2]
     assert "eval_alarm/chrf_greedy_change" in one[1]
     markers = [read_marker(tmp_path / name / "checkpoint-2") for name in ("one", "two")]
     assert markers[0]["alarm"] == markers[1]["alarm"]
