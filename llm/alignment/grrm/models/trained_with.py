@@ -10,7 +10,6 @@ without grrm.json.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from grrm.config.values import is_hub_name
 from grrm.data.atomic import atomic_path
+from grrm.data.downloads import sha256_of
 from grrm.errors import UserError
 from grrm.gqm.chat import ASSISTANT_START, EOS_TEXT, USER_START
 from grrm.gqm.extraction import EXTRACTOR_TYPES
@@ -103,11 +103,8 @@ def trained_with_prompts(prompts: Iterable[str]) -> TrainedWith:
 
 def training_file(stage: Stage, path: str | Path, rows: int) -> TrainingFile:
     """A file of training rows with the hash of its bytes."""
-    path, digest = Path(path), hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return TrainingFile(stage=stage, file=path.name, sha256=digest.hexdigest(), rows=rows)
+    path = Path(path)
+    return TrainingFile(stage=stage, file=path.name, sha256=sha256_of(path), rows=rows)
 
 
 def read_trained_with(model: str | Path) -> TrainedWith:
