@@ -13,9 +13,9 @@ from grrm.errors import UserError
 from grrm.evaluation.held_out_scores import TranslatedPrompt
 from grrm.evaluation.verdict import Verdict, verdict_of
 from grrm.gqm.groups import TranslationTask
-from grrm.tracking.metrics_log import read_metrics
+from grrm.tracking.metrics_log import VERDICT_FILE, read_metrics
 
-VERDICT_FILE, EVALUATIONS = "verdict.json", "held_out"
+EVALUATIONS = "held_out"  # the folder
 
 
 def write_evaluation(output_dir: str | Path, step: int, prompts: Sequence[TranslatedPrompt]) -> None:

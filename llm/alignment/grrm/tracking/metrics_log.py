@@ -9,6 +9,7 @@ from typing import Any
 from grrm.tracking.step_lines import StepLines, read_step_lines
 
 FILE_NAME = "metrics.jsonl"
+VERDICT_FILE = "verdict.json"  # beside it, at the end of an RL run: whether training helped
 
 
 class MetricsLog:

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from grrm.data.atomic import check_writable
 from grrm.errors import UserError
-from grrm.tracking.metrics_log import FILE_NAME, read_metrics
+from grrm.tracking.metrics_log import FILE_NAME, VERDICT_FILE, read_metrics
 from grrm.tracking.report.facts import held_out, metric_columns, run_facts, training_reward
 from grrm.tracking.report.page import embedded_json, page_environment, page_files, policy_hash, write_bytes
 from grrm.tracking.report.selection import Survey, choose, survey_run
@@ -19,7 +19,6 @@ from grrm.tracking.report.shown_groups import PageGroups
 from grrm.tracking.rollout_dump import ROLLOUTS, read_arguments
 
 SCRIPTS = ("elements", "chrf", "differences", "charts", "results", "groups", "comparison", "page")
-VERDICT = "verdict.json"  # what the end of a run says of it, where it says anything
 GROUP_BYTES = 3_800_000  # of all runs together: a page should stay below 5 MB
 
 
@@ -95,7 +94,7 @@ def _settings(run: Path) -> dict[str, Any] | None:
 
 
 def _verdict(run: Path) -> dict[str, Any] | None:
-    path = run / VERDICT
+    path = run / VERDICT_FILE
     if not path.exists():
         return None
     try:
