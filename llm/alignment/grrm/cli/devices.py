@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, TypeVar
@@ -73,6 +73,7 @@ def over_devices(
     whichever are in its batch. A process that has a share ends here. Raises UserError for devices that cannot be used,
     and when one of their processes fails.
     """
+    from grrm.inference.batch_calls import batches
     from grrm.tracking.console import StepProgress
 
     context = click.get_current_context(silent=True)  # None outside a command
@@ -84,12 +85,10 @@ def over_devices(
         shares = _Shares.of_command(meta[_DEVICES], meta[_WORDS], n_rows)
         with closing(StepProgress(n_rows, description=description)) as progress:
             return shares.run(progress.update)
-    opened, values = open_it(), []
+    opened = open_it()
     with closing(StepProgress(n_rows, description=description)) as progress:
-        for rows in _batches(range(n_rows), batch_rows):
-            values += compute(opened, rows)
-            progress.update(len(values))
-    return values
+        ranges = batches(n_rows, batch_rows, lambda done, _: progress.update(done))
+        return [value for rows in ranges for value in compute(opened, rows)]
 
 
 def environments(devices: str) -> dict[str, dict[str, str]]:
@@ -204,20 +203,19 @@ def _compute_share(
     path: Path,
 ) -> None:
     """Append what becomes of every `n`-th row from `index` on, a line each, but for those that are there."""
+    from grrm.inference.batch_calls import batches
+
     done = _read_done(path.parent, path.name.partition("-")[0])
     _drop_half_line(path)
     still_open = [row for row in range(index, n_rows, n) if row not in done]
     if not still_open:
         return
     opened = open_it()
-    for rows in _batches(still_open, batch_rows):
+    for positions in batches(len(still_open), batch_rows, None):
+        rows = [still_open[position] for position in positions]
         lines = [json.dumps([row, value]) + "\n" for row, value in zip(rows, compute(opened, rows), strict=True)]
         with path.open("a", encoding="utf-8") as file:
             file.write("".join(lines))
-
-
-def _batches(rows: Sequence[int], batch_rows: int) -> Iterator[Sequence[int]]:
-    return (rows[start : start + batch_rows] for start in range(0, len(rows), batch_rows))
 
 
 def _read_done(parts: Path, key: str) -> dict[int, Any]:
