@@ -117,3 +117,13 @@ def prompts() -> list[list[int]]:
     rng = np.random.default_rng(3)
     distinct = [rng.integers(0, VOCAB, n).tolist() for n in (3, 17, 1, 16, 9, 33, 5)]
     return [prompt for prompt in distinct for _ in range(2)]
+
+
+@pytest.fixture(scope="module")
+def tab() -> Iterator[Any]:
+    """A tab of a headless Chromium, whose pages must not complain."""
+    from support.browser import browser_page
+
+    with browser_page() as page:
+        yield page
+        assert page.complaints == []  # no error, and nothing that the security policy had to refuse

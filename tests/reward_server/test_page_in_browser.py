@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from support.browser import browser_page
 from support.completions_server import CompletionsServer
 from support.reward_servers import reward_server
 
@@ -20,13 +19,6 @@ def server():
             yield url
     finally:
         model.close()
-
-
-@pytest.fixture(scope="module")
-def tab():
-    with browser_page() as page:
-        yield page
-        assert page.complaints == []  # no error, and nothing that the security policy had to refuse
 
 
 @pytest.fixture

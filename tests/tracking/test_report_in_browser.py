@@ -33,13 +33,6 @@ def pages(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def tab():
-    with browser_page() as page:
-        yield page
-        assert page.complaints == []  # no error, and nothing that the security policy had to refuse
-
-
 @pytest.fixture
 def show(pages, tab):
     def open_page(name, width=1280, height=900):
