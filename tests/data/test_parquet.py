@@ -5,7 +5,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from grrm.data.atomic import atomic_path
-from grrm.data.parquet import COLUMNS, TranslationRow, count_rows, iter_raw_rows, read_rows, write_rows
+from grrm.data.layouts.user_rows import COLUMNS
+from grrm.data.parquet import TranslationRow, count_rows, iter_raw_rows, read_rows, write_rows
 from grrm.errors import UserError
 
 ROWS = [TranslationRow("a", "b", "en", "de"), TranslationRow("줄\n바꿈", "", "ko", "zh")]

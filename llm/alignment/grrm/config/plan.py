@@ -22,7 +22,7 @@ from grrm.config.reward_model_config import RewardModelConfig
 from grrm.config.rl_config import RLConfig
 from grrm.config.sft_config import SFTConfig
 from grrm.config.stages import STAGES, Stage
-from grrm.data.parquet import open_parquet
+from grrm.data.layouts.arrow_files import open_parquet
 
 Supervised = SFTConfig | RewardModelConfig | DPOConfig
 Row = tuple[str, str, str]  # name, value, what it follows from

@@ -11,11 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from grrm.data.atomic import atomic_path
-from grrm.data.layouts.arrow_files import ROWS_PER_BATCH as ROWS_PER_BATCH
-from grrm.data.layouts.arrow_files import open_parquet as open_parquet
+from grrm.data.layouts.arrow_files import ROWS_PER_BATCH
 from grrm.data.layouts.table import RowError
-from grrm.data.layouts.user_rows import COLUMNS as COLUMNS
-from grrm.data.layouts.user_rows import UserRows, opened
+from grrm.data.layouts.user_rows import COLUMNS, UserRows, opened
 from grrm.errors import UserError
 
 SCHEMA = pa.schema([(name, pa.string()) for name in COLUMNS])

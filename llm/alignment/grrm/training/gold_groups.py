@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from grrm.config.keys.reward_model import GroupConfig, PairConfig
 from grrm.data.dataset import read_rows
-from grrm.data.parquet import ROWS_PER_BATCH, open_parquet
+from grrm.data.layouts.arrow_files import ROWS_PER_BATCH, open_parquet
 from grrm.errors import UserError
 from grrm.gqm.languages import language_pair
 from grrm.gqm.mt_prompts import mt_prompt, recover_mt_task

@@ -16,7 +16,8 @@ from grrm.data.annotation.gold import TOP, GoldScale, chrf_scorer
 from grrm.data.annotation.pieces import analyse_candidate, analyse_group
 from grrm.data.atomic import check_writable
 from grrm.data.convert import ConversionReport, RejectedRow
-from grrm.data.parquet import COLUMNS, TranslationRow, count_rows, iter_raw_rows, write_rows
+from grrm.data.layouts.user_rows import COLUMNS
+from grrm.data.parquet import TranslationRow, count_rows, iter_raw_rows, write_rows
 from grrm.errors import UserError
 from grrm.gqm.fences import FENCED
 from grrm.gqm.languages import MAX_CANDIDATES_TRAINED, display_name

@@ -13,7 +13,8 @@ from grrm.data.annotation.alignment import align_group, fault_line
 from grrm.data.annotation.groups import SCHEMA
 from grrm.data.convert import ConversionReport, RejectedRow
 from grrm.data.converters.groups import read_scored_groups
-from grrm.data.parquet import COLUMNS, write_rows
+from grrm.data.layouts.user_rows import COLUMNS
+from grrm.data.parquet import write_rows
 from grrm.errors import UserError
 
 TOP = 9  # so that every score is one digit

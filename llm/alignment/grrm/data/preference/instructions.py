@@ -15,7 +15,7 @@ from tqdm import tqdm
 from grrm.data.convert import ConversionReport, RejectedRow
 from grrm.data.converters.intake import read_usable
 from grrm.data.converters.output import DEFAULT_SEED, Order, shuffled_order, write_in_order
-from grrm.data.parquet import ROWS_PER_BATCH
+from grrm.data.layouts.arrow_files import ROWS_PER_BATCH
 from grrm.errors import UserError
 from grrm.gqm.languages import could_be_name
 from grrm.gqm.pair_prompts import HOLE, diverse_templates, pair_template

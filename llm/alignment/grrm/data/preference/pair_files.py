@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from grrm.data.parquet import open_parquet
+from grrm.data.layouts.arrow_files import open_parquet
 from grrm.errors import UserError
 
 _PATTERN = "??2??.parquet"

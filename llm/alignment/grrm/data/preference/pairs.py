@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from grrm.data.convert import ConversionReport, RejectedRow
 from grrm.data.converters.output import DEFAULT_SEED, shuffled_order, write_in_order
-from grrm.data.parquet import ROWS_PER_BATCH, open_parquet
+from grrm.data.layouts.arrow_files import ROWS_PER_BATCH, open_parquet
 from grrm.data.preference.matrix import language_matrices
 from grrm.data.preference.pair_files import is_list, is_text, pair_files
 from grrm.errors import UserError

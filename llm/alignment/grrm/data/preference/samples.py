@@ -19,7 +19,7 @@ from tqdm import tqdm
 from grrm.data.atomic import atomic_path
 from grrm.data.convert import RejectedRow, log_rejected
 from grrm.data.converters.prompt_columns import list_offsets
-from grrm.data.parquet import ROWS_PER_BATCH, open_parquet
+from grrm.data.layouts.arrow_files import ROWS_PER_BATCH, open_parquet
 from grrm.data.preference.pair_files import is_list, is_text, pair_files
 from grrm.errors import UserError
 
