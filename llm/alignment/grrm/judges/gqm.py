@@ -49,8 +49,7 @@ class GQMOptions(SQMOptions):
     left out or the group gets the status (`too_long`: "drop_longest" or "refuse").
 
     With `show_copies` a translation is shown as often as it was sampled, if all copies fit into `max_candidates` and
-    the
-    prompt: frequency is evidence too.
+    the prompt: frequency is evidence too.
     """
 
     prompt_type: Literal["ranking_score", "score", "ranking"] = "ranking_score"

@@ -132,9 +132,9 @@ def rank(
 ) -> None:
     """Score and rank the candidates of each of ROWS with a judge.
 
-    ROWS is a .parquet or .jsonl file with the columns src_text, src_lang, trg_lang and mt_texts, or text (`-` is
-    standard input) with a source and its candidates per line, separated by tabs. Judges of answers need trg_text and no
-    languages. ROWS may also be a folder of files like de2en.parquet, with one for --out.
+    ROWS is a file of rows, such as .parquet, .jsonl or .csv, with the columns src_text, src_lang, trg_lang and
+    mt_texts, or text (`-` is standard input) with a source and its candidates per line, separated by tabs. Judges of
+    answers need trg_text and no languages. ROWS may also be a folder of files like de2en.parquet, with one for --out.
 
     Added are judge_scores, judge_statuses, judge_ranking (positions, best first), judge_response, judge_attempts,
     judge_rejections (why replies could not be read), judge_tokens and judge_order_scores, all null in rows that cannot

@@ -59,9 +59,9 @@ def translate(
 ) -> None:
     """Translate each of ROWS with a model.
 
-    ROWS is a .parquet or .jsonl file with the columns src_text, src_lang and trg_lang, or text (`-` is standard input)
-    with a source per line; for text, a model that was trained on one language pair needs no languages. ROWS may also be
-    a folder of files like de2en.parquet, with one for --out.
+    ROWS is a file of rows, such as .parquet, .jsonl or .csv, with the columns src_text, src_lang and trg_lang, or text
+    (`-` is standard input) with a source per line; for text, a model that was trained on one language pair needs no
+    languages. ROWS may also be a folder of files like de2en.parquet, with one for --out.
 
     Added are translation, status and raw_output; with several per source the lists mt_texts, mt_statuses and
     raw_outputs, which `grrm rank` reads. A row without a translation has null there, and a blank line of text has null
