@@ -65,7 +65,7 @@ def test_the_halves_are_the_whole_and_the_second_is_about_policies_alone(tmp_pat
 @pytest.mark.parametrize("changes", [{}, QUICK, {"dtype": "float32"}], ids=["whole", "quick", "float32"])
 def test_training_commands_set_only_keys_that_the_recipes_know(tmp_path, changes):
     trained = [stage for stage in stages(tmp_path, **changes) if stage.metrics]
-    assert len(trained) == 1 + 3 + 2 + 1 + 7
+    assert len(trained) == 1 + 3 + 2 + 1 + 8
     for stage in trained:
         command = list(stage.command)
         script = next(index for index, word in enumerate(command) if Path(word).name in CONFIGS)

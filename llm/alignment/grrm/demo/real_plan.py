@@ -11,13 +11,12 @@ from grrm.demo.layout import Layout
 from grrm.demo.policy_plan import PolicyPlan
 from grrm.demo.real_settings import (
     CANDIDATES,
-    GRPO_GQM,
-    GRPO_GQM_SFT,
+    GRPO_GQM_ORDERS,
     GRPO_MIXTURE,
-    GRPO_SQM,
     JUDGES,
     POLICIES,
     RULES,
+    WRITERS,
     RealSettings,
 )
 from grrm.demo.results import RANKINGS, scores_file
@@ -235,8 +234,8 @@ class RealPlan:
             "gqm": {"prompt_type": self.settings.judge_prompt, "max_candidates": CANDIDATES, "max_new_tokens": 64},
             "sqm": {"max_new_tokens": 96},  # it writes an analysis before the score
         }
-        values = {**of_kind[kind], "retries": 1, **options}
-        return HostedJudge(kind, self.layout.model(name, seed), values, self.layout.weights(name, seed))
+        options = {**of_kind[kind], "retries": 1, **options}
+        return HostedJudge(kind, self.layout.model(name, seed), options, self.layout.weights(name, seed))
 
     def _measured(self, seed: int) -> list[Stage]:
         layout, expected = self.layout, {"score_reading": self.settings.score_reading}
@@ -262,19 +261,19 @@ class RealPlan:
         for name, judge in judges.items():
             times = settings.permutations if name.endswith("_permuted") else 1
             seconds += thousands * times * JUDGED_S.get(name, JUDGED_S.get(judge.name, 0))
-        measured = self._judges.measure(part, seed, judges, settings.n_orders)
-        return replace(measured, planned_s=seconds)
+        return replace(self._judges.measure(part, seed, judges, settings.n_orders), planned_s=seconds)
 
     def _judge_of(self, run: str, seed: int) -> HostedJudge:
         """The judge that a run is trained against."""
         reading, consensus = {"score_reading": self.settings.score_reading}, HostedJudge(CONSENSUS)
-        gqm = self._writer("gqm", seed, **reading)
-        if run in (GRPO_SQM, GRPO_GQM_SFT, GRPO_GQM):
-            return self._writer(run.removeprefix("grpo_"), seed, **reading)
+        if run in WRITERS:
+            orders = {"permutations": self.settings.permutations} if run == GRPO_GQM_ORDERS else {}
+            return self._writer(WRITERS[run], seed, **reading, **orders)
         if run == GRPO_RANKER:
             return self._judges.reward_judge("ranker", self.layout.model(RANKER, seed))
         if run == GRPO_MIXTURE:
-            sources = [gqm.source() | {"normalise": "std"}, consensus.source() | {"normalise": "std"}]
+            gqm = self._writer("gqm", seed, **reading)
+            sources = [judge.source() | {"normalise": "std"} for judge in (gqm, consensus)]
             return HostedJudge("mixture", None, {"sources": sources}, gqm.files)
         return consensus if run == GRPO_CONSENSUS else HostedJudge("text_metric")
 

@@ -9,6 +9,13 @@ from grrm.demo.settings import GRPO, GRPO_CONSENSUS, GRPO_RANKER, Settings
 
 JUDGES, POLICIES = HALVES = ("judges", "policies")
 GRPO_SQM, GRPO_GQM_SFT, GRPO_GQM, GRPO_MIXTURE = "grpo_sqm", "grpo_gqm_sft", "grpo_gqm", "grpo_mixture"
+GRPO_GQM_ORDERS = "grpo_gqm_orders"  # the GQM after SFT, scores as means of several orders
+WRITERS = {
+    GRPO_SQM: "sqm",
+    GRPO_GQM_SFT: "gqm_sft",
+    GRPO_GQM_ORDERS: "gqm_sft",
+    GRPO_GQM: "gqm",
+}  # what they learn from
 CANDIDATES = 4  # of the groups that judges learn from and are measured on
 RULES = {"score": "score", "ranking_score": "ranking_score_no_cot"}  # of RLVR, by the prompt of the GQM
 
@@ -61,7 +68,7 @@ class RealSettings(Settings):
     score_reading: str = "expected_digit"  # of the writing judges that policies are trained against
     arms: tuple[str, ...] = (
         *(GRPO, GRPO_CONSENSUS, GRPO_RANKER),
-        *(GRPO_SQM, GRPO_GQM_SFT, GRPO_GQM, GRPO_MIXTURE),
+        *(GRPO_SQM, GRPO_GQM_SFT, GRPO_GQM_ORDERS, GRPO_GQM, GRPO_MIXTURE),
     )
     rl_steps: int | None = 60
     rl_prompts: int = 16

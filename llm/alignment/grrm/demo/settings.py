@@ -41,6 +41,7 @@ TITLES = {
     "gqm_expected": "GQM after RLVR, expected scores",
     "grpo_sqm": "GRPO, SQM",
     "grpo_gqm_sft": "GRPO, GQM after SFT",
+    "grpo_gqm_orders": "GRPO, GQM over several orders",
     "grpo_gqm": "GRPO, GQM after RLVR",
     "grpo_mixture": "GRPO, GQM and consensus",
 }
