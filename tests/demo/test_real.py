@@ -224,7 +224,8 @@ def test_results_of_seeds_become_records_tables_and_figures(measured):
         "600",
         "100.0",
         "0.715 ± 0.007",
-        *["0.715"] * 3,
+        *["–"] * 2,
+        *["0.715"] * 2,
         "12.5",
         "2.50",
         "0.715",
@@ -235,6 +236,22 @@ def test_results_of_seeds_become_records_tables_and_figures(measured):
     assert ["GRPO, SQM", "63.8", "+4.50 ± 0.00"] in [row[:3] for row in rows]
     figures = {path.name for path in (measured.out / "figures").glob("real_*.png")}
     assert figures == {f"real_{name}.png" for name in ("judges", "rlvr", "gains", "followed")}
+
+
+def test_a_judge_is_compared_on_all_pairs_of_the_same_groups(measured):
+    golds = [[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]
+    for part, name, judged in (
+        ("eval-gqm_sft", "gqm_sft_expected", golds),
+        ("eval-sqm", "sqm_expected", [golds[0], [None] * 3]),
+    ):
+        figures = measured_judges(0.7) | {"scores": list(zip(golds, judged, strict=True))}
+        write_json(measured.out / "seed1" / part / "ranking.json", {name: {"heldout": figures}})
+    plan = replace(measured, settings=RealSettings(n_seeds=1))
+    rows = {row[0]: row[4:6] for row in printed(write_real(plan, (JUDGES,), {}))}
+    assert rows["SQM, expected scores"] == ["0.750", "–"]  # half of the three pairs of the group that it did not score
+    assert rows["GQM after SFT, expected scores"] == ["1.000", "0.250 (0.000–0.500)"]
+    record = json.loads((measured.out / "judges.json").read_text())
+    assert "scores" not in record["seeds"]["1"]["judges"]["sqm_expected"]["heldout"]
 
 
 def test_policies_are_shown_without_that_of_the_metric(measured):

@@ -21,7 +21,7 @@ SCORE = st.one_of(st.none(), st.integers(0, 4).map(float))
 GROUP = st.lists(st.tuples(SCORE, SCORE), max_size=5).map(
     lambda rows: JudgedGroup("de-en", [gold for gold, _ in rows], [judged for _, judged in rows])
 )
-RULES = st.tuples(st.sampled_from(["wrong", "half", "skip"]), st.sampled_from(["skip", "wrong"]))
+RULES = st.tuples(st.sampled_from(["wrong", "half", "skip"]), st.sampled_from(["skip", "wrong", "half"]))
 
 
 def outcomes(groups):
@@ -48,7 +48,7 @@ def test_accuracy_is_what_counting_pairs_one_by_one_gives(groups, rules):
     found = outcomes(groups)
     points = {"right": 1.0, "wrong": 0.0}
     points |= {} if ties == "skip" else {"tied": 0.5 if ties == "half" else 0.0}
-    points |= {"unscored": 0.0} if unscored == "wrong" else {}
+    points |= {} if unscored == "skip" else {"unscored": 0.5 if unscored == "half" else 0.0}
     counted = [points[outcome] for outcome in found if outcome in points]
     assert scores.n_pairs == len(found)
     if counted:

@@ -105,7 +105,8 @@ def ranking_record(
 ) -> dict[str, Any]:
     """`RankingScores`, ties counted as wrong, `MetaScores` and `_further` of a judge, with the milliseconds of a group.
 
-    The first `n_orders` groups are judged with their candidates in reverse order, too.
+    `scores` holds the gold and the judged scores of each group. The first `n_orders` groups are judged with their
+    candidates in reverse order, too.
     """
     started_s = time.perf_counter()
     verdicts = judge_in_batches(judge, groups)
@@ -120,8 +121,11 @@ def ranking_record(
         for group, gold, verdict in zip(groups, golds, verdicts, strict=True)
     ]
     judged[: len(orders)] = [replace(group, orders=order) for group, order in zip(judged, orders, strict=False)]
-    milliseconds = {"milliseconds_a_group": 1e3 * spent_s / max(len(groups), 1)}
-    return {**asdict(score_ranking(judged)), **asdict(score_meta(judged)), **_further(judged, verdicts), **milliseconds}
+    others = {
+        "milliseconds_a_group": 1e3 * spent_s / max(len(groups), 1),
+        "scores": [[list(group.gold), list(group.judged)] for group in judged],
+    }
+    return {**asdict(score_ranking(judged)), **asdict(score_meta(judged)), **_further(judged, verdicts), **others}
 
 
 def _further(judged: Sequence[JudgedGroup], verdicts: Sequence[Verdict]) -> dict[str, Any]:

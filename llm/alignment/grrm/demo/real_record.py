@@ -15,11 +15,12 @@ from grrm.demo.results import Results, load_results, seed_folder, verdict, versi
 from grrm.demo.settings import SFT, STOCK
 from grrm.demo.similarity import SIMILARITY_FILE, similarity_gain
 from grrm.evaluation.meta_metrics import correlation
-from grrm.evaluation.ranking import JudgedGroup
+from grrm.evaluation.ranking import JudgedGroup, accuracy_difference, score_ranking
 from grrm.evaluation.text_metrics import sentence_chrfs
 from grrm.tracking.metrics_log import read_metrics
 from grrm.tracking.rollout_dump import read_rollouts
 
+BASE = "sqm_expected"  # the judge that the others are compared with: it writes, and sees candidates one by one
 EVERY_STEPS = 4  # of a policy's training, for how its judge follows gold
 REWARD = "reward_mean"
 CURVES = (REWARD, "kl", "eval_reward", "eval_reward_greedy", "eval_chrf", "eval_chrf_greedy")
@@ -35,10 +36,33 @@ def judges_record(plan: RealPlan, seconds: Mapping[str, float]) -> dict[str, Any
         scores = _results(plan, seed, (STOCK, SFT)).scores
         seeds[str(seed)] = {
             "policies": {name: _figures(by_seed[seed], folder, name) for name, by_seed in scores.items() if by_seed},
-            "judges": {name: figures for part in parts for name, figures in part.items()},
+            "judges": _judges({name: of_sets for part in parts for name, of_sets in part.items()}),
             "rlvr": _curve(read_metrics(folder / "gqm"), REWARD),
         }
     return _record(plan, seconds, seeds)
+
+
+def _judges(record: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The figures of each judge on each set of groups, with those that count a pair without a score as half.
+
+    `all_pairs` is the share in order of all pairs, `above_base` what it is more than the share of `BASE`, the same
+    groups resampled for both.
+    """
+    judges: dict[str, dict[str, Any]] = {}
+    for name, of_sets in record.items():
+        for of_set, figures in of_sets.items():
+            own = _groups(figures)
+            of_base = [] if name == BASE else _groups(record.get(BASE, {}).get(of_set, {}))
+            more = accuracy_difference(of_base, own, ties="half", unscored="half") if of_base and own else None
+            pairs = score_ranking(own, ties="half", unscored="half").accuracy if own else None
+            compared = {"all_pairs": pairs and asdict(pairs), "above_base": more and asdict(more)}
+            kept = {key: value for key, value in figures.items() if key != "scores"}
+            judges.setdefault(name, {})[of_set] = kept | compared
+    return judges
+
+
+def _groups(figures: Mapping[str, Any]) -> list[JudgedGroup]:
+    return [JudgedGroup("all", gold, judged) for gold, judged in figures.get("scores", ())]
 
 
 def policies_record(plan: RealPlan, seconds: Mapping[str, float]) -> dict[str, Any]:

@@ -26,7 +26,8 @@ JUDGE_COLUMNS = {
     "groups": ("n_groups", 1, 0),
     "readable %": ("readable", 100, 1),
     "pairs": ("accuracy_ties_half", 1, 3),
-    "ties wrong": ("accuracy", 1, 3),
+    "all pairs": ("all_pairs", 1, 3),
+    "above SQM": ("above_base", 1, 3),
     "hardest third": ("hardest_third", 1, 3),
     "correlation": ("correlation", 1, 3),
     "tied %": ("tied", 100, 1),
@@ -86,7 +87,7 @@ def judges_table(record: Record) -> Table:
         table.add_column(column, justify="right")
     for judge in common(record, JUDGES):
         cells = [
-            _shown(figure(record, judge, key), factor, digits, with_spread=key == "accuracy_ties_half")
+            _shown(figure(record, judge, key), factor, digits, with_spread=key in ("accuracy_ties_half", "above_base"))
             for key, factor, digits in JUDGE_COLUMNS.values()
         ]
         table.add_row(title_of(judge), *cells)

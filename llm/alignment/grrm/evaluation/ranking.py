@@ -18,7 +18,7 @@ from grrm.evaluation.bootstrap import Interval, bootstrap_of_sums, bootstrap_rat
 from grrm.evaluation.candidate_pairs import Floats, pair_differences, sums_by_group
 
 TieRule = Literal["wrong", "half", "skip"]
-UnscoredRule = Literal["skip", "wrong"]
+UnscoredRule = Literal["skip", "wrong", "half"]
 GoldTieRule = Literal["skip", "count"]
 TIE_RULES: tuple[str, ...] = get_args(TieRule)
 UNSCORED_RULES: tuple[str, ...] = get_args(UnscoredRule)
@@ -95,11 +95,12 @@ def count_pairs(groups: Sequence[JudgedGroup], gold_ties: GoldTieRule = "skip") 
 def credit(counts: PairCounts, ties: TieRule, unscored: UnscoredRule) -> tuple[Floats, Floats]:
     """(pairs earned, pairs counted) of each group [groups].
 
-    Ties earn nothing, half, or are not counted; pairs that were not judged are not counted, or earn nothing.
+    Ties and pairs that were not judged earn nothing, half, or are not counted.
     """
-    earned = counts.right + (counts.tied / 2 if ties == "half" else 0)
-    counted = counts.judged - (counts.tied if ties == "skip" else 0)
-    return earned, counted + (counts.pairs - counts.judged if unscored == "wrong" else 0)
+    unjudged, halves = counts.pairs - counts.judged, (ties == "half", unscored == "half")
+    earned = counts.right + (halves[0] * counts.tied + halves[1] * unjudged) / 2
+    counted = counts.judged - (ties == "skip") * counts.tied + (unscored != "skip") * unjudged
+    return earned, counted
 
 
 def score_ranking(
