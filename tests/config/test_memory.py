@@ -265,6 +265,16 @@ def test_plans_of_supervised_stages(tmp_path):
     assert values("ranker_argument.yaml", Machine(8))["groups"] == "8 candidates"
 
 
+def test_held_out_rows_are_not_planned_as_training_rows(tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("{}\n" * 5_000)
+    prompts = [
+        values("grpo_grrm_argument.yaml", Machine(8), "--train_datasets", str(rows), *options)["training prompts"]
+        for options in (["--held_out", "200"], ["--held_out", "5000"], ["--held_out", "200", "--eval_datasets", "x"])
+    ]
+    assert prompts == ["4,800", "4,500", "5,000"]
+
+
 def test_degrees_that_do_not_divide_the_model_are_refused_all_at_once(tmp_path):
     file = tmp_path / "sft.yaml"
     file.write_text("model_name_or_path: Qwen/Qwen2.5-0.5B\ntrain_datasets: x\noutput_dir: x\n")

@@ -51,6 +51,20 @@ def test_held_out_rows_share_no_source_with_training_and_are_the_same_for_all_se
     assert read_rows(arguments(world, tmp_path, held_out="0"), tokenizer)[1] == ()
 
 
+def test_another_spelling_of_a_held_out_source_is_not_trained_on(world: TinyWorld, tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in world.rl_data.read_text().splitlines()]
+    doubled = tmp_path / "rows.jsonl"
+    with doubled.open("w") as file:
+        for row in rows:
+            source = json.loads(row["tgt"])["source"]
+            shouted = {key: text.replace(source, source.upper()) for key, text in row.items()}
+            file.writelines(f"{json.dumps(spelled)}\n" for spelled in (row, shouted))
+    config = arguments(world, tmp_path, train_datasets=str(doubled))
+    split = [{item.task.source.casefold() for item in part} for part in read_rows(config, load_tokenizer(world.policy))]
+    assert split[1]
+    assert split[0].isdisjoint(split[1])
+
+
 def test_a_run_ends_with_a_verdict_and_is_finished(
     world: TinyWorld, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from grrm.engine.open import open_checkpoint, open_model, open_servers
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
 from grrm.judges.verifier import VerifierOptions
+from grrm.models.trained_with import TrainedWith, write_trained_with
 
 PROMPT = "Translate Guten Morgen"
 LONG = 20_000  # tokens that take the tiny model many seconds
@@ -170,6 +172,16 @@ def test_a_token_is_asked_for_and_what_was_accepted_is_answered_before_the_end(c
             assert rest.result(120)[-1] in ("length", "stop")
         assert refused.status_code == 503
         assert process.wait(120) == 0
+
+
+def test_chats_have_the_template_that_the_checkpoint_was_trained_with(checkpoint, tmp_path):
+    folder = tmp_path / "trained"
+    shutil.copytree(checkpoint, folder)
+    write_trained_with(folder, TrainedWith(chat_template="none"))
+    with serving(folder) as (_, url):
+        client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+        with pytest.raises(openai.BadRequestError, match="chat"):
+            client.chat.completions.create(model="trained", messages=[{"role": "user", "content": PROMPT}])
 
 
 def test_a_checkpoint_that_is_not_there_is_one_sentence(tmp_path):

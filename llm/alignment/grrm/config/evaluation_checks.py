@@ -31,6 +31,13 @@ def has_held_out(config: RLConfig) -> bool:
     return bool(config.eval_datasets or config.held_out)
 
 
+def held_out_rows(config: RLConfig, n_rows: int) -> int:
+    """The rows that a training file of `n_rows` gives up for evaluation: a tenth at most, and never a batch's."""
+    if config.eval_datasets:
+        return 0
+    return min(config.held_out, n_rows // 10, max(0, n_rows - config.global_batch_size))
+
+
 def best_metric(config: RLConfig) -> str | None:
     """The metric that chooses the best checkpoint, by its whole name; None where none does."""
     name = config.metric_for_best_model

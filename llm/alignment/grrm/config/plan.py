@@ -14,6 +14,7 @@ from rich.table import Table
 from grrm.config.batch_plan import BatchPlan, repeated_prompts, supervised_steps
 from grrm.config.checks import Launch
 from grrm.config.dpo_config import DPOConfig
+from grrm.config.evaluation_checks import held_out_rows
 from grrm.config.key import aliases_of, keys_of
 from grrm.config.load import prepare, read_yaml, smallest_world
 from grrm.config.memory_rows import DOES_NOT_FIT, memory_rows, shape_of_file
@@ -160,6 +161,8 @@ def plan_of_file(path: str, machine: Machine, overrides: Sequence[str] = ()) -> 
     off_machine = {"check_machine": False, "check_on_device": False}
     config: Any = prepare(stage.config, path, overrides, launch, **off_machine).config
     n_rows = count_rows(config.train_datasets)
+    if n_rows is not None and isinstance(config, RLConfig):
+        n_rows -= held_out_rows(config, n_rows)
     prepared = prepare(stage.config, path, overrides, launch, **off_machine, n_prompts=n_rows)
     config, plan = prepared.config, prepared.plan
     shape = shape_of_file(config, machine.model)

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from grrm.config import RLConfig
+from grrm.config.evaluation_checks import held_out_rows
 from grrm.data.dataset import PromptDataset, PromptItem, held_out_split
+from grrm.data.held_out import comparable
 from grrm.data.judged_prompts import MixedPromptDataset, RankingPromptDataset
 from grrm.gqm.groups import TranslationTask
 from grrm.models.tokenizer import encoder
@@ -30,10 +32,10 @@ def read_rows(config: RLConfig, tokenizer: Any) -> tuple[Sequence[PromptItem], S
     prompts: Sequence[PromptItem] = read_prompts(config, config.train_datasets, tokenizer)
     if config.eval_datasets:
         return prompts, read_prompts(config, config.eval_datasets, tokenizer)
-    n_rows = min(config.held_out, len(prompts) // 10, max(0, len(prompts) - config.global_batch_size))
+    n_rows = held_out_rows(config, len(prompts))
     if not n_rows:
         return prompts, ()
-    return held_out_split(prompts, lambda item: item.task.source.strip(), n_rows, seed=0)
+    return held_out_split(prompts, lambda item: comparable(item.task.source), n_rows, seed=0)
 
 
 def read_prompts(config: RLConfig, path: str, tokenizer: Any) -> PromptDataset:

@@ -20,7 +20,9 @@ SECONDS = FiniteRange(0, min_open=True)
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 for a free one.")
 @click.option("--name", help="Model name in the API.  [default: the folder's name]")
 @click.option(
-    "--chat-template", type=click.Choice(CHAT_TEMPLATES), default="chatml", show_default=True, help="Chat format."
+    "--chat-template",
+    type=click.Choice(CHAT_TEMPLATES),
+    help=f"Chat format.  [default: the one the checkpoint was trained with, else {CHAT_TEMPLATES[0]}]",
 )
 @click.option("--dtype", type=click.Choice(DTYPES), default="auto", show_default=True, help="Of the model.")
 @click.option("--max-num-seqs", type=COUNT, default=256, show_default=True, help="Sequences decoded concurrently.")
@@ -57,7 +59,7 @@ def serve(
     name: str | None,
     request_timeout: float,
     drain_timeout: float | None,
-    chat_template: str,
+    chat_template: str | None,
     max_batched_tokens: int | None,
     allowed_hosts: tuple[str, ...],
     **options: Any,
@@ -68,6 +70,7 @@ def serve(
     """
     from grrm.engine.open import open_model
     from grrm.engine.scheduler import BatchScheduler
+    from grrm.models.trained_with import read_trained_with
     from grrm_reward_server.access import bind, read_token
     from grrm_reward_server.completions.replies import ServedModel
     from grrm_reward_server.completions.serving import serve as serve_model
@@ -80,9 +83,10 @@ def serve(
     configure_logging(settings.log_file, settings.log_format)
     server_context(settings.certfile, settings.keyfile)  # whose mistakes are told before the model is loaded
     token = read_token(settings.token_file, settings.token_env)
+    template = chat_template or read_trained_with(model).chat_template or CHAT_TEMPLATES[0]
     # Bound before the model is loaded, which may take minutes: a port in use is an error at once, early clients wait.
     with bind(settings.host, settings.port, token) as listener:
-        opened = open_model(model, chat_template=chat_template, prefill_tokens=max_batched_tokens, quiet=True, **engine)
+        opened = open_model(model, chat_template=template, prefill_tokens=max_batched_tokens, quiet=True, **engine)
         served = ServedModel(
             name or Path(model).resolve().name,
             BatchScheduler(opened.engine, max_batched_tokens=max_batched_tokens),
