@@ -21,6 +21,7 @@ from grrm.errors import UserError
     [
         ("a: [1", "this is not valid YAML"),
         ("seed: 1\nseed: 2\n", "line 2: this is not valid YAML: the key 'seed' is given twice"),
+        ("a: " + "[" * 100_000, "is not valid YAML: its brackets are nested too deeply"),
         ("- a\n- b\n", "holds no settings"),
         ("", "holds no settings"),
         ("a: \x00", "is not valid YAML"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from support.tiny_models import save_as_hugging_face
 from grrm.engine.api import SamplingParams
 from grrm.engine.paddle.engine import PaddleEngine
 from grrm.errors import UserError
-from grrm.models.checkpoint import check_architecture, load_causal_lm, rotary_overrides
+from grrm.models.checkpoint import check_architecture, check_checkpoint, load_causal_lm, rotary_overrides
 from grrm.models.gathered_weights import save_policy
 from grrm.models.policy import load_policy
 
@@ -111,6 +112,23 @@ def test_missing_model_is_one_sentence(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(UserError, match="no weights"):
         PaddleEngine.from_pretrained(tmp_path)
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(UserError, match=r"has no config\.json"):
+        check_checkpoint(tmp_path)
+    (tmp_path / "config.json").unlink()
+    (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
+    os.mkfifo(tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match="no weights"):
+        check_checkpoint(tmp_path)
+
+
+def test_a_config_of_endless_brackets_is_one_sentence(tmp_path):
+    (tmp_path / "config.json").write_text('{"a": ' + "[" * 100_000)
+    with pytest.raises(UserError, match=r"config\.json' is not readable JSON"):
+        check_checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["model_state.pdparams", "pytorch_model.bin"])

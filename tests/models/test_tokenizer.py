@@ -61,6 +61,15 @@ def test_a_template_file_that_cannot_be_read_stops_only_those_who_want_it(tmp_pa
         chat_renderer("checkpoint", tokenizer, folder)
 
 
+@pytest.mark.parametrize("template", ["{% for %}", "{% for i in range(10**9) %}x{% endfor %}", "{{ 1 // 0 }}"])
+def test_a_stored_template_that_fails_is_one_sentence(tmp_path, template):
+    folder = train_bpe(["user\nTranslate Guten Morgen"], tmp_path, 300)
+    settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"chat_template": template}), encoding="utf-8")
+    with pytest.raises(UserError, match=r"has no tokenizer that can be read|cannot be rendered"):
+        chat_renderer("checkpoint", load_tokenizer(folder), folder)
+
+
 def test_a_control_token_that_no_setting_names_is_known_as_one(tmp_path):
     folder = train_bpe(["user\nTranslate Guten Morgen"], tmp_path, 300, ["<|user|>"])
     config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))

@@ -56,6 +56,8 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise UserError(f"{os.fspath(path)}{line}: this is not valid YAML: {error.problem}.") from error
+    except RecursionError as error:
+        raise UserError(f"{os.fspath(path)} is not valid YAML: its brackets are nested too deeply.") from error
     except (yaml.YAMLError, ValueError, TypeError) as error:
         raise UserError(f"{os.fspath(path)} is not valid YAML: {str(error).splitlines()[0]}.") from error
     if not isinstance(content, dict):

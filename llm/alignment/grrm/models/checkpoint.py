@@ -165,11 +165,11 @@ def read_config(directory: Path) -> dict[str, Any]:
         state = "is not a folder" if directory.exists() else "does not exist"
         raise UserError(f"the checkpoint folder '{directory}' {state}: give the folder of a model")
     file = f"'{directory}/config.json'"
+    if not (directory / "config.json").is_file():
+        raise UserError(f"model directory '{directory}' has no config.json: pass a checkpoint directory")
     try:
         config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"model directory '{directory}' has no config.json: pass a checkpoint directory") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{file} is not readable JSON ({error}): pass a checkpoint directory") from None
     if not isinstance(config, dict):
         raise UserError(f"{file} is not a JSON object: pass a checkpoint directory")
@@ -222,7 +222,7 @@ def weight_files(directory: Path) -> list[Path]:
     Raises UserError when there are none. Pickled weights (*.pdparams, *.bin) can run code when they are loaded and are
     refused.
     """
-    files = sorted(directory.glob("*.safetensors"))
+    files = sorted(file for file in directory.glob("*.safetensors") if file.is_file())  # opening a pipe waits for ever
     if not files:
         raise _no_weights(directory)
     _check_shards(directory, {file.name for file in files})

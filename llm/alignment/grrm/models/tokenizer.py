@@ -29,11 +29,7 @@ def load_tokenizer(directory: str | Path) -> Any:
         )
     try:
         tokenizer = _read(directory)
-    except Exception as error:
-        # The tokenizers library raises plain Exception on a file it cannot read.
-        expected = (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError)
-        if not isinstance(error, expected) and type(error) is not Exception:
-            raise
+    except Exception as error:  # the tokenizers library raises plain ones, the compiler of templates its own
         raise UserError(
             f"the folder '{directory}' has no tokenizer that can be read ({_first_line(error)}): copy the tokenizer "
             "files of the model into it"
@@ -263,7 +259,7 @@ def _checked(render: Callable[[str], str], directory: Path | None) -> Callable[[
     probe = "probe"
     try:
         rendered = render(probe)
-    except (TemplateError, ValueError, TypeError, KeyError) as error:
+    except (TemplateError, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, MemoryError) as error:
         raise UserError(
             f"the chat template in '{directory}' cannot be rendered ({_first_line(error)}): correct it, or use the "
             "template 'chatml'"
