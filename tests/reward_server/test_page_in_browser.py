@@ -81,9 +81,10 @@ def test_everything_can_be_done_from_the_keyboard(page):
         page.press("Tab")
         seen.append(page.run("document.activeElement.id || document.activeElement.getAttribute('aria-label')"))
         assert len(seen) < 40
-    assert {"language", "example", "load", "source", "src_lang", "candidate-0", "Remove: Candidate 1", "add"} <= set(
-        seen
-    )
+    page.press("Tab")
+    seen.append(page.run("document.activeElement.id"))
+    assert {"language", "source", "src_lang", "candidate-0", "Remove: Candidate 1", "add"} <= set(seen)
+    page.run("document.getElementById('judge').focus()")
     page.press("Enter", text="\r")
     page.wait_for("document.querySelectorAll('article tbody tr').length > 0")
     assert text_of(page, "#said") == "Judged by gqm"
@@ -109,8 +110,25 @@ def test_language_can_be_changed_at_any_time(page):
     assert page.run("document.documentElement.lang") == "zh-Hans"
     assert text_of(page, "#judge") == "评判"
     assert "名次" in text_of(page, "article")
+    assert "已评分" in text_of(page, "article")
+    page.wait_for("document.querySelector('#last').innerText.includes('已评分')")
     assert page.run("candidates()") == ["middling", "good", "bad"]
     assert page.run("TEXTS.zh && Object.keys(TEXTS.zh).join() === Object.keys(TEXTS.en).join()")
+
+
+def test_an_example_is_judged_in_one_click_and_its_verdict_seen_without_scrolling(page):
+    page.send("Emulation.setDeviceMetricsOverride", width=1280, height=900, deviceScaleFactor=1, mobile=False)
+    page.run("document.querySelectorAll('#examples button')[1].click()")
+    page.wait_for("document.querySelectorAll('article tbody tr').length === 3")
+    assert page.run("document.querySelector('article table').getBoundingClientRect().bottom") < 900
+
+
+def test_a_phone_need_not_scroll_sideways(page):
+    page.send("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=True)
+    fill(page, "middling", "x" * 300, "bad")
+    judge(page)
+    page.wait_for("document.querySelectorAll('#last tr').length > 0")
+    assert page.run("document.documentElement.scrollWidth") <= 390
 
 
 def test_mistakes_are_told_in_the_servers_words(page):
