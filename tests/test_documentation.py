@@ -257,6 +257,15 @@ def test_both_readmes_have_the_same_sections_blocks_links_and_figures() -> None:
     assert english_figures == chinese_figures
 
 
+@pytest.mark.parametrize("page", ["tutorial_laptop", "tutorial_judge"])
+def test_a_tutorial_has_the_same_sections_and_blocks_in_both_languages(page: str) -> None:
+    english, chinese = text_of(ROOT / f"docs/{page}.md"), text_of(ROOT / f"docs/{page}_zh.md")
+    assert FENCE.findall(english) == FENCE.findall(chinese)
+    assert HEADING.findall(FENCE.sub("", english)) == HEADING.findall(FENCE.sub("", chinese))
+    code = [set(INLINE_CODE.findall(FENCE.sub("", text))) for text in (english, chinese)]
+    assert code[0] == code[1]
+
+
 def test_readmes_tell_the_same_times() -> None:
     english = re.findall(r"(\d+)–(\d+) minutes", text_of(ENGLISH))
     assert english == re.findall(r"(\d+) 到 (\d+) 分钟", text_of(CHINESE))
