@@ -247,7 +247,7 @@ def test_both_readmes_have_the_same_sections_blocks_links_and_figures() -> None:
     assert HEADING.findall(FENCE.sub("", english)) == HEADING.findall(FENCE.sub("", chinese))
     assert FENCE.findall(english) == FENCE.findall(chinese)
     assert COMMENT.findall(english) == COMMENT.findall(chinese)
-    twins = {"README.md": "README_zh.md", "docs/recipe.md": "docs/recipe_zh.md"}
+    twins = {f"{page}.md": f"{page}_zh.md" for page in ("README", "docs/recipe", "docs/tutorial_laptop")}
     assert [twins.get(link, link) for link in LINK.findall(english)] == [
         twins.get(link, link) for link in LINK.findall(chinese)
     ]
