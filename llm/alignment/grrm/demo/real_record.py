@@ -56,8 +56,8 @@ def _judges(record: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]
             more = accuracy_difference(of_base, own, ties="half", unscored="half") if of_base and own else None
             pairs = score_ranking(own, ties="half", unscored="half").accuracy if own else None
             compared = {"all_pairs": pairs and asdict(pairs), "above_base": more and asdict(more)}
-            kept = {key: value for key, value in figures.items() if key != "scores"}
-            judges.setdefault(name, {})[of_set] = kept | compared
+            without = {key: value for key, value in figures.items() if key != "scores"}
+            judges.setdefault(name, {})[of_set] = without | compared
     return judges
 
 

@@ -56,7 +56,7 @@ class Scores:
 )
 @click.option(
     "--unscored",
-    type=click.Choice(["skip", "wrong"]),
+    type=click.Choice(["skip", "wrong", "half"]),
     default="skip",
     show_default=True,
     help="How to treat pairs without scores.",
