@@ -31,9 +31,15 @@ def soft_pairwise_accuracy(groups: Sequence[JudgedGroup], *, n_permutations: int
     there is only one.
     """
     named = [group for group in groups if group.systems is not None]
-    gold, judged = _by_system(named)
-    first, second = np.triu_indices(gold.shape[1], 1)
-    apart = [scores[:, first] - scores[:, second] for scores in (gold, judged)]
+    return soft_accuracy_of_systems(*_by_system(named), n_permutations=n_permutations, seed=seed)
+
+
+def soft_accuracy_of_systems(
+    gold_PG: Floats, judged_PG: Floats, *, n_permutations: int = 1000, seed: int = 0
+) -> float | None:
+    """`soft_pairwise_accuracy` of scores with a column per system, NaN where there is none."""
+    first, second = np.triu_indices(gold_PG.shape[1], 1)
+    apart = [scores[:, first] - scores[:, second] for scores in (gold_PG, judged_PG)]
     common = ~np.isnan(apart[0] + apart[1])
     compared = common.any(axis=0)
     if not compared.any():

@@ -1,0 +1,123 @@
+"""The card: a row for each judge, baseline, sentinel and for the annotators, in each language pair and domain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from grrm.evaluation.candidate_pairs import Floats
+from grrm.evaluation.human_gold.agreement import Agreement, agreement, calibrated_pairs
+from grrm.evaluation.human_gold.clusters import significance_clusters
+from grrm.evaluation.human_gold.gold import HumanGold
+from grrm.evaluation.human_gold.sentinels import baseline_scores, sentinel_scores
+
+Kind = Literal["judge", "baseline", "sentinel", "annotators"]
+ANNOTATORS = "annotators, one against the others"
+MEAN = "mean of language pairs"
+METRICS = tuple(column.name for column in fields(Agreement) if column.name not in ("interval", "tie_threshold"))
+
+
+@dataclass(frozen=True, slots=True)
+class CardRow:
+    """One line of the card; `domain` is None for all domains, `cluster` for what has no rank among judges."""
+
+    language_pair: str
+    domain: str | None
+    name: str
+    kind: Kind
+    cluster: int | None
+    agreement: Agreement
+
+    def record(self) -> dict[str, Any]:
+        """As JSON."""
+        own = {"language_pair": self.language_pair, "domain": self.domain, "name": self.name, "kind": self.kind}
+        return {**own, "cluster": self.cluster, **asdict(self.agreement)}
+
+
+def card_rows(
+    gold: HumanGold, judges: Mapping[str, Floats], *, n_resamples: int = 1000, seed: int = 0
+) -> list[CardRow]:
+    """The rows of a language pair, best first, of all its sources and, with several, of each domain.
+
+    `judges` has scores [P, G] by name; one that is called like a baseline stands instead of it.
+    """
+    baselines, sentinels = baseline_scores(gold), sentinel_scores(gold)
+    scores = {**baselines, **sentinels, **judges}
+    domains = sorted({domain for domain in gold.domains if domain is not None})
+    draws = {"n_resamples": n_resamples, "seed": seed}
+    rows = []
+    for domain in [None, *(domains if len(domains) > 1 else ())]:
+        chosen = np.array([domain is None or own == domain for own in gold.domains], dtype=bool)
+        gold_PG = gold.gold_PG[chosen]
+        pairs = {name: calibrated_pairs(gold_PG, own[chosen]) for name, own in scores.items()}
+        clusters = significance_clusters(
+            {name: own for name, own in pairs.items() if own is not None}, n_permutations=n_resamples, seed=seed
+        )
+        of_domain = [
+            CardRow(
+                gold.language_pair,
+                domain,
+                name,
+                "judge" if name in judges else "baseline" if name in baselines else "sentinel",
+                clusters.get(name),
+                agreement(gold_PG, own[chosen], **draws),
+            )
+            for name, own in scores.items()
+        ]
+        rows += sorted(of_domain, key=_best_first)
+        if ceiling := annotators_agreement({name: own[chosen] for name, own in gold.annotators.items()}, **draws):
+            rows.append(CardRow(gold.language_pair, domain, ANNOTATORS, "annotators", None, ceiling))
+    return rows
+
+
+def annotators_agreement(
+    annotators: Mapping[str, Floats], *, n_resamples: int = 1000, seed: int = 0
+) -> Agreement | None:
+    """Mean over annotators of the agreement of each with the mean of all others: what a judge can reach.
+
+    Only what another annotator scored too counts. None with fewer than two annotators.
+    """
+    several = []
+    for name, own in annotators.items():
+        others = [scores for other, scores in annotators.items() if other != name]
+        rest = _mean_of(others) if others else np.full(own.shape, np.nan)
+        if not np.isnan(own + rest).all():
+            several.append(agreement(rest, own, n_resamples=n_resamples, seed=seed))
+    return mean_agreement(several) if several else None
+
+
+def mean_rows(rows: Sequence[CardRow]) -> list[CardRow]:
+    """The mean over language pairs of each judge that every pair has; empty where there is one pair."""
+    overall = [row for row in rows if row.domain is None]
+    n_pairs = len({row.language_pair for row in overall})
+    by_name: dict[str, list[CardRow]] = {}
+    for row in overall:
+        by_name.setdefault(row.name, []).append(row)
+    means = [
+        replace(same[0], language_pair=MEAN, cluster=None, agreement=mean_agreement([row.agreement for row in same]))
+        for same in by_name.values()
+        if len(same) == n_pairs > 1
+    ]
+    return sorted(means, key=lambda row: (row.kind == "annotators", _best_first(row)))
+
+
+def mean_agreement(several: Sequence[Agreement]) -> Agreement:
+    """The mean of every metric, None where one of the several is; intervals and thresholds have no mean."""
+    columns = {name: [getattr(agreed, name) for agreed in several] for name in METRICS}
+    means = {name: None if None in values else float(np.mean(values)) for name, values in columns.items()}
+    return Agreement(**{**dict.fromkeys(asdict(several[0])), **means})  # type: ignore[arg-type]
+
+
+def _best_first(row: CardRow) -> float:
+    return -(row.agreement.tie_calibrated_accuracy or 0.0)
+
+
+def _mean_of(several: list[Floats]) -> Floats:
+    stacked = np.stack(several)
+    n_scores = (~np.isnan(stacked)).sum(axis=0)
+    sums = np.nansum(stacked, axis=0)
+    mean: Floats = np.divide(sums, n_scores, out=np.full(sums.shape, np.nan), where=n_scores > 0)
+    return mean
