@@ -15,6 +15,7 @@ from grrm import cli
 from grrm.errors import UserError
 from grrm.evaluation.human_gold.agreement import agreement
 from grrm.evaluation.human_gold.card import ANNOTATORS, MEAN
+from grrm.evaluation.human_gold.mtme_folder import read_mtme
 
 
 def invoke(*arguments: object) -> str:
@@ -157,6 +158,69 @@ def test_the_log_of_a_pearmut_campaign(tmp_path):
     assert (length["tie_calibrated_accuracy"], length["pearson_by_source"]) == (0.0, pytest.approx(-1.0))
 
 
+APPRAISE = [  # as ExportSystemScoresToCSV of Appraise prints them: of documents, then of single segments
+    "ann,A,7,TGT,eng,deu,80,doc1,False,[],1.0,2.0",
+    "ann,A,7,TGT,eng,deu,90,doc1,False,[],3.0,4.0",
+    "ann,B,7,TGT,eng,deu,40,doc1,False,[],1.0,2.0",
+    "bob,B,7,TGT,eng,deu,20,doc1,False,[],1.0,2.0",
+    "bob,B,7,BAD,eng,deu,0,doc1#bad,False,[],1.0,2.0",
+    "bob,A,9,TGT,eng,deu,99,doc1,True,[],1.0,2.0",
+]
+
+
+@pytest.mark.parametrize("has_documents", [True, False])
+def test_the_scores_of_an_appraise_campaign_with_its_batches(tmp_path, has_documents):
+    lines = APPRAISE if has_documents else [line.replace(",doc1,False,[]", "") for line in APPRAISE[:4]]
+    scores, batches = tmp_path / "scores.csv", tmp_path / "batches.json"
+    scores.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    items = [
+        {"targetID": system, "itemID": item, "itemType": kind, "documentID": document, "sourceText": "one, two"}
+        for system, item, kind, document in (
+            *(("A", 7, "TGT", "doc1"), ("B", 7, "TGT", "doc1"), ("B", 7, "BAD", "doc1#bad"), ("A", 9, "TGT", "doc1")),
+        )
+    ]
+    items = [{**item, "targetText": f"{item['targetID']} says"} for item in items]
+    batches.write_text(json.dumps([{"task": {}, "items": items}]), encoding="utf-8")
+    content = card(tmp_path, scores, "--batches", batches)
+    described = content["gold"][0]
+    assert (described["language_pair"], described["systems"]) == ("eng-deu", ["A", "B"])
+    assert (described["scored_translations"], described["annotators"]) == (2, ["ann", "bob"])
+    batches.write_text(json.dumps([{"task": {}, "items": items[1:]}]), encoding="utf-8")
+    assert "row 1 has no text in the batches" in mistake(scores, "--batches", batches)
+
+
+def test_ratings_by_rater_are_the_annotators_of_a_test_set(tmp_path):
+    folder = tmp_path / "wmt"
+    write_test_set(folder, n_sources=3, n_systems=2, seed=1)
+    errors = {
+        "rater1": [["major Accuracy/Non-translation!"], ["minor Fluency/Punctuation"], [], ["minor Style"], None, None],
+        "rater2": [["major Style"], [], ["minor Style", "neutral Style"], ["minor Style"], [], []],
+        "merged": [[]] * 6,
+    }
+    for name, rated in errors.items():
+        lines = []
+        for at, found in enumerate(rated):
+            spans = [dict(zip(("severity", "category"), error.split(), strict=True)) for error in found or ()]
+            rating = "None" if found is None else json.dumps({"errors": spans})
+            lines.append(f"sys{at // 3}\t{rating}\t{name}\n")
+        (folder / f"human-scores/en-de.mqm.{name}.seg.rating").write_text("".join(lines), encoding="utf-8")
+    gold = read_mtme(folder, "en-de")
+    expected = {"mqm.rater1": [[-25, -1], [-0.1, np.nan], [0, np.nan]], "mqm.rater2": [[-5, -1], [0, 0], [-1, 0]]}
+    assert gold.annotators.keys() == expected.keys()
+    for name, scores in expected.items():
+        np.testing.assert_allclose(gold.annotators[name], scores)
+    assert rows_of(card(tmp_path, folder))[ANNOTATORS]["coverage"] == pytest.approx(
+        (4 / 6 + 4 / 4) / 2
+    )  # either as gold
+
+
+def test_saved_scores_give_the_same_card_again(tmp_path):
+    folder, saved = tmp_path / "wmt", tmp_path / "{lp}.seg.score"
+    write_test_set(folder)
+    first = rows_of(card(tmp_path, folder, "--judge", "chrf++", "--save-scores", saved))["chrf++"]
+    assert rows_of(card(tmp_path, folder, "--scores", f"chrf++={saved}"))["chrf++"] == first
+
+
 @pytest.mark.parametrize(
     ("change", "arguments", "message"),
     [
@@ -178,7 +242,7 @@ def test_mistakes_are_named_with_their_remedy(tmp_path, change, arguments, messa
 def test_mistakes_in_a_test_set(tmp_path):
     folder = tmp_path / "wmt"
     write_test_set(folder)
-    assert "unknown human score of en-de 'da': give one of mqm, rater1, rater2" in mistake(folder, "--gold-key", "da")
+    assert "wmt 'da': give one of mqm, rater1, rater2" in mistake(folder, "--gold-key", "da")
     assert "unknown metric of en-de" in mistake(folder, "--scores", "COMET-refA")
     (folder / "human-scores/en-de.mqm.seg.score").write_text("sys0 1\nsys0 one\n")
     assert "en-de.mqm.seg.score line 2 is 'sys0 one'; write a system and a score" in mistake(folder)

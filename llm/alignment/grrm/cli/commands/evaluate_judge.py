@@ -35,12 +35,18 @@ FORMAT = "grrm judge card 1"
     help="Scores of another judge, a line per system and segment; {lp} in FILE stands for the language pair. Without "
     "FILE a metric of the test set, or a column of the rows. Repeat for several.",
 )
+@click.option("--save-scores", type=FILE, help="Write what the judge says to this file, for --scores; {lp} as there.")
 @click.option("--gold-key", help="Name of the human scores, or their column.  [default: mqm, or the only ones; gold]")
 @click.option("--language-pair", "pairs", multiple=True, metavar="SRC-TRG", help="Only these.  [default: all]")
+@click.option("--batches", type=FILE, help="GOLD is what Appraise exports as CSV; this .json file has the texts.")
 @click.option("--reference", metavar="NAME", help="Reference of a test set, which is no system.  [default: the first]")
 @click.option("--without", "excluded", multiple=True, metavar="SYSTEM", help="Leave out a system; repeat for several.")
 @click.option(
-    "--annotator", "annotators", multiple=True, metavar="NAME", help="Human scores of a test set that are of one rater."
+    "--annotator",
+    "annotators",
+    multiple=True,
+    metavar="NAME",
+    help="Scores or ratings of a test set that are of one person.  [default: its ratings by rater]",
 )
 @click.option("--resamples", type=COUNT, default=1000, show_default=True, help="For intervals and significance.")
 @click.option("--out", type=FILE, help="Write the card to this .json file.")
@@ -50,6 +56,7 @@ def judge(
     judge: str,
     name: str | None,
     score_files: tuple[str, ...],
+    save_scores: Path | None,
     out: Path | None,
     html: Path | None,
     resamples: int,
@@ -60,29 +67,33 @@ def judge(
     """Compare judges with people's scores in GOLD.
 
     GOLD is the folder of a test set of WMT's metrics task (mt-metrics-eval-v2/wmt23), a file with a row per translation
-    (src_text, trg_text, system, gold, and maybe annotator, reference, domain, src_lang, trg_lang), or the log of a
-    Pearmut campaign.
+    (src_text, trg_text, system, gold, and maybe annotator, reference, domain, src_lang, trg_lang), the log of a Pearmut
+    campaign, or with --batches the scores of an Appraise campaign.
 
     The judge of --judge or --model sees all systems' translations of a source as one group; without these options only
-    --scores are compared. Judges stand beside consensus, chrF and BLEU, beside sentinels that see lengths only, and beside the agreement of
-    each annotator with the others. Judges of one cluster do not differ significantly.
+    --scores are compared. Beside the judges stand consensus, chrF and BLEU, sentinels that see lengths only, and the
+    agreement of each annotator with the others. Judges of one cluster do not differ significantly.
     """
     from grrm.cli.results import write_json
     from grrm.data.atomic import check_writable
     from grrm.evaluation.human_gold.card import card_rows, mean_rows
+    from grrm.evaluation.human_gold.mtme_folder import write_segment_scores
 
-    for path in (out, html):
+    for path in (save_scores, out, html):
         if path is not None:
             check_writable(path)
-    sets = _read_gold(
-        gold, score_files, **{key: options.pop(key) for key in (*_OF_GOLD, "src_lang", "trg_lang", "reference")}
-    )
+    sets = _read_gold(gold, score_files, **{key: options.pop(key) for key in _OF_GOLD})
     scores = [_file_scores(gold, test_set, score_files) for test_set in sets]
     if not is_explicit("--judge") and not explicit_model_options():
-        refuse_ineffective((*FLAGS, "chat_template", "judge_option", "name"), "without --judge or --model")
+        refuse_ineffective(
+            (*FLAGS, "chat_template", "judge_option", "name", "save_scores"), "without --judge or --model"
+        )
     else:
-        for own, judged in zip(scores, _judge_sets(judge, sets, judge_options, batch_rows, options), strict=True):
-            own[name or judge] = judged
+        judged = _judge_sets(judge, sets, judge_options, batch_rows, options)
+        for test_set, own, judged_PG in zip(sets, scores, judged, strict=True):
+            own[name or judge] = judged_PG
+            if save_scores is not None:
+                write_segment_scores(_of_pair(save_scores, test_set), test_set.systems, judged_PG)
     rows = [
         row
         for test_set, own in zip(sets, scores, strict=True)
@@ -105,7 +116,7 @@ def judge(
         click.echo(html.resolve().as_uri(), err=True)
 
 
-_OF_GOLD = ("gold_key", "pairs", "excluded", "annotators")
+_OF_GOLD = ("gold_key", "pairs", "excluded", "annotators", "src_lang", "trg_lang", "reference", "batches")
 
 
 def _read_gold(
@@ -119,19 +130,22 @@ def _read_gold(
     src_lang: str | None,
     trg_lang: str | None,
     reference: str | None,
+    batches: Path | None,
 ) -> list[HumanGold]:
     from grrm.evaluation.human_gold.mtme_folder import is_mtme, language_pairs, read_mtme
     from grrm.evaluation.human_gold.rows import read_rows
 
     if is_mtme(path):
-        refuse_ineffective(("src_lang", "trg_lang"), "with a test set, whose files name the languages")
+        refuse_ineffective(("src_lang", "trg_lang", "batches"), "with a test set, whose files name the languages")
+        names = {"name": gold_key, "reference": reference}
         return [
-            read_mtme(path, pair, name=gold_key, reference=reference, excluded=excluded, annotators=annotators)
-            for pair in pairs or language_pairs(path)
+            read_mtme(path, pair, **names, excluded=excluded, annotators=annotators)
+            for pair in pairs or language_pairs(path, gold_key)
         ]
     refuse_ineffective(("reference", "annotator"), "with rows, whose columns say it")
     columns = [name for name in score_files if "=" not in name]
-    sets = read_rows(path, gold=gold_key, languages=(src_lang, trg_lang), excluded=excluded, scores=columns)
+    languages = (src_lang, trg_lang)
+    sets = read_rows(path, gold=gold_key, languages=languages, excluded=excluded, scores=columns, batches=batches)
     missing = sorted({*pairs} - {test_set.language_pair for test_set in sets})
     if missing:
         raise UserError(f"{path} has no rows of {', '.join(missing)}; leave out --language-pair, or mend it")
@@ -146,13 +160,17 @@ def _file_scores(path: Path, gold: HumanGold, score_files: Sequence[str]) -> dic
     for assignment in score_files:
         name, _, file = assignment.partition("=")
         if file:
-            by_system = read_segment_scores(Path(file.replace("{lp}", gold.language_pair)))
+            by_system = read_segment_scores(_of_pair(file, gold))
         elif name in scores:
             continue
         else:
             by_system = metric_scores(path, gold.language_pair, name)
         scores[name] = scores_of(by_system, gold.systems, len(gold.sources), f"{name} of {gold.language_pair}")
     return scores
+
+
+def _of_pair(path: str | Path, gold: HumanGold) -> Path:
+    return Path(str(path).replace("{lp}", gold.language_pair))
 
 
 def _judge_sets(

@@ -1,10 +1,10 @@
-"""Human scores in a file with a row per translation, and in the log of a Pearmut campaign."""
+"""Human scores in a file with a row per translation, or of a campaign of annotation."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from grrm.data.layouts.opening import open_table
 from grrm.data.layouts.table import Row, RowError
 from grrm.errors import UserError
 from grrm.evaluation.candidate_pairs import Floats
+from grrm.evaluation.human_gold.campaigns import appraise_rows, is_pearmut, pearmut_rows
 from grrm.evaluation.human_gold.gold import HumanGold
 
 # Our names of columns, and what others call them; the first that a file has counts.
@@ -33,8 +34,6 @@ COLUMNS = {
 }
 NEEDED = ("src_text", "trg_text", "system", "gold")
 _NO_SCORE = ("", "none", "null", "nan", "na")
-_RESET = "__RESET__"  # of Pearmut: the annotator starts this item over
-_NO_DATA = ("welcome_", "random_", "goodbye_")  # items of Pearmut that are tutorials and checks
 
 
 @dataclass(slots=True)
@@ -56,6 +55,7 @@ def read_rows(
     languages: tuple[str | None, str | None] = (None, None),
     excluded: Sequence[str] = (),
     scores: Sequence[str] = (),
+    batches: Path | None = None,
 ) -> list[HumanGold]:
     """Read the language pairs of a file, in the order in which they begin.
 
@@ -69,13 +69,14 @@ def read_rows(
         languages: source and target language of rows without columns that say them.
         excluded: systems that do not count.
         scores: columns that hold the scores of judges.
+        batches: the texts of an Appraise campaign, whose scores `path` has.
 
     Raises:
         UserError: for a missing column, and for a value that cannot be used, with its row.
     """
     segments: dict[tuple[str, str], dict[tuple[object, ...], _Segment]] = {}
     repeated: Counter[tuple[object, ...]] = Counter()
-    for number, row in enumerate(_plain_rows(path, gold, scores), start=1):
+    for number, row in enumerate(_plain_rows(path, gold, scores, batches), start=1):
         where = f"{path} row {number}"
         pair = _language_pair(row, languages, where)
         source, system, annotator = (str(row.get(name) or "") for name in ("src_text", "system", "annotator"))
@@ -129,11 +130,14 @@ def _table(systems: Sequence[str], segments: Sequence[_Segment], annotator: str)
     return np.array([[segment.gold.get((system, annotator), np.nan) for system in systems] for segment in segments])
 
 
-def _plain_rows(path: Path, gold: str | None, scores: Sequence[str]) -> Iterator[Row]:
+def _plain_rows(path: Path, gold: str | None, scores: Sequence[str], batches: Path | None) -> Iterator[Row]:
     """The rows under our names of columns."""
+    if batches is not None:
+        yield from appraise_rows(path, _without_errors(open_table(batches).read(None)))
+        return
     table = open_table(path)
     rows = _without_errors(table.read(None))
-    if {"annotation", "item"} <= {*table.names}:
+    if is_pearmut(table.names):
         yield from pearmut_rows(rows)
         return
     named = {name: next((other for other in others if other in table.names), None) for name, others in COLUMNS.items()}
@@ -146,31 +150,6 @@ def _plain_rows(path: Path, gold: str | None, scores: Sequence[str]) -> Iterator
         )
     for row in rows:
         yield {name: row.get(column) for name, column in named.items() if column is not None}
-
-
-def pearmut_rows(entries: Iterable[Mapping[str, Any]]) -> Iterator[Row]:
-    """The rows of a Pearmut log, in which an entry is what one annotator made of one document.
-
-    Its `item` has the segments with their outputs by system, its `annotation` the scores of each. The last entry of an
-    annotator for a document counts. Tutorials, skipped segments and what was reset are left out.
-    """
-    last: dict[tuple[Any, Any], Mapping[str, Any]] = {}
-    for entry in entries:
-        if not str(entry.get("item_i")).startswith(_NO_DATA):
-            last[entry.get("user_id"), entry.get("item_i")] = entry
-    for (user, _), entry in last.items():
-        if entry["annotation"] == _RESET:
-            continue
-        for item, annotated in zip(entry["item"], entry["annotation"], strict=True):
-            for system, judgement in (annotated or {}).items():
-                yield {
-                    "src_text": item["src"],
-                    "trg_text": item["tgt"][system],
-                    "system": system,
-                    "gold": judgement.get("score"),
-                    "annotator": user,
-                    "segment": item.get("item_id"),
-                }
 
 
 def _without_errors(rows: Iterable[Row | RowError]) -> Iterator[Row]:
