@@ -74,7 +74,7 @@ def test_a_test_set_gives_the_card_of_its_metrics_baselines_sentinels_and_raters
     raters = ("--annotator", "rater1", "--annotator", "rater2")
     content = card(tmp_path, folder, "--scores", "noisy-src", *raters, "--html", tmp_path / "card.html")
     rows = rows_of(content)
-    sentinels = {f"sentinel: {name}" for name in ("source length", "candidate length", "length ratio")}
+    sentinels = {"source length", "candidate length", "length ratio"}
     assert rows.keys() == {"noisy-src", "chrf", "bleu", "consensus", *sentinels, ANNOTATORS}
     assert content["gold"][0]["systems"] == ["sys0", "sys1", "sys2", "sys3"]
     assert content["gold"][0]["scored_translations"] == (~np.isnan(gold)).sum()
@@ -83,7 +83,7 @@ def test_a_test_set_gives_the_card_of_its_metrics_baselines_sentinels_and_raters
     expected = agreement(gold, judged)
     assert rows["noisy-src"]["tie_calibrated_accuracy"] == pytest.approx(expected.tie_calibrated_accuracy)
     assert rows["noisy-src"]["pearson"] == pytest.approx(expected.pearson)
-    assert rows["sentinel: source length"]["kendall_tau_b_by_source"] is None
+    assert rows["source length"]["kendall_tau_b_by_source"] is None
     assert rows[ANNOTATORS]["kind"] == "annotators"
     news = agreement(gold[:6], judged[:6]).tie_calibrated_accuracy
     assert rows_of(content, "news")["noisy-src"]["tie_calibrated_accuracy"] == pytest.approx(news)
@@ -154,7 +154,7 @@ def test_the_log_of_a_pearmut_campaign(tmp_path):
     content = card(tmp_path, write_rows(tmp_path / "log.jsonl", entries), "--src-lang", "en", "--trg-lang", "es")
     described = content["gold"][0]
     assert (described["language_pair"], described["sources"], described["scored_translations"]) == ("en-es", 2, 3)
-    length = rows_of(content)["sentinel: candidate length"]
+    length = rows_of(content)["candidate length"]
     assert (length["tie_calibrated_accuracy"], length["pearson_by_source"]) == (0.0, pytest.approx(-1.0))
 
 
@@ -232,6 +232,8 @@ def test_saved_scores_give_the_same_card_again(tmp_path):
         (lambda rows: rows, ("--language-pair", "en-fr"), "has no rows of en-fr"),
         (lambda rows: rows, ("--temperature", "1"), "--temperature has no effect without --judge or --model"),
         (lambda rows: rows, ("--scores", "theirs"), "has no column theirs among"),
+        (lambda rows: rows, ("--judge", "answer"), "--judge answer judges answers, and these are translations"),
+        (lambda rows: [{**row, "reference": ""} for row in rows], ("--judge", "chrf"), "chrf needs a reference for"),
     ],
 )
 def test_mistakes_are_named_with_their_remedy(tmp_path, change, arguments, message):
@@ -242,6 +244,7 @@ def test_mistakes_are_named_with_their_remedy(tmp_path, change, arguments, messa
 def test_mistakes_in_a_test_set(tmp_path):
     folder = tmp_path / "wmt"
     write_test_set(folder)
+    assert f"{tmp_path} has the test sets wmt; give one of them" in mistake(tmp_path)
     assert "wmt 'da': give one of mqm, rater1, rater2" in mistake(folder, "--gold-key", "da")
     assert "unknown metric of en-de" in mistake(folder, "--scores", "COMET-refA")
     (folder / "human-scores/en-de.mqm.seg.score").write_text("sys0 1\nsys0 one\n")

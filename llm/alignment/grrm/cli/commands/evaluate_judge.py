@@ -187,6 +187,8 @@ def _judge_sets(
     flat = [group for groups in groups_of for group in groups]
     numbered = [replace(group, group_id=str(number)) for number, group in enumerate(flat)]
     spec, metrics = spec_of(name), JudgeMetrics()
+    if spec.of_answers:
+        raise UserError(f"--judge {name} judges answers, and these are translations; choose another judge")
     if spec.reference == "needed" and not all(group.task.reference for group in flat):
         raise UserError(f"--judge {name} needs a reference for every source; choose another judge")
     open_judge = judge_opener(spec, numbered, metrics, flags, read_assignments(judge_options, "judge option") or {})

@@ -15,7 +15,7 @@ from grrm.evaluation.human_gold.gold import HumanGold
 from grrm.evaluation.human_gold.sentinels import baseline_scores, sentinel_scores
 
 Kind = Literal["judge", "baseline", "sentinel", "annotators"]
-ANNOTATORS = "annotators, one against the others"
+ANNOTATORS = "each against the others"
 MEAN = "mean of language pairs"
 METRICS = tuple(column.name for column in fields(Agreement) if column.name not in ("interval", "tie_threshold"))
 

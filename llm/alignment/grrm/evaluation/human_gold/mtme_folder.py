@@ -25,7 +25,9 @@ _JSON_KEYS = {"sources": "source", "references": "target", "system-outputs": "hy
 
 
 def is_mtme(path: Path) -> bool:
-    """Return whether this is the folder of a test set."""
+    """Return whether this is the folder of a test set. Raises UserError for a folder of several."""
+    if sets := sorted(child.parent.name for child in path.glob("*/human-scores")):
+        raise UserError(f"{path} has the test sets {', '.join(sets)}; give one of them, such as {path / sets[0]}")
     return (path / "human-scores").is_dir()
 
 
@@ -98,7 +100,7 @@ def read_mtme(
         if len(column) != n_sources:
             raise UserError(f"{folder} has {n_sources} sources of {pair} but {len(column)} of {label}; get it again")
     return HumanGold(
-        f"{folder.name} {pair}",
+        folder.name,
         src_lang,
         trg_lang,
         [source or "" for source in sources[pair]],
@@ -136,7 +138,10 @@ def read_segment_scores(path: Path) -> dict[str, Floats]:
         system, *rest = line.split()
         try:
             (value,) = rest
-            scores.setdefault(system, []).append(np.nan if value == "None" else float(value))
+            score = np.nan if value == "None" else float(value)
+            if np.isinf(score):
+                raise ValueError("no score is infinite")
+            scores.setdefault(system, []).append(score)
         except ValueError as error:
             raise UserError(f"{path} line {number} is {line[:80]!r}; write a system and a score, or None") from error
     return {system: np.array(values) for system, values in scores.items()}

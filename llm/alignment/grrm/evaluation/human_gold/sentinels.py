@@ -28,9 +28,9 @@ def sentinel_scores(gold: HumanGold) -> dict[str, Floats]:
     ratio = np.log((candidates + 1) / (sources + 1))
     typical = np.nanmedian(ratio) if not np.isnan(ratio).all() else 0.0
     return {
-        "sentinel: source length": np.where(np.isnan(candidates), np.nan, -sources),
-        "sentinel: candidate length": -candidates,
-        "sentinel: length ratio": -np.abs(ratio - typical),
+        "source length": np.where(np.isnan(candidates), np.nan, -sources),
+        "candidate length": -candidates,
+        "length ratio": -np.abs(ratio - typical),
     }
 
 
