@@ -151,11 +151,15 @@ def test_the_log_of_a_pearmut_campaign(tmp_path):
         entry("dan", 0, 60, 50),
         {**entry("dan", 1, 1, 2), "annotation": [None]},
     ]
-    content = card(tmp_path, write_rows(tmp_path / "log.jsonl", entries), "--src-lang", "en", "--trg-lang", "es")
+    log, pair = tmp_path / "log.jsonl", ("--src-lang", "en", "--trg-lang", "es")
+    content = card(tmp_path, write_rows(log, entries), *pair)
     described = content["gold"][0]
     assert (described["language_pair"], described["sources"], described["scored_translations"]) == ("en-es", 2, 3)
+    assert "has no scores mine; give their file, as --scores NAME=FILE" in mistake(log, *pair, "--scores", "mine")
     length = rows_of(content)["candidate length"]
     assert (length["tie_calibrated_accuracy"], length["pearson_by_source"]) == (0.0, pytest.approx(-1.0))
+    del entries[3]["item"][0]["tgt"]["B"]
+    assert "has an entry of eve for item 0 without the texts or scores" in mistake(write_rows(log, entries), *pair)
 
 
 APPRAISE = [  # as ExportSystemScoresToCSV of Appraise prints them: of documents, then of single segments
@@ -247,6 +251,8 @@ def test_mistakes_in_a_test_set(tmp_path):
     assert f"{tmp_path} has the test sets wmt; give one of them" in mistake(tmp_path)
     assert "wmt 'da': give one of mqm, rater1, rater2" in mistake(folder, "--gold-key", "da")
     assert "unknown metric of en-de" in mistake(folder, "--scores", "COMET-refA")
+    (folder / "human-scores/en-de.mqm.seg.score").write_text("sys0 1\n\n")
+    assert "en-de.mqm.seg.score line 2 is ''; write a system and a score" in mistake(folder)
     (folder / "human-scores/en-de.mqm.seg.score").write_text("sys0 1\nsys0 one\n")
     assert "en-de.mqm.seg.score line 2 is 'sys0 one'; write a system and a score" in mistake(folder)
     (folder / "human-scores/en-de.mqm.seg.score").write_text("sys0 1\nsys1 2\n")

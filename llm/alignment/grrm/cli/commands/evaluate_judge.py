@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
     from grrm.evaluation.human_gold.gold import HumanGold
 
 FORMAT = "grrm judge card 1"
+_NOTES = (
+    "#: cluster of judges that do not differ significantly in acc_eq; acc_eq: pairwise accuracy, ties calibrated",
+    "item: within sources; SPA: soft pairwise accuracy of systems; r systems: correlation of their means",
+)
+_HEADERS = (
+    *("#", "judge", "kind", "acc_eq #", "95 % interval", "epsilon #", "tau-b item #", "tau-b #", "r item #", "r #"),
+    *("SPA #", "r systems #", "scored #"),
+)
+_OF_GOLD = ("gold_key", "pairs", "excluded", "annotators", "src_lang", "trg_lang", "reference", "batches")
 
 
 @click.command("judge")
@@ -102,7 +112,7 @@ def judge(
     rows += mean_rows(rows)
     card = {
         "format": FORMAT,
-        "gold": [_description(test_set) for test_set in sets],
+        "gold": [test_set.record() for test_set in sets],
         "resamples": resamples,
         "rows": [row.record() for row in rows],
     }
@@ -114,9 +124,6 @@ def judge(
 
         write_card_page(card, html)
         click.echo(html.resolve().as_uri(), err=True)
-
-
-_OF_GOLD = ("gold_key", "pairs", "excluded", "annotators", "src_lang", "trg_lang", "reference", "batches")
 
 
 def _read_gold(
@@ -177,8 +184,6 @@ def _judge_sets(
     name: str, sets: Sequence[HumanGold], judge_options: Sequence[str], batch_rows: int, flags: dict[str, Any]
 ) -> list[Floats]:
     """The scores [P, G] of each test set by a judge, which is opened once and sees all systems' outputs together."""
-    from dataclasses import replace
-
     from grrm.cli.verdict_columns import SCORES, judged
     from grrm.judges.metrics import JudgeMetrics
     from grrm.judges.registry import spec_of
@@ -199,18 +204,6 @@ def _judge_sets(
     ]
 
 
-def _description(gold: HumanGold) -> dict[str, Any]:
-    rated = gold.gold_PG == gold.gold_PG
-    return {
-        "origin": gold.origin,
-        "language_pair": gold.language_pair,
-        "systems": list(gold.systems),
-        "sources": int(rated.any(axis=1).sum()),
-        "scored_translations": int(rated.sum()),
-        "annotators": sorted(gold.annotators),
-    }
-
-
 def _show(rows: Sequence[CardRow]) -> None:
     from grrm.cli.results import show_table
 
@@ -222,16 +215,6 @@ def _show(rows: Sequence[CardRow]) -> None:
             [_cells(row) for row in rows if (row.language_pair, row.domain) == (pair, domain)],
             _NOTES,
         )
-
-
-_HEADERS = (
-    *("#", "judge", "kind", "acc_eq #", "95 % interval", "epsilon #", "tau-b item #", "tau-b #", "r item #", "r #"),
-    *("SPA #", "r systems #", "scored #"),
-)
-_NOTES = (
-    "#: cluster of judges that do not differ significantly in acc_eq; acc_eq: pairwise accuracy, ties calibrated",
-    "item: within sources; SPA: soft pairwise accuracy of systems; r systems: correlation of their means",
-)
 
 
 def _cells(row: CardRow) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -23,29 +24,38 @@ def is_pearmut(columns: Sequence[str]) -> bool:
     return {"annotation", "item", "user_id"} <= {*columns}
 
 
-def pearmut_rows(entries: Iterable[Mapping[str, Any]]) -> Iterator[Row]:
+def pearmut_rows(log: Path, entries: Iterable[Mapping[str, Any]]) -> Iterator[Row]:
     """The rows of a Pearmut log, in which an entry is an annotator's work on a document.
 
     Its `item` has the segments with their outputs by system, its `annotation` the scores of each. The last entry of an
-    annotator for a document counts. Tutorials, skipped segments and what was reset are left out.
+    annotator for a document counts. Tutorials, skipped segments and what was reset are left out. Raises UserError for
+    an entry of another form.
     """
     last: dict[tuple[Any, Any], Mapping[str, Any]] = {}
     for entry in entries:
         if not str(entry.get("item_i")).startswith(_NO_DATA):
             last[entry.get("user_id"), entry.get("item_i")] = entry
-    for (user, _), entry in last.items():
+    for (user, number), entry in last.items():
         if entry["annotation"] == _RESET:
             continue
-        for item, annotated in zip(entry["item"], entry["annotation"], strict=True):
-            for system, judgement in (annotated or {}).items():
-                yield {
-                    "src_text": item["src"],
-                    "trg_text": item["tgt"][system],
-                    "system": system,
-                    "gold": judgement.get("score"),
-                    "annotator": user,
-                    "segment": item.get("item_id"),
-                }
+        try:
+            yield from list(_of_entry(user, entry))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            what = f"{log} has an entry of {user} for item {number}"
+            raise UserError(f"{what} without the texts or scores of its systems; give the log as it is") from error
+
+
+def _of_entry(user: Any, entry: Mapping[str, Any]) -> Iterator[Row]:
+    for item, annotated in zip(entry["item"], entry["annotation"], strict=True):
+        for system, judgement in (annotated or {}).items():
+            yield {
+                "src_text": item["src"],
+                "trg_text": item["tgt"][system],
+                "system": system,
+                "gold": judgement.get("score"),
+                "annotator": user,
+                "segment": item.get("item_id"),
+            }
 
 
 def appraise_rows(scores: Path, batches: Iterable[Mapping[str, Any]]) -> Iterator[Row]:
@@ -54,13 +64,10 @@ def appraise_rows(scores: Path, batches: Iterable[Mapping[str, Any]]) -> Iterato
     The last score of an annotator for a translation counts. Checks and scores of documents are left out. Raises
     UserError for a score whose text is in no batch, or that the identifiers do not tell apart.
     """
-    texts: dict[tuple[str, ...], set[tuple[str, str]]] = {}
-    for batch in batches:
-        for item in batch["items"]:
-            for system in str(item["targetID"]).split("+"):
-                document = str(item.get("documentID", ""))
-                for key in ((system, str(item["itemID"]), item["itemType"], end) for end in {document, ""}):
-                    texts.setdefault(key, set()).add((item["sourceText"], item["targetText"]))
+    try:
+        texts = _texts_of(batches)
+    except (KeyError, TypeError) as error:
+        raise UserError(f"the batches for {scores} lack {error}; give the JSON of this Appraise campaign") from error
     last: dict[tuple[str, ...], Row] = {}
     for number, cells in enumerate(csv.reader(line for _, line in lines_of(scores)), start=1):
         n_columns = len(_COLUMNS) - 2 if len(cells) <= _WITHOUT_DOCUMENT else len(_COLUMNS)
@@ -75,3 +82,14 @@ def appraise_rows(scores: Path, batches: Iterable[Mapping[str, Any]]) -> Iterato
         whose = (row["annotator"], *key)
         last[whose] = {**row, "src_text": source, "trg_text": target, "segment": row["item"]}
     yield from last.values()
+
+
+def _texts_of(batches: Iterable[Mapping[str, Any]]) -> dict[tuple[str, ...], set[tuple[str, str]]]:
+    """Source and translation by system, item, kind and document, and by these without the document."""
+    texts: dict[tuple[str, ...], set[tuple[str, str]]] = {}
+    for item in chain.from_iterable(batch["items"] for batch in batches):
+        documents = {str(item.get("documentID", "")), ""}
+        for system, document in product(str(item["targetID"]).split("+"), documents):
+            key = (system, str(item["itemID"]), str(item["itemType"]), document)
+            texts.setdefault(key, set()).add((item["sourceText"], item["targetText"]))
+    return texts

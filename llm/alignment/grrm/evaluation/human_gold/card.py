@@ -11,7 +11,7 @@ import numpy as np
 from grrm.evaluation.candidate_pairs import Floats
 from grrm.evaluation.human_gold.agreement import Agreement, agreement, calibrated_pairs
 from grrm.evaluation.human_gold.clusters import significance_clusters
-from grrm.evaluation.human_gold.gold import HumanGold
+from grrm.evaluation.human_gold.gold import HumanGold, mean_scores
 from grrm.evaluation.human_gold.sentinels import baseline_scores, sentinel_scores
 
 Kind = Literal["judge", "baseline", "sentinel", "annotators"]
@@ -78,15 +78,16 @@ def annotators_agreement(
 ) -> Agreement | None:
     """Mean over annotators of the agreement of each with the mean of all others: what a judge can reach.
 
-    Only what another annotator scored too counts. None with fewer than two annotators.
+    Only what another annotator scored too counts, and each metric is of the annotators for whom it is defined. None
+    with fewer than two annotators.
     """
     several = []
     for name, own in annotators.items():
         others = [scores for other, scores in annotators.items() if other != name]
-        rest = _mean_of(others) if others else np.full(own.shape, np.nan)
+        rest = mean_scores(others) if others else np.full(own.shape, np.nan)
         if not np.isnan(own + rest).all():
             several.append(agreement(rest, own, n_resamples=n_resamples, seed=seed))
-    return mean_agreement(several) if several else None
+    return mean_agreement(several, of_all=False) if several else None
 
 
 def mean_rows(rows: Sequence[CardRow]) -> list[CardRow]:
@@ -104,20 +105,19 @@ def mean_rows(rows: Sequence[CardRow]) -> list[CardRow]:
     return sorted(means, key=lambda row: (row.kind == "annotators", _best_first(row)))
 
 
-def mean_agreement(several: Sequence[Agreement]) -> Agreement:
-    """The mean of every metric, None where one of the several is; intervals and thresholds have no mean."""
-    columns = {name: [getattr(agreed, name) for agreed in several] for name in METRICS}
-    means = {name: None if None in values else float(np.mean(values)) for name, values in columns.items()}
-    return Agreement(**{**dict.fromkeys(asdict(several[0])), **means})  # type: ignore[arg-type]
+def mean_agreement(several: Sequence[Agreement], *, of_all: bool = True) -> Agreement:
+    """The mean of every metric, None where it is undefined for any, or with `of_all` False for each, of the several.
+
+    Intervals and thresholds have no mean.
+    """
+    means: dict[str, Any] = dict.fromkeys(column.name for column in fields(Agreement))
+    for name in METRICS:
+        values = [getattr(agreed, name) for agreed in several]
+        defined = [value for value in values if value is not None]
+        if len(defined) == len(values) or (defined and not of_all):
+            means[name] = float(np.mean(defined))
+    return Agreement(**means)
 
 
 def _best_first(row: CardRow) -> float:
     return -(row.agreement.tie_calibrated_accuracy or 0.0)
-
-
-def _mean_of(several: list[Floats]) -> Floats:
-    stacked = np.stack(several)
-    n_scores = (~np.isnan(stacked)).sum(axis=0)
-    sums = np.nansum(stacked, axis=0)
-    mean: Floats = np.divide(sums, n_scores, out=np.full(sums.shape, np.nan), where=n_scores > 0)
-    return mean

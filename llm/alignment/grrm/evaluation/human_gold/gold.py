@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +36,18 @@ class HumanGold:
         """Source and target language, as in `en-de`."""
         return f"{self.src_lang}-{self.trg_lang}"
 
+    def record(self) -> dict[str, Any]:
+        """The contents in numbers, as JSON."""
+        rated = ~np.isnan(self.gold_PG)
+        return {
+            "origin": self.origin,
+            "language_pair": self.language_pair,
+            "systems": list(self.systems),
+            "sources": int(rated.any(axis=1).sum()),
+            "scored_translations": int(rated.sum()),
+            "annotators": sorted(self.annotators),
+        }
+
     def groups(self) -> list[Group]:
         """All translations of a source as the group that a judge sees, sources without gold left out.
 
@@ -56,3 +69,12 @@ class HumanGold:
         for group, of_group in zip(groups, scores, strict=True):
             judged_PG[int(group.group_id)] = [np.nan if score is None else score for score in of_group]
         return judged_PG
+
+
+def mean_scores(several: Sequence[Floats]) -> Floats:
+    """The mean of scores of the same shape, of those that are there; NaN where none is."""
+    stacked = np.stack(several)
+    n_scores = (~np.isnan(stacked)).sum(axis=0)
+    sums = np.nansum(stacked, axis=0)
+    mean: Floats = np.divide(sums, n_scores, out=np.full(sums.shape, np.nan), where=n_scores > 0)
+    return mean

@@ -135,9 +135,8 @@ def read_segment_scores(path: Path) -> dict[str, Floats]:
     """
     scores: dict[str, list[float]] = {}
     for number, line in lines_of(path):
-        system, *rest = line.split()
         try:
-            (value,) = rest
+            system, value = line.split()
             score = np.nan if value == "None" else float(value)
             if np.isinf(score):
                 raise ValueError("no score is infinite")

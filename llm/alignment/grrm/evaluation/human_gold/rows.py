@@ -16,7 +16,7 @@ from grrm.data.layouts.table import Row, RowError
 from grrm.errors import UserError
 from grrm.evaluation.candidate_pairs import Floats
 from grrm.evaluation.human_gold.campaigns import appraise_rows, is_pearmut, pearmut_rows
-from grrm.evaluation.human_gold.gold import HumanGold
+from grrm.evaluation.human_gold.gold import HumanGold, mean_scores
 
 # Our names of columns, and what others call them; the first that a file has counts.
 COLUMNS = {
@@ -88,7 +88,7 @@ def read_rows(
         repeated[pair, key, system, annotator] += 1
         segment = segments.setdefault(pair, {}).setdefault(
             (*key, repeated[pair, key, system, annotator]),
-            _Segment(source, row.get("reference"), row.get("domain")),
+            _Segment(source, row.get("reference") or None, row.get("domain") or None),
         )
         if segment.outputs.setdefault(system, row["trg_text"]) != row["trg_text"]:
             raise UserError(f"{where} has another text of {system} than an earlier row of the source; mend one of them")
@@ -106,9 +106,6 @@ def _gold(path: Path, pair: tuple[str, str], segments: Sequence[_Segment], score
         raise UserError(f"{path} has one system of {'-'.join(pair)}, {systems[0]}; a card compares two or more")
     names = sorted({annotator for segment in segments for _, annotator in segment.gold})
     annotators = {name: _table(systems, segments, name) for name in names}
-    with np.errstate(invalid="ignore", divide="ignore"):
-        stacked = np.stack(list(annotators.values()))
-        mean = np.nansum(stacked, axis=0) / (~np.isnan(stacked)).sum(axis=0)
     return HumanGold(
         path.name,
         *pair,
@@ -117,7 +114,7 @@ def _gold(path: Path, pair: tuple[str, str], segments: Sequence[_Segment], score
         [segment.domain for segment in segments],
         systems,
         [[segment.outputs.get(system) for system in systems] for segment in segments],
-        mean,
+        mean_scores(list(annotators.values())),
         annotators if len(annotators) > 1 else {},
         {
             name: np.array([[segment.scores.get((own, name), np.nan) for own in systems] for segment in segments])
@@ -132,13 +129,12 @@ def _table(systems: Sequence[str], segments: Sequence[_Segment], annotator: str)
 
 def _plain_rows(path: Path, gold: str | None, scores: Sequence[str], batches: Path | None) -> Iterator[Row]:
     """The rows under our names of columns."""
-    if batches is not None:
-        yield from appraise_rows(path, _without_errors(open_table(batches).read(None)))
-        return
-    table = open_table(path)
+    table = open_table(batches or path)
     rows = _without_errors(table.read(None))
-    if is_pearmut(table.names):
-        yield from pearmut_rows(rows)
+    if batches is not None or is_pearmut(table.names):
+        if scores:
+            raise UserError(f"{path} has no scores {', '.join(scores)}; give their file, as --scores NAME=FILE")
+        yield from pearmut_rows(path, rows) if batches is None else appraise_rows(path, rows)
         return
     named = {name: next((other for other in others if other in table.names), None) for name, others in COLUMNS.items()}
     named = {**named, **({} if gold is None else {"gold": gold}), **{name: name for name in scores}}
