@@ -115,6 +115,19 @@ def test_correlations_equal_those_counted_pair_by_pair(seed):
     assert measured.coverage == pytest.approx(both.sum() / (~np.isnan(gold)).sum())
 
 
+def test_permutations_of_systems_are_those_that_the_metrics_task_draws():
+    """mt-metrics-eval: 1000 rows of numbers from 0 to 1 in single precision, rounded, for the sources with gold."""
+    gold, judged = (np.round(scores) for scores in random_scores(1, n_sources=40, n_systems=3, missing=0))
+    signs = 2 * np.rint(np.random.default_rng(4).random((1000, 38), dtype=np.float32)) - 1
+    terms = []
+    for i, j in itertools.combinations(range(3), 2):
+        apart = [(scores[2:, i] - scores[2:, j]) for scores in (gold, judged)]
+        p_gold, p_judged = ((signs @ differences >= differences.sum()).mean() for differences in apart)
+        terms.append(1 - abs(p_gold - p_judged))
+    gold[:2] = NAN
+    assert agreement(gold, judged).soft_pairwise_accuracy == pytest.approx(np.mean(terms), abs=1e-9)
+
+
 @pytest.mark.parametrize("size", [2, 3, 40, 257])
 def test_tau_b_of_long_lists_equals_that_of_all_pairs(size):
     generator = np.random.default_rng(size)

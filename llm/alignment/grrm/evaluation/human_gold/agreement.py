@@ -15,6 +15,8 @@ from grrm.evaluation.candidate_pairs import Floats, Indexes, Mask, scaled
 from grrm.evaluation.soft_accuracy import soft_accuracy_of_systems
 from grrm.evaluation.tie_calibration import calibrated_threshold
 
+DRAWS = 4  # the seed with which mt-metrics-eval draws permutations of systems
+
 
 @dataclass(frozen=True, slots=True)
 class CalibratedPairs:
@@ -33,9 +35,9 @@ class CalibratedPairs:
         """acc_eq: the mean over the sources that have a pair."""
         return float(np.nanmean(self.accuracy_P))
 
-    def interval(self, n_resamples: int, seed: int) -> Interval:
+    def interval(self, n_resamples: int) -> Interval:
         """acc_eq with its interval over sources, the threshold staying what it is."""
-        return bootstrap_interval(self.accuracy_P[~np.isnan(self.accuracy_P)], n_resamples=n_resamples, seed=seed)
+        return bootstrap_interval(self.accuracy_P[~np.isnan(self.accuracy_P)], n_resamples=n_resamples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +61,13 @@ class Agreement:
     coverage: float
 
 
-def agreement(gold_PG: Floats, judged_PG: Floats, *, n_resamples: int = 1000, seed: int = 0) -> Agreement:
+def agreement(gold_PG: Floats, judged_PG: Floats, *, n_resamples: int = 1000) -> Agreement:
     """Compare a judge's scores with gold; intervals resample sources, and as many permutations compare systems."""
     pairs = calibrated_pairs(gold_PG, judged_PG)
     rated, scored = ~np.isnan(gold_PG), ~np.isnan(gold_PG + judged_PG)
     tau_P, tau = tau_b_by_source(gold_PG, judged_PG), tau_b(gold_PG[scored], judged_PG[scored])
     gold_PG, judged_PG = scaled(gold_PG), scaled(judged_PG)
-    resampled = None if pairs is None else pairs.interval(n_resamples, seed)
+    resampled = None if pairs is None else pairs.interval(n_resamples)
     return Agreement(
         tie_calibrated_accuracy=None if resampled is None else resampled.mean,
         interval=None if resampled is None else (resampled.low, resampled.high),
@@ -74,7 +76,7 @@ def agreement(gold_PG: Floats, judged_PG: Floats, *, n_resamples: int = 1000, se
         pearson_by_source=_mean(pearson_by_row(gold_PG, judged_PG)),
         kendall_tau_b=tau,
         pearson=_mean(pearson_by_row(gold_PG[scored][None], judged_PG[scored][None])),
-        soft_pairwise_accuracy=soft_accuracy_of_systems(gold_PG, judged_PG, n_permutations=n_resamples, seed=seed),
+        soft_pairwise_accuracy=soft_accuracy_of_systems(gold_PG, judged_PG, n_permutations=n_resamples, seed=DRAWS),
         pearson_of_systems=_mean(pearson_by_row(*(_system_means(scores, scored) for scores in (gold_PG, judged_PG)))),
         coverage=float(scored.sum() / rated.sum()) if rated.any() else 0.0,
     )

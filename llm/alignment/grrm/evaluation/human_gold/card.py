@@ -37,9 +37,7 @@ class CardRow:
         return {**own, "cluster": self.cluster, **asdict(self.agreement)}
 
 
-def card_rows(
-    gold: HumanGold, judges: Mapping[str, Floats], *, n_resamples: int = 1000, seed: int = 0
-) -> list[CardRow]:
+def card_rows(gold: HumanGold, judges: Mapping[str, Floats], *, n_resamples: int = 1000) -> list[CardRow]:
     """The rows of a language pair, best first, of all its sources and, with several, of each domain.
 
     `judges` has scores [P, G] by name; one that is called like a baseline stands instead of it.
@@ -47,14 +45,13 @@ def card_rows(
     baselines, sentinels = baseline_scores(gold), sentinel_scores(gold)
     scores = {**baselines, **sentinels, **judges}
     domains = sorted({domain for domain in gold.domains if domain is not None})
-    draws = {"n_resamples": n_resamples, "seed": seed}
     rows = []
     for domain in [None, *(domains if len(domains) > 1 else ())]:
         chosen = np.array([domain is None or own == domain for own in gold.domains], dtype=bool)
         gold_PG = gold.gold_PG[chosen]
         pairs = {name: calibrated_pairs(gold_PG, own[chosen]) for name, own in scores.items()}
         clusters = significance_clusters(
-            {name: own for name, own in pairs.items() if own is not None}, n_permutations=n_resamples, seed=seed
+            {name: own for name, own in pairs.items() if own is not None}, n_permutations=n_resamples
         )
         of_domain = [
             CardRow(
@@ -63,19 +60,18 @@ def card_rows(
                 name,
                 "judge" if name in judges else "baseline" if name in baselines else "sentinel",
                 clusters.get(name),
-                agreement(gold_PG, own[chosen], **draws),
+                agreement(gold_PG, own[chosen], n_resamples=n_resamples),
             )
             for name, own in scores.items()
         ]
         rows += sorted(of_domain, key=_best_first)
-        if ceiling := annotators_agreement({name: own[chosen] for name, own in gold.annotators.items()}, **draws):
+        annotators = {name: own[chosen] for name, own in gold.annotators.items()}
+        if ceiling := annotators_agreement(annotators, n_resamples=n_resamples):
             rows.append(CardRow(gold.language_pair, domain, ANNOTATORS, "annotators", None, ceiling))
     return rows
 
 
-def annotators_agreement(
-    annotators: Mapping[str, Floats], *, n_resamples: int = 1000, seed: int = 0
-) -> Agreement | None:
+def annotators_agreement(annotators: Mapping[str, Floats], *, n_resamples: int = 1000) -> Agreement | None:
     """Mean over annotators of the agreement of each with the mean of all others: what a judge can reach.
 
     Only what another annotator scored too counts, and each metric is of the annotators for whom it is defined. None
@@ -86,7 +82,7 @@ def annotators_agreement(
         others = [scores for other, scores in annotators.items() if other != name]
         rest = mean_scores(others) if others else np.full(own.shape, np.nan)
         if not np.isnan(own + rest).all():
-            several.append(agreement(rest, own, n_resamples=n_resamples, seed=seed))
+            several.append(agreement(rest, own, n_resamples=n_resamples))
     return mean_agreement(several, of_all=False) if several else None
 
 

@@ -14,9 +14,7 @@ SIGNIFICANCE = 0.05
 _VALUES_PER_BLOCK = 1 << 23  # bounds the memory of the compared pairs
 
 
-def significance_clusters(
-    judges: Mapping[str, CalibratedPairs], *, n_permutations: int = 1000, seed: int = 0
-) -> dict[str, int]:
+def significance_clusters(judges: Mapping[str, CalibratedPairs], *, n_permutations: int = 1000) -> dict[str, int]:
     """Return the cluster of each judge, from 1: no judge of a cluster is significantly better than another of it.
 
     Judges in the order of their accuracy; a new cluster begins with the first that any of the current cluster is better
@@ -33,7 +31,7 @@ def significance_clusters(
         block = twos[start : start + per_block]
         columns = np.stack([_differences(judges[better], judges[worse]) for better, worse in block], axis=1)
         informative = columns.any(axis=1)
-        p_of |= dict(zip(block, p_values(columns[informative], n_permutations, seed).tolist(), strict=True))
+        p_of |= dict(zip(block, p_values(columns[informative], n_permutations).tolist(), strict=True))
     clusters: dict[str, int] = {}
     current: list[str] = []
     for name in ranked:
