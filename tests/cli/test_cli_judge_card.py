@@ -72,10 +72,13 @@ def test_a_test_set_gives_the_card_of_its_metrics_baselines_sentinels_and_raters
     folder = tmp_path / "wmt"
     gold = write_test_set(folder)
     raters = ("--annotator", "rater1", "--annotator", "rater2")
-    content = card(tmp_path, folder, "--scores", "noisy-src", *raters, "--html", tmp_path / "card.html")
+    markup = f"<script>={folder}/metric-scores/en-de/noisy-src.seg.score"
+    content = card(
+        tmp_path, folder, "--scores", "noisy-src", "--scores", markup, *raters, "--html", tmp_path / "card.html"
+    )
     rows = rows_of(content)
     sentinels = {"source length", "candidate length", "length ratio"}
-    assert rows.keys() == {"noisy-src", "chrf", "bleu", "consensus", *sentinels, ANNOTATORS}
+    assert rows.keys() == {"noisy-src", "<script>", "chrf", "bleu", "consensus", *sentinels, ANNOTATORS}
     assert content["gold"][0]["systems"] == ["sys0", "sys1", "sys2", "sys3"]
     assert content["gold"][0]["scored_translations"] == (~np.isnan(gold)).sum()
     lines = (folder / "metric-scores/en-de/noisy-src.seg.score").read_text().split()
@@ -89,6 +92,7 @@ def test_a_test_set_gives_the_card_of_its_metrics_baselines_sentinels_and_raters
     assert rows_of(content, "news")["noisy-src"]["tie_calibrated_accuracy"] == pytest.approx(news)
     page = (tmp_path / "card.html").read_text(encoding="utf-8")
     assert "noisy-src" in page
+    assert "&lt;script&gt;" in page
     assert "<script" not in page
     assert "http" not in page.replace("http-equiv", "")
 

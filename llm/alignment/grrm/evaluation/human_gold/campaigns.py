@@ -1,4 +1,4 @@
-"""What the platforms of annotation Pearmut and Appraise write, as rows with a translation and a score each."""
+"""Rows with a translation and a score each from files of the platforms of annotation Pearmut and Appraise."""
 
 from __future__ import annotations
 
